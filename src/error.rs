@@ -1,0 +1,139 @@
+//! One error type: what happened, what to do about it, and the exit code it ends in.
+
+use crate::exit_code::ExitCode;
+use std::fmt;
+
+/// The result of everything in this crate that can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What kind of failure it was. Each kind ends in one exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Something nobody expected: a bug, a full disk.
+    Unexpected,
+    /// The command line is wrong.
+    Usage,
+    /// The configuration is wrong.
+    Config,
+    /// The model endpoint failed.
+    Endpoint,
+    /// The conversation does not fit the model's context window.
+    ContextOverflow,
+    /// The sandbox failed.
+    Sandbox,
+    /// The sandbox answered a request with an error (no such file, for example): the sandbox itself is fine.
+    InSandbox,
+    /// A limit was reached.
+    Limit,
+    /// `--check` did not pass.
+    Check,
+    /// The change could not be applied.
+    Conflict,
+    /// The user pressed Ctrl-C.
+    Interrupted,
+    /// The process was told to end.
+    Terminated,
+}
+
+/// A failure with a name: a message, a hint that can be acted on, and an exit code.
+#[derive(Debug)]
+pub struct Error {
+    kind: Kind,
+    message: String,
+    hint: Option<String>,
+    source: Option<anyhow::Error>,
+}
+
+impl Error {
+    /// A failure of `kind`, described in one sentence that starts in lower case.
+    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), hint: None, source: None }
+    }
+
+    /// The command line is wrong.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(Kind::Usage, message)
+    }
+
+    /// The configuration is wrong.
+    pub fn config(message: impl Into<String>) -> Self {
+        Self::new(Kind::Config, message)
+    }
+
+    /// The model endpoint failed.
+    pub fn endpoint(message: impl Into<String>) -> Self {
+        Self::new(Kind::Endpoint, message)
+    }
+
+    /// The sandbox failed.
+    pub fn sandbox(message: impl Into<String>) -> Self {
+        Self::new(Kind::Sandbox, message)
+    }
+
+    /// Something nobody expected.
+    pub fn unexpected(message: impl Into<String>) -> Self {
+        Self::new(Kind::Unexpected, message)
+    }
+
+    /// Adds what the user can do about it.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds the error underneath, shown after the message.
+    pub fn caused_by(mut self, source: impl Into<anyhow::Error>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// What kind of failure it was.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// What the user can do about it, where there is something.
+    pub fn hint_text(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
+    /// The exit code of a process that ends with this error.
+    pub fn exit_code(&self) -> ExitCode {
+        match self.kind {
+            Kind::Unexpected => ExitCode::Failure,
+            Kind::Usage | Kind::Config => ExitCode::Usage,
+            Kind::Endpoint | Kind::ContextOverflow => ExitCode::Endpoint,
+            Kind::Sandbox | Kind::InSandbox => ExitCode::Sandbox,
+            Kind::Limit => ExitCode::Limit,
+            Kind::Check => ExitCode::Check,
+            Kind::Conflict => ExitCode::Conflict,
+            Kind::Interrupted => ExitCode::Interrupted,
+            Kind::Terminated => ExitCode::Terminated,
+        }
+    }
+}
+
+/// The message and, after colons, what caused it. The hint is not part of it.
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        if let Some(source) = &self.source {
+            write!(f, ": {source:#}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Self {
+        Self::unexpected("input or output failed").caused_by(error)
+    }
+}
+
+impl From<serde_json::Error> for Error {
+    fn from(error: serde_json::Error) -> Self {
+        Self::unexpected("JSON could not be written or read").caused_by(error)
+    }
+}

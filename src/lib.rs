@@ -1,0 +1,12 @@
+//! A coding agent for the terminal: let it do anything, nothing it does can hurt you, review one diff at the end.
+//!
+//! `docs/architecture.md` is the map. Data walks one way: `cli` → `commands` → `agent` → {`model`, `tools`} →
+//! `sandbox` → `guest`; events walk back out to `ui` and `session`.
+
+pub mod error;
+pub mod event;
+pub mod exit_code;
+pub mod model;
+pub mod sandbox;
+
+pub use error::{Error, Result};

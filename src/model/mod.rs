@@ -1,0 +1,124 @@
+//! The model endpoint: what is asked, what comes back, and who answers.
+
+use crate::error::Result;
+use crate::event::{ToolCall, Usage};
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::time::Duration;
+
+/// One message of the conversation, free of any wire format.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "role", rename_all = "snake_case")]
+pub enum Message {
+    /// The instructions; always first.
+    System {
+        /// The text.
+        text: String,
+    },
+    /// The person.
+    User {
+        /// The text.
+        text: String,
+    },
+    /// The model.
+    Assistant {
+        /// The text; may be empty beside tool calls.
+        text: String,
+        /// The reasoning, kept for the providers that want it echoed.
+        reasoning: Option<String>,
+        /// The tools it asked for.
+        tool_calls: Vec<ToolCall>,
+    },
+    /// A tool's answer.
+    Tool {
+        /// The id of the call it answers.
+        id: String,
+        /// The tool's name.
+        name: String,
+        /// The result.
+        text: String,
+    },
+}
+
+/// A tool as the model is told of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolSpec {
+    /// The name.
+    pub name: String,
+    /// What it does, from `prompts/`.
+    pub description: String,
+    /// The JSON Schema of its arguments.
+    pub parameters: Value,
+}
+
+/// What is asked of the model.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The whole conversation.
+    pub messages: &'a [Message],
+    /// The tools that may be called; the same in every request of a session, so that prompt caches hit.
+    pub tools: &'a [ToolSpec],
+    /// A JSON Schema that the final answer has to satisfy, where one was asked for.
+    pub answer_schema: Option<&'a Value>,
+}
+
+/// What the model said.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Reply {
+    /// The text.
+    pub text: String,
+    /// The reasoning, where there is some.
+    pub reasoning: Option<String>,
+    /// The tools it asks for, ids unique and not empty.
+    pub tool_calls: Vec<ToolCall>,
+    /// Why it stopped, in the endpoint's word.
+    pub finish_reason: Option<String>,
+    /// Tokens, where the endpoint says.
+    pub usage: Option<Usage>,
+}
+
+impl Reply {
+    /// Whether the answer was cut off at the token limit.
+    pub fn is_cut_off(&self) -> bool {
+        self.finish_reason.as_deref() == Some("length")
+    }
+}
+
+/// What happens while the model answers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Progress<'a> {
+    /// A piece of the answer.
+    Text(&'a str),
+    /// A piece of the reasoning.
+    Reasoning(&'a str),
+    /// The request failed and will be tried again; nothing of the broken answer counts.
+    Retry {
+        /// Counts from 1.
+        attempt: u32,
+        /// How long until then.
+        wait: Duration,
+        /// What went wrong.
+        reason: &'a str,
+    },
+    /// Something the person should know, a fallback for example.
+    Notice(&'a str),
+}
+
+/// Where progress goes.
+pub type OnProgress<'a> = &'a mut (dyn FnMut(Progress<'_>) + Send);
+
+/// A model that can be asked: an endpoint, or a recording of one.
+pub trait ChatModel: Send + Sync {
+    /// Asks and waits for the whole answer. Dropping the future gives the request up.
+    ///
+    /// Retries are made inside and shown as [`Progress::Retry`]. Errors are of kind `Endpoint`,
+    /// `Config` or `ContextOverflow`.
+    fn ask<'a>(&'a self, request: Request<'a>, on_progress: OnProgress<'a>) -> BoxFuture<'a, Result<Reply>>;
+
+    /// The names of the models that the endpoint offers.
+    fn models(&self) -> BoxFuture<'_, Result<Vec<String>>>;
+
+    /// The model's name.
+    fn name(&self) -> &str;
+}

@@ -1,0 +1,190 @@
+//! The sandbox: where every tool runs.
+//!
+//! A [`Backend`] starts the guest somewhere and hands back its byte stream; [`Sandbox`] speaks the guest's
+//! protocol over that stream. Whatever is written once over [`Sandbox`] works on every backend.
+
+use crate::error::Result;
+use crate::event::{Limits, SandboxInfo, Stream};
+use futures_util::future::BoxFuture;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// Where the workspace is inside every sandbox.
+pub const WORKSPACE: &str = "/workspace";
+/// `$HOME` inside every sandbox.
+pub const HOME: &str = "/home/agent";
+/// Where the guest keeps whole outputs that were too long to hand back. On the sized `/tmp`.
+pub const SPOOL: &str = "/tmp/.agent";
+
+/// What a sandbox may reach.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Network {
+    /// No interface but loopback.
+    #[default]
+    None,
+    /// No interface but loopback; named hosts through the guest's proxy. `registries` is expanded into names.
+    Hosts(Vec<String>),
+    /// The engine's ordinary network.
+    Full,
+}
+
+/// What a backend needs to know to start a sandbox.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// The session's id: `[a-z0-9-]`, at most 64 characters. Names and labels derive from it.
+    pub session: String,
+    /// The image asked for by `--image`; `None` is the backend's default (`host` where it can serve).
+    pub image: Option<String>,
+    /// Resources.
+    pub limits: Limits,
+    /// Reach.
+    pub network: Network,
+    /// Another OCI runtime (`runsc`, `kata`); docker only.
+    pub runtime: Option<String>,
+    /// With no client for this long the guest exits and the sandbox is gone.
+    pub idle_ttl: Duration,
+    /// Removed when it stops. Otherwise it stays, stopped, until somebody removes it.
+    pub ephemeral: bool,
+    /// How `/workspace` comes to be.
+    pub workspace: WorkspaceMount,
+}
+
+/// How `/workspace` comes to be.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum WorkspaceMount {
+    /// Empty and writable; the host copies files in through the guest.
+    #[default]
+    Empty,
+    /// The host directory read-only underneath, writes going to a layer of the sandbox's own.
+    Overlay(PathBuf),
+    /// The host directory itself, writable. Only ever chosen by name.
+    Bind(PathBuf),
+}
+
+/// The guest's byte stream.
+pub struct Channel {
+    /// What the guest says.
+    pub reader: Box<dyn AsyncRead + Send + Unpin>,
+    /// What the guest hears. Closing it tells the guest that its client is gone.
+    pub writer: Box<dyn AsyncWrite + Send + Unpin>,
+}
+
+/// What is told about progress while a sandbox starts (an image that is pulled). Bytes done, bytes in all.
+pub type OnPull<'a> = &'a (dyn Fn(&str, u64, u64) + Send + Sync);
+
+/// Something that can run guests. Everything else is the same on all of them.
+pub trait Backend: Send + Sync {
+    /// `docker` or `local`.
+    fn name(&self) -> &'static str;
+
+    /// Starts a sandbox and hands back its guest's stream and its description.
+    fn start<'a>(
+        &'a self,
+        spec: &'a Spec,
+        on_pull: OnPull<'a>,
+    ) -> BoxFuture<'a, Result<(Channel, SandboxInfo)>>;
+
+    /// A new stream to the guest of a running sandbox of `session`.
+    fn attach<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Result<Channel>>;
+
+    /// Ends and removes the sandbox of `session`, whatever state it is in. Not there is not an error.
+    fn destroy<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Result<()>>;
+
+    /// Freezes every process of the sandbox, memory intact.
+    fn pause<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Result<()>>;
+
+    /// Undoes [`Backend::pause`], or starts a stopped sandbox again.
+    fn resume<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Result<()>>;
+
+    /// The sandboxes of this backend that `agent` made on this machine.
+    fn list(&self) -> BoxFuture<'_, Result<Vec<Listed>>>;
+
+    /// Removes what dead owners left behind. Called at every start, beside the first request.
+    fn sweep(&self) -> BoxFuture<'_, Result<()>>;
+}
+
+/// A sandbox in a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// The session it belongs to.
+    pub session: String,
+    /// The backend's id of it.
+    pub id: String,
+    /// `running`, `paused` or `stopped`.
+    pub state: String,
+    /// When it was made, RFC 3339.
+    pub created: String,
+}
+
+/// A command to run inside.
+#[derive(Debug, Clone)]
+pub struct Command {
+    /// Program and arguments. A tool's shell text becomes `bash -c TEXT` (or `sh`, where there is no bash).
+    pub program: Program,
+    /// Working directory; relative is relative to [`WORKSPACE`], `None` is the workspace itself.
+    pub cwd: Option<PathBuf>,
+    /// Variables beyond the sandbox's own.
+    pub env: Vec<(OsString, OsString)>,
+    /// TERM to the whole group after this long, KILL after the grace period. `None`: no limit.
+    pub timeout: Option<Duration>,
+    /// Bytes of output that are streamed live, in order; what comes after is only spooled, but for the last
+    /// [`TAIL_BYTES`], which are handed over at the end after a gap. `u64::MAX` streams everything, with
+    /// back-pressure on the command.
+    pub live_bytes: u64,
+    /// Whether the caller feeds standard input; otherwise it is `/dev/null`.
+    pub stdin: bool,
+}
+
+/// How much of the end of an output is kept past `live_bytes`.
+pub const TAIL_BYTES: usize = 256 << 10;
+
+/// What to run.
+#[derive(Debug, Clone)]
+pub enum Program {
+    /// Text for the shell.
+    Shell(String),
+    /// A program and its arguments, found on the sandbox's `PATH`.
+    Argv(Vec<OsString>),
+}
+
+/// How a command ended. Exactly one of these, always.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// By itself, with this code.
+    Exited(i32),
+    /// By this signal.
+    Signaled(i32),
+    /// By its time limit.
+    TimedOut,
+    /// By the kernel, for want of memory.
+    OomKilled,
+    /// Nobody knows: the guest or its stream died. Never success.
+    Lost,
+}
+
+/// A finished command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finished {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Wall time, measured by the guest.
+    pub duration: Duration,
+    /// Bytes that it wrote on both streams together.
+    pub output_bytes: u64,
+    /// The file inside the sandbox that holds the whole output (up to the guest's spool limit), where the
+    /// output was longer than the guest's in-memory threshold.
+    pub spool: Option<PathBuf>,
+    /// Processes that it started and that are still running.
+    pub left_running: u32,
+}
+
+/// A piece of output, or a gap in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Output<'a> {
+    /// Bytes as the command wrote them.
+    Data(Stream, &'a [u8]),
+    /// This many bytes were left out here.
+    Gap(u64),
+}
