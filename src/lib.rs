@@ -7,6 +7,7 @@ pub mod error;
 pub mod event;
 pub mod exit_code;
 pub mod model;
+pub mod paths;
 pub mod sandbox;
 
 pub use error::{Error, Result};

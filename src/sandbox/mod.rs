@@ -3,6 +3,8 @@
 //! A [`Backend`] starts the guest somewhere and hands back its byte stream; [`Sandbox`] speaks the guest's
 //! protocol over that stream. Whatever is written once over [`Sandbox`] works on every backend.
 
+pub mod environment;
+
 use crate::error::Result;
 use crate::event::{Limits, SandboxInfo, Stream};
 use futures_util::future::BoxFuture;
@@ -17,6 +19,14 @@ pub const WORKSPACE: &str = "/workspace";
 pub const HOME: &str = "/home/agent";
 /// Where the guest keeps whole outputs that were too long to hand back. On the sized `/tmp`.
 pub const SPOOL: &str = "/tmp/.agent";
+
+/// The user and group that run inside: the caller's own, but never root (10001 stands in for it).
+pub fn sandbox_ids() -> (u32, u32) {
+    // SAFETY: both calls only read the process's credentials and cannot fail.
+    let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
+    let not_root = |id| if id == 0 { 10_001 } else { id };
+    (not_root(uid), not_root(gid))
+}
 
 /// What a sandbox may reach.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
