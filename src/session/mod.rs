@@ -33,11 +33,15 @@
 //! `prev` may be missing in them.
 
 mod chain;
+pub mod demo;
 mod file;
 mod history;
 mod id;
 mod lines;
 pub mod list;
+mod normalise;
+mod recording;
+pub mod replay;
 mod store;
 mod verify;
 
@@ -46,5 +50,7 @@ pub use file::{Reopened, SessionFile};
 pub use history::{Finished, History};
 pub use id::SessionId;
 pub use lines::{Lines, MAX_LINE, read_records};
+pub use normalise::normalise;
+pub use recording::{Recording, ToolOutcome};
 pub use store::Store;
 pub use verify::{Fault, Verdict, verify};
