@@ -4,6 +4,8 @@
 //! protocol over that stream. Whatever is written once over [`Sandbox`] works on every backend.
 
 pub mod environment;
+pub mod host_tree;
+mod toolchains;
 
 use crate::error::Result;
 use crate::event::{Limits, SandboxInfo, Stream};
