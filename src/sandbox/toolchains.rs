@@ -395,7 +395,7 @@ mod tests {
             "/toolchains/node-v20.1.0",
             "/toolchains/java-21-tem",
             "/toolchains/node-v22.0.0",
-            "/toolchains/bun",
+            "/toolchains/bun/bin",
         ];
         assert_eq!(insides, wanted);
         assert_eq!(found.env, [("JAVA_HOME".to_owned(), "/toolchains/java-21-tem".to_owned())]);
