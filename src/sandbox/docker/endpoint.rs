@@ -152,3 +152,107 @@ pub(super) fn text(variables: Variables<'_>, name: &str) -> Result<Option<String
 pub(super) fn path(variables: Variables<'_>, name: &str) -> Option<PathBuf> {
     variables(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sha2::{Digest, Sha256};
+    use std::fs;
+
+    fn find(variables: &[(&str, &str)]) -> Result<Vec<Endpoint>> {
+        candidates(&|name| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| value.into()))
+    }
+
+    fn shown(variables: &[(&str, &str)]) -> Vec<String> {
+        find(variables).unwrap().iter().map(Endpoint::to_string).collect()
+    }
+
+    /// A home whose docker configuration has this current context, and one context `build` with this meta data.
+    fn home(current: &str, meta: &str) -> tempfile::TempDir {
+        let home = tempfile::tempdir().unwrap();
+        let docker = home.path().join(".docker");
+        let hash: String = Sha256::digest("build").iter().map(|byte| format!("{byte:02x}")).collect();
+        fs::create_dir_all(docker.join("contexts/meta").join(&hash)).unwrap();
+        fs::write(docker.join("config.json"), format!(r#"{{"auths":{{}},"currentContext":"{current}"}}"#))
+            .unwrap();
+        fs::write(docker.join("contexts/meta").join(&hash).join("meta.json"), meta).unwrap();
+        home
+    }
+
+    const META: &str = r#"{"Name":"build","Metadata":{},"Endpoints":{"docker":{"Host":"tcp://build:2376","SkipTLSVerify":false}}}"#;
+
+    #[test]
+    fn without_a_word_the_sockets_of_docker_and_podman_are_tried() {
+        assert_eq!(
+            shown(&[("HOME", "/h"), ("XDG_RUNTIME_DIR", "/run/user/7")]),
+            [
+                "unix:///var/run/docker.sock",
+                "unix:///run/user/7/docker.sock",
+                "unix:///h/.docker/run/docker.sock",
+                "unix:///h/.docker/desktop/docker.sock",
+                "unix:///run/user/7/podman/podman.sock",
+                "unix:///run/podman/podman.sock",
+            ]
+        );
+    }
+
+    #[test]
+    fn docker_host_comes_before_the_context() {
+        let home = home("build", META);
+        let home = home.path().to_str().unwrap();
+        let one = |host| shown(&[("HOME", home), ("DOCKER_HOST", host)]);
+        assert_eq!(one("unix:///x.sock"), ["unix:///x.sock (from DOCKER_HOST)"]);
+        assert_eq!(one("tcp://[::1]/"), ["tcp://[::1]:2375 (from DOCKER_HOST)"]);
+        assert_eq!(one("engine:99"), ["tcp://engine:99 (from DOCKER_HOST)"]);
+        assert_eq!(
+            one(""),
+            ["tcp://build:2375 (from the docker context `build`)"].map(|s| s.replace("2375", "2376"))
+        );
+    }
+
+    #[test]
+    fn tls_takes_its_certificates_from_the_named_directory_or_the_clients_own() {
+        let tls = ("DOCKER_TLS_VERIFY", "1");
+        let host = ("DOCKER_HOST", "tcp://engine");
+        let address = |variables: &[_]| find(variables).unwrap().remove(0).address;
+        let named = address(&[host, tls, ("DOCKER_CERT_PATH", "/certs")]);
+        assert_eq!(named, Address::Tls("engine:2376".into(), "/certs".into()));
+        let own = address(&[host, tls, ("HOME", "/h")]);
+        assert_eq!(own, Address::Tls("engine:2376".into(), "/h/.docker".into()));
+        assert!(find(&[host, tls]).is_err());
+    }
+
+    #[test]
+    fn the_current_context_names_the_engine_and_its_certificates() {
+        let home = home("build", META);
+        let variables = [("HOME", home.path().to_str().unwrap())];
+        assert_eq!(shown(&variables), ["tcp://build:2376 (from the docker context `build`)"]);
+        let hash: String = Sha256::digest("build").iter().map(|byte| format!("{byte:02x}")).collect();
+        let certs = home.path().join(".docker/contexts/tls").join(hash).join("docker");
+        fs::create_dir_all(&certs).unwrap();
+        fs::write(certs.join("ca.pem"), "").unwrap();
+        assert_eq!(find(&variables).unwrap()[0].address, Address::Tls("build:2376".into(), certs));
+    }
+
+    #[test]
+    fn docker_context_comes_before_the_current_one_and_default_means_the_sockets() {
+        let home = home("missing", META);
+        let home = ("HOME", home.path().to_str().unwrap());
+        assert_eq!(shown(&[home, ("DOCKER_CONTEXT", "build")]).len(), 1);
+        assert_eq!(find(&[home, ("DOCKER_CONTEXT", "default")]).unwrap()[0].source, Source::WellKnown);
+        assert_eq!(find(&[home]).unwrap_err().to_string(), "the docker context `missing` does not exist");
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_said_with_a_way_out() {
+        let error = |host| find(&[("DOCKER_HOST", host)]).unwrap_err();
+        assert!(error("ssh://me@engine").hint_text().unwrap().contains("ssh -nNT -L"));
+        for host in ["npipe:////./pipe/x", "unix://relative", "tcp://", "tcp://a b", "https://engine"] {
+            assert_eq!(error(host).exit_code(), crate::exit_code::ExitCode::Usage, "{host}");
+        }
+        let home = home("build", &META.replace("false", "true"));
+        assert!(find(&[("HOME", home.path().to_str().unwrap())]).is_err());
+        fs::write(home.path().join(".docker/config.json"), "{").unwrap();
+        assert!(find(&[("HOME", home.path().to_str().unwrap())]).is_err());
+    }
+}

@@ -162,3 +162,51 @@ pub(super) fn uname() -> Uname {
     };
     Uname { nodename: text(&fields.nodename), release: text(&fields.release) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+    use std::path::PathBuf;
+
+    fn well_known(path: PathBuf) -> Endpoint {
+        Endpoint { address: Address::Unix(path), source: Source::WellKnown }
+    }
+
+    #[tokio::test]
+    async fn with_no_socket_anywhere_the_error_says_what_to_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let error = Engine::find_among(vec![well_known(dir.path().join("none.sock"))]).await.unwrap_err();
+        assert_eq!(error.to_string(), "no Docker engine was found");
+        assert!(error.hint_text().unwrap().contains("--sandbox local"));
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_nobody_serves_is_passed_over_but_not_where_it_was_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let stale = dir.path().join("stale.sock");
+        drop(UnixListener::bind(&stale).unwrap());
+        assert!(
+            Engine::find_among(vec![well_known(stale.clone())])
+                .await
+                .unwrap_err()
+                .to_string()
+                .contains("was found")
+        );
+        let named = Endpoint { address: Address::Unix(stale), source: Source::DockerHost };
+        let error = Engine::find_among(vec![named]).await.unwrap_err();
+        assert!(error.to_string().ends_with("stale.sock (from DOCKER_HOST)"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn something_that_is_no_engine_is_an_error_and_not_a_hang() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("odd.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        // Takes the probe's connection and the client's, and closes both.
+        let server = std::thread::spawn(move || (0..2).for_each(|_| drop(listener.accept())));
+        let error = Engine::find_among(vec![well_known(socket)]).await.unwrap_err();
+        assert!(error.to_string().contains("does not answer"), "{error}");
+        server.join().unwrap();
+    }
+}

@@ -1,6 +1,7 @@
 //! Docker and Podman: a container a session, with the guest as its first process.
 
 mod channel;
+pub mod checks;
 mod container;
 mod context;
 pub mod endpoint;
