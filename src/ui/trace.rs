@@ -185,15 +185,19 @@ impl Trace {
         let time = duration_text(*duration_ms);
         let lines = || {
             let count = self.output.lines_or(result);
-            let plural = if count == 1 { "line" } else { "lines" };
-            let more = if *truncated { ", shortened" } else { "" };
-            format!("{count} {plural}{more}")
+            // Of a flood only the beginning and the end pass by, so there may be more.
+            match (truncated, count) {
+                (true, _) => format!("{count}+ lines, shortened"),
+                (false, 1) => "1 line".to_string(),
+                (false, _) => format!("{count} lines"),
+            }
         };
         match (exit_code, ok) {
             (Some(code), _) => format!("exit {code} in {time}, {}", lines()),
             (None, false) => {
                 let why = result.lines().find(|line| !line.trim().is_empty()).unwrap_or("no reason given");
-                format!("failed in {time}: {why}")
+                let seen = if self.output.seen { format!(", {}", lines()) } else { String::new() };
+                format!("failed in {time}: {}{seen}", why.trim_start_matches("error: "))
             }
             (None, true) if matches!(name.as_str(), "read_file" | "job_output" | "run_commands") => {
                 format!("ok in {time}, {}", lines())
