@@ -9,5 +9,6 @@ pub mod exit_code;
 pub mod model;
 pub mod paths;
 pub mod sandbox;
+pub mod workspace;
 
 pub use error::{Error, Result};
