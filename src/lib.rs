@@ -12,5 +12,6 @@ pub mod paths;
 pub mod sandbox;
 pub mod session;
 pub mod ui;
+pub mod workspace;
 
 pub use error::{Error, Result};
