@@ -1,1 +1,7 @@
-
+mod events_schema;
+mod session_file;
+mod session_history;
+mod session_replay;
+mod session_samples;
+mod session_store;
+mod session_verify;
