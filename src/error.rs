@@ -42,12 +42,13 @@ pub struct Error {
     message: String,
     hint: Option<String>,
     source: Option<anyhow::Error>,
+    context_window: Option<u64>,
 }
 
 impl Error {
     /// A failure of `kind`, described in one sentence that starts in lower case.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None, source: None }
+        Self { kind, message: message.into(), hint: None, source: None, context_window: None }
     }
 
     /// The command line is wrong.
@@ -85,6 +86,17 @@ impl Error {
     pub fn caused_by(mut self, source: impl Into<anyhow::Error>) -> Self {
         self.source = Some(source.into());
         self
+    }
+
+    /// Adds the model's context window in tokens, as an endpoint named it when the conversation did not fit.
+    pub fn context_window(mut self, tokens: u64) -> Self {
+        self.context_window = Some(tokens);
+        self
+    }
+
+    /// The model's context window in tokens, where an overflow named it.
+    pub fn known_context_window(&self) -> Option<u64> {
+        self.context_window
     }
 
     /// What kind of failure it was.
