@@ -578,8 +578,8 @@ async fn answers_beyond_all_bounds_are_refused() {
     for (script, words) in [
         (endpoint().repeated("x", 100 << 20), "larger than"),
         (endpoint().repeated("{\"a\":\"bcdefghijklmnopqrstuvwxyz\"}", 100 << 20), "larger than 16 MiB"),
-        (endpoint().repeated(": a comment that says nothing\n\n", 100 << 20), "larger than 64 MiB"),
-        (endpoint().endless(&format!("{token}\n\n").repeat(500)), "longer than 4 MiB"),
+        (endpoint().repeated(&comment, 100 << 20), "larger than 64 MiB"),
+        (endpoint().endless(&format!("data: {token}\n\n")), "longer than 4 MiB"),
         (endpoint().raw(many.to_string()), "more than 128 tools"),
         (endpoint().tool_call("run_commands", huge), "arguments for run_commands are larger than 1 MiB"),
     ] {

@@ -440,14 +440,14 @@ fn not_sent(error: &reqwest::Error) -> Failure {
 }
 
 fn certificate_problem(error: &reqwest::Error) -> Option<String> {
-    let mut source = error.source();
-    while let Some(error) = source {
-        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        let tls = error.downcast_ref().or_else(|| inner.and_then(|e| e.downcast_ref::<rustls::Error>()));
-        if let Some(tls @ rustls::Error::InvalidCertificate(_)) = tls {
+    let mut next: Option<&(dyn std::error::Error + 'static)> = error.source();
+    while let Some(error) = next {
+        if let Some(tls @ rustls::Error::InvalidCertificate(_)) = error.downcast_ref() {
             return Some(quote(&tls.to_string()));
         }
-        source = error.source();
+        // An I/O error's own `source` leaves out the error that it wraps.
+        let wrapped = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        next = wrapped.map(|error| error as _).or_else(|| error.source());
     }
     None
 }

@@ -108,17 +108,18 @@ pub struct Chunk {
     /// Other ways to report an error.
     message: Option<Value>,
     detail: Option<Value>,
+    code: Option<Value>,
 }
 
 impl Chunk {
     /// The error that came in place of an answer, in whatever shape.
     pub fn reported_error(&self) -> Option<Value> {
         if let Some(error) = self.error.as_ref().filter(|e| !matches!(e, Value::Null | Value::Bool(false))) {
-            return Some(error.clone());
+            return Some(json!({ "error": error, "code": self.code }));
         }
         let text = self.message.as_ref().or(self.detail.as_ref()).filter(|m| !m.is_null());
         text.filter(|_| self.choices.is_empty() && self.usage.is_none())
-            .map(|text| json!({ "message": text }))
+            .map(|text| json!({ "message": text, "code": self.code }))
     }
 }
 

@@ -153,7 +153,8 @@ impl Script {
 
     /// A body of these bytes repeated up to `length`.
     pub fn repeated(self, bytes: &str, length: usize) -> Self {
-        self.answer(Content::Repeated(bytes.into(), length))
+        let block = bytes.repeat((64 * 1024 / bytes.len()).max(1));
+        self.answer(Content::Repeated(block.into(), length))
     }
 
     /// What `GET /models` answers; a list of one model where absent.

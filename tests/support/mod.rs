@@ -2,3 +2,4 @@
 #![allow(dead_code)] // each module offers more than every single test needs
 
 pub mod endpoint;
+pub mod terminal;
