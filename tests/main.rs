@@ -15,3 +15,7 @@ mod session_replay;
 mod session_samples;
 mod session_store;
 mod session_verify;
+//! All integration tests in one binary: it links once.
+
+mod support;
+mod workspace_apply;

@@ -3,3 +3,5 @@
 
 pub mod endpoint;
 pub mod terminal;
+
+pub mod tree;
