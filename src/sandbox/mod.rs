@@ -5,6 +5,9 @@
 
 pub mod environment;
 pub mod host_tree;
+#[path = "../guest/launch/spec.rs"]
+mod launch_spec;
+mod seccomp;
 mod toolchains;
 
 use crate::error::Result;
