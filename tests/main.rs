@@ -1,1 +1,8 @@
+//! Every integration test, one module a capability.
 
+mod json;
+mod markdown;
+mod sanitise;
+mod support;
+mod terminal;
+mod trace;

@@ -1,0 +1,133 @@
+//! The container of a sandbox: every default that keeps what runs inside from hurting anything.
+
+use super::image::Image;
+use super::owner;
+use super::skeleton::GUEST;
+use crate::sandbox::environment::variables;
+use crate::sandbox::{HOME, Network, Spec, WORKSPACE, WorkspaceMount, sandbox_ids};
+use bollard::models::{
+    ContainerCreateBody, HostConfig, HostConfigLogConfig, Mount, MountType, ResourcesUlimits,
+};
+use std::collections::HashMap;
+use std::path::Path;
+
+/// The name of the guest's abstract socket inside.
+pub(super) const SOCKET: &str = "agent-guest";
+/// Open files a process may have. Engines without the right to raise limits (rootless ones, nested ones) refuse more
+/// than they have themselves, so this stays well below what is usual.
+const OPEN_FILES: i64 = 16_384;
+/// The kernel's default period of the processor quota, in microseconds.
+const CPU_PERIOD: i64 = 100_000;
+/// Bytes of `/run`.
+const RUN_BYTES: u64 = 64 << 20;
+
+/// What the engine is told. The guest is process 1 and talks over the container's standard input and output.
+pub(super) fn body(spec: &Spec, image: &Image) -> ContainerCreateBody {
+    let (uid, gid) = sandbox_ids();
+    let env = variables(&image.path).into_iter().chain(image.env.iter().cloned());
+    ContainerCreateBody {
+        image: Some(image.tag.clone()),
+        entrypoint: Some(vec![GUEST.to_owned()]),
+        cmd: Some(
+            ["serve", "--idle-ttl", &spec.idle_ttl.as_secs().to_string(), "--socket", SOCKET]
+                .map(str::to_owned)
+                .to_vec(),
+        ),
+        user: Some(format!("{uid}:{gid}")),
+        working_dir: Some(WORKSPACE.to_owned()),
+        hostname: Some("sandbox".to_owned()),
+        env: Some(env.map(|(name, value)| format!("{name}={value}")).collect()),
+        labels: Some(owner::labels(spec)),
+        attach_stdin: Some(true),
+        attach_stdout: Some(true),
+        open_stdin: Some(true),
+        // The guest sees the end of its input when the first client goes, however it goes.
+        stdin_once: Some(true),
+        tty: Some(false),
+        host_config: Some(HostConfig { mounts: Some(mounts(spec, image)), ..confinement(spec) }),
+        ..Default::default()
+    }
+}
+
+fn confinement(spec: &Spec) -> HostConfig {
+    let limits = &spec.limits;
+    let memory = signed(limits.memory);
+    HostConfig {
+        network_mode: Some(
+            match spec.network {
+                // Named hosts are reached through the guest's proxy, without an interface.
+                Network::None | Network::Hosts(_) => "none",
+                Network::Full => "bridge",
+            }
+            .to_owned(),
+        ),
+        cap_drop: Some(vec!["ALL".to_owned()]),
+        security_opt: Some(vec!["no-new-privileges".to_owned()]),
+        readonly_rootfs: Some(true),
+        tmpfs: Some(tmpfs(limits.memory)),
+        shm_size: Some(signed(limits.memory / 4)),
+        ipc_mode: Some("private".to_owned()),
+        memory: Some(memory),
+        memory_swap: Some(memory),
+        cpu_period: Some(CPU_PERIOD),
+        // A quota may exceed what the machine has, which `NanoCpus` may not.
+        cpu_quota: Some(((limits.cpus * CPU_PERIOD as f64) as i64).max(1_000)),
+        pids_limit: Some(signed(limits.pids)),
+        ulimits: Some(vec![
+            ulimit("nofile", OPEN_FILES),
+            ulimit("fsize", signed(limits.disk)),
+            ulimit("core", 0),
+        ]),
+        log_config: Some(HostConfigLogConfig { typ: Some("none".to_owned()), config: None }),
+        auto_remove: Some(spec.ephemeral),
+        init: Some(false),
+        runtime: spec.runtime.clone(),
+        ..Default::default()
+    }
+}
+
+/// `/tmp` allows programs: builds and test runners put them there. It counts as memory.
+fn tmpfs(memory: u64) -> HashMap<String, String> {
+    let (uid, gid) = sandbox_ids();
+    [
+        ("/tmp", format!("rw,exec,nosuid,nodev,mode=1777,size={}", memory / 2)),
+        ("/run", format!("rw,noexec,nosuid,nodev,mode=755,uid={uid},gid={gid},size={RUN_BYTES}")),
+    ]
+    .map(|(path, options)| (path.to_owned(), options))
+    .into()
+}
+
+/// The image's own read-only binds, and volumes without a name for what may be written: they are removed with the
+/// container, and take the ownership of the directory that the image has in their place.
+fn mounts(spec: &Spec, image: &Image) -> Vec<Mount> {
+    let mut mounts: Vec<Mount> = image.binds.iter().map(|(host, inside)| bind(host, inside, true)).collect();
+    mounts.push(volume(HOME));
+    mounts.push(match &spec.workspace {
+        WorkspaceMount::Empty => volume(WORKSPACE),
+        WorkspaceMount::Bind(directory) => bind(directory, Path::new(WORKSPACE), false),
+        WorkspaceMount::Overlay(_) => volume(WORKSPACE),
+    });
+    mounts
+}
+
+fn bind(host: &Path, inside: &Path, read_only: bool) -> Mount {
+    Mount {
+        typ: Some(MountType::BIND),
+        source: Some(host.to_string_lossy().into_owned()),
+        target: Some(inside.to_string_lossy().into_owned()),
+        read_only: Some(read_only),
+        ..Default::default()
+    }
+}
+
+fn volume(inside: &str) -> Mount {
+    Mount { typ: Some(MountType::VOLUME), target: Some(inside.to_owned()), ..Default::default() }
+}
+
+fn ulimit(name: &str, value: i64) -> ResourcesUlimits {
+    ResourcesUlimits { name: Some(name.to_owned()), soft: Some(value), hard: Some(value) }
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
