@@ -74,7 +74,7 @@ impl Docker {
     async fn create(&self, spec: &Spec, on_pull: OnPull<'_>) -> Result<(String, Image)> {
         let asked_for = spec.image.as_deref();
         if asked_for.is_none_or(|name| name == host_image::NAME) {
-            let (image, skeleton) = host_image::describe();
+            let (image, skeleton) = host_image::describe()?;
             if let Some(id) = self.try_create(spec, &image).await? {
                 return Ok((id, image));
             }

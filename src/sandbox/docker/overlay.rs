@@ -79,7 +79,7 @@ pub(super) async fn remove(engine: &Engine, session: &str) -> Result<()> {
 /// container that sees this one directory can.
 async fn empty_as_root(engine: &Engine, layer: &Path) -> Result<()> {
     let failed = |error| failure::error(format!("{} could not be emptied", layer.display()), error);
-    let (image, skeleton) = host_image::describe();
+    let (image, skeleton) = host_image::describe()?;
     let body = container::emptying(&image, layer)?;
     let create = || engine.client.create_container(None::<CreateContainerOptions>, body.clone());
     let created = match create().await {
