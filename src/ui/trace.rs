@@ -2,7 +2,7 @@
 
 use super::sanitise;
 use super::style::{BAD, BOLD, Colours, DIM, GOOD, WARN};
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::event::{Event, Usage};
 use anstyle::Style;
 use serde_json::Value;
@@ -308,8 +308,12 @@ pub fn duration_text(milliseconds: u64) -> String {
     }
 }
 
-/// What the person is told when something failed: the message, and what to do about it.
+/// What the person is told when something failed: the message, and what to do about it. Nothing where the reader
+/// of the output has gone: that is how a pipe ends.
 pub fn failure_text(error: &Error, colours: Colours) -> String {
+    if error.kind() == Kind::OutputClosed {
+        return String::new();
+    }
     let mut text =
         format!("{} {}\n", colours.paint(BAD.bold(), "error:"), sanitise::plain(&error.to_string()));
     if let Some(hint) = error.hint_text() {
