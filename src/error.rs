@@ -33,6 +33,8 @@ pub enum Kind {
     Interrupted,
     /// The process was told to end.
     Terminated,
+    /// Whoever read standard output has gone: the run stops and nothing more is said.
+    OutputClosed,
 }
 
 /// A failure with a name: a message, a hint that can be acted on, and an exit code.
@@ -112,7 +114,7 @@ impl Error {
     /// The exit code of a process that ends with this error.
     pub fn exit_code(&self) -> ExitCode {
         match self.kind {
-            Kind::Unexpected => ExitCode::Failure,
+            Kind::Unexpected | Kind::OutputClosed => ExitCode::Failure,
             Kind::Usage | Kind::Config => ExitCode::Usage,
             Kind::Endpoint | Kind::ContextOverflow => ExitCode::Endpoint,
             Kind::Sandbox | Kind::InSandbox => ExitCode::Sandbox,

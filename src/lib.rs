@@ -11,5 +11,7 @@ pub mod model;
 pub mod paths;
 pub mod sandbox;
 pub mod session;
+pub mod ui;
+pub mod workspace;
 
 pub use error::{Error, Result};

@@ -7,6 +7,9 @@ pub mod docker;
 pub mod environment;
 pub mod guest;
 pub mod host_tree;
+#[path = "../guest/launch/spec.rs"]
+mod launch_spec;
+mod seccomp;
 mod toolchains;
 
 use crate::error::Result;
