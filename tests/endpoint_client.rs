@@ -568,8 +568,8 @@ async fn an_empty_answer_is_a_failure() {
 
 #[tokio::test]
 async fn answers_beyond_all_bounds_are_refused() {
-    let token =
-        r#"data: {"choices":[{"delta":{"content":"and on and on and on and on and on and on and on"}}]}"#;
+    let token = json!({ "choices": [{ "delta": { "content": "and on ".repeat(2000) } }] });
+    let comment = format!(": {}\n\n", "nothing ".repeat(8000));
     let many: Vec<Value> = (0..10_000)
         .map(|i| json!({ "id": format!("c{i}"), "function": { "name": "read_file", "arguments": "{}" } }))
         .collect();

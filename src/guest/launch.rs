@@ -35,39 +35,29 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use step::{Failure, Step};
 
 /// The descriptor at which the guest finds its listening socket (`serve --listen-fd 3`).
 const LISTEN_FD: i32 = 3;
+/// SIGHUP, SIGINT, SIGQUIT, SIGTERM.
+const TERMINATING_SIGNALS: [i32; 4] = [1, 2, 3, 15];
 
 /// `guest launch DIRECTORY`. Returns when the sandbox has ended and is removed.
-pub fn main(directory: &Path) -> ExitCode {
+pub fn main(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
     // The launcher outlives what signals the terminal sends to `agent`.
     sys::leave_session();
-    const SIGHUP_SIGINT_SIGQUIT_SIGTERM: [i32; 4] = [1, 2, 3, 15];
-    SIGHUP_SIGINT_SIGQUIT_SIGTERM.iter().for_each(|signal| sys::ignore_signal(*signal));
+    TERMINATING_SIGNALS.iter().for_each(|signal| sys::ignore_signal(*signal));
     sys::close_from(3);
     sys::set_umask(0o022);
-    match launch(directory) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprint!("{failure}");
-            ExitCode::FAILURE
-        }
-    }
+    let directory = arguments.next().ok_or("which directory?")?;
+    launch(Path::new(&directory)).map_err(|failure| failure.to_string())
 }
 
 /// `guest remove DIRECTORY`: removes what a launcher that was itself killed has left. See [`remove::remove_tree`].
-pub fn remove(directory: &Path) -> ExitCode {
-    sys::close_from(3);
-    match remove::remove_tree(directory) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprint!("remove {}: {error}", directory.display());
-            ExitCode::FAILURE
-        }
-    }
+pub fn remove(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
+    let directory = arguments.next().ok_or("which directory?")?;
+    remove::remove_tree(Path::new(&directory)).map_err(|error| format!("remove {directory}: {error}"))
 }
 
 fn launch(directory: &Path) -> Result<(), Failure> {
@@ -190,7 +180,7 @@ fn prepare(
     identity::give_up_privileges(spec, is_root)?;
     // After the change of user, which takes the setting back.
     sys::die_with_parent().step("bind the sandbox's life to the launcher's")?;
-    [1, 2, 3, 15].iter().for_each(|signal| sys::default_signal(*signal));
+    TERMINATING_SIGNALS.iter().for_each(|signal| sys::default_signal(*signal));
     std::env::set_current_dir("/workspace").step("enter the workspace")?;
     Ok(status)
 }

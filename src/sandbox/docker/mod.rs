@@ -74,7 +74,7 @@ impl Docker {
     async fn create(&self, spec: &Spec, on_pull: OnPull<'_>) -> Result<(String, Image)> {
         let asked_for = spec.image.as_deref();
         if asked_for.is_none_or(|name| name == host_image::NAME) {
-            let (image, skeleton) = host_image::describe();
+            let (image, skeleton) = host_image::describe()?;
             if let Some(id) = self.try_create(spec, &image).await? {
                 return Ok((id, image));
             }
@@ -196,7 +196,7 @@ impl Docker {
         let removals = abandoned.iter().filter_map(|c| c.id.as_deref()).map(|id| self.remove(id));
         join_all(removals).await.into_iter().collect::<Result<()>>()?;
         let session = |c: ContainerSummary| c.labels?.remove(owner::SESSION);
-        overlay::sweep(&living.into_iter().filter_map(session).collect())
+        overlay::sweep(&self.engine, &living.into_iter().filter_map(session).collect()).await
     }
 
     async fn freeze(&self, session: &str) -> Result<()> {
@@ -241,7 +241,7 @@ impl Backend for Docker {
     fn destroy<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.remove(&owner::container_name(session)?).await?;
-            overlay::remove(session)
+            overlay::remove(&self.engine, session).await
         })
     }
 
