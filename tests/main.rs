@@ -4,6 +4,7 @@ mod endpoint_client;
 mod events_schema;
 mod json;
 mod markdown;
+mod run;
 mod samples;
 mod sanitise;
 mod session_file;
