@@ -124,7 +124,7 @@ fn the_list_tells_what_each_was_about() {
     let status: Vec<&str> = list.iter().map(|summary| summary.status.as_str()).collect();
     assert_eq!(status, ["completed", "unfinished", "empty", "broken", "running"]);
     assert_eq!(list[0].preview.chars().count(), 72);
-    assert!(list[0].preview.starts_with("fix the [31mtest xxx") && list[0].preview.ends_with('…'));
+    assert!(list[0].preview.starts_with("fix ⏎ the test xxx") && list[0].preview.ends_with('…'));
     assert_eq!((list[0].turns, list[0].usage.input, list[0].changes.modified), (1, 10, 2));
     assert_eq!(list[1].preview, "short");
     assert!(list[3].error.as_ref().unwrap().contains("line 1 of"));
@@ -199,17 +199,20 @@ fn a_damaged_session_is_not_forked_and_leaves_nothing_behind() {
 #[test]
 fn a_session_is_shown_as_it_was_seen() {
     let (_dir, store) = store();
-    let id = session_of(&store, &[
-        started("s"),
-        wish("list\u{1b}[2J"),
-        answer("", vec![call("c", "run_commands", "{\"command\": \"ls\"}")]),
-        tool_started("c", "run_commands", serde_json::json!({"command": "ls"})),
-        tool_finished("c", "run_commands", "exit code 0, 0.01 s\na\nb"),
-        answer("**a** and b", Vec::new()),
-        finished("completed"),
-    ]);
+    let id = session_of(
+        &store,
+        &[
+            started("s"),
+            wish("list\u{1b}[2J"),
+            answer("", vec![call("c", "run_commands", "{\"command\": \"ls\"}")]),
+            tool_started("c", "run_commands", serde_json::json!({"command": "ls"})),
+            tool_finished("c", "run_commands", "exit code 0, 0.01 s\na\nb"),
+            answer("**a** and b", Vec::new()),
+            finished("completed"),
+        ],
+    );
     let shown = store.show(id.clone());
-    insta::assert_snapshot!(shown.to_words(Verbosity::Normal, Colours::No));
+    insta::assert_snapshot!(shown.to_words(Verbosity::Normal, Colours(false)));
     let json = serde_json::to_value(&shown).unwrap();
     assert_eq!((json["id"].as_str(), json["events"].as_array().map(Vec::len)), (Some(id.as_str()), Some(7)));
     // What comes before damage is still there to read.
