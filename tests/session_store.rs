@@ -131,7 +131,7 @@ fn the_list_tells_what_each_was_about() {
     let words = to_words(&list);
     assert_eq!(words.lines().count(), 5);
     assert!(
-        words.lines().next().unwrap().contains("completed      1 turns       15 tokens  fix the"),
+        words.lines().next().unwrap().contains("completed      1 turns       15 tokens  fix ⏎ the"),
         "{words}"
     );
     assert_eq!(serde_json::to_value(&list).unwrap()[1]["id"], killed.as_str());
@@ -148,7 +148,8 @@ fn old_sessions_are_pruned_and_running_ones_stay() {
     age(&store, &young, day * 6);
     std::fs::create_dir(store.dir(&old).join("blobs")).unwrap();
     std::fs::write(store.dir(&old).join("blobs/x"), "x").unwrap();
-    assert_eq!(store.prune(parse_age("7d").unwrap()).unwrap(), [old]);
+    let removed = store.prune(parse_age("7d").unwrap()).unwrap();
+    assert_eq!((removed.len(), &removed[0].id, removed[0].sandbox.as_str()), (1, &old, "docker"));
     let mut left = [young, running];
     left.sort();
     assert_eq!(store.ids().unwrap(), left);
