@@ -1,4 +1,5 @@
 //! Every integration test, one module a capability, in one binary: it links once.
+//! Every integration test, one module a capability, all in one binary: it links once.
 
 mod endpoint_client;
 mod events_schema;
