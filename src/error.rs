@@ -33,6 +33,8 @@ pub enum Kind {
     Interrupted,
     /// The process was told to end.
     Terminated,
+    /// Whoever read standard output has gone: the run stops and nothing more is said.
+    OutputClosed,
 }
 
 /// A failure with a name: a message, a hint that can be acted on, and an exit code.
@@ -42,12 +44,13 @@ pub struct Error {
     message: String,
     hint: Option<String>,
     source: Option<anyhow::Error>,
+    context_window: Option<u64>,
 }
 
 impl Error {
     /// A failure of `kind`, described in one sentence that starts in lower case.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None, source: None }
+        Self { kind, message: message.into(), hint: None, source: None, context_window: None }
     }
 
     /// The command line is wrong.
@@ -87,6 +90,17 @@ impl Error {
         self
     }
 
+    /// Adds the model's context window in tokens, as an endpoint named it when the conversation did not fit.
+    pub fn context_window(mut self, tokens: u64) -> Self {
+        self.context_window = Some(tokens);
+        self
+    }
+
+    /// The model's context window in tokens, where an overflow named it.
+    pub fn known_context_window(&self) -> Option<u64> {
+        self.context_window
+    }
+
     /// What kind of failure it was.
     pub fn kind(&self) -> Kind {
         self.kind
@@ -100,7 +114,7 @@ impl Error {
     /// The exit code of a process that ends with this error.
     pub fn exit_code(&self) -> ExitCode {
         match self.kind {
-            Kind::Unexpected => ExitCode::Failure,
+            Kind::Unexpected | Kind::OutputClosed => ExitCode::Failure,
             Kind::Usage | Kind::Config => ExitCode::Usage,
             Kind::Endpoint | Kind::ContextOverflow => ExitCode::Endpoint,
             Kind::Sandbox | Kind::InSandbox => ExitCode::Sandbox,

@@ -3,11 +3,15 @@
 //! `docs/architecture.md` is the map. Data walks one way: `cli` → `commands` → `agent` → {`model`, `tools`} →
 //! `sandbox` → `guest`; events walk back out to `ui` and `session`.
 
+pub mod cli;
 pub mod error;
 pub mod event;
 pub mod exit_code;
 pub mod model;
 pub mod paths;
 pub mod sandbox;
+pub mod session;
+pub mod ui;
+pub mod workspace;
 
 pub use error::{Error, Result};

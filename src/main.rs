@@ -1,1 +1,4 @@
-fn main() {}
+use clap::Parser as _;
+fn main() {
+    println!("{:?}", agent::cli::Cli::parse());
+}

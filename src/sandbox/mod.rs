@@ -3,12 +3,20 @@
 //! A [`Backend`] starts the guest somewhere and hands back its byte stream; [`Sandbox`] speaks the guest's
 //! protocol over that stream. Whatever is written once over [`Sandbox`] works on every backend.
 
+mod cgroup;
 mod client;
 mod connection;
+pub mod docker;
 pub mod environment;
 mod files;
 pub mod guest;
+pub mod host_tree;
+#[path = "../guest/launch/spec.rs"]
+mod launch_spec;
+pub mod local;
 mod process;
+mod seccomp;
+mod toolchains;
 mod tunnel;
 #[path = "../guest/wire.rs"]
 pub mod wire;

@@ -1,0 +1,155 @@
+//! What `agent doctor` wants to know about the engine, as data and in words.
+
+use super::Docker;
+use super::endpoint::Source;
+use crate::error::Result;
+use bollard::models::SystemInfo;
+use serde::Serialize;
+
+/// The engine and what it can do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Checks {
+    /// Where it answers, and who named the place.
+    pub endpoint: String,
+    /// Whether the place was named by `DOCKER_HOST` or a docker context, rather than found.
+    pub named: bool,
+    /// The engine's version.
+    pub version: String,
+    /// Its operating system, as it calls it.
+    pub operating_system: String,
+    /// Whether it runs on this machine, so that the image `host` and mounts of the workspace are possible.
+    pub on_this_machine: bool,
+    /// Whether it runs without root.
+    pub rootless: bool,
+    /// Whether root inside a container is somebody else outside.
+    pub userns_remap: bool,
+    /// Whether it filters system calls.
+    pub seccomp: bool,
+    /// OCI runtimes that `--runtime` takes, sorted.
+    pub runtimes: Vec<String>,
+    /// Those among `runtimes` that put a stronger wall around a sandbox than a namespace (gVisor, Kata).
+    pub stronger_runtimes: Vec<String>,
+    /// `1` or `2`.
+    pub cgroup_version: String,
+    /// Limits that this engine cannot enforce: among `memory`, `swap`, `cpus` and `pids`.
+    pub unenforced: Vec<&'static str>,
+    /// How it stores containers.
+    pub storage_driver: String,
+}
+
+impl Docker {
+    /// Asks the engine about itself. Takes some ten milliseconds.
+    pub async fn checks(&self) -> Result<Checks> {
+        let info = self.engine().info().await?;
+        let on_this_machine = self.engine().is_on_this_machine(&info);
+        let endpoint = &self.engine().endpoint;
+        Ok(Checks::new(endpoint.to_string(), endpoint.source != Source::WellKnown, on_this_machine, info))
+    }
+}
+
+impl Checks {
+    fn new(endpoint: String, named: bool, on_this_machine: bool, info: SystemInfo) -> Checks {
+        let security = info.security_options.unwrap_or_default();
+        let has = |name: &str| security.iter().any(|option| option.split(',').any(|part| part == name));
+        let mut runtimes: Vec<String> = info.runtimes.unwrap_or_default().into_keys().collect();
+        runtimes.sort();
+        let is_stronger =
+            |name: &&String| ["runsc", "gvisor", "kata", "krun"].iter().any(|w| name.contains(w));
+        let limits = [
+            ("memory", info.memory_limit),
+            ("swap", info.swap_limit),
+            ("cpus", info.cpu_cfs_quota),
+            ("pids", info.pids_limit),
+        ];
+        let unknown = || "unknown".to_owned();
+        Checks {
+            endpoint,
+            named,
+            version: info.server_version.unwrap_or_else(unknown),
+            operating_system: info.operating_system.unwrap_or_else(unknown),
+            on_this_machine,
+            rootless: has("name=rootless"),
+            userns_remap: has("name=userns"),
+            seccomp: has("name=seccomp"),
+            stronger_runtimes: runtimes.iter().filter(is_stronger).cloned().collect(),
+            runtimes,
+            cgroup_version: info.cgroup_version.map_or_else(unknown, |version| version.to_string()),
+            unenforced: limits
+                .iter()
+                .filter(|(_, able)| *able == Some(false))
+                .map(|(name, _)| *name)
+                .collect(),
+            storage_driver: info.driver.unwrap_or_else(unknown),
+        }
+    }
+
+    /// The same in sentences, the most important first.
+    pub fn words(&self) -> Vec<String> {
+        let mut words = vec![
+            format!("engine {} on {}, at {}", self.version, self.operating_system, self.endpoint),
+            if self.on_this_machine {
+                "it runs on this machine: the image `host` serves, nothing has to be pulled".to_owned()
+            } else {
+                format!("it runs elsewhere: the default image is {}", super::named_image::DEFAULT)
+            },
+            format!("storage {}, cgroup version {}", self.storage_driver, self.cgroup_version),
+        ];
+        if !self.seccomp {
+            words.push("it does not filter system calls: its seccomp profile is off".to_owned());
+        }
+        if !self.unenforced.is_empty() {
+            words.push(format!("it cannot enforce these limits: {}", self.unenforced.join(", ")));
+        }
+        words.push(self.isolation());
+        words
+    }
+
+    fn isolation(&self) -> String {
+        let mut stronger = Vec::new();
+        if self.rootless {
+            stronger.push("the engine runs without root".to_owned());
+        }
+        if self.userns_remap {
+            stronger.push("users inside are mapped to others outside".to_owned());
+        }
+        if !self.stronger_runtimes.is_empty() {
+            stronger.push(format!("`--runtime {}` is there", self.stronger_runtimes.join("` or `")));
+        }
+        match stronger.is_empty() {
+            true => {
+                "stronger walls are possible: a rootless engine, userns-remap, or --runtime runsc or kata"
+                    .to_owned()
+            }
+            false => format!("stronger than usual: {}", stronger.join("; ")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_engine_says_becomes_words() {
+        let info = SystemInfo {
+            server_version: Some("28.0.1".into()),
+            operating_system: Some("Fedora".into()),
+            security_options: Some(vec!["name=seccomp,profile=builtin".into(), "name=rootless".into()]),
+            runtimes: Some(
+                [("runc".into(), Default::default()), ("runsc".into(), Default::default())].into(),
+            ),
+            pids_limit: Some(false),
+            driver: Some("overlay2".into()),
+            ..Default::default()
+        };
+        let checks = Checks::new("unix:///run/user/1000/docker.sock".into(), false, true, info);
+        assert!(checks.rootless && checks.seccomp && !checks.userns_remap);
+        insta::assert_snapshot!(checks.words().join("\n"), @r"
+        engine 28.0.1 on Fedora, at unix:///run/user/1000/docker.sock
+        it runs on this machine: the image `host` serves, nothing has to be pulled
+        storage overlay2, cgroup version unknown
+        it cannot enforce these limits: pids
+        stronger than usual: the engine runs without root; `--runtime runsc` is there
+        ");
+    }
+}

@@ -1,0 +1,112 @@
+//! The image `host`: an empty skeleton onto which the machine's own system and toolchains are bound read-only.
+//!
+//! Nothing to pull, works offline, and the sandbox has exactly the developer's own tools. The skeleton holds the mount
+//! points, the symlinks (`/lib -> usr/lib`), a minimal `/etc`, the workspace, the home, and the guest. Its tag is the
+//! hash of all that and of this machine's name and kernel, so an engine that has the tag has been checked before.
+
+use super::engine::{Engine, uname};
+use super::failure;
+use super::image::{Image, LABEL};
+use super::skeleton::{Node, Skeleton};
+use super::submounts::with_submounts;
+use crate::error::{Error, Result};
+use crate::sandbox::host_tree::{HostTree, host_tree};
+use crate::sandbox::{HOME, sandbox_ids};
+use bollard::query_parameters::CreateImageOptionsBuilder;
+use futures_util::TryStreamExt;
+use std::path::Path;
+
+/// The name by which it is asked for.
+pub(super) const NAME: &str = "host";
+
+/// The image, whether the engine has it or not, and what to make it of.
+pub(super) fn describe() -> Result<(Image, Skeleton)> {
+    let tree = host_tree();
+    let skeleton = skeleton(&tree);
+    let machine = uname();
+    let image = Image {
+        name: NAME.to_owned(),
+        tag: format!("agent-host:{}", skeleton.id(&[&machine.nodename, &machine.release])?),
+        path: tree.path,
+        env: tree.env,
+        binds: with_submounts(tree.binds),
+    };
+    Ok((image, skeleton))
+}
+
+/// Has the engine make the image, if it runs on this machine; `false` says that it does not.
+pub(super) async fn make(engine: &Engine, image: &Image, skeleton: &Skeleton) -> Result<bool> {
+    if !engine.is_on_this_machine(&engine.info().await?) {
+        return Ok(false);
+    }
+    let (repository, tag) = image.tag.split_once(':').unwrap_or((&image.tag, "latest"));
+    let options = CreateImageOptionsBuilder::default()
+        .from_src("-")
+        .repo(repository)
+        .tag(tag)
+        .changes(vec![format!("LABEL {LABEL}={NAME}")])
+        .build();
+    let archive = bollard::body_full(skeleton.tar()?.into());
+    engine
+        .client
+        .create_image(Some(options), Some(archive), None)
+        .try_for_each(|_| async { Ok(()) })
+        .await
+        .map_err(|error| failure::error("the image `host` could not be made", error))?;
+    Ok(true)
+}
+
+/// What to say where `host` was asked for by name and cannot serve.
+pub(super) fn not_here(engine: &Engine) -> Error {
+    Error::sandbox(format!(
+        "the image `host` shows this machine's own programs, but the engine at {} runs elsewhere",
+        engine.endpoint
+    ))
+    .hint("name another image, for example `--image python:3-slim`")
+}
+
+fn skeleton(tree: &HostTree) -> Skeleton {
+    let (uid, gid) = sandbox_ids();
+    let mut skeleton = Skeleton::base();
+    let passwd = format!(
+        "root:x:0:0:root:/:/bin/sh\nagent:x:{uid}:{gid}:agent:{HOME}:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
+    );
+    let group = format!("root:x:0:\nagent:x:{gid}:\nnogroup:x:65534:\n");
+    let files: [(&str, &str); 7] = [
+        ("/etc/passwd", &passwd),
+        ("/etc/group", &group),
+        ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
+        ("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"),
+        ("/etc/hostname", ""),
+        ("/etc/resolv.conf", ""),
+        ("/etc/shells", "/bin/sh\n/bin/bash\n"),
+    ];
+    for (path, text) in files {
+        skeleton.add(path, Node::File(text.into()));
+    }
+    for directory in ["/proc", "/sys", "/dev", "/run"] {
+        skeleton.add(directory, Node::Directory);
+    }
+    skeleton.add("/tmp", Node::SharedDirectory);
+    for (link, target) in [("/var/tmp", "/tmp"), ("/var/run", "/run")] {
+        skeleton.add(link, Node::Symlink(target.into()));
+    }
+    for (link, target) in &tree.symlinks {
+        // Below something that is bound the link is there already.
+        if !tree.binds.iter().any(|(_, inside)| link.starts_with(inside)) {
+            skeleton.add(link, Node::Symlink(target.clone()));
+        }
+    }
+    for (host, inside) in &tree.binds {
+        let is_below_another =
+            tree.binds.iter().any(|(_, other)| other != inside && inside.starts_with(other));
+        if !is_below_another {
+            skeleton.add(inside, mount_point(host));
+        }
+    }
+    skeleton
+}
+
+fn mount_point(host: &Path) -> Node {
+    if host.is_dir() { Node::Directory } else { Node::File(Vec::new()) }
+}

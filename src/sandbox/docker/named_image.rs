@@ -1,0 +1,160 @@
+//! An image named by `--image`: pulled where it is missing, then prepared once.
+//!
+//! Preparing adds the guest, the workspace, the home and the user to it, by way of a container that is created, written
+//! to and committed, but never started. After that creating a sandbox is the same for all images, and works on
+//! engines that are elsewhere.
+
+use super::engine::Engine;
+use super::image::{Image, LABEL};
+use super::skeleton::{Node, Skeleton};
+use super::{failure, pull};
+use crate::error::{Error, Result};
+use crate::sandbox::{HOME, OnPull, sandbox_ids};
+use bollard::models::{ContainerConfig, ContainerCreateBody, ImageInspect};
+use bollard::query_parameters::{
+    CommitContainerOptionsBuilder, CreateContainerOptions, DownloadFromContainerOptionsBuilder,
+    RemoveContainerOptionsBuilder, UploadToContainerOptionsBuilder,
+};
+use futures_util::TryStreamExt;
+use std::io::Read;
+
+/// The image where none was asked for and `host` cannot serve: Debian with a shell, the usual tools and Python.
+pub(super) const DEFAULT: &str = "python:3-slim";
+/// `PATH` of an image that says nothing about it.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Bytes of `/etc/passwd` or `/etc/group` that are read from an image. More is no such file.
+const MAX_ETC: u64 = 1 << 20;
+
+/// The image underneath and how to use what is prepared from it. Pulls it where the engine does not have it.
+pub(super) async fn find(engine: &Engine, name: &str, on_pull: OnPull<'_>) -> Result<(Image, String)> {
+    check_name(name)?;
+    let found = match inspect(engine, name).await? {
+        Some(found) => found,
+        None => {
+            pull::pull(engine, name, on_pull).await?;
+            inspect(engine, name).await?.ok_or_else(|| {
+                Error::sandbox(format!("the image {name} was pulled, but the engine does not have it"))
+            })?
+        }
+    };
+    let id =
+        found.id.ok_or_else(|| Error::sandbox(format!("the engine gives no id for the image {name}")))?;
+    let env = found.config.and_then(|config| config.env).unwrap_or_default();
+    let path = env.iter().find_map(|variable| variable.strip_prefix("PATH=")).unwrap_or(PATH);
+    let image = Image {
+        name: name.to_owned(),
+        tag: format!("agent-image:{}", Skeleton::base().id(&[&id])?),
+        path: path.to_owned(),
+        env: Vec::new(),
+        binds: Vec::new(),
+    };
+    Ok((image, id))
+}
+
+async fn inspect(engine: &Engine, name: &str) -> Result<Option<ImageInspect>> {
+    match engine.client.inspect_image(name).await {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if failure::status(&error) == Some(404) => Ok(None),
+        Err(error) => Err(failure::error(format!("the image {name} could not be looked at"), error)),
+    }
+}
+
+/// Makes `image` from the image with the id `underneath`.
+pub(super) async fn prepare(engine: &Engine, image: &Image, underneath: &str) -> Result<()> {
+    let failed = |error| failure::error(format!("the image {} could not be prepared", image.name), error);
+    let body = ContainerCreateBody {
+        image: Some(underneath.to_owned()),
+        // Never run; an image without a command of its own could not be created from otherwise.
+        entrypoint: Some(vec![super::skeleton::GUEST.to_owned()]),
+        network_disabled: Some(true),
+        ..Default::default()
+    };
+    let created =
+        engine.client.create_container(None::<CreateContainerOptions>, body).await.map_err(failed)?;
+    let made = fill_and_commit(engine, image, &created.id).await;
+    let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
+    engine.client.remove_container(&created.id, Some(options)).await.map_err(failed)?;
+    made
+}
+
+async fn fill_and_commit(engine: &Engine, image: &Image, container: &str) -> Result<()> {
+    let failed = |error| failure::error(format!("the image {} could not be prepared", image.name), error);
+    let (uid, gid) = sandbox_ids();
+    let mut skeleton = Skeleton::base();
+    let lines = [
+        ("/etc/passwd", format!("agent:x:{uid}:{gid}:agent:{HOME}:/bin/sh\n"), uid),
+        ("/etc/group", format!("agent:x:{gid}:\n"), gid),
+    ];
+    for (file, line, id) in lines {
+        if let Some(text) = with_account(read_file(engine, container, file).await?, &line, id) {
+            skeleton.add(file, Node::File(text));
+        }
+    }
+    let options = UploadToContainerOptionsBuilder::default().path("/").build();
+    let archive = bollard::body_full(skeleton.tar()?.into());
+    engine.client.upload_to_container(container, Some(options), archive).await.map_err(failed)?;
+    let (repository, tag) = image.tag.split_once(':').unwrap_or((&image.tag, "latest"));
+    let options =
+        CommitContainerOptionsBuilder::default().container(container).repo(repository).tag(tag).build();
+    let config = ContainerConfig {
+        labels: Some([(LABEL.to_owned(), image.name.clone())].into()),
+        ..Default::default()
+    };
+    engine.client.commit_container(options, config).await.map_err(failed)?;
+    Ok(())
+}
+
+/// The text with the account added at its end; `None` where the number has a name already.
+fn with_account(text: Vec<u8>, line: &str, id: u32) -> Option<Vec<u8>> {
+    let id = id.to_string();
+    let taken =
+        text.split(|&b| b == b'\n').any(|line| line.split(|&b| b == b':').nth(2) == Some(id.as_bytes()));
+    if taken {
+        return None;
+    }
+    let mut text = text;
+    if !text.is_empty() && !text.ends_with(b"\n") {
+        text.push(b'\n');
+    }
+    text.extend_from_slice(line.as_bytes());
+    Some(text)
+}
+
+/// A small regular file of a container; empty where there is none.
+async fn read_file(engine: &Engine, container: &str, path: &str) -> Result<Vec<u8>> {
+    let failed = |error| failure::error(format!("{path} of the image could not be read"), error);
+    let options = DownloadFromContainerOptionsBuilder::default().path(path).build();
+    let mut archive = Vec::new();
+    let mut stream = std::pin::pin!(engine.client.download_from_container(container, Some(options)));
+    loop {
+        match stream.try_next().await {
+            Ok(Some(bytes)) if (archive.len() + bytes.len()) as u64 <= 2 * MAX_ETC => {
+                archive.extend_from_slice(&bytes);
+            }
+            Ok(Some(_)) => return Err(Error::sandbox(format!("{path} of the image is too long"))),
+            Ok(None) => break,
+            Err(error) if failure::status(&error) == Some(404) => return Ok(Vec::new()),
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    let mut archive = tar::Archive::new(archive.as_slice());
+    let mut text = Vec::new();
+    if let Some(entry) = archive.entries()?.next() {
+        entry?.take(MAX_ETC).read_to_end(&mut text)?;
+    }
+    Ok(text)
+}
+
+/// Refuses what is no image reference, since it becomes part of a request's path.
+fn check_name(name: &str) -> Result<()> {
+    let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'/' | b':' | b'@');
+    if name.is_empty()
+        || name.len() > 512
+        || !name.bytes().all(fits)
+        || name.split('/').any(|part| part == "..")
+    {
+        return Err(Error::usage(format!("`{}` is no name of an image", name.escape_debug()))
+            .hint("for example `--image python:3-slim`, or `--image host`"));
+    }
+    Ok(())
+}

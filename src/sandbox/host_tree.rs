@@ -1,0 +1,269 @@
+//! What a sandbox may see of this machine, read-only: the same list for the docker image `host` and for the
+//! local backend.
+//!
+//! The list is made of what it allows, never of what it forbids: the system's own directories, the handful of `/etc`
+//! entries that toolchains read, and the user's toolchains ([`super::toolchains`]). `$HOME` itself is never there.
+
+use super::toolchains::{self, Machine};
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+/// What of this machine a sandbox sees, and the variables that make it usable.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HostTree {
+    /// Read-only recursive bind mounts: the real path on the host (no symlink in it), and where it is inside.
+    /// A parent always stands before what is mounted below it.
+    pub binds: Vec<(PathBuf, PathBuf)>,
+    /// Symlinks to make inside: the link's path, and what it says.
+    pub symlinks: Vec<(PathBuf, PathBuf)>,
+    /// `PATH` inside.
+    pub path: String,
+    /// Variables that the toolchains need (`JAVA_HOME`), never taken over unseen from the host.
+    pub env: Vec<(String, String)>,
+}
+
+/// The system's directories. Where one is a symlink on this machine, it is one inside.
+const ROOTS: [&str; 10] =
+    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/libexec", "/opt", "/nix"];
+
+/// The entries of `/etc` that compilers, interpreters and libraries read, and that hold no secret. A `*` stands for the
+/// rest of a name. `maven/settings.xml`, `ssl/private`, `apt/auth.conf`, `npmrc`, `pip.conf` and `gitconfig` may
+/// hold credentials and are not among them; nor is `profile`, which would put another `PATH` in the place of ours.
+const ETC: [&str; 46] = [
+    "alternatives",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "ssl/cert.pem",
+    "ca-certificates",
+    "ca-certificates.conf",
+    "pki/tls/certs",
+    "pki/tls/cert.pem",
+    "pki/tls/openssl.cnf",
+    "pki/ca-trust",
+    "crypto-policies",
+    "static",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "java*",
+    "jvm*",
+    "python2*",
+    "python3*",
+    "perl",
+    "php",
+    "R",
+    "julia",
+    "dotnet",
+    "maven/m2.conf",
+    "maven/logging",
+    "fonts",
+    "gdb",
+    "groff",
+    "localtime",
+    "timezone",
+    "locale.alias",
+    "mime.types",
+    "magic",
+    "magic.mime",
+    "protocols",
+    "services",
+    "rpc",
+    "ethertypes",
+    "terminfo",
+    "os-release",
+    "debian_version",
+    "lsb-release",
+    "redhat-release",
+    "alpine-release",
+    "xml",
+];
+
+/// Where `PATH` looks after the toolchains.
+const STANDARD_PATH: [&str; 6] =
+    ["/usr/local/bin", "/usr/local/sbin", "/usr/bin", "/usr/sbin", "/bin", "/sbin"];
+
+/// Looks at this machine. Takes a millisecond or so; what is not there or not readable is left out.
+pub fn host_tree() -> HostTree {
+    discover(&Machine::this())
+}
+
+fn discover(machine: &Machine) -> HostTree {
+    let mut tree = HostTree::default();
+    for root in ROOTS {
+        tree.give(machine, Path::new(root));
+    }
+    for name in ETC {
+        for entry in expand(&machine.on_host(Path::new("/etc")), name) {
+            tree.give(machine, &Path::new("/etc").join(entry));
+        }
+    }
+    let found = toolchains::find(machine);
+    tree.binds.extend(found.binds);
+    tree.env = found.env;
+    tree.path = search_path(machine, &tree.binds, found.bin_dirs);
+    tree
+}
+
+impl HostTree {
+    /// Adds `path` as what it is on the host: a directory or file is bound; a symlink is made again where it
+    /// leads to something that is given anyway, and replaced by what it leads to elsewhere.
+    fn give(&mut self, machine: &Machine, path: &Path) {
+        let host = machine.on_host(path);
+        let Ok(metadata) = fs::symlink_metadata(&host) else { return };
+        if metadata.is_symlink()
+            && let Ok(target) = fs::read_link(&host)
+            && self.shows(&lexically(path.parent().unwrap_or(Path::new("/")), &target))
+        {
+            self.symlinks.push((path.to_owned(), target));
+            return;
+        }
+        let Ok(real) = fs::canonicalize(&host) else { return };
+        if fs::metadata(&real).is_ok_and(|m| m.is_dir() || m.is_file()) {
+            self.binds.push((real, path.to_owned()));
+        }
+    }
+
+    /// Whether `path` lies in something that is bound already.
+    fn shows(&self, path: &Path) -> bool {
+        self.binds.iter().any(|(_, inside)| path.starts_with(inside))
+    }
+}
+
+/// `target` as seen from the directory `base`, with `..` taken out without asking the file system.
+fn lexically(base: &Path, target: &Path) -> PathBuf {
+    let mut path = PathBuf::new();
+    for component in base.join(target).components() {
+        match component {
+            Component::ParentDir => {
+                path.pop();
+            }
+            Component::CurDir => {}
+            other => path.push(other),
+        }
+    }
+    path
+}
+
+/// The names below `directory` that `pattern` stands for: itself, or, with a `*` at its end, all that start so.
+fn expand(directory: &Path, pattern: &str) -> Vec<PathBuf> {
+    let Some(prefix) = pattern.strip_suffix('*') else { return vec![PathBuf::from(pattern)] };
+    let mut names: Vec<PathBuf> = fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name())
+        .filter(|name| name.to_str().is_some_and(|name| name.starts_with(prefix)))
+        .map(PathBuf::from)
+        .collect();
+    names.sort();
+    names
+}
+
+/// The sandbox's own installs first, then the toolchains, then the host's `PATH` as far as it is visible inside,
+/// then the standard directories.
+fn search_path(machine: &Machine, binds: &[(PathBuf, PathBuf)], toolchains: Vec<PathBuf>) -> String {
+    let visible = |dir: &PathBuf| binds.iter().any(|(_, inside)| dir.starts_with(inside));
+    let mut dirs: Vec<PathBuf> =
+        [".local/bin", ".cargo/bin"].iter().map(|dir| Path::new(super::HOME).join(dir)).collect();
+    dirs.extend(toolchains);
+    let standard = STANDARD_PATH.iter().map(PathBuf::from);
+    let special = machine.path.iter().filter(|dir| !STANDARD_PATH.iter().any(|s| dir == &Path::new(s)));
+    dirs.extend(special.filter(|dir| visible(dir)).cloned());
+    dirs.extend(standard);
+    let mut path = String::new();
+    let mut seen = Vec::new();
+    for dir in dirs {
+        // A directory with a colon in its name cannot stand in PATH; one that is not UTF-8 is nobody's toolchain.
+        let Some(text) = dir.to_str().filter(|text| !text.contains(':')) else { continue };
+        if !seen.contains(&dir) {
+            if !path.is_empty() {
+                path.push(':');
+            }
+            path.push_str(text);
+            seen.push(dir);
+        }
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn machine_with(files: &[&str]) -> (tempfile::TempDir, Machine) {
+        let root = tempfile::tempdir().unwrap();
+        for file in files {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "x").unwrap();
+        }
+        let machine = Machine::fake(root.path(), "/home/me", &[]);
+        (root, machine)
+    }
+
+    fn insides(tree: &HostTree) -> Vec<&str> {
+        tree.binds.iter().filter_map(|(_, inside)| inside.to_str()).collect()
+    }
+
+    #[test]
+    fn a_merged_usr_stays_a_symlink_and_a_separate_bin_is_bound() {
+        let (root, machine) = machine_with(&["usr/bin/sh", "sbin/init", "opt/tool/run"]);
+        symlink("usr/bin", root.path().join("bin")).unwrap();
+        let tree = discover(&machine);
+        assert_eq!(insides(&tree), ["/usr", "/sbin", "/opt"]);
+        assert_eq!(tree.symlinks, [(PathBuf::from("/bin"), PathBuf::from("usr/bin"))]);
+    }
+
+    #[test]
+    fn of_etc_only_what_toolchains_read() {
+        let (root, machine) = machine_with(&[
+            "usr/share/zoneinfo/UTC",
+            "etc/shadow",
+            "etc/ssl/private/key.pem",
+            "etc/ssl/certs/ca.pem",
+            "etc/ssh/ssh_host_key",
+            "etc/docker/key.json",
+            "etc/npmrc",
+            "etc/pip.conf",
+            "etc/maven/settings.xml",
+            "etc/maven/m2.conf",
+            "etc/java-17-openjdk/net.properties",
+            "etc/hosts",
+        ]);
+        symlink("../usr/share/zoneinfo/UTC", root.path().join("etc/localtime")).unwrap();
+        let tree = discover(&machine);
+        assert_eq!(insides(&tree), ["/usr", "/etc/ssl/certs", "/etc/java-17-openjdk", "/etc/maven/m2.conf"]);
+        assert_eq!(tree.symlinks[0].0, Path::new("/etc/localtime"));
+    }
+
+    #[test]
+    fn a_link_to_what_is_not_given_is_replaced_by_what_it_leads_to() {
+        let (root, machine) = machine_with(&["usr/bin/sh", "srv/zones/UTC"]);
+        fs::create_dir_all(root.path().join("etc")).unwrap();
+        symlink("../srv/zones/UTC", root.path().join("etc/localtime")).unwrap();
+        let real = fs::canonicalize(root.path().join("srv/zones/UTC")).unwrap();
+        assert!(discover(&machine).binds.contains(&(real, "/etc/localtime".into())));
+    }
+
+    #[test]
+    fn path_keeps_the_hosts_own_directories_where_they_are_visible() {
+        let (root, _) = machine_with(&["usr/local/go/bin/go", "home/me/.local/bin/secret-tool"]);
+        let machine =
+            Machine::fake(root.path(), "/home/me", &["/home/me/.local/bin", "/usr/local/go/bin", "/usr/bin"]);
+        assert_eq!(
+            discover(&machine).path,
+            "/home/agent/.local/bin:/home/agent/.cargo/bin:/usr/local/go/bin:/usr/local/bin:/usr/local/sbin:\
+             /usr/bin:/usr/sbin:/bin:/sbin"
+        );
+    }
+
+    #[test]
+    fn this_machine_has_a_usr_and_no_home() {
+        let tree = host_tree();
+        assert!(tree.shows(Path::new("/usr/bin")));
+        for (_, inside) in &tree.binds {
+            assert!(!inside.starts_with("/root") && !inside.starts_with("/home"), "{}", inside.display());
+        }
+    }
+}

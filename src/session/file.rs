@@ -1,0 +1,215 @@
+//! Writing a session: a listener that appends each kept event before anybody sees it.
+
+use super::chain::{Hash, prev_of, seal};
+use super::lines::{Lines, MAX_LINE};
+use crate::error::{Error, Result};
+use crate::event::{Listener, Record};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The file of a session that is being written, locked against every other process until it is dropped.
+///
+/// An event that was accepted survives the death of this process (though not of the machine). One that was
+/// refused, because the disk is full for example, leaves the file as it was.
+#[derive(Debug)]
+pub struct SessionFile {
+    path: PathBuf,
+    file: File,
+    head: Option<File>,
+    last: Hash,
+    lines: u64,
+    bytes: u64,
+    seq: u64,
+}
+
+/// A session that was opened again.
+#[derive(Debug)]
+pub struct Reopened {
+    /// The file, ready for more.
+    pub file: SessionFile,
+    /// Everything that was kept.
+    pub records: Vec<Record>,
+    /// What a loss of power took away, as sentences for the person. Usually none.
+    pub losses: Vec<String>,
+}
+
+impl SessionFile {
+    /// Starts a recording at `path`: the same format, without a `head`. What was there is replaced.
+    pub fn record(path: &Path) -> Result<Self> {
+        let file = open(path)?;
+        lock(&file, path)?;
+        // A pipe cannot be emptied and does not need to be.
+        if file.metadata()?.is_file() {
+            file.set_len(0)?;
+        }
+        Ok(Self::at_start(path, file, None))
+    }
+
+    /// Starts the file of a new session in its directory, which exists and is empty.
+    pub(super) fn create(path: &Path) -> Result<Self> {
+        let file = open(path)?;
+        lock(&file, path)?;
+        let session = Self::at_start(path, file, Some(open_head(path)?));
+        session.write_head()?;
+        Ok(session)
+    }
+
+    /// Opens the file of a session to go on with it. The chain has to be whole; a torn last line is dropped.
+    pub(super) fn reopen(path: &Path) -> Result<Reopened> {
+        let file = open(path)?;
+        lock(&file, path)?;
+        let head = open_head(path)?;
+        let promised = read_head(path).map_or(0, |(lines, _)| lines);
+        let mut session = Self::at_start(path, file, Some(head));
+        let (records, torn) = session.catch_up()?;
+        let mut losses = Vec::new();
+        if torn > 0 {
+            session.file.set_len(session.bytes)?;
+            losses.push(format!(
+                "the last line of the session file was incomplete and was dropped ({torn} bytes)"
+            ));
+        }
+        if session.lines < promised {
+            let missing = promised - session.lines;
+            losses.push(format!("{missing} lines at the end of the session file are missing"));
+        }
+        session.write_head()?;
+        Ok(Reopened { file: session, records, losses })
+    }
+
+    /// The number that the next event gets.
+    pub fn next_seq(&self) -> u64 {
+        self.seq + 1
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Appends one event, whatever its kind.
+    pub fn append(&mut self, record: &Record) -> Result<()> {
+        let mut line = seal(record, self.last)?;
+        if line.len() > MAX_LINE {
+            let size = line.len() >> 20;
+            return Err(Error::unexpected(format!(
+                "an event of {size} MiB is too large for the session file"
+            )));
+        }
+        let hash = Hash::of(&line);
+        line.push(b'\n');
+        if let Err(error) = self.file.write_all(&line) {
+            return Err(self.take_back(error));
+        }
+        self.last = hash;
+        self.lines += 1;
+        self.bytes += line.len() as u64;
+        self.seq = record.seq;
+        self.write_head()
+    }
+
+    fn at_start(path: &Path, file: File, head: Option<File>) -> Self {
+        Self { path: path.to_owned(), file, head, last: Hash::ZERO, lines: 0, bytes: 0, seq: 0 }
+    }
+
+    /// Reads what is there, and tells how many bytes at the end are torn.
+    fn catch_up(&mut self) -> Result<(Vec<Record>, u64)> {
+        let mut lines = Lines::open(&self.path)?;
+        let mut records = Vec::new();
+        while let Some(line) = lines.next_line()? {
+            let (hash, prev) = (Hash::of(line), prev_of(line));
+            let record = lines.parse()?;
+            if prev != Some(self.last) || record.seq <= self.seq {
+                return Err(changed(&self.path, lines.number()));
+            }
+            (self.last, self.seq) = (hash, record.seq);
+            records.push(record);
+        }
+        (self.lines, self.bytes) = (lines.number(), lines.complete());
+        Ok((records, lines.torn()))
+    }
+
+    /// A write that failed may have left half a line.
+    fn take_back(&mut self, error: std::io::Error) -> Error {
+        // Where even this fails, the half line stays last and is dropped when the session is opened again.
+        let _ = self.file.set_len(self.bytes);
+        Error::unexpected(format!("{} could not be written", self.path.display()))
+            .caused_by(error)
+            .hint("the session is kept up to here: make room on the disk, then `agent resume`")
+    }
+
+    fn write_head(&self) -> Result<()> {
+        let Some(head) = &self.head else { return Ok(()) };
+        head.write_all_at(format!("{:020} {}\n", self.lines, self.last).as_bytes(), 0)?;
+        Ok(())
+    }
+}
+
+impl Listener for SessionFile {
+    fn on_event(&mut self, record: &Record) -> Result<()> {
+        if record.event.is_live_only() { Ok(()) } else { self.append(record) }
+    }
+}
+
+/// How many lines the session file next to `head` should have, and the hash of the last.
+pub(super) fn read_head(events: &Path) -> Option<(u64, Hash)> {
+    let text = std::fs::read(events.with_file_name("head")).ok()?;
+    let (lines, hash) = text.strip_suffix(b"\n")?.split_at_checked(20)?;
+    let lines = std::str::from_utf8(lines).ok()?.parse().ok()?;
+    Some((lines, Hash::parse(hash.strip_prefix(b" ")?)?))
+}
+
+/// Whether another process (or another part of this one) is writing the session.
+pub(super) fn is_locked(events: &Path) -> bool {
+    File::open(events).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
+/// Locks the file for as long as the handle lives.
+pub(super) fn lock(file: &File, path: &Path) -> Result<()> {
+    let mut tries = 0;
+    loop {
+        match file.try_lock() {
+            Ok(()) => break,
+            // A process that only asks, as in `is_locked`, holds the file for microseconds.
+            Err(TryLockError::WouldBlock) if tries < 10 => std::thread::sleep(Duration::from_millis(5)),
+            Err(TryLockError::WouldBlock) => {
+                let message = format!("{} is in use by another process", path.display());
+                return Err(Error::usage(message).hint("wait until it ends, or `agent fork` the session"));
+            }
+            Err(TryLockError::Error(error)) => {
+                let message = format!("{} could not be locked", path.display());
+                return Err(Error::unexpected(message).caused_by(error));
+            }
+        }
+        tries += 1;
+    }
+    if file.metadata()?.nlink() == 0 {
+        return Err(Error::usage(format!("{} was just removed", path.display())));
+    }
+    Ok(())
+}
+
+fn open(path: &Path) -> Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path).map_err(|error| {
+        Error::unexpected(format!("{} could not be opened for writing", path.display())).caused_by(error)
+    })
+}
+
+fn open_head(events: &Path) -> Result<File> {
+    let path = events.with_file_name("head");
+    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+    file.map_err(|error| {
+        Error::unexpected(format!("{} could not be opened for writing", path.display())).caused_by(error)
+    })
+}
+
+fn changed(path: &Path, line: u64) -> Error {
+    Error::unexpected(format!(
+        "{} was changed by something else: line {line} does not follow",
+        path.display()
+    ))
+    .hint("`agent sessions verify` says where; `agent sessions show` still reads it")
+}

@@ -1,0 +1,123 @@
+//! The state of a session, rebuilt from its events.
+
+use crate::event::{Changes, Event, Record, SandboxInfo, Usage};
+use crate::model::Message;
+use std::collections::HashSet;
+
+/// Everything that a session needs to go on.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct History {
+    /// The session's id as its first event says.
+    pub session: String,
+    /// The model that was used last.
+    pub model: String,
+    /// Its endpoint.
+    pub base_url: String,
+    /// The host directory.
+    pub workspace: String,
+    /// The sandbox as it was described last.
+    pub sandbox: SandboxInfo,
+    /// The conversation, without the system prompt. Every tool call in it has exactly one answer.
+    pub messages: Vec<Message>,
+    /// Requests made so far.
+    pub turns: u64,
+    /// Tokens used so far.
+    pub usage: Usage,
+    /// The checkpoints' ids, oldest first.
+    pub checkpoints: Vec<String>,
+    /// How the last run ended; `None` where it did not (it runs, or was killed).
+    pub finished: Option<Finished>,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finished {
+    /// `completed`, `interrupted`, … as in the event.
+    pub status: String,
+    /// What the session changed in the workspace.
+    pub changes: Changes,
+    /// What went wrong, where something did.
+    pub error: Option<String>,
+}
+
+impl History {
+    /// Replays `records` in order.
+    pub fn of(records: &[Record]) -> Self {
+        let mut history = Self::default();
+        for record in records {
+            history.take(&record.event);
+        }
+        history.messages = answer_open_calls(std::mem::take(&mut history.messages));
+        history
+    }
+
+    fn take(&mut self, event: &Event) {
+        match event.clone() {
+            Event::SessionStarted { session, model, base_url, workspace, sandbox, .. } => {
+                self.finished = None;
+                (self.session, self.model, self.base_url) = (session, model, base_url);
+                (self.workspace, self.sandbox) = (workspace, sandbox);
+            }
+            Event::UserMessage { text } => {
+                self.finished = None;
+                self.messages.push(Message::User { text });
+            }
+            Event::TurnStarted { turn } => {
+                self.finished = None;
+                self.turns = self.turns.max(turn);
+            }
+            Event::AssistantMessage { text, reasoning, tool_calls, usage, .. } => {
+                self.usage.add(usage.unwrap_or_default());
+                self.messages.push(Message::Assistant { text, reasoning, tool_calls });
+            }
+            Event::ToolFinished { id, name, result, .. } => {
+                self.messages.push(Message::Tool { id, name, text: result });
+            }
+            Event::Compacted { messages, .. } => {
+                // A compaction that cannot be read is passed over: the longer conversation is still right.
+                if let Ok(messages) = serde_json::from_value::<Vec<Message>>(messages) {
+                    self.messages = messages;
+                    self.messages.retain(|message| !matches!(message, Message::System { .. }));
+                }
+            }
+            Event::Checkpoint { id, .. } => self.checkpoints.push(id),
+            Event::SessionFinished { status, changes, error, .. } => {
+                self.finished = Some(Finished { status, changes, error });
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Gives every tool call exactly one answer, directly after the message that asks for it.
+///
+/// A run that was interrupted leaves calls without one. Answers to calls that nobody made are left out.
+fn answer_open_calls(messages: Vec<Message>) -> Vec<Message> {
+    let mut answered = Vec::with_capacity(messages.len());
+    let mut open: Vec<(String, String)> = Vec::new();
+    for message in messages {
+        match &message {
+            Message::Tool { id, .. } => {
+                let Some(call) = open.iter().position(|(open_id, _)| open_id == id) else { continue };
+                open.remove(call);
+            }
+            _ => close(&mut open, &mut answered),
+        }
+        if let Message::Assistant { tool_calls, .. } = &message {
+            let mut seen = HashSet::new();
+            let calls = tool_calls.iter().filter(|call| seen.insert(&call.id));
+            open.extend(calls.map(|call| (call.id.clone(), call.name.clone())));
+        }
+        answered.push(message);
+    }
+    close(&mut open, &mut answered);
+    answered
+}
+
+fn close(open: &mut Vec<(String, String)>, messages: &mut Vec<Message>) {
+    messages.extend(open.drain(..).map(|(id, name)| {
+        let text =
+            "interrupted: the session ended before this call was done; it may have run in part".to_owned();
+        Message::Tool { id, name, text }
+    }));
+}

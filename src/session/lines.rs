@@ -1,0 +1,104 @@
+//! Reading a file of events, line by line, with a bound on each.
+
+use crate::error::{Error, Result};
+use crate::event::Record;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+
+/// The most bytes that a line may have, its `\n` not counted. Writing a longer one is refused as well.
+pub const MAX_LINE: usize = 64 << 20;
+
+/// The lines of a file of events, as bytes. A torn last line is left out and counted.
+pub struct Lines<R> {
+    reader: R,
+    name: String,
+    line: Vec<u8>,
+    number: u64,
+    complete: u64,
+    torn: u64,
+}
+
+impl Lines<BufReader<File>> {
+    /// The lines of the file at `path`.
+    pub fn open(path: &Path) -> Result<Self> {
+        let name = path.display().to_string();
+        let file = File::open(path)
+            .map_err(|error| Error::usage(format!("{name} could not be opened")).caused_by(error))?;
+        Ok(Self::new(BufReader::with_capacity(64 << 10, file), name))
+    }
+}
+
+impl<R: BufRead> Lines<R> {
+    /// The lines that `reader` gives; `name` is what error messages call it.
+    pub fn new(reader: R, name: impl Into<String>) -> Self {
+        Self { reader, name: name.into(), line: Vec::new(), number: 0, complete: 0, torn: 0 }
+    }
+
+    /// The next whole line without its `\n`, or `None` at the end.
+    pub fn next_line(&mut self) -> Result<Option<&[u8]>> {
+        self.line.clear();
+        let bound = MAX_LINE as u64 + 1;
+        let read = self.reader.by_ref().take(bound).read_until(b'\n', &mut self.line);
+        let read = read.map_err(|error| {
+            Error::unexpected(format!("{} could not be read", self.name)).caused_by(error)
+        })?;
+        if read == 0 {
+            return Ok(None);
+        }
+        let whole = self.line.pop_if(|byte| *byte == b'\n').is_some();
+        if !whole && read as u64 == bound {
+            let message = format!("line {} of {} is longer than 64 MiB", self.number + 1, self.name);
+            return Err(Error::unexpected(message).hint("this is not a file that agent wrote"));
+        }
+        if !whole || (self.line.contains(&0) && self.at_end()) {
+            self.torn = read as u64;
+            return Ok(None);
+        }
+        self.number += 1;
+        self.complete += read as u64;
+        Ok(Some(&self.line))
+    }
+
+    /// The next event, or `None` at the end. A line that is no event is an error that names it.
+    pub fn next_record(&mut self) -> Result<Option<Record>> {
+        if self.next_line()?.is_none() {
+            return Ok(None);
+        }
+        self.parse().map(Some)
+    }
+
+    /// The event in the line that was read last.
+    pub(super) fn parse(&self) -> Result<Record> {
+        serde_json::from_slice(&self.line).map_err(|error| {
+            Error::unexpected(format!("line {} of {} is not an event", self.number, self.name))
+                .caused_by(error)
+                .hint("the file was damaged, or a newer version of agent wrote it")
+        })
+    }
+
+    /// The number of the line that was read last, counting from 1.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Bytes of the whole lines read so far.
+    pub fn complete(&self) -> u64 {
+        self.complete
+    }
+
+    /// Bytes of the torn last line, once the end was reached; 0 where there is none.
+    pub fn torn(&self) -> u64 {
+        self.torn
+    }
+
+    fn at_end(&mut self) -> bool {
+        self.reader.fill_buf().is_ok_and(<[u8]>::is_empty)
+    }
+}
+
+/// Every event of the file at `path`. Neither the chain nor the end is checked: that is [`super::verify`].
+pub fn read_records(path: &Path) -> Result<Vec<Record>> {
+    let mut lines = Lines::open(path)?;
+    std::iter::from_fn(|| lines.next_record().transpose()).collect()
+}

@@ -1,0 +1,57 @@
+//! A session on disk: written while it runs, read by everything that comes after.
+//!
+//! # Files
+//!
+//! ```text
+//! <data>/sessions/<id>/              0700
+//!     events.jsonl                   0600  one event a line, append-only
+//!     head                           0600  how many lines there are, and the hash of the last one
+//!     blobs/                               the workspace's checkpoints
+//! <data>/keys/<SHA-256 of a key>     0600  the id of the session that belongs to a `--session-key`
+//! ```
+//!
+//! # The format of `events.jsonl`
+//!
+//! JSON Lines in UTF-8, each line ended by one `\n`. A line is byte for byte what `--json` prints for the same
+//! event (`docs/events.schema.json`), with one more field at its end:
+//!
+//! ```text
+//! {"seq":3,"time":"2026-11-20T15:30:12.345Z","type":"turn_started","turn":1,"prev":"9f86d081…"}
+//! ```
+//!
+//! `prev` is the SHA-256, in 64 lower-case hex digits, of the bytes of the line before, without its `\n`; 64
+//! zeros in the first line. `seq` grows from line to line and skips the events that are only shown live.
+//!
+//! A chain of hashes cannot vouch for its own end, so `head` does: `<lines, 20 digits> <hash, 64 hex digits>\n`,
+//! written in place after each line. It may be one line behind (the process was killed between the two
+//! writes), never ahead.
+//!
+//! A line is at most [`MAX_LINE`] bytes. A last line without its `\n`, or with NUL bytes in it, is what a power
+//! loss leaves: it is dropped when the session is opened again, and nothing else ever is.
+//!
+//! Recordings (`--record`, `examples/demo`) are such files without a `head`. As people may write them by hand,
+//! `prev` may be missing in them.
+
+mod chain;
+pub mod demo;
+mod file;
+mod history;
+mod id;
+mod lines;
+pub mod list;
+mod normalise;
+mod recording;
+pub mod replay;
+pub mod report;
+mod store;
+mod verify;
+
+pub use chain::Hash;
+pub use file::{Reopened, SessionFile};
+pub use history::{Finished, History};
+pub use id::SessionId;
+pub use lines::{Lines, MAX_LINE, read_records};
+pub use normalise::normalise;
+pub use recording::{Recording, ToolOutcome};
+pub use store::Store;
+pub use verify::{Fault, Verdict, verify};

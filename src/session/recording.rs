@@ -1,0 +1,90 @@
+//! A recorded session as something to play: the wishes, the model's answers, the tools' results.
+
+use super::lines::Lines;
+use crate::error::{Error, Result};
+use crate::event::{Event, Record};
+use crate::model::Reply;
+use std::path::Path;
+
+/// A session that was recorded, in a file or in the binary.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recording {
+    records: Vec<Record>,
+}
+
+/// The result of a tool, as it was recorded or as it is now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolOutcome {
+    /// The tool.
+    pub name: String,
+    /// Whether it did what was asked.
+    pub ok: bool,
+    /// The command's exit code, where there is one.
+    pub exit_code: Option<i32>,
+    /// What went back to the model.
+    pub result: String,
+}
+
+impl Recording {
+    /// Reads a recording or a session file. One in which no model answers is refused.
+    pub fn load(path: &Path) -> Result<Self> {
+        Self::read(Lines::open(path)?, &path.display().to_string())
+    }
+
+    /// Reads a recording from memory; `name` is what error messages call it.
+    pub fn parse(name: &str, text: &str) -> Result<Self> {
+        Self::read(Lines::new(text.as_bytes(), name), name)
+    }
+
+    fn read<R: std::io::BufRead>(mut lines: Lines<R>, name: &str) -> Result<Self> {
+        let records = std::iter::from_fn(|| lines.next_record().transpose()).collect::<Result<_>>()?;
+        let recording = Self { records };
+        if recording.replies().is_empty() {
+            return Err(Error::usage(format!("no model answers in {name}"))
+                .hint("a recording is made with --record FILE, and any session can be replayed by its id"));
+        }
+        Ok(recording)
+    }
+
+    /// Everything that was recorded.
+    pub fn records(&self) -> &[Record] {
+        &self.records
+    }
+
+    /// What the person said, in order.
+    pub fn wishes(&self) -> Vec<String> {
+        let wish = |record: &Record| match &record.event {
+            Event::UserMessage { text } => Some(text.clone()),
+            _ => None,
+        };
+        self.records.iter().filter_map(wish).collect()
+    }
+
+    /// What the model answered, in order.
+    pub fn replies(&self) -> Vec<Reply> {
+        let reply = |record: &Record| match record.event.clone() {
+            Event::AssistantMessage { text, reasoning, tool_calls, finish_reason, usage } => {
+                Some(Reply { text, reasoning, tool_calls, finish_reason, usage })
+            }
+            _ => None,
+        };
+        self.records.iter().filter_map(reply).collect()
+    }
+
+    /// What the tools gave back, in order.
+    pub fn outcomes(&self) -> Vec<ToolOutcome> {
+        self.records.iter().filter_map(|record| ToolOutcome::of(&record.event)).collect()
+    }
+}
+
+impl ToolOutcome {
+    /// The outcome that a `tool_finished` event carries.
+    pub fn of(event: &Event) -> Option<Self> {
+        match event.clone() {
+            Event::ToolFinished { name, ok, exit_code, result, .. } => {
+                Some(Self { name, ok, exit_code, result })
+            }
+            _ => None,
+        }
+    }
+}

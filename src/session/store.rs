@@ -1,0 +1,184 @@
+//! All sessions of this user: creating, finding, removing.
+
+use super::chain::Hash;
+use super::file::{self, Reopened, SessionFile};
+use super::id::SessionId;
+use super::lines::Lines;
+use crate::error::{Error, Result};
+use crate::event::Event;
+use crate::paths;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+/// The directory that holds all sessions.
+#[derive(Debug, Clone)]
+pub struct Store {
+    root: PathBuf,
+}
+
+impl Store {
+    /// The user's own: [`paths::data_dir`].
+    pub fn open() -> Result<Self> {
+        Ok(Self::at(paths::data_dir()?))
+    }
+
+    /// A store below another directory. Nothing is created before it is needed.
+    pub fn at(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The directory of a session, whether or not it exists.
+    pub fn dir(&self, id: &SessionId) -> PathBuf {
+        self.sessions().join(id.as_str())
+    }
+
+    /// The file of a session's events.
+    pub fn events(&self, id: &SessionId) -> PathBuf {
+        self.dir(id).join("events.jsonl")
+    }
+
+    /// Creates a session with a new id.
+    pub fn create(&self) -> Result<(SessionId, SessionFile)> {
+        make_dir(&self.sessions())?;
+        // More than a handful of collisions of 1 in 1.6 million is not chance.
+        for _ in 0..16 {
+            let id = SessionId::generate();
+            match DirBuilder::new().mode(0o700).create(self.dir(&id)) {
+                Ok(()) => return Ok((id.clone(), SessionFile::create(&self.events(&id))?)),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(not_made(&self.dir(&id), error)),
+            }
+        }
+        Err(Error::unexpected(format!("no free session id in {}", self.sessions().display())))
+    }
+
+    /// Opens a session to go on with it.
+    pub fn reopen(&self, id: &SessionId) -> Result<Reopened> {
+        SessionFile::reopen(&self.events(id))
+    }
+
+    /// The session whose id begins with `text`.
+    pub fn find(&self, text: &str) -> Result<SessionId> {
+        let wanted = SessionId::parse(text)?;
+        let ids = self.ids()?;
+        if ids.contains(&wanted) {
+            return Ok(wanted);
+        }
+        let mut found: Vec<SessionId> = ids.into_iter().filter(|id| id.as_str().starts_with(text)).collect();
+        match found.len() {
+            1 => Ok(found.remove(0)),
+            0 => Err(Error::usage(format!("there is no session {text}")).hint("see `agent sessions list`")),
+            count => {
+                let some: Vec<&str> = found.iter().take(5).map(SessionId::as_str).collect();
+                Err(Error::usage(format!("{count} sessions begin with {text}"))
+                    .hint(format!("say more of it: {}", some.join(", "))))
+            }
+        }
+    }
+
+    /// The session that was written to last, of those that work on `workspace` where one is given.
+    pub fn last(&self, workspace: Option<&Path>) -> Result<SessionId> {
+        let mut ids: Vec<_> = self.ids()?.into_iter().map(|id| (modified(&self.events(&id)), id)).collect();
+        ids.sort();
+        let here = |id: &SessionId| workspace.is_none_or(|path| works_on(&self.events(id), path));
+        let last = ids.into_iter().rev().map(|(_, id)| id).find(here);
+        last.ok_or_else(|| {
+            let place = workspace.map(|path| format!(" of {}", path.display())).unwrap_or_default();
+            Error::usage(format!("there is no session{place} yet")).hint("see `agent sessions list`")
+        })
+    }
+
+    /// The session that belongs to the caller's own `key`, created where there is none. Two processes that
+    /// ask at once get the same one.
+    pub fn for_key(&self, key: &str) -> Result<SessionId> {
+        let keys = self.root.join("keys");
+        make_dir(&keys)?;
+        let path = keys.join(Hash::of(key.as_bytes()).to_string());
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|error| {
+                Error::unexpected(format!("{} could not be opened", path.display())).caused_by(error)
+            })?;
+        // Held only while the next few lines run.
+        file.lock()?;
+        let mut text = String::new();
+        // What is not an id (the machine went down while it was written) counts as nothing.
+        let _ = (&file).take(100).read_to_string(&mut text);
+        if let Ok(id) = SessionId::parse(text.trim_end())
+            && self.events(&id).exists()
+        {
+            return Ok(id);
+        }
+        let (id, _) = self.create()?;
+        file.rewind()?;
+        file.set_len(0)?;
+        writeln!(file, "{id}")?;
+        Ok(id)
+    }
+
+    /// All ids, oldest first. Anything else in the directory is passed over.
+    pub fn ids(&self) -> Result<Vec<SessionId>> {
+        let entries = match fs::read_dir(self.sessions()) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => {
+                let message = format!("{} could not be listed", self.sessions().display());
+                return Err(Error::unexpected(message).caused_by(error));
+            }
+        };
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut ids: Vec<SessionId> = names.filter_map(|name| SessionId::parse(&name).ok()).collect();
+        ids.sort();
+        Ok(ids)
+    }
+
+    /// Removes a session with all that belongs to it. One that is in use is refused.
+    pub fn remove(&self, id: &SessionId) -> Result<()> {
+        let (dir, events) = (self.dir(id), self.events(id));
+        // Held until the directory is gone, so that nobody opens the session meanwhile.
+        let _lock = match File::open(&events) {
+            Ok(file) => file::lock(&file, &events).map(|()| Some(file))?,
+            Err(_) => None,
+        };
+        fs::remove_dir_all(&dir).map_err(|error| {
+            Error::unexpected(format!("{} could not be removed", dir.display())).caused_by(error)
+        })
+    }
+
+    /// Whether a process is writing the session now.
+    pub fn is_running(&self, id: &SessionId) -> bool {
+        file::is_locked(&self.events(id))
+    }
+
+    fn sessions(&self) -> PathBuf {
+        self.root.join("sessions")
+    }
+}
+
+/// Whether the session in `events` works on the host directory `workspace`.
+fn works_on(events: &Path, workspace: &Path) -> bool {
+    let first = Lines::open(events).and_then(|mut lines| lines.next_record());
+    matches!(first, Ok(Some(record)) if matches!(&record.event,
+        Event::SessionStarted { workspace: its, .. } if Path::new(its) == workspace))
+}
+
+/// When a file was written last; the beginning of time where it cannot be told.
+pub(super) fn modified(path: &Path) -> SystemTime {
+    fs::metadata(path).and_then(|data| data.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
+}
+
+fn make_dir(path: &Path) -> Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| not_made(path, error))
+}
+
+fn not_made(path: &Path, error: std::io::Error) -> Error {
+    Error::unexpected(format!("{} could not be created", path.display())).caused_by(error)
+}

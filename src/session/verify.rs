@@ -1,0 +1,111 @@
+//! Finding a line that was changed, removed or moved after it was written.
+
+use super::chain::{Hash, prev_of};
+use super::file::read_head;
+use super::lines::Lines;
+use crate::error::{Error, Result};
+use serde::Serialize;
+use std::path::Path;
+
+/// What a check of a session file found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Verdict {
+    /// How many whole lines the file has.
+    pub lines: u64,
+    /// The first thing that is wrong, where something is.
+    pub fault: Option<Fault>,
+    /// What cannot be vouched for, in a sentence.
+    pub note: Option<String>,
+}
+
+/// Something that is not as it was written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Fault {
+    /// The line, counting from 1.
+    pub line: u64,
+    /// What is wrong with it: `was changed`.
+    pub what: String,
+}
+
+impl Verdict {
+    /// The fault as an error, for the exit code.
+    pub fn into_result(self) -> Result<Verdict> {
+        match &self.fault {
+            None => Ok(self),
+            Some(fault) => Err(Error::unexpected(format!("line {} {}", fault.line, fault.what))
+                .hint("the file is not what agent wrote: do not rely on it")),
+        }
+    }
+}
+
+/// A line as far as the chain is concerned.
+struct Link {
+    hash: Hash,
+    prev: Option<Hash>,
+}
+
+/// Checks the session file at `path` against its chain and its `head`.
+///
+/// The chain finds accidents and edits. Who can write the file and knows its format can write a whole new
+/// chain: keep the last hash elsewhere where that matters.
+pub fn verify(path: &Path) -> Result<Verdict> {
+    // Before the lines: a process that is writing the session may add some meanwhile, but takes none away.
+    let head = read_head(path);
+    let mut lines = Lines::open(path)?;
+    let mut links = Vec::new();
+    while let Some(line) = lines.next_line()? {
+        links.push(Link { hash: Hash::of(line), prev: prev_of(line) });
+    }
+    let fault = broken_link(&links, head).or_else(|| broken_end(&links, head?));
+    let note = match (lines.torn(), head) {
+        (torn, _) if torn > 0 => Some(format!("an incomplete last line ({torn} bytes) will be dropped")),
+        (_, None) => {
+            Some("there is no head beside the file, so nothing vouches for the last line".to_owned())
+        }
+        _ => None,
+    };
+    Ok(Verdict { lines: lines.number(), fault, note })
+}
+
+/// The first line that does not name the hash of the line before it, and why.
+fn broken_link(links: &[Link], head: Option<(u64, Hash)>) -> Option<Fault> {
+    let hash_before = |index: usize| index.checked_sub(1).map_or(Hash::ZERO, |before| links[before].hash);
+    let at = (0..links.len()).find(|&index| links[index].prev != Some(hash_before(index)))?;
+    let number = at as u64 + 1;
+    let fault = |line: u64, what: String| Some(Fault { line, what });
+    if let Some(other) = links.iter().position(|link| links[at].prev == Some(link.hash)) {
+        return fault(number, format!("is out of place: it belongs after line {}", other + 1));
+    }
+    if at > 0 && links[at].prev == Some(Hash::ZERO) {
+        return fault(number, "is out of place: it belongs at the beginning".to_owned());
+    }
+    // Where the line after it does not follow either, this one is at fault, in the very place of its hash.
+    let follows = match links.get(at + 1) {
+        Some(next) => next.prev == Some(links[at].hash),
+        None => head.is_none_or(|(lines, last)| lines != number || last == links[at].hash),
+    };
+    if !follows {
+        return fault(number, "was changed".to_owned());
+    }
+    match head.and_then(|(lines, _)| lines.checked_sub(links.len() as u64)) {
+        Some(missing) if missing > 0 => {
+            fault(number, format!("does not follow: {missing} missing before it"))
+        }
+        Some(_) if at > 0 => fault(at as u64, "was changed".to_owned()),
+        _ if at > 0 => fault(at as u64, "was changed, or what came after it is missing".to_owned()),
+        _ => fault(1, "is not the first: what came before it is missing".to_owned()),
+    }
+}
+
+/// What is wrong with the end of a file whose chain holds.
+fn broken_end(links: &[Link], (lines, last): (u64, Hash)) -> Option<Fault> {
+    let have = links.len() as u64;
+    if lines > have {
+        return Some(Fault {
+            line: have + 1,
+            what: format!("and what follows is missing: {lines} were written"),
+        });
+    }
+    let hash = (lines as usize).checked_sub(1).map_or(Hash::ZERO, |index| links[index].hash);
+    (hash != last).then(|| Fault { line: lines.max(1), what: "was changed".to_owned() })
+}

@@ -1,0 +1,82 @@
+//! Questions that a person answers on the terminal.
+
+use super::input::SavedMode;
+use super::progress::Progress;
+use super::sanitise;
+use super::style::{BOLD, Colours};
+use crate::error::{Error, Kind, Result};
+use rustyline::config::Behavior;
+use rustyline::error::ReadlineError;
+use rustyline::history::DefaultHistory;
+use rustyline::{Config, Editor};
+use std::io::{self, IsTerminal};
+
+/// Whether there is a person to ask: what is typed and what is shown both belong to a terminal.
+pub fn is_possible() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+/// Asks until one of `choices` is given, by its name or the first letter of it (which all differ).
+///
+/// The question may have several lines and may hold anything: it is sanitised here. Ctrl-C and Ctrl-D are an
+/// error of kind [`Kind::Interrupted`]. Dropping the future gives the terminal back as it was.
+pub async fn ask(progress: &Progress, question: &str, choices: &[&'static str]) -> Result<&'static str> {
+    progress.clear();
+    let saved = SavedMode::of_stdin();
+    let (choices, prompt) = (choices.to_vec(), prompt(question, choices));
+    let answer = tokio::task::spawn_blocking(move || read_choice(&prompt, &choices));
+    let answer = answer.await.map_err(|error| Error::unexpected("the question was lost").caused_by(error))?;
+    drop(saved);
+    answer
+}
+
+/// `Apply 3 files? [yes/no/each] `
+fn prompt(question: &str, choices: &[&str]) -> String {
+    format!("{} [{}] ", sanitise::plain(question).trim_end(), choices.join("/"))
+}
+
+fn read_choice(prompt: &str, choices: &[&'static str]) -> Result<&'static str> {
+    let config = Config::builder().behavior(Behavior::PreferTerm).build();
+    let mut editor = Editor::<(), DefaultHistory>::with_default(config).map_err(read_error)?;
+    let styled = Colours::of(&io::stderr()).paint(BOLD, prompt);
+    loop {
+        let line = editor.readline(&(prompt, styled.as_str())).map_err(read_error)?;
+        if let Some(choice) = chosen(&line, choices) {
+            return Ok(choice);
+        }
+    }
+}
+
+fn chosen(line: &str, choices: &[&'static str]) -> Option<&'static str> {
+    let answer = line.trim().to_lowercase();
+    let is_meant = |choice: &&&str| answer == **choice || (answer.len() == 1 && choice.starts_with(&answer));
+    choices.iter().find(is_meant).copied()
+}
+
+fn read_error(error: ReadlineError) -> Error {
+    match error {
+        ReadlineError::Interrupted | ReadlineError::Eof => {
+            Error::new(Kind::Interrupted, "no answer was given")
+        }
+        other => Error::unexpected("the terminal could not be read").caused_by(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{chosen, prompt};
+
+    #[test]
+    fn a_name_or_its_first_letter_chooses() {
+        let choices = ["yes", "no", "each"];
+        assert_eq!(chosen(" Yes ", &choices), Some("yes"));
+        assert_eq!(chosen("e", &choices), Some("each"));
+        assert_eq!(chosen("", &choices), None);
+        assert_eq!(chosen("ye", &choices), None);
+    }
+
+    #[test]
+    fn the_question_cannot_move_the_cursor() {
+        assert_eq!(prompt("run \x1b[2Jrm?\n", &["yes", "no"]), "run rm? [yes/no] ");
+    }
+}

@@ -1,0 +1,13 @@
+//! What people see: the trace, the answer, the progress, the prompt, and `--json`.
+
+pub mod confirm;
+pub mod input;
+pub mod json;
+pub mod live;
+pub mod markdown;
+pub mod progress;
+pub mod sanitise;
+pub mod screen;
+pub mod style;
+pub mod trace;
+mod wrap;

@@ -1,0 +1,238 @@
+//! What a person sees of a run: the answer on stdout, everything else on stderr.
+
+use super::json::output_error;
+use super::markdown::Markdown;
+use super::progress::Progress;
+use super::sanitise::Sanitiser;
+use super::style::{Colours, DIM};
+use super::trace::{Trace, Verbosity, activity};
+use super::wrap::terminal_columns;
+use crate::error::Result;
+use crate::event::{Event, Listener, Record};
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Shows events to a person. A cheap handle: one clone listens, others print in between.
+#[derive(Clone)]
+pub struct Screen {
+    state: Arc<Mutex<State>>,
+    progress: Progress,
+}
+
+struct State {
+    answer: Answer,
+    /// Something of the message at hand has arrived in pieces.
+    streamed: bool,
+    trace: Trace,
+    progress: Progress,
+    /// Colours on stderr.
+    colours: Colours,
+    reasoning: Reasoning,
+}
+
+/// Reasoning on its way to stderr (`-v`), a line at a time.
+struct Reasoning {
+    sanitiser: Sanitiser,
+    line: String,
+}
+
+/// What becomes of the model's words.
+enum Answer {
+    /// A terminal: rendered, block by block.
+    Rendered {
+        markdown: Markdown,
+        /// Something of the message at hand is on the screen.
+        shown: bool,
+    },
+    /// A file or a pipe: each answer exactly as the model wrote it, and a line feed. A message that asks for
+    /// tools is no answer, and one that breaks off is never written.
+    Raw,
+    /// `--json` has stdout.
+    Hidden,
+}
+
+impl Screen {
+    /// The screen of `agent run` and the REPL. Where stdout belongs to `--json`, the answer is not shown.
+    pub fn new(verbosity: Verbosity, json: bool) -> Self {
+        let (stdout, stderr) = (io::stdout(), io::stderr());
+        let answer = match (json, stdout.is_terminal()) {
+            (true, _) => Answer::Hidden,
+            (false, false) => Answer::Raw,
+            (false, true) => {
+                let markdown = Markdown::new(terminal_columns(&stdout), Colours::of(&stdout));
+                Answer::Rendered { markdown, shown: false }
+            }
+        };
+        let progress = if verbosity == Verbosity::Quiet { Progress::hidden() } else { Progress::stderr() };
+        let colours = Colours::of(&stderr);
+        let trace = Trace::new(verbosity, colours);
+        let reasoning = Reasoning { sanitiser: Sanitiser::new(false), line: String::new() };
+        let state = State { answer, streamed: false, trace, progress: progress.clone(), colours, reasoning };
+        Self { state: Arc::new(Mutex::new(state)), progress }
+    }
+
+    /// The moving part of the screen.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// A turn is over, however it ended: shows what was held back and takes the progress away.
+    pub fn settle(&self) -> Result<()> {
+        let mut state = self.lock();
+        state.progress.clear();
+        state.end_reasoning();
+        state.end_message("")
+    }
+
+    /// Prints `text`, which must be harmless, to stderr.
+    pub fn say(&self, text: &str) {
+        self.lock().to_stderr(text);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // A half-printed line is the worst that a panic leaves.
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Listener for Screen {
+    fn on_event(&mut self, record: &Record) -> Result<()> {
+        self.lock().on_event(&record.event)
+    }
+}
+
+impl State {
+    fn on_event(&mut self, event: &Event) -> Result<()> {
+        match event {
+            Event::TurnStarted { .. } => self.begin_message(),
+            Event::ReasoningDelta { text } => self.reasoning(text),
+            Event::TextDelta { text } => {
+                self.end_reasoning();
+                self.text(text)?;
+            }
+            Event::Retry { .. } => self.discard()?,
+            Event::AssistantMessage { text, tool_calls, .. } => {
+                self.end_reasoning();
+                self.progress.clear_output();
+                self.end_message(text)?;
+                if tool_calls.is_empty() {
+                    self.progress.clear();
+                    self.answer(text)?;
+                }
+            }
+            Event::ToolStarted { name, arguments, .. } => self.progress.show(&activity(name, arguments)),
+            Event::ToolOutput { data, .. } => self.progress.output(data),
+            Event::ToolFinished { .. } => self.progress.show("thinking…"),
+            Event::SessionFinished { .. } => self.progress.clear(),
+            _ => {}
+        }
+        if let Some(lines) = self.trace.describe(event) {
+            self.to_stderr(&lines);
+        }
+        Ok(())
+    }
+
+    fn begin_message(&mut self) {
+        self.progress.show("thinking…");
+        if let Answer::Rendered { markdown, .. } = &mut self.answer {
+            markdown.resize(terminal_columns(&io::stdout()));
+        }
+    }
+
+    fn text(&mut self, text: &str) -> Result<()> {
+        if !std::mem::replace(&mut self.streamed, true) {
+            self.progress.show("writing…");
+        }
+        let Answer::Rendered { markdown, shown } = &mut self.answer else {
+            self.progress.output(text);
+            return Ok(());
+        };
+        let rendered = markdown.push(text);
+        if rendered.is_empty() {
+            self.progress.output(text);
+            return Ok(());
+        }
+        *shown = true;
+        // Beneath the spinner stands what is not rendered yet.
+        self.progress.clear_output();
+        self.progress.output(markdown.pending());
+        self.to_stdout(&rendered)
+    }
+
+    /// The message is complete. `text` is the whole of it, for an endpoint that does not stream.
+    fn end_message(&mut self, text: &str) -> Result<()> {
+        let streamed = std::mem::take(&mut self.streamed);
+        let Answer::Rendered { markdown, shown } = &mut self.answer else { return Ok(()) };
+        let mut rendered = if streamed { String::new() } else { markdown.push(text) };
+        rendered.push_str(&markdown.finish());
+        *shown = false;
+        self.to_stdout(&rendered)
+    }
+
+    /// The answer went wrong halfway and will be written anew.
+    fn discard(&mut self) -> Result<()> {
+        self.end_reasoning();
+        self.progress.show("waiting to try again…");
+        self.streamed = false;
+        let Answer::Rendered { markdown, shown } = &mut self.answer else { return Ok(()) };
+        let rest = markdown.finish();
+        if std::mem::take(shown) {
+            self.to_stdout(&rest)?;
+            let note = self.colours.paint(DIM, "(the answer broke off here and does not count)");
+            self.to_stderr(&(note + "\n"));
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, text: &str) -> Result<()> {
+        match self.answer {
+            Answer::Raw => self.to_stdout(&format!("{text}\n")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Reasoning passes by beneath the spinner; under `-v` it stays.
+    fn reasoning(&mut self, text: &str) {
+        if self.trace.verbosity() < Verbosity::Verbose {
+            return self.progress.output(text);
+        }
+        let Reasoning { sanitiser, line } = &mut self.reasoning;
+        sanitiser.push(text, line);
+        if let Some(end) = line.rfind('\n') {
+            let complete: String = line.drain(..=end).collect();
+            self.say_reasoning(&complete);
+        }
+    }
+
+    fn end_reasoning(&mut self) {
+        let Reasoning { sanitiser, line } = &mut self.reasoning;
+        sanitiser.finish(line);
+        let rest = std::mem::take(line);
+        self.say_reasoning(&rest);
+    }
+
+    fn say_reasoning(&mut self, text: &str) {
+        if !text.trim().is_empty() {
+            let text = self.colours.paint(DIM, text.trim_end());
+            self.to_stderr(&(text + "\n"));
+        }
+    }
+
+    fn to_stdout(&mut self, text: &str) -> Result<()> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        let write = || {
+            let mut stdout = io::stdout().lock();
+            stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
+        };
+        self.progress.suspend(write).map_err(output_error)
+    }
+
+    /// Nobody can be told that stderr is gone.
+    fn to_stderr(&mut self, text: &str) {
+        self.progress.suspend(|| {
+            let _ = io::stderr().lock().write_all(text.as_bytes());
+        });
+    }
+}

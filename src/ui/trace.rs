@@ -1,0 +1,335 @@
+//! The debug trace: what happens, one line each, for stderr.
+
+use super::sanitise;
+use super::style::{BAD, BOLD, Colours, DIM, GOOD, WARN};
+use crate::error::{Error, Kind};
+use crate::event::{Event, Usage};
+use anstyle::Style;
+use serde_json::Value;
+use std::fmt::Write;
+use std::time::Duration;
+
+/// The longest line of the ordinary trace, in columns. `-v` shows the whole.
+const COLUMNS: usize = 300;
+
+/// How much the trace says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Verbosity {
+    /// `-q`: only what went wrong for good.
+    Quiet,
+    /// One line an event.
+    #[default]
+    Normal,
+    /// `-v`: whole arguments, results and reasoning.
+    Verbose,
+}
+
+/// Turns events into the lines of the trace. Everything in them has passed the sanitiser.
+#[derive(Debug)]
+pub struct Trace {
+    verbosity: Verbosity,
+    colours: Colours,
+    output: LineCount,
+}
+
+/// Lines of the running command's output.
+#[derive(Debug, Default)]
+struct LineCount {
+    ends: u64,
+    open: bool,
+    seen: bool,
+}
+
+impl LineCount {
+    fn add(&mut self, data: &str) {
+        self.seen = true;
+        self.ends += data.bytes().filter(|byte| *byte == b'\n').count() as u64;
+        self.open = if data.is_empty() { self.open } else { !data.ends_with('\n') };
+    }
+
+    /// The count, or that of `result` where no output was seen live.
+    fn lines_or(&self, result: &str) -> u64 {
+        if self.seen { self.ends + u64::from(self.open) } else { result.lines().count() as u64 }
+    }
+}
+
+impl Trace {
+    /// A trace that says as much as `verbosity` allows.
+    pub fn new(verbosity: Verbosity, colours: Colours) -> Self {
+        Self { verbosity, colours, output: LineCount::default() }
+    }
+
+    /// How much is said.
+    pub fn verbosity(&self) -> Verbosity {
+        self.verbosity
+    }
+
+    /// The lines for `event`, each ending in a line feed; nothing where there is nothing to say.
+    pub fn describe(&mut self, event: &Event) -> Option<String> {
+        if let Event::ToolOutput { data, .. } = event {
+            self.output.add(data);
+        }
+        let lines = match self.verbosity {
+            Verbosity::Quiet => self.failure(event),
+            Verbosity::Normal => self.notable(event).or_else(|| self.ordinary(event)),
+            Verbosity::Verbose => {
+                self.notable(event).or_else(|| self.ordinary(event)).or_else(|| self.detail(event))
+            }
+        };
+        if let Event::ToolFinished { .. } = event {
+            self.output = LineCount::default();
+        }
+        lines
+    }
+
+    /// What is said even under `-q`.
+    fn failure(&self, event: &Event) -> Option<String> {
+        match event {
+            Event::LimitReached { limit } => Some(self.tagged(BAD, "LIMIT", &limit_text(limit))),
+            Event::CheckFinished { exit_code, .. } if *exit_code != Some(0) => self.notable(event),
+            _ => None,
+        }
+    }
+
+    /// What a person has to know, with a tag of its own.
+    fn notable(&self, event: &Event) -> Option<String> {
+        Some(match event {
+            Event::Retry { attempt, wait_ms, reason } => {
+                let wait = duration_text(*wait_ms);
+                self.tagged(WARN, "RETRY", &format!("attempt {attempt} failed, next in {wait}: {reason}"))
+            }
+            Event::Notice { text } => self.tagged(WARN, "NOTICE", text),
+            Event::Denied { what, rule } => self.tagged(WARN, "DENIED", &format!("{what} ({rule})")),
+            Event::Compacted { before, after, .. } => self.tagged(
+                WARN,
+                "NOTICE",
+                &format!("the conversation was shortened from about {before} to {after} tokens"),
+            ),
+            Event::LimitReached { .. } => return self.failure(event),
+            Event::CheckFinished { command, exit_code, duration_ms } => {
+                let (style, how) = match exit_code {
+                    Some(0) => (GOOD, "passed".to_string()),
+                    Some(code) => (BAD, format!("failed with exit {code}")),
+                    None => (BAD, "did not finish".to_string()),
+                };
+                let command = sanitise::one_line(command, COLUMNS / 2);
+                self.tagged(style, "CHECK", &format!("{how} in {}: {command}", duration_text(*duration_ms)))
+            }
+            _ => return None,
+        })
+    }
+
+    /// The trace proper.
+    fn ordinary(&self, event: &Event) -> Option<String> {
+        Some(match event {
+            Event::AssistantMessage { tool_calls, .. } if !tool_calls.is_empty() => {
+                self.debug(&format!("Assistant requested {} tool call(s).", tool_calls.len()))
+            }
+            Event::ToolStarted { name, arguments, .. } => {
+                let mut lines = self.debug(&format!("{name} called{}", arguments_text(arguments)));
+                if self.is_verbose() {
+                    lines.push_str(&self.shortened_arguments(arguments));
+                }
+                lines
+            }
+            Event::ToolFinished { name, result, .. } => {
+                let mut lines = self.debug(&format!("{name} result: {}", self.result_text(event)));
+                if self.is_verbose() {
+                    lines.push_str(&self.indented(result));
+                }
+                lines
+            }
+            Event::Connection { host, port, allowed, sent, received, duration_ms } => {
+                self.debug(&if *allowed {
+                    let time = duration_text(*duration_ms);
+                    format!("connection to {host}:{port}: {sent} B sent, {received} B received in {time}")
+                } else {
+                    format!("connection to {host}:{port} refused")
+                })
+            }
+            Event::SessionFinished { status, turns, usage, changes, .. } => {
+                let files = changes.added + changes.modified + changes.deleted;
+                let usage = usage_text(*usage);
+                self.debug(&format!(
+                    "Session finished: {status} after {turns} turn(s), {usage}, {files} file(s) changed."
+                ))
+            }
+            _ => return None,
+        })
+    }
+
+    /// What only `-v` shows.
+    fn detail(&self, event: &Event) -> Option<String> {
+        Some(match event {
+            Event::SessionStarted { session, model, base_url, workspace, sandbox, .. } => {
+                self.debug(&format!(
+                    "Session {session}: model {model} at {base_url}, workspace {workspace}, sandbox {}, network {}",
+                    sandbox.backend, sandbox.network
+                ))
+            }
+            Event::TurnStarted { turn } => self.debug(&format!("Turn {turn}")),
+            Event::AssistantMessage { usage: Some(usage), .. } => self.debug(&usage_text(*usage)),
+            Event::Checkpoint { id, files } => {
+                self.debug(&format!("Checkpoint {id}: {files} file(s) changed"))
+            }
+            _ => return None,
+        })
+    }
+
+    fn is_verbose(&self) -> bool {
+        self.verbosity == Verbosity::Verbose
+    }
+
+    fn result_text(&self, event: &Event) -> String {
+        let Event::ToolFinished { name, ok, exit_code, duration_ms, truncated, result, .. } = event else {
+            return String::new();
+        };
+        let time = duration_text(*duration_ms);
+        let lines = || {
+            let count = self.output.lines_or(result);
+            // Of a flood only the beginning and the end pass by, so there may be more.
+            match (truncated, count) {
+                (true, _) => format!("{count}+ lines, shortened"),
+                (false, 1) => "1 line".to_string(),
+                (false, _) => format!("{count} lines"),
+            }
+        };
+        match (exit_code, ok) {
+            (Some(code), _) => format!("exit {code} in {time}, {}", lines()),
+            (None, false) => {
+                let why = result.lines().find(|line| !line.trim().is_empty()).unwrap_or("no reason given");
+                let seen = if self.output.seen { format!(", {}", lines()) } else { String::new() };
+                match why.strip_prefix("error: ") {
+                    Some(error) => format!("failed in {time}: {error}{seen}"),
+                    // How a command ended, and after a comma its time.
+                    None if name == "run_commands" => {
+                        let how = why.rsplit_once(", ").map_or(why, |(how, _)| how);
+                        format!("{how} in {time}{seen}")
+                    }
+                    None => format!("failed in {time}: {why}{seen}"),
+                }
+            }
+            (None, true) if matches!(name.as_str(), "read_file" | "job_output" | "run_commands") => {
+                format!("ok in {time}, {}", lines())
+            }
+            (None, true) => format!("ok in {time}"),
+        }
+    }
+
+    /// The arguments that the first line did not show whole.
+    fn shortened_arguments(&self, arguments: &Value) -> String {
+        let Value::Object(arguments) = arguments else { return String::new() };
+        let is_shortened = |(name, value): &(&String, &Value)| value_text(name, value) != text_of(value);
+        let whole = |(name, value): (&String, &Value)| self.indented(&format!("{name}: {}", text_of(value)));
+        arguments.iter().filter(is_shortened).map(whole).collect()
+    }
+
+    fn indented(&self, text: &str) -> String {
+        let mut lines = String::new();
+        for line in sanitise::plain(text).lines() {
+            let _ = writeln!(lines, "{}", self.colours.paint(DIM, format_args!("    {line}")));
+        }
+        lines
+    }
+
+    fn debug(&self, text: &str) -> String {
+        let text = sanitise::one_line(text, COLUMNS);
+        self.colours.paint(DIM, format_args!("[DEBUG] {text}")) + "\n"
+    }
+
+    fn tagged(&self, style: Style, tag: &str, text: &str) -> String {
+        let columns = if self.is_verbose() { usize::MAX } else { COLUMNS };
+        let tag = self.colours.paint(style, format_args!("[{tag}]"));
+        format!("{tag} {}\n", sanitise::one_line(text, columns))
+    }
+}
+
+/// ` with name: value, …` on one line. File contents are only measured.
+fn arguments_text(arguments: &Value) -> String {
+    match arguments {
+        Value::Object(map) if map.is_empty() => String::new(),
+        Value::Object(map) => {
+            let describe = |(name, value): (&String, &Value)| format!("{name}: {}", value_text(name, value));
+            format!(" with {}", map.iter().map(describe).collect::<Vec<_>>().join(", "))
+        }
+        Value::Null => String::new(),
+        other => format!(" with {}", text_of(other)),
+    }
+}
+
+fn value_text(name: &str, value: &Value) -> String {
+    match value {
+        Value::String(text) if matches!(name, "data" | "old" | "new") => size_text(text),
+        Value::Array(files) if name == "files" => {
+            let paths = files.iter().filter_map(|file| file.get("path")?.as_str());
+            let shown = paths.take(5).map(|path| sanitise::one_line(path, 60)).collect::<Vec<_>>();
+            let more = if files.len() > shown.len() { ", …" } else { "" };
+            format!("{}{more} ({})", shown.join(", "), files.len())
+        }
+        other => sanitise::one_line(&text_of(other), COLUMNS / 2),
+    }
+}
+
+fn size_text(text: &str) -> String {
+    match text.lines().count() {
+        0 | 1 => format!("{} bytes", text.len()),
+        lines => format!("{} bytes in {lines} lines", text.len()),
+    }
+}
+
+fn text_of(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_string)
+}
+
+fn limit_text(limit: &str) -> String {
+    match limit {
+        "turns" => "the limit on turns is reached".to_string(),
+        "tokens" => "the limit on tokens is reached".to_string(),
+        "cost" => "the limit on cost is reached".to_string(),
+        "time" => "the limit on time is reached".to_string(),
+        "repetition" => "the model repeats the same calls".to_string(),
+        "bad_calls" => "the model's tool calls cannot be read".to_string(),
+        other => format!("a limit is reached: {other}"),
+    }
+}
+
+/// Tokens in words.
+pub fn usage_text(usage: Usage) -> String {
+    let cached = if usage.cached > 0 { format!(" ({} cached)", usage.cached) } else { String::new() };
+    format!("{} tokens in{cached}, {} out", usage.input, usage.output)
+}
+
+/// Milliseconds in words, to two digits or so.
+pub fn duration_text(milliseconds: u64) -> String {
+    match milliseconds {
+        0..1_000 => format!("{milliseconds} ms"),
+        1_000..60_000 => format!("{:.1} s", Duration::from_millis(milliseconds).as_secs_f64()),
+        _ => format!("{} min {} s", milliseconds / 60_000, milliseconds / 1_000 % 60),
+    }
+}
+
+/// What the person is told when something failed: the message, and what to do about it. Nothing where the reader
+/// of the output has gone: that is how a pipe ends.
+pub fn failure_text(error: &Error, colours: Colours) -> String {
+    if error.kind() == Kind::OutputClosed {
+        return String::new();
+    }
+    let mut text =
+        format!("{} {}\n", colours.paint(BAD.bold(), "error:"), sanitise::plain(&error.to_string()));
+    if let Some(hint) = error.hint_text() {
+        let _ = writeln!(text, "{} {}", colours.paint(BOLD, "hint:"), sanitise::plain(hint));
+    }
+    text
+}
+
+/// The name under which progress shows a running tool.
+pub(super) fn activity(name: &str, arguments: &Value) -> String {
+    let subject = ["command", "path", "job"].iter().find_map(|key| arguments.get(key)).map(text_of);
+    match (name, subject) {
+        ("run_commands", Some(command)) => format!("running {}", sanitise::one_line(&command, COLUMNS)),
+        (name, Some(subject)) => {
+            format!("{} {}", sanitise::one_line(name, 40), sanitise::one_line(&subject, COLUMNS))
+        }
+        (name, None) => sanitise::one_line(name, 40),
+    }
+}

@@ -1,0 +1,205 @@
+//! Shows a change set: as a unified diff for people, as a patch for `git apply`, as statistics, as names.
+
+use crate::error::Result;
+use crate::workspace::changes::{Change, ChangeSet};
+use crate::workspace::git_patch;
+use crate::workspace::hunks;
+use crate::workspace::manifest::{Hash, Node};
+use crate::workspace::store::Store;
+use crate::workspace::tree_path::{TreePath, is_deceptive};
+use std::io::Write;
+
+/// Largest file whose lines are shown, in bytes. Larger ones are named.
+const MAX_SHOWN: u64 = 8 << 20;
+
+/// One side of a file's change.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Side {
+    /// There is no file.
+    Absent,
+    /// There is, and this is in it (for a symlink: its target).
+    Content(Vec<u8>),
+    /// There is, but its content is too large to show or not known any more.
+    NotShown,
+}
+
+impl Side {
+    /// What `node` holds, up to `max` bytes.
+    pub fn load(node: Option<&Node>, store: &Store, max: u64) -> Result<Side> {
+        match node {
+            None | Some(Node::Directory { .. }) => Ok(Side::Absent),
+            Some(Node::Symlink { target }) => Ok(Side::Content(target.0.clone())),
+            Some(Node::File { size, hash, .. }) if *size > max || *hash == Hash::UNKNOWN => {
+                Ok(Side::NotShown)
+            }
+            Some(Node::File { hash, .. }) if !store.contains(*hash) => Ok(Side::NotShown),
+            Some(Node::File { hash, .. }) => store.read(*hash).map(Side::Content),
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        if let Side::Content(content) = self { content } else { b"" }
+    }
+
+    /// Whether git would call it binary: a NUL among the first 8,000 bytes (`buffer_is_binary` in xdiff-interface.c).
+    pub fn is_binary(&self) -> bool {
+        self.bytes().iter().take(8000).any(|&b| b == 0)
+    }
+}
+
+/// Writes the diff for people. Nothing in it is obeyed by a terminal but the colours, where `color` is set.
+pub fn write_for_people(out: &mut dyn Write, changes: &ChangeSet, store: &Store, color: bool) -> Result<()> {
+    let paint = Paint { color };
+    for (path, change) in &changes.changes {
+        for change in git_patch::halves(change) {
+            write_change(out, path, &change, store, paint)?;
+        }
+    }
+    for refused in &changes.refused {
+        writeln!(out, "{}", paint.bold(&format!("not taken over: {}: {}", refused.name, refused.reason)))?;
+    }
+    Ok(())
+}
+
+fn write_change(
+    out: &mut dyn Write,
+    path: &TreePath,
+    change: &Change,
+    store: &Store,
+    paint: Paint,
+) -> Result<()> {
+    writeln!(out, "{}", paint.bold(&headline(path, change)))?;
+    let old = Side::load(change.before.as_ref(), store, MAX_SHOWN)?;
+    let new = Side::load(change.after.as_ref(), store, MAX_SHOWN)?;
+    if old == Side::NotShown || new == Side::NotShown {
+        writeln!(
+            out,
+            "  {}",
+            if is_large(change) {
+                "(too large to show)"
+            } else {
+                "(the former content is not known any more)"
+            }
+        )?;
+    } else if old.is_binary() || new.is_binary() {
+        writeln!(out, "  (binary, {} → {} bytes)", old.bytes().len(), new.bytes().len())?;
+    } else {
+        hunks::each(old.bytes(), new.bytes(), |line| {
+            let text = safe_line(line.text);
+            match line.kind {
+                hunks::Kind::Header => writeln!(out, "{}", paint.cyan(&text)),
+                hunks::Kind::Context => writeln!(out, " {text}"),
+                hunks::Kind::Removed => writeln!(out, "{}", paint.red(&format!("-{text}"))),
+                hunks::Kind::Added => writeln!(out, "{}", paint.green(&format!("+{text}"))),
+                hunks::Kind::NoNewline => writeln!(out, "\\ No newline at end of file"),
+            }
+        })?;
+    }
+    Ok(())
+}
+
+fn is_large(change: &Change) -> bool {
+    [&change.before, &change.after]
+        .iter()
+        .any(|node| matches!(node, Some(Node::File { size, .. }) if *size > MAX_SHOWN))
+}
+
+/// `modified src/main.rs (mode 644 → 755)`
+fn headline(path: &TreePath, change: &Change) -> String {
+    let mut line = format!("{} {path}", verb(change));
+    if let (Some(before), Some(after)) = (&change.before, &change.after)
+        && let (Some(old), Some(new)) = (before.mode(), after.mode())
+        && old != new
+    {
+        line.push_str(&format!(" (mode {old:o} → {new:o})"));
+    } else if let (None, Some(Node::File { mode, .. })) = (&change.before, &change.after)
+        && mode & 0o111 != 0
+    {
+        line.push_str(" (executable)");
+    }
+    line
+}
+
+fn verb(change: &Change) -> &'static str {
+    match (&change.before, &change.after) {
+        (None, Some(Node::Symlink { .. })) => "new symlink",
+        (None, Some(Node::Directory { .. })) => "new directory",
+        (None, _) => "new file",
+        (Some(Node::Symlink { .. }), None) => "deleted symlink",
+        (Some(Node::Directory { .. }), None) => "deleted directory",
+        (_, None) => "deleted",
+        _ => "modified",
+    }
+}
+
+/// Writes `agent diff --stat`: a line a file with the lines added and removed, and the sum.
+pub fn write_stat(out: &mut dyn Write, changes: &ChangeSet, store: &Store) -> Result<()> {
+    let (mut files, mut added, mut removed) = (0, 0, 0);
+    for (path, change) in changes.changes.iter().filter(|(_, change)| !change.is_directory_only()) {
+        files += 1;
+        let old = Side::load(change.before.as_ref(), store, MAX_SHOWN)?;
+        let new = Side::load(change.after.as_ref(), store, MAX_SHOWN)?;
+        let what = verb(change);
+        if old == Side::NotShown || new == Side::NotShown || old.is_binary() || new.is_binary() {
+            writeln!(out, "{:>7} {:>7}  {path} ({what})", "-", "-")?;
+            continue;
+        }
+        let (plus, minus) = hunks::count(old.bytes(), new.bytes());
+        added += plus;
+        removed += minus;
+        let note = if what == "modified" { String::new() } else { format!(" ({what})") };
+        writeln!(out, "{:>7} {:>7}  {path}{note}", format!("+{plus}"), format!("-{minus}"))?;
+    }
+    let plural = if files == 1 { "" } else { "s" };
+    writeln!(out, "{files} file{plural} changed, {added} lines added, {removed} removed")?;
+    Ok(())
+}
+
+/// Writes `agent diff --name-only`: a path a line, escaped so that a line is one path.
+pub fn write_names(out: &mut dyn Write, changes: &ChangeSet) -> Result<()> {
+    for (path, _) in changes.changes.iter().filter(|(_, change)| !change.is_directory_only()) {
+        writeln!(out, "{path}")?;
+    }
+    Ok(())
+}
+
+/// A line as it can be shown: what a terminal would obey, and what hides or reorders text, is made visible.
+fn safe_line(line: &[u8]) -> String {
+    let mut shown = String::with_capacity(line.len());
+    for c in String::from_utf8_lossy(line).chars() {
+        match c {
+            '\t' => shown.push(c),
+            '\r' => shown.push_str("␍"),
+            _ if is_deceptive(c) => shown.extend(c.escape_default()),
+            _ => shown.push(c),
+        }
+    }
+    shown
+}
+
+#[derive(Clone, Copy)]
+struct Paint {
+    color: bool,
+}
+
+impl Paint {
+    fn wrap(self, code: &str, text: &str) -> String {
+        if self.color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    fn bold(self, text: &str) -> String {
+        self.wrap("1", text)
+    }
+
+    fn red(self, text: &str) -> String {
+        self.wrap("31", text)
+    }
+
+    fn green(self, text: &str) -> String {
+        self.wrap("32", text)
+    }
+
+    fn cyan(self, text: &str) -> String {
+        self.wrap("36", text)
+    }
+}

@@ -1,0 +1,277 @@
+//! The host's tree, written to so that no symlink leads a write outside.
+//!
+//! Every step goes from an open directory to a name in it with `O_NOFOLLOW` (openat(2)), so a symlink that takes a
+//! directory's place at any moment is an error and never a way out.
+
+use crate::workspace::manifest::{Hash, Node, Target};
+use crate::workspace::tree_path::TreePath;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+/// An open directory that is the root of everything.
+#[derive(Debug)]
+pub struct HostDir {
+    root: OwnedFd,
+}
+
+/// What was at a path when somebody looked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observed {
+    /// What was there; `None` for nothing.
+    pub node: Option<Node>,
+    /// Device, inode, size, modification and change time: the same as long as nobody touched it.
+    identity: Option<Identity>,
+    owner: Option<(u32, u32)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    size: i64,
+    mtime: (i64, u64),
+    ctime: (i64, u64),
+}
+
+impl Observed {
+    /// Nothing is there.
+    pub fn nothing() -> Self {
+        Self { node: None, identity: None, owner: None }
+    }
+}
+
+impl HostDir {
+    /// Opens the root. It may itself be reached through symlinks: the user named it.
+    pub fn open(root: &Path) -> io::Result<Self> {
+        let root =
+            rustix::fs::open(root, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Self { root })
+    }
+
+    /// Looks at `path`, and reads and hashes it where it is a file. Something that is neither file, symlink nor
+    /// directory is an error; a symlink or a file on the way is `NotADirectory`.
+    pub fn observe(&self, path: &TreePath) -> io::Result<Observed> {
+        self.look(path, true)
+    }
+
+    /// Whether `path` is still as it was observed, judged by its metadata alone.
+    pub fn is_still(&self, path: &TreePath, observed: &Observed) -> io::Result<bool> {
+        let now = self.look(path, false)?;
+        Ok(now.identity == observed.identity)
+    }
+
+    fn look(&self, path: &TreePath, read: bool) -> io::Result<Observed> {
+        let nothing = Observed::nothing();
+        let parent = match self.parent(path) {
+            Ok(parent) => parent,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(nothing),
+            Err(error) => return Err(error),
+        };
+        let stat = match rustix::fs::statat(&parent, path.name(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return Ok(nothing),
+            Err(error) => return Err(error.into()),
+        };
+        let mode = stat.st_mode & 0o777;
+        let (node, stat) = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => (Node::Directory { mode }, stat),
+            FileType::Symlink => {
+                let target = rustix::fs::readlinkat(&parent, path.name(), Vec::new())?;
+                (Node::Symlink { target: Target(target.into_bytes()) }, stat)
+            }
+            FileType::RegularFile if read => hash_file(&parent, path.name())?,
+            FileType::RegularFile => (Node::File { hash: Hash::UNKNOWN, size: 0, mode }, stat),
+            _ => {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "a device, FIFO or socket is there"));
+            }
+        };
+        Ok(Observed {
+            node: Some(node),
+            identity: Some(identity(&stat)),
+            owner: Some((stat.st_uid, stat.st_gid)),
+        })
+    }
+
+    /// Opens a regular file for reading.
+    pub fn open_file(&self, path: &TreePath) -> io::Result<File> {
+        open_regular(&self.parent(path)?, path.name()).map(|(file, _)| file)
+    }
+
+    /// The names in a directory.
+    pub fn list(&self, path: &TreePath) -> io::Result<Vec<Vec<u8>>> {
+        let directory = open_directory(self.parent(path)?.as_fd(), path.name())?;
+        let names = rustix::fs::Dir::read_from(&directory)?
+            .map(|entry| entry.map(|entry| entry.file_name().to_bytes().to_owned()))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(names.into_iter().filter(|name| !matches!(name.as_slice(), b"." | b"..")).collect())
+    }
+
+    /// Writes a file: a temporary one in the same directory, flushed to disk, then renamed over the name. Owner and
+    /// group stay those of `former` where the system allows it.
+    pub fn write_file(
+        &self,
+        path: &TreePath,
+        content: &mut dyn Read,
+        mode: u32,
+        former: &Observed,
+    ) -> io::Result<()> {
+        let parent = self.parent(path)?;
+        let temporary = Temporary::new(&parent);
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut file =
+            File::from(rustix::fs::openat(&parent, &temporary.name, flags, Mode::from_raw_mode(0o600))?);
+        io::copy(content, &mut file)?;
+        if let Some((uid, gid)) = former.owner {
+            let owner = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
+            // Not allowed to anybody but root, or to members of the group: then the file is the caller's.
+            let _ = rustix::fs::fchown(&file, Some(owner.0), Some(owner.1));
+        }
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+        file.flush()?;
+        file.sync_all()?;
+        temporary.rename_to(path.name())
+    }
+
+    /// Makes a symlink in place of what is there (but for a directory).
+    pub fn write_symlink(&self, path: &TreePath, target: &Target) -> io::Result<()> {
+        let parent = self.parent(path)?;
+        let temporary = Temporary::new(&parent);
+        rustix::fs::symlinkat(target.0.as_slice(), &parent, &temporary.name)?;
+        temporary.rename_to(path.name())
+    }
+
+    /// Makes a directory; there already is not an error.
+    pub fn make_directory(&self, path: &TreePath) -> io::Result<()> {
+        let parent = self.parent(path)?;
+        match rustix::fs::mkdirat(&parent, path.name(), Mode::from_raw_mode(0o777)) {
+            Ok(()) => Ok(()),
+            Err(Errno::EXIST) => open_directory(parent.as_fd(), path.name()).map(drop),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Sets a directory's permission bits.
+    pub fn set_directory_mode(&self, path: &TreePath, mode: u32) -> io::Result<()> {
+        let directory = open_directory(self.parent(path)?.as_fd(), path.name())?;
+        Ok(rustix::fs::fchmod(&directory, Mode::from_raw_mode(mode))?)
+    }
+
+    /// Removes a file or a symlink. Not there is not an error.
+    pub fn remove_file(&self, path: &TreePath) -> io::Result<()> {
+        self.unlink(path, AtFlags::empty())
+    }
+
+    /// Removes an empty directory. Not there is not an error.
+    pub fn remove_directory(&self, path: &TreePath) -> io::Result<()> {
+        self.unlink(path, AtFlags::REMOVEDIR)
+    }
+
+    /// Makes the names in a directory (`None`: the root) outlive a power failure. Not there is not an error.
+    pub fn sync(&self, directory: Option<&TreePath>) -> io::Result<()> {
+        let Some(path) = directory else { return Ok(rustix::fs::fsync(&self.root)?) };
+        match self.parent(path).and_then(|parent| open_directory(parent.as_fd(), path.name())) {
+            Ok(directory) => Ok(rustix::fs::fsync(&directory)?),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn unlink(&self, path: &TreePath, flags: AtFlags) -> io::Result<()> {
+        let parent = match self.parent(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            parent => parent?,
+        };
+        match rustix::fs::unlinkat(&parent, path.name(), flags) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The open directory that holds `path`, reached a name at a time without following anything.
+    fn parent(&self, path: &TreePath) -> io::Result<OwnedFd> {
+        let mut directory = self.root.try_clone()?;
+        let names: Vec<&[u8]> = path.names().collect();
+        for name in &names[..names.len() - 1] {
+            directory = open_directory(directory.as_fd(), name)?;
+        }
+        Ok(directory)
+    }
+}
+
+fn open_directory(parent: std::os::fd::BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::openat(parent, name, flags, Mode::empty()) {
+        // What `O_DIRECTORY | O_NOFOLLOW` says of a symlink differs between systems.
+        Err(Errno::LOOP | Errno::MLINK) => Err(Errno::NOTDIR.into()),
+        opened => Ok(opened?),
+    }
+}
+
+/// Never blocks on a FIFO, never follows a symlink, never opens what is not a regular file for long.
+fn open_regular(parent: &OwnedFd, name: &[u8]) -> io::Result<(File, Stat)> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let file = File::from(rustix::fs::openat(parent, name, flags, Mode::empty())?);
+    let stat = rustix::fs::fstat(&file)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok((file, stat)),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
+    }
+}
+
+fn hash_file(parent: &OwnedFd, name: &[u8]) -> io::Result<(Node, Stat)> {
+    let (mut file, stat) = open_regular(parent, name)?;
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; 256 << 10];
+    let mut size = 0;
+    loop {
+        match file.read(&mut buffer)? {
+            0 => break,
+            n => {
+                hasher.update(&buffer[..n]);
+                size += n as u64;
+            }
+        }
+    }
+    Ok((Node::File { hash: Hash(hasher.finalize().into()), size, mode: stat.st_mode & 0o777 }, stat))
+}
+
+// The widths of these fields differ between systems.
+#[allow(clippy::unnecessary_cast)]
+fn identity(stat: &Stat) -> Identity {
+    Identity {
+        device: stat.st_dev as u64,
+        inode: stat.st_ino as u64,
+        size: stat.st_size as i64,
+        mtime: (stat.st_mtime as i64, stat.st_mtime_nsec as u64),
+        ctime: (stat.st_ctime as i64, stat.st_ctime_nsec as u64),
+    }
+}
+
+/// A name that nobody else uses, removed again unless it was renamed.
+struct Temporary<'a> {
+    parent: &'a OwnedFd,
+    name: String,
+}
+
+impl<'a> Temporary<'a> {
+    fn new(parent: &'a OwnedFd) -> Self {
+        Self { parent, name: format!(".agent-{:016x}.tmp", fastrand::u64(..)) }
+    }
+
+    fn rename_to(self, name: &[u8]) -> io::Result<()> {
+        Ok(rustix::fs::renameat(self.parent, &self.name, self.parent, name)?)
+    }
+}
+
+impl Drop for Temporary<'_> {
+    fn drop(&mut self) {
+        let _ = rustix::fs::unlinkat(self.parent, &self.name, AtFlags::empty());
+    }
+}

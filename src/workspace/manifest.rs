@@ -1,0 +1,161 @@
+//! What a tree holds: each path with its kind, mode and the hash of its content.
+
+use crate::workspace::tree_path::{TreePath, from_text, to_text};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A tree: every path with what is there.
+pub type Manifest = BTreeMap<TreePath, Node>;
+
+/// What differs from another tree: `None` where that tree has something and this one has not.
+pub type Delta = BTreeMap<TreePath, Option<Node>>;
+
+/// What is at a path.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Node {
+    /// A regular file.
+    File {
+        /// SHA-256 of the content, or [`Hash::UNKNOWN`].
+        hash: Hash,
+        /// Bytes.
+        size: u64,
+        /// Permission bits.
+        mode: u32,
+    },
+    /// A symbolic link; never followed.
+    Symlink {
+        /// Where it points, as it is written in the link.
+        target: Target,
+    },
+    /// A directory.
+    Directory {
+        /// Permission bits.
+        mode: u32,
+    },
+}
+
+impl Node {
+    /// Whether it is a directory.
+    pub fn is_directory(&self) -> bool {
+        matches!(self, Node::Directory { .. })
+    }
+
+    /// The permission bits; a symlink has none of its own.
+    pub fn mode(&self) -> Option<u32> {
+        match self {
+            Node::File { mode, .. } | Node::Directory { mode } => Some(*mode),
+            Node::Symlink { .. } => None,
+        }
+    }
+
+    /// The same thing with other permission bits.
+    pub fn with_mode(mut self, new: u32) -> Self {
+        if let Node::File { mode, .. } | Node::Directory { mode } = &mut self {
+            *mode = new;
+        }
+        self
+    }
+
+    /// Whether kind and content are the same, whatever the permission bits.
+    pub fn same_content(&self, other: &Node) -> bool {
+        match (self, other) {
+            (Node::File { hash: a, .. }, Node::File { hash: b, .. }) => a == b && *a != Hash::UNKNOWN,
+            (Node::Symlink { target: a }, Node::Symlink { target: b }) => a == b,
+            (Node::Directory { .. }, Node::Directory { .. }) => true,
+            _ => false,
+        }
+    }
+}
+
+/// SHA-256 of a file's content.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, std::hash::Hash)]
+pub struct Hash(pub [u8; 32]);
+
+impl Hash {
+    /// The content is not known any more: the host's file had changed before anybody read it. Equals no content.
+    pub const UNKNOWN: Hash = Hash([0; 32]);
+
+    /// The hash of `content`.
+    pub fn of(content: &[u8]) -> Self {
+        Self(Sha256::digest(content).into())
+    }
+}
+
+impl fmt::Display for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl Serialize for Hash {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Hash {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let broken = || D::Error::custom("a hash is not 64 hexadecimal digits");
+        if text.len() != 64 || !text.is_ascii() {
+            return Err(broken());
+        }
+        let mut hash = [0; 32];
+        for (byte, digits) in hash.iter_mut().zip(text.as_bytes().chunks(2)) {
+            let digits = std::str::from_utf8(digits).map_err(|_| broken())?;
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| broken())?;
+        }
+        Ok(Self(hash))
+    }
+}
+
+/// Where a symlink points: any bytes, never resolved on the host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target(pub Vec<u8>);
+
+impl Target {
+    /// Whether the link, standing at `path`, leads out of the tree, or could.
+    ///
+    /// Judged by the names alone: absolute targets lead out, and so may a `..` that comes after a name (that name
+    /// may be another link). A link through another link is caught because that other one is judged too.
+    pub fn leads_out(&self, path: &TreePath) -> bool {
+        if self.0.first() == Some(&b'/') || self.0.is_empty() || self.0.contains(&0) {
+            return true;
+        }
+        let names = || self.0.split(|&b| b == b'/').filter(|name| !matches!(*name, b"" | b"."));
+        let up = names().take_while(|name| *name == b"..").count();
+        up >= path.names().count() || names().skip(up).any(|name| name == b"..")
+    }
+}
+
+impl Serialize for Target {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&to_text(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Target {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        from_text(&text).map(Target).ok_or_else(|| D::Error::custom("a symlink's target has a broken escape"))
+    }
+}
+
+/// What turns `from` into `to`.
+pub fn delta(from: &Manifest, to: &Manifest) -> Delta {
+    let gone = from.keys().filter(|path| !to.contains_key(*path)).map(|path| (path.clone(), None));
+    let there = to
+        .iter()
+        .filter(|(path, node)| from.get(*path) != Some(*node))
+        .map(|(path, node)| (path.clone(), Some(node.clone())));
+    gone.chain(there).collect()
+}

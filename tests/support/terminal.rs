@@ -1,0 +1,184 @@
+//! A person at a terminal: a real program in a real pseudo-terminal, and what the screen shows of it.
+
+use portable_pty::{Child, CommandBuilder, ExitStatus, MasterPty, PtySize, native_pty_system};
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::num::NonZero;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// How long anything may take before the test fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+const ROWS: NonZero<u16> = NonZero::new(40).unwrap();
+const COLUMNS: NonZero<u16> = NonZero::new(100).unwrap();
+/// Lines that are remembered once they have left the screen.
+const SCROLLBACK: usize = 2000;
+
+/// `agent` in a terminal of 100 × 40.
+pub fn terminal() -> Builder {
+    Builder::of(env!("CARGO_BIN_EXE_agent"))
+}
+
+/// What to start in the terminal.
+pub struct Builder {
+    command: CommandBuilder,
+}
+
+impl Builder {
+    /// Another program than `agent`.
+    pub fn of(program: impl AsRef<OsStr>) -> Self {
+        let mut command = CommandBuilder::new(program);
+        command.env("TERM", "xterm-256color");
+        for variable in ["NO_COLOR", "CLICOLOR_FORCE", "COLUMNS", "LINES"] {
+            command.env_remove(variable);
+        }
+        Self { command }
+    }
+
+    pub fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
+        self.command.args(args);
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    pub fn dir(mut self, dir: &Path) -> Self {
+        self.command.cwd(dir);
+        self
+    }
+
+    pub fn start(self) -> Terminal {
+        let size = PtySize { rows: ROWS.get(), cols: COLUMNS.get(), pixel_width: 0, pixel_height: 0 };
+        let pty = native_pty_system().openpty(size).expect("a pseudo-terminal");
+        let child = pty.slave.spawn_command(self.command).expect("the program starts");
+        drop(pty.slave);
+        let view = Arc::new(View::default());
+        let mut reader = pty.master.try_clone_reader().expect("a reader");
+        let seen = Arc::clone(&view);
+        std::thread::spawn(move || seen.follow(&mut *reader));
+        let keyboard = pty.master.take_writer().expect("a keyboard");
+        Terminal { child, view, keyboard, _master: pty.master }
+    }
+}
+
+/// The running program, its keyboard and its screen. Dropping it hangs up.
+pub struct Terminal {
+    child: Box<dyn Child + Send + Sync>,
+    view: Arc<View>,
+    keyboard: Box<dyn Write + Send>,
+    _master: Box<dyn MasterPty + Send>,
+}
+
+/// What was drawn so far.
+#[derive(Default)]
+struct View {
+    drawn: Mutex<Drawn>,
+    changed: Condvar,
+}
+
+struct Drawn {
+    parser: vt100::Parser,
+    raw: Vec<u8>,
+    over: bool,
+}
+
+impl Default for Drawn {
+    fn default() -> Self {
+        Self { parser: vt100::Parser::new(ROWS, COLUMNS, SCROLLBACK), raw: Vec::new(), over: false }
+    }
+}
+
+impl View {
+    fn follow(&self, reader: &mut dyn Read) {
+        let mut buffer = [0; 8192];
+        loop {
+            let length = reader.read(&mut buffer).unwrap_or(0);
+            let mut drawn = self.lock();
+            drawn.parser.process(&buffer[..length]);
+            drawn.raw.extend_from_slice(&buffer[..length]);
+            drawn.over = length == 0;
+            self.changed.notify_all();
+            if length == 0 {
+                return;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Drawn> {
+        self.drawn.lock().expect("the reader does not panic")
+    }
+}
+
+impl Terminal {
+    /// Types as a keyboard would.
+    pub fn type_text(&mut self, text: &str) {
+        self.keyboard.write_all(text.as_bytes()).expect("the terminal takes input");
+        self.keyboard.flush().expect("the terminal takes input");
+    }
+
+    /// Types a line and Enter.
+    pub fn type_line(&mut self, line: &str) {
+        self.type_text(&format!("{line}\r"));
+    }
+
+    pub fn ctrl_c(&mut self) {
+        self.type_text("\x03");
+    }
+
+    pub fn ctrl_d(&mut self) {
+        self.type_text("\x04");
+    }
+
+    /// Waits until the screen shows `text`.
+    pub fn wait_for(&self, text: &str) {
+        self.wait_until(&format!("{text:?} on the screen"), |screen| screen.contains(text));
+    }
+
+    /// Waits until the screen is as wished.
+    pub fn wait_until(&self, what: &str, wished: impl Fn(&str) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut drawn = self.view.lock();
+        while !wished(&drawn.parser.screen().contents().to_string()) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let screen = drawn.parser.screen().contents().to_string();
+            assert!(!left.is_zero(), "waited in vain for {what}; the screen:\n{screen}");
+            assert!(!drawn.over, "the program ended before {what}; the screen:\n{screen}");
+            drawn = self.view.changed.wait_timeout(drawn, left).expect("the reader does not panic").0;
+        }
+    }
+
+    /// The screen as text, without the empty lines at its end.
+    pub fn screen(&self) -> String {
+        self.view.lock().parser.screen().contents().trim_end().to_string()
+    }
+
+    /// Every byte that the program wrote so far.
+    pub fn raw(&self) -> Vec<u8> {
+        self.view.lock().raw.clone()
+    }
+
+    /// Waits until the program has ended, and for all that it wrote.
+    pub fn wait(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + PATIENCE;
+        let mut drawn = self.view.lock();
+        while !drawn.over {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let screen = drawn.parser.screen().contents().to_string();
+            assert!(!left.is_zero(), "the program does not end; the screen:\n{screen}");
+            drawn = self.view.changed.wait_timeout(drawn, left).expect("the reader does not panic").0;
+        }
+        drop(drawn);
+        self.child.wait().expect("the program can be waited for")
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,19 @@
+//! The tests' own terminal, tried on a shell.
+
+use crate::support::terminal::Builder;
+
+#[test]
+fn a_terminal_shows_what_a_program_draws_and_passes_keys_on() {
+    let mut terminal = Builder::of("sh").env("PS1", "ready> ").args(["-i"]).start();
+    terminal.wait_for("ready>");
+    terminal.type_line("tty -s && echo a'bc'");
+    terminal.wait_for("\nabc");
+    terminal.type_line("cat; echo st'op'ped");
+    terminal.wait_for("cat;");
+    terminal.type_line("echoed");
+    terminal.wait_for("echoed\nechoed");
+    terminal.ctrl_c();
+    terminal.wait_until("a new prompt", |screen| screen.trim_end().ends_with("ready>"));
+    terminal.ctrl_d();
+    assert!(!terminal.wait().success(), "the shell passes on that its last command was interrupted");
+}

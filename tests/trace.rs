@@ -1,0 +1,119 @@
+//! The debug trace, as people read it.
+
+use agent::error::Error;
+use agent::event::{Changes, Event, Stream, ToolCall, Usage};
+use agent::ui::style::Colours;
+use agent::ui::trace::{Trace, Verbosity, failure_text};
+use serde_json::{Value, json};
+
+fn trace(verbosity: Verbosity, events: &[Event]) -> String {
+    let mut trace = Trace::new(verbosity, Colours(false));
+    events.iter().filter_map(|event| trace.describe(event)).collect()
+}
+
+fn requested(count: usize) -> Event {
+    let call = ToolCall { id: "1".into(), name: "run_commands".into(), arguments: "{}".into() };
+    Event::AssistantMessage {
+        text: String::new(),
+        reasoning: None,
+        tool_calls: vec![call; count],
+        finish_reason: Some("tool_calls".into()),
+        usage: Some(Usage { input: 1200, output: 34, cached: 1000 }),
+    }
+}
+
+fn started(name: &str, arguments: Value) -> Event {
+    Event::ToolStarted { id: "1".into(), name: name.into(), arguments }
+}
+
+fn output(data: &str) -> Event {
+    Event::ToolOutput { id: "1".into(), stream: Stream::Stdout, data: data.into() }
+}
+
+fn finished(name: &str, exit_code: Option<i32>, ok: bool, result: &str) -> Event {
+    Event::ToolFinished {
+        id: "1".into(),
+        name: name.into(),
+        ok,
+        exit_code,
+        duration_ms: 1234,
+        truncated: false,
+        result: result.into(),
+    }
+}
+
+fn session() -> Vec<Event> {
+    let lines: String = (0..48).map(|line| format!("line {line}\n")).collect();
+    vec![
+        Event::TurnStarted { turn: 1 },
+        requested(1),
+        started("run_commands", json!({"command": "cargo test"})),
+        output(&lines),
+        finished("run_commands", Some(0), true, "exit code 0\nline 0"),
+        requested(7),
+        started("run_commands", json!({"command": "cd src\nmake \x1b[2J", "timeout_s": 5})),
+        output("compiling\nstill"),
+        finished("run_commands", None, false, "Timed out after 5 s, 5.00 s\ncompiling\nstill"),
+        started("run_commands", json!({"command": "sleep 9"})),
+        finished("run_commands", None, false, "error: interrupted by the person before it was done"),
+        started("read_file", json!({"path": "src/main.rs", "offset": 10, "limit": 20})),
+        finished("read_file", None, true, "fn main() {\n}\n"),
+        started("write_file", json!({"path": "a.txt", "data": "hello\nworld\n"})),
+        finished("write_file", None, true, "written"),
+        started("write_files", json!({"files": [{"path": "a", "data": "1"}, {"path": "b", "data": "2"}]})),
+        finished("write_files", None, true, "2 files written"),
+        started("edit_file", json!({"path": "a.txt", "old": "hello", "new": "good\nbye"})),
+        finished("edit_file", None, false, "error: `old` was found 2 times in a.txt; it must match once."),
+        started("job_output", json!({"job": 1, "wait_s": 5})),
+        finished("job_output", None, true, "still running\nline\n"),
+        started("job_kill", json!({"job": 1})),
+        finished("job_kill", None, true, "killed"),
+        started("made_up", json!("not { json")),
+        finished("made_up", None, false, "error: there is no tool \"made_up\""),
+        Event::Retry { attempt: 1, wait_ms: 500, reason: "connection refused".into() },
+        Event::Notice { text: "the sandbox is local: no Docker engine answers".into() },
+        Event::Denied { what: "connect to example.com:443".into(), rule: "--network none".into() },
+        Event::CheckFinished { command: "cargo test".into(), exit_code: Some(101), duration_ms: 61_500 },
+        Event::CheckFinished { command: "cargo test".into(), exit_code: Some(0), duration_ms: 950 },
+        Event::Compacted { before: 120_000, after: 9_000, messages: Value::Null },
+        Event::LimitReached { limit: "turns".into() },
+        Event::SessionFinished {
+            status: "limit".into(),
+            exit_code: 5,
+            turns: 2,
+            usage: Usage { input: 2400, output: 68, cached: 2000 },
+            changes: Changes { added: 1, modified: 1, deleted: 0 },
+            error: None,
+        },
+    ]
+}
+
+#[test]
+fn one_line_for_everything_that_happens() {
+    insta::assert_snapshot!(trace(Verbosity::Normal, &session()));
+}
+
+#[test]
+fn quiet_says_only_what_failed_for_good() {
+    insta::assert_snapshot!(trace(Verbosity::Quiet, &session()));
+}
+
+#[test]
+fn verbose_shows_whole_arguments_and_results() {
+    insta::assert_snapshot!(trace(Verbosity::Verbose, &session()));
+}
+
+#[test]
+fn long_lines_are_cut_and_the_tag_is_coloured_on_a_terminal() {
+    let mut trace = Trace::new(Verbosity::Normal, Colours(true));
+    let line = trace.describe(&started("run_commands", json!({"command": "x".repeat(5000)}))).unwrap();
+    assert!(line.len() < 400 && line.ends_with("…\x1b[0m\n"), "{line:?}");
+    let line = trace.describe(&Event::Notice { text: "careful".into() }).unwrap();
+    assert_eq!(line, "\x1b[33m[NOTICE]\x1b[0m careful\n");
+}
+
+#[test]
+fn an_error_comes_with_its_hint_and_without_escapes() {
+    let error = Error::endpoint("the server said: \x1b]0;hi\x07no").hint("check the key");
+    assert_eq!(failure_text(&error, Colours(false)), "error: the server said: no\nhint: check the key\n");
+}
