@@ -7,7 +7,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The name of the file in the sandbox's private directory.
 pub const FILE: &str = "spec";
@@ -112,7 +112,7 @@ impl LaunchSpec {
     }
 }
 
-fn bytes(path: &PathBuf) -> &[u8] {
+fn bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
 
