@@ -1,5 +1,18 @@
 //! The model endpoint: what is asked, what comes back, and who answers.
 
+pub mod endpoint;
+mod failure;
+mod http;
+pub mod openai;
+pub mod providers;
+mod retry;
+mod sse;
+mod stream;
+mod wire;
+
+pub use endpoint::{Endpoint, Secret};
+pub use openai::OpenAi;
+
 use crate::error::Result;
 use crate::event::{ToolCall, Usage};
 use futures_util::future::BoxFuture;

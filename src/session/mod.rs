@@ -42,6 +42,7 @@ pub mod list;
 mod normalise;
 mod recording;
 pub mod replay;
+pub mod report;
 mod store;
 mod verify;
 

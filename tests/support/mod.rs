@@ -1,3 +1,7 @@
 //! What the tests share.
+#![allow(dead_code)] // each module offers more than every single test needs
 
+pub mod endpoint;
 pub mod terminal;
+
+pub mod tree;

@@ -1,0 +1,294 @@
+//! The client for any OpenAI-compatible endpoint: retries what may pass, does without what is not understood.
+
+use crate::error::Result;
+use crate::model::endpoint::{Endpoint, Timeouts};
+use crate::model::failure::{Failure, Feature, Reason, quote};
+use crate::model::http::{self, Ending};
+use crate::model::retry::Backoff;
+use crate::model::stream::{Assembly, ids_in};
+use crate::model::wire::{self, Body, Chunk, Form};
+use crate::model::{ChatModel, OnProgress, Progress, Reply, Request};
+use async_openai::Client;
+use async_openai::config::Config;
+use async_openai::error::OpenAIError;
+use async_openai::types::stream::StreamResponse;
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use secrecy::SecretString;
+use serde_json::Value;
+use std::collections::HashSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tower::service_fn;
+
+/// How long the usage and the end of a stream may lag behind its last word.
+const GRACE_AFTER_FINISH: Duration = Duration::from_secs(5);
+
+/// A model behind an OpenAI-compatible endpoint.
+pub struct OpenAi {
+    endpoint: Endpoint,
+    http: reqwest::Client,
+    address: Address,
+    /// What the endpoint turned out not to understand, for the rest of the session.
+    refused: Mutex<HashSet<Feature>>,
+}
+
+impl OpenAi {
+    /// # Errors
+    /// `Config` where the key, a header or the file of certificates cannot be used.
+    pub fn new(endpoint: Endpoint) -> Result<Self> {
+        Ok(Self {
+            http: http::client(&endpoint)?,
+            address: Address::new(&endpoint)?,
+            refused: Mutex::new(HashSet::new()),
+            endpoint,
+        })
+    }
+
+    /// The endpoint that it asks.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    async fn ask_until_answered(&self, request: Request<'_>, on_progress: OnProgress<'_>) -> Result<Reply> {
+        let mut backoff = Backoff::new(self.endpoint.retries);
+        loop {
+            let failure = match self.ask_once(&request, on_progress).await {
+                Ok(reply) => return Ok(reply),
+                Err(failure) => failure,
+            };
+            if self.do_without(&failure, &request, on_progress) {
+                continue;
+            }
+            let again = if failure.is_temporary() { backoff.next(failure.retry_after) } else { None };
+            let Some((attempt, wait)) = again else {
+                return Err(failure.into_error(&self.endpoint.base_url, &self.endpoint.model));
+            };
+            on_progress(Progress::Retry { attempt, wait, reason: &failure.message });
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    async fn ask_once(&self, request: &Request<'_>, on_progress: OnProgress<'_>) -> Result<Reply, Failure> {
+        let body = Body::new(&self.form(), request);
+        let ending = Ending::default();
+        // Whole answers come through the same door: the service makes a stream of one event of them.
+        let stream = self.client(ending.clone()).chat().create_stream_byot::<_, Chunk>(body).await;
+        let assembly = receive(stream.map_err(failure_of)?, &ending, on_progress).await?;
+        let reply = assembly.finish(ids_in(request.messages), on_progress)?;
+        match emptiness(&reply) {
+            Some(failure) => Err(failure),
+            None => Ok(reply),
+        }
+    }
+
+    fn client(&self, ending: Ending) -> Client<Address> {
+        let (http, timeouts) = (self.http.clone(), self.endpoint.timeouts);
+        let service =
+            service_fn(move |request| http::events(http.clone(), request, timeouts, ending.clone()));
+        Client::build(self.http.clone(), self.address.clone()).with_http_service(service)
+    }
+
+    fn form(&self) -> Form<'_> {
+        let refused = self.refused();
+        let (endpoint, provider) = (&self.endpoint, self.endpoint.provider);
+        let field =
+            if refused.contains(&Feature::MaxTokens) { "max_completion_tokens" } else { "max_tokens" };
+        Form {
+            model: &endpoint.model,
+            stream: !refused.contains(&Feature::Streaming),
+            stream_options: provider.stream_options && !refused.contains(&Feature::StreamOptions),
+            max_tokens: endpoint.max_tokens.map(|tokens| (field, tokens)),
+            temperature: endpoint.temperature.filter(|_| !refused.contains(&Feature::Temperature)),
+            reasoning_echo: match (provider.reasoning_echo, refused.contains(&Feature::Reasoning)) {
+                (echo, false) => echo,
+                // It was refused where it was sent, or missed where it was not.
+                (Some(_), true) => None,
+                (None, true) => Some("reasoning_content"),
+            },
+        }
+    }
+
+    /// Gives up what the endpoint did not understand, for the session. `false` where there is nothing to give up.
+    fn do_without(&self, failure: &Failure, request: &Request<'_>, on_progress: OnProgress<'_>) -> bool {
+        let feature = match failure.reason {
+            Reason::Unsupported(feature) => feature,
+            Reason::Empty => Feature::Streaming,
+            _ => return false,
+        };
+        let was_used = match feature {
+            Feature::Tools => !request.tools.is_empty(),
+            Feature::AnswerSchema => request.answer_schema.is_some(),
+            Feature::Temperature => self.endpoint.temperature.is_some(),
+            Feature::MaxTokens => self.endpoint.max_tokens.is_some(),
+            Feature::Streaming | Feature::StreamOptions | Feature::Reasoning => true,
+        };
+        if !was_used || !self.refused().insert(feature) {
+            return false;
+        }
+        let instead = match feature {
+            Feature::Streaming => "the endpoint does not stream: answers come in one piece from now on",
+            Feature::StreamOptions => {
+                "the endpoint does not take stream_options: token counts may be missing"
+            }
+            Feature::Tools => {
+                "the endpoint does not take tools: they are described in the prompt from now on"
+            }
+            Feature::AnswerSchema => {
+                "the endpoint does not take an answer schema: the answer is only checked here"
+            }
+            Feature::Temperature => "the endpoint does not take a temperature: it is left out from now on",
+            Feature::MaxTokens => "the endpoint takes max_completion_tokens in place of max_tokens",
+            Feature::Reasoning => "the endpoint wants reasoning handled differently in the conversation",
+        };
+        on_progress(Progress::Notice(&format!("{instead} ({})", failure.message)));
+        true
+    }
+
+    fn refused(&self) -> MutexGuard<'_, HashSet<Feature>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn list_models(&self) -> Result<Vec<String>> {
+        let (http, timeouts) = (self.http.clone(), self.endpoint.timeouts);
+        let timeouts = Timeouts { first: timeouts.first.min(Duration::from_secs(30)), ..timeouts };
+        let service = service_fn(move |request| http::whole(http.clone(), request, timeouts));
+        let client = Client::build(self.http.clone(), self.address.clone()).with_http_service(service);
+        let list: Result<Value, _> = client.models().list_byot().await;
+        list.map_err(failure_of)
+            .and_then(|list| {
+                wire::model_names(&list).ok_or_else(|| {
+                    Failure::new(Reason::NotTheProtocol, "the endpoint's list of models is not one")
+                })
+            })
+            .map_err(|failure| failure.into_error(&self.endpoint.base_url, &self.endpoint.model))
+    }
+}
+
+impl ChatModel for OpenAi {
+    fn ask<'a>(&'a self, request: Request<'a>, on_progress: OnProgress<'a>) -> BoxFuture<'a, Result<Reply>> {
+        Box::pin(self.ask_until_answered(request, on_progress))
+    }
+
+    fn models(&self) -> BoxFuture<'_, Result<Vec<String>>> {
+        Box::pin(self.list_models())
+    }
+
+    fn name(&self) -> &str {
+        &self.endpoint.model
+    }
+}
+
+/// Reads a stream to its end.
+async fn receive(
+    mut stream: StreamResponse<Chunk>,
+    ending: &Ending,
+    on_progress: OnProgress<'_>,
+) -> Result<Assembly, Failure> {
+    let mut assembly = Assembly::default();
+    loop {
+        let next = stream.next();
+        let next = match assembly.is_finished() {
+            // Some servers leave the connection open after the last word.
+            true => tokio::time::timeout(GRACE_AFTER_FINISH, next).await.unwrap_or(None),
+            false => next.await,
+        };
+        match next {
+            Some(Ok(chunk)) => assembly.add(chunk, on_progress)?,
+            Some(Err(error)) => return Err(failure_of(error)),
+            None => break,
+        }
+    }
+    if assembly.is_finished() {
+        return Ok(assembly);
+    }
+    match ending.take() {
+        Some(Ok(())) => Ok(assembly),
+        Some(Err(failure)) => Err(failure),
+        None => Err(Failure::new(Reason::Broken, "the answer stopped before it was complete")),
+    }
+}
+
+/// An answer that says nothing is a failure, unless it was cut off before it could.
+fn emptiness(reply: &Reply) -> Option<Failure> {
+    if !reply.tool_calls.is_empty() || !reply.text.trim().is_empty() || reply.is_cut_off() {
+        return None;
+    }
+    if reply.finish_reason.as_deref() == Some("content_filter") {
+        return Some(Failure::new(Reason::Filtered, "the provider's content filter stopped the answer"));
+    }
+    let message = match reply.reasoning {
+        Some(_) => "the model reasoned but gave no answer",
+        None => "the model's answer is empty",
+    };
+    Some(Failure::new(Reason::Empty, message))
+}
+
+fn failure_of(error: OpenAIError) -> Failure {
+    match error {
+        OpenAIError::Boxed(error) => match error.downcast::<Failure>() {
+            Ok(failure) => *failure,
+            Err(error) => Failure::new(Reason::Broken, format!("the request failed: {error}")),
+        },
+        OpenAIError::JSONDeserialize(error, content) => {
+            let message =
+                format!("the endpoint's answer is not the JSON it should be ({error}): {}", quote(&content));
+            Failure::new(Reason::Broken, message)
+        }
+        other => Failure::new(Reason::Broken, format!("the request failed: {other}")),
+    }
+}
+
+/// Where requests go and what they carry: the key and the configured headers, and nothing from the environment.
+#[derive(Clone)]
+struct Address {
+    base_url: String,
+    headers: HeaderMap,
+    /// async-openai wants to be able to ask for it; it is in the headers already.
+    no_key: SecretString,
+}
+
+impl Address {
+    fn new(endpoint: &Endpoint) -> Result<Self> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in &endpoint.headers {
+            let wrong = |_| crate::Error::config(format!("the header {name:?} cannot be sent"));
+            let name = name.parse::<HeaderName>().map_err(|e| wrong(e.to_string()))?;
+            headers.insert(
+                name,
+                value.parse().map_err(|e: reqwest::header::InvalidHeaderValue| wrong(e.to_string()))?,
+            );
+        }
+        if let Some(key) = &endpoint.key {
+            let bearer = format!("Bearer {}", key.expose());
+            let mut bearer = HeaderValue::from_str(&bearer)
+                .map_err(|_| crate::Error::config("the API key holds a character that cannot be sent"))?;
+            bearer.set_sensitive(true);
+            headers.insert(AUTHORIZATION, bearer);
+        }
+        Ok(Self { base_url: endpoint.base_url.clone(), headers, no_key: SecretString::default() })
+    }
+}
+
+impl Config for Address {
+    fn headers(&self) -> HeaderMap {
+        self.headers.clone()
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base_url)
+    }
+
+    fn query(&self) -> Vec<(&str, &str)> {
+        Vec::new()
+    }
+
+    fn api_base(&self) -> &str {
+        &self.base_url
+    }
+
+    fn api_key(&self) -> &SecretString {
+        &self.no_key
+    }
+}

@@ -1,0 +1,323 @@
+//! Puts the pieces of an answer together.
+
+use crate::event::ToolCall;
+use crate::model::failure::{Failure, Reason};
+use crate::model::wire::{Arguments, Chunk, Function, Said, WireCall};
+use crate::model::{Message, OnProgress, Progress, Reply};
+use serde_json::Value;
+use std::collections::HashSet;
+
+/// Tools that one message may ask for.
+pub const MOST_CALLS: usize = 128;
+/// Bytes of one call's arguments.
+pub const LONGEST_ARGUMENTS: usize = 1 << 20;
+/// Bytes of text and reasoning together.
+pub const LONGEST_TEXT: usize = 4 << 20;
+/// Bytes of an id or a name; no real one comes near.
+const LONGEST_NAME: usize = 256;
+
+/// An answer that is still coming.
+#[derive(Default)]
+pub struct Assembly {
+    reply: Reply,
+    calls: Vec<Partial>,
+    /// The old form of a call; counts where there is no other.
+    old_call: Option<Partial>,
+    refusal: String,
+    thinking: Thinking,
+}
+
+#[derive(Default)]
+struct Partial {
+    index: Option<u64>,
+    id: String,
+    name: String,
+    arguments: String,
+}
+
+impl Assembly {
+    /// Takes in one piece and shows what it says.
+    pub fn add(&mut self, chunk: Chunk, on_progress: OnProgress<'_>) -> Result<(), Failure> {
+        if let Some(error) = chunk.reported_error() {
+            return Err(Failure::from_error_object(&error));
+        }
+        if let Some(usage) = chunk.usage {
+            self.reply.usage = Some(usage.into());
+        }
+        let Some(choice) = chunk.choices.into_iter().next() else { return Ok(()) };
+        if let Some(said) = choice.delta.or(choice.message) {
+            self.say(said, on_progress)?;
+        }
+        if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
+            self.reply.finish_reason = Some(reason);
+        }
+        Ok(())
+    }
+
+    /// Whether the endpoint has said that the answer is complete.
+    pub fn is_finished(&self) -> bool {
+        self.reply.finish_reason.is_some()
+    }
+
+    /// The whole answer. `taken` are ids that the conversation holds already.
+    pub fn finish(
+        mut self,
+        mut taken: HashSet<String>,
+        on_progress: OnProgress<'_>,
+    ) -> Result<Reply, Failure> {
+        let rest = self.thinking.finish();
+        self.show(rest, on_progress);
+        let mut reply = self.reply;
+        reply.text = split_unopened(reply.text, &mut reply.reasoning);
+        if reply.text.trim().is_empty() && !self.refusal.is_empty() {
+            on_progress(Progress::Text(&self.refusal));
+            reply.text = self.refusal;
+        }
+        if self.calls.is_empty() {
+            self.calls.extend(self.old_call);
+        }
+        reply.tool_calls = self
+            .calls
+            .into_iter()
+            .filter(|call| !call.name.is_empty() || !call.arguments.is_empty())
+            .map(|call| ToolCall {
+                id: unique(call.id, &mut taken),
+                name: call.name,
+                arguments: call.arguments,
+            })
+            .collect();
+        Ok(reply)
+    }
+
+    fn say(&mut self, said: Said, on_progress: OnProgress<'_>) -> Result<(), Failure> {
+        let reasoning = said.reasoning();
+        if !reasoning.is_empty() {
+            self.reply.reasoning.get_or_insert_default().push_str(reasoning);
+            on_progress(Progress::Reasoning(reasoning));
+        }
+        let pieces = self.thinking.feed(&said.content);
+        self.show(pieces, on_progress);
+        self.refusal.push_str(&said.refusal);
+        self.check_length()?;
+        for call in said.tool_calls {
+            self.add_call(call)?;
+        }
+        if let Some(function) = said.function_call {
+            self.old_call.get_or_insert_default().extend(function)?;
+        }
+        Ok(())
+    }
+
+    fn show(&mut self, pieces: Vec<Piece>, on_progress: OnProgress<'_>) {
+        for piece in pieces {
+            match piece {
+                Piece::Text(text) => {
+                    self.reply.text.push_str(&text);
+                    on_progress(Progress::Text(&text));
+                }
+                Piece::Reasoning(text) => {
+                    self.reply.reasoning.get_or_insert_default().push_str(&text);
+                    on_progress(Progress::Reasoning(&text));
+                }
+            }
+        }
+    }
+
+    fn check_length(&self) -> Result<(), Failure> {
+        let reasoning = self.reply.reasoning.as_ref().map_or(0, String::len);
+        if self.reply.text.len() + reasoning + self.refusal.len() > LONGEST_TEXT {
+            let message =
+                format!("the model's answer is longer than {} MiB and was stopped", LONGEST_TEXT >> 20);
+            return Err(Failure::new(Reason::TooLarge, message));
+        }
+        Ok(())
+    }
+
+    fn add_call(&mut self, piece: WireCall) -> Result<(), Failure> {
+        let call = match self.place_of(&piece) {
+            Some(place) => &mut self.calls[place],
+            None if self.calls.len() == MOST_CALLS => {
+                let message = format!("the model asks for more than {MOST_CALLS} tools in one message");
+                return Err(Failure::new(Reason::TooLarge, message));
+            }
+            None => {
+                self.calls.push(Partial { index: piece.index, ..Partial::default() });
+                // Pushed just above.
+                let last = self.calls.len() - 1;
+                &mut self.calls[last]
+            }
+        };
+        if call.id.is_empty() && piece.id.len() <= LONGEST_NAME {
+            call.id = piece.id;
+        }
+        call.extend(piece.function)
+    }
+
+    /// The call that a piece belongs to; `None` where it begins another one.
+    fn place_of(&self, piece: &WireCall) -> Option<usize> {
+        let same_id = || self.calls.iter().rposition(|call| call.id == piece.id);
+        let place = match piece.index {
+            Some(index) => self.calls.iter().rposition(|call| call.index == Some(index)),
+            None if !piece.id.is_empty() => same_id(),
+            None => self.calls.len().checked_sub(1),
+        }?;
+        let call = &self.calls[place];
+        (!begins_another(call, piece)).then_some(place)
+    }
+}
+
+/// Some servers give every call index 0, or no index: then a new name, or a new id, tells that another begins.
+fn begins_another(call: &Partial, piece: &WireCall) -> bool {
+    let function = &piece.function;
+    if function.name.is_empty() || call.name.is_empty() {
+        return false;
+    }
+    let other_id = !piece.id.is_empty() && !call.id.is_empty() && piece.id != call.id;
+    let same_id = !piece.id.is_empty() && piece.id == call.id;
+    let other_name = function.name != call.name;
+    let complete = matches!(serde_json::from_str(&call.arguments), Ok(Value::Object(_)));
+    let starts_anew = match &function.arguments {
+        Arguments::Text(text) => text.trim_start().starts_with('{'),
+        Arguments::Whole(_) => true,
+    };
+    other_id || !same_id && (other_name || complete && starts_anew)
+}
+
+impl Partial {
+    fn extend(&mut self, function: Function) -> Result<(), Failure> {
+        // Some servers repeat the name in every piece: it is never joined.
+        if self.name.is_empty() && function.name.len() <= LONGEST_NAME {
+            self.name = function.name;
+        }
+        match function.arguments {
+            Arguments::Text(text) => self.arguments.push_str(&text),
+            Arguments::Whole(text) => self.arguments = text,
+        }
+        if self.arguments.len() > LONGEST_ARGUMENTS {
+            let name = if self.name.is_empty() { "a tool" } else { &self.name };
+            let message = format!("the arguments for {name} are larger than {} MiB", LONGEST_ARGUMENTS >> 20);
+            return Err(Failure::new(Reason::TooLarge, message));
+        }
+        Ok(())
+    }
+}
+
+/// The ids of all calls that a conversation holds.
+pub fn ids_in(messages: &[Message]) -> HashSet<String> {
+    let calls = messages.iter().filter_map(|message| match message {
+        Message::Assistant { tool_calls, .. } => Some(tool_calls),
+        _ => None,
+    });
+    calls.flatten().map(|call| call.id.clone()).collect()
+}
+
+/// `id`, or one like it that is not taken yet; taken from now on.
+pub fn unique(id: String, taken: &mut HashSet<String>) -> String {
+    let mut candidate = if id.is_empty() { format!("call_{}", taken.len() + 1) } else { id.clone() };
+    let mut number = taken.len() + 1;
+    while taken.contains(&candidate) {
+        number += 1;
+        candidate = if id.is_empty() { format!("call_{number}") } else { format!("{id}_{number}") };
+    }
+    taken.insert(candidate.clone());
+    candidate
+}
+
+/// A piece of the content.
+#[derive(Debug, PartialEq)]
+enum Piece {
+    Text(String),
+    Reasoning(String),
+}
+
+impl Piece {
+    fn is_empty(&self) -> bool {
+        let (Piece::Text(text) | Piece::Reasoning(text)) = self;
+        text.is_empty()
+    }
+}
+
+/// Tells reasoning that is written into the content, as `<think>…</think>` at its start, from the answer.
+#[derive(Default)]
+enum Thinking {
+    /// Nothing but white space or part of the tag so far.
+    #[default]
+    Unknown,
+    /// What came so far may be the tag.
+    Maybe(String),
+    /// Inside; what came last may be part of the closing tag.
+    Inside { close: &'static str, held: String },
+    /// Past it, or there was none.
+    Answer,
+}
+
+const TAGS: [(&str, &str); 3] =
+    [("<think>", "</think>"), ("<thinking>", "</thinking>"), ("<thought>", "</thought>")];
+
+impl Thinking {
+    fn feed(&mut self, content: &str) -> Vec<Piece> {
+        if content.is_empty() {
+            return Vec::new();
+        }
+        match self {
+            Thinking::Answer => vec![Piece::Text(content.to_owned())],
+            Thinking::Unknown => {
+                *self = Thinking::Maybe(String::new());
+                self.feed(content)
+            }
+            Thinking::Maybe(held) => {
+                held.push_str(content);
+                let start = held.trim_start();
+                if let Some((open, close)) = TAGS.iter().find(|(open, _)| start.starts_with(open)) {
+                    let inside = start[open.len()..].to_owned();
+                    *self = Thinking::Inside { close, held: String::new() };
+                    return self.feed(&inside);
+                }
+                if TAGS.iter().any(|(open, _)| open.starts_with(start)) {
+                    return Vec::new();
+                }
+                let held = std::mem::take(held);
+                *self = Thinking::Answer;
+                vec![Piece::Text(held)]
+            }
+            Thinking::Inside { close, held } => {
+                held.push_str(content);
+                if let Some(at) = held.find(*close) {
+                    let reasoning = held[..at].to_owned();
+                    let answer = held[at + close.len()..].trim_start().to_owned();
+                    *self = Thinking::Answer;
+                    let mut pieces = vec![Piece::Reasoning(reasoning), Piece::Text(answer)];
+                    pieces.retain(|piece| !piece.is_empty());
+                    return pieces;
+                }
+                let keep = partial_suffix(held, close);
+                let shown: String = held.drain(..held.len() - keep).collect();
+                if shown.is_empty() { Vec::new() } else { vec![Piece::Reasoning(shown)] }
+            }
+        }
+    }
+
+    fn finish(&mut self) -> Vec<Piece> {
+        match std::mem::replace(self, Thinking::Answer) {
+            Thinking::Maybe(held) if !held.is_empty() => vec![Piece::Text(held)],
+            Thinking::Inside { held, .. } if !held.is_empty() => vec![Piece::Reasoning(held)],
+            _ => Vec::new(),
+        }
+    }
+}
+
+/// Some templates open the reasoning in the prompt: the content then holds the closing tag alone.
+fn split_unopened(text: String, reasoning: &mut Option<String>) -> String {
+    match text.split_once("</think>") {
+        Some((before, after)) if !before.contains("<think>") => {
+            reasoning.get_or_insert_default().push_str(before.trim());
+            after.trim_start().to_owned()
+        }
+        _ => text,
+    }
+}
+
+/// How many bytes at the end of `text` are the beginning of `tag`.
+fn partial_suffix(text: &str, tag: &str) -> usize {
+    (1..tag.len()).rev().find(|n| text.ends_with(&tag[..*n])).unwrap_or(0)
+}

@@ -1,0 +1,280 @@
+//! The chat-completions format: strict in what is sent, lenient in what is read.
+//!
+//! A field of another type than expected counts as absent, so that one odd field never costs the answer.
+
+use crate::event::{ToolCall, Usage};
+use crate::model::{Message, Request, ToolSpec};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value, json};
+
+/// What is sent, apart from the conversation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Form<'a> {
+    /// The model's name.
+    pub model: &'a str,
+    /// Whether the answer comes in pieces.
+    pub stream: bool,
+    /// Whether usage is asked for at the end of a stream.
+    pub stream_options: bool,
+    /// The most tokens of the answer, and the name of that field.
+    pub max_tokens: Option<(&'static str, u32)>,
+    /// The temperature.
+    pub temperature: Option<f64>,
+    /// Under which name reasoning is sent back.
+    pub reasoning_echo: Option<&'static str>,
+}
+
+/// The body of a request.
+#[derive(Debug, Serialize)]
+pub struct Body(Map<String, Value>);
+
+impl Body {
+    /// The body that asks `request` in this form.
+    pub fn new(form: &Form<'_>, request: &Request<'_>) -> Self {
+        let mut body = Map::new();
+        body.insert("model".into(), form.model.into());
+        let messages = request.messages.iter().map(|message| written(message, form.reasoning_echo)).collect();
+        body.insert("messages".into(), Value::Array(messages));
+        if !request.tools.is_empty() {
+            body.insert("tools".into(), request.tools.iter().map(written_tool).collect());
+        }
+        body.insert("stream".into(), form.stream.into());
+        if form.stream && form.stream_options {
+            body.insert("stream_options".into(), json!({ "include_usage": true }));
+        }
+        if let Some((name, tokens)) = form.max_tokens {
+            body.insert(name.into(), tokens.into());
+        }
+        if let Some(temperature) = form.temperature {
+            body.insert("temperature".into(), temperature.into());
+        }
+        if let Some(schema) = request.answer_schema {
+            let schema = json!({ "name": "answer", "schema": schema });
+            body.insert("response_format".into(), json!({ "type": "json_schema", "json_schema": schema }));
+        }
+        Self(body)
+    }
+}
+
+fn written(message: &Message, reasoning_echo: Option<&str>) -> Value {
+    match message {
+        // `developer` is refused by most servers but OpenAI's own, which takes `system` as well.
+        Message::System { text } => json!({ "role": "system", "content": text }),
+        Message::User { text } => json!({ "role": "user", "content": text }),
+        Message::Tool { id, text, .. } => json!({ "role": "tool", "tool_call_id": id, "content": text }),
+        Message::Assistant { text, reasoning, tool_calls } => {
+            // Some servers fail on `content: null` beside tool calls.
+            let mut written = json!({ "role": "assistant", "content": text });
+            if let Some(name) = reasoning_echo {
+                // DeepSeek misses the field on every message that lacks it.
+                written[name] = reasoning.as_deref().unwrap_or_default().into();
+            }
+            if !tool_calls.is_empty() {
+                written["tool_calls"] = tool_calls.iter().map(written_call).collect();
+            }
+            written
+        }
+    }
+}
+
+fn written_call(call: &ToolCall) -> Value {
+    // Templates on the server parse the arguments and some fail the whole request where they are no JSON object.
+    let is_object = matches!(serde_json::from_str(&call.arguments), Ok(Value::Object(_)));
+    let arguments =
+        if is_object { call.arguments.clone() } else { json!({ "invalid": call.arguments }).to_string() };
+    json!({ "id": call.id, "type": "function", "function": { "name": call.name, "arguments": arguments } })
+}
+
+fn written_tool(tool: &ToolSpec) -> Value {
+    json!({
+        "type": "function",
+        "function": { "name": tool.name, "description": tool.description, "parameters": tool.parameters },
+    })
+}
+
+/// One event of a stream, or a whole answer: they differ in `delta` and `message` only.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Chunk {
+    /// The answers; more than one was never asked for.
+    #[serde(deserialize_with = "lenient")]
+    pub choices: Vec<Choice>,
+    /// Tokens.
+    #[serde(deserialize_with = "lenient")]
+    pub usage: Option<WireUsage>,
+    /// An error in place of an answer.
+    pub error: Option<Value>,
+    /// Other ways to report an error.
+    message: Option<Value>,
+    detail: Option<Value>,
+    code: Option<Value>,
+}
+
+impl Chunk {
+    /// The error that came in place of an answer, in whatever shape.
+    pub fn reported_error(&self) -> Option<Value> {
+        if let Some(error) = self.error.as_ref().filter(|e| !matches!(e, Value::Null | Value::Bool(false))) {
+            return Some(json!({ "error": error, "code": self.code }));
+        }
+        let text = self.message.as_ref().or(self.detail.as_ref()).filter(|m| !m.is_null());
+        text.filter(|_| self.choices.is_empty() && self.usage.is_none())
+            .map(|text| json!({ "message": text, "code": self.code }))
+    }
+}
+
+/// One answer, or a piece of it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Choice {
+    /// A piece.
+    #[serde(deserialize_with = "lenient")]
+    pub delta: Option<Said>,
+    /// The whole.
+    #[serde(deserialize_with = "lenient")]
+    pub message: Option<Said>,
+    /// Why it ends here.
+    #[serde(deserialize_with = "lenient")]
+    pub finish_reason: Option<String>,
+}
+
+/// What was said.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Said {
+    /// Text: a string, or a list of parts.
+    #[serde(deserialize_with = "text")]
+    pub content: String,
+    /// Reasoning beside the text, under its three names.
+    #[serde(deserialize_with = "text")]
+    pub reasoning_content: String,
+    #[serde(deserialize_with = "text")]
+    reasoning: String,
+    #[serde(deserialize_with = "text")]
+    thinking: String,
+    /// The model's refusal, in place of text.
+    #[serde(deserialize_with = "text")]
+    pub refusal: String,
+    /// Tools asked for.
+    #[serde(deserialize_with = "lenient")]
+    pub tool_calls: Vec<WireCall>,
+    /// The old form of a single call; some servers send both.
+    #[serde(deserialize_with = "lenient")]
+    pub function_call: Option<Function>,
+}
+
+impl Said {
+    /// The reasoning, under whichever name it came. Some servers send it under two.
+    pub fn reasoning(&self) -> &str {
+        [&self.reasoning_content, &self.reasoning, &self.thinking]
+            .into_iter()
+            .find(|r| !r.is_empty())
+            .map_or("", |r| r)
+    }
+}
+
+/// A tool asked for, or a piece of it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct WireCall {
+    /// Its place in the message.
+    #[serde(deserialize_with = "lenient")]
+    pub index: Option<u64>,
+    /// Its id.
+    #[serde(deserialize_with = "lenient")]
+    pub id: String,
+    /// Name and arguments.
+    #[serde(deserialize_with = "lenient")]
+    pub function: Function,
+}
+
+/// Name and arguments, or pieces of them.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Function {
+    /// The tool's name.
+    #[serde(deserialize_with = "lenient")]
+    pub name: String,
+    /// JSON text, as it should be, or the JSON itself.
+    #[serde(deserialize_with = "arguments")]
+    pub arguments: Arguments,
+}
+
+/// Arguments as they came.
+#[derive(Debug, PartialEq)]
+pub enum Arguments {
+    /// Text, possibly a piece.
+    Text(String),
+    /// A whole value, written as text.
+    Whole(String),
+}
+
+impl Default for Arguments {
+    fn default() -> Self {
+        Self::Text(String::new())
+    }
+}
+
+/// Tokens.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct WireUsage {
+    #[serde(deserialize_with = "lenient")]
+    prompt_tokens: u64,
+    #[serde(deserialize_with = "lenient")]
+    completion_tokens: u64,
+    #[serde(deserialize_with = "lenient")]
+    prompt_tokens_details: CachedTokens,
+    /// DeepSeek's name for the cached ones.
+    #[serde(deserialize_with = "lenient")]
+    prompt_cache_hit_tokens: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct CachedTokens {
+    #[serde(deserialize_with = "lenient")]
+    cached_tokens: u64,
+}
+
+impl From<WireUsage> for Usage {
+    fn from(usage: WireUsage) -> Self {
+        Self {
+            input: usage.prompt_tokens,
+            output: usage.completion_tokens,
+            cached: usage.prompt_tokens_details.cached_tokens.max(usage.prompt_cache_hit_tokens),
+        }
+    }
+}
+
+/// The names in a list of models.
+pub fn model_names(list: &Value) -> Option<Vec<String>> {
+    let list = list.get("data").or_else(|| list.get("models")).unwrap_or(list).as_array()?;
+    let name = |model: &Value| {
+        let name = model.get("id").or_else(|| model.get("name")).unwrap_or(model);
+        name.as_str().map(str::to_owned)
+    };
+    Some(list.iter().filter_map(name).collect())
+}
+
+/// The value, or its default where it is null or of another type.
+fn lenient<'de, D: Deserializer<'de>, T: DeserializeOwned + Default>(from: D) -> Result<T, D::Error> {
+    Ok(T::deserialize(Value::deserialize(from)?).unwrap_or_default())
+}
+
+/// A string, or the text parts of a list.
+fn text<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    Ok(match Value::deserialize(from)? {
+        Value::String(text) => text,
+        Value::Array(parts) => parts.iter().filter_map(|part| part.get("text")?.as_str()).collect(),
+        _ => String::new(),
+    })
+}
+
+fn arguments<'de, D: Deserializer<'de>>(from: D) -> Result<Arguments, D::Error> {
+    Ok(match Value::deserialize(from)? {
+        Value::String(text) => Arguments::Text(text),
+        Value::Null => Arguments::default(),
+        value => Arguments::Whole(value.to_string()),
+    })
+}

@@ -1,0 +1,163 @@
+//! Finding, listing and removing sessions.
+
+use crate::session_samples::{answer, finished, session_of, started, store, wish};
+use agent::error::Kind;
+use agent::event::Event;
+use agent::session::list::{parse_age, to_words};
+use agent::session::{SessionId, Store};
+use std::collections::HashSet;
+use std::fs::{File, FileTimes};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+/// Makes the session look as if it was written that long ago.
+fn age(store: &Store, id: &SessionId, age: Duration) {
+    let file = File::options().append(true).open(store.events(id)).unwrap();
+    file.set_times(FileTimes::new().set_modified(SystemTime::now() - age)).unwrap();
+}
+
+#[test]
+fn ids_are_short_and_sort_by_time() {
+    let (_dir, store) = store();
+    let id = session_of(&store, &[]);
+    let text = id.as_str();
+    assert_eq!((text.len(), &text[8..9], &text[15..16]), (20, "-", "-"));
+    assert!(text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-')));
+    assert!(text.starts_with("20"));
+}
+
+#[test]
+fn a_session_is_found_by_the_beginning_of_its_id() {
+    let (_dir, store) = store();
+    let id = session_of(&store, &[]);
+    assert_eq!(store.find(id.as_str()).unwrap(), id);
+    assert_eq!(store.find(&id.as_str()[..18]).unwrap(), id);
+    let other = session_of(&store, &[]);
+    let error = store.find("20").unwrap_err();
+    assert_eq!((error.to_string().as_str(), error.kind()), ("2 sessions begin with 20", Kind::Usage));
+    assert!(error.hint_text().unwrap().contains(other.as_str()));
+    assert!(store.find("1999").unwrap_err().to_string().contains("no session 1999"));
+    for hostile in ["", "..", "../x", "a/b", "-x", "A", "\u{1b}[31m", "ä", &"x".repeat(65)] {
+        let error = store.find(hostile).unwrap_err();
+        assert!(error.to_string().contains("is not a session id"), "{error}");
+        assert!(!error.to_string().contains('\u{1b}'));
+    }
+}
+
+#[test]
+fn the_last_session_is_the_one_written_last_here_or_anywhere() {
+    let (_dir, store) = store();
+    assert!(store.last(None).unwrap_err().to_string().contains("no session yet"));
+    let here = session_of(&store, &[started("s")]);
+    let elsewhere = session_of(
+        &store,
+        &[Event::SessionStarted {
+            session: "e".to_owned(),
+            version: String::new(),
+            model: String::new(),
+            base_url: String::new(),
+            workspace: "/elsewhere".to_owned(),
+            sandbox: Default::default(),
+        }],
+    );
+    age(&store, &elsewhere, Duration::from_secs(60));
+    age(&store, &here, Duration::from_secs(3600));
+    assert_eq!(store.last(None).unwrap(), elsewhere);
+    assert_eq!(store.last(Some(Path::new("/home/user/project"))).unwrap(), here);
+    assert!(store.last(Some(Path::new("/nowhere"))).is_err());
+}
+
+#[test]
+fn a_key_always_leads_to_the_same_session() {
+    let (dir, store) = store();
+    let id = store.for_key("thread/42: \"ü\" ../../etc").unwrap();
+    assert_eq!(store.for_key("thread/42: \"ü\" ../../etc").unwrap(), id);
+    assert_ne!(store.for_key("thread/43").unwrap(), id);
+    store.reopen(&id).unwrap();
+    store.remove(&id).unwrap();
+    let again = store.for_key("thread/42: \"ü\" ../../etc").unwrap();
+    assert!(store.events(&again).exists());
+    // What a power loss leaves of the key's file counts as nothing.
+    let keys = std::fs::read_dir(dir.path().join("keys")).unwrap();
+    keys.for_each(|key| std::fs::write(key.unwrap().path(), b"\0\0\0").unwrap());
+    assert!(store.events(&store.for_key("thread/43").unwrap()).exists());
+}
+
+#[test]
+fn a_key_asked_for_by_many_at_once_is_one_session() {
+    let (_dir, store) = store();
+    let ids: HashSet<SessionId> = std::thread::scope(|scope| {
+        let askers: Vec<_> = (0..16).map(|_| scope.spawn(|| store.for_key("one").unwrap())).collect();
+        askers.into_iter().map(|asker| asker.join().unwrap()).collect()
+    });
+    assert_eq!(ids.len(), 1);
+    assert_eq!(store.ids().unwrap().len(), 1);
+}
+
+#[test]
+fn the_list_tells_what_each_was_about() {
+    let (_dir, store) = store();
+    let done = session_of(
+        &store,
+        &[
+            started("s"),
+            wish(&format!("fix\n  the \u{1b}[31mtest {}", "x".repeat(100))),
+            Event::TurnStarted { turn: 1 },
+            answer("ok", Vec::new()),
+            finished("completed"),
+        ],
+    );
+    let killed = session_of(&store, &[started("s"), wish("short")]);
+    let empty = session_of(&store, &[]);
+    let broken = session_of(&store, &[started("s")]);
+    std::fs::write(store.events(&broken), b"\xff\xfe\n\x00").unwrap();
+    let (running, _file) = store.create().unwrap();
+    std::fs::create_dir(store.dir(&running).with_file_name("NOT AN ID")).unwrap();
+    for (id, minutes) in [(&done, 1), (&killed, 2), (&empty, 3), (&broken, 4), (&running, 5)] {
+        age(&store, id, Duration::from_secs(60 * minutes));
+    }
+    let list = store.list().unwrap();
+    let status: Vec<&str> = list.iter().map(|summary| summary.status.as_str()).collect();
+    assert_eq!(status, ["completed", "unfinished", "empty", "broken", "running"]);
+    assert_eq!(list[0].preview.chars().count(), 72);
+    assert!(list[0].preview.starts_with("fix the [31mtest xxx") && list[0].preview.ends_with('…'));
+    assert_eq!((list[0].turns, list[0].usage.input, list[0].changes.modified), (1, 10, 2));
+    assert_eq!(list[1].preview, "short");
+    assert!(list[3].error.as_ref().unwrap().contains("line 1 of"));
+    let words = to_words(&list);
+    assert_eq!(words.lines().count(), 5);
+    assert!(
+        words.lines().next().unwrap().contains("completed      1 turns       15 tokens  fix the"),
+        "{words}"
+    );
+    assert_eq!(serde_json::to_value(&list).unwrap()[1]["id"], killed.as_str());
+}
+
+#[test]
+fn old_sessions_are_pruned_and_running_ones_stay() {
+    let (_dir, store) = store();
+    let old = session_of(&store, &[started("s")]);
+    let young = session_of(&store, &[started("s")]);
+    let (running, _file) = store.create().unwrap();
+    let day = Duration::from_secs(24 * 3600);
+    [&old, &running].into_iter().for_each(|id| age(&store, id, day * 8));
+    age(&store, &young, day * 6);
+    std::fs::create_dir(store.dir(&old).join("blobs")).unwrap();
+    std::fs::write(store.dir(&old).join("blobs/x"), "x").unwrap();
+    assert_eq!(store.prune(parse_age("7d").unwrap()).unwrap(), [old]);
+    let mut left = [young, running];
+    left.sort();
+    assert_eq!(store.ids().unwrap(), left);
+}
+
+#[test]
+fn ages_are_read_as_people_write_them() {
+    for (text, seconds) in
+        [("90s", 90), ("12h", 43_200), ("7d", 604_800), ("2w", 1_209_600), ("1 day", 86_400)]
+    {
+        assert_eq!(parse_age(text).unwrap(), Duration::from_secs(seconds), "{text}");
+    }
+    for text in ["", "7", "x", "-7d", "99999999999999999999d"] {
+        assert_eq!(parse_age(text).unwrap_err().kind(), Kind::Usage, "{text}");
+    }
+}

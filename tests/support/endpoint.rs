@@ -1,0 +1,582 @@
+//! A fake model endpoint: a small HTTP server on 127.0.0.1 that answers what a test has scripted.
+//!
+//! ```ignore
+//! let endpoint = endpoint()
+//!     .tool_call("run_commands", json!({ "command": "ls" }))
+//!     .text("There is one file.")
+//!     .start();
+//! // … point the client or the binary at endpoint.url() …
+//! assert_eq!(endpoint.requests()[1].messages().last().unwrap()["role"], "tool");
+//! ```
+//!
+//! Every request to `/chat/completions` takes the next answer of the script. A scripted message is written as a
+//! stream or as a whole, as the request asks. What follows `.text`, `.raw` and the like (`.status`, `.header`,
+//! `.pieces`, `.stall`, `.reset`, …) shapes the answer before it.
+
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// An empty script.
+pub fn endpoint() -> Script {
+    Script::default()
+}
+
+/// What the endpoint will answer, in order.
+#[derive(Default)]
+pub struct Script {
+    answers: VecDeque<Answer>,
+    last_for_ever: bool,
+    models: Option<Answer>,
+    tls: bool,
+}
+
+#[derive(Clone)]
+struct Answer {
+    status: u16,
+    headers: Vec<(String, String)>,
+    content: Content,
+    end: End,
+    /// Bytes of one piece; everything in one where absent.
+    pieces: Option<usize>,
+    /// A pause before every piece.
+    pace: Duration,
+    /// Bytes after which `end` happens, where it is not the natural one.
+    cut_at: Option<usize>,
+    /// How long nothing happens before the status line.
+    delay: Duration,
+}
+
+#[derive(Clone)]
+enum Content {
+    /// An assistant message, written as the request asks for it.
+    Message { message: Value, finish: String, usage: Value },
+    /// Exactly these bytes.
+    Raw(Vec<u8>),
+    /// These bytes, again and again.
+    Endless(Vec<u8>),
+    /// These bytes, as often as it takes to reach a length.
+    Repeated(Vec<u8>, usize),
+}
+
+#[derive(Clone, PartialEq)]
+enum End {
+    /// As HTTP wants it.
+    Proper,
+    /// Silence for this long, then the rest.
+    Stall(Duration),
+    /// The connection is reset.
+    Reset,
+    /// The connection is closed in the middle of the body.
+    Close,
+}
+
+impl Script {
+    /// The model says something.
+    pub fn text(self, text: &str) -> Self {
+        self.message(json!({ "role": "assistant", "content": text }), "stop")
+    }
+
+    /// The model asks for one tool.
+    pub fn tool_call(self, name: &str, arguments: Value) -> Self {
+        self.tool_calls(&[(name, arguments)])
+    }
+
+    /// The model asks for several tools in one message.
+    pub fn tool_calls(self, calls: &[(&str, Value)]) -> Self {
+        let number = self.answers.len();
+        let calls: Vec<Value> = calls
+            .iter()
+            .enumerate()
+            .map(|(i, (name, arguments))| {
+                let function = json!({ "name": name, "arguments": arguments.to_string() });
+                json!({ "id": format!("call_{number}_{i}"), "type": "function", "function": function })
+            })
+            .collect();
+        self.message(json!({ "role": "assistant", "content": "", "tool_calls": calls }), "tool_calls")
+    }
+
+    /// The model reasons, then says something.
+    pub fn reasoning(self, reasoning: &str, text: &str) -> Self {
+        let message = json!({ "role": "assistant", "reasoning_content": reasoning, "content": text });
+        self.message(message, "stop")
+    }
+
+    /// A message in the wire format, with its finish reason.
+    pub fn message(self, message: Value, finish: &str) -> Self {
+        let usage = json!({ "prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15 });
+        self.answer(Content::Message { message, finish: finish.to_owned(), usage })
+    }
+
+    /// Exactly this body. The content type is guessed as a careless server would.
+    pub fn raw(self, body: impl AsRef<[u8]>) -> Self {
+        let body = body.as_ref().to_vec();
+        let kind = match body.first() {
+            Some(b'd' | b':') => "text/event-stream",
+            Some(b'<') => "text/html",
+            _ => "application/json",
+        };
+        self.answer(Content::Raw(body)).header("content-type", kind)
+    }
+
+    /// The recorded answer of a real server, `tests/samples/NAME.resp`, with its status.
+    pub fn sample(self, name: &str) -> Self {
+        let (body, status) = sample(name);
+        self.raw(body).status(status)
+    }
+
+    /// An event stream of these `data:` lines, ended by `[DONE]`.
+    pub fn events(self, events: &[Value]) -> Self {
+        let mut body = String::new();
+        for event in events {
+            body.push_str(&format!("data: {event}\n\n"));
+        }
+        body.push_str("data: [DONE]\n\n");
+        self.raw(body)
+    }
+
+    /// An OpenAI-shaped error.
+    pub fn error(self, status: u16, message: &str) -> Self {
+        self.raw(json!({ "error": { "message": message, "type": "error", "code": null } }).to_string())
+            .status(status)
+    }
+
+    /// A body of these bytes again and again, until the client has enough.
+    pub fn endless(self, bytes: &str) -> Self {
+        self.answer(Content::Endless(bytes.into())).header("content-type", "text/event-stream")
+    }
+
+    /// A body of these bytes repeated up to `length`.
+    pub fn repeated(self, bytes: &str, length: usize) -> Self {
+        let block = bytes.repeat((64 * 1024 / bytes.len()).max(1));
+        self.answer(Content::Repeated(block.into(), length))
+    }
+
+    /// What `GET /models` answers; a list of one model where absent.
+    pub fn models(mut self, status: u16, body: impl AsRef<[u8]>) -> Self {
+        let mut answer = Answer::new(Content::Raw(body.as_ref().to_vec()));
+        answer.status = status;
+        self.models = Some(answer);
+        self
+    }
+
+    /// The last answer is given for ever.
+    pub fn for_ever(mut self) -> Self {
+        self.last_for_ever = true;
+        self
+    }
+
+    /// The endpoint speaks TLS, with the self-signed certificate `tests/support/tls/certificate.pem`.
+    pub fn tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    /// The status of the answer before.
+    pub fn status(self, status: u16) -> Self {
+        self.shape(|answer| answer.status = status)
+    }
+
+    /// A header of the answer before; it replaces one of that name.
+    pub fn header(self, name: &str, value: &str) -> Self {
+        self.shape(|answer| {
+            answer.headers.retain(|(n, _)| !n.eq_ignore_ascii_case(name));
+            answer.headers.push((name.to_owned(), value.to_owned()));
+        })
+    }
+
+    /// The answer before comes in pieces of so many bytes, whatever that cuts through.
+    pub fn pieces(self, bytes: usize) -> Self {
+        self.shape(|answer| answer.pieces = Some(bytes))
+    }
+
+    /// A pause before every piece of the answer before.
+    pub fn pace(self, pause: Duration) -> Self {
+        self.shape(|answer| answer.pace = pause)
+    }
+
+    /// The answer before begins only after a while.
+    pub fn delay(self, delay: Duration) -> Self {
+        self.shape(|answer| answer.delay = delay)
+    }
+
+    /// In the middle of the answer before nothing comes for this long.
+    pub fn stall(self, silence: Duration) -> Self {
+        self.shape(|answer| answer.end = End::Stall(silence))
+    }
+
+    /// The connection is reset in the middle of the answer before.
+    pub fn reset(self) -> Self {
+        self.shape(|answer| answer.end = End::Reset)
+    }
+
+    /// The connection is closed in the middle of the answer before.
+    pub fn close(self) -> Self {
+        self.shape(|answer| answer.end = End::Close)
+    }
+
+    /// Where the middle is, in bytes of the body.
+    pub fn after(self, bytes: usize) -> Self {
+        self.shape(|answer| answer.cut_at = Some(bytes))
+    }
+
+    /// Starts to listen.
+    pub fn start(self) -> Endpoint {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = listener.local_addr().expect("a bound address").port();
+        let scheme = if self.tls { "https" } else { "http" };
+        let tls = self.tls.then(tls_config);
+        let shared = Arc::new(Shared {
+            script: Mutex::new(self),
+            requests: Mutex::default(),
+            connections: 0.into(),
+            open: 0.into(),
+        });
+        let serving = shared.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (shared, tls) = (serving.clone(), tls.clone());
+                // A client that goes away ends its thread with an error, which is what it wanted.
+                std::thread::spawn(move || {
+                    shared.connections.fetch_add(1, Ordering::SeqCst);
+                    shared.open.fetch_add(1, Ordering::SeqCst);
+                    let _ = serve(stream, tls, &shared);
+                    shared.open.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+        });
+        Endpoint { url: format!("{scheme}://127.0.0.1:{port}"), shared }
+    }
+
+    fn answer(mut self, content: Content) -> Self {
+        self.answers.push_back(Answer::new(content));
+        self
+    }
+
+    fn shape(mut self, change: impl FnOnce(&mut Answer)) -> Self {
+        change(self.answers.back_mut().expect("an answer to shape comes first"));
+        self
+    }
+
+    fn next(&mut self) -> Answer {
+        if self.last_for_ever && self.answers.len() == 1 {
+            return self.answers[0].clone();
+        }
+        self.answers.pop_front().unwrap_or_else(|| {
+            let mut answer =
+                Answer::new(Content::Raw(br#"{"error":{"message":"the script has run out"}}"#.into()));
+            answer.status = 418;
+            answer
+        })
+    }
+}
+
+impl Answer {
+    fn new(content: Content) -> Self {
+        Self {
+            status: 200,
+            headers: Vec::new(),
+            content,
+            end: End::Proper,
+            pieces: None,
+            pace: Duration::ZERO,
+            cut_at: None,
+            delay: Duration::ZERO,
+        }
+    }
+}
+
+/// A running endpoint. It serves until the test process ends.
+pub struct Endpoint {
+    url: String,
+    shared: Arc<Shared>,
+}
+
+impl Endpoint {
+    /// The base URL, with `/v1`.
+    pub fn url(&self) -> String {
+        format!("{}/v1", self.url)
+    }
+
+    /// Scheme, host and port alone.
+    pub fn root(&self) -> &str {
+        &self.url
+    }
+
+    /// What was asked so far, `/models` included.
+    pub fn requests(&self) -> Vec<Request> {
+        self.shared.requests.lock().unwrap().clone()
+    }
+
+    /// The bodies of the chat requests so far.
+    pub fn chats(&self) -> Vec<Value> {
+        self.requests()
+            .into_iter()
+            .filter(|r| r.path.ends_with("/chat/completions"))
+            .map(|r| r.body)
+            .collect()
+    }
+
+    /// Connections that were made.
+    pub fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::SeqCst)
+    }
+
+    /// Connections that are open.
+    pub fn open_connections(&self) -> usize {
+        self.shared.open.load(Ordering::SeqCst)
+    }
+
+    /// The last request.
+    pub fn last(&self) -> Request {
+        self.requests().pop().expect("a request")
+    }
+}
+
+/// One request as it came.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// `POST` or `GET`.
+    pub method: String,
+    /// The path (behind a proxy: the whole address).
+    pub path: String,
+    /// Names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// The body; null where there is none.
+    pub body: Value,
+}
+
+impl Request {
+    /// A header's value.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The conversation that was sent.
+    pub fn messages(&self) -> Vec<Value> {
+        self.body["messages"].as_array().cloned().unwrap_or_default()
+    }
+}
+
+/// The body and status of a recorded answer.
+pub fn sample(name: &str) -> (Vec<u8>, u16) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/samples/{name}.resp"));
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    // The recorder's own last line: "#http=200 t=0.03".
+    let (body, note) = text.rsplit_once("\n#http=").unwrap_or((text.as_str(), "200"));
+    let status = note[..3].parse().expect("a status");
+    (body.as_bytes().to_vec(), status)
+}
+
+struct Shared {
+    script: Mutex<Script>,
+    requests: Mutex<Vec<Request>>,
+    connections: AtomicUsize,
+    open: AtomicUsize,
+}
+
+trait Duplex: Read + Write + Send {}
+impl<T: Read + Write + Send> Duplex for T {}
+
+fn serve(stream: TcpStream, tls: Option<Arc<rustls::ServerConfig>>, shared: &Shared) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let socket = stream.try_clone()?;
+    let duplex: Box<dyn Duplex> = match tls {
+        Some(config) => {
+            let connection = rustls::ServerConnection::new(config).map_err(std::io::Error::other)?;
+            Box::new(rustls::StreamOwned::new(connection, stream))
+        }
+        None => Box::new(stream),
+    };
+    let mut reader = BufReader::new(duplex);
+    while let Some(request) = read_request(&mut reader)? {
+        let streamed = request.body["stream"] == true;
+        let is_chat = request.path.ends_with("/chat/completions");
+        let is_models = request.method == "GET" && request.path.ends_with("/models");
+        shared.requests.lock().unwrap().push(request);
+        let answer = match (is_chat, is_models) {
+            (true, _) => shared.script.lock().unwrap().next(),
+            (_, true) => shared.script.lock().unwrap().models.clone().unwrap_or_else(|| {
+                Answer::new(Content::Raw(br#"{"object":"list","data":[{"id":"fake-model"}]}"#.to_vec()))
+            }),
+            _ => {
+                let mut answer = Answer::new(Content::Raw(b"404 page not found\n".to_vec()));
+                answer.status = 404;
+                answer
+            }
+        };
+        if !write_answer(reader.get_mut(), &socket, &answer, streamed)? {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn read_request(reader: &mut impl BufRead) -> std::io::Result<Option<Request>> {
+    let mut line = String::new();
+    if reader.read_line(&mut line)? == 0 {
+        return Ok(None);
+    }
+    let mut words = line.split_whitespace();
+    let (method, path) =
+        (words.next().unwrap_or_default().to_owned(), words.next().unwrap_or_default().to_owned());
+    let mut headers = Vec::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        let Some((name, value)) = line.trim_end().split_once(':') else { break };
+        headers.push((name.to_lowercase(), value.trim().to_owned()));
+    }
+    let length =
+        headers.iter().find(|(name, _)| name == "content-length").and_then(|(_, value)| value.parse().ok());
+    let mut body = vec![0; length.unwrap_or(0)];
+    reader.read_exact(&mut body)?;
+    let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+    Ok(Some(Request { method, path, headers, body }))
+}
+
+/// Writes an answer; `false` where the connection is of no more use.
+fn write_answer(
+    to: &mut dyn Duplex,
+    socket: &TcpStream,
+    answer: &Answer,
+    streamed: bool,
+) -> std::io::Result<bool> {
+    std::thread::sleep(answer.delay);
+    let (body, kind) = match &answer.content {
+        Content::Message { message, finish, usage } if streamed => {
+            (message_as_events(message, finish, usage), "text/event-stream")
+        }
+        Content::Message { message, finish, usage } => {
+            let choice = json!({ "index": 0, "message": message, "finish_reason": finish });
+            let whole = json!({ "id": "chatcmpl-1", "object": "chat.completion", "choices": [choice], "usage": usage });
+            (whole.to_string().into_bytes(), "application/json")
+        }
+        Content::Raw(bytes) | Content::Endless(bytes) | Content::Repeated(bytes, _) => {
+            (bytes.clone(), "application/json")
+        }
+    };
+    let mut head = format!("HTTP/1.1 {} Scripted\r\ntransfer-encoding: chunked\r\n", answer.status);
+    if !answer.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
+        head.push_str(&format!("content-type: {kind}\r\n"));
+    }
+    for (name, value) in &answer.headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    head.push_str("\r\n");
+    to.write_all(head.as_bytes())?;
+    to.flush()?;
+    let repeat = match answer.content {
+        Content::Endless(_) => usize::MAX,
+        Content::Repeated(_, length) => length / body.len().max(1),
+        _ => 1,
+    };
+    for _ in 0..repeat {
+        if !write_body(to, socket, answer, &body)? {
+            return Ok(false);
+        }
+    }
+    to.write_all(b"0\r\n\r\n")?;
+    to.flush()?;
+    Ok(true)
+}
+
+fn write_body(
+    to: &mut dyn Duplex,
+    socket: &TcpStream,
+    answer: &Answer,
+    body: &[u8],
+) -> std::io::Result<bool> {
+    let middle = answer.cut_at.unwrap_or(body.len() / 2).min(body.len());
+    let mut written = 0;
+    let mut ended = answer.end == End::Proper;
+    while written < body.len() || !ended {
+        if !ended && written >= middle {
+            ended = true;
+            match answer.end {
+                End::Stall(silence) => std::thread::sleep(silence),
+                End::Reset => return reset(socket).map(|()| false),
+                _ => return socket.shutdown(Shutdown::Both).map(|()| false),
+            }
+            continue;
+        }
+        let bound = if ended { body.len() } else { middle };
+        let next = answer.pieces.map_or(bound, |size| bound.min(written + size));
+        std::thread::sleep(answer.pace);
+        write!(to, "{:x}\r\n", next - written)?;
+        to.write_all(&body[written..next])?;
+        to.write_all(b"\r\n")?;
+        to.flush()?;
+        written = next;
+    }
+    Ok(true)
+}
+
+/// Closes so that the other side sees a reset instead of an end.
+fn reset(socket: &TcpStream) -> std::io::Result<()> {
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    let size = std::mem::size_of::<libc::linger>() as libc::socklen_t;
+    // SAFETY: the pointer and the size are those of `linger`, which outlives the call.
+    unsafe {
+        let linger = (&raw const linger).cast();
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, linger, size);
+        // Both handles are closed without a word; AF_UNSPEC disconnects at once.
+        let unspecified =
+            libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
+        libc::connect(
+            socket.as_raw_fd(),
+            &unspecified,
+            std::mem::size_of::<libc::sockaddr>() as libc::socklen_t,
+        );
+    }
+    Ok(())
+}
+
+/// A message as a good server streams it: role, reasoning, words, calls in pieces, finish reason, usage.
+fn message_as_events(message: &Value, finish: &str, usage: &Value) -> Vec<u8> {
+    let mut deltas = vec![json!({ "role": "assistant", "content": "" })];
+    for field in ["reasoning_content", "reasoning", "content"] {
+        let text = message[field].as_str().unwrap_or_default();
+        deltas.extend(text.split_inclusive(' ').map(|word| json!({ field: word })));
+    }
+    for (index, call) in message["tool_calls"].as_array().into_iter().flatten().enumerate() {
+        let arguments = call["function"]["arguments"].as_str().unwrap_or_default();
+        let middle = (0..=arguments.len() / 2).rev().find(|i| arguments.is_char_boundary(*i)).unwrap_or(0);
+        let function = json!({ "name": call["function"]["name"], "arguments": &arguments[..middle] });
+        let first = json!({ "index": index, "id": call["id"], "type": "function", "function": function });
+        let second = json!({ "index": index, "function": { "arguments": &arguments[middle..] } });
+        deltas.push(json!({ "tool_calls": [first] }));
+        deltas.push(json!({ "tool_calls": [second] }));
+    }
+    let chunk = |delta: &Value, finish: Value| {
+        let choice = json!({ "index": 0, "delta": delta, "finish_reason": finish });
+        let chunk = json!({ "id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": [choice] });
+        format!("data: {chunk}\n\n")
+    };
+    let mut body: String = deltas.iter().map(|delta| chunk(delta, Value::Null)).collect();
+    body.push_str(&chunk(&json!({}), finish.into()));
+    body.push_str(&format!("data: {}\n\n", json!({ "choices": [], "usage": usage })));
+    body.push_str("data: [DONE]\n\n");
+    body.into_bytes()
+}
+
+fn tls_config() -> Arc<rustls::ServerConfig> {
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    let certificate =
+        CertificateDer::from_pem_slice(include_bytes!("tls/certificate.pem")).expect("a certificate");
+    let key = PrivateKeyDer::from_pem_slice(include_bytes!("tls/key.pem")).expect("a key");
+    let config =
+        rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("ring speaks TLS")
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate], key)
+            .expect("the key belongs to the certificate");
+    Arc::new(config)
+}
