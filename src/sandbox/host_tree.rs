@@ -2,7 +2,7 @@
 //! local backend.
 //!
 //! The list is made of what it allows, never of what it forbids: the system's own directories, the handful of `/etc`
-//! entries that toolchains read, and the user's toolchains ([`super::toolchains`]). `$HOME` itself is never there.
+//! entries that toolchains read, and the user's toolchains ([`super::toolchains`]). Nothing else of `$HOME` is ever there.
 
 use super::toolchains::{self, Machine};
 use std::fs;
@@ -99,6 +99,7 @@ fn discover(machine: &Machine) -> HostTree {
     }
     let found = toolchains::find(machine);
     tree.binds.extend(found.binds);
+    tree.symlinks.extend(found.symlinks);
     tree.env = found.env;
     tree.path = search_path(machine, &tree.binds, found.bin_dirs);
     tree

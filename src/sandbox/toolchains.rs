@@ -66,6 +66,12 @@ impl Machine {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
+    /// The reverse of [`Machine::on_host`], for a path without symlinks.
+    fn from_host(&self, path: &Path) -> PathBuf {
+        let root = fs::canonicalize(&self.root).unwrap_or_default();
+        Path::new("/").join(path.strip_prefix(root).unwrap_or(path))
+    }
+
     /// A version manager's directory: its variable, or its usual place below `$HOME`.
     fn manager(&self, variable: &str, usual: &str) -> PathBuf {
         let named = self.variables.get(variable).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -77,10 +83,17 @@ impl Machine {
     }
 }
 
+/// Toolchains that find their parts by looking from where they are. The others have their place on this machine compiled
+/// in (the library path of pyenv's Python, the first lines of `pip` and `gem`), so a symlink stands there inside: the
+/// one thing that is told about `$HOME`, and nothing but the link is there.
+const RELOCATABLE: [&str; 6] = ["rust", "node", "go", "java", "bun", "deno"];
+
 /// What was found, ready to be added to the tree.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Toolchains {
     pub binds: Vec<(PathBuf, PathBuf)>,
+    /// The places that toolchains have compiled in, as links to where they are inside.
+    pub symlinks: Vec<(PathBuf, PathBuf)>,
     /// Directories for `PATH`, as they are inside.
     pub bin_dirs: Vec<PathBuf>,
     pub env: Vec<(String, String)>,
@@ -91,7 +104,7 @@ pub(super) fn find(machine: &Machine) -> Toolchains {
     let mut found = Toolchains::default();
     for dir in &machine.path {
         for (name, prefix) in behind(machine, &machine.on_host(dir)) {
-            found.add(&name, &prefix);
+            found.add(machine, &name, &prefix);
         }
     }
     if let Some(java) =
@@ -110,7 +123,7 @@ fn system_java(path: &Path) -> Option<String> {
 }
 
 impl Toolchains {
-    fn add(&mut self, name: &str, prefix: &Path) {
+    fn add(&mut self, machine: &Machine, name: &str, prefix: &Path) {
         let Ok(real) = fs::canonicalize(prefix) else { return };
         let known = self.binds.iter().any(|(host, _)| *host == real);
         let (bin, inside) = (real.join("bin"), Path::new(INSIDE).join(name));
@@ -118,6 +131,9 @@ impl Toolchains {
             return;
         }
         self.bin_dirs.push(inside.join("bin"));
+        if !RELOCATABLE.iter().any(|language| name.starts_with(language)) {
+            self.symlinks.push((machine.from_host(&real), inside.clone()));
+        }
         // Beside their `bin`, bun and deno keep nothing but caches of what was installed.
         let only_bin = ["bun", "deno"].contains(&name);
         self.binds.push(if only_bin { (bin, inside.join("bin")) } else { (real, inside) });
@@ -326,6 +342,7 @@ mod tests {
         let found = find_in(&files, &["/home/me/.cargo/bin"], &[]);
         assert_eq!(found.binds, [bind("/home/me/.rustup/toolchains/stable-x", "/toolchains/rust-stable-x")]);
         assert_eq!(found.bin_dirs, [PathBuf::from("/toolchains/rust-stable-x/bin")]);
+        assert_eq!(found.symlinks, []);
 
         let found = find_in(&files, &["/home/me/.cargo/bin"], &[("RUSTUP_TOOLCHAIN", "nightly-x")]);
         assert_eq!(found.bin_dirs, [PathBuf::from("/toolchains/rust-nightly-x/bin")]);
@@ -365,6 +382,7 @@ mod tests {
             found.bin_dirs,
             [PathBuf::from("/toolchains/python-3.12.1/bin"), PathBuf::from("/toolchains/python-3.11.7/bin")]
         );
+        assert_eq!(found.symlinks[1], bind("/home/me/.pyenv/versions/3.11.7", "/toolchains/python-3.11.7"));
     }
 
     #[test]

@@ -2,10 +2,11 @@
 
 use super::history::{Finished, History};
 use super::id::SessionId;
-use super::lines::read_records;
+use super::lines::read_until_fault;
 use super::store::{Store, modified};
 use crate::error::{Error, Result};
 use crate::event::{Changes, Event, Record, Usage};
+use crate::ui::sanitise::one_line;
 use jiff::{Span, SpanRelativeTo, Timestamp};
 use serde::Serialize;
 use std::fmt::Write;
@@ -21,7 +22,7 @@ pub struct Summary {
     pub status: String,
     /// When it was written last, RFC 3339.
     pub updated: String,
-    /// The first wish, on one line, shortened to 72 characters.
+    /// The first wish, on one line of at most 72 columns.
     pub preview: String,
     /// The model.
     pub model: String,
@@ -49,10 +50,13 @@ impl Store {
     pub fn summary(&self, id: SessionId) -> Summary {
         let updated = rfc3339(modified(&self.events(&id)));
         let running = self.is_running(&id);
-        match read_records(&self.events(&id)) {
-            Ok(records) => summarise(id, updated, running, &records),
-            Err(error) => Summary { error: Some(error.to_string()), ..nothing(id, updated, "broken") },
+        let (records, fault) = read_until_fault(&self.events(&id));
+        let mut summary = summarise(id, updated, running, &records);
+        if let Some(fault) = fault {
+            summary.status = "broken".to_owned();
+            summary.error = Some(fault.to_string());
         }
+        summary
     }
 
     /// Removes every session that was last written before `now - age`. Those in use stay. Gives back the ids
@@ -83,21 +87,6 @@ pub fn parse_age(text: &str) -> Result<Duration> {
         .ok_or_else(|| Error::usage(format!("\"{text}\" is not an age")).hint("write 12h, 7d or 2w"))
 }
 
-fn nothing(id: SessionId, updated: String, status: &str) -> Summary {
-    Summary {
-        id,
-        status: status.to_owned(),
-        updated,
-        preview: String::new(),
-        model: String::new(),
-        workspace: String::new(),
-        turns: 0,
-        usage: Usage::default(),
-        changes: Changes::default(),
-        error: None,
-    }
-}
-
 fn summarise(id: SessionId, updated: String, running: bool, records: &[Record]) -> Summary {
     let history = History::of(records);
     let Finished { status, changes, error } = history.finished.unwrap_or(Finished {
@@ -106,7 +95,7 @@ fn summarise(id: SessionId, updated: String, running: bool, records: &[Record]) 
         error: None,
     });
     let wish = records.iter().find_map(|record| match &record.event {
-        Event::UserMessage { text } => Some(preview(text)),
+        Event::UserMessage { text } => Some(one_line(text, 72)),
         _ => None,
     });
     Summary {
@@ -121,14 +110,6 @@ fn summarise(id: SessionId, updated: String, running: bool, records: &[Record]) 
         changes,
         error,
     }
-}
-
-/// The beginning of a text on one line, at most 72 characters, control characters left out.
-fn preview(text: &str) -> String {
-    // No word is shorter than a character, so 73 words are always enough.
-    let words: Vec<&str> = text.split_whitespace().take(73).collect();
-    let line: Vec<char> = words.join(" ").chars().filter(|c| !c.is_control()).take(73).collect();
-    if line.len() <= 72 { line.iter().collect() } else { line[..71].iter().chain(&['…']).collect() }
 }
 
 fn rfc3339(time: SystemTime) -> String {

@@ -222,7 +222,7 @@ fn is_suspicious(byte: u8) -> bool {
 
 /// A control character, or one that reorders text: a bidirectional embedding, override or isolate, or the
 /// Arabic letter mark.
-pub(super) fn is_dangerous(character: char) -> bool {
+pub fn is_dangerous(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{61c}')
 }
