@@ -3,6 +3,7 @@
 
 mod endpoint_client;
 mod events_schema;
+mod guest;
 mod json;
 mod markdown;
 mod run;

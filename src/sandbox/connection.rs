@@ -391,11 +391,6 @@ impl Incoming {
     pub fn end(&mut self) {
         self.over = true;
     }
-
-    /// The connection it belongs to.
-    pub fn connection(&self) -> &Connection {
-        &self.connection
-    }
 }
 
 impl Drop for Incoming {

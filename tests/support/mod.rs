@@ -3,5 +3,6 @@
 
 pub mod agent;
 pub mod endpoint;
+pub mod guest;
 pub mod terminal;
 pub mod tree;
