@@ -2,6 +2,7 @@
 
 mod endpoint_client;
 mod events_schema;
+mod guest;
 mod json;
 mod markdown;
 mod samples;
@@ -17,3 +18,4 @@ mod support;
 mod terminal;
 mod trace;
 mod workspace_apply;
+mod workspace_session;

@@ -2,6 +2,5 @@
 #![allow(dead_code)] // each module offers more than every single test needs
 
 pub mod endpoint;
+pub mod guest;
 pub mod terminal;
-
-pub mod tree;
