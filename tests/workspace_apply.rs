@@ -207,10 +207,7 @@ fn hostile_entries_are_refused_and_named() {
         (path("keys/id"), node()),
         (path("good"), node()),
     ]);
-    let left_out = BTreeMap::from([
-        (path(".env"), LeftOut::Secret),
-        (path("keys"), LeftOut::Excluded),
-    ]);
+    let left_out = BTreeMap::from([(path(".env"), LeftOut::Secret), (path("keys"), LeftOut::Excluded)]);
     let set = review(&BTreeMap::new(), &delta, &left_out);
     let accepted: Vec<_> = set.changes.keys().map(ToString::to_string).collect();
     assert_eq!(accepted, ["a/fine", "good"]);

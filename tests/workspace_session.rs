@@ -27,7 +27,8 @@ impl Session {
     async fn with(host: TempDir, options: Options) -> Self {
         let home = tempfile::tempdir().unwrap();
         let guest = Guest::start().await;
-        let workspace = Workspace::open(host.path(), &home.path().join("sessions/s1"), options).await.unwrap();
+        let workspace =
+            Workspace::open(host.path(), &home.path().join("sessions/s1"), options).await.unwrap();
         workspace.copy_in(&guest.sandbox, &mut |_, _| {}).await.unwrap();
         Self { host, home, guest, workspace }
     }
@@ -113,7 +114,12 @@ async fn the_copy_is_exact_but_for_what_stays_out() {
 
 #[tokio::test]
 async fn git_works_inside_and_nothing_of_it_comes_back() {
-    let directory = host(&[("a.txt", "a\n"), (".gitignore", "*.gen\n"), ("kept.gen", "tracked although ignored\n"), ("other.gen", "x")]);
+    let directory = host(&[
+        ("a.txt", "a\n"),
+        (".gitignore", "*.gen\n"),
+        ("kept.gen", "tracked although ignored\n"),
+        ("other.gen", "x"),
+    ]);
     git(directory.path(), &["init", "-q"]);
     git(directory.path(), &["add", "-f", "a.txt", "kept.gen", ".gitignore"]);
     git(directory.path(), &["commit", "-qm", "first"]);
@@ -138,7 +144,9 @@ async fn turns_are_taken_back_and_done_again() {
     let base = tree::read(&session.inside(), None);
     session.turn("echo 2 > a; chmod 755 dir/b").await;
     let first = tree::read(&session.inside(), None);
-    session.turn("rm -r dir; mkdir a.d; ln -s a dir; echo x > new; mkdir -p deep/er; echo y > deep/er/y").await;
+    session
+        .turn("rm -r dir; mkdir a.d; ln -s a dir; echo x > new; mkdir -p deep/er; echo y > deep/er/y")
+        .await;
     let second = tree::read(&session.inside(), None);
     session.turn("true").await;
     assert_eq!(session.workspace.checkpoints().await.0.len(), 3, "a turn that changed nothing makes none");
@@ -190,7 +198,9 @@ async fn another_process_goes_on_where_the_first_left_off() {
     let fresh = Guest::start().await;
     again.bring_back(&fresh.sandbox, &mut |_, _| {}).await.unwrap();
     let mut expected = left;
-    expected.extend(tree::read(session.host.path(), None).into_iter().filter(|(path, _)| path.as_bytes() == b"c"));
+    expected.extend(
+        tree::read(session.host.path(), None).into_iter().filter(|(path, _)| path.as_bytes() == b"c"),
+    );
     assert_eq!(tree::read(&fresh.path(""), None), expected);
     let changes = again.changes(&fresh.sandbox).await.unwrap();
     assert_eq!(changes.changes.len(), 3);
@@ -218,7 +228,8 @@ async fn odd_entries_are_named_and_never_taken_over() {
     session.turn("rm a; mkfifo a; ln -s /etc/passwd out; ln -s ../../x up; echo stolen > .env; chmod 000 keep; chmod 4777 . || true; echo x > fine").await;
     let changes = session.changes().await;
     assert_eq!(changes.changes.keys().map(ToString::to_string).collect::<Vec<_>>(), ["fine"]);
-    let refused: String = changes.refused.iter().map(|refused| format!("{}: {}\n", refused.name, refused.reason)).collect();
+    let refused: String =
+        changes.refused.iter().map(|refused| format!("{}: {}\n", refused.name, refused.reason)).collect();
     insta::assert_snapshot!(refused, @"");
     session.apply().await.unwrap();
     assert_eq!(fs::read_to_string(session.host(".env")).unwrap(), "KEY=1");
@@ -237,7 +248,11 @@ async fn a_write_that_hides_its_times_is_seen() {
 async fn some_directories_are_no_workspace() {
     let open = async |path: &str| {
         let home = tempfile::tempdir().unwrap();
-        Workspace::open(Path::new(path), home.path(), Options::default()).await.map(drop).unwrap_err().to_string()
+        Workspace::open(Path::new(path), home.path(), Options::default())
+            .await
+            .map(drop)
+            .unwrap_err()
+            .to_string()
     };
     assert_eq!(open("/").await, "the whole machine cannot be the workspace");
     assert_eq!(open("/etc/passwd").await, "/etc/passwd is not a directory");
@@ -246,14 +261,22 @@ async fn some_directories_are_no_workspace() {
 
 #[tokio::test]
 async fn include_and_exclude_have_the_last_word() {
-    let directory = host(&[(".gitignore", "node_modules/\n"), ("node_modules/m/x.js", "m"), (".env", "K=1"), ("docs/a", "a"), ("b", "b")]);
+    let directory = host(&[
+        (".gitignore", "node_modules/\n"),
+        ("node_modules/m/x.js", "m"),
+        (".env", "K=1"),
+        ("docs/a", "a"),
+        ("b", "b"),
+    ]);
     let mut options = Options::default();
     options.select.include = vec!["node_modules/".into(), ".env".into()];
     options.select.exclude = vec!["/docs".into()];
     let session = Session::with(directory, options).await;
     let names: Vec<_> = tree::read(&session.inside(), None).keys().map(ToString::to_string).collect();
     assert_eq!(names, [".env", ".gitignore", "b", "node_modules", "node_modules/m", "node_modules/m/x.js"]);
-    session.turn("mkdir docs; echo evil > docs/a; echo 2 > node_modules/m/x.js; echo new > node_modules/new").await;
+    session
+        .turn("mkdir docs; echo evil > docs/a; echo 2 > node_modules/m/x.js; echo new > node_modules/new")
+        .await;
     assert_eq!(session.changed().await, ["node_modules/m/x.js"]);
 }
 
@@ -292,7 +315,11 @@ proptest! {
 fn replace(root: &Path, tree: &Tree) {
     for entry in fs::read_dir(root).unwrap() {
         let path = entry.unwrap().path();
-        if path.symlink_metadata().unwrap().is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
+        if path.symlink_metadata().unwrap().is_dir() {
+            fs::remove_dir_all(path).unwrap()
+        } else {
+            fs::remove_file(path).unwrap()
+        }
     }
     tree::write(root, tree);
 }
@@ -301,7 +328,13 @@ fn replace(root: &Path, tree: &Tree) {
 #[tokio::test]
 async fn what_a_tool_writes_is_seen() {
     let session = Session::start(host(&[("a", "1\n")])).await;
-    let write = FileWrite { path: "a".into(), node: Write::Regular(b"2\n".to_vec()), mode: None, mtime_ns: None, follow: true };
+    let write = FileWrite {
+        path: "a".into(),
+        node: Write::Regular(b"2\n".to_vec()),
+        mode: None,
+        mtime_ns: None,
+        follow: true,
+    };
     session.guest.sandbox.write_files(vec![write]).await.unwrap();
     assert_eq!(session.changed().await, ["a"]);
     let _ = Want::Directory;

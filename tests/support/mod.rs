@@ -4,3 +4,4 @@
 pub mod endpoint;
 pub mod guest;
 pub mod terminal;
+pub mod tree;
