@@ -1,10 +1,12 @@
 //! Every integration test, one module a capability, in one binary: it links once.
+//! Every integration test, one module a capability, all in one binary: it links once.
 
 mod endpoint_client;
 mod events_schema;
 mod guest;
 mod json;
 mod markdown;
+mod run;
 mod samples;
 mod sanitise;
 mod session_file;

@@ -1,5 +1,8 @@
 //! The model endpoint: what is asked, what comes back, and who answers.
 
+pub mod arguments;
+mod replayed;
+pub use replayed::Replayed;
 pub mod endpoint;
 mod failure;
 mod http;

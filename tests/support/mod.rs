@@ -1,6 +1,7 @@
 //! What the tests share.
 #![allow(dead_code)] // each module offers more than every single test needs
 
+pub mod agent;
 pub mod endpoint;
 pub mod guest;
 pub mod terminal;
