@@ -19,3 +19,4 @@ mod support;
 mod terminal;
 mod trace;
 mod workspace_apply;
+mod workspace_session;
