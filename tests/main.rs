@@ -17,4 +17,5 @@ mod session_verify;
 mod support;
 mod terminal;
 mod trace;
+mod wire;
 mod workspace_apply;
