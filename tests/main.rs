@@ -18,5 +18,6 @@ mod session_verify;
 mod support;
 mod terminal;
 mod trace;
+mod wire;
 mod workspace_apply;
 mod workspace_session;
