@@ -3,6 +3,7 @@
 mod endpoint_client;
 mod events_schema;
 mod json;
+mod local;
 mod markdown;
 mod samples;
 mod sanitise;
