@@ -4,6 +4,7 @@ mod endpoint_client;
 mod events_schema;
 mod guest;
 mod json;
+mod local;
 mod markdown;
 mod run;
 mod samples;
