@@ -199,15 +199,18 @@ fn a_damaged_session_is_not_forked_and_leaves_nothing_behind() {
 #[test]
 fn a_session_is_shown_as_it_was_seen() {
     let (_dir, store) = store();
-    let id = session_of(&store, &[
-        started("s"),
-        wish("list\u{1b}[2J"),
-        answer("", vec![call("c", "run_commands", "{\"command\": \"ls\"}")]),
-        tool_started("c", "run_commands", serde_json::json!({"command": "ls"})),
-        tool_finished("c", "run_commands", "exit code 0, 0.01 s\na\nb"),
-        answer("**a** and b", Vec::new()),
-        finished("completed"),
-    ]);
+    let id = session_of(
+        &store,
+        &[
+            started("s"),
+            wish("list\u{1b}[2J"),
+            answer("", vec![call("c", "run_commands", "{\"command\": \"ls\"}")]),
+            tool_started("c", "run_commands", serde_json::json!({"command": "ls"})),
+            tool_finished("c", "run_commands", "exit code 0, 0.01 s\na\nb"),
+            answer("**a** and b", Vec::new()),
+            finished("completed"),
+        ],
+    );
     let shown = store.show(id.clone());
     insta::assert_snapshot!(shown.to_words(Verbosity::Normal, Colours::No));
     let json = serde_json::to_value(&shown).unwrap();

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each module offers more than every single test needs
 
 pub mod endpoint;
+pub mod engine;
 pub mod terminal;
 
 pub mod tree;
