@@ -3,8 +3,10 @@
 mod docker;
 mod endpoint_client;
 mod events_schema;
+mod guest;
 mod json;
 mod markdown;
+mod run;
 mod samples;
 mod sanitise;
 mod session_file;
@@ -18,3 +20,4 @@ mod support;
 mod terminal;
 mod trace;
 mod workspace_apply;
+mod workspace_session;
