@@ -1,6 +1,7 @@
 //! The Docker backend with real containers.
 
 use crate::support::engine::{DEADLINE, Running, engine, gone, is_there, run, spec};
+use crate::support::registry::Registry;
 use agent::sandbox::{Backend, Outcome, Sandbox, WorkspaceMount, sandbox_ids};
 use bollard::Docker as Client;
 use bollard::models::{ContainerCreateBody, HostConfig, Mount, MountType};
@@ -289,6 +290,32 @@ async fn an_image_that_cannot_be_had_is_an_error_with_a_hint() {
 }
 
 #[tokio::test]
+async fn an_image_that_is_missing_is_pulled_with_progress() {
+    let Some(docker) = engine().await else { return };
+    let layer = archive_of_passwd();
+    let registry = Registry::serve(layer.clone());
+    let name = format!("127.0.0.1:{}/tool", registry.port);
+    let mut spec = spec();
+    spec.image = Some(name.clone());
+    let said = Mutex::new(Vec::new());
+    let (channel, info) = docker
+        .start(&spec, &|status, done, total| {
+            said.lock().expect("no panic").push((status.to_owned(), done, total))
+        })
+        .await
+        .expect("the sandbox starts");
+    assert_eq!(info.image.as_ref(), Some(&name));
+    drop(channel);
+    docker.destroy(&spec.session).await.expect("removed");
+    let said = said.into_inner().expect("no panic");
+    assert_eq!(said.first().map(|(status, ..)| status.as_str()), Some("Pulling"));
+    assert!(said.iter().any(|(_, done, total)| *total > 0 && done == total), "{said:?}");
+    for image in prepared_from(&name).await.iter().chain([&format!("{name}:latest")]) {
+        client().remove_image(image, None::<RemoveImageOptions>, None).await.expect("the image is removed");
+    }
+}
+
+#[tokio::test]
 async fn doctor_hears_what_the_engine_is() {
     let Some(docker) = engine().await else { return };
     let checks = docker.checks().await.expect("the engine describes itself");
@@ -357,15 +384,19 @@ async fn remove(id: &str) {
     client().remove_container(id, Some(options)).await.expect("removed");
 }
 
-/// Makes an image of nothing but a user database.
-async fn import(name: &str, changes: &[&str]) {
+/// A file system of nothing but a user database.
+fn archive_of_passwd() -> Vec<u8> {
     let mut archive = tar::Builder::new(Vec::new());
     let passwd = b"root:x:0:0::/:/bin/sh";
     let mut header = tar::Header::new_ustar();
     header.set_size(passwd.len() as u64);
     header.set_mode(0o644);
     archive.append_data(&mut header, "etc/passwd", &passwd[..]).expect("packed");
-    let archive = archive.into_inner().expect("packed");
+    archive.into_inner().expect("packed")
+}
+
+/// Makes an image of nothing but a user database.
+async fn import(name: &str, changes: &[&str]) {
     let (repository, tag) = name.split_once(':').expect("a tag");
     let options = CreateImageOptionsBuilder::default()
         .from_src("-")
@@ -374,7 +405,7 @@ async fn import(name: &str, changes: &[&str]) {
         .changes(changes.iter().map(|&change| change.to_owned()).collect())
         .build();
     client()
-        .create_image(Some(options), Some(bollard::body_full(archive.into())), None)
+        .create_image(Some(options), Some(bollard::body_full(archive_of_passwd().into())), None)
         .try_for_each(|_| async { Ok(()) })
         .await
         .expect("imported");

@@ -5,5 +5,6 @@ pub mod agent;
 pub mod endpoint;
 pub mod engine;
 pub mod guest;
+pub mod registry;
 pub mod terminal;
 pub mod tree;
