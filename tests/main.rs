@@ -1,5 +1,6 @@
 //! Every integration test, one module a capability, in one binary: it links once.
 
+mod docker;
 mod endpoint_client;
 mod events_schema;
 mod guest;
