@@ -1,6 +1,7 @@
 //! Every integration test, one module a capability.
 
 mod endpoint_client;
+mod endpoint_probe;
 mod json;
 mod markdown;
 mod samples;
