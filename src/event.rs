@@ -4,12 +4,13 @@
 //! Adding a field is allowed; renaming or removing one is a breaking change and goes into the changelog.
 
 use crate::error::Result;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::{Mutex, MutexGuard};
 
 /// One thing that happened in a session.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
     /// The session begins. Sent once, before anything else.
@@ -187,7 +188,7 @@ impl Event {
 }
 
 /// A tool that the model asks for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ToolCall {
     /// The endpoint's id, made unique where it was not.
     pub id: String,
@@ -198,7 +199,7 @@ pub struct ToolCall {
 }
 
 /// Tokens.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Usage {
     /// Tokens read by the model, the cached ones included.
     pub input: u64,
@@ -218,7 +219,7 @@ impl Usage {
 }
 
 /// What a session changed, in files.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Changes {
     /// Files that were not there before.
     pub added: u64,
@@ -229,7 +230,7 @@ pub struct Changes {
 }
 
 /// The sandbox as a session describes it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SandboxInfo {
     /// `docker` or `local`.
     pub backend: String,
@@ -244,7 +245,7 @@ pub struct SandboxInfo {
 }
 
 /// The resources that a sandbox may use.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Limits {
     /// Bytes of memory, swap included.
     pub memory: u64,
@@ -263,7 +264,7 @@ impl Default for Limits {
 }
 
 /// Which of a command's two output streams.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Stream {
     /// Standard output.
@@ -273,11 +274,13 @@ pub enum Stream {
 }
 
 /// An event with its place in the session: one line of `--json` and of the session file.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Record {
     /// Counts from 1. Live-only events count too, so the session file may skip numbers.
+    #[schemars(range(min = 1))]
     pub seq: u64,
     /// RFC 3339, UTC, milliseconds.
+    #[schemars(extend("format" = "date-time"))]
     pub time: String,
     /// What happened.
     #[serde(flatten)]
@@ -306,9 +309,14 @@ impl Events {
         Self { state: Mutex::new(State { seq: next_seq.max(1), listeners: Vec::new() }) }
     }
 
-    /// Adds a listener. The session file goes first: what is shown is already kept.
+    /// Adds a listener behind those that are there.
     pub fn listen(&self, listener: Box<dyn Listener>) {
         self.lock().listeners.push(listener);
+    }
+
+    /// Adds a listener in front of those that are there: the session file joins when the session has a name.
+    pub fn listen_first(&self, listener: Box<dyn Listener>) {
+        self.lock().listeners.insert(0, listener);
     }
 
     /// Numbers `event` and hands it to every listener; the first listener that fails stops it.

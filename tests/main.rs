@@ -1,11 +1,23 @@
-//! Every integration test, one module a capability.
+//! Every integration test, one module a capability, in one binary: it links once.
 
 mod endpoint_client;
 mod endpoint_probe;
+mod events_schema;
+mod guest;
 mod json;
 mod markdown;
+mod run;
 mod samples;
 mod sanitise;
+mod session_file;
+mod session_history;
+mod session_replay;
+mod session_report;
+mod session_samples;
+mod session_store;
+mod session_verify;
 mod support;
 mod terminal;
 mod trace;
+mod workspace_apply;
+mod workspace_session;

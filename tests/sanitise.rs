@@ -64,6 +64,21 @@ fn carriage_returns_become_line_ends() {
 }
 
 #[test]
+fn bytes_may_be_cut_within_a_character_and_be_no_text_at_all() {
+    let bytes = "漢\x1b[31m🙂".as_bytes();
+    for cut in 0..bytes.len() {
+        let mut sanitiser = Sanitiser::new(true);
+        let mut clean = String::new();
+        sanitiser.push_bytes(&bytes[..cut], &mut clean);
+        sanitiser.push_bytes(&bytes[cut..], &mut clean);
+        assert_eq!(clean, "漢\x1b[31m🙂");
+    }
+    let mut clean = String::new();
+    Sanitiser::new(true).push_bytes(b"a\xff\xfeb\xe6", &mut clean);
+    assert_eq!(clean, "a\u{fffd}\u{fffd}b");
+}
+
+#[test]
 fn one_line_is_one_line_and_narrow() {
     assert_eq!(one_line("cd src\n\n  make\r\n", 80), "cd src ⏎ make");
     assert_eq!(one_line("漢字漢字", 5), "漢字…");

@@ -76,6 +76,9 @@ fn broken_link(links: &[Link], head: Option<(u64, Hash)>) -> Option<Fault> {
     if let Some(other) = links.iter().position(|link| links[at].prev == Some(link.hash)) {
         return fault(number, format!("is out of place: it belongs after line {}", other + 1));
     }
+    if at > 0 && links[at].prev == Some(Hash::ZERO) {
+        return fault(number, "is out of place: it belongs at the beginning".to_owned());
+    }
     // Where the line after it does not follow either, this one is at fault, in the very place of its hash.
     let follows = match links.get(at + 1) {
         Some(next) => next.prev == Some(links[at].hash),

@@ -21,6 +21,8 @@ pub struct Screen {
 
 struct State {
     answer: Answer,
+    /// Something of the message at hand has arrived in pieces.
+    streamed: bool,
     trace: Trace,
     progress: Progress,
     /// Colours on stderr.
@@ -39,9 +41,7 @@ enum Answer {
     /// A terminal: rendered, block by block.
     Rendered {
         markdown: Markdown,
-        /// Something of the message at hand has arrived in pieces.
-        streamed: bool,
-        /// Something of it is on the screen.
+        /// Something of the message at hand is on the screen.
         shown: bool,
     },
     /// A file or a pipe: each answer exactly as the model wrote it, and a line feed. A message that asks for
@@ -60,14 +60,14 @@ impl Screen {
             (false, false) => Answer::Raw,
             (false, true) => {
                 let markdown = Markdown::new(terminal_columns(&stdout), Colours::of(&stdout));
-                Answer::Rendered { markdown, streamed: false, shown: false }
+                Answer::Rendered { markdown, shown: false }
             }
         };
         let progress = if verbosity == Verbosity::Quiet { Progress::hidden() } else { Progress::stderr() };
         let colours = Colours::of(&stderr);
         let trace = Trace::new(verbosity, colours);
         let reasoning = Reasoning { sanitiser: Sanitiser::new(false), line: String::new() };
-        let state = State { answer, trace, progress: progress.clone(), colours, reasoning };
+        let state = State { answer, streamed: false, trace, progress: progress.clone(), colours, reasoning };
         Self { state: Arc::new(Mutex::new(state)), progress }
     }
 
@@ -104,7 +104,7 @@ impl Listener for Screen {
 impl State {
     fn on_event(&mut self, event: &Event) -> Result<()> {
         match event {
-            Event::TurnStarted { .. } => self.progress.show("thinking…"),
+            Event::TurnStarted { .. } => self.begin_message(),
             Event::ReasoningDelta { text } => self.reasoning(text),
             Event::TextDelta { text } => {
                 self.end_reasoning();
@@ -132,12 +132,21 @@ impl State {
         Ok(())
     }
 
+    fn begin_message(&mut self) {
+        self.progress.show("thinking…");
+        if let Answer::Rendered { markdown, .. } = &mut self.answer {
+            markdown.resize(terminal_columns(&io::stdout()));
+        }
+    }
+
     fn text(&mut self, text: &str) -> Result<()> {
-        let Answer::Rendered { markdown, streamed, shown } = &mut self.answer else {
+        if !std::mem::replace(&mut self.streamed, true) {
+            self.progress.show("writing…");
+        }
+        let Answer::Rendered { markdown, shown } = &mut self.answer else {
             self.progress.output(text);
             return Ok(());
         };
-        *streamed = true;
         let rendered = markdown.push(text);
         if rendered.is_empty() {
             self.progress.output(text);
@@ -152,22 +161,22 @@ impl State {
 
     /// The message is complete. `text` is the whole of it, for an endpoint that does not stream.
     fn end_message(&mut self, text: &str) -> Result<()> {
-        let Answer::Rendered { markdown, streamed, shown } = &mut self.answer else { return Ok(()) };
-        let mut rendered = if *streamed { String::new() } else { markdown.push(text) };
+        let streamed = std::mem::take(&mut self.streamed);
+        let Answer::Rendered { markdown, shown } = &mut self.answer else { return Ok(()) };
+        let mut rendered = if streamed { String::new() } else { markdown.push(text) };
         rendered.push_str(&markdown.finish());
-        (*streamed, *shown) = (false, false);
+        *shown = false;
         self.to_stdout(&rendered)
     }
 
     /// The answer went wrong halfway and will be written anew.
     fn discard(&mut self) -> Result<()> {
         self.end_reasoning();
-        self.progress.show("thinking…");
-        let Answer::Rendered { markdown, streamed, shown } = &mut self.answer else { return Ok(()) };
+        self.progress.show("waiting to try again…");
+        self.streamed = false;
+        let Answer::Rendered { markdown, shown } = &mut self.answer else { return Ok(()) };
         let rest = markdown.finish();
-        let was_shown = std::mem::take(shown);
-        *streamed = false;
-        if was_shown {
+        if std::mem::take(shown) {
             self.to_stdout(&rest)?;
             let note = self.colours.paint(DIM, "(the answer broke off here and does not count)");
             self.to_stderr(&(note + "\n"));

@@ -1,15 +1,17 @@
 //! The container of a sandbox: every default that keeps what runs inside from hurting anything.
 
 use super::image::Image;
-use super::owner;
 use super::skeleton::GUEST;
+use super::{overlay, owner};
+use crate::error::{Error, Result};
 use crate::sandbox::environment::variables;
 use crate::sandbox::{HOME, Network, Spec, WORKSPACE, WorkspaceMount, sandbox_ids};
 use bollard::models::{
-    ContainerCreateBody, HostConfig, HostConfigLogConfig, Mount, MountType, ResourcesUlimits,
+    ContainerCreateBody, HostConfig, HostConfigLogConfig, Mount, MountBindOptions, MountType,
+    ResourcesUlimits,
 };
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The name of the guest's abstract socket inside.
 pub(super) const SOCKET: &str = "agent-guest";
@@ -22,10 +24,10 @@ const CPU_PERIOD: i64 = 100_000;
 const RUN_BYTES: u64 = 64 << 20;
 
 /// What the engine is told. The guest is process 1 and talks over the container's standard input and output.
-pub(super) fn body(spec: &Spec, image: &Image) -> ContainerCreateBody {
+pub(super) fn body(spec: &Spec, image: &Image) -> Result<ContainerCreateBody> {
     let (uid, gid) = sandbox_ids();
     let env = variables(&image.path).into_iter().chain(image.env.iter().cloned());
-    ContainerCreateBody {
+    Ok(ContainerCreateBody {
         image: Some(image.tag.clone()),
         entrypoint: Some(vec![GUEST.to_owned()]),
         cmd: Some(
@@ -44,9 +46,33 @@ pub(super) fn body(spec: &Spec, image: &Image) -> ContainerCreateBody {
         // The guest sees the end of its input when the first client goes, however it goes.
         stdin_once: Some(true),
         tty: Some(false),
-        host_config: Some(HostConfig { mounts: Some(mounts(spec, image)), ..confinement(spec) }),
+        host_config: Some(HostConfig { mounts: Some(mounts(spec, image)?), ..confinement(spec) }),
         ..Default::default()
-    }
+    })
+}
+
+/// A container that empties `directory` as root and is gone.
+pub(super) fn emptying(host: &Image, directory: &Path) -> Result<ContainerCreateBody> {
+    let mut mounts = binds(host)?;
+    mounts.push(bind(directory, Path::new(WORKSPACE), false)?);
+    Ok(ContainerCreateBody {
+        image: Some(host.tag.clone()),
+        entrypoint: Some(["find", WORKSPACE, "-mindepth", "1", "-delete"].map(str::to_owned).to_vec()),
+        user: Some("0:0".to_owned()),
+        host_config: Some(HostConfig {
+            mounts: Some(mounts),
+            network_mode: Some("none".to_owned()),
+            cap_drop: Some(vec!["ALL".to_owned()]),
+            // To look into directories that their owner closed.
+            cap_add: Some(vec!["DAC_OVERRIDE".to_owned()]),
+            security_opt: Some(vec!["no-new-privileges".to_owned()]),
+            readonly_rootfs: Some(true),
+            log_config: Some(no_log()),
+            auto_remove: Some(true),
+            ..Default::default()
+        }),
+        ..Default::default()
+    })
 }
 
 fn confinement(spec: &Spec) -> HostConfig {
@@ -78,7 +104,7 @@ fn confinement(spec: &Spec) -> HostConfig {
             ulimit("fsize", signed(limits.disk)),
             ulimit("core", 0),
         ]),
-        log_config: Some(HostConfigLogConfig { typ: Some("none".to_owned()), config: None }),
+        log_config: Some(no_log()),
         auto_remove: Some(spec.ephemeral),
         init: Some(false),
         runtime: spec.runtime.clone(),
@@ -99,29 +125,50 @@ fn tmpfs(memory: u64) -> HashMap<String, String> {
 
 /// The image's own read-only binds, and volumes without a name for what may be written: they are removed with the
 /// container, and take the ownership of the directory that the image has in their place.
-fn mounts(spec: &Spec, image: &Image) -> Vec<Mount> {
-    let mut mounts: Vec<Mount> = image.binds.iter().map(|(host, inside)| bind(host, inside, true)).collect();
+fn mounts(spec: &Spec, image: &Image) -> Result<Vec<Mount>> {
+    let mut mounts = binds(image)?;
     mounts.push(volume(HOME));
     mounts.push(match &spec.workspace {
         WorkspaceMount::Empty => volume(WORKSPACE),
-        WorkspaceMount::Bind(directory) => bind(directory, Path::new(WORKSPACE), false),
-        WorkspaceMount::Overlay(_) => volume(WORKSPACE),
+        WorkspaceMount::Bind(directory) => bind(&real(directory)?, Path::new(WORKSPACE), false)?,
+        WorkspaceMount::Overlay(directory) => overlay::make(&spec.session, &real(directory)?)?,
     });
-    mounts
+    Ok(mounts)
 }
 
-fn bind(host: &Path, inside: &Path, read_only: bool) -> Mount {
-    Mount {
+fn binds(image: &Image) -> Result<Vec<Mount>> {
+    image.binds.iter().map(|(host, inside)| bind(host, inside, true)).collect()
+}
+
+fn real(workspace: &Path) -> Result<PathBuf> {
+    std::fs::canonicalize(workspace)
+        .map_err(|error| Error::usage(format!("{} is no workspace", workspace.display())).caused_by(error))
+}
+
+fn bind(host: &Path, inside: &Path, read_only: bool) -> Result<Mount> {
+    let text = |path: &Path| {
+        path.to_str().map(str::to_owned).ok_or_else(|| {
+            Error::sandbox(format!("the engine cannot mount {}: the name is not UTF-8", path.display()))
+        })
+    };
+    Ok(Mount {
         typ: Some(MountType::BIND),
-        source: Some(host.to_string_lossy().into_owned()),
-        target: Some(inside.to_string_lossy().into_owned()),
+        source: Some(text(host)?),
+        target: Some(text(inside)?),
         read_only: Some(read_only),
+        // What is mounted below comes along writable on older engines: see `submounts`.
+        bind_options: Some(MountBindOptions { non_recursive: Some(read_only), ..Default::default() }),
         ..Default::default()
-    }
+    })
 }
 
 fn volume(inside: &str) -> Mount {
     Mount { typ: Some(MountType::VOLUME), target: Some(inside.to_owned()), ..Default::default() }
+}
+
+/// What the guest says is for its client alone.
+fn no_log() -> HostConfigLogConfig {
+    HostConfigLogConfig { typ: Some("none".to_owned()), config: None }
 }
 
 fn ulimit(name: &str, value: i64) -> ResourcesUlimits {

@@ -8,6 +8,7 @@ use super::engine::{Engine, uname};
 use super::failure;
 use super::image::{Image, LABEL};
 use super::skeleton::{Node, Skeleton};
+use super::submounts::with_submounts;
 use crate::error::{Error, Result};
 use crate::sandbox::host_tree::{HostTree, host_tree};
 use crate::sandbox::{HOME, sandbox_ids};
@@ -19,18 +20,18 @@ use std::path::Path;
 pub(super) const NAME: &str = "host";
 
 /// The image, whether the engine has it or not, and what to make it of.
-pub(super) fn describe() -> (Image, Skeleton) {
+pub(super) fn describe() -> Result<(Image, Skeleton)> {
     let tree = host_tree();
     let skeleton = skeleton(&tree);
     let machine = uname();
     let image = Image {
         name: NAME.to_owned(),
-        tag: format!("agent-host:{}", skeleton.id(&[&machine.nodename, &machine.release])),
+        tag: format!("agent-host:{}", skeleton.id(&[&machine.nodename, &machine.release])?),
         path: tree.path,
         env: tree.env,
-        binds: tree.binds,
+        binds: with_submounts(tree.binds),
     };
-    (image, skeleton)
+    Ok((image, skeleton))
 }
 
 /// Has the engine make the image, if it runs on this machine; `false` says that it does not.
@@ -83,9 +84,10 @@ fn skeleton(tree: &HostTree) -> Skeleton {
     for (path, text) in files {
         skeleton.add(path, Node::File(text.into()));
     }
-    for directory in ["/proc", "/sys", "/dev", "/tmp", "/run"] {
-        skeleton.add(directory, Node::Directory { own: false });
+    for directory in ["/proc", "/sys", "/dev", "/run"] {
+        skeleton.add(directory, Node::Directory);
     }
+    skeleton.add("/tmp", Node::SharedDirectory);
     for (link, target) in [("/var/tmp", "/tmp"), ("/var/run", "/run")] {
         skeleton.add(link, Node::Symlink(target.into()));
     }
@@ -106,5 +108,5 @@ fn skeleton(tree: &HostTree) -> Skeleton {
 }
 
 fn mount_point(host: &Path) -> Node {
-    if host.is_dir() { Node::Directory { own: false } } else { Node::File(Vec::new()) }
+    if host.is_dir() { Node::Directory } else { Node::File(Vec::new()) }
 }

@@ -10,17 +10,17 @@ mod failure;
 mod host_image;
 mod image;
 mod named_image;
+mod overlay;
 mod owner;
 mod pull;
 mod skeleton;
+mod submounts;
 
 use crate::error::{Error, Result};
 use crate::event::SandboxInfo;
 use crate::sandbox::{Backend, Channel, Listed, Network, OnPull, Spec};
 use bollard::exec::{CreateExecOptions, StartExecResults};
-use bollard::models::{
-    ContainerCreateBody, ContainerStateStatusEnum, ContainerSummary, ContainerSummaryStateEnum,
-};
+use bollard::models::{ContainerStateStatusEnum, ContainerSummary, ContainerSummaryStateEnum};
 use bollard::query_parameters::{
     AttachContainerOptionsBuilder, CreateContainerOptionsBuilder, InspectContainerOptions,
     ListContainersOptionsBuilder, RemoveContainerOptionsBuilder, StartContainerOptions,
@@ -74,7 +74,7 @@ impl Docker {
     async fn create(&self, spec: &Spec, on_pull: OnPull<'_>) -> Result<(String, Image)> {
         let asked_for = spec.image.as_deref();
         if asked_for.is_none_or(|name| name == host_image::NAME) {
-            let (image, skeleton) = host_image::describe();
+            let (image, skeleton) = host_image::describe()?;
             if let Some(id) = self.try_create(spec, &image).await? {
                 return Ok((id, image));
             }
@@ -105,7 +105,7 @@ impl Docker {
     async fn try_create(&self, spec: &Spec, image: &Image) -> Result<Option<String>> {
         let name = owner::container_name(&spec.session)?;
         let options = CreateContainerOptionsBuilder::default().name(&name).build();
-        let body: ContainerCreateBody = container::body(spec, image);
+        let body = container::body(spec, image)?;
         match self.engine.client.create_container(Some(options), body).await {
             Ok(created) => Ok(Some(created.id)),
             Err(error) => match failure::status(&error) {
@@ -189,6 +189,16 @@ impl Docker {
             .map_err(|error| failure::error("the sandboxes could not be listed", error))
     }
 
+    async fn remove_abandoned(&self) -> Result<()> {
+        let is_abandoned = |c: &ContainerSummary| c.labels.as_ref().is_some_and(owner::is_abandoned);
+        let (abandoned, living): (Vec<_>, Vec<_>) =
+            self.containers().await?.into_iter().partition(is_abandoned);
+        let removals = abandoned.iter().filter_map(|c| c.id.as_deref()).map(|id| self.remove(id));
+        join_all(removals).await.into_iter().collect::<Result<()>>()?;
+        let session = |c: ContainerSummary| c.labels?.remove(owner::SESSION);
+        overlay::sweep(&self.engine, &living.into_iter().filter_map(session).collect()).await
+    }
+
     async fn freeze(&self, session: &str) -> Result<()> {
         let name = owner::container_name(session)?;
         self.engine.client.pause_container(&name).await.map_err(|error| {
@@ -216,6 +226,10 @@ impl Backend for Docker {
         "docker"
     }
 
+    fn can_overlay(&self) -> bool {
+        cfg!(target_os = "linux") && matches!(self.engine.endpoint.address, endpoint::Address::Unix(_))
+    }
+
     fn start<'a>(
         &'a self,
         spec: &'a Spec,
@@ -229,7 +243,10 @@ impl Backend for Docker {
     }
 
     fn destroy<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move { self.remove(&owner::container_name(session)?).await })
+        Box::pin(async move {
+            self.remove(&owner::container_name(session)?).await?;
+            overlay::remove(&self.engine, session).await
+        })
     }
 
     fn pause<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Result<()>> {
@@ -245,17 +262,7 @@ impl Backend for Docker {
     }
 
     fn sweep(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move {
-            let abandoned: Vec<String> = self
-                .containers()
-                .await?
-                .into_iter()
-                .filter(|container| container.labels.as_ref().is_some_and(owner::is_abandoned))
-                .filter_map(|container| container.id)
-                .collect();
-            let removals = abandoned.iter().map(|id| self.remove(id));
-            join_all(removals).await.into_iter().collect()
-        })
+        Box::pin(self.remove_abandoned())
     }
 }
 

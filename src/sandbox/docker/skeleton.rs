@@ -12,8 +12,12 @@ pub(super) const GUEST: &str = "/.agent/guest";
 /// What an entry is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Node {
-    /// A directory of the user inside (`true`) or of root.
-    Directory { own: bool },
+    /// A directory of root's.
+    Directory,
+    /// A directory of the user's who works inside.
+    OwnDirectory,
+    /// A directory of root's that everybody may write to. What is mounted there takes its mode.
+    SharedDirectory,
     /// A file of root's, readable by all.
     File(Vec<u8>),
     /// The guest's program.
@@ -33,8 +37,8 @@ impl Skeleton {
     pub(super) fn base() -> Self {
         let mut skeleton = Self::default();
         skeleton.add(GUEST, Node::Guest);
-        skeleton.add(WORKSPACE, Node::Directory { own: true });
-        skeleton.add(HOME, Node::Directory { own: true });
+        skeleton.add(WORKSPACE, Node::OwnDirectory);
+        skeleton.add(HOME, Node::OwnDirectory);
         skeleton
     }
 
@@ -42,17 +46,17 @@ impl Skeleton {
     pub(super) fn add(&mut self, path: impl AsRef<Path>, node: Node) {
         let path = path.as_ref();
         for above in path.ancestors().skip(1).filter(|above| above.parent().is_some()) {
-            self.entries.entry(above.to_owned()).or_insert(Node::Directory { own: false });
+            self.entries.entry(above.to_owned()).or_insert(Node::Directory);
         }
         self.entries.entry(path.to_owned()).or_insert(node);
     }
 
     /// A short name for exactly these entries, this guest and this user.
-    pub(super) fn id(&self, also: &[&str]) -> String {
+    pub(super) fn id(&self, also: &[&str]) -> Result<String> {
         let mut hash = Sha256::new();
         // Debug text escapes quotes and newlines, so two different lists never read the same.
-        hash.update(format!("{:?} {:?} {} {also:?}", self.entries, sandbox_ids(), guest::id()));
-        hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        hash.update(format!("{:?} {:?} {} {also:?}", self.entries, sandbox_ids(), guest::id()?));
+        Ok(hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
     }
 
     /// The entries as a tar archive.
@@ -67,14 +71,18 @@ impl Skeleton {
             let inside = path.strip_prefix("/")?;
             let mut header = tar::Header::new_ustar();
             let (uid, gid) = match node {
-                Node::Directory { own: true } => sandbox_ids(),
+                Node::OwnDirectory => sandbox_ids(),
                 _ => (0, 0),
             };
             header.set_uid(uid.into());
             header.set_gid(gid.into());
-            header.set_mode(0o755);
+            header.set_mode(match node {
+                Node::SharedDirectory => 0o1777,
+                Node::File(_) => 0o644,
+                _ => 0o755,
+            });
             let data: &[u8] = match node {
-                Node::Directory { .. } => {
+                Node::Directory | Node::OwnDirectory | Node::SharedDirectory => {
                     header.set_entry_type(tar::EntryType::Directory);
                     &[]
                 }
@@ -84,10 +92,7 @@ impl Skeleton {
                     archive.append_link(&mut header, inside, target)?;
                     continue;
                 }
-                Node::File(data) => {
-                    header.set_mode(0o644);
-                    data
-                }
+                Node::File(data) => data,
                 Node::Guest => &guest,
             };
             header.set_size(data.len() as u64);

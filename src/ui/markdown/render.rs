@@ -61,6 +61,10 @@ impl Renderer {
         }
     }
 
+    pub(super) fn resize(&mut self, columns: usize) {
+        self.columns = columns;
+    }
+
     /// What was rendered since the last time.
     pub(super) fn take(&mut self) -> String {
         std::mem::take(&mut self.out)

@@ -1,0 +1,225 @@
+//! `guest launch DIRECTORY`: makes a sandbox of Linux namespaces around the guest and cleans up after it.
+//!
+//! The directory is private to the sandbox (mode 0700, on the host's disk) and was made by the host side:
+//!
+//! | name | what |
+//! |---|---|
+//! | `spec` | a [`LaunchSpec`]: how to make the sandbox |
+//! | `root` | an empty directory: where the new root is mounted, in the sandbox's mount namespace only |
+//! | `workspace`, `home` | what becomes `/workspace` and `/home/agent` |
+//! | `upper`, `work` | the writable layer, where the workspace is an overlay |
+//! | `socket` | made here: the Unix socket at which the guest takes further clients. Not visible inside |
+//! | `processes` | made here: process id and start time of the launcher and of the sandbox's PID 1, a line each |
+//!
+//! Two processes take part. The **launcher** stays outside, owns nothing of the stream, waits, and removes control groups and
+//! directory at the end, so that nothing is left however the sandbox and `agent` end. Its child becomes PID 1: it joins
+//! the control groups, builds its root, gives up every privilege, and executes the guest's `serve`, which finds the
+//! stream on stdin and stdout and the listening socket at descriptor 3.
+//!
+//! On stderr the launcher says one word, `ready`, right before PID 1 turns into the guest, or else why there will be none;
+//! then stderr is closed. Inside, the counters of the control groups are below `/run/agent/cgroup/`, under the kernel's
+//! names (`memory.oom_control` and `pids.current`, or `memory.events`, …), as far as there are any.
+
+mod identity;
+mod mounts;
+mod remove;
+#[allow(dead_code, reason = "the host side encodes, the launcher decodes")]
+mod spec;
+mod step;
+mod sys;
+
+use spec::LaunchSpec;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use step::{Failure, Step};
+
+/// The descriptor at which the guest finds its listening socket (`serve --listen-fd 3`).
+const LISTEN_FD: i32 = 3;
+/// SIGHUP, SIGINT, SIGQUIT, SIGTERM.
+const TERMINATING_SIGNALS: [i32; 4] = [1, 2, 3, 15];
+
+/// `guest launch DIRECTORY`. Returns when the sandbox has ended and is removed.
+pub fn main(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
+    // The launcher outlives what signals the terminal sends to `agent`.
+    sys::leave_session();
+    TERMINATING_SIGNALS.iter().for_each(|signal| sys::ignore_signal(*signal));
+    sys::close_from(3);
+    sys::set_umask(0o022);
+    let directory = arguments.next().ok_or("which directory?")?;
+    launch(Path::new(&directory)).map_err(|failure| failure.to_string())
+}
+
+/// `guest remove DIRECTORY`: removes what a launcher that was itself killed has left. See [`remove::remove_tree`].
+pub fn remove(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
+    let directory = arguments.next().ok_or("which directory?")?;
+    remove::remove_tree(Path::new(&directory)).map_err(|error| format!("remove {directory}: {error}"))
+}
+
+fn launch(directory: &Path) -> Result<(), Failure> {
+    let directory = fs::canonicalize(directory).step_at("find", directory)?;
+    let spec = fs::read(directory.join(spec::FILE)).and_then(|bytes| LaunchSpec::decode(&bytes));
+    let spec = spec.step("read the launch specification")?;
+    let listener = listen(&directory).step("listen")?;
+    // PID 1 waits at this pipe until it has been written down who it is.
+    let (gate, opener) = io::pipe().step("make a pipe")?;
+    let is_root = sys::effective_user() == 0;
+    let pid = sys::fork_into(namespaces(&spec, is_root)).step("make the namespaces")?;
+    if pid == 0 {
+        drop(opener);
+        let failure = become_guest(&spec, &directory, is_root, gate, listener);
+        eprint!("{failure}");
+        std::process::exit(1);
+    }
+    drop((gate, listener));
+    let noted = note_processes(&directory, pid);
+    let detached = detach();
+    if noted.is_ok() && detached.is_ok() {
+        drop(opener);
+    }
+    let waited = sys::wait_for(pid).step("wait for the sandbox");
+    clean_up(&spec, &directory);
+    waited.map(drop).and(noted).and(detached)
+}
+
+fn namespaces(spec: &LaunchSpec, is_root: bool) -> u64 {
+    let always = sys::CLONE_NEWNS | sys::CLONE_NEWPID | sys::CLONE_NEWIPC | sys::CLONE_NEWUTS;
+    let network = if spec.host_network { 0 } else { sys::CLONE_NEWNET };
+    let user = if is_root { 0 } else { sys::CLONE_NEWUSER };
+    always | network | user
+}
+
+/// The socket's path may be longer than an address can be, so it is bound from inside its directory.
+fn listen(directory: &Path) -> io::Result<UnixListener> {
+    std::env::set_current_dir(directory)?;
+    match fs::remove_file("socket") {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => UnixListener::bind("socket"),
+    }
+}
+
+/// Writes the file `processes`, whole or not at all.
+fn note_processes(directory: &Path, pid_1: i32) -> Result<(), Failure> {
+    let line = |pid: i32| Ok::<_, io::Error>(format!("{pid} {}\n", start_time(pid)?));
+    let write = || {
+        let text = line(std::process::id() as i32)? + &line(pid_1)?;
+        fs::write(directory.join("processes.new"), text)?;
+        fs::rename(directory.join("processes.new"), directory.join("processes"))
+    };
+    write().step("note the processes")
+}
+
+/// When a process started, in clock ticks since boot: field 22 of proc_pid_stat(5). With it, a process id that was given
+/// to another process meanwhile is recognised.
+fn start_time(pid: i32) -> io::Result<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // Field 2 is the program's name in parentheses and may hold anything; field 3 comes after the last one.
+    let fields = stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace());
+    let ticks = fields.and_then(|mut fields| fields.nth(19)?.parse().ok());
+    ticks.ok_or_else(|| io::Error::other("an odd line in /proc"))
+}
+
+/// Lets go of the stream and of stderr, so that their ends are seen by whom they concern.
+fn detach() -> Result<(), Failure> {
+    let null = OpenOptions::new().read(true).write(true).open("/dev/null").step("open /dev/null")?;
+    (0..=2).try_for_each(|fd| sys::duplicate_to(null.as_raw_fd(), fd)).step("let go of the stream")
+}
+
+/// The life of PID 1 until it executes the guest. Returns only what went wrong.
+fn become_guest(
+    spec: &LaunchSpec,
+    private: &Path,
+    is_root: bool,
+    gate: io::PipeReader,
+    listener: UnixListener,
+) -> Failure {
+    match prepare(spec, private, is_root, gate, listener) {
+        Err(failure) => failure,
+        Ok(mut status) => {
+            let Some((program, arguments)) = spec.argv.split_first() else {
+                return Failure::new("start the guest", io::Error::other("nothing to start was given"));
+            };
+            let _ = status.write_all(b"ready");
+            let environment = spec.env.iter().map(|(name, value)| (name, value));
+            let error = Command::new(program).args(arguments).env_clear().envs(environment).exec();
+            let failure = Failure::new("start the guest", error);
+            let _ = write!(status, ": {failure}");
+            failure
+        }
+    }
+}
+
+/// Everything up to the guest. Returns the pipe that was stderr, which exec closes.
+fn prepare(
+    spec: &LaunchSpec,
+    private: &Path,
+    is_root: bool,
+    mut gate: io::PipeReader,
+    listener: UnixListener,
+) -> Result<File, Failure> {
+    if !is_root {
+        identity::map_own_user(spec)?;
+    }
+    io::copy(&mut gate, &mut io::sink()).step("wait for the launcher")?;
+    drop(gate);
+    for cgroup in &spec.cgroups {
+        fs::write(cgroup.join("cgroup.procs"), "0").step_at("join the control group", cgroup)?;
+    }
+    // Only now, so that the control groups that were joined are the roots of what the sandbox sees of them.
+    sys::unshare_namespaces(sys::CLONE_NEWCGROUP).step("make the cgroup namespace")?;
+    if !spec.host_network {
+        sys::loopback_up().step("bring the loopback interface up")?;
+        sys::set_host_name("sandbox").step("set the host name")?;
+    }
+    mounts::enter_new_root(spec, private, !is_root)?;
+    let status = descriptors(listener).step("arrange the descriptors")?;
+    identity::give_up_privileges(spec, is_root)?;
+    // After the change of user, which takes the setting back.
+    sys::die_with_parent().step("bind the sandbox's life to the launcher's")?;
+    TERMINATING_SIGNALS.iter().for_each(|signal| sys::default_signal(*signal));
+    std::env::set_current_dir("/workspace").step("enter the workspace")?;
+    Ok(status)
+}
+
+/// The listening socket at 3, stderr at `/dev/null`, and what was stderr on a descriptor that exec closes.
+fn descriptors(listener: UnixListener) -> io::Result<File> {
+    // Out of the way of LISTEN_FD first: any of these may have that very number. All of them are closed by exec.
+    let copy = own(sys::duplicate_above(listener.as_raw_fd())?);
+    drop(listener);
+    let status = own(sys::duplicate_above(2)?);
+    let null = OpenOptions::new().write(true).open("/dev/null")?;
+    sys::duplicate_to(null.as_raw_fd(), 2)?;
+    drop(null);
+    sys::duplicate_to(copy.as_raw_fd(), LISTEN_FD)?;
+    Ok(File::from(status))
+}
+
+fn own(fd: i32) -> OwnedFd {
+    // SAFETY: `fd` was just made by fcntl(2) and belongs to nobody else.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// Removes the control groups and, unless it is to be kept, the private directory. Goes on after a failure: what cannot be
+/// removed now is found by the next sweep.
+fn clean_up(spec: &LaunchSpec, directory: &Path) {
+    for cgroup in &spec.cgroups {
+        // Its last processes may still be on their way out, for a moment.
+        for _ in 0..100 {
+            match fs::remove_dir(cgroup) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                    std::thread::sleep(std::time::Duration::from_millis(10));
+                }
+                _ => break,
+            }
+        }
+    }
+    if spec.keep {
+        let _ = fs::remove_file(directory.join("processes"));
+    } else {
+        let _ = remove::remove_tree(directory);
+    }
+}

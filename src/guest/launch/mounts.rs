@@ -1,0 +1,267 @@
+//! The sandbox's file system: a new root on a tmpfs, the host's tree bound read-only, private `/proc`, `/dev`, `/tmp`.
+
+use super::spec::LaunchSpec;
+use super::step::{Failure, Step};
+use super::sys::{self, MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_PRIVATE, MS_RDONLY, MS_REC, MS_REMOUNT};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+/// Where the guest finds its control groups' counters.
+const CGROUP_FILES: &str = "run/agent/cgroup";
+/// Device files that are the host's own, bound one by one.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+/// What of `/proc` is hidden, and what is read-only: the lists of the OCI runtimes' defaults.
+const MASKED: [&str; 11] = [
+    "acpi",
+    "asound",
+    "interrupts",
+    "kcore",
+    "keys",
+    "kmsg",
+    "latency_stats",
+    "sched_debug",
+    "scsi",
+    "timer_list",
+    "timer_stats",
+];
+const READ_ONLY: [&str; 5] = ["bus", "fs", "irq", "sys", "sysrq-trigger"];
+
+/// Builds the new root in `private/root` and makes it `/`. Called in the new mount namespace.
+///
+/// `private` holds the directories `root`, `workspace` and `home`, and for an overlay `upper` and `work`.
+pub fn enter_new_root(spec: &LaunchSpec, private: &Path, in_user_namespace: bool) -> Result<(), Failure> {
+    let none = Path::new("none");
+    let empty = OsStr::new("");
+    sys::mount_at(none, Path::new("/"), "", MS_REC | MS_PRIVATE, empty).step("make the mounts private")?;
+    let root = private.join("root");
+    tmpfs(&root, "mode=0755,size=16m", 0)?;
+    for directory in ["dev", "etc", "home/agent", "proc", "run", "tmp", "var", "workspace"] {
+        fs::create_dir_all(root.join(directory)).step("make the directories of the root")?;
+    }
+    symlink("../tmp", root.join("var/tmp")).step("link /var/tmp")?;
+    symlink("../run", root.join("var/run")).step("link /var/run")?;
+    for (link, target) in &spec.symlinks {
+        let link = below(&root, link);
+        make_parent(&link).and_then(|()| symlink(target, &link)).step_at("link", &link)?;
+    }
+    for (host, inside) in &spec.binds {
+        // The one device that is ever bound so covers what is not to be seen; it is to read as empty.
+        let no_devices = if host == Path::new("/dev/null") { 0 } else { MS_NODEV };
+        bind(host, &below(&root, inside), MS_RDONLY | MS_NOSUID | no_devices)?;
+    }
+    let owner = format!("mode=0755,uid={},gid={},size=64m", spec.uid, spec.gid);
+    tmpfs(&root.join("run"), &owner, MS_NOEXEC)?;
+    fs::create_dir_all(root.join(CGROUP_FILES)).step("make the directory of the counters")?;
+    for file in &spec.cgroup_files {
+        if let Some(name) = file.file_name().filter(|_| file.exists()) {
+            let target = root.join(CGROUP_FILES).join(name);
+            bind(file, &target, MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC)?;
+        }
+    }
+    skeleton(spec, &root.join("etc")).step("write /etc")?;
+    devices(spec, &root.join("dev"))?;
+    process_files(&root.join("proc"))?;
+    tmpfs(&root.join("tmp"), &format!("mode=1777,size={}", spec.tmp_bytes), 0)?;
+    bind(&private.join("home"), &root.join("home/agent"), MS_NOSUID | MS_NODEV)?;
+    workspace(spec, private, &root.join("workspace"), in_user_namespace)?;
+    remount(&root, MS_RDONLY | MS_NOSUID | MS_NODEV).step("make the root read-only")?;
+    std::env::set_current_dir(&root).step("enter the new root")?;
+    sys::pivot_to_current_directory().step("make the new root /")
+}
+
+fn workspace(
+    spec: &LaunchSpec,
+    private: &Path,
+    target: &Path,
+    in_user_namespace: bool,
+) -> Result<(), Failure> {
+    if let Some(directory) = &spec.bind_workspace {
+        return bind(directory, target, MS_NOSUID | MS_NODEV);
+    }
+    let Some(lower) = &spec.overlay else {
+        return bind(&private.join("workspace"), target, MS_NOSUID | MS_NODEV);
+    };
+    let mut options = OsString::from("lowerdir=");
+    options.push(escaped(lower));
+    for (name, directory) in [(",upperdir=", "upper"), (",workdir=", "work")] {
+        options.push(name);
+        options.push(escaped(&private.join(directory)));
+    }
+    // The trusted.* attributes that overlayfs keeps its books in are the initial user namespace's alone.
+    options.push(if in_user_namespace { ",userxattr" } else { "" });
+    sys::mount_at(Path::new("overlay"), target, "overlay", MS_NOSUID | MS_NODEV, &options)
+        .step_at("mount the overlay of the workspace", lower)
+}
+
+/// A path as overlayfs reads it in its options: `\`, `,` and `:` mean something there.
+fn escaped(path: &Path) -> OsString {
+    let mut out = Vec::new();
+    for byte in path.as_os_str().as_bytes() {
+        if b"\\,:".contains(byte) {
+            out.push(b'\\');
+        }
+        out.push(*byte);
+    }
+    OsString::from_vec(out)
+}
+
+/// A private `/proc` of the new PID namespace, without what tells of the host or changes it.
+fn process_files(proc: &Path) -> Result<(), Failure> {
+    let flags = MS_NOSUID | MS_NODEV | MS_NOEXEC;
+    sys::mount_at(Path::new("proc"), proc, "proc", flags, OsStr::new("")).step("mount /proc")?;
+    for name in MASKED {
+        let path = proc.join(name);
+        match fs::symlink_metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => tmpfs(&path, "mode=0555,size=4k", MS_RDONLY)?,
+            Ok(_) => bind(Path::new("/dev/null"), &path, MS_NOSUID)?,
+            Err(_) => {}
+        }
+    }
+    for path in READ_ONLY.map(|name| proc.join(name)).iter().filter(|path| path.exists()) {
+        bind(path, path, MS_RDONLY | flags)?;
+    }
+    Ok(())
+}
+
+fn devices(spec: &LaunchSpec, dev: &Path) -> Result<(), Failure> {
+    tmpfs(dev, "mode=0755,size=64k", MS_NOEXEC)?;
+    for name in DEVICES {
+        bind(&Path::new("/dev").join(name), &dev.join(name), MS_NOSUID | MS_NOEXEC)?;
+    }
+    for (name, target) in [
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+        ("ptmx", "pts/ptmx"),
+    ] {
+        symlink(target, dev.join(name)).step("link in /dev")?;
+    }
+    let (shm, pts) = (dev.join("shm"), dev.join("pts"));
+    fs::create_dir(&shm).and_then(|()| fs::create_dir(&pts)).step("make directories in /dev")?;
+    tmpfs(&shm, &format!("mode=1777,size={}", spec.shm_bytes), MS_NOEXEC)?;
+    let options = OsStr::new("newinstance,ptmxmode=0666,mode=0620,max=256");
+    sys::mount_at(Path::new("devpts"), &pts, "devpts", MS_NOSUID | MS_NOEXEC, options).step("mount /dev/pts")
+}
+
+/// The files of `/etc` that are the sandbox's own.
+fn skeleton(spec: &LaunchSpec, etc: &Path) -> io::Result<()> {
+    let (uid, gid) = (spec.uid, spec.gid);
+    let files = [
+        (
+            "passwd",
+            format!(
+                "root:x:0:0:root:/root:/usr/sbin/nologin\n\
+                 nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n\
+                 agent:x:{uid}:{gid}:agent:/home/agent:/bin/sh\n"
+            ),
+        ),
+        ("group", format!("root:x:0:\nnogroup:x:65534:\nagent:x:{gid}:\n")),
+        ("hosts", "127.0.0.1 localhost sandbox\n::1 localhost sandbox\n".to_owned()),
+        ("hostname", "sandbox\n".to_owned()),
+        ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nnetworks: files\n".to_owned()),
+    ];
+    for (name, content) in files {
+        fs::write(etc.join(name), content)?;
+    }
+    let resolver =
+        if spec.host_network { fs::read("/etc/resolv.conf").unwrap_or_default() } else { Vec::new() };
+    fs::write(etc.join("resolv.conf"), resolver)?;
+    symlink("/proc/self/mounts", etc.join("mtab"))
+}
+
+fn tmpfs(target: &Path, options: &str, flags: u64) -> Result<(), Failure> {
+    let flags = flags | MS_NOSUID | MS_NODEV;
+    sys::mount_at(Path::new("tmpfs"), target, "tmpfs", flags, OsStr::new(options))
+        .step_at("mount a tmpfs", target)
+}
+
+/// Binds `host` with everything that is mounted below it, and sets `flags` on all of it.
+fn bind(host: &Path, target: &Path, flags: u64) -> Result<(), Failure> {
+    let make = || {
+        make_parent(target)?;
+        match fs::symlink_metadata(target) {
+            Ok(_) => Ok(()),
+            Err(_) if fs::metadata(host)?.is_dir() => fs::create_dir(target),
+            Err(_) => fs::write(target, "").and_then(|()| readable(target)),
+        }
+    };
+    make().step_at("make a mount point", target)?;
+    sys::mount_at(host, target, "", MS_BIND | MS_REC, OsStr::new("")).step_at("bind", host)?;
+    restrict(target, flags).step_at("restrict the bind of", host)
+}
+
+fn make_parent(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), fs::create_dir_all)
+}
+
+fn readable(path: &Path) -> io::Result<()> {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o644))
+}
+
+/// `path`, which is absolute, below `root`.
+fn below(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// Sets `flags` on the mount at `target` and on all below it.
+fn restrict(target: &Path, flags: u64) -> io::Result<()> {
+    const ENOSYS: i32 = 38;
+    match sys::mount_set_recursive(target, flags) {
+        // Before Linux 5.12: one remount for each, which must name the flags that are there already, because a mount
+        // that came from another user namespace may not lose them.
+        Err(error) if error.raw_os_error() == Some(ENOSYS) => {
+            let table = fs::read_to_string("/proc/self/mountinfo")?;
+            let mounts = table.lines().filter_map(mount_point_and_flags);
+            mounts
+                .filter(|(path, _)| path.starts_with(target))
+                .try_for_each(|(path, kept)| remount(&path, flags | kept))
+        }
+        other => other,
+    }
+}
+
+fn remount(target: &Path, flags: u64) -> io::Result<()> {
+    sys::mount_at(Path::new("none"), target, "", MS_REMOUNT | MS_BIND | flags, OsStr::new(""))
+}
+
+/// Mount point and flags of a line of `/proc/self/mountinfo` (proc_pid_mountinfo(5): fields 5 and 6).
+fn mount_point_and_flags(line: &str) -> Option<(PathBuf, u64)> {
+    let mut fields = line.split(' ').skip(4);
+    let path = unescaped(fields.next()?);
+    let flag = |option| match option {
+        "ro" => MS_RDONLY,
+        "nosuid" => MS_NOSUID,
+        "nodev" => MS_NODEV,
+        "noexec" => MS_NOEXEC,
+        "noatime" => sys::MS_NOATIME,
+        "nodiratime" => sys::MS_NODIRATIME,
+        "relatime" => sys::MS_RELATIME,
+        _ => 0,
+    };
+    Some((path, fields.next()?.split(',').map(flag).fold(0, |all, one| all | one)))
+}
+
+/// mountinfo writes space, tab, newline and backslash as `\` and three octal digits.
+fn unescaped(field: &str) -> PathBuf {
+    let (mut out, mut rest) = (Vec::new(), field.as_bytes());
+    while let Some((byte, after)) = rest.split_first() {
+        let octal =
+            after.get(..3).and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        match octal.filter(|_| *byte == b'\\') {
+            Some(code) => {
+                out.push(code);
+                rest = &after[3..];
+            }
+            None => {
+                out.push(*byte);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(out).into()
+}

@@ -1,0 +1,350 @@
+//! The system calls that the launcher needs and std does not have. The guest has no dependencies, so they are declared
+//! here; std links the C library anyway. Constants are those of `<linux/*.h>`, the same on every architecture but
+//! where it says so.
+
+use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_long, c_ulong, c_void};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+unsafe extern "C" {
+    fn mount(
+        source: *const c_char,
+        target: *const c_char,
+        kind: *const c_char,
+        flags: c_ulong,
+        data: *const c_void,
+    ) -> c_int;
+    fn umount2(target: *const c_char, flags: c_int) -> c_int;
+    fn unshare(flags: c_int) -> c_int;
+    fn syscall(number: c_long, ...) -> c_long;
+    fn prctl(option: c_int, ...) -> c_int;
+    fn setgroups(count: usize, groups: *const u32) -> c_int;
+    fn setresuid(real: u32, effective: u32, saved: u32) -> c_int;
+    fn setresgid(real: u32, effective: u32, saved: u32) -> c_int;
+    fn setrlimit(resource: c_int, limit: *const Rlimit) -> c_int;
+    fn getrlimit(resource: c_int, limit: *mut Rlimit) -> c_int;
+    fn sethostname(name: *const c_char, length: usize) -> c_int;
+    fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+    fn ioctl(fd: c_int, request: c_ulong, ...) -> c_int;
+    fn close(fd: c_int) -> c_int;
+    fn waitpid(pid: c_int, status: *mut c_int, options: c_int) -> c_int;
+    fn dup2(old: c_int, new: c_int) -> c_int;
+    fn fcntl(fd: c_int, command: c_int, ...) -> c_int;
+    fn setsid() -> c_int;
+    fn signal(number: c_int, handler: usize) -> usize;
+    fn umask(mask: u32) -> u32;
+    fn fchdir(fd: c_int) -> c_int;
+    fn geteuid() -> u32;
+}
+
+pub const MS_RDONLY: c_ulong = 1;
+pub const MS_NOSUID: c_ulong = 2;
+pub const MS_NODEV: c_ulong = 4;
+pub const MS_NOEXEC: c_ulong = 8;
+pub const MS_REMOUNT: c_ulong = 32;
+pub const MS_NOATIME: c_ulong = 1024;
+pub const MS_NODIRATIME: c_ulong = 2048;
+pub const MS_BIND: c_ulong = 4096;
+pub const MS_REC: c_ulong = 16384;
+pub const MS_PRIVATE: c_ulong = 1 << 18;
+pub const MS_RELATIME: c_ulong = 1 << 21;
+const MNT_DETACH: c_int = 2;
+
+pub const CLONE_NEWNS: c_ulong = 0x0002_0000;
+pub const CLONE_NEWCGROUP: c_ulong = 0x0200_0000;
+pub const CLONE_NEWUTS: c_ulong = 0x0400_0000;
+pub const CLONE_NEWIPC: c_ulong = 0x0800_0000;
+pub const CLONE_NEWUSER: c_ulong = 0x1000_0000;
+pub const CLONE_NEWPID: c_ulong = 0x2000_0000;
+pub const CLONE_NEWNET: c_ulong = 0x4000_0000;
+const SIGCHLD: c_ulong = 17;
+
+#[cfg(target_arch = "x86_64")]
+mod number {
+    pub const CLONE: i64 = 56;
+    pub const PIVOT_ROOT: i64 = 155;
+    pub const CAPSET: i64 = 126;
+}
+#[cfg(target_arch = "aarch64")]
+mod number {
+    pub const CLONE: i64 = 220;
+    pub const PIVOT_ROOT: i64 = 41;
+    pub const CAPSET: i64 = 91;
+}
+// From Linux 5.1 on, system calls have the same number everywhere.
+const SYS_CLOSE_RANGE: i64 = 436;
+const SYS_MOUNT_SETATTR: i64 = 442;
+
+/// The number that a call returned, or `errno` where it is negative.
+fn check(result: impl Into<i64>) -> io::Result<i64> {
+    let result = result.into();
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn c_string(text: impl AsRef<OsStr>) -> io::Result<CString> {
+    CString::new(text.as_ref().as_bytes()).map_err(|_| io::Error::other("a NUL byte in a path"))
+}
+
+/// mount(2).
+pub fn mount_at(source: &Path, target: &Path, kind: &str, flags: c_ulong, data: &OsStr) -> io::Result<()> {
+    let (source, target, kind, data) =
+        (c_string(source)?, c_string(target)?, c_string(kind)?, c_string(data)?);
+    // SAFETY: all four are NUL-terminated and outlive the call.
+    check(unsafe { mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, data.as_ptr().cast()) })?;
+    Ok(())
+}
+
+#[repr(C)]
+struct MountAttr {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    user_namespace: u64,
+}
+
+/// The bits of `MountAttr` that we set have the values of `MS_RDONLY`, `MS_NOSUID`, `MS_NODEV` and `MS_NOEXEC`.
+pub fn mount_set_recursive(target: &Path, flags: c_ulong) -> io::Result<()> {
+    const AT_FDCWD: c_int = -100;
+    const AT_RECURSIVE: c_int = 0x8000;
+    let target = c_string(target)?;
+    let attr = MountAttr { set: flags, clear: 0, propagation: 0, user_namespace: 0 };
+    // SAFETY: the path is NUL-terminated, and the size given is that of the structure pointed to.
+    check(unsafe {
+        syscall(
+            SYS_MOUNT_SETATTR,
+            AT_FDCWD,
+            target.as_ptr(),
+            AT_RECURSIVE,
+            &raw const attr,
+            size_of::<MountAttr>(),
+        )
+    })?;
+    Ok(())
+}
+
+/// Makes the current directory the root and forgets the old one.
+pub fn pivot_to_current_directory() -> io::Result<()> {
+    let here: &CStr = c".";
+    // SAFETY: NUL-terminated constants. pivot_root(".", ".") stacks the old root on the new one (pivot_root(2), NOTES).
+    unsafe {
+        check(syscall(number::PIVOT_ROOT, here.as_ptr(), here.as_ptr()))?;
+        check(umount2(here.as_ptr(), MNT_DETACH))?;
+    }
+    std::env::set_current_dir("/")
+}
+
+/// Like fork(2), the child in new namespaces. 0 in the child. Only for a process with a single thread.
+pub fn fork_into(namespaces: c_ulong) -> io::Result<i32> {
+    // SAFETY: without CLONE_VM and with a null stack this is fork(2); the process has a single thread.
+    let pid = check(unsafe { syscall(number::CLONE, namespaces | SIGCHLD, 0, 0, 0, 0) })?;
+    Ok(pid as i32)
+}
+
+/// unshare(2).
+pub fn unshare_namespaces(namespaces: c_ulong) -> io::Result<()> {
+    // SAFETY: takes no pointer.
+    check(unsafe { unshare(namespaces as c_int) }).map(drop)
+}
+
+/// The wait status of the child `pid`.
+pub fn wait_for(pid: i32) -> io::Result<i32> {
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` outlives the call.
+        match check(unsafe { waitpid(pid, &raw mut status, 0) }) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            other => return other.map(|_| status),
+        }
+    }
+}
+
+/// Closes every descriptor from `first` on.
+pub fn close_from(first: i32) {
+    // SAFETY: the launcher owns no descriptor yet when it calls this.
+    let result = unsafe { syscall(SYS_CLOSE_RANGE, first, u32::MAX, 0) };
+    if result < 0 {
+        // Before Linux 5.9.
+        (first..1024).for_each(|fd| {
+            // SAFETY: as above.
+            unsafe { close(fd) };
+        });
+    }
+}
+
+/// Makes `new` a copy of `old` that survives exec.
+pub fn duplicate_to(old: i32, new: i32) -> io::Result<()> {
+    // SAFETY: takes no pointer; whoever owns `new` is replaced on purpose.
+    check(unsafe { dup2(old, new) }).map(drop)
+}
+
+/// A copy of `fd`, numbered 10 or higher, that exec closes.
+pub fn duplicate_above(fd: i32) -> io::Result<i32> {
+    const F_DUPFD_CLOEXEC: c_int = 1030;
+    // SAFETY: takes no pointer.
+    Ok(check(unsafe { fcntl(fd, F_DUPFD_CLOEXEC, 10) })? as i32)
+}
+
+/// Leaves the caller's session and terminal. An error means that the process leads one already.
+pub fn leave_session() {
+    // SAFETY: takes nothing.
+    unsafe { setsid() };
+}
+
+/// Ignores a signal.
+pub fn ignore_signal(number: i32) {
+    const SIG_IGN: usize = 1;
+    // SAFETY: SIG_IGN runs no code of ours.
+    unsafe { signal(number, SIG_IGN) };
+}
+
+/// The default action again: an ignored signal stays ignored through exec.
+pub fn default_signal(number: i32) {
+    // SAFETY: SIG_DFL (0) runs no code of ours.
+    unsafe { signal(number, 0) };
+}
+
+/// geteuid(2).
+pub fn effective_user() -> u32 {
+    // SAFETY: cannot fail.
+    unsafe { geteuid() }
+}
+
+/// umask(2).
+pub fn set_umask(mask: u32) {
+    // SAFETY: cannot fail.
+    unsafe { umask(mask) };
+}
+
+/// fchdir(2).
+pub fn enter_directory(fd: i32) -> io::Result<()> {
+    // SAFETY: takes no pointer.
+    check(unsafe { fchdir(fd) }).map(drop)
+}
+
+/// sethostname(2).
+pub fn set_host_name(name: &str) -> io::Result<()> {
+    // SAFETY: the length is that of the name.
+    check(unsafe { sethostname(name.as_ptr().cast(), name.len()) }).map(drop)
+}
+
+#[repr(C)]
+struct Rlimit {
+    soft: u64,
+    hard: u64,
+}
+
+/// Lowers a resource limit for good; one that is lower already stays.
+pub fn lower_limit(resource: i32, limit: u64) -> io::Result<()> {
+    let mut now = Rlimit { soft: 0, hard: 0 };
+    // SAFETY: both pointers are to structures of the C library's layout on 64-bit Linux.
+    unsafe {
+        check(getrlimit(resource, &raw mut now))?;
+        let new = Rlimit { soft: limit.min(now.hard), hard: limit.min(now.hard) };
+        check(setrlimit(resource, &raw const new))?;
+    }
+    Ok(())
+}
+
+/// Brings the loopback interface of this network namespace up.
+pub fn loopback_up() -> io::Result<()> {
+    const AF_INET: c_int = 2;
+    const SOCK_DGRAM: c_int = 2;
+    const SIOCGIFFLAGS: c_ulong = 0x8913;
+    const SIOCSIFFLAGS: c_ulong = 0x8914;
+    const IFF_UP: u16 = 1;
+    // `struct ifreq` of 64-bit Linux: the name, then a union that starts with the flags.
+    #[repr(C)]
+    struct InterfaceRequest {
+        name: [u8; 16],
+        flags: u16,
+        rest: [u8; 22],
+    }
+    let mut request = InterfaceRequest { name: [0; 16], flags: 0, rest: [0; 22] };
+    request.name[..2].copy_from_slice(b"lo");
+    // SAFETY: the request is as large as the kernel's and outlives both calls; the socket is ours and closed here.
+    unsafe {
+        let fd = check(socket(AF_INET, SOCK_DGRAM, 0))? as c_int;
+        let read = check(ioctl(fd, SIOCGIFFLAGS, &raw mut request));
+        request.flags |= IFF_UP;
+        let written = read.and_then(|_| check(ioctl(fd, SIOCSIFFLAGS, &raw const request)));
+        close(fd);
+        written.map(drop)
+    }
+}
+
+fn process_control(option: c_int, first: c_ulong, second: c_ulong) -> io::Result<()> {
+    const NONE: c_ulong = 0;
+    // SAFETY: no option used here takes a pointer but PR_SET_SECCOMP, whose caller answers for it.
+    check(unsafe { prctl(option, first, second, NONE, NONE) }).map(drop)
+}
+
+/// Kills this process when the thread that made it ends.
+pub fn die_with_parent() -> io::Result<()> {
+    const PR_SET_PDEATHSIG: c_int = 1;
+    const SIGKILL: c_ulong = 9;
+    process_control(PR_SET_PDEATHSIG, SIGKILL, 0)
+}
+
+/// No program executed from here on gains privileges (set-user-id bits, file capabilities).
+pub fn set_no_new_privileges() -> io::Result<()> {
+    const PR_SET_NO_NEW_PRIVS: c_int = 38;
+    process_control(PR_SET_NO_NEW_PRIVS, 1, 0)
+}
+
+/// Takes every capability that this kernel knows out of the bounding and the ambient set.
+pub fn empty_bounding_set() -> io::Result<()> {
+    const PR_CAPBSET_DROP: c_int = 24;
+    const PR_CAP_AMBIENT: c_int = 47;
+    const PR_CAP_AMBIENT_CLEAR_ALL: c_ulong = 4;
+    const EINVAL: i32 = 22;
+    process_control(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0)?;
+    for capability in 0..64 {
+        match process_control(PR_CAPBSET_DROP, capability, 0) {
+            // One past the last that the kernel knows.
+            Err(error) if error.raw_os_error() == Some(EINVAL) && capability > 0 => return Ok(()),
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+/// Empties the effective, permitted and inheritable sets.
+pub fn drop_capabilities() -> io::Result<()> {
+    const VERSION_3: u32 = 0x2008_0522;
+    let header: [u32; 2] = [VERSION_3, 0];
+    let sets = [0u32; 6];
+    // SAFETY: version 3 takes a header of two words and two structures of three.
+    check(unsafe { syscall(number::CAPSET, header.as_ptr(), sets.as_ptr()) }).map(drop)
+}
+
+/// Becomes another user and group without supplementary groups. Only for root.
+pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
+    // SAFETY: no group is pointed to, and the other two take no pointer.
+    unsafe {
+        check(setgroups(0, std::ptr::null()))?;
+        check(setresgid(gid, gid, gid))?;
+        check(setresuid(uid, uid, uid))?;
+    }
+    Ok(())
+}
+
+/// Installs a seccomp program: the bytes of an array of `struct sock_filter`.
+pub fn install_filter(program: &[u8]) -> io::Result<()> {
+    const PR_SET_SECCOMP: c_int = 22;
+    const SECCOMP_MODE_FILTER: c_ulong = 2;
+    #[repr(C)]
+    struct Program {
+        length: u16,
+        instructions: *const u64,
+    }
+    // Eight bytes each, and aligned as the kernel's structure is.
+    let instructions: Vec<u64> = program
+        .chunks_exact(8)
+        .map(|i| u64::from_ne_bytes([i[0], i[1], i[2], i[3], i[4], i[5], i[6], i[7]]))
+        .collect();
+    let length =
+        u16::try_from(instructions.len()).map_err(|_| io::Error::other("a seccomp program is too long"))?;
+    let program = Program { length, instructions: instructions.as_ptr() };
+    process_control(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &raw const program as c_ulong)
+}

@@ -1,0 +1,215 @@
+//! The system calls that a local sandbox refuses.
+//!
+//! In the spirit of Docker's default profile: what builds, tests and servers need works, and what only makes sense for
+//! whoever administers a machine, or has opened one kernel hole after another, is refused. Three programs, all of which
+//! have to agree: what the kernel has learned after this list was made is unknown (`ENOSYS`), what has a plain
+//! substitute that programs fall back to is unknown too, and the rest of the list is refused (`EPERM`).
+
+use crate::error::{Error, Result};
+use libc::c_long;
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition as Condition,
+    SeccompFilter, SeccompRule, TargetArch, sock_filter,
+};
+use std::collections::BTreeMap;
+
+/// The highest number that was looked at: file_setattr(2), Linux 6.17. Also keeps out the x32 system calls, whose numbers
+/// start at 2^30 and would pass by every other rule.
+const LAST_REVIEWED: u32 = 469;
+
+/// Refused outright, on every architecture.
+const REFUSED: [c_long; 47] = [
+    // Mounts, roots and namespaces.
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_open_tree,
+    libc::SYS_move_mount,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_fspick,
+    libc::SYS_mount_setattr,
+    OPEN_TREE_ATTR,
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    // File handles lead past mount points (CVE-2014-3519 and kin).
+    libc::SYS_open_by_handle_at,
+    // Other processes' memory, descriptors and execution.
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_process_madvise,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_kcmp,
+    // The kernel's key rings know no namespaces.
+    libc::SYS_keyctl,
+    libc::SYS_add_key,
+    libc::SYS_request_key,
+    // Machinery of the kernel with a history of holes.
+    libc::SYS_bpf,
+    libc::SYS_perf_event_open,
+    libc::SYS_userfaultfd,
+    libc::SYS_fanotify_init,
+    libc::SYS_lookup_dcookie,
+    // The machine itself.
+    libc::SYS_reboot,
+    libc::SYS_kexec_load,
+    libc::SYS_init_module,
+    libc::SYS_finit_module,
+    libc::SYS_delete_module,
+    libc::SYS_acct,
+    libc::SYS_swapon,
+    libc::SYS_swapoff,
+    libc::SYS_quotactl,
+    libc::SYS_quotactl_fd,
+    libc::SYS_syslog,
+    libc::SYS_vhangup,
+    libc::SYS_nfsservctl,
+    libc::SYS_settimeofday,
+    libc::SYS_clock_settime,
+    libc::SYS_clock_adjtime,
+    libc::SYS_sethostname,
+    libc::SYS_setdomainname,
+];
+
+/// open_tree_attr(2), Linux 6.15; `libc` does not know it yet.
+const OPEN_TREE_ATTR: c_long = 467;
+
+#[cfg(target_arch = "x86_64")]
+const REFUSED_HERE: [c_long; 7] = [
+    libc::SYS_kexec_file_load,
+    libc::SYS_iopl,
+    libc::SYS_ioperm,
+    libc::SYS_uselib,
+    libc::SYS_ustat,
+    libc::SYS_sysfs,
+    libc::SYS__sysctl,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const REFUSED_HERE: [c_long; 0] = [];
+
+/// Said to be unknown, so that programs take the older way, which the filter can look into (clone3(2) keeps its
+/// flags in memory) or which is safer (io_uring passes by system call filters).
+const UNKNOWN: [c_long; 4] =
+    [libc::SYS_clone3, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+
+/// The seccomp programs, each the bytes of an array of `struct sock_filter`, in the order in which they are installed.
+pub fn programs() -> Result<Vec<Vec<u8>>> {
+    let refused = compile(refusals().map_err(unusable)?, libc::EPERM)?;
+    let unknown = compile(UNKNOWN.iter().map(|number| (*number, Vec::new())).collect(), libc::ENOSYS)?;
+    Ok([newer_than(LAST_REVIEWED), unknown, refused].iter().map(bytes).collect())
+}
+
+fn compile(rules: BTreeMap<c_long, Vec<SeccompRule>>, errno: i32) -> Result<BpfProgram> {
+    let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(unusable)?;
+    let refuse = SeccompAction::Errno(errno.unsigned_abs());
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch).map_err(unusable)?;
+    BpfProgram::try_from(filter).map_err(unusable)
+}
+
+fn unusable(error: seccompiler::BackendError) -> Error {
+    Error::sandbox("the system call filter cannot be made for this machine").caused_by(error)
+}
+
+/// A system call without rules is refused always, one with rules where one of them matches.
+fn refusals() -> Result<BTreeMap<c_long, Vec<SeccompRule>>, seccompiler::BackendError> {
+    let always = REFUSED.iter().chain(&REFUSED_HERE).map(|number| (*number, Vec::new()));
+    let mut rules: BTreeMap<c_long, Vec<SeccompRule>> = always.collect();
+    rules.insert(libc::SYS_clone, new_namespaces()?);
+    rules.insert(libc::SYS_ioctl, terminal_injection()?);
+    rules.insert(libc::SYS_personality, vec![SeccompRule::new(odd_personality()?)?]);
+    rules.insert(libc::SYS_socket, exotic_sockets()?);
+    Ok(rules)
+}
+
+/// clone(2) with any flag that makes a namespace.
+fn new_namespaces() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    [
+        libc::CLONE_NEWNS,
+        libc::CLONE_NEWUTS,
+        libc::CLONE_NEWIPC,
+        libc::CLONE_NEWUSER,
+        libc::CLONE_NEWPID,
+        libc::CLONE_NEWNET,
+        libc::CLONE_NEWCGROUP,
+    ]
+    .into_iter()
+    .map(|flag| {
+        let flag = u64::from(flag.unsigned_abs());
+        SeccompRule::new(vec![Condition::new(0, Len::Qword, Op::MaskedEq(flag), flag)?])
+    })
+    .collect()
+}
+
+/// TIOCSTI types into a terminal, TIOCLINUX pastes into the console: both reach whoever sits there.
+fn terminal_injection() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    const TIOCSTI: u64 = 0x5412;
+    const TIOCLINUX: u64 = 0x541c;
+    [TIOCSTI, TIOCLINUX]
+        .into_iter()
+        // The kernel looks at the lower half of the request only.
+        .map(|request| SeccompRule::new(vec![Condition::new(1, Len::Dword, Op::Eq, request)?]))
+        .collect()
+}
+
+/// Every personality but plain Linux, 32-bit Linux (as `setarch` asks for), each with or without address randomisation
+/// (debuggers and sanitizers turn it off), and the question which one it is.
+fn odd_personality() -> Result<Vec<Condition>, seccompiler::BackendError> {
+    const PER_LINUX32: u64 = 0x8;
+    const ADDR_NO_RANDOMIZE: u64 = 0x4_0000;
+    const WHICH: u64 = 0xffff_ffff;
+    [0, PER_LINUX32, ADDR_NO_RANDOMIZE, PER_LINUX32 | ADDR_NO_RANDOMIZE, WHICH]
+        .into_iter()
+        .map(|allowed| Condition::new(0, Len::Dword, Op::Ne, allowed))
+        .collect()
+}
+
+/// Only Unix, IPv4 and IPv6 sockets, and of netlink only the family that `getaddrinfo` asks for the machine's addresses.
+fn exotic_sockets() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    let domain =
+        |operator: Op, domain: i32| Condition::new(0, Len::Dword, operator, u64::from(domain.unsigned_abs()));
+    let other_domains = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK]
+        .into_iter()
+        .map(|allowed| domain(Op::Ne, allowed))
+        .collect::<Result<_, _>>()?;
+    let netlink_beyond_route = vec![
+        domain(Op::Eq, libc::AF_NETLINK)?,
+        Condition::new(2, Len::Dword, Op::Ne, u64::from(libc::NETLINK_ROUTE.unsigned_abs()))?,
+    ];
+    Ok(vec![SeccompRule::new(other_domains)?, SeccompRule::new(netlink_beyond_route)?])
+}
+
+/// Every number above `last` is unknown. By hand, because seccompiler knows no ranges of numbers.
+fn newer_than(last: u32) -> BpfProgram {
+    const NUMBER_OFFSET: u32 = 0;
+    let statement = |code: u32, k: u32, jt: u8| sock_filter { code: code as u16, jt, jf: 0, k };
+    vec![
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, NUMBER_OFFSET, 0),
+        statement(libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K, last, 1),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs(), 0),
+    ]
+}
+
+/// `struct sock_filter` of `<linux/filter.h>` in the machine's byte order.
+fn bytes(program: &BpfProgram) -> Vec<u8> {
+    program
+        .iter()
+        .flat_map(|i| [&i.code.to_ne_bytes()[..], &[i.jt, i.jf], &i.k.to_ne_bytes()].concat())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_programs_fit_the_kernel() {
+        const BPF_MAXINSNS: usize = 4096;
+        let programs = programs().unwrap();
+        assert_eq!(programs.len(), 3);
+        assert!(programs.iter().all(|program| program.len() % 8 == 0 && program.len() / 8 <= BPF_MAXINSNS));
+    }
+}

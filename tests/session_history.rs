@@ -1,0 +1,127 @@
+//! The state of a session, rebuilt from its events.
+
+use crate::session_samples::{answer, call, finished, record, started, tool_finished, wish};
+use agent::event::{Changes, Event, Record, Usage};
+use agent::model::Message;
+use agent::session::{Finished, History};
+use proptest::prelude::*;
+use serde_json::json;
+use std::collections::HashSet;
+
+fn records(events: impl IntoIterator<Item = Event>) -> Vec<Record> {
+    (1..).zip(events).map(|(seq, event)| record(seq, event)).collect()
+}
+
+fn history(events: impl IntoIterator<Item = Event>) -> History {
+    History::of(&records(events))
+}
+
+fn user(text: &str) -> Message {
+    Message::User { text: text.to_owned() }
+}
+
+fn tool(id: &str, text: &str) -> Message {
+    Message::Tool { id: id.to_owned(), name: "run_commands".to_owned(), text: text.to_owned() }
+}
+
+const INTERRUPTED: &str = "interrupted: the session ended before this call was done; it may have run in part";
+
+#[test]
+fn a_session_goes_on_with_all_that_was_said_and_used() {
+    let calls = vec![call("c1", "run_commands", "{}")];
+    let history = history([
+        started("s"),
+        wish("list"),
+        Event::TurnStarted { turn: 1 },
+        answer("", calls.clone()),
+        tool_finished("c1", "run_commands", "a b"),
+        Event::Checkpoint { id: "k1".to_owned(), files: 1 },
+        Event::TurnStarted { turn: 2 },
+        answer("a and b", Vec::new()),
+        finished("completed"),
+    ]);
+    assert_eq!(
+        history.messages,
+        [
+            user("list"),
+            Message::Assistant { text: String::new(), reasoning: None, tool_calls: calls },
+            tool("c1", "a b"),
+            Message::Assistant { text: "a and b".to_owned(), reasoning: None, tool_calls: Vec::new() },
+        ]
+    );
+    assert_eq!((history.session.as_str(), history.model.as_str(), history.turns), ("s", "test-model", 2));
+    assert_eq!(history.workspace, "/home/user/project");
+    assert_eq!(history.usage, Usage { input: 20, output: 10, cached: 4 });
+    assert_eq!(history.checkpoints, ["k1"]);
+    let changes = Changes { added: 1, modified: 2, deleted: 3 };
+    assert_eq!(history.finished, Some(Finished { status: "completed".to_owned(), changes, error: None }));
+}
+
+#[test]
+fn an_interrupted_turn_leaves_no_call_without_an_answer() {
+    let calls = vec![call("c1", "run_commands", "{}"), call("c2", "run_commands", "{}")];
+    let history = history([
+        wish("one"),
+        answer("", calls),
+        tool_finished("c1", "run_commands", "done"),
+        // Killed here, resumed with:
+        wish("two"),
+        answer("", vec![call("c1", "run_commands", "{}")]),
+    ]);
+    let answers: Vec<&Message> =
+        history.messages.iter().filter(|message| matches!(message, Message::Tool { .. })).collect();
+    assert_eq!(answers, [&tool("c1", "done"), &tool("c2", INTERRUPTED), &tool("c1", INTERRUPTED)]);
+    assert_eq!(history.messages[4], user("two"));
+    assert_eq!(history.finished, None);
+}
+
+#[test]
+fn a_compaction_replaces_what_came_before_it() {
+    let history = history([
+        wish("long ago"),
+        answer("yes", Vec::new()),
+        Event::Compacted {
+            before: 9,
+            after: 3,
+            messages: json!([{"role": "system", "text": "you are"}, {"role": "user", "text": "summary"}]),
+        },
+        wish("now"),
+        Event::Compacted { before: 9, after: 3, messages: json!("not messages") },
+    ]);
+    assert_eq!(history.messages, [user("summary"), user("now")]);
+    assert_eq!(history.usage.input, 10, "what was used before a compaction counts");
+}
+
+#[test]
+fn a_run_that_goes_on_is_not_finished() {
+    assert_eq!(history([started("s"), finished("completed"), wish("more")]).finished, None);
+}
+
+fn any_event() -> impl Strategy<Value = Event> {
+    let id = prop::sample::select(vec!["c1", "c2", "c3"]);
+    prop_oneof![
+        Just(wish("w")),
+        Just(Event::TurnStarted { turn: 1 }),
+        prop::collection::vec(id.clone(), 0..4).prop_map(|ids| {
+            answer("", ids.into_iter().map(|id| call(id, "run_commands", "{}")).collect())
+        }),
+        id.prop_map(|id| tool_finished(id, "run_commands", "done")),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn every_call_has_exactly_one_answer(events in prop::collection::vec(any_event(), 0..30)) {
+        let messages = history(events).messages;
+        let mut open = HashSet::new();
+        for message in messages.iter().chain([&user("end")]) {
+            match message {
+                Message::Tool { id, .. } => prop_assert!(open.remove(id), "{id} is answered, once, where it was asked"),
+                _ => prop_assert!(open.is_empty(), "{open:?} unanswered"),
+            }
+            if let Message::Assistant { tool_calls, .. } = message {
+                open.extend(tool_calls.iter().map(|call| call.id.clone()));
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! Events to write sessions with.
+
+use agent::event::{Changes, Event, Record, SandboxInfo, Stream, ToolCall, Usage, now};
+use agent::session::{SessionFile, SessionId, Store};
+use serde_json::json;
+
+/// A store in a directory of its own, gone when the first of the two is dropped.
+pub fn store() -> (tempfile::TempDir, Store) {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::at(dir.path());
+    (dir, store)
+}
+
+pub fn record(seq: u64, event: Event) -> Record {
+    Record { seq, time: now(), event }
+}
+
+pub fn started(session: &str) -> Event {
+    Event::SessionStarted {
+        session: session.to_owned(),
+        version: "0.1.0".to_owned(),
+        model: "test-model".to_owned(),
+        base_url: "http://127.0.0.1:1/v1".to_owned(),
+        workspace: "/home/user/project".to_owned(),
+        sandbox: SandboxInfo {
+            backend: "docker".to_owned(),
+            network: "none".to_owned(),
+            ..Default::default()
+        },
+    }
+}
+
+pub fn wish(text: &str) -> Event {
+    Event::UserMessage { text: text.to_owned() }
+}
+
+pub fn call(id: &str, name: &str, arguments: &str) -> ToolCall {
+    ToolCall { id: id.to_owned(), name: name.to_owned(), arguments: arguments.to_owned() }
+}
+
+pub fn answer(text: &str, tool_calls: Vec<ToolCall>) -> Event {
+    Event::AssistantMessage {
+        text: text.to_owned(),
+        reasoning: None,
+        tool_calls,
+        finish_reason: Some("stop".to_owned()),
+        usage: Some(Usage { input: 10, output: 5, cached: 2 }),
+    }
+}
+
+pub fn tool_started(id: &str, name: &str, arguments: serde_json::Value) -> Event {
+    Event::ToolStarted { id: id.to_owned(), name: name.to_owned(), arguments }
+}
+
+pub fn tool_finished(id: &str, name: &str, result: &str) -> Event {
+    Event::ToolFinished {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        ok: true,
+        exit_code: Some(0),
+        duration_ms: 12,
+        truncated: false,
+        result: result.to_owned(),
+    }
+}
+
+pub fn finished(status: &str) -> Event {
+    Event::SessionFinished {
+        status: status.to_owned(),
+        exit_code: 0,
+        turns: 2,
+        usage: Usage { input: 20, output: 10, cached: 4 },
+        changes: Changes { added: 1, modified: 2, deleted: 3 },
+        error: None,
+    }
+}
+
+/// Every kind of event, with optional fields there and missing.
+pub fn one_of_each() -> Vec<Event> {
+    let events = vec![
+        started("20261120-153012-k3f9"),
+        wish("a wish with \"quotes\", a\nnewline, ünïcode and a NUL \0"),
+        Event::TurnStarted { turn: 1 },
+        Event::TextDelta { text: "a piece".to_owned() },
+        Event::ReasoningDelta { text: "hm".to_owned() },
+        answer("", vec![call("call_1", "run_commands", "{\"command\": \"true\"}")]),
+        Event::AssistantMessage {
+            text: "done".to_owned(),
+            reasoning: Some("because".to_owned()),
+            tool_calls: Vec::new(),
+            finish_reason: None,
+            usage: None,
+        },
+        Event::Retry { attempt: 1, wait_ms: 500, reason: "429".to_owned() },
+        Event::Notice { text: "the image host is used".to_owned() },
+        tool_started("call_1", "run_commands", json!({"command": "true"})),
+        tool_started("call_2", "run_commands", json!("{not JSON")),
+        Event::ToolOutput { id: "call_1".to_owned(), stream: Stream::Stderr, data: "oh".to_owned() },
+        tool_finished("call_1", "run_commands", "exit code 0, 0.01 s\n(no output)"),
+        Event::Denied { what: "curl".to_owned(), rule: "no network".to_owned() },
+        Event::Connection {
+            host: "example.org".to_owned(),
+            port: 443,
+            allowed: false,
+            sent: 0,
+            received: 0,
+            duration_ms: 3,
+        },
+        Event::Checkpoint { id: "c1".to_owned(), files: 3 },
+        Event::LimitReached { limit: "turns".to_owned() },
+        Event::CheckFinished { command: "cargo test".to_owned(), exit_code: None, duration_ms: 1000 },
+        Event::Compacted { before: 9000, after: 900, messages: json!([{"role": "user", "text": "go on"}]) },
+        finished("completed"),
+        Event::SessionFinished {
+            status: "failed".to_owned(),
+            exit_code: 3,
+            turns: 0,
+            usage: Usage::default(),
+            changes: Changes::default(),
+            error: Some("refused".to_owned()),
+        },
+    ];
+    // A new kind of event does not compile here until it is named, and so is not forgotten above.
+    for event in &events {
+        match event {
+            Event::SessionStarted { .. }
+            | Event::UserMessage { .. }
+            | Event::TurnStarted { .. }
+            | Event::TextDelta { .. }
+            | Event::ReasoningDelta { .. }
+            | Event::AssistantMessage { .. }
+            | Event::Retry { .. }
+            | Event::Notice { .. }
+            | Event::ToolStarted { .. }
+            | Event::ToolOutput { .. }
+            | Event::ToolFinished { .. }
+            | Event::Denied { .. }
+            | Event::Connection { .. }
+            | Event::Checkpoint { .. }
+            | Event::LimitReached { .. }
+            | Event::CheckFinished { .. }
+            | Event::Compacted { .. }
+            | Event::SessionFinished { .. } => {}
+        }
+    }
+    events
+}
+
+/// A closed session with these events in it.
+pub fn session_of(store: &Store, events: &[Event]) -> SessionId {
+    let (id, mut file) = store.create().unwrap();
+    write(&mut file, events);
+    id
+}
+
+pub fn write(file: &mut SessionFile, events: &[Event]) {
+    for event in events {
+        file.append(&record(file.next_seq(), event.clone())).unwrap();
+    }
+}

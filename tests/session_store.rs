@@ -1,0 +1,225 @@
+//! Finding, listing and removing sessions.
+
+use crate::session_samples::{
+    answer, call, finished, session_of, started, store, tool_finished, tool_started, wish, write,
+};
+use agent::error::Kind;
+use agent::event::Event;
+use agent::session::list::{parse_age, to_words};
+use agent::session::{History, SessionId, Store, verify};
+use agent::ui::style::Colours;
+use agent::ui::trace::Verbosity;
+use std::collections::HashSet;
+use std::fs::{File, FileTimes};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+/// Makes the session look as if it was written that long ago.
+fn age(store: &Store, id: &SessionId, age: Duration) {
+    let file = File::options().append(true).open(store.events(id)).unwrap();
+    file.set_times(FileTimes::new().set_modified(SystemTime::now() - age)).unwrap();
+}
+
+#[test]
+fn ids_are_short_and_sort_by_time() {
+    let (_dir, store) = store();
+    let id = session_of(&store, &[]);
+    let text = id.as_str();
+    assert_eq!((text.len(), &text[8..9], &text[15..16]), (20, "-", "-"));
+    assert!(text.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-')));
+    assert!(text.starts_with("20"));
+}
+
+#[test]
+fn a_session_is_found_by_the_beginning_of_its_id() {
+    let (_dir, store) = store();
+    let id = session_of(&store, &[]);
+    assert_eq!(store.find(id.as_str()).unwrap(), id);
+    assert_eq!(store.find(&id.as_str()[..18]).unwrap(), id);
+    let other = session_of(&store, &[]);
+    let error = store.find("20").unwrap_err();
+    assert_eq!((error.to_string().as_str(), error.kind()), ("2 sessions begin with 20", Kind::Usage));
+    assert!(error.hint_text().unwrap().contains(other.as_str()));
+    assert!(store.find("1999").unwrap_err().to_string().contains("no session 1999"));
+    for hostile in ["", "..", "../x", "a/b", "-x", "A", "\u{1b}[31m", "ä", &"x".repeat(65)] {
+        let error = store.find(hostile).unwrap_err();
+        assert!(error.to_string().contains("is not a session id"), "{error}");
+        assert!(!error.to_string().contains('\u{1b}'));
+    }
+}
+
+#[test]
+fn the_last_session_is_the_one_written_last_here_or_anywhere() {
+    let (_dir, store) = store();
+    assert!(store.last(None).unwrap_err().to_string().contains("no session yet"));
+    let here = session_of(&store, &[started("s")]);
+    let elsewhere = session_of(
+        &store,
+        &[Event::SessionStarted {
+            session: "e".to_owned(),
+            version: String::new(),
+            model: String::new(),
+            base_url: String::new(),
+            workspace: "/elsewhere".to_owned(),
+            sandbox: Default::default(),
+        }],
+    );
+    age(&store, &elsewhere, Duration::from_secs(60));
+    age(&store, &here, Duration::from_secs(3600));
+    assert_eq!(store.last(None).unwrap(), elsewhere);
+    assert_eq!(store.last(Some(Path::new("/home/user/project"))).unwrap(), here);
+    assert!(store.last(Some(Path::new("/nowhere"))).is_err());
+}
+
+#[test]
+fn a_key_always_leads_to_the_same_session() {
+    let (dir, store) = store();
+    let id = store.for_key("thread/42: \"ü\" ../../etc").unwrap();
+    assert_eq!(store.for_key("thread/42: \"ü\" ../../etc").unwrap(), id);
+    assert_ne!(store.for_key("thread/43").unwrap(), id);
+    store.reopen(&id).unwrap();
+    store.remove(&id).unwrap();
+    let again = store.for_key("thread/42: \"ü\" ../../etc").unwrap();
+    assert!(store.events(&again).exists());
+    // What a power loss leaves of the key's file counts as nothing.
+    let keys = std::fs::read_dir(dir.path().join("keys")).unwrap();
+    keys.for_each(|key| std::fs::write(key.unwrap().path(), b"\0\0\0").unwrap());
+    assert!(store.events(&store.for_key("thread/43").unwrap()).exists());
+}
+
+#[test]
+fn a_key_asked_for_by_many_at_once_is_one_session() {
+    let (_dir, store) = store();
+    let ids: HashSet<SessionId> = std::thread::scope(|scope| {
+        let askers: Vec<_> = (0..16).map(|_| scope.spawn(|| store.for_key("one").unwrap())).collect();
+        askers.into_iter().map(|asker| asker.join().unwrap()).collect()
+    });
+    assert_eq!(ids.len(), 1);
+    assert_eq!(store.ids().unwrap().len(), 1);
+}
+
+#[test]
+fn the_list_tells_what_each_was_about() {
+    let (_dir, store) = store();
+    let done = session_of(
+        &store,
+        &[
+            started("s"),
+            wish(&format!("fix\n  the \u{1b}[31mtest {}", "x".repeat(100))),
+            Event::TurnStarted { turn: 1 },
+            answer("ok", Vec::new()),
+            finished("completed"),
+        ],
+    );
+    let killed = session_of(&store, &[started("s"), wish("short")]);
+    let empty = session_of(&store, &[]);
+    let broken = session_of(&store, &[started("s")]);
+    std::fs::write(store.events(&broken), b"\xff\xfe\n\x00").unwrap();
+    let (running, _file) = store.create().unwrap();
+    std::fs::create_dir(store.dir(&running).with_file_name("NOT AN ID")).unwrap();
+    for (id, minutes) in [(&done, 1), (&killed, 2), (&empty, 3), (&broken, 4), (&running, 5)] {
+        age(&store, id, Duration::from_secs(60 * minutes));
+    }
+    let list = store.list().unwrap();
+    let status: Vec<&str> = list.iter().map(|summary| summary.status.as_str()).collect();
+    assert_eq!(status, ["completed", "unfinished", "empty", "broken", "running"]);
+    assert_eq!(list[0].preview.chars().count(), 72);
+    assert!(list[0].preview.starts_with("fix ⏎ the test xxx") && list[0].preview.ends_with('…'));
+    assert_eq!((list[0].turns, list[0].usage.input, list[0].changes.modified), (1, 10, 2));
+    assert_eq!(list[1].preview, "short");
+    assert!(list[3].error.as_ref().unwrap().contains("line 1 of"));
+    let words = to_words(&list);
+    assert_eq!(words.lines().count(), 5);
+    assert!(
+        words.lines().next().unwrap().contains("completed      1 turns       15 tokens  fix ⏎ the"),
+        "{words}"
+    );
+    assert_eq!(serde_json::to_value(&list).unwrap()[1]["id"], killed.as_str());
+}
+
+#[test]
+fn old_sessions_are_pruned_and_running_ones_stay() {
+    let (_dir, store) = store();
+    let old = session_of(&store, &[started("s")]);
+    let young = session_of(&store, &[started("s")]);
+    let (running, _file) = store.create().unwrap();
+    let day = Duration::from_secs(24 * 3600);
+    [&old, &running].into_iter().for_each(|id| age(&store, id, day * 8));
+    age(&store, &young, day * 6);
+    std::fs::create_dir(store.dir(&old).join("blobs")).unwrap();
+    std::fs::write(store.dir(&old).join("blobs/x"), "x").unwrap();
+    let removed = store.prune(parse_age("7d").unwrap()).unwrap();
+    assert_eq!((removed.len(), &removed[0].id, removed[0].sandbox.as_str()), (1, &old, "docker"));
+    let mut left = [young, running];
+    left.sort();
+    assert_eq!(store.ids().unwrap(), left);
+}
+
+#[test]
+fn ages_are_read_as_people_write_them() {
+    for (text, seconds) in
+        [("90s", 90), ("12h", 43_200), ("7d", 604_800), ("2w", 1_209_600), ("1 day", 86_400)]
+    {
+        assert_eq!(parse_age(text).unwrap(), Duration::from_secs(seconds), "{text}");
+    }
+    for text in ["", "7", "x", "-7d", "99999999999999999999d"] {
+        assert_eq!(parse_age(text).unwrap_err().kind(), Kind::Usage, "{text}");
+    }
+}
+
+#[test]
+fn a_fork_has_the_same_past_and_its_own_future() {
+    let (_dir, store) = store();
+    let events = [started("s"), wish("one"), answer("yes", Vec::new())];
+    let source = session_of(&store, &events);
+    std::fs::create_dir_all(store.dir(&source).join("blobs/ab")).unwrap();
+    std::fs::write(store.dir(&source).join("blobs/ab/cd"), "content").unwrap();
+    std::fs::write(store.dir(&source).join("base.json"), "{}").unwrap();
+    let fork = store.fork(&source).unwrap();
+    assert_eq!(verify(&store.events(&fork)).unwrap().fault, None);
+    assert_eq!(std::fs::read(store.dir(&fork).join("blobs/ab/cd")).unwrap(), b"content");
+    assert_eq!(std::fs::read(store.dir(&fork).join("base.json")).unwrap(), b"{}");
+    let mut reopened = store.reopen(&fork).unwrap();
+    let history = History::of(&reopened.records);
+    assert_eq!((history.session.as_str(), history.messages.len()), (fork.as_str(), 2));
+    let told = Event::Notice { text: format!("forked from session {source}") };
+    assert_eq!(reopened.records.last().unwrap().event, told);
+    write(&mut reopened.file, &[wish("two")]);
+    assert_eq!(store.reopen(&source).unwrap().records.len(), events.len());
+}
+
+#[test]
+fn a_damaged_session_is_not_forked_and_leaves_nothing_behind() {
+    let (_dir, store) = store();
+    let source = session_of(&store, &[started("s")]);
+    std::fs::write(store.events(&source), "junk\n").unwrap();
+    store.fork(&source).unwrap_err();
+    assert_eq!(store.ids().unwrap(), [source]);
+}
+
+#[test]
+fn a_session_is_shown_as_it_was_seen() {
+    let (_dir, store) = store();
+    let id = session_of(
+        &store,
+        &[
+            started("s"),
+            wish("list\u{1b}[2J"),
+            answer("", vec![call("c", "run_commands", "{\"command\": \"ls\"}")]),
+            tool_started("c", "run_commands", serde_json::json!({"command": "ls"})),
+            tool_finished("c", "run_commands", "exit code 0, 0.01 s\na\nb"),
+            answer("**a** and b", Vec::new()),
+            finished("completed"),
+        ],
+    );
+    let shown = store.show(id.clone());
+    insta::assert_snapshot!(shown.to_words(Verbosity::Normal, Colours(false)));
+    let json = serde_json::to_value(&shown).unwrap();
+    assert_eq!((json["id"].as_str(), json["events"].as_array().map(Vec::len)), (Some(id.as_str()), Some(7)));
+    // What comes before damage is still there to read.
+    let text = std::fs::read_to_string(store.events(&id)).unwrap();
+    std::fs::write(store.events(&id), text.replace("\"type\":\"tool_started\"", "\"type\":")).unwrap();
+    let shown = store.show(id);
+    assert_eq!((shown.summary.status.as_str(), shown.events.len()), ("broken", 3));
+    assert!(shown.summary.error.unwrap().contains("line 4 of"));
+}

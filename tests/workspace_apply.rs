@@ -1,0 +1,319 @@
+//! Changes go to the host exactly, and come back exactly.
+
+use crate::support::tree::{self, Tree, Want, any_tree};
+use agent::error::Kind;
+use agent::workspace::apply::Plan;
+use agent::workspace::changes::{Barred, ChangeSet};
+use agent::workspace::host_dir::HostDir;
+use agent::workspace::manifest::{self, Delta, Hash, Manifest, Node, Target};
+use agent::workspace::select::LeftOut;
+use agent::workspace::store::Store;
+use agent::workspace::tree_path::TreePath;
+use agent::workspace::{diff, git_patch};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use tempfile::TempDir;
+
+/// A host tree, the tree that a sandbox made of it, and the store between them.
+struct Fixture {
+    host: TempDir,
+    sandbox: TempDir,
+    _store: TempDir,
+    store: Store,
+}
+
+impl Fixture {
+    fn new(before: &Tree, after: &Tree) -> Self {
+        let (host, sandbox, directory) =
+            (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        tree::write(host.path(), before);
+        tree::write(sandbox.path(), after);
+        Self { host, sandbox, store: Store::open(directory.path()).unwrap(), _store: directory }
+    }
+
+    fn changes(&self) -> ChangeSet {
+        let base = tree::read(self.host.path(), Some(&self.store));
+        let delta = manifest::delta(&base, &tree::read(self.sandbox.path(), Some(&self.store)));
+        review(&base, &delta, &BTreeMap::new())
+    }
+
+    fn apply(&self, changes: &ChangeSet, merge: bool) -> agent::Result<ChangeSet> {
+        let host = HostDir::open(self.host.path()).unwrap();
+        let plan = Plan::check(&host, changes, &self.store, merge)?;
+        plan.write(&host, &self.store)?;
+        Ok(plan.record())
+    }
+}
+
+fn review(base: &Manifest, delta: &Delta, left_out: &BTreeMap<TreePath, LeftOut>) -> ChangeSet {
+    let barred = Barred { left_out, odd_paths: &BTreeSet::new(), odd: &BTreeMap::new() };
+    ChangeSet::review(base, delta, &Delta::new(), &barred).unwrap()
+}
+
+fn file(content: &str) -> Want {
+    Want::File(content.as_bytes().to_vec(), 0o644)
+}
+
+fn tree_of<const N: usize>(files: [(&str, Want); N]) -> Tree {
+    files.into_iter().map(|(path, want)| (path.as_bytes().to_vec(), want)).collect()
+}
+
+fn path(name: &str) -> TreePath {
+    TreePath::new(name.as_bytes()).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn apply_gives_the_sandboxes_tree_and_undo_the_former_one(before in any_tree(), after in any_tree()) {
+        let fixture = Fixture::new(&before, &after);
+        let former = tree::read(fixture.host.path(), None);
+        let record = fixture.apply(&fixture.changes(), false).unwrap();
+        prop_assert_eq!(tree::read(fixture.host.path(), None), tree::read(fixture.sandbox.path(), None));
+        fixture.apply(&record.reversed(), false).unwrap();
+        prop_assert_eq!(tree::read(fixture.host.path(), None), former);
+    }
+
+    #[test]
+    fn git_apply_of_the_patch_gives_the_same(mut before in any_tree(), after in any_tree()) {
+        // git knows no empty directories, and so cannot put a file in the place of one.
+        before.retain(|_, want| *want != Want::Directory);
+        let fixture = Fixture::new(&before, &after);
+        let mut patch = Vec::new();
+        git_patch::write(&mut patch, &fixture.changes(), &fixture.store).unwrap();
+        if !patch.is_empty() {
+            git_apply(fixture.host.path(), &patch);
+        }
+        prop_assert_eq!(in_gits_eyes(fixture.host.path()), in_gits_eyes(fixture.sandbox.path()));
+    }
+
+    #[test]
+    fn the_diff_for_people_holds_nothing_that_a_terminal_obeys(before in any_tree(), after in any_tree()) {
+        let fixture = Fixture::new(&before, &after);
+        let mut shown = Vec::new();
+        let changes = fixture.changes();
+        diff::write_for_people(&mut shown, &changes, &fixture.store, false).unwrap();
+        diff::write_stat(&mut shown, &changes, &fixture.store).unwrap();
+        let shown = String::from_utf8(shown).unwrap();
+        prop_assert!(!shown.chars().any(|c| c.is_control() && c != '\n' && c != '\t'), "{:?}", shown);
+    }
+
+    #[test]
+    fn what_the_host_changed_meanwhile_is_never_overwritten(before in any_tree(), after in any_tree(), pick in any::<prop::sample::Index>()) {
+        let fixture = Fixture::new(&before, &after);
+        let changes = fixture.changes();
+        let files: Vec<_> = changes.changes.iter().filter(|(_, c)| matches!(c.before, Some(Node::File { .. }))).map(|(p, _)| p.clone()).collect();
+        prop_assume!(!files.is_empty());
+        let touched = &files[pick.index(files.len())];
+        fs::write(fixture.host.path().join(touched.as_path()), "the user's own words").unwrap();
+        let now = tree::read(fixture.host.path(), None);
+        let error = fixture.apply(&changes, false).unwrap_err();
+        prop_assert_eq!(error.kind(), Kind::Conflict);
+        prop_assert!(error.to_string().contains(&touched.to_string()));
+        prop_assert_eq!(tree::read(fixture.host.path(), None), now);
+    }
+
+    #[test]
+    fn no_bytes_make_a_path_that_leads_out(bytes in prop::collection::vec(prop::sample::select(b"./\0a\\~".to_vec()), 0..12)) {
+        if let Ok(path) = TreePath::new(&bytes) {
+            let plain = path.as_path().components().all(|c| matches!(c, std::path::Component::Normal(_)));
+            prop_assert!(plain && path.as_bytes() == bytes);
+            prop_assert_eq!(serde_json::from_str::<TreePath>(&serde_json::to_string(&path).unwrap()).unwrap(), path);
+        }
+    }
+}
+
+fn git_apply(directory: &Path, patch: &[u8]) {
+    let mut git = Command::new("git");
+    git.args(["apply", "--whitespace=nowarn", "-"])
+        .current_dir(directory)
+        .env("GIT_CEILING_DIRECTORIES", "/tmp");
+    let mut child = git.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(patch).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}\n{}", String::from_utf8_lossy(patch));
+}
+
+/// git knows no directories, and of permission bits only the executable one.
+fn in_gits_eyes(root: &Path) -> Vec<(TreePath, Node)> {
+    let tree = tree::read(root, None).into_iter().filter(|(_, node)| !node.is_directory());
+    let plain = |node: Node| node.mode().map_or(node.clone(), |mode| node.with_mode(mode & 0o100));
+    tree.map(|(path, node)| (path, plain(node))).collect()
+}
+
+#[test]
+fn a_symlink_that_takes_a_directorys_place_leads_no_write_outside() {
+    let fixture = Fixture::new(
+        &tree_of([("dir/file", file("old\n"))]),
+        &tree_of([("dir/file", file("new\n")), ("dir/more", file("x"))]),
+    );
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("file"), "old\n").unwrap();
+    let changes = fixture.changes();
+    fs::remove_dir_all(fixture.host.path().join("dir")).unwrap();
+    symlink(outside.path(), fixture.host.path().join("dir")).unwrap();
+    assert_eq!(fixture.apply(&changes, true).unwrap_err().kind(), Kind::Conflict);
+    assert_eq!(fs::read_to_string(outside.path().join("file")).unwrap(), "old\n");
+    assert!(!outside.path().join("more").exists());
+}
+
+#[test]
+fn a_symlink_swapped_in_while_writing_leads_no_write_outside() {
+    let after: Tree = (0..40).map(|i| (format!("dir/{i}").into_bytes(), file("new"))).collect();
+    let outside = tempfile::tempdir().unwrap();
+    for _ in 0..5 {
+        let fixture = Fixture::new(&tree_of([("dir/keep", file("old"))]), &after);
+        let changes = fixture.changes();
+        let (dir, aside) = (fixture.host.path().join("dir"), fixture.host.path().join("aside"));
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let _ = fs::rename(&dir, &aside);
+                    let _ = symlink(outside.path(), &dir);
+                    let _ = fs::remove_file(&dir);
+                    let _ = fs::rename(&aside, &dir);
+                }
+            });
+            // Whether it succeeds depends on the race; where it writes must not.
+            let _ = fixture.apply(&changes, false);
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        });
+        assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn hostile_entries_are_refused_and_named() {
+    let node = || Some(Node::File { hash: Hash::of(b"evil"), size: 4, mode: 0o6777 });
+    let link = |target: &str| Some(Node::Symlink { target: Target(target.into()) });
+    let delta = Delta::from([
+        (path(".git/hooks/pre-commit"), node()),
+        (path("sub/.git/config"), node()),
+        (path("sub/.GIT/config"), node()),
+        (path(".g\u{200c}it/config"), node()),
+        (path("out"), link("/etc/passwd")),
+        (path("up"), link("../x")),
+        (path("a/fine"), link("../b")),
+        (path("a/tricky"), link("dir/../../..")),
+        (path(".env"), node()),
+        (path("keys/id"), node()),
+        (path("good"), node()),
+    ]);
+    let left_out = BTreeMap::from([(path(".env"), LeftOut::Secret), (path("keys"), LeftOut::Excluded)]);
+    let set = review(&BTreeMap::new(), &delta, &left_out);
+    let accepted: Vec<_> = set.changes.keys().map(ToString::to_string).collect();
+    assert_eq!(accepted, ["a/fine", "good"]);
+    assert_eq!(set.changes[&path("good")].after.as_ref().unwrap().mode(), Some(0o755));
+    insta::assert_snapshot!(
+        set.refused.iter().map(|r| format!("{}: {}\n", r.name, r.reason)).collect::<String>(),
+        @r#"
+    .env: the workspace keeps it out (secret)
+    .g\u{200c}it/config: the file system may take it for git's own directory
+    a/tricky: a symlink that leads out of the workspace
+    keys/id: the workspace keeps it out (excluded)
+    out: a symlink that leads out of the workspace
+    sub/.GIT/config: the file system may take it for git's own directory
+    up: a symlink that leads out of the workspace
+    "#
+    );
+}
+
+#[test]
+fn merge_takes_both_sides_and_writes_no_markers() {
+    let base = "1\n2\n3\n4\n5\n6\n7\n8\n9\n";
+    let fixture =
+        Fixture::new(&tree_of([("f", file(base))]), &tree_of([("f", file(&base.replace('9', "nine")))]));
+    let changes = fixture.changes();
+    let host_file = fixture.host.path().join("f");
+    fs::write(&host_file, base.replace('1', "one")).unwrap();
+    assert_eq!(fixture.apply(&changes, false).unwrap_err().kind(), Kind::Conflict);
+    fixture.apply(&changes, true).unwrap();
+    assert_eq!(fs::read_to_string(&host_file).unwrap(), "one\n2\n3\n4\n5\n6\n7\n8\nnine\n");
+
+    fs::write(&host_file, base.replace('9', "NEUN")).unwrap();
+    let error = fixture.apply(&changes, true).unwrap_err();
+    assert_eq!(error.exit_code().code(), 7);
+    assert_eq!(fs::read_to_string(&host_file).unwrap(), base.replace('9', "NEUN"));
+}
+
+#[test]
+fn a_conflict_keeps_every_other_file_unwritten_unless_it_is_named() {
+    let fixture = Fixture::new(
+        &tree_of([("a", file("a")), ("dir/b", file("b")), ("dir/c", file("c"))]),
+        &tree_of([("a", file("A")), ("dir/b", file("B"))]),
+    );
+    let changes = fixture.changes();
+    fs::write(fixture.host.path().join("a"), "mine").unwrap();
+    insta::assert_snapshot!(fixture.apply(&changes, false).unwrap_err(), @r#"
+    nothing was written, because a file conflicts
+      a: it changed on the host since the session took it
+    "#);
+    assert_eq!(fs::read_to_string(fixture.host.path().join("dir/b")).unwrap(), "b");
+    fixture.apply(&changes.select(&["./dir".into()]).unwrap(), false).unwrap();
+    assert_eq!(fs::read_to_string(fixture.host.path().join("dir/b")).unwrap(), "B");
+    assert!(!fixture.host.path().join("dir/c").exists());
+    assert_eq!(changes.select(&["nothing".into()]).unwrap_err().kind(), Kind::Usage);
+}
+
+#[test]
+fn the_diff_reads_well() {
+    let fixture = Fixture::new(
+        &tree_of([
+            ("src/main.rs", file("fn main() {\n    old();\n}\n")),
+            ("gone.txt", file("bye\n")),
+            ("run.sh", file("#!/bin/sh\n")),
+            ("logo.png", Want::File(b"\0\x01".to_vec(), 0o644)),
+        ]),
+        &tree_of([
+            ("src/main.rs", file("fn main() {\n    new();\x1b]0;title\x07\n}")),
+            ("new\u{202e}.txt", file("hi\n")),
+            ("run.sh", Want::File(b"#!/bin/sh\n".to_vec(), 0o755)),
+            ("logo.png", Want::File(b"\0\x01\x02".to_vec(), 0o644)),
+            ("link", Want::Symlink(b"src/main.rs".to_vec())),
+        ]),
+    );
+    let changes = fixture.changes();
+    let mut shown = Vec::new();
+    diff::write_for_people(&mut shown, &changes, &fixture.store, false).unwrap();
+    shown.push(b'\n');
+    diff::write_stat(&mut shown, &changes, &fixture.store).unwrap();
+    insta::assert_snapshot!(String::from_utf8(shown).unwrap(), @r#"
+    deleted gone.txt
+    @@ -1 +0,0 @@
+    -bye
+    new symlink link
+    @@ -0,0 +1 @@
+    +src/main.rs
+    \ No newline at end of file
+    modified logo.png
+      (binary, 2 → 3 bytes)
+    new file new\u{202e}.txt
+    @@ -0,0 +1 @@
+    +hi
+    modified run.sh (mode 644 → 755)
+    modified src/main.rs
+    @@ -1,3 +1,3 @@
+     fn main() {
+    -    old();
+    -}
+    +    new();\u{1b}]0;title\u{7}
+    +}
+    \ No newline at end of file
+
+         +0      -1  gone.txt (deleted)
+         +1      -0  link (new symlink)
+          -       -  logo.png (modified)
+         +1      -0  new\u{202e}.txt (new file)
+         +0      -0  run.sh
+         +2      -2  src/main.rs
+    6 files changed, 4 lines added, 3 removed
+    "#);
+}
