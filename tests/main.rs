@@ -2,8 +2,10 @@
 
 mod endpoint_client;
 mod events_schema;
+mod guest;
 mod json;
 mod markdown;
+mod run;
 mod samples;
 mod sanitise;
 mod session_file;
@@ -17,3 +19,4 @@ mod support;
 mod terminal;
 mod trace;
 mod workspace_apply;
+mod workspace_session;

@@ -124,14 +124,14 @@ fn the_list_tells_what_each_was_about() {
     let status: Vec<&str> = list.iter().map(|summary| summary.status.as_str()).collect();
     assert_eq!(status, ["completed", "unfinished", "empty", "broken", "running"]);
     assert_eq!(list[0].preview.chars().count(), 72);
-    assert!(list[0].preview.starts_with("fix the [31mtest xxx") && list[0].preview.ends_with('…'));
+    assert!(list[0].preview.starts_with("fix ⏎ the test xxx") && list[0].preview.ends_with('…'));
     assert_eq!((list[0].turns, list[0].usage.input, list[0].changes.modified), (1, 10, 2));
     assert_eq!(list[1].preview, "short");
     assert!(list[3].error.as_ref().unwrap().contains("line 1 of"));
     let words = to_words(&list);
     assert_eq!(words.lines().count(), 5);
     assert!(
-        words.lines().next().unwrap().contains("completed      1 turns       15 tokens  fix the"),
+        words.lines().next().unwrap().contains("completed      1 turns       15 tokens  fix ⏎ the"),
         "{words}"
     );
     assert_eq!(serde_json::to_value(&list).unwrap()[1]["id"], killed.as_str());
@@ -148,7 +148,8 @@ fn old_sessions_are_pruned_and_running_ones_stay() {
     age(&store, &young, day * 6);
     std::fs::create_dir(store.dir(&old).join("blobs")).unwrap();
     std::fs::write(store.dir(&old).join("blobs/x"), "x").unwrap();
-    assert_eq!(store.prune(parse_age("7d").unwrap()).unwrap(), [old]);
+    let removed = store.prune(parse_age("7d").unwrap()).unwrap();
+    assert_eq!((removed.len(), &removed[0].id, removed[0].sandbox.as_str()), (1, &old, "docker"));
     let mut left = [young, running];
     left.sort();
     assert_eq!(store.ids().unwrap(), left);
@@ -199,17 +200,20 @@ fn a_damaged_session_is_not_forked_and_leaves_nothing_behind() {
 #[test]
 fn a_session_is_shown_as_it_was_seen() {
     let (_dir, store) = store();
-    let id = session_of(&store, &[
-        started("s"),
-        wish("list\u{1b}[2J"),
-        answer("", vec![call("c", "run_commands", "{\"command\": \"ls\"}")]),
-        tool_started("c", "run_commands", serde_json::json!({"command": "ls"})),
-        tool_finished("c", "run_commands", "exit code 0, 0.01 s\na\nb"),
-        answer("**a** and b", Vec::new()),
-        finished("completed"),
-    ]);
+    let id = session_of(
+        &store,
+        &[
+            started("s"),
+            wish("list\u{1b}[2J"),
+            answer("", vec![call("c", "run_commands", "{\"command\": \"ls\"}")]),
+            tool_started("c", "run_commands", serde_json::json!({"command": "ls"})),
+            tool_finished("c", "run_commands", "exit code 0, 0.01 s\na\nb"),
+            answer("**a** and b", Vec::new()),
+            finished("completed"),
+        ],
+    );
     let shown = store.show(id.clone());
-    insta::assert_snapshot!(shown.to_words(Verbosity::Normal, Colours::No));
+    insta::assert_snapshot!(shown.to_words(Verbosity::Normal, Colours(false)));
     let json = serde_json::to_value(&shown).unwrap();
     assert_eq!((json["id"].as_str(), json["events"].as_array().map(Vec::len)), (Some(id.as_str()), Some(7)));
     // What comes before damage is still there to read.

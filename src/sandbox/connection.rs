@@ -61,7 +61,9 @@ impl Expect {
             | (Self::Stated, Message::Stated { .. })
             | (Self::File { begun: true } | Self::Done, Message::Done {})
             | (Self::Facts, Message::FactsAre { .. }) => Some(true),
-            (Self::File { begun }, Message::FileIs { .. }) => (!std::mem::replace(begun, true)).then_some(false),
+            (Self::File { begun }, Message::FileIs { .. }) => {
+                (!std::mem::replace(begun, true)).then_some(false)
+            }
             (Self::File { begun: true }, Message::Data { .. }) => Some(false),
             (Self::Entries, Message::Entries { last, .. }) => Some(*last),
             (Self::Tunnel { open, .. }, Message::Opened {}) => {
@@ -139,13 +141,7 @@ impl Connection {
             .map_err(|_| Error::sandbox(format!("the guest said nothing for {} s", HANDSHAKE.as_secs())))??;
         let (frames, outbox) = mpsc::unbounded_channel();
         let (asked, tunnels) = mpsc::unbounded_channel();
-        let state = State {
-            routes: HashMap::new(),
-            next_id: 1,
-            last_guest_id: 0,
-            tunnels: 0,
-            broken: None,
-        };
+        let state = State { routes: HashMap::new(), next_id: 1, last_guest_id: 0, tunnels: 0, broken: None };
         let connection = Arc::new(Self {
             state: Mutex::new(state),
             frames,
@@ -244,7 +240,8 @@ impl Connection {
             route.credit.add_permits(bytes as usize);
             return Ok(());
         }
-        let last = route.expect.admit(&message).ok_or_else(|| format!("a frame out of place on stream {id}"))?;
+        let last =
+            route.expect.admit(&message).ok_or_else(|| format!("a frame out of place on stream {id}"))?;
         let cost = cost(&message).ok_or_else(|| format!("too long a piece on stream {id}"))?;
         route.window =
             route.window.checked_sub(cost).ok_or_else(|| format!("more than allowed on stream {id}"))?;
@@ -286,9 +283,7 @@ impl Connection {
             let stream = self.add_route(state, id, expect);
             state.tunnels += 1;
             // Where the listener is gone, dropping the stream resets it; that takes the lock, so not here.
-            if let Err(mpsc::error::SendError(asked)) =
-                self.asked.send(Asked { host, port, kind, stream })
-            {
+            if let Err(mpsc::error::SendError(asked)) = self.asked.send(Asked { host, port, kind, stream }) {
                 let mut asked = asked;
                 asked.stream.over = true;
                 remove(state, id);
@@ -395,11 +390,6 @@ impl Incoming {
     /// Says that the terminal message has been seen.
     pub fn end(&mut self) {
         self.over = true;
-    }
-
-    /// The connection it belongs to.
-    pub fn connection(&self) -> &Connection {
-        &self.connection
     }
 }
 

@@ -27,6 +27,8 @@ pub struct Entry {
     pub size: u64,
     /// Modification time in nanoseconds since 1970.
     pub mtime_ns: i64,
+    /// Change time in nanoseconds since 1970. Programs inside cannot set it, so a file that was written to has another.
+    pub ctime_ns: i64,
     /// SHA-256 of a regular file, where it was asked for and the file can be read.
     pub hash: Option<[u8; 32]>,
     /// Whether the directory could be listed, the file hashed. What is below a directory that cannot be listed is
@@ -138,7 +140,8 @@ impl Sandbox {
                 _ => return Err(out_of_place()),
             }
             if content.len() as u64 > limit {
-                self.connection.fail("the guest does not keep to the protocol (more of a file than asked for)");
+                self.connection
+                    .fail("the guest does not keep to the protocol (more of a file than asked for)");
                 return Err(self.connection.error());
             }
         }
@@ -235,9 +238,8 @@ impl Sandbox {
 
 /// A broken connection is the whole call's error.
 fn settle(mut results: Vec<Result<()>>) -> Result<Vec<Result<()>>> {
-    let broken = |result: &Result<()>| {
-        result.as_ref().is_err_and(|error| error.kind() == crate::error::Kind::Sandbox)
-    };
+    let broken =
+        |result: &Result<()>| result.as_ref().is_err_and(|error| error.kind() == crate::error::Kind::Sandbox);
     match results.iter().position(broken) {
         Some(index) => results.swap_remove(index).map(|()| Vec::new()),
         None => Ok(results),
@@ -273,6 +275,7 @@ impl From<wire::Entry> for Entry {
             mode: entry.mode & MODE_BITS,
             size: entry.size,
             mtime_ns: entry.mtime_ns,
+            ctime_ns: entry.ctime_ns,
             hash: entry.hash,
             readable: entry.readable,
         }

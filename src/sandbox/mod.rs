@@ -4,6 +4,7 @@
 //! protocol over that stream. Whatever is written once over [`Sandbox`] works on every backend.
 
 mod cgroup;
+mod choose;
 mod client;
 mod connection;
 pub mod docker;
@@ -21,6 +22,7 @@ mod tunnel;
 #[path = "../guest/wire.rs"]
 pub mod wire;
 
+pub use choose::{Chosen, by_name, choose, network_words};
 pub use client::{Facts, Sandbox};
 pub use files::{Entry, EntryKind, FileBytes, FileWrite, Node, WalkOptions};
 pub use process::{JobOutput, Piece, Process, ProcessEvent};

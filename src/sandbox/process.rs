@@ -213,9 +213,7 @@ impl From<Command> for wire::Command {
         Self {
             program: match command.program {
                 Program::Shell(text) => wire::Program::Shell { text: text.into_bytes().into() },
-                Program::Argv(words) => {
-                    wire::Program::Argv { words: words.into_iter().map(bytes).collect() }
-                }
+                Program::Argv(words) => wire::Program::Argv { words: words.into_iter().map(bytes).collect() },
             },
             cwd: command.cwd.map(|path| path.as_os_str().as_bytes().into()),
             env: command.env.into_iter().map(|(name, value)| (bytes(name), bytes(value))).collect(),

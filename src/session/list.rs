@@ -28,6 +28,8 @@ pub struct Summary {
     pub model: String,
     /// The host directory.
     pub workspace: String,
+    /// The backend of its sandbox: `docker` or `local`; empty where none was chosen.
+    pub sandbox: String,
     /// Requests to the model.
     pub turns: u64,
     /// Tokens.
@@ -59,9 +61,9 @@ impl Store {
         summary
     }
 
-    /// Removes every session that was last written before `now - age`. Those in use stay. Gives back the ids
-    /// of the removed ones.
-    pub fn prune(&self, age: Duration) -> Result<Vec<SessionId>> {
+    /// Removes every session that was last written before `now - age`. Those in use stay. Gives back
+    /// what it removed.
+    pub fn prune(&self, age: Duration) -> Result<Vec<Summary>> {
         let before = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
         let old = |id: &SessionId| {
             // An empty directory has no file whose age could be told.
@@ -71,8 +73,9 @@ impl Store {
         let mut removed = Vec::new();
         for id in self.ids()? {
             if old(&id) && !self.is_running(&id) {
-                self.remove(&id)?;
-                removed.push(id);
+                let summary = self.summary(id);
+                self.remove(&summary.id)?;
+                removed.push(summary);
             }
         }
         Ok(removed)
@@ -105,6 +108,7 @@ fn summarise(id: SessionId, updated: String, running: bool, records: &[Record]) 
         preview: wish.unwrap_or_default(),
         model: history.model,
         workspace: history.workspace,
+        sandbox: history.sandbox.backend,
         turns: history.turns,
         usage: history.usage,
         changes,

@@ -33,7 +33,9 @@ impl Shown {
     pub fn to_words(&self, verbosity: Verbosity, colours: Colours) -> String {
         let mut trace = Trace::new(verbosity, colours);
         let words = self.events.iter().filter_map(|record| match &record.event {
-            Event::UserMessage { text } => Some(format!("{}\n", colours.paint(BOLD, format!("> {}", plain(text))))),
+            Event::UserMessage { text } => {
+                Some(format!("{}\n", colours.paint(BOLD, format!("> {}", plain(text)))))
+            }
             Event::AssistantMessage { text, .. } if !text.is_empty() => {
                 Some(format!("{}\n{}", plain(text), trace.describe(&record.event).unwrap_or_default()))
             }
