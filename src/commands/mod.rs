@@ -11,6 +11,7 @@ mod exec;
 mod models;
 mod open;
 mod prompt;
+mod repl;
 mod run;
 mod sandboxed;
 mod signals;
@@ -47,6 +48,7 @@ async fn command(cli: Cli) -> ProcessExitCode {
         Some(Command::Doctor(arguments)) => end(doctor::doctor(&options, arguments).await),
         Some(Command::Models) => end(models::models(&options).await),
         Some(Command::Completions(arguments)) => end(completions::completions(arguments.shell)),
+        None => repl::repl(&options).await.into(),
         _ => end(Err(Error::usage("not yet"))),
     }
 }
