@@ -309,9 +309,14 @@ impl Events {
         Self { state: Mutex::new(State { seq: next_seq.max(1), listeners: Vec::new() }) }
     }
 
-    /// Adds a listener. The session file goes first: what is shown is already kept.
+    /// Adds a listener behind those that are there.
     pub fn listen(&self, listener: Box<dyn Listener>) {
         self.lock().listeners.push(listener);
+    }
+
+    /// Adds a listener in front of those that are there: the session file joins when the session has a name.
+    pub fn listen_first(&self, listener: Box<dyn Listener>) {
+        self.lock().listeners.insert(0, listener);
     }
 
     /// Numbers `event` and hands it to every listener; the first listener that fails stops it.

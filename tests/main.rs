@@ -1,9 +1,11 @@
-//! Every integration test, one module a capability, all in one binary: it links once.
+//! Every integration test, one module a capability, in one binary: it links once.
 
 mod endpoint_client;
 mod events_schema;
+mod guest;
 mod json;
 mod markdown;
+mod run;
 mod samples;
 mod sanitise;
 mod session_file;
@@ -17,3 +19,4 @@ mod support;
 mod terminal;
 mod trace;
 mod workspace_apply;
+mod workspace_session;

@@ -36,7 +36,7 @@ const READY: Duration = Duration::from_secs(20);
 /// How long a sandbox may take to be gone after its first process was killed: its files are being removed.
 const REMOVAL: Duration = Duration::from_secs(60);
 /// Open files of a process, the same as in a container.
-const OPEN_FILES: u64 = 65_536;
+const OPEN_FILES: u64 = 16_384;
 
 /// The backend over Linux namespaces.
 #[derive(Debug, Clone, Default)]
