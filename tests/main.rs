@@ -15,6 +15,7 @@ mod session_report;
 mod session_samples;
 mod session_store;
 mod session_verify;
+mod sessions;
 mod support;
 mod terminal;
 mod trace;

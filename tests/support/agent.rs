@@ -96,6 +96,11 @@ impl Agent {
         &self.workspace
     }
 
+    /// A directory of the binary's own: `data`, `config`, `cache`, `run`.
+    pub fn home(&self, name: &str) -> PathBuf {
+        self.root.path().join("agent").join(name)
+    }
+
     /// Another call with the same home and workspace.
     pub fn again(&self) -> Agent {
         let mut next = agent();
