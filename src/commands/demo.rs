@@ -39,7 +39,7 @@ async fn play(
     audience.screen.say(
         "This is a demo: the model's part is recorded, the tools run for real in a sandbox that is made for it.\n",
     );
-    let opened = slot.insert(open(&config, answering, audience).await?);
+    let opened = slot.insert(open(&config, answering, audience, None).await?);
     let interrupt = opened.session.interrupt();
     with_signals(interrupt, async {
         for wish in recordings.iter().flat_map(|recording| recording.wishes()) {

@@ -8,6 +8,7 @@ mod exec;
 mod fork;
 mod models;
 mod open;
+mod past;
 mod print;
 mod prompt;
 mod replay;

@@ -1,15 +1,17 @@
 //! Opening a session: what `run`, the REPL, `resume`, `demo` and `replay` have in common.
 
+use super::past::Past;
 use super::verbosity;
 use crate::agent::{
-    Interrupt, OnStarting, SandboxFacts, Session, Setup, Source, Starting, Startup, Window,
+    Interrupt, OnStarting, SandboxFacts, Session, Setup, Source, Spent, Starting, Startup, Window,
+    system_prompt,
 };
 use crate::cli::Options;
 use crate::config::Config;
 use crate::error::{Error, Kind, Result};
 use crate::event::{Changes, Event, Events, SandboxInfo};
 use crate::exit_code::ExitCode;
-use crate::model::ChatModel;
+use crate::model::{ChatModel, Message};
 use crate::sandbox::{Backend, Chosen, Spec, WorkspaceMount, choose, network_words};
 use crate::session::{SessionFile, SessionId, Store};
 use crate::ui::json::Json;
@@ -63,10 +65,30 @@ pub struct Opened {
     pub startup: Arc<Startup>,
 }
 
-/// Opens a new session. Its sandbox starts at once, beside whatever is done next.
-pub async fn open(config: &Config, answering: Answering, audience: &Audience) -> Result<Opened> {
+/// Opens a new session, or goes on with one of the `past`. Its sandbox starts at once, beside whatever is done
+/// next.
+pub async fn open(
+    config: &Config,
+    answering: Answering,
+    audience: &Audience,
+    past: Option<Past>,
+) -> Result<Opened> {
     let Chosen { backend, reason } = choose(config.sandbox.choice, config.sandbox.image.as_deref()).await?;
-    let (id, file) = Store::open()?.create()?;
+    let price = config.price(answering.model.name());
+    let mut messages = Vec::new();
+    let mut total = Spent::default();
+    let mut source = None;
+    let mut losses = Vec::new();
+    let (id, file) = match past {
+        None => Store::open()?.create()?,
+        Some(past) => {
+            source = past.source(&*backend).await?;
+            total = past.spent(price);
+            (messages, losses) = (past.history.messages, past.losses);
+            (past.id, past.file)
+        }
+    };
+    audience.events.go_on_from(file.next_seq());
     audience.events.listen_first(Box::new(file));
     if let Some(path) = &config.options.record {
         audience.events.listen(Box::new(SessionFile::record(path)?));
@@ -86,7 +108,7 @@ pub async fn open(config: &Config, answering: Answering, audience: &Audience) ->
             limits: spec.limits.clone(),
         },
     })?;
-    if let Some(text) = reason {
+    for text in losses.into_iter().chain(reason) {
         audience.events.emit(Event::Notice { text })?;
     }
     let facts = SandboxFacts {
@@ -95,8 +117,10 @@ pub async fn open(config: &Config, answering: Answering, audience: &Audience) ->
         image: config.sandbox.image.clone(),
         programs: Vec::new(),
     };
-    let startup = Arc::new(begin(config, &id, backend, audience)?);
-    let price = config.price(answering.model.name());
+    let startup = Arc::new(match source {
+        None => begin(config, &id, backend, audience)?,
+        Some(source) => Startup::begin(backend, spec, source, on_starting(audience)),
+    });
     let window = Window::new(answering.window, config.file.compaction.unwrap_or(true));
     let setup = Setup {
         model: answering.model,
@@ -108,11 +132,17 @@ pub async fn open(config: &Config, answering: Answering, audience: &Audience) ->
         window,
         answer_schema: None,
     };
-    Ok(Opened { session: Session::new(setup, &facts, &config.workspace), id, startup })
+    messages.insert(0, Message::System { text: system_prompt(&facts, &config.workspace) });
+    Ok(Opened { session: Session::resumed(setup, messages, total), id, startup })
 }
 
 /// Begins to start the sandbox of a session, with the workspace to be brought in.
-pub fn begin(config: &Config, id: &SessionId, backend: Arc<dyn Backend>, audience: &Audience) -> Result<Startup> {
+pub fn begin(
+    config: &Config,
+    id: &SessionId,
+    backend: Arc<dyn Backend>,
+    audience: &Audience,
+) -> Result<Startup> {
     workspace::validate(&config.workspace, config.workspace_named)?;
     let (root, directory) = (config.workspace.clone(), Store::open()?.dir(id));
     let options = workspace::Options {

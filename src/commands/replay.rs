@@ -18,7 +18,7 @@ pub async fn replay(options: &Options, arguments: ReplayArgs) -> ExitCode {
     let audience = Audience::new(options);
     let mut opened = None;
     let result = play(options, arguments, &audience, &mut opened).await;
-    let code = finish(&audience, opened.as_ref(), &result);
+    let code = finish(&audience, opened.as_ref(), &result).await;
     if let Some(opened) = opened {
         opened.startup.end().await;
     }
@@ -38,7 +38,7 @@ async fn play(
     audience.events.listen(Box::new(comparison.clone()));
     let model = Arc::new(Replayed::new("recorded", recording.replies()));
     let answering = Answering { model, base_url: String::new(), window: None };
-    let opened = slot.insert(open(&config, answering, audience).await?);
+    let opened = slot.insert(open(&config, answering, audience, None).await?);
     let played = with_signals(opened.session.interrupt(), async {
         for wish in recording.wishes() {
             audience.screen.say(&format!("\n> {}\n", plain(&wish)));

@@ -164,6 +164,16 @@ impl Running {
         unsafe { libc::kill(self.child.id() as i32, signal) };
     }
 
+    /// A directory of the binary's own.
+    pub fn home(&self, name: &str) -> PathBuf {
+        self.call.home(name)
+    }
+
+    /// Another call with the same home and workspace.
+    pub fn again(&self) -> Agent {
+        self.call.again()
+    }
+
     /// Waits for the end.
     pub fn wait(mut self) -> Finished {
         let started = Instant::now();
