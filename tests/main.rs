@@ -3,6 +3,7 @@
 mod endpoint_client;
 mod events_schema;
 mod guest;
+mod hostile_guest;
 mod json;
 mod markdown;
 mod samples;

@@ -95,12 +95,7 @@ struct Hashing {
 }
 
 impl Walk {
-    pub fn start(
-        root: PathBuf,
-        hash: bool,
-        exclude: Vec<Bytes>,
-        max_entries: u64,
-    ) -> Result<Self, Failure> {
+    pub fn start(root: PathBuf, hash: bool, exclude: Vec<Bytes>, max_entries: u64) -> Result<Self, Failure> {
         let listing = fs::read_dir(&root).map_err(|error| Failure::io(root.display(), &error))?;
         Ok(Self {
             root,

@@ -1,7 +1,8 @@
 //! Files inside the sandbox: bytes, never strings; paths need not be UTF-8.
 
 use super::client::{Sandbox, out_of_place};
-use super::connection::{Expect, PATIENCE};
+use super::expect::Expect;
+use super::stream::PATIENCE;
 use super::wire::{self, CHUNK, Message};
 use crate::error::Result;
 use futures_util::{StreamExt, stream};
@@ -138,7 +139,8 @@ impl Sandbox {
                 _ => return Err(out_of_place()),
             }
             if content.len() as u64 > limit {
-                self.connection.fail("the guest does not keep to the protocol (more of a file than asked for)");
+                self.connection
+                    .fail("the guest does not keep to the protocol (more of a file than asked for)");
                 return Err(self.connection.error());
             }
         }
@@ -235,9 +237,8 @@ impl Sandbox {
 
 /// A broken connection is the whole call's error.
 fn settle(mut results: Vec<Result<()>>) -> Result<Vec<Result<()>>> {
-    let broken = |result: &Result<()>| {
-        result.as_ref().is_err_and(|error| error.kind() == crate::error::Kind::Sandbox)
-    };
+    let broken =
+        |result: &Result<()>| result.as_ref().is_err_and(|error| error.kind() == crate::error::Kind::Sandbox);
     match results.iter().position(broken) {
         Some(index) => results.swap_remove(index).map(|()| Vec::new()),
         None => Ok(results),

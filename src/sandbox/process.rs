@@ -1,7 +1,8 @@
 //! Commands: run, followed piece by piece, or left in the background.
 
 use super::client::{Sandbox, out_of_place};
-use super::connection::{Expect, Incoming, PATIENCE, Sender};
+use super::expect::Expect;
+use super::stream::{Incoming, PATIENCE, Sender};
 use super::wire::{self, Message};
 use super::{Command, Finished, Outcome, Output, Program};
 use crate::error::{Error, Kind, Result};
@@ -213,9 +214,7 @@ impl From<Command> for wire::Command {
         Self {
             program: match command.program {
                 Program::Shell(text) => wire::Program::Shell { text: text.into_bytes().into() },
-                Program::Argv(words) => {
-                    wire::Program::Argv { words: words.into_iter().map(bytes).collect() }
-                }
+                Program::Argv(words) => wire::Program::Argv { words: words.into_iter().map(bytes).collect() },
             },
             cwd: command.cwd.map(|path| path.as_os_str().as_bytes().into()),
             env: command.env.into_iter().map(|(name, value)| (bytes(name), bytes(value))).collect(),
