@@ -462,7 +462,7 @@ mod files {
             ("to-fifo", "a named pipe"),
             ("directory", "a directory"),
             ("/dev/zero", "a device"),
-            ("/proc/self/environ", "belongs to the sandbox's own helper"),
+            ("/proc/self/status", "belongs to the sandbox's own helper"),
             ("missing", "No such file"),
             ("directory/../missing/file", "No such file"),
         ];
@@ -756,6 +756,7 @@ mod clients {
 mod ports {
     use super::*;
     use agent::error::Kind;
+    use futures_util::FutureExt;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[tokio::test]
@@ -779,6 +780,40 @@ mod ports {
             stream.read_to_end(&mut received).await.unwrap();
             assert!(received == sent);
             echo.await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn letting_go_at_any_moment_harms_nothing_else() {
+        let guest = Guest::start().await;
+        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = server.local_addr().unwrap().port();
+        // While it connects.
+        for _ in 0..50 {
+            let connect = guest.sandbox.connect_port(port);
+            let _ = tokio::time::timeout(Duration::from_micros(fastrand::u64(1..500)), connect).await;
+        }
+        // The server goes first, then the host; the host goes first, with bytes under way.
+        for server_first in [true, false] {
+            let mut stream = guest.sandbox.connect_port(port).await.unwrap();
+            let (mut accepted, _) = loop {
+                let accepted = server.accept().await.unwrap();
+                // Those let go above are still in the queue, closed.
+                if accepted.0.peek(&mut [0]).now_or_never().is_none() {
+                    break accepted;
+                }
+            };
+            if server_first {
+                drop(accepted);
+                assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+                drop(stream);
+            } else {
+                stream.write_all(&[1; 100_000]).await.unwrap();
+                drop(stream);
+                let mut received = Vec::new();
+                let _ = accepted.read_to_end(&mut received).await;
+            }
+            assert_eq!(guest.sh("true").await.outcome(), Outcome::Exited(0));
         }
     }
 

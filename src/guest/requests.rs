@@ -223,9 +223,12 @@ impl Server {
                     command.end();
                 }
             }
-            Some(Activity::Relay(_)) => {
+            Some(Activity::Relay(relay)) => {
+                let ended = relay.ended();
                 self.activities.remove(&stream);
-                self.send(stream, &Message::Reset {});
+                if !ended {
+                    self.send(stream, &Message::Reset {});
+                }
             }
             Some(_) => {
                 self.activities.remove(&stream);
