@@ -5,6 +5,7 @@ mod endpoint_client;
 mod endpoint_probe;
 mod events_schema;
 mod guest;
+mod hostile_guest;
 mod json;
 mod local;
 mod markdown;
