@@ -251,6 +251,28 @@ fn namespaces_mounts_and_tracing_are_refused() {
 }
 
 #[test]
+fn the_full_network_is_the_hosts_without_its_abstract_sockets() {
+    each_user("the_full_network_is_the_hosts_without_its_abstract_sockets", || async {
+        use std::os::linux::net::SocketAddrExt;
+        use std::os::unix::net::{SocketAddr, UnixListener};
+        let host = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let name = format!("agent-test-{}", process::id());
+        let _private = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        let sandbox = start(&Spec { network: Network::Full, ..spec("full") }).await;
+        let port = host.local_addr().unwrap().port();
+        said(&sandbox, &format!("exec 3<>/dev/tcp/127.0.0.1/{port}")).await;
+        let connect = format!(
+            "python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"\\0{name}\")' 2>&1 | grep -q 'not permitted'"
+        );
+        let checks = agent::sandbox::local::checks();
+        if !checks.weaknesses.iter().any(|weakness| weakness.contains("Landlock")) {
+            said(&sandbox, &connect).await;
+        }
+        sandbox.shutdown().await;
+    });
+}
+
+#[test]
 fn everyday_tools_work() {
     each_user("everyday_tools_work", || async {
         let sandbox = start(&spec("tools")).await;
@@ -427,7 +449,8 @@ fn memory_and_processes_are_limited() {
         let sandbox = start(&Spec { limits, ..spec("limits") }).await;
         let bomb = "python3 -c 'x = bytearray(600 << 20); x[::4096] = b\"x\" * len(x[::4096])'";
         let (outcome, _) = run(&sandbox, bomb).await;
-        let together = !agent::sandbox::local::checks().weaknesses.iter().any(|weakness| weakness.contains("memory"));
+        let together =
+            !agent::sandbox::local::checks().weaknesses.iter().any(|weakness| weakness.contains("memory"));
         match together {
             true => assert_eq!(outcome, Outcome::OomKilled),
             false => assert_eq!(outcome, Outcome::Exited(1), "MemoryError"),

@@ -22,6 +22,7 @@
 
 mod identity;
 mod idmap;
+mod landlock;
 mod mounts;
 mod remove;
 #[allow(dead_code, reason = "the host side encodes, the launcher decodes")]

@@ -80,6 +80,9 @@ const SYS_OPEN_TREE: i64 = 428;
 const SYS_MOVE_MOUNT: i64 = 429;
 const SYS_CLOSE_RANGE: i64 = 436;
 const SYS_MOUNT_SETATTR: i64 = 442;
+const SYS_LANDLOCK_CREATE_RULESET: i64 = 444;
+const SYS_LANDLOCK_ADD_RULE: i64 = 445;
+const SYS_LANDLOCK_RESTRICT_SELF: i64 = 446;
 
 /// The number that a call returned, or `errno` where it is negative.
 fn check(result: impl Into<i64>) -> io::Result<i64> {
@@ -397,4 +400,51 @@ pub fn install_filter(program: &[u8]) -> io::Result<()> {
         u16::try_from(instructions.len()).map_err(|_| io::Error::other("a seccomp program is too long"))?;
     let program = Program { length, instructions: instructions.as_ptr() };
     process_control(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &raw const program as c_ulong)
+}
+
+/// The version of Landlock's interface, 0 where there is none.
+pub fn landlock_version() -> i64 {
+    const LANDLOCK_CREATE_RULESET_VERSION: c_int = 1;
+    // SAFETY: asking for the version takes a null pointer.
+    let version = unsafe {
+        syscall(
+            SYS_LANDLOCK_CREATE_RULESET,
+            std::ptr::null::<c_void>(),
+            0usize,
+            LANDLOCK_CREATE_RULESET_VERSION,
+        )
+    };
+    version.max(0)
+}
+
+/// A set of rules without a rule: all that it handles is refused.
+pub fn landlock_rules(file_rights: u64, scopes: u64) -> io::Result<OwnedFd> {
+    // `struct landlock_ruleset_attr`: rights to files, rights to the network, scopes. A kernel that knows no scopes takes
+    // it as long as there are none.
+    let attr: [u64; 3] = [file_rights, 0, scopes];
+    // SAFETY: the size given is that of the structure pointed to; the descriptor that is returned is new.
+    unsafe {
+        let fd = check(syscall(SYS_LANDLOCK_CREATE_RULESET, attr.as_ptr(), size_of_val(&attr), 0))?;
+        Ok(OwnedFd::from_raw_fd(fd as i32))
+    }
+}
+
+/// Allows `file_rights` below an open directory.
+pub fn landlock_allow(rules: i32, file_rights: u64, directory: i32) -> io::Result<()> {
+    const LANDLOCK_RULE_PATH_BENEATH: c_int = 1;
+    #[repr(C, packed)]
+    struct PathBeneath {
+        rights: u64,
+        directory: i32,
+    }
+    let rule = PathBeneath { rights: file_rights, directory };
+    // SAFETY: the rule has the kernel's layout, which is packed, and outlives the call.
+    check(unsafe { syscall(SYS_LANDLOCK_ADD_RULE, rules, LANDLOCK_RULE_PATH_BENEATH, &raw const rule, 0) })
+        .map(drop)
+}
+
+/// Applies the rules to this thread and its descendants. After no_new_privs.
+pub fn landlock_restrict(rules: i32) -> io::Result<()> {
+    // SAFETY: takes no pointer.
+    check(unsafe { syscall(SYS_LANDLOCK_RESTRICT_SELF, rules, 0) }).map(drop)
 }

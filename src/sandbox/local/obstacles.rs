@@ -126,8 +126,26 @@ pub(super) fn weaknesses(limited: Limited, is_root: bool) -> Vec<String> {
     if !is_root {
         weaker.push("your supplementary groups stay with the processes inside".to_owned());
     }
+    if !has_landlock() {
+        weaker.push("read-only mounts are the only wall before the system's files (no Landlock)".to_owned());
+    }
     weaker.push("the disk quota holds for each file, not for all of them together".to_owned());
     weaker
+}
+
+/// Whether this kernel has Landlock in the version that the launcher wants.
+fn has_landlock() -> bool {
+    const LANDLOCK_CREATE_RULESET_VERSION: i32 = 1;
+    // SAFETY: asking for the version takes a null pointer.
+    let version = unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            std::ptr::null::<u8>(),
+            0usize,
+            LANDLOCK_CREATE_RULESET_VERSION,
+        )
+    };
+    version >= 2
 }
 
 #[cfg(test)]
