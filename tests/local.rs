@@ -265,7 +265,7 @@ fn the_full_network_is_the_hosts_without_its_abstract_sockets() {
             "python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"\\0{name}\")' 2>&1 | grep -q 'not permitted'"
         );
         let checks = agent::sandbox::local::checks();
-        if !checks.weaknesses.iter().any(|weakness| weakness.contains("Landlock")) {
+        if !checks.weaknesses.iter().any(|weakness| weakness.contains("Landlock before Linux 6.12")) {
             said(&sandbox, &connect).await;
         }
         sandbox.shutdown().await;
@@ -543,6 +543,36 @@ fn a_private_directory_is_private() {
         assert_eq!(said(&sandbox, "echo still here").await, "still here\n");
         sandbox.shutdown().await;
     });
+}
+
+#[test]
+fn where_user_namespaces_are_forbidden_the_error_says_so() {
+    const FORBIDDEN: &str = "AGENT_TEST_LOCAL_FORBIDDEN";
+    const NAME: &str = "where_user_namespaces_are_forbidden_the_error_says_so";
+    if std::env::var_os(FORBIDDEN).is_some() {
+        return each_user(NAME, || async {
+            let error = Local.start(&spec("forbidden"), &|_, _, _| {}).await.err().unwrap();
+            assert!(error.to_string().contains("user.max_user_namespaces = 0"), "{error}");
+            assert!(error.hint_text().unwrap().contains("sysctl"));
+            assert!(!agent::sandbox::local::checks().obstacles.is_empty());
+        });
+    }
+    // A user namespace of an ordinary user's own, in which no further ones may be made. Its program comes in as a descriptor,
+    // because that user may not be able to walk to where it is.
+    let user = Some(ORDINARY).filter(|_| is_root());
+    let home = home_of(user);
+    let script = "echo 0 > /proc/sys/user/max_user_namespaces && exec /proc/self/fd/0 \"$@\"";
+    let mut forbidden = process::Command::new("unshare");
+    forbidden.args(["--user", "--map-current-user", "--keep-caps", "sh", "-c", script, "sh"]);
+    let plain = again(NAME, user, home.path());
+    forbidden.args(plain.get_args()).env(FORBIDDEN, "1").stdin(fs::File::open("/proc/self/exe").unwrap());
+    forbidden.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    if let Some(user) = user {
+        forbidden.uid(user).gid(user);
+    }
+    let output = forbidden.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
 }
 
 #[test]
