@@ -1,6 +1,7 @@
 //! Every integration test, one module a capability, in one binary: it links once.
 
 mod endpoint_client;
+mod endpoint_faults;
 mod endpoint_probe;
 mod events_schema;
 mod guest;

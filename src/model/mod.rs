@@ -1,5 +1,6 @@
 //! The model endpoint: what is asked, what comes back, and who answers.
 
+mod answer;
 pub mod arguments;
 mod complaint;
 mod described;
