@@ -4,6 +4,8 @@
 pub mod agent;
 pub mod client;
 pub mod endpoint;
+pub mod engine;
 pub mod guest;
+pub mod registry;
 pub mod terminal;
 pub mod tree;
