@@ -1,5 +1,6 @@
 //! `agent`: the REPL. A line is a wish, `!` and a command for the sandbox, or a slash command.
 
+mod review;
 mod shell;
 mod slash;
 mod transfer;
@@ -24,7 +25,7 @@ pub async fn repl(options: &Options) -> ExitCode {
     let audience = Audience::new(options);
     let mut opened = None;
     let result = start(options, &audience, &mut opened).await;
-    let code = finish(&audience, opened.as_ref(), &result);
+    let code = finish(&audience, opened.as_ref(), &result).await;
     if let Some(opened) = opened {
         opened.startup.end().await;
     }
