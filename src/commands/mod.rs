@@ -1,5 +1,8 @@
 //! The subcommands, one file each, thin: they put the rooms together and map what comes of it to an exit code.
 
+mod answer;
+mod apply;
+mod check;
 mod completions;
 mod demo;
 mod doctor;

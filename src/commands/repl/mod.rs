@@ -5,8 +5,8 @@ mod shell;
 mod slash;
 mod transfer;
 
-use super::endpoint;
-use super::open::{Answering, Audience, Opened, finish, open, with_signals};
+use super::open::{Audience, Opened, Opening, finish, with_signals};
+use super::run::answering;
 use crate::cli::Options;
 use crate::config::Config;
 use crate::error::{Error, Kind, Result};
@@ -25,11 +25,7 @@ pub async fn repl(options: &Options) -> ExitCode {
     let audience = Audience::new(options);
     let mut opened = None;
     let result = start(options, &audience, &mut opened).await;
-    let code = finish(&audience, opened.as_ref(), &result).await;
-    if let Some(opened) = opened {
-        opened.startup.end().await;
-    }
-    code
+    finish(&audience, opened, &result).await
 }
 
 async fn start(options: &Options, audience: &Audience, slot: &mut Option<Opened>) -> Result<()> {
@@ -37,11 +33,10 @@ async fn start(options: &Options, audience: &Audience, slot: &mut Option<Opened>
         return Err(Error::usage("the REPL needs a terminal").hint("without one: agent run \"your wish\""));
     }
     let config = Config::load(options)?;
-    let connected = endpoint::connect(&config).await?;
-    let answering =
-        Answering { model: connected.model, base_url: connected.base_url, window: connected.window };
-    let opened = slot.insert(open(&config, answering, audience).await?);
-    for text in connected.notices {
+    let (answering, notices) = answering(&config).await?;
+    let opening = Opening { config: &config, answering, audience, existing: None, answer_schema: None };
+    let opened = slot.insert(opening.open().await?);
+    for text in notices {
         audience.events.emit(Event::Notice { text })?;
     }
     talk(&config, audience, opened).await
