@@ -243,3 +243,16 @@ fn an_answer_that_broke_off_is_marked_as_such() {
         "{screen}"
     );
 }
+
+#[test]
+fn what_is_said_while_the_prompt_waits_does_not_touch_it() {
+    let mut terminal = terminal().endpoint(&endpoint().start()).file(".env", "TOKEN=1\n").start();
+    terminal.wait_for_prompt();
+    terminal.type_text("!echo st'arted'");
+    terminal.wait_for("› !echo st'arted'");
+    terminal.type_text("\r");
+    terminal.wait_for("\nstarted\n");
+    let screen = terminal.screen();
+    assert!(screen.contains("[NOTICE]") && screen.contains(".env"), "{screen}");
+    assert!(screen.contains("\n› !echo st'arted'\n"), "{screen}");
+}
