@@ -5,6 +5,7 @@ mod events_schema;
 mod guest;
 mod json;
 mod markdown;
+mod repl;
 mod resume;
 mod run;
 mod samples;

@@ -11,7 +11,9 @@ mod open;
 mod past;
 mod print;
 mod prompt;
+mod repl;
 mod replay;
+mod resume;
 mod run;
 mod sandboxed;
 mod sessions;
@@ -47,11 +49,13 @@ async fn command(cli: Cli) -> ProcessExitCode {
         Some(Command::Exec(arguments)) => exec::exec(&options, arguments).await,
         Some(Command::Demo(arguments)) => demo::demo(&options, arguments).await.into(),
         Some(Command::Sessions(arguments)) => end(sessions::sessions(&options, arguments).await),
+        Some(Command::Resume(arguments)) => resume::resume(&options, arguments).await.into(),
         Some(Command::Replay(arguments)) => replay::replay(&options, arguments).await.into(),
         Some(Command::Fork(arguments)) => end(fork::fork(&options, arguments)),
         Some(Command::Doctor(arguments)) => end(doctor::doctor(&options, arguments).await),
         Some(Command::Models) => end(models::models(&options).await),
         Some(Command::Completions(arguments)) => end(completions::completions(arguments.shell)),
+        None => repl::repl(&options).await.into(),
         _ => end(Err(Error::usage("not yet"))),
     }
 }
