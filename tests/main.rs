@@ -1,9 +1,12 @@
 //! Every integration test, one module a capability, in one binary: it links once.
 
+mod docker;
 mod endpoint_client;
+mod endpoint_probe;
 mod events_schema;
 mod guest;
 mod json;
+mod local;
 mod markdown;
 mod repl;
 mod resume;
@@ -21,5 +24,6 @@ mod sessions;
 mod support;
 mod terminal;
 mod trace;
+mod wire;
 mod workspace_apply;
 mod workspace_session;

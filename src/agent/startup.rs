@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::event::SandboxInfo;
 use crate::sandbox::{Backend, Sandbox, Spec};
-use crate::workspace::{CopyReport, Workspace};
+use crate::workspace::Workspace;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use std::sync::Arc;
@@ -119,7 +119,7 @@ async fn start(
         Source::BringBack(workspace) => {
             let (channel, info) = backend.start(&spec, &on_pull).await?;
             let sandbox = Sandbox::connect(channel).await?;
-            let _: CopyReport = workspace.bring_back(&sandbox, &mut on_copied).await?;
+            workspace.bring_back(&sandbox, &mut on_copied).await?;
             Ok(Ready { sandbox, info, workspace })
         }
         Source::Rejoin(workspace) => {

@@ -1,5 +1,8 @@
 //! The subcommands, one file each, thin: they put the rooms together and map what comes of it to an exit code.
 
+mod answer;
+mod apply;
+mod check;
 mod completions;
 mod demo;
 mod doctor;
@@ -13,7 +16,6 @@ mod print;
 mod prompt;
 mod repl;
 mod replay;
-mod resume;
 mod run;
 mod sandboxed;
 mod sessions;
@@ -49,12 +51,12 @@ async fn command(cli: Cli) -> ProcessExitCode {
         Some(Command::Exec(arguments)) => exec::exec(&options, arguments).await,
         Some(Command::Demo(arguments)) => demo::demo(&options, arguments).await.into(),
         Some(Command::Sessions(arguments)) => end(sessions::sessions(&options, arguments).await),
-        Some(Command::Resume(arguments)) => resume::resume(&options, arguments).await.into(),
         Some(Command::Replay(arguments)) => replay::replay(&options, arguments).await.into(),
         Some(Command::Fork(arguments)) => end(fork::fork(&options, arguments)),
         Some(Command::Doctor(arguments)) => end(doctor::doctor(&options, arguments).await),
         Some(Command::Models) => end(models::models(&options).await),
         Some(Command::Completions(arguments)) => end(completions::completions(arguments.shell)),
+        Some(Command::Resume(arguments)) => repl::resume(&options, arguments).await.into(),
         None => repl::repl(&options).await.into(),
         _ => end(Err(Error::usage("not yet"))),
     }

@@ -1,6 +1,6 @@
 //! `agent replay FILE|ID`: the model's part is recorded, the tools are real, and what differs is told.
 
-use super::open::{Answering, Audience, Opened, finish, open, with_signals};
+use super::open::{Answering, Audience, Opened, Opening, finish, with_signals};
 use crate::cli::{Options, ReplayArgs};
 use crate::config::Config;
 use crate::error::{Error, Kind, Result};
@@ -18,11 +18,7 @@ pub async fn replay(options: &Options, arguments: ReplayArgs) -> ExitCode {
     let audience = Audience::new(options);
     let mut opened = None;
     let result = play(options, arguments, &audience, &mut opened).await;
-    let code = finish(&audience, opened.as_ref(), &result).await;
-    if let Some(opened) = opened {
-        opened.startup.end().await;
-    }
-    code
+    finish(&audience, opened, &result).await
 }
 
 async fn play(
@@ -38,7 +34,8 @@ async fn play(
     audience.events.listen(Box::new(comparison.clone()));
     let model = Arc::new(Replayed::new("recorded", recording.replies()));
     let answering = Answering { model, base_url: String::new(), window: None };
-    let opened = slot.insert(open(&config, answering, audience, None).await?);
+    let opening = Opening { config: &config, answering, audience, past: None, answer_schema: None };
+    let opened = slot.insert(opening.open().await?);
     let played = with_signals(opened.session.interrupt(), async {
         for wish in recording.wishes() {
             audience.screen.say(&format!("\n> {}\n", plain(&wish)));

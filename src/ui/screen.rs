@@ -44,9 +44,10 @@ enum Answer {
         /// Something of the message at hand is on the screen.
         shown: bool,
     },
-    /// A file or a pipe: each answer exactly as the model wrote it, and a line feed. A message that asks for
-    /// tools is no answer, and one that breaks off is never written.
-    Raw,
+    /// A file or a pipe: the last answer before [`Screen::settle`], exactly as the model wrote it, and a line feed.
+    /// A message that asks for tools is no answer, one that breaks off is never written, and one that did not
+    /// pass its check is followed by another.
+    Raw { last: Option<String> },
     /// `--json` has stdout.
     Hidden,
 }
@@ -57,7 +58,7 @@ impl Screen {
         let (stdout, stderr) = (io::stdout(), io::stderr());
         let answer = match (json, stdout.is_terminal()) {
             (true, _) => Answer::Hidden,
-            (false, false) => Answer::Raw,
+            (false, false) => Answer::Raw { last: None },
             (false, true) => {
                 let markdown = Markdown::new(terminal_columns(&stdout), Colours::of(&stdout));
                 Answer::Rendered { markdown: Box::new(markdown), shown: false }
@@ -81,7 +82,18 @@ impl Screen {
         let mut state = self.lock();
         state.progress.clear();
         state.end_reasoning();
+        if let Answer::Raw { last } = &mut state.answer {
+            let answer = last.take().unwrap_or_default();
+            return state.print(&answer);
+        }
         state.end_message("")
+    }
+
+    /// What a file or pipe gets is this, in the place of the model's last answer.
+    pub fn replace_answer(&self, text: &str) {
+        if let Answer::Raw { last } = &mut self.lock().answer {
+            *last = Some(format!("{text}\n"));
+        }
     }
 
     /// Prints `text`, which must be harmless, to stderr.
@@ -185,10 +197,10 @@ impl State {
     }
 
     fn answer(&mut self, text: &str) -> Result<()> {
-        match self.answer {
-            Answer::Raw => self.print(&format!("{text}\n")),
-            _ => Ok(()),
+        if let Answer::Raw { last } = &mut self.answer {
+            *last = Some(format!("{text}\n"));
         }
+        Ok(())
     }
 
     /// Reasoning passes by beneath the spinner; under `-v` it stays.

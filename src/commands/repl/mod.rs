@@ -4,13 +4,15 @@ mod shell;
 mod slash;
 mod transfer;
 
-use super::endpoint;
-use super::open::{Answering, Audience, Opened, finish, open, with_signals};
-use crate::cli::Options;
+use super::open::{Audience, Opened, Opening, finish, with_signals};
+use super::past::Past;
+use super::run::answering;
+use crate::cli::{Options, ResumeArgs};
 use crate::config::Config;
 use crate::error::{Error, Kind, Result};
 use crate::event::Event;
 use crate::exit_code::ExitCode;
+use crate::session::Store;
 use crate::ui::confirm;
 use crate::ui::input::{Input, Line};
 use crate::ui::sanitise;
@@ -23,24 +25,47 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub async fn repl(options: &Options) -> ExitCode {
     let audience = Audience::new(options);
     let mut opened = None;
-    let result = start(options, &audience, &mut opened).await;
-    let code = finish(&audience, opened.as_ref(), &result).await;
-    if let Some(opened) = opened {
-        opened.startup.end().await;
-    }
-    code
+    let result = start(options, None, &audience, &mut opened).await;
+    finish(&audience, opened, &result).await
 }
 
-async fn start(options: &Options, audience: &Audience, slot: &mut Option<Opened>) -> Result<()> {
+/// Goes on with an earlier session.
+pub async fn resume(options: &Options, arguments: ResumeArgs) -> ExitCode {
+    let audience = Audience::new(options);
+    let mut opened = None;
+    let result = match earlier(options, arguments) {
+        Ok(past) => start(options, Some(past), &audience, &mut opened).await,
+        Err(error) => Err(error),
+    };
+    finish(&audience, opened, &result).await
+}
+
+/// The session that is meant: by its id, the newest of all, or the newest of this workspace.
+fn earlier(options: &Options, arguments: ResumeArgs) -> Result<Past> {
+    let store = Store::open()?;
+    let id = match arguments.id {
+        Some(id) => store.find(&id)?,
+        None if arguments.last => store.last(None)?,
+        None => store.last(Some(&Config::load(options)?.workspace))?,
+    };
+    Past::open(id)
+}
+
+async fn start(
+    options: &Options,
+    past: Option<Past>,
+    audience: &Audience,
+    slot: &mut Option<Opened>,
+) -> Result<()> {
     if !confirm::is_possible() {
         return Err(Error::usage("the REPL needs a terminal").hint("without one: agent run \"your wish\""));
     }
-    let config = Config::load(options)?;
-    let connected = endpoint::connect(&config).await?;
-    let answering =
-        Answering { model: connected.model, base_url: connected.base_url, window: connected.window };
-    let opened = slot.insert(open(&config, answering, audience, None).await?);
-    for text in connected.notices {
+    let options = past.as_ref().map_or_else(|| options.clone(), |past| past.options(options));
+    let mut config = Config::load(&options)?;
+    let (answering, notices) = answering(&mut config, past.as_ref()).await?;
+    let opening = Opening { config: &config, answering, audience, past, answer_schema: None };
+    let opened = slot.insert(opening.open().await?);
+    for text in notices {
         audience.events.emit(Event::Notice { text })?;
     }
     talk(&config, audience, opened).await
