@@ -69,6 +69,12 @@ pub fn client(endpoint: &Endpoint) -> OpenAi {
     OpenAi::new(settings(endpoint)).unwrap()
 }
 
+pub fn client_without_retries(endpoint: &Endpoint) -> OpenAi {
+    let mut settings = settings(endpoint);
+    settings.retries.attempts = 0;
+    OpenAi::new(settings).unwrap()
+}
+
 pub async fn ask(model: &dyn ChatModel) -> (Result<Reply, Error>, Seen) {
     ask_with(model, &[Message::User { text: "What is here?".into() }], &tools()).await
 }
@@ -367,6 +373,67 @@ async fn parameters_that_are_refused_are_left_out() {
     for gone in ["max_tokens", "temperature", "stream_options"] {
         assert_eq!(body[gone], Value::Null, "{gone}");
     }
+}
+
+#[tokio::test]
+async fn an_endpoint_that_does_not_take_tools_has_them_described() {
+    let call = r#"{"name": "read_file", "arguments": {"path": "a"}}"#;
+    for refusal in [
+        "registry.ollama.ai/library/gemma2:2b does not support tools",
+        "No endpoints found that support tool use. Try disabling \"run_commands\".",
+        r#""auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set"#,
+        "tools param requires --jinja flag",
+        "Function calling is not enabled for this model",
+        "`tools` is not supported by this model",
+    ] {
+        let endpoint = endpoint()
+            .error(400, refusal)
+            .text(&format!("<tool_call>{call}</tool_call>"))
+            .text("It is empty.")
+            .start();
+        let model = client(&endpoint);
+        let mut messages = vec![
+            Message::System { text: "Be short.".into() },
+            Message::User { text: "What is in a?".into() },
+        ];
+        let (reply, seen) = ask_with(&model, &messages, &tools()).await;
+        let reply = reply.expect(refusal);
+        assert_eq!(
+            (reply.text.as_str(), reply.tool_calls.as_slice()),
+            ("", &[asked("call_1", "read_file", r#"{"path":"a"}"#)][..])
+        );
+        assert!(seen.notices[0].contains("described in the prompt"), "{seen:?}");
+
+        messages.push(Message::Assistant { text: reply.text, reasoning: None, tool_calls: reply.tool_calls });
+        messages.push(Message::Tool { id: "call_1".into(), name: "read_file".into(), text: "".into() });
+        assert_eq!(ask_with(&model, &messages, &tools()).await.0.unwrap().text, "It is empty.");
+        let request = endpoint.last();
+        assert_eq!(request.body["tools"], Value::Null);
+        let sent = request.messages();
+        assert_eq!(
+            sent.iter().map(|m| m["role"].as_str().unwrap()).collect::<Vec<_>>(),
+            ["system", "user", "assistant", "user"]
+        );
+        assert!(sent[0]["content"].as_str().unwrap().starts_with("Be short.\n\n# Tools"), "{}", sent[0]);
+        assert!(sent[2]["content"].as_str().unwrap().contains(r#""name":"read_file""#));
+        assert!(sent[3]["content"].as_str().unwrap().starts_with("<tool_response"));
+    }
+}
+
+#[tokio::test]
+async fn calls_written_as_text_are_recovered_where_there_is_no_native_one() {
+    let text = "I look.\n```json\n{\"name\": \"read_file\", \"arguments\": {\"path\": \"a\"}}\n```";
+    let endpoint = endpoint().text(text).text(text).start();
+    let (reply, seen) = ask(&client(&endpoint)).await;
+    let reply = reply.unwrap();
+    assert_eq!(reply.text, "I look.");
+    assert_eq!(reply.tool_calls, [asked("call_1", "read_file", r#"{"path":"a"}"#)]);
+    assert_eq!(seen.text.trim(), "I look.");
+    assert_eq!(seen.notices.len(), 1);
+
+    // Without tools nothing is recovered, and nothing is held back for good.
+    let (reply, seen) = ask_with(&client(&endpoint), &[Message::User { text: "Hi".into() }], &[]).await;
+    assert_eq!((reply.unwrap().text.as_str(), seen.text.as_str()), (text, text));
 }
 
 // Retries.

@@ -1,5 +1,4 @@
 //! Every integration test, one module a capability, in one binary: it links once.
-//! Every integration test, one module a capability, all in one binary: it links once.
 
 mod endpoint_client;
 mod events_schema;

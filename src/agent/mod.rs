@@ -3,6 +3,7 @@
 //! Knows no screen and no Docker: it asks a [`ChatModel`](crate::model::ChatModel), runs [`tools`](crate::tools)
 //! in a [`Sandbox`](crate::sandbox::Sandbox) and says what happens through [`Events`](crate::event::Events).
 
+mod checkpoints;
 mod compaction;
 mod interrupt;
 mod limits;
@@ -17,4 +18,4 @@ pub use interrupt::{Interrupt, Stop};
 pub use limits::Spent;
 pub use prompt::{SandboxFacts, system_prompt};
 pub use session::{Answer, Session, Setup};
-pub use startup::{Ready, Startup};
+pub use startup::{OnStarting, Ready, Source, Starting, Startup};

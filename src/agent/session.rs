@@ -1,6 +1,7 @@
 //! A session: a conversation, a model, a sandbox, and the events of what happens.
 
 use crate::agent::{Interrupt, SandboxFacts, Spent, Startup, Window, system_prompt};
+use super::checkpoints::Pace;
 use crate::config::{Price, RunLimits};
 use crate::error::Result;
 use crate::event::{Event, Events, Usage};
@@ -38,6 +39,7 @@ pub struct Session {
     pub(super) tools: Vec<ToolSpec>,
     pub(super) interrupt: Interrupt,
     pub(super) window: Window,
+    pub(super) pace: Pace,
     /// Spent on the wish under way; limits look at this.
     pub(super) spent: Spent,
     /// Spent over the whole session.
@@ -62,6 +64,7 @@ impl Session {
     pub fn resumed(setup: Setup, messages: Vec<Message>, total: Spent) -> Self {
         Self {
             window: setup.window,
+            pace: Pace::default(),
             setup,
             messages,
             tools: tools::specs(),

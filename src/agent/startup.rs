@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::event::SandboxInfo;
 use crate::sandbox::{Backend, Sandbox, Spec};
+use crate::workspace::{CopyReport, Workspace};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use std::sync::Arc;
@@ -17,13 +18,33 @@ pub struct Ready {
     pub sandbox: Sandbox,
     /// What it turned out to be.
     pub info: SandboxInfo,
+    /// What it works on.
+    pub workspace: Arc<Workspace>,
 }
 
-/// What is done in a new sandbox before the first tool runs: the workspace is brought in.
-pub type Prepare = Box<dyn FnOnce(Sandbox) -> BoxFuture<'static, Result<()>> + Send>;
+/// What is told while a sandbox starts.
+#[derive(Debug, Clone, Copy)]
+pub enum Starting<'a> {
+    /// An image is pulled: its name or layer, bytes done, bytes in all.
+    Pull(&'a str, u64, u64),
+    /// The workspace is copied in: bytes done, bytes in all.
+    Copy(u64, u64),
+    /// Something the person should know.
+    Notice(&'a str),
+}
 
-/// What is told about an image that is pulled: its name or layer, bytes done, bytes in all.
-pub type OnPull = Box<dyn Fn(&str, u64, u64) + Send + Sync>;
+/// Where that goes.
+pub type OnStarting = Box<dyn Fn(Starting<'_>) + Send + Sync>;
+
+/// How the sandbox gets its workspace.
+pub enum Source {
+    /// A new session: the workspace is opened, and its files are brought in.
+    Open(BoxFuture<'static, Result<Workspace>>),
+    /// A session whose sandbox is gone: its workspace as it was left is brought back.
+    BringBack(Arc<Workspace>),
+    /// A session whose sandbox still runs: it is joined.
+    Rejoin(Arc<Workspace>),
+}
 
 /// A sandbox on its way.
 pub struct Startup {
@@ -33,19 +54,13 @@ pub struct Startup {
 }
 
 impl Startup {
-    /// Begins to start a sandbox; `prepare` runs in it before anybody else does.
-    pub fn begin(backend: Arc<dyn Backend>, spec: Spec, on_pull: OnPull, prepare: Prepare) -> Self {
+    /// Begins to start (or to join) a sandbox.
+    pub fn begin(backend: Arc<dyn Backend>, spec: Spec, source: Source, on_starting: OnStarting) -> Self {
         let session = spec.session.clone();
-        let starting = Arc::clone(&backend);
-        let task = tokio::spawn(async move {
-            let (channel, info) = starting.start(&spec, &on_pull).await?;
-            let sandbox = Sandbox::connect(channel).await?;
-            prepare(sandbox.clone()).await?;
-            Ok(Arc::new(Ready { sandbox, info }))
-        });
+        let task = tokio::spawn(start(Arc::clone(&backend), spec, source, on_starting));
         let ready = async move {
             match task.await {
-                Ok(result) => result.map_err(Arc::new),
+                Ok(result) => result.map(Arc::new).map_err(Arc::new),
                 Err(panicked) => {
                     Err(Arc::new(Error::sandbox("the sandbox could not be started").caused_by(panicked)))
                 }
@@ -80,5 +95,39 @@ impl Startup {
             let _ = self.backend.destroy(&self.session).await;
         };
         let _ = tokio::time::timeout(END_WAIT, end).await;
+    }
+}
+
+async fn start(
+    backend: Arc<dyn Backend>,
+    mut spec: Spec,
+    source: Source,
+    on_starting: OnStarting,
+) -> Result<Ready> {
+    let on_pull = |what: &str, done, total| on_starting(Starting::Pull(what, done, total));
+    let mut on_copied = |done, total| on_starting(Starting::Copy(done, total));
+    match source {
+        Source::Open(opening) => {
+            let workspace = Arc::new(opening.await?);
+            workspace.notices().iter().for_each(|notice| on_starting(Starting::Notice(notice)));
+            spec.workspace = workspace.mount().clone();
+            let (channel, info) = backend.start(&spec, &on_pull).await?;
+            let sandbox = Sandbox::connect(channel).await?;
+            workspace.copy_in(&sandbox, &mut on_copied).await?;
+            Ok(Ready { sandbox, info, workspace })
+        }
+        Source::BringBack(workspace) => {
+            let (channel, info) = backend.start(&spec, &on_pull).await?;
+            let sandbox = Sandbox::connect(channel).await?;
+            let _: CopyReport = workspace.bring_back(&sandbox, &mut on_copied).await?;
+            Ok(Ready { sandbox, info, workspace })
+        }
+        Source::Rejoin(workspace) => {
+            let channel = backend.attach(&spec.session).await?;
+            let sandbox = Sandbox::connect(channel).await?;
+            workspace.rejoin(&sandbox).await?;
+            let info = SandboxInfo { backend: backend.name().to_owned(), ..SandboxInfo::default() };
+            Ok(Ready { sandbox, info, workspace })
+        }
     }
 }

@@ -20,12 +20,14 @@ impl Session {
     /// else whatever failed. The conversation stays well-formed in every case: each tool call has its answer.
     pub async fn turn(&mut self, text: &str) -> Result<Answer> {
         self.spent = Spent::default();
+        self.begin_wish().await;
         self.say(text)?;
         let timer = self.setup.limits.time.map(|time| self.interrupt.after(time));
         let result = self.rounds().await;
         if let Some(timer) = timer {
             timer.abort();
         }
+        let result = self.recorded(result).await;
         if let Err(error) = &result
             && self.interrupt.reason() == Some(Stop::OutOfTime)
             && error.kind() == Kind::Limit
@@ -33,6 +35,14 @@ impl Session {
             self.emit(Event::LimitReached { limit: "time".to_owned() })?;
         }
         result
+    }
+
+    /// The end of a wish, however it ended: what it changed is recorded. The first failure is the one to tell.
+    async fn recorded(&mut self, result: Result<Answer>) -> Result<Answer> {
+        match self.checkpoint().await {
+            Err(error) if result.is_ok() => Err(error),
+            _ => result,
+        }
     }
 
     /// Adds what the person says to the conversation.
@@ -62,6 +72,7 @@ impl Session {
                 return Ok(Answer { text: reply.text });
             }
             let round = self.run_tools(&reply, &mut repetition).await?;
+            self.checkpoint_if_cheap().await?;
             bad_rounds = if round.all_bad { bad_rounds + 1 } else { 0 };
             if bad_rounds >= MAX_BAD_ROUNDS {
                 return Err(

@@ -15,7 +15,7 @@ pub async fn demo(options: &Options, arguments: DemoArgs) -> ExitCode {
     let audience = Audience::new(options);
     let mut opened = None;
     let result = play(options, arguments, &audience, &mut opened).await;
-    let code = finish(&audience, opened.as_ref(), &result);
+    let code = finish(&audience, opened.as_ref(), &result).await;
     if let Some(opened) = opened {
         opened.startup.end().await;
     }

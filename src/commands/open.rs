@@ -1,7 +1,9 @@
 //! Opening a session: what `run`, the REPL, `resume`, `demo` and `replay` have in common.
 
 use super::verbosity;
-use crate::agent::{Interrupt, SandboxFacts, Session, Setup, Startup, Window};
+use crate::agent::{
+    Interrupt, OnStarting, SandboxFacts, Session, Setup, Source, Starting, Startup, Window,
+};
 use crate::cli::Options;
 use crate::config::Config;
 use crate::error::{Error, Kind, Result};
@@ -12,6 +14,8 @@ use crate::sandbox::{Backend, Chosen, Spec, WorkspaceMount, choose, network_word
 use crate::session::{SessionFile, SessionId, Store};
 use crate::ui::json::Json;
 use crate::ui::screen::Screen;
+use crate::workspace::{self, Workspace, select};
+use futures_util::FutureExt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -91,7 +95,7 @@ pub async fn open(config: &Config, answering: Answering, audience: &Audience) ->
         image: config.sandbox.image.clone(),
         programs: Vec::new(),
     };
-    let startup = Arc::new(begin(config, &id, backend, audience));
+    let startup = Arc::new(begin(config, &id, backend, audience)?);
     let price = config.price(answering.model.name());
     let window = Window::new(answering.window, config.file.compaction.unwrap_or(true));
     let setup = Setup {
@@ -108,10 +112,33 @@ pub async fn open(config: &Config, answering: Answering, audience: &Audience) ->
 }
 
 /// Begins to start the sandbox of a session, with the workspace to be brought in.
-pub fn begin(config: &Config, id: &SessionId, backend: Arc<dyn Backend>, audience: &Audience) -> Startup {
-    let progress = audience.screen.progress().clone();
-    let on_pull = Box::new(move |what: &str, done, total| progress.pull(what, done, total));
-    Startup::begin(backend, spec(config, id), on_pull, Box::new(|_| Box::pin(async { Ok(()) })))
+pub fn begin(config: &Config, id: &SessionId, backend: Arc<dyn Backend>, audience: &Audience) -> Result<Startup> {
+    workspace::validate(&config.workspace, config.workspace_named)?;
+    let (root, directory) = (config.workspace.clone(), Store::open()?.dir(id));
+    let options = workspace::Options {
+        select: select::Options {
+            include: config.options.include.clone(),
+            exclude: config.options.exclude.clone(),
+            ..select::Options::default()
+        },
+        mode: config.sandbox.workspace_mode,
+        can_overlay: backend.can_overlay(),
+        named: config.workspace_named,
+    };
+    let opening = async move { Workspace::open(&root, &directory, options).await };
+    let source = Source::Open(opening.boxed());
+    Ok(Startup::begin(backend, spec(config, id), source, on_starting(audience)))
+}
+
+/// Shows how the start of a sandbox gets on.
+fn on_starting(audience: &Audience) -> OnStarting {
+    let (progress, events) = (audience.screen.progress().clone(), Arc::clone(&audience.events));
+    Box::new(move |starting| match starting {
+        Starting::Pull(what, done, total) => progress.pull(what, done, total),
+        Starting::Copy(done, total) => progress.pull("copying the workspace", done, total),
+        // A session file that cannot be written fails at the next event of the turn itself.
+        Starting::Notice(text) => drop(events.emit(Event::Notice { text: text.to_owned() })),
+    })
 }
 
 fn spec(config: &Config, id: &SessionId) -> Spec {
@@ -128,15 +155,19 @@ fn spec(config: &Config, id: &SessionId) -> Spec {
 }
 
 /// Says the last word of a session: `session_finished`, and on stderr what failed.
-pub fn finish(audience: &Audience, opened: Option<&Opened>, result: &Result<()>) -> ExitCode {
+pub async fn finish(audience: &Audience, opened: Option<&Opened>, result: &Result<()>) -> ExitCode {
     let code = result.as_ref().map_or_else(Error::exit_code, |()| ExitCode::Success);
     let total = opened.map(|opened| opened.session.total()).unwrap_or_default();
+    let changes = match opened {
+        Some(opened) => opened.session.changes().await.unwrap_or_default(),
+        None => Changes::default(),
+    };
     let said = audience.events.emit(Event::SessionFinished {
         status: status(result).to_owned(),
         exit_code: code.code(),
         turns: total.turns,
         usage: total.usage,
-        changes: Changes::default(),
+        changes,
         error: result.as_ref().err().map(ToString::to_string),
     });
     let _ = audience.screen.settle();

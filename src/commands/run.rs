@@ -13,7 +13,7 @@ pub async fn run(options: &Options, arguments: RunArgs) -> ExitCode {
     let audience = Audience::new(options);
     let mut opened = None;
     let result = fulfil(options, arguments, &audience, &mut opened).await;
-    let code = finish(&audience, opened.as_ref(), &result);
+    let code = finish(&audience, opened.as_ref(), &result).await;
     if let Some(opened) = opened {
         opened.startup.end().await;
     }

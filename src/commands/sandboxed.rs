@@ -30,7 +30,7 @@ pub async fn sandboxed(config: &Config, session: Option<&str>, audience: &Audien
         Some(id) => attach(id).await,
         None => {
             let chosen = choose(config.sandbox.choice, config.sandbox.image.as_deref()).await?;
-            let startup = begin(config, &SessionId::generate(), chosen.backend, audience);
+            let startup = begin(config, &SessionId::generate(), chosen.backend, audience)?;
             let sandbox = startup.ready().await?.sandbox.clone();
             Ok(Sandboxed { sandbox, fresh: Some(startup) })
         }

@@ -8,11 +8,12 @@ pub use endpoint::{EndpointChoice, choose_endpoint};
 pub use layers::{DOT_ENV_NAMES, File, Layers, Price, Setting, Source};
 pub use units::{bytes, duration};
 
-use crate::cli::{Options, SandboxChoice, WorkspaceMode};
+use crate::cli::{Options, SandboxChoice};
 use crate::error::{Error, Result};
 use crate::event::Limits;
 use crate::sandbox::Network;
 use crate::tools::Bounds;
+use crate::workspace::Mode;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -51,7 +52,7 @@ pub struct SandboxConfig {
     /// Resources.
     pub limits: Limits,
     /// How the workspace comes in.
-    pub workspace_mode: WorkspaceMode,
+    pub workspace_mode: Mode,
 }
 
 /// What ends a run.
@@ -142,7 +143,7 @@ fn sandbox(options: &Options, layers: &Layers, file: &File) -> Result<SandboxCon
             None => Network::None,
         },
         limits,
-        workspace_mode: options.workspace_mode.unwrap_or(WorkspaceMode::Auto),
+        workspace_mode: options.workspace_mode.unwrap_or_default(),
     })
 }
 

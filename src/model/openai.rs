@@ -1,6 +1,7 @@
 //! The client for any OpenAI-compatible endpoint: retries what may pass, does without what is not understood.
 
 use crate::error::Result;
+use crate::model::described::described;
 use crate::model::endpoint::{Endpoint, Timeouts};
 use crate::model::failure::{Failure, Feature, Reason, quote};
 use crate::model::http::{self, Ending};
@@ -71,16 +72,28 @@ impl OpenAi {
     }
 
     async fn ask_once(&self, request: &Request<'_>, on_progress: OnProgress<'_>) -> Result<Reply, Failure> {
-        let body = Body::new(&self.form(), request);
+        let body = self.body(request);
         let ending = Ending::default();
         // Whole answers come through the same door: the service makes a stream of one event of them.
         let stream = self.client(ending.clone()).chat().create_stream_byot::<_, Chunk>(body).await;
-        let assembly = receive(stream.map_err(failure_of)?, &ending, on_progress).await?;
-        let reply = assembly.finish(ids_in(request.messages), on_progress)?;
+        let assembly = Assembly::new(request.tools);
+        let assembly = receive(assembly, stream.map_err(failure_of)?, &ending, on_progress).await?;
+        let reply = assembly.finish(ids_in(request.messages), on_progress);
         match emptiness(&reply) {
             Some(failure) => Err(failure),
             None => Ok(reply),
         }
+    }
+
+    fn body(&self, request: &Request<'_>) -> Body {
+        let refused = self.refused().clone();
+        let form = self.form(&refused);
+        let answer_schema = request.answer_schema.filter(|_| !refused.contains(&Feature::AnswerSchema));
+        if request.tools.is_empty() || !refused.contains(&Feature::Tools) {
+            return Body::new(&form, &Request { answer_schema, ..*request });
+        }
+        let messages = described(request.messages, request.tools);
+        Body::new(&form, &Request { messages: &messages, tools: &[], answer_schema })
     }
 
     fn client(&self, ending: Ending) -> Client<Address> {
@@ -90,8 +103,7 @@ impl OpenAi {
         Client::build(self.http.clone(), self.address.clone()).with_http_service(service)
     }
 
-    fn form(&self) -> Form<'_> {
-        let refused = self.refused();
+    fn form(&self, refused: &HashSet<Feature>) -> Form<'_> {
         let (endpoint, provider) = (&self.endpoint, self.endpoint.provider);
         let field =
             if refused.contains(&Feature::MaxTokens) { "max_completion_tokens" } else { "max_tokens" };
@@ -181,12 +193,12 @@ impl ChatModel for OpenAi {
 }
 
 /// Reads a stream to its end.
-async fn receive(
+async fn receive<'a>(
+    mut assembly: Assembly<'a>,
     mut stream: StreamResponse<Chunk>,
     ending: &Ending,
     on_progress: OnProgress<'_>,
-) -> Result<Assembly, Failure> {
-    let mut assembly = Assembly::default();
+) -> Result<Assembly<'a>, Failure> {
     loop {
         let next = stream.next();
         let next = match assembly.is_finished() {

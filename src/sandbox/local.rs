@@ -170,6 +170,10 @@ impl Backend for Local {
         "local"
     }
 
+    fn can_overlay(&self) -> bool {
+        true
+    }
+
     fn start<'a>(&'a self, spec: &'a Spec, _: OnPull<'a>) -> BoxFuture<'a, Result<(Channel, SandboxInfo)>> {
         Box::pin(self.start_sandbox(spec))
     }

@@ -112,6 +112,9 @@ pub trait Backend: Send + Sync {
     /// `docker` or `local`.
     fn name(&self) -> &'static str;
 
+    /// Whether [`WorkspaceMount::Overlay`] of a directory of this machine is possible.
+    fn can_overlay(&self) -> bool;
+
     /// Starts a sandbox and hands back its guest's stream and its description.
     fn start<'a>(
         &'a self,

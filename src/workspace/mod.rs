@@ -30,5 +30,5 @@ pub mod tree_path;
 pub use changes::ChangeSet;
 pub use history::Checkpoint;
 pub use mode::Mode;
-pub use session::{Applied, Options, Workspace};
+pub use session::{Applied, Options, Workspace, validate};
 pub use transfer::CopyReport;

@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 
 /// How the workspace comes into the sandbox.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// [`Mode::Overlay`] for a big tree where it works, else [`Mode::Copy`].
+    /// Overlay for a big tree where it works, else copy
     #[default]
     Auto,
     /// Every file is copied in.

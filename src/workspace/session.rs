@@ -426,8 +426,8 @@ fn tree(base: &Base, delta: &Delta) -> Manifest {
     tree
 }
 
-/// The directory as it really is, if it can be a workspace.
-fn validate(root: &Path, named: bool) -> Result<PathBuf> {
+/// The directory as it really is, if it can be a workspace. `named`: whether the person named it with `-C`.
+pub fn validate(root: &Path, named: bool) -> Result<PathBuf> {
     let cannot = |error| {
         Error::usage(format!("{} cannot be the workspace", root.display()))
             .caused_by(anyhow::Error::from(error))

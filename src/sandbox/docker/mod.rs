@@ -226,6 +226,10 @@ impl Backend for Docker {
         "docker"
     }
 
+    fn can_overlay(&self) -> bool {
+        cfg!(target_os = "linux") && matches!(self.engine.endpoint.address, endpoint::Address::Unix(_))
+    }
+
     fn start<'a>(
         &'a self,
         spec: &'a Spec,
