@@ -1,7 +1,7 @@
 //! A session: a conversation, a model, a sandbox, and the events of what happens.
 
-use crate::agent::{Interrupt, SandboxFacts, Spent, Startup, Window, system_prompt};
 use super::checkpoints::Pace;
+use crate::agent::{Interrupt, SandboxFacts, Spent, Startup, Window, system_prompt};
 use crate::config::{Price, RunLimits};
 use crate::error::Result;
 use crate::event::{Event, Events, Usage};

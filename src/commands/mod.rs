@@ -1,16 +1,20 @@
 //! The subcommands, one file each, thin: they put the rooms together and map what comes of it to an exit code.
 
+mod apply;
 mod completions;
 mod demo;
+mod diff;
 mod doctor;
 mod endpoint;
 mod exec;
 mod models;
 mod open;
 mod prompt;
+mod review;
 mod run;
 mod sandboxed;
 mod signals;
+mod undo;
 
 use crate::cli::{Cli, Command, Options};
 use crate::error::{Error, Result};
@@ -42,6 +46,9 @@ async fn command(cli: Cli) -> ProcessExitCode {
         Some(Command::Exec(arguments)) => exec::exec(&options, arguments).await,
         Some(Command::Demo(arguments)) => demo::demo(&options, arguments).await.into(),
         Some(Command::Doctor(arguments)) => end(doctor::doctor(&options, arguments).await),
+        Some(Command::Diff(arguments)) => end(diff::diff(&options, arguments).await),
+        Some(Command::Apply(arguments)) => end(apply::apply(&options, arguments).await),
+        Some(Command::Undo(arguments)) => end(undo::undo(&options, arguments).await),
         Some(Command::Models) => end(models::models(&options).await),
         Some(Command::Completions(arguments)) => end(completions::completions(arguments.shell)),
         _ => end(Err(Error::usage("not yet"))),

@@ -1,9 +1,7 @@
 //! Opening a session: what `run`, the REPL, `resume`, `demo` and `replay` have in common.
 
 use super::verbosity;
-use crate::agent::{
-    Interrupt, OnStarting, SandboxFacts, Session, Setup, Source, Starting, Startup, Window,
-};
+use crate::agent::{Interrupt, OnStarting, SandboxFacts, Session, Setup, Source, Starting, Startup, Window};
 use crate::cli::Options;
 use crate::config::Config;
 use crate::error::{Error, Kind, Result};
@@ -112,7 +110,12 @@ pub async fn open(config: &Config, answering: Answering, audience: &Audience) ->
 }
 
 /// Begins to start the sandbox of a session, with the workspace to be brought in.
-pub fn begin(config: &Config, id: &SessionId, backend: Arc<dyn Backend>, audience: &Audience) -> Result<Startup> {
+pub fn begin(
+    config: &Config,
+    id: &SessionId,
+    backend: Arc<dyn Backend>,
+    audience: &Audience,
+) -> Result<Startup> {
     workspace::validate(&config.workspace, config.workspace_named)?;
     let (root, directory) = (config.workspace.clone(), Store::open()?.dir(id));
     let options = workspace::Options {
