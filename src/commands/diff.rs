@@ -46,7 +46,7 @@ fn page(write: &dyn Fn(&mut dyn Write) -> Result<()>) -> Result<bool> {
     let mut command = Command::new("sh");
     command
         .arg("-c")
-        .arg(format!("command -v {pager} >/dev/null 2>&1 || exec cat; exec {pager}"))
+        .arg(format!("set -- {pager}; command -v \"$1\" >/dev/null || exec cat; exec \"$@\""))
         .stdin(Stdio::piped());
     if std::env::var_os("LESS").is_none() {
         command.env("LESS", "FRX");
