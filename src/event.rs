@@ -309,6 +309,11 @@ impl Events {
         Self { state: Mutex::new(State { seq: next_seq.max(1), listeners: Vec::new() }) }
     }
 
+    /// The session goes on: its next event has this number.
+    pub fn go_on(&self, next_seq: u64) {
+        self.lock().seq = next_seq;
+    }
+
     /// Adds a listener behind those that are there.
     pub fn listen(&self, listener: Box<dyn Listener>) {
         self.lock().listeners.push(listener);

@@ -51,7 +51,7 @@ pub fn tools() -> Vec<ToolSpec> {
     ]
 }
 
-fn settings(endpoint: &Endpoint) -> agent::model::Endpoint {
+pub fn settings(endpoint: &Endpoint) -> agent::model::Endpoint {
     settings_at(&endpoint.url())
 }
 
@@ -213,7 +213,7 @@ async fn calls_in_odd_pieces() {
 
     // Name and id in every piece.
     let repeated = [first, second].map(|piece| call(json!(0), json!("a"), json!("read_file"), json!(piece)));
-    assert_eq!(calls_of(&repeated).await, [a.clone()]);
+    assert_eq!(calls_of(&repeated).await, std::slice::from_ref(&a));
 
     // Neither index nor id after the first piece, nor a second call's index.
     let bare = [
@@ -232,7 +232,7 @@ async fn calls_in_odd_pieces() {
 
     // Arguments as an object.
     let object = [call(json!(0), json!("a"), json!("read_file"), json!({ "path": "x" }))];
-    assert_eq!(calls_of(&object).await, [a.clone()]);
+    assert_eq!(calls_of(&object).await, std::slice::from_ref(&a));
 
     // The old form.
     let old = [delta(json!({ "function_call": { "name": "read_file", "arguments": r#"{"path":"x"}"# } }))];
@@ -630,6 +630,7 @@ async fn an_empty_answer_is_a_failure() {
         let error = reply.unwrap_err();
         assert!(error.to_string().contains("empty"), "{error}");
         assert_eq!(seen.notices.len(), 1, "tried without streaming once");
+        assert_eq!(seen.retries.len(), 2);
     }
 }
 
@@ -644,7 +645,7 @@ async fn answers_beyond_all_bounds_are_refused() {
     let huge = json!({ "command": "x".repeat(10 << 20) });
     for (script, words) in [
         (endpoint().repeated("x", 100 << 20), "larger than"),
-        (endpoint().repeated("{\"a\":\"bcdefghijklmnopqrstuvwxyz\"}", 100 << 20), "larger than 16 MiB"),
+        (endpoint().repeated("{\"a\":\"bcdefghijklmnopqrstuvwxyz\"}", 100 << 20), "larger than 8 MiB"),
         (endpoint().repeated(&comment, 100 << 20), "larger than 64 MiB"),
         (endpoint().endless(&format!("data: {token}\n\n")), "longer than 4 MiB"),
         (endpoint().raw(many.to_string()), "more than 128 tools"),
@@ -710,6 +711,28 @@ async fn a_self_signed_certificate_is_refused_until_it_is_named() {
 
     settings.ca_file = Some("/nowhere/ca.pem".into());
     assert_eq!(OpenAi::new(settings).err().unwrap().kind(), Kind::Config);
+}
+
+#[tokio::test]
+async fn a_proxy_in_the_environment_is_used() {
+    // The environment belongs to the whole process: the client behind the proxy is this test in a process of its own.
+    const CHILD: &str = "AGENT_TEST_BEHIND_A_PROXY";
+    if std::env::var_os(CHILD).is_some() {
+        let reply = ask(&OpenAi::new(settings_at("http://model.invalid/v1")).unwrap()).await.0.unwrap();
+        assert_eq!(reply.text, "Through the proxy.");
+        return;
+    }
+    let proxy = endpoint().text("Through the proxy.").start();
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "endpoint_client::a_proxy_in_the_environment_is_used"])
+        .env(CHILD, "1")
+        .env("http_proxy", proxy.root())
+        .env_remove("no_proxy")
+        .env_remove("NO_PROXY")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert_eq!(proxy.last().path, "http://model.invalid/v1/chat/completions");
 }
 
 #[tokio::test]

@@ -1,10 +1,14 @@
 //! Every integration test, one module a capability, in one binary: it links once.
 
+mod docker;
 mod endpoint_client;
+mod endpoint_probe;
 mod events_schema;
 mod guest;
 mod json;
+mod local;
 mod markdown;
+mod repl;
 mod run;
 mod samples;
 mod sanitise;
@@ -18,5 +22,6 @@ mod session_verify;
 mod support;
 mod terminal;
 mod trace;
+mod wire;
 mod workspace_apply;
 mod workspace_session;

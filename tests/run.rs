@@ -87,3 +87,120 @@ fn every_call_of_one_message_is_answered_in_order() {
         answers[3]
     );
 }
+#[test]
+fn the_workspace_is_there_and_agents_md_is_read() {
+    let model = endpoint().tool_call("read_file", json!({ "path": "src/a.txt" })).text("ok").start();
+    agent()
+        .endpoint(&model)
+        .file("src/a.txt", "content of a\n")
+        .file("AGENTS.md", "Always whistle.")
+        .args(["run", "look"])
+        .run()
+        .expect_code(0);
+    let requests = model.requests();
+    assert!(
+        requests[0].messages()[0]["content"].as_str().is_some_and(|text| text.contains("Always whistle."))
+    );
+    assert_eq!(
+        requests[1].messages().last().map(|message| message["content"].clone()),
+        Some(json!("content of a\n"))
+    );
+}
+
+#[test]
+fn nothing_is_written_without_apply_and_everything_with_it() {
+    let model = endpoint()
+        .tool_call(
+            "run_commands",
+            json!({ "command": "echo new > added.txt && rm gone.txt && echo more >> kept.txt" }),
+        )
+        .text("ok")
+        .for_ever();
+    let model = model.start();
+    let call =
+        agent().endpoint(&model).file("gone.txt", "x\n").file("kept.txt", "one\n").args(["run", "change"]);
+    let finished = call.run().expect_code(0);
+    assert_eq!(finished.host_file("added.txt"), None);
+    assert!(finished.host_file("gone.txt").is_some());
+    assert!(
+        finished.stderr.contains("1 file added, 1 modified, 1 deleted; nothing is written yet"),
+        "{}",
+        finished.stderr
+    );
+
+    let model = endpoint()
+        .tool_call(
+            "run_commands",
+            json!({ "command": "echo new > added.txt && rm gone.txt && echo more >> kept.txt" }),
+        )
+        .text("ok")
+        .start();
+    let finished = finished.again().endpoint(&model).args(["run", "change", "--apply"]).run().expect_code(0);
+    assert_eq!(finished.host_file("added.txt").as_deref(), Some("new\n"));
+    assert_eq!(finished.host_file("kept.txt").as_deref(), Some("one\nmore\n"));
+    assert_eq!(finished.host_file("gone.txt"), None);
+}
+
+#[test]
+fn a_check_runs_in_a_fresh_sandbox_and_its_failure_goes_back_to_the_model() {
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": "echo wrong > result; touch ~/only-here" }))
+        .text("done")
+        .tool_call("write_file", json!({ "path": "result", "data": "right\n" }))
+        .text("now it is done")
+        .start();
+    let check = "cat result; test ! -e ~/only-here && grep -q right result";
+    let finished =
+        agent().endpoint(&model).args(["run", "go", "--json", "--check", check]).run().expect_code(0);
+    let codes: Vec<_> =
+        finished.events_of("check_finished").iter().map(|event| event["exit_code"].clone()).collect();
+    assert_eq!(codes, [1, 0]);
+    let feedback = model.requests()[2].messages().last().cloned().expect("a message");
+    assert_eq!(feedback["role"], "user");
+    assert!(feedback["content"].as_str().is_some_and(|text| text.contains("does not pass yet (exit code 1)") && text.ends_with("wrong\n")));
+}
+
+#[test]
+fn a_check_that_never_passes_ends_with_6_and_writes_nothing() {
+    let model = endpoint()
+        .tool_call("write_file", json!({ "path": "x", "data": "1" }))
+        .text("done")
+        .for_ever()
+        .start();
+    let arguments = ["run", "go", "--apply", "--check", "false", "--check-attempts", "2"];
+    let finished = agent().endpoint(&model).args(arguments).run().expect_code(6);
+    assert_eq!(finished.host_file("x"), None);
+}
+
+#[test]
+fn the_answer_can_be_json_that_satisfies_a_schema() {
+    let schema = r#"{"type":"object","required":["total"],"properties":{"total":{"type":"integer"}}}"#;
+    let model = endpoint().text("It is 3.").text("```json\n{\"total\": 3}\n```").start();
+    let call = agent().endpoint(&model).file("schema.json", schema).file("README", "x");
+    let finished = call
+        .args(["run", "-q", "add", "--output-schema", "schema.json", "--output", "a.json"])
+        .run()
+        .expect_code(0);
+    assert_eq!(finished.stdout, "{\"total\":3}\n");
+    assert_eq!(finished.host_file("a.json").as_deref(), Some("{\"total\":3}\n"));
+    assert!(
+        model.requests()[1]
+            .messages()
+            .last()
+            .is_some_and(|m| m["content"].as_str().is_some_and(|t| t.contains("it is no JSON")))
+    );
+}
+
+#[test]
+fn a_conversation_goes_on_with_the_workspace_as_it_was_left() {
+    let model =
+        endpoint().tool_call("run_commands", json!({ "command": "echo first > note" })).text("one").start();
+    let first =
+        agent().endpoint(&model).args(["run", "start", "--session-key", "thread-1"]).run().expect_code(0);
+    let model = endpoint().tool_call("run_commands", json!({ "command": "cat note" })).text("two").start();
+    first.again().endpoint(&model).args(["run", "go on", "--session-key", "thread-1"]).run().expect_code(0);
+    let messages = model.requests()[1].messages();
+    let texts: Vec<&str> = messages.iter().filter_map(|message| message["content"].as_str()).collect();
+    assert!(texts.contains(&"start") && texts.contains(&"one") && texts.contains(&"go on"), "{texts:?}");
+    assert!(texts.last().is_some_and(|text| text.ends_with("first\n")), "{texts:?}");
+}

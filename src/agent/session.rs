@@ -57,21 +57,22 @@ impl Session {
     /// A new conversation, with the system prompt for its sandbox and workspace.
     pub fn new(setup: Setup, facts: &SandboxFacts, workspace: &Path) -> Self {
         let system = Message::System { text: system_prompt(facts, workspace) };
-        Self::resumed(setup, vec![system], Spent::default())
-    }
-
-    /// A conversation that goes on where `messages` end. The first of them is the system prompt.
-    pub fn resumed(setup: Setup, messages: Vec<Message>, total: Spent) -> Self {
         Self {
             window: setup.window,
             pace: Pace::default(),
             setup,
-            messages,
+            messages: vec![system],
             tools: tools::specs(),
             interrupt: Interrupt::default(),
             spent: Spent::default(),
-            total,
+            total: Spent::default(),
         }
+    }
+
+    /// Takes up an earlier conversation, without its system prompt, and what was spent on it.
+    pub fn go_on(&mut self, messages: Vec<Message>, total: Spent) {
+        self.messages.extend(messages);
+        self.total = total;
     }
 
     /// The handle that stops the turn under way.

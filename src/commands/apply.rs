@@ -1,19 +1,23 @@
-//! `agent apply [ID] [PATH…]`: writes what a session changed into the workspace.
+//! Writing what a session changed into the workspace: `agent apply`, and the end of `agent run`.
 
-use super::review::{ask, find_idle};
+use super::open::{Audience, Opened};
+use super::review;
 use crate::cli::{ApplyArgs, Options};
+use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::event::Changes;
+use crate::event::{Changes, Event};
 use crate::exit_code::ExitCode;
 use crate::ui::confirm;
 use crate::ui::progress::Progress;
+use crate::ui::sanitise::plain;
+use crate::workspace::ChangeSet;
 
-/// Asks where there is a person, and writes.
+/// `agent apply [ID] [PATH…]`: asks where there is a person, and writes.
 pub async fn apply(options: &Options, arguments: ApplyArgs) -> Result<ExitCode> {
-    let kept = find_idle(options, arguments.id, arguments.paths).await?;
+    let kept = review::find_idle(options, arguments.id, arguments.paths).await?;
     let mut changes = kept.workspace.recorded_changes().await?.select(&kept.paths)?;
     for refused in &changes.refused {
-        eprintln!("not taken over: {}: {}", refused.name, refused.reason);
+        eprintln!("{} is not taken over: {}", plain(&refused.name), refused.reason);
     }
     if changes.is_empty() {
         eprintln!("There is nothing to apply.");
@@ -23,25 +27,56 @@ pub async fn apply(options: &Options, arguments: ApplyArgs) -> Result<ExitCode> 
         if !confirm::is_possible() {
             return Err(Error::usage("there is nobody to ask whether to apply").hint("add --yes"));
         }
-        changes = ask(&changes, kept.workspace.store(), &Progress::stderr()).await?;
+        changes = review::ask(&changes, kept.workspace.store(), &Progress::stderr()).await?;
     }
     if changes.is_empty() {
         eprintln!("Nothing was written.");
         return Ok(ExitCode::Success);
     }
     let applied = kept.workspace.apply(&changes, arguments.merge, None).await?;
-    eprintln!("{} (`agent undo {}` takes it back)", written(applied.changes), kept.id);
+    eprintln!("{} (`agent undo {}` takes it back)", counted(applied.changes), kept.id);
     for path in applied.merged {
         eprintln!("merged with the host's version: {path}");
     }
     Ok(ExitCode::Success)
 }
 
-/// `2 files added, 1 modified, 0 deleted`
-pub fn written(changes: Changes) -> String {
-    let plural = if changes.added == 1 { "" } else { "s" };
-    format!(
-        "{} file{plural} added, {} modified, {} deleted",
-        changes.added, changes.modified, changes.deleted
-    )
+/// The end of `agent run`: with `--apply` the change is written, a person at a terminal is asked, and anybody else
+/// is told how to write it later.
+pub async fn after_run(config: &Config, audience: &Audience, opened: &Opened) -> Result<()> {
+    let Some(ready) = opened.startup.if_ready() else { return Ok(()) };
+    let changes = ready.workspace.changes(&ready.sandbox).await?;
+    for refused in &changes.refused {
+        let text = format!("{} is not taken over: {}", plain(&refused.name), refused.reason);
+        audience.events.emit(Event::Notice { text })?;
+    }
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let wanted = if config.options.apply {
+        changes.clone()
+    } else if confirm::is_possible() {
+        audience.screen.settle()?;
+        review::ask(&changes, ready.workspace.store(), audience.screen.progress()).await?
+    } else {
+        ChangeSet::default()
+    };
+    if wanted.is_empty() {
+        let text = format!(
+            "{}; nothing is written yet: `agent diff {id}` shows it, `agent apply {id}` writes it",
+            counted(changes.counts()),
+            id = opened.id
+        );
+        return audience.events.emit(Event::Notice { text });
+    }
+    let applied = ready.workspace.apply(&wanted, false, Some(&ready.sandbox)).await?;
+    let text = format!("{}, written to {}", counted(applied.changes), config.workspace.display());
+    audience.events.emit(Event::Notice { text })
+}
+
+/// `1 file added, 2 modified, 0 deleted`
+pub fn counted(changes: Changes) -> String {
+    let Changes { added, modified, deleted } = changes;
+    let plural = if added == 1 { "" } else { "s" };
+    format!("{added} file{plural} added, {modified} modified, {deleted} deleted")
 }

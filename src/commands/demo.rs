@@ -1,6 +1,6 @@
 //! `agent demo`: recorded sessions against a real sandbox. No key, no network.
 
-use super::open::{Answering, Audience, Opened, finish, open, with_signals};
+use super::open::{Answering, Audience, Opened, Opening, finish, with_signals};
 use crate::cli::{DemoArgs, Options};
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -15,11 +15,7 @@ pub async fn demo(options: &Options, arguments: DemoArgs) -> ExitCode {
     let audience = Audience::new(options);
     let mut opened = None;
     let result = play(options, arguments, &audience, &mut opened).await;
-    let code = finish(&audience, opened.as_ref(), &result).await;
-    if let Some(opened) = opened {
-        opened.startup.end().await;
-    }
-    code
+    finish(&audience, opened, &result).await
 }
 
 async fn play(
@@ -39,12 +35,14 @@ async fn play(
     audience.screen.say(
         "This is a demo: the model's part is recorded, the tools run for real in a sandbox that is made for it.\n",
     );
-    let opened = slot.insert(open(&config, answering, audience).await?);
+    let opening = Opening { config: &config, answering, audience, existing: None, answer_schema: None };
+    let opened = slot.insert(opening.open().await?);
     let interrupt = opened.session.interrupt();
     with_signals(interrupt, async {
         for wish in recordings.iter().flat_map(|recording| recording.wishes()) {
             audience.screen.say(&format!("\n> {wish}\n"));
             opened.session.turn(&wish).await?;
+            audience.screen.settle()?;
         }
         Ok(())
     })

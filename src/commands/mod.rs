@@ -1,6 +1,8 @@
 //! The subcommands, one file each, thin: they put the rooms together and map what comes of it to an exit code.
 
+mod answer;
 mod apply;
+mod check;
 mod completions;
 mod demo;
 mod diff;
@@ -10,6 +12,7 @@ mod exec;
 mod models;
 mod open;
 mod prompt;
+mod repl;
 mod review;
 mod run;
 mod sandboxed;
@@ -51,6 +54,7 @@ async fn command(cli: Cli) -> ProcessExitCode {
         Some(Command::Undo(arguments)) => end(undo::undo(&options, arguments).await),
         Some(Command::Models) => end(models::models(&options).await),
         Some(Command::Completions(arguments)) => end(completions::completions(arguments.shell)),
+        None => repl::repl(&options).await.into(),
         _ => end(Err(Error::usage("not yet"))),
     }
 }

@@ -1,6 +1,6 @@
 //! `agent undo [ID]`: puts the host's files back as they were before the session's last apply.
 
-use super::apply::written;
+use super::apply::counted;
 use super::review::find_idle;
 use crate::cli::{Options, SessionArg};
 use crate::error::Result;
@@ -10,6 +10,6 @@ use crate::exit_code::ExitCode;
 pub async fn undo(options: &Options, arguments: SessionArg) -> Result<ExitCode> {
     let kept = find_idle(options, arguments.id, Vec::new()).await?;
     let changes = kept.workspace.undo_apply().await?;
-    eprintln!("{} (`agent apply {}` applies it again)", written(changes), kept.id);
+    eprintln!("{} (`agent apply {}` applies it again)", counted(changes), kept.id);
     Ok(ExitCode::Success)
 }

@@ -30,6 +30,8 @@ pub struct Config {
     pub bounds: Bounds,
     /// The limits of a run.
     pub limits: RunLimits,
+    /// With `--keep`: how long an idle sandbox goes on running.
+    pub ttl: Duration,
     /// The flags as they were given.
     pub options: Options,
     /// The user's file.
@@ -68,6 +70,9 @@ pub struct RunLimits {
     pub time: Option<Duration>,
 }
 
+/// How long a kept sandbox goes on running with nobody connected, where nothing else was said.
+pub const DEFAULT_TTL: Duration = Duration::from_secs(3600);
+
 /// Requests to the model that one wish may take, where nothing else was said.
 pub const DEFAULT_MAX_TURNS: u64 = 100;
 
@@ -94,6 +99,7 @@ impl Config {
             sandbox: sandbox(options, &layers, &file)?,
             bounds: bounds(options, &layers, &file)?,
             limits: limits(options, &file)?,
+            ttl: options.ttl.as_deref().map_or(Ok(DEFAULT_TTL), duration)?,
             options: options.clone(),
             file,
             layers,

@@ -1,6 +1,7 @@
 //! The model endpoint: what is asked, what comes back, and who answers.
 
 pub mod arguments;
+mod complaint;
 mod described;
 pub mod endpoint;
 mod failure;
@@ -8,6 +9,7 @@ mod held;
 mod http;
 mod mend;
 pub mod openai;
+pub mod probe;
 pub mod providers;
 mod recover;
 pub mod replayed;

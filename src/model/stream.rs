@@ -16,6 +16,8 @@ pub const MOST_CALLS: usize = 128;
 pub const LONGEST_ARGUMENTS: usize = 1 << 20;
 /// Bytes of text and reasoning together.
 pub const LONGEST_TEXT: usize = 4 << 20;
+/// What the notice of a recovered call says.
+pub const WRITTEN_AS_TEXT: &str = "written as text";
 /// Bytes of text that may be held back before it is left to the end whether they are a call.
 const LONGEST_DOUBT: usize = 4096;
 /// Bytes of an id or a name; no real one comes near.
@@ -125,7 +127,7 @@ impl<'a> Assembly<'a> {
     fn recover(&mut self, on_progress: OnProgress<'_>) {
         let Some(recovered) = recover(&self.reply.text, self.tools) else { return };
         let count = recovered.calls.len().min(MOST_CALLS);
-        on_progress(Progress::Notice(&format!("{count} tool call(s) written as text were recovered")));
+        on_progress(Progress::Notice(&format!("{count} tool call(s) {WRITTEN_AS_TEXT} were recovered")));
         let unshown = recovered.text.strip_prefix(self.reply.text[..self.shown].trim());
         on_progress_text(unshown, on_progress);
         self.calls.extend(recovered.calls.into_iter().take(MOST_CALLS).map(|(name, arguments)| Partial {

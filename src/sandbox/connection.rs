@@ -519,14 +519,11 @@ async fn write(
     outgoing: Arc<Semaphore>,
     connection: Weak<Connection>,
 ) {
-    let mut batch = Vec::new();
+    let (mut batch, mut bytes) = (Vec::new(), Vec::new());
     while frames.recv_many(&mut batch, 64).await > 0 {
         let room = batch.iter().map(|(_, room)| room).sum();
-        let bytes = match &mut batch[..] {
-            [(only, _)] => std::mem::take(only),
-            many => many.iter().flat_map(|(frame, _)| frame).copied().collect(),
-        };
-        batch.clear();
+        bytes.clear();
+        batch.drain(..).for_each(|(frame, _)| bytes.extend_from_slice(&frame));
         let written = tokio::time::timeout(PATIENCE, async {
             writer.write_all(&bytes).await?;
             writer.flush().await

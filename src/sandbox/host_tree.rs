@@ -122,6 +122,25 @@ fn discover(machine: &Machine) -> HostTree {
 }
 
 impl HostTree {
+    /// Those of `names` that are programs on [`HostTree::path`], in the same order.
+    pub fn programs(&self, names: &[&str]) -> Vec<String> {
+        let directories: Vec<PathBuf> =
+            self.path.split(':').filter_map(|inside| self.on_host(inside)).collect();
+        let is_there = |name: &&&str| directories.iter().any(|directory| directory.join(name).is_file());
+        names.iter().filter(is_there).map(|name| (*name).to_owned()).collect()
+    }
+
+    /// Where something inside comes from.
+    fn on_host(&self, inside: &str) -> Option<PathBuf> {
+        let inside = Path::new(inside);
+        let depth = |path: &Path| path.components().count();
+        let binds = self
+            .binds
+            .iter()
+            .filter_map(|(host, mount)| Some((depth(mount), host.join(inside.strip_prefix(mount).ok()?))));
+        binds.max_by_key(|(depth, _)| *depth).map(|(_, host)| host)
+    }
+
     /// Adds `path` as what it is on the host: a directory or file is bound; a symlink is made again where it
     /// leads to something that is given anyway, and replaced by what it leads to elsewhere.
     fn give(&mut self, machine: &Machine, path: &Path) {

@@ -102,7 +102,7 @@ pub(super) struct Toolchains {
 /// The toolchains in the order in which `PATH` names them.
 pub(super) fn find(machine: &Machine) -> Toolchains {
     let mut found = Toolchains::default();
-    for dir in &machine.path {
+    for dir in machine.path.iter().filter(|dir| !dir.starts_with("/usr")) {
         for (name, prefix) in behind(machine, &machine.on_host(dir)) {
             found.add(machine, &name, &prefix);
         }

@@ -10,6 +10,8 @@ mod read_file;
 mod run_commands;
 mod write_file;
 
+pub use output::{Collected, Collector};
+
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, Events};
 use crate::model::ToolSpec;
@@ -200,7 +202,7 @@ fn schema<A: JsonSchema>() -> Value {
 }
 
 /// How a command ended, in the words that the model and the trace know.
-fn describe(outcome: Outcome, timeout: Option<Duration>) -> String {
+pub fn describe(outcome: Outcome, timeout: Option<Duration>) -> String {
     match outcome {
         Outcome::Exited(code) => format!("exit code {code}"),
         Outcome::Signaled(signal) => format!("killed by signal {signal}"),

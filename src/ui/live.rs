@@ -55,8 +55,9 @@ impl Tail {
         }
         self.line.push_str(text);
         if self.line.len() > LINE_BYTES {
-            let excess = self.line.ceil_char_boundary(self.line.len() - LINE_BYTES);
-            self.line.drain(..excess);
+            let excess = self.line.len() - LINE_BYTES;
+            let start = (excess..=self.line.len()).find(|at| self.line.is_char_boundary(*at));
+            self.line.drain(..start.unwrap_or(excess));
         }
         if piece.ends_with('\r') {
             self.draws_over = true;

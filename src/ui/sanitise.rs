@@ -15,7 +15,7 @@ const MAX_SEQUENCE: usize = 64;
 /// so that an unterminated sequence cannot hide the rest of an output.
 const MAX_STRING: usize = 4096;
 
-/// Cleans a stream of text that arrives in pieces, cut anywhere. Holds at most [`MAX_SEQUENCE`] bytes.
+/// Cleans a stream of text that arrives in pieces, cut anywhere. What it holds back is bounded.
 #[derive(Debug, Clone)]
 pub struct Sanitiser {
     colours: bool,

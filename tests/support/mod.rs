@@ -3,6 +3,8 @@
 
 pub mod agent;
 pub mod endpoint;
+pub mod engine;
 pub mod guest;
+pub mod registry;
 pub mod terminal;
 pub mod tree;
