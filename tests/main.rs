@@ -28,4 +28,5 @@ mod terminal;
 mod trace;
 mod wire;
 mod workspace_apply;
+mod workspace_commands;
 mod workspace_session;
