@@ -1,11 +1,17 @@
-//! Every integration test, one module a capability.
+//! Every integration test, one module a capability, in one binary: it links once.
 
+mod docker;
 mod endpoint_client;
+mod endpoint_probe;
 mod events_schema;
 mod guest;
 mod hostile_guest;
 mod json;
+mod local;
 mod markdown;
+mod repl;
+mod resume;
+mod run;
 mod samples;
 mod sanitise;
 mod session_file;
@@ -15,8 +21,10 @@ mod session_report;
 mod session_samples;
 mod session_store;
 mod session_verify;
+mod sessions;
 mod support;
 mod terminal;
 mod trace;
 mod wire;
 mod workspace_apply;
+mod workspace_session;

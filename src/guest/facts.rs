@@ -53,9 +53,14 @@ pub fn gather(tools: &[Bytes], workspace: &Path, oom: &OomCounter) -> Facts {
     }
 }
 
-/// A file of this process's own control group. `controller` is empty in version 2. Inside a container the group
-/// named by the kernel is usually not there, because the container's own is mounted as the root.
+/// A file of this process's own control group. `controller` is empty in version 2. The launcher of namespaces shows
+/// the files one by one. Inside a container the group named by the kernel is usually not there, because the
+/// container's own is mounted as the root.
 fn cgroup_file(controller: &str, name: &str) -> Option<PathBuf> {
+    let shown = Path::new("/run/agent/cgroup").join(name);
+    if shown.exists() {
+        return Some(shown);
+    }
     let groups = std::fs::read("/proc/self/cgroup").ok()?;
     let mount = Path::new("/sys/fs/cgroup").join(controller);
     groups

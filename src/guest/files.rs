@@ -45,6 +45,7 @@ pub fn entry(path: &Path, name: Bytes, metadata: &Metadata) -> Entry {
         mode: metadata.mode() & 0o7777,
         size: metadata.len(),
         mtime_ns: mtime_ns(metadata),
+        ctime_ns: metadata.ctime().saturating_mul(1_000_000_000).saturating_add(metadata.ctime_nsec()),
         hash: None,
         readable: true,
     }

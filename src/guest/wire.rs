@@ -170,6 +170,8 @@ record! {
         size: u64,
         /// Modification time in nanoseconds since 1970.
         mtime_ns: i64,
+        /// Change time in nanoseconds since 1970. Programs cannot set it.
+        ctime_ns: i64,
         /// SHA-256 of a regular file, where it was asked for and the file can be read.
         hash: Option<[u8; 32]>,
         /// Whether the directory could be listed, the file hashed. `true` where nobody tried.

@@ -28,6 +28,8 @@ pub struct Entry {
     pub size: u64,
     /// Modification time in nanoseconds since 1970.
     pub mtime_ns: i64,
+    /// Change time in nanoseconds since 1970. Programs inside cannot set it, so a file that was written to has another.
+    pub ctime_ns: i64,
     /// SHA-256 of a regular file, where it was asked for and the file can be read.
     pub hash: Option<[u8; 32]>,
     /// Whether the directory could be listed, the file hashed. What is below a directory that cannot be listed is
@@ -274,6 +276,7 @@ impl From<wire::Entry> for Entry {
             mode: entry.mode & MODE_BITS,
             size: entry.size,
             mtime_ns: entry.mtime_ns,
+            ctime_ns: entry.ctime_ns,
             hash: entry.hash,
             readable: entry.readable,
         }

@@ -36,7 +36,7 @@ const READY: Duration = Duration::from_secs(20);
 /// How long a sandbox may take to be gone after its first process was killed: its files are being removed.
 const REMOVAL: Duration = Duration::from_secs(60);
 /// Open files of a process, the same as in a container.
-const OPEN_FILES: u64 = 65_536;
+const OPEN_FILES: u64 = 16_384;
 
 /// The backend over Linux namespaces.
 #[derive(Debug, Clone, Default)]
@@ -111,22 +111,19 @@ impl Local {
         if directory.exists() { remove(directory.path()).await } else { Ok(()) }
     }
 
-    fn set_frozen(&self, session: &str, frozen: bool) -> Result<()> {
+    async fn set_frozen(&self, session: &str, frozen: bool) -> Result<()> {
         let directory = Directory::of(session)?;
         let Some(first) = directory.running() else {
             return Err(Error::sandbox(format!("session {session} has no running sandbox")));
         };
         let groups = directory.spec().map(|spec| spec.cgroups).unwrap_or_default();
-        if !cgroup::freeze(&groups, frozen) {
-            signal_all(first, if frozen { libc::SIGSTOP } else { libc::SIGCONT });
-        }
-        Ok(())
+        if cgroup::freeze(&groups, frozen) { Ok(()) } else { stop_all(first, frozen).await }
     }
 
     async fn resume_sandbox(&self, session: &str) -> Result<()> {
         let directory = Directory::of(session)?;
         if directory.running().is_some() {
-            return self.set_frozen(session, false);
+            return self.set_frozen(session, false).await;
         }
         let (Some(record), Some(mut spec)) = (directory.record(), directory.spec()) else {
             return Err(Error::sandbox(format!("session {session} has no sandbox")));
@@ -170,6 +167,10 @@ impl Backend for Local {
         "local"
     }
 
+    fn can_overlay(&self) -> bool {
+        true
+    }
+
     fn start<'a>(&'a self, spec: &'a Spec, _: OnPull<'a>) -> BoxFuture<'a, Result<(Channel, SandboxInfo)>> {
         Box::pin(self.start_sandbox(spec))
     }
@@ -183,7 +184,7 @@ impl Backend for Local {
     }
 
     fn pause<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move { self.set_frozen(session, true) })
+        Box::pin(self.set_frozen(session, true))
     }
 
     fn resume<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Result<()>> {
@@ -352,18 +353,20 @@ async fn remove(path: &Path) -> Result<()> {
     }
 }
 
-/// Signals every process of a sandbox, again and again until no new one has appeared meanwhile.
-fn signal_all(first: Process, signal: i32) {
-    const ROUNDS: usize = 100;
-    let mut before = Vec::new();
+/// Stops every process of a sandbox, or lets all go on: again and again, until no new one has appeared meanwhile.
+async fn stop_all(first: Process, stopped: bool) -> Result<()> {
+    const ROUNDS: usize = 500;
     for _ in 0..ROUNDS {
-        let tree = first.tree();
-        if tree == before {
-            return;
+        let others =
+            first.tree().into_iter().filter(|process| process.is_alive() && process.is_stopped() != stopped);
+        let others: Vec<Process> = others.collect();
+        if others.is_empty() {
+            return Ok(());
         }
-        tree.iter().for_each(|process| {
-            process.signal(signal);
+        others.iter().for_each(|process| {
+            process.signal(if stopped { libc::SIGSTOP } else { libc::SIGCONT });
         });
-        before = tree;
+        tokio::time::sleep(Duration::from_millis(2)).await;
     }
+    Err(Error::sandbox("the sandbox's processes multiply faster than they can be stopped"))
 }

@@ -4,6 +4,7 @@
 //! protocol over that stream. Whatever is written once over [`Sandbox`] works on every backend.
 
 mod cgroup;
+mod choose;
 mod client;
 mod connection;
 pub mod docker;
@@ -23,6 +24,7 @@ mod tunnel;
 #[path = "../guest/wire.rs"]
 pub mod wire;
 
+pub use choose::{Chosen, by_name, choose, network_words};
 pub use client::{Facts, Sandbox};
 pub use files::{Entry, EntryKind, FileBytes, FileWrite, Node, WalkOptions};
 pub use process::{JobOutput, Piece, Process, ProcessEvent};
@@ -111,6 +113,9 @@ pub type OnPull<'a> = &'a (dyn Fn(&str, u64, u64) + Send + Sync);
 pub trait Backend: Send + Sync {
     /// `docker` or `local`.
     fn name(&self) -> &'static str;
+
+    /// Whether [`WorkspaceMount::Overlay`] of a directory of this machine is possible.
+    fn can_overlay(&self) -> bool;
 
     /// Starts a sandbox and hands back its guest's stream and its description.
     fn start<'a>(

@@ -6,7 +6,7 @@
 //! <data>/sessions/<id>/              0700
 //!     events.jsonl                   0600  one event a line, append-only
 //!     head                           0600  how many lines there are, and the hash of the last one
-//!     blobs/                               the workspace's checkpoints
+//!     workspace/                           the base, the checkpoints and their contents (`crate::workspace`)
 //! <data>/keys/<SHA-256 of a key>     0600  the id of the session that belongs to a `--session-key`
 //! ```
 //!
@@ -43,6 +43,7 @@ mod normalise;
 mod recording;
 pub mod replay;
 pub mod report;
+mod show;
 mod store;
 mod verify;
 
@@ -53,5 +54,6 @@ pub use id::SessionId;
 pub use lines::{Lines, MAX_LINE, read_records};
 pub use normalise::normalise;
 pub use recording::{Recording, ToolOutcome};
+pub use show::Shown;
 pub use store::Store;
 pub use verify::{Fault, Verdict, verify};

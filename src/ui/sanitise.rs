@@ -15,7 +15,7 @@ const MAX_SEQUENCE: usize = 64;
 /// so that an unterminated sequence cannot hide the rest of an output.
 const MAX_STRING: usize = 4096;
 
-/// Cleans a stream of text that arrives in pieces, cut anywhere. Holds at most [`MAX_SEQUENCE`] bytes.
+/// Cleans a stream of text that arrives in pieces, cut anywhere. What it holds back is bounded.
 #[derive(Debug, Clone)]
 pub struct Sanitiser {
     colours: bool,
@@ -222,7 +222,7 @@ fn is_suspicious(byte: u8) -> bool {
 
 /// A control character, or one that reorders text: a bidirectional embedding, override or isolate, or the
 /// Arabic letter mark.
-pub(super) fn is_dangerous(character: char) -> bool {
+pub fn is_dangerous(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{61c}')
 }

@@ -40,13 +40,14 @@ struct Reasoning {
 enum Answer {
     /// A terminal: rendered, block by block.
     Rendered {
-        markdown: Markdown,
+        markdown: Box<Markdown>,
         /// Something of the message at hand is on the screen.
         shown: bool,
     },
-    /// A file or a pipe: each answer exactly as the model wrote it, and a line feed. A message that asks for
-    /// tools is no answer, and one that breaks off is never written.
-    Raw,
+    /// A file or a pipe: the last answer before [`Screen::settle`], exactly as the model wrote it, and a line feed.
+    /// A message that asks for tools is no answer, one that breaks off is never written, and one that did not
+    /// pass its check is followed by another.
+    Raw { last: Option<String> },
     /// `--json` has stdout.
     Hidden,
 }
@@ -57,10 +58,10 @@ impl Screen {
         let (stdout, stderr) = (io::stdout(), io::stderr());
         let answer = match (json, stdout.is_terminal()) {
             (true, _) => Answer::Hidden,
-            (false, false) => Answer::Raw,
+            (false, false) => Answer::Raw { last: None },
             (false, true) => {
                 let markdown = Markdown::new(terminal_columns(&stdout), Colours::of(&stdout));
-                Answer::Rendered { markdown, shown: false }
+                Answer::Rendered { markdown: Box::new(markdown), shown: false }
             }
         };
         let progress = if verbosity == Verbosity::Quiet { Progress::hidden() } else { Progress::stderr() };
@@ -81,12 +82,23 @@ impl Screen {
         let mut state = self.lock();
         state.progress.clear();
         state.end_reasoning();
+        if let Answer::Raw { last } = &mut state.answer {
+            let answer = last.take().unwrap_or_default();
+            return state.print(&answer);
+        }
         state.end_message("")
+    }
+
+    /// What a file or pipe gets is this, in the place of the model's last answer.
+    pub fn replace_answer(&self, text: &str) {
+        if let Answer::Raw { last } = &mut self.lock().answer {
+            *last = Some(format!("{text}\n"));
+        }
     }
 
     /// Prints `text`, which must be harmless, to stderr.
     pub fn say(&self, text: &str) {
-        self.lock().to_stderr(text);
+        self.lock().say(text);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -127,7 +139,7 @@ impl State {
             _ => {}
         }
         if let Some(lines) = self.trace.describe(event) {
-            self.to_stderr(&lines);
+            self.say(&lines);
         }
         Ok(())
     }
@@ -156,7 +168,7 @@ impl State {
         // Beneath the spinner stands what is not rendered yet.
         self.progress.clear_output();
         self.progress.output(markdown.pending());
-        self.to_stdout(&rendered)
+        self.print(&rendered)
     }
 
     /// The message is complete. `text` is the whole of it, for an endpoint that does not stream.
@@ -166,7 +178,7 @@ impl State {
         let mut rendered = if streamed { String::new() } else { markdown.push(text) };
         rendered.push_str(&markdown.finish());
         *shown = false;
-        self.to_stdout(&rendered)
+        self.print(&rendered)
     }
 
     /// The answer went wrong halfway and will be written anew.
@@ -177,18 +189,18 @@ impl State {
         let Answer::Rendered { markdown, shown } = &mut self.answer else { return Ok(()) };
         let rest = markdown.finish();
         if std::mem::take(shown) {
-            self.to_stdout(&rest)?;
+            self.print(&rest)?;
             let note = self.colours.paint(DIM, "(the answer broke off here and does not count)");
-            self.to_stderr(&(note + "\n"));
+            self.say(&(note + "\n"));
         }
         Ok(())
     }
 
     fn answer(&mut self, text: &str) -> Result<()> {
-        match self.answer {
-            Answer::Raw => self.to_stdout(&format!("{text}\n")),
-            _ => Ok(()),
+        if let Answer::Raw { last } = &mut self.answer {
+            *last = Some(format!("{text}\n"));
         }
+        Ok(())
     }
 
     /// Reasoning passes by beneath the spinner; under `-v` it stays.
@@ -214,11 +226,11 @@ impl State {
     fn say_reasoning(&mut self, text: &str) {
         if !text.trim().is_empty() {
             let text = self.colours.paint(DIM, text.trim_end());
-            self.to_stderr(&(text + "\n"));
+            self.say(&(text + "\n"));
         }
     }
 
-    fn to_stdout(&mut self, text: &str) -> Result<()> {
+    fn print(&mut self, text: &str) -> Result<()> {
         if text.is_empty() {
             return Ok(());
         }
@@ -230,7 +242,7 @@ impl State {
     }
 
     /// Nobody can be told that stderr is gone.
-    fn to_stderr(&mut self, text: &str) {
+    fn say(&mut self, text: &str) {
         self.progress.suspend(|| {
             let _ = io::stderr().lock().write_all(text.as_bytes());
         });

@@ -1,7 +1,9 @@
 //! The report as one HTML page: no script, no network, everything from the session escaped.
 
-use super::words::{duration, exit};
+use super::words::exit;
 use super::{Command, Report};
+use crate::ui::sanitise::is_dangerous;
+use crate::ui::trace::duration_text as duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
@@ -35,10 +37,7 @@ fn escape(text: &str) -> String {
             '"' => html.push_str("&quot;"),
             '\'' => html.push_str("&#39;"),
             '\n' | '\t' => html.push(c),
-            '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{61c}' => {
-                html.extend(c.escape_unicode());
-            }
-            c if c.is_control() => html.extend(c.escape_unicode()),
+            c if is_dangerous(c) || c.is_control() => html.extend(c.escape_unicode()),
             c => html.push(c),
         }
     }
@@ -69,7 +68,7 @@ fn summary(report: &Report) -> String {
             "Changes",
             format!("{} added, {} modified, {} deleted", changes.added, changes.modified, changes.deleted),
         ),
-        ("Model", escape(&format!("{} at {}", report.model, report.base_url))),
+        ("Model", escape(&report.model_and_endpoint())),
         ("Sandbox", escape(&format!("{}{image}", sandbox.backend))),
         ("Network", escape(&sandbox.network)),
         ("Time", format!("model {}, tools {}", duration(report.model_ms), duration(report.tools_ms))),

@@ -1,8 +1,10 @@
 //! The report for a terminal.
 
 use super::Report;
+use crate::ui::sanitise::one_line;
+use crate::ui::trace::duration_text as duration;
 
-/// The report in words. What it quotes is not made safe for a terminal; line breaks in it are.
+/// The report in words, whatever it quotes made safe for a terminal.
 pub(super) fn words(report: &Report) -> String {
     let Report { usage, changes, sandbox, .. } = report;
     let error = report.error.as_deref().map(|error| format!(": {}", line(error))).unwrap_or_default();
@@ -13,7 +15,7 @@ pub(super) fn words(report: &Report) -> String {
             "changes",
             format!("{} added, {} modified, {} deleted", changes.added, changes.modified, changes.deleted),
         ),
-        ("model", format!("{} at {}", line(&report.model), line(&report.base_url))),
+        ("model", line(&report.model_and_endpoint())),
         ("sandbox", format!("{}, network {}", line(&sandbox.backend), line(&sandbox.network))),
         ("time", format!("{} to {}", report.began, report.ended)),
         ("", format!("model {}, tools {}", duration(report.model_ms), duration(report.tools_ms))),
@@ -71,22 +73,12 @@ fn section(out: &mut String, title: &str, lines: impl ExactSizeIterator<Item = S
     }
 }
 
-/// The text on one line.
+/// The text on one line, safe for a terminal.
 fn line(text: &str) -> String {
-    text.trim_end().replace('\n', " ⏎ ")
+    one_line(text, 200)
 }
 
 /// An exit code, or that there was none.
 pub(super) fn exit(code: Option<i32>) -> String {
     code.map_or_else(|| "no exit".to_owned(), |code| format!("exit {code}"))
-}
-
-/// Milliseconds for people.
-pub(super) fn duration(ms: u64) -> String {
-    match ms {
-        0..1_000 => format!("{ms} ms"),
-        1_000..60_000 => format!("{:.1} s", ms as f64 / 1e3),
-        60_000..3_600_000 => format!("{} m {:02} s", ms / 60_000, ms / 1_000 % 60),
-        _ => format!("{} h {:02} m", ms / 3_600_000, ms / 60_000 % 60),
-    }
 }

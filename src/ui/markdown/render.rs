@@ -230,7 +230,7 @@ impl Renderer {
                 *number = number.saturating_add(1);
                 marker
             }
-            _ if depth % 2 == 0 => "◦ ".to_string(),
+            _ if depth.is_multiple_of(2) => "◦ ".to_string(),
             _ => "• ".to_string(),
         };
         let rest = " ".repeat(wrap::width(&marker));
