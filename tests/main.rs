@@ -2,6 +2,7 @@
 
 mod docker;
 mod endpoint_client;
+mod endpoint_faults;
 mod endpoint_probe;
 mod events_schema;
 mod guest;
