@@ -217,18 +217,19 @@ impl Connection {
             return Err(format!("a connection asked for on stream {id}, out of order"));
         }
         state.last_guest_id = id;
+        // Gone when the connection has been given up a moment ago.
+        let Some(asked) = state.asked.clone() else { return Ok(()) };
         let refuse = |why: &str| self.send(id, &Message::Failed { errno: 0, message: why.into() });
         if state.tunnels >= MAX_TUNNELS {
             refuse("too many connections");
-        } else if lock(&self.tunnels).is_some() {
+        } else if asked.is_closed() || lock(&self.tunnels).is_some() {
             refuse("there is no network");
         } else {
             let expect = Expect::Tunnel { open: true, guest_ended: false, host_ended: false };
             let stream = self.add_route(state, id, expect);
             state.tunnels += 1;
-            let sent = state.asked.as_ref().map(|asked| asked.send(Asked { host, port, kind, stream }));
-            if let Some(Err(mpsc::error::SendError(mut asked))) = sent {
-                // The listener is gone. Dropping the stream would reset it; it is refused instead.
+            if let Err(mpsc::error::SendError(mut asked)) = asked.send(Asked { host, port, kind, stream }) {
+                // Nobody listens any more. Dropping the stream would reset it; it is refused instead.
                 asked.stream.end();
                 remove(state, id);
                 refuse("there is no network");
