@@ -116,7 +116,7 @@ fn namespaces(spec: &LaunchSpec, is_root: bool) -> u64 {
 fn listen(directory: &Path) -> io::Result<UnixListener> {
     std::env::set_current_dir(directory)?;
     match fs::remove_file("socket") {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => UnixListener::bind("socket"),
     }
 }

@@ -2,7 +2,7 @@
 //! local backend.
 //!
 //! The list is made of what it allows, never of what it forbids: the system's own directories, the handful of `/etc`
-//! entries that toolchains read, and the user's toolchains ([`super::toolchains`]). Nothing else of `$HOME` is ever there.
+//! entries that toolchains read, and the user's toolchains (`toolchains.rs`). Nothing else of `$HOME` is ever there.
 
 use super::toolchains::{self, Machine};
 use std::fs;
