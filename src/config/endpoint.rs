@@ -117,13 +117,14 @@ fn key(place: &Place, layers: &Layers, file: &File, notices: &mut Vec<String>) -
     }
     let agent_key = layers.get("AGENT_API_KEY").or_else(|| setting(&file.api_key, Source::File, "api_key"));
     let found = agent_key.or_else(|| own.iter().find_map(|name| layers.get(name)));
-    if found.is_none() && own.is_empty() {
-        if let Some(unused) = ["OPENAI_API_KEY", "NOVITA_API_KEY"].iter().find_map(|name| layers.get(name)) {
-            notices.push(format!(
-                "{} is not sent to {}: it belongs to another endpoint (AGENT_API_KEY goes to this one)",
-                unused.name, place.url
-            ));
-        }
+    if found.is_none()
+        && own.is_empty()
+        && let Some(unused) = ["OPENAI_API_KEY", "NOVITA_API_KEY"].iter().find_map(|name| layers.get(name))
+    {
+        notices.push(format!(
+            "{} is not sent to {}: it belongs to another endpoint (AGENT_API_KEY goes to this one)",
+            unused.name, place.url
+        ));
     }
     Ok(found)
 }
