@@ -206,6 +206,7 @@ async fn a_listing_that_leads_out_of_its_root() {
                 mode: 0,
                 size: 0,
                 mtime_ns: 0,
+                ctime_ns: 0,
                 hash: None,
                 readable: true,
             };
