@@ -222,8 +222,8 @@ fn own(fd: i32) -> OwnedFd {
 /// removed now is found by the next sweep.
 fn clean_up(spec: &LaunchSpec, directory: &Path) {
     for cgroup in &spec.cgroups {
-        // Its last processes may still be on their way out, for a moment.
-        for _ in 0..100 {
+        // Its last processes may still be on their way out: for a moment, and on a machine under load for seconds.
+        for _ in 0..1000 {
             match fs::remove_dir(cgroup) {
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                     std::thread::sleep(std::time::Duration::from_millis(10));

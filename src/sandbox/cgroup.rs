@@ -37,7 +37,12 @@ const COUNTERS: [&str; 8] = [
     "pids.max",
 ];
 
-/// Makes control groups called `name`. What cannot be made is missing from [`Limited`].
+/// The controllers of version 1 that a sandbox has a group of.
+const CONTROLLERS: [&str; 4] = ["memory", "pids", "cpu", "freezer"];
+/// How the names of all groups begin.
+pub(super) const PREFIX: &str = "agent-";
+
+/// Makes control groups called `name`, which begins with [`PREFIX`]. What cannot be made is missing from [`Limited`].
 pub(super) fn make(name: &str, limits: &Limits) -> Cgroups {
     let Ok(mounts) = fs::read_to_string("/proc/self/mountinfo") else { return Cgroups::default() };
     let Ok(own) = fs::read_to_string("/proc/self/cgroup") else { return Cgroups::default() };
@@ -46,7 +51,7 @@ pub(super) fn make(name: &str, limits: &Limits) -> Cgroups {
         made.limited = limit_unified(&directory, limits);
         made.directories.push(directory);
     }
-    for controller in ["memory", "pids", "cpu", "freezer"] {
+    for controller in CONTROLLERS {
         let directory = separate(&mounts, &own, controller).map(|here| here.join(name));
         if let Some(directory) = directory.filter(|directory| fs::create_dir(directory).is_ok()) {
             limit_separate(&directory, controller, limits, &mut made.limited);
@@ -63,6 +68,24 @@ pub(super) fn remove(directories: &[PathBuf]) {
     for directory in directories {
         // One with processes in it stays for the next sweep; one that is gone is what was wanted.
         let _ = fs::remove_dir(directory);
+    }
+}
+
+/// Removes the control groups that sandboxes of this user have left beside those of this process: empty ones that were
+/// made more than a minute ago. (One that is about to be filled is younger; one with processes cannot be removed.)
+pub(super) fn sweep() {
+    let Ok(mounts) = fs::read_to_string("/proc/self/mountinfo") else { return };
+    let Ok(own) = fs::read_to_string("/proc/self/cgroup") else { return };
+    let unified = unified(&mounts, &own).map(|here| [here.parent().map(Path::to_owned), Some(here)]);
+    let separate = CONTROLLERS.map(|controller| separate(&mounts, &own, controller));
+    let parents = unified.into_iter().flatten().chain(separate).flatten();
+    for entry in parents.filter_map(|parent| fs::read_dir(parent).ok()).flatten().flatten() {
+        let ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
+        let made = entry.metadata().and_then(|metadata| metadata.modified());
+        let old = made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age.as_secs() > 60));
+        if ours && old {
+            let _ = fs::remove_dir(entry.path());
+        }
     }
 }
 

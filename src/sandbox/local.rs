@@ -58,8 +58,8 @@ impl Local {
         };
         let ids = sandbox_ids();
         directory.make(&record, &["workspace", "home", "upper", "work"], ids)?;
+        let groups = cgroup::make(&group_name(&spec.session), &spec.limits);
         let started = async {
-            let groups = cgroup::make(&group_name(&spec.session), &spec.limits);
             directory.write_spec(&launch_spec(spec, &groups, ids)?)?;
             let mut child = launch(&directory, true).await?;
             let channel = child
@@ -75,6 +75,7 @@ impl Local {
             Err(error) => {
                 // The first error is the one to tell; what cannot be removed now is swept later.
                 let _ = self.destroy_sandbox(&directory).await;
+                cgroup::remove(&groups.directories);
                 Err(error)
             }
         }
@@ -152,6 +153,7 @@ impl Local {
     }
 
     async fn sweep_abandoned(&self) -> Result<()> {
+        cgroup::sweep();
         let mut result = Ok(());
         for (_, directory) in Directory::list()? {
             if directory.is_abandoned() {
@@ -216,7 +218,7 @@ fn describe(spec: &Spec) -> SandboxInfo {
 
 /// The sandbox's id, and the name of its control groups.
 fn group_name(session: &str) -> String {
-    format!("agent-{session}")
+    format!("{}{session}", cgroup::PREFIX)
 }
 
 fn launch_spec(spec: &Spec, groups: &Cgroups, (uid, gid): (u32, u32)) -> Result<LaunchSpec> {

@@ -26,7 +26,7 @@ pub struct Obstacle {
 
 /// Looks at this machine. Makes and removes a control group to see whether that is possible.
 pub fn checks() -> Checks {
-    let made = cgroup::make(&format!("agent-check-{}", std::process::id()), &Limits::default());
+    let made = cgroup::make(&format!("{}check-{}", cgroup::PREFIX, std::process::id()), &Limits::default());
     cgroup::remove(&made.directories);
     Checks { obstacles: obstacles(), weaknesses: weaknesses(made.limited, is_root()) }
 }
