@@ -1,5 +1,6 @@
 //! The command line: every flag and its help.
 
+use crate::workspace::Mode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -80,7 +81,7 @@ pub struct Options {
     pub workspace: Option<PathBuf>,
     /// How the workspace comes into the sandbox; bind lets it write straight into the directory
     #[arg(long, global = true, value_enum, value_name = "MODE", help_heading = "Workspace")]
-    pub workspace_mode: Option<WorkspaceMode>,
+    pub workspace_mode: Option<Mode>,
     /// Take files along that would stay out (a glob; may be repeated)
     #[arg(long, global = true, value_name = "GLOB", help_heading = "Workspace")]
     pub include: Vec<String>,
@@ -178,20 +179,6 @@ pub enum SandboxChoice {
     Docker,
     /// Linux namespaces
     Local,
-}
-
-/// How the workspace comes into the sandbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum WorkspaceMode {
-    /// Overlay where it works, else copy
-    Auto,
-    /// Every file is copied in
-    Copy,
-    /// The directory read-only underneath, writes go to a layer of the sandbox's own
-    Overlay,
-    /// The sandbox writes straight into the directory
-    Bind,
 }
 
 /// When a person is asked before a tool runs.

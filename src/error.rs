@@ -101,6 +101,17 @@ impl Error {
         self.context_window
     }
 
+    /// The same failure once more, for everybody who waits for one thing that failed.
+    pub fn repeat(&self) -> Self {
+        Self {
+            kind: self.kind,
+            message: self.to_string(),
+            hint: self.hint.clone(),
+            source: None,
+            context_window: self.context_window,
+        }
+    }
+
     /// What kind of failure it was.
     pub fn kind(&self) -> Kind {
         self.kind

@@ -309,9 +309,19 @@ impl Events {
         Self { state: Mutex::new(State { seq: next_seq.max(1), listeners: Vec::new() }) }
     }
 
-    /// Adds a listener. The session file goes first: what is shown is already kept.
+    /// The session goes on: its next event has this number.
+    pub fn go_on(&self, next_seq: u64) {
+        self.lock().seq = next_seq;
+    }
+
+    /// Adds a listener behind those that are there.
     pub fn listen(&self, listener: Box<dyn Listener>) {
         self.lock().listeners.push(listener);
+    }
+
+    /// Adds a listener in front of those that are there: the session file joins when the session has a name.
+    pub fn listen_first(&self, listener: Box<dyn Listener>) {
+        self.lock().listeners.insert(0, listener);
     }
 
     /// Numbers `event` and hands it to every listener; the first listener that fails stops it.

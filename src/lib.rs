@@ -3,7 +3,10 @@
 //! `docs/architecture.md` is the map. Data walks one way: `cli` → `commands` → `agent` → {`model`, `tools`} →
 //! `sandbox` → `guest`; events walk back out to `ui` and `session`.
 
+pub mod agent;
 pub mod cli;
+pub mod commands;
+pub mod config;
 pub mod error;
 pub mod event;
 pub mod exit_code;
@@ -12,6 +15,7 @@ pub mod paths;
 pub mod policy;
 pub mod sandbox;
 pub mod session;
+pub mod tools;
 pub mod ui;
 pub mod workspace;
 

@@ -1,4 +1,25 @@
-use clap::Parser as _;
-fn main() {
-    println!("{:?}", agent::cli::Cli::parse());
+//! Parse, dispatch, end with the right exit code. Nothing else.
+
+use agent::cli::Cli;
+use agent::commands;
+use agent::exit_code::ExitCode;
+use clap::Parser;
+use std::process::ExitCode as ProcessExitCode;
+
+fn main() -> ProcessExitCode {
+    match Cli::try_parse() {
+        Ok(cli) => commands::dispatch(cli),
+        Err(error) => {
+            // Help and version are printed through the same door. Nobody can be told that the terminal is gone.
+            let _ = error.print();
+            let asked_for = !error.use_stderr();
+            let is_exec = std::env::args_os().nth(1).is_some_and(|argument| argument == "exec");
+            match (asked_for, is_exec) {
+                (true, _) => ExitCode::Success.into(),
+                // Codes below 125 belong to the command that `exec` runs.
+                (false, true) => ExitCode::ExecFailed.into(),
+                (false, false) => ExitCode::Usage.into(),
+            }
+        }
+    }
 }

@@ -51,7 +51,7 @@ pub fn tools() -> Vec<ToolSpec> {
     ]
 }
 
-fn settings(endpoint: &Endpoint) -> agent::model::Endpoint {
+pub fn settings(endpoint: &Endpoint) -> agent::model::Endpoint {
     settings_at(&endpoint.url())
 }
 
@@ -67,6 +67,12 @@ fn settings_at(url: &str) -> agent::model::Endpoint {
 
 pub fn client(endpoint: &Endpoint) -> OpenAi {
     OpenAi::new(settings(endpoint)).unwrap()
+}
+
+pub fn client_without_retries(endpoint: &Endpoint) -> OpenAi {
+    let mut settings = settings(endpoint);
+    settings.retries.attempts = 0;
+    OpenAi::new(settings).unwrap()
 }
 
 pub async fn ask(model: &dyn ChatModel) -> (Result<Reply, Error>, Seen) {
@@ -207,7 +213,7 @@ async fn calls_in_odd_pieces() {
 
     // Name and id in every piece.
     let repeated = [first, second].map(|piece| call(json!(0), json!("a"), json!("read_file"), json!(piece)));
-    assert_eq!(calls_of(&repeated).await, [a.clone()]);
+    assert_eq!(calls_of(&repeated).await, std::slice::from_ref(&a));
 
     // Neither index nor id after the first piece, nor a second call's index.
     let bare = [
@@ -226,7 +232,7 @@ async fn calls_in_odd_pieces() {
 
     // Arguments as an object.
     let object = [call(json!(0), json!("a"), json!("read_file"), json!({ "path": "x" }))];
-    assert_eq!(calls_of(&object).await, [a.clone()]);
+    assert_eq!(calls_of(&object).await, std::slice::from_ref(&a));
 
     // The old form.
     let old = [delta(json!({ "function_call": { "name": "read_file", "arguments": r#"{"path":"x"}"# } }))];
@@ -367,6 +373,67 @@ async fn parameters_that_are_refused_are_left_out() {
     for gone in ["max_tokens", "temperature", "stream_options"] {
         assert_eq!(body[gone], Value::Null, "{gone}");
     }
+}
+
+#[tokio::test]
+async fn an_endpoint_that_does_not_take_tools_has_them_described() {
+    let call = r#"{"name": "read_file", "arguments": {"path": "a"}}"#;
+    for refusal in [
+        "registry.ollama.ai/library/gemma2:2b does not support tools",
+        "No endpoints found that support tool use. Try disabling \"run_commands\".",
+        r#""auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set"#,
+        "tools param requires --jinja flag",
+        "Function calling is not enabled for this model",
+        "`tools` is not supported by this model",
+    ] {
+        let endpoint = endpoint()
+            .error(400, refusal)
+            .text(&format!("<tool_call>{call}</tool_call>"))
+            .text("It is empty.")
+            .start();
+        let model = client(&endpoint);
+        let mut messages = vec![
+            Message::System { text: "Be short.".into() },
+            Message::User { text: "What is in a?".into() },
+        ];
+        let (reply, seen) = ask_with(&model, &messages, &tools()).await;
+        let reply = reply.expect(refusal);
+        assert_eq!(
+            (reply.text.as_str(), reply.tool_calls.as_slice()),
+            ("", &[asked("call_1", "read_file", r#"{"path":"a"}"#)][..])
+        );
+        assert!(seen.notices[0].contains("described in the prompt"), "{seen:?}");
+
+        messages.push(Message::Assistant { text: reply.text, reasoning: None, tool_calls: reply.tool_calls });
+        messages.push(Message::Tool { id: "call_1".into(), name: "read_file".into(), text: "".into() });
+        assert_eq!(ask_with(&model, &messages, &tools()).await.0.unwrap().text, "It is empty.");
+        let request = endpoint.last();
+        assert_eq!(request.body["tools"], Value::Null);
+        let sent = request.messages();
+        assert_eq!(
+            sent.iter().map(|m| m["role"].as_str().unwrap()).collect::<Vec<_>>(),
+            ["system", "user", "assistant", "user"]
+        );
+        assert!(sent[0]["content"].as_str().unwrap().starts_with("Be short.\n\n# Tools"), "{}", sent[0]);
+        assert!(sent[2]["content"].as_str().unwrap().contains(r#""name":"read_file""#));
+        assert!(sent[3]["content"].as_str().unwrap().starts_with("<tool_response"));
+    }
+}
+
+#[tokio::test]
+async fn calls_written_as_text_are_recovered_where_there_is_no_native_one() {
+    let text = "I look.\n```json\n{\"name\": \"read_file\", \"arguments\": {\"path\": \"a\"}}\n```";
+    let endpoint = endpoint().text(text).text(text).start();
+    let (reply, seen) = ask(&client(&endpoint)).await;
+    let reply = reply.unwrap();
+    assert_eq!(reply.text, "I look.");
+    assert_eq!(reply.tool_calls, [asked("call_1", "read_file", r#"{"path":"a"}"#)]);
+    assert_eq!(seen.text.trim(), "I look.");
+    assert_eq!(seen.notices.len(), 1);
+
+    // Without tools nothing is recovered, and nothing is held back for good.
+    let (reply, seen) = ask_with(&client(&endpoint), &[Message::User { text: "Hi".into() }], &[]).await;
+    assert_eq!((reply.unwrap().text.as_str(), seen.text.as_str()), (text, text));
 }
 
 // Retries.
@@ -563,13 +630,14 @@ async fn an_empty_answer_is_a_failure() {
         let error = reply.unwrap_err();
         assert!(error.to_string().contains("empty"), "{error}");
         assert_eq!(seen.notices.len(), 1, "tried without streaming once");
+        assert_eq!(seen.retries.len(), 2);
     }
 }
 
 #[tokio::test]
 async fn answers_beyond_all_bounds_are_refused() {
-    let token =
-        r#"data: {"choices":[{"delta":{"content":"and on and on and on and on and on and on and on"}}]}"#;
+    let token = json!({ "choices": [{ "delta": { "content": "and on ".repeat(2000) } }] });
+    let comment = format!(": {}\n\n", "nothing ".repeat(8000));
     let many: Vec<Value> = (0..10_000)
         .map(|i| json!({ "id": format!("c{i}"), "function": { "name": "read_file", "arguments": "{}" } }))
         .collect();
@@ -577,7 +645,7 @@ async fn answers_beyond_all_bounds_are_refused() {
     let huge = json!({ "command": "x".repeat(10 << 20) });
     for (script, words) in [
         (endpoint().repeated("x", 100 << 20), "larger than"),
-        (endpoint().repeated("{\"a\":\"bcdefghijklmnopqrstuvwxyz\"}", 100 << 20), "larger than 16 MiB"),
+        (endpoint().repeated("{\"a\":\"bcdefghijklmnopqrstuvwxyz\"}", 100 << 20), "larger than 8 MiB"),
         (endpoint().repeated(&comment, 100 << 20), "larger than 64 MiB"),
         (endpoint().endless(&format!("data: {token}\n\n")), "longer than 4 MiB"),
         (endpoint().raw(many.to_string()), "more than 128 tools"),
@@ -643,6 +711,28 @@ async fn a_self_signed_certificate_is_refused_until_it_is_named() {
 
     settings.ca_file = Some("/nowhere/ca.pem".into());
     assert_eq!(OpenAi::new(settings).err().unwrap().kind(), Kind::Config);
+}
+
+#[tokio::test]
+async fn a_proxy_in_the_environment_is_used() {
+    // The environment belongs to the whole process: the client behind the proxy is this test in a process of its own.
+    const CHILD: &str = "AGENT_TEST_BEHIND_A_PROXY";
+    if std::env::var_os(CHILD).is_some() {
+        let reply = ask(&OpenAi::new(settings_at("http://model.invalid/v1")).unwrap()).await.0.unwrap();
+        assert_eq!(reply.text, "Through the proxy.");
+        return;
+    }
+    let proxy = endpoint().text("Through the proxy.").start();
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "endpoint_client::a_proxy_in_the_environment_is_used"])
+        .env(CHILD, "1")
+        .env("http_proxy", proxy.root())
+        .env_remove("no_proxy")
+        .env_remove("NO_PROXY")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert_eq!(proxy.last().path, "http://model.invalid/v1/chat/completions");
 }
 
 #[tokio::test]

@@ -31,7 +31,10 @@ fn the_schema_is_derived_from_the_events() {
         std::fs::write(path(), &text).unwrap();
     }
     let written = std::fs::read_to_string(path()).unwrap_or_default();
-    assert!(written == text, "docs/events.schema.json is behind src/event.rs: run this test with UPDATE_SCHEMA=1");
+    assert!(
+        written == text,
+        "docs/events.schema.json is behind src/event.rs: run this test with UPDATE_SCHEMA=1"
+    );
 }
 
 #[test]

@@ -1,21 +1,27 @@
-//! Every integration test, one module a capability.
+//! Every integration test, one module a capability, in one binary: it links once.
 
+mod docker;
 mod endpoint_client;
+mod endpoint_probe;
+mod events_schema;
+mod guest;
 mod json;
+mod local;
 mod markdown;
+mod repl;
+mod run;
 mod samples;
 mod sanitise;
-mod support;
-mod terminal;
-mod trace;
-mod events_schema;
 mod session_file;
 mod session_history;
 mod session_replay;
+mod session_report;
 mod session_samples;
 mod session_store;
 mod session_verify;
-//! All integration tests in one binary: it links once.
-
 mod support;
+mod terminal;
+mod trace;
+mod wire;
 mod workspace_apply;
+mod workspace_session;

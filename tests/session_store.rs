@@ -1,10 +1,14 @@
 //! Finding, listing and removing sessions.
 
-use crate::session_samples::{answer, finished, session_of, started, store, wish};
+use crate::session_samples::{
+    answer, call, finished, session_of, started, store, tool_finished, tool_started, wish, write,
+};
 use agent::error::Kind;
 use agent::event::Event;
 use agent::session::list::{parse_age, to_words};
-use agent::session::{SessionId, Store};
+use agent::session::{History, SessionId, Store, verify};
+use agent::ui::style::Colours;
+use agent::ui::trace::Verbosity;
 use std::collections::HashSet;
 use std::fs::{File, FileTimes};
 use std::path::Path;
@@ -120,14 +124,14 @@ fn the_list_tells_what_each_was_about() {
     let status: Vec<&str> = list.iter().map(|summary| summary.status.as_str()).collect();
     assert_eq!(status, ["completed", "unfinished", "empty", "broken", "running"]);
     assert_eq!(list[0].preview.chars().count(), 72);
-    assert!(list[0].preview.starts_with("fix the [31mtest xxx") && list[0].preview.ends_with('…'));
+    assert!(list[0].preview.starts_with("fix ⏎ the test xxx") && list[0].preview.ends_with('…'));
     assert_eq!((list[0].turns, list[0].usage.input, list[0].changes.modified), (1, 10, 2));
     assert_eq!(list[1].preview, "short");
     assert!(list[3].error.as_ref().unwrap().contains("line 1 of"));
     let words = to_words(&list);
     assert_eq!(words.lines().count(), 5);
     assert!(
-        words.lines().next().unwrap().contains("completed      1 turns       15 tokens  fix the"),
+        words.lines().next().unwrap().contains("completed      1 turns       15 tokens  fix ⏎ the"),
         "{words}"
     );
     assert_eq!(serde_json::to_value(&list).unwrap()[1]["id"], killed.as_str());
@@ -144,7 +148,8 @@ fn old_sessions_are_pruned_and_running_ones_stay() {
     age(&store, &young, day * 6);
     std::fs::create_dir(store.dir(&old).join("blobs")).unwrap();
     std::fs::write(store.dir(&old).join("blobs/x"), "x").unwrap();
-    assert_eq!(store.prune(parse_age("7d").unwrap()).unwrap(), [old]);
+    let removed = store.prune(parse_age("7d").unwrap()).unwrap();
+    assert_eq!((removed.len(), &removed[0].id, removed[0].sandbox.as_str()), (1, &old, "docker"));
     let mut left = [young, running];
     left.sort();
     assert_eq!(store.ids().unwrap(), left);
@@ -160,4 +165,61 @@ fn ages_are_read_as_people_write_them() {
     for text in ["", "7", "x", "-7d", "99999999999999999999d"] {
         assert_eq!(parse_age(text).unwrap_err().kind(), Kind::Usage, "{text}");
     }
+}
+
+#[test]
+fn a_fork_has_the_same_past_and_its_own_future() {
+    let (_dir, store) = store();
+    let events = [started("s"), wish("one"), answer("yes", Vec::new())];
+    let source = session_of(&store, &events);
+    std::fs::create_dir_all(store.dir(&source).join("blobs/ab")).unwrap();
+    std::fs::write(store.dir(&source).join("blobs/ab/cd"), "content").unwrap();
+    std::fs::write(store.dir(&source).join("base.json"), "{}").unwrap();
+    let fork = store.fork(&source).unwrap();
+    assert_eq!(verify(&store.events(&fork)).unwrap().fault, None);
+    assert_eq!(std::fs::read(store.dir(&fork).join("blobs/ab/cd")).unwrap(), b"content");
+    assert_eq!(std::fs::read(store.dir(&fork).join("base.json")).unwrap(), b"{}");
+    let mut reopened = store.reopen(&fork).unwrap();
+    let history = History::of(&reopened.records);
+    assert_eq!((history.session.as_str(), history.messages.len()), (fork.as_str(), 2));
+    let told = Event::Notice { text: format!("forked from session {source}") };
+    assert_eq!(reopened.records.last().unwrap().event, told);
+    write(&mut reopened.file, &[wish("two")]);
+    assert_eq!(store.reopen(&source).unwrap().records.len(), events.len());
+}
+
+#[test]
+fn a_damaged_session_is_not_forked_and_leaves_nothing_behind() {
+    let (_dir, store) = store();
+    let source = session_of(&store, &[started("s")]);
+    std::fs::write(store.events(&source), "junk\n").unwrap();
+    store.fork(&source).unwrap_err();
+    assert_eq!(store.ids().unwrap(), [source]);
+}
+
+#[test]
+fn a_session_is_shown_as_it_was_seen() {
+    let (_dir, store) = store();
+    let id = session_of(
+        &store,
+        &[
+            started("s"),
+            wish("list\u{1b}[2J"),
+            answer("", vec![call("c", "run_commands", "{\"command\": \"ls\"}")]),
+            tool_started("c", "run_commands", serde_json::json!({"command": "ls"})),
+            tool_finished("c", "run_commands", "exit code 0, 0.01 s\na\nb"),
+            answer("**a** and b", Vec::new()),
+            finished("completed"),
+        ],
+    );
+    let shown = store.show(id.clone());
+    insta::assert_snapshot!(shown.to_words(Verbosity::Normal, Colours(false)));
+    let json = serde_json::to_value(&shown).unwrap();
+    assert_eq!((json["id"].as_str(), json["events"].as_array().map(Vec::len)), (Some(id.as_str()), Some(7)));
+    // What comes before damage is still there to read.
+    let text = std::fs::read_to_string(store.events(&id)).unwrap();
+    std::fs::write(store.events(&id), text.replace("\"type\":\"tool_started\"", "\"type\":")).unwrap();
+    let shown = store.show(id);
+    assert_eq!((shown.summary.status.as_str(), shown.events.len()), ("broken", 3));
+    assert!(shown.summary.error.unwrap().contains("line 4 of"));
 }

@@ -3,14 +3,15 @@
 use crate::support::tree::{self, Tree, Want, any_tree};
 use agent::error::Kind;
 use agent::workspace::apply::Plan;
-use agent::workspace::changes::ChangeSet;
+use agent::workspace::changes::{Barred, ChangeSet};
 use agent::workspace::host_dir::HostDir;
-use agent::workspace::manifest::{self, Delta, Hash, Node, Target};
+use agent::workspace::manifest::{self, Delta, Hash, Manifest, Node, Target};
+use agent::workspace::select::LeftOut;
 use agent::workspace::store::Store;
 use agent::workspace::tree_path::TreePath;
 use agent::workspace::{diff, git_patch};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::symlink;
@@ -38,7 +39,7 @@ impl Fixture {
     fn changes(&self) -> ChangeSet {
         let base = tree::read(self.host.path(), Some(&self.store));
         let delta = manifest::delta(&base, &tree::read(self.sandbox.path(), Some(&self.store)));
-        ChangeSet::review(&base, &delta, &Delta::new(), &BTreeMap::new()).unwrap()
+        review(&base, &delta, &BTreeMap::new())
     }
 
     fn apply(&self, changes: &ChangeSet, merge: bool) -> agent::Result<ChangeSet> {
@@ -47,6 +48,11 @@ impl Fixture {
         plan.write(&host, &self.store)?;
         Ok(plan.record())
     }
+}
+
+fn review(base: &Manifest, delta: &Delta, left_out: &BTreeMap<TreePath, LeftOut>) -> ChangeSet {
+    let barred = Barred { left_out, odd_paths: &BTreeSet::new(), odd: &BTreeMap::new() };
+    ChangeSet::review(base, delta, &Delta::new(), &barred).unwrap()
 }
 
 fn file(content: &str) -> Want {
@@ -201,11 +207,8 @@ fn hostile_entries_are_refused_and_named() {
         (path("keys/id"), node()),
         (path("good"), node()),
     ]);
-    let left_out = BTreeMap::from([
-        (path(".env"), agent::workspace::select::LeftOut::Secret),
-        (path("keys"), agent::workspace::select::LeftOut::Excluded),
-    ]);
-    let set = ChangeSet::review(&BTreeMap::new(), &delta, &Delta::new(), &left_out).unwrap();
+    let left_out = BTreeMap::from([(path(".env"), LeftOut::Secret), (path("keys"), LeftOut::Excluded)]);
+    let set = review(&BTreeMap::new(), &delta, &left_out);
     let accepted: Vec<_> = set.changes.keys().map(ToString::to_string).collect();
     assert_eq!(accepted, ["a/fine", "good"]);
     assert_eq!(set.changes[&path("good")].after.as_ref().unwrap().mode(), Some(0o755));

@@ -30,44 +30,36 @@ mod sys;
 
 use spec::LaunchSpec;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use step::{Failure, Step};
 
 /// The descriptor at which the guest finds its listening socket (`serve --listen-fd 3`).
 const LISTEN_FD: i32 = 3;
+/// What the launcher writes to PID 1's gate; the end of the pipe without it means that the launcher has failed.
+const GO: u8 = b'g';
+/// SIGHUP, SIGINT, SIGQUIT, SIGTERM.
+const TERMINATING_SIGNALS: [i32; 4] = [1, 2, 3, 15];
 
 /// `guest launch DIRECTORY`. Returns when the sandbox has ended and is removed.
-pub fn main(directory: &Path) -> ExitCode {
+pub fn main(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
     // The launcher outlives what signals the terminal sends to `agent`.
     sys::leave_session();
-    const SIGHUP_SIGINT_SIGQUIT_SIGTERM: [i32; 4] = [1, 2, 3, 15];
-    SIGHUP_SIGINT_SIGQUIT_SIGTERM.iter().for_each(|signal| sys::ignore_signal(*signal));
+    TERMINATING_SIGNALS.iter().for_each(|signal| sys::ignore_signal(*signal));
     sys::close_from(3);
     sys::set_umask(0o022);
-    match launch(directory) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprint!("{failure}");
-            ExitCode::FAILURE
-        }
-    }
+    let directory = arguments.next().ok_or("which directory?")?;
+    launch(Path::new(&directory)).map_err(|failure| failure.to_string())
 }
 
 /// `guest remove DIRECTORY`: removes what a launcher that was itself killed has left. See [`remove::remove_tree`].
-pub fn remove(directory: &Path) -> ExitCode {
-    sys::close_from(3);
-    match remove::remove_tree(directory) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprint!("remove {}: {error}", directory.display());
-            ExitCode::FAILURE
-        }
-    }
+pub fn remove(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
+    let directory = arguments.next().ok_or("which directory?")?;
+    remove::remove_tree(Path::new(&directory)).map_err(|error| format!("remove {directory}: {error}"))
 }
 
 fn launch(directory: &Path) -> Result<(), Failure> {
@@ -75,8 +67,8 @@ fn launch(directory: &Path) -> Result<(), Failure> {
     let spec = fs::read(directory.join(spec::FILE)).and_then(|bytes| LaunchSpec::decode(&bytes));
     let spec = spec.step("read the launch specification")?;
     let listener = listen(&directory).step("listen")?;
-    // PID 1 waits at this pipe until it has been written down who it is.
-    let (gate, opener) = io::pipe().step("make a pipe")?;
+    // PID 1 waits at this pipe until it is written down who it is, and it is in its control groups.
+    let (gate, mut opener) = io::pipe().step("make a pipe")?;
     let is_root = sys::effective_user() == 0;
     let pid = sys::fork_into(namespaces(&spec, is_root)).step("make the namespaces")?;
     if pid == 0 {
@@ -86,14 +78,15 @@ fn launch(directory: &Path) -> Result<(), Failure> {
         std::process::exit(1);
     }
     drop((gate, listener));
-    let noted = note_processes(&directory, pid);
+    let admitted = admit(&spec, &directory, pid);
     let detached = detach();
-    if noted.is_ok() && detached.is_ok() {
-        drop(opener);
+    if admitted.is_ok() && detached.is_ok() {
+        let _ = opener.write_all(&[GO]);
     }
+    drop(opener);
     let waited = sys::wait_for(pid).step("wait for the sandbox");
     clean_up(&spec, &directory);
-    waited.map(drop).and(noted).and(detached)
+    waited.map(drop).and(admitted).and(detached)
 }
 
 fn namespaces(spec: &LaunchSpec, is_root: bool) -> u64 {
@@ -110,6 +103,16 @@ fn listen(directory: &Path) -> io::Result<UnixListener> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => UnixListener::bind("socket"),
     }
+}
+
+/// Puts PID 1 into its control groups and writes down who it is, while it builds its root: joining takes the kernel
+/// milliseconds.
+fn admit(spec: &LaunchSpec, directory: &Path, pid: i32) -> Result<(), Failure> {
+    note_processes(directory, pid)?;
+    for cgroup in &spec.cgroups {
+        fs::write(cgroup.join("cgroup.procs"), pid.to_string()).step_at("join the control group", cgroup)?;
+    }
+    Ok(())
 }
 
 /// Writes the file `processes`, whole or not at all.
@@ -174,23 +177,20 @@ fn prepare(
     if !is_root {
         identity::map_own_user(spec)?;
     }
-    io::copy(&mut gate, &mut io::sink()).step("wait for the launcher")?;
-    drop(gate);
-    for cgroup in &spec.cgroups {
-        fs::write(cgroup.join("cgroup.procs"), "0").step_at("join the control group", cgroup)?;
-    }
-    // Only now, so that the control groups that were joined are the roots of what the sandbox sees of them.
-    sys::unshare_namespaces(sys::CLONE_NEWCGROUP).step("make the cgroup namespace")?;
     if !spec.host_network {
         sys::loopback_up().step("bring the loopback interface up")?;
         sys::set_host_name("sandbox").step("set the host name")?;
     }
     mounts::enter_new_root(spec, private, !is_root)?;
+    gate.read_exact(&mut [0]).step("wait for the launcher")?;
+    drop(gate);
+    // Only now, so that the control groups that were joined are the roots of what the sandbox sees of them.
+    sys::unshare_namespaces(sys::CLONE_NEWCGROUP).step("make the cgroup namespace")?;
     let status = descriptors(listener).step("arrange the descriptors")?;
     identity::give_up_privileges(spec, is_root)?;
     // After the change of user, which takes the setting back.
     sys::die_with_parent().step("bind the sandbox's life to the launcher's")?;
-    [1, 2, 3, 15].iter().for_each(|signal| sys::default_signal(*signal));
+    TERMINATING_SIGNALS.iter().for_each(|signal| sys::default_signal(*signal));
     std::env::set_current_dir("/workspace").step("enter the workspace")?;
     Ok(status)
 }

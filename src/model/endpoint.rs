@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Everything that is needed to talk to a model. Made by [`Endpoint::new`], then adjusted field by field.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Endpoint {
     /// Where `/chat/completions` is appended, normalised: scheme, no trailing slash.
     pub base_url: String,
@@ -57,6 +57,19 @@ impl Endpoint {
             headers: Vec::new(),
             ca_file: None,
         })
+    }
+}
+
+/// Without the values of headers, which may be secrets.
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let headers: Vec<_> = self.headers.iter().map(|(name, _)| name).collect();
+        f.debug_struct("Endpoint")
+            .field("base_url", &self.base_url)
+            .field("model", &self.model)
+            .field("provider", &self.provider.name)
+            .field("headers", &headers)
+            .finish_non_exhaustive()
     }
 }
 

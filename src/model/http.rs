@@ -5,8 +5,9 @@
 //! error, a web page, a silence, a stream that breaks or never ends.
 
 use crate::error::{Error, Result};
+use crate::model::complaint::looks_like_html;
 use crate::model::endpoint::{Endpoint, Timeouts};
-use crate::model::failure::{Failure, Reason, looks_like_html, quote};
+use crate::model::failure::{Failure, Reason, quote};
 use crate::model::sse::{Decoder, Event};
 use async_openai::error::OpenAIError;
 use async_openai::middleware::HttpRequestFactory;
@@ -18,16 +19,16 @@ use std::collections::VecDeque;
 use std::error::Error as _;
 use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// Bytes of an error's body that are read.
 const LONGEST_ERROR: usize = 64 * 1024;
 /// How long an error's body may take.
 const ERROR_PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of one event, or of an answer that is not streamed.
-pub const LONGEST_EVENT: usize = 16 << 20;
+const LONGEST_EVENT: usize = 8 << 20;
 /// Bytes of a whole stream: 128,000 tokens at 500 bytes an event.
-pub const LONGEST_STREAM: usize = 64 << 20;
+const LONGEST_STREAM: usize = 64 << 20;
 /// Redirects on the same host that are followed.
 const MOST_REDIRECTS: usize = 3;
 
@@ -168,11 +169,7 @@ async fn send(
             format!("the endpoint redirects ({}) to {place}, which is not followed", status.as_u16());
         return Err(boxed(Failure::new(Reason::Redirected, message)));
     }
-    // A body that breaks off or takes too long still leaves the status.
-    let body = match timeout(ERROR_PATIENCE, read_up_to(response, LONGEST_ERROR)).await {
-        Ok(body) => body,
-        Err(_) => Vec::new(),
-    };
+    let body = read_up_to(response, LONGEST_ERROR).await;
     Err(boxed(Failure::from_status(status, &headers, &String::from_utf8_lossy(&body))))
 }
 
@@ -194,10 +191,12 @@ async fn read_bounded(response: Response, bound: usize) -> reqwest::Result<Optio
     Ok(Some(body))
 }
 
+/// What can be had of an error's body: one that breaks off or takes too long still leaves the status.
 async fn read_up_to(response: Response, bound: usize) -> Vec<u8> {
+    let deadline = Instant::now() + ERROR_PATIENCE;
     let mut stream = response.bytes_stream();
     let mut body = Vec::new();
-    while let Some(Ok(piece)) = stream.next().await {
+    while let Ok(Some(Ok(piece))) = timeout_at(deadline, stream.next()).await {
         body.extend_from_slice(&piece);
         if body.len() >= bound {
             body.truncate(bound);
@@ -249,9 +248,7 @@ impl Answer {
 
     /// Reads what may follow the last event, so that the connection can serve the next request.
     fn give_back(self) {
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(timeout(Duration::from_secs(2), self.body.take(16).for_each(|_| async {})));
-        }
+        tokio::spawn(timeout(Duration::from_secs(2), self.body.take(16).for_each(|_| async {})));
     }
 
     /// The next canonical event; `None` at the end.

@@ -1,10 +1,18 @@
 //! The model endpoint: what is asked, what comes back, and who answers.
 
+pub mod arguments;
+mod complaint;
+mod described;
 pub mod endpoint;
 mod failure;
+mod held;
 mod http;
+mod mend;
 pub mod openai;
+pub mod probe;
 pub mod providers;
+mod recover;
+pub mod replayed;
 mod retry;
 mod sse;
 mod stream;
@@ -12,6 +20,7 @@ mod wire;
 
 pub use endpoint::{Endpoint, Secret};
 pub use openai::OpenAi;
+pub use replayed::Replayed;
 
 use crate::error::Result;
 use crate::event::{ToolCall, Usage};

@@ -1,6 +1,7 @@
 //! The client for any OpenAI-compatible endpoint: retries what may pass, does without what is not understood.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::model::described::described;
 use crate::model::endpoint::{Endpoint, Timeouts};
 use crate::model::failure::{Failure, Feature, Reason, quote};
 use crate::model::http::{self, Ending};
@@ -24,6 +25,8 @@ use tower::service_fn;
 
 /// How long the usage and the end of a stream may lag behind its last word.
 const GRACE_AFTER_FINISH: Duration = Duration::from_secs(5);
+/// How long a list of models may take.
+const LISTING_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A model behind an OpenAI-compatible endpoint.
 pub struct OpenAi {
@@ -51,8 +54,29 @@ impl OpenAi {
         &self.endpoint
     }
 
+    /// Whether answers come as they are written, as far as is known yet.
+    pub fn streams(&self) -> bool {
+        !self.refused().contains(&Feature::Streaming)
+    }
+
+    /// Whether the endpoint takes tools, as far as is known yet.
+    pub fn takes_tools(&self) -> bool {
+        !self.refused().contains(&Feature::Tools)
+    }
+
+    /// The model's context window in tokens: the provider's documented one, else what the list of models says.
+    pub async fn context_window(&self) -> Option<u64> {
+        let known = self.endpoint.provider.context_window(&self.endpoint.model);
+        if known.is_some() {
+            return known;
+        }
+        let list = self.list().await.ok()?;
+        wire::context_window(&list, &self.endpoint.model)
+    }
+
     async fn ask_until_answered(&self, request: Request<'_>, on_progress: OnProgress<'_>) -> Result<Reply> {
         let mut backoff = Backoff::new(self.endpoint.retries);
+        let streamed = self.streams();
         loop {
             let failure = match self.ask_once(&request, on_progress).await {
                 Ok(reply) => return Ok(reply),
@@ -61,9 +85,12 @@ impl OpenAi {
             if self.do_without(&failure, &request, on_progress) {
                 continue;
             }
-            let again = if failure.is_temporary() { backoff.next(failure.retry_after) } else { None };
-            let Some((attempt, wait)) = again else {
-                return Err(failure.into_error(&self.endpoint.base_url, &self.endpoint.model));
+            let Some((attempt, wait)) = backoff.next(failure.retry_after, failure.most_retries()) else {
+                if streamed && failure.reason == Reason::Empty {
+                    // It was not the streaming.
+                    self.refused().remove(&Feature::Streaming);
+                }
+                return Err(failure.into_error(&self.endpoint));
             };
             on_progress(Progress::Retry { attempt, wait, reason: &failure.message });
             tokio::time::sleep(wait).await;
@@ -71,16 +98,28 @@ impl OpenAi {
     }
 
     async fn ask_once(&self, request: &Request<'_>, on_progress: OnProgress<'_>) -> Result<Reply, Failure> {
-        let body = Body::new(&self.form(), request);
+        let body = self.body(request);
         let ending = Ending::default();
         // Whole answers come through the same door: the service makes a stream of one event of them.
         let stream = self.client(ending.clone()).chat().create_stream_byot::<_, Chunk>(body).await;
-        let assembly = receive(stream.map_err(failure_of)?, &ending, on_progress).await?;
-        let reply = assembly.finish(ids_in(request.messages), on_progress)?;
+        let assembly = Assembly::new(request.tools);
+        let assembly = receive(assembly, stream.map_err(failure_of)?, &ending, on_progress).await?;
+        let reply = assembly.finish(ids_in(request.messages), on_progress);
         match emptiness(&reply) {
             Some(failure) => Err(failure),
             None => Ok(reply),
         }
+    }
+
+    fn body(&self, request: &Request<'_>) -> Body {
+        let refused = self.refused().clone();
+        let form = self.form(&refused);
+        let answer_schema = request.answer_schema.filter(|_| !refused.contains(&Feature::AnswerSchema));
+        if request.tools.is_empty() || !refused.contains(&Feature::Tools) {
+            return Body::new(&form, &Request { answer_schema, ..*request });
+        }
+        let messages = described(request.messages, request.tools);
+        Body::new(&form, &Request { messages: &messages, tools: &[], answer_schema })
     }
 
     fn client(&self, ending: Ending) -> Client<Address> {
@@ -90,8 +129,7 @@ impl OpenAi {
         Client::build(self.http.clone(), self.address.clone()).with_http_service(service)
     }
 
-    fn form(&self) -> Form<'_> {
-        let refused = self.refused();
+    fn form(&self, refused: &HashSet<Feature>) -> Form<'_> {
         let (endpoint, provider) = (&self.endpoint, self.endpoint.provider);
         let field =
             if refused.contains(&Feature::MaxTokens) { "max_completion_tokens" } else { "max_tokens" };
@@ -150,19 +188,18 @@ impl OpenAi {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn list_models(&self) -> Result<Vec<String>> {
+    async fn list(&self) -> Result<Value, Failure> {
         let (http, timeouts) = (self.http.clone(), self.endpoint.timeouts);
-        let timeouts = Timeouts { first: timeouts.first.min(Duration::from_secs(30)), ..timeouts };
+        let timeouts = Timeouts { first: timeouts.first.min(LISTING_PATIENCE), ..timeouts };
         let service = service_fn(move |request| http::whole(http.clone(), request, timeouts));
         let client = Client::build(self.http.clone(), self.address.clone()).with_http_service(service);
-        let list: Result<Value, _> = client.models().list_byot().await;
-        list.map_err(failure_of)
-            .and_then(|list| {
-                wire::model_names(&list).ok_or_else(|| {
-                    Failure::new(Reason::NotTheProtocol, "the endpoint's list of models is not one")
-                })
-            })
-            .map_err(|failure| failure.into_error(&self.endpoint.base_url, &self.endpoint.model))
+        client.models().list_byot().await.map_err(failure_of)
+    }
+
+    async fn list_models(&self) -> Result<Vec<String>> {
+        let no_list = || Failure::new(Reason::NotTheProtocol, "the endpoint's list of models is not one");
+        let names = self.list().await.and_then(|list| wire::model_names(&list).ok_or_else(no_list));
+        names.map_err(|failure| failure.into_error(&self.endpoint))
     }
 }
 
@@ -181,12 +218,12 @@ impl ChatModel for OpenAi {
 }
 
 /// Reads a stream to its end.
-async fn receive(
+async fn receive<'a>(
+    mut assembly: Assembly<'a>,
     mut stream: StreamResponse<Chunk>,
     ending: &Ending,
     on_progress: OnProgress<'_>,
-) -> Result<Assembly, Failure> {
-    let mut assembly = Assembly::default();
+) -> Result<Assembly<'a>, Failure> {
     loop {
         let next = stream.next();
         let next = match assembly.is_finished() {
@@ -253,17 +290,14 @@ impl Address {
     fn new(endpoint: &Endpoint) -> Result<Self> {
         let mut headers = HeaderMap::new();
         for (name, value) in &endpoint.headers {
-            let wrong = |_| crate::Error::config(format!("the header {name:?} cannot be sent"));
-            let name = name.parse::<HeaderName>().map_err(|e| wrong(e.to_string()))?;
-            headers.insert(
-                name,
-                value.parse().map_err(|e: reqwest::header::InvalidHeaderValue| wrong(e.to_string()))?,
-            );
+            let (Ok(header), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(value)) else {
+                return Err(Error::config(format!("the header {name:?} cannot be sent as it is configured")));
+            };
+            headers.insert(header, value);
         }
         if let Some(key) = &endpoint.key {
-            let bearer = format!("Bearer {}", key.expose());
-            let mut bearer = HeaderValue::from_str(&bearer)
-                .map_err(|_| crate::Error::config("the API key holds a character that cannot be sent"))?;
+            let mut bearer = HeaderValue::from_str(&format!("Bearer {}", key.expose()))
+                .map_err(|_| Error::config("the API key holds a character that cannot be sent"))?;
             bearer.set_sensitive(true);
             headers.insert(AUTHORIZATION, bearer);
         }

@@ -83,8 +83,6 @@ pub static ALL: &[Provider] = &[
         name: "openrouter",
         base_url: "https://openrouter.ai/api/v1",
         key_variables: &["OPENROUTER_API_KEY"],
-        // https://openrouter.ai/docs/use-cases/reasoning-tokens
-        reasoning_echo: Some("reasoning"),
         ..GENERIC
     },
     Provider {

@@ -18,8 +18,9 @@ impl Backoff {
     }
 
     /// The number of the next try (from 1) and the wait before it; `None` where it is enough.
-    pub fn next(&mut self, asked: Option<Duration>) -> Option<(u32, Duration)> {
-        if self.attempt >= self.limits.attempts {
+    /// `most` bounds the tries beside the configuration.
+    pub fn next(&mut self, asked: Option<Duration>, most: u32) -> Option<(u32, Duration)> {
+        if self.attempt >= self.limits.attempts.min(most) {
             return None;
         }
         let wait = match asked {
@@ -60,6 +61,15 @@ pub fn asked_wait(headers: &HeaderMap) -> Option<Duration> {
         })
 }
 
+/// How long an endpoint's words (in lower case) ask to wait: `"retrydelay":"34s"`, `try again in 1.5s`.
+pub fn wait_in(words: &str) -> Option<Duration> {
+    ["\"retrydelay\":\"", "try again in ", "retry in "].iter().find_map(|before| {
+        let after = &words[words.find(before)? + before.len()..];
+        let end = after.find(|c: char| !(c.is_ascii_digit() || ".hms".contains(c))).unwrap_or(after.len());
+        reset(after[..end].trim_end_matches('.'))
+    })
+}
+
 /// A number of seconds, possibly with a fraction.
 fn seconds(value: &str) -> Option<Duration> {
     value.parse::<f64>().ok().and_then(|n| Duration::try_from_secs_f64(n).ok())
@@ -90,7 +100,7 @@ fn reset(value: &str) -> Option<Duration> {
 /// `1h2m3.5s` and the like.
 fn units(value: &str) -> Option<Duration> {
     let mut total = 0.0;
-    let mut rest = value;
+    let mut rest = Some(value).filter(|value| !value.is_empty())?;
     while !rest.is_empty() {
         let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let number: f64 = rest[..digits].parse().ok()?;
@@ -133,6 +143,14 @@ mod tests {
     }
 
     #[test]
+    fn waits_in_words() {
+        assert_eq!(wait_in(r#"{"retrydelay":"34s"}"#), Some(Duration::from_secs(34)));
+        assert_eq!(wait_in("please try again in 1m2.5s. visit"), Some(Duration::from_millis(62_500)));
+        assert_eq!(wait_in("please retry in 20ms"), Some(Duration::from_millis(20)));
+        assert_eq!(wait_in("try again in a while"), None);
+    }
+
+    #[test]
     fn waits_double_within_their_bounds_and_end() {
         let limits = Retries {
             attempts: 4,
@@ -142,20 +160,20 @@ mod tests {
         };
         let mut backoff = Backoff::new(limits);
         for (attempt, most) in [(1, 1), (2, 2), (3, 4), (4, 4)] {
-            let (number, wait) = backoff.next(None).unwrap();
+            let (number, wait) = backoff.next(None, u32::MAX).unwrap();
             assert_eq!(number, attempt);
             let most = Duration::from_secs(most);
             assert!(wait >= most / 2 && wait <= most, "{wait:?}");
         }
-        assert_eq!(backoff.next(None), None);
+        assert_eq!(backoff.next(None, u32::MAX), None);
     }
 
     #[test]
     fn what_the_endpoint_asks_for_is_capped() {
         let mut backoff = Backoff::new(Retries::default());
-        assert_eq!(backoff.next(Some(Duration::from_secs(86_400))), Some((1, Duration::from_secs(60))));
-        assert!(backoff.next(Some(Duration::from_secs(50))).is_some());
-        assert!(backoff.next(Some(Duration::from_secs(59))).is_some());
-        assert_eq!(backoff.next(Some(Duration::from_secs(60))), None, "the waits together are bounded");
+        assert_eq!(backoff.next(Some(Duration::from_secs(86_400)), 9), Some((1, Duration::from_secs(60))));
+        assert!(backoff.next(Some(Duration::from_secs(50)), 9).is_some());
+        assert!(backoff.next(Some(Duration::from_secs(59)), 9).is_some());
+        assert_eq!(backoff.next(Some(Duration::from_secs(60)), 9), None, "the waits together are bounded");
     }
 }

@@ -2,8 +2,11 @@
 
 use crate::event::ToolCall;
 use crate::model::failure::{Failure, Reason};
+use crate::model::held::showable;
+use crate::model::mend::mend;
+use crate::model::recover::recover;
 use crate::model::wire::{Arguments, Chunk, Function, Said, WireCall};
-use crate::model::{Message, OnProgress, Progress, Reply};
+use crate::model::{Message, OnProgress, Progress, Reply, ToolSpec};
 use serde_json::Value;
 use std::collections::HashSet;
 
@@ -13,13 +16,20 @@ pub const MOST_CALLS: usize = 128;
 pub const LONGEST_ARGUMENTS: usize = 1 << 20;
 /// Bytes of text and reasoning together.
 pub const LONGEST_TEXT: usize = 4 << 20;
+/// What the notice of a recovered call says.
+pub const WRITTEN_AS_TEXT: &str = "written as text";
+/// Bytes of text that may be held back before it is left to the end whether they are a call.
+const LONGEST_DOUBT: usize = 4096;
 /// Bytes of an id or a name; no real one comes near.
 const LONGEST_NAME: usize = 256;
 
 /// An answer that is still coming.
-#[derive(Default)]
-pub struct Assembly {
+pub struct Assembly<'a> {
+    /// The tools that a call written as text may name.
+    tools: &'a [ToolSpec],
     reply: Reply,
+    /// Bytes of the text that were shown; what may turn out to be a call is held back.
+    shown: usize,
     calls: Vec<Partial>,
     /// The old form of a call; counts where there is no other.
     old_call: Option<Partial>,
@@ -35,7 +45,20 @@ struct Partial {
     arguments: String,
 }
 
-impl Assembly {
+impl<'a> Assembly<'a> {
+    /// Nothing has come yet.
+    pub fn new(tools: &'a [ToolSpec]) -> Self {
+        Self {
+            tools,
+            reply: Reply::default(),
+            shown: 0,
+            calls: Vec::new(),
+            old_call: None,
+            refusal: String::new(),
+            thinking: Thinking::default(),
+        }
+    }
+
     /// Takes in one piece and shows what it says.
     pub fn add(&mut self, chunk: Chunk, on_progress: OnProgress<'_>) -> Result<(), Failure> {
         if let Some(error) = chunk.reported_error() {
@@ -60,33 +83,60 @@ impl Assembly {
     }
 
     /// The whole answer. `taken` are ids that the conversation holds already.
-    pub fn finish(
-        mut self,
-        mut taken: HashSet<String>,
-        on_progress: OnProgress<'_>,
-    ) -> Result<Reply, Failure> {
+    pub fn finish(mut self, mut taken: HashSet<String>, on_progress: OnProgress<'_>) -> Reply {
         let rest = self.thinking.finish();
         self.show(rest, on_progress);
+        self.split_unopened();
+        if self.calls.is_empty() {
+            self.calls.extend(self.old_call.take());
+        }
+        self.calls.retain(|call| !call.name.is_empty() || !call.arguments.is_empty());
+        if self.calls.is_empty() {
+            self.recover(on_progress);
+        }
+        on_progress_text(self.reply.text.get(self.shown..), on_progress);
         let mut reply = self.reply;
-        reply.text = split_unopened(reply.text, &mut reply.reasoning);
         if reply.text.trim().is_empty() && !self.refusal.is_empty() {
-            on_progress(Progress::Text(&self.refusal));
+            on_progress_text(Some(&self.refusal), on_progress);
             reply.text = self.refusal;
         }
-        if self.calls.is_empty() {
-            self.calls.extend(self.old_call);
+        for call in self.calls {
+            let mut call =
+                ToolCall { id: unique(call.id, &mut taken), name: call.name, arguments: call.arguments };
+            if let Some(note) = mend(&mut call, self.tools) {
+                on_progress(Progress::Notice(&note));
+            }
+            reply.tool_calls.push(call);
         }
-        reply.tool_calls = self
-            .calls
-            .into_iter()
-            .filter(|call| !call.name.is_empty() || !call.arguments.is_empty())
-            .map(|call| ToolCall {
-                id: unique(call.id, &mut taken),
-                name: call.name,
-                arguments: call.arguments,
-            })
-            .collect();
-        Ok(reply)
+        reply
+    }
+
+    /// Some templates open the reasoning in the prompt: the content then holds the closing tag alone.
+    fn split_unopened(&mut self) {
+        let Some((before, after)) = self.reply.text.split_once("</think>") else { return };
+        if before.contains("<think>") {
+            return;
+        }
+        let (reasoning, answer) = (before.trim().to_owned(), after.trim_start().to_owned());
+        self.shown = self.shown.saturating_sub(self.reply.text.len() - answer.len());
+        self.reply.reasoning.get_or_insert_default().push_str(&reasoning);
+        self.reply.text = answer;
+    }
+
+    /// Takes calls that were written as text out of the text.
+    fn recover(&mut self, on_progress: OnProgress<'_>) {
+        let Some(recovered) = recover(&self.reply.text, self.tools) else { return };
+        let count = recovered.calls.len().min(MOST_CALLS);
+        on_progress(Progress::Notice(&format!("{count} tool call(s) {WRITTEN_AS_TEXT} were recovered")));
+        let unshown = recovered.text.strip_prefix(self.reply.text[..self.shown].trim());
+        on_progress_text(unshown, on_progress);
+        self.calls.extend(recovered.calls.into_iter().take(MOST_CALLS).map(|(name, arguments)| Partial {
+            name,
+            arguments: arguments.to_string(),
+            ..Partial::default()
+        }));
+        self.shown = recovered.text.len();
+        self.reply.text = recovered.text;
     }
 
     fn say(&mut self, said: Said, on_progress: OnProgress<'_>) -> Result<(), Failure> {
@@ -112,8 +162,14 @@ impl Assembly {
         for piece in pieces {
             match piece {
                 Piece::Text(text) => {
+                    let held = self.reply.text.len() - self.shown;
                     self.reply.text.push_str(&text);
-                    on_progress(Progress::Text(&text));
+                    // What is held for long is not looked at again and again: the end decides.
+                    if held <= LONGEST_DOUBT {
+                        let end = showable(&self.reply.text, self.shown, self.tools);
+                        on_progress_text(self.reply.text.get(self.shown..end), on_progress);
+                        self.shown = end;
+                    }
                 }
                 Piece::Reasoning(text) => {
                     self.reply.reasoning.get_or_insert_default().push_str(&text);
@@ -199,6 +255,12 @@ impl Partial {
             return Err(Failure::new(Reason::TooLarge, message));
         }
         Ok(())
+    }
+}
+
+fn on_progress_text(text: Option<&str>, on_progress: OnProgress<'_>) {
+    if let Some(text) = text.filter(|text| !text.is_empty()) {
+        on_progress(Progress::Text(text));
     }
 }
 
@@ -303,17 +365,6 @@ impl Thinking {
             Thinking::Inside { held, .. } if !held.is_empty() => vec![Piece::Reasoning(held)],
             _ => Vec::new(),
         }
-    }
-}
-
-/// Some templates open the reasoning in the prompt: the content then holds the closing tag alone.
-fn split_unopened(text: String, reasoning: &mut Option<String>) -> String {
-    match text.split_once("</think>") {
-        Some((before, after)) if !before.contains("<think>") => {
-            reasoning.get_or_insert_default().push_str(before.trim());
-            after.trim_start().to_owned()
-        }
-        _ => text,
     }
 }
 

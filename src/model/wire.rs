@@ -249,12 +249,25 @@ impl From<WireUsage> for Usage {
 
 /// The names in a list of models.
 pub fn model_names(list: &Value) -> Option<Vec<String>> {
-    let list = list.get("data").or_else(|| list.get("models")).unwrap_or(list).as_array()?;
-    let name = |model: &Value| {
-        let name = model.get("id").or_else(|| model.get("name")).unwrap_or(model);
-        name.as_str().map(str::to_owned)
-    };
-    Some(list.iter().filter_map(name).collect())
+    Some(models(list)?.iter().filter_map(model_name).map(str::to_owned).collect())
+}
+
+/// The context window of `model` in tokens, where a list of models says it: vLLM, OpenRouter, Groq and LM Studio do,
+/// each under a name of its own.
+pub fn context_window(list: &Value, model: &str) -> Option<u64> {
+    let entry = models(list)?.iter().find(|entry| model_name(entry) == Some(model))?;
+    ["max_model_len", "context_length", "context_window", "loaded_context_length", "max_context_length"]
+        .iter()
+        .find_map(|field| entry.get(*field)?.as_u64())
+        .filter(|window| *window > 0)
+}
+
+fn models(list: &Value) -> Option<&Vec<Value>> {
+    list.get("data").or_else(|| list.get("models")).unwrap_or(list).as_array()
+}
+
+fn model_name(entry: &Value) -> Option<&str> {
+    entry.get("id").or_else(|| entry.get("name")).unwrap_or(entry).as_str()
 }
 
 /// The value, or its default where it is null or of another type.

@@ -208,7 +208,8 @@ mod tests {
     fn a_mount_may_show_a_part_of_the_hierarchy() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("b")).unwrap();
-        let line = format!("30 23 0:26 /a {} rw,nosuid shared:5 - cgroup cgroup rw,memory", dir.path().display());
+        let line =
+            format!("30 23 0:26 /a {} rw,nosuid shared:5 - cgroup cgroup rw,memory", dir.path().display());
         let own = "4:memory:/a/b\n0::/\n";
         assert_eq!(separate(&line, own, "memory"), Some(dir.path().join("b")));
         assert_eq!(separate(&line, own, "pids"), None);

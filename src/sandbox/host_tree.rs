@@ -2,7 +2,7 @@
 //! local backend.
 //!
 //! The list is made of what it allows, never of what it forbids: the system's own directories, the handful of `/etc`
-//! entries that toolchains read, and the user's toolchains ([`super::toolchains`]). `$HOME` itself is never there.
+//! entries that toolchains read, and the user's toolchains ([`super::toolchains`]). Nothing else of `$HOME` is ever there.
 
 use super::toolchains::{self, Machine};
 use std::fs;
@@ -11,7 +11,8 @@ use std::path::{Component, Path, PathBuf};
 /// What of this machine a sandbox sees, and the variables that make it usable.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostTree {
-    /// Read-only recursive bind mounts: the real path on the host (no symlink in it), and where it is inside.
+    /// Read-only recursive bind mounts: the real path on the host (no symlink in it), and where it is inside. `/dev/null`
+    /// covers what is not to be seen.
     /// A parent always stands before what is mounted below it.
     pub binds: Vec<(PathBuf, PathBuf)>,
     /// Symlinks to make inside: the link's path, and what it says.
@@ -78,6 +79,20 @@ const ETC: [&str; 46] = [
     "xml",
 ];
 
+/// Files in given directories that may hold credentials: an empty one is bound over each that is there. (Of `/etc`, such
+/// files are not given in the first place.)
+const CREDENTIALS: [&str; 9] = [
+    "etc/npmrc",
+    "etc/pip.conf",
+    "etc/gemrc",
+    "etc/gitconfig",
+    "local/etc/npmrc",
+    "local/etc/pip.conf",
+    "local/etc/gemrc",
+    "local/etc/gitconfig",
+    "pip.conf",
+];
+
 /// Where `PATH` looks after the toolchains.
 const STANDARD_PATH: [&str; 6] =
     ["/usr/local/bin", "/usr/local/sbin", "/usr/bin", "/usr/sbin", "/bin", "/sbin"];
@@ -99,12 +114,33 @@ fn discover(machine: &Machine) -> HostTree {
     }
     let found = toolchains::find(machine);
     tree.binds.extend(found.binds);
+    tree.symlinks.extend(found.symlinks);
+    tree.hide_credentials();
     tree.env = found.env;
     tree.path = search_path(machine, &tree.binds, found.bin_dirs);
     tree
 }
 
 impl HostTree {
+    /// Those of `names` that are programs on [`HostTree::path`], in the same order.
+    pub fn programs(&self, names: &[&str]) -> Vec<String> {
+        let directories: Vec<PathBuf> =
+            self.path.split(':').filter_map(|inside| self.on_host(inside)).collect();
+        let is_there = |name: &&&str| directories.iter().any(|directory| directory.join(name).is_file());
+        names.iter().filter(is_there).map(|name| (*name).to_owned()).collect()
+    }
+
+    /// Where something inside comes from.
+    fn on_host(&self, inside: &str) -> Option<PathBuf> {
+        let inside = Path::new(inside);
+        let depth = |path: &Path| path.components().count();
+        let binds = self
+            .binds
+            .iter()
+            .filter_map(|(host, mount)| Some((depth(mount), host.join(inside.strip_prefix(mount).ok()?))));
+        binds.max_by_key(|(depth, _)| *depth).map(|(_, host)| host)
+    }
+
     /// Adds `path` as what it is on the host: a directory or file is bound; a symlink is made again where it
     /// leads to something that is given anyway, and replaced by what it leads to elsewhere.
     fn give(&mut self, machine: &Machine, path: &Path) {
@@ -121,6 +157,15 @@ impl HostTree {
         if fs::metadata(&real).is_ok_and(|m| m.is_dir() || m.is_file()) {
             self.binds.push((real, path.to_owned()));
         }
+    }
+
+    fn hide_credentials(&mut self) {
+        let files = self.binds.iter().flat_map(|(host, inside)| {
+            let there = |name: &&&str| fs::symlink_metadata(host.join(name)).is_ok_and(|file| file.is_file());
+            CREDENTIALS.iter().filter(there).map(|name| ("/dev/null".into(), inside.join(name)))
+        });
+        let hidden: Vec<_> = files.collect();
+        self.binds.extend(hidden);
     }
 
     /// Whether `path` lies in something that is bound already.
@@ -235,6 +280,14 @@ mod tests {
         let tree = discover(&machine);
         assert_eq!(insides(&tree), ["/usr", "/etc/ssl/certs", "/etc/java-17-openjdk", "/etc/maven/m2.conf"]);
         assert_eq!(tree.symlinks[0].0, Path::new("/etc/localtime"));
+    }
+
+    #[test]
+    fn files_that_may_hold_credentials_are_covered() {
+        let (_root, machine) = machine_with(&["usr/bin/node", "usr/etc/npmrc", "usr/local/etc/gitconfig"]);
+        let tree = discover(&machine);
+        assert_eq!(insides(&tree), ["/usr", "/usr/etc/npmrc", "/usr/local/etc/gitconfig"]);
+        assert!(tree.binds[1..].iter().all(|(host, _)| host == Path::new("/dev/null")));
     }
 
     #[test]

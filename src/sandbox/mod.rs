@@ -3,14 +3,30 @@
 //! A [`Backend`] starts the guest somewhere and hands back its byte stream; [`Sandbox`] speaks the guest's
 //! protocol over that stream. Whatever is written once over [`Sandbox`] works on every backend.
 
+mod cgroup;
+mod choose;
+mod client;
+mod connection;
 pub mod docker;
 pub mod environment;
+mod files;
 pub mod guest;
 pub mod host_tree;
 #[path = "../guest/launch/spec.rs"]
 mod launch_spec;
+pub mod local;
+mod process;
 mod seccomp;
 mod toolchains;
+mod tunnel;
+#[path = "../guest/wire.rs"]
+pub mod wire;
+
+pub use choose::{Chosen, by_name, choose, network_words};
+pub use client::{Facts, Sandbox};
+pub use files::{Entry, EntryKind, FileBytes, FileWrite, Node, WalkOptions};
+pub use process::{JobOutput, Piece, Process, ProcessEvent};
+pub use tunnel::{Tunnel, Tunnels};
 
 use crate::error::Result;
 use crate::event::{Limits, SandboxInfo, Stream};
@@ -95,6 +111,9 @@ pub type OnPull<'a> = &'a (dyn Fn(&str, u64, u64) + Send + Sync);
 pub trait Backend: Send + Sync {
     /// `docker` or `local`.
     fn name(&self) -> &'static str;
+
+    /// Whether [`WorkspaceMount::Overlay`] of a directory of this machine is possible.
+    fn can_overlay(&self) -> bool;
 
     /// Starts a sandbox and hands back its guest's stream and its description.
     fn start<'a>(
@@ -193,8 +212,13 @@ pub struct Finished {
     /// The file inside the sandbox that holds the whole output (up to the guest's spool limit), where the
     /// output was longer than the guest's in-memory threshold.
     pub spool: Option<PathBuf>,
+    /// How much of the output the spool holds: less than `output_bytes` where it was cut at the spool limit.
+    pub spool_bytes: u64,
     /// Processes that it started and that are still running.
     pub left_running: u32,
+    /// Processes of the sandbox that the kernel killed for want of memory while it ran. Its own outcome may be
+    /// another: a shell goes on when its child is killed.
+    pub oom_kills: u32,
 }
 
 /// A piece of output, or a gap in it.

@@ -99,7 +99,7 @@ const UNKNOWN: [c_long; 4] =
 pub fn programs() -> Result<Vec<Vec<u8>>> {
     let refused = compile(refusals().map_err(unusable)?, libc::EPERM)?;
     let unknown = compile(UNKNOWN.iter().map(|number| (*number, Vec::new())).collect(), libc::ENOSYS)?;
-    Ok([newer_than(LAST_REVIEWED), unknown, refused].iter().map(|program| bytes(program)).collect())
+    Ok([newer_than(LAST_REVIEWED), unknown, refused].iter().map(bytes).collect())
 }
 
 fn compile(rules: BTreeMap<c_long, Vec<SeccompRule>>, errno: i32) -> Result<BpfProgram> {

@@ -66,6 +66,12 @@ impl Machine {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
+    /// The reverse of [`Machine::on_host`], for a path without symlinks.
+    fn as_named_there(&self, path: &Path) -> PathBuf {
+        let root = fs::canonicalize(&self.root).unwrap_or_default();
+        Path::new("/").join(path.strip_prefix(root).unwrap_or(path))
+    }
+
     /// A version manager's directory: its variable, or its usual place below `$HOME`.
     fn manager(&self, variable: &str, usual: &str) -> PathBuf {
         let named = self.variables.get(variable).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -77,10 +83,17 @@ impl Machine {
     }
 }
 
+/// Toolchains that find their parts by looking from where they are. The others have their place on this machine compiled
+/// in (the library path of pyenv's Python, the first lines of `pip` and `gem`), so a symlink stands there inside: the
+/// one thing that is told about `$HOME`, and nothing but the link is there.
+const RELOCATABLE: [&str; 6] = ["rust", "node", "go", "java", "bun", "deno"];
+
 /// What was found, ready to be added to the tree.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Toolchains {
     pub binds: Vec<(PathBuf, PathBuf)>,
+    /// The places that toolchains have compiled in, as links to where they are inside.
+    pub symlinks: Vec<(PathBuf, PathBuf)>,
     /// Directories for `PATH`, as they are inside.
     pub bin_dirs: Vec<PathBuf>,
     pub env: Vec<(String, String)>,
@@ -89,9 +102,9 @@ pub(super) struct Toolchains {
 /// The toolchains in the order in which `PATH` names them.
 pub(super) fn find(machine: &Machine) -> Toolchains {
     let mut found = Toolchains::default();
-    for dir in &machine.path {
+    for dir in machine.path.iter().filter(|dir| !dir.starts_with("/usr")) {
         for (name, prefix) in behind(machine, &machine.on_host(dir)) {
-            found.add(&name, &prefix);
+            found.add(machine, &name, &prefix);
         }
     }
     if let Some(java) =
@@ -110,7 +123,7 @@ fn system_java(path: &Path) -> Option<String> {
 }
 
 impl Toolchains {
-    fn add(&mut self, name: &str, prefix: &Path) {
+    fn add(&mut self, machine: &Machine, name: &str, prefix: &Path) {
         let Ok(real) = fs::canonicalize(prefix) else { return };
         let known = self.binds.iter().any(|(host, _)| *host == real);
         let (bin, inside) = (real.join("bin"), Path::new(INSIDE).join(name));
@@ -118,6 +131,9 @@ impl Toolchains {
             return;
         }
         self.bin_dirs.push(inside.join("bin"));
+        if !RELOCATABLE.iter().any(|language| name.starts_with(language)) {
+            self.symlinks.push((machine.as_named_there(&real), inside.clone()));
+        }
         // Beside their `bin`, bun and deno keep nothing but caches of what was installed.
         let only_bin = ["bun", "deno"].contains(&name);
         self.binds.push(if only_bin { (bin, inside.join("bin")) } else { (real, inside) });
@@ -136,10 +152,15 @@ fn plain(name: &str) -> bool {
     !name.starts_with('.') && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._+-".contains(&b))
 }
 
+/// A toolchain's name and where it is on the host.
+type Named = (String, PathBuf);
+/// Asks a version manager what its shims would run.
+type Finder = fn(&Machine) -> Vec<Named>;
+
 /// The toolchains that a directory of `PATH` stands for: the one whose `bin` it is, or, where it holds a version
 /// manager's shims, the ones that these would run.
-fn behind(machine: &Machine, dir: &Path) -> Vec<(String, PathBuf)> {
-    let shims: [(PathBuf, fn(&Machine) -> Vec<(String, PathBuf)>); 6] = [
+fn behind(machine: &Machine, dir: &Path) -> Vec<Named> {
+    let shims: [(PathBuf, Finder); 6] = [
         (machine.on_host(&machine.home.join(".cargo/bin")), rustup),
         (machine.manager("PYENV_ROOT", ".pyenv").join("shims"), pyenv),
         (machine.manager("RBENV_ROOT", ".rbenv").join("shims"), rbenv),
@@ -171,7 +192,7 @@ const PREFIXES: [(&str, &str, &str, &str); 12] = [
 ];
 
 /// The toolchain whose `bin` the directory `dir` is, symlinks resolved (fnm and sdkman put one there).
-fn prefix_of(machine: &Machine, dir: &Path) -> Option<(String, PathBuf)> {
+fn prefix_of(machine: &Machine, dir: &Path) -> Option<Named> {
     let real = fs::canonicalize(dir).ok()?;
     let prefix = real.parent().filter(|_| real.ends_with("bin"))?;
     PREFIXES.iter().find_map(|(variable, usual, pattern, name)| {
@@ -197,7 +218,7 @@ fn matches(path: &Path, pattern: &str) -> Option<Vec<String>> {
     parts.next().is_none().then_some(stars)
 }
 
-fn rustup(machine: &Machine) -> Vec<(String, PathBuf)> {
+fn rustup(machine: &Machine) -> Vec<Named> {
     let home = machine.manager("RUSTUP_HOME", ".rustup");
     let toolchains = home.join("toolchains");
     let chosen = machine.variables.get("RUSTUP_TOOLCHAIN").cloned().or_else(|| {
@@ -218,16 +239,16 @@ fn starting_with(directory: &Path, prefix: &str) -> Option<PathBuf> {
         .min()
 }
 
-fn pyenv(machine: &Machine) -> Vec<(String, PathBuf)> {
+fn pyenv(machine: &Machine) -> Vec<Named> {
     listed(machine, machine.manager("PYENV_ROOT", ".pyenv"), "PYENV_VERSION", "python")
 }
 
-fn rbenv(machine: &Machine) -> Vec<(String, PathBuf)> {
+fn rbenv(machine: &Machine) -> Vec<Named> {
     listed(machine, machine.manager("RBENV_ROOT", ".rbenv"), "RBENV_VERSION", "ruby")
 }
 
 /// pyenv and rbenv: versions separated by colons in a variable, or a line each in the file `version`.
-fn listed(machine: &Machine, base: PathBuf, variable: &str, language: &str) -> Vec<(String, PathBuf)> {
+fn listed(machine: &Machine, base: PathBuf, variable: &str, language: &str) -> Vec<Named> {
     let named = machine.variables.get(variable).cloned();
     let text = named.or_else(|| machine.read(&base.join("version"))).unwrap_or_default();
     text.split([':', '\n'])
@@ -238,7 +259,7 @@ fn listed(machine: &Machine, base: PathBuf, variable: &str, language: &str) -> V
 }
 
 /// `~/.volta/tools/user/platform.json` names the default Node.
-fn volta(machine: &Machine) -> Vec<(String, PathBuf)> {
+fn volta(machine: &Machine) -> Vec<Named> {
     let tools = machine.manager("VOLTA_HOME", ".volta").join("tools");
     let platform = machine.read(&tools.join("user/platform.json")).unwrap_or_default();
     let platform: serde_json::Value = serde_json::from_str(&platform).unwrap_or_default();
@@ -250,7 +271,7 @@ fn volta(machine: &Machine) -> Vec<(String, PathBuf)> {
 }
 
 /// `~/.tool-versions`: a tool and its versions a line.
-fn asdf(machine: &Machine) -> Vec<(String, PathBuf)> {
+fn asdf(machine: &Machine) -> Vec<Named> {
     let installs = machine.manager("ASDF_DATA_DIR", ".asdf").join("installs");
     let text = machine.read(&machine.on_host(&machine.home.join(".tool-versions"))).unwrap_or_default();
     let mut tools = Vec::new();
@@ -264,7 +285,7 @@ fn asdf(machine: &Machine) -> Vec<(String, PathBuf)> {
 }
 
 /// `~/.config/mise/config.toml`: a version, or a list of them, for each tool.
-fn mise(machine: &Machine) -> Vec<(String, PathBuf)> {
+fn mise(machine: &Machine) -> Vec<Named> {
     let installs = machine.manager("MISE_DATA_DIR", ".local/share/mise").join("installs");
     let config = machine.on_host(&machine.home.join(".config/mise/config.toml"));
     let config: Option<toml::Table> = machine.read(&config).and_then(|text| text.parse().ok());
@@ -326,6 +347,7 @@ mod tests {
         let found = find_in(&files, &["/home/me/.cargo/bin"], &[]);
         assert_eq!(found.binds, [bind("/home/me/.rustup/toolchains/stable-x", "/toolchains/rust-stable-x")]);
         assert_eq!(found.bin_dirs, [PathBuf::from("/toolchains/rust-stable-x/bin")]);
+        assert_eq!(found.symlinks, []);
 
         let found = find_in(&files, &["/home/me/.cargo/bin"], &[("RUSTUP_TOOLCHAIN", "nightly-x")]);
         assert_eq!(found.bin_dirs, [PathBuf::from("/toolchains/rust-nightly-x/bin")]);
@@ -365,6 +387,7 @@ mod tests {
             found.bin_dirs,
             [PathBuf::from("/toolchains/python-3.12.1/bin"), PathBuf::from("/toolchains/python-3.11.7/bin")]
         );
+        assert_eq!(found.symlinks[1], bind("/home/me/.pyenv/versions/3.11.7", "/toolchains/python-3.11.7"));
     }
 
     #[test]

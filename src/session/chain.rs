@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::event::Record;
+use crate::ui::json;
 use sha2::{Digest, Sha256};
 use std::fmt;
 
@@ -48,7 +49,7 @@ const END: &[u8] = b"\"}";
 
 /// The line (without `\n`) of an event that comes after the line with hash `prev`.
 pub(super) fn seal(record: &Record, prev: Hash) -> Result<Vec<u8>> {
-    let mut line = serde_json::to_vec(record)?;
+    let mut line = json::to_vec(record)?;
     line.pop(); // the object's closing brace
     line.extend_from_slice(PREV);
     line.extend_from_slice(prev.to_string().as_bytes());

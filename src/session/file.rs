@@ -107,7 +107,7 @@ impl SessionFile {
         self.last = hash;
         self.lines += 1;
         self.bytes += line.len() as u64;
-        self.seq = record.seq;
+        self.seq = self.seq.max(record.seq);
         self.write_head()
     }
 
@@ -122,10 +122,10 @@ impl SessionFile {
         while let Some(line) = lines.next_line()? {
             let (hash, prev) = (Hash::of(line), prev_of(line));
             let record = lines.parse()?;
-            if prev != Some(self.last) || record.seq <= self.seq {
+            if prev != Some(self.last) {
                 return Err(changed(&self.path, lines.number()));
             }
-            (self.last, self.seq) = (hash, record.seq);
+            (self.last, self.seq) = (hash, self.seq.max(record.seq));
             records.push(record);
         }
         (self.lines, self.bytes) = (lines.number(), lines.complete());

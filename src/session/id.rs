@@ -12,7 +12,7 @@ pub struct SessionId(String);
 impl SessionId {
     /// A new id. Two of the same second differ with a probability of 1 in 1.6 million; creating the directory
     /// decides.
-    pub(super) fn generate() -> Self {
+    pub fn generate() -> Self {
         let time = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S");
         let alphabet = b"0123456789abcdefghijklmnopqrstuvwxyz";
         let random: String =

@@ -99,6 +99,24 @@ impl<R: BufRead> Lines<R> {
 
 /// Every event of the file at `path`. Neither the chain nor the end is checked: that is [`super::verify`].
 pub fn read_records(path: &Path) -> Result<Vec<Record>> {
-    let mut lines = Lines::open(path)?;
-    std::iter::from_fn(|| lines.next_record().transpose()).collect()
+    match read_until_fault(path) {
+        (_, Some(fault)) => Err(fault),
+        (records, None) => Ok(records),
+    }
+}
+
+/// The events before the first line that cannot be read, and why it cannot.
+pub(super) fn read_until_fault(path: &Path) -> (Vec<Record>, Option<Error>) {
+    let mut records = Vec::new();
+    let mut lines = match Lines::open(path) {
+        Ok(lines) => lines,
+        Err(error) => return (records, Some(error)),
+    };
+    loop {
+        match lines.next_record() {
+            Ok(Some(record)) => records.push(record),
+            Ok(None) => return (records, None),
+            Err(error) => return (records, Some(error)),
+        }
+    }
 }

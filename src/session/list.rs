@@ -2,10 +2,11 @@
 
 use super::history::{Finished, History};
 use super::id::SessionId;
-use super::lines::read_records;
+use super::lines::read_until_fault;
 use super::store::{Store, modified};
 use crate::error::{Error, Result};
 use crate::event::{Changes, Event, Record, Usage};
+use crate::ui::sanitise::one_line;
 use jiff::{Span, SpanRelativeTo, Timestamp};
 use serde::Serialize;
 use std::fmt::Write;
@@ -21,12 +22,14 @@ pub struct Summary {
     pub status: String,
     /// When it was written last, RFC 3339.
     pub updated: String,
-    /// The first wish, on one line, shortened to 72 characters.
+    /// The first wish, on one line of at most 72 columns.
     pub preview: String,
     /// The model.
     pub model: String,
     /// The host directory.
     pub workspace: String,
+    /// The backend of its sandbox: `docker` or `local`; empty where none was chosen.
+    pub sandbox: String,
     /// Requests to the model.
     pub turns: u64,
     /// Tokens.
@@ -49,15 +52,18 @@ impl Store {
     pub fn summary(&self, id: SessionId) -> Summary {
         let updated = rfc3339(modified(&self.events(&id)));
         let running = self.is_running(&id);
-        match read_records(&self.events(&id)) {
-            Ok(records) => summarise(id, updated, running, &records),
-            Err(error) => Summary { error: Some(error.to_string()), ..nothing(id, updated, "broken") },
+        let (records, fault) = read_until_fault(&self.events(&id));
+        let mut summary = summarise(id, updated, running, &records);
+        if let Some(fault) = fault {
+            summary.status = "broken".to_owned();
+            summary.error = Some(fault.to_string());
         }
+        summary
     }
 
-    /// Removes every session that was last written before `now - age`. Those in use stay. Gives back the ids
-    /// of the removed ones.
-    pub fn prune(&self, age: Duration) -> Result<Vec<SessionId>> {
+    /// Removes every session that was last written before `now - age`. Those in use stay. Gives back
+    /// what it removed.
+    pub fn prune(&self, age: Duration) -> Result<Vec<Summary>> {
         let before = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
         let old = |id: &SessionId| {
             // An empty directory has no file whose age could be told.
@@ -67,8 +73,9 @@ impl Store {
         let mut removed = Vec::new();
         for id in self.ids()? {
             if old(&id) && !self.is_running(&id) {
-                self.remove(&id)?;
-                removed.push(id);
+                let summary = self.summary(id);
+                self.remove(&summary.id)?;
+                removed.push(summary);
             }
         }
         Ok(removed)
@@ -83,21 +90,6 @@ pub fn parse_age(text: &str) -> Result<Duration> {
         .ok_or_else(|| Error::usage(format!("\"{text}\" is not an age")).hint("write 12h, 7d or 2w"))
 }
 
-fn nothing(id: SessionId, updated: String, status: &str) -> Summary {
-    Summary {
-        id,
-        status: status.to_owned(),
-        updated,
-        preview: String::new(),
-        model: String::new(),
-        workspace: String::new(),
-        turns: 0,
-        usage: Usage::default(),
-        changes: Changes::default(),
-        error: None,
-    }
-}
-
 fn summarise(id: SessionId, updated: String, running: bool, records: &[Record]) -> Summary {
     let history = History::of(records);
     let Finished { status, changes, error } = history.finished.unwrap_or(Finished {
@@ -106,7 +98,7 @@ fn summarise(id: SessionId, updated: String, running: bool, records: &[Record]) 
         error: None,
     });
     let wish = records.iter().find_map(|record| match &record.event {
-        Event::UserMessage { text } => Some(preview(text)),
+        Event::UserMessage { text } => Some(one_line(text, 72)),
         _ => None,
     });
     Summary {
@@ -116,19 +108,12 @@ fn summarise(id: SessionId, updated: String, running: bool, records: &[Record]) 
         preview: wish.unwrap_or_default(),
         model: history.model,
         workspace: history.workspace,
+        sandbox: history.sandbox.backend,
         turns: history.turns,
         usage: history.usage,
         changes,
         error,
     }
-}
-
-/// The beginning of a text on one line, at most 72 characters, control characters left out.
-fn preview(text: &str) -> String {
-    // No word is shorter than a character, so 73 words are always enough.
-    let words: Vec<&str> = text.split_whitespace().take(73).collect();
-    let line: Vec<char> = words.join(" ").chars().filter(|c| !c.is_control()).take(73).collect();
-    if line.len() <= 72 { line.iter().collect() } else { line[..71].iter().chain(&['…']).collect() }
 }
 
 fn rfc3339(time: SystemTime) -> String {

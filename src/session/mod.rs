@@ -42,6 +42,8 @@ pub mod list;
 mod normalise;
 mod recording;
 pub mod replay;
+pub mod report;
+mod show;
 mod store;
 mod verify;
 
@@ -52,5 +54,6 @@ pub use id::SessionId;
 pub use lines::{Lines, MAX_LINE, read_records};
 pub use normalise::normalise;
 pub use recording::{Recording, ToolOutcome};
+pub use show::Shown;
 pub use store::Store;
 pub use verify::{Fault, Verdict, verify};

@@ -3,9 +3,9 @@
 use super::chain::Hash;
 use super::file::{self, Reopened, SessionFile};
 use super::id::SessionId;
-use super::lines::Lines;
+use super::lines::{Lines, read_records};
 use crate::error::{Error, Result};
-use crate::event::Event;
+use crate::event::{Event, Record, now};
 use crate::paths;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
@@ -153,6 +153,18 @@ impl Store {
         })
     }
 
+    /// Creates a session that goes on from where `source` is now: the same conversation, the same checkpoints.
+    pub fn fork(&self, source: &SessionId) -> Result<SessionId> {
+        let records = read_records(&self.events(source))?;
+        let (id, mut file) = self.create()?;
+        let filled = fill_fork(&mut file, records, source, &id)
+            .and_then(|()| copy_beside(&self.dir(source), &self.dir(&id)));
+        drop(file);
+        // Half a fork is none. What cannot be removed either is listed, and pruned one day.
+        filled.inspect_err(|_| drop(self.remove(&id)))?;
+        Ok(id)
+    }
+
     /// Whether a process is writing the session now.
     pub fn is_running(&self, id: &SessionId) -> bool {
         file::is_locked(&self.events(id))
@@ -161,6 +173,56 @@ impl Store {
     fn sessions(&self) -> PathBuf {
         self.root.join("sessions")
     }
+}
+
+/// Writes the events of the session `source` into the file of session `id`, under its own name.
+fn fill_fork(file: &mut SessionFile, records: Vec<Record>, source: &SessionId, id: &SessionId) -> Result<()> {
+    for mut record in records {
+        if let Event::SessionStarted { session, .. } = &mut record.event {
+            *session = id.to_string();
+        }
+        file.append(&record)?;
+    }
+    let event = Event::Notice { text: format!("forked from session {source}") };
+    file.append(&Record { seq: file.next_seq(), time: now(), event })
+}
+
+/// Copies what a session has beside its events.
+fn copy_beside(from: &Path, to: &Path) -> Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name == "events.jsonl" || name == "head" {
+            continue;
+        }
+        // Contents never change once they are there, so the two sessions can share them.
+        let place = if name == "blobs" { link } else { copy };
+        copy_tree(&entry.path(), &to.join(&name), place)?;
+    }
+    Ok(())
+}
+
+fn link(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::hard_link(from, to)
+}
+
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::copy(from, to).map(drop)
+}
+
+/// Copies files and directories; anything else does not belong there and is left out.
+fn copy_tree(from: &Path, to: &Path, place: fn(&Path, &Path) -> std::io::Result<()>) -> Result<()> {
+    let kind = fs::symlink_metadata(from)?.file_type();
+    if kind.is_dir() {
+        make_dir(to)?;
+        for entry in fs::read_dir(from)? {
+            let entry = entry?;
+            copy_tree(&entry.path(), &to.join(entry.file_name()), place)?;
+        }
+    } else if kind.is_file() {
+        place(from, to)?;
+    }
+    Ok(())
 }
 
 /// Whether the session in `events` works on the host directory `workspace`.

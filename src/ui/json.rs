@@ -28,10 +28,21 @@ impl<W: Write + Send> Json<W> {
 impl<W: Write + Send> Listener for Json<W> {
     fn on_event(&mut self, record: &Record) -> Result<()> {
         self.line.clear();
-        record.serialize(&mut serde_json::Serializer::with_formatter(&mut self.line, Harmless))?;
+        write(record, &mut self.line)?;
         self.line.push(b'\n');
         self.output.write_all(&self.line).and_then(|()| self.output.flush()).map_err(output_error)
     }
+}
+
+/// `value` as compact JSON on one line that is harmless on a terminal, as [`Json`] writes it.
+pub fn to_vec(value: &impl Serialize) -> Result<Vec<u8>> {
+    let mut line = Vec::new();
+    write(value, &mut line)?;
+    Ok(line)
+}
+
+fn write(value: &impl Serialize, line: &mut Vec<u8>) -> Result<()> {
+    Ok(value.serialize(&mut serde_json::Serializer::with_formatter(line, Harmless))?)
 }
 
 /// The error for standard output that could not be written.

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 /// Lines that are kept.
 const LINES: usize = 5;
-/// Bytes that are kept of each.
+/// Bytes that are kept of the end of each.
 const LINE_BYTES: usize = 1024;
 
 /// Keeps the last few lines of a stream, as a terminal would show them: a line that is drawn over itself with
@@ -53,8 +53,12 @@ impl Tail {
             self.line.clear();
             self.draws_over = false;
         }
-        let room = LINE_BYTES.saturating_sub(self.line.len());
-        self.line.push_str(&text[..text.floor_char_boundary(room)]);
+        self.line.push_str(text);
+        if self.line.len() > LINE_BYTES {
+            let excess = self.line.len() - LINE_BYTES;
+            let start = (excess..=self.line.len()).find(|at| self.line.is_char_boundary(*at));
+            self.line.drain(..start.unwrap_or(excess));
+        }
         if piece.ends_with('\r') {
             self.draws_over = true;
         } else if piece.ends_with('\n') {
@@ -66,13 +70,18 @@ impl Tail {
         }
     }
 
-    /// The last lines, at most `columns` wide, without empty ones at the end.
+    /// The last lines, broken at `columns`, without empty ones at the end.
     pub fn lines(&self, columns: usize) -> Vec<String> {
-        let open = (!self.line.is_empty()).then_some(&self.line);
-        let all: Vec<&String> = self.complete.iter().chain(open).collect();
-        let end = all.iter().rposition(|line| !line.trim().is_empty()).map_or(0, |last| last + 1);
-        let start = end.saturating_sub(LINES);
-        all[start..end].iter().map(|line| wrap::truncate(&line.replace('\t', "    "), columns)).collect()
+        let mut rows = VecDeque::with_capacity(LINES);
+        for line in self.complete.iter().chain([&self.line]).rev() {
+            for row in wrap::chop(&line.replace('\t', "    "), columns).into_iter().rev() {
+                let is_trailing = rows.is_empty() && row.trim().is_empty();
+                if rows.len() < LINES && !is_trailing {
+                    rows.push_front(row);
+                }
+            }
+        }
+        rows.into()
     }
 
     /// Forgets everything.
@@ -110,6 +119,6 @@ mod tests {
         tail.push(&"\nyy".repeat(1 << 18));
         assert!(tail.complete.len() <= LINES && tail.complete.iter().all(|line| line.len() <= LINE_BYTES));
         tail.push(&format!("\n{}", "w".repeat(40)));
-        assert_eq!(tail.lines(10).last().map(String::as_str), Some("wwwwwwwww…"));
+        assert_eq!(tail.lines(30)[3..], ["w".repeat(30), "w".repeat(10)]);
     }
 }

@@ -15,7 +15,7 @@ const MAX_SEQUENCE: usize = 64;
 /// so that an unterminated sequence cannot hide the rest of an output.
 const MAX_STRING: usize = 4096;
 
-/// Cleans a stream of text that arrives in pieces, cut anywhere. Holds at most [`MAX_SEQUENCE`] bytes.
+/// Cleans a stream of text that arrives in pieces, cut anywhere. What it holds back is bounded.
 #[derive(Debug, Clone)]
 pub struct Sanitiser {
     colours: bool,
@@ -23,6 +23,8 @@ pub struct Sanitiser {
     state: State,
     sequence: String,
     coloured: bool,
+    /// The beginning of a character whose other bytes have not come yet.
+    partial: Vec<u8>,
 }
 
 /// What becomes of a carriage return that no line feed follows.
@@ -60,6 +62,7 @@ impl Sanitiser {
             state: State::Text,
             sequence: String::new(),
             coloured: false,
+            partial: Vec::new(),
         }
     }
 
@@ -86,11 +89,29 @@ impl Sanitiser {
         }
     }
 
+    /// The same for bytes: invalid UTF-8 is shown as `\u{fffd}`, and a character may be cut by a piece's end.
+    pub fn push_bytes(&mut self, bytes: &[u8], clean: &mut String) {
+        let mut joined = std::mem::take(&mut self.partial);
+        joined.extend_from_slice(bytes);
+        let mut chunks = joined.utf8_chunks().peekable();
+        while let Some(chunk) = chunks.next() {
+            self.push(chunk.valid(), clean);
+            let is_cut = chunks.peek().is_none()
+                && std::str::from_utf8(chunk.invalid()).is_err_and(|e| e.error_len().is_none());
+            if is_cut {
+                self.partial = chunk.invalid().to_vec();
+            } else if !chunk.invalid().is_empty() {
+                self.push("\u{fffd}", clean);
+            }
+        }
+    }
+
     /// Ends the stream: what is held back is dropped, and colours that are still on are switched off.
     pub fn finish(&mut self, clean: &mut String) {
         if self.state == State::Return {
             clean.push(self.lone_return());
         }
+        self.partial.clear();
         if self.coloured {
             clean.push_str("\x1b[0m");
         }
@@ -201,7 +222,7 @@ fn is_suspicious(byte: u8) -> bool {
 
 /// A control character, or one that reorders text: a bidirectional embedding, override or isolate, or the
 /// Arabic letter mark.
-pub(super) fn is_dangerous(character: char) -> bool {
+pub fn is_dangerous(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{61c}')
 }

@@ -21,6 +21,8 @@ pub struct Screen {
 
 struct State {
     answer: Answer,
+    /// Something of the message at hand has arrived in pieces.
+    streamed: bool,
     trace: Trace,
     progress: Progress,
     /// Colours on stderr.
@@ -38,15 +40,14 @@ struct Reasoning {
 enum Answer {
     /// A terminal: rendered, block by block.
     Rendered {
-        markdown: Markdown,
-        /// Something of the message at hand has arrived in pieces.
-        streamed: bool,
-        /// Something of it is on the screen.
+        markdown: Box<Markdown>,
+        /// Something of the message at hand is on the screen.
         shown: bool,
     },
-    /// A file or a pipe: each answer exactly as the model wrote it, and a line feed. A message that asks for
-    /// tools is no answer, and one that breaks off is never written.
-    Raw,
+    /// A file or a pipe: the last answer before [`Screen::settle`], exactly as the model wrote it, and a line feed.
+    /// A message that asks for tools is no answer, one that breaks off is never written, and one that did not
+    /// pass its check is followed by another.
+    Raw { last: Option<String> },
     /// `--json` has stdout.
     Hidden,
 }
@@ -57,17 +58,17 @@ impl Screen {
         let (stdout, stderr) = (io::stdout(), io::stderr());
         let answer = match (json, stdout.is_terminal()) {
             (true, _) => Answer::Hidden,
-            (false, false) => Answer::Raw,
+            (false, false) => Answer::Raw { last: None },
             (false, true) => {
                 let markdown = Markdown::new(terminal_columns(&stdout), Colours::of(&stdout));
-                Answer::Rendered { markdown, streamed: false, shown: false }
+                Answer::Rendered { markdown: Box::new(markdown), shown: false }
             }
         };
         let progress = if verbosity == Verbosity::Quiet { Progress::hidden() } else { Progress::stderr() };
         let colours = Colours::of(&stderr);
         let trace = Trace::new(verbosity, colours);
         let reasoning = Reasoning { sanitiser: Sanitiser::new(false), line: String::new() };
-        let state = State { answer, trace, progress: progress.clone(), colours, reasoning };
+        let state = State { answer, streamed: false, trace, progress: progress.clone(), colours, reasoning };
         Self { state: Arc::new(Mutex::new(state)), progress }
     }
 
@@ -81,12 +82,23 @@ impl Screen {
         let mut state = self.lock();
         state.progress.clear();
         state.end_reasoning();
+        if let Answer::Raw { last } = &mut state.answer {
+            let answer = last.take().unwrap_or_default();
+            return state.print(&answer);
+        }
         state.end_message("")
+    }
+
+    /// What a file or pipe gets is this, in the place of the model's last answer.
+    pub fn replace_answer(&self, text: &str) {
+        if let Answer::Raw { last } = &mut self.lock().answer {
+            *last = Some(format!("{text}\n"));
+        }
     }
 
     /// Prints `text`, which must be harmless, to stderr.
     pub fn say(&self, text: &str) {
-        self.lock().to_stderr(text);
+        self.lock().say(text);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -104,7 +116,7 @@ impl Listener for Screen {
 impl State {
     fn on_event(&mut self, event: &Event) -> Result<()> {
         match event {
-            Event::TurnStarted { .. } => self.progress.show("thinking…"),
+            Event::TurnStarted { .. } => self.begin_message(),
             Event::ReasoningDelta { text } => self.reasoning(text),
             Event::TextDelta { text } => {
                 self.end_reasoning();
@@ -127,17 +139,26 @@ impl State {
             _ => {}
         }
         if let Some(lines) = self.trace.describe(event) {
-            self.to_stderr(&lines);
+            self.say(&lines);
         }
         Ok(())
     }
 
+    fn begin_message(&mut self) {
+        self.progress.show("thinking…");
+        if let Answer::Rendered { markdown, .. } = &mut self.answer {
+            markdown.resize(terminal_columns(&io::stdout()));
+        }
+    }
+
     fn text(&mut self, text: &str) -> Result<()> {
-        let Answer::Rendered { markdown, streamed, shown } = &mut self.answer else {
+        if !std::mem::replace(&mut self.streamed, true) {
+            self.progress.show("writing…");
+        }
+        let Answer::Rendered { markdown, shown } = &mut self.answer else {
             self.progress.output(text);
             return Ok(());
         };
-        *streamed = true;
         let rendered = markdown.push(text);
         if rendered.is_empty() {
             self.progress.output(text);
@@ -147,39 +168,39 @@ impl State {
         // Beneath the spinner stands what is not rendered yet.
         self.progress.clear_output();
         self.progress.output(markdown.pending());
-        self.to_stdout(&rendered)
+        self.print(&rendered)
     }
 
     /// The message is complete. `text` is the whole of it, for an endpoint that does not stream.
     fn end_message(&mut self, text: &str) -> Result<()> {
-        let Answer::Rendered { markdown, streamed, shown } = &mut self.answer else { return Ok(()) };
-        let mut rendered = if *streamed { String::new() } else { markdown.push(text) };
+        let streamed = std::mem::take(&mut self.streamed);
+        let Answer::Rendered { markdown, shown } = &mut self.answer else { return Ok(()) };
+        let mut rendered = if streamed { String::new() } else { markdown.push(text) };
         rendered.push_str(&markdown.finish());
-        (*streamed, *shown) = (false, false);
-        self.to_stdout(&rendered)
+        *shown = false;
+        self.print(&rendered)
     }
 
     /// The answer went wrong halfway and will be written anew.
     fn discard(&mut self) -> Result<()> {
         self.end_reasoning();
-        self.progress.show("thinking…");
-        let Answer::Rendered { markdown, streamed, shown } = &mut self.answer else { return Ok(()) };
+        self.progress.show("waiting to try again…");
+        self.streamed = false;
+        let Answer::Rendered { markdown, shown } = &mut self.answer else { return Ok(()) };
         let rest = markdown.finish();
-        let was_shown = std::mem::take(shown);
-        *streamed = false;
-        if was_shown {
-            self.to_stdout(&rest)?;
+        if std::mem::take(shown) {
+            self.print(&rest)?;
             let note = self.colours.paint(DIM, "(the answer broke off here and does not count)");
-            self.to_stderr(&(note + "\n"));
+            self.say(&(note + "\n"));
         }
         Ok(())
     }
 
     fn answer(&mut self, text: &str) -> Result<()> {
-        match self.answer {
-            Answer::Raw => self.to_stdout(&format!("{text}\n")),
-            _ => Ok(()),
+        if let Answer::Raw { last } = &mut self.answer {
+            *last = Some(format!("{text}\n"));
         }
+        Ok(())
     }
 
     /// Reasoning passes by beneath the spinner; under `-v` it stays.
@@ -205,11 +226,11 @@ impl State {
     fn say_reasoning(&mut self, text: &str) {
         if !text.trim().is_empty() {
             let text = self.colours.paint(DIM, text.trim_end());
-            self.to_stderr(&(text + "\n"));
+            self.say(&(text + "\n"));
         }
     }
 
-    fn to_stdout(&mut self, text: &str) -> Result<()> {
+    fn print(&mut self, text: &str) -> Result<()> {
         if text.is_empty() {
             return Ok(());
         }
@@ -221,7 +242,7 @@ impl State {
     }
 
     /// Nobody can be told that stderr is gone.
-    fn to_stderr(&mut self, text: &str) {
+    fn say(&mut self, text: &str) {
         self.progress.suspend(|| {
             let _ = io::stderr().lock().write_all(text.as_bytes());
         });

@@ -2,7 +2,7 @@
 
 use super::sanitise;
 use super::style::{BAD, BOLD, Colours, DIM, GOOD, WARN};
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::event::{Event, Usage};
 use anstyle::Style;
 use serde_json::Value;
@@ -66,18 +66,20 @@ impl Trace {
 
     /// The lines for `event`, each ending in a line feed; nothing where there is nothing to say.
     pub fn describe(&mut self, event: &Event) -> Option<String> {
-        match event {
-            Event::ToolStarted { .. } => self.output = LineCount::default(),
-            Event::ToolOutput { data, .. } => self.output.add(data),
-            _ => {}
+        if let Event::ToolOutput { data, .. } = event {
+            self.output.add(data);
         }
-        match self.verbosity {
+        let lines = match self.verbosity {
             Verbosity::Quiet => self.failure(event),
             Verbosity::Normal => self.notable(event).or_else(|| self.ordinary(event)),
             Verbosity::Verbose => {
                 self.notable(event).or_else(|| self.ordinary(event)).or_else(|| self.detail(event))
             }
+        };
+        if let Event::ToolFinished { .. } = event {
+            self.output = LineCount::default();
         }
+        lines
     }
 
     /// What is said even under `-q`.
@@ -197,7 +199,15 @@ impl Trace {
             (None, false) => {
                 let why = result.lines().find(|line| !line.trim().is_empty()).unwrap_or("no reason given");
                 let seen = if self.output.seen { format!(", {}", lines()) } else { String::new() };
-                format!("failed in {time}: {}{seen}", why.trim_start_matches("error: "))
+                match why.strip_prefix("error: ") {
+                    Some(error) => format!("failed in {time}: {error}{seen}"),
+                    // How a command ended, and after a comma its time.
+                    None if name == "run_commands" => {
+                        let how = why.rsplit_once(", ").map_or(why, |(how, _)| how);
+                        format!("{how} in {time}{seen}")
+                    }
+                    None => format!("failed in {time}: {why}{seen}"),
+                }
             }
             (None, true) if matches!(name.as_str(), "read_file" | "job_output" | "run_commands") => {
                 format!("ok in {time}, {}", lines())
@@ -298,8 +308,12 @@ pub fn duration_text(milliseconds: u64) -> String {
     }
 }
 
-/// What the person is told when something failed: the message, and what to do about it.
+/// What the person is told when something failed: the message, and what to do about it. Nothing where the reader
+/// of the output has gone: that is how a pipe ends.
 pub fn failure_text(error: &Error, colours: Colours) -> String {
+    if error.kind() == Kind::OutputClosed {
+        return String::new();
+    }
     let mut text =
         format!("{} {}\n", colours.paint(BAD.bold(), "error:"), sanitise::plain(&error.to_string()));
     if let Some(hint) = error.hint_text() {

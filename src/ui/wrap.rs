@@ -36,6 +36,23 @@ pub(super) fn truncate(text: &str, columns: usize) -> String {
     cut
 }
 
+/// `text` broken at `columns`, wherever that is. At least one line.
+pub(super) fn chop(text: &str, columns: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    let mut used = 0;
+    for character in text.chars() {
+        let wide = character.width().unwrap_or(0);
+        if used + wide > columns && used > 0 {
+            lines.push(String::new());
+            used = 0;
+        }
+        used += wide;
+        // There is always a last line: one to begin with, and none is ever taken away.
+        lines.last_mut().into_iter().for_each(|line| line.push(character));
+    }
+    lines
+}
+
 /// A run of text in one style.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Span {

@@ -252,7 +252,7 @@ fn keep_host_mode(found: Option<&Node>, change: &Change) -> Option<Node> {
 
 /// Something in a host directory that the change set does not remove.
 fn stray(host: &HostDir, directory: &TreePath, changes: &ChangeSet) -> Result<Option<TreePath>> {
-    for name in host.list(directory)? {
+    for name in host.list(Some(directory))? {
         let path = [directory.as_bytes(), b"/", &name].concat();
         let Ok(path) = TreePath::new(&path) else { return Ok(Some(directory.clone())) };
         let removed = changes.changes.get(&path).is_some_and(|change| change.after.is_none());

@@ -6,7 +6,7 @@ use crate::workspace::manifest::{Delta, Manifest, Node};
 use crate::workspace::select::LeftOut;
 use crate::workspace::tree_path::TreePath;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -49,6 +49,16 @@ pub struct Refused {
     pub reason: String,
 }
 
+/// What may not be written to, whatever the sandbox says.
+pub struct Barred<'a> {
+    /// What the workspace keeps out of the sandbox.
+    pub left_out: &'a BTreeMap<TreePath, LeftOut>,
+    /// What the sandbox has there cannot be taken over.
+    pub odd_paths: &'a BTreeSet<TreePath>,
+    /// Those and others by a name to show, with the reason.
+    pub odd: &'a BTreeMap<String, String>,
+}
+
 /// All paths that differ, and what was refused.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeSet {
@@ -63,13 +73,10 @@ impl ChangeSet {
     ///
     /// `base` is the tree that the session began with, `delta` what the sandbox has otherwise, `accepted` what the
     /// host has otherwise because an earlier apply wrote it. git's own administration never takes part.
-    pub fn review(
-        base: &Manifest,
-        delta: &Delta,
-        accepted: &Delta,
-        left_out: &BTreeMap<TreePath, LeftOut>,
-    ) -> Result<Self> {
-        let mut set = ChangeSet::default();
+    pub fn review(base: &Manifest, delta: &Delta, accepted: &Delta, barred: &Barred<'_>) -> Result<Self> {
+        let odd =
+            barred.odd.iter().map(|(name, reason)| Refused { name: name.clone(), reason: reason.clone() });
+        let mut set = ChangeSet { changes: BTreeMap::new(), refused: odd.collect() };
         let other_accepted = accepted.keys().filter(|path| !delta.contains_key(*path));
         for path in delta.keys().chain(other_accepted) {
             let in_tree =
@@ -79,7 +86,10 @@ impl ChangeSet {
             if before == after || path.names().any(|name| name == b".git") {
                 continue;
             }
-            match refusal(path, after.as_ref(), left_out) {
+            if at_or_above(path).any(|path| barred.odd_paths.contains(&path)) {
+                continue;
+            }
+            match refusal(path, after.as_ref(), barred.left_out) {
                 Some(reason) => set.refused.push(Refused { name: path.to_string(), reason }),
                 None => {
                     set.changes.insert(path.clone(), Change { before, after });
@@ -149,6 +159,10 @@ fn tame_mode(node: Node, before: Option<&Node>) -> Node {
     let Some(mode) = node.mode() else { return node };
     let had = before.and_then(Node::mode).unwrap_or(0);
     node.with_mode(mode & (0o755 | (had & 0o022)))
+}
+
+fn at_or_above(path: &TreePath) -> impl Iterator<Item = TreePath> {
+    std::iter::successors(Some(path.clone()), TreePath::parent)
 }
 
 fn refusal(path: &TreePath, after: Option<&Node>, left_out: &BTreeMap<TreePath, LeftOut>) -> Option<String> {

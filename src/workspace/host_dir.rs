@@ -102,9 +102,12 @@ impl HostDir {
         open_regular(&self.parent(path)?, path.name()).map(|(file, _)| file)
     }
 
-    /// The names in a directory.
-    pub fn list(&self, path: &TreePath) -> io::Result<Vec<Vec<u8>>> {
-        let directory = open_directory(self.parent(path)?.as_fd(), path.name())?;
+    /// The names in a directory (`None`: the root).
+    pub fn list(&self, path: Option<&TreePath>) -> io::Result<Vec<Vec<u8>>> {
+        let directory = match path {
+            Some(path) => open_directory(self.parent(path)?.as_fd(), path.name())?,
+            None => self.root.try_clone()?,
+        };
         let names = rustix::fs::Dir::read_from(&directory)?
             .map(|entry| entry.map(|entry| entry.file_name().to_bytes().to_owned()))
             .collect::<Result<Vec<_>, _>>()?;

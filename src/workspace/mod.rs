@@ -1,14 +1,34 @@
-//! The workspace: what of the host directory the sandbox works on, and how changes come back.
+//! The workspace: what of the host directory the sandbox works on, and how its changes come back.
+//!
+//! [`select`] says what comes along, [`transfer`] brings it in, [`scan`] sees what became of it, [`history`] and
+//! [`restore`] take turns back, [`changes`] is what a person reviews, [`diff`] shows it and [`apply`] writes it.
+//! [`Workspace`] holds them together for one session.
+
 pub mod apply;
+pub mod base;
 pub mod changes;
 pub mod diff;
 pub mod git_patch;
+pub mod history;
 pub mod host_dir;
 mod hunks;
+pub mod ignored;
 pub mod manifest;
 mod merge;
+pub mod mode;
+mod notices;
+mod restore;
+pub mod scan;
 pub mod secrets;
 pub mod select;
+mod session;
 pub mod store;
 pub mod tracked;
+pub mod transfer;
 pub mod tree_path;
+
+pub use changes::ChangeSet;
+pub use history::Checkpoint;
+pub use mode::Mode;
+pub use session::{Applied, Options, Workspace, validate};
+pub use transfer::CopyReport;

@@ -60,10 +60,10 @@ impl Store {
     }
 
     /// Starts a content that comes in pieces.
-    pub fn writer(&self) -> Result<BlobWriter<'_>> {
+    pub fn writer(&self) -> Result<BlobWriter> {
         let temporary = self.dir.join("blobs").join(format!("tmp-{:016x}", fastrand::u64(..)));
         let file = new_file(&temporary).map_err(|error| self.failed("made", &temporary, error))?;
-        Ok(BlobWriter { store: self, file, temporary, hasher: Sha256::new(), size: 0 })
+        Ok(BlobWriter { store: self.clone(), file, temporary, hasher: Sha256::new(), size: 0 })
     }
 
     /// Opens a content for reading. Whoever reads it checks its hash (see [`Checked`]).
@@ -133,15 +133,15 @@ impl Store {
 }
 
 /// A content on its way into the store. Dropped unfinished, it leaves nothing.
-pub struct BlobWriter<'a> {
-    store: &'a Store,
+pub struct BlobWriter {
+    store: Store,
     file: File,
     temporary: PathBuf,
     hasher: Sha256,
     size: u64,
 }
 
-impl BlobWriter<'_> {
+impl BlobWriter {
     /// Adds a piece.
     pub fn write(&mut self, piece: &[u8]) -> Result<()> {
         self.hasher.update(piece);
@@ -173,7 +173,7 @@ impl BlobWriter<'_> {
     }
 }
 
-impl Drop for BlobWriter<'_> {
+impl Drop for BlobWriter {
     fn drop(&mut self) {
         // Already renamed or removed once it is finished: then there is nothing to remove.
         let _ = fs::remove_file(&self.temporary);

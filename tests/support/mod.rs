@@ -1,7 +1,10 @@
 //! What the tests share.
 #![allow(dead_code)] // each module offers more than every single test needs
 
+pub mod agent;
 pub mod endpoint;
+pub mod engine;
+pub mod guest;
+pub mod registry;
 pub mod terminal;
-
 pub mod tree;

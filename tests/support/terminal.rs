@@ -1,5 +1,6 @@
 //! A person at a terminal: a real program in a real pseudo-terminal, and what the screen shows of it.
 
+use super::endpoint::Endpoint;
 use portable_pty::{Child, CommandBuilder, ExitStatus, MasterPty, PtySize, native_pty_system};
 use std::ffi::OsStr;
 use std::io::{Read, Write};
@@ -7,6 +8,7 @@ use std::num::NonZero;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// How long anything may take before the test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -15,7 +17,7 @@ const COLUMNS: NonZero<u16> = NonZero::new(100).unwrap();
 /// Lines that are remembered once they have left the screen.
 const SCROLLBACK: usize = 2000;
 
-/// `agent` in a terminal of 100 × 40.
+/// `agent` in a terminal of 100 × 40, with a home and a workspace of its own.
 pub fn terminal() -> Builder {
     Builder::of(env!("CARGO_BIN_EXE_agent"))
 }
@@ -23,17 +25,37 @@ pub fn terminal() -> Builder {
 /// What to start in the terminal.
 pub struct Builder {
     command: CommandBuilder,
+    root: TempDir,
 }
 
 impl Builder {
     /// Another program than `agent`.
     pub fn of(program: impl AsRef<OsStr>) -> Self {
+        let root = TempDir::new().expect("a temporary directory");
+        std::fs::create_dir(root.path().join("workspace")).expect("a workspace");
         let mut command = CommandBuilder::new(program);
+        command.env_clear();
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("TERM", "xterm-256color");
-        for variable in ["NO_COLOR", "CLICOLOR_FORCE", "COLUMNS", "LINES"] {
-            command.env_remove(variable);
-        }
-        Self { command }
+        command.env("HOME", root.path().join("home"));
+        command.env("AGENT_HOME", root.path().join("agent"));
+        // The local backend is always there; tests of the other one name it.
+        command.env("AGENT_SANDBOX", "local");
+        command.cwd(root.path().join("workspace"));
+        Self { command, root }
+    }
+
+    /// Lets the scripted endpoint answer, with a key and a model.
+    pub fn endpoint(self, endpoint: &Endpoint) -> Self {
+        self.env("AGENT_BASE_URL", endpoint.url())
+            .env("AGENT_API_KEY", "test-key")
+            .env("AGENT_MODEL", "test-model")
+    }
+
+    /// Puts a file into the workspace.
+    pub fn file(self, name: &str, content: &str) -> Self {
+        std::fs::write(self.root.path().join("workspace").join(name), content).expect("the file");
+        self
     }
 
     pub fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
@@ -43,11 +65,6 @@ impl Builder {
 
     pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
-        self
-    }
-
-    pub fn dir(mut self, dir: &Path) -> Self {
-        self.command.cwd(dir);
         self
     }
 
@@ -61,7 +78,7 @@ impl Builder {
         let seen = Arc::clone(&view);
         std::thread::spawn(move || seen.follow(&mut *reader));
         let keyboard = pty.master.take_writer().expect("a keyboard");
-        Terminal { child, view, keyboard, _master: pty.master }
+        Terminal { child, view, keyboard, root: self.root, _master: pty.master }
     }
 }
 
@@ -70,6 +87,7 @@ pub struct Terminal {
     child: Box<dyn Child + Send + Sync>,
     view: Arc<View>,
     keyboard: Box<dyn Write + Send>,
+    root: TempDir,
     _master: Box<dyn MasterPty + Send>,
 }
 
@@ -154,6 +172,23 @@ impl Terminal {
     /// The screen as text, without the empty lines at its end.
     pub fn screen(&self) -> String {
         self.view.lock().parser.screen().contents().trim_end().to_string()
+    }
+
+    /// Waits until the prompt is the last thing on the screen.
+    pub fn wait_for_prompt(&self) {
+        self.wait_until("the prompt", |screen| screen.trim_end().ends_with('›'));
+    }
+
+    /// The program's home: `agent/data` and its like.
+    pub fn root(&self) -> &Path {
+        self.root.path()
+    }
+
+    /// Ends the program with a signal.
+    pub fn signal(&self, signal: i32) {
+        let pid = self.child.process_id().expect("it runs") as i32;
+        // SAFETY: the child is ours and not waited for yet, so the pid is its.
+        unsafe { libc::kill(pid, signal) };
     }
 
     /// Every byte that the program wrote so far.

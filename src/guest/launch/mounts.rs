@@ -39,7 +39,7 @@ pub fn enter_new_root(spec: &LaunchSpec, private: &Path, in_user_namespace: bool
     sys::mount_at(none, Path::new("/"), "", MS_REC | MS_PRIVATE, empty).step("make the mounts private")?;
     let root = private.join("root");
     tmpfs(&root, "mode=0755,size=16m", 0)?;
-    for directory in ["dev", "etc", "home/agent", "proc", "run", "tmp", "var", "workspace", CGROUP_FILES] {
+    for directory in ["dev", "etc", "home/agent", "proc", "run", "tmp", "var", "workspace"] {
         fs::create_dir_all(root.join(directory)).step("make the directories of the root")?;
     }
     symlink("../tmp", root.join("var/tmp")).step("link /var/tmp")?;
@@ -49,8 +49,13 @@ pub fn enter_new_root(spec: &LaunchSpec, private: &Path, in_user_namespace: bool
         make_parent(&link).and_then(|()| symlink(target, &link)).step_at("link", &link)?;
     }
     for (host, inside) in &spec.binds {
-        bind(host, &below(&root, inside), MS_RDONLY | MS_NOSUID | MS_NODEV)?;
+        // The one device that is ever bound so covers what is not to be seen; it is to read as empty.
+        let no_devices = if host == Path::new("/dev/null") { 0 } else { MS_NODEV };
+        bind(host, &below(&root, inside), MS_RDONLY | MS_NOSUID | no_devices)?;
     }
+    let owner = format!("mode=0755,uid={},gid={},size=64m", spec.uid, spec.gid);
+    tmpfs(&root.join("run"), &owner, MS_NOEXEC)?;
+    fs::create_dir_all(root.join(CGROUP_FILES)).step("make the directory of the counters")?;
     for file in &spec.cgroup_files {
         if let Some(name) = file.file_name().filter(|_| file.exists()) {
             let target = root.join(CGROUP_FILES).join(name);

@@ -7,7 +7,7 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The name of the file in the sandbox's private directory.
 pub const FILE: &str = "spec";
@@ -112,7 +112,7 @@ impl LaunchSpec {
     }
 }
 
-fn bytes(path: &PathBuf) -> &[u8] {
+fn bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
 
@@ -154,4 +154,42 @@ fn next_number(input: &mut &[u8]) -> Option<u32> {
     let (number, rest) = input.split_first_chunk()?;
     *input = rest;
     Some(u32::from_le_bytes(*number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example() -> LaunchSpec {
+        LaunchSpec {
+            uid: 1000,
+            gid: 100,
+            argv: vec!["/proc/self/exe".into(), OsString::from_vec(b"not \xff UTF-8\n".to_vec())],
+            env: vec![("A".into(), "".into())],
+            binds: vec![("/usr".into(), "/usr".into())],
+            symlinks: vec![("/bin".into(), "usr/bin".into())],
+            overlay: Some("/home/me/project".into()),
+            cgroups: vec!["/sys/fs/cgroup/a".into()],
+            rlimits: vec![(7, 1024)],
+            seccomp: vec![vec![0, 1, 255], Vec::new()],
+            tmp_bytes: u64::MAX,
+            keep: true,
+            ..LaunchSpec::default()
+        }
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        for spec in [LaunchSpec::default(), example()] {
+            assert_eq!(LaunchSpec::decode(&spec.encode()).unwrap(), spec);
+        }
+    }
+
+    #[test]
+    fn damage_is_an_error() {
+        let whole = example().encode();
+        assert!(LaunchSpec::decode(&whole[..whole.len() - 1]).is_err());
+        assert!(LaunchSpec::decode(&[255; 64]).is_err());
+        assert!(LaunchSpec::decode(b"\x01\0\0\0\x07\0\0\0unknown").is_err());
+    }
 }

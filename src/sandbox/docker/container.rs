@@ -51,6 +51,30 @@ pub(super) fn body(spec: &Spec, image: &Image) -> Result<ContainerCreateBody> {
     })
 }
 
+/// A container that empties `directory` as root and is gone.
+pub(super) fn emptying(host: &Image, directory: &Path) -> Result<ContainerCreateBody> {
+    let mut mounts = binds(host)?;
+    mounts.push(bind(directory, Path::new(WORKSPACE), false)?);
+    Ok(ContainerCreateBody {
+        image: Some(host.tag.clone()),
+        entrypoint: Some(["find", WORKSPACE, "-mindepth", "1", "-delete"].map(str::to_owned).to_vec()),
+        user: Some("0:0".to_owned()),
+        host_config: Some(HostConfig {
+            mounts: Some(mounts),
+            network_mode: Some("none".to_owned()),
+            cap_drop: Some(vec!["ALL".to_owned()]),
+            // To look into directories that their owner closed.
+            cap_add: Some(vec!["DAC_OVERRIDE".to_owned()]),
+            security_opt: Some(vec!["no-new-privileges".to_owned()]),
+            readonly_rootfs: Some(true),
+            log_config: Some(no_log()),
+            auto_remove: Some(true),
+            ..Default::default()
+        }),
+        ..Default::default()
+    })
+}
+
 fn confinement(spec: &Spec) -> HostConfig {
     let limits = &spec.limits;
     let memory = signed(limits.memory);
@@ -80,7 +104,7 @@ fn confinement(spec: &Spec) -> HostConfig {
             ulimit("fsize", signed(limits.disk)),
             ulimit("core", 0),
         ]),
-        log_config: Some(HostConfigLogConfig { typ: Some("none".to_owned()), config: None }),
+        log_config: Some(no_log()),
         auto_remove: Some(spec.ephemeral),
         init: Some(false),
         runtime: spec.runtime.clone(),
@@ -102,10 +126,7 @@ fn tmpfs(memory: u64) -> HashMap<String, String> {
 /// The image's own read-only binds, and volumes without a name for what may be written: they are removed with the
 /// container, and take the ownership of the directory that the image has in their place.
 fn mounts(spec: &Spec, image: &Image) -> Result<Vec<Mount>> {
-    let mut mounts = Vec::new();
-    for (host, inside) in &image.binds {
-        mounts.push(bind(host, inside, true)?);
-    }
+    let mut mounts = binds(image)?;
     mounts.push(volume(HOME));
     mounts.push(match &spec.workspace {
         WorkspaceMount::Empty => volume(WORKSPACE),
@@ -113,6 +134,10 @@ fn mounts(spec: &Spec, image: &Image) -> Result<Vec<Mount>> {
         WorkspaceMount::Overlay(directory) => overlay::make(&spec.session, &real(directory)?)?,
     });
     Ok(mounts)
+}
+
+fn binds(image: &Image) -> Result<Vec<Mount>> {
+    image.binds.iter().map(|(host, inside)| bind(host, inside, true)).collect()
 }
 
 fn real(workspace: &Path) -> Result<PathBuf> {
@@ -139,6 +164,11 @@ fn bind(host: &Path, inside: &Path, read_only: bool) -> Result<Mount> {
 
 fn volume(inside: &str) -> Mount {
     Mount { typ: Some(MountType::VOLUME), target: Some(inside.to_owned()), ..Default::default() }
+}
+
+/// What the guest says is for its client alone.
+fn no_log() -> HostConfigLogConfig {
+    HostConfigLogConfig { typ: Some("none".to_owned()), config: None }
 }
 
 fn ulimit(name: &str, value: i64) -> ResourcesUlimits {

@@ -20,18 +20,18 @@ use std::path::Path;
 pub(super) const NAME: &str = "host";
 
 /// The image, whether the engine has it or not, and what to make it of.
-pub(super) fn describe() -> (Image, Skeleton) {
+pub(super) fn describe() -> Result<(Image, Skeleton)> {
     let tree = host_tree();
     let skeleton = skeleton(&tree);
     let machine = uname();
     let image = Image {
         name: NAME.to_owned(),
-        tag: format!("agent-host:{}", skeleton.id(&[&machine.nodename, &machine.release])),
+        tag: format!("agent-host:{}", skeleton.id(&[&machine.nodename, &machine.release])?),
         path: tree.path,
         env: tree.env,
         binds: with_submounts(tree.binds),
     };
-    (image, skeleton)
+    Ok((image, skeleton))
 }
 
 /// Has the engine make the image, if it runs on this machine; `false` says that it does not.

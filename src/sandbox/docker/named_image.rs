@@ -43,7 +43,7 @@ pub(super) async fn find(engine: &Engine, name: &str, on_pull: OnPull<'_>) -> Re
     let path = env.iter().find_map(|variable| variable.strip_prefix("PATH=")).unwrap_or(PATH);
     let image = Image {
         name: name.to_owned(),
-        tag: format!("agent-image:{}", Skeleton::base().id(&[&id])),
+        tag: format!("agent-image:{}", Skeleton::base().id(&[&id])?),
         path: path.to_owned(),
         env: Vec::new(),
         binds: Vec::new(),

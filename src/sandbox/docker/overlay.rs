@@ -4,11 +4,14 @@
 //! The engine's `local` volume driver mounts it (`type=overlay`), so the engine has to run on this machine. The layer is
 //! a directory of the user's on disk, for the engine does not remove what it was told to mount.
 
-use super::owner;
+use super::engine::Engine;
+use super::{container, failure, host_image, owner};
 use crate::error::{Error, Result};
 use crate::paths;
 use crate::sandbox::{WORKSPACE, sandbox_ids};
 use bollard::models::{Mount, MountType, MountVolumeOptions, MountVolumeOptionsDriverConfig};
+use bollard::query_parameters::{CreateContainerOptions, StartContainerOptions, WaitContainerOptionsBuilder};
+use futures_util::StreamExt;
 use std::collections::HashSet;
 use std::fs;
 use std::io::ErrorKind;
@@ -58,35 +61,58 @@ pub(super) fn make(session: &str, lower: &Path) -> Result<Mount> {
 }
 
 /// Removes the layer of `session`, where it has one. The container has to be gone.
-pub(super) fn remove(session: &str) -> Result<()> {
+pub(super) async fn remove(engine: &Engine, session: &str) -> Result<()> {
     let layer = layer(session)?;
+    let failed = |error| Error::sandbox(format!("{} could not be removed", layer.display())).caused_by(error);
     match fs::remove_dir_all(&layer) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            Err(Error::sandbox(format!("{} could not be removed", layer.display())).caused_by(error))
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            empty_as_root(engine, &layer).await?;
+            fs::remove_dir_all(&layer).map_err(failed)
         }
-        _ => Ok(()),
+        Err(error) => Err(failed(error)),
     }
 }
 
+/// The kernel leaves files of root's in the work directory, which an ordinary user cannot remove; `rm` as the root of a
+/// container that sees this one directory can.
+async fn empty_as_root(engine: &Engine, layer: &Path) -> Result<()> {
+    let failed = |error| failure::error(format!("{} could not be emptied", layer.display()), error);
+    let (image, skeleton) = host_image::describe()?;
+    let body = container::emptying(&image, layer)?;
+    let create = || engine.client.create_container(None::<CreateContainerOptions>, body.clone());
+    let created = match create().await {
+        Err(error) if failure::status(&error) == Some(404) => {
+            host_image::make(engine, &image, &skeleton).await?;
+            create().await
+        }
+        result => result,
+    };
+    let id = created.map_err(failed)?.id;
+    let options = WaitContainerOptionsBuilder::default().condition("removed").build();
+    let mut gone = engine.client.wait_container(&id, Some(options));
+    engine.client.start_container(&id, None::<StartContainerOptions>).await.map_err(failed)?;
+    // Whether it did its work shows when the directory is removed.
+    let _ = gone.next().await;
+    Ok(())
+}
+
 /// Removes the layers of sessions that have no container.
-pub(super) fn sweep(sessions: &HashSet<String>) -> Result<()> {
+pub(super) async fn sweep(engine: &Engine, sessions: &HashSet<String>) -> Result<()> {
     let entries = match fs::read_dir(layers()?) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error.into()),
     };
     for entry in entries.flatten() {
-        let is_old = || {
-            entry
-                .metadata()
-                .and_then(|m| m.modified())
-                .is_ok_and(|t| t.elapsed().is_ok_and(|age| age > GRACE))
-        };
+        let age = entry.metadata().and_then(|metadata| metadata.modified()).map(|made| made.elapsed());
+        let is_old = age.is_ok_and(|age| age.is_ok_and(|age| age > GRACE));
         if let Some(session) = entry.file_name().to_str()
             && !sessions.contains(session)
-            && is_old()
+            && is_old
         {
-            remove(session)?;
+            remove(engine, session).await?;
         }
     }
     Ok(())

@@ -52,11 +52,11 @@ impl Skeleton {
     }
 
     /// A short name for exactly these entries, this guest and this user.
-    pub(super) fn id(&self, also: &[&str]) -> String {
+    pub(super) fn id(&self, also: &[&str]) -> Result<String> {
         let mut hash = Sha256::new();
         // Debug text escapes quotes and newlines, so two different lists never read the same.
-        hash.update(format!("{:?} {:?} {} {also:?}", self.entries, sandbox_ids(), guest::id()));
-        hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        hash.update(format!("{:?} {:?} {} {also:?}", self.entries, sandbox_ids(), guest::id()?));
+        Ok(hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
     }
 
     /// The entries as a tar archive.

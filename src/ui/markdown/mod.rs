@@ -71,6 +71,11 @@ impl Markdown {
         self.renderer.finish()
     }
 
+    /// From now on there are `columns` columns.
+    pub fn resize(&mut self, columns: usize) {
+        self.renderer.resize(columns);
+    }
+
     /// What is held back until its block is complete.
     pub fn pending(&self) -> &str {
         &self.pending

@@ -61,6 +61,10 @@ impl Renderer {
         }
     }
 
+    pub(super) fn resize(&mut self, columns: usize) {
+        self.columns = columns;
+    }
+
     /// What was rendered since the last time.
     pub(super) fn take(&mut self) -> String {
         std::mem::take(&mut self.out)
@@ -226,7 +230,7 @@ impl Renderer {
                 *number = number.saturating_add(1);
                 marker
             }
-            _ if depth % 2 == 0 => "◦ ".to_string(),
+            _ if depth.is_multiple_of(2) => "◦ ".to_string(),
             _ => "• ".to_string(),
         };
         let rest = " ".repeat(wrap::width(&marker));

@@ -1,0 +1,34 @@
+//! Arbitrary bytes into the decoder of the guest's protocol: `cargo +nightly fuzz run wire`.
+//!
+//! The decoder's file needs nothing but the standard library, so that the fuzzer builds only it.
+
+#![no_main]
+
+#[path = "../../src/guest/wire.rs"]
+#[allow(dead_code)]
+mod wire;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut decoder = wire::Decoder::new();
+    // The first byte chooses the size of the pieces, so that frames are cut everywhere.
+    let size = bytes.first().map_or(1, |&byte| usize::from(byte) + 1);
+    for piece in bytes.get(1..).unwrap_or_default().chunks(size) {
+        decoder.feed(piece);
+        loop {
+            match decoder.next() {
+                Ok(Some((id, message))) => {
+                    // What was decoded can be said again, and is understood as the same.
+                    let mut again = Vec::new();
+                    wire::encode(id, &message, &mut again).unwrap();
+                    let mut second = wire::Decoder::new();
+                    second.feed(&again);
+                    assert_eq!(second.next(), Ok(Some((id, message))));
+                }
+                Ok(None) => break,
+                Err(_) => return,
+            }
+        }
+    }
+});

@@ -1,0 +1,325 @@
+//! Keeps the conversation within the model's context window.
+//!
+//! Old tool outputs are shortened first. Where that is not enough, the model summarises the older turns; the person's
+//! wishes, the list of changed files, the last failure and the last turns are kept word for word. The whole
+//! history stays in the session file.
+
+use super::Session;
+use crate::error::{Error, Kind, Result};
+use crate::event::{Event, Usage};
+use crate::model::{Message, Progress, Request};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+/// The part of the window from which on it counts as nearly full. The rest is room for the answer.
+const NEARLY_FULL: f64 = 0.8;
+/// The part of the window that a compaction aims at.
+const TARGET: f64 = 0.5;
+/// Characters of an old tool output that are kept, at its beginning and at its end.
+const OLD_OUTPUT: usize = 400;
+/// Messages at the end that are kept word for word, if the window allows.
+const KEPT_MESSAGES: usize = 12;
+/// Characters of the transcript that the summarising request shows of one message.
+const TRANSCRIPT_MESSAGE: usize = 2_000;
+/// Characters a token has, roughly, over code and English. Only differences since the last exact count rest on it.
+const CHARS_PER_TOKEN: u64 = 4;
+
+/// The context window, and how full it is.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Window {
+    /// Tokens that fit, where that is known.
+    pub size: Option<u64>,
+    /// Whether anything is compacted at all.
+    pub enabled: bool,
+    /// Tokens that the endpoint counted for the first `counted` messages.
+    tokens: u64,
+    counted: usize,
+}
+
+impl Window {
+    /// A window of `size` tokens.
+    pub fn new(size: Option<u64>, enabled: bool) -> Self {
+        Self { size, enabled, ..Self::default() }
+    }
+
+    /// Takes over the endpoint's exact count for the first `messages` messages.
+    pub fn count(&mut self, usage: Option<Usage>, messages: usize) {
+        if let Some(usage) = usage.filter(|usage| usage.input > 0) {
+            (self.tokens, self.counted) = (usage.input, messages);
+        }
+    }
+
+    /// Tokens of the conversation: what was counted, and an estimate of what came since.
+    fn estimate(&self, messages: &[Message]) -> u64 {
+        let fresh = messages.get(self.counted..).unwrap_or_default();
+        self.tokens + fresh.iter().map(estimate).sum::<u64>()
+    }
+
+    fn recount(&mut self, messages: &[Message]) -> u64 {
+        (self.tokens, self.counted) = (0, 0);
+        self.estimate(messages)
+    }
+}
+
+impl Session {
+    /// Compacts where the next request would come near the end of the window.
+    pub(super) async fn make_room(&mut self) -> Result<()> {
+        let Some(size) = self.window.size.filter(|_| self.window.enabled) else { return Ok(()) };
+        match self.window.estimate(&self.messages) as f64 > size as f64 * NEARLY_FULL {
+            true => self.compact_to((size as f64 * TARGET) as u64).await,
+            false => Ok(()),
+        }
+    }
+
+    /// The endpoint says that the conversation does not fit. Compacts, or says why that cannot help.
+    pub(super) async fn overflowed(&mut self, error: Error) -> Result<()> {
+        if let Some(size) = error.known_context_window() {
+            self.window.size = Some(size);
+        }
+        if !self.window.enabled {
+            return Err(error.hint("compaction is switched off in the configuration"));
+        }
+        if self.messages.len() <= 2 {
+            return Err(error.hint(
+                "this is the very first message: shorten the wish or AGENTS.md, or take a model with a larger context",
+            ));
+        }
+        let now = self.window.recount(&self.messages);
+        // Without a known window, half of what did not fit is the best guess there is.
+        let size = self.window.size.map_or(now, |size| size.min(now));
+        self.compact_to((size as f64 * TARGET) as u64).await
+    }
+
+    /// Compacts whether or not it is needed: `/compact`.
+    pub async fn compact(&mut self) -> Result<()> {
+        let now = self.window.recount(&self.messages);
+        self.compact_to(now / 4).await
+    }
+
+    async fn compact_to(&mut self, target: u64) -> Result<()> {
+        let before = self.window.recount(&self.messages);
+        let tail = tail_start(&self.messages, target);
+        shorten_outputs(&mut self.messages[..tail]);
+        if self.window.recount(&self.messages) > target && tail > 2 {
+            let summary = self.summarise(tail).await?;
+            self.messages = rebuilt(&self.messages, tail, &summary);
+        }
+        // The last outputs alone can be too much for a small window.
+        if self.window.recount(&self.messages) > target.saturating_mul(2) {
+            let end = self.messages.len();
+            shorten_outputs(&mut self.messages[1..end]);
+        }
+        let after = self.window.recount(&self.messages);
+        let messages = serde_json::to_value(&self.messages)?;
+        self.emit(Event::Compacted { before, after, messages })
+    }
+
+    /// The model's summary of everything before `tail`. Where it fails, a plain list of the calls stands in.
+    async fn summarise(&mut self, tail: usize) -> Result<String> {
+        let messages = [
+            Message::System { text: include_str!("../../prompts/compact.md").trim().to_owned() },
+            Message::User { text: transcript(&self.messages[1..tail]) },
+        ];
+        let request = Request { messages: &messages, tools: &[], answer_schema: None };
+        let mut nobody = |_: Progress<'_>| {};
+        let reply = tokio::select! {
+            biased;
+            stop = self.interrupt.triggered() => return Err(stop.error()),
+            reply = self.setup.model.ask(request, &mut nobody) => reply,
+        };
+        match reply {
+            Ok(reply) if !reply.text.trim().is_empty() => {
+                self.spent.add_usage(reply.usage, self.setup.price);
+                self.total.add_usage(reply.usage, self.setup.price);
+                Ok(reply.text)
+            }
+            Err(error) if matches!(error.kind(), Kind::Config) => Err(error),
+            _ => Ok(calls_made(&self.messages[1..tail])),
+        }
+    }
+}
+
+/// Where the messages begin that are kept word for word: never between a call and its answers.
+fn tail_start(messages: &[Message], target: u64) -> usize {
+    let mut start = messages.len();
+    let mut tokens = 0;
+    for (at, message) in messages.iter().enumerate().skip(1).rev() {
+        tokens += estimate(message);
+        if messages.len() - at > KEPT_MESSAGES || (tokens > target && start < messages.len()) {
+            break;
+        }
+        if !matches!(message, Message::Tool { .. }) {
+            start = at;
+        }
+    }
+    start
+}
+
+/// Old outputs keep their beginning and end.
+fn shorten_outputs(messages: &mut [Message]) {
+    for message in messages {
+        let Message::Tool { text, .. } = message else { continue };
+        let length = text.chars().count();
+        if length > OLD_OUTPUT * 3 {
+            let head: String = text.chars().take(OLD_OUTPUT).collect();
+            let tail: String = text.chars().skip(length - OLD_OUTPUT).collect();
+            *text = format!(
+                "{head}\n[{} characters of this old output left out]\n{tail}",
+                length - 2 * OLD_OUTPUT
+            );
+        }
+    }
+}
+
+/// The conversation with everything before `tail` replaced by what has to be kept of it.
+fn rebuilt(messages: &[Message], tail: usize, summary: &str) -> Vec<Message> {
+    let old = &messages[1..tail];
+    let mut text = String::new();
+    for message in old {
+        if let Message::User { text: wish } = message {
+            let _ = writeln!(text, "{}\n", wish.trim());
+        }
+    }
+    let _ = write!(text, "{SUMMARY_MARK}\n{}\n", summary.trim());
+    let files = changed_files(old);
+    if !files.is_empty() {
+        let _ =
+            write!(text, "\n[files written so far]\n{}\n", files.into_iter().collect::<Vec<_>>().join("\n"));
+    }
+    if let Some(failure) = last_failure(old) {
+        let _ = write!(text, "\n[the last failure before this point]\n{failure}\n");
+    }
+    let mut rebuilt = vec![messages[0].clone(), Message::User { text }];
+    rebuilt.extend_from_slice(&messages[tail..]);
+    rebuilt
+}
+
+/// Stands before a summary in the message that carries it.
+const SUMMARY_MARK: &str = "[summary of the work since then, made because the conversation grew too long]";
+
+/// The files that the model's own calls wrote.
+fn changed_files(messages: &[Message]) -> BTreeSet<String> {
+    let mut files = BTreeSet::new();
+    for call in calls(messages) {
+        let Ok(arguments) = serde_json::from_str::<Value>(&call.arguments) else { continue };
+        match call.name.as_str() {
+            "write_file" | "edit_file" => files.extend(arguments["path"].as_str().map(str::to_owned)),
+            "write_files" => {
+                let listed = arguments["files"].as_array().into_iter().flatten();
+                files.extend(listed.filter_map(|file| file["path"].as_str().map(str::to_owned)));
+            }
+            _ => {}
+        }
+    }
+    files
+}
+
+/// The last tool output that tells of a failure, unless something succeeded the same way since.
+fn last_failure(messages: &[Message]) -> Option<String> {
+    let failed = |text: &str| {
+        text.starts_with("error:") || (text.starts_with("exit code ") && !text.starts_with("exit code 0"))
+    };
+    messages.iter().rev().find_map(|message| match message {
+        Message::Tool { name, text, .. } if failed(text) => {
+            Some(format!("{name}: {}", text.chars().take(TRANSCRIPT_MESSAGE).collect::<String>()))
+        }
+        _ => None,
+    })
+}
+
+fn calls(messages: &[Message]) -> impl Iterator<Item = &crate::event::ToolCall> {
+    messages.iter().flat_map(|message| match message {
+        Message::Assistant { tool_calls, .. } => tool_calls.as_slice(),
+        _ => &[],
+    })
+}
+
+fn calls_made(messages: &[Message]) -> String {
+    let line = |call: &crate::event::ToolCall| {
+        format!("- {} {}", call.name, call.arguments.chars().take(200).collect::<String>())
+    };
+    format!("The calls made so far:\n{}", calls(messages).map(line).collect::<Vec<_>>().join("\n"))
+}
+
+fn transcript(messages: &[Message]) -> String {
+    let cut = |text: &str| text.chars().take(TRANSCRIPT_MESSAGE).collect::<String>();
+    let mut transcript = String::new();
+    for message in messages {
+        let _ = match message {
+            Message::System { .. } => Ok(()),
+            Message::User { text } => writeln!(transcript, "## person\n{}\n", cut(text)),
+            Message::Assistant { text, tool_calls, .. } => {
+                let calls: String = tool_calls
+                    .iter()
+                    .map(|call| format!("\ncall {}: {}", call.name, cut(&call.arguments)))
+                    .collect();
+                writeln!(transcript, "## agent\n{}{calls}\n", cut(text))
+            }
+            Message::Tool { name, text, .. } => writeln!(transcript, "## result of {name}\n{}\n", cut(text)),
+        };
+    }
+    transcript
+}
+
+/// Tokens of a message, roughly.
+fn estimate(message: &Message) -> u64 {
+    let chars = match message {
+        Message::System { text } | Message::User { text } | Message::Tool { text, .. } => text.len(),
+        Message::Assistant { text, reasoning, tool_calls } => {
+            let calls: usize = tool_calls.iter().map(|call| call.name.len() + call.arguments.len()).sum();
+            text.len() + reasoning.as_ref().map_or(0, String::len) + calls
+        }
+    };
+    chars as u64 / CHARS_PER_TOKEN + 8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::ToolCall;
+
+    fn conversation(rounds: usize) -> Vec<Message> {
+        let mut messages =
+            vec![Message::System { text: "system".into() }, Message::User { text: "the task".into() }];
+        for round in 0..rounds {
+            let id = format!("call-{round}");
+            let arguments = format!("{{\"path\":\"f{round}\",\"data\":\"\"}}");
+            let call = ToolCall { id: id.clone(), name: "write_file".into(), arguments };
+            messages.push(Message::Assistant {
+                text: String::new(),
+                reasoning: None,
+                tool_calls: vec![call],
+            });
+            messages.push(Message::Tool { id, name: "write_file".into(), text: "x".repeat(4000) });
+        }
+        messages
+    }
+
+    #[test]
+    fn the_tail_never_begins_with_an_answer() {
+        let messages = conversation(20);
+        for target in [0, 100, 1_000, 5_000, 1_000_000] {
+            let start = tail_start(&messages, target);
+            assert!(start > 1 && !matches!(messages[start], Message::Tool { .. }), "{target}: {start}");
+        }
+    }
+
+    #[test]
+    fn task_and_changed_files_are_kept_word_for_word() {
+        let messages = conversation(20);
+        let rebuilt = rebuilt(&messages, 30, "the summary");
+        let Message::User { text } = &rebuilt[1] else { panic!("{:?}", rebuilt[1]) };
+        assert!(text.starts_with("the task\n"), "{text}");
+        assert!(text.contains("the summary") && text.contains("\nf0\n") && text.contains("\nf13"), "{text}");
+        assert_eq!(rebuilt.len(), 2 + messages.len() - 30);
+    }
+
+    #[test]
+    fn old_outputs_keep_head_and_tail() {
+        let mut messages = conversation(1);
+        shorten_outputs(&mut messages);
+        let Message::Tool { text, .. } = &messages[3] else { panic!() };
+        assert!(text.contains("3200 characters of this old output left out"), "{text}");
+    }
+}

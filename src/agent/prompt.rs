@@ -1,0 +1,86 @@
+//! The system prompt: short, and the same from the first request to the last, so that prompt caches hit.
+
+use crate::event::Limits;
+use crate::sandbox::{Network, WORKSPACE};
+use std::io::Read;
+use std::path::Path;
+
+/// What the model is told of its sandbox.
+#[derive(Debug, Clone, Default)]
+pub struct SandboxFacts {
+    /// What it may reach.
+    pub network: Network,
+    /// Its resources.
+    pub limits: Limits,
+    /// The image, where one was named.
+    pub image: Option<String>,
+    /// Programs that are there, where that is known before it starts.
+    pub programs: Vec<String>,
+}
+
+/// How much of `AGENTS.md` is taken over, in bytes.
+const MAX_INSTRUCTIONS: u64 = 32 << 10;
+
+/// The first message of every conversation.
+pub fn system_prompt(facts: &SandboxFacts, workspace: &Path) -> String {
+    let mut prompt = include_str!("../../prompts/system.md").trim().to_owned();
+    prompt += "\n\n# The sandbox\n";
+    prompt += &format!("- Workspace: {WORKSPACE}\n- Network: {}\n", network(&facts.network));
+    let limits = &facts.limits;
+    prompt += &format!(
+        "- Limits: {} MiB of memory, {} CPUs, {} processes\n",
+        limits.memory >> 20,
+        limits.cpus,
+        limits.pids
+    );
+    if let Some(image) = &facts.image {
+        prompt += &format!("- Image: {image}\n");
+    }
+    if !facts.programs.is_empty() {
+        prompt += &format!("- Programs: {}\n", facts.programs.join(", "));
+    }
+    if let Some(text) = instructions(workspace) {
+        prompt += &format!("\n# The project's own instructions (AGENTS.md)\n{}\n", text.trim());
+    }
+    prompt
+}
+
+fn network(network: &Network) -> String {
+    match network {
+        Network::None => "none, only loopback".to_owned(),
+        Network::Full => "open".to_owned(),
+        Network::Hosts(hosts) => {
+            format!("only through the HTTP proxy that is set up, to {}", hosts.join(", "))
+        }
+    }
+}
+
+/// `AGENTS.md` of the workspace, where it is a plain file (a link could lead anywhere).
+fn instructions(workspace: &Path) -> Option<String> {
+    let path = workspace.join("AGENTS.md");
+    if !path.symlink_metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    std::fs::File::open(path).ok()?.take(MAX_INSTRUCTIONS).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned()).filter(|text| !text.trim().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_prompt_says_what_the_sandbox_is() {
+        let facts =
+            SandboxFacts { programs: vec!["git".into(), "python3".into()], ..SandboxFacts::default() };
+        let directory = std::env::temp_dir();
+        let prompt = system_prompt(&facts, &directory.join("there is no such directory"));
+        assert!(
+            prompt.contains("Network: none")
+                && prompt.contains("2048 MiB")
+                && prompt.contains("git, python3")
+        );
+        assert!(prompt.len() < 2500, "the prompt is paid for in every request: {} bytes", prompt.len());
+    }
+}

@@ -1,0 +1,133 @@
+//! A session: a conversation, a model, a sandbox, and the events of what happens.
+
+use super::checkpoints::Pace;
+use crate::agent::{Interrupt, SandboxFacts, Spent, Startup, Window, system_prompt};
+use crate::config::{Price, RunLimits};
+use crate::error::Result;
+use crate::event::{Event, Events, Usage};
+use crate::model::{ChatModel, Message, ToolSpec};
+use crate::sandbox::Sandbox;
+use crate::tools::{self, Bounds};
+use serde_json::Value;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a session is made of.
+pub struct Setup {
+    /// Who answers.
+    pub model: Arc<dyn ChatModel>,
+    /// Where everything that happens is said.
+    pub events: Arc<Events>,
+    /// The sandbox on its way.
+    pub startup: Arc<Startup>,
+    /// The bounds of tools.
+    pub bounds: Bounds,
+    /// What ends a wish.
+    pub limits: RunLimits,
+    /// What the model's tokens cost.
+    pub price: Option<Price>,
+    /// The model's context window.
+    pub window: Window,
+    /// A JSON Schema that the final answer has to satisfy.
+    pub answer_schema: Option<Value>,
+}
+
+/// A conversation that goes on.
+pub struct Session {
+    pub(super) setup: Setup,
+    pub(super) messages: Vec<Message>,
+    pub(super) tools: Vec<ToolSpec>,
+    pub(super) interrupt: Interrupt,
+    pub(super) window: Window,
+    pub(super) pace: Pace,
+    /// Spent on the wish under way; limits look at this.
+    pub(super) spent: Spent,
+    /// Spent over the whole session.
+    pub(super) total: Spent,
+}
+
+/// The model's answer to a wish.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The text, Markdown usually.
+    pub text: String,
+}
+
+impl Session {
+    /// A new conversation, with the system prompt for its sandbox and workspace.
+    pub fn new(setup: Setup, facts: &SandboxFacts, workspace: &Path) -> Self {
+        let system = Message::System { text: system_prompt(facts, workspace) };
+        Self {
+            window: setup.window,
+            pace: Pace::default(),
+            setup,
+            messages: vec![system],
+            tools: tools::specs(),
+            interrupt: Interrupt::default(),
+            spent: Spent::default(),
+            total: Spent::default(),
+        }
+    }
+
+    /// Takes up an earlier conversation, without its system prompt, and what was spent on it.
+    pub fn go_on(&mut self, messages: Vec<Message>, total: Spent) {
+        self.messages.extend(messages);
+        self.total = total;
+    }
+
+    /// The handle that stops the turn under way.
+    pub fn interrupt(&self) -> Interrupt {
+        self.interrupt.clone()
+    }
+
+    /// The session's sandbox, waited for.
+    pub async fn sandbox(&self) -> Result<Sandbox> {
+        Ok(self.setup.startup.ready().await?.sandbox.clone())
+    }
+
+    /// What the session has spent.
+    pub fn total(&self) -> Spent {
+        self.total
+    }
+
+    /// The tokens that the session has used.
+    pub fn usage(&self) -> Usage {
+        self.total.usage
+    }
+
+    /// The model's name.
+    pub fn model_name(&self) -> &str {
+        self.setup.model.name()
+    }
+
+    /// The models that the endpoint offers.
+    pub async fn models(&self) -> Result<Vec<String>> {
+        self.setup.model.models().await
+    }
+
+    /// Lets another model answer from now on.
+    pub fn set_model(&mut self, model: Arc<dyn ChatModel>, price: Option<Price>, window: Window) {
+        self.setup.model = model;
+        self.setup.price = price;
+        self.window = window;
+    }
+
+    /// The conversation so far.
+    pub fn messages(&self) -> &[Message] {
+        &self.messages
+    }
+
+    /// Forgets the conversation; sandbox and workspace stay as they are.
+    pub fn clear(&mut self) {
+        self.messages.truncate(1);
+    }
+
+    /// Where everything that happens is said.
+    pub fn events(&self) -> &Events {
+        &self.setup.events
+    }
+
+    pub(super) fn emit(&self, event: Event) -> Result<()> {
+        self.setup.events.emit(event)
+    }
+}

@@ -1,0 +1,142 @@
+//! The sandbox starts while the model thinks: begun at once, waited for by the first tool call.
+
+use crate::error::{Error, Result};
+use crate::event::SandboxInfo;
+use crate::sandbox::{Backend, Sandbox, Spec};
+use crate::workspace::Workspace;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the end of a session waits for its sandbox to be gone. The guest's idle time-to-live does the rest.
+const END_WAIT: Duration = Duration::from_millis(1500);
+
+/// A sandbox that is up, with the workspace in it.
+pub struct Ready {
+    /// The handle.
+    pub sandbox: Sandbox,
+    /// What it turned out to be.
+    pub info: SandboxInfo,
+    /// What it works on.
+    pub workspace: Arc<Workspace>,
+}
+
+/// What is told while a sandbox starts.
+#[derive(Debug, Clone, Copy)]
+pub enum Starting<'a> {
+    /// An image is pulled: its name or layer, bytes done, bytes in all.
+    Pull(&'a str, u64, u64),
+    /// The workspace is copied in: bytes done, bytes in all.
+    Copy(u64, u64),
+    /// Something the person should know.
+    Notice(&'a str),
+}
+
+/// Where that goes.
+pub type OnStarting = Box<dyn Fn(Starting<'_>) + Send + Sync>;
+
+/// How the sandbox gets its workspace.
+pub enum Source {
+    /// A new session: the workspace is opened, and its files are brought in.
+    Open(BoxFuture<'static, Result<Workspace>>),
+    /// A session whose sandbox is gone: its workspace as it was left is brought back.
+    BringBack(Arc<Workspace>),
+    /// A session that goes on: its sandbox is joined where it still runs; else its workspace is brought back.
+    Resume(Arc<Workspace>),
+}
+
+/// A sandbox on its way.
+pub struct Startup {
+    ready: Shared<BoxFuture<'static, Result<Arc<Ready>, Arc<Error>>>>,
+    backend: Arc<dyn Backend>,
+    session: String,
+}
+
+impl Startup {
+    /// Begins to start (or to join) a sandbox.
+    pub fn begin(backend: Arc<dyn Backend>, spec: Spec, source: Source, on_starting: OnStarting) -> Self {
+        let session = spec.session.clone();
+        let task = tokio::spawn(start(Arc::clone(&backend), spec, source, on_starting));
+        let ready = async move {
+            match task.await {
+                Ok(result) => result.map(Arc::new).map_err(Arc::new),
+                Err(panicked) => {
+                    Err(Arc::new(Error::sandbox("the sandbox could not be started").caused_by(panicked)))
+                }
+            }
+        };
+        Self { ready: ready.boxed().shared(), backend, session }
+    }
+
+    /// Waits until the sandbox is up.
+    pub async fn ready(&self) -> Result<Arc<Ready>> {
+        self.ready.clone().await.map_err(|error| error.repeat())
+    }
+
+    /// The sandbox, if it is up already.
+    pub fn if_ready(&self) -> Option<Arc<Ready>> {
+        self.ready.clone().now_or_never()?.ok()
+    }
+
+    /// The backend it runs on.
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
+    }
+
+    /// Ends the sandbox with everything in it. Bounded: what does not end in time ends by its time-to-live.
+    pub async fn end(&self) {
+        let end = async {
+            // A container that is half made cannot be ended by its guest, so its start is waited for.
+            if let Ok(ready) = self.ready().await {
+                ready.sandbox.shutdown().await;
+            }
+            // Not there any more is the good case, and a failure is mended by the next start's sweep.
+            let _ = self.backend.destroy(&self.session).await;
+        };
+        let _ = tokio::time::timeout(END_WAIT, end).await;
+    }
+}
+
+async fn start(
+    backend: Arc<dyn Backend>,
+    mut spec: Spec,
+    source: Source,
+    on_starting: OnStarting,
+) -> Result<Ready> {
+    let on_pull = |what: &str, done, total| on_starting(Starting::Pull(what, done, total));
+    let mut on_copied = |done, total| on_starting(Starting::Copy(done, total));
+    match source {
+        Source::Open(opening) => {
+            let workspace = Arc::new(opening.await?);
+            workspace.notices().iter().for_each(|notice| on_starting(Starting::Notice(notice)));
+            spec.workspace = workspace.mount().clone();
+            let (channel, info) = backend.start(&spec, &on_pull).await?;
+            let sandbox = Sandbox::connect(channel).await?;
+            workspace.copy_in(&sandbox, &mut on_copied).await?;
+            Ok(Ready { sandbox, info, workspace })
+        }
+        Source::BringBack(workspace) => {
+            let (channel, info) = backend.start(&spec, &on_pull).await?;
+            let sandbox = Sandbox::connect(channel).await?;
+            workspace.bring_back(&sandbox, &mut on_copied).await?;
+            Ok(Ready { sandbox, info, workspace })
+        }
+        Source::Resume(workspace) => match backend.attach(&spec.session).await {
+            Ok(channel) => {
+                let sandbox = Sandbox::connect(channel).await?;
+                workspace.rejoin(&sandbox).await?;
+                let info = SandboxInfo { backend: backend.name().to_owned(), ..SandboxInfo::default() };
+                Ok(Ready { sandbox, info, workspace })
+            }
+            Err(_) => {
+                // A stopped sandbox of the same name would be in the way; its files are in the session's store.
+                backend.destroy(&spec.session).await?;
+                let (channel, info) = backend.start(&spec, &on_pull).await?;
+                let sandbox = Sandbox::connect(channel).await?;
+                workspace.bring_back(&sandbox, &mut on_copied).await?;
+                Ok(Ready { sandbox, info, workspace })
+            }
+        },
+    }
+}

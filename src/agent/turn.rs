@@ -1,0 +1,306 @@
+//! The turn loop: ask the model, run the tools it asks for, hand their answers back, until it answers without any.
+
+use super::repetition::{Repetition, Verdict};
+use super::{Answer, Session, Spent, Stop};
+use crate::error::{Error, Kind, Result};
+use crate::event::{Event, Events, ToolCall};
+use crate::model::{Message, Progress, Reply, Request, arguments};
+use crate::tools::{self, Context, Tool, ToolResult};
+use serde_json::Value;
+use std::time::Instant;
+
+/// So many messages in a row whose calls all made no sense end the run.
+const MAX_BAD_ROUNDS: u32 = 3;
+
+impl Session {
+    /// Fulfils one wish.
+    ///
+    /// # Errors
+    /// `Interrupted` or `Terminated` where it was stopped (the session can go on), `Limit` where a limit was reached,
+    /// else whatever failed. The conversation stays well-formed in every case: each tool call has its answer.
+    pub async fn turn(&mut self, text: &str) -> Result<Answer> {
+        self.spent = Spent::default();
+        self.begin_wish().await;
+        self.say(text)?;
+        let timer = self.setup.limits.time.map(|time| self.interrupt.after(time));
+        let result = self.rounds().await;
+        if let Some(timer) = timer {
+            timer.abort();
+        }
+        let result = self.recorded(result).await;
+        if let Err(error) = &result
+            && self.interrupt.reason() == Some(Stop::OutOfTime)
+            && error.kind() == Kind::Limit
+        {
+            self.emit(Event::LimitReached { limit: "time".to_owned() })?;
+        }
+        result
+    }
+
+    /// The end of a wish, however it ended: what it changed is recorded. The first failure is the one to tell.
+    async fn recorded(&mut self, result: Result<Answer>) -> Result<Answer> {
+        match self.checkpoint().await {
+            Err(error) if result.is_ok() => Err(error),
+            _ => result,
+        }
+    }
+
+    /// Adds what the person says to the conversation.
+    fn say(&mut self, text: &str) -> Result<()> {
+        self.emit(Event::UserMessage { text: text.to_owned() })?;
+        self.messages.push(Message::User { text: text.to_owned() });
+        Ok(())
+    }
+
+    async fn rounds(&mut self) -> Result<Answer> {
+        let mut repetition = Repetition::default();
+        let mut bad_rounds = 0;
+        loop {
+            if let Some(reached) = self.spent.reached(&self.setup.limits) {
+                self.emit(Event::LimitReached { limit: reached.name.to_owned() })?;
+                return Err(reached.error);
+            }
+            self.make_room().await?;
+            let reply = match self.ask().await {
+                Err(error) if error.kind() == Kind::ContextOverflow => {
+                    self.overflowed(error).await?;
+                    self.ask().await?
+                }
+                other => other?,
+            };
+            if reply.tool_calls.is_empty() {
+                return Ok(Answer { text: reply.text });
+            }
+            let round = self.run_tools(&reply, &mut repetition).await?;
+            self.checkpoint_if_cheap().await?;
+            bad_rounds = if round.all_bad { bad_rounds + 1 } else { 0 };
+            if bad_rounds >= MAX_BAD_ROUNDS {
+                return Err(
+                    self.limit("bad_calls", "the model's tool calls made no sense three times in a row")?
+                );
+            }
+            if round.verdict == Verdict::Stop {
+                return Err(
+                    self.limit("repetition", "the model repeats the same calls with the same results")?
+                );
+            }
+        }
+    }
+
+    fn limit(&self, name: &str, message: &str) -> Result<Error> {
+        self.emit(Event::LimitReached { limit: name.to_owned() })?;
+        Ok(Error::new(Kind::Limit, message)
+            .hint("another model may do better; `agent resume` goes on from here"))
+    }
+
+    /// One request to the model; its message becomes part of the conversation.
+    async fn ask(&mut self) -> Result<Reply> {
+        self.emit(Event::TurnStarted { turn: self.total.turns + 1 })?;
+        let request = Request {
+            messages: &self.messages,
+            tools: &self.tools,
+            answer_schema: self.setup.answer_schema.as_ref(),
+        };
+        let events = &self.setup.events;
+        let mut listening = Ok(());
+        let mut on_progress = |progress: Progress<'_>| {
+            if listening.is_ok() {
+                listening = report(events, progress);
+            }
+        };
+        let reply = tokio::select! {
+            biased;
+            stop = self.interrupt.triggered() => return Err(stop.error()),
+            reply = self.setup.model.ask(request, &mut on_progress) => reply?,
+        };
+        listening?;
+        self.spent.add(reply.usage, self.setup.price);
+        self.total.add(reply.usage, self.setup.price);
+        self.window.count(reply.usage, self.messages.len());
+        self.emit(Event::AssistantMessage {
+            text: reply.text.clone(),
+            reasoning: reply.reasoning.clone(),
+            tool_calls: reply.tool_calls.clone(),
+            finish_reason: reply.finish_reason.clone(),
+            usage: reply.usage,
+        })?;
+        self.messages.push(Message::Assistant {
+            text: reply.text.clone(),
+            reasoning: reply.reasoning.clone(),
+            tool_calls: reply.tool_calls.clone(),
+        });
+        Ok(reply)
+    }
+
+    /// Runs the calls of one message in order. Every call gets its answer, whatever happens.
+    async fn run_tools(&mut self, reply: &Reply, repetition: &mut Repetition) -> Result<Round> {
+        let mut round = Round { all_bad: true, verdict: Verdict::Fine };
+        let mut failure = None;
+        for call in &reply.tool_calls {
+            let text = match &failure {
+                Some(error) => self.skip_call(call, error)?,
+                None => match self.run_call(call, reply).await {
+                    Ok(done) => {
+                        round.all_bad &= done.bad;
+                        let verdict = repetition.note(&call.name, &call.arguments, &done.fingerprint());
+                        round.verdict = worse(round.verdict, verdict);
+                        done.text_with_warning(verdict)
+                    }
+                    Err(error) => {
+                        let text = not_run(&error);
+                        failure = Some(error);
+                        text
+                    }
+                },
+            };
+            self.messages.push(Message::Tool { id: call.id.clone(), name: call.name.clone(), text });
+        }
+        match failure {
+            Some(error) => Err(error),
+            None => Ok(round),
+        }
+    }
+
+    /// Answers a call that is not run any more, because an earlier one of the same message ended the turn.
+    fn skip_call(&self, call: &ToolCall, error: &Error) -> Result<String> {
+        let text = not_run(error);
+        self.emit(Event::ToolFinished {
+            id: call.id.clone(),
+            name: call.name.clone(),
+            ok: false,
+            exit_code: None,
+            duration_ms: 0,
+            truncated: false,
+            result: text.clone(),
+        })?;
+        Ok(text)
+    }
+
+    /// Runs one call, with its events around it.
+    async fn run_call(&self, call: &ToolCall, reply: &Reply) -> Result<Done> {
+        let parsed = arguments::parse(&call.arguments);
+        let shown = match &parsed {
+            Ok((value, _)) => value.clone(),
+            Err(_) => Value::String(call.arguments.clone()),
+        };
+        self.emit(Event::ToolStarted { id: call.id.clone(), name: call.name.clone(), arguments: shown })?;
+        let started = Instant::now();
+        let done = match (tools::find(&call.name), parsed) {
+            (None, _) => Ok(Done::bad(unknown_tool(&call.name))),
+            (Some(_), Err(error)) if reply.is_cut_off() => Ok(Done::bad(format!(
+                "error: your message was cut off at the token limit in the middle of this call ({error}); \
+                 make it shorter, for example write a file in parts"
+            ))),
+            (Some(_), Err(error)) => {
+                Ok(Done::bad(format!("error: the arguments are not valid JSON: {error}; send them again")))
+            }
+            (Some(tool), Ok((value, _))) => self.run_tool(tool, &call.id, value).await,
+        };
+        let result = match &done {
+            Ok(done) => done.result.clone(),
+            Err(error) => ToolResult::failure(not_run(error)),
+        };
+        self.emit(Event::ToolFinished {
+            id: call.id.clone(),
+            name: call.name.clone(),
+            ok: result.ok,
+            exit_code: result.exit_code,
+            duration_ms: started.elapsed().as_millis() as u64,
+            truncated: result.truncated,
+            result: result.text,
+        })?;
+        done
+    }
+
+    async fn run_tool(&self, tool: &Tool, call: &str, arguments: Value) -> Result<Done> {
+        let run = async {
+            let ready = self.setup.startup.ready().await?;
+            let events = &*self.setup.events;
+            let context = Context { sandbox: &ready.sandbox, events, call, bounds: self.setup.bounds };
+            tool.run(context, arguments).await
+        };
+        // Dropping the tool's future kills what it runs inside the sandbox.
+        tokio::select! {
+            biased;
+            stop = self.interrupt.triggered() => Err(stop.error()),
+            result = run => Ok(Done { result: result?, bad: false }),
+        }
+    }
+}
+
+/// What came of the calls of one message.
+struct Round {
+    /// Whether none of them made sense.
+    all_bad: bool,
+    verdict: Verdict,
+}
+
+/// What came of one call.
+struct Done {
+    result: ToolResult,
+    /// Whether the call itself made no sense: no such tool, no valid arguments.
+    bad: bool,
+}
+
+impl Done {
+    fn bad(text: String) -> Self {
+        Self { result: ToolResult::failure(text), bad: true }
+    }
+
+    /// The result without its first line where that carries the wall time, which is never the same twice.
+    fn fingerprint(&self) -> String {
+        let text = &self.result.text;
+        let body = match self.result.exit_code {
+            Some(_) => text.split_once('\n').map_or("", |(_, body)| body),
+            None => text,
+        };
+        format!("{:?} {body}", self.result.exit_code)
+    }
+
+    fn text_with_warning(self, verdict: Verdict) -> String {
+        match verdict {
+            Verdict::Fine => self.result.text,
+            Verdict::Warn | Verdict::Stop => format!(
+                "{}\n\n[note from agent: you have made the same calls with the same results several times; \
+                 try something else, or answer]",
+                self.result.text
+            ),
+        }
+    }
+}
+
+fn worse(a: Verdict, b: Verdict) -> Verdict {
+    match (a, b) {
+        (Verdict::Stop, _) | (_, Verdict::Stop) => Verdict::Stop,
+        (Verdict::Warn, _) | (_, Verdict::Warn) => Verdict::Warn,
+        _ => Verdict::Fine,
+    }
+}
+
+/// What a call is answered with that did not run to its end.
+fn not_run(error: &Error) -> String {
+    match error.kind() {
+        Kind::Interrupted | Kind::Terminated => {
+            "error: interrupted by the person before it was done".to_owned()
+        }
+        _ => format!("error: not done: {error}"),
+    }
+}
+
+fn unknown_tool(name: &str) -> String {
+    let known: Vec<&str> = tools::TOOLS.iter().map(|tool| tool.name).collect();
+    let name: String = name.chars().take(100).collect();
+    format!("error: there is no tool {name:?}; the tools are {}", known.join(", "))
+}
+
+/// Turns the model's progress into events.
+fn report(events: &Events, progress: Progress<'_>) -> Result<()> {
+    events.emit(match progress {
+        Progress::Text(text) => Event::TextDelta { text: text.to_owned() },
+        Progress::Reasoning(text) => Event::ReasoningDelta { text: text.to_owned() },
+        Progress::Notice(text) => Event::Notice { text: text.to_owned() },
+        Progress::Retry { attempt, wait, reason } => {
+            Event::Retry { attempt, wait_ms: wait.as_millis() as u64, reason: reason.to_owned() }
+        }
+    })
+}

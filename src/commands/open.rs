@@ -1,0 +1,295 @@
+//! Opening a session: what `run`, the REPL, `resume`, `demo` and `replay` have in common.
+
+use super::verbosity;
+use crate::agent::{
+    Interrupt, OnStarting, SandboxFacts, Session, Setup, Source, Spent, Starting, Startup, Window,
+};
+use crate::cli::Options;
+use crate::config::Config;
+use crate::error::{Error, Kind, Result};
+use crate::event::{Changes, Event, Events, SandboxInfo};
+use crate::exit_code::ExitCode;
+use crate::model::ChatModel;
+use crate::sandbox::host_tree::host_tree;
+use crate::sandbox::{Backend, Chosen, Spec, WorkspaceMount, by_name, choose, network_words};
+use crate::session::{History, SessionFile, SessionId, Store};
+use crate::ui::json::Json;
+use crate::ui::screen::Screen;
+use crate::workspace::{self, Workspace, select};
+use futures_util::FutureExt;
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// With nobody connected, the sandbox of a session that is not kept is gone after this long.
+const IDLE_TTL: Duration = Duration::from_secs(10);
+
+/// Who listens to a session: the screen and, where asked for, `--json`.
+pub struct Audience {
+    /// Where everything that happens is said.
+    pub events: Arc<Events>,
+    /// What the person sees.
+    pub screen: Screen,
+}
+
+impl Audience {
+    /// The listeners that the options ask for. The session file joins later, in front of them.
+    pub fn new(options: &Options) -> Self {
+        let events = Arc::new(Events::new(1));
+        if options.json {
+            events.listen(Box::new(Json::new(std::io::stdout())));
+        }
+        let screen = Screen::new(verbosity(options), options.json);
+        events.listen(Box::new(screen.clone()));
+        Self { events, screen }
+    }
+}
+
+/// Who answers in a session.
+pub struct Answering {
+    /// The model.
+    pub model: Arc<dyn ChatModel>,
+    /// The endpoint as `session_started` names it.
+    pub base_url: String,
+    /// The model's context window in tokens, where it is known.
+    pub window: Option<u64>,
+}
+
+/// A session that is open: its sandbox is starting.
+pub struct Opened {
+    /// The conversation.
+    pub session: Session,
+    /// The session's id.
+    pub id: SessionId,
+    /// Its sandbox.
+    pub startup: Arc<Startup>,
+    /// Whether the sandbox outlives the session.
+    pub keep: bool,
+}
+
+/// What a session is opened with.
+pub struct Opening<'a> {
+    /// The settings of the call.
+    pub config: &'a Config,
+    /// Who answers.
+    pub answering: Answering,
+    /// Who listens.
+    pub audience: &'a Audience,
+    /// The session to go on with; otherwise a new one.
+    pub existing: Option<SessionId>,
+    /// A JSON Schema that the final answer has to satisfy.
+    pub answer_schema: Option<Value>,
+}
+
+impl Opening<'_> {
+    /// Opens the session. Its sandbox starts at once, beside whatever is done next.
+    pub async fn open(self) -> Result<Opened> {
+        let (config, audience) = (self.config, self.audience);
+        let store = Store::open()?;
+        let (id, file, history) = match &self.existing {
+            None => {
+                workspace::validate(&config.workspace, config.workspace_named)?;
+                let (id, file) = store.create()?;
+                (id, file, None)
+            }
+            Some(id) => {
+                let reopened = store.reopen(id)?;
+                audience.events.go_on(reopened.file.next_seq());
+                // A key's session is created before its first run, and then has no history yet.
+                let history = Some(reopened.records).filter(|records| !records.is_empty());
+                (id.clone(), reopened.file, history.map(|records| History::of(&records)))
+            }
+        };
+        let (backend, reason) = backend(config, history.as_ref()).await?;
+        audience.events.listen_first(Box::new(file));
+        if let Some(path) = &config.options.record {
+            audience.events.listen(Box::new(SessionFile::record(path)?));
+        }
+        self.announce(&id, backend.name(), reason)?;
+        let source = match &history {
+            Some(_) => resumed(config, &store, &id, backend.as_ref()).await?,
+            None => source(config, &id, backend.as_ref())?,
+        };
+        let startup = Startup::begin(backend, spec(config, &id), source, on_starting(audience));
+        Ok(self.session(id, Arc::new(startup), history))
+    }
+
+    fn announce(&self, id: &SessionId, backend: &str, reason: Option<String>) -> Result<()> {
+        let config = self.config;
+        self.audience.events.emit(Event::SessionStarted {
+            session: id.to_string(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            model: self.answering.model.name().to_owned(),
+            base_url: self.answering.base_url.clone(),
+            workspace: config.workspace.display().to_string(),
+            sandbox: SandboxInfo {
+                backend: backend.to_owned(),
+                id: format!("agent-{id}"),
+                image: config.sandbox.image.clone(),
+                network: network_words(&config.sandbox.network),
+                limits: config.sandbox.limits.clone(),
+            },
+        })?;
+        reason.map_or(Ok(()), |text| self.audience.events.emit(Event::Notice { text }))
+    }
+
+    fn session(self, id: SessionId, startup: Arc<Startup>, history: Option<History>) -> Opened {
+        let config = self.config;
+        let facts = SandboxFacts {
+            network: config.sandbox.network.clone(),
+            limits: config.sandbox.limits.clone(),
+            image: config.sandbox.image.clone(),
+            programs: programs(config.sandbox.image.as_deref()),
+        };
+        let setup = Setup {
+            price: config.price(self.answering.model.name()),
+            window: Window::new(self.answering.window, config.file.compaction.unwrap_or(true)),
+            model: self.answering.model,
+            events: Arc::clone(&self.audience.events),
+            startup: Arc::clone(&startup),
+            bounds: config.bounds,
+            limits: config.limits.clone(),
+            answer_schema: self.answer_schema,
+        };
+        let mut session = Session::new(setup, &facts, &config.workspace);
+        if let Some(history) = history {
+            let total = Spent { turns: history.turns, usage: history.usage, cost: 0.0 };
+            session.go_on(history.messages, total);
+        }
+        Opened { session, id, startup, keep: config.options.keep }
+    }
+}
+
+/// The backend that the session ran on before, or the one that the settings choose.
+async fn backend(config: &Config, history: Option<&History>) -> Result<(Arc<dyn Backend>, Option<String>)> {
+    if let Some(history) = history
+        && config.options.sandbox.is_none()
+        && !history.sandbox.backend.is_empty()
+    {
+        return Ok((by_name(&history.sandbox.backend).await?, None));
+    }
+    let Chosen { backend, reason } = choose(config.sandbox.choice, config.sandbox.image.as_deref()).await?;
+    Ok((backend, reason))
+}
+
+/// The workspace of a session that goes on: where its sandbox still runs, that one, else as it was left.
+async fn resumed(config: &Config, store: &Store, id: &SessionId, backend: &dyn Backend) -> Result<Source> {
+    match Workspace::load(&store.dir(id)).await? {
+        Some(workspace) => Ok(Source::Resume(Arc::new(workspace))),
+        None => source(config, id, backend),
+    }
+}
+
+/// The workspace of a new session.
+pub fn source(config: &Config, id: &SessionId, backend: &dyn Backend) -> Result<Source> {
+    let (root, directory) = (config.workspace.clone(), Store::open()?.dir(id));
+    let options = workspace::Options {
+        select: select::Options {
+            include: config.options.include.clone(),
+            exclude: config.options.exclude.clone(),
+            ..select::Options::default()
+        },
+        mode: config.sandbox.workspace_mode,
+        can_overlay: backend.can_overlay(),
+        named: config.workspace_named,
+    };
+    Ok(Source::Open(async move { Workspace::open(&root, &directory, options).await }.boxed()))
+}
+
+/// Programs that the model need not look for: known beforehand where the sandbox shows this machine's own.
+fn programs(image: Option<&str>) -> Vec<String> {
+    match image {
+        None | Some("host") => host_tree().programs(&PROGRAMS),
+        Some(_) => Vec::new(),
+    }
+}
+
+/// What a coding agent looks for first.
+const PROGRAMS: [&str; 18] = [
+    "bash", "git", "make", "cmake", "gcc", "clang", "rustc", "cargo", "go", "python3", "pip", "node", "npm",
+    "java", "mvn", "ruby", "rg", "jq",
+];
+
+/// A sandbox without a conversation, with the workspace to be brought in.
+pub fn begin(
+    config: &Config,
+    id: &SessionId,
+    backend: Arc<dyn Backend>,
+    audience: &Audience,
+) -> Result<Startup> {
+    workspace::validate(&config.workspace, config.workspace_named)?;
+    let source = source(config, id, backend.as_ref())?;
+    Ok(Startup::begin(backend, spec(config, id), source, on_starting(audience)))
+}
+
+/// Shows how the start of a sandbox gets on.
+fn on_starting(audience: &Audience) -> OnStarting {
+    let (progress, events) = (audience.screen.progress().clone(), Arc::clone(&audience.events));
+    Box::new(move |starting| match starting {
+        Starting::Pull(what, done, total) => progress.pull(what, done, total),
+        Starting::Copy(done, total) => progress.pull("copying the workspace", done, total),
+        // A session file that cannot be written fails at the next event of the turn itself.
+        Starting::Notice(text) => drop(events.emit(Event::Notice { text: text.to_owned() })),
+    })
+}
+
+/// What the backend is told.
+pub fn spec(config: &Config, id: &SessionId) -> Spec {
+    Spec {
+        session: id.to_string(),
+        image: config.sandbox.image.clone(),
+        limits: config.sandbox.limits.clone(),
+        network: config.sandbox.network.clone(),
+        runtime: config.sandbox.runtime.clone(),
+        idle_ttl: if config.options.keep { config.ttl } else { IDLE_TTL },
+        ephemeral: !config.options.keep,
+        workspace: WorkspaceMount::Empty,
+    }
+}
+
+/// Says the last word of a session: `session_finished`, and on stderr what failed. Ends its sandbox.
+pub async fn finish(audience: &Audience, opened: Option<Opened>, result: &Result<()>) -> ExitCode {
+    let code = result.as_ref().map_or_else(Error::exit_code, |()| ExitCode::Success);
+    let (mut total, mut changes) = (Spent::default(), Changes::default());
+    if let Some(opened) = &opened {
+        total = opened.session.total();
+        changes = opened.session.changes().await.unwrap_or_default();
+        if !opened.keep {
+            opened.startup.end().await;
+        }
+    }
+    let said = audience.events.emit(Event::SessionFinished {
+        status: status(result).to_owned(),
+        exit_code: code.code(),
+        turns: total.turns,
+        usage: total.usage,
+        changes,
+        error: result.as_ref().err().map(ToString::to_string),
+    });
+    let said = said.and(audience.screen.settle());
+    match (result, said) {
+        (Err(error), _) => super::fail(error),
+        (Ok(()), Err(error)) => super::fail(&error),
+        (Ok(()), Ok(())) => code,
+    }
+}
+
+fn status(result: &Result<()>) -> &'static str {
+    match result.as_ref().map_err(Error::kind) {
+        Ok(()) => "completed",
+        Err(Kind::Interrupted) => "interrupted",
+        Err(Kind::Terminated) => "terminated",
+        Err(Kind::Limit) => "limit",
+        Err(Kind::Check) => "check_failed",
+        Err(Kind::Conflict) => "conflict",
+        Err(_) => "failed",
+    }
+}
+
+/// The interrupt of a session, wired to the process's signals for as long as `work` runs.
+pub async fn with_signals<T>(interrupt: Interrupt, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let listening = super::signals::listen(interrupt)?;
+    let result = work.await;
+    listening.abort();
+    result
+}

@@ -1,0 +1,75 @@
+//! The wish of `agent run`: an argument, standard input, or both.
+
+use crate::error::{Error, Result};
+use std::io::{IsTerminal, Read};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+/// The longest standard input that is taken, in bytes.
+const MAX_INPUT: u64 = 10 << 20;
+/// How long an open standard input may stay silent beside a prompt before the run goes on without it.
+/// CI systems often leave one open that never says anything.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// The wish, and a notice for the person where standard input was given up.
+pub async fn read(argument: Option<String>) -> Result<(String, Option<String>)> {
+    let terminal = std::io::stdin().is_terminal();
+    match argument.as_deref() {
+        Some("-") => Ok((not_empty(read_input().await?)?, None)),
+        Some(prompt) if terminal => Ok((not_empty(prompt.to_owned())?, None)),
+        Some(prompt) => beside(not_empty(prompt.to_owned())?).await,
+        None if terminal => Err(Error::usage("there is no prompt")
+            .hint("agent run \"fix the failing test\", or pipe one in; `agent` alone is the REPL")),
+        None => Ok((not_empty(read_input().await?)?, None)),
+    }
+}
+
+/// A prompt, with what is piped in appended.
+async fn beside(prompt: String) -> Result<(String, Option<String>)> {
+    if !says_something(SILENCE).await {
+        let notice = format!("standard input is open but silent for {} s: not waited for", SILENCE.as_secs());
+        return Ok((prompt, Some(notice)));
+    }
+    let input = read_input().await?;
+    match input.trim().is_empty() {
+        true => Ok((prompt, None)),
+        false => Ok((format!("{prompt}\n\n{input}"), None)),
+    }
+}
+
+/// Whether standard input has something to read, or its end, within `patience`.
+async fn says_something(patience: Duration) -> bool {
+    let fd = std::io::stdin().as_raw_fd();
+    let wait = tokio::task::spawn_blocking(move || {
+        let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one valid pollfd; the call returns after the given time at the latest.
+        unsafe { libc::poll(&mut poll, 1, patience.as_millis() as libc::c_int) != 0 }
+    });
+    wait.await.unwrap_or(false)
+}
+
+/// All of standard input. On a thread of its own: a pipe may stay open for long, and Ctrl-C has to work meanwhile.
+async fn read_input() -> Result<String> {
+    let read = tokio::task::spawn_blocking(|| {
+        let mut bytes = Vec::new();
+        std::io::stdin().lock().take(MAX_INPUT + 1).read_to_end(&mut bytes).map(|_| bytes)
+    });
+    let bytes = match read.await {
+        Ok(result) => {
+            result.map_err(|error| Error::usage("standard input could not be read").caused_by(error))?
+        }
+        Err(error) => return Err(Error::unexpected("standard input could not be read").caused_by(error)),
+    };
+    if bytes.len() as u64 > MAX_INPUT {
+        return Err(Error::usage(format!("standard input is longer than {} MiB", MAX_INPUT >> 20))
+            .hint("put it into a file of the workspace and name the file"));
+    }
+    String::from_utf8(bytes).map_err(|_| Error::usage("standard input is no UTF-8 text"))
+}
+
+fn not_empty(text: String) -> Result<String> {
+    match text.trim().is_empty() {
+        true => Err(Error::usage("the prompt is empty")),
+        false => Ok(text),
+    }
+}

@@ -1,0 +1,190 @@
+//! `agent`: the REPL. A line is a wish, `!` and a command for the sandbox, or a slash command.
+
+mod shell;
+mod slash;
+mod transfer;
+
+use super::open::{Audience, Opened, Opening, finish, with_signals};
+use super::run::answering;
+use crate::cli::Options;
+use crate::config::Config;
+use crate::error::{Error, Kind, Result};
+use crate::event::Event;
+use crate::exit_code::ExitCode;
+use crate::ui::confirm;
+use crate::ui::input::{Input, Line};
+use crate::ui::sanitise;
+use crate::ui::screen::Screen;
+use crate::ui::style::{BOLD, Colours, DIM};
+use crate::ui::trace::failure_text;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// Opens a session and talks, until the person leaves; ends with `session_finished` whatever happens.
+pub async fn repl(options: &Options) -> ExitCode {
+    let audience = Audience::new(options);
+    let mut opened = None;
+    let result = start(options, &audience, &mut opened).await;
+    finish(&audience, opened, &result).await
+}
+
+async fn start(options: &Options, audience: &Audience, slot: &mut Option<Opened>) -> Result<()> {
+    if !confirm::is_possible() {
+        return Err(Error::usage("the REPL needs a terminal").hint("without one: agent run \"your wish\""));
+    }
+    let config = Config::load(options)?;
+    let (answering, notices) = answering(&config).await?;
+    let opening = Opening { config: &config, answering, audience, existing: None, answer_schema: None };
+    let opened = slot.insert(opening.open().await?);
+    for text in notices {
+        audience.events.emit(Event::Notice { text })?;
+    }
+    talk(&config, audience, opened).await
+}
+
+/// Talks on an open session, until the person leaves.
+pub async fn talk(config: &Config, audience: &Audience, opened: &mut Opened) -> Result<()> {
+    Repl { config, screen: &audience.screen, colours: Colours::of(&std::io::stderr()), opened }.talk().await
+}
+
+/// A conversation at the prompt.
+struct Repl<'a> {
+    config: &'a Config,
+    screen: &'a Screen,
+    /// Colours on stderr.
+    colours: Colours,
+    opened: &'a mut Opened,
+}
+
+/// Whether the conversation goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flow {
+    GoOn,
+    Leave,
+}
+
+impl Repl<'_> {
+    async fn talk(mut self) -> Result<()> {
+        self.welcome();
+        let mut ended = Ended::new()?;
+        let mut input = Input::open(slash::helps())?;
+        let mut interrupts = 0;
+        loop {
+            let line = tokio::select! {
+                read = input.read() => { let (back, line) = read?; input = back; line }
+                error = ended.wait() => return Err(error),
+            };
+            interrupts = if line == Line::Interrupted { interrupts + 1 } else { 0 };
+            match line {
+                Line::End => return Ok(()),
+                Line::Interrupted if interrupts > 1 => self.remark("Ctrl-D or /exit leaves"),
+                Line::Interrupted => {}
+                Line::Text(text) => {
+                    if self.enter(text.trim()).await? == Flow::Leave {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    fn welcome(&self) {
+        let session = &self.opened.session;
+        let workspace = self.config.workspace.display().to_string();
+        let title = self.colours.paint(BOLD, format_args!("agent {}", env!("CARGO_PKG_VERSION")));
+        let model = sanitise::one_line(session.model_name(), 100);
+        let backend = self.opened.startup.backend().name();
+        self.screen.say(&format!("{title}: {model}, sandbox {backend}\n"));
+        self.remark(&sanitise::one_line(&workspace, 200));
+        self.remark("/help lists the commands, !CMD runs one in the sandbox, Ctrl-D leaves");
+    }
+
+    /// Does what was entered. What fails is said, and the conversation goes on, unless nothing can go on.
+    async fn enter(&mut self, text: &str) -> Result<Flow> {
+        let result = match text.strip_prefix('!') {
+            _ if text.is_empty() => Ok(Flow::GoOn),
+            Some(command) => self.interruptible(Entered::Shell(command.trim())).await,
+            None => match slash::parse(text) {
+                Some(parsed) => match parsed {
+                    Ok((command, arguments)) => self.interruptible(Entered::Slash(command, arguments)).await,
+                    Err(error) => Err(error),
+                },
+                None => self.turn(text).await,
+            },
+        };
+        self.screen.settle()?;
+        match result {
+            Err(error) if matches!(error.kind(), Kind::Terminated | Kind::OutputClosed) => Err(error),
+            Err(error) if error.kind() == Kind::Interrupted => {
+                self.remark("stopped; the session goes on");
+                Ok(Flow::GoOn)
+            }
+            Err(error) => {
+                self.screen.say(&failure_text(&error, self.colours));
+                Ok(Flow::GoOn)
+            }
+            Ok(flow) => Ok(flow),
+        }
+    }
+
+    /// A wish. The turn itself looks at the interrupt, so that the conversation stays well-formed.
+    async fn turn(&mut self, text: &str) -> Result<Flow> {
+        let interrupt = self.opened.session.interrupt();
+        interrupt.reset();
+        with_signals(interrupt, self.opened.session.turn(text)).await.map(|_| Flow::GoOn)
+    }
+
+    /// Anything else: Ctrl-C drops it, which ends its command in the sandbox.
+    async fn interruptible(&mut self, entered: Entered<'_>) -> Result<Flow> {
+        let interrupt = self.opened.session.interrupt();
+        interrupt.reset();
+        let work = async {
+            tokio::select! {
+                biased;
+                stop = interrupt.triggered() => Err(stop.error()),
+                result = self.perform(entered) => result,
+            }
+        };
+        with_signals(interrupt.clone(), work).await
+    }
+
+    async fn perform(&mut self, entered: Entered<'_>) -> Result<Flow> {
+        match entered {
+            Entered::Shell(command) => self.shell(command).await.map(|()| Flow::GoOn),
+            Entered::Slash(command, arguments) => (command.run)(self, arguments).await,
+        }
+    }
+
+    /// One dimmed line. `text` must be harmless.
+    fn remark(&self, text: &str) {
+        self.screen.say(&format!("{}\n", self.colours.paint(DIM, text)));
+    }
+}
+
+/// What was entered, where it is no wish.
+enum Entered<'t> {
+    Shell(&'t str),
+    Slash(&'static slash::Command, &'t str),
+}
+
+/// The end of the process, asked for from outside while the prompt waits.
+struct Ended {
+    terminate: Signal,
+    hang_up: Signal,
+}
+
+impl Ended {
+    fn new() -> Result<Self> {
+        let listen = |kind| {
+            signal(kind).map_err(|error| Error::unexpected("signals cannot be received").caused_by(error))
+        };
+        Ok(Self { terminate: listen(SignalKind::terminate())?, hang_up: listen(SignalKind::hangup())? })
+    }
+
+    async fn wait(&mut self) -> Error {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.hang_up.recv() => {}
+        }
+        Error::new(Kind::Terminated, "terminated")
+    }
+}

@@ -1,0 +1,222 @@
+//! `/upload` and `/download`: single files and whole directories, in and out of the sandbox.
+
+use super::{Flow, Repl};
+use crate::error::{Error, Result};
+use crate::sandbox::{EntryKind, FileWrite, Node, Sandbox, WalkOptions};
+use crate::workspace::host_dir::{HostDir, Observed};
+use crate::workspace::tree_path::{TreePath, printable};
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// The largest file that is copied, in bytes: it passes through memory.
+const MAX_FILE: u64 = 1 << 30;
+/// Files of a directory that are copied at most.
+const MAX_FILES: usize = 100_000;
+/// Bytes, and files, that go into the sandbox in one request.
+const BATCH: (usize, usize) = (16 << 20, 256);
+/// Bytes that come out of the sandbox in one request.
+const CHUNK: u64 = 4 << 20;
+
+impl Repl<'_> {
+    pub(super) async fn upload(&mut self, arguments: &str) -> Result<Flow> {
+        let (path, destination) = two_paths("/upload", arguments)?;
+        let name = path.file_name().ok_or_else(|| Error::usage(format!("{} has no name", shown(&path))))?;
+        let destination = below(destination, name);
+        self.screen.progress().show(&format!("uploading {}", shown(&path)));
+        let sandbox = self.opened.session.sandbox().await?;
+        let mut batch = Batch { sandbox: &sandbox, files: Vec::new(), bytes: 0, sent: 0 };
+        let mut open = vec![(path, destination.clone())];
+        while let Some((from, to)) = open.pop() {
+            let failed = |error| unreadable(&from, error);
+            let found = fs::symlink_metadata(&from).map_err(failed)?;
+            let node = if found.is_symlink() {
+                Node::Symlink(fs::read_link(&from).map_err(failed)?)
+            } else if found.is_dir() {
+                for entry in fs::read_dir(&from).map_err(failed)? {
+                    let name = entry.map_err(failed)?.file_name();
+                    open.push((from.join(&name), to.join(&name)));
+                }
+                Node::Directory
+            } else if found.is_file() && found.len() <= MAX_FILE {
+                Node::Regular(fs::read(&from).map_err(failed)?)
+            } else {
+                self.remark(&format!("left out: {} (no regular file, or larger than 1 GiB)", shown(&from)));
+                continue;
+            };
+            let mode = (!found.is_symlink()).then(|| found.permissions().mode() & 0o777);
+            batch.add(FileWrite { path: to, node, mode, mtime_ns: None, follow: false }).await?;
+        }
+        let sent = batch.finish().await?;
+        self.screen.progress().clear();
+        self.remark(&format!("uploaded as {} ({sent} file(s))", shown(&destination)));
+        Ok(Flow::GoOn)
+    }
+
+    /// Nothing that is there already is overwritten.
+    pub(super) async fn download(&mut self, arguments: &str) -> Result<Flow> {
+        let (path, destination) = two_paths("/download", arguments)?;
+        let name = path.file_name().ok_or_else(|| Error::usage(format!("{} has no name", shown(&path))))?;
+        let destination = match destination {
+            Some(directory) if directory.is_dir() => directory.join(name),
+            other => below(other, name),
+        };
+        if destination.symlink_metadata().is_ok() {
+            return Err(
+                Error::usage(format!("{} is there already", shown(&destination))).hint("name another DEST")
+            );
+        }
+        self.screen.progress().show(&format!("downloading {}", shown(&path)));
+        let sandbox = self.opened.session.sandbox().await?;
+        let count = match sandbox.stat(&path).await?.kind {
+            EntryKind::Directory => self.download_directory(&sandbox, &path, &destination).await?,
+            _ => {
+                let parent = destination.parent().filter(|parent| !parent.as_os_str().is_empty());
+                let host =
+                    HostDir::open(parent.unwrap_or(Path::new("."))).map_err(unwritable(&destination))?;
+                let name = destination.file_name().unwrap_or(name);
+                let name = TreePath::new(name.as_bytes()).map_err(Error::usage)?;
+                fetch(&sandbox, &path, &host, &name).await?;
+                1
+            }
+        };
+        self.screen.progress().clear();
+        self.remark(&format!("downloaded as {} ({count} file(s))", shown(&destination)));
+        Ok(Flow::GoOn)
+    }
+
+    /// Regular files and directories. Names come from the sandbox and pass the strict filter of [`TreePath`];
+    /// symlinks stay out, because they would lead to wherever the sandbox wants.
+    async fn download_directory(&self, sandbox: &Sandbox, from: &Path, to: &Path) -> Result<usize> {
+        let mut entries = sandbox
+            .walk(from, WalkOptions { max_entries: MAX_FILES as u64, ..WalkOptions::default() })
+            .await?;
+        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        fs::create_dir(to).map_err(unwritable(to))?;
+        let host = HostDir::open(to).map_err(unwritable(to))?;
+        let mut count = 0;
+        for entry in entries {
+            let name = match TreePath::new(entry.path.as_os_str().as_bytes()) {
+                Ok(name) => name,
+                Err(reason) => {
+                    self.remark(&format!("left out: {} ({reason})", shown(&entry.path)));
+                    continue;
+                }
+            };
+            match entry.kind {
+                EntryKind::Directory => host.make_directory(&name).map_err(unwritable(to))?,
+                EntryKind::File => {
+                    fetch(sandbox, &from.join(name.as_path()), &host, &name).await?;
+                    count += 1;
+                }
+                _ => self.remark(&format!("left out: {name} (no regular file)")),
+            }
+        }
+        Ok(count)
+    }
+}
+
+/// Files on their way into the sandbox.
+struct Batch<'s> {
+    sandbox: &'s Sandbox,
+    files: Vec<FileWrite>,
+    bytes: usize,
+    sent: usize,
+}
+
+impl Batch<'_> {
+    async fn add(&mut self, file: FileWrite) -> Result<()> {
+        if let Node::Regular(content) = &file.node {
+            self.bytes += content.len();
+            self.sent += 1;
+        }
+        self.files.push(file);
+        if self.sent > MAX_FILES {
+            return Err(Error::usage(format!("more than {MAX_FILES} files")));
+        }
+        if self.bytes >= BATCH.0 || self.files.len() >= BATCH.1 { self.flush().await } else { Ok(()) }
+    }
+
+    async fn flush(&mut self) -> Result<()> {
+        self.bytes = 0;
+        let files = std::mem::take(&mut self.files);
+        self.sandbox.write_files(files).await?.into_iter().collect()
+    }
+
+    async fn finish(mut self) -> Result<usize> {
+        self.flush().await?;
+        Ok(self.sent)
+    }
+}
+
+/// Copies one regular file out of the sandbox, through memory.
+async fn fetch(sandbox: &Sandbox, from: &Path, host: &HostDir, to: &TreePath) -> Result<()> {
+    let mut content = Vec::new();
+    let mode = loop {
+        let piece = sandbox.read_file(from, content.len() as u64, CHUNK).await?;
+        content.extend_from_slice(&piece.bytes);
+        if content.len() as u64 > MAX_FILE || piece.size > MAX_FILE {
+            return Err(Error::usage(format!("{} is larger than 1 GiB", shown(from))));
+        }
+        if piece.bytes.is_empty() || content.len() as u64 >= piece.size {
+            break piece.mode & 0o777;
+        }
+    };
+    host.write_file(to, &mut content.as_slice(), mode, &Observed::nothing()).map_err(unwritable(to.as_path()))
+}
+
+/// `PATH [DEST]`, quoted as in a shell.
+fn two_paths(command: &str, arguments: &str) -> Result<(PathBuf, Option<PathBuf>)> {
+    let usage = || Error::usage(format!("{command} takes PATH [DEST]")).hint("quote names with spaces");
+    let mut words = shell_words::split(arguments).map_err(|_| usage())?.into_iter().map(PathBuf::from);
+    match (words.next(), words.next(), words.next()) {
+        (Some(path), destination, None) => Ok((path, destination)),
+        _ => Err(usage()),
+    }
+}
+
+/// The destination: `name` where none is given, `name` inside of one that ends in a slash.
+fn below(destination: Option<PathBuf>, name: &OsStr) -> PathBuf {
+    match destination {
+        None => PathBuf::from(name),
+        Some(directory) if directory.as_os_str().as_bytes().ends_with(b"/") => directory.join(name),
+        Some(destination) => destination,
+    }
+}
+
+fn unreadable(path: &Path, error: io::Error) -> Error {
+    Error::usage(format!("{} could not be read", shown(path))).caused_by(error)
+}
+
+fn unwritable(path: &Path) -> impl Fn(io::Error) -> Error {
+    let shown = shown(path);
+    move |error| Error::usage(format!("{shown} could not be written")).caused_by(error)
+}
+
+fn shown(path: &Path) -> String {
+    printable(path.as_os_str().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{below, two_paths};
+    use std::ffi::OsStr;
+    use std::path::{Path, PathBuf};
+
+    #[test]
+    fn paths_are_quoted_as_in_a_shell() {
+        let (path, destination) = two_paths("/upload", "'a b' c\\ d").unwrap();
+        assert_eq!((path.as_path(), destination.as_deref()), (Path::new("a b"), Some(Path::new("c d"))));
+        assert!(two_paths("/upload", "").is_err() && two_paths("/upload", "a b c").is_err());
+    }
+
+    #[test]
+    fn a_destination_with_a_slash_is_a_directory() {
+        assert_eq!(below(None, OsStr::new("f")), Path::new("f"));
+        assert_eq!(below(Some(PathBuf::from("d/")), OsStr::new("f")), Path::new("d/f"));
+        assert_eq!(below(Some(PathBuf::from("g")), OsStr::new("f")), Path::new("g"));
+    }
+}

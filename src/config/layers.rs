@@ -1,0 +1,229 @@
+//! Where a setting comes from: flags, the environment, `.env`, the user's file.
+//!
+//! `.env` is read from the current directory alone, through an allow-list of names, and never put into the
+//! process's environment: an untrusted repository may bring one along.
+
+use crate::error::{Error, Result};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Who set a value, the strongest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// A flag of this call.
+    Flag,
+    /// The environment.
+    Environment,
+    /// `.env` in the current directory.
+    DotEnv,
+    /// `config.toml` of the user.
+    File,
+}
+
+/// A value and who set it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    /// The value, trimmed, never empty (except for keys, where empty means: none).
+    pub value: String,
+    /// Who set it.
+    pub source: Source,
+    /// The variable or flag that set it, for error messages.
+    pub name: String,
+}
+
+/// The names that a `.env` may set: what says which model answers. Nothing that weakens the sandbox.
+pub const DOT_ENV_NAMES: [&str; 13] = [
+    "AGENT_BASE_URL",
+    "AGENT_API_KEY",
+    "AGENT_MODEL",
+    "AGENT_PROVIDER",
+    "OPENAI_BASE_URL",
+    "OPENAI_API_KEY",
+    "OPENAI_MODEL",
+    "NOVITA_API_KEY",
+    "DEEPSEEK_API_KEY",
+    "OPENROUTER_API_KEY",
+    "TOGETHER_API_KEY",
+    "GROQ_API_KEY",
+    "MISTRAL_API_KEY",
+];
+
+/// The largest `.env` or `config.toml` that is read, in bytes.
+const MAX_FILE: u64 = 1 << 20;
+
+/// The environment and `.env`, side by side.
+#[derive(Debug, Clone, Default)]
+pub struct Layers {
+    environment: BTreeMap<String, String>,
+    dot_env: BTreeMap<String, String>,
+}
+
+impl Layers {
+    /// Reads the process's environment and `.env` of `directory`.
+    pub fn read(directory: &Path) -> Result<Self> {
+        let environment = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .filter(|(name, _)| name.starts_with("AGENT_") || DOT_ENV_NAMES.contains(&name.as_str()))
+            .collect();
+        Ok(Self { environment, dot_env: read_dot_env(&directory.join(".env"))? })
+    }
+
+    /// Layers made of given values, for tests and for use as a library.
+    pub fn from_values(environment: BTreeMap<String, String>, dot_env: BTreeMap<String, String>) -> Self {
+        Self { environment, dot_env }
+    }
+
+    /// A variable, from the environment or else from `.env`. Empty counts as not set.
+    pub fn get(&self, name: &str) -> Option<Setting> {
+        self.get_from(name, Source::Environment).or_else(|| self.get_from(name, Source::DotEnv))
+    }
+
+    /// A variable from one of the two sources alone. Empty counts as not set.
+    pub fn get_from(&self, name: &str, source: Source) -> Option<Setting> {
+        self.raw(name, source).filter(|value| !value.trim().is_empty()).map(|value| Setting {
+            value: value.trim().to_owned(),
+            source,
+            name: name.to_owned(),
+        })
+    }
+
+    /// Whether `.env` sets the variable at all, to nothing even.
+    pub fn dot_env_mentions(&self, name: &str) -> bool {
+        self.raw(name, Source::DotEnv).is_some()
+    }
+
+    fn raw(&self, name: &str, source: Source) -> Option<&String> {
+        match source {
+            Source::Environment => self.environment.get(name),
+            Source::DotEnv => self.dot_env.get(name),
+            Source::Flag | Source::File => None,
+        }
+    }
+}
+
+fn read_dot_env(path: &Path) -> Result<BTreeMap<String, String>> {
+    let Some(text) = read_bounded(path)? else { return Ok(BTreeMap::new()) };
+    let mut values = BTreeMap::new();
+    for entry in dotenvy::from_read_iter(text.as_bytes()) {
+        // dotenvy substitutes `$NAME` from the process's environment; a key of ours could leak into a URL that way,
+        // so a value that uses it is refused where it matters: in the names we read.
+        let (name, value) = entry.map_err(|error| {
+            Error::config(format!("{} cannot be read: {error}", path.display()))
+                .hint("each line is NAME=value; quote values with blanks")
+        })?;
+        if DOT_ENV_NAMES.contains(&name.as_str()) {
+            values.insert(name, value);
+        }
+    }
+    reject_substitutions(path, &text, &values)?;
+    Ok(values)
+}
+
+/// `${OTHER}` in a value that we read would pull the user's environment into what a repository's file says.
+fn reject_substitutions(path: &Path, text: &str, values: &BTreeMap<String, String>) -> Result<()> {
+    let uses_one = |line: &str| {
+        let line = line.trim_start().trim_start_matches("export ");
+        line.split_once('=')
+            .is_some_and(|(name, value)| values.contains_key(name.trim()) && value.contains('$'))
+    };
+    match text.lines().find(|line| uses_one(line)) {
+        None => Ok(()),
+        Some(line) => {
+            let name = line.split('=').next().unwrap_or_default().trim();
+            Err(Error::config(format!("{}: {name} refers to another variable with `$`", path.display()))
+                .hint("write the value itself: a .env must not reach into your environment"))
+        }
+    }
+}
+
+/// A small text file; `None` where there is none.
+pub(super) fn read_bounded(path: &Path) -> Result<Option<String>> {
+    let metadata = match std::fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            return Err(Error::config(format!("{} cannot be read", path.display())).caused_by(error));
+        }
+    };
+    if !metadata.is_file() {
+        return Ok(None);
+    }
+    if metadata.len() > MAX_FILE {
+        return Err(Error::config(format!("{} is too large: {} bytes", path.display(), metadata.len())));
+    }
+    std::fs::read_to_string(path)
+        .map(Some)
+        .map_err(|error| Error::config(format!("{} cannot be read", path.display())).caused_by(error))
+}
+
+/// `config.toml` of the user.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct File {
+    /// The model's name.
+    pub model: Option<String>,
+    /// The endpoint.
+    pub base_url: Option<String>,
+    /// The endpoint's key.
+    pub api_key: Option<String>,
+    /// A well-known endpoint's name.
+    pub provider: Option<String>,
+    /// `auto`, `docker` or `local`.
+    pub sandbox: Option<crate::cli::SandboxChoice>,
+    /// The container image.
+    pub image: Option<String>,
+    /// The OCI runtime.
+    pub runtime: Option<String>,
+    /// What the sandbox may reach.
+    pub network: Option<String>,
+    /// Memory of the sandbox.
+    pub memory: Option<String>,
+    /// Processors of the sandbox.
+    pub cpus: Option<f64>,
+    /// Processes of the sandbox.
+    pub pids: Option<u64>,
+    /// Disk of the sandbox.
+    pub disk: Option<String>,
+    /// Time limit of one command.
+    pub timeout: Option<String>,
+    /// Characters of output that go back to the model.
+    pub output_chars: Option<usize>,
+    /// Requests to the model.
+    pub max_turns: Option<u64>,
+    /// Tokens of a run.
+    pub max_tokens_total: Option<u64>,
+    /// Cost of a run.
+    pub max_cost: Option<f64>,
+    /// Wall time of a run.
+    pub max_time: Option<String>,
+    /// Tokens that one answer may have.
+    pub max_answer_tokens: Option<u32>,
+    /// Whether older turns are summarised when the context fills up (default: yes).
+    pub compaction: Option<bool>,
+    /// Context windows by model, in tokens.
+    pub context: BTreeMap<String, u64>,
+    /// Prices by model.
+    pub prices: BTreeMap<String, Price>,
+}
+
+/// What a million tokens cost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Price {
+    /// Input, per million tokens.
+    pub input: f64,
+    /// Cached input, per million tokens; `input` where absent.
+    pub cached: Option<f64>,
+    /// Output, per million tokens.
+    pub output: f64,
+}
+
+impl File {
+    /// Reads `config.toml` of `directory`; nothing where there is none.
+    pub fn read(directory: &Path) -> Result<Self> {
+        let path = directory.join("config.toml");
+        let Some(text) = read_bounded(&path)? else { return Ok(Self::default()) };
+        toml::from_str(&text).map_err(|error| Error::config(format!("{}: {error}", path.display())))
+    }
+}

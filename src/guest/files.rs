@@ -1,0 +1,281 @@
+//! File operations. Nothing here waits: pipes, devices and sockets are refused before they are opened.
+
+use crate::client::{Client, Failure};
+use crate::sys;
+use crate::wire::{Bytes, CHUNK, Entry, EntryKind, FRAME_COST, FileWrite, Message, Node, WINDOW, cost};
+use std::ffi::OsStr;
+use std::fs::{self, File, FileTimes, Metadata, Permissions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+/// A path from the host: relative ones are relative to the workspace.
+pub fn resolve(workspace: &Path, path: &Bytes) -> PathBuf {
+    workspace.join(OsStr::from_bytes(&path.0))
+}
+
+fn failure(path: &Path, error: &io::Error) -> Failure {
+    Failure::io(path.display(), error)
+}
+
+/// What is at `path`; a symbolic link is not followed.
+pub fn stat(path: &Path) -> Result<Entry, Failure> {
+    let metadata = fs::symlink_metadata(path).map_err(|error| failure(path, &error))?;
+    Ok(entry(path, path.as_os_str().as_bytes().to_vec().into(), &metadata))
+}
+
+/// The entry at `path` under the name `name`.
+pub fn entry(path: &Path, name: Bytes, metadata: &Metadata) -> Entry {
+    let kind = match metadata.file_type() {
+        kind if kind.is_file() => EntryKind::File {},
+        kind if kind.is_dir() => EntryKind::Directory {},
+        kind if kind.is_symlink() => {
+            let target = fs::read_link(path).unwrap_or_default();
+            EntryKind::Symlink { target: target.into_os_string().into_vec().into() }
+        }
+        _ => EntryKind::Other {},
+    };
+    Entry {
+        path: name,
+        kind,
+        mode: metadata.mode() & 0o7777,
+        size: metadata.len(),
+        mtime_ns: mtime_ns(metadata),
+        ctime_ns: metadata.ctime().saturating_mul(1_000_000_000).saturating_add(metadata.ctime_nsec()),
+        hash: None,
+        readable: true,
+    }
+}
+
+fn mtime_ns(metadata: &Metadata) -> i64 {
+    metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec())
+}
+
+/// Opens a regular file for reading, and nothing else.
+pub fn open_regular(path: &Path) -> Result<(File, Metadata), Failure> {
+    let regular = |metadata: Metadata| {
+        let kind = metadata.file_type();
+        let what = match kind {
+            _ if kind.is_file() => return Ok(metadata),
+            _ if kind.is_dir() => "a directory",
+            _ if kind.is_fifo() => "a named pipe",
+            _ if kind.is_socket() => "a socket",
+            _ => "a device",
+        };
+        Err(Failure::new(format!("{} is {what}, not a regular file", path.display())))
+    };
+    regular(fs::metadata(path).map_err(|error| failure(path, &error))?)?;
+    // It may have been swapped for a pipe just now, so the open must not wait, and is checked again.
+    let file = File::options()
+        .read(true)
+        .custom_flags(sys::O_NONBLOCK)
+        .open(path)
+        .map_err(|error| failure(path, &error))?;
+    let metadata = regular(file.metadata().map_err(|error| failure(path, &error))?)?;
+    refuse_own(path, &file)?;
+    Ok((file, metadata))
+}
+
+/// The guest's own entries in `/proc` are not what somebody means who asks for `/proc/self`.
+fn refuse_own(path: &Path, file: &File) -> Result<(), Failure> {
+    let real = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
+    if real.starts_with(format!("/proc/{}", std::process::id())) {
+        return Err(Failure::new(format!("{} belongs to the sandbox's own helper", path.display())));
+    }
+    Ok(())
+}
+
+/// A file on its way to the host.
+pub struct Reading {
+    file: File,
+    path: PathBuf,
+    left: u64,
+    pub credit: u32,
+}
+
+impl Reading {
+    /// Opens the file and says what it is.
+    pub fn start(path: PathBuf, offset: u64, limit: u64) -> Result<(Self, Message), Failure> {
+        let (mut file, metadata) = open_regular(&path)?;
+        if offset > 0 {
+            file.seek(SeekFrom::Start(offset)).map_err(|error| failure(&path, &error))?;
+        }
+        let is = Message::FileIs {
+            size: metadata.len(),
+            mode: metadata.mode() & 0o7777,
+            mtime_ns: mtime_ns(&metadata),
+        };
+        Ok((Self { file, path, left: limit, credit: WINDOW }, is))
+    }
+
+    pub fn runnable(&self, client: &Client) -> bool {
+        self.credit > FRAME_COST && !client.congested()
+    }
+
+    /// Sends the next piece. `true` when the stream has ended.
+    pub fn step(&mut self, id: u32, client: &mut Client, buffer: &mut [u8]) -> bool {
+        let room = (self.credit - FRAME_COST) as usize;
+        let wanted = room.min(CHUNK).min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        match self.file.read(&mut buffer[..wanted]) {
+            Ok(0) => {
+                client.send(id, &Message::Done {});
+                true
+            }
+            Ok(length) => {
+                client.send(id, &Message::Data { bytes: buffer[..length].into() });
+                self.credit -= cost(length);
+                self.left -= length as u64;
+                false
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => false,
+            Err(error) => {
+                client.fail(id, &failure(&self.path, &error));
+                true
+            }
+        }
+    }
+}
+
+/// A file on its way to its place. Dropped before [`Writing::finish`], it leaves nothing.
+pub struct Writing {
+    file: File,
+    temporary: Temporary,
+    target: PathBuf,
+    mode: u32,
+    mtime_ns: Option<i64>,
+}
+
+/// What a write has come to.
+pub enum Written {
+    Done,
+    /// The file's bytes are still coming.
+    More(Writing),
+}
+
+/// Writes a symbolic link, a directory or a small file at once; a large file is begun.
+pub fn write(workspace: &Path, write: FileWrite) -> Result<Written, Failure> {
+    let mut target = resolve(workspace, &write.path);
+    if write.follow {
+        target = follow(target)?;
+    }
+    let result = match write.node {
+        Node::Directory {} => make_directory(&target, write.mode),
+        Node::Symlink { target: to } => make_symlink(&target, &to, write.mtime_ns),
+        Node::Regular { bytes, more } => {
+            let mut writing = Writing::start(target, write.mode, write.mtime_ns)?;
+            writing.push(&bytes.0)?;
+            if more {
+                return Ok(Written::More(writing));
+            }
+            return writing.finish().map(|()| Written::Done);
+        }
+    };
+    result.map(|()| Written::Done).map_err(|error| failure(&target, &error))
+}
+
+/// Where a symbolic link leads in the end. What is not there yet is taken as written.
+fn follow(path: PathBuf) -> Result<PathBuf, Failure> {
+    if !path.is_symlink() {
+        return Ok(path);
+    }
+    match fs::canonicalize(&path) {
+        Ok(real) => Ok(real),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let target = fs::read_link(&path).map_err(|error| failure(&path, &error))?;
+            Ok(path.parent().unwrap_or(Path::new("/")).join(target))
+        }
+        Err(error) => Err(failure(&path, &error)),
+    }
+}
+
+fn make_directory(path: &Path, mode: Option<u32>) -> io::Result<()> {
+    fs::create_dir_all(path)?;
+    mode.map_or(Ok(()), |mode| fs::set_permissions(path, Permissions::from_mode(mode)))
+}
+
+fn make_symlink(path: &Path, to: &Bytes, mtime_ns: Option<i64>) -> io::Result<()> {
+    let temporary = Temporary::beside(path)?;
+    symlink(OsStr::from_bytes(&to.0), &temporary.0)?;
+    if let Some(mtime_ns) = mtime_ns {
+        sys::set_link_mtime(&temporary.0, mtime_ns)?;
+    }
+    temporary.rename(path)
+}
+
+impl Writing {
+    fn start(target: PathBuf, mode: Option<u32>, mtime_ns: Option<i64>) -> Result<Self, Failure> {
+        let mode = match fs::symlink_metadata(&target) {
+            Ok(metadata) if metadata.is_file() => mode.unwrap_or(metadata.mode() & 0o7777),
+            Ok(metadata) if metadata.is_symlink() => mode.unwrap_or(0o644),
+            Ok(_) => {
+                return Err(Failure::new(format!("{} is there and is no regular file", target.display())));
+            }
+            // Whatever it is, making the file will say it.
+            Err(_) => mode.unwrap_or(0o644),
+        };
+        let make = || {
+            let temporary = Temporary::beside(&target)?;
+            let file = File::options().write(true).create_new(true).mode(0o600).open(&temporary.0)?;
+            Ok((file, temporary))
+        };
+        let (file, temporary) = make().map_err(|error| failure(&target, &error))?;
+        Ok(Self { file, temporary, target, mode, mtime_ns })
+    }
+
+    pub fn push(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.file.write_all(bytes).map_err(|error| failure(&self.target, &error))
+    }
+
+    pub fn finish(self) -> Result<(), Failure> {
+        let finish = || {
+            self.file.set_permissions(Permissions::from_mode(self.mode))?;
+            if let Some(mtime_ns) = self.mtime_ns {
+                self.file.set_times(FileTimes::new().set_modified(system_time(mtime_ns)))?;
+            }
+            self.temporary.rename(&self.target)
+        };
+        finish().map_err(|error| failure(&self.target, &error))
+    }
+}
+
+fn system_time(ns: i64) -> SystemTime {
+    let distance = Duration::from_nanos(ns.unsigned_abs());
+    if ns < 0 { SystemTime::UNIX_EPOCH - distance } else { SystemTime::UNIX_EPOCH + distance }
+}
+
+/// The name of a file that does not outlive this value unless it was renamed.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    /// In the same directory, which is made where it is missing. The name does not depend on the target's, which
+    /// may already be as long as names can be.
+    fn beside(target: &Path) -> io::Result<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let directory = target.parent().ok_or(io::ErrorKind::IsADirectory)?;
+        fs::create_dir_all(directory)?;
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Ok(Self(directory.join(format!(".agent-{}-{number}.tmp", std::process::id()))))
+    }
+
+    fn rename(&self, target: &Path) -> io::Result<()> {
+        fs::rename(&self.0, target)
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // After a rename there is nothing here any more.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// Removes a file, a symbolic link or an empty directory.
+pub fn remove(path: &Path) -> Result<(), Failure> {
+    let metadata = fs::symlink_metadata(path).map_err(|error| failure(path, &error))?;
+    let result = if metadata.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
+    result.map_err(|error| failure(path, &error))
+}

@@ -1,0 +1,46 @@
+//! The guest: the small static program that runs inside every sandbox and does there what the host asks for.
+//!
+//! `guest serve` speaks the protocol of `wire.rs`; `guest attach` joins its socket to standard input and output;
+//! `guest launch` makes a sandbox of namespaces around `guest serve`, and `guest remove` clears one away.
+//! Only the standard library is used, so that plain `rustc` builds it.
+
+mod attach;
+mod client;
+mod command;
+mod facts;
+mod files;
+mod launch;
+mod output;
+mod processes;
+mod relay;
+mod serve;
+mod sha256;
+mod supervisor;
+mod sys;
+mod walk;
+mod wire;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: guest serve [--idle-ttl SECS] [--socket NAME] [--listen-fd N] [--workspace DIR]
+       guest attach --socket NAME
+       guest launch DIR
+       guest remove DIR";
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let result = match arguments.next().as_deref() {
+        Some("serve") => serve::main(arguments),
+        Some("attach") => attach::main(arguments),
+        Some("launch") => launch::main(arguments),
+        Some("remove") => launch::remove(arguments),
+        _ => Err(USAGE.to_owned()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("guest: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}

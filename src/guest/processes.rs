@@ -1,0 +1,79 @@
+//! The process tree, read from `/proc`.
+
+use crate::sys;
+use std::collections::HashSet;
+use std::ffi::c_int;
+
+/// How often a tree is stopped again before it is killed, because it grew meanwhile.
+const STOP_ROUNDS: usize = 50;
+
+struct Process {
+    id: c_int,
+    parent: c_int,
+    zombie: bool,
+}
+
+fn all() -> Vec<Process> {
+    let Ok(directory) = std::fs::read_dir("/proc") else { return Vec::new() };
+    directory
+        .flatten()
+        .filter_map(|entry| {
+            let id = entry.file_name().to_str()?.parse().ok()?;
+            parse(id, &std::fs::read(entry.path().join("stat")).ok()?)
+        })
+        .collect()
+}
+
+/// `PID (NAME) STATE PARENT …`; the name may hold anything, parentheses included.
+fn parse(id: c_int, stat: &[u8]) -> Option<Process> {
+    let after_name = stat.iter().rposition(|&byte| byte == b')')? + 1;
+    let mut fields = std::str::from_utf8(&stat[after_name..]).ok()?.split_ascii_whitespace();
+    let state = fields.next()?;
+    Some(Process { id, parent: fields.next()?.parse().ok()?, zombie: matches!(state, "Z" | "X") })
+}
+
+/// The processes below `root`, zombies left out, parents before their children.
+pub fn descendants(root: c_int) -> Vec<c_int> {
+    let all = all();
+    let mut found = vec![root];
+    let mut living = Vec::new();
+    let mut next = 0;
+    while next < found.len() {
+        let parent = found[next];
+        next += 1;
+        for process in all.iter().filter(|process| process.parent == parent) {
+            found.push(process.id);
+            if !process.zombie {
+                living.push(process.id);
+            }
+        }
+    }
+    living
+}
+
+/// The children of `parent`, zombies left out.
+pub fn children(parent: c_int) -> Vec<c_int> {
+    all().into_iter().filter(|p| p.parent == parent && !p.zombie).map(|p| p.id).collect()
+}
+
+/// Asks every process below `root` to end. A stopped one is woken, so that it hears.
+pub fn terminate_below(root: c_int) {
+    for process in descendants(root) {
+        sys::kill(process, sys::SIGTERM);
+        sys::kill(process, sys::SIGCONT);
+    }
+}
+
+/// Kills every process below `root`. Stops them first until no new one turns up, so that a tree that forks faster
+/// than it is killed does not get away.
+pub fn kill_below(root: c_int) {
+    let mut stopped = HashSet::new();
+    for _ in 0..STOP_ROUNDS {
+        let fresh: Vec<_> = descendants(root).into_iter().filter(|&id| stopped.insert(id)).collect();
+        if fresh.is_empty() {
+            break;
+        }
+        fresh.iter().for_each(|&id| sys::kill(id, sys::SIGSTOP));
+    }
+    stopped.into_iter().for_each(|id| sys::kill(id, sys::SIGKILL));
+}

@@ -1,0 +1,559 @@
+//! `guest serve`: the event loop.
+//!
+//! One thread, one `poll`, everything non-blocking. What takes long (a walk, a large file) is done a slice at a
+//! time. Being single-threaded is what makes forking safe, and what keeps the memory small.
+
+use crate::client::{Client, Failure};
+use crate::command::{Command, StreamId, send_tail};
+use crate::facts::{self, OomCounter};
+use crate::files::{self, Reading, Writing, Written};
+use crate::output::SpoolDirectory;
+use crate::processes;
+use crate::relay::Relay;
+use crate::sys::{self, POLLIN, Poll, Signals};
+use crate::walk::{Hashes, Walk};
+use crate::wire::{self, CHUNK, Message, WINDOW};
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Clients at once; more are turned away.
+const MAX_CLIENTS: usize = 16;
+/// Commands that have processes, those left behind included.
+const MAX_COMMANDS: usize = 128;
+/// Jobs that are remembered; of those that have ended the oldest are forgotten first.
+const MAX_JOBS: usize = 64;
+/// Requests under way, over all clients.
+const MAX_ACTIVITIES: usize = 1024;
+/// How often processes that have lost their supervisor are looked for, once there may be some.
+const ORPHANS_AGAIN: Duration = Duration::from_millis(20);
+
+struct Options {
+    idle_ttl: Option<Duration>,
+    listener: Option<Listener>,
+    workspace: PathBuf,
+}
+
+struct Listener {
+    socket: UnixListener,
+    /// Whether only root may connect.
+    root_only: bool,
+}
+
+/// What a stream is about.
+enum Activity {
+    Command(u64),
+    AwaitJob { job: u64, until: Instant, death: bool },
+    Reading(Reading),
+    Writing(Writing),
+    Walk(Box<Walk>),
+    Relay(Relay),
+}
+
+struct Server {
+    options: Options,
+    signals: Signals,
+    poll: Poll,
+    buffer: Vec<u8>,
+    clients: BTreeMap<u64, Client>,
+    commands: BTreeMap<u64, Command>,
+    /// Job number to command.
+    jobs: BTreeMap<u64, u64>,
+    activities: BTreeMap<StreamId, Activity>,
+    spools: SpoolDirectory,
+    hashes: Hashes,
+    oom: OomCounter,
+    next_client: u64,
+    next_command: u64,
+    next_job: u64,
+    alone_since: Instant,
+    /// Processes without a supervisor may have been left to this one.
+    orphans: bool,
+    stop: bool,
+}
+
+/// Serves until it is told to stop, or nobody has been there for the idle time-to-live.
+pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
+    let options = parse(arguments)?;
+    let say = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
+    sys::prctl(sys::PR_SET_DUMPABLE, 0).map_err(say("cannot become undumpable"))?;
+    sys::prctl(sys::PR_SET_CHILD_SUBREAPER, 1).map_err(say("cannot become a subreaper"))?;
+    sys::prctl(sys::PR_SET_NO_NEW_PRIVS, 1).map_err(say("cannot give up privileges"))?;
+    let signals = Signals::block(&[sys::SIGCHLD, sys::SIGTERM, sys::SIGINT, sys::SIGHUP])
+        .map_err(say("cannot block signals"))?;
+    let (input, output) = sys::take_stdio().map_err(say("cannot take standard input and output"))?;
+    let temporary = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
+    let mut server = Server {
+        options,
+        signals,
+        poll: Poll::default(),
+        buffer: vec![0; CHUNK],
+        clients: BTreeMap::new(),
+        commands: BTreeMap::new(),
+        jobs: BTreeMap::new(),
+        activities: BTreeMap::new(),
+        spools: SpoolDirectory::new(&temporary),
+        hashes: Hashes::default(),
+        oom: OomCounter::open(),
+        next_client: 1,
+        next_command: 1,
+        next_job: 1,
+        alone_since: Instant::now(),
+        orphans: false,
+        stop: false,
+    };
+    server.welcome(input, output);
+    while !server.stop {
+        server.turn();
+    }
+    server.end_everything();
+    Ok(())
+}
+
+fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
+    let mut options = Options { idle_ttl: None, listener: None, workspace: "/workspace".into() };
+    while let Some(name) = arguments.next() {
+        let value = arguments.next().ok_or(crate::USAGE)?;
+        let number = || value.parse::<u32>().map_err(|_| format!("{value} is not a number"));
+        match name.as_str() {
+            "--idle-ttl" => options.idle_ttl = Some(Duration::from_secs(number()?.into())),
+            "--workspace" => options.workspace = value.into(),
+            "--socket" => {
+                let listener = SocketAddr::from_abstract_name(&value)
+                    .and_then(|address| UnixListener::bind_addr(&address))
+                    .map_err(|error| format!("cannot listen at @{value}: {error}"))?;
+                options.listener = Some(Listener { socket: listener, root_only: true });
+            }
+            "--listen-fd" => {
+                let fd = number()? as RawFd;
+                // SAFETY: the launcher opened it for this program; nothing here has touched it.
+                let listener = UnixListener::from(unsafe { sys::inherited(fd) });
+                // Made anew by `duplicate`, because the original must be open across the exec.
+                let copy = sys::duplicate(fd).map_err(|error| format!("cannot listen at {fd}: {error}"))?;
+                drop(listener);
+                options.listener = Some(Listener { socket: copy.into(), root_only: false });
+            }
+            _ => return Err(crate::USAGE.to_owned()),
+        }
+    }
+    if let Some(listener) = &options.listener {
+        listener.socket.set_nonblocking(true).map_err(|error| format!("cannot listen: {error}"))?;
+    }
+    Ok(options)
+}
+
+impl Server {
+    /// Waits once and does everything that can be done then.
+    fn turn(&mut self) {
+        self.wait();
+        self.hear_signals();
+        self.accept();
+        for key in self.clients.keys().copied().collect::<Vec<_>>() {
+            if let Some(client) = self.clients.get_mut(&key) {
+                client.receive(&self.poll, &mut self.buffer);
+            }
+            while let Some((id, message)) = self.clients.get_mut(&key).and_then(Client::next) {
+                self.handle(StreamId { client: key, id }, message);
+            }
+        }
+        self.step_commands();
+        self.step_activities();
+        self.sweep_orphans();
+        self.clients.values_mut().for_each(Client::flush);
+        self.forget();
+    }
+
+    fn wait(&mut self) {
+        self.poll.clear();
+        self.poll.add(self.signals.fd(), POLLIN);
+        if let Some(listener) = &self.options.listener {
+            self.poll.add(listener.socket.as_raw_fd(), POLLIN);
+        }
+        let mut until = self.idle_deadline();
+        let mut runnable = false;
+        let mut soonest = |deadline: Option<Instant>| until = until.into_iter().chain(deadline).min();
+        for client in self.clients.values() {
+            client.interest(&mut self.poll);
+        }
+        for command in self.commands.values() {
+            let client = command.owner.and_then(|owner| self.clients.get(&owner.client));
+            command.interest(client, &mut self.poll);
+            soonest(command.next_deadline());
+        }
+        for (stream, activity) in &self.activities {
+            let Some(client) = self.clients.get(&stream.client) else { continue };
+            match activity {
+                Activity::Reading(reading) => runnable |= reading.runnable(client),
+                Activity::Walk(walk) => runnable |= walk.runnable(client),
+                Activity::Relay(relay) => relay.interest(client, &mut self.poll),
+                Activity::AwaitJob { until, .. } => soonest(Some(*until)),
+                Activity::Command(_) | Activity::Writing(_) => {}
+            }
+        }
+        if self.orphans {
+            soonest(Some(Instant::now() + ORPHANS_AGAIN));
+        }
+        let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
+        self.poll.wait(if runnable { Some(Duration::ZERO) } else { timeout });
+    }
+
+    fn idle_deadline(&self) -> Option<Instant> {
+        let ttl = self.options.idle_ttl.filter(|_| self.clients.is_empty())?;
+        self.alone_since.checked_add(ttl)
+    }
+
+    fn hear_signals(&mut self) {
+        while let Some(signal) = self.signals.next() {
+            // As PID 1 it obeys only those outside: nothing that runs inside ends the sandbox this way.
+            let obey = std::process::id() != 1 || signal.sender == 0;
+            if signal.number == sys::SIGTERM || signal.number == sys::SIGINT {
+                self.stop |= obey;
+            }
+        }
+        while let Some((process, status)) = sys::reap() {
+            if let Some(command) = self.commands.values_mut().find(|c| c.supervisor() == process) {
+                command.supervisor_ended();
+                self.orphans |= status != 0;
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        let Some(listener) = &self.options.listener else { return };
+        if !self.poll.readable(listener.socket.as_raw_fd()) {
+            return;
+        }
+        let Ok((stream, _)) = listener.socket.accept() else { return };
+        let allowed = !listener.root_only || sys::peer_uid(&stream).is_ok_and(|uid| uid == 0);
+        if allowed && self.clients.len() < MAX_CLIENTS {
+            if let Ok(copy) = stream.try_clone() {
+                self.welcome(copy.into(), stream.into());
+            }
+        }
+    }
+
+    fn welcome(&mut self, input: OwnedFd, output: OwnedFd) {
+        if let Ok(client) = Client::new(input, output) {
+            self.clients.insert(self.next_client, client);
+            self.next_client += 1;
+        }
+    }
+
+    /// Does what a client asks for, or begins it.
+    fn handle(&mut self, stream: StreamId, message: Message) {
+        let result = match message {
+            Message::Data { bytes } => return self.data(stream, &bytes.0),
+            Message::Eof {} => return self.end_of_data(stream),
+            Message::Credit { bytes } => return self.credit(stream, bytes),
+            Message::Kill {} | Message::Reset {} => return self.give_up(stream),
+            Message::Shutdown {} => return self.stop = true,
+            Message::Run { command } => self.run(stream, command),
+            Message::StartJob { command } => self.start_job(stream, command),
+            Message::JobOutput { job, wait_ms } => {
+                self.await_job(stream, job, Duration::from_millis(wait_ms.into()), false)
+            }
+            Message::JobKill { job } => self.kill_job(stream, job),
+            Message::Stat { path } => files::stat(&files::resolve(&self.options.workspace, &path))
+                .map(|entry| self.send(stream, &Message::Stated { entry })),
+            Message::ReadFile { path, offset, limit } => {
+                let path = files::resolve(&self.options.workspace, &path);
+                Reading::start(path, offset, limit).and_then(|(reading, is)| {
+                    self.send(stream, &is);
+                    self.begin(stream, Activity::Reading(reading))
+                })
+            }
+            Message::WriteFile { write } => match files::write(&self.options.workspace, write) {
+                Ok(Written::Done) => Ok(self.send(stream, &Message::Done {})),
+                Ok(Written::More(writing)) => self.begin(stream, Activity::Writing(writing)),
+                Err(failure) => Err(failure),
+            },
+            Message::Remove { path } => files::remove(&files::resolve(&self.options.workspace, &path))
+                .map(|()| self.send(stream, &Message::Done {})),
+            Message::Walk { root, hash, exclude, max_entries } => {
+                let root = files::resolve(&self.options.workspace, &root);
+                Walk::start(root, hash, exclude, max_entries)
+                    .and_then(|walk| self.begin(stream, Activity::Walk(Box::new(walk))))
+            }
+            Message::GetFacts { tools } => {
+                let facts = facts::gather(&tools, &self.options.workspace, &self.oom);
+                Ok(self.send(stream, &Message::FactsAre { facts }))
+            }
+            Message::Connect { port } => Relay::connect(port)
+                .map_err(|error| Failure::io("nothing answers on the port", &error))
+                .and_then(|relay| self.begin(stream, Activity::Relay(relay))),
+            _ => Err(Failure::new("the guest does not understand the request")),
+        };
+        if let (Err(failure), Some(client)) = (result, self.clients.get_mut(&stream.client)) {
+            client.fail(stream.id, &failure);
+        }
+    }
+
+    fn send(&mut self, stream: StreamId, message: &Message) {
+        if let Some(client) = self.clients.get_mut(&stream.client) {
+            client.send(stream.id, message);
+        }
+    }
+
+    fn begin(&mut self, stream: StreamId, activity: Activity) -> Result<(), Failure> {
+        if self.activities.len() >= MAX_ACTIVITIES {
+            return Err(Failure::new("too many requests are under way"));
+        }
+        self.activities.insert(stream, activity);
+        Ok(())
+    }
+
+    fn run(&mut self, stream: StreamId, command: wire::Command) -> Result<(), Failure> {
+        let key = self.start(Some(stream), command)?;
+        self.begin(stream, Activity::Command(key))
+    }
+
+    fn start(&mut self, owner: Option<StreamId>, command: wire::Command) -> Result<u64, Failure> {
+        if self.commands.values().filter(|command| !command.over()).count() >= MAX_COMMANDS {
+            return Err(Failure::new(format!("{MAX_COMMANDS} commands have processes running; end some")));
+        }
+        let command = Command::start(command, owner, &self.options.workspace, &self.oom)?;
+        let key = self.next_command;
+        self.next_command += 1;
+        self.commands.insert(key, command);
+        Ok(key)
+    }
+
+    fn start_job(&mut self, stream: StreamId, command: wire::Command) -> Result<(), Failure> {
+        if self.jobs.len() >= MAX_JOBS {
+            let over = |key: &u64| self.commands.get(key).is_none_or(Command::over);
+            let oldest = self.jobs.iter().find(|(_, key)| over(key)).map(|(job, key)| (*job, *key));
+            let (job, key) =
+                oldest.ok_or_else(|| Failure::new(format!("{MAX_JOBS} jobs are running; end some")))?;
+            self.jobs.remove(&job);
+            self.commands.remove(&key);
+        }
+        let key = self.start(None, command)?;
+        let job = self.next_job;
+        self.next_job += 1;
+        self.jobs.insert(job, key);
+        self.send(stream, &Message::JobStarted { job });
+        Ok(())
+    }
+
+    fn job(&mut self, job: u64) -> Result<&mut Command, Failure> {
+        self.jobs
+            .get(&job)
+            .and_then(|key| self.commands.get_mut(key))
+            .ok_or_else(|| Failure::new(format!("there is no job {job}")))
+    }
+
+    fn await_job(
+        &mut self,
+        stream: StreamId,
+        job: u64,
+        wait: Duration,
+        death: bool,
+    ) -> Result<(), Failure> {
+        self.job(job)?;
+        let now = Instant::now();
+        self.begin(stream, Activity::AwaitJob { job, until: now.checked_add(wait).unwrap_or(now), death })
+    }
+
+    fn kill_job(&mut self, stream: StreamId, job: u64) -> Result<(), Failure> {
+        self.job(job)?.end();
+        // A command that is being ended is given up after a bounded time.
+        self.await_job(stream, job, Duration::from_secs(60), true)
+    }
+
+    fn data(&mut self, stream: StreamId, bytes: &[u8]) {
+        let result = match self.activities.get_mut(&stream) {
+            Some(Activity::Command(key)) => {
+                self.commands.get_mut(key).is_none_or(|command| command.push_stdin(bytes))
+            }
+            Some(Activity::Relay(relay)) => relay.push(bytes),
+            Some(Activity::Writing(writing)) => {
+                let result = writing.push(bytes);
+                let Some(client) = self.clients.get_mut(&stream.client) else { return };
+                match result {
+                    Ok(()) => client.send(stream.id, &Message::Credit { bytes: wire::cost(bytes.len()) }),
+                    Err(failure) => {
+                        client.fail(stream.id, &failure);
+                        self.activities.remove(&stream);
+                    }
+                }
+                true
+            }
+            // The stream has ended meanwhile.
+            _ => true,
+        };
+        if let (false, Some(client)) = (result, self.clients.get_mut(&stream.client)) {
+            client.closed = true;
+        }
+    }
+
+    fn end_of_data(&mut self, stream: StreamId) {
+        match self.activities.get_mut(&stream) {
+            Some(Activity::Command(key)) => {
+                if let Some(command) = self.commands.get_mut(key) {
+                    command.end_stdin();
+                }
+            }
+            Some(Activity::Relay(relay)) => relay.end(),
+            Some(Activity::Writing(_)) => {
+                let Some(Activity::Writing(writing)) = self.activities.remove(&stream) else { return };
+                let Some(client) = self.clients.get_mut(&stream.client) else { return };
+                match writing.finish() {
+                    Ok(()) => client.send(stream.id, &Message::Done {}),
+                    Err(failure) => client.fail(stream.id, &failure),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn credit(&mut self, stream: StreamId, bytes: u32) {
+        let credit = match self.activities.get_mut(&stream) {
+            Some(Activity::Command(key)) => {
+                if let Some(command) = self.commands.get_mut(key) {
+                    command.give_credit(bytes);
+                }
+                return;
+            }
+            Some(Activity::Reading(reading)) => &mut reading.credit,
+            Some(Activity::Walk(walk)) => &mut walk.credit,
+            Some(Activity::Relay(relay)) => &mut relay.credit,
+            _ => return,
+        };
+        *credit = credit.saturating_add(bytes);
+    }
+
+    fn give_up(&mut self, stream: StreamId) {
+        match self.activities.get(&stream) {
+            Some(Activity::Command(key)) => {
+                if let Some(command) = self.commands.get_mut(key) {
+                    command.end();
+                }
+            }
+            Some(Activity::Relay(_)) => {
+                self.activities.remove(&stream);
+                self.send(stream, &Message::Reset {});
+            }
+            Some(_) => {
+                self.activities.remove(&stream);
+                if let Some(client) = self.clients.get_mut(&stream.client) {
+                    client.fail(stream.id, &Failure::new("the request was given up"));
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn step_commands(&mut self) {
+        for command in self.commands.values_mut() {
+            let client = command.owner.and_then(|owner| self.clients.get_mut(&owner.client));
+            command.step(client, &self.poll, &mut self.buffer, &mut self.spools, &self.oom);
+        }
+    }
+
+    fn step_activities(&mut self) {
+        let mut ended = Vec::new();
+        for (stream, activity) in &mut self.activities {
+            let Some(client) = self.clients.get_mut(&stream.client) else {
+                ended.push(*stream);
+                continue;
+            };
+            let over = match activity {
+                Activity::Command(key) => {
+                    self.commands.get(key).is_none_or(|command| command.finished.is_some())
+                }
+                Activity::AwaitJob { job, until, death } => {
+                    let command = self.jobs.get(job).and_then(|key| self.commands.get_mut(key));
+                    answer_about_job(stream.id, command, *until, *death, client)
+                }
+                Activity::Reading(reading) => {
+                    reading.runnable(client) && reading.step(stream.id, client, &mut self.buffer)
+                }
+                Activity::Walk(walk) => {
+                    walk.runnable(client)
+                        && walk.step(stream.id, client, &mut self.hashes, &mut self.buffer)
+                }
+                Activity::Relay(relay) => relay.step(stream.id, client, &self.poll, &mut self.buffer),
+                Activity::Writing(_) => false,
+            };
+            if over {
+                ended.push(*stream);
+            }
+        }
+        ended.iter().for_each(|stream| drop(self.activities.remove(stream)));
+    }
+
+    /// Kills what came to this process because its supervisor was killed.
+    fn sweep_orphans(&mut self) {
+        if self.orphans {
+            let supervised = |id: &i32| self.commands.values().any(|command| command.supervisor() == *id);
+            let mut orphans = processes::children(std::process::id() as i32);
+            orphans.retain(|id| !supervised(id));
+            for &id in &orphans {
+                processes::kill_below(id);
+                sys::kill(id, sys::SIGKILL);
+            }
+            self.orphans = !orphans.is_empty();
+        }
+    }
+
+    /// Drops clients that are gone, with their commands, and commands that nobody will ask about.
+    fn forget(&mut self) {
+        let before = self.clients.len();
+        self.clients.retain(|_, client| !client.closed);
+        if self.clients.len() < before {
+            self.alone_since = Instant::now();
+        }
+        let jobs: HashSet<u64> = self.jobs.values().copied().collect();
+        for command in self.commands.values_mut() {
+            if let Some(owner) = command.owner
+                && !self.clients.contains_key(&owner.client)
+            {
+                command.owner = None;
+                if command.finished.is_none() {
+                    command.end();
+                }
+            }
+        }
+        self.commands.retain(|key, command| jobs.contains(key) || !command.over());
+        self.stop |= self.idle_deadline().is_some_and(|deadline| deadline <= Instant::now());
+    }
+
+    /// As PID 1 the end of this process would be enough; elsewhere it is not.
+    fn end_everything(&mut self) {
+        self.clients.values_mut().for_each(Client::flush);
+        for command in self.commands.values().filter(|command| !command.over()) {
+            processes::kill_below(command.supervisor());
+        }
+        processes::kill_below(std::process::id() as i32);
+    }
+}
+
+/// Answers once there is something to say, the job has ended, or the time is up.
+fn answer_about_job(
+    id: u32,
+    command: Option<&mut Command>,
+    until: Instant,
+    death: bool,
+    client: &mut Client,
+) -> bool {
+    let Some(command) = command else {
+        client.fail(id, &Failure::new("the job has been forgotten"));
+        return true;
+    };
+    let news = if death {
+        command.finished.is_some() && !command.dying()
+    } else {
+        command.finished.is_some() || !command.tail.is_empty()
+    };
+    if !news && Instant::now() < until {
+        return false;
+    }
+    // The tail is smaller than a fresh stream's credit.
+    send_tail(&mut command.tail, id, client, &mut { WINDOW });
+    client.send(id, &Message::JobState { finished: command.finished.clone() });
+    true
+}

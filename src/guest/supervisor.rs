@@ -1,0 +1,223 @@
+//! Starting a command under a supervisor of its own.
+//!
+//! The supervisor is a forked copy of the guest and a child subreaper: whatever the command starts, daemonised or
+//! in a session of its own, stays below it in the process tree and so belongs to the command. It does nothing but
+//! wait: it reports how the command's main process ended and exits when no process is left. Everything else, the
+//! time limit and the killing, is the guest's business, so that a supervisor that is stopped or killed from inside
+//! holds nothing up.
+//!
+//! The guest is single-threaded, so the children of a fork may do what they like.
+
+use crate::sys::{self, ffi};
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::fs::File;
+use std::io::{self, PipeReader, PipeWriter};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+/// Everything that the child needs, made before the fork.
+pub struct Plan {
+    pub program: CString,
+    pub arguments: Vec<CString>,
+    /// `NAME=value`
+    pub environment: Vec<CString>,
+    pub cwd: CString,
+    pub stdin: bool,
+}
+
+/// The guest's ends of a started command.
+pub struct Supervised {
+    /// The supervisor's process id.
+    pub supervisor: c_int,
+    /// Delivers one [`Report`].
+    pub status: File,
+    pub stdin: Option<File>,
+    pub stdout: File,
+    pub stderr: File,
+}
+
+/// What the supervisor says when the main process has ended.
+#[derive(Clone, Copy)]
+pub struct Report {
+    /// As `waitpid` gives it.
+    pub status: c_int,
+    /// Whether other processes are left below the supervisor.
+    pub children_left: bool,
+}
+
+impl Report {
+    pub const BYTES: usize = 5;
+
+    pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
+        let [a, b, c, d, left] = bytes;
+        Self { status: c_int::from_ne_bytes([a, b, c, d]), children_left: left != 0 }
+    }
+
+    fn to_bytes(self) -> [u8; Self::BYTES] {
+        let [a, b, c, d] = self.status.to_ne_bytes();
+        [a, b, c, d, u8::from(self.children_left)]
+    }
+}
+
+/// Where the supervisor has its end of the status pipe.
+const STATUS: RawFd = 3;
+/// Descriptors are closed up to here where the kernel has no `close_range`. The guest's own bounds keep it below.
+const MAX_FD: RawFd = 4096;
+/// The same number on every architecture.
+const SYS_CLOSE_RANGE: std::ffi::c_long = 436;
+/// Raised, so that the kernel prefers the command to the guest when memory runs out.
+const OOM_SCORE: &[u8] = b"500";
+
+/// Forks the supervisor, which forks the command.
+pub fn spawn(plan: &Plan) -> io::Result<Supervised> {
+    let (status, status_child) = pipe()?;
+    let (stdout, stdout_child) = pipe()?;
+    let (stderr, stderr_child) = pipe()?;
+    let (stdin, stdin_child) = if plan.stdin {
+        let (read, write) = io::pipe()?;
+        sys::set_nonblocking(write.as_raw_fd())?;
+        (Some(File::from(OwnedFd::from(write))), OwnedFd::from(read))
+    } else {
+        (None, OwnedFd::from(File::open("/dev/null")?))
+    };
+    // SAFETY: the process has one thread, so the child finds every lock free and every structure whole.
+    let supervisor = unsafe { ffi::fork() };
+    match supervisor {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            let ends = [&stdin_child, &stdout_child, &stderr_child, &status_child].map(AsRawFd::as_raw_fd);
+            supervise(plan, ends)
+        }
+        _ => Ok(Supervised { supervisor, status, stdin, stdout, stderr }),
+    }
+}
+
+fn pipe() -> io::Result<(File, OwnedFd)> {
+    let (read, write): (PipeReader, PipeWriter) = io::pipe()?;
+    sys::set_nonblocking(read.as_raw_fd())?;
+    Ok((File::from(OwnedFd::from(read)), OwnedFd::from(write)))
+}
+
+/// The supervisor's whole life.
+fn supervise(plan: &Plan, [stdin, stdout, stderr, status]: [RawFd; 4]) -> ! {
+    // SAFETY: all of these are plain system calls on numbers. The four sources are above 2, where the guest keeps
+    // its standard descriptors open, so no dup2 overwrites a later source but the last, which copies `status`.
+    let main = unsafe {
+        ffi::dup2(stdin, 0);
+        ffi::dup2(stdout, 1);
+        ffi::dup2(stderr, 2);
+        if status != STATUS {
+            ffi::dup3(status, STATUS, sys::O_CLOEXEC);
+        }
+        close_from(STATUS + 1);
+        // Only without these would something be left behind, and only where the guest dies on its own.
+        let _ = sys::prctl(sys::PR_SET_PDEATHSIG, sys::SIGKILL as _);
+        if sys::prctl(sys::PR_SET_CHILD_SUBREAPER, 1).is_err() {
+            ffi::_exit(1);
+        }
+        ffi::fork()
+    };
+    match main {
+        0 => execute(plan),
+        -1 => {
+            complain(plan, &io::Error::last_os_error());
+            report(Report { status: 126 << 8, children_left: false });
+        }
+        _ => {
+            for fd in 0..STATUS {
+                // SAFETY: nothing in this process uses them.
+                unsafe { ffi::close(fd) };
+            }
+            wait_for_all(main);
+        }
+    }
+    // SAFETY: ends the process.
+    unsafe { ffi::_exit(0) }
+}
+
+/// Waits until no process is left, and reports the main one's end on the way.
+fn wait_for_all(main: c_int) {
+    let mut main_status = None;
+    loop {
+        let mut status = 0;
+        let options = if main_status.is_some() { sys::WNOHANG } else { 0 };
+        // SAFETY: the kernel writes one int.
+        match unsafe { ffi::waitpid(-1, &mut status, options) } {
+            process if process == main => main_status = Some(status),
+            process if process > 0 => {}
+            // Somebody is left (0), or nobody (-1): now it can be told. An interrupted wait is told by its error.
+            result => match main_status.take() {
+                Some(status) => {
+                    report(Report { status, children_left: result == 0 });
+                    if result == -1 {
+                        return;
+                    }
+                }
+                None if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
+                None => return,
+            },
+        }
+    }
+}
+
+fn report(report: Report) {
+    sys::write_raw(STATUS, &report.to_bytes());
+}
+
+fn close_from(first: RawFd) {
+    // SAFETY: nothing in this process uses the descriptors above, nor will drop them: it never returns.
+    unsafe {
+        if ffi::syscall(SYS_CLOSE_RANGE, first, u32::MAX, 0) < 0 {
+            for fd in first..MAX_FD {
+                ffi::close(fd);
+            }
+        }
+    }
+}
+
+/// Becomes the command.
+fn execute(plan: &Plan) -> ! {
+    // SAFETY: plain system calls; the strings and the arrays of pointers to them live until the exec.
+    unsafe {
+        ffi::setsid();
+        for signal in 1..=31 {
+            ffi::signal(signal, 0);
+        }
+        sys::unblock_signals();
+        ffi::umask(0o022);
+        // The supervisor does not leave before its children, so only a supervisor that was killed triggers this.
+        let _ = sys::prctl(sys::PR_SET_PDEATHSIG, sys::SIGKILL as _);
+        // Only now does the process own its /proc files. All that it holds of the guest's is its own pipes.
+        let _ = sys::prctl(sys::PR_SET_DUMPABLE, 1);
+        raise_oom_score();
+        if ffi::chdir(plan.cwd.as_ptr()) == 0 {
+            let arguments = pointers(&plan.arguments);
+            let environment = pointers(&plan.environment);
+            ffi::execve(plan.program.as_ptr(), arguments.as_ptr(), environment.as_ptr());
+        }
+        let error = io::Error::last_os_error();
+        complain(plan, &error);
+        ffi::_exit(if error.raw_os_error() == Some(sys::ENOENT) { 127 } else { 126 })
+    }
+}
+
+fn raise_oom_score() {
+    const PATH: &CStr = c"/proc/self/oom_score_adj";
+    const O_WRONLY: c_int = 1;
+    // SAFETY: the path is a constant; the descriptor is closed on exec. Where there is no such file, nothing is lost.
+    unsafe {
+        let fd = ffi::open(PATH.as_ptr(), O_WRONLY | sys::O_CLOEXEC);
+        if fd >= 0 {
+            sys::write_raw(fd, OOM_SCORE);
+        }
+    }
+}
+
+/// As `env` and the shell do it: a line on standard error, and exit code 126 or 127.
+fn complain(plan: &Plan, error: &io::Error) {
+    let line = format!("agent: cannot run {}: {error}\n", plan.program.to_string_lossy());
+    sys::write_raw(2, line.as_bytes());
+}
+
+fn pointers(strings: &[CString]) -> Vec<*const c_char> {
+    strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect()
+}

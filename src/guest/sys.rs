@@ -1,0 +1,371 @@
+//! The system calls that the standard library has no name for. All `unsafe` of the guest's server is here and in
+//! `supervisor.rs`. Numbers are those of Linux on x86-64 and arm64, where they agree.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_long, c_short, c_uint, c_ulong, c_void};
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+pub const SIGHUP: c_int = 1;
+pub const SIGINT: c_int = 2;
+pub const SIGKILL: c_int = 9;
+pub const SIGTERM: c_int = 15;
+pub const SIGCHLD: c_int = 17;
+pub const SIGCONT: c_int = 18;
+pub const SIGSTOP: c_int = 19;
+
+pub const POLLIN: c_short = 1;
+pub const POLLOUT: c_short = 4;
+pub const POLLERR: c_short = 8;
+pub const POLLHUP: c_short = 16;
+pub const POLLNVAL: c_short = 32;
+
+pub const ENOENT: i32 = 2;
+pub const O_NONBLOCK: c_int = 0o4000;
+pub const O_CLOEXEC: c_int = 0o2_000_000;
+pub const WNOHANG: c_int = 1;
+
+pub const PR_SET_PDEATHSIG: c_int = 1;
+pub const PR_SET_DUMPABLE: c_int = 4;
+pub const PR_SET_CHILD_SUBREAPER: c_int = 36;
+pub const PR_SET_NO_NEW_PRIVS: c_int = 38;
+
+const F_GETFL: c_int = 3;
+const F_SETFL: c_int = 4;
+const F_DUPFD_CLOEXEC: c_int = 1030;
+const FIONREAD: c_ulong = 0x541B;
+const SOL_SOCKET: c_int = 1;
+const SO_PEERCRED: c_int = 17;
+const SIG_SETMASK: c_int = 2;
+const AT_FDCWD: c_int = -100;
+const AT_SYMLINK_NOFOLLOW: c_int = 0x100;
+const X_OK: c_int = 1;
+const AF_INET: u16 = 2;
+const AF_INET6: u16 = 10;
+const SOCK_STREAM: c_int = 1;
+const EINPROGRESS: i32 = 115;
+
+#[repr(C)]
+struct PollFd {
+    fd: c_int,
+    events: c_short,
+    revents: c_short,
+}
+
+/// glibc and musl both make it 1024 bits long.
+#[repr(C)]
+pub struct SignalSet([u64; 16]);
+
+#[repr(C)]
+struct TimeSpec {
+    seconds: i64,
+    nanoseconds: c_long,
+}
+
+/// The fields that glibc and musl agree on, and room for the rest.
+#[repr(C)]
+struct StatVfs {
+    block_size: c_ulong,
+    fragment_size: c_ulong,
+    blocks: u64,
+    free: u64,
+    available: u64,
+    rest: [u64; 16],
+}
+
+pub mod ffi {
+    use super::{PollFd, SignalSet, StatVfs, TimeSpec};
+    use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
+
+    // SAFETY: the signatures are those of the C library. `ioctl` takes its request as an int in musl, which reads
+    // the lower half of the same register.
+    unsafe extern "C" {
+        pub(super) fn poll(fds: *mut PollFd, count: c_ulong, timeout: c_int) -> c_int;
+        pub(super) fn fcntl(fd: c_int, command: c_int, ...) -> c_int;
+        pub(super) fn ioctl(fd: c_int, request: c_ulong, ...) -> c_int;
+        pub(super) fn getsockopt(
+            fd: c_int,
+            level: c_int,
+            name: c_int,
+            value: *mut c_void,
+            length: *mut c_uint,
+        ) -> c_int;
+        pub(super) fn signalfd(fd: c_int, mask: *const SignalSet, flags: c_int) -> c_int;
+        pub(super) fn utimensat(
+            directory: c_int,
+            path: *const c_char,
+            times: *const TimeSpec,
+            flags: c_int,
+        ) -> c_int;
+        pub(super) fn statvfs(path: *const c_char, result: *mut StatVfs) -> c_int;
+        pub(super) fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
+        pub(super) fn connect(fd: c_int, address: *const c_void, length: c_uint) -> c_int;
+        pub(super) fn access(path: *const c_char, mode: c_int) -> c_int;
+        pub fn sigprocmask(how: c_int, set: *const SignalSet, old: *mut SignalSet) -> c_int;
+        pub fn signal(signal: c_int, handler: usize) -> usize;
+        pub fn fork() -> c_int;
+        pub fn execve(
+            path: *const c_char,
+            arguments: *const *const c_char,
+            environment: *const *const c_char,
+        ) -> c_int;
+        pub fn _exit(code: c_int) -> !;
+        pub fn waitpid(process: c_int, status: *mut c_int, options: c_int) -> c_int;
+        pub fn kill(process: c_int, signal: c_int) -> c_int;
+        pub fn prctl(option: c_int, ...) -> c_int;
+        pub fn setsid() -> c_int;
+        pub fn umask(mask: c_uint) -> c_uint;
+        pub fn chdir(path: *const c_char) -> c_int;
+        pub fn open(path: *const c_char, flags: c_int, ...) -> c_int;
+        pub fn write(fd: c_int, bytes: *const c_void, length: usize) -> isize;
+        pub fn close(fd: c_int) -> c_int;
+        pub fn dup2(from: c_int, to: c_int) -> c_int;
+        pub fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int;
+        pub fn syscall(number: c_long, ...) -> c_long;
+    }
+}
+
+fn check(result: c_int) -> io::Result<c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// A path for the kernel. A NUL inside is `InvalidInput`.
+pub fn c_path(path: &Path) -> io::Result<CString> {
+    Ok(CString::new(path.as_os_str().as_encoded_bytes())?)
+}
+
+/// The set of descriptors that the event loop waits for, made anew for each wait.
+#[derive(Default)]
+pub struct Poll {
+    fds: Vec<PollFd>,
+    /// What is ready, indexed by descriptor.
+    ready: Vec<c_short>,
+}
+
+impl Poll {
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.fds.iter().for_each(|poll| self.ready[poll.fd as usize] = 0);
+        self.fds.clear();
+    }
+
+    /// Waits for `events` on `fd` as well.
+    pub fn add(&mut self, fd: RawFd, events: c_short) {
+        self.fds.push(PollFd { fd, events, revents: 0 });
+        if self.ready.len() <= fd as usize {
+            self.ready.resize(fd as usize + 1, 0);
+        }
+    }
+
+    /// Waits until something is ready or the time is up.
+    pub fn wait(&mut self, timeout: Option<Duration>) {
+        // Rounded up, so that a deadline has passed when the wait ends.
+        let timeout = timeout.map_or(-1, |t| t.as_micros().div_ceil(1000).min(i32::MAX as u128) as c_int);
+        // SAFETY: pointer and length are those of one live vector. An interrupted wait leaves nothing ready.
+        unsafe { ffi::poll(self.fds.as_mut_ptr(), self.fds.len() as c_ulong, timeout) };
+        for poll in &self.fds {
+            self.ready[poll.fd as usize] |= poll.revents;
+        }
+    }
+
+    /// Whether a read would not block: there are bytes, or the end, or an error.
+    pub fn readable(&self, fd: RawFd) -> bool {
+        self.is(fd, POLLIN | POLLHUP | POLLERR | POLLNVAL)
+    }
+
+    /// Whether a write would not block.
+    pub fn writable(&self, fd: RawFd) -> bool {
+        self.is(fd, POLLOUT | POLLHUP | POLLERR | POLLNVAL)
+    }
+
+    fn is(&self, fd: RawFd, events: c_short) -> bool {
+        self.ready.get(fd as usize).is_some_and(|ready| ready & events != 0)
+    }
+}
+
+/// Makes reads and writes on the open file behind `fd` return at once.
+pub fn set_nonblocking(fd: RawFd) -> io::Result<()> {
+    // SAFETY: only flags of an open descriptor are read and set.
+    unsafe {
+        let flags = check(ffi::fcntl(fd, F_GETFL))?;
+        check(ffi::fcntl(fd, F_SETFL, flags | O_NONBLOCK))?;
+    }
+    Ok(())
+}
+
+/// A copy of `fd`, above the standard ones, closed on exec.
+pub fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: the call makes a new descriptor that nobody else owns.
+    unsafe { Ok(OwnedFd::from_raw_fd(check(ffi::fcntl(fd, F_DUPFD_CLOEXEC, 3))?)) }
+}
+
+/// Puts `/dev/null` where standard input and output were, and hands those over.
+pub fn take_stdio() -> io::Result<(OwnedFd, OwnedFd)> {
+    let pair = (duplicate(0)?, duplicate(1)?);
+    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+    for fd in [0, 1] {
+        // SAFETY: both descriptors are open; nothing in this process uses 0 and 1 as anything else.
+        check(unsafe { ffi::dup2(null.as_raw_fd(), fd) })?;
+    }
+    Ok(pair)
+}
+
+/// Takes a descriptor over that another program opened for this one.
+///
+/// # Safety
+///
+/// Nothing else in this process may own it.
+pub unsafe fn inherited(fd: RawFd) -> OwnedFd {
+    // SAFETY: the caller promises that it is ours alone.
+    unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// Bytes that wait in a pipe.
+pub fn bytes_waiting(fd: RawFd) -> usize {
+    let mut count: c_int = 0;
+    // SAFETY: the kernel writes one int.
+    let result = unsafe { ffi::ioctl(fd, FIONREAD, &mut count) };
+    if result < 0 { 0 } else { count as usize }
+}
+
+/// The user id of the process that connected, as this user namespace sees it.
+pub fn peer_uid(stream: &UnixStream) -> io::Result<u32> {
+    let mut credentials = [u32::MAX; 3];
+    let mut length = size_of_val(&credentials) as c_uint;
+    // SAFETY: the kernel writes at most `length` bytes: pid, uid, gid.
+    check(unsafe {
+        ffi::getsockopt(
+            stream.as_raw_fd(),
+            SOL_SOCKET,
+            SO_PEERCRED,
+            credentials.as_mut_ptr().cast(),
+            &mut length,
+        )
+    })?;
+    Ok(credentials[1])
+}
+
+/// `prctl` with one number.
+pub fn prctl(option: c_int, value: c_ulong) -> io::Result<()> {
+    // SAFETY: the options used here take numbers, no pointers.
+    check(unsafe { ffi::prctl(option, value, 0 as c_ulong, 0 as c_ulong, 0 as c_ulong) }).map(drop)
+}
+
+/// Sends a signal. A process that is gone is no error.
+pub fn kill(process: c_int, signal: c_int) {
+    // SAFETY: no memory is involved.
+    unsafe { ffi::kill(process, signal) };
+}
+
+/// A signal that arrived.
+pub struct Signal {
+    pub number: c_int,
+    /// Who sent it; 0 is a process outside this one's pid namespace, or the kernel.
+    pub sender: u32,
+}
+
+/// Signals as a readable descriptor. The signals are blocked from now on.
+pub struct Signals(std::fs::File);
+
+impl Signals {
+    pub fn block(signals: &[c_int]) -> io::Result<Self> {
+        let mut set = SignalSet([0; 16]);
+        for signal in signals {
+            set.0[0] |= 1 << (signal - 1);
+        }
+        // SAFETY: the set lives across the calls; the descriptor is new and ours.
+        unsafe {
+            check(ffi::sigprocmask(SIG_SETMASK, &set, std::ptr::null_mut()))?;
+            let fd = check(ffi::signalfd(-1, &set, O_NONBLOCK | O_CLOEXEC))?;
+            Ok(Self(std::fs::File::from_raw_fd(fd)))
+        }
+    }
+
+    pub fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    /// The next signal, if there is one.
+    pub fn next(&self) -> Option<Signal> {
+        // struct signalfd_siginfo: 128 bytes; number at 0, sender at 12.
+        let mut record = [0_u8; 128];
+        let length = io::Read::read(&mut &self.0, &mut record).ok()?;
+        let word = |at: usize| u32::from_ne_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);
+        (length == record.len()).then(|| Signal { number: word(0) as c_int, sender: word(12) })
+    }
+}
+
+/// Unblocks every signal. For a child before its exec.
+pub fn unblock_signals() {
+    // SAFETY: the set lives across the call.
+    unsafe { ffi::sigprocmask(SIG_SETMASK, &SignalSet([0; 16]), std::ptr::null_mut()) };
+}
+
+/// A child that ended, if there is one: its id and its raw status.
+pub fn reap() -> Option<(c_int, c_int)> {
+    let mut status = 0;
+    // SAFETY: the kernel writes one int.
+    let process = unsafe { ffi::waitpid(-1, &mut status, WNOHANG) };
+    (process > 0).then_some((process, status))
+}
+
+/// Sets the modification time of a symbolic link itself (or any other entry).
+pub fn set_link_mtime(path: &Path, mtime_ns: i64) -> io::Result<()> {
+    let path = c_path(path)?;
+    let time = || TimeSpec {
+        seconds: mtime_ns.div_euclid(1_000_000_000),
+        nanoseconds: mtime_ns.rem_euclid(1_000_000_000) as c_long,
+    };
+    let times = [time(), time()];
+    // SAFETY: path and times live across the call.
+    check(unsafe { ffi::utimensat(AT_FDCWD, path.as_ptr(), times.as_ptr(), AT_SYMLINK_NOFOLLOW) }).map(drop)
+}
+
+/// Bytes in use and bytes free on the file system of `path`.
+pub fn disk_usage(path: &Path) -> io::Result<(u64, u64)> {
+    let path = c_path(path)?;
+    let mut result =
+        StatVfs { block_size: 0, fragment_size: 0, blocks: 0, free: 0, available: 0, rest: [0; 16] };
+    // SAFETY: the structure is at least as large as the C library's.
+    check(unsafe { ffi::statvfs(path.as_ptr(), &mut result) })?;
+    let unit = result.fragment_size as u64;
+    Ok((result.blocks.saturating_sub(result.free).saturating_mul(unit), result.available.saturating_mul(unit)))
+}
+
+/// Begins to connect to a port on loopback. The socket is writable when that has succeeded or failed.
+pub fn connect_loopback(port: u16, v6: bool) -> io::Result<TcpStream> {
+    // struct sockaddr_in6: family, port (big-endian), flow, address, scope. sockaddr_in: family, port, address.
+    let mut address = [0_u8; 28];
+    let (family, length) = if v6 { (AF_INET6, 28) } else { (AF_INET, 16) };
+    address[..2].copy_from_slice(&family.to_ne_bytes());
+    address[2..4].copy_from_slice(&port.to_be_bytes());
+    if v6 {
+        address[23] = 1;
+    } else {
+        address[4..8].copy_from_slice(&[127, 0, 0, 1]);
+    }
+    // SAFETY: the descriptor is new and ours; the address lives across the call and has the length given.
+    let (stream, result) = unsafe {
+        let fd = check(ffi::socket(c_int::from(family), SOCK_STREAM | O_NONBLOCK | O_CLOEXEC, 0))?;
+        (TcpStream::from_raw_fd(fd), check(ffi::connect(fd, address.as_ptr().cast(), length)))
+    };
+    match result {
+        Err(error) if error.raw_os_error() != Some(EINPROGRESS) => Err(error),
+        _ => Ok(stream),
+    }
+}
+
+/// Whether this process may execute the file.
+pub fn executable(path: &CStr) -> bool {
+    // SAFETY: the path lives across the call.
+    unsafe { ffi::access(path.as_ptr() as *const c_char, X_OK) == 0 }
+}
+
+/// Writes to a raw descriptor. Who cannot be told is gone, so the result does not matter.
+pub fn write_raw(fd: RawFd, bytes: &[u8]) {
+    // SAFETY: pointer and length are those of one live slice.
+    unsafe { ffi::write(fd, bytes.as_ptr().cast::<c_void>(), bytes.len()) };
+}

@@ -1,0 +1,246 @@
+//! Listing and hashing a tree, a slice of time at a time, so that the event loop goes on meanwhile.
+
+use crate::client::{Client, Failure};
+use crate::files;
+use crate::sha256::Sha256;
+use crate::wire::{Bytes, Entry, EntryKind, FRAME_COST, Message, WINDOW, entry_cost};
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File, Metadata, ReadDir};
+use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
+
+/// How long one step works.
+const SLICE: Duration = Duration::from_millis(4);
+/// Entries are sent when they cost this much, well below the frame limit and the window.
+const BATCH: u32 = 64 << 10;
+/// Something is said at least this often.
+const HEARTBEAT: Duration = Duration::from_secs(2);
+/// A file that changed less than this ago may change again within the same timestamp: it is not remembered.
+const SETTLED: Duration = Duration::from_millis(50);
+/// More files than this are not remembered (about 20 MB).
+const REMEMBERED: usize = 200_000;
+
+/// Hashes of files that have not changed since.
+#[derive(Default)]
+pub struct Hashes(HashMap<(u64, u64), (Stamp, [u8; 32])>);
+
+/// What changes when a file changes. A write cannot leave the ctime as it was.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    size: u64,
+    mtime: (i64, i64),
+    ctime: (i64, i64),
+}
+
+impl Stamp {
+    fn of(metadata: &Metadata) -> Self {
+        Self {
+            size: metadata.len(),
+            mtime: (metadata.mtime(), metadata.mtime_nsec()),
+            ctime: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+
+    fn settled(&self) -> bool {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let (seconds, nanoseconds) = self.ctime;
+        let changed =
+            Duration::new(u64::try_from(seconds).unwrap_or(0), u32::try_from(nanoseconds).unwrap_or(0));
+        now.saturating_sub(changed) > SETTLED
+    }
+}
+
+impl Hashes {
+    fn get(&self, metadata: &Metadata) -> Option<[u8; 32]> {
+        let (stamp, hash) = self.0.get(&(metadata.dev(), metadata.ino()))?;
+        (*stamp == Stamp::of(metadata)).then_some(*hash)
+    }
+
+    /// `metadata` is from before the file was read, and `after` from after it.
+    fn put(&mut self, metadata: &Metadata, after: &Metadata, hash: [u8; 32]) {
+        let stamp = Stamp::of(metadata);
+        if stamp == Stamp::of(after) && stamp.settled() {
+            if self.0.len() >= REMEMBERED {
+                self.0.clear();
+            }
+            self.0.insert((metadata.dev(), metadata.ino()), (stamp, hash));
+        }
+    }
+}
+
+/// A walk under way. Directories are listed one after the other, so only one is open at a time.
+pub struct Walk {
+    root: PathBuf,
+    hash: bool,
+    exclude: HashSet<Vec<u8>>,
+    entries_left: u64,
+    /// Relative paths of directories still to be listed.
+    directories: Vec<PathBuf>,
+    listing: Option<(PathBuf, ReadDir)>,
+    hashing: Option<Hashing>,
+    batch: Vec<Entry>,
+    batch_cost: u32,
+    spoke: Instant,
+    pub credit: u32,
+}
+
+struct Hashing {
+    file: File,
+    metadata: Metadata,
+    hash: Sha256,
+    entry: Entry,
+}
+
+impl Walk {
+    pub fn start(
+        root: PathBuf,
+        hash: bool,
+        exclude: Vec<Bytes>,
+        max_entries: u64,
+    ) -> Result<Self, Failure> {
+        let listing = fs::read_dir(&root).map_err(|error| Failure::io(root.display(), &error))?;
+        Ok(Self {
+            root,
+            hash,
+            exclude: exclude.into_iter().map(|path| path.0).collect(),
+            entries_left: max_entries,
+            directories: Vec::new(),
+            listing: Some((PathBuf::new(), listing)),
+            hashing: None,
+            batch: Vec::new(),
+            batch_cost: FRAME_COST,
+            spoke: Instant::now(),
+            credit: WINDOW,
+        })
+    }
+
+    pub fn runnable(&self, client: &Client) -> bool {
+        // Room for the batch and the entry after it; names are at most 4 KiB, targets too.
+        self.credit >= 2 * BATCH && !client.congested()
+    }
+
+    /// Works for a slice of time. `true` when the stream has ended.
+    pub fn step(&mut self, id: u32, client: &mut Client, hashes: &mut Hashes, buffer: &mut [u8]) -> bool {
+        let end = Instant::now() + SLICE;
+        while Instant::now() < end && self.batch_cost < BATCH {
+            match self.advance(hashes, buffer) {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.send(id, client, true);
+                    return true;
+                }
+                Err(failure) => {
+                    client.fail(id, &failure);
+                    return true;
+                }
+            }
+        }
+        if self.batch_cost >= BATCH || self.spoke.elapsed() > HEARTBEAT {
+            self.send(id, client, false);
+        }
+        false
+    }
+
+    fn send(&mut self, id: u32, client: &mut Client, last: bool) {
+        client.send(id, &Message::Entries { entries: std::mem::take(&mut self.batch), last });
+        self.credit -= self.batch_cost;
+        self.batch_cost = FRAME_COST;
+        self.spoke = Instant::now();
+    }
+
+    /// One entry, one directory opened, or one piece of a file hashed. `false` when there is nothing left.
+    fn advance(&mut self, hashes: &mut Hashes, buffer: &mut [u8]) -> Result<bool, Failure> {
+        if let Some(hashing) = &mut self.hashing {
+            if let Some(entry) = hashing.advance(hashes, buffer) {
+                self.hashing = None;
+                self.found(entry);
+            }
+            return Ok(true);
+        }
+        if let Some((directory, listing)) = &mut self.listing {
+            match listing.next() {
+                Some(Ok(item)) => {
+                    let path = directory.join(item.file_name());
+                    if !self.exclude.contains(path.as_os_str().as_bytes()) {
+                        self.visit(path, hashes)?;
+                    }
+                }
+                Some(Err(error)) => {
+                    let path = self.root.join(&*directory);
+                    return Err(Failure::io(path.display(), &error));
+                }
+                None => self.listing = None,
+            }
+            return Ok(true);
+        }
+        let Some(directory) = self.directories.pop() else { return Ok(false) };
+        // It was listable when it was visited; it may be gone by now.
+        self.listing = fs::read_dir(self.root.join(&directory)).ok().map(|listing| (directory, listing));
+        Ok(true)
+    }
+
+    fn visit(&mut self, path: PathBuf, hashes: &Hashes) -> Result<(), Failure> {
+        let full = self.root.join(&path);
+        let metadata = match fs::symlink_metadata(&full) {
+            Ok(metadata) => metadata,
+            // Gone since its directory was listed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(Failure::io(full.display(), &error)),
+        };
+        self.entries_left = self.entries_left.checked_sub(1).ok_or_else(|| {
+            Failure::new(format!("{} holds more entries than the limit", self.root.display()))
+        })?;
+        let mut entry = files::entry(&full, path.clone().into_os_string().into_vec().into(), &metadata);
+        match entry.kind {
+            EntryKind::Directory {} => {
+                entry.readable = fs::read_dir(&full).is_ok();
+                if entry.readable {
+                    self.directories.push(path);
+                }
+            }
+            EntryKind::File {} if self.hash => match hashes.get(&metadata) {
+                Some(hash) => entry.hash = Some(hash),
+                None => match files::open_regular(&full) {
+                    Ok((file, metadata)) => {
+                        self.hashing = Some(Hashing { file, metadata, hash: Sha256::new(), entry });
+                        return Ok(());
+                    }
+                    Err(_) => entry.readable = false,
+                },
+            },
+            _ => {}
+        }
+        self.found(entry);
+        Ok(())
+    }
+
+    fn found(&mut self, entry: Entry) {
+        self.batch_cost += entry_cost(&entry);
+        self.batch.push(entry);
+    }
+}
+
+impl Hashing {
+    /// Hashes the next piece; the entry when it was the last.
+    fn advance(&mut self, hashes: &mut Hashes, buffer: &mut [u8]) -> Option<Entry> {
+        match self.file.read(buffer) {
+            Ok(0) => {
+                let hash = std::mem::replace(&mut self.hash, Sha256::new()).finish();
+                if let Ok(after) = self.file.metadata() {
+                    hashes.put(&self.metadata, &after, hash);
+                }
+                self.entry.hash = Some(hash);
+            }
+            Ok(length) => {
+                self.hash.update(&buffer[..length]);
+                return None;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return None,
+            Err(_) => self.entry.readable = false,
+        }
+        Some(self.entry.clone())
+    }
+}

@@ -1,0 +1,408 @@
+//! Tool calls that a model wrote as text: small models do, and endpoints without a parser for their model's format.
+//!
+//! Recognised are `<tool_call>…</tool_call>` and its cousins, `<function=name>…`, `[TOOL_CALLS]…`, fenced JSON,
+//! and bare JSON at the beginning of a line; in each of them only calls of tools that exist.
+
+use crate::model::ToolSpec;
+use crate::model::arguments;
+use serde_json::{Map, Value, json};
+
+/// Places of a text that are tried; a text full of brackets must not cost for ever.
+const MOST_CANDIDATES: usize = 200;
+
+/// Calls that were written as text.
+#[derive(Debug, Default, PartialEq)]
+pub struct Recovered {
+    /// Name and arguments, in order.
+    pub calls: Vec<(String, Value)>,
+    /// What is left of the text without them.
+    pub text: String,
+}
+
+/// The calls of `tools` in `text`; `None` where there is none.
+pub fn recover(text: &str, tools: &[ToolSpec]) -> Option<Recovered> {
+    // Some models go on and write the results, too; those are invented.
+    let text = text.split("<tool_response").next().unwrap_or_default();
+    let mut found = Recovered::default();
+    let mut at = 0;
+    for _ in 0..MOST_CANDIDATES {
+        let Some(start) = next_candidate(text, at) else { break };
+        found.text.push_str(&text[at..start]);
+        match candidate(&text[start..], tools) {
+            Some((calls, length)) => {
+                found.calls.extend(calls);
+                at = start + length;
+            }
+            None => {
+                let skipped = text[start..].chars().next().map_or(1, char::len_utf8);
+                found.text.push_str(&text[start..start + skipped]);
+                at = start + skipped;
+            }
+        }
+    }
+    found.text.push_str(&text[at..]);
+    if found.calls.is_empty() {
+        return None;
+    }
+    // What is left of a call's own brackets is not text.
+    let only_brackets = found.text.chars().all(|c| c.is_whitespace() || "{}[],`".contains(c));
+    found.text = if only_brackets { String::new() } else { found.text.trim().to_owned() };
+    Some(found)
+}
+
+/// The formats with an opening mark: what opens, what closes.
+pub const MARKS: &[(&str, &str)] = &[
+    ("<tool_call>", "</tool_call>"),
+    ("<function_call>", "</function_call>"),
+    ("<functioncall>", "</functioncall>"),
+    ("<tools>", "</tools>"),
+    ("<|tool_call|>", "<|/tool_call|>"),
+    ("<function=", "</function>"),
+    ("[TOOL_CALLS]", ""),
+    ("<|python_tag|>", "<|eom_id|>"),
+];
+
+fn next_candidate(text: &str, from: usize) -> Option<usize> {
+    text[from..].char_indices().map(|(i, c)| (from + i, c)).find_map(|(at, c)| {
+        let candidate = match c {
+            '<' => MARKS.iter().any(|(open, _)| text[at..].starts_with(open)),
+            '[' if text[at..].starts_with("[TOOL_CALLS]") => true,
+            '{' | '[' => begins_line(text, at),
+            '`' => text[at..].starts_with("```") && begins_line(text, at),
+            _ => false,
+        };
+        candidate.then_some(at)
+    })
+}
+
+/// Whether only white space, or a brace that a template doubled, stands before `at` on its line.
+pub fn begins_line(text: &str, at: usize) -> bool {
+    text[..at].trim_end_matches([' ', '\t', '{']).chars().next_back().is_none_or(|c| c == '\n')
+}
+
+type Calls = Vec<(String, Value)>;
+
+/// The calls at the very beginning of `text`, and how many bytes they take.
+fn candidate(text: &str, tools: &[ToolSpec]) -> Option<(Calls, usize)> {
+    if text.starts_with("<function=") {
+        return function_tag(text, tools);
+    }
+    if let Some(rest) = text.strip_prefix("[TOOL_CALLS]") {
+        let (calls, length) = mistral(rest, tools)?;
+        return Some((calls, length + text.len() - rest.len()));
+    }
+    if let Some((open, close)) = MARKS.iter().find(|(open, _)| text.starts_with(open)) {
+        let body = &text[open.len()..];
+        // The closing tag is often missing at the end of the message.
+        let (body, length) = match body.find(close) {
+            Some(end) => (&body[..end], open.len() + end + close.len()),
+            None => (body, text.len()),
+        };
+        return inside(body, tools).map(|calls| (calls, length));
+    }
+    if let Some(rest) = text.strip_prefix("```") {
+        let body = &rest[rest.find('\n')? + 1..];
+        let offset = text.len() - body.len();
+        let (body, length) = match closing_fence(body) {
+            Some((end, after)) => (&body[..end], offset + after),
+            None => (body, text.len()),
+        };
+        return inside(body, tools).map(|calls| (calls, length));
+    }
+    let (value, length) = json_at(text)?;
+    Some((calls_in(&value, tools)?, length))
+}
+
+/// Where a fence's body ends, and where what follows it begins.
+pub fn closing_fence(body: &str) -> Option<(usize, usize)> {
+    let mut at = 0;
+    for line in body.split_inclusive('\n') {
+        if line.trim() == "```" {
+            return Some((at, at + line.len()));
+        }
+        at += line.len();
+    }
+    // `}```` on the last line of the JSON.
+    body.find("```").map(|end| (end, end + 3))
+}
+
+/// All of a marked body has to be calls.
+fn inside(body: &str, tools: &[ToolSpec]) -> Option<Calls> {
+    let mut rest = body.trim();
+    let mut calls = Vec::new();
+    while !rest.is_empty() {
+        let (more, length) = match rest.starts_with("<function=") {
+            true => function_tag(rest, tools)?,
+            false => {
+                let (value, length) = json_at(rest)?;
+                (calls_in(&value, tools)?, length)
+            }
+        };
+        calls.extend(more);
+        // A comma or semicolon between them, a bracket too many behind them.
+        rest = rest[length..].trim_start_matches([',', ';', '}', ']']).trim_start();
+    }
+    (!calls.is_empty()).then_some(calls)
+}
+
+/// `[TOOL_CALLS]` of Mistral: a JSON list, or `name[ARGS]{…}` and `name{…}`, several in a row.
+fn mistral(text: &str, tools: &[ToolSpec]) -> Option<(Calls, usize)> {
+    let body = text.trim_start();
+    let skipped = text.len() - body.len();
+    if body.starts_with(['[', '{']) {
+        let (value, length) = json_at(body)?;
+        return Some((calls_in(&value, tools)?, skipped + length));
+    }
+    let name_end = body.find(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '-' | '.')))?;
+    let name = known(&body[..name_end], tools)?;
+    let rest = body[name_end..].trim_start();
+    let rest = rest.strip_prefix("[ARGS]").unwrap_or(rest).trim_start();
+    let (value, length) = json_at(rest)?;
+    Some((vec![(name, value)], text.len() - rest.len() + length))
+}
+
+/// `<function=name>{…}</function>`, or with `<parameter=x>…</parameter>` inside.
+fn function_tag(text: &str, tools: &[ToolSpec]) -> Option<(Calls, usize)> {
+    let rest = text.strip_prefix("<function=")?;
+    let name_end = rest.find('>')?;
+    let name = known(rest[..name_end].trim_matches(['"', '\'', ' ']), tools)?;
+    let body = &rest[name_end + 1..];
+    let offset = text.len() - body.len();
+    let (body, length) = match body.find("</function>") {
+        Some(end) => (&body[..end], offset + end + "</function>".len()),
+        None => (body, text.len()),
+    };
+    let arguments = match body.trim() {
+        "" => json!({}),
+        json if json.starts_with('{') => arguments::parse(json).ok()?.0,
+        tags => Value::Object(parameters(tags, tools.iter().find(|tool| tool.name == name)?)?),
+    };
+    Some((vec![(name, arguments)], length))
+}
+
+fn parameters(mut tags: &str, tool: &ToolSpec) -> Option<Map<String, Value>> {
+    let mut parameters = Map::new();
+    while let Some(start) = tags.find("<parameter=") {
+        let rest = &tags[start + "<parameter=".len()..];
+        let name_end = rest.find('>')?;
+        let name = rest[..name_end].trim_matches(['"', '\'', ' ']);
+        let rest = &rest[name_end + 1..];
+        let end = rest.find("</parameter>").or_else(|| rest.find("<parameter=")).unwrap_or(rest.len());
+        // One line break after the opening and before the closing tag belongs to the format.
+        let value = rest[..end].strip_prefix('\n').unwrap_or(&rest[..end]);
+        let value = value.strip_suffix('\n').unwrap_or(value);
+        parameters.insert(name.to_owned(), typed(value, &tool.parameters["properties"][name]));
+        tags = &rest[end..];
+    }
+    (!parameters.is_empty()).then_some(parameters)
+}
+
+/// Text in the format is of the type that the schema says.
+fn typed(value: &str, schema: &Value) -> Value {
+    let is_text = schema["type"].as_str().is_none_or(|t| t == "string");
+    match serde_json::from_str(value.trim()) {
+        Ok(parsed) if !is_text => parsed,
+        _ => Value::String(value.to_owned()),
+    }
+}
+
+/// The JSON object or list at the beginning of `text`, leniently read, and its length.
+fn json_at(text: &str) -> Option<(Value, usize)> {
+    if !text.starts_with(['{', '[']) {
+        return None;
+    }
+    let length = balanced(text).unwrap_or(text.len());
+    let value = arguments::parse(text[..length].trim_end_matches('`')).ok()?.0;
+    Some((value, length))
+}
+
+/// The length of the bracketed expression at the beginning of `text`; `None` where it does not end.
+pub fn balanced(text: &str) -> Option<usize> {
+    let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => {
+                depth = depth.saturating_sub(1);
+                if depth == 0 {
+                    return Some(at + 1);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The calls that a JSON value describes; `None` where any part of it does not.
+fn calls_in(value: &Value, tools: &[ToolSpec]) -> Option<Calls> {
+    match value {
+        Value::Array(list) if !list.is_empty() => {
+            let lists: Option<Vec<Calls>> = list.iter().map(|value| calls_in(value, tools)).collect();
+            Some(lists?.into_iter().flatten().collect())
+        }
+        Value::Object(object) => match object.get("tool_calls") {
+            Some(list @ Value::Array(_)) => calls_in(list, tools),
+            _ => call_in(object, tools).map(|call| vec![call]),
+        },
+        _ => None,
+    }
+}
+
+/// The keys under which models write a tool's name, and its arguments.
+pub const NAME_KEYS: &[&str] = &["name", "function", "tool", "tool_name", "function_name"];
+const ARGUMENT_KEYS: &[&str] = &["arguments", "parameters", "args", "input", "params"];
+
+fn call_in(object: &Map<String, Value>, tools: &[ToolSpec]) -> Option<(String, Value)> {
+    if let Some(Value::Object(inner)) = object.get("function") {
+        return call_in(inner, tools);
+    }
+    if let Some(name) = NAME_KEYS.iter().find_map(|key| object.get(*key)?.as_str()) {
+        let name = known(name, tools)?;
+        let arguments = ARGUMENT_KEYS.iter().find_map(|key| object.get(*key))?;
+        return Some((name, object_of(arguments)?));
+    }
+    // {"read_file": {"path": "a"}}
+    let (name, arguments) = object.iter().next().filter(|_| object.len() == 1)?;
+    Some((known(name, tools)?, Value::Object(arguments.as_object()?.clone())))
+}
+
+fn object_of(arguments: &Value) -> Option<Value> {
+    match arguments {
+        Value::Object(_) => Some(arguments.clone()),
+        Value::String(text) => arguments::parse(text).ok().map(|(value, _)| value).filter(Value::is_object),
+        Value::Null => Some(json!({})),
+        _ => None,
+    }
+}
+
+/// The name of a tool that exists; `functions.` before it is a habit of some models.
+fn known(name: &str, tools: &[ToolSpec]) -> Option<String> {
+    let name = name.trim();
+    let name = name.strip_prefix("functions.").unwrap_or(name);
+    tools.iter().find(|tool| tool.name == name).map(|tool| tool.name.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn tools() -> Vec<ToolSpec> {
+        let tool = |name: &str, properties: Value| ToolSpec {
+            name: name.into(),
+            description: String::new(),
+            parameters: json!({ "type": "object", "properties": properties }),
+        };
+        vec![
+            tool(
+                "run_commands",
+                json!({ "command": { "type": "string" }, "timeout_s": { "type": "integer" } }),
+            ),
+            tool("read_file", json!({ "path": { "type": "string" } })),
+        ]
+    }
+
+    fn ls() -> (String, Value) {
+        ("run_commands".into(), json!({ "command": "ls" }))
+    }
+
+    fn read() -> (String, Value) {
+        ("read_file".into(), json!({ "path": "a" }))
+    }
+
+    #[test]
+    fn every_format_is_recognised() {
+        let call = r#"{"name": "run_commands", "arguments": {"command": "ls"}}"#;
+        let other = r#"{"name": "read_file", "parameters": {"path": "a"}}"#;
+        for (text, calls, left) in [
+            (format!("```json\n{call}\n```"), vec![ls()], ""),
+            (format!("I look.\n```json\n{call}\n```\nThen more."), vec![ls()], "I look.\nThen more."),
+            (format!("```\n{call}\n{other}\n```"), vec![ls(), read()], ""),
+            (format!("```json\n[{call},{other}]\n```"), vec![ls(), read()], ""),
+            (format!("```json\n{call}\n```\n\n```json\n{other}\n```"), vec![ls(), read()], ""),
+            (format!("```json\n{call}\n```\n\n\n\n\n"), vec![ls()], ""),
+            (format!("```json\n{call}"), vec![ls()], ""),
+            (format!("<tool_call>\n{call}\n</tool_call>"), vec![ls()], ""),
+            (format!("Sure. <tool_call>{call}</tool_call><tool_call>{other}</tool_call>"), vec![ls(), read()], "Sure."),
+            (format!("<tool_call>\n{call}\n"), vec![ls()], ""),
+            (format!("<tools>\n{call}\n</tools>"), vec![ls()], ""),
+            (format!("<|tool_call|>[{call}]<|/tool_call|>"), vec![ls()], ""),
+            (r#"<function=run_commands>{"command": "ls"}</function>"#.into(), vec![ls()], ""),
+            (
+                "<tool_call>\n<function=run_commands>\n<parameter=command>\nls\n</parameter>\n</function>\n</tool_call>".into(),
+                vec![ls()],
+                "",
+            ),
+            (format!("[TOOL_CALLS] [{call}]"), vec![ls()], ""),
+            (r#"[TOOL_CALLS]run_commands[ARGS]{"command": "ls"}"#.into(), vec![ls()], ""),
+            (
+                r#"[TOOL_CALLS]run_commands{"command": "ls"}[TOOL_CALLS]read_file{"path": "a"}"#.into(),
+                vec![ls(), read()],
+                "",
+            ),
+            (call.to_owned(), vec![ls()], ""),
+            (format!("{{{other}"), vec![read()], ""),
+            (format!("{call}\n{other}"), vec![ls(), read()], ""),
+            (format!("[{call}, {other}]"), vec![ls(), read()], ""),
+            (format!("{call}\n<tool_response>invented</tool_response>\n{other}"), vec![ls()], ""),
+            (format!("Let me see:\n\n{call}"), vec![ls()], "Let me see:"),
+            (r#"{"type":"function","function":{"name":"read_file","arguments":"{\"path\":\"a\"}"}}"#.into(), vec![read()], ""),
+            (format!(r#"{{"tool_calls": [{call}]}}"#), vec![ls()], ""),
+            (r#"{"read_file": {"path": "a"}}"#.into(), vec![read()], ""),
+            (r#"{"name": "functions.read_file", "arguments": {"path": "a",}}"#.into(), vec![read()], ""),
+            (r#"{'name': 'read_file', 'arguments': {'path': 'a'}}"#.into(), vec![read()], ""),
+            (r#"{"name": "read_file", "arguments": {"path": "a"}"#.into(), vec![read()], ""),
+        ] {
+            let expected = Recovered { calls, text: left.into() };
+            assert_eq!(recover(&text, &tools()), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn parameters_in_tags_have_the_type_of_the_schema() {
+        let text = "<function=run_commands><parameter=command>12</parameter><parameter=timeout_s>5</parameter></function>";
+        let call = ("run_commands".to_owned(), json!({ "command": "12", "timeout_s": 5 }));
+        assert_eq!(recover(text, &tools()).unwrap().calls, [call]);
+    }
+
+    #[test]
+    fn what_is_no_call_stays_text() {
+        for text in [
+            "Hello.",
+            r#"{"name": "delete_everything", "arguments": {}}"#,
+            "```json\n{\"name\": \"my-package\", \"version\": \"1.0\"}\n```",
+            "Use `{\"name\": \"run_commands\", \"arguments\": {\"command\": \"ls\"}}` to call it.",
+            r#"[{"name": "run_commands", "arguments": {"command": "ls"}}, {"other": 1}]"#,
+            "```rust\nfn main() {}\n```",
+            "[TOOL_CALLS]",
+            "<tool_call>",
+            "<function=",
+            "[1, 2, 3]",
+            "{",
+        ] {
+            assert_eq!(recover(text, &tools()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_text_full_of_brackets_takes_no_time() {
+        let begun = std::time::Instant::now();
+        assert_eq!(recover(&"{\n".repeat(100_000), &tools()), None);
+        assert_eq!(recover(&"<tool_call>".repeat(100_000), &tools()), None);
+        assert!(begun.elapsed() < std::time::Duration::from_secs(20));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_without_panic(
+            text in "(<tool_call>|</tool_call>|<function=|read_file|>|<parameter=|\\[TOOL_CALLS\\]|```|json|\n|\\{|\\}|\\[|\"name\"|:|\"é\"|,){0,20}"
+        ) {
+            let _ = recover(&text, &tools());
+        }
+    }
+}

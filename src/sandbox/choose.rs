@@ -1,0 +1,69 @@
+//! Which backend a session gets.
+
+use super::docker::Docker;
+use super::local::Local;
+use super::{Backend, Network};
+use crate::cli::SandboxChoice;
+use crate::error::{Error, Result};
+use std::sync::Arc;
+
+/// A backend, and why it is this one where the person did not say.
+pub struct Chosen {
+    /// The backend.
+    pub backend: Arc<dyn Backend>,
+    /// One line for the person; absent where the backend was named.
+    pub reason: Option<String>,
+}
+
+/// The backend that was named, or with `auto` docker if its engine answers, else local.
+///
+/// # Errors
+/// `Sandbox` where the named one cannot serve: it is never replaced by another.
+pub async fn choose(choice: SandboxChoice, image: Option<&str>) -> Result<Chosen> {
+    let named = |backend: Arc<dyn Backend>| Chosen { backend, reason: None };
+    match choice {
+        SandboxChoice::Docker => Ok(named(Arc::new(Docker::connect().await?))),
+        SandboxChoice::Local => {
+            no_image(image)?;
+            Ok(named(Arc::new(Local)))
+        }
+        SandboxChoice::Auto => match Docker::connect().await {
+            Ok(docker) => {
+                let reason = format!("sandbox: docker ({})", docker.engine().endpoint);
+                Ok(Chosen { backend: Arc::new(docker), reason: Some(reason) })
+            }
+            // An image needs an engine; what is wrong with the engine is then the thing to know.
+            Err(error) if image.is_some_and(|image| image != "host") => Err(error),
+            Err(no_engine) => {
+                let reason = format!("sandbox: local ({no_engine})");
+                Ok(Chosen { backend: Arc::new(Local), reason: Some(reason) })
+            }
+        },
+    }
+}
+
+/// The backend that an earlier session ran on.
+pub async fn by_name(name: &str) -> Result<Arc<dyn Backend>> {
+    match name {
+        "docker" => Ok(Arc::new(Docker::connect().await?)),
+        "local" => Ok(Arc::new(Local)),
+        other => Err(Error::sandbox(format!("{other:?} is no backend that this version knows"))),
+    }
+}
+
+fn no_image(image: Option<&str>) -> Result<()> {
+    match image {
+        None | Some("host") => Ok(()),
+        Some(image) => Err(Error::config(format!("the local sandbox has no images, so not {image} either"))
+            .hint("leave --image out, or use --sandbox docker")),
+    }
+}
+
+/// The network in the words of `session_started`.
+pub fn network_words(network: &Network) -> String {
+    match network {
+        Network::None => "none".to_owned(),
+        Network::Full => "full".to_owned(),
+        Network::Hosts(hosts) => hosts.join(","),
+    }
+}

@@ -1,0 +1,144 @@
+//! The start of a sandbox: create, attach, start; and nothing left behind where that stops half-way.
+
+use super::image::Image;
+use super::{Docker, channel, container, failure, host_image, named_image, owner};
+use crate::error::{Error, Result};
+use crate::event::SandboxInfo;
+use crate::sandbox::{Channel, Network, OnPull, Spec};
+use bollard::query_parameters::{
+    AttachContainerOptionsBuilder, CreateContainerOptionsBuilder, StartContainerOptions,
+};
+
+impl Docker {
+    /// Creates and starts the container of `spec`.
+    pub(super) async fn start_sandbox(
+        &self,
+        spec: &Spec,
+        on_pull: OnPull<'_>,
+    ) -> Result<(Channel, SandboxInfo)> {
+        let (id, image) = self.create(spec, on_pull).await?;
+        let unfinished = Unfinished { docker: self.clone(), id: Some(id.clone()) };
+        match self.launch(&id).await {
+            Ok(channel) => {
+                unfinished.disarm();
+                Ok((channel, describe(spec, &id, &image)))
+            }
+            Err(error) => {
+                unfinished.disarm();
+                // The first error is the one to tell; what cannot be removed now is swept later.
+                let _ = self.remove(&id).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Creates the container. Whether the image is there is found out by trying, which costs nothing when it is.
+    async fn create(&self, spec: &Spec, on_pull: OnPull<'_>) -> Result<(String, Image)> {
+        let asked_for = spec.image.as_deref();
+        if asked_for.is_none_or(|name| name == host_image::NAME) {
+            let (image, skeleton) = host_image::describe()?;
+            if let Some(id) = self.try_create(spec, &image).await? {
+                return Ok((id, image));
+            }
+            if host_image::make(&self.engine, &image, &skeleton).await? {
+                return self.create_from(spec, image).await;
+            }
+            if asked_for.is_some() {
+                return Err(host_image::not_here(&self.engine));
+            }
+        }
+        let name = asked_for.unwrap_or(named_image::DEFAULT);
+        let (image, underneath) = named_image::find(&self.engine, name, on_pull).await?;
+        if let Some(id) = self.try_create(spec, &image).await? {
+            return Ok((id, image));
+        }
+        named_image::prepare(&self.engine, &image, &underneath).await?;
+        self.create_from(spec, image).await
+    }
+
+    async fn create_from(&self, spec: &Spec, image: Image) -> Result<(String, Image)> {
+        match self.try_create(spec, &image).await? {
+            Some(id) => Ok((id, image)),
+            None => Err(Error::sandbox(format!("the image {} was made and is gone again", image.tag))),
+        }
+    }
+
+    /// The container's id; `None` where the engine does not have the image.
+    async fn try_create(&self, spec: &Spec, image: &Image) -> Result<Option<String>> {
+        let name = owner::container_name(&spec.session)?;
+        let options = CreateContainerOptionsBuilder::default().name(&name).build();
+        let body = container::body(spec, image)?;
+        match self.engine.client.create_container(Some(options), body).await {
+            Ok(created) => Ok(Some(created.id)),
+            Err(error) => match failure::status(&error) {
+                Some(404) if failure::text(&error).contains("No such image") => Ok(None),
+                Some(409) => Err(Error::sandbox(format!("session {} has a sandbox already", spec.session))),
+                _ => Err(failure::error("the sandbox's container could not be created", error)),
+            },
+        }
+    }
+
+    /// Attaches first, so that nothing the guest says is lost, then starts.
+    async fn launch(&self, id: &str) -> Result<Channel> {
+        let options = AttachContainerOptionsBuilder::default().stream(true).stdin(true).stdout(true).build();
+        let attached = self
+            .engine
+            .client
+            .attach_container(id, Some(options))
+            .await
+            .map_err(|error| failure::error("the sandbox's container could not be attached to", error))?;
+        self.engine.client.start_container(id, None::<StartContainerOptions>).await.map_err(not_started)?;
+        Ok(channel::channel(attached.output, attached.input))
+    }
+}
+
+fn not_started(error: bollard::errors::Error) -> Error {
+    let of_another_machine = failure::text(&error).contains("exec format error");
+    let error = failure::error("the sandbox's container could not be started", error);
+    if of_another_machine {
+        return error.hint(
+            "image and engine are for another processor: AGENT_GUEST can name a guest built for theirs",
+        );
+    }
+    error
+}
+
+/// Removes the container of a start that was given up half-way.
+struct Unfinished {
+    docker: Docker,
+    id: Option<String>,
+}
+
+impl Unfinished {
+    fn disarm(mut self) {
+        self.id = None;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let (Some(id), Ok(runtime)) = (self.id.take(), tokio::runtime::Handle::try_current()) {
+            let docker = self.docker.clone();
+            runtime.spawn(async move { docker.remove(&id).await });
+        }
+    }
+}
+
+fn describe(spec: &Spec, id: &str, image: &Image) -> SandboxInfo {
+    SandboxInfo {
+        backend: "docker".to_owned(),
+        id: short(id),
+        image: Some(image.name.clone()),
+        network: match &spec.network {
+            Network::None => "none".to_owned(),
+            Network::Hosts(hosts) => hosts.join(","),
+            Network::Full => "full".to_owned(),
+        },
+        limits: spec.limits.clone(),
+    }
+}
+
+/// The first twelve digits of an id, as the docker client shows it.
+pub(super) fn short(id: &str) -> String {
+    id.chars().take(12).collect()
+}

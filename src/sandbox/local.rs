@@ -1,0 +1,372 @@
+//! The local backend: Linux namespaces around the guest, no engine.
+//!
+//! The guest's own program makes the namespaces (`src/guest/launch.rs`): it is small, static and has a single thread, as
+//! that needs, and none of this process's memory goes with it. Here: what goes into the sandbox, starting the launcher,
+//! and finding running sandboxes again.
+
+mod directory;
+mod obstacles;
+mod process;
+
+pub use obstacles::{Checks, Obstacle, checks};
+
+use super::cgroup::{self, Cgroups};
+use super::launch_spec::LaunchSpec;
+use super::{
+    Backend, Channel, Listed, Network, OnPull, Spec, WorkspaceMount, environment, guest, sandbox_ids, seccomp,
+};
+use crate::error::{Error, Result};
+use crate::event::{Limits, SandboxInfo};
+use directory::{Directory, Record};
+use futures_util::future::BoxFuture;
+use process::Process;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
+use tokio::process::{Child, Command};
+
+/// How long a launcher may take to say that the sandbox is ready, on a machine under load.
+const READY: Duration = Duration::from_secs(20);
+/// How long a sandbox may take to be gone after its first process was killed: its files are being removed.
+const REMOVAL: Duration = Duration::from_secs(60);
+/// Open files of a process, the same as in a container.
+const OPEN_FILES: u64 = 16_384;
+
+/// The backend over Linux namespaces.
+#[derive(Debug, Clone, Default)]
+pub struct Local;
+
+impl Local {
+    async fn start_sandbox(&self, spec: &Spec) -> Result<(Channel, SandboxInfo)> {
+        if let Some(image) = spec.image.as_deref().filter(|image| *image != "host") {
+            return Err(Error::usage(format!("a local sandbox has no images, so it cannot run {image}"))
+                .hint("leave --image out, or use --sandbox docker"));
+        }
+        let directory = Directory::of(&spec.session)?;
+        let info = describe(spec);
+        let record = Record {
+            created: jiff::Timestamp::now().to_string(),
+            owner: Process::this().ok_or_else(|| Error::sandbox("/proc does not tell about this process"))?,
+            ephemeral: spec.ephemeral,
+            info: info.clone(),
+        };
+        let ids = sandbox_ids();
+        directory.make(&record, &["workspace", "home", "upper", "work"], ids)?;
+        let started = async {
+            let groups = cgroup::make(&group_name(&spec.session), &spec.limits);
+            directory.write_spec(&launch_spec(spec, &groups, ids)?)?;
+            let mut child = launch(&directory, true).await?;
+            let channel = child
+                .stdout
+                .take()
+                .zip(child.stdin.take())
+                .map(|(stdout, stdin)| Channel { reader: Box::new(stdout), writer: Box::new(stdin) });
+            reap(child);
+            channel.ok_or_else(|| Error::unexpected("the launcher has no stream"))
+        };
+        match started.await {
+            Ok(channel) => Ok((channel, info)),
+            Err(error) => {
+                // The first error is the one to tell; what cannot be removed now is swept later.
+                let _ = self.destroy_sandbox(&directory).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn join(&self, session: &str) -> Result<Channel> {
+        let (_directory, socket) = Directory::of(session)?.socket()?;
+        let stream = UnixStream::connect(socket).await.map_err(|error| {
+            Error::sandbox(format!("session {session} has no running sandbox")).caused_by(error)
+        })?;
+        let (reader, writer) = stream.into_split();
+        Ok(Channel { reader: Box::new(reader), writer: Box::new(writer) })
+    }
+
+    /// The launcher removes what it made when the first process ends; what is left then is removed here.
+    async fn destroy_sandbox(&self, directory: &Directory) -> Result<()> {
+        let groups = directory.spec().map(|spec| spec.cgroups).unwrap_or_default();
+        if let Some((launcher, first)) = directory.processes() {
+            first.signal(libc::SIGKILL);
+            // A frozen process does not die.
+            cgroup::freeze(&groups, false);
+            let deadline = tokio::time::Instant::now() + REMOVAL;
+            while launcher.is_alive() && tokio::time::Instant::now() < deadline {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            if launcher.is_alive() {
+                return Err(Error::sandbox(format!(
+                    "the sandbox in {} does not end",
+                    directory.path().display()
+                )));
+            }
+        }
+        cgroup::remove(&groups);
+        if directory.exists() { remove(directory.path()).await } else { Ok(()) }
+    }
+
+    async fn set_frozen(&self, session: &str, frozen: bool) -> Result<()> {
+        let directory = Directory::of(session)?;
+        let Some(first) = directory.running() else {
+            return Err(Error::sandbox(format!("session {session} has no running sandbox")));
+        };
+        let groups = directory.spec().map(|spec| spec.cgroups).unwrap_or_default();
+        if cgroup::freeze(&groups, frozen) { Ok(()) } else { stop_all(first, frozen).await }
+    }
+
+    async fn resume_sandbox(&self, session: &str) -> Result<()> {
+        let directory = Directory::of(session)?;
+        if directory.running().is_some() {
+            return self.set_frozen(session, false).await;
+        }
+        let (Some(record), Some(mut spec)) = (directory.record(), directory.spec()) else {
+            return Err(Error::sandbox(format!("session {session} has no sandbox")));
+        };
+        let groups = cgroup::make(&group_name(session), &record.info.limits);
+        (spec.cgroups, spec.cgroup_files) = (groups.directories.clone(), groups.counters.clone());
+        spec.rlimits = resource_limits(&record.info.limits, &groups);
+        directory.write_spec(&spec)?;
+        reap(launch(&directory, false).await?);
+        Ok(())
+    }
+
+    fn listed(&self) -> Result<Vec<Listed>> {
+        let all = Directory::list()?.into_iter();
+        let described = all.filter_map(|(session, directory)| {
+            let record = directory.record()?;
+            let groups = directory.spec().map(|spec| spec.cgroups).unwrap_or_default();
+            let state = match directory.running() {
+                None => "stopped",
+                Some(first) if cgroup::frozen(&groups) || first.is_stopped() => "paused",
+                Some(_) => "running",
+            };
+            Some(Listed { id: record.info.id, session, state: state.to_owned(), created: record.created })
+        });
+        Ok(described.collect())
+    }
+
+    async fn sweep_abandoned(&self) -> Result<()> {
+        let mut result = Ok(());
+        for (_, directory) in Directory::list()? {
+            if directory.is_abandoned() {
+                result = self.destroy_sandbox(&directory).await.and(result);
+            }
+        }
+        result
+    }
+}
+
+impl Backend for Local {
+    fn name(&self) -> &'static str {
+        "local"
+    }
+
+    fn can_overlay(&self) -> bool {
+        true
+    }
+
+    fn start<'a>(&'a self, spec: &'a Spec, _: OnPull<'a>) -> BoxFuture<'a, Result<(Channel, SandboxInfo)>> {
+        Box::pin(self.start_sandbox(spec))
+    }
+
+    fn attach<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Result<Channel>> {
+        Box::pin(self.join(session))
+    }
+
+    fn destroy<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move { self.destroy_sandbox(&Directory::of(session)?).await })
+    }
+
+    fn pause<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.set_frozen(session, true))
+    }
+
+    fn resume<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.resume_sandbox(session))
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<Listed>>> {
+        Box::pin(async move { self.listed() })
+    }
+
+    fn sweep(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.sweep_abandoned())
+    }
+}
+
+fn describe(spec: &Spec) -> SandboxInfo {
+    SandboxInfo {
+        backend: "local".to_owned(),
+        id: group_name(&spec.session),
+        image: None,
+        network: match &spec.network {
+            Network::None => "none".to_owned(),
+            Network::Hosts(hosts) => hosts.join(","),
+            Network::Full => "full".to_owned(),
+        },
+        limits: spec.limits.clone(),
+    }
+}
+
+/// The sandbox's id, and the name of its control groups.
+fn group_name(session: &str) -> String {
+    format!("agent-{session}")
+}
+
+fn launch_spec(spec: &Spec, groups: &Cgroups, (uid, gid): (u32, u32)) -> Result<LaunchSpec> {
+    let tree = super::host_tree::host_tree();
+    let variables = environment::variables(&tree.path).into_iter().chain(tree.env);
+    let idle_ttl = spec.idle_ttl.as_secs().max(1).to_string();
+    let argv = ["/proc/self/exe", "serve", "--listen-fd", "3", "--idle-ttl", &idle_ttl];
+    let memory = spec.limits.memory;
+    let (overlay, bind_workspace) = match &spec.workspace {
+        WorkspaceMount::Empty => (None, None),
+        WorkspaceMount::Overlay(directory) => (Some(directory.clone()), None),
+        WorkspaceMount::Bind(directory) => (None, Some(directory.clone())),
+    };
+    Ok(LaunchSpec {
+        uid,
+        gid,
+        argv: argv.map(OsString::from).into(),
+        env: variables.map(|(name, value)| (name.into(), value.into())).collect(),
+        binds: tree.binds,
+        symlinks: tree.symlinks,
+        overlay,
+        bind_workspace,
+        cgroups: groups.directories.clone(),
+        cgroup_files: groups.counters.clone(),
+        rlimits: resource_limits(&spec.limits, groups),
+        seccomp: seccomp::programs()?,
+        host_network: spec.network == Network::Full,
+        tmp_bytes: memory / 2,
+        shm_bytes: memory / 4,
+        keep: !spec.ephemeral,
+    })
+}
+
+/// What control groups cannot limit, and a substitute for those that could not be made.
+fn resource_limits(limits: &Limits, groups: &Cgroups) -> Vec<(i32, u64)> {
+    let mut rlimits = vec![
+        (libc::RLIMIT_NOFILE as i32, OPEN_FILES),
+        (libc::RLIMIT_CORE as i32, 0),
+        (libc::RLIMIT_FSIZE as i32, limits.disk),
+    ];
+    if !groups.limited.memory {
+        // Private writable memory. Not RLIMIT_AS: runtimes reserve far more addresses than they ever use.
+        rlimits.push((libc::RLIMIT_DATA as i32, limits.memory));
+    }
+    if !groups.limited.pids {
+        rlimits.push((libc::RLIMIT_NPROC as i32, limits.pids));
+    }
+    rlimits
+}
+
+/// Starts the launcher and waits until its sandbox is ready. With a stream, the guest's first client is at it.
+async fn launch(directory: &Directory, with_stream: bool) -> Result<Child> {
+    let (program, _open) = guest_program().await?;
+    let stream = || if with_stream { Stdio::piped() } else { Stdio::null() };
+    let mut child = Command::new(program)
+        .arg("launch")
+        .arg(directory.path())
+        .env_clear()
+        .stdin(stream())
+        .stdout(stream())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| Error::sandbox("the sandbox's launcher could not be started").caused_by(error))?;
+    let said = match child.stderr.take() {
+        None => String::new(),
+        Some(stderr) => tokio::time::timeout(READY, all_of(stderr))
+            .await
+            .map_err(|_| Error::sandbox(format!("the sandbox was not ready after {} s", READY.as_secs())))?,
+    };
+    match said.strip_prefix("ready") {
+        Some("") => Ok(child),
+        _ => Err(did_not_start(said.trim_start_matches("ready: "))),
+    }
+}
+
+/// What is said until the end, up to 4 KiB.
+async fn all_of(stderr: tokio::process::ChildStderr) -> String {
+    let mut said = Vec::new();
+    // A stream that breaks has ended.
+    let _ = stderr.take(4 << 10).read_to_end(&mut said).await;
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+fn did_not_start(said: &str) -> Error {
+    let what = if said.is_empty() { "its launcher died" } else { said };
+    match obstacles::obstacles().into_iter().next() {
+        Some(known) => Error::sandbox(format!("the local sandbox did not start: {}: {what}", known.what))
+            .hint(known.hint),
+        None => Error::sandbox(format!("the local sandbox did not start: {what}"))
+            .hint("`agent doctor` looks at what a local sandbox needs; --sandbox docker does without it"),
+    }
+}
+
+/// The guest as a program that can be executed: a sealed file in memory, which nothing can change while it runs. The path
+/// holds as long as the file is open.
+async fn guest_program() -> Result<(String, File)> {
+    let failed = |error: std::io::Error| Error::sandbox("the guest cannot be laid out").caused_by(error);
+    // SAFETY: the name is NUL-terminated.
+    let fd = unsafe { libc::memfd_create(c"guest".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+    if fd < 0 {
+        return Err(failed(std::io::Error::last_os_error()));
+    }
+    // SAFETY: the descriptor was just made and is nobody else's.
+    let mut file = unsafe { File::from_raw_fd(fd) };
+    file.write_all(&guest::bytes()?).map_err(failed)?;
+    let seals = libc::F_SEAL_WRITE | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    // SAFETY: takes no pointer.
+    if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) } < 0 {
+        return Err(failed(std::io::Error::last_os_error()));
+    }
+    Ok((format!("/proc/self/fd/{}", file.as_raw_fd()), file))
+}
+
+/// Waits for the launcher in the background, so that it leaves no zombie while this process lives.
+fn reap(mut child: Child) {
+    tokio::spawn(async move {
+        // Whatever it ended with: the stream's end is what its client acts upon.
+        let _ = child.wait().await;
+    });
+}
+
+/// Removes a private directory by the guest's hand, which knows how to remove what a hostile program has left.
+async fn remove(path: &Path) -> Result<()> {
+    let (program, _open) = guest_program().await?;
+    let output =
+        Command::new(program).arg("remove").arg(path).env_clear().stdin(Stdio::null()).output().await;
+    let output = output.map_err(|error| Error::sandbox("a sandbox could not be removed").caused_by(error))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(Error::sandbox(format!(
+            "a sandbox could not be removed: {}",
+            String::from_utf8_lossy(&output.stderr).trim_end()
+        ))),
+    }
+}
+
+/// Stops every process of a sandbox, or lets all go on: again and again, until no new one has appeared meanwhile.
+async fn stop_all(first: Process, stopped: bool) -> Result<()> {
+    const ROUNDS: usize = 500;
+    for _ in 0..ROUNDS {
+        let others =
+            first.tree().into_iter().filter(|process| process.is_alive() && process.is_stopped() != stopped);
+        let others: Vec<Process> = others.collect();
+        if others.is_empty() {
+            return Ok(());
+        }
+        others.iter().for_each(|process| {
+            process.signal(if stopped { libc::SIGSTOP } else { libc::SIGCONT });
+        });
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    Err(Error::sandbox("the sandbox's processes multiply faster than they can be stopped"))
+}

@@ -1,0 +1,166 @@
+//! The private directory of a local sandbox, and what can be learnt from it about the sandbox's life.
+//!
+//! `~/.local/share/agent/sandboxes/SESSION/`, mode 0700. Not below the runtime directory, which is memory on most systems:
+//! workspaces are large, and one that is kept has to survive a reboot. The launcher's part of the layout is told in
+//! `src/guest/launch.rs`.
+
+use super::process::Process;
+use crate::error::{Error, Result};
+use crate::event::SandboxInfo;
+use crate::paths;
+use crate::sandbox::launch_spec::{self, LaunchSpec};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, DirBuilder, File};
+use std::io::ErrorKind;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// The private directory of one session's sandbox.
+#[derive(Debug, Clone)]
+pub(super) struct Directory {
+    path: PathBuf,
+}
+
+/// What is written down about a sandbox, as JSON in `sandbox.json`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Record {
+    /// RFC 3339.
+    pub created: String,
+    /// The process that made it.
+    pub owner: Process,
+    /// Whether it goes with its owner.
+    pub ephemeral: bool,
+    /// What the session knows of it.
+    pub info: SandboxInfo,
+}
+
+impl Directory {
+    /// The directory of `session`, whether it exists or not. Refuses what is no session id, since it becomes a path.
+    pub fn of(session: &str) -> Result<Self> {
+        let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+        if session.is_empty() || session.len() > 64 || !session.bytes().all(fits) {
+            return Err(Error::usage(format!("`{}` is no session id", session.escape_debug())));
+        }
+        Ok(Self { path: all()?.join(session) })
+    }
+
+    /// Every directory that is there.
+    pub fn list() -> Result<Vec<(String, Self)>> {
+        let entries = match fs::read_dir(all()?) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            other => {
+                other.map_err(|error| Error::sandbox("the sandboxes cannot be listed").caused_by(error))?
+            }
+        };
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        Ok(names.filter_map(|name| Self::of(&name).ok().map(|directory| (name, directory))).collect())
+    }
+
+    /// Makes it, empty, with the directories that the launcher expects. The writable ones belong to `ids`.
+    pub fn make(&self, record: &Record, writable: &[&str], ids: (u32, u32)) -> Result<()> {
+        let failed = |error| self.error("cannot be made", error);
+        let mut builder = DirBuilder::new();
+        builder.mode(0o700);
+        if let Some(parent) = self.path.parent() {
+            DirBuilder::new().mode(0o700).recursive(true).create(parent).map_err(failed)?;
+        }
+        builder.create(&self.path).map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => {
+                Error::sandbox(format!("session {} has a sandbox already", self.session()))
+            }
+            _ => failed(error),
+        })?;
+        self.write("sandbox.json", &serde_json::to_vec(record)?)?;
+        builder.create(self.join("root")).map_err(failed)?;
+        for name in writable {
+            let path = self.join(name);
+            DirBuilder::new().mode(0o755).create(&path).map_err(failed)?;
+            std::os::unix::fs::chown(&path, Some(ids.0), Some(ids.1)).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Tells the launcher what to make.
+    pub fn write_spec(&self, spec: &LaunchSpec) -> Result<()> {
+        self.write(launch_spec::FILE, &spec.encode())
+    }
+
+    /// What the launcher was told.
+    pub fn spec(&self) -> Option<LaunchSpec> {
+        LaunchSpec::decode(&fs::read(self.join(launch_spec::FILE)).ok()?).ok()
+    }
+
+    /// What is written down; `None` in the moment of its making, or after damage.
+    pub fn record(&self) -> Option<Record> {
+        serde_json::from_slice(&fs::read(self.join("sandbox.json")).ok()?).ok()
+    }
+
+    /// The launcher and the sandbox's first process, where the sandbox has started.
+    pub fn processes(&self) -> Option<(Process, Process)> {
+        let text = fs::read_to_string(self.join("processes")).ok()?;
+        let mut lines = text.lines().map(Process::parse);
+        lines.next().flatten().zip(lines.next().flatten())
+    }
+
+    /// The sandbox's first process, where it runs.
+    pub fn running(&self) -> Option<Process> {
+        self.processes().map(|(_, first)| first).filter(|first| first.is_alive())
+    }
+
+    /// Whether it was left behind: it should have gone with its owner or with its launcher, and both are gone.
+    pub fn is_abandoned(&self) -> bool {
+        let Some(record) = self.record() else { return self.is_old() };
+        match self.processes() {
+            Some((launcher, _)) => record.ephemeral && !launcher.is_alive(),
+            None => record.ephemeral && !record.owner.is_alive(),
+        }
+    }
+
+    /// Whether it was made more than a minute ago: then it is no longer about to be filled.
+    fn is_old(&self) -> bool {
+        let made = fs::symlink_metadata(&self.path).and_then(|metadata| metadata.modified());
+        made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age.as_secs() > 60))
+    }
+
+    /// Opens it, so that its socket can be named by a short path whatever its own length (addresses hold 107 bytes).
+    pub fn socket(&self) -> Result<(File, PathBuf)> {
+        let directory = File::open(&self.path)
+            .map_err(|_| Error::sandbox(format!("session {} has no running sandbox", self.session())))?;
+        let socket = PathBuf::from(format!("/proc/self/fd/{}/socket", directory.as_raw_fd()));
+        Ok((directory, socket))
+    }
+
+    pub fn exists(&self) -> bool {
+        fs::symlink_metadata(&self.path).is_ok()
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    fn session(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// Writes a file whole or not at all.
+    fn write(&self, name: &str, content: &[u8]) -> Result<()> {
+        let new = self.join(&format!("{name}.new"));
+        fs::write(&new, content)
+            .and_then(|()| fs::rename(&new, self.join(name)))
+            .map_err(|error| self.error("cannot be written to", error))
+    }
+
+    fn error(&self, what: &str, error: std::io::Error) -> Error {
+        Error::sandbox(format!("the sandbox's directory {} {what}", self.path.display())).caused_by(error)
+    }
+}
+
+/// Where the private directories of all sandboxes are.
+fn all() -> Result<PathBuf> {
+    Ok(paths::data_dir()?.join("sandboxes"))
+}

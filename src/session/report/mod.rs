@@ -1,0 +1,288 @@
+//! What a session touched: commands, files, hosts, packages, time and tokens, from its events alone.
+
+mod html;
+mod packages;
+mod words;
+
+pub use packages::Package;
+
+use super::history::{Finished, History};
+use crate::event::{Changes, Event, Record, SandboxInfo, Usage};
+use jiff::Timestamp;
+use packages::installed_by;
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Everything that a session touched. In the order in which it happened, where nothing else is said.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Report {
+    /// The session's id.
+    pub session: String,
+    /// The model.
+    pub model: String,
+    /// Its endpoint.
+    pub base_url: String,
+    /// The host directory.
+    pub workspace: String,
+    /// The sandbox.
+    pub sandbox: SandboxInfo,
+    /// How the last run ended; `unfinished` where it did not.
+    pub status: String,
+    /// What went wrong, where something did.
+    pub error: Option<String>,
+    /// The time of the first event, RFC 3339.
+    pub began: String,
+    /// The time of the last event, RFC 3339.
+    pub ended: String,
+    /// How long the model was waited for, in milliseconds.
+    pub model_ms: u64,
+    /// How long tools ran, in milliseconds.
+    pub tools_ms: u64,
+    /// Requests to the model.
+    pub turns: u64,
+    /// Requests that had to be made again.
+    pub retries: u64,
+    /// Tokens.
+    pub usage: Usage,
+    /// What changed in the workspace, as told at the end.
+    pub changes: Changes,
+    /// What the person asked for.
+    pub wishes: Vec<String>,
+    /// Every command.
+    pub commands: Vec<Command>,
+    /// Every file that a tool read or wrote, by path. What commands did to files is in `changes`.
+    pub files: Vec<File>,
+    /// Every host that a connection was tried to, by name.
+    pub hosts: Vec<Host>,
+    /// Everything that was refused.
+    pub denied: Vec<Denied>,
+    /// Packages that commands installed, or tried to.
+    pub packages: Vec<Installed>,
+    /// Limits that were reached.
+    pub limits: Vec<String>,
+    /// Checks that ran.
+    pub checks: Vec<Check>,
+    /// What the person was told.
+    pub notices: Vec<String>,
+}
+
+/// A command that ran.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Command {
+    /// When it ended, RFC 3339; empty where it never did.
+    pub time: String,
+    /// The shell text.
+    pub command: String,
+    /// Whether it exited with 0.
+    pub ok: bool,
+    /// Its exit code; `None` where it did not exit by itself.
+    pub exit_code: Option<i32>,
+    /// Wall time in milliseconds.
+    pub duration_ms: u64,
+}
+
+/// A file that tools touched.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct File {
+    /// The path as the model wrote it, relative to the workspace where it lies there.
+    pub path: String,
+    /// How often it was read.
+    pub reads: u64,
+    /// How often it was written or edited.
+    pub writes: u64,
+    /// How often either failed.
+    pub failures: u64,
+}
+
+/// A host that a connection was tried to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Host {
+    /// Its name or address.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// Connections that were let through.
+    pub allowed: u64,
+    /// Connections that were refused.
+    pub refused: u64,
+    /// Bytes sent out.
+    pub sent: u64,
+    /// Bytes received.
+    pub received: u64,
+}
+
+/// Something that was refused.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Denied {
+    /// When, RFC 3339.
+    pub time: String,
+    /// What was tried.
+    pub what: String,
+    /// The rule that forbids it.
+    pub rule: String,
+}
+
+/// A package that a command installed or tried to.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Installed {
+    /// Which.
+    #[serde(flatten)]
+    pub package: Package,
+    /// Whether the command exited with 0.
+    pub ok: bool,
+}
+
+/// A check that ran.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Check {
+    /// The command.
+    pub command: String,
+    /// Its exit code.
+    pub exit_code: Option<i32>,
+    /// Wall time in milliseconds.
+    pub duration_ms: u64,
+}
+
+impl Report {
+    /// The report on the session with these events.
+    pub fn on(records: &[Record]) -> Self {
+        let history = History::of(records);
+        let time = |record: Option<&Record>| record.map(|record| record.time.clone()).unwrap_or_default();
+        let finished = history.finished.unwrap_or(Finished {
+            status: "unfinished".to_owned(),
+            changes: Changes::default(),
+            error: None,
+        });
+        let mut report = Self {
+            session: history.session,
+            model: history.model,
+            base_url: history.base_url,
+            workspace: history.workspace,
+            sandbox: history.sandbox,
+            turns: history.turns,
+            usage: history.usage,
+            status: finished.status,
+            error: finished.error,
+            changes: finished.changes,
+            began: time(records.first()),
+            ended: time(records.last()),
+            ..Self::default()
+        };
+        let mut tally = Tally::default();
+        for record in records {
+            tally.take(&mut report, record);
+        }
+        tally.finish(&mut report);
+        report
+    }
+
+    /// The report in words.
+    pub fn to_words(&self) -> String {
+        words::words(self)
+    }
+
+    /// The report as one HTML page that needs no network.
+    pub fn to_html(&self) -> String {
+        html::page(self)
+    }
+}
+
+/// What has to be remembered between events.
+#[derive(Default)]
+struct Tally {
+    asked_at: Option<Timestamp>,
+    /// The tools that run, by the id of their call.
+    running: BTreeMap<String, (String, Value)>,
+    files: BTreeMap<String, File>,
+    hosts: BTreeMap<(String, u16), Host>,
+}
+
+impl Tally {
+    fn take(&mut self, report: &mut Report, record: &Record) {
+        let time = record.time.clone();
+        match record.event.clone() {
+            Event::UserMessage { text } => report.wishes.push(text),
+            Event::TurnStarted { .. } => self.asked_at = time.parse().ok(),
+            Event::AssistantMessage { .. } => {
+                let waited = self.asked_at.take().zip(time.parse::<Timestamp>().ok());
+                let waited = waited.map_or(0, |(asked, answered)| answered.duration_since(asked).as_millis());
+                report.model_ms = report.model_ms.saturating_add(u64::try_from(waited).unwrap_or(0));
+            }
+            Event::Retry { .. } => report.retries += 1,
+            Event::Notice { text } => report.notices.push(text),
+            Event::ToolStarted { id, name, arguments } => {
+                self.running.insert(id, (name, arguments));
+            }
+            Event::ToolFinished { id, ok, exit_code, duration_ms, .. } => {
+                report.tools_ms = report.tools_ms.saturating_add(duration_ms);
+                if let Some((name, arguments)) = self.running.remove(&id) {
+                    self.tool(report, &name, &arguments, Some(Ended { time, ok, exit_code, duration_ms }));
+                }
+            }
+            Event::Denied { what, rule } => report.denied.push(Denied { time, what, rule }),
+            Event::Connection { host, port, allowed, sent, received, .. } => {
+                let entry =
+                    self.hosts.entry((host.clone(), port)).or_insert(Host { host, port, ..Host::default() });
+                *(if allowed { &mut entry.allowed } else { &mut entry.refused }) += 1;
+                entry.sent = entry.sent.saturating_add(sent);
+                entry.received = entry.received.saturating_add(received);
+            }
+            Event::LimitReached { limit } => report.limits.push(limit),
+            Event::CheckFinished { command, exit_code, duration_ms } => {
+                report.checks.push(Check { command, exit_code, duration_ms });
+            }
+            _ => {}
+        }
+    }
+
+    fn tool(&mut self, report: &mut Report, name: &str, arguments: &Value, ended: Option<Ended>) {
+        let ok = ended.as_ref().is_some_and(|ended| ended.ok);
+        let text = |key: &str| arguments.get(key).and_then(Value::as_str);
+        match name {
+            "run_commands" => {
+                let command = text("command").unwrap_or_default().to_owned();
+                let packages = installed_by(&command).into_iter().map(|package| Installed { package, ok });
+                report.packages.extend(packages);
+                let ended = ended.unwrap_or_default();
+                let Ended { time, exit_code, duration_ms, .. } = ended;
+                report.commands.push(Command { time, command, ok, exit_code, duration_ms });
+            }
+            "read_file" => self.file(text("path"), ok, |file| file.reads += 1),
+            "write_file" | "edit_file" => self.file(text("path"), ok, |file| file.writes += 1),
+            "write_files" => {
+                let files = arguments.get("files").and_then(Value::as_array).into_iter().flatten();
+                for file in files {
+                    self.file(file.get("path").and_then(Value::as_str), ok, |file| file.writes += 1);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn file(&mut self, path: Option<&str>, ok: bool, touch: impl Fn(&mut File)) {
+        let Some(path) = path else { return };
+        let path = path.strip_prefix("/workspace/").unwrap_or(path);
+        let path = path.strip_prefix("./").unwrap_or(path).to_owned();
+        let file = self.files.entry(path.clone()).or_insert(File { path, ..File::default() });
+        if ok { touch(file) } else { file.failures += 1 }
+    }
+
+    fn finish(mut self, report: &mut Report) {
+        // Tools that were running when the session was killed.
+        for (name, arguments) in std::mem::take(&mut self.running).into_values() {
+            self.tool(report, &name, &arguments, None);
+        }
+        report.files = self.files.into_values().collect();
+        report.hosts = self.hosts.into_values().collect();
+    }
+}
+
+/// How a tool ended.
+#[derive(Default)]
+struct Ended {
+    time: String,
+    ok: bool,
+    exit_code: Option<i32>,
+    duration_ms: u64,
+}

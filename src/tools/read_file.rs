@@ -1,0 +1,108 @@
+//! `read_file`: text, by lines.
+
+use super::{Context, ToolResult};
+use crate::error::Result;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::path::Path;
+
+/// How much is fetched from the sandbox at a time, in bytes.
+const CHUNK: u64 = 1 << 20;
+/// How far into a file lines are looked for, in bytes. Beyond it `run_commands` with `sed` or `tail` serves better.
+const MAX_SCAN: u64 = 64 << 20;
+
+#[derive(Deserialize, JsonSchema)]
+pub struct Arguments {
+    /// The file.
+    path: String,
+    /// The first line to read, counting from 1.
+    offset: Option<u64>,
+    /// How many lines to read.
+    limit: Option<u64>,
+}
+
+pub async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
+    let first = arguments.offset.unwrap_or(1).max(1);
+    let mut page = Page::new(first, arguments.limit.unwrap_or(u64::MAX), context.bounds.output_chars);
+    let (mut position, mut size);
+    position = 0;
+    loop {
+        let chunk = context.sandbox.read_file(Path::new(&arguments.path), position, CHUNK).await?;
+        size = chunk.size;
+        position += chunk.bytes.len() as u64;
+        let at_end = chunk.bytes.is_empty() || position >= size;
+        page.push(&chunk.bytes);
+        if at_end || page.is_full() || position >= MAX_SCAN {
+            return Ok(page.finish(&arguments.path, size, at_end));
+        }
+    }
+}
+
+/// The lines that were asked for, as far as they fit.
+struct Page {
+    first: u64,
+    limit: u64,
+    chars: usize,
+    line: u64,
+    bytes: Vec<u8>,
+    binary: bool,
+    full: bool,
+}
+
+impl Page {
+    fn new(first: u64, limit: u64, chars: usize) -> Self {
+        Self { first, limit, chars, line: 1, bytes: Vec::new(), binary: false, full: false }
+    }
+
+    fn push(&mut self, bytes: &[u8]) {
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            if self.line >= self.first.saturating_add(self.limit) || self.bytes.len() >= self.chars * 4 {
+                self.full = true;
+                return;
+            }
+            self.binary |= line.contains(&0);
+            if self.line >= self.first {
+                self.bytes.extend_from_slice(line);
+            }
+            self.line += u64::from(line.ends_with(b"\n"));
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.full || self.binary
+    }
+
+    fn finish(self, path: &str, size: u64, at_end: bool) -> ToolResult {
+        if self.binary {
+            return ToolResult::failure(format!("error: {path} is no text: a binary file of {size} bytes"));
+        }
+        let text = String::from_utf8_lossy(&self.bytes);
+        if text.is_empty() {
+            return match (size, at_end) {
+                (0, _) => ToolResult::success(format!("({path} is empty)")),
+                (_, true) => ToolResult::failure(format!(
+                    "error: {path} has no line {}: it has {} lines",
+                    self.first,
+                    self.line - 1 + u64::from(!self.bytes.ends_with(b"\n")),
+                )),
+                _ => ToolResult::failure(format!(
+                    "error: line {} is too far into {path}; use sed or tail",
+                    self.first
+                )),
+            };
+        }
+        let shown: String = text.chars().take(self.chars).collect();
+        if shown.len() == text.len() && (at_end && !self.full || self.limit != u64::MAX) {
+            return ToolResult::success(text);
+        }
+        // Whole lines only, so that reading on from the next line misses nothing.
+        let whole = shown.rfind('\n').map_or(shown.as_str(), |end| &shown[..=end]);
+        let next = self.first + whole.matches('\n').count() as u64;
+        let note = format!(
+            "[shortened: {path} has {size} bytes; lines {} to {} are shown; read on with offset {next}]\n",
+            self.first,
+            next.saturating_sub(1).max(self.first),
+        );
+        ToolResult { truncated: true, ..ToolResult::success(note + whole) }
+    }
+}

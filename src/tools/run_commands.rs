@@ -1,0 +1,79 @@
+//! `run_commands`: the shell.
+
+use super::output::Collector;
+use super::{Context, ToolResult, describe};
+use crate::error::Result;
+use crate::sandbox::{Command, Finished, Outcome, Program, TAIL_BYTES};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use std::time::Duration;
+
+#[derive(Deserialize, JsonSchema)]
+pub struct Arguments {
+    /// The shell commands.
+    command: String,
+    /// The time limit in seconds.
+    timeout_s: Option<f64>,
+    /// Goes on running as a background job.
+    background: Option<bool>,
+}
+
+pub async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
+    let background = arguments.background.unwrap_or(false);
+    let timeout = limit(context, arguments.timeout_s, background);
+    let command = Command {
+        program: Program::Shell(arguments.command),
+        cwd: None,
+        env: Vec::new(),
+        timeout,
+        live_bytes: TAIL_BYTES as u64,
+        stdin: false,
+    };
+    if background {
+        let job = context.sandbox.start_job(command).await?;
+        return Ok(ToolResult::success(format!(
+            "started as job {job}; see its output with job_output {{\"job\": {job}}}"
+        )));
+    }
+    let mut collector = Collector::new(context.bounds.output_chars);
+    let mut listening = Ok(());
+    let finished = context
+        .sandbox
+        .run(command, &mut |output| {
+            collector.push(output);
+            if listening.is_ok() {
+                listening = context.show(output);
+            }
+        })
+        .await?;
+    listening?;
+    Ok(result(&finished, timeout, collector))
+}
+
+/// The time limit in force: a foreground command always has one, a background job only where it was asked for.
+fn limit(context: Context<'_>, asked: Option<f64>, background: bool) -> Option<Duration> {
+    let bounds = context.bounds;
+    match asked.filter(|seconds| seconds.is_finite() && *seconds > 0.0) {
+        Some(seconds) => Some(Duration::from_secs_f64(seconds.min(bounds.max_timeout.as_secs_f64()))),
+        None if background => None,
+        None => Some(bounds.timeout),
+    }
+}
+
+fn result(finished: &Finished, timeout: Option<Duration>, collector: Collector) -> ToolResult {
+    let exit_code = match finished.outcome {
+        Outcome::Exited(code) => Some(code),
+        _ => None,
+    };
+    let collected = collector.finish(finished.spool.as_deref());
+    let mut text =
+        format!("{}, {:.2} s\n", describe(finished.outcome, timeout), finished.duration.as_secs_f64());
+    if finished.left_running > 0 {
+        text += &format!("{} process(es) that it started are still running\n", finished.left_running);
+    }
+    text += match collected.text.is_empty() {
+        true => "(no output)",
+        false => &collected.text,
+    };
+    ToolResult { ok: exit_code == Some(0), exit_code, truncated: collected.truncated, text }
+}

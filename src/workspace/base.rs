@@ -1,0 +1,72 @@
+//! The host's tree as the session took it: what every change is measured against.
+
+use crate::error::Result;
+use crate::workspace::host_dir::HostDir;
+use crate::workspace::manifest::{Hash, Manifest, Node, Target};
+use crate::workspace::select::{LeftOut, PickedKind, Selection, Stamp};
+use crate::workspace::store::Store;
+use crate::workspace::tree_path::TreePath;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// What was taken along and how the host's files looked then.
+///
+/// A file's hash is [`Hash::UNKNOWN`] until somebody reads the file: with an overlay nobody does at the start.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Base {
+    /// The tree.
+    pub nodes: Manifest,
+    /// How each regular file looked on the host.
+    pub stamps: BTreeMap<TreePath, Stamp>,
+    /// What stayed out; nothing from the sandbox is written there.
+    pub left_out: BTreeMap<TreePath, LeftOut>,
+}
+
+impl Base {
+    /// The tree that was picked; nothing of it is read yet.
+    pub fn new(selection: &Selection) -> Self {
+        let mut base = Self { left_out: selection.left_out.clone(), ..Self::default() };
+        for (path, picked) in &selection.picked {
+            let node = match &picked.kind {
+                PickedKind::File => {
+                    base.stamps.insert(path.clone(), picked.stamp);
+                    Node::File { hash: Hash::UNKNOWN, size: picked.stamp.size, mode: picked.mode }
+                }
+                PickedKind::Symlink(target) => Node::Symlink { target: Target(target.clone()) },
+                PickedKind::Directory => Node::Directory { mode: picked.mode },
+            };
+            base.nodes.insert(path.clone(), node);
+        }
+        base
+    }
+
+    /// Notes what a file held when it was read.
+    pub fn set_content(&mut self, path: &TreePath, content: Hash, bytes: u64) {
+        if let Some(Node::File { hash, size, .. }) = self.nodes.get_mut(path) {
+            (*hash, *size) = (content, bytes);
+        }
+    }
+
+    /// Sees to it that the content of a base file is in the store, because the sandbox's version differs now and it
+    /// will be wanted for the diff, for undo and for merges. Where the host's file changed before anybody read it,
+    /// the content stays unknown: then undo and merge say so, and apply takes it for a conflict. Blocking.
+    pub fn settle(&mut self, path: &TreePath, host: &HostDir, store: &Store) -> Result<()> {
+        let Some(Node::File { hash, .. }) = self.nodes.get(path) else { return Ok(()) };
+        let expected = *hash;
+        if expected != Hash::UNKNOWN && store.contains(expected) {
+            return Ok(());
+        }
+        let Ok(mut file) = host.open_file(path) else { return Ok(()) };
+        let untouched = |file: &std::fs::File| {
+            file.metadata().is_ok_and(|metadata| self.stamps.get(path) == Some(&Stamp::from(&metadata)))
+        };
+        if expected == Hash::UNKNOWN && !untouched(&file) {
+            return Ok(());
+        }
+        let (found, size) = store.put_from(&mut file)?;
+        if expected == Hash::UNKNOWN && untouched(&file) {
+            self.set_content(path, found, size);
+        }
+        Ok(())
+    }
+}

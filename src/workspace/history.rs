@@ -1,0 +1,133 @@
+//! The checkpoints of a session, in order, and which of them the sandbox is at.
+
+use crate::error::{Error, Result};
+use crate::workspace::manifest::Delta;
+use crate::workspace::store::Store;
+use serde::{Deserialize, Serialize};
+
+/// Most checkpoints that are kept; the oldest but the first go.
+const MAX_CHECKPOINTS: usize = 1000;
+
+/// A recorded state of the sandbox's workspace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// Its number in the session, as text; the state before the first turn is `0`.
+    pub id: String,
+    /// When it was made, RFC 3339.
+    pub time: String,
+    /// How many paths differ from the one before.
+    pub files: u64,
+}
+
+/// All of them. What each holds lies in the store as its difference from the base.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct History {
+    checkpoints: Vec<Checkpoint>,
+    /// Index of the one that the sandbox is at.
+    at: usize,
+    next: u64,
+    /// What the sandbox has at `at`.
+    #[serde(skip)]
+    delta: Delta,
+}
+
+const FILE: &str = "checkpoints/history.json";
+
+impl History {
+    /// A history that begins with the base itself.
+    pub fn new() -> Self {
+        let first = Checkpoint { id: "0".into(), time: crate::event::now(), files: 0 };
+        Self { checkpoints: vec![first], at: 0, next: 1, delta: Delta::new() }
+    }
+
+    /// The history that the store holds, if any.
+    pub fn load(store: &Store) -> Result<Option<Self>> {
+        let Some(mut history) = store.load::<Self>(FILE)? else { return Ok(None) };
+        if history.at >= history.checkpoints.len() {
+            return Err(Error::unexpected("the list of checkpoints is damaged"));
+        }
+        history.delta = history.read(store, history.at)?;
+        Ok(Some(history))
+    }
+
+    /// The checkpoints, oldest first.
+    pub fn list(&self) -> &[Checkpoint] {
+        &self.checkpoints
+    }
+
+    /// The index of the one that the sandbox is at.
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
+    /// What the sandbox has otherwise than the base, at the current checkpoint.
+    pub fn delta(&self) -> &Delta {
+        &self.delta
+    }
+
+    /// Records a state, unless it is the current one. What had been undone can no longer be redone.
+    pub fn record(&mut self, delta: Delta, store: &Store) -> Result<Option<Checkpoint>> {
+        if delta == self.delta {
+            return Ok(None);
+        }
+        let keys = delta.keys().chain(self.delta.keys().filter(|path| !delta.contains_key(*path)));
+        let files = keys.filter(|path| delta.get(*path) != self.delta.get(*path)).count() as u64;
+        let checkpoint = Checkpoint { id: self.next.to_string(), time: crate::event::now(), files };
+        store.save(&delta_file(&checkpoint), &delta)?;
+        let mut next = self.clone();
+        next.checkpoints.truncate(self.at + 1);
+        next.checkpoints.push(checkpoint.clone());
+        if next.checkpoints.len() > MAX_CHECKPOINTS {
+            next.checkpoints.remove(1);
+        }
+        next.at = next.checkpoints.len() - 1;
+        next.next += 1;
+        next.delta = delta;
+        store.save(FILE, &next)?;
+        *self = next;
+        Ok(Some(checkpoint))
+    }
+
+    /// The index and the state `steps` back (or forward, where negative).
+    pub fn seek(&self, steps: i64, store: &Store) -> Result<(usize, Delta)> {
+        let wanted = i64::try_from(self.at).ok().and_then(|at| at.checked_sub(steps));
+        let index = wanted
+            .and_then(|index| usize::try_from(index).ok())
+            .filter(|index| *index < self.checkpoints.len());
+        let Some(index) = index else {
+            let (word, count) =
+                if steps > 0 { ("undo", self.at) } else { ("redo", self.checkpoints.len() - 1 - self.at) };
+            return Err(Error::usage(match count {
+                0 => format!("there is nothing to {word}"),
+                1 => format!("there is only one step to {word}"),
+                _ => format!("there are only {count} steps to {word}"),
+            }));
+        };
+        Ok((index, self.read(store, index)?))
+    }
+
+    /// Notes that the sandbox is at checkpoint `index` now, which is `delta`.
+    pub fn move_to(&mut self, index: usize, delta: Delta, store: &Store) -> Result<()> {
+        self.at = index.min(self.checkpoints.len() - 1);
+        self.delta = delta;
+        store.save(FILE, self)
+    }
+
+    fn read(&self, store: &Store, index: usize) -> Result<Delta> {
+        if self.checkpoints[index].id == "0" {
+            return Ok(Delta::new());
+        }
+        let file = delta_file(&self.checkpoints[index]);
+        store.load(&file)?.ok_or_else(|| Error::unexpected(format!("the checkpoint {file} is gone")))
+    }
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn delta_file(checkpoint: &Checkpoint) -> String {
+    format!("checkpoints/{}.json", checkpoint.id)
+}

@@ -1,0 +1,299 @@
+//! Brings files into the sandbox: the whole selection at the start, and single files when a state is restored.
+
+use crate::error::{Error, Result};
+use crate::sandbox::{EntryKind, FileWrite, Node as Write, Sandbox, WalkOptions};
+use crate::workspace::base::Base;
+use crate::workspace::host_dir::HostDir;
+use crate::workspace::manifest::{Hash, Node};
+use crate::workspace::secrets;
+use crate::workspace::select::{LeftOut, MAX_PATHS, Stamp};
+use crate::workspace::store::Store;
+use crate::workspace::tree_path::TreePath;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use tokio::sync::mpsc;
+
+/// A batch is sent when it holds this many bytes…
+const BATCH_BYTES: usize = 4 << 20;
+/// …or this many files.
+const BATCH_FILES: usize = 500;
+/// Largest git configuration that is looked through, in bytes.
+const MAX_CONFIG: u64 = 1 << 20;
+
+/// What is told while files go in: bytes done, bytes in all.
+pub type OnCopied<'a> = &'a mut (dyn FnMut(u64, u64) + Send);
+
+/// What went in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CopyReport {
+    /// Files and symlinks.
+    pub files: u64,
+    /// Bytes of the files.
+    pub bytes: u64,
+}
+
+/// A batch on its way, and what was learned about each file while it was read.
+#[derive(Default)]
+struct Batch {
+    writes: Vec<FileWrite>,
+    read: Vec<(TreePath, Read1)>,
+    bytes: usize,
+}
+
+/// How reading one file ended.
+enum Read1 {
+    Content { hash: Hash, size: u64, stamp: Stamp },
+    Gone,
+    Unreadable,
+}
+
+/// Copies everything in `base` from the host into the sandbox's empty workspace. Reads ahead by one batch; memory is
+/// bounded by two batches and the largest file. What the files held is noted in `base`.
+pub async fn copy_in(
+    root: &Path,
+    base: &mut Base,
+    store: &Store,
+    sandbox: &Sandbox,
+    on_copied: OnCopied<'_>,
+) -> Result<CopyReport> {
+    let total: u64 = base.stamps.values().map(|stamp| stamp.size).sum();
+    let mut report = CopyReport::default();
+    write_all(sandbox, directories(base, |mode| mode | 0o700)).await?;
+
+    let (sender, mut batches) = mpsc::channel(1);
+    let nodes: Vec<(TreePath, Node)> =
+        base.nodes.iter().map(|(path, node)| (path.clone(), node.clone())).collect();
+    let (root, store) = (root.to_owned(), store.clone());
+    let reader = tokio::task::spawn_blocking(move || read_batches(&root, &store, nodes, &sender));
+    while let Some(batch) = batches.recv().await {
+        let Batch { writes, read, .. } = batch;
+        report.files += writes.len() as u64;
+        write_all(sandbox, writes).await?;
+        for (path, read) in read {
+            report.bytes += note(base, path, read);
+        }
+        on_copied(report.bytes, total);
+    }
+    reader.await.map_err(|error| Error::unexpected("reading the workspace broke off").caused_by(error))??;
+    let closed = directories(base, |mode| mode)
+        .into_iter()
+        .filter(|write| write.mode.is_some_and(|mode| mode & 0o700 != 0o700));
+    write_all(sandbox, closed.collect()).await?;
+    Ok(report)
+}
+
+fn directories(base: &Base, mode: impl Fn(u32) -> u32) -> Vec<FileWrite> {
+    let directories = base.nodes.iter().filter_map(|(path, node)| match node {
+        Node::Directory { mode: bits } => Some((path, *bits)),
+        _ => None,
+    });
+    directories
+        .map(|(path, bits)| FileWrite {
+            path: inside(path),
+            node: Write::Directory,
+            mode: Some(mode(bits)),
+            mtime_ns: None,
+            follow: false,
+        })
+        .collect()
+}
+
+/// Notes what a file held; bytes of it.
+fn note(base: &mut Base, path: TreePath, read: Read1) -> u64 {
+    match read {
+        Read1::Content { hash, size, stamp } => {
+            base.set_content(&path, hash, size);
+            base.stamps.insert(path, stamp);
+            return size;
+        }
+        Read1::Unreadable => {
+            base.left_out.insert(path.clone(), LeftOut::Unreadable);
+        }
+        Read1::Gone => {}
+    }
+    base.stamps.remove(&path);
+    base.nodes.remove(&path);
+    0
+}
+
+fn read_batches(
+    root: &Path,
+    store: &Store,
+    nodes: Vec<(TreePath, Node)>,
+    sender: &mpsc::Sender<Batch>,
+) -> Result<()> {
+    let host = HostDir::open(root)?;
+    let mut batch = Batch::default();
+    for (path, node) in nodes {
+        match node {
+            Node::Directory { .. } => continue,
+            Node::Symlink { target } => batch.writes.push(FileWrite {
+                path: inside(&path),
+                node: Write::Symlink(OsStr::from_bytes(&target.0).into()),
+                mode: None,
+                mtime_ns: None,
+                follow: false,
+            }),
+            Node::File { mode, .. } => read_one(&host, store, path, mode, &mut batch)?,
+        }
+        if batch.bytes >= BATCH_BYTES || batch.writes.len() >= BATCH_FILES {
+            // The other side is gone only after an error of its own.
+            if sender.blocking_send(std::mem::take(&mut batch)).is_err() {
+                return Ok(());
+            }
+        }
+    }
+    let _ = sender.blocking_send(batch);
+    Ok(())
+}
+
+fn read_one(host: &HostDir, store: &Store, path: TreePath, mode: u32, batch: &mut Batch) -> Result<()> {
+    let content = host.open_file(&path).and_then(|mut file: File| {
+        let mut content = Vec::new();
+        file.read_to_end(&mut content)?;
+        Ok((content, Stamp::from(&file.metadata()?)))
+    });
+    let read = match content {
+        Ok((content, stamp)) => {
+            let content = without_credentials(&path, content, store)?;
+            let (hash, size) = (Hash::of(&content), content.len() as u64);
+            batch.bytes += content.len();
+            batch.writes.push(FileWrite {
+                path: inside(&path),
+                node: Write::Regular(content),
+                mode: Some(mode),
+                mtime_ns: Some(stamp.mtime_ns),
+                follow: false,
+            });
+            Read1::Content { hash, size, stamp }
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Read1::Gone,
+        Err(_) => Read1::Unreadable,
+    };
+    batch.read.push((path, read));
+    Ok(())
+}
+
+/// Whether a file is a git configuration, which may hold credentials in its URLs.
+pub fn is_git_config(path: &TreePath) -> bool {
+    matches!(path.name(), b"config" | b"config.worktree") && path.names().any(|name| name == b".git")
+}
+
+/// The content as the sandbox gets it. A rewritten one is kept, for the host's file is not the base then.
+fn without_credentials(path: &TreePath, content: Vec<u8>, store: &Store) -> Result<Vec<u8>> {
+    match secrets::without_git_credentials(&content) {
+        Some(clean) if is_git_config(path) => {
+            store.put(&clean)?;
+            Ok(clean)
+        }
+        _ => Ok(content),
+    }
+}
+
+/// Where a path of the tree is inside: relative to the guest's workspace.
+pub fn inside(path: &TreePath) -> PathBuf {
+    path.as_path().to_owned()
+}
+
+/// Writes a batch; the first file that fails is the error.
+pub async fn write_all(sandbox: &Sandbox, writes: Vec<FileWrite>) -> Result<()> {
+    if writes.is_empty() {
+        return Ok(());
+    }
+    sandbox.write_files(writes).await?.into_iter().collect()
+}
+
+/// Brings single paths to what `nodes` says, contents from the store. Bounded memory: a file at a time beyond a batch.
+pub async fn write_nodes(sandbox: &Sandbox, store: &Store, nodes: Vec<(TreePath, Node)>) -> Result<()> {
+    let mut batch = Vec::new();
+    let mut bytes = 0;
+    for (path, node) in nodes {
+        let (write, mode) = match node {
+            Node::Directory { mode } => (Write::Directory, Some(mode)),
+            Node::Symlink { target } => (Write::Symlink(OsStr::from_bytes(&target.0).into()), None),
+            Node::File { hash, mode, size } => {
+                let store = store.clone();
+                let read = move || -> Result<Vec<u8>> {
+                    let mut content = Vec::new();
+                    store.open_blob(hash)?.read_to_end(&mut content)?;
+                    Ok(content)
+                };
+                let task = tokio::task::spawn_blocking(read).await;
+                let content =
+                    task.map_err(|error| Error::unexpected("reading the store broke off").caused_by(error))??;
+                bytes += size;
+                (Write::Regular(content), Some(mode))
+            }
+        };
+        batch.push(FileWrite { path: inside(&path), node: write, mode, mtime_ns: None, follow: false });
+        if bytes >= BATCH_BYTES as u64 || batch.len() >= BATCH_FILES {
+            write_all(sandbox, std::mem::take(&mut batch)).await?;
+            bytes = 0;
+        }
+    }
+    write_all(sandbox, batch).await
+}
+
+/// Takes what must not be seen out of an overlay, where the backend has not hidden it already: the removal of a file of
+/// the layer underneath leaves a whiteout in the upper layer.
+pub async fn hide(sandbox: &Sandbox, hidden: &[TreePath]) -> Result<()> {
+    let mut files = Vec::new();
+    let mut directories = Vec::new();
+    for path in hidden {
+        let Ok(entry) = sandbox.stat(&inside(path)).await else { continue };
+        if !matches!(entry.kind, EntryKind::Directory) {
+            files.push(inside(path));
+            continue;
+        }
+        let options = WalkOptions { hash: false, exclude: Vec::new(), max_entries: MAX_PATHS as u64 };
+        directories.push(inside(path));
+        for entry in sandbox.walk(&inside(path), options).await? {
+            let below = inside(path).join(&entry.path);
+            if matches!(entry.kind, EntryKind::Directory) {
+                directories.push(below)
+            } else {
+                files.push(below)
+            }
+        }
+    }
+    sandbox.remove_files(files).await?.into_iter().collect::<Result<()>>()?;
+    remove_directories(sandbox, directories).await?.into_iter().collect()
+}
+
+/// Removes directories that are empty or hold only directories that go too: the deepest first.
+pub async fn remove_directories(sandbox: &Sandbox, directories: Vec<PathBuf>) -> Result<Vec<Result<()>>> {
+    let mut by_depth: BTreeMap<usize, Vec<PathBuf>> = BTreeMap::new();
+    for path in directories {
+        by_depth.entry(path.components().count()).or_default().push(path);
+    }
+    let mut results = Vec::new();
+    for level in by_depth.into_values().rev() {
+        results.extend(sandbox.remove_files(level).await?);
+    }
+    Ok(results)
+}
+
+/// Writes git configurations without their credentials over those of the layer underneath.
+pub async fn clean_git_configs(root: &Path, base: &mut Base, store: &Store, sandbox: &Sandbox) -> Result<()> {
+    let host = HostDir::open(root)?;
+    let configs = base.nodes.iter().filter(|(path, node)| is_git_config(path) && node.mode().is_some());
+    let mut batch = Batch::default();
+    for (path, node) in configs {
+        let mut content = Vec::new();
+        // One that cannot be read by the caller cannot be read by the sandbox, which runs as the same user.
+        let Ok(file) = host.open_file(path) else { continue };
+        file.take(MAX_CONFIG).read_to_end(&mut content)?;
+        if secrets::without_git_credentials(&content).is_some() {
+            read_one(&host, store, path.clone(), node.mode().unwrap_or(0o644), &mut batch)?;
+        }
+    }
+    write_all(sandbox, batch.writes).await?;
+    for (path, read) in batch.read {
+        note(base, path, read);
+    }
+    Ok(())
+}

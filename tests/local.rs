@@ -1,0 +1,483 @@
+//! Local sandboxes: real ones, from the inside and from the outside.
+//!
+//! Each test runs in a process of its own, which has files and directories of its own: once as whoever runs the tests, and,
+//! where that is root, once more as an ordinary user.
+
+use agent::event::Limits;
+use agent::sandbox::local::Local;
+use agent::sandbox::{Backend, Command, Network, Outcome, Output, Program, Sandbox, Spec, WorkspaceMount};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{self, Stdio};
+use std::time::{Duration, Instant};
+
+/// The variable that says to a process of this test program that it is the one to run the test.
+const INSIDE: &str = "AGENT_TEST_LOCAL";
+/// An ordinary user; it needs no entry in `/etc/passwd`.
+const ORDINARY: u32 = 12_345;
+/// How long anything may take that happens at once on an idle machine.
+const SOON: Duration = Duration::from_secs(30);
+
+/// Runs `test`, the test called `name`, in processes of its own.
+fn each_user<F: Future<Output = ()>>(name: &str, test: impl FnOnce() -> F) {
+    if std::env::var_os(INSIDE).is_some() {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        return runtime.block_on(test());
+    }
+    let users: &[Option<u32>] = if is_root() { &[None, Some(ORDINARY)] } else { &[None] };
+    for user in users {
+        let home = home_of(*user);
+        let output = again(name, *user, home.path()).output().unwrap();
+        assert!(
+            output.status.success(),
+            "as user {user:?}:\n{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        assert_eq!(left_over(home.path()), Vec::<PathBuf>::new(), "as user {user:?}");
+    }
+}
+
+/// This test program again, for one test, as `user`.
+fn again(name: &str, user: Option<u32>, home: &Path) -> process::Command {
+    let mut command = process::Command::new("/proc/self/exe");
+    command.args([&format!("local::{name}"), "--exact", "--nocapture"]);
+    command.env(INSIDE, "1").env("HOME", home).env("AGENT_HOME", home.join("agent"));
+    command.env("RUST_BACKTRACE", "0").stdin(Stdio::null());
+    // rustup and pyenv find their directories through HOME where these are not set.
+    if user.is_none() {
+        let real = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+        command.env("RUSTUP_HOME", real.join(".rustup")).env("CARGO_HOME", real.join(".cargo"));
+    }
+    if let Some(user) = user {
+        command.uid(user).gid(user);
+    }
+    command
+}
+
+/// A home with a secret in it.
+fn home_of(user: Option<u32>) -> tempfile::TempDir {
+    let home = tempfile::Builder::new().prefix("agent-local-").tempdir().unwrap();
+    fs::write(home.path().join("secret"), "s3cret").unwrap();
+    if let Some(user) = user {
+        std::os::unix::fs::chown(home.path(), Some(user), Some(user)).unwrap();
+    }
+    home
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|me| std::os::unix::fs::MetadataExt::uid(&me) == 0)
+}
+
+/// What is left of sandboxes whose private directories were below `home`: once nothing more goes away.
+fn left_over(home: &Path) -> Vec<PathBuf> {
+    let sandboxes = home.join("agent/data/sandboxes");
+    let entries = || fs::read_dir(&sandboxes).into_iter().flatten().flatten().map(|entry| entry.path());
+    eventually(|| entries().next().is_none());
+    entries().collect()
+}
+
+fn eventually(mut condition: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + SOON;
+    while Instant::now() < deadline {
+        if condition() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    condition()
+}
+
+fn spec(session: &str) -> Spec {
+    Spec {
+        session: format!("{session}-{}", process::id()),
+        image: None,
+        limits: Limits::default(),
+        network: Network::None,
+        runtime: None,
+        idle_ttl: Duration::from_secs(1),
+        ephemeral: true,
+        workspace: WorkspaceMount::Empty,
+    }
+}
+
+async fn start(spec: &Spec) -> Sandbox {
+    let (channel, info) = Local.start(spec, &|_, _, _| {}).await.unwrap();
+    assert_eq!((info.backend.as_str(), info.image), ("local", None));
+    Sandbox::connect(channel).await.unwrap()
+}
+
+/// Runs a shell script inside: how it ended, and what it said on both streams.
+async fn run(sandbox: &Sandbox, script: &str) -> (Outcome, String) {
+    let command = Command {
+        program: Program::Shell(script.to_owned()),
+        cwd: None,
+        env: Vec::new(),
+        timeout: Some(Duration::from_secs(120)),
+        live_bytes: 1 << 20,
+        stdin: false,
+    };
+    let mut said = Vec::new();
+    let finished = sandbox
+        .run(command, &mut |output| {
+            if let Output::Data(_, bytes) = output {
+                said.extend_from_slice(bytes);
+            }
+        })
+        .await
+        .unwrap();
+    (finished.outcome, String::from_utf8_lossy(&said).into_owned())
+}
+
+/// What a script says that has to succeed.
+async fn said(sandbox: &Sandbox, script: &str) -> String {
+    let (outcome, said) = run(sandbox, script).await;
+    assert_eq!(outcome, Outcome::Exited(0), "{script}: {said}");
+    said
+}
+
+/// Whether the sandbox is gone, as its client sees it.
+async fn is_lost(sandbox: &Sandbox) -> bool {
+    sandbox.facts(&[]).await.is_err_and(|error| error.kind() == agent::error::Kind::Sandbox)
+}
+
+async fn refused(sandbox: &Sandbox, script: &str) {
+    let (outcome, said) = run(sandbox, script).await;
+    assert_ne!(outcome, Outcome::Exited(0), "{script} was not refused: {said}");
+}
+
+#[test]
+fn processes_inside_have_no_privilege() {
+    each_user("processes_inside_have_no_privilege", || async {
+        let sandbox = start(&spec("privilege")).await;
+        let status = said(&sandbox, "cat /proc/self/status").await;
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+            line.trim_start_matches(':').split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+            assert_eq!(field(set), "0000000000000000", "{set}");
+        }
+        assert_eq!((field("NoNewPrivs").as_str(), field("Seccomp").as_str()), ("1", "2"));
+        let (uid, _) = agent::sandbox::sandbox_ids();
+        assert_eq!(field("Uid"), [uid.to_string().as_str(); 4].join(" "));
+        assert_ne!(uid, 0);
+        sandbox.shutdown().await;
+    });
+}
+
+#[test]
+fn loopback_is_up_and_there_is_nothing_else() {
+    each_user("loopback_is_up_and_there_is_nothing_else", || async {
+        let host = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let sandbox = start(&spec("network")).await;
+        let interfaces = said(&sandbox, "tail -n +3 /proc/net/dev | cut -d: -f1").await;
+        assert_eq!(interfaces.trim(), "lo");
+        let served = "python3 -c 'import socket\n\
+            s = socket.create_server((\"127.0.0.1\", 0))\n\
+            socket.create_connection(s.getsockname())\n\
+            print(\"connected\")'";
+        assert_eq!(said(&sandbox, served).await, "connected\n");
+        let port = host.local_addr().unwrap().port();
+        refused(&sandbox, &format!("exec 3<>/dev/tcp/127.0.0.1/{port}")).await;
+        sandbox.shutdown().await;
+    });
+}
+
+#[test]
+fn of_the_host_only_its_programs_are_there() {
+    each_user("of_the_host_only_its_programs_are_there", || async {
+        let home = PathBuf::from(std::env::var_os("HOME").unwrap());
+        assert!(home.join("secret").exists());
+        let sandbox = start(&spec("host")).await;
+        refused(&sandbox, &format!("cat {}/secret", home.display())).await;
+        refused(&sandbox, "grep -q . /root/.bashrc /root/.profile /root/.gitconfig").await;
+        refused(&sandbox, "cat /etc/shadow").await;
+        refused(&sandbox, "ls /var/run/docker.sock /run/docker.sock").await;
+        refused(&sandbox, "touch /usr/mine").await;
+        refused(&sandbox, "touch /mine").await;
+        refused(&sandbox, "echo 1 > /proc/sys/kernel/panic").await;
+        refused(&sandbox, "echo c > /proc/sysrq-trigger").await;
+        assert_eq!(said(&sandbox, "head -c 1 /proc/kcore 2>/dev/null | wc -c").await.trim(), "0");
+        assert_eq!(
+            said(&sandbox, "ls /home; id -un; echo $HOME; pwd").await,
+            "agent\nagent\n/home/agent\n/workspace\n"
+        );
+        let environment = said(&sandbox, "env; tr '\\0' '\\n' < /proc/1/environ || true").await;
+        assert!(!environment.contains(&home.display().to_string()), "{environment}");
+        assert_eq!(
+            said(&sandbox, "mkdir -p /workspace/a && echo 1 > /workspace/a/b && cat a/b").await,
+            "1\n"
+        );
+        assert_eq!(
+            said(&sandbox, "echo 2 > ~/mine && cat ~/mine && touch /tmp/x /run/x /dev/shm/x").await,
+            "2\n"
+        );
+        sandbox.shutdown().await;
+    });
+}
+
+#[test]
+fn namespaces_mounts_and_tracing_are_refused() {
+    each_user("namespaces_mounts_and_tracing_are_refused", || async {
+        let sandbox = start(&spec("refused")).await;
+        for script in [
+            "unshare -U true",
+            "unshare -m true",
+            "mount -t tmpfs none /tmp",
+            "mount --bind /usr /tmp",
+            "chroot /usr /bin/true",
+            "mknod /tmp/disk b 8 0",
+            "kill -9 1 && false",
+            "cat /proc/1/environ",
+            "cat /proc/1/root/etc/passwd",
+        ] {
+            refused(&sandbox, script).await;
+        }
+        let numbers = if cfg!(target_arch = "x86_64") { [101, 250, 321, 308] } else { [117, 219, 280, 268] };
+        for number in numbers {
+            let call = format!(
+                "python3 -c 'import ctypes, sys\n\
+                 c = ctypes.CDLL(None, use_errno=True)\n\
+                 sys.exit(0 if c.syscall({number}, 0, 0, 0, 0, 0) == -1 and ctypes.get_errno() == 1 else 1)'"
+            );
+            said(&sandbox, &call).await;
+        }
+        assert_eq!(said(&sandbox, "echo still here").await, "still here\n");
+        sandbox.shutdown().await;
+    });
+}
+
+#[test]
+fn everyday_tools_work() {
+    each_user("everyday_tools_work", || async {
+        let sandbox = start(&spec("tools")).await;
+        let (_, tools) = run(&sandbox, "command -v bash git python3 node cargo gcc").await;
+        let has = |tool: &str| tools.lines().any(|path| path.ends_with(&format!("/{tool}")));
+        assert!(has("bash"), "{tools}");
+        if has("git") {
+            said(
+                &sandbox,
+                "git init -q r && cd r && git -c user.name=a -c user.email=b commit -q --allow-empty -m m",
+            )
+            .await;
+        }
+        if has("python3") {
+            let script = "import multiprocessing as m, os, ssl, subprocess\n\
+                 p = m.Process(target=print); p.start(); p.join()\n\
+                 os.openpty(); subprocess.run([\"true\"], check=True); print(6 * 7)";
+            assert!(said(&sandbox, &format!("python3 -c '{script}'")).await.ends_with("42\n"));
+        }
+        if has("node") {
+            assert_eq!(said(&sandbox, "node -p '6*7'").await, "42\n");
+        }
+        if has("cargo") && has("gcc") {
+            let built = said(
+                &sandbox,
+                "cargo init -q --name hello h && cd h && cargo test -q --offline && cargo run -q --offline",
+            )
+            .await;
+            assert!(built.ends_with("Hello, world!\n"), "{built}");
+        }
+        sandbox.shutdown().await;
+    });
+}
+
+#[test]
+fn two_sandboxes_do_not_see_each_other() {
+    each_user("two_sandboxes_do_not_see_each_other", || async {
+        let (one, other) = (start(&spec("one")).await, start(&spec("other")).await);
+        said(&one, "touch /tmp/mine /dev/shm/mine /workspace/mine ~/mine; (sleep 60 &)").await;
+        refused(&other, "ls /tmp/mine || ls /dev/shm/mine || ls /workspace/mine || ls ~/mine").await;
+        assert_eq!(said(&other, "grep -l sleep /proc/[0-9]*/comm | wc -l").await.trim(), "0");
+        one.shutdown().await;
+        other.shutdown().await;
+    });
+}
+
+#[test]
+fn a_second_client_finds_what_the_first_has_left() {
+    each_user("a_second_client_finds_what_the_first_has_left", || async {
+        let spec = spec("attach");
+        let first = start(&spec).await;
+        said(&first, "echo kept > /tmp/kept").await;
+        let second = Sandbox::connect(Local.attach(&spec.session).await.unwrap()).await.unwrap();
+        assert_eq!(said(&second, "cat /tmp/kept").await, "kept\n");
+        drop(first);
+        assert_eq!(said(&second, "cat /tmp/kept").await, "kept\n");
+        let states = |listed: Vec<agent::sandbox::Listed>| {
+            listed.into_iter().map(|sandbox| (sandbox.session, sandbox.state)).collect::<Vec<_>>()
+        };
+        let state = |state: &str| vec![(spec.session.clone(), state.to_owned())];
+        assert_eq!(states(Local.list().await.unwrap()), state("running"));
+        Local.pause(&spec.session).await.unwrap();
+        assert_eq!(states(Local.list().await.unwrap()), state("paused"));
+        Local.resume(&spec.session).await.unwrap();
+        assert_eq!(states(Local.list().await.unwrap()), state("running"));
+        assert_eq!(said(&second, "cat /tmp/kept").await, "kept\n");
+        Local.sweep().await.unwrap();
+        assert_eq!(said(&second, "cat /tmp/kept").await, "kept\n");
+        Local.pause(&spec.session).await.unwrap();
+        Local.destroy(&spec.session).await.unwrap();
+        assert!(Local.list().await.unwrap().is_empty());
+        assert!(is_lost(&second).await);
+    });
+}
+
+#[test]
+fn a_kept_sandbox_starts_again_with_its_files() {
+    each_user("a_kept_sandbox_starts_again_with_its_files", || async {
+        let spec = Spec { ephemeral: false, ..spec("kept") };
+        let first = start(&spec).await;
+        said(&first, "echo kept > kept").await;
+        first.shutdown().await;
+        let stopped = async || Local.list().await.unwrap()[0].state == "stopped";
+        let deadline = Instant::now() + SOON;
+        while !stopped().await && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Local.sweep().await.unwrap();
+        Local.resume(&spec.session).await.unwrap();
+        let again = Sandbox::connect(Local.attach(&spec.session).await.unwrap()).await.unwrap();
+        assert_eq!(said(&again, "cat kept").await, "kept\n");
+        Local.destroy(&spec.session).await.unwrap();
+    });
+}
+
+#[test]
+fn hostile_leftovers_are_removed_and_nothing_else_is() {
+    each_user("hostile_leftovers_are_removed_and_nothing_else_is", || async {
+        let home = PathBuf::from(std::env::var_os("HOME").unwrap());
+        let sandbox = start(&spec("hostile")).await;
+        said(
+            &sandbox,
+            &format!(
+                "ln -s {0} out; ln -s {0}/secret ~/out\n\
+                 mkdir -p shut/shut && touch shut/shut/file && chmod 000 shut/shut shut\n\
+                 touch \"$(printf 'a\\nb')\" \"$(printf '\\377')\" -- -rf\n\
+                 python3 -c 'import os\n\
+                 for _ in range(50): os.mkdir(\"d\" * 250); os.chdir(\"d\" * 250)'\n\
+                 python3 -c 'import os; os.mkdir(\"many\"); os.chdir(\"many\")\n\
+                 for i in range(20000): os.close(os.open(str(i), os.O_CREAT))'\n\
+                 chmod 000 ~ /workspace",
+                home.display()
+            ),
+        )
+        .await;
+        sandbox.shutdown().await;
+        assert_eq!(left_over(&home), Vec::<PathBuf>::new());
+        assert_eq!(fs::read_to_string(home.join("secret")).unwrap(), "s3cret");
+    });
+}
+
+#[test]
+fn memory_and_processes_are_limited() {
+    each_user("memory_and_processes_are_limited", || async {
+        let limits = Limits { memory: 256 << 20, pids: 40, ..Limits::default() };
+        let sandbox = start(&Spec { limits, ..spec("limits") }).await;
+        let bomb = "python3 -c 'x = bytearray(600 << 20); x[::4096] = b\"x\" * len(x[::4096])'";
+        refused(&sandbox, bomb).await;
+        let many = "for i in $(seq 100); do sleep 1 & done; wait";
+        let (_, complaints) = run(&sandbox, many).await;
+        assert!(complaints.contains("fork"), "{complaints}");
+        assert_eq!(said(&sandbox, "echo still here").await, "still here\n");
+        sandbox.shutdown().await;
+    });
+}
+
+#[test]
+fn a_killed_owner_leaves_nothing() {
+    const WAIT: &str = "AGENT_TEST_LOCAL_WAIT";
+    if std::env::var_os(WAIT).is_some() {
+        return each_user("a_killed_owner_leaves_nothing", || async {
+            let sandbox = start(&spec("owner")).await;
+            said(&sandbox, "(trap '' TERM; sleep 1000) & sleep 0.1").await;
+            fs::write(PathBuf::from(std::env::var_os("HOME").unwrap()).join("started"), "").unwrap();
+            std::future::pending::<()>().await;
+        });
+    }
+    let users: &[Option<u32>] = if is_root() { &[None, Some(ORDINARY)] } else { &[None] };
+    for user in users {
+        let home = home_of(*user);
+        let mut owner = again("a_killed_owner_leaves_nothing", *user, home.path())
+            .env(WAIT, "1")
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        assert!(eventually(|| home.path().join("started").exists()));
+        let id = format!("agent-owner-{}", owner.id());
+        let processes = fs::read_to_string(
+            home.path().join(format!("agent/data/sandboxes/owner-{}/processes", owner.id())),
+        )
+        .unwrap();
+        let pids: Vec<&str> = processes.lines().filter_map(|line| line.split(' ').next()).collect();
+        assert_eq!(pids.len(), 2);
+        owner.kill().unwrap();
+        owner.wait().unwrap();
+        assert_eq!(left_over(home.path()), Vec::<PathBuf>::new());
+        assert!(eventually(|| pids.iter().all(|pid| !Path::new("/proc").join(pid).exists())));
+        assert!(eventually(|| !cgroup_exists(Path::new("/sys/fs/cgroup"), &id, 0)));
+    }
+}
+
+fn cgroup_exists(directory: &Path, name: &str, depth: usize) -> bool {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    depth < 12
+        && directories.any(|entry| entry.file_name() == name || cgroup_exists(&entry.path(), name, depth + 1))
+}
+
+#[test]
+fn what_a_killed_launcher_leaves_is_swept() {
+    each_user("what_a_killed_launcher_leaves_is_swept", || async {
+        let home = PathBuf::from(std::env::var_os("HOME").unwrap());
+        let spec = spec("swept");
+        let sandbox = start(&spec).await;
+        said(&sandbox, "echo 1 > file").await;
+        let directory = home.join("agent/data/sandboxes").join(&spec.session);
+        let processes = fs::read_to_string(directory.join("processes")).unwrap();
+        let launcher = processes.split(' ').next().unwrap();
+        assert!(process::Command::new("kill").args(["-9", launcher]).status().unwrap().success());
+        assert!(eventually(|| process::Command::new("kill")
+            .args(["-0", launcher])
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|s| !s.success())));
+        assert!(is_lost(&sandbox).await);
+        assert!(directory.exists());
+        Local.sweep().await.unwrap();
+        assert!(!directory.exists());
+    });
+}
+
+#[test]
+fn a_private_directory_is_private() {
+    each_user("a_private_directory_is_private", || async {
+        let home = PathBuf::from(std::env::var_os("HOME").unwrap());
+        let spec = spec("private");
+        let sandbox = start(&spec).await;
+        let sandboxes = home.join("agent/data/sandboxes");
+        for directory in [sandboxes.clone(), sandboxes.join(&spec.session)] {
+            assert_eq!(fs::metadata(&directory).unwrap().permissions().mode() & 0o777, 0o700);
+        }
+        let twice = Local.start(&spec, &|_, _, _| {}).await.err().unwrap();
+        assert!(twice.to_string().contains("has a sandbox already"), "{twice}");
+        assert_eq!(said(&sandbox, "echo still here").await, "still here\n");
+        sandbox.shutdown().await;
+    });
+}
+
+#[test]
+fn what_is_no_session_id_is_refused() {
+    each_user("what_is_no_session_id_is_refused", || async {
+        for bad in ["../x", "", "A/b", "."] {
+            assert!(Local.destroy(bad).await.is_err(), "{bad}");
+            assert!(Local.attach(bad).await.is_err(), "{bad}");
+        }
+        let other_image = Spec { image: Some("python:3".into()), ..spec("image") };
+        assert!(Local.start(&other_image, &|_, _, _| {}).await.is_err());
+        Local.destroy("never-was").await.unwrap();
+    });
+}

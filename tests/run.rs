@@ -1,0 +1,206 @@
+//! `agent run`: one wish, one answer, real tools in a real sandbox.
+
+use crate::support::agent::agent;
+use crate::support::endpoint::endpoint;
+use serde_json::json;
+
+#[test]
+fn the_answer_goes_to_stdout_and_everything_else_to_stderr() {
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": "echo hello from inside" }))
+        .text("Done.")
+        .start();
+    let finished = agent().endpoint(&model).args(["run", "say hello"]).run().expect_code(0);
+    assert_eq!(finished.stdout, "Done.\n");
+    assert!(
+        finished.stderr.contains("[DEBUG] run_commands called with command: echo hello from inside"),
+        "{}",
+        finished.stderr
+    );
+    let result = model.requests()[1].messages().last().cloned().expect("the tool's answer");
+    assert_eq!(result["role"], "tool");
+    let text = result["content"].as_str().expect("text");
+    assert!(text.starts_with("exit code 0, ") && text.ends_with("\nhello from inside\n"), "{text}");
+}
+
+#[test]
+fn quiet_says_nothing_but_the_answer() {
+    let model = endpoint().text("Just this.").start();
+    let finished = agent().endpoint(&model).args(["run", "-q", "hi"]).run().expect_code(0);
+    assert_eq!((finished.stdout.as_str(), finished.stderr.as_str()), ("Just this.\n", ""));
+}
+
+#[test]
+fn a_prompt_may_be_piped_and_is_appended_to_one_that_is_given() {
+    let model = endpoint().text("ok").for_ever().start();
+    agent().endpoint(&model).args(["run"]).stdin("from the pipe").run().expect_code(0);
+    agent().endpoint(&model).args(["run", "-"]).stdin("from a dash").run().expect_code(0);
+    agent().endpoint(&model).args(["run", "review this"]).stdin("diff --git").run().expect_code(0);
+    let wishes: Vec<_> =
+        model.requests().iter().map(|request| request.messages()[1]["content"].clone()).collect();
+    assert_eq!(wishes, ["from the pipe", "from a dash", "review this\n\ndiff --git"]);
+}
+
+#[test]
+fn an_open_stdin_that_never_speaks_does_not_hang_a_call_that_has_its_prompt() {
+    let model = endpoint().text("ok").start();
+    let finished = agent().endpoint(&model).args(["run", "hi"]).stdin_open().run().expect_code(0);
+    assert_eq!(finished.stdout, "ok\n");
+    assert!(finished.stderr.contains("standard input is open but silent"), "{}", finished.stderr);
+}
+
+#[test]
+fn without_any_prompt_it_says_how_to_give_one() {
+    let finished = agent()
+        .args(["run"])
+        .env("AGENT_BASE_URL", "http://127.0.0.1:1")
+        .env("AGENT_MODEL", "m")
+        .run()
+        .expect_code(2);
+    assert!(finished.stderr.contains("the prompt is empty"), "{}", finished.stderr);
+}
+
+#[test]
+fn every_call_of_one_message_is_answered_in_order() {
+    let calls = [
+        ("write_file", json!({ "path": "x", "data": "one\ntwo\n" })),
+        ("edit_file", json!({ "path": "x", "old": "two", "new": "three" })),
+        ("no_such_tool", json!({})),
+        ("run_commands", json!({ "command": "cat x; exit 3" })),
+    ];
+    let model = endpoint().tool_calls(&calls).text("ok").start();
+    agent().endpoint(&model).args(["run", "go"]).run().expect_code(0);
+    let messages = model.requests()[1].messages();
+    let answers: Vec<&str> =
+        messages.iter().filter(|m| m["role"] == "tool").filter_map(|m| m["content"].as_str()).collect();
+    assert_eq!(answers.len(), 4);
+    assert_eq!(answers[0], "wrote x: 2 lines, 8 bytes");
+    assert_eq!(answers[1], "edited x at line 2");
+    assert!(
+        answers[2].contains("there is no tool \"no_such_tool\"; the tools are read_file,"),
+        "{}",
+        answers[2]
+    );
+    assert!(
+        answers[3].starts_with("exit code 3, ") && answers[3].ends_with("one\nthree\n"),
+        "{}",
+        answers[3]
+    );
+}
+#[test]
+fn the_workspace_is_there_and_agents_md_is_read() {
+    let model = endpoint().tool_call("read_file", json!({ "path": "src/a.txt" })).text("ok").start();
+    agent()
+        .endpoint(&model)
+        .file("src/a.txt", "content of a\n")
+        .file("AGENTS.md", "Always whistle.")
+        .args(["run", "look"])
+        .run()
+        .expect_code(0);
+    let requests = model.requests();
+    assert!(
+        requests[0].messages()[0]["content"].as_str().is_some_and(|text| text.contains("Always whistle."))
+    );
+    assert_eq!(
+        requests[1].messages().last().map(|message| message["content"].clone()),
+        Some(json!("content of a\n"))
+    );
+}
+
+#[test]
+fn nothing_is_written_without_apply_and_everything_with_it() {
+    let model = endpoint()
+        .tool_call(
+            "run_commands",
+            json!({ "command": "echo new > added.txt && rm gone.txt && echo more >> kept.txt" }),
+        )
+        .text("ok")
+        .for_ever();
+    let model = model.start();
+    let call =
+        agent().endpoint(&model).file("gone.txt", "x\n").file("kept.txt", "one\n").args(["run", "change"]);
+    let finished = call.run().expect_code(0);
+    assert_eq!(finished.host_file("added.txt"), None);
+    assert!(finished.host_file("gone.txt").is_some());
+    assert!(
+        finished.stderr.contains("1 file(s) added, 1 modified, 1 deleted; nothing is written yet"),
+        "{}",
+        finished.stderr
+    );
+
+    let model = endpoint()
+        .tool_call(
+            "run_commands",
+            json!({ "command": "echo new > added.txt && rm gone.txt && echo more >> kept.txt" }),
+        )
+        .text("ok")
+        .start();
+    let finished = finished.again().endpoint(&model).args(["run", "change", "--apply"]).run().expect_code(0);
+    assert_eq!(finished.host_file("added.txt").as_deref(), Some("new\n"));
+    assert_eq!(finished.host_file("kept.txt").as_deref(), Some("one\nmore\n"));
+    assert_eq!(finished.host_file("gone.txt"), None);
+}
+
+#[test]
+fn a_check_runs_in_a_fresh_sandbox_and_its_failure_goes_back_to_the_model() {
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": "echo wrong > result; touch ~/only-here" }))
+        .text("done")
+        .tool_call("write_file", json!({ "path": "result", "data": "right\n" }))
+        .text("now it is done")
+        .start();
+    let check = "cat result; test ! -e ~/only-here && grep -q right result";
+    let finished =
+        agent().endpoint(&model).args(["run", "go", "--json", "--check", check]).run().expect_code(0);
+    let codes: Vec<_> =
+        finished.events_of("check_finished").iter().map(|event| event["exit_code"].clone()).collect();
+    assert_eq!(codes, [1, 0]);
+    let feedback = model.requests()[2].messages().last().cloned().expect("a message");
+    assert_eq!(feedback["role"], "user");
+    assert!(feedback["content"].as_str().is_some_and(|text| text.contains("does not pass yet (exit code 1)") && text.ends_with("wrong\n")));
+}
+
+#[test]
+fn a_check_that_never_passes_ends_with_6_and_writes_nothing() {
+    let model = endpoint()
+        .tool_call("write_file", json!({ "path": "x", "data": "1" }))
+        .text("done")
+        .for_ever()
+        .start();
+    let arguments = ["run", "go", "--apply", "--check", "false", "--check-attempts", "2"];
+    let finished = agent().endpoint(&model).args(arguments).run().expect_code(6);
+    assert_eq!(finished.host_file("x"), None);
+}
+
+#[test]
+fn the_answer_can_be_json_that_satisfies_a_schema() {
+    let schema = r#"{"type":"object","required":["total"],"properties":{"total":{"type":"integer"}}}"#;
+    let model = endpoint().text("It is 3.").text("```json\n{\"total\": 3}\n```").start();
+    let call = agent().endpoint(&model).file("schema.json", schema).file("README", "x");
+    let finished = call
+        .args(["run", "-q", "add", "--output-schema", "schema.json", "--output", "a.json"])
+        .run()
+        .expect_code(0);
+    assert_eq!(finished.stdout, "{\"total\":3}\n");
+    assert_eq!(finished.host_file("a.json").as_deref(), Some("{\"total\":3}\n"));
+    assert!(
+        model.requests()[1]
+            .messages()
+            .last()
+            .is_some_and(|m| m["content"].as_str().is_some_and(|t| t.contains("it is no JSON")))
+    );
+}
+
+#[test]
+fn a_conversation_goes_on_with_the_workspace_as_it_was_left() {
+    let model =
+        endpoint().tool_call("run_commands", json!({ "command": "echo first > note" })).text("one").start();
+    let first =
+        agent().endpoint(&model).args(["run", "start", "--session-key", "thread-1"]).run().expect_code(0);
+    let model = endpoint().tool_call("run_commands", json!({ "command": "cat note" })).text("two").start();
+    first.again().endpoint(&model).args(["run", "go on", "--session-key", "thread-1"]).run().expect_code(0);
+    let messages = model.requests()[1].messages();
+    let texts: Vec<&str> = messages.iter().filter_map(|message| message["content"].as_str()).collect();
+    assert!(texts.contains(&"start") && texts.contains(&"one") && texts.contains(&"go on"), "{texts:?}");
+    assert!(texts.last().is_some_and(|text| text.ends_with("first\n")), "{texts:?}");
+}

@@ -1,0 +1,101 @@
+//! What a session touched, from its file alone.
+
+use crate::session_samples::{answer, record, started, tool_finished, tool_started, wish};
+use agent::event::{Event, Record, Usage};
+use agent::session::report::Report;
+use serde_json::json;
+
+fn connection(host: &str, allowed: bool) -> Event {
+    Event::Connection { host: host.to_owned(), port: 443, allowed, sent: 10, received: 20, duration_ms: 1 }
+}
+
+fn failed(id: &str, name: &str, code: i32) -> Event {
+    Event::ToolFinished {
+        id: id.to_owned(),
+        name: name.to_owned(),
+        ok: false,
+        exit_code: Some(code),
+        duration_ms: 1500,
+        truncated: false,
+        result: "exit code 1".to_owned(),
+    }
+}
+
+fn session() -> Vec<Record> {
+    let events = [
+        started("20261120-153012-k3f9"),
+        wish("fix it"),
+        Event::TurnStarted { turn: 1 },
+        Event::Retry { attempt: 1, wait_ms: 5, reason: "429".to_owned() },
+        answer("", Vec::new()),
+        tool_started("1", "run_commands", json!({"command": "pip install requests &&\npytest"})),
+        failed("1", "run_commands", 1),
+        tool_started("2", "read_file", json!({"path": "/workspace/src/a.py"})),
+        tool_finished("2", "read_file", "…"),
+        tool_started(
+            "3",
+            "write_files",
+            json!({"files": [{"path": "src/a.py", "data": ""}, {"path": "b", "data": ""}]}),
+        ),
+        tool_finished("3", "write_files", "wrote 2 files"),
+        tool_started("4", "edit_file", json!({"path": "./b", "old": "", "new": ""})),
+        failed("4", "edit_file", 0),
+        tool_started("5", "run_commands", json!("{not JSON")),
+        failed("5", "run_commands", 2),
+        connection("example.org", true),
+        connection("example.org", false),
+        Event::Denied { what: "connect to 10.0.0.1:22".to_owned(), rule: "private address".to_owned() },
+        Event::CheckFinished { command: "cargo test".to_owned(), exit_code: Some(0), duration_ms: 61_000 },
+        Event::LimitReached { limit: "tokens".to_owned() },
+        Event::Notice { text: "2 files stay out".to_owned() },
+        tool_started("6", "run_commands", json!({"command": "sleep 100"})),
+    ];
+    let records = (1..).zip(events).map(|(seq, event)| record(seq, event));
+    let at = |record: Record| Record { time: format!("2026-11-20T15:30:{:02}.500Z", record.seq), ..record };
+    records.map(at).collect()
+}
+
+#[test]
+fn the_report_names_everything_that_was_touched() {
+    insta::assert_snapshot!(Report::on(&session()).to_words());
+}
+
+#[test]
+fn the_data_says_the_same() {
+    let report = serde_json::to_value(Report::on(&session())).unwrap();
+    assert_eq!(report["packages"], json!([{"manager": "pip", "name": "requests", "ok": false}]));
+    assert_eq!(report["hosts"][0]["allowed"], 1);
+    assert_eq!(report["files"][0], json!({"path": "b", "reads": 0, "writes": 1, "failures": 1}));
+    assert_eq!(report["model_ms"], 2000);
+    assert_eq!(report["usage"], serde_json::to_value(Usage { input: 10, output: 5, cached: 2 }).unwrap());
+    assert_eq!(report["commands"][2]["time"], "");
+}
+
+#[test]
+fn the_page_needs_no_network_and_trusts_nothing() {
+    let hostile = "<script>alert(1)</script><img src=x onerror=y>\u{1b}[2J\u{202e}\"'&";
+    let mut records = session();
+    records.push(record(90, wish(hostile)));
+    records.push(record(91, Event::Denied { what: hostile.to_owned(), rule: hostile.to_owned() }));
+    records.push(record(92, tool_started("7", "run_commands", json!({"command": hostile}))));
+    records.push(record(93, tool_started("8", "read_file", json!({"path": hostile}))));
+    records.push(record(94, connection(hostile, false)));
+    records.push(record(95, started(hostile)));
+    let page = Report::on(&records).to_html();
+    assert!(page.contains("default-src 'none'; style-src 'sha256-"));
+    assert!(page.matches("&lt;script&gt;alert(1)&lt;/script&gt;").count() >= 6);
+    for forbidden in
+        ["<script", "<img", "\u{1b}", "\u{202e}", "http://", "https://", "url(", "@import", "src=\""]
+    {
+        let quoted = page.replace("http://127.0.0.1:1/v1", "");
+        assert!(!quoted.contains(forbidden), "{forbidden}");
+    }
+}
+
+#[test]
+fn an_empty_session_has_an_empty_report() {
+    let report = Report::on(&[]);
+    assert_eq!(report.status, "unfinished");
+    assert!(report.to_words().contains("unfinished"));
+    assert!(report.to_html().ends_with("</html>\n"));
+}

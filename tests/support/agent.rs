@@ -1,0 +1,230 @@
+//! Drives the real binary: `agent().args(["run", "hi"]).endpoint(&endpoint).run()`.
+
+use super::endpoint::Endpoint;
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Nothing that a test starts may take longer than this.
+pub const DEADLINE: Duration = Duration::from_secs(120);
+
+/// A call of the binary: with a home and a workspace of its own, and nothing of the caller's environment but `PATH`.
+pub fn agent() -> Agent {
+    let root = TempDir::new().expect("a temporary directory");
+    let workspace = root.path().join("workspace");
+    std::fs::create_dir(&workspace).expect("a workspace");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_agent"));
+    command
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+        .env("HOME", root.path().join("home"))
+        .env("AGENT_HOME", root.path().join("agent"))
+        .current_dir(&workspace);
+    // The local backend is always there; tests of the other one name it.
+    command.env("AGENT_SANDBOX", "local");
+    Agent { command, stdin: Input::Empty, root: Arc::new(root), workspace }
+}
+
+/// A call that is being put together.
+pub struct Agent {
+    command: Command,
+    stdin: Input,
+    root: Arc<TempDir>,
+    workspace: PathBuf,
+}
+
+enum Input {
+    Empty,
+    Bytes(Vec<u8>),
+    Open,
+}
+
+impl Agent {
+    /// Further arguments.
+    pub fn args<S: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
+        self.command.args(arguments);
+        self
+    }
+
+    /// Sets a variable.
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Lets the scripted endpoint answer, with a key and a model.
+    pub fn endpoint(self, endpoint: &Endpoint) -> Self {
+        self.env("AGENT_BASE_URL", endpoint.url())
+            .env("AGENT_API_KEY", "test-key")
+            .env("AGENT_MODEL", "test-model")
+    }
+
+    /// Chooses the backend.
+    pub fn sandbox(self, backend: &str) -> Self {
+        self.env("AGENT_SANDBOX", backend)
+    }
+
+    /// Puts a file into the workspace.
+    pub fn file(self, path: &str, content: impl AsRef<[u8]>) -> Self {
+        let path = self.workspace.join(path);
+        std::fs::create_dir_all(path.parent().expect("a file has a directory")).expect("the directory");
+        std::fs::write(path, content).expect("the file");
+        self
+    }
+
+    /// Pipes this into standard input.
+    pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.stdin = Input::Bytes(bytes.into());
+        self
+    }
+
+    /// Leaves standard input open and silent.
+    pub fn stdin_open(mut self) -> Self {
+        self.stdin = Input::Open;
+        self
+    }
+
+    /// The directory the call works on.
+    pub fn workspace(&self) -> &Path {
+        &self.workspace
+    }
+
+    /// Another call with the same home and workspace.
+    pub fn again(&self) -> Agent {
+        let mut next = agent();
+        next.command.env("HOME", self.root.path().join("home"));
+        next.command.env("AGENT_HOME", self.root.path().join("agent"));
+        next.command.current_dir(&self.workspace);
+        Agent {
+            command: next.command,
+            stdin: Input::Empty,
+            root: Arc::clone(&self.root),
+            workspace: self.workspace.clone(),
+        }
+    }
+
+    /// Runs to the end.
+    pub fn run(self) -> Finished {
+        self.start().wait()
+    }
+
+    /// Starts, and leaves the rest to the test.
+    pub fn start(mut self) -> Running {
+        self.command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.command.stdin(if matches!(self.stdin, Input::Empty) { Stdio::null() } else { Stdio::piped() });
+        let mut child = self.command.spawn().expect("the binary starts");
+        let stdout = read(child.stdout.take().expect("piped"));
+        let stderr = read(child.stderr.take().expect("piped"));
+        if let Input::Bytes(bytes) = &self.stdin {
+            let mut stdin = child.stdin.take().expect("piped");
+            // A binary that does not read its input closes the pipe.
+            let _ = stdin.write_all(bytes);
+        }
+        Running { child, stdout, stderr, call: self }
+    }
+}
+
+fn read(mut stream: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = stream.read_to_end(&mut bytes);
+        bytes
+    })
+}
+
+/// A call under way. Killed where the test gives up.
+pub struct Running {
+    child: Child,
+    stdout: JoinHandle<Vec<u8>>,
+    stderr: JoinHandle<Vec<u8>>,
+    call: Agent,
+}
+
+impl Running {
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: the child is ours and not waited for yet, so the pid is its.
+        unsafe { libc::kill(self.child.id() as i32, signal) };
+    }
+
+    /// Waits for the end.
+    pub fn wait(mut self) -> Finished {
+        let started = Instant::now();
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("waiting") {
+                break status;
+            }
+            if started.elapsed() > DEADLINE {
+                let _ = self.child.kill();
+                let stderr = self.stderr.join().unwrap_or_default();
+                panic!("agent did not end in {DEADLINE:?}:\n{}", String::from_utf8_lossy(&stderr));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        let text = |bytes: JoinHandle<Vec<u8>>| {
+            String::from_utf8_lossy(&bytes.join().expect("reading")).into_owned()
+        };
+        Finished {
+            code: status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default()),
+            took: started.elapsed(),
+            stdout: text(self.stdout),
+            stderr: text(self.stderr),
+            call: self.call,
+        }
+    }
+}
+
+/// A call that has ended.
+pub struct Finished {
+    /// The exit code; 128 and the signal where one ended it.
+    pub code: i32,
+    /// Wall time since the wait began.
+    pub took: Duration,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+    call: Agent,
+}
+
+impl Finished {
+    /// Fails the test, with everything that was said, where the code is another one.
+    #[track_caller]
+    pub fn expect_code(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "\nstdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
+        self
+    }
+
+    /// The lines of `--json`.
+    pub fn events(&self) -> Vec<Value> {
+        let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        self.stdout.lines().map(parse).collect()
+    }
+
+    /// The events of one type.
+    pub fn events_of(&self, name: &str) -> Vec<Value> {
+        self.events().into_iter().filter(|event| event["type"] == name).collect()
+    }
+
+    /// A file of the host's workspace as it is now.
+    pub fn host_file(&self, path: &str) -> Option<String> {
+        std::fs::read_to_string(self.call.workspace.join(path)).ok()
+    }
+
+    /// Another call with the same home and workspace.
+    pub fn again(&self) -> Agent {
+        self.call.again()
+    }
+}

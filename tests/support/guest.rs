@@ -1,0 +1,172 @@
+//! The real guest as a plain child process, with a workspace of its own.
+
+use agent::sandbox::{Channel, Command, Finished, Outcome, Output, Program, Sandbox, guest};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use tokio::process::{Child, ChildStderr};
+
+/// How long a test waits for what must come.
+pub const DEADLINE: Duration = Duration::from_secs(30);
+
+/// A guest that ends with this value.
+pub struct Guest {
+    pub sandbox: Sandbox,
+    pub child: Child,
+    directory: TempDir,
+}
+
+/// The guest's executable, written once a test run.
+pub fn program() -> PathBuf {
+    static PROGRAM: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    let (_, path) = PROGRAM.get_or_init(|| {
+        let directory = TempDir::new().expect("a temporary directory");
+        let path = directory.path().join("guest");
+        std::fs::write(&path, guest::bytes().expect("a guest is embedded")).expect("the guest is written");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("permissions");
+        (directory, path)
+    });
+    path.clone()
+}
+
+/// Starts `guest serve` with `arguments` and hands over its standard input and output.
+pub fn start(directory: &Path, arguments: &[&str]) -> (Child, Channel) {
+    let workspace = directory.join("workspace");
+    std::fs::create_dir_all(&workspace).expect("a workspace");
+    std::fs::create_dir_all(directory.join("tmp")).expect("a temporary directory");
+    let mut child = tokio::process::Command::new(program())
+        .arg("serve")
+        .arg("--workspace")
+        .arg(workspace)
+        .args(arguments)
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").expect("PATH is set"))
+        .env("TMPDIR", directory.join("tmp"))
+        .env("LANG", "C.UTF-8")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(false)
+        .spawn()
+        .expect("the guest starts");
+    let channel = channel(&mut child);
+    (child, channel)
+}
+
+/// The standard input and output of a child as a channel.
+pub fn channel(child: &mut Child) -> Channel {
+    Channel {
+        reader: Box::new(child.stdout.take().expect("a pipe")),
+        writer: Box::new(child.stdin.take().expect("a pipe")),
+    }
+}
+
+impl Guest {
+    pub async fn start() -> Self {
+        Self::start_with(&[]).await
+    }
+
+    pub async fn start_with(arguments: &[&str]) -> Self {
+        let directory = TempDir::new().expect("a temporary directory");
+        let (child, channel) = start(directory.path(), arguments);
+        let sandbox = Sandbox::connect(channel).await.expect("the guest answers");
+        Self { sandbox, child, directory }
+    }
+
+    /// A path in the workspace, as the host sees it.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join("workspace").join(name)
+    }
+
+    pub async fn run(&self, command: Command) -> Ran {
+        let mut ran = Ran::default();
+        let mut keep = |output: Output<'_>| ran.keep(output);
+        let finished = self.sandbox.run(command, &mut keep).await.expect("the command starts");
+        ran.finished = Some(finished);
+        ran
+    }
+
+    /// Runs shell text to its end.
+    pub async fn sh(&self, text: &str) -> Ran {
+        self.run(shell(text)).await
+    }
+
+    /// The guest's standard error, where it was piped.
+    pub fn stderr(&mut self) -> Option<ChildStderr> {
+        self.child.stderr.take()
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // The guest ends everything that it started before it goes.
+        if let Some(id) = self.child.id() {
+            signal(id as i32, libc::SIGTERM);
+        }
+    }
+}
+
+/// What a command wrote and how it ended.
+#[derive(Debug, Default)]
+pub struct Ran {
+    pub stdout: Vec<u8>,
+    pub stderr: Vec<u8>,
+    pub gap: u64,
+    pub finished: Option<Finished>,
+}
+
+impl Ran {
+    fn keep(&mut self, output: Output<'_>) {
+        match output {
+            Output::Data(agent::event::Stream::Stdout, bytes) => self.stdout.extend_from_slice(bytes),
+            Output::Data(agent::event::Stream::Stderr, bytes) => self.stderr.extend_from_slice(bytes),
+            Output::Gap(bytes) => self.gap += bytes,
+        }
+    }
+
+    pub fn finished(&self) -> &Finished {
+        self.finished.as_ref().expect("the command has ended")
+    }
+
+    pub fn outcome(&self) -> Outcome {
+        self.finished().outcome
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+}
+
+/// Shell text as a command without limits.
+pub fn shell(text: &str) -> Command {
+    Command {
+        program: Program::Shell(text.to_owned()),
+        cwd: None,
+        env: Vec::new(),
+        timeout: None,
+        live_bytes: u64::MAX,
+        stdin: false,
+    }
+}
+
+/// Whether a process is there and no zombie.
+pub fn alive(process: i32) -> bool {
+    std::fs::read_to_string(format!("/proc/{process}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z'))
+}
+
+pub fn signal(process: i32, signal: i32) {
+    // SAFETY: no memory is involved.
+    unsafe { libc::kill(process, signal) };
+}
+
+/// Waits until `check` holds, for at most [`DEADLINE`].
+pub async fn until(what: &str, mut check: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !check() {
+        assert!(start.elapsed() < DEADLINE, "{what} did not come about");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

@@ -1,0 +1,341 @@
+//! A session's workspace against the real guest: copied in, changed, reviewed, taken back, applied.
+
+use crate::support::guest::Guest;
+use crate::support::tree::{self, Tree, Want, any_tree};
+use agent::error::Kind;
+use agent::sandbox::{FileWrite, Node as Write};
+use agent::workspace::{ChangeSet, Options, Workspace};
+use proptest::prelude::*;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use tempfile::TempDir;
+
+/// A host tree, its session, and a guest that stands for the sandbox.
+struct Session {
+    host: TempDir,
+    home: TempDir,
+    guest: Guest,
+    workspace: Workspace,
+}
+
+impl Session {
+    async fn start(host: TempDir) -> Self {
+        Self::with(host, Options::default()).await
+    }
+
+    async fn with(host: TempDir, options: Options) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let guest = Guest::start().await;
+        let workspace =
+            Workspace::open(host.path(), &home.path().join("sessions/s1"), options).await.unwrap();
+        workspace.copy_in(&guest.sandbox, &mut |_, _| {}).await.unwrap();
+        Self { host, home, guest, workspace }
+    }
+
+    /// Runs shell text inside, then takes the checkpoint that follows a turn.
+    async fn turn(&self, text: &str) {
+        let ran = self.guest.sh(text).await;
+        assert_eq!(ran.finished().outcome, agent::sandbox::Outcome::Exited(0), "{text}: {:?}", ran);
+        self.workspace.checkpoint(&self.guest.sandbox).await.unwrap();
+    }
+
+    async fn changes(&self) -> ChangeSet {
+        self.workspace.changes(&self.guest.sandbox).await.unwrap()
+    }
+
+    async fn changed(&self) -> Vec<String> {
+        self.changes().await.changes.keys().map(ToString::to_string).collect()
+    }
+
+    async fn apply(&self) -> agent::Result<()> {
+        self.workspace.apply(&self.changes().await, false, Some(&self.guest.sandbox)).await.map(drop)
+    }
+
+    fn host(&self, name: &str) -> std::path::PathBuf {
+        self.host.path().join(name)
+    }
+
+    fn inside(&self) -> std::path::PathBuf {
+        self.guest.path("")
+    }
+}
+
+fn host(files: &[(&str, &str)]) -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, content) in files {
+        let path = directory.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    directory
+}
+
+fn git(directory: &Path, arguments: &[&str]) {
+    let mut git = std::process::Command::new("git");
+    git.current_dir(directory).args(["-c", "user.name=a", "-c", "user.email=a@example.com"]).args(arguments);
+    let output = git.output().unwrap();
+    assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+
+#[tokio::test]
+async fn the_copy_is_exact_but_for_what_stays_out() {
+    let directory = host(&[
+        ("src/main.rs", "fn main() {}"),
+        (".env", "KEY=1"),
+        (".env.example", "KEY="),
+        ("deploy/id_rsa", "secret"),
+        ("deploy/key", "-----BEGIN OPENSSH PRIVATE KEY-----\nx"),
+        (".npmrc", "//registry.npmjs.org/:_authToken=abc\n"),
+        ("sub/.npmrc", "registry=https://example.com\n"),
+        (".gitignore", "target/\n*.log\n"),
+        ("target/debug/x", "built"),
+        ("a.log", "log"),
+    ]);
+    fs::set_permissions(directory.path().join("src/main.rs"), fs::Permissions::from_mode(0o755)).unwrap();
+    symlink("src/main.rs", directory.path().join("link")).unwrap();
+    fs::write(directory.path().join(std::ffi::OsString::from("odd\n\u{1b}name")), "odd").unwrap();
+    let session = Session::start(directory).await;
+    let mut expected = tree::read(session.host.path(), None);
+    expected.retain(|path, _| {
+        let out = [".env", "deploy/id_rsa", "deploy/key", ".npmrc", "target", "a.log"];
+        !out.iter().any(|name| path.is_within(name.as_bytes()))
+    });
+    assert_eq!(tree::read(&session.inside(), None), expected);
+    let mtime = |path: &Path| path.symlink_metadata().unwrap().modified().unwrap();
+    assert_eq!(mtime(&session.inside().join("src/main.rs")), mtime(&session.host("src/main.rs")));
+    insta::assert_snapshot!(session.workspace.notices().join("\n"), @"");
+    assert_eq!(session.changed().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn git_works_inside_and_nothing_of_it_comes_back() {
+    let directory = host(&[
+        ("a.txt", "a\n"),
+        (".gitignore", "*.gen\n"),
+        ("kept.gen", "tracked although ignored\n"),
+        ("other.gen", "x"),
+    ]);
+    git(directory.path(), &["init", "-q"]);
+    git(directory.path(), &["add", "-f", "a.txt", "kept.gen", ".gitignore"]);
+    git(directory.path(), &["commit", "-qm", "first"]);
+    git(directory.path(), &["remote", "add", "origin", "https://user:token@example.com/x.git"]);
+    let session = Session::start(directory).await;
+    assert_eq!(session.guest.sh("git status --porcelain").await.text(), "");
+    assert_eq!(session.guest.sh("git remote get-url origin").await.text(), "https://example.com/x.git\n");
+    let hooks = "echo evil > .git/hooks/pre-commit; git config core.fsmonitor evil";
+    session.turn(&format!("{hooks}; echo b > b.txt; git config --unset core.fsmonitor; git -c user.name=b -c user.email=b@b add . && echo c > c.gen")).await;
+    assert_eq!(session.changed().await, ["b.txt"]);
+    let config = fs::read_to_string(session.host(".git/config")).unwrap();
+    session.apply().await.unwrap();
+    assert_eq!(fs::read_to_string(session.host("b.txt")).unwrap(), "b\n");
+    assert!(!session.host(".git/hooks/pre-commit").exists());
+    assert_eq!(fs::read_to_string(session.host(".git/config")).unwrap(), config);
+    assert_eq!(session.changed().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn turns_are_taken_back_and_done_again() {
+    let session = Session::start(host(&[("a", "1\n"), ("dir/b", "1\n")])).await;
+    let base = tree::read(&session.inside(), None);
+    session.turn("echo 2 > a; chmod 755 dir/b").await;
+    let first = tree::read(&session.inside(), None);
+    session
+        .turn("rm -r dir; mkdir a.d; ln -s a dir; echo x > new; mkdir -p deep/er; echo y > deep/er/y")
+        .await;
+    let second = tree::read(&session.inside(), None);
+    session.turn("true").await;
+    assert_eq!(session.workspace.checkpoints().await.0.len(), 3, "a turn that changed nothing makes none");
+
+    let sandbox = &session.guest.sandbox;
+    session.workspace.undo(sandbox, 1).await.unwrap();
+    assert_eq!(tree::read(&session.inside(), None), first);
+    session.workspace.undo(sandbox, 1).await.unwrap();
+    assert_eq!(tree::read(&session.inside(), None), base);
+    assert_eq!(session.workspace.undo(sandbox, 1).await.unwrap_err().to_string(), "there is nothing to undo");
+    session.workspace.redo(sandbox, 2).await.unwrap();
+    assert_eq!(tree::read(&session.inside(), None), second);
+    session.workspace.undo(sandbox, 1).await.unwrap();
+    session.turn("echo 3 > a").await;
+    assert_eq!(session.workspace.redo(sandbox, 1).await.unwrap_err().kind(), Kind::Usage);
+}
+
+#[tokio::test]
+async fn an_apply_is_taken_back_and_a_second_one_shows_only_what_is_new() {
+    let session = Session::start(host(&[("a", "1\n"), ("b", "1\n")])).await;
+    let before = tree::read(session.host.path(), None);
+    session.turn("echo 2 > a; rm b; echo 1 > c").await;
+    session.apply().await.unwrap();
+    assert_eq!(tree::read(session.host.path(), None), tree::read(&session.inside(), None));
+    session.turn("echo 3 > a").await;
+    assert_eq!(session.changed().await, ["a"]);
+    session.apply().await.unwrap();
+    session.workspace.undo_apply().await.unwrap();
+    assert_eq!(fs::read_to_string(session.host("a")).unwrap(), "2\n");
+    session.workspace.undo_apply().await.unwrap();
+    assert_eq!(tree::read(session.host.path(), None), before);
+    assert_eq!(session.changed().await, ["a", "b", "c"]);
+    assert_eq!(session.workspace.undo_apply().await.unwrap_err().kind(), Kind::Usage);
+}
+
+#[tokio::test]
+async fn another_process_goes_on_where_the_first_left_off() {
+    let session = Session::start(host(&[("a", "1\n"), ("b", "1\n"), ("c", "1\n")])).await;
+    session.turn("echo 2 > a; rm b; echo new > d").await;
+    let left = tree::read(&session.inside(), None);
+    let again = Workspace::load(&session.home.path().join("sessions/s1")).await.unwrap().unwrap();
+    assert_eq!(again.recorded_changes().await.unwrap(), session.changes().await);
+
+    again.rejoin(&session.guest.sandbox).await.unwrap();
+    assert!(again.checkpoint(&session.guest.sandbox).await.unwrap().is_none());
+
+    fs::write(session.host("c"), "the host's newer one\n").unwrap();
+    fs::write(session.host("a"), "the host's newer one\n").unwrap();
+    let fresh = Guest::start().await;
+    again.bring_back(&fresh.sandbox, &mut |_, _| {}).await.unwrap();
+    let mut expected = left;
+    expected.extend(
+        tree::read(session.host.path(), None).into_iter().filter(|(path, _)| path.as_bytes() == b"c"),
+    );
+    assert_eq!(tree::read(&fresh.path(""), None), expected);
+    let changes = again.changes(&fresh.sandbox).await.unwrap();
+    assert_eq!(changes.changes.len(), 3);
+    let error = again.apply(&changes, false, None).await.unwrap_err();
+    assert!(error.to_string().contains("a: it changed on the host"), "{error}");
+}
+
+#[tokio::test]
+async fn a_merge_reaches_the_sandbox_too() {
+    let lines = |first: &str, last: &str| format!("{first}\n2\n3\n4\n5\n6\n7\n{last}\n");
+    let session = Session::start(host(&[("f", &lines("1", "8"))])).await;
+    session.turn("sed -i s/8/eight/ f").await;
+    fs::write(session.host("f"), lines("one", "8")).unwrap();
+    let changes = session.changes().await;
+    let applied = session.workspace.apply(&changes, true, Some(&session.guest.sandbox)).await.unwrap();
+    assert_eq!(applied.merged.len(), 1);
+    assert_eq!(fs::read_to_string(session.host("f")).unwrap(), lines("one", "eight"));
+    assert_eq!(fs::read_to_string(session.inside().join("f")).unwrap(), lines("one", "eight"));
+    assert_eq!(session.changed().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn odd_entries_are_named_and_never_taken_over() {
+    let session = Session::start(host(&[("a", "1\n"), ("keep/me", "1\n"), (".env", "KEY=1")])).await;
+    session.turn("rm a; mkfifo a; ln -s /etc/passwd out; ln -s ../../x up; echo stolen > .env; chmod 000 keep; chmod 4777 . || true; echo x > fine").await;
+    let changes = session.changes().await;
+    assert_eq!(changes.changes.keys().map(ToString::to_string).collect::<Vec<_>>(), ["fine"]);
+    let refused: String =
+        changes.refused.iter().map(|refused| format!("{}: {}\n", refused.name, refused.reason)).collect();
+    insta::assert_snapshot!(refused, @"");
+    session.apply().await.unwrap();
+    assert_eq!(fs::read_to_string(session.host(".env")).unwrap(), "KEY=1");
+    assert_eq!(fs::read_to_string(session.host("a")).unwrap(), "1\n");
+    fs::set_permissions(session.inside().join("keep"), fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[tokio::test]
+async fn a_write_that_hides_its_times_is_seen() {
+    let session = Session::start(host(&[("a", "1\n")])).await;
+    session.turn("touch -r a /tmp/ref.$$; echo 2 > a; touch -r /tmp/ref.$$ a; rm /tmp/ref.$$").await;
+    assert_eq!(session.changed().await, ["a"]);
+}
+
+#[tokio::test]
+async fn some_directories_are_no_workspace() {
+    let open = async |path: &str| {
+        let home = tempfile::tempdir().unwrap();
+        Workspace::open(Path::new(path), home.path(), Options::default())
+            .await
+            .map(drop)
+            .unwrap_err()
+            .to_string()
+    };
+    assert_eq!(open("/").await, "the whole machine cannot be the workspace");
+    assert_eq!(open("/etc/passwd").await, "/etc/passwd is not a directory");
+    assert!(open("/does/not/exist").await.contains("cannot be the workspace"));
+}
+
+#[tokio::test]
+async fn include_and_exclude_have_the_last_word() {
+    let directory = host(&[
+        (".gitignore", "node_modules/\n"),
+        ("node_modules/m/x.js", "m"),
+        (".env", "K=1"),
+        ("docs/a", "a"),
+        ("b", "b"),
+    ]);
+    let mut options = Options::default();
+    options.select.include = vec!["node_modules/".into(), ".env".into()];
+    options.select.exclude = vec!["/docs".into()];
+    let session = Session::with(directory, options).await;
+    let names: Vec<_> = tree::read(&session.inside(), None).keys().map(ToString::to_string).collect();
+    assert_eq!(names, [".env", ".gitignore", "b", "node_modules", "node_modules/m", "node_modules/m/x.js"]);
+    session
+        .turn("mkdir docs; echo evil > docs/a; echo 2 > node_modules/m/x.js; echo new > node_modules/new")
+        .await;
+    assert_eq!(session.changed().await, ["node_modules/m/x.js"]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn any_edit_comes_out_exactly_and_is_undone_exactly(before in any_tree(), after in any_tree()) {
+        let directory = tempfile::tempdir().unwrap();
+        tree::write(directory.path(), &before);
+        runtime().block_on(async {
+            let session = Session::start(directory).await;
+            let former = tree::read(&session.inside(), None);
+            replace(&session.inside(), &after);
+            let wanted = tree::read(&session.inside(), None);
+            session.workspace.checkpoint(&session.guest.sandbox).await.unwrap();
+            if wanted != former {
+                session.workspace.undo(&session.guest.sandbox, 1).await.unwrap();
+                assert_eq!(tree::read(&session.inside(), None), former);
+                session.workspace.redo(&session.guest.sandbox, 1).await.unwrap();
+                assert_eq!(tree::read(&session.inside(), None), wanted);
+            }
+            session.apply().await.unwrap();
+            assert_eq!(tree::read(session.host.path(), None), wanted);
+            if !session.workspace.changes(&session.guest.sandbox).await.unwrap().is_empty() {
+                panic!("something is left to apply");
+            }
+            if wanted != former {
+                session.workspace.undo_apply().await.unwrap();
+                assert_eq!(tree::read(session.host.path(), None), former);
+            }
+        });
+    }
+}
+
+fn replace(root: &Path, tree: &Tree) {
+    for entry in fs::read_dir(root).unwrap() {
+        let path = entry.unwrap().path();
+        if path.symlink_metadata().unwrap().is_dir() {
+            fs::remove_dir_all(path).unwrap()
+        } else {
+            fs::remove_file(path).unwrap()
+        }
+    }
+    tree::write(root, tree);
+}
+
+/// What a tool writes is a change like any other.
+#[tokio::test]
+async fn what_a_tool_writes_is_seen() {
+    let session = Session::start(host(&[("a", "1\n")])).await;
+    let write = FileWrite {
+        path: "a".into(),
+        node: Write::Regular(b"2\n".to_vec()),
+        mode: None,
+        mtime_ns: None,
+        follow: true,
+    };
+    session.guest.sandbox.write_files(vec![write]).await.unwrap();
+    assert_eq!(session.changed().await, ["a"]);
+    let _ = Want::Directory;
+}
