@@ -8,6 +8,7 @@ mod guest;
 mod json;
 mod local;
 mod markdown;
+mod policy;
 mod repl;
 mod run;
 mod samples;

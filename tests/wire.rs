@@ -115,8 +115,11 @@ fn requests() -> impl Strategy<Value = Message> {
         any::<(u64, u32)>().prop_map(|(job, wait_ms)| Message::JobOutput { job, wait_ms }),
         any::<u64>().prop_map(|job| Message::JobKill { job }),
         bytes().prop_map(|path| Message::Stat { path }),
-        (bytes(), any::<[u64; 2]>())
-            .prop_map(|(path, [offset, limit])| Message::ReadFile { path, offset, limit }),
+        (bytes(), any::<[u64; 2]>()).prop_map(|(path, [offset, limit])| Message::ReadFile {
+            path,
+            offset,
+            limit
+        }),
         write().prop_map(|write| Message::WriteFile { write }),
         bytes().prop_map(|path| Message::Remove { path }),
         walk.prop_map(|(root, hash, exclude, max_entries)| Message::Walk {
@@ -132,11 +135,8 @@ fn requests() -> impl Strategy<Value = Message> {
 }
 
 fn answers() -> impl Strategy<Value = Message> {
-    let tunnel = prop_oneof![
-        Just(TunnelKind::Http {}),
-        Just(TunnelKind::Connect {}),
-        Just(TunnelKind::Tcp {})
-    ];
+    let tunnel =
+        prop_oneof![Just(TunnelKind::Http {}), Just(TunnelKind::Connect {}), Just(TunnelKind::Tcp {})];
     prop_oneof![
         (any::<bool>(), bytes()).prop_map(|(stderr, bytes)| Message::Output { stderr, bytes }),
         any::<u64>().prop_map(|bytes| Message::Gap { bytes }),
