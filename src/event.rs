@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
-    /// The session begins. Sent once, before anything else.
+    /// The session begins, or goes on in another process. Sent once a run, before anything else.
     SessionStarted {
         /// The session's id.
         session: String,
@@ -309,9 +309,10 @@ impl Events {
         Self { state: Mutex::new(State { seq: next_seq.max(1), listeners: Vec::new() }) }
     }
 
-    /// The session goes on: its next event has this number.
-    pub fn go_on(&self, next_seq: u64) {
-        self.lock().seq = next_seq;
+    /// Goes on with a session that was written before: the next event has at least number `next_seq`.
+    pub fn go_on_from(&self, next_seq: u64) {
+        let mut state = self.lock();
+        state.seq = state.seq.max(next_seq);
     }
 
     /// Adds a listener behind those that are there.

@@ -70,7 +70,6 @@ fn the_first_difference_is_shown() {
     -b
     +X
      c
-    \ No newline at end of file
     "#);
 }
 

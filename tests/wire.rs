@@ -56,13 +56,14 @@ fn entry() -> impl Strategy<Value = Entry> {
         Just(EntryKind::Other {}),
     ];
     let hash = any::<Option<[u8; 32]>>();
-    (bytes(), kind, any::<u32>(), any::<u64>(), any::<i64>(), hash, any::<bool>()).prop_map(
-        |(path, kind, mode, size, mtime_ns, hash, readable)| Entry {
+    (bytes(), kind, any::<u32>(), any::<u64>(), any::<[i64; 2]>(), hash, any::<bool>()).prop_map(
+        |(path, kind, mode, size, [mtime_ns, ctime_ns], hash, readable)| Entry {
             path,
             kind,
             mode,
             size,
             mtime_ns,
+            ctime_ns,
             hash,
             readable,
         },

@@ -42,8 +42,8 @@ pub enum Source {
     Open(BoxFuture<'static, Result<Workspace>>),
     /// A session whose sandbox is gone: its workspace as it was left is brought back.
     BringBack(Arc<Workspace>),
-    /// A session that goes on: its sandbox is joined where it still runs; else its workspace is brought back.
-    Resume(Arc<Workspace>),
+    /// A session whose sandbox still runs: it is joined.
+    Rejoin(Arc<Workspace>),
 }
 
 /// A sandbox on its way.
@@ -122,21 +122,12 @@ async fn start(
             workspace.bring_back(&sandbox, &mut on_copied).await?;
             Ok(Ready { sandbox, info, workspace })
         }
-        Source::Resume(workspace) => match backend.attach(&spec.session).await {
-            Ok(channel) => {
-                let sandbox = Sandbox::connect(channel).await?;
-                workspace.rejoin(&sandbox).await?;
-                let info = SandboxInfo { backend: backend.name().to_owned(), ..SandboxInfo::default() };
-                Ok(Ready { sandbox, info, workspace })
-            }
-            Err(_) => {
-                // A stopped sandbox of the same name would be in the way; its files are in the session's store.
-                backend.destroy(&spec.session).await?;
-                let (channel, info) = backend.start(&spec, &on_pull).await?;
-                let sandbox = Sandbox::connect(channel).await?;
-                workspace.bring_back(&sandbox, &mut on_copied).await?;
-                Ok(Ready { sandbox, info, workspace })
-            }
-        },
+        Source::Rejoin(workspace) => {
+            let channel = backend.attach(&spec.session).await?;
+            let sandbox = Sandbox::connect(channel).await?;
+            workspace.rejoin(&sandbox).await?;
+            let info = SandboxInfo { backend: backend.name().to_owned(), ..SandboxInfo::default() };
+            Ok(Ready { sandbox, info, workspace })
+        }
     }
 }

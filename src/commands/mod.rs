@@ -8,12 +8,17 @@ mod demo;
 mod doctor;
 mod endpoint;
 mod exec;
+mod fork;
 mod models;
 mod open;
+mod past;
+mod print;
 mod prompt;
 mod repl;
+mod replay;
 mod run;
 mod sandboxed;
+mod sessions;
 mod signals;
 
 use crate::cli::{Cli, Command, Options};
@@ -45,9 +50,13 @@ async fn command(cli: Cli) -> ProcessExitCode {
         Some(Command::Run(arguments)) => run::run(&options, arguments).await.into(),
         Some(Command::Exec(arguments)) => exec::exec(&options, arguments).await,
         Some(Command::Demo(arguments)) => demo::demo(&options, arguments).await.into(),
+        Some(Command::Sessions(arguments)) => end(sessions::sessions(&options, arguments).await),
+        Some(Command::Replay(arguments)) => replay::replay(&options, arguments).await.into(),
+        Some(Command::Fork(arguments)) => end(fork::fork(&options, arguments)),
         Some(Command::Doctor(arguments)) => end(doctor::doctor(&options, arguments).await),
         Some(Command::Models) => end(models::models(&options).await),
         Some(Command::Completions(arguments)) => end(completions::completions(arguments.shell)),
+        Some(Command::Resume(arguments)) => repl::resume(&options, arguments).await.into(),
         None => repl::repl(&options).await.into(),
         _ => end(Err(Error::usage("not yet"))),
     }

@@ -1,5 +1,6 @@
 //! Opening a session: what `run`, the REPL, `resume`, `demo` and `replay` have in common.
 
+use super::past::Past;
 use super::verbosity;
 use crate::agent::{
     Interrupt, OnStarting, SandboxFacts, Session, Setup, Source, Spent, Starting, Startup, Window,
@@ -9,10 +10,10 @@ use crate::config::Config;
 use crate::error::{Error, Kind, Result};
 use crate::event::{Changes, Event, Events, SandboxInfo};
 use crate::exit_code::ExitCode;
-use crate::model::ChatModel;
+use crate::model::{ChatModel, Message};
 use crate::sandbox::host_tree::host_tree;
-use crate::sandbox::{Backend, Chosen, Spec, WorkspaceMount, by_name, choose, network_words};
-use crate::session::{History, SessionFile, SessionId, Store};
+use crate::sandbox::{Backend, Chosen, Spec, WorkspaceMount, choose, network_words};
+use crate::session::{SessionFile, SessionId, Store};
 use crate::ui::json::Json;
 use crate::ui::screen::Screen;
 use crate::workspace::{self, Workspace, select};
@@ -76,45 +77,49 @@ pub struct Opening<'a> {
     /// Who listens.
     pub audience: &'a Audience,
     /// The session to go on with; otherwise a new one.
-    pub existing: Option<SessionId>,
+    pub past: Option<Past>,
     /// A JSON Schema that the final answer has to satisfy.
     pub answer_schema: Option<Value>,
 }
 
 impl Opening<'_> {
     /// Opens the session. Its sandbox starts at once, beside whatever is done next.
-    pub async fn open(self) -> Result<Opened> {
+    pub async fn open(mut self) -> Result<Opened> {
         let (config, audience) = (self.config, self.audience);
-        let store = Store::open()?;
-        let (id, file, history) = match &self.existing {
-            None => {
-                workspace::validate(&config.workspace, config.workspace_named)?;
-                let (id, file) = store.create()?;
-                (id, file, None)
-            }
-            Some(id) => {
-                let reopened = store.reopen(id)?;
-                audience.events.go_on(reopened.file.next_seq());
-                // A key's session is created before its first run, and then has no history yet.
-                let history = Some(reopened.records).filter(|records| !records.is_empty());
-                (id.clone(), reopened.file, history.map(|records| History::of(&records)))
+        workspace::validate(&config.workspace, config.workspace_named)?;
+        let Chosen { backend, reason } =
+            choose(config.sandbox.choice, config.sandbox.image.as_deref()).await?;
+        let (mut left, mut losses, mut earlier) = (None, Vec::new(), None);
+        let (id, file) = match self.past.take() {
+            None => Store::open()?.create()?,
+            Some(past) => {
+                left = past.source(backend.as_ref()).await?;
+                let spent = past.spent(config.price(self.answering.model.name()));
+                earlier = Some((past.history.messages, spent));
+                losses = past.losses;
+                (past.id, past.file)
             }
         };
-        let (backend, reason) = backend(config, history.as_ref()).await?;
+        audience.events.go_on_from(file.next_seq());
         audience.events.listen_first(Box::new(file));
         if let Some(path) = &config.options.record {
             audience.events.listen(Box::new(SessionFile::record(path)?));
         }
-        self.announce(&id, backend.name(), reason)?;
-        let source = match &history {
-            Some(_) => resumed(config, &store, &id, backend.as_ref()).await?,
+        self.announce(&id, backend.name(), reason.into_iter().chain(losses))?;
+        let source = match left {
+            Some(left) => left,
             None => source(config, &id, backend.as_ref())?,
         };
         let startup = Startup::begin(backend, spec(config, &id), source, on_starting(audience));
-        Ok(self.session(id, Arc::new(startup), history))
+        Ok(self.session(id, Arc::new(startup), earlier))
     }
 
-    fn announce(&self, id: &SessionId, backend: &str, reason: Option<String>) -> Result<()> {
+    fn announce(
+        &self,
+        id: &SessionId,
+        backend: &str,
+        mut notices: impl Iterator<Item = String>,
+    ) -> Result<()> {
         let config = self.config;
         self.audience.events.emit(Event::SessionStarted {
             session: id.to_string(),
@@ -130,10 +135,10 @@ impl Opening<'_> {
                 limits: config.sandbox.limits.clone(),
             },
         })?;
-        reason.map_or(Ok(()), |text| self.audience.events.emit(Event::Notice { text }))
+        notices.try_for_each(|text| self.audience.events.emit(Event::Notice { text }))
     }
 
-    fn session(self, id: SessionId, startup: Arc<Startup>, history: Option<History>) -> Opened {
+    fn session(self, id: SessionId, startup: Arc<Startup>, earlier: Option<(Vec<Message>, Spent)>) -> Opened {
         let config = self.config;
         let facts = SandboxFacts {
             network: config.sandbox.network.clone(),
@@ -152,31 +157,10 @@ impl Opening<'_> {
             answer_schema: self.answer_schema,
         };
         let mut session = Session::new(setup, &facts, &config.workspace);
-        if let Some(history) = history {
-            let total = Spent { turns: history.turns, usage: history.usage, cost: 0.0 };
-            session.go_on(history.messages, total);
+        if let Some((messages, spent)) = earlier {
+            session.go_on(messages, spent);
         }
         Opened { session, id, startup, keep: config.options.keep }
-    }
-}
-
-/// The backend that the session ran on before, or the one that the settings choose.
-async fn backend(config: &Config, history: Option<&History>) -> Result<(Arc<dyn Backend>, Option<String>)> {
-    if let Some(history) = history
-        && config.options.sandbox.is_none()
-        && !history.sandbox.backend.is_empty()
-    {
-        return Ok((by_name(&history.sandbox.backend).await?, None));
-    }
-    let Chosen { backend, reason } = choose(config.sandbox.choice, config.sandbox.image.as_deref()).await?;
-    Ok((backend, reason))
-}
-
-/// The workspace of a session that goes on: where its sandbox still runs, that one, else as it was left.
-async fn resumed(config: &Config, store: &Store, id: &SessionId, backend: &dyn Backend) -> Result<Source> {
-    match Workspace::load(&store.dir(id)).await? {
-        Some(workspace) => Ok(Source::Resume(Arc::new(workspace))),
-        None => source(config, id, backend),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::answer::{self, Schema};
 use super::open::{Answering, Audience, Opened, Opening, finish, with_signals};
+use super::past::Past;
 use super::{check, endpoint, prompt};
 use crate::cli::{Options, RunArgs};
 use crate::config::Config;
@@ -9,7 +10,7 @@ use crate::error::Result;
 use crate::event::Event;
 use crate::exit_code::ExitCode;
 use crate::model::Replayed;
-use crate::session::{Recording, SessionId, Store};
+use crate::session::{Recording, Store};
 use std::sync::Arc;
 
 /// Runs, and ends with `session_finished` whatever happens.
@@ -26,13 +27,14 @@ async fn fulfil(
     audience: &Audience,
     slot: &mut Option<Opened>,
 ) -> Result<()> {
-    let config = Config::load(options)?;
     let schema = arguments.output_schema.as_deref().map(Schema::read).transpose()?;
-    let (answering, notices) = answering(&config).await?;
-    let existing = existing(&arguments)?;
+    let past = past(&arguments)?;
+    let mut config =
+        Config::load(&past.as_ref().map_or_else(|| options.clone(), |past| past.options(options)))?;
+    let (answering, notices) = answering(&mut config, past.as_ref()).await?;
     let (wish, notice) = prompt::read(arguments.prompt).await?;
     let answer_schema = schema.as_ref().map(|schema| schema.value.clone());
-    let opening = Opening { config: &config, answering, audience, existing, answer_schema };
+    let opening = Opening { config: &config, answering, audience, past, answer_schema };
     let opened = slot.insert(opening.open().await?);
     for text in notices.into_iter().chain(notice) {
         audience.events.emit(Event::Notice { text })?;
@@ -55,27 +57,28 @@ async fn fulfil(
     .await
 }
 
-/// Who answers: the endpoint, or a recording.
-pub async fn answering(config: &Config) -> Result<(Answering, Vec<String>)> {
-    match &config.options.replay {
-        Some(path) => {
-            let model = Arc::new(Replayed::new("recorded", Recording::load(path)?.replies()));
-            Ok((Answering { model, base_url: "recorded".to_owned(), window: None }, Vec::new()))
-        }
-        None => {
-            let connected = endpoint::connect(config).await?;
-            let answering =
-                Answering { model: connected.model, base_url: connected.base_url, window: connected.window };
-            Ok((answering, connected.notices))
-        }
+/// Who answers: the endpoint, or a recording; and what is to be said about it.
+pub async fn answering(config: &mut Config, past: Option<&Past>) -> Result<(Answering, Vec<String>)> {
+    if let Some(path) = &config.options.replay {
+        let model = Arc::new(Replayed::new("recorded", Recording::load(path)?.replies()));
+        return Ok((Answering { model, base_url: "recorded".to_owned(), window: None }, Vec::new()));
     }
+    let connected = match past {
+        Some(past) => past.connect(config).await?,
+        None => endpoint::connect(config).await?,
+    };
+    let answering =
+        Answering { model: connected.model, base_url: connected.base_url, window: connected.window };
+    Ok((answering, connected.notices))
 }
 
-/// The session that the call goes on with, where it names one.
-fn existing(arguments: &RunArgs) -> Result<Option<SessionId>> {
-    match (&arguments.session, &arguments.session_key) {
-        (Some(id), _) => Store::open()?.find(id).map(Some),
-        (None, Some(key)) => Store::open()?.for_key(key).map(Some),
-        (None, None) => Ok(None),
-    }
+/// The session that the wish goes on with, where one is named.
+fn past(arguments: &RunArgs) -> Result<Option<Past>> {
+    let store = Store::open()?;
+    let id = match (&arguments.session, &arguments.session_key) {
+        (Some(id), _) => Some(store.find(id)?),
+        (None, Some(key)) => Some(store.for_key(key)?),
+        (None, None) => None,
+    };
+    id.map(Past::open).transpose()
 }

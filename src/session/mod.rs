@@ -6,7 +6,7 @@
 //! <data>/sessions/<id>/              0700
 //!     events.jsonl                   0600  one event a line, append-only
 //!     head                           0600  how many lines there are, and the hash of the last one
-//!     blobs/                               the workspace's checkpoints
+//!     workspace/                           the base, the checkpoints and their contents (`crate::workspace`)
 //! <data>/keys/<SHA-256 of a key>     0600  the id of the session that belongs to a `--session-key`
 //! ```
 //!

@@ -116,7 +116,9 @@ impl Outcome {
         let asked: String = asked.chars().take(200).collect();
         match (recorded, replayed) {
             (Some(recorded), Some(replayed)) => {
-                let changes = TextDiff::from_lines(recorded.as_str(), replayed.as_str());
+                // What does not count as a difference is not shown as one.
+                let (recorded, replayed) = (normalise(recorded) + "\n", normalise(replayed) + "\n");
+                let changes = TextDiff::from_lines(&recorded, &replayed);
                 let diff =
                     changes.unified_diff().context_radius(2).header("recorded", "replayed").to_string();
                 let shown: Vec<&str> = diff.lines().take(MAX_DIFF_LINES).collect();

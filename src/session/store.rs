@@ -190,37 +190,26 @@ fn fill_fork(file: &mut SessionFile, records: Vec<Record>, source: &SessionId, i
 /// Copies what a session has beside its events.
 fn copy_beside(from: &Path, to: &Path) -> Result<()> {
     for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if name == "events.jsonl" || name == "head" {
-            continue;
+        let name = entry?.file_name();
+        if name != "events.jsonl" && name != "head" {
+            copy_tree(&from.join(&name), &to.join(&name), false)?;
         }
-        // Contents never change once they are there, so the two sessions can share them.
-        let place = if name == "blobs" { link } else { copy };
-        copy_tree(&entry.path(), &to.join(&name), place)?;
     }
     Ok(())
 }
 
-fn link(from: &Path, to: &Path) -> std::io::Result<()> {
-    fs::hard_link(from, to)
-}
-
-fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
-    fs::copy(from, to).map(drop)
-}
-
-/// Copies files and directories; anything else does not belong there and is left out.
-fn copy_tree(from: &Path, to: &Path, place: fn(&Path, &Path) -> std::io::Result<()>) -> Result<()> {
+/// Copies files and directories; anything else does not belong there and is left out. Contents (`blobs`) never
+/// change once they are there, so they are `shared` with the original as links.
+fn copy_tree(from: &Path, to: &Path, shared: bool) -> Result<()> {
     let kind = fs::symlink_metadata(from)?.file_type();
     if kind.is_dir() {
         make_dir(to)?;
         for entry in fs::read_dir(from)? {
-            let entry = entry?;
-            copy_tree(&entry.path(), &to.join(entry.file_name()), place)?;
+            let name = entry?.file_name();
+            copy_tree(&from.join(&name), &to.join(&name), shared || name == "blobs")?;
         }
-    } else if kind.is_file() {
-        place(from, to)?;
+    } else if kind.is_file() && !(shared && fs::hard_link(from, to).is_ok()) {
+        fs::copy(from, to)?;
     }
     Ok(())
 }

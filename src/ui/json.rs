@@ -46,7 +46,7 @@ fn write(value: &impl Serialize, line: &mut Vec<u8>) -> Result<()> {
 }
 
 /// The error for standard output that could not be written.
-pub(super) fn output_error(error: io::Error) -> Error {
+pub fn output_error(error: io::Error) -> Error {
     match error.kind() {
         ErrorKind::BrokenPipe => Error::new(Kind::OutputClosed, "nobody reads the output any more"),
         _ => Error::unexpected("standard output could not be written").caused_by(error),

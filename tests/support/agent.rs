@@ -96,6 +96,11 @@ impl Agent {
         &self.workspace
     }
 
+    /// A directory of the binary's own: `data`, `config`, `cache`, `run`.
+    pub fn home(&self, name: &str) -> PathBuf {
+        self.root.path().join("agent").join(name)
+    }
+
     /// Another call with the same home and workspace.
     pub fn again(&self) -> Agent {
         let mut next = agent();
@@ -157,6 +162,16 @@ impl Running {
     pub fn signal(&self, signal: i32) {
         // SAFETY: the child is ours and not waited for yet, so the pid is its.
         unsafe { libc::kill(self.child.id() as i32, signal) };
+    }
+
+    /// A directory of the binary's own.
+    pub fn home(&self, name: &str) -> PathBuf {
+        self.call.home(name)
+    }
+
+    /// Another call with the same home and workspace.
+    pub fn again(&self) -> Agent {
+        self.call.again()
     }
 
     /// Waits for the end.

@@ -5,12 +5,14 @@ mod slash;
 mod transfer;
 
 use super::open::{Audience, Opened, Opening, finish, with_signals};
+use super::past::Past;
 use super::run::answering;
-use crate::cli::Options;
+use crate::cli::{Options, ResumeArgs};
 use crate::config::Config;
 use crate::error::{Error, Kind, Result};
 use crate::event::Event;
 use crate::exit_code::ExitCode;
+use crate::session::Store;
 use crate::ui::confirm;
 use crate::ui::input::{Input, Line};
 use crate::ui::sanitise;
@@ -23,17 +25,45 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 pub async fn repl(options: &Options) -> ExitCode {
     let audience = Audience::new(options);
     let mut opened = None;
-    let result = start(options, &audience, &mut opened).await;
+    let result = start(options, None, &audience, &mut opened).await;
     finish(&audience, opened, &result).await
 }
 
-async fn start(options: &Options, audience: &Audience, slot: &mut Option<Opened>) -> Result<()> {
+/// Goes on with an earlier session.
+pub async fn resume(options: &Options, arguments: ResumeArgs) -> ExitCode {
+    let audience = Audience::new(options);
+    let mut opened = None;
+    let result = match earlier(options, arguments) {
+        Ok(past) => start(options, Some(past), &audience, &mut opened).await,
+        Err(error) => Err(error),
+    };
+    finish(&audience, opened, &result).await
+}
+
+/// The session that is meant: by its id, the newest of all, or the newest of this workspace.
+fn earlier(options: &Options, arguments: ResumeArgs) -> Result<Past> {
+    let store = Store::open()?;
+    let id = match arguments.id {
+        Some(id) => store.find(&id)?,
+        None if arguments.last => store.last(None)?,
+        None => store.last(Some(&Config::load(options)?.workspace))?,
+    };
+    Past::open(id)
+}
+
+async fn start(
+    options: &Options,
+    past: Option<Past>,
+    audience: &Audience,
+    slot: &mut Option<Opened>,
+) -> Result<()> {
     if !confirm::is_possible() {
         return Err(Error::usage("the REPL needs a terminal").hint("without one: agent run \"your wish\""));
     }
-    let config = Config::load(options)?;
-    let (answering, notices) = answering(&config).await?;
-    let opening = Opening { config: &config, answering, audience, existing: None, answer_schema: None };
+    let options = past.as_ref().map_or_else(|| options.clone(), |past| past.options(options));
+    let mut config = Config::load(&options)?;
+    let (answering, notices) = answering(&mut config, past.as_ref()).await?;
+    let opening = Opening { config: &config, answering, audience, past, answer_schema: None };
     let opened = slot.insert(opening.open().await?);
     for text in notices {
         audience.events.emit(Event::Notice { text })?;

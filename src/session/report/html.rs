@@ -68,7 +68,7 @@ fn summary(report: &Report) -> String {
             "Changes",
             format!("{} added, {} modified, {} deleted", changes.added, changes.modified, changes.deleted),
         ),
-        ("Model", escape(&format!("{} at {}", report.model, report.base_url))),
+        ("Model", escape(&report.model_and_endpoint())),
         ("Sandbox", escape(&format!("{}{image}", sandbox.backend))),
         ("Network", escape(&sandbox.network)),
         ("Time", format!("model {}, tools {}", duration(report.model_ms), duration(report.tools_ms))),

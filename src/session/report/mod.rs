@@ -177,6 +177,15 @@ impl Report {
         report
     }
 
+    /// A recording has no endpoint.
+    fn model_and_endpoint(&self) -> String {
+        if self.base_url.is_empty() {
+            self.model.clone()
+        } else {
+            format!("{} at {}", self.model, self.base_url)
+        }
+    }
+
     /// The report in words.
     pub fn to_words(&self) -> String {
         words::words(self)

@@ -15,7 +15,7 @@ pub(super) fn words(report: &Report) -> String {
             "changes",
             format!("{} added, {} modified, {} deleted", changes.added, changes.modified, changes.deleted),
         ),
-        ("model", format!("{} at {}", line(&report.model), line(&report.base_url))),
+        ("model", line(&report.model_and_endpoint())),
         ("sandbox", format!("{}, network {}", line(&sandbox.backend), line(&sandbox.network))),
         ("time", format!("{} to {}", report.began, report.ended)),
         ("", format!("model {}, tools {}", duration(report.model_ms), duration(report.tools_ms))),

@@ -1,0 +1,87 @@
+//! A session that is gone on with: what it was, and what of it still holds.
+
+use super::endpoint::{self, Connected};
+use crate::agent::{Source, Spent};
+use crate::cli::{Options, SandboxChoice};
+use crate::config::{Config, Price};
+use crate::error::Result;
+use crate::sandbox::Backend;
+use crate::session::{History, Reopened, SessionFile, SessionId, Store};
+use crate::workspace::Workspace;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// An earlier session, locked for this process.
+pub struct Past {
+    /// Its id.
+    pub id: SessionId,
+    /// Its file, ready for more.
+    pub file: SessionFile,
+    /// What happened in it.
+    pub history: History,
+    /// What the person should know about its file.
+    pub losses: Vec<String>,
+}
+
+impl Past {
+    /// Opens the session's file.
+    pub fn open(id: SessionId) -> Result<Self> {
+        let Reopened { file, records, losses } = Store::open()?.reopen(&id)?;
+        Ok(Self { id, file, history: History::of(&records), losses })
+    }
+
+    /// The options, with what the session had where the person says nothing else.
+    pub fn options(&self, options: &Options) -> Options {
+        let sandbox = &self.history.sandbox;
+        let backend = match sandbox.backend.as_str() {
+            "docker" => Some(SandboxChoice::Docker),
+            "local" => Some(SandboxChoice::Local),
+            _ => None,
+        };
+        let workspace = Some(&self.history.workspace).filter(|path| !path.is_empty()).map(PathBuf::from);
+        let mut options = options.clone();
+        options.workspace = workspace.or(options.workspace);
+        options.sandbox = options.sandbox.or(backend);
+        options.image = options.image.or_else(|| sandbox.image.clone());
+        options
+    }
+
+    /// The session's model, where the endpoint is the same and the person names no other.
+    pub async fn connect(&self, config: &mut Config) -> Result<Connected> {
+        let connected = endpoint::connect(config).await?;
+        let History { base_url, model, .. } = &self.history;
+        if config.options.model.is_some() || model.is_empty() || connected.base_url != *base_url {
+            return Ok(connected);
+        }
+        config.options.model = Some(model.clone());
+        endpoint::connect(config).await
+    }
+
+    /// What was spent so far.
+    pub fn spent(&self, price: Option<Price>) -> Spent {
+        let mut spent = Spent { turns: self.history.turns, ..Spent::default() };
+        spent.add_usage(Some(self.history.usage), price);
+        spent
+    }
+
+    /// Where the workspace comes from: a sandbox that still runs is joined, else the files are brought back.
+    /// `None`: the session never got so far as to have one.
+    pub async fn source(&self, backend: &dyn Backend) -> Result<Option<Source>> {
+        let Some(workspace) = Workspace::load(&Store::open()?.dir(&self.id)).await? else { return Ok(None) };
+        let workspace = Arc::new(workspace);
+        let listed = backend.list().await.unwrap_or_default();
+        let state =
+            listed.into_iter().find(|listed| listed.session == self.id.as_str()).map(|listed| listed.state);
+        let lives = match state.as_deref() {
+            Some("running") => true,
+            Some("paused") => backend.resume(self.id.as_str()).await.is_ok(),
+            _ => false,
+        };
+        if lives {
+            return Ok(Some(Source::Rejoin(workspace)));
+        }
+        // What is left of a stopped one would be in the way of a fresh one.
+        backend.destroy(self.id.as_str()).await?;
+        Ok(Some(Source::BringBack(workspace)))
+    }
+}

@@ -1,0 +1,78 @@
+//! `agent replay FILE|ID`: the model's part is recorded, the tools are real, and what differs is told.
+
+use super::open::{Answering, Audience, Opened, Opening, finish, with_signals};
+use crate::cli::{Options, ReplayArgs};
+use crate::config::Config;
+use crate::error::{Error, Kind, Result};
+use crate::event::Event;
+use crate::exit_code::ExitCode;
+use crate::model::Replayed;
+use crate::session::replay::Comparison;
+use crate::session::{History, Recording, Store};
+use crate::ui::sanitise::plain;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Plays the recording, and ends with `session_finished` whatever happens.
+pub async fn replay(options: &Options, arguments: ReplayArgs) -> ExitCode {
+    let audience = Audience::new(options);
+    let mut opened = None;
+    let result = play(options, arguments, &audience, &mut opened).await;
+    finish(&audience, opened, &result).await
+}
+
+async fn play(
+    options: &Options,
+    arguments: ReplayArgs,
+    audience: &Audience,
+    slot: &mut Option<Opened>,
+) -> Result<()> {
+    let Source { recording, workspace } = source(&arguments.source)?;
+    let options = Options { workspace: options.workspace.clone().or(workspace), ..options.clone() };
+    let config = Config::load(&options)?;
+    let comparison = Comparison::with(&recording);
+    audience.events.listen(Box::new(comparison.clone()));
+    let model = Arc::new(Replayed::new("recorded", recording.replies()));
+    let answering = Answering { model, base_url: String::new(), window: None };
+    let opening = Opening { config: &config, answering, audience, past: None, answer_schema: None };
+    let opened = slot.insert(opening.open().await?);
+    let played = with_signals(opened.session.interrupt(), async {
+        for wish in recording.wishes() {
+            audience.screen.say(&format!("\n> {}\n", plain(&wish)));
+            opened.session.turn(&wish).await?;
+        }
+        Ok(())
+    })
+    .await;
+    let outcome = comparison.outcome();
+    match options.json {
+        true => audience.events.emit(Event::Notice { text: outcome.to_words() })?,
+        false => audience.screen.say(&plain(&outcome.to_words())),
+    }
+    played?;
+    match outcome.difference {
+        Some(difference) if arguments.strict => {
+            let message = format!("tool call {} did not give what was recorded", difference.call);
+            Err(Error::new(Kind::Check, message))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What is played, and on which directory where none is named.
+struct Source {
+    recording: Recording,
+    workspace: Option<PathBuf>,
+}
+
+/// A file of this name, or else a kept session with this id; that one plays where it was made.
+fn source(name: &str) -> Result<Source> {
+    if Path::new(name).exists() {
+        return Ok(Source { recording: Recording::load(Path::new(name))?, workspace: None });
+    }
+    let store = Store::open()?;
+    let found = store.find(name).map_err(|error| error.hint("neither a file nor a session has this name"))?;
+    let recording = Recording::load(&store.events(&found))?;
+    let workspace = PathBuf::from(History::of(recording.records()).workspace);
+    Ok(Source { recording, workspace: workspace.is_dir().then_some(workspace) })
+}

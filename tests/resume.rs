@@ -1,0 +1,122 @@
+//! Going on with a session: the conversation, the workspace, the file.
+
+use crate::support::agent::{Finished, agent};
+use crate::support::endpoint::endpoint;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+fn sessions(finished: &Finished) -> Vec<Value> {
+    let list = finished.again().args(["sessions", "--json"]).run().expect_code(0);
+    serde_json::from_str(&list.stdout).expect("JSON")
+}
+
+fn texts(messages: &[Value], role: &str) -> Vec<String> {
+    let of_role = messages.iter().filter(|message| message["role"] == role);
+    of_role.map(|message| message["content"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn a_script_holds_a_conversation_and_finds_its_files_again() {
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": "echo one > new.txt; rm old.txt" }))
+        .text("Made it.")
+        .tool_call("run_commands", json!({ "command": "cat new.txt; ls" }))
+        .text("Still there.")
+        .start();
+    let first = agent()
+        .file("old.txt", "old")
+        .file("kept.txt", "kept")
+        .endpoint(&model)
+        .args(["run", "-q", "make it"])
+        .run();
+    let first = first.expect_code(0);
+    let id = sessions(&first)[0]["id"].as_str().expect("an id").to_owned();
+    let second =
+        first.again().endpoint(&model).args(["run", "--json", "--session", &id[..18], "and now?"]).run();
+    let second = second.expect_code(0);
+    let requests = model.requests();
+    let messages = requests[3].messages();
+    assert_eq!(texts(&messages, "user"), ["make it", "and now?"]);
+    assert_eq!(texts(&messages, "system").len(), 1);
+    let results = texts(&messages, "tool");
+    assert!(results[1].ends_with("\none\nkept.txt\nnew.txt\n"), "{results:?}");
+    assert_eq!(second.events()[0]["type"], "session_started");
+    let finished = &second.events_of("session_finished")[0];
+    assert_eq!((&finished["turns"], &finished["changes"]["added"]), (&json!(4), &json!(1)));
+    let listed = sessions(&first);
+    assert_eq!((listed.len(), &listed[0]["turns"]), (1, &json!(4)));
+    first.again().args(["sessions", "verify", &id]).run().expect_code(0);
+}
+
+#[test]
+fn one_key_is_one_session() {
+    let model = endpoint().text("ok").for_ever().start();
+    let call = |finished: &Finished, key: &str, wish: &str| {
+        finished.again().endpoint(&model).args(["run", "-q", "--session-key", key, wish]).run().expect_code(0)
+    };
+    let first = agent()
+        .endpoint(&model)
+        .args(["run", "-q", "--session-key", "thread 42", "one"])
+        .run()
+        .expect_code(0);
+    call(&first, "thread 42", "two");
+    call(&first, "another", "three");
+    let requests = model.requests();
+    assert_eq!(texts(&requests[1].messages(), "user"), ["one", "two"]);
+    assert_eq!(texts(&requests[2].messages(), "user"), ["three"]);
+    assert_eq!(sessions(&first).len(), 2);
+}
+
+#[test]
+fn a_run_that_was_killed_goes_on_with_every_call_answered() {
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": "echo made > before.txt; sleep 1000" }))
+        .text("Where was I?")
+        .start();
+    let running = agent().endpoint(&model).args(["run", "--json", "begin"]).start();
+    let sessions_dir = running.home("data").join("sessions");
+    let started = Instant::now();
+    let kept = || {
+        let entry = std::fs::read_dir(&sessions_dir).ok()?.next()?.ok()?;
+        std::fs::read_to_string(entry.path().join("events.jsonl")).ok()
+    };
+    while !kept().is_some_and(|text| text.contains("\"type\":\"tool_started\"")) {
+        assert!(started.elapsed() < Duration::from_secs(60), "the tool does not start");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    running.signal(libc::SIGKILL);
+    let killed = running.wait();
+    let shown = killed.stdout.lines().count();
+    let listed = sessions(&killed);
+    let id = listed[0]["id"].as_str().expect("an id");
+    assert_eq!(listed[0]["status"], "unfinished");
+    let kept = killed.again().args(["sessions", "show", "--json", id]).run().expect_code(0);
+    let kept: Value = serde_json::from_str(&kept.stdout).expect("JSON");
+    assert!(kept["events"].as_array().is_some_and(|events| events.len() >= shown - 1), "{kept}");
+    killed.again().endpoint(&model).args(["run", "-q", "--session", id, "go on"]).run().expect_code(0);
+    let requests = model.requests();
+    let messages = requests[1].messages();
+    assert_eq!(texts(&messages, "user"), ["begin", "go on"]);
+    assert!(texts(&messages, "tool")[0].starts_with("interrupted: "), "{messages:?}");
+}
+
+#[test]
+fn a_session_in_use_is_refused() {
+    let model = endpoint().tool_call("run_commands", json!({ "command": "sleep 1000" })).text("x").start();
+    let running = agent().endpoint(&model).args(["run", "-q", "begin"]).start();
+    let started = Instant::now();
+    let id = loop {
+        let list = running.again().args(["sessions", "--json"]).run().expect_code(0);
+        let list: Vec<Value> = serde_json::from_str(&list.stdout).expect("JSON");
+        if let Some(session) = list.first().filter(|session| session["status"] == "running") {
+            break session["id"].as_str().expect("an id").to_owned();
+        }
+        assert!(started.elapsed() < Duration::from_secs(60), "the session does not start");
+    };
+    let second =
+        running.again().endpoint(&model).args(["run", "--session", &id, "me too"]).run().expect_code(2);
+    assert!(second.stderr.contains("is in use by another process"), "{}", second.stderr);
+    running.again().args(["sessions", "rm", &id]).run().expect_code(2);
+    running.signal(libc::SIGTERM);
+    running.wait().expect_code(143);
+}

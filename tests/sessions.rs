@@ -1,0 +1,120 @@
+//! `agent sessions`, `agent replay` and `agent fork`, as a person calls them.
+
+use crate::support::agent::{Finished, agent};
+use crate::support::endpoint::endpoint;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// A session in which a command ran.
+fn session() -> Finished {
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": "echo hello; pip install x" }))
+        .text("Done.")
+        .start();
+    agent().endpoint(&model).args(["run", "-q", "say hello"]).run().expect_code(0)
+}
+
+fn json_of(finished: Finished) -> Value {
+    serde_json::from_str(&finished.expect_code(0).stdout).expect("JSON on stdout")
+}
+
+/// The id of the only session.
+fn id(finished: &Finished) -> String {
+    let list = json_of(finished.again().args(["sessions", "--json"]).run());
+    assert_eq!(list.as_array().map(Vec::len), Some(1));
+    list[0]["id"].as_str().expect("an id").to_owned()
+}
+
+fn demo(task: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("examples/demo/{task}.jsonl"))
+}
+
+#[test]
+fn a_session_is_listed_shown_verified_reported_and_removed() {
+    let finished = session();
+    let id = id(&finished);
+    let say = |arguments: &[&str]| finished.again().args(arguments).run().expect_code(0).stdout;
+    let list = say(&["sessions"]);
+    assert!(list.starts_with(&id) && list.contains("completed") && list.ends_with("say hello\n"), "{list}");
+    let shown = say(&["sessions", "show", &id[..18]]);
+    assert!(shown.starts_with("> say hello\n") && shown.contains("Done.\n"), "{shown}");
+    let events = json_of(finished.again().args(["sessions", "show", &id, "--json"]).run());
+    assert_eq!(events["events"][0]["type"], "session_started");
+    assert!(say(&["sessions", "verify", &id]).contains("lines are as they were written"));
+    assert!(say(&["sessions", "report", &id]).contains("Packages (1)\n  pip x"));
+    assert!(say(&["sessions", "report", &id, "--html"]).starts_with("<!doctype html>"));
+    let report = json_of(finished.again().args(["sessions", "report", &id, "--json"]).run());
+    assert_eq!(report["commands"][0]["command"], "echo hello; pip install x");
+    assert_eq!(say(&["sessions", "prune", "--older-than", "1d"]), "");
+    assert_eq!(say(&["sessions", "rm", &id]), format!("removed {id}\n"));
+    assert_eq!(say(&["sessions"]), "");
+    let gone = finished.again().args(["sessions", "show", &id]).run().expect_code(2);
+    assert!(gone.stderr.contains("there is no session"), "{}", gone.stderr);
+}
+
+#[test]
+fn an_edited_session_does_not_verify() {
+    let finished = session();
+    let id = id(&finished);
+    let events = finished.again().home("data").join("sessions").join(&id).join("events.jsonl");
+    let text = std::fs::read_to_string(&events).expect("the session file");
+    std::fs::write(&events, text.replace("echo hello", "echo hullo")).expect("the session file");
+    let verified = finished.again().args(["sessions", "verify", &id]).run().expect_code(1);
+    assert!(verified.stderr.contains("was changed"), "{}", verified.stderr);
+    let verdict = finished.again().args(["sessions", "verify", &id, "--json"]).run().expect_code(1);
+    let verdict: Value = serde_json::from_str(&verdict.stdout).expect("JSON");
+    assert_eq!(verdict["fault"]["what"], "was changed");
+}
+
+#[test]
+fn every_demo_recording_replays_as_recorded() {
+    for task in agent::session::demo::TASKS {
+        let replay = agent().args(["replay", "--strict"]).args([demo(task.name)]).run().expect_code(0);
+        assert!(replay.stderr.contains("results are as recorded"), "{}", replay.stderr);
+    }
+}
+
+#[test]
+fn a_replay_names_the_first_difference_and_strict_exits_6() {
+    let recording = std::fs::read_to_string(demo("sum")).expect("the recording");
+    let call = agent().file("changed.jsonl", recording.replace("50005000", "50005001"));
+    let lax = call.args(["replay", "changed.jsonl"]).run().expect_code(0);
+    assert!(lax.stderr.contains("-50005001\n+50005000\n"), "{}", lax.stderr);
+    let strict = lax.again().args(["replay", "changed.jsonl", "--strict", "--json"]).run().expect_code(6);
+    assert_eq!(strict.events_of("session_finished")[0]["status"], "check_failed");
+    assert!(
+        strict.events_of("notice").iter().any(|notice| notice["text"].to_string().contains("another result"))
+    );
+}
+
+#[test]
+fn a_kept_session_is_replayed_by_its_id_and_a_recording_by_its_name() {
+    let model =
+        endpoint().tool_call("run_commands", json!({ "command": "date; echo $$" })).text("Done.").start();
+    let recorded = agent()
+        .endpoint(&model)
+        .args(["run", "-q", "what time is it", "--record", "r.jsonl"])
+        .run()
+        .expect_code(0);
+    let id = id(&recorded);
+    let by_id = recorded.again().args(["replay", &id]).run().expect_code(0);
+    assert!(by_id.stderr.contains("run_commands"), "{}", by_id.stderr);
+    assert_eq!(by_id.stdout, "Done.\n");
+    recorded.again().args(["replay", "r.jsonl"]).run().expect_code(0);
+    let wrong = recorded.again().args(["replay", "nothing-like-it"]).run().expect_code(2);
+    assert!(wrong.stderr.contains("neither a file nor a session"), "{}", wrong.stderr);
+}
+
+#[test]
+fn a_fork_is_a_session_of_its_own() {
+    let finished = session();
+    let source = id(&finished);
+    let fork = finished.again().args(["fork"]).run().expect_code(0).stdout;
+    assert_ne!(fork.trim(), source);
+    let verified = finished.again().args(["sessions", "verify", fork.trim()]).run().expect_code(0);
+    assert!(verified.stdout.contains("as they were written"), "{}", verified.stdout);
+    assert_eq!(
+        json_of(finished.again().args(["sessions", "--json"]).run()).as_array().map(Vec::len),
+        Some(2)
+    );
+}
