@@ -41,6 +41,17 @@ enum Inside {
     Arithmetic,
 }
 
+impl Inside {
+    fn closing(self) -> char {
+        match self {
+            Inside::Commands | Inside::Arithmetic => ')',
+            Inside::DoubleQuotes => '"',
+            Inside::Braces => '}',
+        }
+    }
+}
+
+/// A here-document whose lines come after the line that it stands in.
 struct Waiting {
     delimiter: String,
     strips_tabs: bool,
@@ -74,23 +85,17 @@ impl<'s> Reader<'s> {
             self.copy(1 + escaped);
         } else if at("$((") || (in_commands && at("((")) {
             self.enter(Inside::Arithmetic, if at("$") { 3 } else { 2 });
-        } else if at("$(") || (at("(") && inside != Inside::DoubleQuotes && inside != Inside::Braces) {
-            self.enter(
-                if inside == Inside::Arithmetic && !at("$") { Inside::Arithmetic } else { Inside::Commands },
-                if at("$") { 2 } else { 1 },
-            );
+        } else if at("$(") {
+            self.enter(Inside::Commands, 2);
+        } else if at("(") && matches!(inside, Inside::Commands | Inside::Arithmetic) {
+            self.enter(inside, 1);
         } else if at("${") {
             self.enter(Inside::Braces, 2);
-        } else if at("\"") {
-            match inside {
-                Inside::DoubleQuotes => self.leave(1),
-                _ => self.enter(Inside::DoubleQuotes, 1),
-            }
+        } else if at("\"") && inside != Inside::DoubleQuotes {
+            self.enter(Inside::DoubleQuotes, 1);
         } else if at("'") && inside != Inside::DoubleQuotes {
             self.single_quotes();
-        } else if at(")") && matches!(inside, Inside::Commands | Inside::Arithmetic) {
-            self.leave(1);
-        } else if at("}") && inside == Inside::Braces {
+        } else if self.rest.starts_with(inside.closing()) {
             self.leave(1);
         } else if in_commands {
             self.step_in_commands();

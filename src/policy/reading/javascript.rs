@@ -107,7 +107,7 @@ impl Reader<'_> {
         match (pattern.kind(), value.kind()) {
             ("array_pattern", "array") => {
                 let pairs = children(pattern).into_iter().zip(children(value));
-                pairs.fold(false, |news, (name, value)| self.bind_to(name, self.resolve(value, 0), 0) || news)
+                pairs.filter(|(name, value)| self.bind_to(*name, self.resolve(*value, 0), 0)).count() > 0
             }
             _ => self.bind_to(pattern, self.resolve(value, 0), 0),
         }
@@ -121,11 +121,12 @@ impl Reader<'_> {
         match pattern.kind() {
             "identifier" | "shorthand_property_identifier_pattern" => {
                 let name = self.source.of(pattern);
-                value.into_iter().fold(false, |news, meaning| self.names.bind(name, meaning) || news)
+                value.into_iter().filter(|meaning| self.names.bind(name, meaning.clone())).count() > 0
             }
-            "object_pattern" => children(pattern)
-                .into_iter()
-                .fold(false, |news, part| self.bind_part(part, &value, depth + 1) || news),
+            "object_pattern" => {
+                let parts = children(pattern).into_iter();
+                parts.filter(|part| self.bind_part(*part, &value, depth + 1)).count() > 0
+            }
             "assignment_pattern" | "object_assignment_pattern" => {
                 pattern.child_by_field_name("left").is_some_and(|left| self.bind_to(left, value, depth + 1))
             }
@@ -154,7 +155,9 @@ impl Reader<'_> {
         self.source.walk(&mut |visit| {
             match visit.node.kind() {
                 "import_statement" => return Descend::No,
-                "identifier" if !is_reference(visit) => {}
+                // A name that gets its meaning here has taken it from somewhere: `{rm: r} = require("fs")`.
+                "shorthand_property_identifier_pattern" => self.note_bound(visit.node, reading),
+                "identifier" if !is_reference(visit) => self.note_bound(visit.node, reading),
                 "identifier"
                 | "shorthand_property_identifier"
                 | "member_expression"
@@ -169,6 +172,11 @@ impl Reader<'_> {
             }
             Descend::Yes
         })
+    }
+
+    fn note_bound(&self, node: Node<'_>, reading: &mut Reading) {
+        let bound = self.names.bound(self.source.of(node)).iter().cloned();
+        reading.uses.extend(bound.map(|name| (name, line(node))));
     }
 
     fn note(&self, node: Node<'_>, reading: &mut Reading) {

@@ -40,7 +40,7 @@ struct Piece {
 
 enum Content {
     Code { language: Language, dialect: Dialect, text: String, is_whole: bool },
-    Command(Vec<Word>),
+    Command(Vec<Word>, Stdin),
 }
 
 /// Where a piece of code stands.
@@ -86,7 +86,7 @@ fn read(pieces: Vec<Piece>) -> Findings {
         match &piece.content {
             Content::Code { language: Language::Shell, text, .. } => reader.script(text, &piece),
             Content::Code { .. } => reader.code(&piece),
-            Content::Command(words) => reader.run(words.clone(), &Stdin::Inherited, &piece),
+            Content::Command(words, stdin) => reader.run(words.clone(), stdin, &piece),
         }
     }
     if !reader.waiting.is_empty() {
@@ -160,7 +160,8 @@ impl Reader {
             self.note(language, names::module(module), 1, piece);
         }
         for command in inside.commands {
-            let content = Content::Command(command);
+            // `sudo bash` reads what `sudo` is given.
+            let content = Content::Command(command, stdin.clone());
             self.waiting.push_back(Piece { content, place: piece.place.clone(), depth: piece.depth + 1 });
         }
         self.findings.commands.push(words);

@@ -5,6 +5,9 @@ use super::heredocs::{self, Extracted};
 use super::tree::{Descend, Source, Visit, children};
 use tree_sitter::Node;
 
+/// The longest pipeline in which what one stage prints is what the next one reads.
+const MAX_STAGES: usize = 256;
+
 /// A command of a script.
 #[derive(Debug)]
 pub struct Run {
@@ -115,10 +118,9 @@ impl Reader<'_> {
                     }
                 }
                 "pipeline" => {
-                    let before =
-                        children(*parent).into_iter().take_while(|stage| stage.id() != current.id()).last();
-                    if let Some(before) = before {
-                        return self.output(before).map_or(Stdin::Pipe, Stdin::Text);
+                    let is_first = parent.named_child(0).is_none_or(|first| first.id() == current.id());
+                    if !is_first {
+                        return self.stage_before(*parent, current);
                     }
                 }
                 "command_substitution" | "process_substitution" | "function_definition" | "program" => break,
@@ -127,6 +129,15 @@ impl Reader<'_> {
             current = *parent;
         }
         Stdin::Inherited
+    }
+
+    /// What a stage of a pipeline reads. In a very long one nobody looks for the stage before.
+    fn stage_before(&self, pipeline: Node<'_>, stage: Node<'_>) -> Stdin {
+        if pipeline.named_child_count() > MAX_STAGES {
+            return Stdin::Pipe;
+        }
+        let before = children(pipeline).into_iter().take_while(|other| other.id() != stage.id()).last();
+        before.and_then(|before| self.output(before)).map_or(Stdin::Pipe, Stdin::Text)
     }
 
     fn redirected_input(&self, node: Node<'_>) -> Option<Stdin> {

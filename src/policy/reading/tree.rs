@@ -8,7 +8,7 @@ use tree_sitter::{Node, ParseOptions, Parser, Tree};
 /// The longest text that is parsed, in bytes.
 const MAX_SOURCE: usize = 1 << 20;
 /// How many nodes are visited between two looks at the clock.
-const NODES_PER_LOOK: usize = 1024;
+const NODES_PER_LOOK: usize = 64;
 
 /// A text and its tree.
 pub struct Source<'s> {

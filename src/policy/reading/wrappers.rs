@@ -163,7 +163,9 @@ fn interpret(interpreter: &Interpreter, arguments: &[Word], stdin: &Stdin, insid
             }
         } else if word.text.starts_with("<(") {
             inside.unreadable = Some("what an interpreter is given by a process substitution");
-        } else if !word.is_flag() && !matches!(word.text.as_str(), "-" | "--" | "/dev/stdin") && !after_flag {
+        } else if interpreter.reads_stdin(word) {
+            break;
+        } else if !word.is_flag() && word.text != "--" && !after_flag {
             has_script = true;
             if interpreter.takes_script {
                 break;
@@ -179,6 +181,13 @@ fn interpret(interpreter: &Interpreter, arguments: &[Word], stdin: &Stdin, insid
 }
 
 impl Interpreter {
+    /// Whether a word says that the script comes on standard input; what follows it are the script's arguments.
+    fn reads_stdin(&self, word: &Word) -> bool {
+        let is_group = word.text.starts_with('-') && !word.text.starts_with("--");
+        let is_shells = self.language == Language::Shell && is_group && word.text.contains('s');
+        self.takes_script && (is_shells || matches!(word.text.as_str(), "-" | "/dev/stdin"))
+    }
+
     /// Whether a word is one of the options: alone (`-c`), in a group (`-lc`), or with its value joined (`-cX`,
     /// `--eval=X`), which is then given back.
     fn option(&self, options: &[&str], word: &Word) -> Option<Option<String>> {
