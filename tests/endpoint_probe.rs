@@ -1,6 +1,6 @@
 //! What `agent doctor --endpoint` finds out, and the recorded model.
 
-use crate::endpoint_client::{Seen, client, settings};
+use crate::support::client::{Seen, client, settings};
 use crate::support::endpoint::endpoint;
 use agent::error::Kind;
 use agent::model::probe::{Outcome, Probe, probe};

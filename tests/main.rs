@@ -2,9 +2,11 @@
 
 mod docker;
 mod endpoint_client;
+mod endpoint_faults;
 mod endpoint_probe;
 mod events_schema;
 mod guest;
+mod hostile_guest;
 mod json;
 mod local;
 mod markdown;
@@ -27,4 +29,5 @@ mod terminal;
 mod trace;
 mod wire;
 mod workspace_apply;
+mod workspace_commands;
 mod workspace_session;

@@ -61,15 +61,17 @@ fn ctrl_c_stops_a_command_and_the_session_goes_on() {
 #[test]
 fn ctrl_c_stops_an_answer_and_keeps_what_was_shown() {
     let model = endpoint()
-        .text("A first paragraph.\n\nA second one that never")
-        .after(400)
+        .text("A first paragraph.\n\nA second one that is never going to be written to its very end.")
+        .after(1300)
         .stall(Duration::from_secs(1000))
         .text("Later.")
         .start();
     let mut terminal = start(&model);
     terminal.type_line("talk");
-    terminal.wait_until("the request", |screen| screen.contains("thinking") || screen.contains("writing"));
+    terminal.wait_for("\nA first paragraph.\n");
+    terminal.wait_for("│ A second one");
     terminal.ctrl_c();
+    terminal.wait_for("\nA second one");
     terminal.wait_for("stopped; the session goes on");
     terminal.wait_for_prompt();
     terminal.type_line("go on");
@@ -158,4 +160,99 @@ fn a_terminated_repl_leaves_the_terminal_as_it_was() {
     let mut terminal = start(&endpoint().start());
     terminal.signal(libc::SIGTERM);
     assert_eq!(terminal.wait().exit_code(), 143);
+}
+
+#[test]
+fn what_is_typed_ahead_is_not_lost() {
+    let mut terminal = start(&endpoint().start());
+    terminal.type_text("!echo fir'st'\r!echo sec'ond'\r/usage\r");
+    terminal.wait_for("\nfirst\n");
+    terminal.wait_for("\nsecond\n");
+    terminal.wait_for("0 turn(s)");
+}
+
+#[test]
+fn files_go_in_and_come_out_and_nothing_is_overwritten() {
+    let mut terminal = terminal().endpoint(&endpoint().start()).file("host.txt", "from the host\n").start();
+    terminal.wait_for_prompt();
+    terminal.type_line("/upload host.txt in/copy.txt");
+    terminal.wait_for("uploaded as in/copy.txt (1 file(s))");
+    terminal
+        .type_line("!cat in/copy.txt; mkdir out; echo made inside > 'out/a b'; ln -s /etc/passwd out/link");
+    terminal.wait_for("\nfrom the host\n");
+    terminal.type_line("/download out");
+    terminal.wait_for("left out: link (no regular file)");
+    terminal.wait_for("downloaded as out (1 file(s))");
+    let workspace = terminal.root().join("workspace");
+    assert_eq!(std::fs::read_to_string(workspace.join("out/a b")).expect("the file"), "made inside\n");
+    assert!(workspace.join("out/link").symlink_metadata().is_err());
+    terminal.type_line("/download in/copy.txt host.txt");
+    terminal.wait_for("host.txt is there already");
+    terminal.type_line("/save talk.jsonl");
+    terminal.wait_for("saved as talk.jsonl");
+    assert!(
+        std::fs::read_to_string(workspace.join("talk.jsonl")).expect("the file").contains("session_started")
+    );
+}
+
+#[test]
+fn changes_are_shown_written_and_taken_back() {
+    let model = endpoint()
+        .tool_call("write_file", json!({ "path": "a.txt", "data": "new\n" }))
+        .text("Changed.")
+        .start();
+    let mut terminal = terminal().endpoint(&model).file("a.txt", "old\n").start();
+    terminal.wait_for_prompt();
+    terminal.type_line("change it");
+    terminal.wait_for("Changed.");
+    terminal.type_line("/diff");
+    terminal.wait_for("-old");
+    terminal.wait_for("+new");
+    let host = terminal.root().join("workspace/a.txt");
+    assert_eq!(std::fs::read_to_string(&host).expect("the file"), "old\n");
+    terminal.type_line("/apply");
+    terminal.wait_for("[yes/no");
+    terminal.type_line("y");
+    terminal.wait_for("0 file(s) added, 1 modified, 0 deleted");
+    assert_eq!(std::fs::read_to_string(&host).expect("the file"), "new\n");
+    terminal.type_line("/undo");
+    terminal.wait_for("the workspace is back at");
+    terminal.type_line("!cat a.txt");
+    terminal.wait_for("\nold\n");
+    terminal.type_line("/redo");
+    terminal.wait_for("the workspace is forward at");
+}
+
+#[test]
+fn an_answer_that_broke_off_is_marked_as_such() {
+    let model = endpoint()
+        .text("A first paragraph.\n\nAnd a second one that is never going to be written to its very end.")
+        .pieces(40)
+        .pace(Duration::from_millis(5))
+        .after(1300)
+        .close()
+        .text("The whole answer.")
+        .start();
+    let mut terminal = start(&model);
+    terminal.type_line("talk");
+    terminal.wait_for("The whole answer.");
+    let screen = terminal.screen();
+    assert!(screen.contains("A first paragraph."), "{screen}");
+    assert!(
+        screen.contains("(the answer broke off here and does not count)\n[RETRY] attempt 1 failed"),
+        "{screen}"
+    );
+}
+
+#[test]
+fn what_is_said_while_the_prompt_waits_does_not_touch_it() {
+    let mut terminal = terminal().endpoint(&endpoint().start()).file(".env", "TOKEN=1\n").start();
+    terminal.wait_for_prompt();
+    terminal.type_text("!echo st'arted'");
+    terminal.wait_for("› !echo st'arted'");
+    terminal.type_text("\r");
+    terminal.wait_for("\nstarted\n");
+    let screen = terminal.screen();
+    assert!(screen.contains("[NOTICE]") && screen.contains(".env"), "{screen}");
+    assert!(screen.contains("\n› !echo st'arted'\n"), "{screen}");
 }

@@ -2,6 +2,7 @@
 
 use crate::support::agent::{Finished, agent};
 use crate::support::endpoint::endpoint;
+use crate::support::terminal::terminal;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -98,6 +99,38 @@ fn a_run_that_was_killed_goes_on_with_every_call_answered() {
     let messages = requests[1].messages();
     assert_eq!(texts(&messages, "user"), ["begin", "go on"]);
     assert!(texts(&messages, "tool")[0].starts_with("interrupted: "), "{messages:?}");
+}
+
+#[test]
+fn a_person_goes_on_at_the_prompt() {
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": "echo kept > a.txt" }))
+        .text("Written.")
+        .text("As before.")
+        .start();
+    let mut first = terminal().endpoint(&model).start();
+    first.wait_for_prompt();
+    first.type_line("write it");
+    first.wait_for("Written.");
+    first.wait_for_prompt();
+    first.ctrl_d();
+    assert_eq!(first.wait().exit_code(), 0);
+    let home = first.root().join("agent");
+    let mut second = terminal().endpoint(&model).env("AGENT_HOME", &home).args(["resume", "--last"]).start();
+    second.wait_for_prompt();
+    second.type_line("!cat a.txt");
+    second.wait_for("\nkept\n");
+    second.wait_for_prompt();
+    second.type_line("and now?");
+    second.wait_for("As before.");
+    assert_eq!(texts(&model.requests()[2].messages(), "user"), ["write it", "and now?"]);
+    second.wait_for_prompt();
+    second.ctrl_d();
+    assert_eq!(second.wait().exit_code(), 0);
+    // Somewhere else there is nothing to go on with.
+    let mut elsewhere = terminal().endpoint(&model).env("AGENT_HOME", &home).args(["resume"]).start();
+    elsewhere.wait_for("there is no session of");
+    assert_eq!(elsewhere.wait().exit_code(), 2);
 }
 
 #[test]

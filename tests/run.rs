@@ -123,7 +123,7 @@ fn nothing_is_written_without_apply_and_everything_with_it() {
     assert_eq!(finished.host_file("added.txt"), None);
     assert!(finished.host_file("gone.txt").is_some());
     assert!(
-        finished.stderr.contains("1 file(s) added, 1 modified, 1 deleted; nothing is written yet"),
+        finished.stderr.contains("1 file added, 1 modified, 1 deleted; nothing is written yet"),
         "{}",
         finished.stderr
     );

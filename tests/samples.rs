@@ -1,7 +1,7 @@
 //! Recorded answers of real servers (`tests/samples/`), replayed to the client: each gives the right message or a
 //! clear error.
 
-use crate::endpoint_client::{Seen, ask, client, client_without_retries};
+use crate::support::client::{Seen, ask, client, client_without_retries};
 use crate::support::endpoint::endpoint;
 use agent::model::{ChatModel, Reply};
 use std::path::Path;

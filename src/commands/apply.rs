@@ -1,11 +1,43 @@
 //! Writing what a session changed into the workspace: `agent apply`, and the end of `agent run`.
 
 use super::open::{Audience, Opened};
+use super::review;
+use crate::cli::{ApplyArgs, Options};
 use crate::config::Config;
 use crate::error::Result;
 use crate::event::{Changes, Event};
+use crate::exit_code::ExitCode;
 use crate::ui::confirm;
+use crate::ui::progress::Progress;
 use crate::ui::sanitise::plain;
+use crate::workspace::ChangeSet;
+
+/// `agent apply [ID] [PATH…]`: asks where there is a person, and writes.
+pub async fn apply(options: &Options, arguments: ApplyArgs) -> Result<ExitCode> {
+    let kept = review::find_idle(options, arguments.id, arguments.paths).await?;
+    let mut changes = kept.workspace.recorded_changes().await?.select(&kept.paths)?;
+    for refused in &changes.refused {
+        eprintln!("{} is not taken over: {}", plain(&refused.name), refused.reason);
+    }
+    if changes.is_empty() {
+        eprintln!("There is nothing to apply.");
+        return Ok(ExitCode::Success);
+    }
+    // A script that calls this means it.
+    if !arguments.yes && confirm::is_possible() {
+        changes = review::ask(&changes, kept.workspace.store(), &Progress::stderr()).await?;
+    }
+    if changes.is_empty() {
+        eprintln!("Nothing was written.");
+        return Ok(ExitCode::Success);
+    }
+    let applied = kept.workspace.apply(&changes, arguments.merge, None).await?;
+    eprintln!("{} (`agent undo {}` takes it back)", counted(applied.changes), kept.id);
+    for path in applied.merged {
+        eprintln!("merged with the host's version: {path}");
+    }
+    Ok(ExitCode::Success)
+}
 
 /// The end of `agent run`: with `--apply` the change is written, a person at a terminal is asked, and anybody else
 /// is told how to write it later.
@@ -19,8 +51,15 @@ pub async fn after_run(config: &Config, audience: &Audience, opened: &Opened) ->
     if changes.is_empty() {
         return Ok(());
     }
-    let wanted = config.options.apply || (confirm::is_possible() && ask(audience, changes.counts()).await?);
-    if !wanted {
+    let wanted = if config.options.apply {
+        changes.clone()
+    } else if confirm::is_possible() {
+        audience.screen.settle()?;
+        review::ask(&changes, ready.workspace.store(), audience.screen.progress()).await?
+    } else {
+        ChangeSet::default()
+    };
+    if wanted.is_empty() {
         let text = format!(
             "{}; nothing is written yet: `agent diff {id}` shows it, `agent apply {id}` writes it",
             counted(changes.counts()),
@@ -28,19 +67,14 @@ pub async fn after_run(config: &Config, audience: &Audience, opened: &Opened) ->
         );
         return audience.events.emit(Event::Notice { text });
     }
-    let applied = ready.workspace.apply(&changes, false, Some(&ready.sandbox)).await?;
+    let applied = ready.workspace.apply(&wanted, false, Some(&ready.sandbox)).await?;
     let text = format!("{}, written to {}", counted(applied.changes), config.workspace.display());
     audience.events.emit(Event::Notice { text })
-}
-
-async fn ask(audience: &Audience, changes: Changes) -> Result<bool> {
-    audience.screen.settle()?;
-    let question = format!("{}. Write them into the workspace?", counted(changes));
-    Ok(confirm::ask(audience.screen.progress(), &question, &["yes", "no"]).await? == "yes")
 }
 
 /// `1 file added, 2 modified, 0 deleted`
 pub fn counted(changes: Changes) -> String {
     let Changes { added, modified, deleted } = changes;
-    format!("{added} file(s) added, {modified} modified, {deleted} deleted")
+    let plural = if added == 1 { "" } else { "s" };
+    format!("{added} file{plural} added, {modified} modified, {deleted} deleted")
 }

@@ -5,6 +5,7 @@ mod apply;
 mod check;
 mod completions;
 mod demo;
+mod diff;
 mod doctor;
 mod endpoint;
 mod exec;
@@ -16,10 +17,12 @@ mod print;
 mod prompt;
 mod repl;
 mod replay;
+mod review;
 mod run;
 mod sandboxed;
 mod sessions;
 mod signals;
+mod undo;
 
 use crate::cli::{Cli, Command, Options};
 use crate::error::{Error, Result};
@@ -54,6 +57,9 @@ async fn command(cli: Cli) -> ProcessExitCode {
         Some(Command::Replay(arguments)) => replay::replay(&options, arguments).await.into(),
         Some(Command::Fork(arguments)) => end(fork::fork(&options, arguments)),
         Some(Command::Doctor(arguments)) => end(doctor::doctor(&options, arguments).await),
+        Some(Command::Diff(arguments)) => end(diff::diff(&options, arguments).await),
+        Some(Command::Apply(arguments)) => end(apply::apply(&options, arguments).await),
+        Some(Command::Undo(arguments)) => end(undo::undo(&options, arguments).await),
         Some(Command::Models) => end(models::models(&options).await),
         Some(Command::Completions(arguments)) => end(completions::completions(arguments.shell)),
         Some(Command::Resume(arguments)) => repl::resume(&options, arguments).await.into(),

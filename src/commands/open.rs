@@ -210,8 +210,8 @@ pub fn begin(
 fn on_starting(audience: &Audience) -> OnStarting {
     let (progress, events) = (audience.screen.progress().clone(), Arc::clone(&audience.events));
     Box::new(move |starting| match starting {
-        Starting::Pull(what, done, total) => progress.pull(what, done, total),
-        Starting::Copy(done, total) => progress.pull("copying the workspace", done, total),
+        Starting::Pull(what, done, total) => progress.transfer(what, done, total),
+        Starting::Copy(done, total) => progress.transfer("copying the workspace", done, total),
         // A session file that cannot be written fails at the next event of the turn itself.
         Starting::Notice(text) => drop(events.emit(Event::Notice { text: text.to_owned() })),
     })

@@ -96,8 +96,11 @@ impl Client {
                 Ok(Some((0, Message::Hello { magic: MAGIC, version }))) if !self.greeted => {
                     self.greeted = true;
                     self.send(0, &Message::Hello { magic: MAGIC, version: VERSION });
-                    // The host reads our version and says what is wrong; nothing else can be understood.
-                    self.starved = version != VERSION;
+                    if version != VERSION {
+                        // The host reads our version and says what is wrong; nothing else can be understood.
+                        self.flush();
+                        self.closed = true;
+                    }
                 }
                 Ok(Some(frame)) if self.greeted => return Some(frame),
                 Ok(None) => {

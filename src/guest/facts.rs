@@ -1,6 +1,6 @@
 //! What the guest knows about its sandbox: control groups of both versions, the disk, programs on `PATH`.
 
-use crate::command;
+use crate::plan;
 use crate::sys;
 use crate::wire::{Bytes, Facts};
 use std::fs::File;
@@ -15,7 +15,9 @@ impl OomCounter {
     /// Keeps the file open: it is read before and after every command.
     pub fn open() -> Self {
         let v2 = cgroup_file("", "memory.events");
-        Self(v2.or_else(|| cgroup_file("memory", "memory.oom_control")).and_then(|path| File::open(path).ok()))
+        Self(
+            v2.or_else(|| cgroup_file("memory", "memory.oom_control")).and_then(|path| File::open(path).ok()),
+        )
     }
 
     /// How many since the sandbox started; 0 where that cannot be known.
@@ -39,8 +41,8 @@ pub fn gather(tools: &[Bytes], workspace: &Path, oom: &OomCounter) -> Facts {
     };
     let disk = sys::disk_usage(workspace).ok();
     Facts {
-        bash: command::find_program(b"bash", None).is_some(),
-        tools: tools.iter().filter(|tool| command::find_program(&tool.0, None).is_some()).cloned().collect(),
+        bash: plan::find_program(b"bash", None).is_some(),
+        tools: tools.iter().filter(|tool| plan::find_program(&tool.0, None).is_some()).cloned().collect(),
         memory_bytes: number("memory.current", "memory", "memory.usage_in_bytes"),
         memory_limit: number("memory.max", "memory", "memory.limit_in_bytes"),
         pids: number("pids.current", "pids", "pids.current"),

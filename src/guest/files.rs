@@ -198,8 +198,7 @@ fn make_directory(path: &Path, mode: Option<u32>) -> io::Result<()> {
 }
 
 fn make_symlink(path: &Path, to: &Bytes, mtime_ns: Option<i64>) -> io::Result<()> {
-    let temporary = Temporary::beside(path)?;
-    symlink(OsStr::from_bytes(&to.0), &temporary.0)?;
+    let (temporary, ()) = Temporary::beside(path, |path| symlink(OsStr::from_bytes(&to.0), path))?;
     if let Some(mtime_ns) = mtime_ns {
         sys::set_link_mtime(&temporary.0, mtime_ns)?;
     }
@@ -217,12 +216,10 @@ impl Writing {
             // Whatever it is, making the file will say it.
             Err(_) => mode.unwrap_or(0o644),
         };
-        let make = || {
-            let temporary = Temporary::beside(&target)?;
-            let file = File::options().write(true).create_new(true).mode(0o600).open(&temporary.0)?;
-            Ok((file, temporary))
-        };
-        let (file, temporary) = make().map_err(|error| failure(&target, &error))?;
+        let (temporary, file) = Temporary::beside(&target, |path| {
+            File::options().write(true).create_new(true).mode(0o600).open(path)
+        })
+        .map_err(|error| failure(&target, &error))?;
         Ok(Self { file, temporary, target, mode, mtime_ns })
     }
 
@@ -251,14 +248,23 @@ fn system_time(ns: i64) -> SystemTime {
 struct Temporary(PathBuf);
 
 impl Temporary {
-    /// In the same directory, which is made where it is missing. The name does not depend on the target's, which
-    /// may already be as long as names can be.
-    fn beside(target: &Path) -> io::Result<Self> {
+    /// Makes something in the same directory, which is made where it is missing. The name does not depend on the
+    /// target's, which may already be as long as names can be; a guest that was killed may have left some behind.
+    fn beside<T>(target: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<(Self, T)> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let directory = target.parent().ok_or(io::ErrorKind::IsADirectory)?;
-        fs::create_dir_all(directory)?;
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Ok(Self(directory.join(format!(".agent-{}-{number}.tmp", std::process::id()))))
+        loop {
+            let path = directory.join(format!(".agent-{}.tmp", NEXT.fetch_add(1, Ordering::Relaxed)));
+            match make(&path) {
+                Ok(made) => return Ok((Self(path), made)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                // Looked for only now: mostly it is there.
+                Err(error) if error.kind() == io::ErrorKind::NotFound && !directory.exists() => {
+                    fs::create_dir_all(directory)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     fn rename(&self, target: &Path) -> io::Result<()> {

@@ -21,6 +21,8 @@
 //! names (`memory.oom_control` and `pids.current`, or `memory.events`, …), as far as there are any.
 
 mod identity;
+mod idmap;
+mod landlock;
 mod mounts;
 mod remove;
 #[allow(dead_code, reason = "the host side encodes, the launcher decodes")]
@@ -70,10 +72,15 @@ fn launch(directory: &Path) -> Result<(), Failure> {
     // PID 1 waits at this pipe until it is written down who it is, and it is in its control groups.
     let (gate, mut opener) = io::pipe().step("make a pipe")?;
     let is_root = sys::effective_user() == 0;
+    let owners = match spec.overlay.as_ref().or(spec.bind_workspace.as_ref()).filter(|_| is_root) {
+        Some(tree) => idmap::exchange(tree, spec.uid, spec.gid).step_at("map the owners of", tree)?,
+        None => None,
+    };
     let pid = sys::fork_into(namespaces(&spec, is_root)).step("make the namespaces")?;
     if pid == 0 {
         drop(opener);
-        let failure = become_guest(&spec, &directory, is_root, gate, listener);
+        let plan = Plan { spec: &spec, private: &directory, is_root, owners };
+        let failure = become_guest(&plan, gate, listener);
         eprint!("{failure}");
         std::process::exit(1);
     }
@@ -87,6 +94,15 @@ fn launch(directory: &Path) -> Result<(), Failure> {
     let waited = sys::wait_for(pid).step("wait for the sandbox");
     clean_up(&spec, &directory);
     waited.map(drop).and(admitted).and(detached)
+}
+
+/// What PID 1 is to become.
+struct Plan<'a> {
+    spec: &'a LaunchSpec,
+    private: &'a Path,
+    is_root: bool,
+    /// The user namespace that maps the owners of the workspace's tree, where they are others than the user inside.
+    owners: Option<File>,
 }
 
 fn namespaces(spec: &LaunchSpec, is_root: bool) -> u64 {
@@ -143,21 +159,15 @@ fn detach() -> Result<(), Failure> {
 }
 
 /// The life of PID 1 until it executes the guest. Returns only what went wrong.
-fn become_guest(
-    spec: &LaunchSpec,
-    private: &Path,
-    is_root: bool,
-    gate: io::PipeReader,
-    listener: UnixListener,
-) -> Failure {
-    match prepare(spec, private, is_root, gate, listener) {
+fn become_guest(plan: &Plan<'_>, gate: io::PipeReader, listener: UnixListener) -> Failure {
+    match prepare(plan, gate, listener) {
         Err(failure) => failure,
         Ok(mut status) => {
-            let Some((program, arguments)) = spec.argv.split_first() else {
+            let Some((program, arguments)) = plan.spec.argv.split_first() else {
                 return Failure::new("start the guest", io::Error::other("nothing to start was given"));
             };
             let _ = status.write_all(b"ready");
-            let environment = spec.env.iter().map(|(name, value)| (name, value));
+            let environment = plan.spec.env.iter().map(|(name, value)| (name, value));
             let error = Command::new(program).args(arguments).env_clear().envs(environment).exec();
             let failure = Failure::new("start the guest", error);
             let _ = write!(status, ": {failure}");
@@ -167,13 +177,8 @@ fn become_guest(
 }
 
 /// Everything up to the guest. Returns the pipe that was stderr, which exec closes.
-fn prepare(
-    spec: &LaunchSpec,
-    private: &Path,
-    is_root: bool,
-    mut gate: io::PipeReader,
-    listener: UnixListener,
-) -> Result<File, Failure> {
+fn prepare(plan: &Plan<'_>, mut gate: io::PipeReader, listener: UnixListener) -> Result<File, Failure> {
+    let Plan { spec, is_root, .. } = *plan;
     if !is_root {
         identity::map_own_user(spec)?;
     }
@@ -181,7 +186,7 @@ fn prepare(
         sys::loopback_up().step("bring the loopback interface up")?;
         sys::set_host_name("sandbox").step("set the host name")?;
     }
-    mounts::enter_new_root(spec, private, !is_root)?;
+    mounts::enter_new_root(plan)?;
     gate.read_exact(&mut [0]).step("wait for the launcher")?;
     drop(gate);
     // Only now, so that the control groups that were joined are the roots of what the sandbox sees of them.

@@ -76,7 +76,12 @@ impl Tail {
 /// One command's whole output.
 pub enum Spool {
     Memory(Vec<u8>),
-    File { file: File, path: PathBuf, written: u64, full: bool },
+    File {
+        file: File,
+        path: PathBuf,
+        written: u64,
+        full: bool,
+    },
     /// There is no file: it could not be made.
     Nothing,
 }

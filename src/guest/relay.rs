@@ -10,10 +10,10 @@ use std::os::fd::AsRawFd;
 pub struct Relay {
     socket: TcpStream,
     state: State,
-    /// Bytes of the host that the socket has not taken yet, and their cost.
+    /// Bytes of the host that the socket has not taken yet.
     waiting: Vec<u8>,
+    /// What the host has sent since credit was last given.
     waiting_cost: u32,
-    /// What was sent by the host since credit was last given.
     host_ended: bool,
     socket_ended: bool,
     pub credit: u32,
@@ -102,8 +102,14 @@ impl Relay {
         self.waiting_cost <= WINDOW
     }
 
+    /// The host sends no more.
     pub fn end(&mut self) {
         self.host_ended = true;
+    }
+
+    /// Whether this side has said its last word already.
+    pub fn ended(&self) -> bool {
+        self.socket_ended
     }
 
     fn send(&mut self, id: u32, client: &mut Client) -> io::Result<()> {

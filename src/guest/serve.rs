@@ -3,16 +3,15 @@
 //! One thread, one `poll`, everything non-blocking. What takes long (a walk, a large file) is done a slice at a
 //! time. Being single-threaded is what makes forking safe, and what keeps the memory small.
 
-use crate::client::{Client, Failure};
-use crate::command::{Command, StreamId, send_tail};
-use crate::facts::{self, OomCounter};
-use crate::files::{self, Reading, Writing, Written};
+use crate::client::Client;
+use crate::command::{Command, StreamId};
+use crate::facts::OomCounter;
 use crate::output::SpoolDirectory;
 use crate::processes;
-use crate::relay::Relay;
+use crate::requests::{Activity, answer_about_job};
 use crate::sys::{self, POLLIN, Poll, Signals};
-use crate::walk::{Hashes, Walk};
-use crate::wire::{self, CHUNK, Message, WINDOW};
+use crate::walk::Hashes;
+use crate::wire::CHUNK;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -23,19 +22,13 @@ use std::time::{Duration, Instant};
 
 /// Clients at once; more are turned away.
 const MAX_CLIENTS: usize = 16;
-/// Commands that have processes, those left behind included.
-const MAX_COMMANDS: usize = 128;
-/// Jobs that are remembered; of those that have ended the oldest are forgotten first.
-const MAX_JOBS: usize = 64;
-/// Requests under way, over all clients.
-const MAX_ACTIVITIES: usize = 1024;
 /// How often processes that have lost their supervisor are looked for, once there may be some.
 const ORPHANS_AGAIN: Duration = Duration::from_millis(20);
 
-struct Options {
+pub struct Options {
     idle_ttl: Option<Duration>,
     listener: Option<Listener>,
-    workspace: PathBuf,
+    pub workspace: PathBuf,
 }
 
 struct Listener {
@@ -44,36 +37,27 @@ struct Listener {
     root_only: bool,
 }
 
-/// What a stream is about.
-enum Activity {
-    Command(u64),
-    AwaitJob { job: u64, until: Instant, death: bool },
-    Reading(Reading),
-    Writing(Writing),
-    Walk(Box<Walk>),
-    Relay(Relay),
-}
-
-struct Server {
-    options: Options,
-    signals: Signals,
-    poll: Poll,
-    buffer: Vec<u8>,
-    clients: BTreeMap<u64, Client>,
-    commands: BTreeMap<u64, Command>,
+/// The guest's whole state.
+pub struct Server {
+    pub options: Options,
+    pub signals: Signals,
+    pub poll: Poll,
+    pub buffer: Vec<u8>,
+    pub clients: BTreeMap<u64, Client>,
+    pub commands: BTreeMap<u64, Command>,
     /// Job number to command.
-    jobs: BTreeMap<u64, u64>,
-    activities: BTreeMap<StreamId, Activity>,
-    spools: SpoolDirectory,
-    hashes: Hashes,
-    oom: OomCounter,
-    next_client: u64,
-    next_command: u64,
-    next_job: u64,
-    alone_since: Instant,
+    pub jobs: BTreeMap<u64, u64>,
+    pub activities: BTreeMap<StreamId, Activity>,
+    pub spools: SpoolDirectory,
+    pub hashes: Hashes,
+    pub oom: OomCounter,
+    pub next_client: u64,
+    pub next_command: u64,
+    pub next_job: u64,
+    pub alone_since: Instant,
     /// Processes without a supervisor may have been left to this one.
-    orphans: bool,
-    stop: bool,
+    pub orphans: bool,
+    pub stop: bool,
 }
 
 /// Serves until it is told to stop, or nobody has been there for the idle time-to-live.
@@ -129,13 +113,9 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String>
                 options.listener = Some(Listener { socket: listener, root_only: true });
             }
             "--listen-fd" => {
-                let fd = number()? as RawFd;
-                // SAFETY: the launcher opened it for this program; nothing here has touched it.
-                let listener = UnixListener::from(unsafe { sys::inherited(fd) });
-                // Made anew by `duplicate`, because the original must be open across the exec.
-                let copy = sys::duplicate(fd).map_err(|error| format!("cannot listen at {fd}: {error}"))?;
-                drop(listener);
-                options.listener = Some(Listener { socket: copy.into(), root_only: false });
+                let fd = sys::adopt(number()? as RawFd)
+                    .map_err(|error| format!("cannot listen at descriptor {value}: {error}"))?;
+                options.listener = Some(Listener { socket: fd.into(), root_only: false });
             }
             _ => return Err(crate::USAGE.to_owned()),
         }
@@ -229,10 +209,11 @@ impl Server {
         }
         let Ok((stream, _)) = listener.socket.accept() else { return };
         let allowed = !listener.root_only || sys::peer_uid(&stream).is_ok_and(|uid| uid == 0);
-        if allowed && self.clients.len() < MAX_CLIENTS {
-            if let Ok(copy) = stream.try_clone() {
-                self.welcome(copy.into(), stream.into());
-            }
+        if allowed
+            && self.clients.len() < MAX_CLIENTS
+            && let Ok(copy) = stream.try_clone()
+        {
+            self.welcome(copy.into(), stream.into());
         }
     }
 
@@ -240,210 +221,6 @@ impl Server {
         if let Ok(client) = Client::new(input, output) {
             self.clients.insert(self.next_client, client);
             self.next_client += 1;
-        }
-    }
-
-    /// Does what a client asks for, or begins it.
-    fn handle(&mut self, stream: StreamId, message: Message) {
-        let result = match message {
-            Message::Data { bytes } => return self.data(stream, &bytes.0),
-            Message::Eof {} => return self.end_of_data(stream),
-            Message::Credit { bytes } => return self.credit(stream, bytes),
-            Message::Kill {} | Message::Reset {} => return self.give_up(stream),
-            Message::Shutdown {} => return self.stop = true,
-            Message::Run { command } => self.run(stream, command),
-            Message::StartJob { command } => self.start_job(stream, command),
-            Message::JobOutput { job, wait_ms } => {
-                self.await_job(stream, job, Duration::from_millis(wait_ms.into()), false)
-            }
-            Message::JobKill { job } => self.kill_job(stream, job),
-            Message::Stat { path } => files::stat(&files::resolve(&self.options.workspace, &path))
-                .map(|entry| self.send(stream, &Message::Stated { entry })),
-            Message::ReadFile { path, offset, limit } => {
-                let path = files::resolve(&self.options.workspace, &path);
-                Reading::start(path, offset, limit).and_then(|(reading, is)| {
-                    self.send(stream, &is);
-                    self.begin(stream, Activity::Reading(reading))
-                })
-            }
-            Message::WriteFile { write } => match files::write(&self.options.workspace, write) {
-                Ok(Written::Done) => Ok(self.send(stream, &Message::Done {})),
-                Ok(Written::More(writing)) => self.begin(stream, Activity::Writing(writing)),
-                Err(failure) => Err(failure),
-            },
-            Message::Remove { path } => files::remove(&files::resolve(&self.options.workspace, &path))
-                .map(|()| self.send(stream, &Message::Done {})),
-            Message::Walk { root, hash, exclude, max_entries } => {
-                let root = files::resolve(&self.options.workspace, &root);
-                Walk::start(root, hash, exclude, max_entries)
-                    .and_then(|walk| self.begin(stream, Activity::Walk(Box::new(walk))))
-            }
-            Message::GetFacts { tools } => {
-                let facts = facts::gather(&tools, &self.options.workspace, &self.oom);
-                Ok(self.send(stream, &Message::FactsAre { facts }))
-            }
-            Message::Connect { port } => Relay::connect(port)
-                .map_err(|error| Failure::io("nothing answers on the port", &error))
-                .and_then(|relay| self.begin(stream, Activity::Relay(relay))),
-            _ => Err(Failure::new("the guest does not understand the request")),
-        };
-        if let (Err(failure), Some(client)) = (result, self.clients.get_mut(&stream.client)) {
-            client.fail(stream.id, &failure);
-        }
-    }
-
-    fn send(&mut self, stream: StreamId, message: &Message) {
-        if let Some(client) = self.clients.get_mut(&stream.client) {
-            client.send(stream.id, message);
-        }
-    }
-
-    fn begin(&mut self, stream: StreamId, activity: Activity) -> Result<(), Failure> {
-        if self.activities.len() >= MAX_ACTIVITIES {
-            return Err(Failure::new("too many requests are under way"));
-        }
-        self.activities.insert(stream, activity);
-        Ok(())
-    }
-
-    fn run(&mut self, stream: StreamId, command: wire::Command) -> Result<(), Failure> {
-        let key = self.start(Some(stream), command)?;
-        self.begin(stream, Activity::Command(key))
-    }
-
-    fn start(&mut self, owner: Option<StreamId>, command: wire::Command) -> Result<u64, Failure> {
-        if self.commands.values().filter(|command| !command.over()).count() >= MAX_COMMANDS {
-            return Err(Failure::new(format!("{MAX_COMMANDS} commands have processes running; end some")));
-        }
-        let command = Command::start(command, owner, &self.options.workspace, &self.oom)?;
-        let key = self.next_command;
-        self.next_command += 1;
-        self.commands.insert(key, command);
-        Ok(key)
-    }
-
-    fn start_job(&mut self, stream: StreamId, command: wire::Command) -> Result<(), Failure> {
-        if self.jobs.len() >= MAX_JOBS {
-            let over = |key: &u64| self.commands.get(key).is_none_or(Command::over);
-            let oldest = self.jobs.iter().find(|(_, key)| over(key)).map(|(job, key)| (*job, *key));
-            let (job, key) =
-                oldest.ok_or_else(|| Failure::new(format!("{MAX_JOBS} jobs are running; end some")))?;
-            self.jobs.remove(&job);
-            self.commands.remove(&key);
-        }
-        let key = self.start(None, command)?;
-        let job = self.next_job;
-        self.next_job += 1;
-        self.jobs.insert(job, key);
-        self.send(stream, &Message::JobStarted { job });
-        Ok(())
-    }
-
-    fn job(&mut self, job: u64) -> Result<&mut Command, Failure> {
-        self.jobs
-            .get(&job)
-            .and_then(|key| self.commands.get_mut(key))
-            .ok_or_else(|| Failure::new(format!("there is no job {job}")))
-    }
-
-    fn await_job(
-        &mut self,
-        stream: StreamId,
-        job: u64,
-        wait: Duration,
-        death: bool,
-    ) -> Result<(), Failure> {
-        self.job(job)?;
-        let now = Instant::now();
-        self.begin(stream, Activity::AwaitJob { job, until: now.checked_add(wait).unwrap_or(now), death })
-    }
-
-    fn kill_job(&mut self, stream: StreamId, job: u64) -> Result<(), Failure> {
-        self.job(job)?.end();
-        // A command that is being ended is given up after a bounded time.
-        self.await_job(stream, job, Duration::from_secs(60), true)
-    }
-
-    fn data(&mut self, stream: StreamId, bytes: &[u8]) {
-        let result = match self.activities.get_mut(&stream) {
-            Some(Activity::Command(key)) => {
-                self.commands.get_mut(key).is_none_or(|command| command.push_stdin(bytes))
-            }
-            Some(Activity::Relay(relay)) => relay.push(bytes),
-            Some(Activity::Writing(writing)) => {
-                let result = writing.push(bytes);
-                let Some(client) = self.clients.get_mut(&stream.client) else { return };
-                match result {
-                    Ok(()) => client.send(stream.id, &Message::Credit { bytes: wire::cost(bytes.len()) }),
-                    Err(failure) => {
-                        client.fail(stream.id, &failure);
-                        self.activities.remove(&stream);
-                    }
-                }
-                true
-            }
-            // The stream has ended meanwhile.
-            _ => true,
-        };
-        if let (false, Some(client)) = (result, self.clients.get_mut(&stream.client)) {
-            client.closed = true;
-        }
-    }
-
-    fn end_of_data(&mut self, stream: StreamId) {
-        match self.activities.get_mut(&stream) {
-            Some(Activity::Command(key)) => {
-                if let Some(command) = self.commands.get_mut(key) {
-                    command.end_stdin();
-                }
-            }
-            Some(Activity::Relay(relay)) => relay.end(),
-            Some(Activity::Writing(_)) => {
-                let Some(Activity::Writing(writing)) = self.activities.remove(&stream) else { return };
-                let Some(client) = self.clients.get_mut(&stream.client) else { return };
-                match writing.finish() {
-                    Ok(()) => client.send(stream.id, &Message::Done {}),
-                    Err(failure) => client.fail(stream.id, &failure),
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn credit(&mut self, stream: StreamId, bytes: u32) {
-        let credit = match self.activities.get_mut(&stream) {
-            Some(Activity::Command(key)) => {
-                if let Some(command) = self.commands.get_mut(key) {
-                    command.give_credit(bytes);
-                }
-                return;
-            }
-            Some(Activity::Reading(reading)) => &mut reading.credit,
-            Some(Activity::Walk(walk)) => &mut walk.credit,
-            Some(Activity::Relay(relay)) => &mut relay.credit,
-            _ => return,
-        };
-        *credit = credit.saturating_add(bytes);
-    }
-
-    fn give_up(&mut self, stream: StreamId) {
-        match self.activities.get(&stream) {
-            Some(Activity::Command(key)) => {
-                if let Some(command) = self.commands.get_mut(key) {
-                    command.end();
-                }
-            }
-            Some(Activity::Relay(_)) => {
-                self.activities.remove(&stream);
-                self.send(stream, &Message::Reset {});
-            }
-            Some(_) => {
-                self.activities.remove(&stream);
-                if let Some(client) = self.clients.get_mut(&stream.client) {
-                    client.fail(stream.id, &Failure::new("the request was given up"));
-                }
-            }
-            None => {}
         }
     }
 
@@ -473,8 +250,7 @@ impl Server {
                     reading.runnable(client) && reading.step(stream.id, client, &mut self.buffer)
                 }
                 Activity::Walk(walk) => {
-                    walk.runnable(client)
-                        && walk.step(stream.id, client, &mut self.hashes, &mut self.buffer)
+                    walk.runnable(client) && walk.step(stream.id, client, &mut self.hashes, &mut self.buffer)
                 }
                 Activity::Relay(relay) => relay.step(stream.id, client, &self.poll, &mut self.buffer),
                 Activity::Writing(_) => false,
@@ -530,30 +306,4 @@ impl Server {
         }
         processes::kill_below(std::process::id() as i32);
     }
-}
-
-/// Answers once there is something to say, the job has ended, or the time is up.
-fn answer_about_job(
-    id: u32,
-    command: Option<&mut Command>,
-    until: Instant,
-    death: bool,
-    client: &mut Client,
-) -> bool {
-    let Some(command) = command else {
-        client.fail(id, &Failure::new("the job has been forgotten"));
-        return true;
-    };
-    let news = if death {
-        command.finished.is_some() && !command.dying()
-    } else {
-        command.finished.is_some() || !command.tail.is_empty()
-    };
-    if !news && Instant::now() < until {
-        return false;
-    }
-    // The tail is smaller than a fresh stream's credit.
-    send_tail(&mut command.tail, id, client, &mut { WINDOW });
-    client.send(id, &Message::JobState { finished: command.finished.clone() });
-    true
 }

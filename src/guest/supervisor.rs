@@ -119,7 +119,7 @@ fn supervise(plan: &Plan, [stdin, stdout, stderr, status]: [RawFd; 4]) -> ! {
     match main {
         0 => execute(plan),
         -1 => {
-            complain(plan, &io::Error::last_os_error());
+            complain("run", &plan.program, &io::Error::last_os_error());
             report(Report { status: 126 << 8, children_left: false });
         }
         _ => {
@@ -179,7 +179,7 @@ fn execute(plan: &Plan) -> ! {
     // SAFETY: plain system calls; the strings and the arrays of pointers to them live until the exec.
     unsafe {
         ffi::setsid();
-        for signal in 1..=31 {
+        for signal in 1..=64 {
             ffi::signal(signal, 0);
         }
         sys::unblock_signals();
@@ -189,13 +189,15 @@ fn execute(plan: &Plan) -> ! {
         // Only now does the process own its /proc files. All that it holds of the guest's is its own pipes.
         let _ = sys::prctl(sys::PR_SET_DUMPABLE, 1);
         raise_oom_score();
-        if ffi::chdir(plan.cwd.as_ptr()) == 0 {
-            let arguments = pointers(&plan.arguments);
-            let environment = pointers(&plan.environment);
-            ffi::execve(plan.program.as_ptr(), arguments.as_ptr(), environment.as_ptr());
+        if ffi::chdir(plan.cwd.as_ptr()) < 0 {
+            complain("enter", &plan.cwd, &io::Error::last_os_error());
+            ffi::_exit(126);
         }
+        let arguments = pointers(&plan.arguments);
+        let environment = pointers(&plan.environment);
+        ffi::execve(plan.program.as_ptr(), arguments.as_ptr(), environment.as_ptr());
         let error = io::Error::last_os_error();
-        complain(plan, &error);
+        complain("run", &plan.program, &error);
         ffi::_exit(if error.raw_os_error() == Some(sys::ENOENT) { 127 } else { 126 })
     }
 }
@@ -213,8 +215,8 @@ fn raise_oom_score() {
 }
 
 /// As `env` and the shell do it: a line on standard error, and exit code 126 or 127.
-fn complain(plan: &Plan, error: &io::Error) {
-    let line = format!("agent: cannot run {}: {error}\n", plan.program.to_string_lossy());
+fn complain(what: &str, name: &CStr, error: &io::Error) {
+    let line = format!("agent: cannot {what} {}: {error}\n", name.to_string_lossy());
     sys::write_raw(2, line.as_bytes());
 }
 

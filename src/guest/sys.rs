@@ -213,14 +213,13 @@ pub fn take_stdio() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(pair)
 }
 
-/// Takes a descriptor over that another program opened for this one.
-///
-/// # Safety
-///
-/// Nothing else in this process may own it.
-pub unsafe fn inherited(fd: RawFd) -> OwnedFd {
-    // SAFETY: the caller promises that it is ours alone.
-    unsafe { OwnedFd::from_raw_fd(fd) }
+/// Takes over a descriptor that the program which started this one left open for it: it is closed on exec from now
+/// on, and its old number is free.
+pub fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
+    let copy = duplicate(fd)?;
+    // SAFETY: the standard library owns none but those that it opened; this one came from outside.
+    check(unsafe { ffi::close(fd) })?;
+    Ok(copy)
 }
 
 /// Bytes that wait in a pipe.
@@ -293,7 +292,8 @@ impl Signals {
         // struct signalfd_siginfo: 128 bytes; number at 0, sender at 12.
         let mut record = [0_u8; 128];
         let length = io::Read::read(&mut &self.0, &mut record).ok()?;
-        let word = |at: usize| u32::from_ne_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);
+        let word =
+            |at: usize| u32::from_ne_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);
         (length == record.len()).then(|| Signal { number: word(0) as c_int, sender: word(12) })
     }
 }
@@ -331,8 +331,11 @@ pub fn disk_usage(path: &Path) -> io::Result<(u64, u64)> {
         StatVfs { block_size: 0, fragment_size: 0, blocks: 0, free: 0, available: 0, rest: [0; 16] };
     // SAFETY: the structure is at least as large as the C library's.
     check(unsafe { ffi::statvfs(path.as_ptr(), &mut result) })?;
-    let unit = result.fragment_size as u64;
-    Ok((result.blocks.saturating_sub(result.free).saturating_mul(unit), result.available.saturating_mul(unit)))
+    let unit: u64 = result.fragment_size;
+    Ok((
+        result.blocks.saturating_sub(result.free).saturating_mul(unit),
+        result.available.saturating_mul(unit),
+    ))
 }
 
 /// Begins to connect to a port on loopback. The socket is writable when that has succeeded or failed.

@@ -95,12 +95,7 @@ struct Hashing {
 }
 
 impl Walk {
-    pub fn start(
-        root: PathBuf,
-        hash: bool,
-        exclude: Vec<Bytes>,
-        max_entries: u64,
-    ) -> Result<Self, Failure> {
+    pub fn start(root: PathBuf, hash: bool, exclude: Vec<Bytes>, max_entries: u64) -> Result<Self, Failure> {
         let listing = fs::read_dir(&root).map_err(|error| Failure::io(root.display(), &error))?;
         Ok(Self {
             root,
@@ -165,7 +160,8 @@ impl Walk {
                 Some(Ok(item)) => {
                     let path = directory.join(item.file_name());
                     if !self.exclude.contains(path.as_os_str().as_bytes()) {
-                        self.visit(path, hashes)?;
+                        // Asked through the open directory, which is cheaper than by the whole path.
+                        self.visit(path, item.metadata(), hashes)?;
                     }
                 }
                 Some(Err(error)) => {
@@ -182,9 +178,14 @@ impl Walk {
         Ok(true)
     }
 
-    fn visit(&mut self, path: PathBuf, hashes: &Hashes) -> Result<(), Failure> {
+    fn visit(
+        &mut self,
+        path: PathBuf,
+        metadata: io::Result<Metadata>,
+        hashes: &Hashes,
+    ) -> Result<(), Failure> {
         let full = self.root.join(&path);
-        let metadata = match fs::symlink_metadata(&full) {
+        let metadata = match metadata {
             Ok(metadata) => metadata,
             // Gone since its directory was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// Why arguments cannot be understood. The message is written for the model that has to mend them.
+/// Why arguments are not valid JSON, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseError {
     message: String,
@@ -43,7 +43,7 @@ pub fn parse(text: &str) -> Result<(Value, bool), ParseError> {
     repair(text)
         .and_then(|repaired| serde_json::from_str(&repaired).ok())
         .map(|value| (value, true))
-        .ok_or_else(|| ParseError { message: format!("the arguments are not valid JSON: {error}") })
+        .ok_or_else(|| ParseError { message: error.to_string() })
 }
 
 /// Strict JSON that says the same; `None` where that is in doubt.
@@ -199,7 +199,7 @@ mod tests {
             "}",
         ] {
             let error = parse(text).expect_err(text);
-            assert!(error.to_string().starts_with("the arguments are not valid JSON: "), "{error}");
+            assert!(error.to_string().contains("at line 1 column"), "{error}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! The model endpoint: what is asked, what comes back, and who answers.
 
+mod answer;
 pub mod arguments;
 mod complaint;
 mod described;
@@ -16,6 +17,7 @@ pub mod replayed;
 mod retry;
 mod sse;
 mod stream;
+mod thinking;
 mod wire;
 
 pub use endpoint::{Endpoint, Secret};

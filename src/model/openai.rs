@@ -1,10 +1,11 @@
 //! The client for any OpenAI-compatible endpoint: retries what may pass, does without what is not understood.
 
 use crate::error::{Error, Result};
+use crate::model::answer::Ending;
 use crate::model::described::described;
 use crate::model::endpoint::{Endpoint, Timeouts};
 use crate::model::failure::{Failure, Feature, Reason, quote};
-use crate::model::http::{self, Ending};
+use crate::model::http;
 use crate::model::retry::Backoff;
 use crate::model::stream::{Assembly, ids_in};
 use crate::model::wire::{self, Body, Chunk, Form};

@@ -5,6 +5,7 @@ use crate::model::failure::{Failure, Reason};
 use crate::model::held::showable;
 use crate::model::mend::mend;
 use crate::model::recover::recover;
+use crate::model::thinking::{Piece, Thinking};
 use crate::model::wire::{Arguments, Chunk, Function, Said, WireCall};
 use crate::model::{Message, OnProgress, Progress, Reply, ToolSpec};
 use serde_json::Value;
@@ -283,92 +284,4 @@ pub fn unique(id: String, taken: &mut HashSet<String>) -> String {
     }
     taken.insert(candidate.clone());
     candidate
-}
-
-/// A piece of the content.
-#[derive(Debug, PartialEq)]
-enum Piece {
-    Text(String),
-    Reasoning(String),
-}
-
-impl Piece {
-    fn is_empty(&self) -> bool {
-        let (Piece::Text(text) | Piece::Reasoning(text)) = self;
-        text.is_empty()
-    }
-}
-
-/// Tells reasoning that is written into the content, as `<think>…</think>` at its start, from the answer.
-#[derive(Default)]
-enum Thinking {
-    /// Nothing but white space or part of the tag so far.
-    #[default]
-    Unknown,
-    /// What came so far may be the tag.
-    Maybe(String),
-    /// Inside; what came last may be part of the closing tag.
-    Inside { close: &'static str, held: String },
-    /// Past it, or there was none.
-    Answer,
-}
-
-const TAGS: [(&str, &str); 3] =
-    [("<think>", "</think>"), ("<thinking>", "</thinking>"), ("<thought>", "</thought>")];
-
-impl Thinking {
-    fn feed(&mut self, content: &str) -> Vec<Piece> {
-        if content.is_empty() {
-            return Vec::new();
-        }
-        match self {
-            Thinking::Answer => vec![Piece::Text(content.to_owned())],
-            Thinking::Unknown => {
-                *self = Thinking::Maybe(String::new());
-                self.feed(content)
-            }
-            Thinking::Maybe(held) => {
-                held.push_str(content);
-                let start = held.trim_start();
-                if let Some((open, close)) = TAGS.iter().find(|(open, _)| start.starts_with(open)) {
-                    let inside = start[open.len()..].to_owned();
-                    *self = Thinking::Inside { close, held: String::new() };
-                    return self.feed(&inside);
-                }
-                if TAGS.iter().any(|(open, _)| open.starts_with(start)) {
-                    return Vec::new();
-                }
-                let held = std::mem::take(held);
-                *self = Thinking::Answer;
-                vec![Piece::Text(held)]
-            }
-            Thinking::Inside { close, held } => {
-                held.push_str(content);
-                if let Some(at) = held.find(*close) {
-                    let reasoning = held[..at].to_owned();
-                    let answer = held[at + close.len()..].trim_start().to_owned();
-                    *self = Thinking::Answer;
-                    let mut pieces = vec![Piece::Reasoning(reasoning), Piece::Text(answer)];
-                    pieces.retain(|piece| !piece.is_empty());
-                    return pieces;
-                }
-                let keep = partial_suffix(held, close);
-                let shown: String = held.drain(..held.len() - keep).collect();
-                if shown.is_empty() { Vec::new() } else { vec![Piece::Reasoning(shown)] }
-            }
-        }
-    }
-
-    fn finish(&mut self) -> Vec<Piece> {
-        match std::mem::replace(self, Thinking::Answer) {
-            Thinking::Maybe(held) if !held.is_empty() => vec![Piece::Text(held)],
-            Thinking::Inside { held, .. } if !held.is_empty() => vec![Piece::Reasoning(held)],
-            _ => Vec::new(),
-        }
-    }
-}
-
-/// How many bytes at the end of `text` are the beginning of `tag`.
-fn partial_suffix(text: &str, tag: &str) -> usize {
-    (1..tag.len()).rev().find(|n| text.ends_with(&tag[..*n])).unwrap_or(0)
 }

@@ -1,7 +1,9 @@
 //! [`Sandbox`]: the handle that everything in the sandbox goes through.
 
 use super::Channel;
-use super::connection::{Connection, Expect, PATIENCE};
+use super::connection::Connection;
+use super::expect::Expect;
+use super::stream::PATIENCE;
 use super::tunnel::{self, Tunnels};
 use super::wire::{self, Message};
 use crate::error::{Error, Kind, Result};

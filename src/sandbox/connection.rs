@@ -4,6 +4,8 @@
 //! the stream expects now, and be covered by credit. The first that is not ends the connection, by name.
 
 use super::Channel;
+use super::expect::{Expect, cost};
+use super::stream::{Incoming, PATIENCE};
 use super::wire::{self, Decoder, MAGIC, MAX_FRAME, Message, TunnelKind, VERSION, WINDOW};
 use crate::error::{Error, Kind, Result};
 use std::collections::HashMap;
@@ -15,8 +17,6 @@ use tokio::task::AbortHandle;
 
 /// How long the guest has to say hello.
 const HANDSHAKE: Duration = Duration::from_secs(20);
-/// How long the guest may be silent about a request that should be answered at once.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// Bytes of files, standard inputs and tunnels that wait to be written.
 const OUTGOING: usize = 1 << 20;
 /// Streams at once.
@@ -26,87 +26,25 @@ const MAX_TUNNELS: usize = 256;
 /// Read at once.
 const READ_BUFFER: usize = 64 << 10;
 
-/// What a stream is about, and so what the guest may say on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Expect {
-    Command,
-    JobStarted,
-    JobOutput,
-    Stated,
-    /// `FileIs` first, then the bytes.
-    File {
-        begun: bool,
-    },
-    Done,
-    Entries,
-    Facts,
-    /// Nothing but `Opened` or `Failed` first, then bytes.
-    Tunnel {
-        open: bool,
-        guest_ended: bool,
-        host_ended: bool,
-    },
-}
-
-impl Expect {
-    /// Whether the message fits, and whether it is the guest's last word on the stream.
-    fn admit(&mut self, message: &Message) -> Option<bool> {
-        match (self, message) {
-            (Self::Tunnel { open: true, .. }, Message::Failed { .. }) => None,
-            (_, Message::Failed { .. }) => Some(true),
-            (Self::Command | Self::JobOutput, Message::Output { .. } | Message::Gap { .. }) => Some(false),
-            (Self::Command, Message::Finished { .. })
-            | (Self::JobOutput, Message::JobState { .. })
-            | (Self::JobStarted, Message::JobStarted { .. })
-            | (Self::Stated, Message::Stated { .. })
-            | (Self::File { begun: true } | Self::Done, Message::Done {})
-            | (Self::Facts, Message::FactsAre { .. }) => Some(true),
-            (Self::File { begun }, Message::FileIs { .. }) => {
-                (!std::mem::replace(begun, true)).then_some(false)
-            }
-            (Self::File { begun: true }, Message::Data { .. }) => Some(false),
-            (Self::Entries, Message::Entries { last, .. }) => Some(*last),
-            (Self::Tunnel { open, .. }, Message::Opened {}) => {
-                (!std::mem::replace(open, true)).then_some(false)
-            }
-            (Self::Tunnel { open: true, guest_ended: false, .. }, Message::Data { .. }) => Some(false),
-            (Self::Tunnel { open: true, guest_ended, host_ended }, Message::Eof {} | Message::Reset {}) => {
-                (!std::mem::replace(guest_ended, true)).then_some(*host_ended)
-            }
-            _ => None,
-        }
-    }
-}
-
-/// The credit that a message uses; `None` where it is longer than allowed.
-fn cost(message: &Message) -> Option<u32> {
-    match message {
-        Message::Data { bytes } | Message::Output { bytes, .. } => {
-            (bytes.0.len() <= wire::CHUNK).then(|| wire::cost(bytes.0.len()))
-        }
-        Message::Gap { .. } => Some(wire::FRAME_COST),
-        Message::Entries { entries, .. } => Some(wire::entries_cost(entries)),
-        _ => Some(0),
-    }
-}
-
 /// An open stream, as the reader sees it.
-struct Route {
-    expect: Expect,
+pub(super) struct Route {
+    pub expect: Expect,
     incoming: mpsc::UnboundedSender<Message>,
     /// What the guest may still send.
-    window: u32,
+    pub window: u32,
     /// What may still be sent to the guest.
     credit: Arc<Semaphore>,
     /// Nobody listens any more; the guest's last word is awaited and what it sends until then is thrown away.
-    abandoned: bool,
+    pub abandoned: bool,
 }
 
-struct State {
-    routes: HashMap<u32, Route>,
+pub(super) struct State {
+    pub routes: HashMap<u32, Route>,
     next_id: u32,
     last_guest_id: u32,
     tunnels: usize,
+    /// Where connections that the guest wants go.
+    asked: Option<mpsc::UnboundedSender<Asked>>,
     /// Why the connection is of no more use.
     broken: Option<String>,
 }
@@ -115,11 +53,10 @@ struct State {
 type Frame = (Vec<u8>, usize);
 
 pub(super) struct Connection {
-    state: Mutex<State>,
-    frames: mpsc::UnboundedSender<Frame>,
-    outgoing: Arc<Semaphore>,
+    pub state: Mutex<State>,
+    pub frames: mpsc::UnboundedSender<Frame>,
+    pub outgoing: Arc<Semaphore>,
     tunnels: Mutex<Option<mpsc::UnboundedReceiver<Asked>>>,
-    asked: mpsc::UnboundedSender<Asked>,
     /// The reader and the writer.
     tasks: Mutex<Vec<AbortHandle>>,
 }
@@ -141,13 +78,19 @@ impl Connection {
             .map_err(|_| Error::sandbox(format!("the guest said nothing for {} s", HANDSHAKE.as_secs())))??;
         let (frames, outbox) = mpsc::unbounded_channel();
         let (asked, tunnels) = mpsc::unbounded_channel();
-        let state = State { routes: HashMap::new(), next_id: 1, last_guest_id: 0, tunnels: 0, broken: None };
+        let state = State {
+            routes: HashMap::new(),
+            next_id: 1,
+            last_guest_id: 0,
+            tunnels: 0,
+            asked: Some(asked),
+            broken: None,
+        };
         let connection = Arc::new(Self {
             state: Mutex::new(state),
             frames,
             outgoing: Arc::new(Semaphore::new(OUTGOING)),
             tunnels: Mutex::new(Some(tunnels)),
-            asked,
             tasks: Mutex::new(Vec::new()),
         });
         let weak = Arc::downgrade(&connection);
@@ -185,7 +128,7 @@ impl Connection {
         let route =
             Route { expect, incoming: sender, window: WINDOW, credit: credit.clone(), abandoned: false };
         state.routes.insert(id, route);
-        Incoming { connection: self.clone(), id, messages, credit, returned: 0, over: false }
+        Incoming::new(self.clone(), id, messages, credit)
     }
 
     /// The connections that something inside wants; given to the first who asks.
@@ -194,7 +137,7 @@ impl Connection {
     }
 
     /// Queues a message that is small and rare enough not to be counted.
-    fn send(&self, id: u32, message: &Message) {
+    pub fn send(&self, id: u32, message: &Message) {
         let mut frame = Vec::new();
         // The messages sent this way always fit.
         if wire::encode(id, message, &mut frame).is_ok() {
@@ -206,6 +149,7 @@ impl Connection {
     pub fn fail(&self, reason: impl Into<String>) {
         let mut state = lock(&self.state);
         state.broken.get_or_insert(reason.into());
+        state.asked = None;
         state.routes.drain().for_each(|(_, route)| route.credit.close());
         self.outgoing.close();
         lock(&self.tasks).iter().for_each(AbortHandle::abort);
@@ -282,10 +226,10 @@ impl Connection {
             let expect = Expect::Tunnel { open: true, guest_ended: false, host_ended: false };
             let stream = self.add_route(state, id, expect);
             state.tunnels += 1;
-            // Where the listener is gone, dropping the stream resets it; that takes the lock, so not here.
-            if let Err(mpsc::error::SendError(asked)) = self.asked.send(Asked { host, port, kind, stream }) {
-                let mut asked = asked;
-                asked.stream.over = true;
+            let sent = state.asked.as_ref().map(|asked| asked.send(Asked { host, port, kind, stream }));
+            if let Some(Err(mpsc::error::SendError(mut asked))) = sent {
+                // The listener is gone. Dropping the stream would reset it; it is refused instead.
+                asked.stream.end();
                 remove(state, id);
                 refuse("there is no network");
             }
@@ -303,10 +247,11 @@ impl Drop for Connection {
     }
 }
 
-fn remove(state: &mut State, id: u32) {
+/// Takes a stream that has ended out of the table.
+pub(super) fn remove(state: &mut State, id: u32) {
     if let Some(route) = state.routes.remove(&id) {
         route.credit.close();
-        if id % 2 == 0 {
+        if id.is_multiple_of(2) {
             state.tunnels -= 1;
         }
     }
@@ -319,161 +264,8 @@ fn broken(reason: &str) -> Error {
 
 /// A panic while the lock was held has been reported already; the state is a table that is whole between any two
 /// statements.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A stream as the one who asked sees it. Dropping it before its end gives the request up.
-pub(super) struct Incoming {
-    connection: Arc<Connection>,
-    id: u32,
-    messages: mpsc::UnboundedReceiver<Message>,
-    credit: Arc<Semaphore>,
-    /// Consumed and not handed back yet.
-    returned: u32,
-    over: bool,
-}
-
-impl Incoming {
-    /// The next message. Takes no longer than `patience`, if given. A `Failed` is an [`Kind::InSandbox`] error.
-    pub async fn next(&mut self, patience: Option<Duration>) -> Result<Message> {
-        let message = match patience {
-            None => self.messages.recv().await,
-            Some(patience) => match tokio::time::timeout(patience, self.messages.recv()).await {
-                Ok(message) => message,
-                Err(_) => {
-                    let reason = format!("the guest did not answer for {} s", patience.as_secs());
-                    self.connection.fail(&reason);
-                    None
-                }
-            },
-        };
-        let Some(message) = message else {
-            self.over = true;
-            return Err(self.connection.error());
-        };
-        self.consumed(cost(&message).unwrap_or(0));
-        match message {
-            Message::Failed { message, .. } => {
-                self.over = true;
-                Err(Error::new(Kind::InSandbox, String::from_utf8_lossy(&message.0)))
-            }
-            message => Ok(message),
-        }
-    }
-
-    /// The one message that answers the request.
-    pub async fn answer(mut self) -> Result<Message> {
-        let message = self.next(Some(PATIENCE)).await;
-        self.over = true;
-        message
-    }
-
-    /// Hands credit back, a quarter of the window at a time.
-    fn consumed(&mut self, cost: u32) {
-        self.returned += cost;
-        if self.returned >= WINDOW / 4 {
-            let mut state = lock(&self.connection.state);
-            if let Some(route) = state.routes.get_mut(&self.id) {
-                route.window += self.returned;
-                self.connection.send(self.id, &Message::Credit { bytes: self.returned });
-                self.returned = 0;
-            }
-        }
-    }
-
-    /// What is needed to send on the stream.
-    pub fn sender(&self) -> Sender {
-        Sender { connection: self.connection.clone(), id: self.id, credit: self.credit.clone() }
-    }
-
-    /// Says that the terminal message has been seen.
-    pub fn end(&mut self) {
-        self.over = true;
-    }
-}
-
-impl Drop for Incoming {
-    fn drop(&mut self) {
-        if self.over {
-            return;
-        }
-        let mut state = lock(&self.connection.state);
-        let Some(route) = state.routes.get_mut(&self.id) else { return };
-        route.abandoned = true;
-        let unread = std::mem::take(&mut self.returned)
-            + std::iter::from_fn(|| self.messages.try_recv().ok()).filter_map(|m| cost(&m)).sum::<u32>();
-        if unread > 0 {
-            route.window += unread;
-            self.connection.send(self.id, &Message::Credit { bytes: unread });
-        }
-        match &mut route.expect {
-            Expect::Tunnel { host_ended: true, .. } => {}
-            Expect::Tunnel { host_ended, guest_ended, .. } => {
-                *host_ended = true;
-                self.connection.send(self.id, &Message::Reset {});
-                if *guest_ended {
-                    remove(&mut state, self.id);
-                }
-            }
-            _ => self.connection.send(self.id, &Message::Kill {}),
-        }
-    }
-}
-
-/// The sending side of a stream.
-#[derive(Clone)]
-pub(super) struct Sender {
-    connection: Arc<Connection>,
-    id: u32,
-    credit: Arc<Semaphore>,
-}
-
-impl Sender {
-    /// Sends bytes, as fast as the guest takes them. `false` where the stream has ended.
-    pub async fn data(&self, bytes: &[u8]) -> bool {
-        for chunk in bytes.chunks(wire::CHUNK) {
-            let cost = wire::cost(chunk.len());
-            let Ok(credit) = self.credit.acquire_many(cost).await else { return false };
-            let Ok(room) = self.connection.outgoing.acquire_many(cost).await else { return false };
-            credit.forget();
-            room.forget();
-            let mut frame = Vec::with_capacity(chunk.len() + 16);
-            if wire::encode(self.id, &Message::Data { bytes: chunk.into() }, &mut frame).is_ok() {
-                let _ = self.connection.frames.send((frame, cost as usize));
-            }
-        }
-        true
-    }
-
-    /// Ends the bytes.
-    pub fn eof(&self) {
-        let mut state = lock(&self.connection.state);
-        let Some(route) = state.routes.get_mut(&self.id) else { return };
-        if let Expect::Tunnel { host_ended, guest_ended, .. } = &mut route.expect {
-            if std::mem::replace(host_ended, true) {
-                return;
-            }
-            if *guest_ended {
-                remove(&mut state, self.id);
-            }
-        }
-        self.connection.send(self.id, &Message::Eof {});
-    }
-
-    /// Sends a message that the stream is waiting for.
-    pub fn say(&self, message: &Message) {
-        self.connection.send(self.id, message);
-    }
-
-    /// Refuses a connection that the guest asked for.
-    pub fn refuse(&self, why: &str) {
-        let mut state = lock(&self.connection.state);
-        if state.routes.contains_key(&self.id) {
-            remove(&mut state, self.id);
-            self.connection.send(self.id, &Message::Failed { errno: 0, message: why.into() });
-        }
-    }
 }
 
 /// Both hellos.
@@ -520,7 +312,7 @@ async fn write(
     connection: Weak<Connection>,
 ) {
     let (mut batch, mut bytes) = (Vec::new(), Vec::new());
-    while frames.recv_many(&mut batch, 64).await > 0 {
+    while frames.recv_many(&mut batch, 16).await > 0 {
         let room = batch.iter().map(|(_, room)| room).sum();
         bytes.clear();
         batch.drain(..).for_each(|(frame, _)| bytes.extend_from_slice(&frame));

@@ -1,7 +1,8 @@
 //! Files inside the sandbox: bytes, never strings; paths need not be UTF-8.
 
 use super::client::{Sandbox, out_of_place};
-use super::connection::{Expect, PATIENCE};
+use super::expect::Expect;
+use super::stream::PATIENCE;
 use super::wire::{self, CHUNK, Message};
 use crate::error::Result;
 use futures_util::{StreamExt, stream};

@@ -9,6 +9,7 @@ mod client;
 mod connection;
 pub mod docker;
 pub mod environment;
+mod expect;
 mod files;
 pub mod guest;
 pub mod host_tree;
@@ -17,6 +18,7 @@ mod launch_spec;
 pub mod local;
 mod process;
 mod seccomp;
+mod stream;
 mod toolchains;
 mod tunnel;
 #[path = "../guest/wire.rs"]

@@ -1,7 +1,8 @@
 //! Commands: run, followed piece by piece, or left in the background.
 
 use super::client::{Sandbox, out_of_place};
-use super::connection::{Expect, Incoming, PATIENCE, Sender};
+use super::expect::Expect;
+use super::stream::{Incoming, PATIENCE, Sender};
 use super::wire::{self, Message};
 use super::{Command, Finished, Outcome, Output, Program};
 use crate::error::{Error, Kind, Result};

@@ -1,6 +1,7 @@
 //! Connections that cross the sandbox's wall over the guest's protocol.
 
-use super::connection::{Asked, Incoming, Sender};
+use super::connection::Asked;
+use super::stream::{Incoming, Sender};
 use super::wire::{CHUNK, Message, TunnelKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;

@@ -10,6 +10,7 @@ pub struct Collector {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     total: u64,
+    gap: bool,
 }
 
 /// What the model reads.
@@ -26,7 +27,7 @@ const CHAR_BYTES: usize = 4;
 impl Collector {
     /// Keeps up to `chars` characters: half from the beginning, half from the end.
     pub fn new(chars: usize) -> Self {
-        Self { chars, head: Vec::new(), tail: VecDeque::new(), total: 0 }
+        Self { chars, head: Vec::new(), tail: VecDeque::new(), total: 0, gap: false }
     }
 
     /// Takes the next piece.
@@ -34,13 +35,14 @@ impl Collector {
         match output {
             Output::Gap(missing) => {
                 self.total = self.total.saturating_add(missing);
-                // What stood before a gap is no tail of what comes after it.
+                // What stood before a gap is no tail of what comes after it, nor the other way round.
                 self.tail.clear();
-                self.head.truncate(self.capacity());
+                self.gap = true;
             }
             Output::Data(_, bytes) => {
                 self.total = self.total.saturating_add(bytes.len() as u64);
-                let room = self.capacity().saturating_sub(self.head.len()).min(bytes.len());
+                let room = if self.gap { 0 } else { self.capacity().saturating_sub(self.head.len()) };
+                let room = room.min(bytes.len());
                 let (head, rest) = bytes.split_at(room);
                 self.head.extend_from_slice(head);
                 let keep = rest.len().min(self.capacity());

@@ -21,7 +21,7 @@ pub fn is_possible() -> bool {
 /// The question may have several lines and may hold anything: it is sanitised here. Ctrl-C and Ctrl-D are an
 /// error of kind [`Kind::Interrupted`]. Dropping the future gives the terminal back as it was.
 pub async fn ask(progress: &Progress, question: &str, choices: &[&'static str]) -> Result<&'static str> {
-    progress.clear();
+    let _hold = progress.hold();
     let saved = SavedMode::of_stdin();
     let (choices, prompt) = (choices.to_vec(), prompt(question, choices));
     let answer = tokio::task::spawn_blocking(move || read_choice(&prompt, &choices));

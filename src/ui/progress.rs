@@ -1,5 +1,5 @@
 //! The moving part of the screen: a spinner with the time that passes, the last lines of what is being
-//! written, and the bar of an image that is pulled. On stderr, and only where that is a terminal.
+//! written, and the bar of what is fetched or copied. On stderr, and only where that is a terminal.
 
 use super::live::Tail;
 use super::style::{Colours, DIM};
@@ -8,12 +8,15 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, P
 use std::fmt::Write;
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often the spinner moves and the lines beneath it are drawn anew.
 const TICK: Duration = Duration::from_millis(100);
 /// The time that passes is shown from here on.
 const SHOW_ELAPSED: Duration = Duration::from_secs(1);
+
+/// What is fetched or copied gets a bar where it takes longer than this.
+const SHOW_TRANSFER: Duration = Duration::from_millis(300);
 
 /// The spinner and what belongs to it. A cheap handle: clones draw on the same lines.
 ///
@@ -41,7 +44,26 @@ struct Shown {
 #[derive(Default)]
 struct Running {
     spinner: Option<ProgressBar>,
-    pull: Option<ProgressBar>,
+    transfer: Option<Transfer>,
+    /// Somebody else has the screen.
+    holds: u32,
+}
+
+/// Something that is fetched or copied. Most are over before a bar is worth drawing.
+struct Transfer {
+    since: Instant,
+    bar: Option<ProgressBar>,
+}
+
+/// Keeps [`Progress`] from drawing for as long as it lives.
+pub struct Hold(Progress);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        if let Some(drawn) = &self.0.drawn {
+            lock(&drawn.running).holds -= 1;
+        }
+    }
 }
 
 impl Progress {
@@ -71,7 +93,7 @@ impl Progress {
     pub fn show(&self, activity: &str) {
         let Some(drawn) = &self.drawn else { return };
         *lock(&drawn.shown) = Shown { activity: activity.to_string(), tail: Tail::default() };
-        drawn.spinner().reset_elapsed();
+        drawn.spinner().inspect(ProgressBar::reset_elapsed);
     }
 
     /// Takes a piece of what is being written; its last lines are shown beneath the spinner.
@@ -88,20 +110,33 @@ impl Progress {
         }
     }
 
-    /// Shows how far `what` is pulled: bytes done and bytes in all. Done is the end of it.
-    pub fn pull(&self, what: &str, done: u64, total: u64) {
+    /// Shows how far something is fetched or copied: bytes done and bytes in all. Done is the end of it.
+    pub fn transfer(&self, what: &str, done: u64, total: u64) {
         let Some(drawn) = &self.drawn else { return };
         let mut running = lock(&drawn.running);
         if total > 0 && done >= total {
-            running.pull.take().inspect(ProgressBar::finish_and_clear);
+            running.transfer.take().and_then(|transfer| transfer.bar).inspect(ProgressBar::finish_and_clear);
             return;
         }
-        let bar = running
-            .pull
-            .get_or_insert_with(|| drawn.bars.add(ProgressBar::no_length().with_style(pull_style())));
+        let is_held = running.holds > 0;
+        let transfer = running.transfer.get_or_insert_with(|| Transfer { since: Instant::now(), bar: None });
+        if is_held || transfer.since.elapsed() < SHOW_TRANSFER {
+            return;
+        }
+        let add = || drawn.bars.add(ProgressBar::no_length().with_style(transfer_style()));
+        let bar = transfer.bar.get_or_insert_with(add);
         bar.set_prefix(super::sanitise::one_line(what, 60));
         bar.set_length(total);
         bar.set_position(done);
+    }
+
+    /// Takes everything off the screen and draws nothing until the hold is dropped: the person is asked something.
+    pub fn hold(&self) -> Hold {
+        if let Some(drawn) = &self.drawn {
+            lock(&drawn.running).holds += 1;
+        }
+        self.clear();
+        Hold(self.clone())
     }
 
     /// Runs `print` with nothing of this on the screen.
@@ -114,33 +149,40 @@ impl Progress {
 
     /// Takes everything off the screen.
     pub fn clear(&self) {
-        let Some(drawn) = &self.drawn else { return };
-        let running = std::mem::take(&mut *lock(&drawn.running));
-        for bar in [running.spinner, running.pull].into_iter().flatten() {
-            bar.finish_and_clear();
+        if let Some(drawn) = &self.drawn {
+            drawn.clear();
         }
-        lock(&drawn.shown).tail.clear();
     }
 }
 
 impl Drawn {
-    fn spinner(&self) -> ProgressBar {
+    /// The spinner, unless somebody else has the screen.
+    fn spinner(&self) -> Option<ProgressBar> {
         let mut running = lock(&self.running);
+        if running.holds > 0 {
+            return None;
+        }
         let start = || {
             let spinner = self.bars.insert(0, ProgressBar::no_length().with_style(self.style.clone()));
             spinner.enable_steady_tick(TICK);
             spinner
         };
-        running.spinner.get_or_insert_with(start).clone()
+        Some(running.spinner.get_or_insert_with(start).clone())
+    }
+
+    fn clear(&self) {
+        let mut running = lock(&self.running);
+        let transfer = running.transfer.as_mut().and_then(|transfer| transfer.bar.take());
+        for bar in [running.spinner.take(), transfer].into_iter().flatten() {
+            bar.finish_and_clear();
+        }
+        lock(&self.shown).tail.clear();
     }
 }
 
 impl Drop for Drawn {
     fn drop(&mut self) {
-        let running = std::mem::take(&mut *lock(&self.running));
-        for bar in [running.spinner, running.pull].into_iter().flatten() {
-            bar.finish_and_clear();
-        }
+        self.clear();
     }
 }
 
@@ -162,9 +204,9 @@ fn spinner_style(colours: Colours, shown: Arc<Mutex<Shown>>) -> ProgressStyle {
         .with_key("status", status)
 }
 
-fn pull_style() -> ProgressStyle {
+fn transfer_style() -> ProgressStyle {
     // The template is a constant that parses.
-    ProgressStyle::with_template("  pulling {prefix} {bar:30} {bytes}/{total_bytes}")
+    ProgressStyle::with_template("  {prefix} {bar:30} {bytes}/{total_bytes}")
         .unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 

@@ -2,7 +2,7 @@
 
 use super::json::output_error;
 use super::markdown::Markdown;
-use super::progress::Progress;
+use super::progress::{Hold, Progress};
 use super::sanitise::Sanitiser;
 use super::style::{Colours, DIM};
 use super::trace::{Trace, Verbosity, activity};
@@ -11,6 +11,9 @@ use crate::error::Result;
 use crate::event::{Event, Listener, Record};
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, Mutex, MutexGuard};
+
+/// What waits while the prompt has the screen, in bytes. A sandbox that starts has few things to say.
+const MAX_HELD: usize = 64 << 10;
 
 /// Shows events to a person. A cheap handle: one clone listens, others print in between.
 #[derive(Clone)]
@@ -28,6 +31,8 @@ struct State {
     /// Colours on stderr.
     colours: Colours,
     reasoning: Reasoning,
+    /// What is to be said on stderr once the prompt is over.
+    held: Option<String>,
 }
 
 /// Reasoning on its way to stderr (`-v`), a line at a time.
@@ -68,7 +73,15 @@ impl Screen {
         let colours = Colours::of(&stderr);
         let trace = Trace::new(verbosity, colours);
         let reasoning = Reasoning { sanitiser: Sanitiser::new(false), line: String::new() };
-        let state = State { answer, streamed: false, trace, progress: progress.clone(), colours, reasoning };
+        let state = State {
+            answer,
+            streamed: false,
+            trace,
+            progress: progress.clone(),
+            colours,
+            reasoning,
+            held: None,
+        };
         Self { state: Arc::new(Mutex::new(state)), progress }
     }
 
@@ -101,9 +114,30 @@ impl Screen {
         self.lock().say(text);
     }
 
+    /// The prompt has the screen for as long as the guard lives: nothing moves, and what is to be said waits.
+    pub fn hold(&self) -> Held {
+        let hold = self.progress.hold();
+        self.lock().held.get_or_insert_default();
+        Held { screen: self.clone(), _progress: hold }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // A half-printed line is the worst that a panic leaves.
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// Keeps a [`Screen`] still.
+pub struct Held {
+    screen: Screen,
+    _progress: Hold,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut state = self.screen.lock();
+        let waiting = state.held.take().unwrap_or_default();
+        state.say(&waiting);
     }
 }
 
@@ -243,8 +277,13 @@ impl State {
 
     /// Nobody can be told that stderr is gone.
     fn say(&mut self, text: &str) {
-        self.progress.suspend(|| {
-            let _ = io::stderr().lock().write_all(text.as_bytes());
-        });
+        match &mut self.held {
+            Some(held) if held.len() < MAX_HELD => held.push_str(text),
+            Some(_) => {}
+            None if text.is_empty() => {}
+            None => self.progress.suspend(|| {
+                let _ = io::stderr().lock().write_all(text.as_bytes());
+            }),
+        }
     }
 }

@@ -40,12 +40,17 @@ impl Plan {
     /// [`Kind::Conflict`]. With `merge`, a file that both sides changed is merged where that is possible without
     /// conflicting lines. Contents that will be overwritten are kept in `store`.
     pub fn check(host: &HostDir, changes: &ChangeSet, store: &Store, merge: bool) -> Result<Plan> {
+        let check = Check { host, changes, store, merge };
         let mut plan = Plan::default();
         let mut conflicts = Vec::new();
         for (path, change) in &changes.changes {
-            match plan.check_one(host, path, change, changes, store, merge)? {
-                Ok(()) => {}
-                Err(reason) => conflicts.push(Conflict { path: path.clone(), reason }),
+            match check.one(path, change)? {
+                Verdict::Done => {}
+                Verdict::Conflict(reason) => conflicts.push(Conflict { path: path.clone(), reason }),
+                Verdict::Write { step, merged } => {
+                    plan.merged.extend(merged.then(|| path.clone()));
+                    plan.steps.insert(path.clone(), step);
+                }
             }
         }
         if conflicts.is_empty() { Ok(plan) } else { Err(conflict_error(&conflicts)) }
@@ -68,48 +73,6 @@ impl Plan {
         self.steps.is_empty()
     }
 
-    fn check_one(
-        &mut self,
-        host: &HostDir,
-        path: &TreePath,
-        change: &Change,
-        changes: &ChangeSet,
-        store: &Store,
-        merge: bool,
-    ) -> Result<Result<(), String>> {
-        let found = match observe(host, path, changes) {
-            Ok(found) => found,
-            Err(error) => return Ok(Err(describe(&error))),
-        };
-        if is_done(found.node.as_ref(), change) {
-            return Ok(Ok(()));
-        }
-        let write = if is_base(found.node.as_ref(), change) {
-            keep_host_mode(found.node.as_ref(), change)
-        } else if merge
-            && let Some(merged) = merge::three_way(host, path, found.node.as_ref(), change, store)?
-        {
-            self.merged.push(path.clone());
-            Some(merged)
-        } else {
-            return Ok(Err(conflict_reason(found.node.as_ref(), change)));
-        };
-        if let (Some(Node::Directory { .. }), Some(Node::File { .. } | Node::Symlink { .. })) =
-            (&found.node, &write)
-            && let Some(stray) = stray(host, path, changes)?
-        {
-            return Ok(Err(format!("a file takes its place, but the host has {stray} in it")));
-        }
-        if let Some(Node::File { hash, .. }) = &found.node
-            && !store.contains(*hash)
-            && store.put_from(&mut host.open_file(path)?)?.0 != *hash
-        {
-            return Ok(Err("it is being written to right now".to_owned()));
-        }
-        self.steps.insert(path.clone(), Step { found, write });
-        Ok(Ok(()))
-    }
-
     /// Writes. What was done is put back where a step fails.
     pub fn write(&self, host: &HostDir, store: &Store) -> Result<()> {
         let mut writer = Writer { steps: &self.steps, host, store, done: BTreeSet::new() };
@@ -124,6 +87,74 @@ impl Plan {
             }
         }
         result
+    }
+}
+
+/// What a change meets on the host.
+enum Verdict {
+    /// The host has it already.
+    Done,
+    /// It can be written.
+    Write { step: Step, merged: bool },
+    /// It cannot, for this reason.
+    Conflict(String),
+}
+
+/// A change set that is checked against the host.
+struct Check<'a> {
+    host: &'a HostDir,
+    changes: &'a ChangeSet,
+    store: &'a Store,
+    merge: bool,
+}
+
+impl Check<'_> {
+    fn one(&self, path: &TreePath, change: &Change) -> Result<Verdict> {
+        let found = match observe(self.host, path, self.changes) {
+            Ok(found) => found,
+            Err(error) => return Ok(Verdict::Conflict(describe(&error))),
+        };
+        let node = found.node.as_ref();
+        if is_done(node, change) {
+            return Ok(Verdict::Done);
+        }
+        let mut merged = false;
+        let write = if is_base(node, change) {
+            keep_host_mode(node, change)
+        } else if let Some(node) = self.try_merge(path, node, change)? {
+            merged = true;
+            Some(node)
+        } else {
+            return Ok(Verdict::Conflict(conflict_reason(node, change)));
+        };
+        if let Some(reason) = self.cannot_replace(path, node, write.as_ref())? {
+            return Ok(Verdict::Conflict(reason));
+        }
+        Ok(Verdict::Write { step: Step { found, write }, merged })
+    }
+
+    fn try_merge(&self, path: &TreePath, found: Option<&Node>, change: &Change) -> Result<Option<Node>> {
+        if self.merge { merge::three_way(self.host, path, found, change, self.store) } else { Ok(None) }
+    }
+
+    /// Keeps what the host has, so that it can be put back, and says where that is not possible.
+    fn cannot_replace(
+        &self,
+        path: &TreePath,
+        found: Option<&Node>,
+        write: Option<&Node>,
+    ) -> Result<Option<String>> {
+        match found {
+            Some(Node::Directory { .. }) if write.is_some_and(|node| !node.is_directory()) => {
+                let stray = stray(self.host, path, self.changes)?;
+                Ok(stray.map(|stray| format!("a file takes its place, but the host has {stray} in it")))
+            }
+            Some(Node::File { hash, .. }) if !self.store.contains(*hash) => {
+                let (kept, _) = self.store.put_from(&mut self.host.open_file(path)?)?;
+                Ok((kept != *hash).then(|| "it is being written to right now".to_owned()))
+            }
+            _ => Ok(None),
+        }
     }
 }
 

@@ -169,7 +169,7 @@ fn safe_line(line: &[u8]) -> String {
     for c in String::from_utf8_lossy(line).chars() {
         match c {
             '\t' => shown.push(c),
-            '\r' => shown.push_str("␍"),
+            '\r' => shown.push('␍'),
             _ if is_deceptive(c) => shown.extend(c.escape_default()),
             _ => shown.push(c),
         }

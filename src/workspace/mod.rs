@@ -8,6 +8,7 @@ pub mod apply;
 pub mod base;
 pub mod changes;
 pub mod diff;
+mod fetch;
 pub mod git_patch;
 pub mod history;
 pub mod host_dir;

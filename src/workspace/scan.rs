@@ -8,11 +8,12 @@ use crate::error::{Error, Kind, Result};
 use crate::sandbox::{Entry, EntryKind, Sandbox, WalkOptions};
 use crate::workspace::base::Base;
 use crate::workspace::changes::MAX_CHANGES;
+use crate::workspace::fetch::{Fetched, fetch};
 use crate::workspace::host_dir::HostDir;
 use crate::workspace::ignored::{Ignored, MAX_RULES};
 use crate::workspace::manifest::{Delta, Hash, Manifest, Node, Target};
 use crate::workspace::select::{MAX_PATHS, Stamp};
-use crate::workspace::store::{BlobWriter, Store};
+use crate::workspace::store::Store;
 use crate::workspace::tree_path::{MAX_PATH, TreePath, printable};
 use futures_util::StreamExt;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -20,14 +21,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// Largest changed file that is brought out, in bytes.
-pub const MAX_FILE: u64 = 256 << 20;
 /// Bytes that one look may bring out.
 const MAX_BYTES: u64 = 2 << 30;
 /// Files that are read at the same time.
 const AT_ONCE: usize = 16;
-/// Bytes that are asked for at once.
-const PIECE: u64 = 4 << 20;
 /// A file that changed this shortly before a look may change again without another change time: clocks tick every
 /// 10 ms at worst. It is read again at the next look.
 const SETTLED: Duration = Duration::from_millis(20);
@@ -94,6 +91,72 @@ struct Wanted {
     mode: u32,
 }
 
+/// One look under way.
+#[derive(Default)]
+struct Look {
+    now_ns: i128,
+    /// Bytes that may still be brought out.
+    budget: u64,
+    present: HashMap<TreePath, Seen>,
+    wanted: Vec<Wanted>,
+    scan: Scan,
+}
+
+impl Look {
+    /// Decides what is at a path, or that its content is wanted to decide it.
+    fn judge(&mut self, path: &TreePath, entry: &Entry, base: &Base, seen: &HashMap<TreePath, Seen>) {
+        let (stamp, mode) = (GuestStamp::from(entry), entry.mode & 0o777);
+        let known = match &entry.kind {
+            EntryKind::Directory => Some(Node::Directory { mode }),
+            EntryKind::Symlink(target) => {
+                Some(Node::Symlink { target: Target(target.as_os_str().as_bytes().to_owned()) })
+            }
+            _ => match seen.get(path) {
+                Some(seen) if seen.stamp == stamp && seen.settled => Some(seen.node.clone().with_mode(mode)),
+                // The very inode of the host, seen through an overlay.
+                _ if base.stamps.get(path).is_some_and(|host| stamp.is_of(host)) => {
+                    base.nodes.get(path).map(|node| node.clone().with_mode(mode))
+                }
+                _ => None,
+            },
+        };
+        match known {
+            Some(node) => self.note(path.clone(), stamp, node),
+            None => self.wanted.push(Wanted { path: path.clone(), stamp, mode }),
+        }
+    }
+
+    fn note(&mut self, path: TreePath, stamp: GuestStamp, node: Node) {
+        self.present.insert(path, Seen { stamp, node, settled: stamp.is_settled(self.now_ns) });
+    }
+
+    /// Reads what is wanted.
+    async fn fetch(&mut self, sandbox: &Sandbox, store: &Store) -> Result<()> {
+        let wanted = std::mem::take(&mut self.wanted);
+        if wanted.len() > MAX_CHANGES {
+            return Err(Error::new(
+                Kind::Limit,
+                format!("the sandbox changed more than {MAX_CHANGES} files"),
+            )
+            .hint("leave what is generated out with .gitignore or --exclude"));
+        }
+        let mut reads = futures_util::stream::iter(wanted)
+            .map(|wanted| async { (fetch(sandbox, store, &wanted.path).await, wanted) })
+            .buffer_unordered(AT_ONCE);
+        while let Some((result, Wanted { path, stamp, mode })) = reads.next().await {
+            match result? {
+                Fetched::Content(hash, size) => {
+                    self.budget = self.budget.checked_sub(size).ok_or_else(too_much)?;
+                    self.note(path, stamp, Node::File { hash, size, mode });
+                }
+                Fetched::Gone => {}
+                Fetched::Odd(reason) => note_odd(&mut self.scan, path, reason),
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Where the base and the contents are.
 pub struct Places<'a> {
     /// The host's tree.
@@ -129,35 +192,22 @@ impl Scanner {
 
     /// Looks. What differs is in the store afterwards, its former content too.
     pub async fn scan(&mut self, sandbox: &Sandbox, base: &mut Base, places: &Places<'_>) -> Result<Scan> {
-        let now_ns = now_ns();
-        let mut scan = Scan::default();
-        let mut present: HashMap<TreePath, Seen> = HashMap::new();
-        let mut entries = sort_out(walk(sandbox, &self.skip, false).await?, &mut scan);
-        let mut budget = MAX_BYTES;
-
-        let mut rules = Vec::new();
+        let mut look = Look { now_ns: now_ns(), budget: MAX_BYTES, ..Look::default() };
+        let mut entries = sort_out(walk(sandbox, &self.skip, false).await?, &mut look.scan);
         for (path, entry) in entries.iter().filter(|(path, _)| path.name() == b".gitignore") {
-            self.judge(path, entry, base, now_ns, &mut present, &mut rules);
+            look.judge(path, entry, base, &self.seen);
         }
-        self.fetch(sandbox, places, rules, now_ns, &mut budget, &mut present, &mut scan).await?;
-        self.take_rules(&present, base, places)?;
+        look.fetch(sandbox, places.store).await?;
+        self.take_rules(&look.present, base, places)?;
 
-        let mut wanted = Vec::new();
         self.skip.clear();
-        entries.retain(|path, entry| self.is_relevant(path, entry, base));
-        entries.retain(|path, _| !present.contains_key(path));
+        entries.retain(|path, entry| !look.present.contains_key(path) && self.is_relevant(path, entry, base));
         for (path, entry) in &entries {
-            self.judge(path, entry, base, now_ns, &mut present, &mut wanted);
+            look.judge(path, entry, base, &self.seen);
         }
-        if wanted.len() > MAX_CHANGES {
-            return Err(Error::new(
-                Kind::Limit,
-                format!("the sandbox changed more than {MAX_CHANGES} files"),
-            )
-            .hint("leave what is generated out with .gitignore or --exclude"));
-        }
-        self.fetch(sandbox, places, wanted, now_ns, &mut budget, &mut present, &mut scan).await?;
+        look.fetch(sandbox, places.store).await?;
 
+        let Look { present, mut scan, .. } = look;
         scan.delta = delta(base, &present);
         settle(base, &mut scan.delta, places).await?;
         self.seen = present;
@@ -175,65 +225,6 @@ impl Scanner {
             self.skip.push(path.clone());
         }
         !ignored
-    }
-
-    /// Decides what is at a path, or that its content is wanted to decide it.
-    fn judge(
-        &self,
-        path: &TreePath,
-        entry: &Entry,
-        base: &Base,
-        now_ns: i128,
-        present: &mut HashMap<TreePath, Seen>,
-        wanted: &mut Vec<Wanted>,
-    ) {
-        let (stamp, mode) = (GuestStamp::from(entry), entry.mode & 0o777);
-        let node = match &entry.kind {
-            EntryKind::Directory => Node::Directory { mode },
-            EntryKind::Symlink(target) => {
-                Node::Symlink { target: Target(target.as_os_str().as_bytes().to_owned()) }
-            }
-            _ => match self.seen.get(path) {
-                Some(seen) if seen.stamp == stamp && seen.settled => seen.node.clone().with_mode(mode),
-                // The very inode of the host, seen through an overlay.
-                _ if base.stamps.get(path).is_some_and(|host| stamp.is_of(host)) => {
-                    match base.nodes.get(path) {
-                        Some(node) => node.clone().with_mode(mode),
-                        None => return wanted.push(Wanted { path: path.clone(), stamp, mode }),
-                    }
-                }
-                _ => return wanted.push(Wanted { path: path.clone(), stamp, mode }),
-            },
-        };
-        present.insert(path.clone(), Seen { stamp, node, settled: stamp.is_settled(now_ns) });
-    }
-
-    async fn fetch(
-        &self,
-        sandbox: &Sandbox,
-        places: &Places<'_>,
-        wanted: Vec<Wanted>,
-        now_ns: i128,
-        budget: &mut u64,
-        present: &mut HashMap<TreePath, Seen>,
-        scan: &mut Scan,
-    ) -> Result<()> {
-        let mut reads = futures_util::stream::iter(wanted)
-            .map(|wanted| async { (read(sandbox, places.store, &wanted.path).await, wanted) })
-            .buffer_unordered(AT_ONCE);
-        while let Some((result, wanted)) = reads.next().await {
-            match result? {
-                Fetched::Content(hash, size) => {
-                    *budget = budget.checked_sub(size).ok_or_else(too_much)?;
-                    let node = Node::File { hash, size, mode: wanted.mode };
-                    let settled = wanted.stamp.is_settled(now_ns);
-                    present.insert(wanted.path, Seen { stamp: wanted.stamp, node, settled });
-                }
-                Fetched::Gone => {}
-                Fetched::Odd(reason) => note_odd(scan, wanted.path, reason),
-            }
-        }
-        Ok(())
     }
 
     /// Brings the rules in force up to date with the `.gitignore` files that are there.
@@ -377,52 +368,6 @@ async fn settle(base: &mut Base, delta: &mut Delta, places: &Places<'_>) -> Resu
         (node, known) => node.as_ref() != known,
     });
     Ok(())
-}
-
-enum Fetched {
-    Content(Hash, u64),
-    Gone,
-    Odd(String),
-}
-
-/// Brings one file into the store, a piece at a time.
-async fn read(sandbox: &Sandbox, store: &Store, path: &TreePath) -> Result<Fetched> {
-    let inside = path.as_path();
-    let mut writer: Option<BlobWriter> = None;
-    let mut offset = 0;
-    loop {
-        let piece = match sandbox.read_file(inside, offset, PIECE).await {
-            Ok(piece) => piece,
-            Err(error) if error.kind() != Kind::InSandbox => return Err(error),
-            Err(error) => {
-                let gone = sandbox.stat(inside).await.is_err();
-                return Ok(if gone { Fetched::Gone } else { Fetched::Odd(error.to_string()) });
-            }
-        };
-        offset += piece.bytes.len() as u64;
-        if offset > MAX_FILE || piece.size > MAX_FILE {
-            return Ok(Fetched::Odd(format!("it is larger than {} MB", MAX_FILE >> 20)));
-        }
-        let is_last = (piece.bytes.len() as u64) < PIECE;
-        let (store, taken) = (store.clone(), writer.take());
-        let write = move || -> Result<(Option<BlobWriter>, Option<(Hash, u64)>)> {
-            match taken {
-                None if is_last => Ok((None, Some((store.put(&piece.bytes)?, piece.bytes.len() as u64)))),
-                taken => {
-                    let mut writer = taken.map_or_else(|| store.writer(), Ok)?;
-                    writer.write(&piece.bytes)?;
-                    if is_last { Ok((None, Some(writer.finish()?))) } else { Ok((Some(writer), None)) }
-                }
-            }
-        };
-        let task = tokio::task::spawn_blocking(write).await;
-        let (next, done) =
-            task.map_err(|error| Error::unexpected("a write to the store broke off").caused_by(error))??;
-        if let Some((hash, size)) = done {
-            return Ok(Fetched::Content(hash, size));
-        }
-        writer = next;
-    }
 }
 
 fn too_much() -> Error {

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use tokio::process::{Child, ChildStderr};
+use tokio::process::Child;
 
 /// How long a test waits for what must come.
 pub const DEADLINE: Duration = Duration::from_secs(30);
@@ -93,9 +93,12 @@ impl Guest {
         self.run(shell(text)).await
     }
 
-    /// The guest's standard error, where it was piped.
-    pub fn stderr(&mut self) -> Option<ChildStderr> {
-        self.child.stderr.take()
+    /// The most memory that the guest has ever held, in kB.
+    pub fn memory_kb(&self) -> u64 {
+        let id = self.child.id().expect("the guest runs");
+        let status = std::fs::read_to_string(format!("/proc/{id}/status")).expect("the guest runs");
+        let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("a figure");
+        line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number")
     }
 }
 

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // each module offers more than every single test needs
 
 pub mod agent;
+pub mod client;
 pub mod endpoint;
 pub mod engine;
 pub mod guest;

@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::num::NonZero;
 use std::path::Path;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -126,8 +126,13 @@ impl View {
         }
     }
 
+    fn wait<'v>(&self, drawn: MutexGuard<'v, Drawn>, time: Duration) -> MutexGuard<'v, Drawn> {
+        self.changed.wait_timeout(drawn, time).unwrap_or_else(PoisonError::into_inner).0
+    }
+
     fn lock(&self) -> MutexGuard<'_, Drawn> {
-        self.drawn.lock().expect("the reader does not panic")
+        // A test that fails while it looks leaves nothing half-drawn.
+        self.drawn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -165,7 +170,7 @@ impl Terminal {
             let screen = drawn.parser.screen().contents().to_string();
             assert!(!left.is_zero(), "waited in vain for {what}; the screen:\n{screen}");
             assert!(!drawn.over, "the program ended before {what}; the screen:\n{screen}");
-            drawn = self.view.changed.wait_timeout(drawn, left).expect("the reader does not panic").0;
+            drawn = self.view.wait(drawn, left);
         }
     }
 
@@ -204,7 +209,7 @@ impl Terminal {
             let left = deadline.saturating_duration_since(Instant::now());
             let screen = drawn.parser.screen().contents().to_string();
             assert!(!left.is_zero(), "the program does not end; the screen:\n{screen}");
-            drawn = self.view.changed.wait_timeout(drawn, left).expect("the reader does not panic").0;
+            drawn = self.view.wait(drawn, left);
         }
         drop(drawn);
         self.child.wait().expect("the program can be waited for")

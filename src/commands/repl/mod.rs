@@ -1,5 +1,6 @@
 //! `agent`: the REPL. A line is a wish, `!` and a command for the sandbox, or a slash command.
 
+mod review;
 mod shell;
 mod slash;
 mod transfer;
@@ -99,10 +100,12 @@ impl Repl<'_> {
         let mut input = Input::open(slash::helps())?;
         let mut interrupts = 0;
         loop {
+            let held = self.screen.hold();
             let line = tokio::select! {
                 read = input.read() => { let (back, line) = read?; input = back; line }
                 error = ended.wait() => return Err(error),
             };
+            drop(held);
             interrupts = if line == Line::Interrupted { interrupts + 1 } else { 0 };
             match line {
                 Line::End => return Ok(()),

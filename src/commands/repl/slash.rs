@@ -52,6 +52,34 @@ const COMMANDS: &[Command] = &[
         run: |repl, file| Box::pin(async { repl.save(file) }),
     },
     Command {
+        help: CommandHelp {
+            name: "/diff",
+            arguments: "[PATH…]",
+            help: "what the session changed in the workspace",
+        },
+        run: |repl, paths| Box::pin(repl.diff(paths)),
+    },
+    Command {
+        help: CommandHelp { name: "/apply", arguments: "[PATH…]", help: "write the changes to your files" },
+        run: |repl, paths| Box::pin(repl.apply(paths)),
+    },
+    Command {
+        help: CommandHelp {
+            name: "/undo",
+            arguments: "[N]",
+            help: "take the last wish (or N) back in the sandbox",
+        },
+        run: |repl, wishes| Box::pin(repl.undo(wishes)),
+    },
+    Command {
+        help: CommandHelp { name: "/redo", arguments: "", help: "do again what was undone last" },
+        run: |repl, _| Box::pin(repl.redo()),
+    },
+    Command {
+        help: CommandHelp { name: "/checkpoints", arguments: "", help: "the states that /undo goes back to" },
+        run: |repl, _| Box::pin(repl.checkpoints()),
+    },
+    Command {
         help: CommandHelp { name: "/compact", arguments: "", help: "shorten the conversation to its gist" },
         run: |repl, _| Box::pin(repl.compact()),
     },

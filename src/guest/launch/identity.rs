@@ -2,7 +2,7 @@
 
 use super::spec::LaunchSpec;
 use super::step::{Failure, Step};
-use super::sys;
+use super::{landlock, sys};
 use std::fs;
 
 /// Maps the caller's own user and group, and nobody else, into the new user namespace.
@@ -27,6 +27,7 @@ pub fn give_up_privileges(spec: &LaunchSpec, is_root: bool) -> Result<(), Failur
     }
     sys::drop_capabilities().step("drop the capabilities")?;
     sys::set_no_new_privileges().step("set no_new_privs")?;
+    landlock::restrict().step("restrict writing by Landlock")?;
     for program in &spec.seccomp {
         sys::install_filter(program).step("install the seccomp filter")?;
     }

@@ -3,6 +3,7 @@
 use super::spec::LaunchSpec;
 use super::step::{Failure, Step};
 use super::sys::{self, MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_PRIVATE, MS_RDONLY, MS_REC, MS_REMOUNT};
+use super::{Plan, idmap};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
@@ -30,10 +31,9 @@ const MASKED: [&str; 11] = [
 ];
 const READ_ONLY: [&str; 5] = ["bus", "fs", "irq", "sys", "sysrq-trigger"];
 
-/// Builds the new root in `private/root` and makes it `/`. Called in the new mount namespace.
-///
-/// `private` holds the directories `root`, `workspace` and `home`, and for an overlay `upper` and `work`.
-pub fn enter_new_root(spec: &LaunchSpec, private: &Path, in_user_namespace: bool) -> Result<(), Failure> {
+/// Builds the new root in the private directory's `root` and makes it `/`. Called in the new mount namespace.
+pub fn enter_new_root(plan: &Plan<'_>) -> Result<(), Failure> {
+    let Plan { spec, private, .. } = *plan;
     let none = Path::new("none");
     let empty = OsStr::new("");
     sys::mount_at(none, Path::new("/"), "", MS_REC | MS_PRIVATE, empty).step("make the mounts private")?;
@@ -67,23 +67,33 @@ pub fn enter_new_root(spec: &LaunchSpec, private: &Path, in_user_namespace: bool
     process_files(&root.join("proc"))?;
     tmpfs(&root.join("tmp"), &format!("mode=1777,size={}", spec.tmp_bytes), 0)?;
     bind(&private.join("home"), &root.join("home/agent"), MS_NOSUID | MS_NODEV)?;
-    workspace(spec, private, &root.join("workspace"), in_user_namespace)?;
+    workspace(plan, &root.join("workspace"))?;
     remount(&root, MS_RDONLY | MS_NOSUID | MS_NODEV).step("make the root read-only")?;
     std::env::set_current_dir(&root).step("enter the new root")?;
     sys::pivot_to_current_directory().step("make the new root /")
 }
 
-fn workspace(
-    spec: &LaunchSpec,
-    private: &Path,
-    target: &Path,
-    in_user_namespace: bool,
-) -> Result<(), Failure> {
+fn workspace(plan: &Plan<'_>, target: &Path) -> Result<(), Failure> {
+    let Plan { spec, private, is_root, owners } = plan;
     if let Some(directory) = &spec.bind_workspace {
-        return bind(directory, target, MS_NOSUID | MS_NODEV);
+        return match owners {
+            Some(owners) => {
+                idmap::mount(directory, target, owners).step_at("map the owners of", directory)?;
+                restrict(target, MS_NOSUID | MS_NODEV).step_at("restrict the bind of", directory)
+            }
+            None => bind(directory, target, MS_NOSUID | MS_NODEV),
+        };
     }
-    let Some(lower) = &spec.overlay else {
+    let Some(host) = &spec.overlay else {
         return bind(&private.join("workspace"), target, MS_NOSUID | MS_NODEV);
+    };
+    // With its owners mapped the lower layer has to be a mount of its own; the overlay will be on top of it.
+    let lower = if let Some(owners) = owners {
+        idmap::mount(host, target, owners).step_at("map the owners of", host)?;
+        restrict(target, MS_RDONLY).step_at("make read-only", host)?;
+        target
+    } else {
+        host
     };
     let mut options = OsString::from("lowerdir=");
     options.push(escaped(lower));
@@ -92,9 +102,9 @@ fn workspace(
         options.push(escaped(&private.join(directory)));
     }
     // The trusted.* attributes that overlayfs keeps its books in are the initial user namespace's alone.
-    options.push(if in_user_namespace { ",userxattr" } else { "" });
+    options.push(if *is_root { "" } else { ",userxattr" });
     sys::mount_at(Path::new("overlay"), target, "overlay", MS_NOSUID | MS_NODEV, &options)
-        .step_at("mount the overlay of the workspace", lower)
+        .step_at("mount the overlay of the workspace", host)
 }
 
 /// A path as overlayfs reads it in its options: `\`, `,` and `:` mean something there.

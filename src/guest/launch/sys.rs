@@ -4,6 +4,7 @@
 
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_long, c_ulong, c_void};
 use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -36,6 +37,8 @@ unsafe extern "C" {
     fn umask(mask: u32) -> u32;
     fn fchdir(fd: c_int) -> c_int;
     fn geteuid() -> u32;
+    #[link_name = "kill"]
+    fn send_signal(pid: c_int, signal: c_int) -> c_int;
 }
 
 pub const MS_RDONLY: c_ulong = 1;
@@ -73,8 +76,13 @@ mod number {
     pub const CAPSET: i64 = 91;
 }
 // From Linux 5.1 on, system calls have the same number everywhere.
+const SYS_OPEN_TREE: i64 = 428;
+const SYS_MOVE_MOUNT: i64 = 429;
 const SYS_CLOSE_RANGE: i64 = 436;
 const SYS_MOUNT_SETATTR: i64 = 442;
+const SYS_LANDLOCK_CREATE_RULESET: i64 = 444;
+const SYS_LANDLOCK_ADD_RULE: i64 = 445;
+const SYS_LANDLOCK_RESTRICT_SELF: i64 = 446;
 
 /// The number that a call returned, or `errno` where it is negative.
 fn check(result: impl Into<i64>) -> io::Result<i64> {
@@ -103,24 +111,62 @@ struct MountAttr {
     user_namespace: u64,
 }
 
-/// The bits of `MountAttr` that we set have the values of `MS_RDONLY`, `MS_NOSUID`, `MS_NODEV` and `MS_NOEXEC`.
+const AT_FDCWD: c_int = -100;
+const AT_EMPTY_PATH: c_int = 0x1000;
+const AT_RECURSIVE: c_int = 0x8000;
+
+/// Sets `flags` on the mount at `target` and on all below it. The attributes' bits have the values of `MS_RDONLY`,
+/// `MS_NOSUID`, `MS_NODEV` and `MS_NOEXEC`.
 pub fn mount_set_recursive(target: &Path, flags: c_ulong) -> io::Result<()> {
-    const AT_FDCWD: c_int = -100;
-    const AT_RECURSIVE: c_int = 0x8000;
-    let target = c_string(target)?;
     let attr = MountAttr { set: flags, clear: 0, propagation: 0, user_namespace: 0 };
+    set_attributes(AT_FDCWD, &c_string(target)?, AT_RECURSIVE, &attr)
+}
+
+/// mount_setattr(2).
+fn set_attributes(directory: i32, path: &CStr, flags: c_int, attr: &MountAttr) -> io::Result<()> {
     // SAFETY: the path is NUL-terminated, and the size given is that of the structure pointed to.
     check(unsafe {
         syscall(
             SYS_MOUNT_SETATTR,
-            AT_FDCWD,
-            target.as_ptr(),
-            AT_RECURSIVE,
-            &raw const attr,
+            directory,
+            path.as_ptr(),
+            flags,
+            std::ptr::from_ref(attr),
             size_of::<MountAttr>(),
         )
-    })?;
-    Ok(())
+    })
+    .map(drop)
+}
+
+/// A copy of the mount at `path` that is nowhere yet, without what is mounted below it.
+pub fn clone_mount(path: &Path) -> io::Result<OwnedFd> {
+    const OPEN_TREE_CLONE: c_int = 1;
+    const O_CLOEXEC: c_int = 0o2_000_000;
+    let path = c_string(path)?;
+    // SAFETY: the path is NUL-terminated; the descriptor that is returned is new and nobody else's.
+    unsafe {
+        let fd = check(syscall(SYS_OPEN_TREE, AT_FDCWD, path.as_ptr(), OPEN_TREE_CLONE | O_CLOEXEC))?;
+        Ok(OwnedFd::from_raw_fd(fd as i32))
+    }
+}
+
+/// Shows the owners of a mount that is nowhere yet as a user namespace maps them.
+pub fn map_owners(mount: i32, user_namespace: i32) -> io::Result<()> {
+    const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
+    let attr =
+        MountAttr { set: MOUNT_ATTR_IDMAP, clear: 0, propagation: 0, user_namespace: user_namespace as u64 };
+    set_attributes(mount, c"", AT_EMPTY_PATH, &attr)
+}
+
+/// Puts a mount that is nowhere yet at `target`.
+pub fn attach_mount(mount: i32, target: &Path) -> io::Result<()> {
+    const MOVE_MOUNT_F_EMPTY_PATH: c_int = 4;
+    let target = c_string(target)?;
+    // SAFETY: both paths are NUL-terminated.
+    check(unsafe {
+        syscall(SYS_MOVE_MOUNT, mount, c"".as_ptr(), AT_FDCWD, target.as_ptr(), MOVE_MOUNT_F_EMPTY_PATH)
+    })
+    .map(drop)
 }
 
 /// Makes the current directory the root and forgets the old one.
@@ -145,6 +191,13 @@ pub fn fork_into(namespaces: c_ulong) -> io::Result<i32> {
 pub fn unshare_namespaces(namespaces: c_ulong) -> io::Result<()> {
     // SAFETY: takes no pointer.
     check(unsafe { unshare(namespaces as c_int) }).map(drop)
+}
+
+/// Kills a child that has not been waited for.
+pub fn kill(pid: i32) {
+    const SIGKILL: c_int = 9;
+    // SAFETY: takes no pointer.
+    unsafe { send_signal(pid, SIGKILL) };
 }
 
 /// The wait status of the child `pid`.
@@ -347,4 +400,51 @@ pub fn install_filter(program: &[u8]) -> io::Result<()> {
         u16::try_from(instructions.len()).map_err(|_| io::Error::other("a seccomp program is too long"))?;
     let program = Program { length, instructions: instructions.as_ptr() };
     process_control(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &raw const program as c_ulong)
+}
+
+/// The version of Landlock's interface, 0 where there is none.
+pub fn landlock_version() -> i64 {
+    const LANDLOCK_CREATE_RULESET_VERSION: c_int = 1;
+    // SAFETY: asking for the version takes a null pointer.
+    let version = unsafe {
+        syscall(
+            SYS_LANDLOCK_CREATE_RULESET,
+            std::ptr::null::<c_void>(),
+            0usize,
+            LANDLOCK_CREATE_RULESET_VERSION,
+        )
+    };
+    version.max(0)
+}
+
+/// A set of rules without a rule: all that it handles is refused.
+pub fn landlock_rules(file_rights: u64, scopes: u64) -> io::Result<OwnedFd> {
+    // `struct landlock_ruleset_attr`: rights to files, rights to the network, scopes. A kernel that knows no scopes takes
+    // it as long as there are none.
+    let attr: [u64; 3] = [file_rights, 0, scopes];
+    // SAFETY: the size given is that of the structure pointed to; the descriptor that is returned is new.
+    unsafe {
+        let fd = check(syscall(SYS_LANDLOCK_CREATE_RULESET, attr.as_ptr(), size_of_val(&attr), 0))?;
+        Ok(OwnedFd::from_raw_fd(fd as i32))
+    }
+}
+
+/// Allows `file_rights` below an open directory.
+pub fn landlock_allow(rules: i32, file_rights: u64, directory: i32) -> io::Result<()> {
+    const LANDLOCK_RULE_PATH_BENEATH: c_int = 1;
+    #[repr(C, packed)]
+    struct PathBeneath {
+        rights: u64,
+        directory: i32,
+    }
+    let rule = PathBeneath { rights: file_rights, directory };
+    // SAFETY: the rule has the kernel's layout, which is packed, and outlives the call.
+    check(unsafe { syscall(SYS_LANDLOCK_ADD_RULE, rules, LANDLOCK_RULE_PATH_BENEATH, &raw const rule, 0) })
+        .map(drop)
+}
+
+/// Applies the rules to this thread and its descendants. After no_new_privs.
+pub fn landlock_restrict(rules: i32) -> io::Result<()> {
+    // SAFETY: takes no pointer.
+    check(unsafe { syscall(SYS_LANDLOCK_RESTRICT_SELF, rules, 0) }).map(drop)
 }

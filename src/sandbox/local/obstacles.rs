@@ -126,8 +126,32 @@ pub(super) fn weaknesses(limited: Limited, is_root: bool) -> Vec<String> {
     if !is_root {
         weaker.push("your supplementary groups stay with the processes inside".to_owned());
     }
+    let landlock = landlock_version();
+    if landlock < 2 {
+        weaker.push("read-only mounts are the only wall before the system's files (no Landlock)".to_owned());
+    }
+    if landlock < 6 {
+        weaker.push(
+            "with the full network, abstract Unix sockets of this machine can be reached (Landlock before Linux 6.12)"
+                .to_owned(),
+        );
+    }
     weaker.push("the disk quota holds for each file, not for all of them together".to_owned());
     weaker
+}
+
+/// The version of Landlock's interface, negative where there is none. The launcher uses it from version 2 on.
+fn landlock_version() -> i64 {
+    const LANDLOCK_CREATE_RULESET_VERSION: i32 = 1;
+    // SAFETY: asking for the version takes a null pointer.
+    unsafe {
+        libc::syscall(
+            libc::SYS_landlock_create_ruleset,
+            std::ptr::null::<u8>(),
+            0usize,
+            LANDLOCK_CREATE_RULESET_VERSION,
+        )
+    }
 }
 
 #[cfg(test)]

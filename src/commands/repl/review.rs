@@ -1,0 +1,97 @@
+//! `/diff`, `/apply`, `/undo`, `/redo` and `/checkpoints`: what the session did to the workspace.
+
+use super::{Flow, Repl};
+use crate::agent::Ready;
+use crate::error::{Error, Result};
+use crate::ui::confirm;
+use crate::ui::style::BOLD;
+use crate::workspace::{ChangeSet, Checkpoint, diff};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+impl Repl<'_> {
+    /// Nobody reads more than a few screens here; `agent diff` has a pager.
+    pub(super) async fn diff(&mut self, paths: &str) -> Result<Flow> {
+        let (ready, changes) = self.changes(paths).await?;
+        let mut text = Vec::new();
+        diff::write_for_people(&mut text, &changes, ready.workspace.store(), self.colours.0)?;
+        self.screen.say(&String::from_utf8_lossy(&text));
+        if changes.is_empty() {
+            self.remark("nothing has changed");
+        }
+        Ok(Flow::GoOn)
+    }
+
+    /// Shows the summary and asks; a conflict writes nothing.
+    pub(super) async fn apply(&mut self, paths: &str) -> Result<Flow> {
+        let (ready, changes) = self.changes(paths).await?;
+        if changes.is_empty() {
+            self.remark("there is nothing to apply");
+            return Ok(Flow::GoOn);
+        }
+        let mut summary = Vec::new();
+        diff::write_stat(&mut summary, &changes, ready.workspace.store())?;
+        self.screen.say(&String::from_utf8_lossy(&summary));
+        let question = format!("Write this to {}?", self.config.workspace.display());
+        if confirm::ask(self.screen.progress(), &question, &["yes", "no"]).await? == "no" {
+            self.remark("nothing is written");
+            return Ok(Flow::GoOn);
+        }
+        let applied = ready.workspace.apply(&changes, false, Some(&ready.sandbox)).await?.changes;
+        self.remark(&format!(
+            "written: {} file(s) added, {} modified, {} deleted",
+            applied.added, applied.modified, applied.deleted
+        ));
+        Ok(Flow::GoOn)
+    }
+
+    pub(super) async fn undo(&mut self, wishes: &str) -> Result<Flow> {
+        let wishes = match wishes {
+            "" => 1,
+            count => {
+                count.parse().map_err(|_| Error::usage("/undo takes the number of wishes to take back"))?
+            }
+        };
+        match self.opened.session.undo(wishes).await? {
+            Some(checkpoint) => self.remark(&format!("the workspace is back at {}", words(&checkpoint))),
+            None => self.remark("there is nothing to take back"),
+        }
+        Ok(Flow::GoOn)
+    }
+
+    pub(super) async fn redo(&mut self) -> Result<Flow> {
+        let checkpoint = self.opened.session.redo().await?;
+        self.remark(&format!("the workspace is forward at {}", words(&checkpoint)));
+        Ok(Flow::GoOn)
+    }
+
+    pub(super) async fn checkpoints(&mut self) -> Result<Flow> {
+        let (list, position) = self.ready().await?.workspace.checkpoints().await;
+        let mut text = String::new();
+        for (index, checkpoint) in list.iter().enumerate() {
+            let line = format!("{} {}\n", if index == position { "*" } else { " " }, words(checkpoint));
+            text += &if index == position { self.colours.paint(BOLD, line) } else { line };
+        }
+        self.screen.say(&text);
+        Ok(Flow::GoOn)
+    }
+
+    async fn changes(&self, paths: &str) -> Result<(Arc<Ready>, ChangeSet)> {
+        let paths = shell_words::split(paths).map_err(|_| Error::usage("a quote is not closed"))?;
+        let paths: Vec<PathBuf> = paths.into_iter().map(PathBuf::from).collect();
+        let ready = self.ready().await?;
+        let changes = ready.workspace.changes(&ready.sandbox).await?.select(&paths)?;
+        Ok((ready, changes))
+    }
+
+    async fn ready(&self) -> Result<Arc<Ready>> {
+        self.screen.progress().show("looking at the workspace");
+        let ready = self.opened.startup.ready().await?;
+        self.screen.progress().clear();
+        Ok(ready)
+    }
+}
+
+fn words(checkpoint: &Checkpoint) -> String {
+    format!("{} ({} file(s) changed)", checkpoint.id, checkpoint.files)
+}

@@ -1,0 +1,37 @@
+//! Landlock (landlock(7)), a second wall behind the read-only mounts: nothing is written, made or removed but below the
+//! directories that are meant for it, no mount is changed, and neither signals nor abstract Unix sockets reach past the
+//! sandbox, not even where it shares the host's network.
+
+use super::sys;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// Where writing is meant. The rest is below read-only mounts.
+const WRITABLE: [&str; 6] = ["/workspace", "/home/agent", "/tmp", "/run", "/dev", "/proc"];
+
+/// Rights to change files (`LANDLOCK_ACCESS_FS_*`): write, remove directories and files, make directories, regular files,
+/// sockets, pipes and symlinks, and rename from one directory into another.
+const CHANGE: u64 = 1 << 1 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 12 | 1 << 13;
+/// Make character and block devices: handled, and allowed nowhere.
+const MAKE_DEVICES: u64 = 1 << 6 | 1 << 11;
+/// From version 3 of the interface on.
+const TRUNCATE: u64 = 1 << 14;
+/// From version 6 on: abstract Unix sockets and signals.
+const SCOPES: u64 = 0b11;
+
+/// Restricts this process and all that come from it, as far as this kernel can. Before version 2 of the interface
+/// (Linux 5.19) every rename into another directory would be refused, so there it is not used.
+pub fn restrict() -> io::Result<()> {
+    let version = sys::landlock_version();
+    if version < 2 {
+        return Ok(());
+    }
+    let change = CHANGE | if version >= 3 { TRUNCATE } else { 0 };
+    let scopes = if version >= 6 { SCOPES } else { 0 };
+    let rules: OwnedFd = sys::landlock_rules(change | MAKE_DEVICES, scopes)?;
+    for directory in WRITABLE {
+        sys::landlock_allow(rules.as_raw_fd(), change, File::open(directory)?.as_raw_fd())?;
+    }
+    sys::landlock_restrict(rules.as_raw_fd())
+}

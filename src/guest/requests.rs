@@ -1,0 +1,268 @@
+//! What a client may ask for, and what is done about it.
+
+use crate::client::{Client, Failure};
+use crate::command::{Command, StreamId, send_tail};
+use crate::facts;
+use crate::files::{self, Reading, Writing, Written};
+use crate::relay::Relay;
+use crate::serve::Server;
+use crate::walk::Walk;
+use crate::wire::{self, Message, WINDOW};
+use std::time::{Duration, Instant};
+
+/// Commands that have processes, those left behind included.
+const MAX_COMMANDS: usize = 128;
+/// Jobs that are remembered; of those that have ended the oldest are forgotten first.
+const MAX_JOBS: usize = 64;
+/// Connections to ports inside.
+const MAX_RELAYS: usize = 256;
+/// Requests under way, over all clients.
+const MAX_ACTIVITIES: usize = 1024;
+
+/// What a stream is about.
+pub enum Activity {
+    Command(u64),
+    AwaitJob { job: u64, until: Instant, death: bool },
+    Reading(Reading),
+    Writing(Writing),
+    Walk(Box<Walk>),
+    Relay(Relay),
+}
+
+impl Server {
+    /// Does what a client says.
+    pub fn handle(&mut self, stream: StreamId, message: Message) {
+        match message {
+            Message::Data { bytes } => self.data(stream, &bytes.0),
+            Message::Eof {} => self.end_of_data(stream),
+            Message::Credit { bytes } => self.credit(stream, bytes),
+            Message::Kill {} | Message::Reset {} => self.give_up(stream),
+            Message::Shutdown {} => self.stop = true,
+            request => match self.request(stream, request) {
+                Ok(Some(answer)) => self.send(stream, &answer),
+                Ok(None) => {}
+                Err(failure) => self.fail(stream, &failure),
+            },
+        }
+    }
+
+    /// Answers a request, or begins what will answer it.
+    fn request(&mut self, stream: StreamId, request: Message) -> Result<Option<Message>, Failure> {
+        if self.activities.len() >= MAX_ACTIVITIES {
+            return Err(Failure::new("too many requests are under way"));
+        }
+        let place = |path| files::resolve(&self.options.workspace, path);
+        let activity = match request {
+            Message::Run { command } => Activity::Command(self.start(Some(stream), command)?),
+            Message::StartJob { command } => {
+                return Ok(Some(Message::JobStarted { job: self.start_job(command)? }));
+            }
+            Message::JobOutput { job, wait_ms } => {
+                self.await_job(job, Duration::from_millis(wait_ms.into()), false)?
+            }
+            Message::JobKill { job } => {
+                self.job(job)?.end();
+                // What is being ended is given up after a bounded time, so this one is never reached.
+                self.await_job(job, Duration::from_secs(60), true)?
+            }
+            Message::Stat { path } => {
+                return Ok(Some(Message::Stated { entry: files::stat(&place(&path))? }));
+            }
+            Message::ReadFile { path, offset, limit } => {
+                let (reading, file_is) = Reading::start(place(&path), offset, limit)?;
+                self.activities.insert(stream, Activity::Reading(reading));
+                return Ok(Some(file_is));
+            }
+            Message::WriteFile { write } => match files::write(&self.options.workspace, write)? {
+                Written::Done => return Ok(Some(Message::Done {})),
+                Written::More(writing) => Activity::Writing(writing),
+            },
+            Message::Remove { path } => {
+                return files::remove(&place(&path)).map(|()| Some(Message::Done {}));
+            }
+            Message::Walk { root, hash, exclude, max_entries } => {
+                Activity::Walk(Box::new(Walk::start(place(&root), hash, exclude, max_entries)?))
+            }
+            Message::GetFacts { tools } => {
+                let facts = facts::gather(&tools, &self.options.workspace, &self.oom);
+                return Ok(Some(Message::FactsAre { facts }));
+            }
+            Message::Connect { port } => Activity::Relay(self.connect(port)?),
+            _ => return Err(Failure::new("the guest does not understand the request")),
+        };
+        self.activities.insert(stream, activity);
+        Ok(None)
+    }
+
+    fn send(&mut self, stream: StreamId, message: &Message) {
+        if let Some(client) = self.clients.get_mut(&stream.client) {
+            client.send(stream.id, message);
+        }
+    }
+
+    fn fail(&mut self, stream: StreamId, failure: &Failure) {
+        if let Some(client) = self.clients.get_mut(&stream.client) {
+            client.fail(stream.id, failure);
+        }
+    }
+
+    fn connect(&self, port: u16) -> Result<Relay, Failure> {
+        let relays = self.activities.values().filter(|activity| matches!(activity, Activity::Relay(_)));
+        if relays.count() >= MAX_RELAYS {
+            return Err(Failure::new(format!("{MAX_RELAYS} connections are open; close some")));
+        }
+        Relay::connect(port).map_err(|error| Failure::io("nothing answers on the port", &error))
+    }
+
+    fn start(&mut self, owner: Option<StreamId>, command: wire::Command) -> Result<u64, Failure> {
+        if self.commands.values().filter(|command| !command.over()).count() >= MAX_COMMANDS {
+            return Err(Failure::new(format!("{MAX_COMMANDS} commands have processes running; end some")));
+        }
+        let command = Command::start(command, owner, &self.options.workspace, &self.oom)?;
+        let key = self.next_command;
+        self.next_command += 1;
+        self.commands.insert(key, command);
+        Ok(key)
+    }
+
+    fn start_job(&mut self, command: wire::Command) -> Result<u64, Failure> {
+        if self.jobs.len() >= MAX_JOBS {
+            let over = |key: &u64| self.commands.get(key).is_none_or(Command::over);
+            let oldest = self.jobs.iter().find(|(_, key)| over(key)).map(|(job, key)| (*job, *key));
+            let (job, key) =
+                oldest.ok_or_else(|| Failure::new(format!("{MAX_JOBS} jobs are running; end some")))?;
+            self.jobs.remove(&job);
+            self.commands.remove(&key);
+        }
+        let key = self.start(None, command)?;
+        let job = self.next_job;
+        self.next_job += 1;
+        self.jobs.insert(job, key);
+        Ok(job)
+    }
+
+    fn job(&mut self, job: u64) -> Result<&mut Command, Failure> {
+        self.jobs
+            .get(&job)
+            .and_then(|key| self.commands.get_mut(key))
+            .ok_or_else(|| Failure::new(format!("there is no job {job}")))
+    }
+
+    fn await_job(&mut self, job: u64, wait: Duration, death: bool) -> Result<Activity, Failure> {
+        self.job(job)?;
+        let now = Instant::now();
+        Ok(Activity::AwaitJob { job, until: now.checked_add(wait).unwrap_or(now), death })
+    }
+
+    fn data(&mut self, stream: StreamId, bytes: &[u8]) {
+        let result = match self.activities.get_mut(&stream) {
+            Some(Activity::Command(key)) => {
+                self.commands.get_mut(key).is_none_or(|command| command.push_stdin(bytes))
+            }
+            Some(Activity::Relay(relay)) => relay.push(bytes),
+            Some(Activity::Writing(writing)) => {
+                let result = writing.push(bytes);
+                let Some(client) = self.clients.get_mut(&stream.client) else { return };
+                match result {
+                    Ok(()) => client.send(stream.id, &Message::Credit { bytes: wire::cost(bytes.len()) }),
+                    Err(failure) => {
+                        client.fail(stream.id, &failure);
+                        self.activities.remove(&stream);
+                    }
+                }
+                true
+            }
+            // The stream has ended meanwhile.
+            _ => true,
+        };
+        if let (false, Some(client)) = (result, self.clients.get_mut(&stream.client)) {
+            client.closed = true;
+        }
+    }
+
+    fn end_of_data(&mut self, stream: StreamId) {
+        match self.activities.get_mut(&stream) {
+            Some(Activity::Command(key)) => {
+                if let Some(command) = self.commands.get_mut(key) {
+                    command.end_stdin();
+                }
+            }
+            Some(Activity::Relay(relay)) => relay.end(),
+            Some(Activity::Writing(_)) => {
+                let Some(Activity::Writing(writing)) = self.activities.remove(&stream) else { return };
+                let Some(client) = self.clients.get_mut(&stream.client) else { return };
+                match writing.finish() {
+                    Ok(()) => client.send(stream.id, &Message::Done {}),
+                    Err(failure) => client.fail(stream.id, &failure),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn credit(&mut self, stream: StreamId, bytes: u32) {
+        let credit = match self.activities.get_mut(&stream) {
+            Some(Activity::Command(key)) => {
+                if let Some(command) = self.commands.get_mut(key) {
+                    command.give_credit(bytes);
+                }
+                return;
+            }
+            Some(Activity::Reading(reading)) => &mut reading.credit,
+            Some(Activity::Walk(walk)) => &mut walk.credit,
+            Some(Activity::Relay(relay)) => &mut relay.credit,
+            _ => return,
+        };
+        *credit = credit.saturating_add(bytes);
+    }
+
+    fn give_up(&mut self, stream: StreamId) {
+        match self.activities.get(&stream) {
+            Some(Activity::Command(key)) => {
+                if let Some(command) = self.commands.get_mut(key) {
+                    command.end();
+                }
+            }
+            Some(Activity::Relay(relay)) => {
+                let ended = relay.ended();
+                self.activities.remove(&stream);
+                if !ended {
+                    self.send(stream, &Message::Reset {});
+                }
+            }
+            Some(_) => {
+                self.activities.remove(&stream);
+                if let Some(client) = self.clients.get_mut(&stream.client) {
+                    client.fail(stream.id, &Failure::new("the request was given up"));
+                }
+            }
+            None => {}
+        }
+    }
+}
+
+/// Answers once there is something to say, the job has ended, or the time is up.
+pub fn answer_about_job(
+    id: u32,
+    command: Option<&mut Command>,
+    until: Instant,
+    death: bool,
+    client: &mut Client,
+) -> bool {
+    let Some(command) = command else {
+        client.fail(id, &Failure::new("the job has been forgotten"));
+        return true;
+    };
+    let news = if death {
+        command.finished.is_some() && !command.dying()
+    } else {
+        command.finished.is_some() || !command.tail.is_empty()
+    };
+    if !news && Instant::now() < until {
+        return false;
+    }
+    // The tail is smaller than a fresh stream's credit.
+    send_tail(&mut command.tail, id, client, &mut { WINDOW });
+    client.send(id, &Message::JobState { finished: command.finished.clone() });
+    true
+}

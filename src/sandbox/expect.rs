@@ -1,0 +1,71 @@
+//! What the guest may say on a stream, and when.
+
+use super::wire::{self, Message};
+
+/// What a stream is about, and so what the guest may say on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Expect {
+    Command,
+    JobStarted,
+    JobOutput,
+    Stated,
+    /// `FileIs` first, then the bytes.
+    File {
+        begun: bool,
+    },
+    Done,
+    Entries,
+    Facts,
+    /// Nothing but `Opened` or `Failed` first, then bytes.
+    Tunnel {
+        open: bool,
+        guest_ended: bool,
+        host_ended: bool,
+    },
+}
+
+impl Expect {
+    /// Whether the message fits, and whether it is the guest's last word on the stream.
+    pub fn admit(&mut self, message: &Message) -> Option<bool> {
+        match (self, message) {
+            (Self::Tunnel { open: true, .. }, Message::Failed { .. }) => None,
+            (_, Message::Failed { .. }) => Some(true),
+            (Self::Command | Self::JobOutput, Message::Output { .. } | Message::Gap { .. }) => Some(false),
+            (Self::Command, Message::Finished { .. })
+            | (Self::JobOutput, Message::JobState { .. })
+            | (Self::JobStarted, Message::JobStarted { .. })
+            | (Self::Stated, Message::Stated { .. })
+            | (Self::File { begun: true } | Self::Done, Message::Done {})
+            | (Self::Facts, Message::FactsAre { .. }) => Some(true),
+            (Self::File { begun }, Message::FileIs { .. }) => {
+                (!std::mem::replace(begun, true)).then_some(false)
+            }
+            (Self::File { begun: true }, Message::Data { .. }) => Some(false),
+            (Self::Entries, Message::Entries { last, .. }) => Some(*last),
+            (Self::Tunnel { open, .. }, Message::Opened {}) => {
+                (!std::mem::replace(open, true)).then_some(false)
+            }
+            (Self::Tunnel { open: true, guest_ended: false, .. }, Message::Data { .. }) => Some(false),
+            // The answer to a reset that came before the connection stood.
+            (Self::Tunnel { open: false, host_ended: true, .. }, Message::Reset {}) => Some(true),
+            (Self::Tunnel { open: true, guest_ended, host_ended }, Message::Eof {} | Message::Reset {}) => {
+                (!std::mem::replace(guest_ended, true)).then_some(*host_ended)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The credit that a message uses; `None` where it is longer than allowed.
+pub(super) fn cost(message: &Message) -> Option<u32> {
+    match message {
+        Message::Data { bytes } | Message::Output { bytes, .. } => {
+            (bytes.0.len() <= wire::CHUNK).then(|| wire::cost(bytes.0.len()))
+        }
+        Message::Gap { .. } => Some(wire::FRAME_COST),
+        Message::Entries { entries, .. } => {
+            Some(entries.iter().map(wire::entry_cost).sum::<u32>() + wire::FRAME_COST)
+        }
+        _ => Some(0),
+    }
+}

@@ -1,0 +1,68 @@
+//! Brings one file out of the sandbox into the store, a piece at a time.
+
+use crate::error::{Error, Kind, Result};
+use crate::sandbox::Sandbox;
+use crate::workspace::manifest::Hash;
+use crate::workspace::store::{BlobWriter, Store};
+use crate::workspace::tree_path::TreePath;
+
+/// Largest file that is brought out, in bytes.
+pub const MAX_FILE: u64 = 256 << 20;
+/// Bytes that are asked for at once.
+const PIECE: u64 = 4 << 20;
+
+/// How it ended.
+pub enum Fetched {
+    /// It is in the store: hash and bytes.
+    Content(Hash, u64),
+    /// It is not there any more.
+    Gone,
+    /// It cannot be brought out, for this reason.
+    Odd(String),
+}
+
+/// Reads `path`. Its hash is made here, from the bytes that came.
+pub async fn fetch(sandbox: &Sandbox, store: &Store, path: &TreePath) -> Result<Fetched> {
+    let mut writer = None;
+    let mut offset = 0;
+    loop {
+        let piece = match sandbox.read_file(path.as_path(), offset, PIECE).await {
+            Ok(piece) => piece,
+            Err(error) if error.kind() != Kind::InSandbox => return Err(error),
+            Err(error) => {
+                let gone = sandbox.stat(path.as_path()).await.is_err();
+                return Ok(if gone { Fetched::Gone } else { Fetched::Odd(error.to_string()) });
+            }
+        };
+        let length = piece.bytes.len() as u64;
+        offset += length;
+        if offset > MAX_FILE || piece.size > MAX_FILE {
+            return Ok(Fetched::Odd(format!("it is larger than {} MB", MAX_FILE >> 20)));
+        }
+        let (store, taken) = (store.clone(), writer.take());
+        let keep = move || keep(&store, taken, &piece.bytes, length < PIECE);
+        let kept = tokio::task::spawn_blocking(keep).await;
+        match kept.map_err(|error| Error::unexpected("a write to the store broke off").caused_by(error))?? {
+            Kept::All(hash, size) => return Ok(Fetched::Content(hash, size)),
+            Kept::Part(part) => writer = Some(part),
+        }
+    }
+}
+
+enum Kept {
+    Part(BlobWriter),
+    All(Hash, u64),
+}
+
+fn keep(store: &Store, writer: Option<BlobWriter>, bytes: &[u8], is_last: bool) -> Result<Kept> {
+    if is_last && writer.is_none() {
+        return Ok(Kept::All(store.put(bytes)?, bytes.len() as u64));
+    }
+    let mut writer = writer.map_or_else(|| store.writer(), Ok)?;
+    writer.write(bytes)?;
+    if !is_last {
+        return Ok(Kept::Part(writer));
+    }
+    let (hash, size) = writer.finish()?;
+    Ok(Kept::All(hash, size))
+}

@@ -1,0 +1,314 @@
+//! A guest that lies: whatever it says, the connection ends with a named error, and what waited is `Lost`.
+
+use agent::error::Kind;
+use agent::sandbox::wire::{self, Decoder, MAGIC, Message, TunnelKind, VERSION, encode};
+use agent::sandbox::{Channel, Command, Outcome, ProcessEvent, Program, Sandbox};
+use std::path::Path;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+/// The guest's end, played by the test.
+struct Liar {
+    stream: DuplexStream,
+    decoder: Decoder,
+}
+
+impl Liar {
+    /// Greets honestly.
+    async fn meet() -> (Sandbox, Liar) {
+        let (host, guest) = tokio::io::duplex(1 << 20);
+        let (reader, writer) = tokio::io::split(host);
+        let mut liar = Liar { stream: guest, decoder: Decoder::new() };
+        let channel = Channel { reader: Box::new(reader), writer: Box::new(writer) };
+        let (sandbox, ()) = tokio::join!(Sandbox::connect(channel), async {
+            assert!(matches!(liar.hear().await, (0, Message::Hello { .. })));
+            liar.say(0, Message::Hello { magic: MAGIC, version: VERSION }).await;
+        });
+        (sandbox.unwrap(), liar)
+    }
+
+    async fn say(&mut self, id: u32, message: Message) {
+        let mut frame = Vec::new();
+        encode(id, &message, &mut frame).unwrap();
+        // The host may have hung up already: that is what is tested.
+        let _ = self.stream.write_all(&frame).await;
+    }
+
+    async fn hear(&mut self) -> (u32, Message) {
+        loop {
+            if let Some(frame) = self.decoder.next().unwrap() {
+                return frame;
+            }
+            let mut buffer = [0; 4096];
+            let length = self.stream.read(&mut buffer).await.unwrap();
+            assert!(length > 0, "the host hung up");
+            self.decoder.feed(&buffer[..length]);
+        }
+    }
+}
+
+fn command() -> Command {
+    Command {
+        program: Program::Shell("true".into()),
+        cwd: None,
+        env: Vec::new(),
+        timeout: None,
+        live_bytes: u64::MAX,
+        stdin: false,
+    }
+}
+
+fn output(length: usize) -> Message {
+    Message::Output { stderr: false, bytes: vec![b'x'; length].into() }
+}
+
+fn exited() -> Message {
+    Message::Finished {
+        finished: wire::Finished {
+            outcome: wire::Outcome::Exited { code: 0 },
+            duration_us: 1,
+            output_bytes: 0,
+            spool: None,
+            spool_bytes: 0,
+            left_running: 0,
+            oom_kills: 0,
+        },
+    }
+}
+
+/// Starts a command, has the guest say `lies` about it, and expects it to be lost and the connection to be broken for
+/// the reason given.
+async fn loses(lies: Vec<(u32, Message)>, reason: &str) {
+    let (sandbox, mut liar) = Liar::meet().await;
+    let mut process = sandbox.spawn(command()).await.unwrap();
+    assert!(matches!(liar.hear().await, (1, Message::Run { .. })));
+    for (id, message) in lies {
+        liar.say(id, message).await;
+    }
+    let outcome = loop {
+        match tokio::time::timeout(Duration::from_secs(20), process.next()).await.unwrap().unwrap() {
+            ProcessEvent::Finished(finished) => break finished.outcome,
+            // Taken in time or not, what is within the bounds is no lie.
+            ProcessEvent::Output(..) | ProcessEvent::Gap(_) => {}
+        }
+    };
+    assert_eq!(outcome, Outcome::Lost);
+    let error = sandbox.stat(Path::new("x")).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Sandbox);
+    assert!(error.to_string().contains(reason), "{error}");
+    assert!(error.hint_text().is_some());
+}
+
+#[tokio::test]
+async fn a_frame_for_a_stream_that_was_never_opened() {
+    loses(vec![(3, exited())], "a frame for stream 3, which is not open").await;
+    loses(vec![(0, exited())], "which is not open").await;
+    loses(vec![(2, exited())], "which is not open").await;
+    loses(vec![(3, Message::Credit { bytes: 1 })], "which is not open").await;
+}
+
+#[tokio::test]
+async fn an_answer_to_another_question() {
+    loses(vec![(1, Message::Done {})], "a frame out of place on stream 1").await;
+    loses(vec![(1, Message::Data { bytes: "x".into() })], "a frame out of place").await;
+    loses(vec![(1, Message::Hello { magic: MAGIC, version: VERSION })], "a frame out of place").await;
+    loses(vec![(1, Message::Run { command: command().into() })], "a frame out of place").await;
+}
+
+#[tokio::test]
+async fn more_than_the_credit() {
+    // In one go, so that the host cannot have handed credit back in between.
+    let flood = || (0..2000).map(|_| (1, output(wire::CHUNK))).collect();
+    let (sandbox, mut liar) = Liar::meet().await;
+    let _process = sandbox.spawn(command()).await.unwrap();
+    for (id, message) in Vec::from_iter::<Vec<_>>(flood()) {
+        liar.say(id, message).await;
+    }
+    let error = sandbox.stat(Path::new("x")).await.unwrap_err();
+    assert!(error.to_string().contains("more than allowed on stream 1"), "{error}");
+}
+
+#[tokio::test]
+async fn empty_frames_use_credit_as_well() {
+    let (sandbox, mut liar) = Liar::meet().await;
+    let _process = sandbox.spawn(command()).await.unwrap();
+    for _ in 0..=wire::WINDOW / wire::FRAME_COST {
+        liar.say(1, output(0)).await;
+    }
+    let error = sandbox.stat(Path::new("x")).await.unwrap_err();
+    assert!(error.to_string().contains("more than allowed on stream 1"), "{error}");
+}
+
+#[tokio::test]
+async fn too_long_a_piece() {
+    loses(vec![(1, output(wire::CHUNK + 1))], "too long a piece on stream 1").await;
+}
+
+#[tokio::test]
+async fn credit_that_was_not_used() {
+    loses(vec![(1, Message::Credit { bytes: 1 })], "more credit on stream 1 than was used").await;
+    loses(vec![(1, Message::Credit { bytes: u32::MAX })], "more credit").await;
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_frame() {
+    let (sandbox, mut liar) = Liar::meet().await;
+    let mut process = sandbox.spawn(command()).await.unwrap();
+    liar.stream.write_all(&[0xff; 64]).await.unwrap();
+    let ProcessEvent::Finished(finished) = process.next().await.unwrap() else { panic!() };
+    assert_eq!(finished.outcome, Outcome::Lost);
+    let error = sandbox.stat(Path::new("x")).await.unwrap_err();
+    assert!(error.to_string().contains("a frame of 4294967295 bytes is not allowed"), "{error}");
+}
+
+#[tokio::test]
+async fn an_end_that_is_told_twice() {
+    let (sandbox, mut liar) = Liar::meet().await;
+    let mut process = sandbox.spawn(command()).await.unwrap();
+    liar.say(1, exited()).await;
+    liar.say(1, exited()).await;
+    let ProcessEvent::Finished(finished) = process.next().await.unwrap() else { panic!() };
+    assert_eq!(finished.outcome, Outcome::Exited(0));
+    let error = sandbox.stat(Path::new("x")).await.unwrap_err();
+    assert!(error.to_string().contains("a frame for stream 1, which is not open"), "{error}");
+}
+
+#[tokio::test]
+async fn more_of_a_file_than_was_asked_for() {
+    let (sandbox, mut liar) = Liar::meet().await;
+    let (read, ()) = tokio::join!(sandbox.read_file(Path::new("f"), 0, 5), async {
+        liar.hear().await;
+        liar.say(1, Message::FileIs { size: 5, mode: 0, mtime_ns: 0 }).await;
+        liar.say(1, Message::Data { bytes: "123456".into() }).await;
+    });
+    assert!(read.unwrap_err().to_string().contains("more of a file than asked for"));
+}
+
+#[tokio::test]
+async fn file_bytes_before_the_file() {
+    let (sandbox, mut liar) = Liar::meet().await;
+    let (read, ()) = tokio::join!(sandbox.read_file(Path::new("f"), 0, 5), async {
+        liar.hear().await;
+        liar.say(1, Message::Data { bytes: "1".into() }).await;
+    });
+    assert!(read.unwrap_err().to_string().contains("a frame out of place"));
+}
+
+#[tokio::test]
+async fn a_listing_that_leads_out_of_its_root() {
+    for path in ["../x", "/etc/passwd", "a/../../b", "", "a\0b", ".."] {
+        let (sandbox, mut liar) = Liar::meet().await;
+        let (walk, ()) = tokio::join!(sandbox.walk(Path::new(""), Default::default()), async {
+            liar.hear().await;
+            let entry = wire::Entry {
+                path: path.into(),
+                kind: wire::EntryKind::File {},
+                mode: 0,
+                size: 0,
+                mtime_ns: 0,
+                hash: None,
+                readable: true,
+            };
+            liar.say(1, Message::Entries { entries: vec![entry], last: true }).await;
+        });
+        assert!(walk.unwrap_err().to_string().contains("a listing that cannot be"), "{path:?}");
+    }
+}
+
+#[tokio::test]
+async fn connections_nobody_listens_for_are_refused() {
+    let (_sandbox, mut liar) = Liar::meet().await;
+    liar.say(2, Message::Open { host: "example.org".into(), port: 80, kind: TunnelKind::Tcp {} }).await;
+    let (id, message) = liar.hear().await;
+    assert_eq!(id, 2);
+    assert!(matches!(message, Message::Failed { .. }), "{message:?}");
+}
+
+#[tokio::test]
+async fn connections_are_joined_in_both_directions() {
+    let (sandbox, mut liar) = Liar::meet().await;
+    let mut tunnels = sandbox.tunnels().unwrap();
+    assert!(sandbox.tunnels().is_none());
+    liar.say(2, Message::Open { host: "example.org".into(), port: 443, kind: TunnelKind::Connect {} }).await;
+    liar.say(4, Message::Open { host: "evil.test".into(), port: 80, kind: TunnelKind::Http {} }).await;
+    let tunnel = tunnels.next().await.unwrap();
+    assert_eq!((tunnel.host(), tunnel.port()), (&b"example.org"[..], 443));
+    let mut stream = tunnel.accept();
+    assert_eq!(liar.hear().await, (2, Message::Opened {}));
+    tunnels.next().await.unwrap().refuse("it is not on the list");
+    assert_eq!(liar.hear().await, (4, Message::Failed { errno: 0, message: "it is not on the list".into() }));
+
+    liar.say(2, Message::Data { bytes: "ping".into() }).await;
+    let mut ping = [0; 4];
+    stream.read_exact(&mut ping).await.unwrap();
+    stream.write_all(b"pong").await.unwrap();
+    assert_eq!(liar.hear().await, (2, Message::Data { bytes: "pong".into() }));
+    stream.shutdown().await.unwrap();
+    assert_eq!(liar.hear().await, (2, Message::Eof {}));
+    liar.say(2, Message::Eof {}).await;
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).await.unwrap();
+    assert!(rest.is_empty());
+    // Both have ended: the stream is no more, and the connection goes on.
+    liar.say(6, Message::Open { host: "next".into(), port: 1, kind: TunnelKind::Tcp {} }).await;
+    let tunnel = tunnels.next().await.unwrap();
+    drop(tunnel);
+    assert_eq!(liar.hear().await, (6, Message::Reset {}));
+}
+
+#[tokio::test]
+async fn connections_out_of_order() {
+    let open = || Message::Open { host: "h".into(), port: 1, kind: TunnelKind::Tcp {} };
+    loses(vec![(3, open())], "out of order").await;
+    loses(vec![(4, open()), (2, open())], "out of order").await;
+    loses(vec![(2, open()), (2, open())], "out of order").await;
+}
+
+#[tokio::test]
+async fn more_connections_than_allowed_are_refused() {
+    let (sandbox, mut liar) = Liar::meet().await;
+    let _tunnels = sandbox.tunnels().unwrap();
+    for n in 1..=257 {
+        liar.say(2 * n, Message::Open { host: "h".into(), port: 1, kind: TunnelKind::Tcp {} }).await;
+    }
+    assert!(matches!(liar.hear().await, (514, Message::Failed { .. })));
+}
+
+#[tokio::test]
+async fn what_answers_is_no_guest() {
+    for bytes in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], &[0; 64], b"\x05\0\0\0\0\0\0\0\x38"] {
+        let (host, mut guest) = tokio::io::duplex(1000);
+        let (reader, writer) = tokio::io::split(host);
+        guest.write_all(bytes).await.unwrap();
+        let channel = Channel { reader: Box::new(reader), writer: Box::new(writer) };
+        let Err(error) = Sandbox::connect(channel).await else { panic!() };
+        assert_eq!(error.kind(), Kind::Sandbox);
+        assert!(error.to_string().contains("is not the guest"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn another_version_of_the_protocol() {
+    let (host, mut guest) = tokio::io::duplex(1000);
+    let (reader, writer) = tokio::io::split(host);
+    let mut hello = Vec::new();
+    encode(0, &Message::Hello { magic: MAGIC, version: VERSION + 1 }, &mut hello).unwrap();
+    guest.write_all(&hello).await.unwrap();
+    let channel = Channel { reader: Box::new(reader), writer: Box::new(writer) };
+    let Err(error) = Sandbox::connect(channel).await else { panic!() };
+    assert!(error.to_string().contains("speaks version 2 of the protocol, this agent speaks 1"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_falls_silent() {
+    let (sandbox, liar) = Liar::meet().await;
+    let error = sandbox.stat(Path::new("x")).await.unwrap_err();
+    assert!(error.to_string().contains("the guest did not answer for 30 s"), "{error}");
+    drop(liar);
+
+    let (sandbox, _liar) = Liar::meet().await;
+    let mut limited = command();
+    limited.timeout = Some(Duration::from_secs(5));
+    let finished = sandbox.run(limited, &mut |_| ()).await.unwrap();
+    assert_eq!(finished.outcome, Outcome::Lost);
+}
