@@ -176,3 +176,17 @@ pub(super) fn shortened(text: &str, limit: usize) -> String {
         Some((end, _)) => format!("{}…", &text[..end]),
     }
 }
+
+#[cfg(all(test, not(feature = "policy")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_that_cannot_be_kept_are_refused() {
+        let pattern = CommandPattern::try_from("git push".to_owned()).unwrap();
+        let rule = Rule { commands: vec![pattern], ..Rule::default() };
+        let rules = Rules { deny: BTreeMap::from([("a".to_owned(), rule)]), ..Rules::default() };
+        assert!(rules.check().unwrap_err().to_string().contains("without the feature `policy`"));
+        assert!(Rules::default().check().is_ok());
+    }
+}
