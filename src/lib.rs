@@ -12,6 +12,7 @@ pub mod event;
 pub mod exit_code;
 pub mod model;
 pub mod paths;
+pub mod policy;
 pub mod sandbox;
 pub mod session;
 pub mod tools;

@@ -10,6 +10,8 @@ mod hostile_guest;
 mod json;
 mod local;
 mod markdown;
+#[cfg(feature = "policy")]
+mod policy;
 mod repl;
 mod resume;
 mod run;

@@ -1,0 +1,102 @@
+//! What was found in a command or a file: programs that would run, modules and built-ins that are used.
+
+/// A language that rules can speak of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Language {
+    /// POSIX shell and bash: its commands are judged.
+    Shell,
+    /// Python.
+    Python,
+    /// JavaScript and TypeScript, with and without JSX.
+    JavaScript,
+    /// Rust.
+    Rust,
+    /// Go.
+    Go,
+    /// Ruby.
+    Ruby,
+}
+
+impl Language {
+    /// The name as the configuration and messages have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Language::Shell => "shell",
+            Language::Python => "python",
+            Language::JavaScript => "javascript",
+            Language::Rust => "rust",
+            Language::Go => "go",
+            Language::Ruby => "ruby",
+        }
+    }
+}
+
+/// One word of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Word {
+    /// The word with its quotes resolved; what only the shell can know (`$X`, `$(…)`) stands as it was written.
+    pub text: String,
+    /// Whether the text is all there is to it: no expansion, no glob.
+    pub fixed: bool,
+}
+
+impl Word {
+    /// A word that the shell does not change.
+    pub fn fixed(text: impl Into<String>) -> Self {
+        Self { text: text.into(), fixed: true }
+    }
+
+    /// Whether it looks like an option: `-x`, `--long`.
+    pub fn is_flag(&self) -> bool {
+        self.text.len() > 1 && self.text.starts_with('-') && self.text != "--"
+    }
+}
+
+/// Whether a name belongs to a module or to the language itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// It came in through an import.
+    Module,
+    /// The language has it without any import.
+    Builtin,
+}
+
+/// A name with every alias resolved: `os.system`, `node:fs` as `fs`, `std::process::Command`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name {
+    /// Where it comes from.
+    pub kind: Kind,
+    /// The path in the language's own spelling.
+    pub path: String,
+}
+
+/// A module or built-in that a piece of code uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Use {
+    /// The language of the code.
+    pub language: Language,
+    /// What is used.
+    pub name: Name,
+    /// Where: `a.py:3`, `the command`.
+    pub place: String,
+}
+
+/// Something that could not be read, so that nobody knows what it does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The language it is written in.
+    pub language: Language,
+    /// What could not be read, and why.
+    pub what: String,
+}
+
+/// All that was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Findings {
+    /// Every command, the ones inside `sudo`, `sh -c`, pipelines and substitutions too; the program is the first word.
+    pub commands: Vec<Vec<Word>>,
+    /// Modules and built-ins.
+    pub uses: Vec<Use>,
+    /// What could not be read.
+    pub unreadable: Vec<Unreadable>,
+}

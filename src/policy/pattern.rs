@@ -1,0 +1,212 @@
+//! What a rule names: a program with words it is called with, or a module or built-in.
+
+use super::findings::Word;
+use serde::Deserialize;
+
+/// A program and, where given, subcommands and flags: `rm -rf`, `git push --force`.
+///
+/// The program's directory and a version at the end of its name (`python3.12`, `gcc-14`) do not matter. Words without a dash are
+/// the first operands, in order (`git -C dir push` is `git push`, `git commit -m push` is not). Up to three letters
+/// after one dash are single flags, in any order and grouping (`-rf` is `-r -v -f`); other flags count as written,
+/// with or without `=value`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct CommandPattern {
+    text: String,
+    program: String,
+    flags: Vec<String>,
+    operands: Vec<String>,
+}
+
+/// Whether a command is what a pattern names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Likeness {
+    /// It is not.
+    No,
+    /// It may be: a word that would decide it is known to the shell alone.
+    Maybe,
+    /// It is.
+    Yes,
+}
+
+impl TryFrom<String> for CommandPattern {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let words = shell_words::split(&text).map_err(|error| format!("{text:?}: {error}"))?;
+        let Some((program, words)) = words.split_first() else {
+            return Err("a command in a rule has to name a program".to_owned());
+        };
+        if program.is_empty() || program.starts_with('-') || program.contains('/') {
+            return Err(format!(
+                "{text:?}: a command in a rule begins with a program's name, without directory: \"git push\""
+            ));
+        }
+        let (flags, operands) =
+            words.iter().cloned().partition(|word| word.starts_with('-') && word.len() > 1);
+        Ok(Self { program: program.clone(), flags, operands, text })
+    }
+}
+
+impl CommandPattern {
+    /// The pattern as the rule has it.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Compares with a command, program first.
+    pub fn likeness(&self, command: &[Word]) -> Likeness {
+        let Some((program, arguments)) = command.split_first() else { return Likeness::No };
+        let has_flags = self.flags.iter().all(|flag| has_flag(arguments, flag));
+        if !program.fixed || !is_program(&program.text, &self.program) || !has_flags {
+            return Likeness::No;
+        }
+        self.operands_likeness(arguments)
+    }
+
+    /// Reads the arguments in every way at once: a word after a flag may be that flag's value or an operand.
+    /// `matched[n]` says how sure it is that the first n operands have been seen and nothing else.
+    fn operands_likeness(&self, arguments: &[Word]) -> Likeness {
+        let wanted = self.operands.len();
+        let mut matched = vec![Likeness::No; wanted + 1];
+        matched[0] = Likeness::Yes;
+        let (mut after_flag, mut only_operands) = (false, false);
+        for word in arguments {
+            if !only_operands && word.text == "--" {
+                (only_operands, after_flag) = (true, false);
+                continue;
+            }
+            if !only_operands && word.is_flag() {
+                after_flag = !word.text.contains('=');
+                continue;
+            }
+            for n in (0..wanted).rev() {
+                let here = match (word.text == self.operands[n], word.fixed) {
+                    (true, true) => matched[n],
+                    (_, false) => matched[n].min(Likeness::Maybe),
+                    (false, true) => Likeness::No,
+                };
+                matched[n + 1] = matched[n + 1].max(here);
+                if !after_flag {
+                    matched[n] = Likeness::No;
+                }
+            }
+            after_flag = false;
+        }
+        matched[wanted]
+    }
+}
+
+/// Whether the program is the named one, wherever it lies and whatever version its name ends in.
+fn is_program(program: &str, name: &str) -> bool {
+    let base = base_name(program);
+    base == name || without_version(base) == name
+}
+
+/// The last component of a path.
+pub fn base_name(program: &str) -> &str {
+    program.rsplit('/').next().unwrap_or(program)
+}
+
+/// `python3.12` → `python`, `gcc-14` → `gcc`.
+pub fn without_version(base: &str) -> &str {
+    let name = base.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    if name.len() < base.len() { name.trim_end_matches('-') } else { name }
+}
+
+fn has_flag(arguments: &[Word], flag: &str) -> bool {
+    let flags = arguments.iter().take_while(|word| word.text != "--").filter(|word| word.is_flag());
+    let mut flags = flags.map(|word| word.text.as_str());
+    let is_written =
+        |word: &str| word.strip_prefix(flag).is_some_and(|rest| rest.is_empty() || rest.starts_with('='));
+    match single_letters(flag) {
+        None => flags.any(is_written),
+        Some(letters) => {
+            let given: Vec<&str> = flags.collect();
+            let is_given =
+                |letter| given.iter().any(|word| !word.starts_with("--") && word[1..].contains(letter));
+            given.iter().any(|word| is_written(word)) || letters.chars().all(is_given)
+        }
+    }
+}
+
+/// The letters of `-rf`, where it is short enough to be letters and no word like `-delete`.
+fn single_letters(flag: &str) -> Option<&str> {
+    let letters = flag.strip_prefix('-')?;
+    (letters.len() <= 3 && letters.chars().all(|c| c.is_ascii_alphanumeric())).then_some(letters)
+}
+
+/// A module or built-in: itself and everything below it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct NamePattern(String);
+
+impl TryFrom<String> for NamePattern {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        // `node:fs` and `fs` are one module, `env!` is the macro `env`.
+        let name = text.strip_prefix("node:").unwrap_or(&text).trim_end_matches('!');
+        if name.is_empty() || name.contains(char::is_whitespace) {
+            return Err(format!("{text:?} is not the name of a module or built-in"));
+        }
+        Ok(Self(name.to_owned()))
+    }
+}
+
+impl NamePattern {
+    /// The name as it is compared.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether `path` is this name or lies below it: `os` covers `os.system`, `fs` covers `fs/promises`.
+    pub fn covers(&self, path: &str) -> bool {
+        path.strip_prefix(self.0.as_str())
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '/', ':']))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn likeness(pattern: &str, command: &str) -> Likeness {
+        let pattern = CommandPattern::try_from(pattern.to_owned()).unwrap();
+        let word = |text: &str| Word { text: text.to_owned(), fixed: !text.contains('$') };
+        pattern.likeness(&command.split(' ').map(word).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn flags_come_in_any_order_and_grouping() {
+        for command in ["rm -rf x", "rm -fr x", "rm -r -f x", "rm x -vrf", "/bin/rm -f y -r x"] {
+            assert_eq!(likeness("rm -rf", command), Likeness::Yes, "{command}");
+        }
+        for command in ["rm x", "rm -r x", "rm -- -rf", "rmdir -rf", "echo rm -rf"] {
+            assert_eq!(likeness("rm -rf", command), Likeness::No, "{command}");
+        }
+        assert_eq!(likeness("git push --force", "git push --force=yes"), Likeness::Yes);
+        assert_eq!(likeness("git push --force", "git push --force-with-lease"), Likeness::No);
+        assert_eq!(likeness("find -delete", "find . -type d -empty"), Likeness::No);
+    }
+
+    #[test]
+    fn operands_are_the_first_ones_in_order() {
+        for command in ["git push", "git -C dir push origin", "git --no-pager push", "git -c a=b --x push"] {
+            assert_eq!(likeness("git push", command), Likeness::Yes, "{command}");
+        }
+        for command in ["git", "git commit -m push", "git log push", "git pushy"] {
+            assert_eq!(likeness("git push", command), Likeness::No, "{command}");
+        }
+        assert_eq!(likeness("docker compose up", "docker compose -f x.yml up -d"), Likeness::Yes);
+        assert_eq!(likeness("git push", "git $WHAT origin"), Likeness::Maybe);
+        assert_eq!(likeness("git push", "git commit $WHAT"), Likeness::No);
+    }
+
+    #[test]
+    fn a_version_is_part_of_no_program_name() {
+        assert_eq!(likeness("python", "/usr/bin/python3.12 x"), Likeness::Yes);
+        assert_eq!(likeness("gcc", "gcc-14 x"), Likeness::Yes);
+        assert_eq!(likeness("python3", "python2 x"), Likeness::No);
+    }
+}

@@ -1,0 +1,295 @@
+//! The shell: every command that a script would run, with its words, what it reads and where its output goes.
+
+use super::super::findings::Word;
+use super::heredocs::{self, Extracted};
+use super::tree::{Descend, Source, Visit, children};
+use tree_sitter::Node;
+
+/// The longest pipeline in which what one stage prints is what the next one reads.
+const MAX_STAGES: usize = 256;
+
+/// A command of a script.
+#[derive(Debug)]
+pub struct Run {
+    /// The program and its arguments.
+    pub words: Vec<Word>,
+    /// What it reads.
+    pub stdin: Stdin,
+    /// The file that its output goes to, and the output itself, where both stand in the script.
+    pub written: Option<(String, String)>,
+}
+
+/// What a command reads on its standard input.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stdin {
+    /// Whatever the script itself reads, or a file.
+    Inherited,
+    /// A text that stands in the script.
+    Text(String),
+    /// The output of another command.
+    Pipe,
+}
+
+/// Reads the commands of a parsed script, in order. False where time ran out.
+pub fn read(source: &Source<'_>, heredocs: &Extracted, on_run: &mut dyn FnMut(Run)) -> bool {
+    let reader = Reader { source, heredocs };
+    source.walk(&mut |visit| {
+        if visit.node.kind() == "command" {
+            on_run(Run {
+                words: reader.words(visit.node),
+                stdin: reader.stdin(visit),
+                written: reader.written(visit),
+            });
+        }
+        Descend::Yes
+    })
+}
+
+/// Here-documents that the shell expands, as scripts of their own: what stands in `$(…)` there runs.
+pub fn expanded(heredocs: &Extracted) -> impl Iterator<Item = String> {
+    let has_commands =
+        |body: &&heredocs::Body| body.expands && (body.text.contains("$(") || body.text.contains('`'));
+    heredocs
+        .bodies
+        .iter()
+        .filter(has_commands)
+        .map(|body| format!(": \"{}\"", body.text.replace('"', "\\\"")))
+}
+
+struct Reader<'s> {
+    source: &'s Source<'s>,
+    heredocs: &'s Extracted,
+}
+
+impl Reader<'_> {
+    fn words(&self, command: Node<'_>) -> Vec<Word> {
+        let mut cursor = command.walk();
+        let mut words = Vec::new();
+        for child in command.children(&mut cursor) {
+            match child.kind() {
+                "command_name" => words.extend(child.named_child(0).map(|name| self.word(name, 0))),
+                "variable_assignment" | "file_redirect" | "herestring_redirect" | "heredoc_redirect" => {}
+                "variable_assignments" | "comment" | "subshell" => {}
+                _ => words.push(self.word(child, 0)),
+            }
+        }
+        words
+    }
+
+    fn word(&self, node: Node<'_>, depth: usize) -> Word {
+        let text = self.source.of(node);
+        match node.kind() {
+            "raw_string" => Word::fixed(inner(text, 1)),
+            "ansi_c_string" => Word::fixed(unescape_c(inner(text, 2))),
+            "string" => Word { text: unescape_quoted(inner(text, 1)), fixed: !has_expansion(node) },
+            "translated_string" if depth < 2 => {
+                node.named_child(0).map_or_else(|| Word::fixed(text), |string| self.word(string, depth + 1))
+            }
+            "concatenation" if depth < 2 => {
+                let parts: Vec<Word> =
+                    children(node).into_iter().map(|part| self.word(part, depth + 1)).collect();
+                let fixed = parts.iter().all(|part| part.fixed);
+                Word { text: parts.into_iter().map(|part| part.text).collect(), fixed }
+            }
+            "word" | "number" | "variable_name" | "test_operator" => {
+                Word { text: unescape(text), fixed: !is_glob(text) }
+            }
+            kind if kind.ends_with("expansion")
+                || kind.ends_with("substitution")
+                || kind == "concatenation" =>
+            {
+                Word { text: text.to_owned(), fixed: false }
+            }
+            _ => Word { text: unescape(text), fixed: !is_glob(text) && node.named_child_count() == 0 },
+        }
+    }
+
+    /// The nearest redirection counts; a pipe only where there is none.
+    fn stdin(&self, visit: &Visit<'_, '_>) -> Stdin {
+        let mut current = visit.node;
+        if let Some(text) = self.redirected_input(current) {
+            return text;
+        }
+        for parent in visit.ancestors.iter().rev() {
+            match parent.kind() {
+                "redirected_statement" => {
+                    if let Some(text) = self.redirected_input(*parent) {
+                        return text;
+                    }
+                }
+                "pipeline" => {
+                    let is_first = parent.named_child(0).is_none_or(|first| first.id() == current.id());
+                    if !is_first {
+                        return self.stage_before(*parent, current);
+                    }
+                }
+                "command_substitution" | "process_substitution" | "function_definition" | "program" => break,
+                _ => {}
+            }
+            current = *parent;
+        }
+        Stdin::Inherited
+    }
+
+    /// What a stage of a pipeline reads. In a very long one nobody looks for the stage before.
+    fn stage_before(&self, pipeline: Node<'_>, stage: Node<'_>) -> Stdin {
+        if pipeline.named_child_count() > MAX_STAGES {
+            return Stdin::Pipe;
+        }
+        let before = children(pipeline).into_iter().take_while(|other| other.id() != stage.id()).last();
+        before.and_then(|before| self.output(before)).map_or(Stdin::Pipe, Stdin::Text)
+    }
+
+    fn redirected_input(&self, node: Node<'_>) -> Option<Stdin> {
+        children(node).into_iter().rev().find_map(|child| {
+            let operator = self.source.of(child).trim_start_matches(|c: char| c.is_ascii_digit());
+            match child.kind() {
+                "herestring_redirect" => Some(Stdin::Text(self.word(child.named_child(0)?, 0).text)),
+                "file_redirect" if operator.starts_with('<') => {
+                    let target = self.word(child.child_by_field_name("destination")?, 0).text;
+                    let body = self.heredocs.body(&target);
+                    Some(body.map_or(Stdin::Inherited, |body| Stdin::Text(body.text.clone())))
+                }
+                _ => None,
+            }
+        })
+    }
+
+    /// What a command prints, where that stands in the script: `echo …`, `printf …`, `cat <<EOF`.
+    fn output(&self, node: Node<'_>) -> Option<String> {
+        let (command, redirects) = match node.kind() {
+            "redirected_statement" => (node.child_by_field_name("body")?, Some(node)),
+            _ => (node, None),
+        };
+        if command.kind() != "command" {
+            return None;
+        }
+        let words = self.words(command);
+        let (program, arguments) = words.split_first()?;
+        match program.text.as_str() {
+            "echo" | "printf" => {
+                let is_text = |word: &&Word| !(word.is_flag() && word.text.len() <= 3);
+                let texts: Vec<&str> =
+                    arguments.iter().filter(is_text).map(|word| word.text.as_str()).collect();
+                Some(texts.join(" ").replace("\\n", "\n"))
+            }
+            "cat" | "tee" => {
+                let input = self.redirected_input(command).or_else(|| self.redirected_input(redirects?))?;
+                if let Stdin::Text(text) = input { Some(text) } else { None }
+            }
+            _ => None,
+        }
+    }
+
+    fn written(&self, visit: &Visit<'_, '_>) -> Option<(String, String)> {
+        let parent = visit.ancestors.last().filter(|parent| parent.kind() == "redirected_statement");
+        let statement = parent.copied().unwrap_or(visit.node);
+        let words = self.words(visit.node);
+        if words.first().is_some_and(|program| program.text == "tee") {
+            let file = words.iter().skip(1).find(|word| !word.is_flag())?;
+            let Stdin::Text(text) = self.stdin(visit) else { return None };
+            return Some((file.text.clone(), text));
+        }
+        let target = children(statement).into_iter().find_map(|child| {
+            let operator = self.source.of(child).trim_start_matches(|c: char| c.is_ascii_digit() || c == '&');
+            let is_output =
+                child.kind() == "file_redirect" && operator.starts_with('>') && !operator.starts_with(">&");
+            is_output.then(|| child.child_by_field_name("destination"))?
+        })?;
+        Some((self.word(target, 0).text, self.output(statement)?))
+    }
+}
+
+fn has_expansion(string: Node<'_>) -> bool {
+    children(string).iter().any(|part| part.kind() != "string_content")
+}
+
+/// Whether the shell would make other words of it.
+fn is_glob(text: &str) -> bool {
+    let mut escaped = false;
+    text.chars().any(|c| {
+        let counts = !escaped && "*?[{}".contains(c);
+        escaped = c == '\\' && !escaped;
+        counts
+    })
+}
+
+/// The text between an opening of `open` bytes and a closing quote.
+fn inner(text: &str, open: usize) -> &str {
+    text.get(open..text.len().saturating_sub(1)).unwrap_or_default()
+}
+
+/// Backslashes outside quotes: `r\m` is `rm`.
+fn unescape(text: &str) -> String {
+    unescape_where(text, |_| true)
+}
+
+/// Backslashes inside double quotes: only some characters need them.
+fn unescape_quoted(text: &str) -> String {
+    unescape_where(text, |c| "$`\"\\\n".contains(c))
+}
+
+fn unescape_where(text: &str, takes: impl Fn(char) -> bool) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut characters = text.chars().peekable();
+    while let Some(c) = characters.next() {
+        match characters.peek() {
+            Some('\n') if c == '\\' => {
+                characters.next();
+            }
+            Some(&next) if c == '\\' && takes(next) => {
+                out.push(next);
+                characters.next();
+            }
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
+/// The escapes that C, bash's `$'…'`, Python and JavaScript have in common: `\n`, `\x72`, `\u0072`, `\162`.
+pub fn unescape_c(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('\\') {
+        out += before;
+        let kind = after.chars().next();
+        let (value, length) = match kind {
+            Some('x') => number(after, 1, 2, 16),
+            Some('u') if after.starts_with("u{") => {
+                let (value, length) = number(after, 2, 6, 16);
+                (value, length + 1)
+            }
+            Some('u') => number(after, 1, 4, 16),
+            Some('U') => number(after, 1, 8, 16),
+            Some('0'..='7') => number(after, 0, 3, 8),
+            _ => (None, 0),
+        };
+        match (value, kind) {
+            (Some(value), _) => {
+                out.push(value);
+                rest = after.get(length..).unwrap_or_default();
+            }
+            (None, Some(c)) => {
+                out.extend(match c {
+                    'n' => Some('\n'),
+                    't' => Some('\t'),
+                    'r' => Some('\r'),
+                    '\n' => None,
+                    other => Some(other),
+                });
+                rest = &after[c.len_utf8()..];
+            }
+            (None, None) => rest = "",
+        }
+    }
+    out + rest
+}
+
+/// A character by its number, and where the number ends.
+fn number(text: &str, start: usize, digits: usize, radix: u32) -> (Option<char>, usize) {
+    let text = text.get(start..).unwrap_or_default();
+    let length = text.chars().take(digits).take_while(|c| c.is_digit(radix)).count();
+    let value = u32::from_str_radix(&text[..length], radix).ok().and_then(char::from_u32);
+    (value, start + length)
+}

@@ -1,0 +1,117 @@
+//! Parsing with bounds, and walking a tree without recursion: a hostile text may nest as deep as it is long.
+
+use super::super::findings::Language;
+use std::ops::ControlFlow;
+use std::time::Instant;
+use tree_sitter::{Node, ParseOptions, Parser, Tree};
+
+/// The longest text that is parsed, in bytes.
+const MAX_SOURCE: usize = 1 << 20;
+/// How many nodes are visited between two looks at the clock.
+const NODES_PER_LOOK: usize = 64;
+
+/// A text and its tree.
+pub struct Source<'s> {
+    pub text: &'s str,
+    tree: Tree,
+    deadline: Instant,
+}
+
+/// A node on its way: what stands above it, and its role there.
+pub struct Visit<'v, 't> {
+    pub node: Node<'t>,
+    /// The field of the parent that the node stands in.
+    pub field: Option<&'static str>,
+    /// From the root to the parent.
+    pub ancestors: &'v [Node<'t>],
+}
+
+/// Whether to look at a node's children.
+#[derive(PartialEq, Eq)]
+pub enum Descend {
+    Yes,
+    No,
+}
+
+impl<'s> Source<'s> {
+    /// Parses `text`; `None` where it is too long or takes too long.
+    pub fn parse(language: Language, dialect: Dialect, text: &'s str, deadline: Instant) -> Option<Self> {
+        if text.len() > MAX_SOURCE {
+            return None;
+        }
+        let mut parser = Parser::new();
+        parser.set_language(&grammar(language, dialect)).ok()?;
+        let mut in_time = |_: &_| match Instant::now() < deadline {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
+        };
+        let options = ParseOptions::new().progress_callback(&mut in_time);
+        let mut read = |offset: usize, _| text.as_bytes().get(offset..).unwrap_or_default();
+        let tree = parser.parse_with_options(&mut read, None, Some(options))?;
+        Some(Self { text, tree, deadline })
+    }
+
+    /// Whether some of it is not in the language.
+    pub fn has_error(&self) -> bool {
+        self.tree.root_node().has_error()
+    }
+
+    /// What a node stands for.
+    pub fn of(&self, node: Node<'_>) -> &'s str {
+        self.text.get(node.byte_range()).unwrap_or_default()
+    }
+
+    /// Visits every node, parents first. False where time ran out before the end.
+    pub fn walk<'t>(&'t self, visit: &mut dyn FnMut(&Visit<'_, 't>) -> Descend) -> bool {
+        let mut cursor = self.tree.walk();
+        let mut ancestors = Vec::new();
+        for count in 1.. {
+            if count % NODES_PER_LOOK == 0 && Instant::now() >= self.deadline {
+                return false;
+            }
+            let node = cursor.node();
+            let descend = visit(&Visit { node, field: cursor.field_name(), ancestors: &ancestors });
+            if descend == Descend::Yes && cursor.goto_first_child() {
+                ancestors.push(node);
+                continue;
+            }
+            while !cursor.goto_next_sibling() {
+                if !cursor.goto_parent() {
+                    return true;
+                }
+                ancestors.pop();
+            }
+        }
+        true
+    }
+}
+
+/// A node's named children, comments left out.
+pub fn children<'t>(node: Node<'t>) -> Vec<Node<'t>> {
+    let mut cursor = node.walk();
+    node.named_children(&mut cursor).filter(|child| !child.is_extra()).collect()
+}
+
+/// Which of a language's grammars.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// The usual one; for JavaScript the one that knows JSX.
+    Usual,
+    /// TypeScript without JSX, where `<T>x` is a cast.
+    TypeScript,
+}
+
+fn grammar(language: Language, dialect: Dialect) -> tree_sitter::Language {
+    match language {
+        Language::Shell => tree_sitter_bash::LANGUAGE.into(),
+        Language::Python => tree_sitter_python::LANGUAGE.into(),
+        Language::JavaScript if dialect == Dialect::TypeScript => {
+            tree_sitter_typescript::LANGUAGE_TYPESCRIPT.into()
+        }
+        // TypeScript is a superset: one grammar less to carry.
+        Language::JavaScript => tree_sitter_typescript::LANGUAGE_TSX.into(),
+        Language::Rust => tree_sitter_rust::LANGUAGE.into(),
+        Language::Go => tree_sitter_go::LANGUAGE.into(),
+        Language::Ruby => tree_sitter_ruby::LANGUAGE.into(),
+    }
+}

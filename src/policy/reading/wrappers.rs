@@ -1,0 +1,288 @@
+//! Commands that run other commands, and interpreters that are given code.
+
+use super::super::findings::{Language, Word};
+use super::super::pattern::{base_name, without_version};
+use super::shell::Stdin;
+use std::collections::HashSet;
+
+/// Programs that run the command in their arguments, and how many operands come before it.
+const WRAPPERS: [(&str, usize); 27] = [
+    ("sudo", 0),
+    ("doas", 0),
+    ("env", 0),
+    ("xargs", 0),
+    ("parallel", 0),
+    ("nohup", 0),
+    ("nice", 0),
+    ("ionice", 0),
+    ("chrt", 1),
+    ("taskset", 1),
+    ("time", 0),
+    ("timeout", 1),
+    ("stdbuf", 0),
+    ("setsid", 0),
+    ("command", 0),
+    ("builtin", 0),
+    ("exec", 0),
+    ("coproc", 0),
+    ("chroot", 1),
+    ("unshare", 0),
+    ("busybox", 0),
+    ("toybox", 0),
+    ("watch", 0),
+    ("strace", 0),
+    ("flock", 1),
+    ("runuser", 0),
+    ("setpriv", 0),
+];
+
+/// An interpreter: its names, what it reads, and which of its options take code or a module.
+struct Interpreter {
+    names: &'static [&'static str],
+    language: Language,
+    code: &'static [&'static str],
+    module: &'static [&'static str],
+    /// Whether its first operand is a script, and its standard input one where there is none.
+    takes_script: bool,
+}
+
+const INTERPRETERS: [Interpreter; 5] = [
+    Interpreter {
+        names: &["sh", "bash", "dash", "zsh", "ksh", "ash", "rbash"],
+        language: Language::Shell,
+        code: &["-c"],
+        module: &[],
+        takes_script: true,
+    },
+    Interpreter {
+        names: &["su", "script", "runuser", "flock"],
+        language: Language::Shell,
+        code: &["-c", "--command"],
+        module: &[],
+        takes_script: false,
+    },
+    Interpreter {
+        names: &["python", "pypy", "ipython"],
+        language: Language::Python,
+        code: &["-c"],
+        module: &["-m"],
+        takes_script: true,
+    },
+    Interpreter {
+        names: &["node", "nodejs", "bun", "deno", "ts-node", "tsx"],
+        language: Language::JavaScript,
+        code: &["-e", "-p", "--eval", "--print", "eval"],
+        module: &["-r", "--require", "--import"],
+        takes_script: true,
+    },
+    Interpreter {
+        names: &["ruby", "jruby"],
+        language: Language::Ruby,
+        code: &["-e"],
+        module: &["-r"],
+        takes_script: true,
+    },
+];
+
+/// How many ways of reading a wrapper's arguments are followed.
+const MAX_STARTS: usize = 16;
+
+/// What a command runs beside itself.
+#[derive(Debug, Default)]
+pub struct Inside {
+    /// Commands: of `sudo rm x`, `rm x`.
+    pub commands: Vec<Vec<Word>>,
+    /// Code: of `python3 -c X`, X.
+    pub code: Vec<(Language, String)>,
+    /// Modules: of `python3 -m x`, x.
+    pub modules: Vec<(Language, String)>,
+    /// What it runs without anybody knowing it before: `curl … | sh`.
+    pub unreadable: Option<&'static str>,
+}
+
+/// Looks inside a command.
+pub fn look_inside(words: &[Word], stdin: &Stdin) -> Inside {
+    let mut inside = Inside::default();
+    let Some((program, arguments)) = words.split_first() else { return inside };
+    let base = base_name(&program.text);
+    let name = without_version(base);
+    let only_asks = name == "command"
+        && arguments
+            .first()
+            .is_some_and(|word| word.text.starts_with(['-']) && word.text.contains(['v', 'V']));
+    if let Some((_, operands)) = WRAPPERS.iter().find(|(wrapper, _)| *wrapper == name)
+        && !only_asks
+    {
+        let starts = program_starts(arguments, *operands);
+        inside.commands.extend(starts.into_iter().map(|start| arguments[start..].to_vec()));
+    }
+    match name {
+        "find" | "fd" => inside.commands.extend(executed(arguments)),
+        "eval" => inside.code.push((Language::Shell, joined(arguments))),
+        "trap" | "watch" => inside.code.extend(first_operand(arguments).map(|code| (Language::Shell, code))),
+        "alias" => {
+            let values = arguments.iter().filter_map(|word| word.text.split_once('='));
+            inside.code.extend(values.map(|(_, value)| (Language::Shell, value.to_owned())));
+        }
+        "env" => inside.code.extend(
+            values_of(arguments, "-S")
+                .chain(values_of(arguments, "--split-string"))
+                .map(|code| (Language::Shell, code)),
+        ),
+        _ => {}
+    }
+    let is_named =
+        |interpreter: &&Interpreter| interpreter.names.iter().any(|known| *known == name || *known == base);
+    if let Some(interpreter) = INTERPRETERS.iter().find(is_named) {
+        interpret(interpreter, arguments, stdin, &mut inside);
+    }
+    inside
+}
+
+/// Reads an interpreter's options up to its script. What is joined to an option and what follows it are both read:
+/// where one of them is only an argument, reading it as code does no harm.
+fn interpret(interpreter: &Interpreter, arguments: &[Word], stdin: &Stdin, inside: &mut Inside) {
+    let language = interpreter.language;
+    let (mut after_flag, mut has_script) = (false, !interpreter.takes_script);
+    for (at, word) in arguments.iter().enumerate() {
+        let rest = &arguments[at + 1..];
+        if let Some(joined) = interpreter.option(interpreter.code, word) {
+            let next = rest.iter().find(|word| !word.is_flag()).map(|word| word.text.clone());
+            inside.code.extend(joined.into_iter().chain(next).map(|code| (language, code)));
+            has_script = true;
+        } else if let Some(joined) = interpreter.option(interpreter.module, word) {
+            let rest = if joined.is_some() { rest } else { rest.get(1..).unwrap_or_default() };
+            let next = arguments.get(at + 1).map(|word| word.text.clone());
+            let Some(module) = joined.or(next) else { break };
+            inside.modules.push((language, module.clone()));
+            if language == Language::Python {
+                let program = std::iter::once(Word::fixed(module));
+                inside.commands.push(program.chain(rest.iter().cloned()).collect());
+                has_script = true;
+                break;
+            }
+        } else if word.text.starts_with("<(") {
+            inside.unreadable = Some("what an interpreter is given by a process substitution");
+        } else if interpreter.reads_stdin(word) {
+            break;
+        } else if !word.is_flag() && word.text != "--" && !after_flag {
+            has_script = true;
+            if interpreter.takes_script {
+                break;
+            }
+        }
+        after_flag = word.is_flag() && !word.text.contains('=');
+    }
+    match stdin {
+        Stdin::Text(code) if !has_script => inside.code.push((language, code.clone())),
+        Stdin::Pipe if !has_script => inside.unreadable = Some("what an interpreter reads from a pipe"),
+        _ => {}
+    }
+}
+
+impl Interpreter {
+    /// Whether a word says that the script comes on standard input; what follows it are the script's arguments.
+    fn reads_stdin(&self, word: &Word) -> bool {
+        let is_group = word.text.starts_with('-') && !word.text.starts_with("--");
+        let is_shells = self.language == Language::Shell && is_group && word.text.contains('s');
+        self.takes_script && (is_shells || matches!(word.text.as_str(), "-" | "/dev/stdin"))
+    }
+
+    /// Whether a word is one of the options: alone (`-c`), in a group (`-lc`), or with its value joined (`-cX`,
+    /// `--eval=X`), which is then given back.
+    fn option(&self, options: &[&str], word: &Word) -> Option<Option<String>> {
+        let text = word.text.as_str();
+        if options.contains(&text) {
+            return Some(None);
+        }
+        if text.starts_with("--") {
+            let value = |option: &&str| text.strip_prefix(*option)?.strip_prefix('=').map(str::to_owned);
+            return options.iter().find_map(value).map(Some);
+        }
+        let group = text.strip_prefix('-')?;
+        let letter_of = |option: &&str| {
+            option.strip_prefix('-').filter(|name| name.len() == 1).and_then(|name| name.chars().next())
+        };
+        let takes_value =
+            |c: char| self.code.iter().chain(self.module).any(|option| letter_of(option) == Some(c));
+        // The first letter that takes a value ends the group.
+        let at =
+            group.find(takes_value).filter(|at| group[..*at].chars().all(|c| c.is_ascii_alphabetic()))?;
+        let is_ours = options.iter().any(|option| letter_of(option) == group[at..].chars().next());
+        is_ours.then(|| Some(group[at + 1..].to_owned()).filter(|value| !value.is_empty()))
+    }
+}
+
+/// Where the wrapped command may start: a word after a flag may be the flag's value or not, so there may be several.
+fn program_starts(arguments: &[Word], operands: usize) -> Vec<usize> {
+    let mut starts = Vec::new();
+    let mut seen = HashSet::new();
+    let mut ways = vec![(0, operands)];
+    while let Some((at, operands)) = ways.pop() {
+        let Some(word) = arguments.get(at) else { continue };
+        if starts.len() >= MAX_STARTS || !seen.insert((at, operands)) {
+            continue;
+        }
+        if word.text == "--" {
+            ways.push((at + 1, operands));
+        } else if word.is_flag() {
+            ways.push((at + 1, operands));
+            if !word.text.contains('=') {
+                ways.push((at + 2, operands));
+            }
+        } else if is_assignment(&word.text) {
+            ways.push((at + 1, operands));
+        } else if operands > 0 {
+            ways.push((at + 1, operands - 1));
+        } else {
+            starts.push(at);
+        }
+    }
+    starts.sort_unstable();
+    starts.dedup();
+    starts
+}
+
+fn is_assignment(word: &str) -> bool {
+    word.split_once('=').is_some_and(|(name, _)| {
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    })
+}
+
+/// `find … -exec rm {} \;`
+fn executed(arguments: &[Word]) -> Vec<Vec<Word>> {
+    let runs = |word: &Word| {
+        matches!(
+            word.text.as_str(),
+            "-exec" | "-execdir" | "-ok" | "-okdir" | "-x" | "-X" | "--exec" | "--exec-batch"
+        )
+    };
+    let starts = arguments.iter().enumerate().filter(|(_, word)| runs(word)).map(|(at, _)| at + 1);
+    let command = |start: usize| {
+        let words = arguments.iter().skip(start);
+        words.take_while(|word| word.text != ";" && word.text != "+").cloned().collect()
+    };
+    starts.take(MAX_STARTS).map(command).collect()
+}
+
+fn joined(words: &[Word]) -> String {
+    words.iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" ")
+}
+
+fn first_operand(words: &[Word]) -> Option<String> {
+    words.iter().find(|word| !word.is_flag() && word.text.contains(' ')).map(|word| word.text.clone())
+}
+
+fn values_of(words: &[Word], flag: &str) -> impl Iterator<Item = String> {
+    words.windows(2).filter(move |pair| pair[0].text == flag).map(|pair| pair[1].text.clone())
+}
+
+/// What a program interprets, by its name or path.
+pub fn language_of(program: &str) -> Option<Language> {
+    let base = base_name(program);
+    let scripted = INTERPRETERS.iter().filter(|interpreter| interpreter.takes_script);
+    let is_it = |interpreter: &&Interpreter| {
+        interpreter.names.iter().any(|name| *name == base || *name == without_version(base))
+    };
+    scripted.into_iter().find(is_it).map(|interpreter| interpreter.language)
+}
