@@ -72,9 +72,6 @@ pub struct Options {
     /// A well-known endpoint: openai, novita, deepseek, openrouter, together, groq, ollama, lmstudio, vllm, llamacpp
     #[arg(long, global = true, value_name = "NAME", help_heading = "Model")]
     pub provider: Option<String>,
-    /// Ask for whole answers instead of streamed ones
-    #[arg(long, global = true, help_heading = "Model")]
-    pub no_stream: bool,
 
     /// The directory to work on (default: the current one)
     #[arg(short = 'C', long, global = true, value_name = "DIR", help_heading = "Workspace")]

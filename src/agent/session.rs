@@ -6,6 +6,7 @@ use crate::config::{Price, RunLimits};
 use crate::error::Result;
 use crate::event::{Event, Events, Usage};
 use crate::model::{ChatModel, Message, ToolSpec};
+use crate::policy::Gate;
 use crate::sandbox::Sandbox;
 use crate::tools::{self, Bounds};
 use serde_json::Value;
@@ -24,6 +25,8 @@ pub struct Setup {
     pub bounds: Bounds,
     /// What ends a wish.
     pub limits: RunLimits,
+    /// Judges every call before it runs.
+    pub gate: Gate,
     /// What the model's tokens cost.
     pub price: Option<Price>,
     /// The model's context window.

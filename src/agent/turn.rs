@@ -187,14 +187,13 @@ impl Session {
         let started = Instant::now();
         let done = match (tools::find(&call.name), parsed) {
             (None, _) => Ok(Done::bad(unknown_tool(&call.name))),
-            (Some(_), Err(error)) if reply.is_cut_off() => Ok(Done::bad(format!(
-                "error: your message was cut off at the token limit in the middle of this call ({error}); \
-                 make it shorter, for example write a file in parts"
-            ))),
+            (Some(_), Err(_)) if reply.is_cut_off() => Ok(Done::bad(CUT_OFF.to_owned())),
             (Some(_), Err(error)) => {
                 Ok(Done::bad(format!("error: the arguments are not valid JSON: {error}; send them again")))
             }
-            (Some(tool), Ok((value, _))) => self.run_tool(tool, &call.id, value).await,
+            // What was mended at the end of a message that was cut off there is not what was meant.
+            (Some(_), Ok((_, true))) if reply.is_cut_off() => Ok(Done::bad(CUT_OFF.to_owned())),
+            (Some(tool), Ok((value, _))) => self.judged(tool, &call.id, value).await,
         };
         let result = match &done {
             Ok(done) => done.result.clone(),
@@ -212,6 +211,22 @@ impl Session {
         done
     }
 
+    /// Lets the policy judge the call, and a person where it says so; then runs it.
+    async fn judged(&self, tool: &Tool, call: &str, arguments: Value) -> Result<Done> {
+        let denial = tokio::select! {
+            biased;
+            stop = self.interrupt.triggered() => return Err(stop.error()),
+            denial = self.setup.gate.check(tool.name, &arguments) => denial?,
+        };
+        match denial {
+            None => self.run_tool(tool, call, arguments).await,
+            Some(denial) => {
+                self.emit(Event::Denied { what: denial.what, rule: denial.rule })?;
+                Ok(Done { result: ToolResult::failure(denial.message), bad: false })
+            }
+        }
+    }
+
     async fn run_tool(&self, tool: &Tool, call: &str, arguments: Value) -> Result<Done> {
         let run = async {
             let ready = self.setup.startup.ready().await?;
@@ -227,6 +242,9 @@ impl Session {
         }
     }
 }
+
+const CUT_OFF: &str = "error: your message was cut off at the token limit in the middle of this call; make it shorter, \
+                       for example write a file in parts";
 
 /// What came of the calls of one message.
 struct Round {

@@ -5,6 +5,7 @@ use crate::cli::{DoctorArgs, Options};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
+use crate::model::probe::{Finding, Outcome};
 use crate::sandbox::docker::Docker;
 use crate::sandbox::local;
 use crate::ui::sanitise;
@@ -105,7 +106,15 @@ async fn endpoints(config: &Config, probe: bool, checks: &mut Vec<Check>) -> Res
     let reached = async {
         let connected = endpoint::connect(config).await?;
         match probe {
-            true => Ok(()),
+            true => {
+                let probe = endpoint::probe(config, connected.model.name()).await?;
+                let usable = probe.is_usable();
+                checks.extend(probe.findings.iter().map(finding));
+                match usable {
+                    true => Ok(()),
+                    false => Err(Error::endpoint(format!("{} cannot serve an agent", connected.base_url))),
+                }
+            }
             false => connected.model.models().await.map(|models| {
                 let model = connected.model.name();
                 let listed = models.iter().any(|name| name == model);
@@ -123,6 +132,15 @@ async fn endpoints(config: &Config, probe: bool, checks: &mut Vec<Check>) -> Res
     };
     let result: Result<()> = reached.await;
     result.inspect_err(|error| checks.push(failed("endpoint", State::Failed, error)))
+}
+
+fn finding(finding: &Finding) -> Check {
+    let state = match finding.outcome {
+        Outcome::Works => State::Ok,
+        Outcome::Fallback => State::Warning,
+        Outcome::Fails => State::Failed,
+    };
+    Check { name: finding.what, state, found: finding.detail.clone(), hint: None }
 }
 
 fn ok(name: &'static str, found: String) -> Check {

@@ -1,7 +1,8 @@
 //! From the configuration to a model that can be asked.
 
-use crate::config::{Config, EndpointChoice, choose_endpoint};
+use crate::config::{Config, EndpointChoice, Source, choose_endpoint};
 use crate::error::{Error, Result};
+use crate::model::probe::{self, Probe};
 use crate::model::{ChatModel, Endpoint, OpenAi, Secret};
 use std::sync::Arc;
 
@@ -59,13 +60,24 @@ pub fn choose(config: &Config) -> Result<EndpointChoice> {
 }
 
 fn open(config: &Config, choice: &EndpointChoice, model: &str) -> Result<OpenAi> {
+    OpenAi::new(endpoint(config, choice, model)?)
+}
+
+/// Tries out what the endpoint can do.
+pub async fn probe(config: &Config, model: &str) -> Result<Probe> {
+    probe::probe(endpoint(config, &choose(config)?, model)?).await
+}
+
+fn endpoint(config: &Config, choice: &EndpointChoice, model: &str) -> Result<Endpoint> {
     let mut endpoint = Endpoint::new(&choice.base_url, model)?;
     if let Some(provider) = choice.provider {
         endpoint.provider = provider;
     }
     endpoint.key = choice.key.as_deref().map(Secret::new).transpose()?;
     endpoint.max_tokens = config.file.max_answer_tokens;
-    OpenAi::new(endpoint)
+    endpoint.ca_file =
+        config.layers.get_from("AGENT_CA_FILE", Source::Environment).map(|file| file.value.into());
+    Ok(endpoint)
 }
 
 async fn only_model(client: &OpenAi) -> Result<String> {

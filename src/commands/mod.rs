@@ -10,6 +10,7 @@ mod doctor;
 mod endpoint;
 mod exec;
 mod fork;
+mod forward;
 mod models;
 mod open;
 mod past;
@@ -19,6 +20,7 @@ mod repl;
 mod replay;
 mod review;
 mod run;
+mod sandbox;
 mod sandboxed;
 mod sessions;
 mod signals;
@@ -64,7 +66,8 @@ async fn command(cli: Cli) -> ProcessExitCode {
         Some(Command::Completions(arguments)) => end(completions::completions(arguments.shell)),
         Some(Command::Resume(arguments)) => repl::resume(&options, arguments).await.into(),
         None => repl::repl(&options).await.into(),
-        _ => end(Err(Error::usage("not yet"))),
+        Some(Command::Sandbox(arguments)) => end(sandbox::sandbox(&options, arguments).await),
+        Some(Command::Forward(arguments)) => end(forward::forward(&options, arguments).await),
     }
 }
 

@@ -11,9 +11,11 @@ use crate::error::{Error, Kind, Result};
 use crate::event::{Changes, Event, Events, SandboxInfo};
 use crate::exit_code::ExitCode;
 use crate::model::{ChatModel, Message};
+use crate::policy::{self, Ask, Gate};
 use crate::sandbox::host_tree::host_tree;
 use crate::sandbox::{Backend, Chosen, Spec, WorkspaceMount, choose, network_words};
 use crate::session::{SessionFile, SessionId, Store};
+use crate::ui::confirm;
 use crate::ui::json::Json;
 use crate::ui::screen::Screen;
 use crate::workspace::{self, Workspace, select};
@@ -111,7 +113,7 @@ impl Opening<'_> {
             None => source(config, &id, backend.as_ref())?,
         };
         let startup = Startup::begin(backend, spec(config, &id), source, on_starting(audience));
-        Ok(self.session(id, Arc::new(startup), earlier))
+        self.session(id, Arc::new(startup), earlier)
     }
 
     fn announce(
@@ -138,7 +140,12 @@ impl Opening<'_> {
         notices.try_for_each(|text| self.audience.events.emit(Event::Notice { text }))
     }
 
-    fn session(self, id: SessionId, startup: Arc<Startup>, earlier: Option<(Vec<Message>, Spent)>) -> Opened {
+    fn session(
+        self,
+        id: SessionId,
+        startup: Arc<Startup>,
+        earlier: Option<(Vec<Message>, Spent)>,
+    ) -> Result<Opened> {
         let config = self.config;
         let facts = SandboxFacts {
             network: config.sandbox.network.clone(),
@@ -154,14 +161,32 @@ impl Opening<'_> {
             startup: Arc::clone(&startup),
             bounds: config.bounds,
             limits: config.limits.clone(),
+            gate: gate(config, &self.audience.screen)?,
             answer_schema: self.answer_schema,
         };
         let mut session = Session::new(setup, &facts, &config.workspace);
         if let Some((messages, spent)) = earlier {
             session.go_on(messages, spent);
         }
-        Opened { session, id, startup, keep: config.options.keep }
+        Ok(Opened { session, id, startup, keep: config.options.keep })
     }
+}
+
+/// The policy of the user's file. Where there is a terminal, the person at it is asked.
+fn gate(config: &Config, screen: &Screen) -> Result<Gate> {
+    let approve = config.options.approve.or(config.file.approve).unwrap_or_default();
+    let screen = screen.clone();
+    let ask: Ask = Box::new(move |question| {
+        let (screen, text) = (screen.clone(), question.to_string());
+        Box::pin(async move {
+            Ok(match confirm::ask(screen.progress(), &text, &["yes", "no", "always"]).await? {
+                "yes" => policy::Answer::Yes,
+                "always" => policy::Answer::Always,
+                _ => policy::Answer::No,
+            })
+        })
+    });
+    Gate::new(config.file.policy.clone(), approve, confirm::is_possible().then_some(ask))
 }
 
 /// The workspace of a new session.

@@ -37,7 +37,8 @@ pub async fn sandboxed(config: &Config, session: Option<&str>, audience: &Audien
     }
 }
 
-async fn attach(id: &str) -> Result<Sandboxed> {
+/// The sandbox of a session that still runs.
+pub async fn attach(id: &str) -> Result<Sandboxed> {
     let store = Store::open()?;
     let id = store.find(id)?;
     let history = History::of(&read_records(&store.events(&id))?);

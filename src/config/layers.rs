@@ -203,6 +203,10 @@ pub struct File {
     pub compaction: Option<bool>,
     /// Context windows by model, in tokens.
     pub context: BTreeMap<String, u64>,
+    /// When to ask before a tool runs.
+    pub approve: Option<crate::cli::Approve>,
+    /// What the model may not do, and what it has to ask for.
+    pub policy: crate::policy::Rules,
     /// Prices by model.
     pub prices: BTreeMap<String, Price>,
 }
