@@ -1,10 +1,13 @@
 //! Every integration test, one module a capability, in one binary: it links once.
 
+mod backends;
+mod demo;
 mod docker;
 mod endpoint_client;
 mod endpoint_faults;
 mod endpoint_probe;
 mod events_schema;
+mod exit_codes;
 mod guest;
 mod hostile_guest;
 mod json;

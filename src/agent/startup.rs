@@ -58,6 +58,11 @@ impl Startup {
     pub fn begin(backend: Arc<dyn Backend>, spec: Spec, source: Source, on_starting: OnStarting) -> Self {
         let session = spec.session.clone();
         let task = tokio::spawn(start(Arc::clone(&backend), spec, source, on_starting));
+        let sweeping = Arc::clone(&backend);
+        tokio::spawn(async move {
+            // Beside the first request. What cannot be removed now is swept at a later start.
+            let _ = sweeping.sweep().await;
+        });
         let ready = async move {
             match task.await {
                 Ok(result) => result.map(Arc::new).map_err(Arc::new),

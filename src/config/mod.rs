@@ -160,26 +160,13 @@ fn at_least(flag: &str, value: u64, least: u64) -> Result<u64> {
     }
 }
 
-/// `none`, `registries`, `full`, or names separated by commas.
+/// `none` or `full`.
 fn network(text: &str) -> Result<Network> {
     match text.trim() {
         "none" => Ok(Network::None),
         "full" => Ok(Network::Full),
-        "" => Err(Error::config("--network is empty").hint("use none, registries, full, or HOST,…")),
-        hosts => {
-            let hosts: Vec<String> = hosts.split(',').map(|host| host.trim().to_owned()).collect();
-            match hosts
-                .iter()
-                .find(|host| host.is_empty() || host.contains(char::is_whitespace) || host.contains('/'))
-            {
-                Some(bad) => Err(Error::config(format!("--network: {bad:?} is no host"))
-                    .hint("name hosts without scheme or path: example.org, *.example.org, 10.0.0.5:5432")),
-                None if hosts.iter().any(|host| host == "none" || host == "full") => {
-                    Err(Error::config("--network: none and full stand alone"))
-                }
-                None => Ok(Network::Hosts(hosts)),
-            }
-        }
+        other => Err(Error::config(format!("--network {other:?}: single hosts cannot be opened yet"))
+            .hint("use none (the default) or full")),
     }
 }
 

@@ -120,6 +120,21 @@ impl Agent {
         self.start().wait()
     }
 
+    /// Runs with a reader of standard output that has gone away before the first line.
+    pub fn run_with_closed_stdout(mut self) -> Finished {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        self.command.stdout(writer).stderr(Stdio::piped()).stdin(Stdio::null());
+        let output = self.command.output().expect("the binary runs");
+        Finished {
+            code: output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap_or_default()),
+            took: Duration::ZERO,
+            stdout: String::new(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+            call: self,
+        }
+    }
+
     /// Starts, and leaves the rest to the test.
     pub fn start(mut self) -> Running {
         self.command.stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -1,0 +1,41 @@
+//! `agent demo`: the main job with nothing set up, on every backend that this machine has.
+
+use crate::support::agent::agent;
+
+#[test]
+fn the_demo_plays_every_task_in_a_real_sandbox() {
+    let finished = agent().args(["demo"]).run().expect_code(0);
+    for (what, answer) in [
+        ("π", "π ≈ 3.14"),
+        ("the factorial", "2,432,902,008,176,640,000"),
+        ("the sum", "50005000"),
+        ("Fibonacci", "1, 1, 2, 3, 5, 8, 13"),
+    ] {
+        assert!(finished.stdout.contains(answer), "{what}: {}", finished.stdout);
+    }
+    assert!(finished.stderr.contains("the model's part is recorded, the tools run for real"));
+    assert!(
+        finished.stderr.contains("run_commands result: exit 1 in"),
+        "its test fails first: {}",
+        finished.stderr
+    );
+    assert!(
+        finished.stderr.trim_end().lines().last().is_some_and(|line| line.contains("completed")),
+        "{}",
+        finished.stderr
+    );
+}
+
+#[test]
+fn the_recordings_replay_without_a_difference() {
+    for task in ["pi", "factorial", "fibonacci", "sum", "fix"] {
+        let file = format!("{}/examples/demo/{task}.jsonl", env!("CARGO_MANIFEST_DIR"));
+        agent().args(["replay", &file, "--strict"]).run().expect_code(0);
+    }
+}
+
+#[test]
+fn an_unknown_task_is_named() {
+    let finished = agent().args(["demo", "nothing"]).run().expect_code(2);
+    assert!(finished.stderr.contains("the tasks are pi, factorial"), "{}", finished.stderr);
+}
