@@ -292,7 +292,9 @@ async fn an_image_that_cannot_be_had_is_an_error_with_a_hint() {
 #[tokio::test]
 async fn an_image_that_is_missing_is_pulled_with_progress() {
     let Some(docker) = engine().await else { return };
-    let layer = archive_of_passwd();
+    // Another one each time, because an engine that knows a layer does not pull it; and large enough to be told about.
+    let padding: String = (0..4 << 20).map(|_| fastrand::alphanumeric()).collect();
+    let layer = archive_of_passwd(&padding);
     let registry = Registry::serve(layer.clone());
     let name = format!("127.0.0.1:{}/tool", registry.port);
     let mut spec = spec();
@@ -385,14 +387,14 @@ async fn remove(id: &str) {
 }
 
 /// A file system of nothing but a user database.
-fn archive_of_passwd() -> Vec<u8> {
+fn archive_of_passwd(padding: &str) -> Vec<u8> {
     let mut archive = tar::Builder::new(Vec::new());
-    // Another one each time: an engine that knows a layer does not pull it.
-    let passwd = format!("root:x:0:0::/:/bin/sh\n# {:?}\n", std::time::SystemTime::now());
-    let mut header = tar::Header::new_ustar();
-    header.set_size(passwd.len() as u64);
-    header.set_mode(0o644);
-    archive.append_data(&mut header, "etc/passwd", passwd.as_bytes()).expect("packed");
+    for (name, content) in [("etc/passwd", "root:x:0:0::/:/bin/sh"), ("padding", padding)] {
+        let mut header = tar::Header::new_ustar();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        archive.append_data(&mut header, name, content.as_bytes()).expect("packed");
+    }
     archive.into_inner().expect("packed")
 }
 
@@ -406,7 +408,7 @@ async fn import(name: &str, changes: &[&str]) {
         .changes(changes.iter().map(|&change| change.to_owned()).collect())
         .build();
     client()
-        .create_image(Some(options), Some(bollard::body_full(archive_of_passwd().into())), None)
+        .create_image(Some(options), Some(bollard::body_full(archive_of_passwd("").into())), None)
         .try_for_each(|_| async { Ok(()) })
         .await
         .expect("imported");
