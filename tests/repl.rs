@@ -211,9 +211,9 @@ fn changes_are_shown_written_and_taken_back() {
     let host = terminal.root().join("workspace/a.txt");
     assert_eq!(std::fs::read_to_string(&host).expect("the file"), "old\n");
     terminal.type_line("/apply");
-    terminal.wait_for("[yes/no");
+    terminal.wait_for("[yes/no/each]");
     terminal.type_line("y");
-    terminal.wait_for("0 file(s) added, 1 modified, 0 deleted");
+    terminal.wait_for("0 files added, 1 modified, 0 deleted");
     assert_eq!(std::fs::read_to_string(&host).expect("the file"), "new\n");
     terminal.type_line("/undo");
     terminal.wait_for("the workspace is back at");

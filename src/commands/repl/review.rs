@@ -2,8 +2,9 @@
 
 use super::{Flow, Repl};
 use crate::agent::Ready;
+use crate::commands::apply::counted;
+use crate::commands::review;
 use crate::error::{Error, Result};
-use crate::ui::confirm;
 use crate::ui::style::BOLD;
 use crate::workspace::{ChangeSet, Checkpoint, diff};
 use std::path::PathBuf;
@@ -29,19 +30,13 @@ impl Repl<'_> {
             self.remark("there is nothing to apply");
             return Ok(Flow::GoOn);
         }
-        let mut summary = Vec::new();
-        diff::write_stat(&mut summary, &changes, ready.workspace.store())?;
-        self.screen.say(&String::from_utf8_lossy(&summary));
-        let question = format!("Write this to {}?", self.config.workspace.display());
-        if confirm::ask(self.screen.progress(), &question, &["yes", "no"]).await? == "no" {
+        let chosen = review::ask(&changes, ready.workspace.store(), self.screen.progress()).await?;
+        if chosen.is_empty() {
             self.remark("nothing is written");
             return Ok(Flow::GoOn);
         }
-        let applied = ready.workspace.apply(&changes, false, Some(&ready.sandbox)).await?.changes;
-        self.remark(&format!(
-            "written: {} file(s) added, {} modified, {} deleted",
-            applied.added, applied.modified, applied.deleted
-        ));
+        let applied = ready.workspace.apply(&chosen, false, Some(&ready.sandbox)).await?;
+        self.remark(&format!("written: {}", counted(applied.changes)));
         Ok(Flow::GoOn)
     }
 
