@@ -363,7 +363,7 @@ pub enum SandboxCommand {
 /// `agent forward`
 #[derive(Debug, Args)]
 pub struct ForwardArgs {
-    /// [ID] PORT[:LOCAL]: the session (default: the newest of this workspace) and the ports
+    /// The session (default: the newest of this workspace), and the port inside with the one on this machine
     #[arg(required = true, num_args = 1..=2, value_name = "[ID] PORT[:LOCAL]")]
     pub target: Vec<String>,
 }

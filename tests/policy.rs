@@ -513,6 +513,7 @@ fn code_that_cannot_be_read_is_asked_about_where_a_rule_speaks_of_it() {
 /// A person who gives these answers, one after the other; and what they were asked.
 fn person(answers: &[Answer]) -> (Ask, Arc<Mutex<Vec<String>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
+    #[allow(clippy::unnecessary_to_owned)] // the gate keeps the answers longer than the borrow
     let (answers, log) = (Mutex::new(answers.to_vec().into_iter()), asked.clone());
     let ask: Ask = Box::new(move |question: &Question| {
         log.lock().unwrap().push(question.to_string());

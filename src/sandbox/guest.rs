@@ -36,7 +36,7 @@ pub fn bytes() -> Result<Cow<'static, [u8]>> {
 ///
 /// # Errors
 ///
-/// Those of [`bytes`].
+/// Those of [`bytes()`].
 pub fn id() -> Result<String> {
     let digest = Sha256::digest(bytes()?);
     Ok(digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect())

@@ -1,7 +1,7 @@
 //! The workspace: what of the host directory the sandbox works on, and how its changes come back.
 //!
 //! [`select`] says what comes along, [`transfer`] brings it in, [`scan`] sees what became of it, [`history`] and
-//! [`restore`] take turns back, [`changes`] is what a person reviews, [`diff`] shows it and [`apply`] writes it.
+//! `restore` take turns back, [`changes`] is what a person reviews, [`diff`] shows it and [`apply`] writes it.
 //! [`Workspace`] holds them together for one session.
 
 pub mod apply;
