@@ -1,12 +1,14 @@
 //! Every integration test, one module a capability, in one binary: it links once.
 
 mod backends;
+mod conversation;
 mod demo;
 mod docker;
 mod endpoint_client;
 mod endpoint_faults;
 mod endpoint_probe;
 mod events_schema;
+mod examples;
 mod exit_codes;
 mod guest;
 mod hostile_guest;

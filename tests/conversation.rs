@@ -1,0 +1,96 @@
+//! The conversation: the same prompt from turn to turn, and room in the window when it fills up.
+
+use crate::support::agent::agent;
+use crate::support::endpoint::endpoint;
+use serde_json::{Value, json};
+
+const OVERFLOW: &str =
+    "This model's maximum context length is 8192 tokens. However, you requested 60014 tokens.";
+
+fn big_output() -> Value {
+    json!({ "command": "head -c 20000 /dev/zero | tr '\\0' x; exit 1" })
+}
+
+#[test]
+fn what_was_said_before_is_sent_again_byte_for_byte() {
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": "echo one" }))
+        .tool_call("run_commands", json!({ "command": "echo two" }))
+        .text("done")
+        .start();
+    agent().endpoint(&model).args(["run", "go"]).run().expect_code(0);
+    let chats = model.chats();
+    assert_eq!(chats.len(), 3);
+    for pair in chats.windows(2) {
+        let (before, after) = (pair[0]["messages"].as_array(), pair[1]["messages"].as_array());
+        let (before, after) = (before.expect("messages"), after.expect("messages"));
+        assert_eq!(before[..], after[..before.len()]);
+        assert_eq!(pair[0]["tools"].to_string(), pair[1]["tools"].to_string());
+    }
+}
+
+#[test]
+fn an_overflow_in_the_middle_is_compacted_and_the_work_goes_on() {
+    let model = endpoint()
+        .tool_call("write_file", json!({ "path": "made.txt", "data": "x" }))
+        .tool_call("run_commands", big_output())
+        .tool_call("run_commands", json!({ "command": "head -c 21000 /dev/zero | tr '\\0' y" }))
+        .error(400, OVERFLOW)
+        .text("Summary: files were made, a command failed.")
+        .text("done after all")
+        .start();
+    let finished =
+        agent().endpoint(&model).args(["run", "--json", "make the file, word for word"]).run().expect_code(0);
+    assert_eq!(finished.events_of("compacted").len(), 1);
+    let last = model.chats().pop().expect("a request")["messages"].clone();
+    let text = last.to_string();
+    assert!(text.contains("make the file, word for word"), "the task is kept");
+    assert!(text.len() < 40_000, "{} bytes are left", text.len());
+    assert_eq!(finished.events().last().map(|event| event["status"].clone()), Some(json!("completed")));
+}
+
+#[test]
+fn an_overflow_on_the_very_first_message_says_so() {
+    let model = endpoint().error(400, OVERFLOW).for_ever().start();
+    let finished = agent().endpoint(&model).args(["run", "go"]).run().expect_code(3);
+    assert!(finished.stderr.contains("this is the very first message"), "{}", finished.stderr);
+}
+
+#[test]
+fn nothing_is_compacted_while_it_is_switched_off() {
+    let model = endpoint().tool_call("run_commands", big_output()).error(400, OVERFLOW).for_ever().start();
+    let call = agent().endpoint(&model).args(["run", "--json", "go"]);
+    let home = call.home("config");
+    std::fs::create_dir_all(&home).expect("a directory");
+    std::fs::write(home.join("config.toml"), "compaction = false\n").expect("written");
+    let finished = call.run().expect_code(3);
+    assert!(finished.events_of("compacted").is_empty());
+    assert!(finished.stderr.contains("compaction is switched off"), "{}", finished.stderr);
+}
+
+#[test]
+fn a_rule_of_the_policy_is_kept_and_the_model_hears_of_it() {
+    let model =
+        endpoint().tool_call("run_commands", json!({ "command": "git push origin main" })).text("ok").start();
+    let call = agent().endpoint(&model).args(["run", "--json", "go"]);
+    let home = call.home("config");
+    std::fs::create_dir_all(&home).expect("a directory");
+    std::fs::write(home.join("config.toml"), "[policy.deny.no-push]\ncommands = [\"git push\"]\n")
+        .expect("written");
+    let finished = call.run().expect_code(0);
+    let denied = finished.events_of("denied");
+    assert!(denied[0]["rule"].as_str().is_some_and(|rule| rule.contains("no-push")), "{denied:?}");
+    let answer = model.requests()[1].messages().pop().expect("an answer")["content"].to_string();
+    assert!(answer.contains("no-push"), "{answer}");
+}
+
+#[test]
+fn the_small_models_call_written_as_text_runs() {
+    let model =
+        endpoint().sample("llama-server-qwen2.5-coder-1.5b/tools-auto").text("There is one file.").start();
+    let finished =
+        agent().endpoint(&model).file("only.txt", "x").args(["run", "list the files"]).run().expect_code(0);
+    let answer = model.requests()[1].messages().pop().expect("an answer")["content"].to_string();
+    assert!(answer.contains("only.txt"), "{answer}");
+    assert_eq!(finished.stdout, "There is one file.\n");
+}

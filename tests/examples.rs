@@ -1,0 +1,48 @@
+//! What `examples/` shows works.
+
+use crate::support::agent::agent;
+use crate::support::endpoint::endpoint;
+use serde_json::json;
+use std::path::Path;
+use std::process::Command;
+
+/// Runs `examples/ci/agent.sh` in a workspace with one file, against a model that mends it.
+fn script(check: &str) -> (i32, String, String) {
+    let model = endpoint()
+        .tool_call("write_file", json!({ "path": "state", "data": "mended\n" }))
+        .text("It is mended.")
+        .for_ever()
+        .start();
+    let place = agent().file("state", "broken\n");
+    let binary = Path::new(env!("CARGO_BIN_EXE_agent")).parent().expect("a directory");
+    let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap_or_default());
+    let done = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ci/agent.sh"))
+        .args(["mend the state", check])
+        .current_dir(place.workspace())
+        .env_clear()
+        .env("PATH", path)
+        .env("AGENT_HOME", place.home(""))
+        .env("AGENT_SANDBOX", "local")
+        .env("AGENT_BASE_URL", model.url())
+        .env("AGENT_API_KEY", "key")
+        .env("AGENT_MODEL", "model")
+        .output()
+        .expect("the script runs");
+    let state = std::fs::read_to_string(place.workspace().join("state")).expect("the file");
+    (done.status.code().unwrap_or(-1), String::from_utf8_lossy(&done.stdout).into_owned(), state)
+}
+
+#[test]
+fn the_shell_script_applies_what_passed_its_check() {
+    let (code, said, state) = script("grep -q mended state");
+    assert_eq!((code, said.as_str(), state.as_str()), (0, "done: It is mended.\n", "mended\n"));
+}
+
+#[test]
+fn the_shell_script_writes_nothing_where_the_check_fails() {
+    let (code, said, state) = script("false");
+    assert_eq!(
+        (code, said.as_str(), state.as_str()),
+        (6, "the check did not pass: nothing was written\n", "broken\n")
+    );
+}
