@@ -239,7 +239,8 @@ async fn servers_on_loopback_work_and_nothing_else_is_reachable() {
 async fn too_much_memory_is_said_in_those_words() {
     for name in BACKENDS {
         let Some(backend) = backend(name).await else { continue };
-        if name == "local" && !agent::sandbox::local::checks().weaknesses.is_empty() {
+        let weak = agent::sandbox::local::checks().weaknesses;
+        if name == "local" && weak.iter().any(|weakness| weakness.contains("memory")) {
             eprintln!("not tried on local: no control group for memory here");
             continue;
         }

@@ -32,7 +32,12 @@ async fn play(
     let replies = recordings.iter().flat_map(|recording| recording.replies()).collect();
     let model = Arc::new(Replayed::new("demo", replies));
     let answering = Answering { model, base_url: "recorded".to_owned(), window: None };
-    audience.screen.say(
+    let tell = |text: &str| {
+        if !options.quiet {
+            audience.screen.say(text);
+        }
+    };
+    tell(
         "This is a demo: the model's part is recorded, the tools run for real in a sandbox that is made for it.\n",
     );
     let opening = Opening { config: &config, answering, audience, past: None, answer_schema: None };
@@ -40,7 +45,7 @@ async fn play(
     let interrupt = opened.session.interrupt();
     with_signals(interrupt, async {
         for wish in recordings.iter().flat_map(|recording| recording.wishes()) {
-            audience.screen.say(&format!("\n> {wish}\n"));
+            tell(&format!("\n> {wish}\n"));
             opened.session.turn(&wish).await?;
             audience.screen.settle()?;
         }

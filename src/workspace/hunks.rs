@@ -80,16 +80,54 @@ fn emit(kind: Kind, line: &[u8], on_line: &mut dyn FnMut(Line<'_>) -> io::Result
     }
 }
 
+/// Lengths are summed up, and the start is taken from leading context alone: the diff moves changes about to make
+/// them readable, and the empty side of an insertion or deletion then no longer says where it stands.
 fn header(group: &[DiffOp]) -> String {
-    let span = |ranges: &mut dyn Iterator<Item = std::ops::Range<usize>>| {
-        let ranges: Vec<_> = ranges.collect();
-        let start = ranges.first().map_or(0, |range| range.start);
-        let length = ranges.last().map_or(0, |range| range.end) - start;
+    let span = |range: fn(&DiffOp) -> std::ops::Range<usize>| {
+        // Without context before it, a change stands at the beginning of the file.
+        let leading = group.first().filter(|op| op.tag() == DiffTag::Equal);
+        let start = leading.map_or(0, |op| range(op).start);
+        let length: usize = group.iter().map(|op| range(op).len()).sum();
         // An empty range names the line before it; lines count from 1.
         let first = if length == 0 { start } else { start + 1 };
         if length == 1 { format!("{first}") } else { format!("{first},{length}") }
     };
-    let old = span(&mut group.iter().map(DiffOp::old_range));
-    let new = span(&mut group.iter().map(DiffOp::new_range));
-    format!("@@ -{old} +{new} @@")
+    format!("@@ -{} +{} @@", span(DiffOp::old_range), span(DiffOp::new_range))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `similar` leaves the empty side of a moved insertion where it was; the header must not trust it.
+    #[test]
+    fn a_header_counts_the_lines_that_follow_it() {
+        let old = "fn main() {\nfn main() {\n    one\n    one\n\\ No\n}\n";
+        for new in [
+            "}\n}\n}\nfn main() {\n    one\n    one\n\\ No\n}\n    two\n\\ No\nfn main() {",
+            "}\n}\n",
+            "",
+            old,
+        ] {
+            let (mut removed, mut added, mut said) = (0, 0, (0, 0));
+            each(old.as_bytes(), new.as_bytes(), |line| {
+                match line.kind {
+                    Kind::Header => {
+                        let text = String::from_utf8_lossy(line.text).into_owned();
+                        let length = |part: &str| part.split(',').nth(1).map_or(1, |n| n.parse().unwrap());
+                        let mut parts = text.split(' ').skip(1);
+                        said.0 += length(parts.next().unwrap());
+                        said.1 += length(parts.next().unwrap());
+                    }
+                    Kind::Context => (removed, added) = (removed + 1, added + 1),
+                    Kind::Removed => removed += 1,
+                    Kind::Added => added += 1,
+                    Kind::NoNewline => {}
+                }
+                Ok(())
+            })
+            .unwrap();
+            assert_eq!((removed, added), said, "{new:?}");
+        }
+    }
 }
