@@ -204,3 +204,36 @@ fn a_conversation_goes_on_with_the_workspace_as_it_was_left() {
     assert!(texts.contains(&"start") && texts.contains(&"one") && texts.contains(&"go on"), "{texts:?}");
     assert!(texts.last().is_some_and(|text| text.ends_with("first\n")), "{texts:?}");
 }
+
+#[test]
+fn a_session_that_goes_on_applies_what_its_earlier_run_changed_and_says_how_much() {
+    let model =
+        endpoint().tool_call("write_file", json!({ "path": "made", "data": "x" })).text("made").start();
+    let first = agent().endpoint(&model).args(["run", "make", "--session-key", "k"]).run().expect_code(0);
+    let model = endpoint().text("written").start();
+    let arguments = ["run", "write it", "--session-key", "k", "--apply", "--json"];
+    let second = first.again().endpoint(&model).args(arguments).run().expect_code(0);
+    assert_eq!(second.host_file("made").as_deref(), Some("x"));
+    assert_eq!(second.events().last().map(|event| event["changes"]["added"].clone()), Some(json!(1)));
+    let empty = first.again().endpoint(&model).args(["run", "x", "--session-key", ""]).run().expect_code(2);
+    assert!(empty.stderr.contains("--session-key is empty"), "{}", empty.stderr);
+}
+
+#[test]
+fn a_cost_limit_without_a_price_is_refused() {
+    let model = endpoint().text("ok").start();
+    let finished = agent().endpoint(&model).args(["run", "x", "--max-cost", "0.01"]).run().expect_code(2);
+    assert!(
+        finished.stderr.contains("--max-cost needs to know what test-model costs"),
+        "{}",
+        finished.stderr
+    );
+    assert!(model.chats().is_empty());
+}
+
+#[test]
+fn exec_leaves_no_session_behind() {
+    let first = agent().args(["exec", "--", "true"]).run().expect_code(0);
+    let listed = first.again().args(["sessions", "--json"]).run().expect_code(0);
+    assert_eq!(listed.stdout.trim(), "[]");
+}

@@ -83,10 +83,10 @@ impl Session {
         ready.workspace.redo(&ready.sandbox, 1).await
     }
 
-    /// What the session has changed so far, in files.
+    /// What the session has changed so far, in files, applied or not.
     pub async fn changes(&self) -> Result<Changes> {
         match self.setup.startup.if_ready() {
-            Some(ready) => Ok(ready.workspace.recorded_changes().await?.counts()),
+            Some(ready) => ready.workspace.all_changes().await,
             None => Ok(Changes::default()),
         }
     }

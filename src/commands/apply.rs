@@ -42,7 +42,13 @@ pub async fn apply(options: &Options, arguments: ApplyArgs) -> Result<ExitCode> 
 /// The end of `agent run`: with `--apply` the change is written, a person at a terminal is asked, and anybody else
 /// is told how to write it later.
 pub async fn after_run(config: &Config, audience: &Audience, opened: &Opened) -> Result<()> {
-    let Some(ready) = opened.startup.if_ready() else { return Ok(()) };
+    let ready = match opened.startup.if_ready() {
+        Some(ready) => ready,
+        // An earlier run of the session may have changed something.
+        None if opened.goes_on => opened.startup.ready().await?,
+        // No tool ran, so nothing changed.
+        None => return Ok(()),
+    };
     let changes = ready.workspace.changes(&ready.sandbox).await?;
     for refused in &changes.refused {
         let text = format!("{} is not taken over: {}", plain(&refused.name), refused.reason);

@@ -6,7 +6,7 @@ use super::sandboxed::{Sandboxed, sandboxed};
 use crate::agent::Interrupt;
 use crate::cli::{ExecArgs, Options};
 use crate::config::Config;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::event::Stream;
 use crate::exit_code::ExitCode;
 use crate::sandbox::{Command, Finished, Outcome, ProcessEvent, Program, Sandbox};
@@ -22,6 +22,8 @@ const CHUNK: usize = 64 << 10;
 pub async fn exec(options: &Options, arguments: ExecArgs) -> ProcessExitCode {
     match run(options, arguments).await {
         Ok(finished) => ProcessExitCode::from(code(&finished)),
+        // What a shell says of a command whose reader has gone away: 128 and SIGPIPE.
+        Err(error) if error.kind() == Kind::OutputClosed => ProcessExitCode::from(141),
         Err(error) => match fail(&error) {
             code @ (ExitCode::Interrupted | ExitCode::Terminated) => code.into(),
             _ => ExitCode::ExecFailed.into(),
@@ -134,7 +136,7 @@ impl Terminal {
         };
         written.and_then(|()| out.flush()).map_err(|error| match error.kind() {
             std::io::ErrorKind::BrokenPipe => {
-                Error::new(crate::error::Kind::OutputClosed, "nobody reads the output any more")
+                Error::new(Kind::OutputClosed, "nobody reads the output any more")
             }
             _ => Error::unexpected("the output could not be written").caused_by(error),
         })

@@ -33,6 +33,7 @@ pub struct Audience {
     pub events: Arc<Events>,
     /// What the person sees.
     pub screen: Screen,
+    json: bool,
 }
 
 impl Audience {
@@ -44,7 +45,7 @@ impl Audience {
         }
         let screen = Screen::new(verbosity(options), options.json);
         events.listen(Box::new(screen.clone()));
-        Self { events, screen }
+        Self { events, screen, json: options.json }
     }
 }
 
@@ -68,6 +69,8 @@ pub struct Opened {
     pub startup: Arc<Startup>,
     /// Whether the sandbox outlives the session.
     pub keep: bool,
+    /// Whether it goes on with an earlier run.
+    pub goes_on: bool,
 }
 
 /// What a session is opened with.
@@ -89,6 +92,7 @@ impl Opening<'_> {
     pub async fn open(mut self) -> Result<Opened> {
         let (config, audience) = (self.config, self.audience);
         workspace::validate(&config.workspace, config.workspace_named)?;
+        priced(config, self.answering.model.name())?;
         let Chosen { backend, reason } =
             choose(config.sandbox.choice, config.sandbox.image.as_deref()).await?;
         let (mut left, mut losses, mut earlier) = (None, Vec::new(), None);
@@ -165,11 +169,21 @@ impl Opening<'_> {
             answer_schema: self.answer_schema,
         };
         let mut session = Session::new(setup, &facts, &config.workspace);
+        let goes_on = earlier.is_some();
         if let Some((messages, spent)) = earlier {
             session.go_on(messages, spent);
         }
-        Ok(Opened { session, id, startup, keep: config.options.keep })
+        Ok(Opened { session, id, startup, keep: config.options.keep, goes_on })
     }
+}
+
+/// A cost limit means nothing without a price.
+fn priced(config: &Config, model: &str) -> Result<()> {
+    if config.limits.cost.is_none() || config.price(model).is_some() {
+        return Ok(());
+    }
+    Err(Error::config(format!("--max-cost needs to know what {model} costs"))
+        .hint(format!("put [prices.{model:?}] with input and output per million tokens into config.toml")))
 }
 
 /// The policy of the user's file. Where there is a terminal, the person at it is asked.
@@ -266,6 +280,9 @@ pub async fn finish(audience: &Audience, opened: Option<Opened>, result: &Result
         if !opened.keep {
             opened.startup.end().await;
         }
+    }
+    if opened.is_none() && !audience.json {
+        return result.as_ref().map_or_else(super::fail, |()| code);
     }
     let said = audience.events.emit(Event::SessionFinished {
         status: status(result).to_owned(),

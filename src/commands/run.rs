@@ -6,7 +6,7 @@ use super::past::Past;
 use super::{check, endpoint, prompt};
 use crate::cli::{Options, RunArgs};
 use crate::config::Config;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::exit_code::ExitCode;
 use crate::model::Replayed;
@@ -77,6 +77,11 @@ fn past(arguments: &RunArgs) -> Result<Option<Past>> {
     let store = Store::open()?;
     let id = match (&arguments.session, &arguments.session_key) {
         (Some(id), _) => Some(store.find(id)?),
+        (None, Some(key)) if key.trim().is_empty() => {
+            return Err(
+                Error::usage("--session-key is empty").hint("is the variable set that it comes from?")
+            );
+        }
         (None, Some(key)) => Some(store.for_key(key)?),
         (None, None) => None,
     };

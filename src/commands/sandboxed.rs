@@ -6,19 +6,30 @@ use crate::config::Config;
 use crate::error::Result;
 use crate::sandbox::{Sandbox, by_name, choose};
 use crate::session::{History, SessionId, Store, read_records};
+use std::path::PathBuf;
 
 /// A sandbox to run something in.
 pub struct Sandboxed {
     /// The handle.
     pub sandbox: Sandbox,
     /// Ended with the command, where the sandbox was made for it.
-    fresh: Option<Startup>,
+    fresh: Option<(Startup, Scratch)>,
+}
+
+/// What a sandbox without a session keeps on the host; it goes with the command, however that ends.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Copies of what is in the workspace: nothing is lost, and what cannot be removed now is pruned one day.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 impl Sandboxed {
     /// The command is over: a sandbox that was made for it goes.
     pub async fn end(&self) {
-        if let Some(startup) = &self.fresh {
+        if let Some((startup, _)) = &self.fresh {
             startup.end().await;
         }
     }
@@ -30,9 +41,11 @@ pub async fn sandboxed(config: &Config, session: Option<&str>, audience: &Audien
         Some(id) => attach(id).await,
         None => {
             let chosen = choose(config.sandbox.choice, config.sandbox.image.as_deref()).await?;
-            let startup = begin(config, &SessionId::generate(), chosen.backend, audience)?;
+            let id = SessionId::generate();
+            let scratch = Scratch(Store::open()?.dir(&id));
+            let startup = begin(config, &id, chosen.backend, audience)?;
             let sandbox = startup.ready().await?.sandbox.clone();
-            Ok(Sandboxed { sandbox, fresh: Some(startup) })
+            Ok(Sandboxed { sandbox, fresh: Some((startup, scratch)) })
         }
     }
 }

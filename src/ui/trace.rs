@@ -49,7 +49,11 @@ impl LineCount {
 
     /// The count, or that of `result` where no output was seen live.
     fn lines_or(&self, result: &str) -> u64 {
-        if self.seen { self.ends + u64::from(self.open) } else { result.lines().count() as u64 }
+        match result {
+            _ if self.seen => self.ends + u64::from(self.open),
+            silent if silent.ends_with("\n(no output)") => 0,
+            result => result.lines().count() as u64,
+        }
     }
 }
 

@@ -265,6 +265,15 @@ impl Workspace {
         review(&*self.state.lock().await)
     }
 
+    /// How much the session has changed since it began, whether or not it was applied meanwhile.
+    pub async fn all_changes(&self) -> Result<Changes> {
+        let state = self.state.lock().await;
+        let barred =
+            Barred { left_out: &state.base.left_out, odd_paths: &state.odd.paths, odd: &state.odd.names };
+        let all = ChangeSet::review(&state.base.nodes, state.history.delta(), &Delta::new(), &barred)?;
+        Ok(all.counts())
+    }
+
     /// Writes `changes` (all of [`Workspace::changes`], or a selection of it) to the host. All or nothing: any
     /// conflict is an error of kind [`crate::error::Kind::Conflict`] that names every file, and nothing is written.
     /// Merged files go into the sandbox too, where there is one.
