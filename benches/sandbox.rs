@@ -55,6 +55,7 @@ static DOCKER: LazyLock<Option<Shared>> = LazyLock::new(|| {
         let container = format!("agent-{}", spec.session);
         let inspected = api.inspect_container(&container, None).await.ok()?;
         let image = inspected.image.or(info.image)?;
+        sandbox.write_files(vec![ten()]).await.ok()?;
         Some(Shared { backend, session: spec.session, container, image, sandbox, api })
     })
 });
@@ -80,6 +81,16 @@ fn shell(text: &str) -> Command {
         timeout: Some(Duration::from_secs(60)),
         live_bytes: 1 << 20,
         stdin: false,
+    }
+}
+
+fn ten() -> FileWrite {
+    FileWrite {
+        path: "ten".into(),
+        node: Node::Regular(vec![b'x'; 10_000]),
+        mode: None,
+        mtime_ns: None,
+        follow: true,
     }
 }
 
@@ -139,14 +150,7 @@ mod file {
     fn guest_write(bencher: Bencher) {
         let Some(shared) = &*DOCKER else { return };
         bencher.bench_local(|| {
-            let file = FileWrite {
-                path: "ten".into(),
-                node: Node::Regular(vec![b'x'; 10_000]),
-                mode: None,
-                mtime_ns: None,
-                follow: true,
-            };
-            RUNTIME.block_on(shared.sandbox.write_files(vec![file])).expect("written");
+            RUNTIME.block_on(shared.sandbox.write_files(vec![ten()])).expect("written");
         });
     }
 

@@ -69,6 +69,7 @@ fn nothing_is_compacted_while_it_is_switched_off() {
 }
 
 #[test]
+#[cfg(feature = "policy")]
 fn a_rule_of_the_policy_is_kept_and_the_model_hears_of_it() {
     let model =
         endpoint().tool_call("run_commands", json!({ "command": "git push origin main" })).text("ok").start();

@@ -237,9 +237,16 @@ impl Finished {
         self
     }
 
-    /// The lines of `--json`.
+    /// The lines of `--json`, each of which the published schema accepts.
     pub fn events(&self) -> Vec<Value> {
-        let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        let schema =
+            serde_json::from_str(include_str!("../../docs/events.schema.json")).expect("the schema is JSON");
+        let validator = jsonschema::validator_for(&schema).expect("the schema is one");
+        let parse = |line: &str| {
+            let event = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+            assert!(validator.is_valid(&event), "the schema does not know {line}");
+            event
+        };
         self.stdout.lines().map(parse).collect()
     }
 
