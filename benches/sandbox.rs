@@ -69,6 +69,7 @@ fn spec(name: &str) -> Spec {
         runtime: None,
         idle_ttl: Duration::from_secs(30),
         ephemeral: true,
+        delete_after: None,
         workspace: WorkspaceMount::Empty,
     }
 }
@@ -94,9 +95,9 @@ fn ten() -> FileWrite {
     }
 }
 
-fn files(count: usize) -> Vec<FileWrite> {
+fn files(directory: usize, count: usize) -> Vec<FileWrite> {
     let file = |n| FileWrite {
-        path: format!("many/file-{n}").into(),
+        path: format!("many-{directory}/file-{n}").into(),
         node: Node::Regular(vec![b'x'; 1_000]),
         mode: None,
         mtime_ns: None,
@@ -186,23 +187,35 @@ mod file {
     }
 }
 
-/// 500 files of 1 KB in one call, against one archive with the same.
+/// 500 files of 1 KB in one call, against one archive with the same: new ones, or in place of those that are there.
 #[divan::bench_group(sample_count = 15, sample_size = 1)]
 mod many_files {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
-    #[divan::bench]
-    fn guest(bencher: Bencher) {
-        let Some(shared) = &*DOCKER else { return };
-        bencher.bench_local(|| RUNTIME.block_on(shared.sandbox.write_files(files(500))).expect("written"));
+    /// The directory for one sample.
+    fn directory(new: bool) -> usize {
+        static NEXT: AtomicUsize = AtomicUsize::new(1);
+        if new { NEXT.fetch_add(1, Ordering::Relaxed) } else { 0 }
     }
 
-    #[divan::bench]
-    fn one_archive(bencher: Bencher) {
+    #[divan::bench(args = [true, false])]
+    fn guest(bencher: Bencher, new: bool) {
         let Some(shared) = &*DOCKER else { return };
-        let names: Vec<_> = (0..500).map(|n| (format!("archived-{n}"), 1_000)).collect();
-        let bytes = archive(&names);
-        bencher.bench_local(|| file::upload(shared, bytes.clone()));
+        bencher.with_inputs(|| files(directory(new), 500)).bench_local_values(|files| {
+            RUNTIME.block_on(shared.sandbox.write_files(files)).expect("written");
+        });
+    }
+
+    #[divan::bench(args = [true, false])]
+    fn one_archive(bencher: Bencher, new: bool) {
+        let Some(shared) = &*DOCKER else { return };
+        let pack = || {
+            let directory = directory(new);
+            let names: Vec<_> = (0..500).map(|n| (format!("archived-{directory}/file-{n}"), 1_000)).collect();
+            archive(&names)
+        };
+        bencher.with_inputs(pack).bench_local_values(|bytes| file::upload(shared, bytes));
     }
 }
 
@@ -303,8 +316,8 @@ mod binary {
         bencher.bench_local(|| {
             let mut script = endpoint::endpoint();
             for turn in 0..turns {
-                // Another comment each time: identical calls would be taken for a loop.
-                let command = format!("true # {turn}");
+                // Another word each time: identical calls would be taken for a loop.
+                let command = format!("true {turn}");
                 script = script.tool_call("run_commands", serde_json::json!({ "command": command }));
             }
             let model = script.text("done").start();

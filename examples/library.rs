@@ -30,6 +30,7 @@ async fn main() -> Result<()> {
         runtime: None,
         idle_ttl: Duration::from_secs(10),
         ephemeral: true,
+        delete_after: None,
         workspace: WorkspaceMount::Empty,
     };
     let (channel, _) = Local.start(&spec, &|_, _, _| {}).await?;

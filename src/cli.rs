@@ -95,7 +95,8 @@ pub struct Options {
     /// Another OCI runtime of the engine: runsc, kata
     #[arg(long, global = true, help_heading = "Sandbox")]
     pub runtime: Option<String>,
-    /// What the sandbox may reach: none (only loopback) or full (the engine's ordinary network)
+    /// What the sandbox may reach: none (only loopback), registries (of packages), hosts (example.com,*.b.org:8443,…) or
+    /// full (the engine's ordinary network)
     #[arg(long, global = true, value_name = "NETWORK", help_heading = "Sandbox")]
     pub network: Option<String>,
     /// Memory, swap included: 512m, 2g
@@ -135,6 +136,9 @@ pub struct Options {
     /// With --keep: an idle sandbox stops after this long (default 1h)
     #[arg(long, global = true, value_name = "TIME", help_heading = "Sandbox")]
     pub ttl: Option<String>,
+    /// With --keep: the sandbox is removed this long after it was made, once it has stopped (default: never)
+    #[arg(long, global = true, value_name = "TIME", help_heading = "Sandbox")]
+    pub delete_after: Option<String>,
     /// Also write the session to this file
     #[arg(long, global = true, value_name = "FILE", help_heading = "Session")]
     pub record: Option<PathBuf>,

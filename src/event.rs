@@ -131,6 +131,9 @@ pub enum Event {
         received: u64,
         /// How long it was open, in milliseconds.
         duration_ms: u64,
+        /// Why it was refused, could not be made, or was cut; absent where it ended by itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
     },
     /// The workspace was recorded, so that it can be brought back.
     Checkpoint {
@@ -139,9 +142,10 @@ pub enum Event {
         /// How many files changed since the one before.
         files: u64,
     },
-    /// A limit ended the run.
+    /// A limit ended the run, or (those of the network) lets no more through.
     LimitReached {
-        /// `turns`, `tokens`, `cost`, `time`, `repetition` or `bad_calls`.
+        /// `turns`, `tokens`, `cost`, `time`, `repetition` or `bad_calls`; `connections`, `connections_at_once` or
+        /// `network_bytes`.
         limit: String,
     },
     /// A `--check` command ran in its fresh sandbox.
@@ -162,6 +166,8 @@ pub enum Event {
         /// The messages that the conversation goes on with.
         messages: Value,
     },
+    /// The person let the conversation be forgotten; workspace and sandbox stay as they are.
+    Cleared {},
     /// The session ends. Always the last line.
     SessionFinished {
         /// `completed`, `interrupted`, `terminated`, `limit`, `check_failed`, `conflict` or `failed`.

@@ -11,6 +11,7 @@ pub mod error;
 pub mod event;
 pub mod exit_code;
 pub mod model;
+pub mod network;
 pub mod paths;
 pub mod policy;
 pub mod sandbox;

@@ -29,8 +29,13 @@ pub fn runtime_dir() -> Result<PathBuf> {
 }
 
 fn dir(under_agent_home: &str, variable: &str, under_home: &str) -> Result<PathBuf> {
-    if let Some(base) = absolute("AGENT_HOME") {
-        return Ok(base.join(under_agent_home));
+    match std::env::var_os("AGENT_HOME").filter(|home| !home.is_empty()).map(PathBuf::from) {
+        Some(base) if base.is_absolute() => return Ok(base.join(under_agent_home)),
+        Some(base) => {
+            return Err(Error::config(format!("AGENT_HOME={} is no absolute path", base.display()))
+                .hint("name the directory from the root on, or leave it out"));
+        }
+        None => {}
     }
     absolute(variable)
         .or_else(|| absolute("HOME").map(|home| home.join(under_home)))

@@ -115,17 +115,17 @@ fn six_where_the_check_does_not_pass() {
 #[test]
 fn seven_where_the_change_conflicts() {
     let model = endpoint()
-        .tool_call("run_commands", json!({ "command": "echo inside > file; sleep 3" }))
+        .tool_call("run_commands", json!({ "command": "echo inside > file" }))
         .text("ok")
+        .delay(Duration::from_secs(3))
         .start();
     let call = run().endpoint(&model).file("file", "before\n").args(["--apply"]);
     let file = call.workspace().join("file");
     let running = call.start();
     let deadline = Instant::now() + Duration::from_secs(60);
-    while model.chats().is_empty() && Instant::now() < deadline {
+    while model.chats().len() < 2 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(20));
     }
-    std::thread::sleep(Duration::from_millis(1500));
     std::fs::write(&file, "changed on the host meanwhile\n").expect("written");
     let finished = ends_with(running.wait(), 7);
     assert_eq!(finished.host_file("file").as_deref(), Some("changed on the host meanwhile\n"));
@@ -168,6 +168,10 @@ fn exec_passes_the_commands_own_code_on() {
     agent().args(["exec", "--", "no-such-program"]).run().expect_code(127);
     agent().args(["exec", "-s", "20200101-000000-none", "--", "true"]).run().expect_code(125);
     agent().args(["exec"]).run().expect_code(125);
+    let other = ["exec", "-s", "20200101-000000-none", "--network", "example.org", "--", "true"];
+    let told = agent().args(other).run().expect_code(125).stderr;
+    assert!(told.contains("--network has no effect on the sandbox of another session"), "{told}");
+    assert!(told.contains("/network"), "{told}");
 }
 
 #[test]

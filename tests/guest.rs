@@ -34,6 +34,91 @@ mod commands {
         assert!(String::from_utf8_lossy(&ran.stderr).contains("cannot run no-such-program"));
     }
 
+    /// Plain words are run without a shell. Nobody may see a difference to a shell's answer, which a comment at the
+    /// end asks for; `$_` and `SHLVL` are what nobody looks at.
+    #[tokio::test]
+    async fn plain_words_mean_what_they_mean_to_a_shell() {
+        let guest = Guest::start().await;
+        guest.sh("printf '%s\n' 'echo no shebang $# $0 $PWD' > script; chmod +x script; mkdir -p sub; cp script sub; touch plain").await;
+        for text in [
+            "true",
+            "false",
+            "  ls  -a ",
+            "sha256sum script",
+            "./script a b",
+            "sub/script",
+            "script",
+            "./plain",
+            "./sub",
+            "sub",
+            "no-such-program x",
+            "no/such/program",
+            "A=1",
+            "A=1 env",
+            "pwd",
+            "printf %s-",
+            "kill -l 9",
+            "exit 3",
+            "test -f plain",
+            "time true",
+            "if",
+            "printenv PWD",
+            "sleep 0",
+            "head -c 5 script",
+            "cat no-such-file",
+            "",
+            "%1",
+            "-x",
+            ".",
+            ":",
+            "python3 --version",
+            "nice -n 1 printenv PATH",
+        ] {
+            let plain = guest.sh(text).await;
+            let shell = guest.sh(&format!("{text} # asks a shell")).await;
+            let told = |ran: &crate::support::guest::Ran| {
+                (ran.outcome(), ran.text(), String::from_utf8_lossy(&ran.stderr).into_owned())
+            };
+            assert_eq!(told(&plain), told(&shell), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_program_is_found_where_it_is_now() {
+        let guest = Guest::start().await;
+        let make = |directory: &str| {
+            format!(
+                "mkdir -p {directory}; echo 'echo {directory}' > {directory}/tool; chmod +x {directory}/tool"
+            )
+        };
+        let path =
+            format!("{}:{}:/usr/bin:/bin", guest.path("first").display(), guest.path("second").display());
+        let tool = || {
+            let mut command = shell("tool");
+            command.env = vec![("PATH".into(), path.clone().into())];
+            guest.run(command)
+        };
+        assert_eq!(tool().await.outcome(), Outcome::Exited(127));
+        guest.sh(&make("second")).await;
+        assert_eq!(tool().await.text(), "second\n");
+        guest.sh(&make("first")).await;
+        assert_eq!(tool().await.text(), "first\n");
+        guest.sh("rm -r first").await;
+        assert_eq!(tool().await.text(), "second\n");
+        guest.sh(&format!("rm -r second; {}", make("second"))).await;
+        assert_eq!(tool().await.text(), "second\n");
+        guest.sh("rm second/tool; mkdir second/tool").await;
+        assert_eq!(tool().await.outcome(), Outcome::Exited(127));
+    }
+
+    #[tokio::test]
+    async fn a_function_that_stands_in_for_a_program_is_called() {
+        let guest = Guest::start().await;
+        let mut command = shell("uname -m");
+        command.env = vec![("BASH_FUNC_uname%%".into(), "() { echo function; }".into())];
+        assert_eq!(guest.run(command).await.text(), "function\n");
+    }
+
     #[tokio::test]
     async fn a_time_limit_ends_daemons_that_ignore_term() {
         let guest = Guest::start().await;
@@ -522,13 +607,13 @@ mod files {
             let parents_first = |entry: &Entry| entry.path.parent() == Some(Path::new(""));
             assert!(parents_first(&entries[0]));
             entries.sort_by(|a, b| a.path.cmp(&b.path));
-            assert_eq!(entries.len(), sizes.len() + 5, "{round}");
+            assert_eq!(entries.len(), sizes.len() + 6, "{round}");
             for entry in &entries {
                 let name = entry.path.to_str().unwrap();
                 let expected = match name {
                     "dir/link" => EntryKind::Symlink("/etc/shadow".into()),
                     "dir/fifo" => EntryKind::Other,
-                    "dir" | "left" | "empty" => EntryKind::Directory,
+                    "dir" | "left" | "left/out" | "empty" => EntryKind::Directory,
                     _ => EntryKind::File,
                 };
                 assert_eq!(entry.kind, expected, "{name}");
@@ -572,6 +657,22 @@ mod files {
         tokio::select! {
             _ = walk => panic!("3 GB are hashed faster than a process starts"),
             elapsed = run => assert!(elapsed < Duration::from_secs(2), "{elapsed:?}"),
+        }
+    }
+
+    /// CVE-2024-21626: what a container runtime has forgotten to close.
+    #[tokio::test]
+    async fn a_descriptor_that_was_left_open_is_closed() {
+        let directory = tempfile::TempDir::new().unwrap();
+        std::fs::write(directory.path().join("secret"), "s3cret").unwrap();
+        let leak = std::fs::File::open(directory.path()).unwrap();
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&leak);
+        // SAFETY: takes no pointer. Whatever is started meanwhile by other tests inherits it too, which harms nothing.
+        unsafe { libc::fcntl(fd, libc::F_SETFD, 0) };
+        let guest = Guest::start().await;
+        drop(leak);
+        for place in [format!("/proc/self/fd/{fd}/secret"), format!("/dev/fd/{fd}/secret")] {
+            assert!(guest.sandbox.read_file(Path::new(&place), 0, 10).await.is_err(), "{place}");
         }
     }
 

@@ -3,9 +3,10 @@
 //! Each test runs in a process of its own, which has files and directories of its own: once as whoever runs the tests, and,
 //! where that is root, once more as an ordinary user.
 
+use crate::support::backends::shell;
 use agent::event::Limits;
 use agent::sandbox::local::Local;
-use agent::sandbox::{Backend, Command, Network, Outcome, Output, Program, Sandbox, Spec, WorkspaceMount};
+use agent::sandbox::{Backend, Command, Network, Outcome, Output, Sandbox, Spec, WorkspaceMount};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -99,6 +100,7 @@ fn spec(session: &str) -> Spec {
         runtime: None,
         idle_ttl: Duration::from_secs(1),
         ephemeral: true,
+        delete_after: None,
         workspace: WorkspaceMount::Empty,
     }
 }
@@ -111,14 +113,7 @@ async fn start(spec: &Spec) -> Sandbox {
 
 /// Runs a shell script inside: how it ended, and what it said on both streams.
 async fn run(sandbox: &Sandbox, script: &str) -> (Outcome, String) {
-    let command = Command {
-        program: Program::Shell(script.to_owned()),
-        cwd: None,
-        env: Vec::new(),
-        timeout: Some(Duration::from_secs(120)),
-        live_bytes: 1 << 20,
-        stdin: false,
-    };
+    let command = Command { timeout: Some(Duration::from_secs(120)), ..shell(script) };
     let mut said = Vec::new();
     let finished = sandbox
         .run(command, &mut |output| {
@@ -146,108 +141,6 @@ async fn is_lost(sandbox: &Sandbox) -> bool {
 async fn refused(sandbox: &Sandbox, script: &str) {
     let (outcome, said) = run(sandbox, script).await;
     assert_ne!(outcome, Outcome::Exited(0), "{script} was not refused: {said}");
-}
-
-#[test]
-fn processes_inside_have_no_privilege() {
-    each_user("processes_inside_have_no_privilege", || async {
-        let sandbox = start(&spec("privilege")).await;
-        let status = said(&sandbox, "cat /proc/self/status").await;
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-            line.trim_start_matches(':').split_whitespace().collect::<Vec<_>>().join(" ")
-        };
-        for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
-            assert_eq!(field(set), "0000000000000000", "{set}");
-        }
-        assert_eq!((field("NoNewPrivs").as_str(), field("Seccomp").as_str()), ("1", "2"));
-        let (uid, _) = agent::sandbox::sandbox_ids();
-        assert_eq!(field("Uid"), [uid.to_string().as_str(); 4].join(" "));
-        assert_ne!(uid, 0);
-        sandbox.shutdown().await;
-    });
-}
-
-#[test]
-fn loopback_is_up_and_there_is_nothing_else() {
-    each_user("loopback_is_up_and_there_is_nothing_else", || async {
-        let host = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let sandbox = start(&spec("network")).await;
-        let interfaces = said(&sandbox, "tail -n +3 /proc/net/dev | cut -d: -f1").await;
-        assert_eq!(interfaces.trim(), "lo");
-        let served = "python3 -c 'import socket\n\
-            s = socket.create_server((\"127.0.0.1\", 0))\n\
-            socket.create_connection(s.getsockname())\n\
-            print(\"connected\")'";
-        assert_eq!(said(&sandbox, served).await, "connected\n");
-        let port = host.local_addr().unwrap().port();
-        refused(&sandbox, &format!("exec 3<>/dev/tcp/127.0.0.1/{port}")).await;
-        sandbox.shutdown().await;
-    });
-}
-
-#[test]
-fn of_the_host_only_its_programs_are_there() {
-    each_user("of_the_host_only_its_programs_are_there", || async {
-        let home = PathBuf::from(std::env::var_os("HOME").unwrap());
-        assert!(home.join("secret").exists());
-        let sandbox = start(&spec("host")).await;
-        refused(&sandbox, &format!("cat {}/secret", home.display())).await;
-        refused(&sandbox, "grep -q . /root/.bashrc /root/.profile /root/.gitconfig").await;
-        refused(&sandbox, "cat /etc/shadow").await;
-        refused(&sandbox, "ls /var/run/docker.sock /run/docker.sock").await;
-        refused(&sandbox, "touch /usr/mine").await;
-        refused(&sandbox, "touch /mine").await;
-        refused(&sandbox, "echo 1 > /proc/sys/kernel/panic").await;
-        refused(&sandbox, "echo c > /proc/sysrq-trigger").await;
-        assert_eq!(said(&sandbox, "head -c 1 /proc/kcore 2>/dev/null | wc -c").await.trim(), "0");
-        assert_eq!(
-            said(&sandbox, "ls /home; id -un; echo $HOME; pwd").await,
-            "agent\nagent\n/home/agent\n/workspace\n"
-        );
-        let environment = said(&sandbox, "env; tr '\\0' '\\n' < /proc/1/environ || true").await;
-        assert!(!environment.contains(&home.display().to_string()), "{environment}");
-        assert_eq!(
-            said(&sandbox, "mkdir -p /workspace/a && echo 1 > /workspace/a/b && cat a/b").await,
-            "1\n"
-        );
-        assert_eq!(
-            said(&sandbox, "echo 2 > ~/mine && cat ~/mine && touch /tmp/x /run/x /dev/shm/x").await,
-            "2\n"
-        );
-        sandbox.shutdown().await;
-    });
-}
-
-#[test]
-fn namespaces_mounts_and_tracing_are_refused() {
-    each_user("namespaces_mounts_and_tracing_are_refused", || async {
-        let sandbox = start(&spec("refused")).await;
-        for script in [
-            "unshare -U true",
-            "unshare -m true",
-            "mount -t tmpfs none /tmp",
-            "mount --bind /usr /tmp",
-            "chroot /usr /bin/true",
-            "mknod /tmp/disk b 8 0",
-            "kill -9 1 && false",
-            "cat /proc/1/environ",
-            "cat /proc/1/root/etc/passwd",
-        ] {
-            refused(&sandbox, script).await;
-        }
-        let numbers = if cfg!(target_arch = "x86_64") { [101, 250, 321, 308] } else { [117, 219, 280, 268] };
-        for number in numbers {
-            let call = format!(
-                "python3 -c 'import ctypes, sys\n\
-                 c = ctypes.CDLL(None, use_errno=True)\n\
-                 sys.exit(0 if c.syscall({number}, 0, 0, 0, 0, 0) == -1 and ctypes.get_errno() == 1 else 1)'"
-            );
-            said(&sandbox, &call).await;
-        }
-        assert_eq!(said(&sandbox, "echo still here").await, "still here\n");
-        sandbox.shutdown().await;
-    });
 }
 
 #[test]
@@ -304,18 +197,6 @@ fn everyday_tools_work() {
             assert!(built.ends_with("Hello, world!\n"), "{built}");
         }
         sandbox.shutdown().await;
-    });
-}
-
-#[test]
-fn two_sandboxes_do_not_see_each_other() {
-    each_user("two_sandboxes_do_not_see_each_other", || async {
-        let (one, other) = (start(&spec("one")).await, start(&spec("other")).await);
-        said(&one, "touch /tmp/mine /dev/shm/mine /workspace/mine ~/mine; (sleep 60 &)").await;
-        refused(&other, "ls /tmp/mine || ls /dev/shm/mine || ls /workspace/mine || ls ~/mine").await;
-        assert_eq!(said(&other, "grep -sl sleep /proc/[0-9]*/comm | wc -l").await.trim(), "0");
-        one.shutdown().await;
-        other.shutdown().await;
     });
 }
 
@@ -410,9 +291,16 @@ const CHANGE: &str =
 fn under_an_overlay_the_host_tree_stays_as_it_was() {
     each_user("under_an_overlay_the_host_tree_stays_as_it_was", || async {
         let project = project();
-        let workspace = WorkspaceMount::Overlay(project.clone());
+        fs::create_dir_all(project.join("deep/er/left out")).unwrap();
+        let hidden = vec!["deep/er/left out".into(), "deep/secret".into()];
+        fs::write(project.join("deep/secret"), "secret").unwrap();
+        let workspace = WorkspaceMount::Overlay { lower: project.clone(), hidden };
         let sandbox = start(&Spec { workspace, ..spec("overlay") }).await;
         assert_eq!(said(&sandbox, "cat src/old").await, "old");
+        assert_eq!(
+            said(&sandbox, "find deep; echo x > deep/er/new; mkdir -p 'deep/er/left out'; rm -r deep").await,
+            "deep\ndeep/er\n"
+        );
         assert_eq!(said(&sandbox, CHANGE).await, "agent\nagent\n");
         assert_eq!(said(&sandbox, "cat src/old src/more; ls").await, "new\nmore\nmade\nsrc\n");
         assert_eq!(fs::read_to_string(project.join("src/old")).unwrap(), "old");
@@ -420,6 +308,7 @@ fn under_an_overlay_the_host_tree_stays_as_it_was() {
             project.join("gone").exists()
                 && !project.join("made").exists()
                 && !project.join("src/more").exists()
+                && project.join("deep/secret").exists()
         );
         sandbox.shutdown().await;
     });
@@ -438,27 +327,6 @@ fn a_bound_workspace_is_the_host_tree_itself() {
         let owner = |name: &str| fs::metadata(project.join(name)).unwrap().uid();
         assert_eq!(owner("made"), owner("src"), "what is made inside belongs to whom the tree belongs to");
         assert!(!project.join("gone").exists());
-        sandbox.shutdown().await;
-    });
-}
-
-#[test]
-fn memory_and_processes_are_limited() {
-    each_user("memory_and_processes_are_limited", || async {
-        let limits = Limits { memory: 256 << 20, pids: 40, ..Limits::default() };
-        let sandbox = start(&Spec { limits, ..spec("limits") }).await;
-        let bomb = "python3 -c 'x = bytearray(600 << 20); x[::4096] = b\"x\" * len(x[::4096])'";
-        let (outcome, _) = run(&sandbox, bomb).await;
-        let together =
-            !agent::sandbox::local::checks().weaknesses.iter().any(|weakness| weakness.contains("memory"));
-        match together {
-            true => assert_eq!(outcome, Outcome::OomKilled),
-            false => assert_eq!(outcome, Outcome::Exited(1), "MemoryError"),
-        }
-        let many = "for i in $(seq 100); do sleep 1 & done; wait";
-        let (_, complaints) = run(&sandbox, many).await;
-        assert!(complaints.contains("fork"), "{complaints}");
-        assert_eq!(said(&sandbox, "echo still here").await, "still here\n");
         sandbox.shutdown().await;
     });
 }

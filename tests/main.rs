@@ -1,6 +1,8 @@
 //! Every integration test, one module a capability, in one binary: it links once.
 
+mod attacks;
 mod backends;
+mod client_hello;
 mod conversation;
 mod demo;
 mod docker;
@@ -13,10 +15,15 @@ mod exit_codes;
 mod guest;
 mod hostile_guest;
 mod json;
+mod kill;
 mod local;
 mod markdown;
+mod network;
+mod network_commands;
 #[cfg(feature = "policy")]
 mod policy;
+mod proxy_requests;
+mod real_repository;
 mod repl;
 mod resume;
 mod run;
@@ -36,4 +43,5 @@ mod trace;
 mod wire;
 mod workspace_apply;
 mod workspace_commands;
+mod workspace_overlay;
 mod workspace_session;

@@ -697,7 +697,12 @@ fn fragments() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+    // Half as many as usual: each text is read two dozen times.
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases / 2,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn no_text_is_too_strange_to_judge(text in fragments()) {
@@ -707,6 +712,34 @@ proptest! {
             of_file(&gate, path, &text);
             verdict(&gate, "edit_file", &json!({ "path": path, "old": "", "new": &text }));
         }
+    }
+}
+
+/// Characters that the shell's grammar has no place for in its table.
+#[test]
+fn wide_characters_hide_no_command() {
+    let gate = denies("git push");
+    for text in
+        ["echo {\u{10ffff}1..3}; git push", "echo {1..\u{3000}}; git push", "echo \u{2003}a; git push"]
+    {
+        assert!(is_denied(&gate, text), "{text:?}");
+    }
+    // To a shell a Unicode space is a letter like any other.
+    assert!(!is_denied(&gate, "echo;\u{2003}git push"));
+}
+
+/// Nested and named so that the scanners' state is a byte longer than the buffer they write it to.
+#[test]
+fn a_grammar_that_writes_past_its_buffer_harms_nobody() {
+    let gate = gate(example(), Approve::Risky);
+    for levels in 500..515 {
+        let lines = (0..levels).map(|level| format!("{}if x:\n", " ".repeat(level)));
+        let deep = lines.chain([format!("{}f'{{\"a\"}}'\n", " ".repeat(levels))]).collect::<String>();
+        of_file(&gate, "a.py", &deep);
+    }
+    for length in 240..260 {
+        let heredocs: String = (0..4).map(|n| format!("<<{}{n} + ", "W".repeat(length))).collect();
+        of_file(&gate, "a.rb", &format!("x = {heredocs} 1\n#{{\n"));
     }
 }
 

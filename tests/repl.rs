@@ -49,6 +49,11 @@ fn ctrl_c_stops_a_command_and_the_session_goes_on() {
     terminal.ctrl_c();
     terminal.wait_for("stopped; the session goes on");
     terminal.wait_for_prompt();
+    assert!(
+        !terminal.screen().contains("running echo started"),
+        "the spinner is gone:\n{}",
+        terminal.screen()
+    );
     terminal.type_line("and now?");
     terminal.wait_for("Still here.");
     let messages = model.requests()[1].messages();
@@ -221,6 +226,29 @@ fn changes_are_shown_written_and_taken_back() {
     terminal.wait_for("\nold\n");
     terminal.type_line("/redo");
     terminal.wait_for("the workspace is forward at");
+}
+
+#[test]
+fn a_whole_wish_is_taken_back_and_done_again() {
+    let mut script = endpoint();
+    for line in ["one", "two", "three"] {
+        // Slow enough that a checkpoint between two of them is cheap.
+        script = script
+            .tool_call("run_commands", json!({ "command": format!("sleep 0.5; echo {line} >> a.txt") }));
+    }
+    let model = script.text("All written.").start();
+    let mut terminal = start(&model);
+    terminal.type_line("write");
+    terminal.wait_for("All written.");
+    terminal.wait_for_prompt();
+    terminal.type_line("/undo");
+    terminal.wait_for("the workspace is back at 0");
+    terminal.type_line("!ls; echo nothing is here");
+    terminal.wait_for("\nnothing is here\n");
+    terminal.type_line("/redo");
+    terminal.wait_for("the workspace is forward at");
+    terminal.type_line("!cat a.txt");
+    terminal.wait_for("\none\ntwo\nthree\n");
 }
 
 #[test]

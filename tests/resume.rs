@@ -1,6 +1,7 @@
 //! Going on with a session: the conversation, the workspace, the file.
 
 use crate::support::agent::{Finished, agent};
+use crate::support::backends::{BACKENDS, backend};
 use crate::support::endpoint::endpoint;
 use crate::support::terminal::terminal;
 use serde_json::{Value, json};
@@ -66,6 +67,33 @@ fn one_key_is_one_session() {
     assert_eq!(texts(&requests[1].messages(), "user"), ["one", "two"]);
     assert_eq!(texts(&requests[2].messages(), "user"), ["three"]);
     assert_eq!(sessions(&first).len(), 2);
+}
+
+#[test]
+fn a_session_stays_with_its_workspace() {
+    let model = endpoint().text("ok").for_ever().start();
+    let first =
+        agent().endpoint(&model).args(["run", "-q", "--session-key", "k", "one"]).run().expect_code(0);
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    let other = elsewhere.path().to_str().expect("a plain path");
+    let run = |arguments: &[&str]| first.again().endpoint(&model).args(arguments).run();
+    let refused = run(&["run", "-q", "--session-key", "k", "-C", other, "two"]).expect_code(2);
+    assert!(refused.stderr.contains("not on "), "{}", refused.stderr);
+    let id = sessions(&first)[0]["id"].as_str().expect("an id").to_owned();
+    run(&["run", "-q", "--session", &id, "-C", other, "two"]).expect_code(2);
+    run(&["resume", &id, "-C", other]).expect_code(2);
+    let moved = first.again().within(elsewhere.path());
+    let refused =
+        moved.endpoint(&model).args(["run", "-q", "--session-key", "k", "two"]).run().expect_code(2);
+    let said = refused.stderr.replace(&id, "ID").replace(other, "/elsewhere");
+    let said = said.replace(first.again().workspace().to_str().expect("a plain path"), "/begun/here");
+    insta::assert_snapshot!(said, @r"
+    error: the session ID works on /begun/here, not on /elsewhere
+    hint: go on in its own directory (-C names it), or begin another session: with a key, another key
+    ");
+    // Its id, on the other hand, says enough from anywhere.
+    let moved = first.again().within(elsewhere.path());
+    moved.endpoint(&model).args(["run", "-q", "--session", &id, "two"]).run().expect_code(0);
 }
 
 #[test]
@@ -152,4 +180,60 @@ fn a_session_in_use_is_refused() {
     running.again().args(["sessions", "rm", &id]).run().expect_code(2);
     running.signal(libc::SIGTERM);
     running.wait().expect_code(143);
+}
+
+#[test]
+fn a_kept_sandbox_is_joined_with_its_processes_also_when_it_was_paused() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    for name in BACKENDS {
+        if runtime.block_on(backend(name)).is_some() {
+            joined_again(name);
+        }
+    }
+}
+
+fn joined_again(backend: &str) {
+    let look =
+        json!({ "command": "ps ax -o args | grep -c '[s]leep 98765'; cat outside/../new.txt /tmp/kept" });
+    let model = endpoint()
+        .tool_call(
+            "run_commands",
+            json!({ "command": "sleep 98765 & echo new > new.txt; echo tmp > /tmp/kept" }),
+        )
+        .text("started")
+        .tool_call("run_commands", look.clone())
+        .text("still there")
+        .tool_call("run_commands", look)
+        .text("and again")
+        .start();
+    let call = agent().file("outside/a", "a").sandbox(backend).endpoint(&model);
+    let first = call.args(["run", "-q", "--keep", "--delete-after", "1d", "go"]).run().expect_code(0);
+    let sandboxes = || {
+        let list = first.again().args(["sandbox", "list", "--json"]).run().expect_code(0);
+        let list: Vec<Value> = serde_json::from_str(&list.stdout).expect("JSON");
+        let id = sessions(&first)[0]["id"].clone();
+        list.into_iter().find(|listed| listed["session"] == id)
+    };
+    let id = sessions(&first)[0]["id"].as_str().expect("an id").to_owned();
+    let kept = sandboxes().expect("it is kept");
+    assert_eq!((&kept["state"], &kept["backend"]), (&json!("running"), &json!(backend)));
+    assert!(kept["expires"].as_str() > kept["created"].as_str(), "{kept}");
+    let go_on = |wish: &str| {
+        // What was kept stays kept, without being told so again.
+        let arguments = ["run", "-q", "--session", &id, wish];
+        first.again().endpoint(&model).args(arguments).run().expect_code(0)
+    };
+    go_on("look");
+    first.again().args(["sandbox", "pause", &id]).run().expect_code(0);
+    assert_eq!(sandboxes().expect("it is paused")["state"], "paused");
+    go_on("look again");
+    for request in [3, 5] {
+        let results = texts(&model.requests()[request].messages(), "tool");
+        assert!(results.last().expect("a result").ends_with("\n1\nnew\ntmp\n"), "{backend}: {results:?}");
+    }
+    first.again().args(["sandbox", "pause", &id]).run().expect_code(0);
+    let ran = first.again().args(["exec", "-s", &id, "--", "cat", "/tmp/kept"]).run().expect_code(0);
+    assert_eq!(ran.stdout, "tmp\n", "{backend}");
+    first.again().args(["sandbox", "rm", &id]).run().expect_code(0);
+    assert_eq!(sandboxes(), None);
 }

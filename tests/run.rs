@@ -237,3 +237,13 @@ fn exec_leaves_no_session_behind() {
     let listed = first.again().args(["sessions", "--json"]).run().expect_code(0);
     assert_eq!(listed.stdout.trim(), "[]");
 }
+
+#[test]
+fn an_answer_that_could_not_be_written_is_not_asked_for() {
+    let model = endpoint().text("too late").start();
+    for path in [".", "missing/answer.txt"] {
+        let done = agent().endpoint(&model).args(["run", "go", "--output", path]).run().expect_code(2);
+        assert!(done.stderr.contains("cannot be written"), "{}", done.stderr);
+    }
+    assert_eq!(model.requests().len(), 0);
+}

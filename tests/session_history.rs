@@ -93,6 +93,13 @@ fn a_compaction_replaces_what_came_before_it() {
 }
 
 #[test]
+fn a_conversation_that_was_forgotten_does_not_come_back() {
+    let forgotten = history([wish("long ago"), answer("yes", Vec::new()), Event::Cleared {}, wish("now")]);
+    assert_eq!(forgotten.messages, [user("now")]);
+    assert_eq!(forgotten.usage.input, 10, "what was used before counts");
+}
+
+#[test]
 fn a_run_that_goes_on_is_not_finished() {
     assert_eq!(history([started("s"), finished("completed"), wish("more")]).finished, None);
 }

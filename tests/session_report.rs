@@ -6,7 +6,15 @@ use agent::session::report::Report;
 use serde_json::json;
 
 fn connection(host: &str, allowed: bool) -> Event {
-    Event::Connection { host: host.to_owned(), port: 443, allowed, sent: 10, received: 20, duration_ms: 1 }
+    Event::Connection {
+        host: host.to_owned(),
+        port: 443,
+        allowed,
+        sent: 10,
+        received: 20,
+        duration_ms: 1,
+        reason: None,
+    }
 }
 
 fn failed(id: &str, name: &str, code: i32) -> Event {

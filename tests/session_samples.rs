@@ -105,6 +105,7 @@ pub fn one_of_each() -> Vec<Event> {
             sent: 0,
             received: 0,
             duration_ms: 3,
+            reason: None,
         },
         Event::Checkpoint { id: "c1".to_owned(), files: 3 },
         Event::LimitReached { limit: "turns".to_owned() },
@@ -140,6 +141,7 @@ pub fn one_of_each() -> Vec<Event> {
             | Event::LimitReached { .. }
             | Event::CheckFinished { .. }
             | Event::Compacted { .. }
+            | Event::Cleared {}
             | Event::SessionFinished { .. } => {}
         }
     }

@@ -118,3 +118,26 @@ fn a_fork_is_a_session_of_its_own() {
         Some(2)
     );
 }
+
+#[test]
+fn a_kept_session_is_replayed_on_the_workspace_as_it_began() {
+    let look = "find . -type f | sort; cat kept.txt edited.txt; test -e gone.txt";
+    let change =
+        "echo 2 >> edited.txt; rm gone.txt; mkdir dir; echo new > dir/new; git log --oneline 2>&1 | tail -1";
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": look }))
+        .tool_call("run_commands", json!({ "command": change }))
+        .tool_call("run_commands", json!({ "command": look }))
+        .text("done")
+        .start();
+    let call =
+        agent().endpoint(&model).file("kept.txt", "kept\n").file("edited.txt", "1\n").file("gone.txt", "x\n");
+    let ran = call.args(["run", "--apply", "--json", "go"]).run().expect_code(0);
+    let id = ran.events()[0]["session"].as_str().expect("an id").to_owned();
+    assert_eq!(ran.host_file("edited.txt").as_deref(), Some("1\n2\n"));
+    // The host has the session's changes by now, and more of its own.
+    let call = ran.again().file("later.txt", "made later\n");
+    let replayed = call.args(["replay", &id, "--strict"]).run().expect_code(0);
+    assert!(replayed.stderr.contains("results are as recorded"), "{}", replayed.stderr);
+    assert_eq!(ran.host_file("edited.txt").as_deref(), Some("1\n2\n"), "a replay writes nothing to the host");
+}

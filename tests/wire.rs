@@ -33,6 +33,7 @@ fn finished() -> impl Strategy<Value = Finished> {
         any::<i32>().prop_map(|signal| Outcome::Signaled { signal }),
         Just(Outcome::TimedOut {}),
         Just(Outcome::OomKilled {}),
+        any::<u64>().prop_map(|bytes| Outcome::OverQuota { bytes }),
         Just(Outcome::Lost {}),
     ];
     (outcome, any::<[u64; 3]>(), option::of(bytes()), any::<[u32; 2]>()).prop_map(
@@ -131,13 +132,12 @@ fn requests() -> impl Strategy<Value = Message> {
         }),
         vec(bytes(), 0..5).prop_map(|tools| Message::GetFacts { tools }),
         any::<u16>().prop_map(|port| Message::Connect { port }),
+        (any::<u16>(), vec((bytes(), bytes()), 0..4)).prop_map(|(port, env)| Message::Listen { port, env }),
         Just(Message::Shutdown {}),
     ]
 }
 
 fn answers() -> impl Strategy<Value = Message> {
-    let tunnel =
-        prop_oneof![Just(TunnelKind::Http {}), Just(TunnelKind::Connect {}), Just(TunnelKind::Tcp {})];
     prop_oneof![
         (any::<bool>(), bytes()).prop_map(|(stderr, bytes)| Message::Output { stderr, bytes }),
         any::<u64>().prop_map(|bytes| Message::Gap { bytes }),
@@ -149,7 +149,7 @@ fn answers() -> impl Strategy<Value = Message> {
         (vec(entry(), 0..5), any::<bool>()).prop_map(|(entries, last)| Message::Entries { entries, last }),
         Just(Message::Done {}),
         facts().prop_map(|facts| Message::FactsAre { facts }),
-        (bytes(), any::<u16>(), tunnel).prop_map(|(host, port, kind)| Message::Open { host, port, kind }),
+        Just(Message::Open {}),
     ]
 }
 

@@ -4,6 +4,7 @@ use crate::support::tree::{self, Tree, Want, any_tree};
 use agent::error::Kind;
 use agent::workspace::apply::Plan;
 use agent::workspace::changes::{Barred, ChangeSet};
+use agent::workspace::entries::Odd;
 use agent::workspace::host_dir::HostDir;
 use agent::workspace::manifest::{self, Delta, Hash, Manifest, Node, Target};
 use agent::workspace::select::LeftOut;
@@ -11,7 +12,7 @@ use agent::workspace::store::Store;
 use agent::workspace::tree_path::TreePath;
 use agent::workspace::{diff, git_patch};
 use proptest::prelude::*;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::symlink;
@@ -51,7 +52,7 @@ impl Fixture {
 }
 
 fn review(base: &Manifest, delta: &Delta, left_out: &BTreeMap<TreePath, LeftOut>) -> ChangeSet {
-    let barred = Barred { left_out, odd_paths: &BTreeSet::new(), odd: &BTreeMap::new() };
+    let barred = Barred { left_out, odd: &Odd::default(), ignored: &Default::default(), in_place: false };
     ChangeSet::review(base, delta, &Delta::new(), &barred).unwrap()
 }
 
@@ -191,6 +192,21 @@ fn a_symlink_swapped_in_while_writing_leads_no_write_outside() {
 }
 
 #[test]
+fn a_flood_of_refused_entries_is_cut_short() {
+    let link = || Some(Node::Symlink { target: Target("/etc/passwd".into()) });
+    let mut delta: Delta = (0..3000).map(|n| (path(&format!("links/{n:04}")), link())).collect();
+    delta.insert(path(&format!("{}x", "a-long-name-of-a-directory-somewhere/".repeat(40))), link());
+    delta.insert(path(".env"), Some(Node::File { hash: Hash::of(b"evil"), size: 4, mode: 0o644 }));
+    let set = review(&BTreeMap::new(), &delta, &BTreeMap::from([(path(".env"), LeftOut::Secret)]));
+    assert_eq!(set.refused.len(), 3002);
+    let told: Vec<String> = set.asides().collect();
+    assert_eq!(told.len(), 22, "{told:#?}");
+    assert!(told.iter().all(|line| line.chars().count() < 300), "{told:#?}");
+    assert!(told.iter().any(|line| line.starts_with(".env is not taken over")));
+    assert!(told.iter().any(|line| line.starts_with("… and 2981 more: a symlink that leads out")));
+}
+
+#[test]
 fn hostile_entries_are_refused_and_named() {
     let node = || Some(Node::File { hash: Hash::of(b"evil"), size: 4, mode: 0o6777 });
     let link = |target: &str| Some(Node::Symlink { target: Target(target.into()) });
@@ -312,7 +328,7 @@ fn the_diff_reads_well() {
          +1      -0  link (new symlink)
           -       -  logo.png (modified)
          +1      -0  new\u{202e}.txt (new file)
-         +0      -0  run.sh
+         +0      -0  run.sh (mode 644 → 755)
          +2      -2  src/main.rs
     6 files changed, 4 lines added, 3 removed
     "#);

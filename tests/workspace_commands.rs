@@ -46,3 +46,87 @@ fn a_change_is_reviewed_applied_and_taken_back() {
     assert!(conflict.stderr.contains("kept.txt: it changed on the host"), "{}", conflict.stderr);
     assert!(ran.host_file("gone.txt").is_some());
 }
+
+#[test]
+fn scripts_get_json() {
+    let command = "echo new > added.txt && printf '\\0' > blob && chmod 755 run.sh && rm gone.txt; ln -s /etc/passwd out";
+    let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();
+    let call = agent().endpoint(&model).file("gone.txt", "x\n").file("run.sh", "true\n");
+    let ran = call.args(["run", "-q", "change"]).run().expect_code(0);
+    let said = |arguments: &[&str]| {
+        let done = ran.again().args(arguments).run().expect_code(0);
+        let mut json: serde_json::Value = serde_json::from_str(&done.stdout).expect("one line of JSON");
+        json["session"].take().as_str().expect("the session's id");
+        serde_json::to_string_pretty(&json).expect("JSON")
+    };
+    insta::assert_snapshot!("diff", said(&["diff", "--json"]));
+    insta::assert_snapshot!("apply", said(&["apply", "--json", "added.txt", "gone.txt"]));
+    insta::assert_snapshot!("undo", said(&["undo", "--json"]));
+    ran.again().args(["diff", "--json", "--patch"]).run().expect_code(2);
+}
+
+#[test]
+fn a_bound_workspace_is_told_to_be_written_already() {
+    let command = "cat .env; echo new > a.txt; mkdir -p .git/hooks; echo x > .git/hooks/pre-commit";
+    let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();
+    let call = agent().endpoint(&model).file(".env", "TOKEN=1\n").file(".git/HEAD", "ref: refs/heads/main\n");
+    let ran =
+        call.args(["run", "--sandbox", "local", "--workspace-mode", "bind", "change"]).run().expect_code(0);
+    assert_eq!(ran.host_file("a.txt").as_deref(), Some("new\n"));
+    for told in [
+        "[NOTICE] The sandbox reads and writes the workspace itself (--workspace-mode bind), .git included",
+        "[NOTICE] Secrets are visible in the sandbox: .env.",
+        "[NOTICE] The sandbox changed .git in place",
+        "[NOTICE] 1 file added, 0 modified, 0 deleted, in ",
+    ] {
+        assert!(ran.stderr.contains(told), "{told}: {}", ran.stderr);
+    }
+    for untrue in ["stay", "not taken over", "keeps it out", "nothing is written yet"] {
+        assert!(!ran.stderr.contains(untrue), "{untrue}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn what_stays_in_the_sandbox_is_told() {
+    let command = "git -c user.name=a -c user.email=a@a commit -qam second && mkdir built && echo x > built/x && echo y > y.log";
+    let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();
+    let call = agent().endpoint(&model).file("a.txt", "one\n").file(".gitignore", "built/\n*.log\n");
+    let git = |arguments: &[&str]| {
+        let mut git = std::process::Command::new("git");
+        let done = git
+            .current_dir(call.workspace())
+            .args(["-c", "user.name=a", "-c", "user.email=a@a"])
+            .args(arguments)
+            .output();
+        assert!(done.expect("git").status.success(), "{arguments:?}");
+    };
+    git(&["init", "-q"]);
+    git(&["add", "."]);
+    git(&["commit", "-qm", "first"]);
+    let call = call.file("a.txt", "two\n");
+    let ran = call.args(["run", "-q", "commit"]).run().expect_code(0);
+    let told = ran.again().args(["apply"]).run().expect_code(0).stderr;
+    insta::assert_snapshot!(told, @r"
+    Commits, branches and configuration of git that were made in the sandbox stay there: apply the files, and commit on this side.
+    New files that .gitignore names stay in the sandbox: built, y.log (--include, when a session begins, takes such files over).
+    There is nothing to apply.
+    ");
+    // Nothing of it is told where nothing of it happened.
+    let quiet =
+        endpoint().tool_call("run_commands", json!({ "command": "git status; git diff" })).text("ok").start();
+    let quiet = ran.again().endpoint(&quiet).args(["run", "look"]).run().expect_code(0);
+    assert!(!quiet.stderr.contains("stay"), "{}", quiet.stderr);
+}
+
+#[test]
+fn an_included_file_is_taken_over_whatever_the_ignore_rules_say() {
+    let command = "mkdir -p built/deep; echo x > built/deep/wanted; echo x > built/other";
+    let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();
+    let call = agent().endpoint(&model).file(".gitignore", "built/\n");
+    let ran = call.args(["run", "-q", "build", "--include", "built/deep/*"]).run().expect_code(0);
+    let names = ran.again().args(["diff", "--name-only"]).run().expect_code(0);
+    assert_eq!(names.stdout, "built/deep/wanted\n");
+    ran.again().args(["apply"]).run().expect_code(0);
+    assert_eq!(ran.host_file("built/deep/wanted").as_deref(), Some("x\n"));
+    assert_eq!(ran.host_file("built/other"), None);
+}

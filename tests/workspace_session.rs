@@ -4,6 +4,7 @@ use crate::support::guest::Guest;
 use crate::support::tree::{self, Tree, Want, any_tree};
 use agent::error::Kind;
 use agent::sandbox::{FileWrite, Node as Write};
+use agent::workspace::manifest::Hash;
 use agent::workspace::{ChangeSet, Options, Workspace};
 use proptest::prelude::*;
 use std::fs;
@@ -139,6 +140,45 @@ async fn git_works_inside_and_nothing_of_it_comes_back() {
 }
 
 #[tokio::test]
+async fn rules_that_are_no_files_are_no_rules() {
+    let directory = host(&[
+        ("a", "a"),
+        ("fifo/a", "a"),
+        ("endless/a", "a"),
+        ("ruled/a", "a"),
+        ("ruled/.gitignore", "a\n"),
+        ("linked/a", "a"),
+    ]);
+    let path = |name: &str| directory.path().join(name);
+    let fifo = std::process::Command::new("mkfifo").arg(path("fifo/.gitignore")).status().unwrap();
+    assert!(fifo.success());
+    symlink("/dev/zero", path("endless/.gitignore")).unwrap();
+    symlink("/dev/zero", path(".gitignore")).unwrap();
+    // Like git, which reads no rules through a symlink.
+    symlink("../ruled/.gitignore", path("linked/.gitignore")).unwrap();
+    let session = Session::start(directory).await;
+    let files: Vec<_> =
+        tree::read(&session.inside(), None).into_keys().map(|path| path.to_string()).collect();
+    assert_eq!(
+        files,
+        [
+            ".gitignore",
+            "a",
+            "endless",
+            "endless/.gitignore",
+            "endless/a",
+            "fifo",
+            "fifo/a",
+            "linked",
+            "linked/.gitignore",
+            "linked/a",
+            "ruled",
+            "ruled/.gitignore"
+        ]
+    );
+}
+
+#[tokio::test]
 async fn turns_are_taken_back_and_done_again() {
     let session = Session::start(host(&[("a", "1\n"), ("dir/b", "1\n")])).await;
     let base = tree::read(&session.inside(), None);
@@ -196,6 +236,7 @@ async fn another_process_goes_on_where_the_first_left_off() {
     fs::write(session.host("c"), "the host's newer one\n").unwrap();
     fs::write(session.host("a"), "the host's newer one\n").unwrap();
     let fresh = Guest::start().await;
+    again.reopen(false).await.unwrap();
     again.bring_back(&fresh.sandbox, &mut |_, _| {}).await.unwrap();
     let mut expected = left;
     expected.extend(
@@ -206,6 +247,33 @@ async fn another_process_goes_on_where_the_first_left_off() {
     assert_eq!(changes.changes.len(), 3);
     let error = again.apply(&changes, false, None).await.unwrap_err();
     assert!(error.to_string().contains("a: it changed on the host"), "{error}");
+}
+
+#[tokio::test]
+async fn a_workspace_as_it_began_has_what_is_kept_of_it() {
+    let session = Session::start(host(&[("edited", "1\n"), ("gone", "1\n"), ("kept", "kept\n")])).await;
+    let began = tree::read(&session.inside(), None);
+    session.turn("echo 2 > edited; rm gone; echo 1 > added").await;
+    session.apply().await.unwrap();
+    fs::write(session.host("later"), "the host's own\n").unwrap();
+    let again = async |name: &str| {
+        let sessions = session.home.path().join("sessions");
+        let workspace =
+            Workspace::as_it_began(&sessions.join("s1"), &sessions.join(name)).await.unwrap().unwrap();
+        let fresh = Guest::start().await;
+        workspace.reopen(false).await.unwrap();
+        let report = workspace.bring_back(&fresh.sandbox, &mut |_, _| {}).await.unwrap();
+        assert!(workspace.changes(&fresh.sandbox).await.unwrap().is_empty());
+        (tree::read(&fresh.path(""), None), report.lost)
+    };
+    assert_eq!(again("s2").await, (began.clone(), 0));
+    // What the session never changed is kept nowhere (but where it was read again because it was too new to be sure of).
+    session.workspace.store().retain(|hash| hash != Hash::of(b"kept\n")).unwrap();
+    fs::write(session.host("kept"), "the host's newer one\n").unwrap();
+    let (tree, lost) = again("s3").await;
+    assert_eq!((tree.len(), lost), (began.len(), 1));
+    let differing: Vec<_> = tree.iter().filter(|(path, node)| began.get(*path) != Some(*node)).collect();
+    assert_eq!(differing.len(), 1, "{differing:?}");
 }
 
 #[tokio::test]
@@ -220,6 +288,42 @@ async fn a_merge_reaches_the_sandbox_too() {
     assert_eq!(fs::read_to_string(session.host("f")).unwrap(), lines("one", "eight"));
     assert_eq!(fs::read_to_string(session.inside().join("f")).unwrap(), lines("one", "eight"));
     assert_eq!(session.changed().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn where_the_room_is_used_up_the_oldest_states_go() {
+    let options = Options { max_kept: Some(1 << 20), ..Options::default() };
+    let session = Session::with(host(&[("a", "first\n")]), options).await;
+    let blobs = session.home.path().join("sessions/s1/workspace/blobs");
+    let kept = || -> u64 {
+        let files =
+            fs::read_dir(&blobs).unwrap().flatten().flat_map(|part| fs::read_dir(part.path()).unwrap());
+        files.map(|file| file.unwrap().metadata().unwrap().len()).sum()
+    };
+    let mut forgotten = 0;
+    for turn in 0..8 {
+        session.guest.sh(&format!("head -c 300000 /dev/urandom > big; echo {turn} > a")).await;
+        let made = session.workspace.checkpoint(&session.guest.sandbox).await.unwrap().unwrap();
+        forgotten += made.forgotten;
+        assert!(kept() <= 1 << 20, "{} bytes after turn {turn}", kept());
+    }
+    let left = session.workspace.checkpoints().await.0;
+    assert_eq!(left.len() + forgotten, 9);
+    assert!((3..=4).contains(&left.len()), "{left:?}");
+    assert_eq!(left[0].id, "0");
+    // What is left can be gone back to, the first state included.
+    let steps = u32::try_from(left.len() - 1).unwrap();
+    session.workspace.undo(&session.guest.sandbox, steps).await.unwrap();
+    assert_eq!(fs::read_to_string(session.inside().join("a")).unwrap(), "first\n");
+    assert!(!session.inside().join("big").exists());
+    session.workspace.redo(&session.guest.sandbox, steps).await.unwrap();
+    assert_eq!(fs::read_to_string(session.inside().join("a")).unwrap(), "7\n");
+
+    // One state alone that is too much is an error with a way out.
+    session.guest.sh("head -c 1200000 /dev/urandom > big").await;
+    let error = session.workspace.checkpoint(&session.guest.sandbox).await.unwrap_err();
+    assert_eq!(error.kind(), Kind::Limit);
+    assert!(error.hint_text().unwrap().contains("sessions prune"), "{error}");
 }
 
 #[tokio::test]
@@ -283,7 +387,7 @@ async fn include_and_exclude_have_the_last_word() {
     session
         .turn("mkdir docs; echo evil > docs/a; echo 2 > node_modules/m/x.js; echo new > node_modules/new")
         .await;
-    assert_eq!(session.changed().await, ["node_modules/m/x.js"]);
+    assert_eq!(session.changed().await, ["node_modules/m/x.js", "node_modules/new"]);
 }
 
 proptest! {

@@ -17,6 +17,31 @@ pub(super) struct Pace {
     cost: Duration,
     /// For each wish, how many checkpoints there were when it began.
     wishes: Vec<usize>,
+    /// What each undo took back that can still be done again.
+    undone: Vec<Undone>,
+}
+
+/// What one undo took back.
+#[derive(Debug)]
+struct Undone {
+    /// How many checkpoints.
+    steps: u32,
+    /// Where the wishes among them began.
+    wishes: Vec<usize>,
+}
+
+/// Where `count` wishes back from the checkpoint `at` is, and how many of the `begins` (where wishes began) are left then.
+fn back(begins: &[usize], at: usize, count: usize) -> (usize, usize) {
+    let (mut target, mut left) = (at, begins.len());
+    for taken in 0..count {
+        // Wishes that changed nothing are passed over.
+        match begins[..left].iter().rposition(|&begin| begin < target) {
+            Some(wish) => (target, left) = (begins[wish], wish),
+            // Wishes of an earlier process are not known: one checkpoint each, then.
+            None => return (target.saturating_sub(count - taken), 0),
+        }
+    }
+    (target, left)
 }
 
 impl Session {
@@ -46,9 +71,26 @@ impl Session {
         self.pace.cost = started.elapsed();
         self.pace.made = Some(Instant::now());
         match checkpoint {
-            Some(Checkpoint { id, files, .. }) => self.emit(Event::Checkpoint { id, files }),
+            Some(Checkpoint { id, files, forgotten, .. }) => {
+                self.pace.undone.clear();
+                self.emit(Event::Checkpoint { id, files })?;
+                self.note_forgotten(forgotten)
+            }
             None => Ok(()),
         }
+    }
+
+    /// Checkpoints were forgotten for want of room: wishes that began at them cannot be taken back any more.
+    fn note_forgotten(&mut self, count: usize) -> Result<()> {
+        if count == 0 {
+            return Ok(());
+        }
+        self.pace.wishes.iter_mut().for_each(|begin| *begin = begin.saturating_sub(count));
+        let text = format!(
+            "The {count} oldest state(s) of the workspace were forgotten, because what the session keeps takes too much \
+             room: /undo does not go back to them any more."
+        );
+        self.emit(Event::Notice { text })
     }
 
     /// Takes back the last `wishes` wishes, with everything that shell commands did in the workspace. `None`: there
@@ -57,30 +99,27 @@ impl Session {
         self.checkpoint().await?;
         let ready = self.setup.startup.ready().await?;
         let (_, at) = ready.workspace.checkpoints().await;
-        let mut target = at;
-        for _ in 0..wishes {
-            // Wishes that changed nothing are passed over.
-            while let Some(begin) = self.pace.wishes.pop() {
-                if begin < target {
-                    target = begin;
-                    break;
-                }
-            }
-        }
-        if target == at {
-            // Wishes of an earlier process are not known: one checkpoint each, then.
-            target = at.saturating_sub(wishes);
-        }
+        let (target, known) = back(&self.pace.wishes, at, wishes);
         match u32::try_from(at - target) {
-            Ok(steps @ 1..) => ready.workspace.undo(&ready.sandbox, steps).await.map(Some),
+            Ok(steps @ 1..) => {
+                let checkpoint = ready.workspace.undo(&ready.sandbox, steps).await?;
+                let wishes = self.pace.wishes.split_off(known);
+                self.pace.undone.push(Undone { steps, wishes });
+                Ok(Some(checkpoint))
+            }
             _ => Ok(None),
         }
     }
 
-    /// Does again what was undone last, one checkpoint.
+    /// Does again what was undone last; of an undo by an earlier process, one checkpoint.
     pub async fn redo(&mut self) -> Result<Checkpoint> {
         let ready = self.setup.startup.ready().await?;
-        ready.workspace.redo(&ready.sandbox, 1).await
+        let (_, at) = ready.workspace.checkpoints().await;
+        let steps = self.pace.undone.last().map_or(1, |undone| undone.steps);
+        let checkpoint = ready.workspace.redo(&ready.sandbox, steps).await?;
+        let wishes = self.pace.undone.pop().map(|undone| undone.wishes).filter(|wishes| !wishes.is_empty());
+        self.pace.wishes.extend(wishes.unwrap_or_else(|| vec![at]));
+        Ok(checkpoint)
     }
 
     /// What the session has changed so far, in files, applied or not.
@@ -89,5 +128,26 @@ impl Session {
             Some(ready) => ready.workspace.all_changes().await,
             None => Ok(Changes::default()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::back;
+
+    #[test]
+    fn wishes_are_taken_back_one_at_a_time_or_several() {
+        assert_eq!(back(&[0, 1, 2], 3, 1), (2, 2));
+        assert_eq!(back(&[0, 1, 2], 3, 3), (0, 0));
+        assert_eq!(back(&[0, 4, 4, 4], 7, 1), (4, 3));
+        assert_eq!(back(&[0, 4, 7, 7], 7, 1), (4, 1));
+    }
+
+    #[test]
+    fn wishes_of_an_earlier_process_count_as_one_checkpoint() {
+        assert_eq!(back(&[], 3, 2), (1, 0));
+        assert_eq!(back(&[1], 2, 2), (0, 0));
+        assert_eq!(back(&[], 1, 5), (0, 0));
+        assert_eq!(back(&[], 0, 1), (0, 0));
     }
 }

@@ -21,6 +21,9 @@ pub struct SandboxFacts {
 /// How much of `AGENTS.md` is taken over, in bytes.
 const MAX_INSTRUCTIONS: u64 = 32 << 10;
 
+/// Hosts that the prompt names.
+const MAX_HOSTS: usize = 40;
+
 /// The first message of every conversation.
 pub fn system_prompt(facts: &SandboxFacts, workspace: &Path) -> String {
     let mut prompt = include_str!("../../prompts/system.md").trim().to_owned();
@@ -28,10 +31,11 @@ pub fn system_prompt(facts: &SandboxFacts, workspace: &Path) -> String {
     prompt += &format!("- Workspace: {WORKSPACE}\n- Network: {}\n", network(&facts.network));
     let limits = &facts.limits;
     prompt += &format!(
-        "- Limits: {} MiB of memory, {} CPUs, {} processes\n",
+        "- Limits: {} MiB of memory, {} CPUs, {} processes, {} MiB of disk\n",
         limits.memory >> 20,
         limits.cpus,
-        limits.pids
+        limits.pids,
+        limits.disk >> 20
     );
     if let Some(image) = &facts.image {
         prompt += &format!("- Image: {image}\n");
@@ -50,7 +54,16 @@ fn network(network: &Network) -> String {
         Network::None => "none, only loopback".to_owned(),
         Network::Full => "open".to_owned(),
         Network::Hosts(hosts) => {
-            format!("only through the HTTP proxy that is set up, to {}", hosts.join(", "))
+            let more = if hosts.len() > MAX_HOSTS {
+                format!(" and {} more", hosts.len() - MAX_HOSTS)
+            } else {
+                String::new()
+            };
+            let hosts = hosts[..hosts.len().min(MAX_HOSTS)].join(", ") + &more;
+            format!(
+                "only to {hosts} through the HTTP proxy that the *_proxy variables name; there is no DNS. What is \
+                 refused (403) cannot be reached: say so"
+            )
         }
     }
 }

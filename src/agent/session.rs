@@ -121,8 +121,13 @@ impl Session {
     }
 
     /// Forgets the conversation; sandbox and workspace stay as they are.
-    pub fn clear(&mut self) {
+    ///
+    /// # Errors
+    /// It cannot be written down; then nothing is forgotten.
+    pub fn clear(&mut self) -> Result<()> {
+        self.emit(Event::Cleared {})?;
         self.messages.truncate(1);
+        Ok(())
     }
 
     /// Where everything that happens is said.

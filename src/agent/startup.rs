@@ -1,9 +1,10 @@
 //! The sandbox starts while the model thinks: begun at once, waited for by the first tool call.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::event::SandboxInfo;
+use crate::network::Gateway;
 use crate::sandbox::{Backend, Sandbox, Spec};
-use crate::workspace::Workspace;
+use crate::workspace::{CopyReport, Workspace, mode};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use std::sync::Arc;
@@ -50,14 +51,27 @@ pub enum Source {
 pub struct Startup {
     ready: Shared<BoxFuture<'static, Result<Arc<Ready>, Arc<Error>>>>,
     backend: Arc<dyn Backend>,
+    gateway: Arc<Gateway>,
     session: String,
 }
 
 impl Startup {
-    /// Begins to start (or to join) a sandbox.
-    pub fn begin(backend: Arc<dyn Backend>, spec: Spec, source: Source, on_starting: OnStarting) -> Self {
+    /// Begins to start (or to join) a sandbox, whose connections go through `gateway`.
+    pub fn begin(
+        backend: Arc<dyn Backend>,
+        spec: Spec,
+        source: Source,
+        gateway: Arc<Gateway>,
+        on_starting: OnStarting,
+    ) -> Self {
         let session = spec.session.clone();
-        let task = tokio::spawn(start(Arc::clone(&backend), spec, source, on_starting));
+        let (starting, connecting) =
+            (start(Arc::clone(&backend), spec, source, on_starting), Arc::clone(&gateway));
+        let task = tokio::spawn(async move {
+            let ready = starting.await?;
+            connecting.attach(&ready.sandbox).await?;
+            Ok(ready)
+        });
         let sweeping = Arc::clone(&backend);
         tokio::spawn(async move {
             // Beside the first request. What cannot be removed now is swept at a later start.
@@ -65,13 +79,13 @@ impl Startup {
         });
         let ready = async move {
             match task.await {
-                Ok(result) => result.map(Arc::new).map_err(Arc::new),
+                Ok(result) => result.map(Arc::new).map_err(Arc::<Error>::new),
                 Err(panicked) => {
                     Err(Arc::new(Error::sandbox("the sandbox could not be started").caused_by(panicked)))
                 }
             }
         };
-        Self { ready: ready.boxed().shared(), backend, session }
+        Self { ready: ready.boxed().shared(), backend, gateway, session }
     }
 
     /// Waits until the sandbox is up.
@@ -87,6 +101,11 @@ impl Startup {
     /// The backend it runs on.
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.backend
+    }
+
+    /// What its connections go through.
+    pub fn gateway(&self) -> &Arc<Gateway> {
+        &self.gateway
     }
 
     /// Ends the sandbox with everything in it. Bounded: what does not end in time ends by its time-to-live.
@@ -109,30 +128,58 @@ async fn start(
     source: Source,
     on_starting: OnStarting,
 ) -> Result<Ready> {
+    let (workspace, is_new) = match source {
+        Source::Rejoin(workspace) => return rejoin(backend.as_ref(), &spec, workspace).await,
+        Source::Open(opening) => (Arc::new(opening.await?), true),
+        Source::BringBack(workspace) => {
+            let notice = workspace.reopen(backend.can_overlay()).await?;
+            notice.iter().for_each(|notice| on_starting(Starting::Notice(notice)));
+            (workspace, false)
+        }
+    };
+    workspace.notices().iter().for_each(|notice| on_starting(Starting::Notice(notice)));
+    spec.workspace = workspace.mount().await;
+    match attempt(backend.as_ref(), &spec, &workspace, is_new, &on_starting).await {
+        Err(error) if error.kind() == Kind::Sandbox && workspace.copy_instead().await? => {
+            // What is left of it is in the way of the next.
+            backend.destroy(&spec.session).await?;
+            spec.workspace = workspace.mount().await;
+            let ready = attempt(backend.as_ref(), &spec, &workspace, is_new, &on_starting).await?;
+            on_starting(Starting::Notice(&mode::copied(&error.to_string())));
+            Ok(ready)
+        }
+        result => result,
+    }
+}
+
+async fn attempt(
+    backend: &dyn Backend,
+    spec: &Spec,
+    workspace: &Arc<Workspace>,
+    is_new: bool,
+    on_starting: &OnStarting,
+) -> Result<Ready> {
     let on_pull = |what: &str, done, total| on_starting(Starting::Pull(what, done, total));
     let mut on_copied = |done, total| on_starting(Starting::Copy(done, total));
-    match source {
-        Source::Open(opening) => {
-            let workspace = Arc::new(opening.await?);
-            workspace.notices().iter().for_each(|notice| on_starting(Starting::Notice(notice)));
-            spec.workspace = workspace.mount().clone();
-            let (channel, info) = backend.start(&spec, &on_pull).await?;
-            let sandbox = Sandbox::connect(channel).await?;
-            workspace.copy_in(&sandbox, &mut on_copied).await?;
-            Ok(Ready { sandbox, info, workspace })
-        }
-        Source::BringBack(workspace) => {
-            let (channel, info) = backend.start(&spec, &on_pull).await?;
-            let sandbox = Sandbox::connect(channel).await?;
-            workspace.bring_back(&sandbox, &mut on_copied).await?;
-            Ok(Ready { sandbox, info, workspace })
-        }
-        Source::Rejoin(workspace) => {
-            let channel = backend.attach(&spec.session).await?;
-            let sandbox = Sandbox::connect(channel).await?;
-            workspace.rejoin(&sandbox).await?;
-            let info = SandboxInfo { backend: backend.name().to_owned(), ..SandboxInfo::default() };
-            Ok(Ready { sandbox, info, workspace })
-        }
+    let (channel, info) = backend.start(spec, &on_pull).await?;
+    let sandbox = Sandbox::connect(channel).await?;
+    let CopyReport { lost, .. } = match is_new {
+        true => workspace.copy_in(&sandbox, &mut on_copied).await?,
+        false => workspace.bring_back(&sandbox, &mut on_copied).await?,
+    };
+    if lost > 0 {
+        on_starting(Starting::Notice(&format!(
+            "{lost} file(s) of the workspace are as they are now: they changed since, and what they held is not kept."
+        )));
     }
+    Ok(Ready { sandbox, info, workspace: Arc::clone(workspace) })
+}
+
+/// Joins a sandbox that has been running all the time.
+async fn rejoin(backend: &dyn Backend, spec: &Spec, workspace: Arc<Workspace>) -> Result<Ready> {
+    let channel = backend.attach(&spec.session).await?;
+    let sandbox = Sandbox::connect(channel).await?;
+    workspace.rejoin(&sandbox).await?;
+    let info = SandboxInfo { backend: backend.name().to_owned(), ..SandboxInfo::default() };
+    Ok(Ready { sandbox, info, workspace })
 }

@@ -232,7 +232,12 @@ impl Session {
             let ready = self.setup.startup.ready().await?;
             let events = &*self.setup.events;
             let context = Context { sandbox: &ready.sandbox, events, call, bounds: self.setup.bounds };
-            tool.run(context, arguments).await
+            let mut result = tool.run(context, arguments).await?;
+            // Programs seldom say why the proxy did not let them through.
+            if let refusals @ [_, ..] = &self.setup.startup.gateway().take_refusals()[..] {
+                result.text += &format!("\n\n[the network refused: {}]", refusals.join("; "));
+            }
+            Ok::<_, Error>(result)
         };
         // Dropping the tool's future kills what it runs inside the sandbox.
         tokio::select! {

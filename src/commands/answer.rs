@@ -86,6 +86,19 @@ fn bare(answer: &str) -> &str {
     inner.strip_suffix("```").unwrap_or(inner).trim()
 }
 
+/// Whether an answer could be written to `path`: asked before the answer is paid for.
+///
+/// # Errors
+/// There is no such directory, or the path is one itself.
+pub fn can_be_written(path: &Path) -> Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if path.is_dir() || !parent.is_dir() {
+        return Err(Error::usage(format!("--output {} cannot be written", path.display()))
+            .hint("name a file in a directory that is there"));
+    }
+    Ok(())
+}
+
 /// Writes the final answer to a file.
 pub fn write(path: &Path, answer: &str) -> Result<()> {
     std::fs::write(path, format!("{answer}\n")).map_err(|error| {

@@ -1,42 +1,60 @@
 //! Writing what a session changed into the workspace: `agent apply`, and the end of `agent run`.
 
 use super::open::{Audience, Opened};
+use super::print::print;
 use super::review;
 use crate::cli::{ApplyArgs, Options};
 use crate::config::Config;
 use crate::error::Result;
 use crate::event::{Changes, Event};
 use crate::exit_code::ExitCode;
+use crate::session::SessionId;
 use crate::ui::confirm;
 use crate::ui::progress::Progress;
-use crate::ui::sanitise::plain;
-use crate::workspace::ChangeSet;
+use crate::workspace::tree_path::TreePath;
+use crate::workspace::{Applied, ChangeSet};
+use serde_json::json;
 
 /// `agent apply [ID] [PATH…]`: asks where there is a person, and writes.
 pub async fn apply(options: &Options, arguments: ApplyArgs) -> Result<ExitCode> {
     let kept = review::find_idle(options, arguments.id, arguments.paths).await?;
     let mut changes = kept.workspace.recorded_changes().await?.select(&kept.paths)?;
-    for refused in &changes.refused {
-        eprintln!("{} is not taken over: {}", plain(&refused.name), refused.reason);
-    }
+    changes.asides().for_each(|aside| eprintln!("{aside}"));
     if changes.is_empty() {
         eprintln!("There is nothing to apply.");
-        return Ok(ExitCode::Success);
+        return told(options, &kept.id, &changes, &Applied::default());
     }
     // A script that calls this means it.
-    if !arguments.yes && confirm::is_possible() {
+    if !arguments.yes && !options.json && confirm::is_possible() {
         changes = review::ask(&changes, kept.workspace.store(), &Progress::stderr()).await?;
     }
     if changes.is_empty() {
         eprintln!("Nothing was written.");
-        return Ok(ExitCode::Success);
+        return told(options, &kept.id, &changes, &Applied::default());
     }
     let applied = kept.workspace.apply(&changes, arguments.merge, None).await?;
     eprintln!("{} (`agent undo {}` takes it back)", counted(applied.changes), kept.id);
-    for path in applied.merged {
+    for path in &applied.merged {
         eprintln!("merged with the host's version: {path}");
     }
-    Ok(ExitCode::Success)
+    told(options, &kept.id, &changes, &applied)
+}
+
+/// With `--json`, what was done.
+fn told(options: &Options, id: &SessionId, changes: &ChangeSet, applied: &Applied) -> Result<ExitCode> {
+    let names = |paths: &mut dyn Iterator<Item = &TreePath>| -> Vec<String> {
+        paths.map(ToString::to_string).collect()
+    };
+    let files = changes.changes.iter().filter(|(_, change)| !change.is_directory_only());
+    let json = json!({
+        "session": id,
+        "applied": applied.changes,
+        "files": names(&mut files.map(|(path, _)| path)),
+        "merged": names(&mut applied.merged.iter()),
+        "refused": changes.refused,
+        "remarks": changes.remarks,
+    });
+    print(options, "", &json)
 }
 
 /// The end of `agent run`: with `--apply` the change is written, a person at a terminal is asked, and anybody else
@@ -50,12 +68,18 @@ pub async fn after_run(config: &Config, audience: &Audience, opened: &Opened) ->
         None => return Ok(()),
     };
     let changes = ready.workspace.changes(&ready.sandbox).await?;
-    for refused in &changes.refused {
-        let text = format!("{} is not taken over: {}", plain(&refused.name), refused.reason);
-        audience.events.emit(Event::Notice { text })?;
-    }
+    changes.asides().try_for_each(|text| audience.events.emit(Event::Notice { text }))?;
     if changes.is_empty() {
         return Ok(());
+    }
+    if changes.in_place {
+        let text = format!(
+            "{}, in {} already (--workspace-mode bind): `agent diff {}` shows it",
+            counted(changes.counts()),
+            config.workspace.display(),
+            opened.id
+        );
+        return audience.events.emit(Event::Notice { text });
     }
     let wanted = if config.options.apply {
         changes.clone()

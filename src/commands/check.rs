@@ -72,12 +72,13 @@ async fn run(config: &Config, audience: &Audience, opened: &Opened) -> Result<Op
 async fn fresh(config: &Config, opened: &Opened) -> Result<Startup> {
     let directory = Store::open()?.dir(&opened.id);
     let source = match Workspace::load(&directory).await? {
-        Some(workspace) => Source::BringBack(Arc::new(workspace)),
+        Some(workspace) => Source::BringBack(Arc::new(workspace.aside())),
         // No tool ran, so nothing changed and the workspace never got into a sandbox: it is the host's own.
-        None => super::open::source(config, &opened.id, opened.startup.backend().as_ref())?,
+        None => super::open::source(config, &directory, opened.startup.backend().as_ref()),
     };
     let id = SessionId::generate();
-    Ok(Startup::begin(Arc::clone(opened.startup.backend()), spec(config, &id), source, Box::new(|_| {})))
+    let (backend, gateway) = (Arc::clone(opened.startup.backend()), Arc::clone(opened.startup.gateway()));
+    Ok(Startup::begin(backend, spec(config, &id), source, gateway, Box::new(|_| {})))
 }
 
 async fn check(

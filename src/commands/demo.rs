@@ -40,7 +40,8 @@ async fn play(
     tell(
         "This is a demo: the model's part is recorded, the tools run for real in a sandbox that is made for it.\n",
     );
-    let opening = Opening { config: &config, answering, audience, past: None, answer_schema: None };
+    let opening =
+        Opening { config: &config, answering, audience, past: None, like: None, answer_schema: None };
     let opened = slot.insert(opening.open().await?);
     let interrupt = opened.session.interrupt();
     with_signals(interrupt, async {

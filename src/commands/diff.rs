@@ -1,11 +1,17 @@
 //! `agent diff [ID] [PATH…]`: what a session changed.
 
+use super::print::print;
 use super::review::find;
 use crate::cli::{DiffArgs, Options};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
+use crate::session::SessionId;
+use crate::ui::sanitise;
 use crate::ui::style::Colours;
-use crate::workspace::{diff, git_patch};
+use crate::workspace::manifest::Node;
+use crate::workspace::store::Store;
+use crate::workspace::{ChangeSet, diff, git_patch};
+use serde_json::{Value, json};
 use std::io::{BufWriter, ErrorKind, IsTerminal, Write, stdout};
 use std::process::{Command, Stdio};
 
@@ -14,6 +20,12 @@ pub async fn diff(options: &Options, arguments: DiffArgs) -> Result<ExitCode> {
     let kept = find(options, arguments.id, arguments.paths).await?;
     let changes = kept.workspace.recorded_changes().await?.select(&kept.paths)?;
     let store = kept.workspace.store();
+    if options.json {
+        if arguments.patch {
+            return Err(Error::usage("a patch is no JSON").hint("leave --json or --patch out"));
+        }
+        return print(options, "", &to_json(&kept.id, &changes, store)?);
+    }
     let color = Colours::of(&stdout()).0;
     let write = |out: &mut dyn Write| {
         if arguments.stat {
@@ -26,14 +38,56 @@ pub async fn diff(options: &Options, arguments: DiffArgs) -> Result<ExitCode> {
             diff::write_for_people(out, &changes, store, color)
         }
     };
-    // A patch may hold anything, and a pager shows it raw; the others are safe to show.
-    if stdout().is_terminal() && !arguments.patch && page(&write)? {
-        return Ok(ExitCode::Success);
+    // A patch may hold anything, which only a program gets as it is; the others are safe to show.
+    if stdout().is_terminal() {
+        let write = |out: &mut dyn Write| {
+            let mut text = Vec::new();
+            write(&mut text)?;
+            match arguments.patch {
+                true => out.write_all(sanitise::plain(&String::from_utf8_lossy(&text)).as_bytes())?,
+                false => out.write_all(&text)?,
+            }
+            Ok(())
+        };
+        if page(&write)? {
+            return Ok(ExitCode::Success);
+        }
+        return write(&mut stdout().lock()).map(|()| ExitCode::Success);
     }
     let mut out = BufWriter::new(stdout().lock());
     write(&mut out)?;
     out.flush()?;
     Ok(ExitCode::Success)
+}
+
+/// What `agent diff --json` says; the README tells the fields.
+fn to_json(id: &SessionId, changes: &ChangeSet, store: &Store) -> Result<Value> {
+    let mode = |node: &Option<Node>| node.as_ref().and_then(Node::mode).map(|mode| format!("{mode:03o}"));
+    let mut files = Vec::new();
+    for (path, change) in changes.changes.iter().filter(|(_, change)| !change.is_directory_only()) {
+        let is_file = |node: &Option<Node>| node.as_ref().is_some_and(|node| !node.is_directory());
+        let kind = match (is_file(&change.before), is_file(&change.after)) {
+            (false, _) => "added",
+            (_, false) => "deleted",
+            _ => "modified",
+        };
+        let lines = diff::lines(change, store)?;
+        files.push(json!({
+            "path": path.to_string(),
+            "change": kind,
+            "lines_added": lines.map(|(added, _)| added),
+            "lines_removed": lines.map(|(_, removed)| removed),
+            "mode_before": mode(&change.before),
+            "mode_after": mode(&change.after),
+        }));
+    }
+    Ok(json!({
+        "session": id,
+        "changes": changes.counts(),
+        "files": files,
+        "refused": changes.refused,
+        "remarks": changes.remarks,
+    }))
 }
 
 /// Writes through `$PAGER` (`less`, where it is not set); `false` where there is none. As git does, `less` gets `FRX`:

@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::error::{Error, Kind, Result};
 use crate::event::Stream;
 use crate::exit_code::ExitCode;
-use crate::sandbox::{Command, Finished, Outcome, ProcessEvent, Program, Sandbox};
+use crate::sandbox::{Command, Finished, Outcome, ProcessEvent, Program, Sandbox, wire};
 use crate::ui::sanitise::Sanitiser;
 use std::io::{IsTerminal, Read, Write};
 use std::process::ExitCode as ProcessExitCode;
@@ -154,6 +154,10 @@ fn code(finished: &Finished) -> u8 {
         }
         Outcome::OomKilled => {
             eprintln!("agent: the command was killed: out of memory");
+            137
+        }
+        Outcome::OverQuota { bytes } => {
+            eprintln!("agent: the command was killed: {}", wire::quota_used_up(bytes));
             137
         }
         Outcome::Lost => {

@@ -11,6 +11,7 @@ use crate::error::{Error, Kind, Result};
 use crate::event::{Changes, Event, Events, SandboxInfo};
 use crate::exit_code::ExitCode;
 use crate::model::{ChatModel, Message};
+use crate::network::{self, Gateway};
 use crate::policy::{self, Ask, Gate};
 use crate::sandbox::host_tree::host_tree;
 use crate::sandbox::{Backend, Chosen, Spec, WorkspaceMount, choose, network_words};
@@ -21,6 +22,7 @@ use crate::ui::screen::Screen;
 use crate::workspace::{self, Workspace, select};
 use futures_util::FutureExt;
 use serde_json::Value;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -83,6 +85,8 @@ pub struct Opening<'a> {
     pub audience: &'a Audience,
     /// The session to go on with; otherwise a new one.
     pub past: Option<Past>,
+    /// The session whose workspace, as it began, a new one works on.
+    pub like: Option<SessionId>,
     /// A JSON Schema that the final answer has to satisfy.
     pub answer_schema: Option<Value>,
 }
@@ -112,12 +116,20 @@ impl Opening<'_> {
             audience.events.listen(Box::new(SessionFile::record(path)?));
         }
         self.announce(&id, backend.name(), reason.into_iter().chain(losses))?;
+        if let Some(former) = &self.like {
+            let store = Store::open()?;
+            let began = Workspace::as_it_began(&store.dir(former), &store.dir(&id)).await?;
+            left = began.map(|workspace| Source::BringBack(Arc::new(workspace)));
+        }
         let source = match left {
             Some(left) => left,
-            None => source(config, &id, backend.as_ref())?,
+            None => source(config, &Store::open()?.dir(&id), backend.as_ref()),
         };
-        let startup = Startup::begin(backend, spec(config, &id), source, on_starting(audience));
-        self.session(id, Arc::new(startup), earlier)
+        // What goes on without an owner was kept, and stays so.
+        let keep = config.options.keep || matches!(source, Source::Rejoin(_));
+        let gateway = gateway(config, audience)?;
+        let startup = Startup::begin(backend, spec(config, &id), source, gateway, on_starting(audience));
+        self.session(id, Arc::new(startup), earlier, keep)
     }
 
     fn announce(
@@ -149,6 +161,7 @@ impl Opening<'_> {
         id: SessionId,
         startup: Arc<Startup>,
         earlier: Option<(Vec<Message>, Spent)>,
+        keep: bool,
     ) -> Result<Opened> {
         let config = self.config;
         let facts = SandboxFacts {
@@ -173,7 +186,7 @@ impl Opening<'_> {
         if let Some((messages, spent)) = earlier {
             session.go_on(messages, spent);
         }
-        Ok(Opened { session, id, startup, keep: config.options.keep, goes_on })
+        Ok(Opened { session, id, startup, keep, goes_on })
     }
 }
 
@@ -203,9 +216,9 @@ fn gate(config: &Config, screen: &Screen) -> Result<Gate> {
     Gate::new(config.file.policy.clone(), approve, confirm::is_possible().then_some(ask))
 }
 
-/// The workspace of a new session.
-pub fn source(config: &Config, id: &SessionId, backend: &dyn Backend) -> Result<Source> {
-    let (root, directory) = (config.workspace.clone(), Store::open()?.dir(id));
+/// The workspace of a new session that keeps its files in `directory`.
+pub fn source(config: &Config, directory: &Path, backend: &dyn Backend) -> Source {
+    let (root, directory) = (config.workspace.clone(), directory.to_owned());
     let options = workspace::Options {
         select: select::Options {
             include: config.options.include.clone(),
@@ -215,8 +228,9 @@ pub fn source(config: &Config, id: &SessionId, backend: &dyn Backend) -> Result<
         mode: config.sandbox.workspace_mode,
         can_overlay: backend.can_overlay(),
         named: config.workspace_named,
+        max_kept: None,
     };
-    Ok(Source::Open(async move { Workspace::open(&root, &directory, options).await }.boxed()))
+    Source::Open(async move { Workspace::open(&root, &directory, options).await }.boxed())
 }
 
 /// Programs that the model need not look for: known beforehand where the sandbox shows this machine's own.
@@ -233,16 +247,23 @@ const PROGRAMS: [&str; 18] = [
     "java", "mvn", "ruby", "rg", "jq",
 ];
 
-/// A sandbox without a conversation, with the workspace to be brought in.
+/// A sandbox without a conversation, with the workspace to be brought in; what is kept of that lies in `directory`.
 pub fn begin(
     config: &Config,
     id: &SessionId,
+    directory: &Path,
     backend: Arc<dyn Backend>,
     audience: &Audience,
 ) -> Result<Startup> {
     workspace::validate(&config.workspace, config.workspace_named)?;
-    let source = source(config, id, backend.as_ref())?;
-    Ok(Startup::begin(backend, spec(config, id), source, on_starting(audience)))
+    let source = source(config, directory, backend.as_ref());
+    let gateway = gateway(config, audience)?;
+    Ok(Startup::begin(backend, spec(config, id), source, gateway, on_starting(audience)))
+}
+
+/// What the connections of a session's sandboxes go through.
+fn gateway(config: &Config, audience: &Audience) -> Result<Arc<Gateway>> {
+    Gateway::new(&config.sandbox.network, Arc::clone(&audience.events), network::Limits::default())
 }
 
 /// Shows how the start of a sandbox gets on.
@@ -266,6 +287,7 @@ pub fn spec(config: &Config, id: &SessionId) -> Spec {
         runtime: config.sandbox.runtime.clone(),
         idle_ttl: if config.options.keep { config.ttl } else { IDLE_TTL },
         ephemeral: !config.options.keep,
+        delete_after: config.delete_after,
         workspace: WorkspaceMount::Empty,
     }
 }
@@ -277,7 +299,11 @@ pub async fn finish(audience: &Audience, opened: Option<Opened>, result: &Result
     if let Some(opened) = &opened {
         total = opened.session.total();
         changes = opened.session.changes().await.unwrap_or_default();
-        if !opened.keep {
+        opened.startup.gateway().end().await;
+        if opened.keep {
+            // It is there for the next time, also where the model asked for nothing. A failure was told, or concerns nobody.
+            let _ = opened.startup.ready().await;
+        } else {
             opened.startup.end().await;
         }
     }

@@ -4,11 +4,12 @@ use super::endpoint::{self, Connected};
 use crate::agent::{Source, Spent};
 use crate::cli::{Options, SandboxChoice};
 use crate::config::{Config, Price};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::sandbox::Backend;
 use crate::session::{History, Reopened, SessionFile, SessionId, Store};
+use crate::ui::sanitise::plain;
 use crate::workspace::Workspace;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// An earlier session, locked for this process.
@@ -30,8 +31,15 @@ impl Past {
         Ok(Self { id, file, history: History::of(&records), losses })
     }
 
-    /// The options, with what the session had where the person says nothing else.
-    pub fn options(&self, options: &Options) -> Options {
+    /// The options, with what the session had where the person says nothing else. A session stays with the workspace it
+    /// was begun on.
+    ///
+    /// # Errors
+    /// The person names another workspace with `-C`.
+    pub fn options(&self, options: &Options) -> Result<Options> {
+        if let Some(named) = &options.workspace {
+            self.works_on(named)?;
+        }
         let sandbox = &self.history.sandbox;
         let backend = match sandbox.backend.as_str() {
             "docker" => Some(SandboxChoice::Docker),
@@ -43,7 +51,23 @@ impl Past {
         options.workspace = workspace.or(options.workspace);
         options.sandbox = options.sandbox.or(backend);
         options.image = options.image.or_else(|| sandbox.image.clone());
-        options
+        Ok(options)
+    }
+
+    /// Whether the session works on `directory`; one that never began works on any.
+    ///
+    /// # Errors
+    /// It works on another one.
+    pub fn works_on(&self, directory: &Path) -> Result<()> {
+        let its = &self.history.workspace;
+        let asked = directory.canonicalize().unwrap_or_else(|_| directory.to_owned()).display().to_string();
+        if its.is_empty() || *its == asked {
+            return Ok(());
+        }
+        let message = format!("the session {} works on {}, not on {}", self.id, plain(its), plain(&asked));
+        Err(Error::usage(message).hint(
+            "go on in its own directory (-C names it), or begin another session: with a key, another key",
+        ))
     }
 
     /// The session's model, where the endpoint is the same and the person names no other.
@@ -67,8 +91,7 @@ impl Past {
     /// Where the workspace comes from: a sandbox that still runs is joined, else the files are brought back.
     /// `None`: the session never got so far as to have one.
     pub async fn source(&self, backend: &dyn Backend) -> Result<Option<Source>> {
-        let Some(workspace) = Workspace::load(&Store::open()?.dir(&self.id)).await? else { return Ok(None) };
-        let workspace = Arc::new(workspace);
+        let workspace = Workspace::load(&Store::open()?.dir(&self.id)).await?.map(Arc::new);
         let listed = backend.list().await.unwrap_or_default();
         let state =
             listed.into_iter().find(|listed| listed.session == self.id.as_str()).map(|listed| listed.state);
@@ -77,11 +100,15 @@ impl Past {
             Some("paused") => backend.resume(self.id.as_str()).await.is_ok(),
             _ => false,
         };
-        if lives {
-            return Ok(Some(Source::Rejoin(workspace)));
+        // One whose start was cut short may lack files.
+        let lives = lives && workspace.as_ref().is_some_and(|workspace| workspace.is_filled());
+        match workspace {
+            Some(workspace) if lives => Ok(Some(Source::Rejoin(workspace))),
+            // What is left of a stopped one, or of one that was only beginning, would be in the way of a fresh one.
+            workspace => {
+                backend.destroy(self.id.as_str()).await?;
+                Ok(workspace.map(Source::BringBack))
+            }
         }
-        // What is left of a stopped one would be in the way of a fresh one.
-        backend.destroy(self.id.as_str()).await?;
-        Ok(Some(Source::BringBack(workspace)))
     }
 }

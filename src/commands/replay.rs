@@ -8,7 +8,7 @@ use crate::event::Event;
 use crate::exit_code::ExitCode;
 use crate::model::Replayed;
 use crate::session::replay::Comparison;
-use crate::session::{History, Recording, Store};
+use crate::session::{History, Recording, SessionId, Store};
 use crate::ui::sanitise::plain;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,14 +27,16 @@ async fn play(
     audience: &Audience,
     slot: &mut Option<Opened>,
 ) -> Result<()> {
-    let Source { recording, workspace } = source(&arguments.source)?;
+    let Source { recording, workspace, session } = source(&arguments.source)?;
+    // On another directory it is played as that is.
+    let like = session.filter(|_| options.workspace.is_none());
     let options = Options { workspace: options.workspace.clone().or(workspace), ..options.clone() };
     let config = Config::load(&options)?;
     let comparison = Comparison::with(&recording);
     audience.events.listen(Box::new(comparison.clone()));
     let model = Arc::new(Replayed::new("recorded", recording.replies()));
     let answering = Answering { model, base_url: String::new(), window: None };
-    let opening = Opening { config: &config, answering, audience, past: None, answer_schema: None };
+    let opening = Opening { config: &config, answering, audience, past: None, like, answer_schema: None };
     let opened = slot.insert(opening.open().await?);
     let played = with_signals(opened.session.interrupt(), async {
         for wish in recording.wishes() {
@@ -63,16 +65,19 @@ async fn play(
 struct Source {
     recording: Recording,
     workspace: Option<PathBuf>,
+    /// The kept session, whose workspace is brought back to how it began.
+    session: Option<SessionId>,
 }
 
 /// A file of this name, or else a kept session with this id; that one plays where it was made.
 fn source(name: &str) -> Result<Source> {
     if Path::new(name).exists() {
-        return Ok(Source { recording: Recording::load(Path::new(name))?, workspace: None });
+        return Ok(Source { recording: Recording::load(Path::new(name))?, workspace: None, session: None });
     }
     let store = Store::open()?;
     let found = store.find(name).map_err(|error| error.hint("neither a file nor a session has this name"))?;
     let recording = Recording::load(&store.events(&found))?;
     let workspace = PathBuf::from(History::of(recording.records()).workspace);
-    Ok(Source { recording, workspace: workspace.is_dir().then_some(workspace) })
+    let session = workspace.is_dir().then_some(found);
+    Ok(Source { recording, workspace: session.is_some().then_some(workspace), session })
 }

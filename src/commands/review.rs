@@ -50,8 +50,11 @@ pub async fn find_idle(options: &Options, id: Option<String>, paths: Vec<PathBuf
     Ok(kept)
 }
 
+/// A session's id begins with its date; a file that only the sandbox has cannot be looked for here.
 fn looks_like_path(text: &str) -> bool {
-    text.contains(['/', '.']) || Path::new(text).symlink_metadata().is_ok()
+    !text.starts_with(|c: char| c.is_ascii_digit())
+        || text.contains(['/', '.'])
+        || Path::new(text).symlink_metadata().is_ok()
 }
 
 fn directory(options: &Options) -> Result<PathBuf> {
@@ -66,26 +69,21 @@ pub async fn ask(changes: &ChangeSet, store: &store::Store, progress: &Progress)
     let mut summary = Vec::new();
     diff::write_stat(&mut summary, changes, store)?;
     progress.suspend(|| eprint!("{}", String::from_utf8_lossy(&summary)));
-    let nothing = || ChangeSet { changes: Default::default(), refused: changes.refused.clone() };
     match confirm::ask(progress, "Apply?", &["yes", "no", "each"]).await? {
         "yes" => Ok(changes.clone()),
-        "each" => ask_each(changes, store, progress, nothing()).await,
-        _ => Ok(nothing()),
+        "each" => ask_each(changes, store, progress).await,
+        _ => Ok(changes.without_changes()),
     }
 }
 
-async fn ask_each(
-    changes: &ChangeSet,
-    store: &store::Store,
-    progress: &Progress,
-    mut chosen: ChangeSet,
-) -> Result<ChangeSet> {
+async fn ask_each(changes: &ChangeSet, store: &store::Store, progress: &Progress) -> Result<ChangeSet> {
+    let mut chosen = changes.without_changes();
     for (path, change) in &changes.changes {
         // A directory goes with its files: those that are written make theirs, and an empty one is no loss.
         if change.is_directory_only() {
             continue;
         }
-        let one = ChangeSet { changes: [(path.clone(), change.clone())].into(), refused: Vec::new() };
+        let one = ChangeSet { changes: [(path.clone(), change.clone())].into(), ..ChangeSet::default() };
         let mut shown = Vec::new();
         diff::write_for_people(&mut shown, &one, store, Colours::of(&stderr()).0)?;
         progress.suspend(|| eprint!("{}", String::from_utf8_lossy(&shown)));

@@ -11,6 +11,7 @@ use crate::event::Event;
 use crate::exit_code::ExitCode;
 use crate::model::Replayed;
 use crate::session::{Recording, Store};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Runs, and ends with `session_finished` whatever happens.
@@ -28,13 +29,18 @@ async fn fulfil(
     slot: &mut Option<Opened>,
 ) -> Result<()> {
     let schema = arguments.output_schema.as_deref().map(Schema::read).transpose()?;
+    arguments.output.as_deref().map(answer::can_be_written).transpose()?;
     let past = past(&arguments)?;
+    if let (Some(past), Some(_), None) = (&past, &arguments.session_key, &options.workspace) {
+        // A key is the caller's own name for a thread, and may be used anywhere by mistake.
+        past.works_on(Path::new("."))?;
+    }
     let mut config =
-        Config::load(&past.as_ref().map_or_else(|| options.clone(), |past| past.options(options)))?;
+        Config::load(&past.as_ref().map_or_else(|| Ok(options.clone()), |past| past.options(options))?)?;
     let (answering, notices) = answering(&mut config, past.as_ref()).await?;
     let (wish, notice) = prompt::read(arguments.prompt).await?;
     let answer_schema = schema.as_ref().map(|schema| schema.value.clone());
-    let opening = Opening { config: &config, answering, audience, past, answer_schema };
+    let opening = Opening { config: &config, answering, audience, past, like: None, answer_schema };
     let opened = slot.insert(opening.open().await?);
     for text in notices.into_iter().chain(notice) {
         audience.events.emit(Event::Notice { text })?;

@@ -46,6 +46,8 @@ async fn all() -> Result<Vec<Found>> {
     }
     let mut found = Vec::new();
     for backend in backends {
+        // What should be gone by now is not listed; what cannot be removed is.
+        let _ = backend.sweep().await;
         let listed = backend.list().await?;
         found.extend(listed.into_iter().map(|listed| (Arc::clone(&backend), listed)));
     }
@@ -67,17 +69,24 @@ fn find<'a>(found: &'a [Found], id: &str) -> Result<&'a Found> {
     }
 }
 
+/// A date of RFC 3339 as a person reads it.
+fn minute(date: &str) -> String {
+    one_line(date, 30).chars().take("2026-01-01T00:00".len()).collect::<String>().replace('T', " ")
+}
+
 fn list(options: &Options, found: &[Found]) -> Result<ExitCode> {
     let json: Vec<Value> = found
         .iter()
-        .map(|(backend, Listed { session, id, state, created })| {
-            json!({ "session": session, "backend": backend.name(), "id": id, "state": state, "created": created })
+        .map(|(backend, Listed { session, id, state, created, expires })| {
+            json!({ "session": session, "backend": backend.name(), "id": id, "state": state, "created": created,
+                "expires": expires })
         })
         .collect();
     let line = |(backend, listed): &Found| {
-        let Listed { session, state, created, .. } = listed;
-        let created = one_line(created, 30);
-        format!("{:<24} {:<7} {:<8} {created}\n", one_line(session, 64), backend.name(), one_line(state, 10))
+        let Listed { session, state, created, expires, .. } = listed;
+        let until = expires.as_ref().map(|date| format!(", until {}", minute(date))).unwrap_or_default();
+        let (session, state) = (one_line(session, 64), one_line(state, 10));
+        format!("{session:<24} {:<7} {state:<8} {}{until}\n", backend.name(), minute(created))
     };
     let words: String = found.iter().map(line).collect();
     print(options, if words.is_empty() { "there are no sandboxes\n" } else { &words }, &json)

@@ -3,10 +3,13 @@
 use super::open::{Audience, begin};
 use crate::agent::Startup;
 use crate::config::Config;
-use crate::error::Result;
-use crate::sandbox::{Sandbox, by_name, choose};
+use crate::error::{Error, Result};
+use crate::paths;
+use crate::sandbox::{Listed, Sandbox, by_name, choose};
 use crate::session::{History, SessionId, Store, read_records};
-use std::path::PathBuf;
+use std::fs::{self, DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 
 /// A sandbox to run something in.
 pub struct Sandboxed {
@@ -16,13 +19,49 @@ pub struct Sandboxed {
     fresh: Option<(Startup, Scratch)>,
 }
 
-/// What a sandbox without a session keeps on the host; it goes with the command, however that ends.
-struct Scratch(PathBuf);
+/// What a sandbox without a session keeps on the host; it goes with the command, or with the next one where this one is
+/// killed.
+struct Scratch {
+    directory: PathBuf,
+    /// Locked as long as this process lives.
+    _lock: File,
+}
+
+impl Scratch {
+    /// An empty directory, and none of those that dead processes left.
+    fn make(id: &SessionId) -> Result<Self> {
+        let all = paths::data_dir()?.join("scratch");
+        let directory = all.join(id.as_str());
+        let made = || {
+            DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+            let lock = File::create_new(directory.join(LOCK))?;
+            lock.lock()?;
+            Ok(lock)
+        };
+        let _lock = made().map_err(|error: std::io::Error| {
+            Error::unexpected(format!("{} could not be made", directory.display())).caused_by(error)
+        })?;
+        sweep(&all);
+        Ok(Self { directory, _lock })
+    }
+}
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Copies of what is in the workspace: nothing is lost, and what cannot be removed now is pruned one day.
-        let _ = std::fs::remove_dir_all(&self.0);
+        // Copies of what is in the workspace: nothing is lost, and what cannot be removed now is swept later.
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+const LOCK: &str = "lock";
+
+/// Removes the directories whose lock nobody holds. One without a lock is about to get it.
+fn sweep(all: &Path) {
+    for entry in fs::read_dir(all).into_iter().flatten().flatten() {
+        if File::open(entry.path().join(LOCK)).is_ok_and(|lock| lock.try_lock().is_ok()) {
+            // What cannot be removed now is tried again the next time.
+            let _ = fs::remove_dir_all(entry.path());
+        }
     }
 }
 
@@ -30,6 +69,7 @@ impl Sandboxed {
     /// The command is over: a sandbox that was made for it goes.
     pub async fn end(&self) {
         if let Some((startup, _)) = &self.fresh {
+            startup.gateway().end().await;
             startup.end().await;
         }
     }
@@ -38,12 +78,17 @@ impl Sandboxed {
 /// The sandbox of `session`, or a fresh one with a copy of the workspace.
 pub async fn sandboxed(config: &Config, session: Option<&str>, audience: &Audience) -> Result<Sandboxed> {
     match session {
+        // Its own process judges its connections.
+        Some(_) if config.options.network.is_some() => Err(Error::usage(
+            "--network has no effect on the sandbox of another session",
+        )
+        .hint("allow the host with /network in that session's REPL, or leave -s out for a fresh sandbox")),
         Some(id) => attach(id).await,
         None => {
             let chosen = choose(config.sandbox.choice, config.sandbox.image.as_deref()).await?;
             let id = SessionId::generate();
-            let scratch = Scratch(Store::open()?.dir(&id));
-            let startup = begin(config, &id, chosen.backend, audience)?;
+            let scratch = Scratch::make(&id)?;
+            let startup = begin(config, &id, &scratch.directory, chosen.backend, audience)?;
             let sandbox = startup.ready().await?.sandbox.clone();
             Ok(Sandboxed { sandbox, fresh: Some((startup, scratch)) })
         }
@@ -56,6 +101,10 @@ pub async fn attach(id: &str) -> Result<Sandboxed> {
     let id = store.find(id)?;
     let history = History::of(&read_records(&store.events(&id))?);
     let backend = by_name(&history.sandbox.backend).await?;
+    let is_it = |listed: &Listed| listed.session == id.as_str() && listed.state == "paused";
+    if backend.list().await.is_ok_and(|list| list.iter().any(is_it)) {
+        backend.resume(id.as_str()).await?;
+    }
     let channel = backend.attach(id.as_str()).await.map_err(|error| {
         error.hint(format!("its sandbox may be gone: `agent resume {id}` brings the session back"))
     })?;

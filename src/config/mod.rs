@@ -11,6 +11,7 @@ pub use units::{bytes, duration};
 use crate::cli::{Options, SandboxChoice};
 use crate::error::{Error, Result};
 use crate::event::Limits;
+use crate::network::entries;
 use crate::sandbox::Network;
 use crate::tools::Bounds;
 use crate::workspace::Mode;
@@ -32,6 +33,8 @@ pub struct Config {
     pub limits: RunLimits,
     /// With `--keep`: how long an idle sandbox goes on running.
     pub ttl: Duration,
+    /// With `--keep`: how long after it was made a sandbox that has stopped is removed.
+    pub delete_after: Option<Duration>,
     /// The flags as they were given.
     pub options: Options,
     /// The user's file.
@@ -100,6 +103,7 @@ impl Config {
             bounds: bounds(options, &layers, &file)?,
             limits: limits(options, &file)?,
             ttl: options.ttl.as_deref().map_or(Ok(DEFAULT_TTL), duration)?,
+            delete_after: options.delete_after.as_deref().map(duration).transpose()?,
             options: options.clone(),
             file,
             layers,
@@ -160,13 +164,12 @@ fn at_least(flag: &str, value: u64, least: u64) -> Result<u64> {
     }
 }
 
-/// `none` or `full`.
+/// `none`, `full`, or a list of hosts.
 fn network(text: &str) -> Result<Network> {
     match text.trim() {
         "none" => Ok(Network::None),
         "full" => Ok(Network::Full),
-        other => Err(Error::config(format!("--network {other:?}: single hosts cannot be opened yet"))
-            .hint("use none (the default) or full")),
+        hosts => Ok(Network::Hosts(entries(hosts)?.iter().map(ToString::to_string).collect())),
     }
 }
 

@@ -39,6 +39,7 @@ pub struct Client {
     out: Vec<u8>,
     sent: usize,
     greeted: bool,
+    last_tunnel: u32,
     /// Gone, or to be treated so.
     pub closed: bool,
 }
@@ -55,6 +56,7 @@ impl Client {
             out: Vec::new(),
             sent: 0,
             greeted: false,
+            last_tunnel: 0,
             closed: false,
         })
     }
@@ -111,6 +113,12 @@ impl Client {
             }
         }
         None
+    }
+
+    /// The id of a stream that the guest opens; `None` when all are used up.
+    pub fn next_tunnel(&mut self) -> Option<u32> {
+        self.last_tunnel = self.last_tunnel.checked_add(2)?;
+        Some(self.last_tunnel)
     }
 
     /// Queues a message.

@@ -5,13 +5,13 @@ use crate::facts::OomCounter;
 use crate::output::{Spool, SpoolDirectory, Tail};
 use crate::plan::plan;
 use crate::processes;
+use crate::search::SearchPath;
 use crate::supervisor::{self, Report};
 use crate::sys::{self, POLLIN, POLLOUT, Poll};
 use crate::wire::{self, CHUNK, FRAME_COST, Finished, Message, Outcome, WINDOW, cost};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Between TERM and KILL.
@@ -26,6 +26,8 @@ const GIVE_UP: Duration = Duration::from_secs(5);
 enum Reason {
     TimeLimit,
     Request,
+    /// The sandbox's disk quota, in bytes.
+    Quota(u64),
 }
 
 /// A command that is being ended.
@@ -86,11 +88,11 @@ impl Command {
     pub fn start(
         command: wire::Command,
         owner: Option<StreamId>,
-        workspace: &Path,
         oom: &OomCounter,
+        search: &mut SearchPath,
     ) -> Result<Self, Failure> {
         let stdin = command.stdin && owner.is_some();
-        let plan = plan(&command, stdin, workspace)?;
+        let plan = plan(&command, stdin, search)?;
         let oom_before = oom.read();
         let started = Instant::now();
         let child =
@@ -133,6 +135,11 @@ impl Command {
         self.finished.is_some() && self.supervisor_gone
     }
 
+    /// Whether it is over but for processes that it left running.
+    pub fn left_processes(&self) -> bool {
+        self.finished.is_some() && !self.supervisor_gone
+    }
+
     /// Whether it is being killed and not dead yet.
     pub fn dying(&self) -> bool {
         !self.supervisor_gone && self.ending.as_ref().is_some_and(|ending| !ending.given_up)
@@ -141,6 +148,17 @@ impl Command {
     /// Ends it and everything that it started.
     pub fn end(&mut self) {
         self.begin_to_end(Reason::Request);
+    }
+
+    /// Kills it and everything that it started at once, because the sandbox's disk quota of `bytes` is used up.
+    pub fn end_over_quota(&mut self, bytes: u64) {
+        processes::kill_below(self.supervisor);
+        self.begin_to_end(Reason::Quota(bytes));
+        if let Some(ending) = &mut self.ending {
+            // No time to go on writing.
+            ending.since = ending.since.checked_sub(GRACE).unwrap_or(ending.since);
+            ending.next = Instant::now();
+        }
     }
 
     fn begin_to_end(&mut self, reason: Reason) {
@@ -386,8 +404,10 @@ impl Command {
     }
 
     fn outcome(&self, oom_kills: u64) -> Outcome {
-        if self.ending.as_ref().is_some_and(|ending| ending.reason == Reason::TimeLimit) {
-            return Outcome::TimedOut {};
+        match self.ending.as_ref().map(|ending| ending.reason) {
+            Some(Reason::TimeLimit) => return Outcome::TimedOut {},
+            Some(Reason::Quota(bytes)) => return Outcome::OverQuota { bytes },
+            Some(Reason::Request) | None => {}
         }
         let Some((report, _)) = self.report else { return Outcome::Lost {} };
         let signal = report.status & 0x7f;

@@ -1,6 +1,6 @@
 //! What the guest knows about its sandbox: control groups of both versions, the disk, programs on `PATH`.
 
-use crate::plan;
+use crate::search::SearchPath;
 use crate::sys;
 use crate::wire::{Bytes, Facts};
 use std::fs::File;
@@ -33,16 +33,16 @@ impl OomCounter {
     }
 }
 
-pub fn gather(tools: &[Bytes], workspace: &Path, oom: &OomCounter) -> Facts {
+pub fn gather(tools: &[Bytes], oom: &OomCounter, search: &mut SearchPath) -> Facts {
     let number = |v2: &str, controller: &str, v1: &str| {
         let path = cgroup_file("", v2).or_else(|| cgroup_file(controller, v1))?;
         // "max", and the huge number that stands for it in version 1, are no limit.
         std::fs::read_to_string(path).ok()?.trim().parse().ok().filter(|&n: &u64| n < 1 << 60)
     };
-    let disk = sys::disk_usage(workspace).ok();
+    let disk = sys::disk_usage(Path::new(".")).ok();
     Facts {
-        bash: plan::find_program(b"bash", None).is_some(),
-        tools: tools.iter().filter(|tool| plan::find_program(&tool.0, None).is_some()).cloned().collect(),
+        bash: search.find(b"bash", None).is_some(),
+        tools: tools.iter().filter(|tool| search.find(&tool.0, None).is_some()).cloned().collect(),
         memory_bytes: number("memory.current", "memory", "memory.usage_in_bytes"),
         memory_limit: number("memory.max", "memory", "memory.limit_in_bytes"),
         pids: number("pids.current", "pids", "pids.current"),
@@ -56,7 +56,7 @@ pub fn gather(tools: &[Bytes], workspace: &Path, oom: &OomCounter) -> Facts {
 /// A file of this process's own control group. `controller` is empty in version 2. The launcher of namespaces shows
 /// the files one by one. Inside a container the group named by the kernel is usually not there, because the
 /// container's own is mounted as the root.
-fn cgroup_file(controller: &str, name: &str) -> Option<PathBuf> {
+pub fn cgroup_file(controller: &str, name: &str) -> Option<PathBuf> {
     let shown = Path::new("/run/agent/cgroup").join(name);
     if shown.exists() {
         return Some(shown);

@@ -13,9 +13,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-/// A path from the host: relative ones are relative to the workspace.
-pub fn resolve(workspace: &Path, path: &Bytes) -> PathBuf {
-    workspace.join(OsStr::from_bytes(&path.0))
+/// A path from the host: relative ones are relative to the workspace, which is where the guest itself is. They stay
+/// relative, so that none of their components but their own has to be looked up.
+pub fn resolve(path: &Bytes) -> PathBuf {
+    let path = Path::new(OsStr::from_bytes(&path.0));
+    if path.as_os_str().is_empty() { ".".into() } else { path.into() }
+}
+
+/// The directory that something stands in.
+fn directory_of(path: &Path) -> Option<&Path> {
+    path.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent })
 }
 
 fn failure(path: &Path, error: &io::Error) -> Failure {
@@ -140,6 +147,13 @@ impl Reading {
     }
 }
 
+/// The bits of a mode that a new file gets at once: the rest is kept back by the umask, or lost by the first write.
+const UNMASKED: u32 = 0o755;
+/// Set-id bits are never made: the system call filter of a local sandbox would refuse the rest of the mode with them.
+const NO_SET_ID: u32 = 0o1777;
+/// A file at least this large is replaced by an ordinary rename: on an overlay an exchange would copy it up first.
+const EXCHANGE_BELOW: u64 = 1 << 20;
+
 /// A file on its way to its place. Dropped before [`Writing::finish`], it leaves nothing.
 pub struct Writing {
     file: File,
@@ -147,6 +161,8 @@ pub struct Writing {
     target: PathBuf,
     mode: u32,
     mtime_ns: Option<i64>,
+    /// Whether it takes the place of a small file.
+    exchange: bool,
 }
 
 /// What a write has come to.
@@ -157,16 +173,18 @@ pub enum Written {
 }
 
 /// Writes a symbolic link, a directory or a small file at once; a large file is begun.
-pub fn write(workspace: &Path, write: FileWrite) -> Result<Written, Failure> {
-    let mut target = resolve(workspace, &write.path);
-    if write.follow {
+pub fn write(write: FileWrite) -> Result<Written, Failure> {
+    let mut target = resolve(&write.path);
+    let mut there = fs::symlink_metadata(&target).ok();
+    if write.follow && there.as_ref().is_some_and(Metadata::is_symlink) {
         target = follow(target)?;
+        there = fs::symlink_metadata(&target).ok();
     }
     let result = match write.node {
         Node::Directory {} => make_directory(&target, write.mode),
         Node::Symlink { target: to } => make_symlink(&target, &to, write.mtime_ns),
         Node::Regular { bytes, more } => {
-            let mut writing = Writing::start(target, write.mode, write.mtime_ns)?;
+            let mut writing = Writing::start(target, there.as_ref(), write.mode, write.mtime_ns)?;
             writing.push(&bytes.0)?;
             if more {
                 return Ok(Written::More(writing));
@@ -179,14 +197,11 @@ pub fn write(workspace: &Path, write: FileWrite) -> Result<Written, Failure> {
 
 /// Where a symbolic link leads in the end. What is not there yet is taken as written.
 fn follow(path: PathBuf) -> Result<PathBuf, Failure> {
-    if !path.is_symlink() {
-        return Ok(path);
-    }
     match fs::canonicalize(&path) {
         Ok(real) => Ok(real),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let target = fs::read_link(&path).map_err(|error| failure(&path, &error))?;
-            Ok(path.parent().unwrap_or(Path::new("/")).join(target))
+            Ok(directory_of(&path).unwrap_or(Path::new("/")).join(target))
         }
         Err(error) => Err(failure(&path, &error)),
     }
@@ -194,44 +209,54 @@ fn follow(path: PathBuf) -> Result<PathBuf, Failure> {
 
 fn make_directory(path: &Path, mode: Option<u32>) -> io::Result<()> {
     fs::create_dir_all(path)?;
-    mode.map_or(Ok(()), |mode| fs::set_permissions(path, Permissions::from_mode(mode)))
+    mode.map_or(Ok(()), |mode| fs::set_permissions(path, Permissions::from_mode(mode & NO_SET_ID)))
 }
 
 fn make_symlink(path: &Path, to: &Bytes, mtime_ns: Option<i64>) -> io::Result<()> {
-    let (temporary, ()) = Temporary::beside(path, |path| symlink(OsStr::from_bytes(&to.0), path))?;
+    let (mut temporary, ()) = Temporary::beside(path, |path| symlink(OsStr::from_bytes(&to.0), path))?;
     if let Some(mtime_ns) = mtime_ns {
-        sys::set_link_mtime(&temporary.0, mtime_ns)?;
+        sys::set_link_mtime(&temporary.path, mtime_ns)?;
     }
     temporary.rename(path)
 }
 
 impl Writing {
-    fn start(target: PathBuf, mode: Option<u32>, mtime_ns: Option<i64>) -> Result<Self, Failure> {
-        let mode = match fs::symlink_metadata(&target) {
-            Ok(metadata) if metadata.is_file() => mode.unwrap_or(metadata.mode() & 0o7777),
-            Ok(metadata) if metadata.is_symlink() => mode.unwrap_or(0o644),
-            Ok(_) => {
-                return Err(Failure::new(format!("{} is there and is no regular file", target.display())));
-            }
-            // Whatever it is, making the file will say it.
-            Err(_) => mode.unwrap_or(0o644),
-        };
+    /// `there` is what the target is now; whatever keeps it from being looked at, making the file will say it.
+    fn start(
+        target: PathBuf,
+        there: Option<&Metadata>,
+        mode: Option<u32>,
+        mtime_ns: Option<i64>,
+    ) -> Result<Self, Failure> {
+        if there.is_some_and(|there| !there.is_file() && !there.is_symlink()) {
+            return Err(Failure::new(format!("{} is there and is no regular file", target.display())));
+        }
+        let file_there = there.filter(|there| there.is_file());
+        let exchange = file_there.is_some_and(|file| file.len() < EXCHANGE_BELOW);
+        let mode = mode.or(file_there.map(Metadata::mode)).unwrap_or(0o644) & NO_SET_ID;
         let (temporary, file) = Temporary::beside(&target, |path| {
-            File::options().write(true).create_new(true).mode(0o600).open(path)
+            File::options().write(true).create_new(true).mode(mode).open(path)
         })
         .map_err(|error| failure(&target, &error))?;
-        Ok(Self { file, temporary, target, mode, mtime_ns })
+        Ok(Self { file, temporary, target, mode, mtime_ns, exchange })
     }
 
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.file.write_all(bytes).map_err(|error| failure(&self.target, &error))
     }
 
-    pub fn finish(self) -> Result<(), Failure> {
-        let finish = || {
-            self.file.set_permissions(Permissions::from_mode(self.mode))?;
+    pub fn finish(mut self) -> Result<(), Failure> {
+        let mut finish = || {
+            if self.mode & !UNMASKED != 0 {
+                self.file.set_permissions(Permissions::from_mode(self.mode))?;
+            }
             if let Some(mtime_ns) = self.mtime_ns {
                 self.file.set_times(FileTimes::new().set_modified(system_time(mtime_ns)))?;
+            }
+            // ext4 writes a file out at once when it is renamed over another, which takes ten times as long as all
+            // the rest; of two that change places it does not. The old one is then the temporary, and goes with it.
+            if self.exchange && sys::exchange(&self.temporary.path, &self.target).is_ok() {
+                return Ok(());
             }
             self.temporary.rename(&self.target)
         };
@@ -245,18 +270,21 @@ fn system_time(ns: i64) -> SystemTime {
 }
 
 /// The name of a file that does not outlive this value unless it was renamed.
-struct Temporary(PathBuf);
+struct Temporary {
+    path: PathBuf,
+    renamed: bool,
+}
 
 impl Temporary {
     /// Makes something in the same directory, which is made where it is missing. The name does not depend on the
     /// target's, which may already be as long as names can be; a guest that was killed may have left some behind.
     fn beside<T>(target: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<(Self, T)> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let directory = target.parent().ok_or(io::ErrorKind::IsADirectory)?;
+        let directory = directory_of(target).ok_or(io::ErrorKind::IsADirectory)?;
         loop {
             let path = directory.join(format!(".agent-{}.tmp", NEXT.fetch_add(1, Ordering::Relaxed)));
             match make(&path) {
-                Ok(made) => return Ok((Self(path), made)),
+                Ok(made) => return Ok((Self { path, renamed: false }, made)),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 // Looked for only now: mostly it is there.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && !directory.exists() => {
@@ -267,15 +295,18 @@ impl Temporary {
         }
     }
 
-    fn rename(&self, target: &Path) -> io::Result<()> {
-        fs::rename(&self.0, target)
+    fn rename(&mut self, target: &Path) -> io::Result<()> {
+        fs::rename(&self.path, target)?;
+        self.renamed = true;
+        Ok(())
     }
 }
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        // After a rename there is nothing here any more.
-        let _ = fs::remove_file(&self.0);
+        if !self.renamed {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 

@@ -39,11 +39,14 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use step::{Failure, Step};
+use sys::MS_RDONLY;
 
 /// The descriptor at which the guest finds its listening socket (`serve --listen-fd 3`).
 const LISTEN_FD: i32 = 3;
 /// What the launcher writes to PID 1's gate; the end of the pipe without it means that the launcher has failed.
 const GO: u8 = b'g';
+/// How often a removal begins anew where something was gone already.
+const REMOVALS: usize = 1000;
 /// SIGHUP, SIGINT, SIGQUIT, SIGTERM.
 const TERMINATING_SIGNALS: [i32; 4] = [1, 2, 3, 15];
 
@@ -53,7 +56,7 @@ pub fn main(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
     sys::leave_session();
     TERMINATING_SIGNALS.iter().for_each(|signal| sys::ignore_signal(*signal));
     sys::close_from(3);
-    sys::set_umask(0o022);
+    crate::sys::set_umask(0o022);
     let directory = arguments.next().ok_or("which directory?")?;
     launch(Path::new(&directory)).map_err(|failure| failure.to_string())
 }
@@ -61,7 +64,43 @@ pub fn main(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
 /// `guest remove DIRECTORY`: removes what a launcher that was itself killed has left. See [`remove::remove_tree`].
 pub fn remove(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
     let directory = arguments.next().ok_or("which directory?")?;
-    remove::remove_tree(Path::new(&directory)).map_err(|error| format!("remove {directory}: {error}"))
+    for _ in 0..REMOVALS {
+        match remove::remove_tree(Path::new(&directory)) {
+            // The launcher is removing it as well, and was quicker with something: that brings both nearer to the end.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            result => return result.map_err(|error| format!("remove {directory}: {error}")),
+        }
+    }
+    Err(format!("remove {directory}: it changes all the time"))
+}
+
+/// `guest show DIRECTORY TARGET UID GID`: mounts `DIRECTORY` read-only at `TARGET`, its owner exchanged with that user and
+/// group, says `ready` on stdout, and takes the mount away again at the end of stdin: also where `agent` is killed. For
+/// the other backend, whose engine makes the sandbox but cannot do this.
+pub fn show(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
+    let mut next = |what: &str| arguments.next().ok_or(format!("which {what}?"));
+    let (tree, target) = (next("directory")?, next("target")?);
+    let number = |text: String| text.parse::<u32>().map_err(|_| format!("{text} is no id"));
+    let (uid, gid) = (number(next("user")?)?, number(next("group")?)?);
+    let (tree, target) = (Path::new(&tree), Path::new(&target));
+    let show = || match idmap::exchange(tree, uid, gid)? {
+        Some(owners) => idmap::mount(tree, target, &owners, MS_RDONLY),
+        None => Err(io::Error::other("it belongs to that user already")),
+    };
+    sys::leave_session();
+    TERMINATING_SIGNALS.iter().for_each(|signal| sys::ignore_signal(*signal));
+    show().map_err(|error| format!("show {}: {error}", tree.display()))?;
+    let _ = io::stdout().write_all(b"ready");
+    // The end is the end, whatever it looks like.
+    let _ = detach_stdout().and_then(|()| io::copy(&mut io::stdin(), &mut io::sink()));
+    sys::unmount(target).map_err(|error| format!("unmount {}: {error}", target.display()))
+}
+
+/// So that the end of what is said is seen.
+fn detach_stdout() -> io::Result<()> {
+    let null = OpenOptions::new().write(true).open("/dev/null")?;
+    io::stdout().flush()?;
+    sys::duplicate_to(null.as_raw_fd(), 1)
 }
 
 fn launch(directory: &Path) -> Result<(), Failure> {
@@ -160,24 +199,20 @@ fn detach() -> Result<(), Failure> {
 
 /// The life of PID 1 until it executes the guest. Returns only what went wrong.
 fn become_guest(plan: &Plan<'_>, gate: io::PipeReader, listener: UnixListener) -> Failure {
-    match prepare(plan, gate, listener) {
+    let mut status = match enter(plan, gate).and_then(|()| descriptors(listener).step("arrange the descriptors")) {
+        Err(failure) => return failure,
+        Ok(status) => status,
+    };
+    let failure = match confine(plan) {
         Err(failure) => failure,
-        Ok(mut status) => {
-            let Some((program, arguments)) = plan.spec.argv.split_first() else {
-                return Failure::new("start the guest", io::Error::other("nothing to start was given"));
-            };
-            let _ = status.write_all(b"ready");
-            let environment = plan.spec.env.iter().map(|(name, value)| (name, value));
-            let error = Command::new(program).args(arguments).env_clear().envs(environment).exec();
-            let failure = Failure::new("start the guest", error);
-            let _ = write!(status, ": {failure}");
-            failure
-        }
-    }
+        Ok(()) => execute(plan.spec, &mut status),
+    };
+    let _ = write!(status, ": {failure}");
+    failure
 }
 
-/// Everything up to the guest. Returns the pipe that was stderr, which exec closes.
-fn prepare(plan: &Plan<'_>, mut gate: io::PipeReader, listener: UnixListener) -> Result<File, Failure> {
+/// Makes the sandbox's namespaces what they are to be, as far as that takes privileges.
+fn enter(plan: &Plan<'_>, mut gate: io::PipeReader) -> Result<(), Failure> {
     let Plan { spec, is_root, .. } = *plan;
     if !is_root {
         identity::map_own_user(spec)?;
@@ -188,16 +223,26 @@ fn prepare(plan: &Plan<'_>, mut gate: io::PipeReader, listener: UnixListener) ->
     }
     mounts::enter_new_root(plan)?;
     gate.read_exact(&mut [0]).step("wait for the launcher")?;
-    drop(gate);
     // Only now, so that the control groups that were joined are the roots of what the sandbox sees of them.
-    sys::unshare_namespaces(sys::CLONE_NEWCGROUP).step("make the cgroup namespace")?;
-    let status = descriptors(listener).step("arrange the descriptors")?;
-    identity::give_up_privileges(spec, is_root)?;
+    sys::unshare_namespaces(sys::CLONE_NEWCGROUP).step("make the cgroup namespace")
+}
+
+fn confine(plan: &Plan<'_>) -> Result<(), Failure> {
+    identity::give_up_privileges(plan.spec, plan.is_root)?;
     // After the change of user, which takes the setting back.
     sys::die_with_parent().step("bind the sandbox's life to the launcher's")?;
     TERMINATING_SIGNALS.iter().for_each(|signal| sys::default_signal(*signal));
-    std::env::set_current_dir("/workspace").step("enter the workspace")?;
-    Ok(status)
+    std::env::set_current_dir("/workspace").step("enter the workspace")
+}
+
+/// Becomes the guest. Returns only what went wrong.
+fn execute(spec: &LaunchSpec, status: &mut File) -> Failure {
+    let Some((program, arguments)) = spec.argv.split_first() else {
+        return Failure::new("start the guest", io::Error::other("nothing to start was given"));
+    };
+    let _ = status.write_all(b"ready");
+    let environment = spec.env.iter().map(|(name, value)| (name, value));
+    Failure::new("start the guest", Command::new(program).args(arguments).env_clear().envs(environment).exec())
 }
 
 /// The listening socket at 3, stderr at `/dev/null`, and what was stderr on a descriptor that exec closes.

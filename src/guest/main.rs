@@ -1,7 +1,8 @@
 //! The guest: the small static program that runs inside every sandbox and does there what the host asks for.
 //!
 //! `guest serve` speaks the protocol of `wire.rs`; `guest attach` joins its socket to standard input and output;
-//! `guest launch` makes a sandbox of namespaces around `guest serve`, and `guest remove` clears one away.
+//! `guest launch` makes a sandbox of namespaces around `guest serve`, `guest remove` clears one away, and `guest show`
+//! shows a directory as another user's.
 //! Only the standard library is used, so that plain `rustc` builds it.
 
 mod attach;
@@ -10,24 +11,32 @@ mod command;
 mod facts;
 mod files;
 mod launch;
+mod outlet;
 mod output;
 mod plan;
 mod processes;
+mod quota;
 mod relay;
 mod requests;
+mod room;
+mod search;
 mod serve;
 mod sha256;
+mod simple;
 mod supervisor;
 mod sys;
+mod usage;
 mod walk;
 mod wire;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: guest serve [--idle-ttl SECS] [--socket NAME] [--listen-fd N] [--workspace DIR]
+const USAGE: &str =
+    "usage: guest serve [--idle-ttl SECS] [--socket NAME] [--listen-fd N] [--workspace DIR] [--disk BYTES]
        guest attach --socket NAME
        guest launch DIR
-       guest remove DIR";
+       guest remove DIR
+       guest show DIR TARGET UID GID";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -36,6 +45,7 @@ fn main() -> ExitCode {
         Some("attach") => attach::main(arguments),
         Some("launch") => launch::main(arguments),
         Some("remove") => launch::remove(arguments),
+        Some("show") => launch::show(arguments),
         _ => Err(USAGE.to_owned()),
     };
     match result {

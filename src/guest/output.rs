@@ -7,8 +7,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Output up to this long stays in memory and gets no file.
-const IN_MEMORY: usize = 32 << 10;
+/// Output up to this long stays in memory and gets no file: as much as the least that a model can be set to see.
+const IN_MEMORY: usize = 4_000;
 /// The most that one file holds.
 const SPOOL_LIMIT: u64 = 64 << 20;
 /// The most that all files hold together; the oldest go first.

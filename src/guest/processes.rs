@@ -64,9 +64,14 @@ pub fn terminate_below(root: c_int) {
     }
 }
 
-/// Kills every process below `root`. Stops them first until no new one turns up, so that a tree that forks faster
-/// than it is killed does not get away.
+/// Kills every process below `root`. Stops them first, so that a tree that forks faster than it is killed does not get
+/// away.
 pub fn kill_below(root: c_int) {
+    stop_below(root).into_iter().for_each(|id| sys::kill(id, sys::SIGKILL));
+}
+
+/// Stops every process below `root`, until no new one turns up.
+pub fn stop_below(root: c_int) -> HashSet<c_int> {
     let mut stopped = HashSet::new();
     for _ in 0..STOP_ROUNDS {
         let fresh: Vec<_> = descendants(root).into_iter().filter(|&id| stopped.insert(id)).collect();
@@ -75,5 +80,5 @@ pub fn kill_below(root: c_int) {
         }
         fresh.iter().for_each(|&id| sys::kill(id, sys::SIGSTOP));
     }
-    stopped.into_iter().for_each(|id| sys::kill(id, sys::SIGKILL));
+    stopped
 }

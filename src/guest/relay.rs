@@ -1,4 +1,4 @@
-//! A connection between the host and a port on the sandbox's loopback.
+//! A connection between the host and a port on the sandbox's loopback, made from either side.
 
 use crate::client::{Client, would_block};
 use crate::sys::{self, POLLIN, POLLOUT, Poll};
@@ -23,6 +23,8 @@ enum State {
     /// The address family tried now is IPv4, IPv6 is still to be tried.
     ConnectingFirst(u16),
     ConnectingLast,
+    /// A program inside has connected; the host has not taken the connection yet.
+    Offered,
     Open,
 }
 
@@ -33,7 +35,16 @@ impl Relay {
             Ok(socket) => (socket, State::ConnectingFirst(port)),
             Err(_) => (sys::connect_loopback(port, true)?, State::ConnectingLast),
         };
-        Ok(Self {
+        Ok(Self::new(socket, state))
+    }
+
+    /// A connection that a program inside has made, to be taken by the host.
+    pub fn offered(socket: TcpStream) -> Self {
+        Self::new(socket, State::Offered)
+    }
+
+    fn new(socket: TcpStream, state: State) -> Self {
+        Self {
             socket,
             state,
             waiting: Vec::new(),
@@ -41,7 +52,14 @@ impl Relay {
             host_ended: false,
             socket_ended: false,
             credit: WINDOW,
-        })
+        }
+    }
+
+    /// The host takes the connection.
+    pub fn taken(&mut self) {
+        if matches!(self.state, State::Offered) {
+            self.state = State::Open;
+        }
     }
 
     pub fn interest(&self, client: &Client, poll: &mut Poll) {
@@ -55,7 +73,8 @@ impl Relay {
                     poll.add(fd, POLLIN);
                 }
             }
-            _ => poll.add(fd, POLLOUT),
+            State::Offered => {}
+            State::ConnectingFirst(_) | State::ConnectingLast => poll.add(fd, POLLOUT),
         }
     }
 
@@ -63,6 +82,7 @@ impl Relay {
     pub fn step(&mut self, id: u32, client: &mut Client, poll: &Poll, buffer: &mut [u8]) -> bool {
         let moved = match self.state {
             State::Open => self.send(id, client).and_then(|()| self.receive(id, client, poll, buffer)),
+            State::Offered => Ok(()),
             _ if poll.writable(self.socket.as_raw_fd()) => match self.connected(id, client) {
                 Ok(()) => Ok(()),
                 Err(error) => {

@@ -3,18 +3,19 @@
 use crate::client::{Client, Failure};
 use crate::command::{Command, StreamId, send_tail};
 use crate::facts;
-use crate::files::{self, Reading, Writing, Written};
+use crate::files::{self, Reading, Writing, Written, resolve};
+use crate::outlet::Outlet;
 use crate::relay::Relay;
 use crate::serve::Server;
 use crate::walk::Walk;
-use crate::wire::{self, Message, WINDOW};
+use crate::wire::{self, Bytes, Message, WINDOW};
 use std::time::{Duration, Instant};
 
 /// Commands that have processes, those left behind included.
 const MAX_COMMANDS: usize = 128;
 /// Jobs that are remembered; of those that have ended the oldest are forgotten first.
 const MAX_JOBS: usize = 64;
-/// Connections to ports inside.
+/// Connections to ports inside and out of the sandbox, together.
 const MAX_RELAYS: usize = 256;
 /// Requests under way, over all clients.
 const MAX_ACTIVITIES: usize = 1024;
@@ -38,6 +39,13 @@ impl Server {
             Message::Credit { bytes } => self.credit(stream, bytes),
             Message::Kill {} | Message::Reset {} => self.give_up(stream),
             Message::Shutdown {} => self.stop = true,
+            Message::Opened {} => {
+                if let Some(Activity::Relay(relay)) = self.activities.get_mut(&stream) {
+                    relay.taken();
+                }
+            }
+            // The host does not take a connection that was offered: it is closed.
+            Message::Failed { .. } => drop(self.activities.remove(&stream)),
             request => match self.request(stream, request) {
                 Ok(Some(answer)) => self.send(stream, &answer),
                 Ok(None) => {}
@@ -51,7 +59,6 @@ impl Server {
         if self.activities.len() >= MAX_ACTIVITIES {
             return Err(Failure::new("too many requests are under way"));
         }
-        let place = |path| files::resolve(&self.options.workspace, path);
         let activity = match request {
             Message::Run { command } => Activity::Command(self.start(Some(stream), command)?),
             Message::StartJob { command } => {
@@ -66,26 +73,32 @@ impl Server {
                 self.await_job(job, Duration::from_secs(60), true)?
             }
             Message::Stat { path } => {
-                return Ok(Some(Message::Stated { entry: files::stat(&place(&path))? }));
+                return Ok(Some(Message::Stated { entry: files::stat(&resolve(&path))? }));
             }
             Message::ReadFile { path, offset, limit } => {
-                let (reading, file_is) = Reading::start(place(&path), offset, limit)?;
+                let (reading, file_is) = Reading::start(resolve(&path), offset, limit)?;
                 self.activities.insert(stream, Activity::Reading(reading));
                 return Ok(Some(file_is));
             }
-            Message::WriteFile { write } => match files::write(&self.options.workspace, write)? {
-                Written::Done => return Ok(Some(Message::Done {})),
-                Written::More(writing) => Activity::Writing(writing),
-            },
+            Message::WriteFile { write } => {
+                self.quota.room_for_files()?;
+                match files::write(write)? {
+                    Written::Done => return Ok(Some(Message::Done {})),
+                    Written::More(writing) => Activity::Writing(writing),
+                }
+            }
             Message::Remove { path } => {
-                return files::remove(&place(&path)).map(|()| Some(Message::Done {}));
+                return files::remove(&resolve(&path)).map(|()| Some(Message::Done {}));
             }
             Message::Walk { root, hash, exclude, max_entries } => {
-                Activity::Walk(Box::new(Walk::start(place(&root), hash, exclude, max_entries)?))
+                Activity::Walk(Box::new(Walk::start(resolve(&root), hash, exclude, max_entries)?))
             }
             Message::GetFacts { tools } => {
-                let facts = facts::gather(&tools, &self.options.workspace, &self.oom);
+                let facts = facts::gather(&tools, &self.oom, &mut self.search);
                 return Ok(Some(Message::FactsAre { facts }));
+            }
+            Message::Listen { port, env } => {
+                return self.open_outlet(stream.client, port, env).map(|()| Some(Message::Done {}));
             }
             Message::Connect { port } => Activity::Relay(self.connect(port)?),
             _ => return Err(Failure::new("the guest does not understand the request")),
@@ -107,22 +120,62 @@ impl Server {
     }
 
     fn connect(&self, port: u16) -> Result<Relay, Failure> {
-        let relays = self.activities.values().filter(|activity| matches!(activity, Activity::Relay(_)));
-        if relays.count() >= MAX_RELAYS {
+        if !self.has_room_for_relay() {
             return Err(Failure::new(format!("{MAX_RELAYS} connections are open; close some")));
         }
         Relay::connect(port).map_err(|error| Failure::io("nothing answers on the port", &error))
     }
 
-    fn start(&mut self, owner: Option<StreamId>, command: wire::Command) -> Result<u64, Failure> {
+    pub fn has_room_for_relay(&self) -> bool {
+        let relays = self.activities.values().filter(|activity| matches!(activity, Activity::Relay(_)));
+        relays.count() < MAX_RELAYS
+    }
+
+    /// Opens the way out for a client, or gives it other variables.
+    fn open_outlet(&mut self, client: u64, port: u16, env: Vec<(Bytes, Bytes)>) -> Result<(), Failure> {
+        match &mut self.outlet {
+            Some(outlet) if outlet.owner != client => Err(Failure::new("another client has the way out")),
+            Some(outlet) => {
+                outlet.env = env;
+                Ok(())
+            }
+            None => {
+                let outlet = Outlet::open(port, client, env)
+                    .map_err(|error| Failure::io(format!("port {port} cannot be listened at"), &error))?;
+                self.outlet = Some(outlet);
+                Ok(())
+            }
+        }
+    }
+
+    fn start(&mut self, owner: Option<StreamId>, mut command: wire::Command) -> Result<u64, Failure> {
         if self.commands.values().filter(|command| !command.over()).count() >= MAX_COMMANDS {
             return Err(Failure::new(format!("{MAX_COMMANDS} commands have processes running; end some")));
         }
-        let command = Command::start(command, owner, &self.options.workspace, &self.oom)?;
+        self.quota.room_for_commands()?;
+        self.room_for_processes()?;
+        if let Some(outlet) = &self.outlet {
+            // What the command brings along stands behind, and counts.
+            command.env.splice(..0, outlet.env.iter().cloned());
+        }
+        let command = Command::start(command, owner, &self.oom, &mut self.search)?;
         let key = self.next_command;
         self.next_command += 1;
         self.commands.insert(key, command);
         Ok(key)
+    }
+
+    /// Kills what commands that are over have left running, where that leaves no room for another.
+    fn room_for_processes(&mut self) -> Result<(), Failure> {
+        let mut left: Vec<_> =
+            self.commands.values_mut().filter(|command| command.left_processes()).collect();
+        if left.is_empty() || !self.room.is_scarce() {
+            return Ok(());
+        }
+        left.iter_mut().for_each(|command| command.end());
+        Err(Failure::new(
+            "no process could be started: earlier commands left too many running. Those are being killed; try again",
+        ))
     }
 
     fn start_job(&mut self, command: wire::Command) -> Result<u64, Failure> {

@@ -6,12 +6,17 @@
 use crate::client::Client;
 use crate::command::{Command, StreamId};
 use crate::facts::OomCounter;
+use crate::outlet::Outlet;
 use crate::output::SpoolDirectory;
 use crate::processes;
+use crate::quota::Quota;
+use crate::relay::Relay;
 use crate::requests::{Activity, answer_about_job};
+use crate::room::ProcessRoom;
+use crate::search::SearchPath;
 use crate::sys::{self, POLLIN, Poll, Signals};
 use crate::walk::Hashes;
-use crate::wire::CHUNK;
+use crate::wire::{CHUNK, Message};
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -28,7 +33,9 @@ const ORPHANS_AGAIN: Duration = Duration::from_millis(20);
 pub struct Options {
     idle_ttl: Option<Duration>,
     listener: Option<Listener>,
-    pub workspace: PathBuf,
+    workspace: PathBuf,
+    /// Bytes that the sandbox's files may take on the disk.
+    disk: Option<u64>,
 }
 
 struct Listener {
@@ -48,9 +55,13 @@ pub struct Server {
     /// Job number to command.
     pub jobs: BTreeMap<u64, u64>,
     pub activities: BTreeMap<StreamId, Activity>,
+    pub outlet: Option<Outlet>,
     pub spools: SpoolDirectory,
     pub hashes: Hashes,
     pub oom: OomCounter,
+    pub search: SearchPath,
+    pub quota: Quota,
+    pub room: ProcessRoom,
     pub next_client: u64,
     pub next_command: u64,
     pub next_job: u64,
@@ -63,14 +74,19 @@ pub struct Server {
 /// Serves until it is told to stop, or nobody has been there for the idle time-to-live.
 pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     let options = parse(arguments)?;
+    sys::close_what_was_left_open(options.listener.as_ref().map(|listener| listener.socket.as_raw_fd()));
     let say = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
     sys::prctl(sys::PR_SET_DUMPABLE, 0).map_err(say("cannot become undumpable"))?;
+    sys::refuse_limits_of_others();
     sys::prctl(sys::PR_SET_CHILD_SUBREAPER, 1).map_err(say("cannot become a subreaper"))?;
     sys::prctl(sys::PR_SET_NO_NEW_PRIVS, 1).map_err(say("cannot give up privileges"))?;
     let signals = Signals::block(&[sys::SIGCHLD, sys::SIGTERM, sys::SIGINT, sys::SIGHUP])
         .map_err(say("cannot block signals"))?;
+    sys::set_umask(0o022);
+    std::env::set_current_dir(&options.workspace).map_err(say("cannot enter the workspace"))?;
     let (input, output) = sys::take_stdio().map_err(say("cannot take standard input and output"))?;
     let temporary = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
+    let quota = Quota::new(options.disk, &options.workspace);
     let mut server = Server {
         options,
         signals,
@@ -80,9 +96,13 @@ pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
         commands: BTreeMap::new(),
         jobs: BTreeMap::new(),
         activities: BTreeMap::new(),
+        outlet: None,
         spools: SpoolDirectory::new(&temporary),
         hashes: Hashes::default(),
         oom: OomCounter::open(),
+        search: SearchPath::default(),
+        quota,
+        room: ProcessRoom::open(),
         next_client: 1,
         next_command: 1,
         next_job: 1,
@@ -99,13 +119,14 @@ pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
 }
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options = Options { idle_ttl: None, listener: None, workspace: "/workspace".into() };
+    let mut options = Options { idle_ttl: None, listener: None, workspace: "/workspace".into(), disk: None };
     while let Some(name) = arguments.next() {
         let value = arguments.next().ok_or(crate::USAGE)?;
         let number = || value.parse::<u32>().map_err(|_| format!("{value} is not a number"));
         match name.as_str() {
             "--idle-ttl" => options.idle_ttl = Some(Duration::from_secs(number()?.into())),
             "--workspace" => options.workspace = value.into(),
+            "--disk" => options.disk = Some(value.parse().map_err(|_| format!("{value} is not a number"))?),
             "--socket" => {
                 let listener = SocketAddr::from_abstract_name(&value)
                     .and_then(|address| UnixListener::bind_addr(&address))
@@ -132,6 +153,7 @@ impl Server {
         self.wait();
         self.hear_signals();
         self.accept();
+        self.offer_connection();
         for key in self.clients.keys().copied().collect::<Vec<_>>() {
             if let Some(client) = self.clients.get_mut(&key) {
                 client.receive(&self.poll, &mut self.buffer);
@@ -141,6 +163,7 @@ impl Server {
             }
         }
         self.step_commands();
+        self.quota.watch(self.commands.values_mut());
         self.step_activities();
         self.sweep_orphans();
         self.clients.values_mut().for_each(Client::flush);
@@ -152,6 +175,9 @@ impl Server {
         self.poll.add(self.signals.fd(), POLLIN);
         if let Some(listener) = &self.options.listener {
             self.poll.add(listener.socket.as_raw_fd(), POLLIN);
+        }
+        if let Some(outlet) = self.outlet.as_ref().filter(|_| self.has_room_for_relay()) {
+            outlet.interest(&mut self.poll);
         }
         let mut until = self.idle_deadline();
         let mut runnable = false;
@@ -173,6 +199,9 @@ impl Server {
                 Activity::AwaitJob { until, .. } => soonest(Some(*until)),
                 Activity::Command(_) | Activity::Writing(_) => {}
             }
+        }
+        if self.commands.values().any(|command| !command.over()) {
+            soonest(self.quota.next_look());
         }
         if self.orphans {
             soonest(Some(Instant::now() + ORPHANS_AGAIN));
@@ -214,6 +243,18 @@ impl Server {
             && let Ok(copy) = stream.try_clone()
         {
             self.welcome(copy.into(), stream.into());
+        }
+    }
+
+    /// Hands the next connection to the way out over to the client who asked for them.
+    fn offer_connection(&mut self) {
+        let Some(socket) = self.outlet.as_ref().and_then(|outlet| outlet.accept(&self.poll)) else { return };
+        let owner = self.outlet.as_ref().map_or(0, |outlet| outlet.owner);
+        let Some(client) = self.clients.get_mut(&owner) else { return };
+        if let Some(id) = client.next_tunnel() {
+            client.send(id, &Message::Open {});
+            let stream = StreamId { client: owner, id };
+            self.activities.insert(stream, Activity::Relay(Relay::offered(socket)));
         }
     }
 
@@ -283,6 +324,7 @@ impl Server {
         if self.clients.len() < before {
             self.alone_since = Instant::now();
         }
+        self.outlet.take_if(|outlet| !self.clients.contains_key(&outlet.owner));
         let jobs: HashSet<u64> = self.jobs.values().copied().collect();
         for command in self.commands.values_mut() {
             if let Some(owner) = command.owner

@@ -16,12 +16,26 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// Everything that the child needs, made before the fork.
 pub struct Plan {
-    pub program: CString,
-    pub arguments: Vec<CString>,
+    /// At least one. The first that the kernel executes is the command.
+    pub attempts: Vec<Execution>,
     /// `NAME=value`
     pub environment: Vec<CString>,
-    pub cwd: CString,
+    /// `None` is where the guest is, the workspace.
+    pub cwd: Option<CString>,
     pub stdin: bool,
+}
+
+impl Plan {
+    /// What a complaint names.
+    fn name(&self) -> &CStr {
+        self.attempts.last().map_or(c"nothing", |last| &last.program)
+    }
+}
+
+/// A program and its arguments, its own name first.
+pub struct Execution {
+    pub program: CString,
+    pub arguments: Vec<CString>,
 }
 
 /// The guest's ends of a started command.
@@ -58,6 +72,8 @@ impl Report {
     }
 }
 
+/// The guest's own standard input, `/dev/null`.
+const NULL: RawFd = 0;
 /// Where the supervisor has its end of the status pipe.
 const STATUS: RawFd = 3;
 /// Descriptors are closed up to here where the kernel has no `close_range`. The guest's own bounds keep it below.
@@ -75,17 +91,18 @@ pub fn spawn(plan: &Plan) -> io::Result<Supervised> {
     let (stdin, stdin_child) = if plan.stdin {
         let (read, write) = io::pipe()?;
         sys::set_nonblocking(write.as_raw_fd())?;
-        (Some(File::from(OwnedFd::from(write))), OwnedFd::from(read))
+        (Some(File::from(OwnedFd::from(write))), Some(OwnedFd::from(read)))
     } else {
-        (None, OwnedFd::from(File::open("/dev/null")?))
+        (None, None)
     };
     // SAFETY: the process has one thread, so the child finds every lock free and every structure whole.
     let supervisor = unsafe { ffi::fork() };
     match supervisor {
         -1 => Err(io::Error::last_os_error()),
         0 => {
-            let ends = [&stdin_child, &stdout_child, &stderr_child, &status_child].map(AsRawFd::as_raw_fd);
-            supervise(plan, ends)
+            let [stdout, stderr, status] =
+                [&stdout_child, &stderr_child, &status_child].map(AsRawFd::as_raw_fd);
+            supervise(plan, [stdin_child.as_ref().map_or(NULL, AsRawFd::as_raw_fd), stdout, stderr, status])
         }
         _ => Ok(Supervised { supervisor, status, stdin, stdout, stderr }),
     }
@@ -99,8 +116,8 @@ fn pipe() -> io::Result<(File, OwnedFd)> {
 
 /// The supervisor's whole life.
 fn supervise(plan: &Plan, [stdin, stdout, stderr, status]: [RawFd; 4]) -> ! {
-    // SAFETY: all of these are plain system calls on numbers. The four sources are above 2, where the guest keeps
-    // its standard descriptors open, so no dup2 overwrites a later source but the last, which copies `status`.
+    // SAFETY: all of these are plain system calls on numbers. The sources but `NULL` are above 2, where the guest
+    // keeps its standard descriptors open, so no dup2 overwrites a later source but the last, which copies `status`.
     let main = unsafe {
         ffi::dup2(stdin, 0);
         ffi::dup2(stdout, 1);
@@ -119,7 +136,7 @@ fn supervise(plan: &Plan, [stdin, stdout, stderr, status]: [RawFd; 4]) -> ! {
     match main {
         0 => execute(plan),
         -1 => {
-            complain("run", &plan.program, &io::Error::last_os_error());
+            complain("run", plan.name(), &io::Error::last_os_error());
             report(Report { status: 126 << 8, children_left: false });
         }
         _ => {
@@ -189,15 +206,18 @@ fn execute(plan: &Plan) -> ! {
         // Only now does the process own its /proc files. All that it holds of the guest's is its own pipes.
         let _ = sys::prctl(sys::PR_SET_DUMPABLE, 1);
         raise_oom_score();
-        if ffi::chdir(plan.cwd.as_ptr()) < 0 {
-            complain("enter", &plan.cwd, &io::Error::last_os_error());
+        if let Some(cwd) = &plan.cwd
+            && ffi::chdir(cwd.as_ptr()) < 0
+        {
+            complain("enter", cwd, &io::Error::last_os_error());
             ffi::_exit(126);
         }
-        let arguments = pointers(&plan.arguments);
         let environment = pointers(&plan.environment);
-        ffi::execve(plan.program.as_ptr(), arguments.as_ptr(), environment.as_ptr());
+        for Execution { program, arguments } in &plan.attempts {
+            ffi::execve(program.as_ptr(), pointers(arguments).as_ptr(), environment.as_ptr());
+        }
         let error = io::Error::last_os_error();
-        complain("run", &plan.program, &error);
+        complain("run", plan.name(), &error);
         ffi::_exit(if error.raw_os_error() == Some(sys::ENOENT) { 127 } else { 126 })
     }
 }

@@ -1,7 +1,7 @@
 //! The system calls that the standard library has no name for. All `unsafe` of the guest's server is here and in
 //! `supervisor.rs`. Numbers are those of Linux on x86-64 and arm64, where they agree.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_long, c_short, c_uint, c_ulong, c_void};
+use std::ffi::{CStr, CString, c_int, c_long, c_short, c_uint, c_ulong, c_void};
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -16,6 +16,7 @@ pub const SIGTERM: c_int = 15;
 pub const SIGCHLD: c_int = 17;
 pub const SIGCONT: c_int = 18;
 pub const SIGSTOP: c_int = 19;
+const SIGXFSZ: c_int = 25;
 
 pub const POLLIN: c_short = 1;
 pub const POLLOUT: c_short = 4;
@@ -25,6 +26,8 @@ pub const POLLNVAL: c_short = 32;
 
 pub const ENOENT: i32 = 2;
 pub const O_NONBLOCK: c_int = 0o4000;
+/// The same number on every architecture that the guest is built for.
+pub const O_PATH: c_int = 0o10_000_000;
 pub const O_CLOEXEC: c_int = 0o2_000_000;
 pub const WNOHANG: c_int = 1;
 
@@ -32,6 +35,9 @@ pub const PR_SET_PDEATHSIG: c_int = 1;
 pub const PR_SET_DUMPABLE: c_int = 4;
 pub const PR_SET_CHILD_SUBREAPER: c_int = 36;
 pub const PR_SET_NO_NEW_PRIVS: c_int = 38;
+const PR_SET_SECCOMP: c_int = 22;
+const SECCOMP_MODE_FILTER: c_ulong = 2;
+const SIG_IGN: usize = 1;
 
 const F_GETFL: c_int = 3;
 const F_SETFL: c_int = 4;
@@ -73,7 +79,9 @@ struct StatVfs {
     blocks: u64,
     free: u64,
     available: u64,
-    rest: [u64; 16],
+    files: u64,
+    free_files: u64,
+    rest: [u64; 14],
 }
 
 pub mod ffi {
@@ -103,7 +111,7 @@ pub mod ffi {
         pub(super) fn statvfs(path: *const c_char, result: *mut StatVfs) -> c_int;
         pub(super) fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
         pub(super) fn connect(fd: c_int, address: *const c_void, length: c_uint) -> c_int;
-        pub(super) fn access(path: *const c_char, mode: c_int) -> c_int;
+        pub(super) fn faccessat(directory: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int;
         pub fn sigprocmask(how: c_int, set: *const SignalSet, old: *mut SignalSet) -> c_int;
         pub fn signal(signal: c_int, handler: usize) -> usize;
         pub fn fork() -> c_int;
@@ -186,6 +194,12 @@ impl Poll {
     }
 }
 
+/// The permissions that new files do not get.
+pub fn set_umask(mask: c_uint) {
+    // SAFETY: only a number of this process's is set.
+    unsafe { ffi::umask(mask) };
+}
+
 /// Makes reads and writes on the open file behind `fd` return at once.
 pub fn set_nonblocking(fd: RawFd) -> io::Result<()> {
     // SAFETY: only flags of an open descriptor are read and set.
@@ -220,6 +234,17 @@ pub fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: the standard library owns none but those that it opened; this one came from outside.
     check(unsafe { ffi::close(fd) })?;
     Ok(copy)
+}
+
+/// Closes every descriptor but the standard ones and `kept`: what a container runtime has forgotten to close leads out of
+/// the sandbox (CVE-2024-21626). Before anything was opened but `kept`.
+pub fn close_what_was_left_open(kept: Option<RawFd>) {
+    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let open: Vec<RawFd> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    for fd in open.into_iter().filter(|&fd| fd > 2 && Some(fd) != kept) {
+        // SAFETY: nothing in this process owns it. The descriptor of the listing itself is closed already.
+        unsafe { ffi::close(fd) };
+    }
 }
 
 /// Bytes that wait in a pipe.
@@ -324,18 +349,180 @@ pub fn set_link_mtime(path: &Path, mtime_ns: i64) -> io::Result<()> {
     check(unsafe { ffi::utimensat(AT_FDCWD, path.as_ptr(), times.as_ptr(), AT_SYMLINK_NOFOLLOW) }).map(drop)
 }
 
+#[cfg(target_arch = "x86_64")]
+const SYS_RENAMEAT2: c_long = 316;
+#[cfg(target_arch = "aarch64")]
+const SYS_RENAMEAT2: c_long = 276;
+/// From `linux/fs.h`.
+const RENAME_EXCHANGE: c_uint = 2;
+
+/// Has two files change places. Not every file system can.
+pub fn exchange(one: &Path, other: &Path) -> io::Result<()> {
+    let (one, other) = (c_path(one)?, c_path(other)?);
+    // SAFETY: both paths live across the call.
+    let result = unsafe {
+        ffi::syscall(SYS_RENAMEAT2, AT_FDCWD, one.as_ptr(), AT_FDCWD, other.as_ptr(), RENAME_EXCHANGE)
+    };
+    check(result as c_int).map(drop)
+}
+
 /// Bytes in use and bytes free on the file system of `path`.
 pub fn disk_usage(path: &Path) -> io::Result<(u64, u64)> {
-    let path = c_path(path)?;
-    let mut result =
-        StatVfs { block_size: 0, fragment_size: 0, blocks: 0, free: 0, available: 0, rest: [0; 16] };
-    // SAFETY: the structure is at least as large as the C library's.
-    check(unsafe { ffi::statvfs(path.as_ptr(), &mut result) })?;
+    let result = stat_file_system(path)?;
     let unit: u64 = result.fragment_size;
     Ok((
         result.blocks.saturating_sub(result.free).saturating_mul(unit),
         result.available.saturating_mul(unit),
     ))
+}
+
+/// Refuses to this process and all that come from it to take room on a disk without writing to it, which is faster than
+/// anybody can watch; the C library's posix_fallocate(3) writes then. A file that would be too long becomes an error.
+pub fn refuse_allocation() {
+    // SAFETY: ignoring a signal runs no code of ours; commands get the default back before their exec.
+    unsafe { ffi::signal(SIGXFSZ, SIG_IGN) };
+    // Where the kernel has no filters the disk only fills faster.
+    install(&allocation_filter());
+}
+
+/// Refuses to this process and all that come from it to set the limits of another process (`EPERM`): all here are the same
+/// user's, and one that takes away this process's descriptors would end the sandbox.
+pub fn refuse_limits_of_others() {
+    // Where the kernel has no filters a sandbox can end itself.
+    install(&limits_filter());
+}
+
+fn install(filter: &[[u8; 8]]) {
+    let program = FilterProgram { length: filter.len() as u16, instructions: filter.as_ptr() };
+    // SAFETY: the program outlives the call.
+    unsafe { ffi::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &raw const program) };
+}
+
+#[repr(C)]
+struct FilterProgram {
+    length: u16,
+    instructions: *const [u8; 8],
+}
+
+/// An instruction: its code, how far to jump where it holds and where it does not, its value.
+type Instruction = (u16, u8, u8, u32);
+
+const LOAD: u16 = 0x20;
+const AND: u16 = 0x54;
+const IF_EQUAL: u16 = 0x15;
+const IF_ANY_BIT: u16 = 0x45;
+const RETURN: u16 = 0x06;
+const ALLOW: u32 = 0x7fff_0000;
+const FAIL: u32 = 0x0005_0000;
+
+/// Where the lower half of an argument is in `struct seccomp_data`, on the little-endian machines that there are.
+const fn argument(index: u32) -> u32 {
+    16 + 8 * index
+}
+
+/// fallocate(2) is not supported but for giving room back.
+fn allocation_filter() -> Vec<[u8; 8]> {
+    const PUNCH_HOLE_OR_COLLAPSE: u32 = 0x02 | 0x08;
+    const NOT_SUPPORTED: u32 = 95;
+    #[cfg(target_arch = "x86_64")]
+    let numbers = (285, 324);
+    #[cfg(target_arch = "aarch64")]
+    let numbers = (47, 352);
+    filter(
+        numbers,
+        &[
+            (LOAD, 0, 0, argument(1)),
+            (IF_ANY_BIT, 1, 0, PUNCH_HOLE_OR_COLLAPSE),
+            (RETURN, 0, 0, FAIL | NOT_SUPPORTED),
+        ],
+    )
+}
+
+/// prlimit(2) is permitted on the caller itself, and where it only asks.
+fn limits_filter() -> Vec<[u8; 8]> {
+    const NOT_PERMITTED: u32 = 1;
+    #[cfg(target_arch = "x86_64")]
+    let numbers = (302, 340);
+    #[cfg(target_arch = "aarch64")]
+    let numbers = (261, 369);
+    filter(
+        numbers,
+        &[
+            (LOAD, 0, 0, argument(0)),
+            (IF_EQUAL, 5, 0, 0),
+            // Both halves of the pointer to the new limits.
+            (LOAD, 0, 0, argument(2)),
+            (IF_EQUAL, 0, 2, 0),
+            (LOAD, 0, 0, argument(2) + 4),
+            (IF_EQUAL, 1, 0, 0),
+            (RETURN, 0, 0, FAIL | NOT_PERMITTED),
+        ],
+    )
+}
+
+/// Allows every system call but the one of these numbers, the machine's own and that of its 32-bit programs, which `judge`
+/// looks at. Where it jumps past its end, or comes to it, the call is allowed.
+fn filter((number, its_number): (u32, u32), judge: &[Instruction]) -> Vec<[u8; 8]> {
+    const NUMBER: u32 = 0;
+    const ARCHITECTURE: u32 = 4;
+    const X32: u32 = 0x4000_0000;
+    #[cfg(target_arch = "x86_64")]
+    let (machine, compatible) = (0xC000_003E, 0x4000_0003);
+    #[cfg(target_arch = "aarch64")]
+    let (machine, compatible) = (0xC000_00B7, 0x4000_0028);
+    let judged = judge.len() as u8;
+    let select = [
+        (LOAD, 0, 0, ARCHITECTURE),
+        (IF_EQUAL, 0, 3, machine),
+        (LOAD, 0, 0, NUMBER),
+        (AND, 0, 0, !X32),
+        (IF_EQUAL, 3, judged + 3, number),
+        (IF_EQUAL, 0, judged + 2, compatible),
+        (LOAD, 0, 0, NUMBER),
+        (IF_EQUAL, 0, judged, its_number),
+    ];
+    let bytes = |(code, yes, no, value): &Instruction| {
+        let (code, value) = (code.to_ne_bytes(), value.to_ne_bytes());
+        [code[0], code[1], *yes, *no, value[0], value[1], value[2], value[3]]
+    };
+    select.iter().chain(judge).chain(&[(RETURN, 0, 0, ALLOW)]).map(bytes).collect()
+}
+
+/// A file system as a whole.
+#[derive(Default)]
+pub struct FileSystem {
+    pub bytes: u64,
+    pub free_bytes: u64,
+    /// In use. 0 where the file system does not count them.
+    pub files: u64,
+}
+
+/// The file system of `path`.
+pub fn file_system(path: &Path) -> io::Result<FileSystem> {
+    let result = stat_file_system(path)?;
+    let unit: u64 = result.fragment_size;
+    Ok(FileSystem {
+        bytes: result.blocks.saturating_mul(unit),
+        free_bytes: result.free.saturating_mul(unit),
+        files: result.files.saturating_sub(result.free_files),
+    })
+}
+
+fn stat_file_system(path: &Path) -> io::Result<StatVfs> {
+    let path = c_path(path)?;
+    let mut result = StatVfs {
+        block_size: 0,
+        fragment_size: 0,
+        blocks: 0,
+        free: 0,
+        available: 0,
+        files: 0,
+        free_files: 0,
+        rest: [0; 14],
+    };
+    // SAFETY: the structure is at least as large as the C library's.
+    check(unsafe { ffi::statvfs(path.as_ptr(), &mut result) })?;
+    Ok(result)
 }
 
 /// Begins to connect to a port on loopback. The socket is writable when that has succeeded or failed.
@@ -361,10 +548,10 @@ pub fn connect_loopback(port: u16, v6: bool) -> io::Result<TcpStream> {
     }
 }
 
-/// Whether this process may execute the file.
-pub fn executable(path: &CStr) -> bool {
-    // SAFETY: the path lives across the call.
-    unsafe { ffi::access(path.as_ptr() as *const c_char, X_OK) == 0 }
+/// Whether this process may execute what `name` is in the open directory.
+pub fn executable_in(directory: RawFd, name: &CStr) -> bool {
+    // SAFETY: the name lives across the call.
+    unsafe { ffi::faccessat(directory, name.as_ptr(), X_OK, 0) == 0 }
 }
 
 /// Writes to a raw descriptor. Who cannot be told is gone, so the result does not matter.

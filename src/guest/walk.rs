@@ -159,10 +159,8 @@ impl Walk {
             match listing.next() {
                 Some(Ok(item)) => {
                     let path = directory.join(item.file_name());
-                    if !self.exclude.contains(path.as_os_str().as_bytes()) {
-                        // Asked through the open directory, which is cheaper than by the whole path.
-                        self.visit(path, item.metadata(), hashes)?;
-                    }
+                    // Asked through the open directory, which is cheaper than by the whole path.
+                    self.visit(path, item.metadata(), hashes)?;
                 }
                 Some(Err(error)) => {
                     let path = self.root.join(&*directory);
@@ -196,6 +194,7 @@ impl Walk {
         })?;
         let mut entry = files::entry(&full, path.clone().into_os_string().into_vec().into(), &metadata);
         match entry.kind {
+            EntryKind::Directory {} if self.exclude.contains(path.as_os_str().as_bytes()) => {}
             EntryKind::Directory {} => {
                 entry.readable = fs::read_dir(&full).is_ok();
                 if entry.readable {

@@ -17,7 +17,7 @@
 //! # Streams
 //!
 //! The first frame each way is [`Message::Hello`] on stream 0; the host speaks first. After it every request of the
-//! host opens a stream of its own with an odd id that grows, and every connection that the guest wants opened
+//! host opens a stream of its own with an odd id that grows, and every connection that the guest hands over
 //! ([`Message::Open`]) one with an even id that grows. Requests do not wait for each other: many are in flight.
 //!
 //! A request's stream ends with exactly one terminal message of the guest: `Finished`, `JobStarted`, `JobState`,
@@ -56,6 +56,18 @@ pub const FRAME_COST: u32 = 64;
 /// The credit that a frame with `carried` bytes uses. Frames are shorter than 4 GiB, so nothing is cut off.
 pub fn cost(carried: usize) -> u32 {
     carried as u32 + FRAME_COST
+}
+
+/// How many files a disk quota of `bytes` allows: as many as ext4 makes room for (one for 16 KiB), and at least 16,384.
+pub fn files_of_quota(bytes: u64) -> u64 {
+    (bytes >> 14).max(1 << 14)
+}
+
+/// What is said where a disk quota of `bytes` is used up.
+pub fn quota_used_up(bytes: u64) -> String {
+    let (unit, name) = if bytes >= 1 << 30 { (1_u64 << 30, "GB") } else { (1 << 20, "MB") };
+    let size = (bytes as f64 / unit as f64 * 10.0).round() / 10.0;
+    format!("the disk quota of {size} {name} (or {} files) is used up", files_of_quota(bytes))
 }
 
 /// What an entry adds to the cost of an `Entries`: as if it took 64 bytes, its path and its target.
@@ -117,6 +129,11 @@ tagged! {
         3 = OomKilled {},
         /// The process that watched over it is gone.
         4 = Lost {},
+        /// Killed, because the sandbox's disk quota was used up.
+        5 = OverQuota {
+            /// The quota in bytes; see [`files_of_quota`].
+            bytes: u64,
+        },
     }
 }
 
@@ -240,18 +257,6 @@ record! {
 }
 
 tagged! {
-    /// What a connection that the guest wants opened is for.
-    TunnelKind {
-        /// A plain HTTP request through the proxy.
-        0 = Http {},
-        /// `CONNECT` through the proxy.
-        1 = Connect {},
-        /// A plain TCP tunnel.
-        2 = Tcp {},
-    }
-}
-
-tagged! {
     /// Everything that is ever said.
     Message {
         /// Both ways: the first frame.
@@ -339,7 +344,7 @@ tagged! {
             root: Bytes,
             /// Whether regular files are hashed.
             hash: bool,
-            /// Relative paths that are left out, with everything below them.
+            /// Relative paths of directories that are not looked into.
             exclude: Vec<Bytes>,
             /// More entries than this are an error.
             max_entries: u64,
@@ -356,6 +361,14 @@ tagged! {
         },
         /// End every process and exit.
         0x1c = Shutdown {},
+        /// Open the way out: every connection to this port of the sandbox's loopback becomes an `Open` for this client,
+        /// until it is gone. Once more replaces the variables. `Done`.
+        0x1d = Listen {
+            /// The port.
+            port: u16,
+            /// Variables that commands start with while the way out is open.
+            env: Vec<(Bytes, Bytes)>,
+        },
 
         /// What a command wrote. At most [`CHUNK`].
         0x30 = Output {
@@ -412,15 +425,8 @@ tagged! {
             /// The facts.
             facts: Facts,
         },
-        /// A connection out of the sandbox that something inside wants.
-        0x3a = Open {
-            /// The host's name or address as asked for.
-            host: Bytes,
-            /// The port.
-            port: u16,
-            /// What for.
-            kind: TunnelKind,
-        },
+        /// A program has connected to the port of [`Message::Listen`]. What it wants is in the bytes that follow.
+        0x3a = Open {},
     }
 }
 

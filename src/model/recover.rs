@@ -10,6 +10,9 @@ use serde_json::{Map, Value, json};
 /// Places of a text that are tried; a text full of brackets must not cost for ever.
 const MOST_CANDIDATES: usize = 200;
 
+/// Parameters of one call that are read: each may cost a look at all of the text.
+const MOST_PARAMETERS: usize = 100;
+
 /// Bytes of JSON without an end that are still read as if it had one.
 const LONGEST_UNENDED: usize = 256 * 1024;
 
@@ -185,7 +188,8 @@ fn function_tag(text: &str, tools: &[ToolSpec]) -> Option<(Calls, usize)> {
 
 fn parameters(mut tags: &str, tool: &ToolSpec) -> Option<Map<String, Value>> {
     let mut parameters = Map::new();
-    while let Some(start) = tags.find("<parameter=") {
+    for _ in 0..MOST_PARAMETERS {
+        let Some(start) = tags.find("<parameter=") else { break };
         let rest = &tags[start + "<parameter=".len()..];
         let name_end = rest.find('>')?;
         let name = rest[..name_end].trim_matches(['"', '\'', ' ']);
@@ -397,6 +401,8 @@ mod tests {
         let begun = std::time::Instant::now();
         assert_eq!(recover(&"{\n".repeat(50_000), &tools()), None);
         assert_eq!(recover(&"<tool_call>".repeat(10_000), &tools()), None);
+        let parameters = "<parameter=command>".repeat(100_000);
+        assert!(recover(&format!("<function=run_commands>{parameters}"), &tools()).is_some());
         assert!(begun.elapsed() < std::time::Duration::from_secs(20));
     }
 

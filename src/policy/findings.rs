@@ -1,7 +1,9 @@
 //! What was found in a command or a file: programs that would run, modules and built-ins that are used.
 
+use serde::{Deserialize, Serialize};
+
 /// A language that rules can speak of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Language {
     /// POSIX shell and bash: its commands are judged.
     Shell,
@@ -32,7 +34,7 @@ impl Language {
 }
 
 /// One word of a command.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Word {
     /// The word with its quotes resolved; what only the shell can know (`$X`, `$(…)`) stands as it was written.
     pub text: String,
@@ -53,7 +55,7 @@ impl Word {
 }
 
 /// Whether a name belongs to a module or to the language itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Kind {
     /// It came in through an import.
     Module,
@@ -62,7 +64,7 @@ pub enum Kind {
 }
 
 /// A name with every alias resolved: `os.system`, `node:fs` as `fs`, `std::process::Command`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Name {
     /// Where it comes from.
     pub kind: Kind,
@@ -71,7 +73,7 @@ pub struct Name {
 }
 
 /// A module or built-in that a piece of code uses.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Use {
     /// The language of the code.
     pub language: Language,
@@ -82,7 +84,7 @@ pub struct Use {
 }
 
 /// Something that could not be read, so that nobody knows what it does.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unreadable {
     /// The language it is written in.
     pub language: Language,
@@ -91,7 +93,7 @@ pub struct Unreadable {
 }
 
 /// All that was found.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Findings {
     /// Every command, the ones inside `sudo`, `sh -c`, pipelines and substitutions too; the program is the first word.
     pub commands: Vec<Vec<Word>>,

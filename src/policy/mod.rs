@@ -6,6 +6,8 @@
 //! `$(which rm)`, `X=rm; $X`, base64, a script fetched from somewhere. Such a thing is *unreadable*, which is a
 //! reason to ask with [`Approve::Risky`] and never one to deny.
 
+#[cfg(feature = "policy")]
+mod apart;
 pub mod findings;
 mod pattern;
 #[cfg(feature = "policy")]
@@ -28,7 +30,7 @@ pub mod rules;
 pub use rules::Rules;
 
 use crate::cli::Approve;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use findings::Findings;
 use futures_util::future::BoxFuture;
 use rules::{Match, shortened};
@@ -109,6 +111,12 @@ impl Gate {
     /// A gate that keeps `rules`. Without `ask` there is nobody to ask: a question becomes a denial that says so.
     pub fn new(rules: Rules, approve: Approve, ask: Option<Ask>) -> Result<Self> {
         rules.check()?;
+        if !cfg!(feature = "policy") && approve == Approve::Risky {
+            return Err(Error::config(
+                "this `agent` was built without the feature `policy`, so --approve risky cannot judge anything",
+            )
+            .hint("build it with its default features, or use --approve always"));
+        }
         Ok(Self { rules, approve, ask, allowed: Mutex::default() })
     }
 

@@ -63,7 +63,20 @@ impl Sandbox {
         }
     }
 
-    /// The connections that programs inside want opened. The first caller gets them; without one all are refused.
+    /// Opens the way out: connections to `port` of the sandbox's loopback come to [`Sandbox::tunnels`], and commands
+    /// start with `env` from now on. Called again, it replaces the variables. It is closed with the connection.
+    ///
+    /// # Errors
+    ///
+    /// Something else listens there, or another client of the guest has the way out.
+    pub async fn listen(&self, port: u16, env: &[(String, String)]) -> Result<()> {
+        let bytes = |text: &String| wire::Bytes::from(text.as_bytes());
+        let env = env.iter().map(|(name, value)| (bytes(name), bytes(value))).collect();
+        self.connection.request(&Message::Listen { port, env }, Expect::Done)?.answer().await.map(drop)
+    }
+
+    /// The connections that programs inside make to the way out. The first caller gets them; without one all are
+    /// refused.
     pub fn tunnels(&self) -> Option<Tunnels> {
         self.connection.take_tunnels().map(Tunnels::new)
     }

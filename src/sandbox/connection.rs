@@ -6,7 +6,7 @@
 use super::Channel;
 use super::expect::{Expect, cost};
 use super::stream::{Incoming, PATIENCE};
-use super::wire::{self, Decoder, MAGIC, MAX_FRAME, Message, TunnelKind, VERSION, WINDOW};
+use super::wire::{self, Decoder, MAGIC, MAX_FRAME, Message, VERSION, WINDOW};
 use crate::error::{Error, Kind, Result};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -63,9 +63,6 @@ pub(super) struct Connection {
 
 /// A connection that something inside the sandbox wants.
 pub(super) struct Asked {
-    pub host: Vec<u8>,
-    pub port: u16,
-    pub kind: TunnelKind,
     pub stream: Incoming,
 }
 
@@ -164,8 +161,8 @@ impl Connection {
     /// Delivers one frame. An error ends the connection.
     fn deliver(self: &Arc<Self>, id: u32, message: Message) -> Result<(), String> {
         let mut state = lock(&self.state);
-        if let Message::Open { host, port, kind } = message {
-            return self.ask(&mut state, id, host.0, port, kind);
+        if let Message::Open {} = message {
+            return self.ask(&mut state, id);
         }
         let known = if id % 2 == 1 { id < state.next_id } else { (1..=state.last_guest_id).contains(&id) };
         let Some(route) = state.routes.get_mut(&id) else {
@@ -204,15 +201,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes up the guest's wish for a connection.
-    fn ask(
-        self: &Arc<Self>,
-        state: &mut State,
-        id: u32,
-        host: Vec<u8>,
-        port: u16,
-        kind: TunnelKind,
-    ) -> Result<(), String> {
+    /// Takes up a connection that the guest offers.
+    fn ask(self: &Arc<Self>, state: &mut State, id: u32) -> Result<(), String> {
         if id % 2 == 1 || id <= state.last_guest_id {
             return Err(format!("a connection asked for on stream {id}, out of order"));
         }
@@ -228,7 +218,7 @@ impl Connection {
             let expect = Expect::Tunnel { open: true, guest_ended: false, host_ended: false };
             let stream = self.add_route(state, id, expect);
             state.tunnels += 1;
-            if let Err(mpsc::error::SendError(mut asked)) = asked.send(Asked { host, port, kind, stream }) {
+            if let Err(mpsc::error::SendError(mut asked)) = asked.send(Asked { stream }) {
                 // Nobody listens any more. Dropping the stream would reset it; it is refused instead.
                 asked.stream.end();
                 remove(state, id);

@@ -11,7 +11,7 @@ pub fn variables(path: &str) -> Vec<(String, String)> {
         ("USER", "agent"),
         ("LOGNAME", "agent"),
         ("SHELL", "/bin/sh"),
-        ("LANG", "C.UTF-8"),
+        ("LC_CTYPE", "C.UTF-8"),
         ("TERM", "dumb"),
         ("TMPDIR", "/tmp"),
         ("PAGER", "cat"),

@@ -94,7 +94,7 @@ pub enum Node {
 pub struct WalkOptions {
     /// Whether regular files are hashed. Files that have not changed since the last time are not read again.
     pub hash: bool,
-    /// Paths relative to the root that are left out, with everything below them.
+    /// Directories, relative to the root, that are named but not looked into.
     pub exclude: Vec<PathBuf>,
     /// More entries than this are an error.
     pub max_entries: u64,

@@ -3,6 +3,9 @@
 use crate::error::{Error, Result};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::PathBuf;
 
 /// Built from `src/guest`; empty where the build machine could not.
@@ -30,6 +33,26 @@ pub fn bytes() -> Result<Cow<'static, [u8]>> {
             .hint(format!("name one built on Linux with {VARIABLE}=/path/to/guest")));
     }
     Ok(Cow::Borrowed(EMBEDDED))
+}
+
+/// The guest as a program that can be executed here: a sealed file in memory, which nothing can change while it runs. The
+/// path holds as long as the file is open.
+pub(super) fn program() -> Result<(String, File)> {
+    let failed = |error: std::io::Error| Error::sandbox("the guest cannot be laid out").caused_by(error);
+    // SAFETY: the name is NUL-terminated.
+    let fd = unsafe { libc::memfd_create(c"guest".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+    if fd < 0 {
+        return Err(failed(std::io::Error::last_os_error()));
+    }
+    // SAFETY: the descriptor was just made and is nobody else's.
+    let mut file = unsafe { File::from_raw_fd(fd) };
+    file.write_all(&bytes()?).map_err(failed)?;
+    let seals = libc::F_SEAL_WRITE | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    // SAFETY: takes no pointer.
+    if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) } < 0 {
+        return Err(failed(std::io::Error::last_os_error()));
+    }
+    Ok((format!("/proc/self/fd/{}", file.as_raw_fd()), file))
 }
 
 /// A short hash of the guest's bytes: 12 hexadecimal digits. Files and volumes that hold a guest are named by it.

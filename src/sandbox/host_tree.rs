@@ -125,14 +125,26 @@ impl HostTree {
     /// Those of `names` that are programs on [`HostTree::path`], in the same order.
     pub fn programs(&self, names: &[&str]) -> Vec<String> {
         let directories: Vec<PathBuf> =
-            self.path.split(':').filter_map(|inside| self.on_host(inside)).collect();
+            self.path.split(':').filter_map(|inside| self.on_host(Path::new(inside))).collect();
         let is_there = |name: &&&str| directories.iter().any(|directory| directory.join(name).is_file());
         names.iter().filter(is_there).map(|name| (*name).to_owned()).collect()
     }
 
+    /// The same with mounts in place of the symlinks that stand in the root itself (`/lib -> usr/lib`): where the root
+    /// is kept by a program (fuse-overlayfs), every step through such a link has to ask it.
+    pub fn without_links_in_the_root(mut self) -> Self {
+        for (link, target) in std::mem::take(&mut self.symlinks) {
+            let shown = link.parent().filter(|parent| *parent == Path::new("/"));
+            match shown.and_then(|root| self.on_host(&lexically(root, &target))) {
+                Some(host) if host.is_dir() => self.binds.push((host, link)),
+                _ => self.symlinks.push((link, target)),
+            }
+        }
+        self
+    }
+
     /// Where something inside comes from.
-    fn on_host(&self, inside: &str) -> Option<PathBuf> {
-        let inside = Path::new(inside);
+    fn on_host(&self, inside: &Path) -> Option<PathBuf> {
         let depth = |path: &Path| path.components().count();
         let binds = self
             .binds

@@ -13,7 +13,8 @@ pub use obstacles::{Checks, Obstacle, checks};
 use super::cgroup::{self, Cgroups};
 use super::launch_spec::LaunchSpec;
 use super::{
-    Backend, Channel, Listed, Network, OnPull, Spec, WorkspaceMount, environment, guest, sandbox_ids, seccomp,
+    Backend, Channel, Listed, Network, OnPull, Spec, WorkspaceMount, environment, expiry, guest, layer,
+    run_bytes, sandbox_ids, seccomp,
 };
 use crate::error::{Error, Result};
 use crate::event::{Limits, SandboxInfo};
@@ -21,9 +22,6 @@ use directory::{Directory, Record};
 use futures_util::future::BoxFuture;
 use process::Process;
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::Write;
-use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -54,12 +52,16 @@ impl Local {
             created: jiff::Timestamp::now().to_string(),
             owner: Process::this().ok_or_else(|| Error::sandbox("/proc does not tell about this process"))?,
             ephemeral: spec.ephemeral,
+            expires: spec.delete_after.filter(|_| !spec.ephemeral).and_then(expiry::date),
             info: info.clone(),
         };
         let ids = sandbox_ids();
         directory.make(&record, &["workspace", "home", "upper", "work"], ids)?;
         let groups = cgroup::make(&group_name(&spec.session), &spec.limits);
         let started = async {
+            if let WorkspaceMount::Overlay { lower, hidden } = &spec.workspace {
+                layer::hide(&directory.path().join("upper"), lower, hidden, ids).map_err(cannot_hide)?;
+            }
             directory.write_spec(&launch_spec(spec, &groups, ids)?)?;
             let mut child = launch(&directory, true).await?;
             let channel = child
@@ -140,14 +142,8 @@ impl Local {
     fn listed(&self) -> Result<Vec<Listed>> {
         let all = Directory::list()?.into_iter();
         let described = all.filter_map(|(session, directory)| {
-            let record = directory.record()?;
-            let groups = directory.spec().map(|spec| spec.cgroups).unwrap_or_default();
-            let state = match directory.running() {
-                None => "stopped",
-                Some(first) if cgroup::frozen(&groups) || first.is_stopped() => "paused",
-                Some(_) => "running",
-            };
-            Some(Listed { id: record.info.id, session, state: state.to_owned(), created: record.created })
+            let Record { created, expires, info, .. } = directory.record()?;
+            Some(Listed { id: info.id, session, state: state(&directory).to_owned(), created, expires })
         });
         Ok(described.collect())
     }
@@ -156,7 +152,7 @@ impl Local {
         cgroup::sweep();
         let mut result = Ok(());
         for (_, directory) in Directory::list()? {
-            if directory.is_abandoned() {
+            if directory.is_abandoned(state(&directory)) {
                 result = self.destroy_sandbox(&directory).await.and(result);
             }
         }
@@ -202,6 +198,16 @@ impl Backend for Local {
     }
 }
 
+/// As [`Listed::state`] says it.
+fn state(directory: &Directory) -> &'static str {
+    let groups = directory.spec().map(|spec| spec.cgroups).unwrap_or_default();
+    match directory.running() {
+        None => "stopped",
+        Some(first) if cgroup::frozen(&groups) || first.is_stopped() => "paused",
+        Some(_) => "running",
+    }
+}
+
 fn describe(spec: &Spec) -> SandboxInfo {
     SandboxInfo {
         backend: "local".to_owned(),
@@ -225,11 +231,12 @@ fn launch_spec(spec: &Spec, groups: &Cgroups, (uid, gid): (u32, u32)) -> Result<
     let tree = super::host_tree::host_tree();
     let variables = environment::variables(&tree.path).into_iter().chain(tree.env);
     let idle_ttl = spec.idle_ttl.as_secs().max(1).to_string();
-    let argv = ["/proc/self/exe", "serve", "--listen-fd", "3", "--idle-ttl", &idle_ttl];
+    let disk = spec.limits.disk.to_string();
+    let argv = ["/proc/self/exe", "serve", "--listen-fd", "3", "--idle-ttl", &idle_ttl, "--disk", &disk];
     let memory = spec.limits.memory;
     let (overlay, bind_workspace) = match &spec.workspace {
         WorkspaceMount::Empty => (None, None),
-        WorkspaceMount::Overlay(directory) => (Some(directory.clone()), None),
+        WorkspaceMount::Overlay { lower, .. } => (Some(lower.clone()), None),
         WorkspaceMount::Bind(directory) => (None, Some(directory.clone())),
     };
     Ok(LaunchSpec {
@@ -248,6 +255,7 @@ fn launch_spec(spec: &Spec, groups: &Cgroups, (uid, gid): (u32, u32)) -> Result<
         host_network: spec.network == Network::Full,
         tmp_bytes: memory / 2,
         shm_bytes: memory / 4,
+        run_bytes: run_bytes(memory),
         keep: !spec.ephemeral,
     })
 }
@@ -269,9 +277,13 @@ fn resource_limits(limits: &Limits, groups: &Cgroups) -> Vec<(i32, u64)> {
     rlimits
 }
 
+fn cannot_hide(error: std::io::Error) -> Error {
+    Error::sandbox("what stays out of the workspace could not be hidden").caused_by(error)
+}
+
 /// Starts the launcher and waits until its sandbox is ready. With a stream, the guest's first client is at it.
 async fn launch(directory: &Directory, with_stream: bool) -> Result<Child> {
-    let (program, _open) = guest_program().await?;
+    let (program, _open) = guest::program()?;
     let stream = || if with_stream { Stdio::piped() } else { Stdio::null() };
     let mut child = Command::new(program)
         .arg("launch")
@@ -290,7 +302,7 @@ async fn launch(directory: &Directory, with_stream: bool) -> Result<Child> {
     };
     match said.strip_prefix("ready") {
         Some("") => Ok(child),
-        _ => Err(did_not_start(said.trim_start_matches("ready: "))),
+        _ => Err(did_not_start(said.trim_start_matches("ready").trim_start_matches(": "))),
     }
 }
 
@@ -312,26 +324,6 @@ fn did_not_start(said: &str) -> Error {
     }
 }
 
-/// The guest as a program that can be executed: a sealed file in memory, which nothing can change while it runs. The path
-/// holds as long as the file is open.
-async fn guest_program() -> Result<(String, File)> {
-    let failed = |error: std::io::Error| Error::sandbox("the guest cannot be laid out").caused_by(error);
-    // SAFETY: the name is NUL-terminated.
-    let fd = unsafe { libc::memfd_create(c"guest".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
-    if fd < 0 {
-        return Err(failed(std::io::Error::last_os_error()));
-    }
-    // SAFETY: the descriptor was just made and is nobody else's.
-    let mut file = unsafe { File::from_raw_fd(fd) };
-    file.write_all(&guest::bytes()?).map_err(failed)?;
-    let seals = libc::F_SEAL_WRITE | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-    // SAFETY: takes no pointer.
-    if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) } < 0 {
-        return Err(failed(std::io::Error::last_os_error()));
-    }
-    Ok((format!("/proc/self/fd/{}", file.as_raw_fd()), file))
-}
-
 /// Waits for the launcher in the background, so that it leaves no zombie while this process lives.
 fn reap(mut child: Child) {
     tokio::spawn(async move {
@@ -342,7 +334,7 @@ fn reap(mut child: Child) {
 
 /// Removes a private directory by the guest's hand, which knows how to remove what a hostile program has left.
 async fn remove(path: &Path) -> Result<()> {
-    let (program, _open) = guest_program().await?;
+    let (program, _open) = guest::program()?;
     let output =
         Command::new(program).arg("remove").arg(path).env_clear().stdin(Stdio::null()).output().await;
     let output = output.map_err(|error| Error::sandbox("a sandbox could not be removed").caused_by(error))?;

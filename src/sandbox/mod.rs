@@ -10,11 +10,13 @@ mod connection;
 pub mod docker;
 pub mod environment;
 mod expect;
+mod expiry;
 mod files;
 pub mod guest;
 pub mod host_tree;
 #[path = "../guest/launch/spec.rs"]
 mod launch_spec;
+mod layer;
 pub mod local;
 mod process;
 mod seccomp;
@@ -53,6 +55,12 @@ pub fn sandbox_ids() -> (u32, u32) {
     (not_root(uid), not_root(gid))
 }
 
+/// The size of `/run` where a sandbox has `memory`: with half for `/tmp` and a quarter for `/dev/shm`, full file systems
+/// leave room for programs. All in bytes.
+fn run_bytes(memory: u64) -> u64 {
+    (memory / 16).min(64 << 20)
+}
+
 /// What a sandbox may reach.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Network {
@@ -82,6 +90,9 @@ pub struct Spec {
     pub idle_ttl: Duration,
     /// Removed when it stops. Otherwise it stays, stopped, until somebody removes it.
     pub ephemeral: bool,
+    /// One that is not ephemeral is removed this long after it was made, by the next start that finds it stopped or
+    /// paused. `None`: never.
+    pub delete_after: Option<Duration>,
     /// How `/workspace` comes to be.
     pub workspace: WorkspaceMount,
 }
@@ -92,8 +103,13 @@ pub enum WorkspaceMount {
     /// Empty and writable; the host copies files in through the guest.
     #[default]
     Empty,
-    /// The host directory read-only underneath, writes going to a layer of the sandbox's own.
-    Overlay(PathBuf),
+    /// A host directory read-only underneath, writes going to a layer of the sandbox's own.
+    Overlay {
+        /// The directory.
+        lower: PathBuf,
+        /// What of it is not there in the sandbox: relative paths, whose parents are directories of `lower`.
+        hidden: Vec<PathBuf>,
+    },
     /// The host directory itself, writable. Only ever chosen by name.
     Bind(PathBuf),
 }
@@ -154,6 +170,8 @@ pub struct Listed {
     pub state: String,
     /// When it was made, RFC 3339.
     pub created: String,
+    /// When it may be removed, RFC 3339; `None` where no date says so.
+    pub expires: Option<String>,
 }
 
 /// A command to run inside.
@@ -198,6 +216,11 @@ pub enum Outcome {
     TimedOut,
     /// By the kernel, for want of memory.
     OomKilled,
+    /// By the guest, because the sandbox's disk quota was used up.
+    OverQuota {
+        /// The quota.
+        bytes: u64,
+    },
     /// Nobody knows: the guest or its stream died. Never success.
     Lost,
 }

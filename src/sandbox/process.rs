@@ -233,6 +233,7 @@ impl From<wire::Finished> for Finished {
                 wire::Outcome::Signaled { signal } => Outcome::Signaled(signal),
                 wire::Outcome::TimedOut {} => Outcome::TimedOut,
                 wire::Outcome::OomKilled {} => Outcome::OomKilled,
+                wire::Outcome::OverQuota { bytes } => Outcome::OverQuota { bytes },
                 wire::Outcome::Lost {} => Outcome::Lost,
             },
             duration: Duration::from_micros(finished.duration_us),

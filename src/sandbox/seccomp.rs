@@ -91,9 +91,33 @@ const REFUSED_HERE: [c_long; 7] = [
 const REFUSED_HERE: [c_long; 0] = [];
 
 /// Said to be unknown, so that programs take the older way, which the filter can look into (clone3(2) keeps its
-/// flags in memory) or which is safer (io_uring passes by system call filters).
-const UNKNOWN: [c_long; 4] =
-    [libc::SYS_clone3, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+/// flags in memory, openat2(2) its mode) or which is safer (io_uring passes by system call filters).
+const UNKNOWN: [c_long; 5] = [
+    libc::SYS_clone3,
+    libc::SYS_openat2,
+    libc::SYS_io_uring_setup,
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+];
+
+/// System calls that give a file the mode in an argument, and which argument that is. Not mkdir(2): the kernel
+/// takes no set-id bits from it.
+const MODES: [(c_long, u8); 4] =
+    [(libc::SYS_fchmod, 1), (libc::SYS_fchmodat, 2), (libc::SYS_fchmodat2, 2), (libc::SYS_mknodat, 2)];
+#[cfg(target_arch = "x86_64")]
+const MODES_HERE: [(c_long, u8); 3] = [(libc::SYS_chmod, 1), (libc::SYS_creat, 1), (libc::SYS_mknod, 1)];
+#[cfg(not(target_arch = "x86_64"))]
+const MODES_HERE: [(c_long, u8); 0] = [];
+
+/// System calls that take a mode where their flags make a file, and which argument the flags are; the mode follows.
+const OPENS: [(c_long, u8); 1] = [(libc::SYS_openat, 2)];
+#[cfg(target_arch = "x86_64")]
+const OPENS_HERE: [(c_long, u8); 1] = [(libc::SYS_open, 1)];
+#[cfg(not(target_arch = "x86_64"))]
+const OPENS_HERE: [(c_long, u8); 0] = [];
+
+/// Each of the bits that let a program run as its owner or its group.
+const SET_ID: [u64; 2] = [libc::S_ISUID as u64, libc::S_ISGID as u64];
 
 /// The seccomp programs, each the bytes of an array of `struct sock_filter`, in the order in which they are installed.
 pub fn programs() -> Result<Vec<Vec<u8>>> {
@@ -121,7 +145,34 @@ fn refusals() -> Result<BTreeMap<c_long, Vec<SeccompRule>>, seccompiler::Backend
     rules.insert(libc::SYS_ioctl, terminal_injection()?);
     rules.insert(libc::SYS_personality, vec![SeccompRule::new(odd_personality()?)?]);
     rules.insert(libc::SYS_socket, exotic_sockets()?);
+    for (number, mode) in MODES.iter().chain(&MODES_HERE) {
+        rules.insert(
+            *number,
+            SET_ID.iter().map(|bit| SeccompRule::new(vec![has(*mode, *bit)?])).collect::<Result<_, _>>()?,
+        );
+    }
+    for (number, flags) in OPENS.iter().chain(&OPENS_HERE) {
+        rules.insert(*number, set_id_files(*flags)?);
+    }
     Ok(rules)
+}
+
+/// That an argument has all bits of `bits`.
+fn has(argument: u8, bits: u64) -> Result<Condition, seccompiler::BackendError> {
+    Condition::new(argument, Len::Dword, Op::MaskedEq(bits), bits)
+}
+
+/// A file that is made with a set-id bit. In a bound workspace it would belong to the host's user, who may be root; the
+/// mount's `nosuid` holds inside only.
+fn set_id_files(flags: u8) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    // The part of O_TMPFILE that is not O_DIRECTORY.
+    const O_TMPFILE: u64 = 0o20_000_000;
+    let making = [u64::from(libc::O_CREAT.unsigned_abs()), O_TMPFILE];
+    making
+        .into_iter()
+        .flat_map(|flag| SET_ID.map(|bit| (flag, bit)))
+        .map(|(flag, bit)| SeccompRule::new(vec![has(flags, flag)?, has(flags + 1, bit)?]))
+        .collect()
 }
 
 /// clone(2) with any flag that makes a namespace.

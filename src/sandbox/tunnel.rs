@@ -2,11 +2,11 @@
 
 use super::connection::Asked;
 use super::stream::{Incoming, Sender};
-use super::wire::{CHUNK, Message, TunnelKind};
+use super::wire::{CHUNK, Message};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 
-/// The connections that programs inside the sandbox want opened, in the order of their asking.
+/// The connections that programs inside have made to the way out ([`super::Sandbox::listen`]), in order.
 pub struct Tunnels {
     asked: mpsc::UnboundedReceiver<Asked>,
 }
@@ -22,34 +22,19 @@ impl Tunnels {
     }
 }
 
-/// A connection that a program inside wants. Nothing about it is to be trusted. Dropping it breaks it off.
+/// A connection of a program inside. Nothing that comes over it is to be trusted. Dropping it breaks it off.
 pub struct Tunnel {
     asked: Asked,
 }
 
 impl Tunnel {
-    /// The host's name or address as the program gave it.
-    pub fn host(&self) -> &[u8] {
-        &self.asked.host
-    }
-
-    /// The port.
-    pub fn port(&self) -> u16 {
-        self.asked.port
-    }
-
-    /// How the program asked.
-    pub fn kind(&self) -> &TunnelKind {
-        &self.asked.kind
-    }
-
-    /// Says that the connection stands, and hands over its bytes.
+    /// Takes the connection: its bytes.
     pub fn accept(self) -> DuplexStream {
         self.asked.stream.sender().say(&Message::Opened {});
         join(self.asked.stream)
     }
 
-    /// Says that it will not be, and why.
+    /// Closes it, and says why to the guest.
     pub fn refuse(mut self, why: &str) {
         self.asked.stream.sender().refuse(why);
         self.asked.stream.end();

@@ -148,6 +148,13 @@ impl SessionFile {
     }
 }
 
+impl Drop for SessionFile {
+    fn drop(&mut self) {
+        // Closing is not enough: a child that another thread forks at this moment has the lock too, until its exec.
+        let _ = self.file.unlock();
+    }
+}
+
 impl Listener for SessionFile {
     fn on_event(&mut self, record: &Record) -> Result<()> {
         if record.event.is_live_only() { Ok(()) } else { self.append(record) }
@@ -164,7 +171,11 @@ pub(super) fn read_head(events: &Path) -> Option<(u64, Hash)> {
 
 /// Whether another process (or another part of this one) is writing the session.
 pub(super) fn is_locked(events: &Path) -> bool {
-    File::open(events).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    File::open(events).is_ok_and(|file| match file.try_lock_shared() {
+        // For the reason that is told where a `SessionFile` is dropped.
+        Ok(()) => file.unlock().is_err(),
+        Err(error) => matches!(error, TryLockError::WouldBlock),
+    })
 }
 
 /// Locks the file for as long as the handle lives.

@@ -80,6 +80,7 @@ impl History {
                     self.messages.retain(|message| !matches!(message, Message::System { .. }));
                 }
             }
+            Event::Cleared {} => self.messages.clear(),
             Event::Checkpoint { id, .. } => self.checkpoints.push(id),
             Event::SessionFinished { status, changes, error, .. } => {
                 self.finished = Some(Finished { status, changes, error });

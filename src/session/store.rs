@@ -92,7 +92,7 @@ impl Store {
     }
 
     /// The session that belongs to the caller's own `key`, created where there is none. Two processes that
-    /// ask at once get the same one.
+    /// ask at once get the same one. It works on the workspace it was begun on, whoever asks.
     pub fn for_key(&self, key: &str) -> Result<SessionId> {
         let keys = self.root.join("keys");
         make_dir(&keys)?;

@@ -15,7 +15,7 @@ pub use output::{Collected, Collector};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, Events};
 use crate::model::ToolSpec;
-use crate::sandbox::{Outcome, Output, Sandbox};
+use crate::sandbox::{Outcome, Output, Sandbox, wire};
 use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -205,12 +205,18 @@ fn schema<A: JsonSchema>() -> Value {
 pub fn describe(outcome: Outcome, timeout: Option<Duration>) -> String {
     match outcome {
         Outcome::Exited(code) => format!("exit code {code}"),
-        Outcome::Signaled(signal) => format!("killed by signal {signal}"),
         Outcome::TimedOut => match timeout {
             Some(limit) => format!("Timed out after {} s", limit.as_secs_f64()),
             None => "Timed out".to_owned(),
         },
         Outcome::OomKilled => "killed: out of memory".to_owned(),
+        Outcome::OverQuota { bytes } => {
+            format!("killed: {}; remove what is not needed", wire::quota_used_up(bytes))
+        }
+        Outcome::Signaled(libc::SIGXFSZ) => {
+            format!("killed by signal {}: a file grew past the disk quota", libc::SIGXFSZ)
+        }
+        Outcome::Signaled(signal) => format!("killed by signal {signal}"),
         Outcome::Lost => "lost: the sandbox did not say how the command ended".to_owned(),
     }
 }

@@ -71,6 +71,9 @@ fn result(finished: &Finished, timeout: Option<Duration>, collector: Collector) 
     if finished.left_running > 0 {
         text += &format!("{} process(es) that it started are still running\n", finished.left_running);
     }
+    if finished.oom_kills > 0 && finished.outcome != Outcome::OomKilled {
+        text += &format!("{} process(es) were killed meanwhile: out of memory\n", finished.oom_kills);
+    }
     text += match collected.text.is_empty() {
         true => "(no output)",
         false => &collected.text,

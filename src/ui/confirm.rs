@@ -1,6 +1,6 @@
 //! Questions that a person answers on the terminal.
 
-use super::input::SavedMode;
+use super::input::{KEYBOARD, SavedMode};
 use super::progress::Progress;
 use super::sanitise;
 use super::style::{BOLD, Colours};
@@ -18,9 +18,10 @@ pub fn is_possible() -> bool {
 
 /// Asks until one of `choices` is given, by its name or the first letter of it (which all differ).
 ///
-/// The question may have several lines and may hold anything: it is sanitised here. Ctrl-C and Ctrl-D are an
-/// error of kind [`Kind::Interrupted`]. Dropping the future gives the terminal back as it was.
+/// Waits for its turn where somebody else reads the keyboard. The question may have several lines and may hold anything: it is sanitised here. Ctrl-D is `no` where that is
+/// a choice; else it is, as Ctrl-C always is, an error of kind [`Kind::Interrupted`]. Dropping the future gives the terminal back as it was.
 pub async fn ask(progress: &Progress, question: &str, choices: &[&'static str]) -> Result<&'static str> {
+    let _keyboard = KEYBOARD.lock().await;
     let _hold = progress.hold();
     let saved = SavedMode::of_stdin();
     let (choices, prompt) = (choices.to_vec(), prompt(question, choices));
@@ -40,7 +41,11 @@ fn read_choice(prompt: &str, choices: &[&'static str]) -> Result<&'static str> {
     let mut editor = Editor::<(), DefaultHistory>::with_default(config).map_err(read_error)?;
     let styled = Colours::of(&io::stderr()).paint(BOLD, prompt);
     loop {
-        let line = editor.readline(&(prompt, styled.as_str())).map_err(read_error)?;
+        let line = match editor.readline(&(prompt, styled.as_str())) {
+            // Who leaves the question leaves things as they are.
+            Err(ReadlineError::Eof) if choices.contains(&"no") => "no".to_owned(),
+            line => line.map_err(read_error)?,
+        };
         if let Some(choice) = chosen(&line, choices) {
             return Ok(choice);
         }

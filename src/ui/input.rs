@@ -23,6 +23,9 @@ const HISTORY_LINES: usize = 1000;
 const HISTORY_LINE_BYTES: usize = 16 << 10;
 const PROMPT: &str = "› ";
 
+/// Held by whoever reads the keyboard, the prompt or a question: one at a time.
+pub(super) static KEYBOARD: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// A slash command as the prompt knows it.
 #[derive(Debug, Clone, Copy)]
 pub struct CommandHelp {
@@ -72,9 +75,10 @@ impl Input {
         Ok(Self { editor, history })
     }
 
-    /// Waits for the next line on a thread of its own. Dropping the future gives the terminal back as it was,
+    /// Waits for the next line on a thread of its own, once no question is open any more. Dropping the future gives the terminal back as it was,
     /// but the thread goes on waiting: only a process that is about to exit may do so.
     pub async fn read(mut self) -> Result<(Self, Line)> {
+        let _keyboard = KEYBOARD.lock().await;
         let _saved = SavedMode::of_stdin();
         let reading = tokio::task::spawn_blocking(move || self.read_now().map(|line| (self, line)));
         reading.await.map_err(|error| Error::unexpected("the prompt was lost").caused_by(error))?
@@ -222,6 +226,17 @@ impl SavedMode {
         };
         Self(mode)
     }
+}
+
+/// Keeps the terminal from writing `^C` into what is drawn, until this is dropped. For who has the terminal to himself.
+pub fn without_control_echo() -> impl Drop {
+    let saved = SavedMode::of_stdin();
+    if let Some(mut mode) = saved.0 {
+        mode.c_lflag &= !libc::ECHOCTL;
+        // SAFETY: the settings came from tcgetattr on the same descriptor; a failure changes nothing.
+        unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSADRAIN, &mode) };
+    }
+    saved
 }
 
 impl Drop for SavedMode {

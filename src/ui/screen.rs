@@ -31,8 +31,10 @@ struct State {
     /// Colours on stderr.
     colours: Colours,
     reasoning: Reasoning,
-    /// What is to be said on stderr once the prompt is over.
-    held: Option<String>,
+    /// What is to be said on stderr once nobody has the screen any more.
+    held: String,
+    /// How many have it.
+    holds: u32,
 }
 
 /// Reasoning on its way to stderr (`-v`), a line at a time.
@@ -80,7 +82,8 @@ impl Screen {
             progress: progress.clone(),
             colours,
             reasoning,
-            held: None,
+            held: String::new(),
+            holds: 0,
         };
         Self { state: Arc::new(Mutex::new(state)), progress }
     }
@@ -114,10 +117,11 @@ impl Screen {
         self.lock().say(text);
     }
 
-    /// The prompt has the screen for as long as the guard lives: nothing moves, and what is to be said waits.
+    /// The prompt, or a question, has the screen for as long as the guard lives: nothing moves, and what is to be said
+    /// waits.
     pub fn hold(&self) -> Held {
         let hold = self.progress.hold();
-        self.lock().held.get_or_insert_default();
+        self.lock().holds += 1;
         Held { screen: self.clone(), _progress: hold }
     }
 
@@ -136,8 +140,11 @@ pub struct Held {
 impl Drop for Held {
     fn drop(&mut self) {
         let mut state = self.screen.lock();
-        let waiting = state.held.take().unwrap_or_default();
-        state.say(&waiting);
+        state.holds -= 1;
+        if state.holds == 0 {
+            let waiting = std::mem::take(&mut state.held);
+            state.say(&waiting);
+        }
     }
 }
 
@@ -277,13 +284,13 @@ impl State {
 
     /// Nobody can be told that stderr is gone.
     fn say(&mut self, text: &str) {
-        match &mut self.held {
-            Some(held) if held.len() < MAX_HELD => held.push_str(text),
-            Some(_) => {}
-            None if text.is_empty() => {}
-            None => self.progress.suspend(|| {
+        match self.holds {
+            0 if text.is_empty() => {}
+            0 => self.progress.suspend(|| {
                 let _ = io::stderr().lock().write_all(text.as_bytes());
             }),
+            _ if self.held.len() < MAX_HELD => self.held.push_str(text),
+            _ => {}
         }
     }
 }

@@ -143,13 +143,9 @@ impl Trace {
                 }
                 lines
             }
-            Event::Connection { host, port, allowed, sent, received, duration_ms } => {
-                self.debug(&if *allowed {
-                    let time = duration_text(*duration_ms);
-                    format!("connection to {host}:{port}: {sent} B sent, {received} B received in {time}")
-                } else {
-                    format!("connection to {host}:{port} refused")
-                })
+            // One that was refused is told by `denied`.
+            Event::Connection { host, port, allowed: true, reason: Some(reason), .. } => {
+                self.debug(&format!("connection to {host}:{port} failed: {reason}"))
             }
             Event::SessionFinished { status, turns, usage, changes, .. } => {
                 let files = changes.added + changes.modified + changes.deleted;
@@ -169,6 +165,12 @@ impl Trace {
                 self.debug(&format!(
                     "Session {session}: model {model} at {base_url}, workspace {workspace}, sandbox {}, network {}",
                     sandbox.backend, sandbox.network
+                ))
+            }
+            Event::Connection { host, port, allowed: true, sent, received, duration_ms, .. } => {
+                let time = duration_text(*duration_ms);
+                self.debug(&format!(
+                    "connection to {host}:{port}: {sent} B sent, {received} B received in {time}"
                 ))
             }
             Event::TurnStarted { turn } => self.debug(&format!("Turn {turn}")),
@@ -292,6 +294,11 @@ fn limit_text(limit: &str) -> String {
         "cost" => "the limit on cost is reached".to_string(),
         "time" => "the limit on time is reached".to_string(),
         "repetition" => "the model repeats the same calls".to_string(),
+        "connections" => "the limit on connections is reached: the network lets no more through".to_string(),
+        "connections_at_once" => {
+            "too many connections are open at once: further ones are refused".to_string()
+        }
+        "network_bytes" => "the limit on the network's bytes is reached: it lets no more through".to_string(),
         "bad_calls" => "the model's tool calls cannot be read".to_string(),
         other => format!("a limit is reached: {other}"),
     }

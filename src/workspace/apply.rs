@@ -65,7 +65,7 @@ impl Plan {
     pub fn record(&self) -> ChangeSet {
         let change = |step: &Step| Change { before: step.found.node.clone(), after: step.write.clone() };
         let changes = self.steps.iter().map(|(path, step)| (path.clone(), change(step))).collect();
-        ChangeSet { changes, refused: Vec::new() }
+        ChangeSet { changes, ..ChangeSet::default() }
     }
 
     /// Whether there is nothing left to write.
@@ -379,5 +379,5 @@ fn conflict_error(conflicts: &[Conflict]) -> Error {
     if conflicts.len() > MAX_LISTED {
         message.push_str(&format!("\n  and {} more", conflicts.len() - MAX_LISTED));
     }
-    Error::new(Kind::Conflict, message).hint("name the other files to apply only them, or try --merge")
+    Error::new(Kind::Conflict, message)
 }

@@ -2,16 +2,25 @@
 
 use crate::error::{Error, Result};
 use crate::event::Changes;
+use crate::ui::sanitise;
+use crate::workspace::bare_repository::repositories;
+use crate::workspace::entries::Odd;
 use crate::workspace::manifest::{Delta, Manifest, Node};
+use crate::workspace::scan::IgnoredEntries;
 use crate::workspace::select::LeftOut;
 use crate::workspace::tree_path::TreePath;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// Most paths that may differ. More is refused as a whole: nobody reviews that, and `--exclude` helps.
 pub const MAX_CHANGES: usize = 100_000;
+
+/// Lines that are told of refused entries with the same reason; the rest are counted.
+const MAX_ASIDES: usize = 20;
+/// Characters of a name that such a line shows.
+const MAX_NAME: usize = 200;
 
 /// One path that differs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,9 +63,11 @@ pub struct Barred<'a> {
     /// What the workspace keeps out of the sandbox.
     pub left_out: &'a BTreeMap<TreePath, LeftOut>,
     /// What the sandbox has there cannot be taken over.
-    pub odd_paths: &'a BTreeSet<TreePath>,
-    /// Those and others by a name to show, with the reason.
-    pub odd: &'a BTreeMap<String, String>,
+    pub odd: &'a Odd,
+    /// What the ignore rules leave out.
+    pub ignored: &'a IgnoredEntries,
+    /// Whether the sandbox writes straight into the host's tree, so that nothing of this keeps anything out.
+    pub in_place: bool,
 }
 
 /// All paths that differ, and what was refused.
@@ -66,6 +77,12 @@ pub struct ChangeSet {
     pub changes: BTreeMap<TreePath, Change>,
     /// What is never written to the host.
     pub refused: Vec<Refused>,
+    /// What the person should know besides, a sentence each.
+    #[serde(default)]
+    pub remarks: Vec<String>,
+    /// Whether all of it is in the host's tree already: the sandbox wrote straight into it.
+    #[serde(default)]
+    pub in_place: bool,
 }
 
 impl ChangeSet {
@@ -74,9 +91,17 @@ impl ChangeSet {
     /// `base` is the tree that the session began with, `delta` what the sandbox has otherwise, `accepted` what the
     /// host has otherwise because an earlier apply wrote it. git's own administration never takes part.
     pub fn review(base: &Manifest, delta: &Delta, accepted: &Delta, barred: &Barred<'_>) -> Result<Self> {
-        let odd =
-            barred.odd.iter().map(|(name, reason)| Refused { name: name.clone(), reason: reason.clone() });
-        let mut set = ChangeSet { changes: BTreeMap::new(), refused: odd.collect() };
+        let odd = barred
+            .odd
+            .names
+            .iter()
+            .map(|(name, reason)| Refused { name: name.clone(), reason: reason.clone() });
+        let mut set = ChangeSet {
+            refused: odd.collect(),
+            remarks: remarks(delta, barred),
+            in_place: barred.in_place,
+            ..Self::default()
+        };
         let other_accepted = accepted.keys().filter(|path| !delta.contains_key(*path));
         for path in delta.keys().chain(other_accepted) {
             let in_tree =
@@ -86,10 +111,10 @@ impl ChangeSet {
             if before == after || path.names().any(|name| name == b".git") {
                 continue;
             }
-            if at_or_above(path).any(|path| barred.odd_paths.contains(&path)) {
+            if at_or_above(path).any(|path| barred.odd.paths.contains(&path)) {
                 continue;
             }
-            match refusal(path, after.as_ref(), barred.left_out) {
+            match refusal(path, after.as_ref(), barred) {
                 Some(reason) => set.refused.push(Refused { name: path.to_string(), reason }),
                 None => {
                     set.changes.insert(path.clone(), Change { before, after });
@@ -103,7 +128,26 @@ impl ChangeSet {
                 .hint("leave what is generated out with .gitignore or --exclude"));
             }
         }
+        set.refuse_repositories(|path| {
+            delta.get(path).map_or_else(|| base.get(path).is_some(), Option::is_some)
+        });
         Ok(set)
+    }
+
+    /// Takes out what would be part of a repository that git finds without a `.git`.
+    fn refuse_repositories(&mut self, is_there: impl Fn(&TreePath) -> bool) {
+        for directory in repositories(&self.changes, is_there) {
+            let is_inside = |path: &TreePath| {
+                directory.is_empty() || path.as_bytes() != directory && path.is_within(&directory)
+            };
+            self.changes.retain(|path, _| !is_inside(path));
+            let name = match TreePath::new(&directory) {
+                Ok(directory) => directory.to_string(),
+                Err(_) => ".".to_owned(),
+            };
+            let reason = "git would take it for a repository of its own, whose settings run programs";
+            self.refused.push(Refused { name, reason: reason.to_owned() });
+        }
     }
 
     /// Whether there is nothing to bring to the host.
@@ -128,7 +172,7 @@ impl ChangeSet {
 
     /// The part of it at or below `paths`, which are relative to the workspace. All of it where `paths` is empty.
     pub fn select(&self, paths: &[PathBuf]) -> Result<ChangeSet> {
-        let mut selected = ChangeSet { changes: BTreeMap::new(), refused: self.refused.clone() };
+        let mut selected = self.without_changes();
         for wanted in paths {
             let plain: PathBuf = wanted.components().filter(|c| *c != std::path::Component::CurDir).collect();
             let wanted_bytes = plain.as_os_str().as_bytes();
@@ -150,8 +194,87 @@ impl ChangeSet {
     /// What takes it back.
     pub fn reversed(&self) -> ChangeSet {
         let changes = self.changes.iter().map(|(path, change)| (path.clone(), change.reversed())).collect();
-        ChangeSet { changes, refused: Vec::new() }
+        ChangeSet { changes, ..Self::default() }
     }
+
+    /// None of the changes, but all that is told beside them.
+    pub fn without_changes(&self) -> ChangeSet {
+        ChangeSet { changes: BTreeMap::new(), ..self.clone() }
+    }
+
+    /// What is told beside the changes, a line each: what is not taken over and why, of each reason at most
+    /// 20 names, and the remarks. Safe to show.
+    pub fn asides(&self) -> impl Iterator<Item = String> {
+        let fate = match self.in_place {
+            true => "is in the workspace and in no diff",
+            false => "is not taken over",
+        };
+        let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for Refused { name, reason } in &self.refused {
+            by_reason.entry(reason).or_default().push(name);
+        }
+        let refused = by_reason.into_iter().flat_map(move |(reason, names)| {
+            let more = names.len().saturating_sub(MAX_ASIDES);
+            let lines = names.into_iter().take(MAX_ASIDES);
+            let lines =
+                lines.map(move |name| format!("{} {fate}: {reason}", shortened(&sanitise::plain(name))));
+            lines.chain((more > 0).then(|| format!("… and {more} more: {reason}")))
+        });
+        refused.chain(self.remarks.iter().cloned())
+    }
+}
+
+/// A name's beginning and end, where all of it would be too long for a line.
+fn shortened(name: &str) -> String {
+    let count = name.chars().count();
+    if count <= MAX_NAME {
+        return name.to_owned();
+    }
+    let begin: String = name.chars().take(MAX_NAME / 2).collect();
+    let end: String = name.chars().skip(count - MAX_NAME / 2).collect();
+    format!("{begin}…{end}")
+}
+
+/// What is not part of the changes without having been refused.
+fn remarks(delta: &Delta, barred: &Barred<'_>) -> Vec<String> {
+    let ignored = barred.ignored;
+    let mut remarks = Vec::new();
+    if delta.keys().any(is_git_history) {
+        let remark = match barred.in_place {
+            true => {
+                "The sandbox changed .git in place: commits, branches, configuration or hooks. Look at .git/config and \
+                 .git/hooks before you use git here; no diff shows them."
+            }
+            false => {
+                "Commits, branches and configuration of git that were made in the sandbox stay there: apply the files, \
+                 and commit on this side."
+            }
+        };
+        remarks.push(remark.to_owned());
+    }
+    if ignored.count > 0 {
+        let names: Vec<String> = ignored.first.iter().map(ToString::to_string).collect();
+        let more = match ignored.count.saturating_sub(names.len() as u64) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let names = names.join(", ");
+        remarks.push(match barred.in_place {
+            true => format!("New files that .gitignore names are in the workspace and in no diff: {names}{more}."),
+            false => format!(
+                "New files that .gitignore names stay in the sandbox: {names}{more} (--include, when a session begins, \
+                 takes such files over)."
+            ),
+        });
+    }
+    remarks
+}
+
+/// Whether a path is one where git keeps what a person made: commits, branches, settings. The index and the objects
+/// change by looking alone.
+fn is_git_history(path: &TreePath) -> bool {
+    let mut below = path.names().skip_while(|name| *name != b".git").skip(1);
+    below.any(|name| matches!(name, b"refs" | b"HEAD" | b"packed-refs" | b"config" | b"hooks"))
 }
 
 /// Write permission for group and others is never gained on the way to the host, nor are set-id and sticky bits.
@@ -165,14 +288,16 @@ fn at_or_above(path: &TreePath) -> impl Iterator<Item = TreePath> {
     std::iter::successors(Some(path.clone()), TreePath::parent)
 }
 
-fn refusal(path: &TreePath, after: Option<&Node>, left_out: &BTreeMap<TreePath, LeftOut>) -> Option<String> {
+fn refusal(path: &TreePath, after: Option<&Node>, barred: &Barred<'_>) -> Option<String> {
     if path.is_git_internal() {
         return Some("the file system may take it for git's own directory".to_owned());
     }
-    let kept_out =
-        std::iter::once(path.clone()).chain(path.ancestors()).find_map(|path| left_out.get(&path).copied());
+    let kept_out = std::iter::once(path.clone())
+        .chain(path.ancestors())
+        .find_map(|path| barred.left_out.get(&path).copied());
     if let Some(reason) = kept_out {
-        return Some(format!("the workspace keeps it out ({})", reason.reason()));
+        let by = if barred.in_place { "it is not compared" } else { "the workspace keeps it out" };
+        return Some(format!("{by} ({})", reason.reason()));
     }
     match after {
         Some(Node::Symlink { target }) if target.leads_out(path) => {

@@ -55,8 +55,8 @@ pub fn write_for_people(out: &mut dyn Write, changes: &ChangeSet, store: &Store,
             write_change(out, path, &change, store, paint)?;
         }
     }
-    for refused in &changes.refused {
-        writeln!(out, "{}", paint.bold(&format!("not taken over: {}: {}", refused.name, refused.reason)))?;
+    for aside in changes.asides() {
+        writeln!(out, "{}", paint.bold(&aside))?;
     }
     Ok(())
 }
@@ -107,17 +107,21 @@ fn is_large(change: &Change) -> bool {
 /// `modified src/main.rs (mode 644 → 755)`
 fn headline(path: &TreePath, change: &Change) -> String {
     let mut line = format!("{} {path}", verb(change));
-    if let (Some(before), Some(after)) = (&change.before, &change.after)
-        && let (Some(old), Some(new)) = (before.mode(), after.mode())
-        && old != new
-    {
-        line.push_str(&format!(" (mode {old:o} → {new:o})"));
+    if let Some(modes) = modes(change) {
+        line.push_str(&format!(" ({modes})"));
     } else if let (None, Some(Node::File { mode, .. })) = (&change.before, &change.after)
         && mode & 0o111 != 0
     {
         line.push_str(" (executable)");
     }
     line
+}
+
+/// `mode 644 → 755`, where the permission bits of something that stays are part of the change.
+fn modes(change: &Change) -> Option<String> {
+    let mode = |node: &Option<Node>| node.as_ref().and_then(Node::mode);
+    let (old, new) = (mode(&change.before)?, mode(&change.after)?);
+    (old != new).then(|| format!("mode {old:o} → {new:o}"))
 }
 
 fn verb(change: &Change) -> &'static str {
@@ -132,22 +136,33 @@ fn verb(change: &Change) -> &'static str {
     }
 }
 
+/// How many lines of a file were added and removed; `None` where it is no text, or too large to compare.
+pub fn lines(change: &Change, store: &Store) -> Result<Option<(u64, u64)>> {
+    let old = Side::load(change.before.as_ref(), store, MAX_SHOWN)?;
+    let new = Side::load(change.after.as_ref(), store, MAX_SHOWN)?;
+    if old == Side::NotShown || new == Side::NotShown || old.is_binary() || new.is_binary() {
+        return Ok(None);
+    }
+    Ok(Some(hunks::count(old.bytes(), new.bytes())))
+}
+
 /// Writes `agent diff --stat`: a line a file with the lines added and removed, and the sum.
 pub fn write_stat(out: &mut dyn Write, changes: &ChangeSet, store: &Store) -> Result<()> {
     let (mut files, mut added, mut removed) = (0, 0, 0);
     for (path, change) in changes.changes.iter().filter(|(_, change)| !change.is_directory_only()) {
         files += 1;
-        let old = Side::load(change.before.as_ref(), store, MAX_SHOWN)?;
-        let new = Side::load(change.after.as_ref(), store, MAX_SHOWN)?;
         let what = verb(change);
-        if old == Side::NotShown || new == Side::NotShown || old.is_binary() || new.is_binary() {
+        let Some((plus, minus)) = lines(change, store)? else {
             writeln!(out, "{:>7} {:>7}  {path} ({what})", "-", "-")?;
             continue;
-        }
-        let (plus, minus) = hunks::count(old.bytes(), new.bytes());
+        };
         added += plus;
         removed += minus;
-        let note = if what == "modified" { String::new() } else { format!(" ({what})") };
+        let note = match modes(change) {
+            Some(modes) => format!(" ({modes})"),
+            None if what == "modified" => String::new(),
+            None => format!(" ({what})"),
+        };
         writeln!(out, "{:>7} {:>7}  {path}{note}", format!("+{plus}"), format!("-{minus}"))?;
     }
     let plural = if files == 1 { "" } else { "s" };

@@ -17,6 +17,9 @@ pub struct Checkpoint {
     pub time: String,
     /// How many paths differ from the one before.
     pub files: u64,
+    /// How many older checkpoints had to go to make room for it.
+    #[serde(default)]
+    pub forgotten: usize,
 }
 
 /// All of them. What each holds lies in the store as its difference from the base.
@@ -36,7 +39,7 @@ const FILE: &str = "checkpoints/history.json";
 impl History {
     /// A history that begins with the base itself.
     pub fn new() -> Self {
-        let first = Checkpoint { id: "0".into(), time: crate::event::now(), files: 0 };
+        let first = Checkpoint { id: "0".into(), time: crate::event::now(), files: 0, forgotten: 0 };
         Self { checkpoints: vec![first], at: 0, next: 1, delta: Delta::new() }
     }
 
@@ -72,20 +75,39 @@ impl History {
         }
         let keys = delta.keys().chain(self.delta.keys().filter(|path| !delta.contains_key(*path)));
         let files = keys.filter(|path| delta.get(*path) != self.delta.get(*path)).count() as u64;
-        let checkpoint = Checkpoint { id: self.next.to_string(), time: crate::event::now(), files };
+        let checkpoint =
+            Checkpoint { id: self.next.to_string(), time: crate::event::now(), files, forgotten: 0 };
         store.save(&delta_file(&checkpoint), &delta)?;
         let mut next = self.clone();
         next.checkpoints.truncate(self.at + 1);
         next.checkpoints.push(checkpoint.clone());
-        if next.checkpoints.len() > MAX_CHECKPOINTS {
-            next.checkpoints.remove(1);
-        }
+        let dropped = (next.checkpoints.len() > MAX_CHECKPOINTS).then(|| next.checkpoints.remove(1));
         next.at = next.checkpoints.len() - 1;
         next.next += 1;
         next.delta = delta;
         store.save(FILE, &next)?;
         *self = next;
+        dropped.iter().try_for_each(|dropped| store.remove(&delta_file(dropped)))?;
         Ok(Some(checkpoint))
+    }
+
+    /// What each checkpoint holds.
+    pub fn deltas(&self, store: &Store) -> Result<Vec<Delta>> {
+        (0..self.checkpoints.len()).map(|index| self.read(store, index)).collect()
+    }
+
+    /// Forgets the oldest checkpoint that is neither the first nor the one that the sandbox is at; `false` where there is
+    /// none.
+    pub fn forget_oldest(&mut self, store: &Store) -> Result<bool> {
+        let Some(index) = (1..self.checkpoints.len()).find(|index| *index != self.at) else {
+            return Ok(false);
+        };
+        let mut next = self.clone();
+        let forgotten = next.checkpoints.remove(index);
+        next.at -= usize::from(index < self.at);
+        store.save(FILE, &next)?;
+        *self = next;
+        store.remove(&delta_file(&forgotten)).map(|()| true)
     }
 
     /// The index and the state `steps` back (or forward, where negative).

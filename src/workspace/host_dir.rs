@@ -4,6 +4,7 @@
 //! directory's place at any moment is an error and never a way out.
 
 use crate::workspace::manifest::{Hash, Node, Target};
+use crate::workspace::select::Stamp;
 use crate::workspace::tree_path::TreePath;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -95,6 +96,22 @@ impl HostDir {
             identity: Some(identity(&stat)),
             owner: Some((stat.st_uid, stat.st_gid)),
         })
+    }
+
+    /// How whatever is at `path` looks; `None` for nothing. Reads no content.
+    pub fn stamp(&self, path: &TreePath) -> io::Result<Option<Stamp>> {
+        let parent = match self.parent(path) {
+            Ok(parent) => parent,
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        match rustix::fs::statat(&parent, path.name(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stamp(&stat))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Opens a regular file for reading.
@@ -254,6 +271,18 @@ fn identity(stat: &Stat) -> Identity {
         size: stat.st_size as i64,
         mtime: (stat.st_mtime as i64, stat.st_mtime_nsec as u64),
         ctime: (stat.st_ctime as i64, stat.st_ctime_nsec as u64),
+    }
+}
+
+// As above.
+#[allow(clippy::unnecessary_cast)]
+fn stamp(stat: &Stat) -> Stamp {
+    let ns = |seconds: i64, ns: i64| seconds.saturating_mul(1_000_000_000).saturating_add(ns);
+    Stamp {
+        size: stat.st_size as u64,
+        mtime_ns: ns(stat.st_mtime as i64, stat.st_mtime_nsec as i64),
+        ctime_ns: ns(stat.st_ctime as i64, stat.st_ctime_nsec as i64),
+        inode: stat.st_ino as u64,
     }
 }
 

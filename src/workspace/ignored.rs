@@ -7,6 +7,9 @@ use crate::workspace::tree_path::TreePath;
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Largest `.gitignore` that is read, in bytes.
@@ -20,6 +23,8 @@ pub struct Ignored {
     root: std::path::PathBuf,
     /// By directory; the empty name is the root.
     rules: HashMap<Vec<u8>, Gitignore>,
+    /// What takes part whatever the rules say.
+    include: Option<Gitignore>,
     /// Directories that were judged already.
     judged: BTreeMap<TreePath, bool>,
 }
@@ -27,13 +32,13 @@ pub struct Ignored {
 impl Ignored {
     /// The rules that hold for `root` from outside. Blocking.
     pub fn outer(root: &Path) -> Self {
-        let mut outer = vec![Gitignore::new(root.join(".git/info/exclude")).0];
+        let mut outer = vec![rules_in(root, ".git/info/exclude")];
         if let Some(above) = root.parent().filter(|_| root.join(".git").symlink_metadata().is_err()) {
             // Up to the work tree's root, as git does; without one there are no rules from above.
             if let Some(top) = above.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok()) {
                 let dirs = above.ancestors().take_while(|dir| dir.starts_with(top));
-                outer.extend(dirs.map(|dir| Gitignore::new(dir.join(".gitignore")).0));
-                outer.push(Gitignore::new(top.join(".git/info/exclude")).0);
+                outer.extend(dirs.map(|dir| rules_in(dir, ".gitignore")));
+                outer.push(rules_in(top, ".git/info/exclude"));
             }
         }
         outer.push(Gitignore::global().0);
@@ -41,17 +46,24 @@ impl Ignored {
         Self { outer, root: root.to_owned(), ..Self::default() }
     }
 
+    /// With globs for what takes part all the same.
+    pub fn including(mut self, include: Gitignore) -> Self {
+        self.include = Some(include).filter(|globs| !globs.is_empty());
+        self
+    }
+
+    /// Whether something in an ignored directory may take part.
+    pub fn may_include_below(&self) -> bool {
+        self.include.is_some()
+    }
+
     /// Sets the rules of one directory (`None`: the root) from the text of its `.gitignore`.
     pub fn set(&mut self, directory: Option<&TreePath>, text: &[u8]) {
         let key = directory.map_or_else(Vec::new, |path| path.as_bytes().to_vec());
-        let mut builder = GitignoreBuilder::new(directory.map_or(Path::new(""), TreePath::as_path));
-        for line in String::from_utf8_lossy(&text[..text.len().min(MAX_RULES)]).lines() {
-            // git, too, passes over a line that is no pattern.
-            let _ = builder.add_line(None, line);
-        }
-        match builder.build() {
-            Ok(rules) => self.rules.insert(key, rules),
-            Err(_) => self.rules.remove(&key),
+        let rules = parse(directory.map_or(Path::new(""), TreePath::as_path), text);
+        match rules.is_empty() {
+            false => self.rules.insert(key, rules),
+            true => self.rules.remove(&key),
         };
         self.judged.clear();
     }
@@ -69,7 +81,10 @@ impl Ignored {
             return *judged;
         }
         let above = path.parent().is_some_and(|parent| self.contains(&parent, true));
-        let ignored = above || self.matches(path, is_directory);
+        let included =
+            |globs: &Gitignore| globs.matched_path_or_any_parents(path.as_path(), is_directory).is_ignore();
+        let ignored =
+            (above || self.matches(path, is_directory)) && !self.include.as_ref().is_some_and(included);
         if is_directory {
             self.judged.insert(path.clone(), ignored);
         }
@@ -92,4 +107,32 @@ impl Ignored {
             self.outer.iter().map(|rules| rules.matched(&absolute, is_directory)).find(|m| !m.is_none());
         decided.is_some_and(|decided| decided.is_ignore())
     }
+}
+
+/// The rules in the file `name` of a host directory. Rules come with the tree and may be anything: like git, nothing but a
+/// regular file is read, no symlink is followed, and nothing is waited for.
+fn rules_in(directory: &Path, name: &str) -> Gitignore {
+    parse(directory, &read_rules(&directory.join(name)))
+}
+
+/// The text of a file of rules on the host, as far as it is one.
+pub fn read_rules(path: &Path) -> Vec<u8> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let mut text = Vec::new();
+    if let Ok(file) = File::options().read(true).custom_flags(flags).open(path)
+        && file.metadata().is_ok_and(|metadata| metadata.is_file())
+    {
+        // What cannot be read has no rules.
+        let _ = file.take(MAX_RULES as u64).read_to_end(&mut text);
+    }
+    text
+}
+
+fn parse(directory: &Path, text: &[u8]) -> Gitignore {
+    let mut builder = GitignoreBuilder::new(directory);
+    for line in String::from_utf8_lossy(&text[..text.len().min(MAX_RULES)]).lines() {
+        // git, too, passes over a line that is no pattern.
+        let _ = builder.add_line(None, line);
+    }
+    builder.build().unwrap_or_else(|_| Gitignore::empty())
 }

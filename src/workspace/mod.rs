@@ -5,9 +5,11 @@
 //! [`Workspace`] holds them together for one session.
 
 pub mod apply;
+mod bare_repository;
 pub mod base;
 pub mod changes;
 pub mod diff;
+pub mod entries;
 mod fetch;
 pub mod git_patch;
 pub mod history;
@@ -18,7 +20,10 @@ pub mod manifest;
 mod merge;
 pub mod mode;
 mod notices;
+mod pending;
+mod reconcile;
 mod restore;
+pub mod room;
 pub mod scan;
 pub mod secrets;
 pub mod select;

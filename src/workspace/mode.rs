@@ -1,12 +1,13 @@
 //! How the workspace comes into the sandbox: copied, as an overlay, or bound.
 
 use crate::error::{Error, Result};
-use crate::sandbox::{WorkspaceMount, sandbox_ids};
+use crate::sandbox::WorkspaceMount;
 use crate::workspace::host_dir::HostDir;
-use crate::workspace::select::{PickedKind, Selection};
+use crate::workspace::select::{Picked, PickedKind, Selection};
 use crate::workspace::tree_path::TreePath;
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 /// How the workspace comes into the sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -28,39 +29,64 @@ pub enum Mode {
 const SMALL_PATHS: usize = 2_000;
 const SMALL_BYTES: u64 = 32 << 20;
 
-/// Decides. `can_overlay`: this is Linux, and the sandbox runs on this machine.
-pub fn decide(mode: Mode, root: &Path, selection: &Selection, can_overlay: bool) -> Result<WorkspaceMount> {
-    let overlay = || WorkspaceMount::Overlay(root.to_owned());
-    let foreign = foreign(selection);
+/// Decides. `can_overlay`: this is Linux, and the sandbox runs on this machine. With [`Mode::Auto`], a reason to tell
+/// where a big tree is copied all the same.
+pub fn decide(
+    mode: Mode,
+    root: &Path,
+    selection: &Selection,
+    can_overlay: bool,
+) -> Result<(WorkspaceMount, Option<String>)> {
+    let overlay =
+        || hidden(root, selection).map(|hidden| WorkspaceMount::Overlay { lower: root.to_owned(), hidden });
+    let obstacle = || match can_overlay {
+        true => obstacle(root, selection),
+        false => Ok(Some("the sandbox does not run on this Linux machine".to_owned())),
+    };
+    let is_small = selection.picked.len() < SMALL_PATHS && selection.bytes < SMALL_BYTES;
     match mode {
-        Mode::Copy => Ok(WorkspaceMount::Empty),
-        Mode::Bind => Ok(WorkspaceMount::Bind(root.to_owned())),
-        Mode::Overlay if !can_overlay => {
-            Err(Error::usage("the workspace cannot be an overlay: the sandbox does not run on this Linux machine")
-                .hint("use `--workspace-mode copy`"))
-        }
-        Mode::Overlay => match foreign {
-            Some(path) => Err(Error::usage(format!("the workspace cannot be an overlay: {path} belongs to another user than the sandbox runs as, and could not be changed there"))
-                .hint("use `--workspace-mode copy`")),
-            None => Ok(overlay()),
+        Mode::Copy => Ok((WorkspaceMount::Empty, None)),
+        Mode::Bind => Ok((WorkspaceMount::Bind(root.to_owned()), None)),
+        Mode::Auto if is_small => Ok((WorkspaceMount::Empty, None)),
+        Mode::Auto => match obstacle()? {
+            Some(obstacle) => Ok((WorkspaceMount::Empty, Some(copied(&obstacle)))),
+            None => Ok((overlay()?, None)),
         },
-        Mode::Auto => {
-            let is_small = selection.picked.len() < SMALL_PATHS && selection.bytes < SMALL_BYTES;
-            Ok(if is_small || !can_overlay || foreign.is_some() { WorkspaceMount::Empty } else { overlay() })
-        }
+        Mode::Overlay => match obstacle()? {
+            Some(obstacle) => Err(Error::usage(format!("the workspace cannot be an overlay: {obstacle}"))
+                .hint("use `--workspace-mode copy`")),
+            None => Ok((overlay()?, None)),
+        },
     }
 }
 
-/// A path of another owner: its copy-up fails (EOVERFLOW in a user namespace that does not map the owner, EACCES
-/// where it is mapped).
-fn foreign(selection: &Selection) -> Option<&TreePath> {
-    let (uid, _) = sandbox_ids();
-    selection.picked.iter().find(|(_, picked)| picked.uid != uid).map(|(path, _)| path)
+/// What is told where a big tree is copied because it could not be an overlay.
+pub fn copied(obstacle: &str) -> String {
+    format!("The workspace is copied, because an overlay is not possible here: {obstacle}.")
+}
+
+/// What of the tree an overlay could not show, or not let the sandbox change.
+fn obstacle(root: &Path, selection: &Selection) -> Result<Option<String>> {
+    let top = std::fs::metadata(root)?;
+    // SAFETY: only reads the process's credentials and cannot fail.
+    let owner = match unsafe { libc::geteuid() } {
+        // Root's sandbox runs as another user, to whom a mapped mount gives what belongs to the directory's owner.
+        0 => top.uid(),
+        caller => caller,
+    };
+    Ok(selection.picked.iter().find_map(|(path, picked)| match picked {
+        // Copied up it would still be another's; and in a user namespace, which maps the caller alone, it cannot be
+        // copied up at all (EOVERFLOW).
+        Picked { uid, .. } if *uid != owner => Some(format!("{path} belongs to another user")),
+        // A lower layer is a single mount: it has nothing at the place of a further one.
+        Picked { device, .. } if *device != top.dev() => Some(format!("{path} is on another file system")),
+        _ => None,
+    }))
 }
 
 /// What an overlay has to hide: everything in the picked directories that was not picked itself, each directory as
-/// one path. Blocking.
-pub fn hidden(root: &Path, selection: &Selection) -> Result<Vec<TreePath>> {
+/// one path.
+fn hidden(root: &Path, selection: &Selection) -> Result<Vec<PathBuf>> {
     let host = HostDir::open(root)?;
     let directories = selection.picked.iter().filter(|(_, picked)| picked.kind == PickedKind::Directory);
     let mut hidden = Vec::new();
@@ -74,7 +100,7 @@ pub fn hidden(root: &Path, selection: &Selection) -> Result<Vec<TreePath>> {
             if let Ok(path) = TreePath::new(&[prefix.as_slice(), &name].concat())
                 && !selection.picked.contains_key(&path)
             {
-                hidden.push(path);
+                hidden.push(path.as_path().to_owned());
             }
         }
     }

@@ -33,6 +33,16 @@ pub fn of(root: &Path, selection: &Selection) -> Vec<String> {
     notices
 }
 
+/// The notices where the sandbox writes straight into the tree: nothing of it stays out.
+pub fn of_bound(selection: &Selection) -> Vec<String> {
+    let secrets = selection.left_out.iter().filter(|(_, reason)| **reason == LeftOut::Secret);
+    let bound = "The sandbox reads and writes the workspace itself (--workspace-mode bind), .git included: there is no diff to \
+                 review first.";
+    std::iter::once(bound.to_owned())
+        .chain(list("Secrets are visible in the sandbox", secrets.map(|(path, _)| path), ""))
+        .collect()
+}
+
 fn list<'a>(what: &str, paths: impl Iterator<Item = &'a TreePath>, hint: &str) -> Option<String> {
     let paths: Vec<String> = paths.map(ToString::to_string).collect();
     let more = match paths.len().checked_sub(LISTED) {

@@ -3,20 +3,26 @@
 //! Nothing that the guest says is believed: names go through [`TreePath`], contents are hashed here, and counts and
 //! sizes are bounded. Files whose metadata did not change since the last look are not read again (the change time
 //! cannot be set by programs inside).
+//!
+//! Everything is ordered by path (the entries, what was seen, the base), so that a look goes through all of it side by
+//! side, once.
 
 use crate::error::{Error, Kind, Result};
-use crate::sandbox::{Entry, EntryKind, Sandbox, WalkOptions};
+use crate::sandbox::{Entry, EntryKind, Sandbox};
 use crate::workspace::base::Base;
 use crate::workspace::changes::MAX_CHANGES;
+use crate::workspace::entries::{Odd, sort_out, walk};
 use crate::workspace::fetch::{Fetched, fetch};
 use crate::workspace::host_dir::HostDir;
 use crate::workspace::ignored::{Ignored, MAX_RULES};
 use crate::workspace::manifest::{Delta, Hash, Manifest, Node, Target};
-use crate::workspace::select::{MAX_PATHS, Stamp};
+use crate::workspace::reconcile;
+use crate::workspace::select::Stamp;
 use crate::workspace::store::Store;
-use crate::workspace::tree_path::{MAX_PATH, TreePath, printable};
+use crate::workspace::tree_path::TreePath;
 use futures_util::StreamExt;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
+use std::iter::Peekable;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -28,41 +34,56 @@ const AT_ONCE: usize = 16;
 /// A file that changed this shortly before a look may change again without another change time: clocks tick every
 /// 10 ms at worst. It is read again at the next look.
 const SETTLED: Duration = Duration::from_millis(20);
-/// Most odd entries that are kept by name.
-const MAX_ODD: usize = 1000;
+/// Ignored entries that are kept by name.
+const MAX_NAMED: usize = 5;
 
 /// What a look found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scan {
     /// What differs from the base.
     pub delta: Delta,
-    /// Entries that can never be taken over, with the reason. By a name that is safe to show.
-    pub odd: BTreeMap<String, String>,
-    /// Those of them whose names are at least paths: whatever is at or below them is not taken over.
-    pub odd_paths: BTreeSet<TreePath>,
+    /// Entries that can never be taken over.
+    pub odd: Odd,
+    /// New entries that the ignore rules leave out.
+    pub ignored: IgnoredEntries,
 }
+
+/// New entries that the ignore rules leave out; what is in such a directory is not looked at.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct IgnoredEntries {
+    /// How many.
+    pub count: u64,
+    /// The first of them.
+    pub first: Vec<TreePath>,
+}
+
+/// What was seen at each path, ordered by path.
+type Sightings = Vec<(TreePath, Seen)>;
 
 /// What is remembered from one look to the next.
 #[derive(Default)]
 pub struct Scanner {
-    seen: HashMap<TreePath, Seen>,
+    seen: Sightings,
     ignored: Ignored,
     /// The `.gitignore` files whose rules are in force, by content.
     rules: BTreeMap<TreePath, Hash>,
-    /// Ignored directories: not even listed.
+    /// Ignored directories: not looked into.
     skip: Vec<TreePath>,
 }
 
+/// What was at a path at the last look.
 #[derive(Clone)]
-struct Seen {
-    stamp: GuestStamp,
-    node: Node,
+pub struct Seen {
+    /// How it looked.
+    pub stamp: GuestStamp,
+    /// What it was.
+    pub node: Node,
     settled: bool,
 }
 
 /// What the guest says of a file. Compared, never believed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct GuestStamp {
+pub struct GuestStamp {
     size: u64,
     mtime_ns: i64,
     ctime_ns: i64,
@@ -75,7 +96,8 @@ impl From<&Entry> for GuestStamp {
 }
 
 impl GuestStamp {
-    fn is_of(self, host: &Stamp) -> bool {
+    /// Whether it is what the host says of the same inode.
+    pub fn is_of(self, host: &Stamp) -> bool {
         self == Self { size: host.size, mtime_ns: host.mtime_ns, ctime_ns: host.ctime_ns }
     }
 
@@ -84,9 +106,18 @@ impl GuestStamp {
     }
 }
 
+/// What is known of a path beforehand.
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    seen: Option<&'a Seen>,
+    stamp: Option<&'a Stamp>,
+    base: Option<&'a Node>,
+}
+
 /// An entry whose content has to be read.
 struct Wanted {
-    path: TreePath,
+    /// Where in [`Look::found`] it belongs.
+    place: usize,
     stamp: GuestStamp,
     mode: u32,
 }
@@ -97,41 +128,47 @@ struct Look {
     now_ns: i128,
     /// Bytes that may still be brought out.
     budget: u64,
-    present: HashMap<TreePath, Seen>,
+    /// By path; `None` where the content is wanted, or there is nothing to take over after all.
+    found: Vec<(TreePath, Option<Seen>)>,
     wanted: Vec<Wanted>,
-    scan: Scan,
+    odd: Odd,
+    ignored: IgnoredEntries,
 }
 
 impl Look {
     /// Decides what is at a path, or that its content is wanted to decide it.
-    fn judge(&mut self, path: &TreePath, entry: &Entry, base: &Base, seen: &HashMap<TreePath, Seen>) {
+    fn judge(&mut self, path: TreePath, entry: &Entry, known: Known<'_>) {
         let (stamp, mode) = (GuestStamp::from(entry), entry.mode & 0o777);
-        let known = match &entry.kind {
+        let node = match &entry.kind {
             EntryKind::Directory => Some(Node::Directory { mode }),
             EntryKind::Symlink(target) => {
                 Some(Node::Symlink { target: Target(target.as_os_str().as_bytes().to_owned()) })
             }
-            _ => match seen.get(path) {
-                Some(seen) if seen.stamp == stamp && seen.settled => Some(seen.node.clone().with_mode(mode)),
+            _ => match known {
+                Known { seen: Some(seen), .. } if seen.stamp == stamp && seen.settled => {
+                    Some(seen.node.clone().with_mode(mode))
+                }
                 // The very inode of the host, seen through an overlay.
-                _ if base.stamps.get(path).is_some_and(|host| stamp.is_of(host)) => {
-                    base.nodes.get(path).map(|node| node.clone().with_mode(mode))
+                Known { stamp: Some(host), base, .. } if stamp.is_of(host) => {
+                    base.map(|node| node.clone().with_mode(mode))
                 }
                 _ => None,
             },
         };
-        match known {
-            Some(node) => self.note(path.clone(), stamp, node),
-            None => self.wanted.push(Wanted { path: path.clone(), stamp, mode }),
+        if node.is_none() {
+            self.wanted.push(Wanted { place: self.found.len(), stamp, mode });
         }
+        let seen = node.map(|node| self.seen(stamp, node));
+        self.found.push((path, seen));
     }
 
-    fn note(&mut self, path: TreePath, stamp: GuestStamp, node: Node) {
-        self.present.insert(path, Seen { stamp, node, settled: stamp.is_settled(self.now_ns) });
+    fn seen(&self, stamp: GuestStamp, node: Node) -> Seen {
+        Seen { stamp, node, settled: stamp.is_settled(self.now_ns) }
     }
 
-    /// Reads what is wanted.
-    async fn fetch(&mut self, sandbox: &Sandbox, store: &Store) -> Result<()> {
+    /// Reads what is wanted, and hands over all that was found.
+    async fn fetch(&mut self, sandbox: &Sandbox, store: &Store) -> Result<Sightings> {
+        let mut found = std::mem::take(&mut self.found);
         let wanted = std::mem::take(&mut self.wanted);
         if wanted.len() > MAX_CHANGES {
             return Err(Error::new(
@@ -140,20 +177,29 @@ impl Look {
             )
             .hint("leave what is generated out with .gitignore or --exclude"));
         }
-        let mut reads = futures_util::stream::iter(wanted)
-            .map(|wanted| async { (fetch(sandbox, store, &wanted.path).await, wanted) })
+        let paths: Vec<_> =
+            wanted.into_iter().map(|wanted| (found[wanted.place].0.clone(), wanted)).collect();
+        let mut reads = futures_util::stream::iter(paths)
+            .map(|(path, wanted)| async { (fetch(sandbox, store, &path).await, path, wanted) })
             .buffer_unordered(AT_ONCE);
-        while let Some((result, Wanted { path, stamp, mode })) = reads.next().await {
+        while let Some((result, path, Wanted { place, stamp, mode })) = reads.next().await {
             match result? {
                 Fetched::Content(hash, size) => {
                     self.budget = self.budget.checked_sub(size).ok_or_else(too_much)?;
-                    self.note(path, stamp, Node::File { hash, size, mode });
+                    found[place].1 = Some(self.seen(stamp, Node::File { hash, size, mode }));
                 }
                 Fetched::Gone => {}
-                Fetched::Odd(reason) => note_odd(&mut self.scan, path, reason),
+                Fetched::Odd(reason) => self.odd.note(path, reason),
             }
         }
-        Ok(())
+        Ok(found.into_iter().filter_map(|(path, seen)| Some((path, seen?))).collect())
+    }
+
+    fn note_ignored(&mut self, path: &TreePath) {
+        self.ignored.count += 1;
+        if self.ignored.first.len() < MAX_NAMED {
+            self.ignored.first.push(path.clone());
+        }
     }
 }
 
@@ -163,12 +209,15 @@ pub struct Places<'a> {
     pub root: &'a Path,
     /// The session's store.
     pub store: &'a Store,
+    /// Where the tree is an overlay: what the sandbox is known to have otherwise than the base. Whatever differs beyond
+    /// that may be the host's own doing, which shines through.
+    pub overlay: Option<&'a Delta>,
 }
 
 impl Scanner {
-    /// With the rules that hold for `root` from outside. Blocking.
-    pub fn new(root: &Path) -> Self {
-        Self { ignored: Ignored::outer(root), ..Self::default() }
+    /// With the rules that hold from outside, and what comes along whatever they say.
+    pub fn new(ignored: Ignored) -> Self {
+        Self { ignored, ..Self::default() }
     }
 
     /// Takes note of a sandbox that is known to hold `tree`, so that the first look need not read every file.
@@ -177,6 +226,7 @@ impl Scanner {
     /// sandbox in which nothing has run yet is believed to hold what was written.
     pub async fn remember(&mut self, sandbox: &Sandbox, tree: &Manifest, hashed: bool) -> Result<()> {
         let now_ns = now_ns();
+        self.seen.clear();
         for entry in walk(sandbox, &self.skip, hashed).await? {
             let Ok(path) = TreePath::new(entry.path.as_os_str().as_bytes()) else { continue };
             if let (EntryKind::File, Some(node @ Node::File { hash, .. })) = (&entry.kind, tree.get(&path))
@@ -184,60 +234,90 @@ impl Scanner {
             {
                 let stamp = GuestStamp::from(&entry);
                 let node = node.clone().with_mode(entry.mode & 0o777);
-                self.seen.insert(path, Seen { stamp, node, settled: stamp.is_settled(now_ns) });
+                self.seen.push((path, Seen { stamp, node, settled: stamp.is_settled(now_ns) }));
             }
         }
+        self.seen.sort_by(|(a, _), (b, _)| a.cmp(b));
         Ok(())
     }
 
     /// Looks. What differs is in the store afterwards, its former content too.
     pub async fn scan(&mut self, sandbox: &Sandbox, base: &mut Base, places: &Places<'_>) -> Result<Scan> {
         let mut look = Look { now_ns: now_ns(), budget: MAX_BYTES, ..Look::default() };
-        let mut entries = sort_out(walk(sandbox, &self.skip, false).await?, &mut look.scan);
-        for (path, entry) in entries.iter().filter(|(path, _)| path.name() == b".gitignore") {
-            look.judge(path, entry, base, &self.seen);
+        let entries = sort_out(walk(sandbox, &self.skip, false).await?, &mut look.odd);
+        for (path, entry) in entries.iter().filter(|(path, _)| is_rules(path)) {
+            look.judge(path.clone(), entry, self.known(path, base));
         }
-        look.fetch(sandbox, places.store).await?;
-        self.take_rules(&look.present, base, places)?;
+        let rules = look.fetch(sandbox, places.store).await?;
+        self.take_rules(&rules, base, places)?;
+        self.judge_all(&mut look, entries, &rules, base);
+        let present = look.fetch(sandbox, places.store).await?;
 
-        self.skip.clear();
-        entries.retain(|path, entry| !look.present.contains_key(path) && self.is_relevant(path, entry, base));
-        for (path, entry) in &entries {
-            look.judge(path, entry, base, &self.seen);
+        let mut delta = delta(base, &present);
+        if let Some(known) = places.overlay {
+            reconcile::follow_host(base, &mut delta, known, &present, places.root).await?;
         }
-        look.fetch(sandbox, places.store).await?;
-
-        let Look { present, mut scan, .. } = look;
-        scan.delta = delta(base, &present);
-        settle(base, &mut scan.delta, places).await?;
+        reconcile::settle(base, &mut delta, places).await?;
         self.seen = present;
-        Ok(scan)
+        Ok(Scan { delta, odd: look.odd, ignored: look.ignored })
     }
 
-    /// Whether an entry takes part. Ignored ones do where the base has them, and all of git's own do.
-    fn is_relevant(&mut self, path: &TreePath, entry: &Entry, base: &Base) -> bool {
-        if base.nodes.contains_key(path) || path.names().any(|name| name == b".git") {
+    /// What is known of one path.
+    fn known<'a>(&'a self, path: &TreePath, base: &'a Base) -> Known<'a> {
+        let seen = self.seen.binary_search_by(|(seen, _)| seen.cmp(path)).ok().map(|at| &self.seen[at].1);
+        Known { seen, stamp: base.stamps.get(path), base: base.nodes.get(path) }
+    }
+
+    /// Decides about every entry that takes part. The `.gitignore` files are decided about already.
+    fn judge_all(
+        &mut self,
+        look: &mut Look,
+        entries: Vec<(TreePath, Entry)>,
+        rules: &Sightings,
+        base: &Base,
+    ) {
+        let seen = std::mem::take(&mut self.seen);
+        let mut seen = seen.iter().map(|(path, seen)| (path, seen)).peekable();
+        let mut rules = rules.iter().map(|(path, seen)| (path, seen)).peekable();
+        let (mut stamps, mut nodes) = (base.stamps.iter().peekable(), base.nodes.iter().peekable());
+        self.skip.clear();
+        for (path, entry) in entries {
+            let known = Known {
+                seen: seek(&mut seen, &path),
+                stamp: seek(&mut stamps, &path),
+                base: seek(&mut nodes, &path),
+            };
+            if is_rules(&path) {
+                let seen = seek(&mut rules, &path).cloned();
+                look.found.push((path, seen));
+            } else if self.is_relevant(&path, &entry, known) {
+                look.judge(path, &entry, known);
+            } else {
+                look.note_ignored(&path);
+            }
+        }
+    }
+
+    /// Whether an entry takes part. Ignored ones do where the base has them, and all of git's own do. Nothing below an
+    /// ignored directory counts.
+    fn is_relevant(&mut self, path: &TreePath, entry: &Entry, known: Known<'_>) -> bool {
+        if known.base.is_some() || path.names().any(|name| name == b".git") {
             return true;
         }
         let is_directory = matches!(entry.kind, EntryKind::Directory);
         let ignored = self.ignored.contains(path, is_directory);
-        if ignored && is_directory && self.skip.last().is_none_or(|last| !path.is_within(last.as_bytes())) {
+        if ignored && is_directory && !self.ignored.may_include_below() {
             self.skip.push(path.clone());
         }
         !ignored
     }
 
     /// Brings the rules in force up to date with the `.gitignore` files that are there.
-    fn take_rules(
-        &mut self,
-        present: &HashMap<TreePath, Seen>,
-        base: &Base,
-        places: &Places<'_>,
-    ) -> Result<()> {
+    fn take_rules(&mut self, present: &Sightings, base: &Base, places: &Places<'_>) -> Result<()> {
         let files: BTreeMap<TreePath, Hash> = present
             .iter()
             .filter_map(|(path, seen)| match seen.node {
-                Node::File { hash, .. } if path.name() == b".gitignore" => Some((path.clone(), hash)),
+                Node::File { hash, .. } => Some((path.clone(), hash)),
                 _ => None,
             })
             .collect();
@@ -272,102 +352,43 @@ fn read_rules(host: &HostDir, path: &TreePath) -> Vec<u8> {
     text
 }
 
-async fn walk(sandbox: &Sandbox, skip: &[TreePath], hash: bool) -> Result<Vec<Entry>> {
-    let options = WalkOptions {
-        hash,
-        exclude: skip.iter().map(|path| path.as_path().to_owned()).collect(),
-        max_entries: MAX_PATHS as u64,
-    };
-    sandbox.walk(Path::new("."), options).await
+fn is_rules(path: &TreePath) -> bool {
+    path.name() == b".gitignore"
 }
 
-/// Keeps what has a plain name and a known kind, by name.
-fn sort_out(entries: Vec<Entry>, scan: &mut Scan) -> BTreeMap<TreePath, Entry> {
-    let mut kept = BTreeMap::new();
-    for entry in entries {
-        let bytes = entry.path.as_os_str().as_bytes();
-        let path = match TreePath::new(bytes) {
-            Ok(path) => path,
-            Err(reason) => {
-                note_odd_name(scan, printable(&bytes[..bytes.len().min(MAX_PATH)]), reason.to_owned());
-                continue;
-            }
-        };
-        match &entry.kind {
-            EntryKind::Other => note_odd(scan, path, "a device, FIFO or socket".into()),
-            EntryKind::Symlink(target) if target.as_os_str().len() > MAX_PATH => {
-                note_odd(scan, path, "a symlink with a target that is too long".into());
-            }
-            // Its files would look deleted.
-            EntryKind::Directory if !entry.readable => {
-                note_odd(scan, path, "a directory that cannot be listed".into())
-            }
-            _ if kept.contains_key(&path) => note_odd(scan, path, "the sandbox names it twice".into()),
-            _ => {
-                kept.insert(path, entry);
-            }
+/// What `items`, which are ordered, have at `path`. Paths are asked for in order, so that each item is passed once.
+fn seek<'a, V>(
+    items: &mut Peekable<impl Iterator<Item = (&'a TreePath, &'a V)>>,
+    path: &TreePath,
+) -> Option<&'a V> {
+    while items.next_if(|(other, _)| *other < path).is_some() {}
+    items.next_if(|(other, _)| *other == path).map(|(_, value)| value)
+}
+
+fn delta(base: &Base, present: &Sightings) -> Delta {
+    let mut delta = Delta::new();
+    let mut nodes = base.nodes.iter().peekable();
+    for (path, seen) in present {
+        while let Some((gone, _)) = nodes.next_if(|(other, _)| *other < path) {
+            delta.insert(gone.clone(), None);
+        }
+        let former = nodes.next_if(|(other, _)| *other == path).map(|(_, node)| node);
+        if differs(former, &seen.node) {
+            delta.insert(path.clone(), Some(seen.node.clone()));
         }
     }
-    // Below something that is no directory there cannot be anything, whatever the guest says.
-    let is_directory =
-        |path: &TreePath| matches!(kept.get(path), Some(Entry { kind: EntryKind::Directory, .. }));
-    let orphans: Vec<_> =
-        kept.keys().filter(|path| path.parent().is_some_and(|p| !is_directory(&p))).cloned().collect();
-    for path in orphans {
-        kept.remove(&path);
-        note_odd(scan, path, "it lies below what is no directory".into());
-    }
-    kept
+    delta.extend(nodes.map(|(gone, _)| (gone.clone(), None)));
+    delta
 }
 
-fn note_odd(scan: &mut Scan, path: TreePath, reason: String) {
-    note_odd_name(scan, path.to_string(), reason);
-    if scan.odd_paths.len() < MAX_PATHS {
-        scan.odd_paths.insert(path);
-    }
-}
-
-fn note_odd_name(scan: &mut Scan, name: String, reason: String) {
-    if scan.odd.len() < MAX_ODD {
-        scan.odd.insert(name, reason);
-    }
-}
-
-fn delta(base: &Base, present: &HashMap<TreePath, Seen>) -> Delta {
-    let gone = base.nodes.keys().filter(|path| !present.contains_key(*path)).map(|path| (path.clone(), None));
-    let differing = present.iter().filter(|(path, seen)| match (base.nodes.get(*path), &seen.node) {
+fn differs(base: Option<&Node>, now: &Node) -> bool {
+    match (base, now) {
         // The base's content of an overlay is known by being the same inode.
         (Some(Node::File { hash, mode, .. }), Node::File { hash: now, mode: mode_now, .. }) => {
             hash != now || mode != mode_now
         }
         (base, node) => base != Some(node),
-    });
-    gone.chain(differing.map(|(path, seen)| (path.clone(), Some(seen.node.clone())))).collect()
-}
-
-/// Keeps the former contents, and drops from `delta` what turns out to be the base after all (an overlay's file
-/// that was written with the same content, or whose mode alone changed).
-async fn settle(base: &mut Base, delta: &mut Delta, places: &Places<'_>) -> Result<()> {
-    let (root, store) = (places.root.to_owned(), places.store.clone());
-    let (mut moved_base, moved_delta) = (std::mem::take(base), std::mem::take(delta));
-    let task = tokio::task::spawn_blocking(move || {
-        let result = HostDir::open(&root)
-            .map_err(Error::from)
-            .and_then(|host| moved_delta.keys().try_for_each(|path| moved_base.settle(path, &host, &store)));
-        (moved_base, moved_delta, result)
-    });
-    let (settled_base, settled_delta, result) =
-        task.await.map_err(|error| Error::unexpected("a look at the host broke off").caused_by(error))?;
-    (*base, *delta) = (settled_base, settled_delta);
-    result?;
-    delta.retain(|path, node| match (node, base.nodes.get(path)) {
-        (Some(node @ Node::File { hash: Hash::UNKNOWN, .. }), Some(known @ Node::File { .. })) => {
-            *node = known.clone().with_mode(node.mode().unwrap_or(0o644));
-            known != node
-        }
-        (node, known) => node.as_ref() != known,
-    });
-    Ok(())
+    }
 }
 
 fn too_much() -> Error {

@@ -5,6 +5,7 @@
 //! out, each with a reason. Nothing is read but names, metadata and the beginnings of files that may hold secrets.
 
 use crate::error::{Error, Result};
+use crate::workspace::ignored::{Ignored, read_rules};
 use crate::workspace::secrets::{self, Suspicion};
 use crate::workspace::tracked;
 use crate::workspace::tree_path::TreePath;
@@ -62,6 +63,8 @@ pub struct Picked {
     pub stamp: Stamp,
     /// The user it belongs to.
     pub uid: u32,
+    /// The file system it lies on.
+    pub device: u64,
 }
 
 /// What a picked path is.
@@ -149,6 +152,7 @@ struct Walk {
     include: Gitignore,
     exclude: Gitignore,
     max_file_bytes: u64,
+    ignored: Mutex<Ignored>,
     found: Mutex<Found>,
 }
 
@@ -167,6 +171,7 @@ impl Walk {
             include: globs(root, &options.include, "--include")?,
             exclude: globs(root, &options.exclude, "--exclude")?,
             max_file_bytes: options.max_file_bytes,
+            ignored: Mutex::new(Ignored::outer(root)),
             found: Mutex::default(),
         })
     }
@@ -174,13 +179,15 @@ impl Walk {
     /// Everything that git does not ignore, but for `.git`.
     fn visible(self: &Arc<Self>) {
         let mut builder = WalkBuilder::new(&self.root);
-        builder.hidden(false).ignore(false).require_git(false).follow_links(false);
+        self.take_rules(&self.root, None);
+        // Not the walker's own filters: they open whatever is called `.gitignore`.
+        builder.standard_filters(false).follow_links(false);
         self.run(builder, |walk, entry| {
             if entry.file_name() == ".git" {
                 walk.lock().git.push(entry.path().to_owned());
                 return false;
             }
-            !walk.is_excluded(entry)
+            !walk.is_excluded(entry) && !walk.is_ignored(entry)
         });
     }
 
@@ -278,6 +285,7 @@ impl Walk {
             mode: metadata.mode() & 0o777,
             stamp: metadata.into(),
             uid: metadata.uid(),
+            device: metadata.dev(),
         };
         let mut found = self.lock();
         found.selection.left_out.remove(&path);
@@ -333,6 +341,31 @@ impl Walk {
         excluded
     }
 
+    /// Whether a rule says so. A directory that is walked into brings its own rules.
+    fn is_ignored(&self, entry: &DirEntry) -> bool {
+        let is_dir = entry.file_type().is_some_and(|kind| kind.is_dir());
+        let path = self.relative(entry.path());
+        if path.as_ref().is_some_and(|path| self.ignored().contains(path, is_dir)) {
+            return true;
+        }
+        if is_dir {
+            self.take_rules(entry.path(), path.as_ref());
+        }
+        false
+    }
+
+    fn take_rules(&self, directory: &Path, path: Option<&TreePath>) {
+        let rules = read_rules(&directory.join(".gitignore"));
+        if !rules.is_empty() {
+            self.ignored().set(path, &rules);
+        }
+    }
+
+    fn ignored(&self) -> MutexGuard<'_, Ignored> {
+        // A walker thread that panicked leaves whole rules behind.
+        self.ignored.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
     /// `None` for the root itself and for names that no file system of ours could hold.
     fn relative(&self, absolute: &Path) -> Option<TreePath> {
         TreePath::new(absolute.strip_prefix(&self.root).ok()?.as_os_str().as_bytes()).ok()
@@ -367,7 +400,8 @@ impl Walk {
 /// Files below this are not asked whether they have holes.
 const SPARSE_MIN: u64 = 16 << 20;
 
-fn globs(root: &Path, patterns: &[String], option: &str) -> Result<Gitignore> {
+/// Globs in `.gitignore`'s syntax, as `option` gave them.
+pub fn globs(root: &Path, patterns: &[String], option: &str) -> Result<Gitignore> {
     let mut builder = GitignoreBuilder::new(root);
     for pattern in patterns {
         let wrong = |error| {

@@ -1,24 +1,26 @@
 //! One session's workspace: the facade that the turn loop and the commands use.
 
+mod arrival;
+mod host;
+
 use crate::error::{Error, Result};
 use crate::event::Changes;
 use crate::sandbox::{Sandbox, WorkspaceMount};
-use crate::workspace::apply::Plan;
 use crate::workspace::base::Base;
 use crate::workspace::changes::{Barred, ChangeSet};
+use crate::workspace::entries::Odd;
 use crate::workspace::history::{Checkpoint, History};
-use crate::workspace::host_dir::HostDir;
+use crate::workspace::ignored::Ignored;
 use crate::workspace::manifest::{Delta, Manifest};
 use crate::workspace::mode::{self, Mode};
-use crate::workspace::scan::{Places, Scan, Scanner};
-use crate::workspace::select::{self, select};
+use crate::workspace::scan::{IgnoredEntries, Places, Scan, Scanner};
+use crate::workspace::select::{self, Selection, select};
 use crate::workspace::store::Store;
-use crate::workspace::transfer::{self, CopyReport, OnCopied};
 use crate::workspace::tree_path::TreePath;
-use crate::workspace::{notices, restore};
+use crate::workspace::{notices, restore, room};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::Mutex;
 
 /// How a workspace is opened.
 #[derive(Debug, Clone, Default)]
@@ -31,13 +33,19 @@ pub struct Options {
     pub can_overlay: bool,
     /// Whether the person named the directory (with `-C`). Otherwise `$HOME` itself is refused.
     pub named: bool,
+    /// Bytes that kept contents may take; `None`: [`room::MAX_KEPT`].
+    pub max_kept: Option<u64>,
 }
 
 /// The workspace of one session: the host's directory, the sandbox's version of it, and everything between them.
 pub struct Workspace {
     root: PathBuf,
-    mount: WorkspaceMount,
-    hidden: Vec<TreePath>,
+    mode: Mode,
+    max_kept: u64,
+    /// Whether a fresh sandbox gets the base itself, and not what the session made of it.
+    rewinds: bool,
+    /// Whether the session's records are somebody else's to write.
+    is_aside: bool,
     notices: Vec<String>,
     options: select::Options,
     store: Store,
@@ -45,21 +53,27 @@ pub struct Workspace {
 }
 
 struct State {
+    mount: WorkspaceMount,
+    /// The host's tree as [`Workspace::reopen`] found it.
+    found: Option<Selection>,
     base: Base,
     scanner: Scanner,
     history: History,
     /// What the host has otherwise than the base, because an apply wrote it.
     accepted: Delta,
     applied: Vec<Record>,
-    /// What the last look found that cannot be taken over.
-    odd: Odd,
+    /// What the last look found beside the changes.
+    aside: Aside,
 }
 
-/// Entries that cannot be taken over, as [`Scan`] found them.
-#[derive(Default, Serialize, Deserialize)]
-struct Odd {
-    names: std::collections::BTreeMap<String, String>,
-    paths: std::collections::BTreeSet<TreePath>,
+/// What a look found beside the changes.
+#[derive(Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Aside {
+    /// Entries that cannot be taken over.
+    #[serde(flatten)]
+    odd: Odd,
+    #[serde(default)]
+    ignored: IgnoredEntries,
 }
 
 /// What is kept about the workspace beside its base.
@@ -100,28 +114,34 @@ impl Workspace {
 
     fn open_now(root: &Path, session: &Path, mut options: Options) -> Result<Self> {
         let root = validate(root, options.named)?;
-        // The sessions themselves are never part of a workspace.
-        if let Some(inside) = session.parent().and_then(|sessions| sessions.strip_prefix(&root).ok()) {
+        // What `agent` itself keeps is never part of a workspace: sessions, sandboxes, layers.
+        let own = [session.ancestors().nth(2).map(Path::to_owned), crate::paths::cache_dir().ok()];
+        for inside in own.iter().flatten().filter_map(|own| own.strip_prefix(&root).ok()) {
             options.select.exclude.push(format!("/{}", inside.display()));
         }
         let selection = select(&root, &options.select)?;
-        let mount = mode::decide(options.mode, &root, &selection, options.can_overlay)?;
-        let hidden = match mount {
-            WorkspaceMount::Overlay(_) => mode::hidden(&root, &selection)?,
-            _ => Vec::new(),
-        };
+        let (mount, copied) = mode::decide(options.mode, &root, &selection, options.can_overlay)?;
         let store = Store::open(&session.join("workspace"))?;
         store.save(ABOUT, &about(&root, &mount, &options.select))?;
         let state = State {
+            mount,
+            found: None,
             base: Base::new(&selection),
-            scanner: Scanner::new(&root),
+            scanner: scanner(&root, &options.select)?,
             history: History::new(),
             accepted: Delta::new(),
             applied: Vec::new(),
-            odd: Odd::default(),
+            aside: Aside::default(),
         };
-        let notices = notices::of(&root, &selection);
-        Ok(Self { root, mount, hidden, notices, options: options.select, store, state: Mutex::new(state) })
+        let mut notices = match options.mode {
+            Mode::Bind => notices::of_bound(&selection),
+            _ => notices::of(&root, &selection),
+        };
+        notices.extend(copied);
+        let Options { mode, select: options, max_kept, .. } = options;
+        let max_kept = max_kept.unwrap_or(room::MAX_KEPT);
+        let (rewinds, is_aside, state) = (false, false, Mutex::new(state));
+        Ok(Self { root, mode, max_kept, rewinds, is_aside, notices, options, store, state })
     }
 
     /// The workspace that an earlier process left in `session`; `None` where it never got one.
@@ -140,30 +160,29 @@ impl Workspace {
                 PathBuf::from(<std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(bytes))
             })
             .ok_or_else(|| Error::unexpected("the session's record of its workspace is damaged"))?;
-        let state = State {
-            base,
-            scanner: Scanner::new(&root),
-            history: History::load(&store)?.unwrap_or_default(),
-            accepted: store.load(ACCEPTED)?.unwrap_or_default(),
-            applied: store.load(APPLIED)?.unwrap_or_default(),
-            odd: store.load(ODD)?.unwrap_or_default(),
-        };
+        let options =
+            select::Options { include: about.include, exclude: about.exclude, ..Default::default() };
         let mount = match about.mount {
-            Mode::Overlay => WorkspaceMount::Overlay(root.clone()),
+            // What it hides was said when it was made.
+            Mode::Overlay => WorkspaceMount::Overlay { lower: root.clone(), hidden: Vec::new() },
             Mode::Bind => WorkspaceMount::Bind(root.clone()),
             Mode::Auto | Mode::Copy => WorkspaceMount::Empty,
         };
-        let options =
-            select::Options { include: about.include, exclude: about.exclude, ..Default::default() };
-        Ok(Some(Self {
-            root,
+        let state = State {
             mount,
-            hidden: Vec::new(),
-            notices: Vec::new(),
-            options,
-            store,
-            state: Mutex::new(state),
-        }))
+            found: None,
+            base,
+            scanner: scanner(&root, &options)?,
+            history: History::load(&store)?.unwrap_or_default(),
+            accepted: store.load(ACCEPTED)?.unwrap_or_default(),
+            applied: store.load(APPLIED)?.unwrap_or_default(),
+            aside: store.load(ASIDE)?.unwrap_or_default(),
+        };
+        // What became of `auto` before may not be possible any more.
+        let mode = if about.mount == Mode::Overlay { Mode::Auto } else { about.mount };
+        let (max_kept, notices) = (room::MAX_KEPT, Vec::new());
+        let (rewinds, is_aside, state) = (false, false, Mutex::new(state));
+        Ok(Some(Self { root, mode, max_kept, rewinds, is_aside, notices, options, store, state }))
     }
 
     /// The host's directory, absolute and without symlinks.
@@ -172,14 +191,8 @@ impl Workspace {
     }
 
     /// What the backend needs to know.
-    pub fn mount(&self) -> &WorkspaceMount {
-        &self.mount
-    }
-
-    /// What an overlay has to hide. Hidden by [`Workspace::copy_in`]; a backend that has done it before the start
-    /// saves that the time.
-    pub fn hidden(&self) -> &[TreePath] {
-        &self.hidden
+    pub async fn mount(&self) -> WorkspaceMount {
+        self.state.lock().await.mount.clone()
     }
 
     /// What the person should know about the selection: what stays out.
@@ -190,61 +203,6 @@ impl Workspace {
     /// The contents that a diff shows.
     pub fn store(&self) -> &Store {
         &self.store
-    }
-
-    /// Brings the files into a fresh sandbox of a new session, before anything runs in it.
-    pub async fn copy_in(&self, sandbox: &Sandbox, on_copied: OnCopied<'_>) -> Result<CopyReport> {
-        let mut state = self.state.lock().await;
-        let State { base, scanner, .. } = &mut *state;
-        let report = match self.mount {
-            WorkspaceMount::Empty => {
-                transfer::copy_in(&self.root, base, &self.store, sandbox, on_copied).await?
-            }
-            WorkspaceMount::Overlay(_) => {
-                transfer::hide(sandbox, &self.hidden).await?;
-                transfer::clean_git_configs(&self.root, base, &self.store, sandbox).await?;
-                CopyReport::default()
-            }
-            WorkspaceMount::Bind(_) => CopyReport::default(),
-        };
-        // With an overlay the files' own stamps say that they are the host's.
-        if self.mount == WorkspaceMount::Empty {
-            scanner.remember(sandbox, &base.nodes, false).await?;
-        }
-        self.save(BASE, base.clone()).await?;
-        Ok(report)
-    }
-
-    /// Takes up a sandbox of this session that has been running all the time.
-    pub async fn rejoin(&self, sandbox: &Sandbox) -> Result<()> {
-        let mut state = self.state.lock().await;
-        let tree = tree(&state.base, state.history.delta());
-        state.scanner.remember(sandbox, &tree, true).await
-    }
-
-    /// Brings a fresh sandbox to where the session left off: the host's tree as it is now, and on top of it
-    /// everything that the session had changed. Files that the session changed keep their old base, so that a
-    /// change on the host meanwhile is a conflict when they are applied.
-    pub async fn bring_back(&self, sandbox: &Sandbox, on_copied: OnCopied<'_>) -> Result<CopyReport> {
-        let (root, options) = (self.root.clone(), self.options.clone());
-        let selection = blocking(move || select(&root, &options)).await?;
-        let mut state = self.state.lock().await;
-        let former = std::mem::replace(&mut state.base, Base::new(&selection));
-        let report = transfer::copy_in(&self.root, &mut state.base, &self.store, sandbox, on_copied).await?;
-        let fresh = tree(&state.base, &Delta::new());
-        let delta = state.history.delta().clone();
-        for path in delta.keys() {
-            match former.nodes.get(path) {
-                Some(node) => state.base.nodes.insert(path.clone(), node.clone()),
-                None => state.base.nodes.remove(path),
-            };
-        }
-        let from = crate::workspace::manifest::delta(&state.base.nodes, &fresh);
-        restore::restore(sandbox, &state.base, &self.store, &from, &delta).await?;
-        let tree = tree(&state.base, &delta);
-        state.scanner.remember(sandbox, &tree, false).await?;
-        self.save(BASE, state.base.clone()).await?;
-        Ok(report)
     }
 
     /// Records the sandbox's tree, if it is not as it was at the last checkpoint.
@@ -268,68 +226,9 @@ impl Workspace {
     /// How much the session has changed since it began, whether or not it was applied meanwhile.
     pub async fn all_changes(&self) -> Result<Changes> {
         let state = self.state.lock().await;
-        let barred =
-            Barred { left_out: &state.base.left_out, odd_paths: &state.odd.paths, odd: &state.odd.names };
+        let barred = barred(&state);
         let all = ChangeSet::review(&state.base.nodes, state.history.delta(), &Delta::new(), &barred)?;
         Ok(all.counts())
-    }
-
-    /// Writes `changes` (all of [`Workspace::changes`], or a selection of it) to the host. All or nothing: any
-    /// conflict is an error of kind [`crate::error::Kind::Conflict`] that names every file, and nothing is written.
-    /// Merged files go into the sandbox too, where there is one.
-    pub async fn apply(
-        &self,
-        changes: &ChangeSet,
-        merge: bool,
-        sandbox: Option<&Sandbox>,
-    ) -> Result<Applied> {
-        let mut state = self.state.lock().await;
-        let (root, store, wanted) = (self.root.clone(), self.store.clone(), changes.clone());
-        let plan = blocking(move || Plan::check(&HostDir::open(&root)?, &wanted, &store, merge)).await?;
-        let record = Record { written: plan.record(), accepted: state.accepted.clone() };
-        let applied = Applied { changes: record.written.counts(), merged: plan.merged().to_vec() };
-        state.applied.push(record.clone());
-        self.save(APPLIED, state.applied.clone()).await?;
-        if let Err(error) = self.write(plan).await {
-            state.applied.pop();
-            self.save(APPLIED, state.applied.clone()).await?;
-            return Err(error);
-        }
-        let mut delta = state.history.delta().clone();
-        for (path, change) in &changes.changes {
-            let mut node = change.after.clone();
-            if applied.merged.contains(path) {
-                let merged = record.written.changes.get(path).and_then(|change| change.after.clone());
-                let mode = node.as_ref().and_then(|node| node.mode()).unwrap_or(0o644);
-                node = merged.map(|merged| merged.with_mode(mode));
-                delta.insert(path.clone(), node.clone());
-            }
-            state.accepted.insert(path.clone(), node);
-        }
-        let State { accepted, base, .. } = &mut *state;
-        accepted.retain(|path, node| base.nodes.get(path) != node.as_ref());
-        self.save(ACCEPTED, state.accepted.clone()).await?;
-        if !applied.merged.is_empty() {
-            self.take_merged(&mut state, &applied.merged, delta, sandbox).await?;
-        }
-        Ok(applied)
-    }
-
-    /// Puts the host's files back as they were before the last apply that was not taken back yet.
-    pub async fn undo_apply(&self) -> Result<Changes> {
-        let mut state = self.state.lock().await;
-        let Some(record) = state.applied.last().cloned() else {
-            return Err(Error::usage("nothing of this session was applied").hint("`agent apply` applies it"));
-        };
-        let (root, store, back) = (self.root.clone(), self.store.clone(), record.written.reversed());
-        let plan = blocking(move || Plan::check(&HostDir::open(&root)?, &back, &store, false)).await?;
-        let changes = plan.record().counts();
-        self.write(plan).await?;
-        state.applied.pop();
-        state.accepted = record.accepted;
-        self.save(ACCEPTED, state.accepted.clone()).await?;
-        self.save(APPLIED, state.applied.clone()).await?;
-        Ok(changes)
     }
 
     /// Takes back the last `steps` checkpoints in the sandbox. What changed since the last one is recorded first, and
@@ -358,38 +257,34 @@ impl Workspace {
         Ok(state.history.list()[index].clone())
     }
 
-    async fn look(&self, state: &mut MutexGuard<'_, State>, sandbox: &Sandbox) -> Result<Option<Checkpoint>> {
-        let places = Places { root: &self.root, store: &self.store };
-        let State { base, scanner, history, odd, .. } = &mut **state;
-        let Scan { delta, odd: names, odd_paths: paths } = scanner.scan(sandbox, base, &places).await?;
-        if odd.names != names {
-            *odd = Odd { names, paths };
-            self.store.save(ODD, odd)?;
+    async fn look(&self, state: &mut State, sandbox: &Sandbox) -> Result<Option<Checkpoint>> {
+        let State { mount, base, scanner, history, aside, .. } = state;
+        let is_overlay = matches!(mount, WorkspaceMount::Overlay { .. });
+        let overlay = is_overlay.then(|| history.delta());
+        let places = Places { root: &self.root, store: &self.store, overlay };
+        let Scan { delta, odd, ignored } = scanner.scan(sandbox, base, &places).await?;
+        let now = Aside { odd, ignored };
+        if *aside != now {
+            *aside = now;
+            self.store.save(ASIDE, aside)?;
         }
-        let checkpoint = history.record(delta, &self.store)?;
-        if checkpoint.is_some() {
+        let mut checkpoint = history.record(delta, &self.store)?;
+        if let Some(checkpoint) = &mut checkpoint {
             self.save(BASE, base.clone()).await?;
+            checkpoint.forgotten = self.make_room(state)?;
         }
         Ok(checkpoint)
     }
 
-    async fn write(&self, plan: Plan) -> Result<()> {
-        let (root, store) = (self.root.clone(), self.store.clone());
-        blocking(move || plan.write(&HostDir::open(&root)?, &store)).await
-    }
-
-    async fn take_merged(
-        &self,
-        state: &mut MutexGuard<'_, State>,
-        merged: &[TreePath],
-        delta: Delta,
-        sandbox: Option<&Sandbox>,
-    ) -> Result<()> {
-        if let Some(sandbox) = sandbox {
-            let nodes = merged.iter().filter_map(|path| Some((path.clone(), delta.get(path)?.clone()?)));
-            transfer::write_nodes(sandbox, &self.store, nodes.collect()).await?;
-        }
-        state.history.record(delta, &self.store).map(drop)
+    /// Keeps the store within its bounds; how many checkpoints that took.
+    fn make_room(&self, state: &mut State) -> Result<usize> {
+        let State { base, history, accepted, applied, .. } = state;
+        let records = applied.iter().flat_map(|record| {
+            let changes = record.written.changes.values();
+            changes.flat_map(|change| [&change.before, &change.after]).chain(record.accepted.values())
+        });
+        let others = base.nodes.values().chain(accepted.values().chain(records).flatten());
+        room::make(&self.store, history, others, self.max_kept)
     }
 
     async fn save<T: Serialize + Send + 'static>(&self, name: &'static str, record: T) -> Result<()> {
@@ -400,9 +295,11 @@ impl Workspace {
 
 const ABOUT: &str = "about.json";
 const BASE: &str = "base.json";
+/// There while the session's sandbox has all of its files.
+const FILLED: &str = "filled.json";
 const ACCEPTED: &str = "accepted.json";
 const APPLIED: &str = "applied.json";
-const ODD: &str = "odd.json";
+const ASIDE: &str = "aside.json";
 
 fn about(root: &Path, mount: &WorkspaceMount, options: &select::Options) -> About {
     use std::os::unix::ffi::OsStrExt;
@@ -410,7 +307,7 @@ fn about(root: &Path, mount: &WorkspaceMount, options: &select::Options) -> Abou
         root: crate::workspace::tree_path::to_text(root.as_os_str().as_bytes()),
         mount: match mount {
             WorkspaceMount::Empty => Mode::Copy,
-            WorkspaceMount::Overlay(_) => Mode::Overlay,
+            WorkspaceMount::Overlay { .. } => Mode::Overlay,
             WorkspaceMount::Bind(_) => Mode::Bind,
         },
         include: options.include.clone(),
@@ -418,9 +315,20 @@ fn about(root: &Path, mount: &WorkspaceMount, options: &select::Options) -> Abou
     }
 }
 
+fn scanner(root: &Path, options: &select::Options) -> Result<Scanner> {
+    // By names relative to the tree, as the sandbox's are.
+    let include = select::globs(Path::new(""), &options.include, "--include")?;
+    Ok(Scanner::new(Ignored::outer(root).including(include)))
+}
+
+fn barred(state: &State) -> Barred<'_> {
+    let Aside { odd, ignored } = &state.aside;
+    let in_place = matches!(state.mount, WorkspaceMount::Bind(_));
+    Barred { left_out: &state.base.left_out, odd, ignored, in_place }
+}
+
 fn review(state: &State) -> Result<ChangeSet> {
-    let barred =
-        Barred { left_out: &state.base.left_out, odd_paths: &state.odd.paths, odd: &state.odd.names };
+    let barred = barred(state);
     ChangeSet::review(&state.base.nodes, state.history.delta(), &state.accepted, &barred)
 }
 
@@ -446,6 +354,14 @@ pub fn validate(root: &Path, named: bool) -> Result<PathBuf> {
         return Err(
             Error::usage(format!("{} is not a directory", root.display())).hint("name a directory with -C")
         );
+    }
+    if real.to_str().is_none() {
+        // Sessions, events and engines name the workspace as text.
+        return Err(Error::usage(format!(
+            "{} cannot be the workspace: its path is not UTF-8",
+            real.display()
+        ))
+        .hint("rename the directory, or mount it at another place"));
     }
     if real == Path::new("/") {
         return Err(

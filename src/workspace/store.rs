@@ -5,6 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::workspace::manifest::Hash;
+use crate::workspace::pending::Pending;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
@@ -12,31 +13,96 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// Largest content that is held in memory as a whole, in bytes (for diffs and merges).
 pub const MAX_IN_MEMORY: u64 = 64 << 20;
+
+/// A temporary file that is older than this was left behind by a writer that was killed.
+const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// A session's directory: `blobs/ab/cdef…` and records beside it.
 #[derive(Debug, Clone)]
 pub struct Store {
     dir: PathBuf,
+    /// Bytes of all contents, once they were counted.
+    bytes: Arc<OnceLock<AtomicU64>>,
+    pending: Arc<Pending>,
 }
 
 impl Store {
     /// The store in the session's directory `dir`, made where it is missing. Only its owner may look inside.
     pub fn open(dir: &Path) -> Result<Self> {
-        let store = Self { dir: dir.to_owned() };
+        let store = Self { dir: dir.to_owned(), bytes: Arc::default(), pending: Arc::default() };
         let blobs = dir.join("blobs");
         private_dir(&blobs).map_err(|error| store.failed("made", &blobs, error))?;
         Ok(store)
     }
 
-    /// Whether the content is here.
-    pub fn contains(&self, hash: Hash) -> bool {
-        self.path(hash).is_file()
+    /// Bytes that all contents take together.
+    pub fn bytes(&self) -> Result<u64> {
+        if let Some(bytes) = self.bytes.get() {
+            return Ok(bytes.load(Ordering::Relaxed));
+        }
+        let mut total = 0;
+        self.each_blob(|_, metadata| {
+            total += metadata.len();
+            Ok(())
+        })?;
+        Ok(self.bytes.get_or_init(|| AtomicU64::new(total)).load(Ordering::Relaxed))
     }
 
-    /// Keeps `content`; once it returns, the content outlives a power failure.
+    /// Removes every content that `wanted` does not want, and what writers that were killed left behind.
+    pub fn retain(&self, wanted: impl Fn(Hash) -> bool) -> Result<()> {
+        self.flush()?;
+        let mut total = 0;
+        self.each_blob(|path, metadata| {
+            let keep = match self.hash_of(path) {
+                Some(hash) => wanted(hash),
+                None => metadata.modified()?.elapsed().is_ok_and(|age| age < ABANDONED),
+            };
+            total += if keep { metadata.len() } else { 0 };
+            if keep { Ok(()) } else { fs::remove_file(path) }
+        })?;
+        self.bytes.get_or_init(AtomicU64::default).store(total, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Every file below `blobs`: contents in directories, temporary files beside those.
+    fn each_blob(&self, mut act: impl FnMut(&Path, fs::Metadata) -> io::Result<()>) -> Result<()> {
+        let blobs = self.dir.join("blobs");
+        let mut walk = || -> io::Result<()> {
+            for entry in fs::read_dir(&blobs)? {
+                let entry = entry?;
+                if !entry.file_type()?.is_dir() {
+                    act(&entry.path(), entry.metadata()?)?;
+                    continue;
+                }
+                for entry in fs::read_dir(entry.path())? {
+                    let entry = entry?;
+                    act(&entry.path(), entry.metadata()?)?;
+                }
+            }
+            Ok(())
+        };
+        walk().map_err(|error| self.failed("looked through", &blobs, error))
+    }
+
+    /// The hash by which a content is named; `None` for a temporary file.
+    fn hash_of(&self, path: &Path) -> Option<Hash> {
+        let name = path.strip_prefix(self.dir.join("blobs")).ok()?.to_str()?;
+        let (directory, rest) = name.split_once('/')?;
+        serde_json::from_value(serde_json::Value::String(format!("{directory}{rest}"))).ok()
+    }
+
+    /// Whether the content is here.
+    pub fn contains(&self, hash: Hash) -> bool {
+        self.pending.get(hash).is_some() || self.path(hash).is_file()
+    }
+
+    /// Keeps `content`. It outlives a power failure once a record was saved after it.
     pub fn put(&self, content: &[u8]) -> Result<Hash> {
         let hash = Hash::of(content);
         if !self.contains(hash) {
@@ -66,10 +132,28 @@ impl Store {
         Ok(BlobWriter { store: self.clone(), file, temporary, hasher: Sha256::new(), size: 0 })
     }
 
+    /// Takes a content over from another store, as a link where that is possible: contents never change.
+    pub fn adopt(&self, other: &Store, hash: Hash) -> Result<()> {
+        other.flush()?;
+        let (from, to) = (other.path(hash), self.path(hash));
+        let link = || -> io::Result<()> {
+            private_dir(to.parent().unwrap_or(&self.dir))?;
+            fs::hard_link(&from, &to)
+        };
+        match self.contains(hash) || link().is_ok() {
+            true => Ok(()),
+            false => self.put_from(&mut other.open_blob(hash)?).map(drop),
+        }
+    }
+
     /// Opens a content for reading. Whoever reads it checks its hash (see [`Checked`]).
     pub fn open_blob(&self, hash: Hash) -> Result<Checked<File>> {
         let path = self.path(hash);
-        let file = File::open(&path).map_err(|error| self.failed("read", &path, error))?;
+        let pending = self.pending.get(hash).and_then(|pending| File::open(pending).ok());
+        let file = match pending {
+            Some(file) => file,
+            None => File::open(&path).map_err(|error| self.failed("read", &path, error))?,
+        };
         Ok(Checked { inner: file, hasher: Sha256::new(), expected: hash })
     }
 
@@ -84,8 +168,10 @@ impl Store {
         }
     }
 
-    /// Writes a record atomically; once it returns, it outlives a power failure.
+    /// Writes a record atomically; once it returns, it outlives a power failure, and so does every content that was kept
+    /// before.
     pub fn save<T: Serialize>(&self, name: &str, record: &T) -> Result<()> {
+        self.flush()?;
         let path = self.dir.join(name);
         let temporary = self.dir.join(format!("{name}.tmp-{:016x}", fastrand::u64(..)));
         let write = || -> io::Result<()> {
@@ -118,6 +204,22 @@ impl Store {
         };
         let record = serde_json::from_reader(io::BufReader::new(file));
         record.map(Some).map_err(|error| self.failed("read", &path, error.into()))
+    }
+
+    /// Removes a record. Not there is not an error.
+    pub fn remove(&self, name: &str) -> Result<()> {
+        let path = self.dir.join(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(self.failed("removed", &path, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn flush(&self) -> Result<()> {
+        let flushed = self.pending.flush(|hash| self.path(hash));
+        flushed.map_err(|error| self.failed("written", &self.dir.join("blobs"), error))
     }
 
     fn path(&self, hash: Hash) -> PathBuf {
@@ -157,25 +259,23 @@ impl BlobWriter {
     /// Keeps it: its hash and its size in bytes.
     pub fn finish(mut self) -> Result<(Hash, u64)> {
         let hash = Hash(std::mem::take(&mut self.hasher).finalize().into());
-        let path = self.store.path(hash);
-        let keep = || -> io::Result<()> {
-            if path.is_file() {
-                return fs::remove_file(&self.temporary);
-            }
-            let directory = path.parent().unwrap_or(&self.store.dir);
-            private_dir(directory)?;
-            self.file.sync_all()?;
-            fs::rename(&self.temporary, &path)?;
-            sync_dir(directory)
-        };
-        keep().map_err(|error| self.store.failed("written", &path, error))?;
+        if self.store.contains(hash) {
+            // Dropped, it removes its file.
+            return Ok((hash, self.size));
+        }
+        let temporary = std::mem::take(&mut self.temporary);
+        let kept = self.store.pending.add(hash, temporary);
+        kept.map_err(|error| self.store.failed("written", &self.store.path(hash), error))?;
+        if let Some(bytes) = self.store.bytes.get() {
+            bytes.fetch_add(self.size, Ordering::Relaxed);
+        }
         Ok((hash, self.size))
     }
 }
 
 impl Drop for BlobWriter {
     fn drop(&mut self) {
-        // Already renamed or removed once it is finished: then there is nothing to remove.
+        // Once it is finished there is nothing to remove.
         let _ = fs::remove_file(&self.temporary);
     }
 }
@@ -202,7 +302,7 @@ fn new_file(path: &Path) -> io::Result<File> {
     File::options().write(true).create_new(true).mode(0o600).open(path)
 }
 
-fn private_dir(path: &Path) -> io::Result<()> {
+pub(super) fn private_dir(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 

@@ -1,46 +1,96 @@
 //! The files that git tracks although `.gitignore` names them.
 
+use crate::error::{Error, Result};
+use crate::paths;
 use crate::workspace::tree_path::TreePath;
+use std::ffi::OsStr;
+use std::fs::{DirBuilder, File};
 use std::io::Read;
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// Most bytes of git's answer that are read.
 const MAX_ANSWER: u64 = 64 << 20;
+/// Longest `.git` file that is read.
+const MAX_LINK: u64 = 8192;
+/// How long git may take. A repository of a million files takes a few seconds.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Asks git, where `root` lies in a work tree and git is there; otherwise there are none. Blocking.
 ///
-/// Only the index is read: no hook, filter or file-system monitor that the repository's configuration names runs.
+/// Nothing of the repository is believed but its index and its ignore rules. Its configuration names programs that git
+/// runs (a file-system monitor, the `uploadpack` of a remote that missing objects are fetched from), and a directory that
+/// looks like a bare repository brings a configuration of its own; so git is given an empty repository of ours
+/// instead, and whatever needs more than the index (a sparse one without its trees) gets no answer.
 pub fn ignored(root: &Path) -> Vec<TreePath> {
-    if !root.ancestors().any(|directory| directory.join(".git").symlink_metadata().is_ok()) {
-        return Vec::new();
-    }
+    let Some((top, git_dir)) = repository_of(root) else { return Vec::new() };
+    let Ok(nothing) = empty_repository() else { return Vec::new() };
     let mut git = Command::new("git");
-    git.args([
-        "-c",
-        "core.fsmonitor=false",
-        "-c",
-        "core.untrackedCache=false",
-        "-c",
-        "core.hooksPath=/dev/null",
-    ])
-    .args(["ls-files", "-z", "--cached", "--ignored", "--exclude-standard"])
-    .current_dir(root)
-    .stdin(Stdio::null())
-    .stdout(Stdio::piped())
-    .stderr(Stdio::null());
+    for variable in std::env::vars_os().map(|(name, _)| name) {
+        if variable.as_encoded_bytes().starts_with(b"GIT_") {
+            git.env_remove(variable);
+        }
+    }
+    git.env("GIT_DIR", nothing)
+        .env("GIT_WORK_TREE", top)
+        .env("GIT_INDEX_FILE", git_dir.join("index"))
+        .env("GIT_NO_LAZY_FETCH", "1")
+        .env("GIT_ALLOW_PROTOCOL", "none")
+        .env("GIT_OPTIONAL_LOCKS", "0")
+        .args(["-c", "core.fsmonitor=false", "-c", "core.untrackedCache=false"])
+        .args(["ls-files", "-z", "--cached", "--ignored", "--exclude-standard"]);
+    let exclude = git_dir.join("info/exclude");
+    if exclude.is_file() {
+        git.arg("--exclude-from").arg(exclude);
+    }
+    git.current_dir(root).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     for variable in
         ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_CEILING_DIRECTORIES"]
     {
         git.env_remove(variable);
     }
     let Ok(mut child) = git.spawn() else { return Vec::new() };
-    let mut answer = Vec::new();
-    if let Some(stdout) = child.stdout.take() {
+    let Some(stdout) = child.stdout.take() else { return Vec::new() };
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut answer = Vec::new();
         // A read that fails ends like a short answer: fewer files come along.
         let _ = stdout.take(MAX_ANSWER).read_to_end(&mut answer);
-    }
+        let _ = sender.send(answer);
+    });
+    // The index and the rules come with the tree: git may wait for ever for one that is a FIFO.
+    let answer = receiver.recv_timeout(PATIENCE).unwrap_or_default();
     let _ = child.kill();
     let _ = child.wait();
     answer.split(|&b| b == 0).filter_map(|name| TreePath::new(name).ok()).collect()
+}
+
+/// The work tree that `root` lies in, and where its index is. A `.git` that is a file (a submodule, a further work tree)
+/// says where.
+fn repository_of(root: &Path) -> Option<(PathBuf, PathBuf)> {
+    let has_git = |directory: &&Path| directory.join(".git").symlink_metadata().is_ok();
+    let top = root.ancestors().find(has_git)?;
+    let git = top.join(".git");
+    if !git.is_file() {
+        return Some((top.to_owned(), git));
+    }
+    let mut said = Vec::new();
+    File::open(&git).ok()?.take(MAX_LINK).read_to_end(&mut said).ok()?;
+    let target = said.strip_prefix(b"gitdir: ")?.trim_ascii_end();
+    Some((top.to_owned(), top.join(OsStr::from_bytes(target))))
+}
+
+/// A repository with nothing in it: what git asks for before it reads an index.
+fn empty_repository() -> Result<PathBuf> {
+    let directory = paths::cache_dir()?.join("empty.git");
+    let make = || {
+        DirBuilder::new().mode(0o700).recursive(true).create(directory.join("objects"))?;
+        DirBuilder::new().mode(0o700).recursive(true).create(directory.join("refs"))?;
+        std::fs::write(directory.join("HEAD"), "ref: refs/heads/none\n")
+    };
+    make().map_err(|error| Error::unexpected("git could not be asked").caused_by(error))?;
+    Ok(directory)
 }

@@ -1,12 +1,12 @@
 //! Brings files into the sandbox: the whole selection at the start, and single files when a state is restored.
 
 use crate::error::{Error, Result};
-use crate::sandbox::{EntryKind, FileWrite, Node as Write, Sandbox, WalkOptions};
+use crate::sandbox::{FileWrite, Node as Write, Sandbox};
 use crate::workspace::base::Base;
 use crate::workspace::host_dir::HostDir;
 use crate::workspace::manifest::{Hash, Node};
 use crate::workspace::secrets;
-use crate::workspace::select::{LeftOut, MAX_PATHS, Stamp};
+use crate::workspace::select::{LeftOut, Stamp};
 use crate::workspace::store::Store;
 use crate::workspace::tree_path::TreePath;
 use std::collections::BTreeMap;
@@ -34,6 +34,8 @@ pub struct CopyReport {
     pub files: u64,
     /// Bytes of the files.
     pub bytes: u64,
+    /// Files that should have had a former content which is not kept, and so have the host's.
+    pub lost: u64,
 }
 
 /// A batch on its way, and what was learned about each file while it was read.
@@ -238,30 +240,23 @@ pub async fn write_nodes(sandbox: &Sandbox, store: &Store, nodes: Vec<(TreePath,
     write_all(sandbox, batch).await
 }
 
-/// Takes what must not be seen out of an overlay, where the backend has not hidden it already: the removal of a file of
-/// the layer underneath leaves a whiteout in the upper layer.
-pub async fn hide(sandbox: &Sandbox, hidden: &[TreePath]) -> Result<()> {
-    let mut files = Vec::new();
-    let mut directories = Vec::new();
-    for path in hidden {
-        let Ok(entry) = sandbox.stat(&inside(path)).await else { continue };
-        if !matches!(entry.kind, EntryKind::Directory) {
-            files.push(inside(path));
-            continue;
-        }
-        let options = WalkOptions { hash: false, exclude: Vec::new(), max_entries: MAX_PATHS as u64 };
-        directories.push(inside(path));
-        for entry in sandbox.walk(&inside(path), options).await? {
-            let below = inside(path).join(&entry.path);
-            if matches!(entry.kind, EntryKind::Directory) {
-                directories.push(below)
-            } else {
-                files.push(below)
-            }
-        }
+/// Looks whether an overlay shows the tree and takes writes: an engine elsewhere mounts another machine's directory, and
+/// one with user namespaces of its own shows the files as another user's.
+pub async fn try_overlay(sandbox: &Sandbox, base: &Base) -> Result<()> {
+    let failed = |error: Error| Error::sandbox("the overlay of the workspace does not work").caused_by(error);
+    if let Some(path) = base.stamps.keys().next() {
+        sandbox.stat(&inside(path)).await.map_err(failed)?;
     }
-    sandbox.remove_files(files).await?.into_iter().collect::<Result<()>>()?;
-    remove_directories(sandbox, directories).await?.into_iter().collect()
+    let probe = PathBuf::from(format!(".agent-{:016x}.tmp", fastrand::u64(..)));
+    let write = FileWrite {
+        path: probe.clone(),
+        node: Write::Regular(Vec::new()),
+        mode: None,
+        mtime_ns: None,
+        follow: false,
+    };
+    write_all(sandbox, vec![write]).await.map_err(failed)?;
+    sandbox.remove_files(vec![probe]).await?.into_iter().collect::<Result<()>>().map_err(failed)
 }
 
 /// Removes directories that are empty or hold only directories that go too: the deepest first.

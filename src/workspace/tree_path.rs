@@ -4,6 +4,7 @@
 //! the strict filter here, so whatever takes a `TreePath` need not ask again whether it leads out of the tree.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use std::borrow::Borrow;
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
@@ -52,6 +53,12 @@ impl TreePath {
     /// The path's bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// The bytes of the directory that holds it; empty at the top.
+    pub fn parent_bytes(&self) -> &[u8] {
+        let end = self.0.iter().rposition(|&b| b == b'/').unwrap_or(0);
+        &self.0[..end]
     }
 
     /// The names, outermost first. Never empty.
@@ -104,6 +111,12 @@ fn is_dot_git(name: &[u8]) -> bool {
     let plain: String = text.chars().filter(|&c| !ignored(c)).collect();
     let plain = plain.split(':').next().unwrap_or_default();
     plain.trim_end_matches(['.', ' ']).eq_ignore_ascii_case(".git")
+}
+
+impl Borrow<[u8]> for TreePath {
+    fn borrow(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 impl fmt::Display for TreePath {

@@ -91,6 +91,12 @@ impl Agent {
         self
     }
 
+    /// Called from another directory.
+    pub fn within(mut self, directory: &Path) -> Self {
+        self.command.current_dir(directory);
+        self
+    }
+
     /// The directory the call works on.
     pub fn workspace(&self) -> &Path {
         &self.workspace

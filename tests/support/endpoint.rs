@@ -230,7 +230,9 @@ impl Script {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("a bound address").port();
         let scheme = if self.tls { "https" } else { "http" };
-        let tls = self.tls.then(tls_config);
+        let tls = self
+            .tls
+            .then(|| tls_config(include_bytes!("tls/certificate.pem"), include_bytes!("tls/key.pem")));
         let shared = Arc::new(Shared {
             script: Mutex::new(self),
             requests: Mutex::default(),
@@ -565,12 +567,12 @@ fn message_as_events(message: &Value, finish: &str, usage: &Value) -> Vec<u8> {
     body.into_bytes()
 }
 
-fn tls_config() -> Arc<rustls::ServerConfig> {
+/// A server with this certificate and its key, both PEM.
+pub fn tls_config(certificate: &[u8], key: &[u8]) -> Arc<rustls::ServerConfig> {
     use rustls::pki_types::pem::PemObject;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-    let certificate =
-        CertificateDer::from_pem_slice(include_bytes!("tls/certificate.pem")).expect("a certificate");
-    let key = PrivateKeyDer::from_pem_slice(include_bytes!("tls/key.pem")).expect("a key");
+    let certificate = CertificateDer::from_pem_slice(certificate).expect("a certificate");
+    let key = PrivateKeyDer::from_pem_slice(key).expect("a key");
     let config =
         rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .with_safe_default_protocol_versions()

@@ -35,6 +35,7 @@ pub fn spec() -> Spec {
         runtime: None,
         idle_ttl: Duration::from_secs(2),
         ephemeral: true,
+        delete_after: None,
         workspace: WorkspaceMount::Empty,
     }
 }

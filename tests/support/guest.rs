@@ -45,7 +45,7 @@ pub fn start(directory: &Path, arguments: &[&str]) -> (Child, Channel) {
         .env_clear()
         .env("PATH", std::env::var_os("PATH").expect("PATH is set"))
         .env("TMPDIR", directory.join("tmp"))
-        .env("LANG", "C.UTF-8")
+        .env("LC_CTYPE", "C.UTF-8")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .kill_on_drop(false)

@@ -2,10 +2,12 @@
 #![allow(dead_code)] // each module offers more than every single test needs
 
 pub mod agent;
+pub mod backends;
 pub mod client;
 pub mod endpoint;
 pub mod engine;
 pub mod guest;
 pub mod registry;
+pub mod site;
 pub mod terminal;
 pub mod tree;

@@ -1,6 +1,7 @@
 //! Trees on disk, random and given, and what they hold.
 
-use agent::workspace::manifest::{Hash, Manifest, Node, Target};
+pub use agent::workspace::manifest::Manifest;
+use agent::workspace::manifest::{Hash, Node, Target};
 use agent::workspace::store::Store;
 use agent::workspace::tree_path::TreePath;
 use proptest::prelude::*;

@@ -1,5 +1,6 @@
 //! `agent`: the REPL. A line is a wish, `!` and a command for the sandbox, or a slash command.
 
+mod network;
 mod review;
 mod shell;
 mod slash;
@@ -15,11 +16,13 @@ use crate::event::Event;
 use crate::exit_code::ExitCode;
 use crate::session::Store;
 use crate::ui::confirm;
-use crate::ui::input::{Input, Line};
+use crate::ui::input::{self, Input, Line};
 use crate::ui::sanitise;
 use crate::ui::screen::Screen;
 use crate::ui::style::{BOLD, Colours, DIM};
 use crate::ui::trace::failure_text;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Opens a session and talks, until the person leaves; ends with `session_finished` whatever happens.
@@ -61,10 +64,10 @@ async fn start(
     if !confirm::is_possible() {
         return Err(Error::usage("the REPL needs a terminal").hint("without one: agent run \"your wish\""));
     }
-    let options = past.as_ref().map_or_else(|| options.clone(), |past| past.options(options));
+    let options = past.as_ref().map_or_else(|| Ok(options.clone()), |past| past.options(options))?;
     let mut config = Config::load(&options)?;
     let (answering, notices) = answering(&mut config, past.as_ref()).await?;
-    let opening = Opening { config: &config, answering, audience, past, answer_schema: None };
+    let opening = Opening { config: &config, answering, audience, past, like: None, answer_schema: None };
     let opened = slot.insert(opening.open().await?);
     for text in notices {
         audience.events.emit(Event::Notice { text })?;
@@ -74,7 +77,10 @@ async fn start(
 
 /// Talks on an open session, until the person leaves.
 pub async fn talk(config: &Config, audience: &Audience, opened: &mut Opened) -> Result<()> {
-    Repl { config, screen: &audience.screen, colours: Colours::of(&std::io::stderr()), opened }.talk().await
+    let at_prompt = Arc::new(AtomicBool::new(false));
+    opened.startup.gateway().ask_with(network::ask(audience.screen.clone(), Arc::clone(&at_prompt)));
+    let colours = Colours::of(&std::io::stderr());
+    Repl { config, screen: &audience.screen, colours, network_note: None, at_prompt, opened }.talk().await
 }
 
 /// A conversation at the prompt.
@@ -83,6 +89,10 @@ struct Repl<'a> {
     screen: &'a Screen,
     /// Colours on stderr.
     colours: Colours,
+    /// What the model has to be told of the network with the next wish.
+    network_note: Option<String>,
+    /// Whether the person is writing.
+    at_prompt: Arc<AtomicBool>,
     opened: &'a mut Opened,
 }
 
@@ -95,16 +105,19 @@ enum Flow {
 
 impl Repl<'_> {
     async fn talk(mut self) -> Result<()> {
+        let _mode = input::without_control_echo();
         self.welcome();
         let mut ended = Ended::new()?;
         let mut input = Input::open(slash::helps())?;
         let mut interrupts = 0;
         loop {
             let held = self.screen.hold();
+            self.at_prompt.store(true, Ordering::Relaxed);
             let line = tokio::select! {
                 read = input.read() => { let (back, line) = read?; input = back; line }
                 error = ended.wait() => return Err(error),
             };
+            self.at_prompt.store(false, Ordering::Relaxed);
             drop(held);
             interrupts = if line == Line::Interrupted { interrupts + 1 } else { 0 };
             match line {
@@ -163,7 +176,10 @@ impl Repl<'_> {
     async fn turn(&mut self, text: &str) -> Result<Flow> {
         let interrupt = self.opened.session.interrupt();
         interrupt.reset();
-        with_signals(interrupt, self.opened.session.turn(text)).await.map(|_| Flow::GoOn)
+        let note = self.network_note.take().map(|note| format!("\n\n[network: {note}]")).unwrap_or_default();
+        with_signals(interrupt, self.opened.session.turn(&(text.to_owned() + &note)))
+            .await
+            .map(|_| Flow::GoOn)
     }
 
     /// Anything else: Ctrl-C drops it, which ends its command in the sandbox.

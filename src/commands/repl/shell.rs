@@ -2,7 +2,7 @@
 
 use super::Repl;
 use crate::error::{Error, Result};
-use crate::sandbox::{Command, Finished, Outcome, Output, Program};
+use crate::sandbox::{Command, Finished, Outcome, Output, Program, wire};
 use crate::ui::sanitise::Sanitiser;
 use crate::ui::trace::duration_text;
 
@@ -56,6 +56,7 @@ fn ending(finished: &Finished) -> String {
         Outcome::Signaled(signal) => format!("killed by signal {signal}"),
         Outcome::TimedOut => "timed out".to_owned(),
         Outcome::OomKilled => "killed: out of memory".to_owned(),
+        Outcome::OverQuota { bytes } => format!("killed: {}", wire::quota_used_up(bytes)),
         Outcome::Lost => "lost: the sandbox did not say how it ended".to_owned(),
     };
     let time = duration_text(finished.duration.as_millis() as u64);

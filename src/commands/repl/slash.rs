@@ -80,6 +80,14 @@ const COMMANDS: &[Command] = &[
         run: |repl, _| Box::pin(repl.checkpoints()),
     },
     Command {
+        help: CommandHelp {
+            name: "/network",
+            arguments: "[allow|deny HOST,…]",
+            help: "what the sandbox may reach, and changes to it",
+        },
+        run: |repl, arguments| Box::pin(repl.network(arguments)),
+    },
+    Command {
         help: CommandHelp { name: "/compact", arguments: "", help: "shorten the conversation to its gist" },
         run: |repl, _| Box::pin(repl.compact()),
     },
@@ -193,7 +201,7 @@ impl Repl<'_> {
     }
 
     fn clear(&mut self) -> Result<Flow> {
-        self.opened.session.clear();
+        self.opened.session.clear()?;
         self.remark("the conversation is forgotten; sandbox and workspace stay as they are");
         Ok(Flow::GoOn)
     }

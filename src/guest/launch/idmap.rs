@@ -36,10 +36,10 @@ pub fn exchange(tree: &Path, uid: u32, gid: u32) -> io::Result<Option<File>> {
     namespace.map(Some)
 }
 
-/// Mounts `tree`, without what is mounted below it, at `target`, its owners as `namespace` maps them.
-pub fn mount(tree: &Path, target: &Path, namespace: &File) -> io::Result<()> {
+/// Mounts `tree`, without what is mounted below it, at `target` with `flags`, its owners as `namespace` maps them.
+pub fn mount(tree: &Path, target: &Path, namespace: &File, flags: u64) -> io::Result<()> {
     let mount = sys::clone_mount(tree)?;
-    sys::map_owners(mount.as_raw_fd(), namespace.as_raw_fd())?;
+    sys::map_owners(mount.as_raw_fd(), namespace.as_raw_fd(), flags)?;
     sys::attach_mount(mount.as_raw_fd(), target)
 }
 

@@ -53,7 +53,7 @@ pub fn enter_new_root(plan: &Plan<'_>) -> Result<(), Failure> {
         let no_devices = if host == Path::new("/dev/null") { 0 } else { MS_NODEV };
         bind(host, &below(&root, inside), MS_RDONLY | MS_NOSUID | no_devices)?;
     }
-    let owner = format!("mode=0755,uid={},gid={},size=64m", spec.uid, spec.gid);
+    let owner = format!("mode=0755,uid={},gid={},size={}", spec.uid, spec.gid, spec.run_bytes);
     tmpfs(&root.join("run"), &owner, MS_NOEXEC)?;
     fs::create_dir_all(root.join(CGROUP_FILES)).step("make the directory of the counters")?;
     for file in &spec.cgroup_files {
@@ -77,10 +77,8 @@ fn workspace(plan: &Plan<'_>, target: &Path) -> Result<(), Failure> {
     let Plan { spec, private, is_root, owners } = plan;
     if let Some(directory) = &spec.bind_workspace {
         return match owners {
-            Some(owners) => {
-                idmap::mount(directory, target, owners).step_at("map the owners of", directory)?;
-                restrict(target, MS_NOSUID | MS_NODEV).step_at("restrict the bind of", directory)
-            }
+            Some(owners) => idmap::mount(directory, target, owners, MS_NOSUID | MS_NODEV)
+                .step_at("map the owners of", directory),
             None => bind(directory, target, MS_NOSUID | MS_NODEV),
         };
     }
@@ -89,8 +87,7 @@ fn workspace(plan: &Plan<'_>, target: &Path) -> Result<(), Failure> {
     };
     // With its owners mapped the lower layer has to be a mount of its own; the overlay will be on top of it.
     let lower = if let Some(owners) = owners {
-        idmap::mount(host, target, owners).step_at("map the owners of", host)?;
-        restrict(target, MS_RDONLY).step_at("make read-only", host)?;
+        idmap::mount(host, target, owners, MS_RDONLY).step_at("map the owners of", host)?;
         target
     } else {
         host

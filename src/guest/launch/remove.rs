@@ -8,17 +8,31 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::time::Duration;
 
 /// `O_DIRECTORY | O_NOFOLLOW`.
 const DIRECTORY_NOFOLLOW: i32 =
     if cfg!(target_arch = "aarch64") { 0o40_000 | 0o100_000 } else { 0o200_000 | 0o400_000 };
 
-/// Removes `directory` and everything in it. Not there is not an error.
-///
+/// How often a removal that somebody else is at too is begun again, and the pause between.
+const ATTEMPTS: u32 = 1000;
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Removes `directory` and everything in it. Not there is not an error, and another process may be removing it too.
+pub fn remove_tree(directory: &Path) -> io::Result<()> {
+    for _ in 1..ATTEMPTS {
+        match remove_once(directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => std::thread::sleep(PAUSE),
+            result => return result,
+        }
+    }
+    remove_once(directory)
+}
+
 /// Walks by changing the current directory a level at a time, so neither path length, nor descriptors, nor stack grow with
 /// the depth; only for a process that has a single thread and no use for its current directory any more. Nothing that could
 /// rename directories meanwhile may be running.
-pub fn remove_tree(directory: &Path) -> io::Result<()> {
+fn remove_once(directory: &Path) -> io::Result<()> {
     let Some((parent, name)) = directory.parent().zip(directory.file_name()) else { return Ok(()) };
     std::env::set_current_dir(parent)?;
     let mut entered: Vec<OsString> = Vec::new();

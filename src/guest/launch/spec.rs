@@ -40,9 +40,10 @@ pub struct LaunchSpec {
     pub seccomp: Vec<Vec<u8>>,
     /// Whether the host's network is shared.
     pub host_network: bool,
-    /// Sizes of `/tmp` and `/dev/shm` in bytes.
+    /// Sizes of `/tmp`, `/dev/shm` and `/run` in bytes.
     pub tmp_bytes: u64,
     pub shm_bytes: u64,
+    pub run_bytes: u64,
     /// Whether the private directory stays when the sandbox ends.
     pub keep: bool,
 }
@@ -58,7 +59,11 @@ impl LaunchSpec {
             }
         };
         record(&mut out, "ids", &[&number(self.uid.into()), &number(self.gid.into())]);
-        record(&mut out, "sizes", &[&number(self.tmp_bytes), &number(self.shm_bytes)]);
+        record(
+            &mut out,
+            "sizes",
+            &[&number(self.tmp_bytes), &number(self.shm_bytes), &number(self.run_bytes)],
+        );
         flag(&mut out, "host-network", self.host_network);
         flag(&mut out, "keep", self.keep);
         self.argv.iter().for_each(|word| record(&mut out, "argv", &[word.as_bytes()]));
@@ -92,7 +97,10 @@ impl LaunchSpec {
             let strings: Vec<&[u8]> = strings;
             match strings.as_slice() {
                 [b"ids", uid, gid] => (spec.uid, spec.gid) = (parse(uid)?, parse(gid)?),
-                [b"sizes", tmp, shm] => (spec.tmp_bytes, spec.shm_bytes) = (parse(tmp)?, parse(shm)?),
+                [b"sizes", tmp, shm, run] => {
+                    (spec.tmp_bytes, spec.shm_bytes, spec.run_bytes) =
+                        (parse(tmp)?, parse(shm)?, parse(run)?);
+                }
                 [b"host-network"] => spec.host_network = true,
                 [b"keep"] => spec.keep = true,
                 [b"argv", word] => spec.argv.push(text(word)),

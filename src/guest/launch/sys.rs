@@ -34,7 +34,6 @@ unsafe extern "C" {
     fn fcntl(fd: c_int, command: c_int, ...) -> c_int;
     fn setsid() -> c_int;
     fn signal(number: c_int, handler: usize) -> usize;
-    fn umask(mask: u32) -> u32;
     fn fchdir(fd: c_int) -> c_int;
     fn geteuid() -> u32;
     #[link_name = "kill"]
@@ -103,6 +102,13 @@ pub fn mount_at(source: &Path, target: &Path, kind: &str, flags: c_ulong, data: 
     Ok(())
 }
 
+/// Takes the mount at `target` away; whoever uses it goes on using it.
+pub fn unmount(target: &Path) -> io::Result<()> {
+    let target = c_string(target)?;
+    // SAFETY: the path is NUL-terminated.
+    check(unsafe { umount2(target.as_ptr(), MNT_DETACH) }).map(drop)
+}
+
 #[repr(C)]
 struct MountAttr {
     set: u64,
@@ -150,11 +156,11 @@ pub fn clone_mount(path: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-/// Shows the owners of a mount that is nowhere yet as a user namespace maps them.
-pub fn map_owners(mount: i32, user_namespace: i32) -> io::Result<()> {
+/// Shows the owners of a mount that is nowhere yet as a user namespace maps them, and sets `flags` on it.
+pub fn map_owners(mount: i32, user_namespace: i32, flags: c_ulong) -> io::Result<()> {
     const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
-    let attr =
-        MountAttr { set: MOUNT_ATTR_IDMAP, clear: 0, propagation: 0, user_namespace: user_namespace as u64 };
+    let set = MOUNT_ATTR_IDMAP | flags;
+    let attr = MountAttr { set, clear: 0, propagation: 0, user_namespace: user_namespace as u64 };
     set_attributes(mount, c"", AT_EMPTY_PATH, &attr)
 }
 
@@ -261,12 +267,6 @@ pub fn default_signal(number: i32) {
 pub fn effective_user() -> u32 {
     // SAFETY: cannot fail.
     unsafe { geteuid() }
-}
-
-/// umask(2).
-pub fn set_umask(mask: u32) {
-    // SAFETY: cannot fail.
-    unsafe { umask(mask) };
 }
 
 /// fchdir(2).

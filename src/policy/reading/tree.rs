@@ -1,6 +1,7 @@
 //! Parsing with bounds, and walking a tree without recursion: a hostile text may nest as deep as it is long.
 
 use super::super::findings::Language;
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::time::Instant;
 use tree_sitter::{Node, ParseOptions, Parser, Tree};
@@ -46,7 +47,8 @@ impl<'s> Source<'s> {
             false => ControlFlow::Break(()),
         };
         let options = ParseOptions::new().progress_callback(&mut in_time);
-        let mut read = |offset: usize, _| text.as_bytes().get(offset..).unwrap_or_default();
+        let seen = seen_by(language, text);
+        let mut read = |offset: usize, _| seen.get(offset..).unwrap_or_default();
         let tree = parser.parse_with_options(&mut read, None, Some(options))?;
         Some(Self { text, tree, deadline })
     }
@@ -84,6 +86,17 @@ impl<'s> Source<'s> {
         }
         true
     }
+}
+
+/// The text as the parser gets it: as long as the real one, which every name is then taken from.
+///
+/// The shell's grammar looks characters up in a table that ends at U+00FF, and takes every Unicode space for a blank. To
+/// a shell, what is not ASCII is part of a word: so it is here.
+fn seen_by(language: Language, text: &str) -> Cow<'_, [u8]> {
+    if language != Language::Shell || text.is_ascii() {
+        return Cow::Borrowed(text.as_bytes());
+    }
+    Cow::Owned(text.bytes().map(|byte| if byte.is_ascii() { byte } else { b'x' }).collect())
 }
 
 /// A node's named children, comments left out.

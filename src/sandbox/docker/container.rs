@@ -5,7 +5,7 @@ use super::skeleton::GUEST;
 use super::{overlay, owner};
 use crate::error::{Error, Result};
 use crate::sandbox::environment::variables;
-use crate::sandbox::{HOME, Network, Spec, WORKSPACE, WorkspaceMount, sandbox_ids};
+use crate::sandbox::{HOME, Network, Spec, WORKSPACE, WorkspaceMount, run_bytes, sandbox_ids};
 use bollard::models::{
     ContainerCreateBody, HostConfig, HostConfigLogConfig, Mount, MountBindOptions, MountType,
     ResourcesUlimits,
@@ -20,8 +20,6 @@ pub(super) const SOCKET: &str = "agent-guest";
 const OPEN_FILES: i64 = 16_384;
 /// The kernel's default period of the processor quota, in microseconds.
 const CPU_PERIOD: i64 = 100_000;
-/// Bytes of `/run`.
-const RUN_BYTES: u64 = 64 << 20;
 
 /// What the engine is told. The guest is process 1 and talks over the container's standard input and output.
 pub(super) fn body(spec: &Spec, image: &Image) -> Result<ContainerCreateBody> {
@@ -31,9 +29,17 @@ pub(super) fn body(spec: &Spec, image: &Image) -> Result<ContainerCreateBody> {
         image: Some(image.tag.clone()),
         entrypoint: Some(vec![GUEST.to_owned()]),
         cmd: Some(
-            ["serve", "--idle-ttl", &spec.idle_ttl.as_secs().to_string(), "--socket", SOCKET]
-                .map(str::to_owned)
-                .to_vec(),
+            [
+                "serve",
+                "--idle-ttl",
+                &spec.idle_ttl.as_secs().to_string(),
+                "--socket",
+                SOCKET,
+                "--disk",
+                &spec.limits.disk.to_string(),
+            ]
+            .map(str::to_owned)
+            .to_vec(),
         ),
         user: Some(format!("{uid}:{gid}")),
         working_dir: Some(WORKSPACE.to_owned()),
@@ -117,7 +123,7 @@ fn tmpfs(memory: u64) -> HashMap<String, String> {
     let (uid, gid) = sandbox_ids();
     [
         ("/tmp", format!("rw,exec,nosuid,nodev,mode=1777,size={}", memory / 2)),
-        ("/run", format!("rw,noexec,nosuid,nodev,mode=755,uid={uid},gid={gid},size={RUN_BYTES}")),
+        ("/run", format!("rw,noexec,nosuid,nodev,mode=755,uid={uid},gid={gid},size={}", run_bytes(memory))),
     ]
     .map(|(path, options)| (path.to_owned(), options))
     .into()
@@ -131,7 +137,7 @@ fn mounts(spec: &Spec, image: &Image) -> Result<Vec<Mount>> {
     mounts.push(match &spec.workspace {
         WorkspaceMount::Empty => volume(WORKSPACE),
         WorkspaceMount::Bind(directory) => bind(&real(directory)?, Path::new(WORKSPACE), false)?,
-        WorkspaceMount::Overlay(directory) => overlay::make(&spec.session, &real(directory)?)?,
+        WorkspaceMount::Overlay { lower, .. } => overlay::mount(&spec.session, &real(lower)?)?,
     });
     Ok(mounts)
 }
@@ -140,7 +146,7 @@ fn binds(image: &Image) -> Result<Vec<Mount>> {
     image.binds.iter().map(|(host, inside)| bind(host, inside, true)).collect()
 }
 
-fn real(workspace: &Path) -> Result<PathBuf> {
+pub(super) fn real(workspace: &Path) -> Result<PathBuf> {
     std::fs::canonicalize(workspace)
         .map_err(|error| Error::usage(format!("{} is no workspace", workspace.display())).caused_by(error))
 }

@@ -21,7 +21,7 @@ pub(super) const NAME: &str = "host";
 
 /// The image, whether the engine has it or not, and what to make it of.
 pub(super) fn describe() -> Result<(Image, Skeleton)> {
-    let tree = host_tree();
+    let tree = host_tree().without_links_in_the_root();
     let skeleton = skeleton(&tree);
     let machine = uname();
     let image = Image {

@@ -97,7 +97,14 @@ impl Docker {
         match container.state.and_then(|state| state.status) {
             Some(ContainerStateStatusEnum::RUNNING) => Ok(()),
             Some(ContainerStateStatusEnum::PAUSED) => client.unpause_container(&name).await.map_err(failed),
-            _ => client.start_container(&name, None::<StartContainerOptions>).await.map_err(failed),
+            _ => {
+                let mapped = overlay::show_mapped(session).await?;
+                let started = client.start_container(&name, None::<StartContainerOptions>).await;
+                if let Some(mapped) = mapped {
+                    mapped.end().await;
+                }
+                started.map_err(failed)
+            }
         }
     }
 }
@@ -148,12 +155,14 @@ impl Backend for Docker {
 }
 
 fn listed(container: ContainerSummary) -> Option<Listed> {
-    let session = container.labels?.remove(owner::SESSION)?;
+    let mut labels = container.labels?;
+    let session = labels.remove(owner::SESSION)?;
+    let expires = owner::expiry_date(&labels);
     let state = match container.state? {
         ContainerSummaryStateEnum::RUNNING => "running",
         ContainerSummaryStateEnum::PAUSED => "paused",
         _ => "stopped",
     };
     let created = jiff::Timestamp::from_second(container.created?).ok()?.to_string();
-    Some(Listed { session, id: start::short(&container.id?), state: state.to_owned(), created })
+    Some(Listed { session, id: start::short(&container.id?), state: state.to_owned(), created, expires })
 }

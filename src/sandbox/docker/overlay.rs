@@ -1,6 +1,9 @@
 //! The workspace as an overlay: the host directory underneath, never written, and the sandbox's writes in a layer of
 //! its own. No file is copied at the start, however big the tree is.
 //!
+//! A tree of root's belongs to another user than the one inside, who could not write to it. An ID-mapped view of it
+//! (`guest show`) is what is mounted then.
+//!
 //! The engine's `local` volume driver mounts it (`type=overlay`), so the engine has to run on this machine. The layer is
 //! a directory of the user's on disk, for the engine does not remove what it was told to mount.
 
@@ -8,33 +11,117 @@ use super::engine::Engine;
 use super::{container, failure, host_image, owner};
 use crate::error::{Error, Result};
 use crate::paths;
-use crate::sandbox::{WORKSPACE, sandbox_ids};
+use crate::sandbox::{WORKSPACE, guest, layer, sandbox_ids};
 use bollard::models::{Mount, MountType, MountVolumeOptions, MountVolumeOptionsDriverConfig};
 use bollard::query_parameters::{CreateContainerOptions, StartContainerOptions, WaitContainerOptionsBuilder};
 use futures_util::StreamExt;
-use std::collections::HashSet;
-use std::fs;
+use std::ffi::{CString, OsString};
+use std::fs::{self, DirBuilder};
 use std::io::ErrorKind;
-use std::os::unix::fs::chown;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
+use tokio::io::AsyncReadExt;
 
-/// A layer without a container is left over after this long; until then its container may be about to be created.
+/// A layer without an owner and without a container is left over after this long.
 const GRACE: Duration = Duration::from_secs(600);
 
-/// Makes an empty layer for `session` over the directory `lower` and says how to mount the two.
-pub(super) fn make(session: &str, lower: &Path) -> Result<Mount> {
+/// The name of the mount point below a layer where the host directory is shown as the sandbox's user's.
+const MAPPED: &str = "lower";
+/// The name of the file beside it that says which directory that is.
+const TREE: &str = "tree";
+
+/// The name of the file that says which process made the layer.
+const OWNER: &str = "owner";
+
+/// Makes the layer for `session` over the directory `lower`, with `hidden` whited out in it.
+pub(super) fn make(session: &str, lower: &Path, hidden: &[PathBuf]) -> Result<()> {
     let layer = layer(session)?;
-    let failed = |error| {
-        Error::sandbox(format!("{} cannot hold the sandbox's writes", layer.display())).caused_by(error)
-    };
-    let (upper, work) = (layer.join("upper"), layer.join("work"));
-    for directory in [&upper, &work] {
-        fs::create_dir_all(directory).map_err(failed)?;
-    }
-    // The top of the layer stands for the workspace itself, and has to belong to who works there.
+    escaped(lower, true)?;
     let (uid, gid) = sandbox_ids();
-    chown(&upper, Some(uid), Some(gid)).map_err(failed)?;
+    let fill = || {
+        DirBuilder::new().recursive(true).mode(0o700).create(&layer)?;
+        let upper = layer.join("upper");
+        for directory in [&upper, &layer.join("work")] {
+            fs::create_dir(directory)?;
+        }
+        // The top of the layer stands for the workspace itself, and has to belong to who works there.
+        chown(&upper, Some(uid), Some(gid))?;
+        fs::write(layer.join(OWNER), owner::this_process())?;
+        let owner = fs::metadata(lower)?;
+        if (owner.uid(), owner.gid()) != (uid, gid) {
+            fs::create_dir(layer.join(MAPPED))?;
+            fs::write(layer.join(TREE), lower.as_os_str().as_bytes())?;
+        }
+        layer::hide(&upper, lower, hidden, (uid, gid))
+    };
+    fill().map_err(|error| {
+        Error::sandbox(format!("{} cannot hold the sandbox's writes", layer.display())).caused_by(error)
+    })
+}
+
+/// Shows the host directory of `session` below its layer for as long as the engine needs to mount the overlay, where it
+/// belongs to another user than the one inside: root's tree, for the sandbox of a caller who is root. The kernel's
+/// overlay keeps a hold of it from then on.
+pub(super) async fn show_mapped(session: &str) -> Result<Option<Mapped>> {
+    let layer = layer(session)?;
+    let tree = match fs::read(layer.join(TREE)) {
+        Ok(tree) => OsString::from_vec(tree),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let target = layer.join(MAPPED);
+    let (uid, gid) = sandbox_ids();
+    let (program, _open) = guest::program()?;
+    let mut show = tokio::process::Command::new(program);
+    show.arg("show").arg(tree).arg(&target).args([uid.to_string(), gid.to_string()]).env_clear();
+    show.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let failed = || Error::sandbox("the workspace cannot be shown as the sandbox's user's own");
+    let mut helper = show.spawn().map_err(|error| failed().caused_by(error))?;
+    let mut said = Vec::new();
+    if let Some(stdout) = helper.stdout.take() {
+        stdout.take(16).read_to_end(&mut said).await?;
+    }
+    if said == b"ready" {
+        return Ok(Some(Mapped { helper, target }));
+    }
+    let output = helper.wait_with_output().await.map_err(|error| failed().caused_by(error))?;
+    let said = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
+    Err(failed().caused_by(anyhow::Error::msg(said)))
+}
+
+/// A host directory that is shown below a layer, read-only. It goes with the helper's standard input: when this is dropped,
+/// and also when this process is killed.
+pub(super) struct Mapped {
+    helper: tokio::process::Child,
+    target: PathBuf,
+}
+
+impl Mapped {
+    /// Takes it away, and waits until it is.
+    pub(super) async fn end(mut self) {
+        drop(self.helper.stdin.take());
+        // A helper that was killed leaves the mount.
+        if !self.helper.wait().await.is_ok_and(|status| status.success()) {
+            unmount(&self.target);
+        }
+    }
+}
+
+/// Takes away every mount at `target`. What is in use goes on being there for its users alone.
+fn unmount(target: &Path) {
+    let Ok(path) = CString::new(target.as_os_str().as_bytes()) else { return };
+    // SAFETY: the path is NUL-terminated. An error says that nothing is mounted there (any more).
+    while unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW) } == 0 {}
+}
+
+/// How to mount the layer of `session` over `lower`.
+pub(super) fn mount(session: &str, lower: &Path) -> Result<Mount> {
+    let layer = layer(session)?;
+    let (upper, work, mapped) = (layer.join("upper"), layer.join("work"), layer.join(MAPPED));
+    let lower = if mapped.is_dir() { &mapped } else { lower };
     let options = format!(
         "lowerdir={},upperdir={},workdir={}",
         escaped(lower, true)?,
@@ -64,6 +151,9 @@ pub(super) fn make(session: &str, lower: &Path) -> Result<Mount> {
 pub(super) async fn remove(engine: &Engine, session: &str) -> Result<()> {
     let layer = layer(session)?;
     let failed = |error| Error::sandbox(format!("{} could not be removed", layer.display())).caused_by(error);
+    // Left over where the start was killed at the wrong moment. It is read-only, so that not even a mount that stays
+    // could make the removal reach the host's files.
+    unmount(&layer.join(MAPPED));
     match fs::remove_dir_all(&layer) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
@@ -98,24 +188,28 @@ async fn empty_as_root(engine: &Engine, layer: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes the layers of sessions that have no container.
-pub(super) async fn sweep(engine: &Engine, sessions: &HashSet<String>) -> Result<()> {
-    let entries = match fs::read_dir(layers()?) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error.into()),
-    };
-    for entry in entries.flatten() {
-        let age = entry.metadata().and_then(|metadata| metadata.modified()).map(|made| made.elapsed());
-        let is_old = age.is_ok_and(|age| age.is_ok_and(|age| age > GRACE));
-        if let Some(session) = entry.file_name().to_str()
-            && !sessions.contains(session)
-            && is_old
-        {
-            remove(engine, session).await?;
+/// The sessions that have a layer.
+pub(super) fn sessions() -> Result<Vec<String>> {
+    match fs::read_dir(layers()?) {
+        Ok(entries) => {
+            Ok(entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect())
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether the layer of `session`, which has no container, is not about to get one: whoever made it is gone.
+pub(super) fn is_abandoned(session: &str) -> bool {
+    let Ok(layer) = layer(session) else { return false };
+    match fs::read_to_string(layer.join(OWNER)) {
+        Ok(owner) => !owner::is_process_alive(&owner),
+        // Made a moment ago, or before owners were written down.
+        Err(_) => {
+            let made = fs::symlink_metadata(&layer).and_then(|metadata| metadata.modified());
+            made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > GRACE))
         }
     }
-    Ok(())
 }
 
 fn layers() -> Result<PathBuf> {

@@ -1,7 +1,7 @@
 //! Whose a sandbox is: labels that tell later runs which process made it, and whether that process is gone.
 
 use crate::error::{Error, Result};
-use crate::sandbox::Spec;
+use crate::sandbox::{Spec, expiry};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ pub(super) const HOST: &str = "agent.host";
 const PID: &str = "agent.pid";
 /// When that process was started (field 22 of `/proc/PID/stat`): process numbers come around again.
 const PID_START: &str = "agent.pid_start";
-/// When it may be removed: `owner` (as soon as its owner is gone) or `never`.
+/// When it may be removed: `owner` (as soon as its owner is gone), a date in RFC 3339, or `never`.
 const EXPIRES: &str = "agent.expires";
 
 /// The labels of a sandbox that this process makes.
@@ -24,19 +24,52 @@ pub(super) fn labels(spec: &Spec) -> HashMap<String, String> {
         (HOST, this_host()),
         (PID, pid.to_string()),
         (PID_START, started(pid).unwrap_or_default()),
-        (EXPIRES, if spec.ephemeral { "owner" } else { "never" }.to_owned()),
+        (EXPIRES, expires(spec)),
     ]
     .into_iter()
     .map(|(name, value)| (name.to_owned(), value))
     .collect()
 }
 
+fn expires(spec: &Spec) -> String {
+    match spec.ephemeral {
+        true => "owner".to_owned(),
+        false => spec.delete_after.and_then(expiry::date).unwrap_or_else(|| "never".to_owned()),
+    }
+}
+
+/// The date after which a sandbox with these labels may be removed, where there is one.
+pub(super) fn expiry_date(labels: &HashMap<String, String>) -> Option<String> {
+    labels.get(EXPIRES).filter(|label| !matches!(label.as_str(), "owner" | "never")).cloned()
+}
+
+/// Whether the date of a sandbox with these labels, made on this machine, has passed.
+pub(super) fn has_expired(labels: &HashMap<String, String>) -> bool {
+    labels.get(HOST) == Some(&this_host()) && labels.get(EXPIRES).is_some_and(|date| expiry::is_past(date))
+}
+
 /// Whether a sandbox with these labels is left over: it goes with its owner, and its owner is gone.
 pub(super) fn is_abandoned(labels: &HashMap<String, String>) -> bool {
     let label = |name| labels.get(name).map(String::as_str);
-    label(HOST) == Some(&this_host())
-        && label(EXPIRES) == Some("owner")
-        && label(PID).and_then(|pid| pid.parse().ok()).is_some_and(|pid| !is_alive(pid, label(PID_START)))
+    label(HOST) == Some(&this_host()) && label(EXPIRES) == Some("owner") && !lives(labels)
+}
+
+/// Whether the owner of a sandbox with these labels, made on this machine, is still there, as far as they tell.
+pub(super) fn lives(labels: &HashMap<String, String>) -> bool {
+    let label = |name| labels.get(name).map(String::as_str);
+    label(PID).and_then(|pid| pid.parse().ok()).is_none_or(|pid| is_alive(pid, label(PID_START)))
+}
+
+/// This process, so that it can be told from a later one with its number.
+pub(super) fn this_process() -> String {
+    let pid = std::process::id();
+    format!("{pid} {}", started(pid).unwrap_or_default())
+}
+
+/// Whether the process that [`this_process`] named is still there.
+pub(super) fn is_process_alive(process: &str) -> bool {
+    let (pid, start) = process.trim().split_once(' ').unwrap_or((process.trim(), ""));
+    pid.parse().is_ok_and(|pid| is_alive(pid, Some(start)))
 }
 
 /// A name for this machine and user: process numbers mean the same only there. It tells nothing about either.

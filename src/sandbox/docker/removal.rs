@@ -2,10 +2,11 @@
 
 use super::{Docker, failure, overlay, owner};
 use crate::error::{Error, Result};
-use bollard::models::ContainerSummary;
+use bollard::models::{ContainerSummary, ContainerSummaryStateEnum};
 use bollard::query_parameters::{RemoveContainerOptionsBuilder, WaitContainerOptionsBuilder};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// How long a removal that is under way may take before it is an error.
@@ -35,14 +36,36 @@ impl Docker {
         })
     }
 
-    /// Removes what dead owners left behind: containers, and the layers of workspaces.
+    /// Removes what dead owners left behind, and what does not run any more and was kept until now: containers, and the
+    /// layers of workspaces.
     pub(super) async fn remove_abandoned(&self) -> Result<()> {
-        let is_abandoned = |c: &ContainerSummary| c.labels.as_ref().is_some_and(owner::is_abandoned);
-        let (abandoned, living): (Vec<_>, Vec<_>) =
-            self.containers().await?.into_iter().partition(is_abandoned);
-        let removals = abandoned.iter().filter_map(|c| c.id.as_deref()).map(|id| self.remove(id));
-        join_all(removals).await.into_iter().collect::<Result<()>>()?;
+        let is_abandoned = |c: &ContainerSummary| {
+            let Some(labels) = &c.labels else { return false };
+            let rests = match c.state {
+                Some(ContainerSummaryStateEnum::RUNNING) => false,
+                // Its owner is about to start it.
+                Some(ContainerSummaryStateEnum::CREATED) => !owner::lives(labels),
+                _ => true,
+            };
+            owner::is_abandoned(labels) || owner::has_expired(labels) && rests
+        };
+        let containers = self.containers().await?;
+        let abandoned = containers.iter().filter(|c| is_abandoned(c)).filter_map(|c| c.id.as_deref());
+        join_all(abandoned.map(|id| self.remove(id))).await.into_iter().collect::<Result<()>>()?;
+        self.remove_abandoned_layers().await
+    }
+
+    async fn remove_abandoned_layers(&self) -> Result<()> {
+        let layers = overlay::sessions()?;
+        if layers.is_empty() {
+            return Ok(());
+        }
+        // Asked after the layers were listed: a container is made after its layer.
         let session = |c: ContainerSummary| c.labels?.remove(owner::SESSION);
-        overlay::sweep(&self.engine, &living.into_iter().filter_map(session).collect()).await
+        let living: HashSet<String> = self.containers().await?.into_iter().filter_map(session).collect();
+        for layer in layers.iter().filter(|layer| !living.contains(*layer) && overlay::is_abandoned(layer)) {
+            overlay::remove(&self.engine, layer).await?;
+        }
+        Ok(())
     }
 }

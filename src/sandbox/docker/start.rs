@@ -1,10 +1,10 @@
 //! The start of a sandbox: create, attach, start; and nothing left behind where that stops half-way.
 
 use super::image::Image;
-use super::{Docker, channel, container, failure, host_image, named_image, owner};
+use super::{Docker, channel, container, failure, host_image, named_image, overlay, owner};
 use crate::error::{Error, Result};
 use crate::event::SandboxInfo;
-use crate::sandbox::{Channel, Network, OnPull, Spec};
+use crate::sandbox::{Channel, Network, OnPull, Spec, WorkspaceMount};
 use bollard::query_parameters::{
     AttachContainerOptionsBuilder, CreateContainerOptionsBuilder, StartContainerOptions,
 };
@@ -16,9 +16,20 @@ impl Docker {
         spec: &Spec,
         on_pull: OnPull<'_>,
     ) -> Result<(Channel, SandboxInfo)> {
-        let (id, image) = self.create(spec, on_pull).await?;
+        if let WorkspaceMount::Overlay { lower, hidden } = &spec.workspace {
+            overlay::make(&spec.session, &container::real(lower)?, hidden)?;
+        }
+        let created = self.create(spec, on_pull).await;
+        let (id, image) = match created {
+            Ok(created) => created,
+            Err(error) => {
+                // The first error is the one to tell; a layer that cannot be removed now is swept later.
+                let _ = overlay::remove(&self.engine, &spec.session).await;
+                return Err(error);
+            }
+        };
         let unfinished = Unfinished { docker: self.clone(), id: Some(id.clone()) };
-        match self.launch(&id).await {
+        match self.launch(&spec.session, &id).await {
             Ok(channel) => {
                 unfinished.disarm();
                 Ok((channel, describe(spec, &id, &image)))
@@ -79,7 +90,7 @@ impl Docker {
     }
 
     /// Attaches first, so that nothing the guest says is lost, then starts.
-    async fn launch(&self, id: &str) -> Result<Channel> {
+    async fn launch(&self, session: &str, id: &str) -> Result<Channel> {
         let options = AttachContainerOptionsBuilder::default().stream(true).stdin(true).stdout(true).build();
         let attached = self
             .engine
@@ -87,7 +98,12 @@ impl Docker {
             .attach_container(id, Some(options))
             .await
             .map_err(|error| failure::error("the sandbox's container could not be attached to", error))?;
-        self.engine.client.start_container(id, None::<StartContainerOptions>).await.map_err(not_started)?;
+        let mapped = overlay::show_mapped(session).await?;
+        let started = self.engine.client.start_container(id, None::<StartContainerOptions>).await;
+        if let Some(mapped) = mapped {
+            mapped.end().await;
+        }
+        started.map_err(not_started)?;
         Ok(channel::channel(attached.output, attached.input))
     }
 }

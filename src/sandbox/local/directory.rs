@@ -8,6 +8,7 @@ use super::process::Process;
 use crate::error::{Error, Result};
 use crate::event::SandboxInfo;
 use crate::paths;
+use crate::sandbox::expiry;
 use crate::sandbox::launch_spec::{self, LaunchSpec};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File};
@@ -31,6 +32,9 @@ pub(super) struct Record {
     pub owner: Process,
     /// Whether it goes with its owner.
     pub ephemeral: bool,
+    /// The date after which one that is kept goes, RFC 3339.
+    #[serde(default)]
+    pub expires: Option<String>,
     /// What the session knows of it.
     pub info: SandboxInfo,
 }
@@ -108,9 +112,14 @@ impl Directory {
         self.processes().map(|(_, first)| first).filter(|first| first.is_alive())
     }
 
-    /// Whether it was left behind: it should have gone with its owner or with its launcher, and both are gone.
-    pub fn is_abandoned(&self) -> bool {
+    /// Whether it was left behind (it should have gone with its owner or with its launcher, and both are gone), or its
+    /// date has passed and it does not run.
+    pub fn is_abandoned(&self, state: &str) -> bool {
         let Some(record) = self.record() else { return self.is_old() };
+        let is_starting = self.processes().is_none() && record.owner.is_alive();
+        if !record.ephemeral && record.expires.as_deref().is_some_and(expiry::is_past) {
+            return state != "running" && !is_starting;
+        }
         match self.processes() {
             Some((launcher, _)) => record.ephemeral && !launcher.is_alive(),
             None => record.ephemeral && !record.owner.is_alive(),

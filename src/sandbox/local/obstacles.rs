@@ -136,7 +136,6 @@ pub(super) fn weaknesses(limited: Limited, is_root: bool) -> Vec<String> {
                 .to_owned(),
         );
     }
-    weaker.push("the disk quota holds for each file, not for all of them together".to_owned());
     weaker
 }
 

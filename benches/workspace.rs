@@ -1,0 +1,155 @@
+//! What a big tree costs: the start of a sandbox on it, and the checkpoints after that.
+//!
+//! `cargo bench --bench workspace`. Writes a tree of 50,000 files and 500 MB into the temporary directory first.
+
+use agent::event::Limits;
+use agent::sandbox::local::Local;
+use agent::sandbox::{Backend, Network, Sandbox, Spec};
+use agent::workspace::{Mode, Options, Workspace};
+use divan::Bencher;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::LazyLock;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+fn main() {
+    divan::main();
+    // What is static is never dropped.
+    let _ = fs::remove_dir_all(ROOT.path());
+}
+
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a runtime"));
+static ROOT: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().expect("a directory"));
+static BIG: LazyLock<PathBuf> = LazyLock::new(|| tree("big", 50_000, 10_000));
+static MIDDLING: LazyLock<PathBuf> = LazyLock::new(|| tree("middling", 10_000, 1_000));
+static EMPTY: LazyLock<PathBuf> = LazyLock::new(|| tree("empty", 0, 0));
+
+/// A tree of `files` files of `bytes` bytes, twenty to a directory, with something in each thousandth that stays out.
+fn tree(name: &str, files: usize, bytes: usize) -> PathBuf {
+    let root = ROOT.path().join(name);
+    fs::create_dir_all(&root).expect("the tree");
+    fs::write(root.join(".gitignore"), "node_modules/\n").expect("the rules");
+    for number in 0..files {
+        let directory = root.join(format!("part-{}/directory-{}", number / 1_000, number / 20));
+        if number % 20 == 0 {
+            fs::create_dir_all(&directory).expect("a directory");
+        }
+        let mut content = format!("file {number}\n").into_bytes();
+        content.resize(bytes, b'x');
+        fs::write(directory.join(format!("file-{number}.txt")), content).expect("a file");
+        if number % 1_000 == 0 {
+            fs::create_dir_all(directory.join("node_modules/left")).expect("a directory");
+            fs::write(directory.join("node_modules/left/pad.js"), "x").expect("a file");
+            fs::write(directory.join(".env"), "KEY=1").expect("a secret");
+        }
+    }
+    root
+}
+
+fn has_docker() -> bool {
+    let asked = Command::new("docker").args(["version"]).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    asked.is_ok_and(|status| status.success())
+}
+
+/// `agent exec -- true`, the whole binary: until the sandbox is ready, the command has run, and all is gone again.
+#[divan::bench_group(sample_count = 5, sample_size = 1)]
+mod start {
+    use super::*;
+
+    fn exec(bencher: Bencher, sandbox: &str, tree: &Path, mode: &str) {
+        if sandbox == "docker" && !has_docker() {
+            return;
+        }
+        let home = ROOT.path().join("home");
+        bencher.bench_local(|| {
+            let mut agent = Command::new(env!("CARGO_BIN_EXE_agent"));
+            agent.args(["exec", "-q", "--sandbox", sandbox, "--workspace-mode", mode, "-C"]).arg(tree);
+            let done = agent.args(["--", "true"]).env("AGENT_HOME", &home).stdin(Stdio::null()).output();
+            let done = done.expect("it starts");
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        });
+    }
+
+    #[divan::bench(args = ["local", "docker"])]
+    fn empty(bencher: Bencher, sandbox: &str) {
+        exec(bencher, sandbox, &EMPTY, "auto");
+    }
+
+    #[divan::bench(args = ["local", "docker"])]
+    fn big(bencher: Bencher, sandbox: &str) {
+        exec(bencher, sandbox, &BIG, "auto");
+    }
+
+    #[divan::bench(args = ["local", "docker"], sample_count = 2)]
+    fn big_copied(bencher: Bencher, sandbox: &str) {
+        exec(bencher, sandbox, &BIG, "copy");
+    }
+
+    /// What a person would do otherwise: into a running container of the same image, which is there already.
+    #[divan::bench(sample_count = 2)]
+    fn big_with_docker_cp(bencher: Bencher) {
+        if !has_docker() {
+            return;
+        }
+        let docker = |arguments: &[&str]| {
+            let done = Command::new("docker").args(arguments).output().expect("the docker client");
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+            String::from_utf8_lossy(&done.stdout).trim().to_owned()
+        };
+        let images = docker(&["images", "-q", "agent-host"]);
+        let image = images.lines().next().expect("the other benches have made the image").to_owned();
+        let from = format!("{}/.", BIG.display());
+        bencher.bench_local(|| {
+            let name = format!("agent-bench-cp-{}", fastrand::u32(..));
+            let entry = ["run", "-d", "-i", "--name", &name, "--network", "none", "-v", "/workspace"];
+            docker(&[&entry[..], &["--entrypoint", "/.agent/guest", &image, "serve"]].concat());
+            docker(&["cp", &from, &format!("{name}:/workspace")]);
+            docker(&["rm", "-f", "-v", &name]);
+        });
+    }
+}
+
+/// A checkpoint where nothing changed, on 10,000 files.
+#[divan::bench_group(sample_count = 30, sample_size = 1)]
+mod checkpoint {
+    use super::*;
+
+    #[divan::bench(args = ["copy", "overlay"])]
+    fn unchanged(bencher: Bencher, mode: &str) {
+        let mode = if mode == "copy" { Mode::Copy } else { Mode::Overlay };
+        let session = format!("bench-{}", fastrand::u32(..));
+        let (workspace, sandbox) = RUNTIME.block_on(async {
+            let options = Options { mode, can_overlay: true, ..Options::default() };
+            let directory = ROOT.path().join("sessions").join(&session);
+            let workspace = Workspace::open(&MIDDLING, &directory, options).await.expect("it opens");
+            let spec = Spec {
+                session: session.clone(),
+                image: None,
+                limits: Limits::default(),
+                network: Network::None,
+                runtime: None,
+                idle_ttl: Duration::from_secs(30),
+                ephemeral: true,
+                delete_after: None,
+                workspace: workspace.mount().await,
+            };
+            let (channel, _) = Local.start(&spec, &|_, _, _| {}).await.expect("it starts");
+            let sandbox = Sandbox::connect(channel).await.expect("it answers");
+            workspace.copy_in(&sandbox, &mut |_, _| {}).await.expect("it is filled");
+            // The first look reads what was written too shortly before it.
+            workspace.checkpoint(&sandbox).await.expect("a look");
+            (workspace, sandbox)
+        });
+        bencher.bench_local(|| {
+            let made = RUNTIME.block_on(workspace.checkpoint(&sandbox)).expect("a look");
+            assert!(made.is_none());
+        });
+        RUNTIME.block_on(async {
+            sandbox.shutdown().await;
+            Local.destroy(&session).await.expect("it goes");
+        });
+    }
+}

@@ -1,0 +1,264 @@
+//! The head of a request to the proxy: whom it is for, and what of it goes on.
+//!
+//! One request a connection. What is read here is written anew, so that the server reads what was judged: no second
+//! request, for another host, can hide in the first.
+
+use super::host::Host;
+use std::fmt;
+
+/// The longest head, in bytes.
+pub const MAX_HEAD: usize = 32 << 10;
+/// Header fields.
+const MAX_FIELDS: usize = 128;
+/// Fields that concern a connection and not a message (RFC 9110 section 7.6.1), and those that are written anew.
+const NOT_PASSED_ON: [&str; 11] = [
+    "connection",
+    "proxy-connection",
+    "proxy-authorization",
+    "proxy-authenticate",
+    "keep-alive",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "host",
+    "content-length",
+];
+
+/// A request that was understood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// For whom.
+    pub host: Host,
+    /// At which port.
+    pub port: u16,
+    /// What for.
+    pub action: Action,
+    /// The bytes that its head took.
+    pub length: usize,
+}
+
+/// What is asked of the proxy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// `CONNECT`: bytes, both ways.
+    Connect,
+    /// One plain HTTP request.
+    Http {
+        /// The head as the server is to read it.
+        head: Vec<u8>,
+        /// The bytes of the body that follows.
+        body: u64,
+    },
+}
+
+/// Why a request is not served: the status, and the reason in one sentence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bad(pub u16, pub &'static str);
+
+impl fmt::Display for Bad {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.1)
+    }
+}
+
+/// Reads the head of a request. `None`: more bytes are needed.
+///
+/// # Errors
+///
+/// It is none that a proxy serves, or its end or its length could be read in more than one way.
+pub fn parse(bytes: &[u8]) -> Result<Option<Request>, Bad> {
+    let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
+    let mut request = httparse::Request::new(&mut fields);
+    let length = match request.parse(bytes) {
+        Ok(httparse::Status::Complete(length)) if length <= MAX_HEAD => length,
+        Ok(httparse::Status::Partial) if bytes.len() < MAX_HEAD => return Ok(None),
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(Bad(431, "the head is too long")),
+        Err(_) => return Err(Bad(400, "it is no HTTP request")),
+    };
+    let (method, target) = (request.method.unwrap_or_default(), request.path.unwrap_or_default());
+    if method == "CONNECT" {
+        return match Host::with_port(target) {
+            Some((host, Some(port))) => Ok(Some(Request { host, port, action: Action::Connect, length })),
+            _ => Err(Bad(400, "CONNECT takes HOST:PORT")),
+        };
+    }
+    let (host, port, path) = absolute(target)?;
+    let body = body(request.headers, &host, port)?;
+    let head = rewritten(&request, &host, port, &path, body);
+    Ok(Some(Request { host, port, action: Action::Http { head, body: body.unwrap_or(0) }, length }))
+}
+
+/// Host, port and the rest of `http://HOST[:PORT][/PATH][?QUERY]`.
+fn absolute(target: &str) -> Result<(Host, u16, String), Bad> {
+    const SCHEME: &str = "http://";
+    let rest = match target.get(..SCHEME.len()) {
+        Some(scheme) if scheme.eq_ignore_ascii_case(SCHEME) => &target[SCHEME.len()..],
+        _ if target.starts_with('/') => {
+            return Err(Bad(
+                400,
+                "this is the sandbox's HTTP proxy and no server: it takes http://HOST/PATH, or CONNECT HOST:PORT",
+            ));
+        }
+        _ => return Err(Bad(400, "other than http goes through CONNECT HOST:PORT")),
+    };
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    if path.contains('#') {
+        return Err(Bad(400, "a fragment is not sent"));
+    }
+    let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+    // With a user's name in it (`name@host`) it is no host either.
+    let (host, port) = Host::with_port(authority).ok_or(Bad(400, "the address names no host"))?;
+    Ok((host, port.unwrap_or(80), path))
+}
+
+/// The length of the body, where one is given. Fields that could be read in two ways are refused.
+fn body(fields: &[httparse::Header<'_>], host: &Host, port: u16) -> Result<Option<u64>, Bad> {
+    let mut length = None;
+    for field in fields {
+        let value = || std::str::from_utf8(field.value).map(str::trim).unwrap_or_default();
+        let is = |name: &str| field.name.eq_ignore_ascii_case(name);
+        if is("transfer-encoding") {
+            return Err(Bad(411, "a body needs its length: send Content-Length"));
+        }
+        if is("host")
+            && Host::with_port(value()).map(|(host, port)| (host, port.unwrap_or(80)))
+                != Some((host.clone(), port))
+        {
+            return Err(Bad(400, "the field Host names another host than the address"));
+        }
+        if is("content-length") {
+            let digits = Some(value()).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+            let number = digits
+                .and_then(|digits| digits.parse::<u64>().ok())
+                .ok_or(Bad(400, "Content-Length is no number"))?;
+            if length.replace(number).is_some() {
+                return Err(Bad(400, "Content-Length is there twice"));
+            }
+        }
+    }
+    Ok(length)
+}
+
+/// The head as the server reads it: for this host, this path, this length, and the connection ends with the answer.
+fn rewritten(
+    request: &httparse::Request<'_, '_>,
+    host: &Host,
+    port: u16,
+    path: &str,
+    body: Option<u64>,
+) -> Vec<u8> {
+    let (method, version) = (request.method.unwrap_or_default(), request.version.unwrap_or(1));
+    let port = if port == 80 { String::new() } else { format!(":{port}") };
+    let mut head = format!("{method} {path} HTTP/1.{version}\r\nHost: {host}{port}\r\n").into_bytes();
+    let named: Vec<String> = request
+        .headers
+        .iter()
+        .filter(|field| field.name.eq_ignore_ascii_case("connection"))
+        .flat_map(|field| {
+            String::from_utf8_lossy(field.value)
+                .split(',')
+                .map(|name| name.trim().to_lowercase())
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    for field in request.headers.iter() {
+        let name = field.name.to_lowercase();
+        if !NOT_PASSED_ON.contains(&name.as_str()) && !named.contains(&name) {
+            head.extend_from_slice(field.name.as_bytes());
+            head.extend_from_slice(b": ");
+            head.extend_from_slice(field.value);
+            head.extend_from_slice(b"\r\n");
+        }
+    }
+    if let Some(body) = body {
+        head.extend_from_slice(format!("Content-Length: {body}\r\n").as_bytes());
+    }
+    head.extend_from_slice(b"Connection: close\r\n\r\n");
+    head
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served(text: &str) -> (String, String, u64) {
+        let request = parse(text.as_bytes()).unwrap().unwrap();
+        let target = format!("{}:{}", request.host, request.port);
+        match request.action {
+            Action::Connect => (target, "CONNECT".to_owned(), 0),
+            Action::Http { head, body } => (target, String::from_utf8(head).unwrap(), body),
+        }
+    }
+
+    fn refused(text: &str) -> u16 {
+        parse(text.as_bytes()).expect_err(text).0
+    }
+
+    #[test]
+    fn connect_names_a_host_and_a_port() {
+        assert_eq!(served("CONNECT Example.com:443 HTTP/1.1\r\nHost: x\r\n\r\n").0, "example.com:443");
+        assert_eq!(served("CONNECT [::1]:443 HTTP/1.1\r\n\r\n").0, "[::1]:443");
+        for target in ["example.com", "example.com:0", "example.com:x", "a b:443", "http://a/:443", "*:443"] {
+            assert_eq!(refused(&format!("CONNECT {target} HTTP/1.1\r\n\r\n")), 400, "{target}");
+        }
+    }
+
+    #[test]
+    fn a_plain_request_is_written_anew() {
+        let (target, head, body) = served(
+            "POST HTTP://Example.COM.:80/a?b=c HTTP/1.1\r\nhost: example.com\r\nAccept: */*\r\nContent-Length: 5\r\n\
+             Proxy-Authorization: x\r\nConnection: keep-alive, X-Hop\r\nX-Hop: 1\r\nUpgrade: websocket\r\n\r\nhello",
+        );
+        assert_eq!((target.as_str(), body), ("example.com:80", 5));
+        assert_eq!(
+            head,
+            "POST /a?b=c HTTP/1.1\r\nHost: example.com\r\nAccept: */*\r\nContent-Length: 5\r\nConnection: close\r\n\r\n"
+        );
+        assert_eq!(
+            served("GET http://a.com?q HTTP/1.0\r\n\r\n").1,
+            "GET /?q HTTP/1.0\r\nHost: a.com\r\nConnection: close\r\n\r\n"
+        );
+        assert!(
+            served("GET http://a.com:8080 HTTP/1.1\r\n\r\n")
+                .1
+                .starts_with("GET / HTTP/1.1\r\nHost: a.com:8080\r\n")
+        );
+    }
+
+    #[test]
+    fn what_could_be_read_in_two_ways_is_refused() {
+        let with = |fields: &str| refused(&format!("POST http://a.com/ HTTP/1.1\r\n{fields}\r\n\r\n"));
+        assert_eq!(with("Transfer-Encoding: chunked"), 411);
+        assert_eq!(with("Content-Length: 5\r\nTransfer-Encoding: chunked"), 411);
+        assert_eq!(with("Content-Length: 5\r\nContent-Length: 6"), 400);
+        for length in ["+5", "5, 5", "0x5", "-1", "99999999999999999999", "5 5"] {
+            assert_eq!(with(&format!("Content-Length: {length}")), 400, "{length}");
+        }
+        assert_eq!(with("Host: evil.org"), 400);
+        assert_eq!(with("Host: a.com\r\nHost: evil.org"), 400);
+        assert_eq!(with("Host: a.com:81"), 400);
+        assert_eq!(with("X: a\r\n folded: b"), 400);
+        assert_eq!(with("Content-Length : 5"), 400);
+    }
+
+    #[test]
+    fn what_is_no_request_to_a_proxy_says_so() {
+        for line in [
+            "GET / HTTP/1.1",
+            "GET https://a.com/ HTTP/1.1",
+            "GET ftp://a.com/ HTTP/1.1",
+            "OPTIONS * HTTP/1.1",
+            "GET http://u:p@a.com/ HTTP/1.1",
+            "GET http:///x HTTP/1.1",
+            "GET http://a.com/#x HTTP/1.1",
+            "PRI * HTTP/2.0",
+            "\x05\x01",
+        ] {
+            assert_eq!(refused(&format!("{line}\r\n\r\n")), 400, "{line}");
+        }
+        assert_eq!(refused(&format!("GET http://a.com/{} HTTP/1.1\r\n\r\n", "x".repeat(MAX_HEAD))), 431);
+        assert_eq!(refused(&format!("GET http://a.com/ HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(200))), 431);
+        assert_eq!(parse(b"GET http://a.com/ HTTP/1.1\r\nA: b\r\n"), Ok(None));
+    }
+}

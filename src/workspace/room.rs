@@ -1,0 +1,55 @@
+//! The room that a session's contents may take on disk: where it is used up, the oldest checkpoints go.
+
+use crate::error::{Error, Kind, Result};
+use crate::workspace::history::History;
+use crate::workspace::manifest::{Hash, Node};
+use crate::workspace::store::Store;
+use std::collections::HashMap;
+
+/// Bytes that the contents of one session may take, where nothing else is said.
+pub const MAX_KEPT: u64 = 4 << 30;
+/// Trimming leaves this part of the room free, so that it is not done again at the next checkpoint.
+const FREE_PART: u64 = 4;
+
+/// Sees to it that `store` holds at most `limit` bytes: forgets as many of the oldest checkpoints as that takes, and removes
+/// every content that nothing refers to any more. `others` is what is referred to beside the checkpoints. How many
+/// checkpoints were forgotten. Blocking.
+///
+/// # Errors
+/// What the current checkpoint and the others refer to is too much already ([`Kind::Limit`]).
+pub fn make<'a>(
+    store: &Store,
+    history: &mut History,
+    others: impl Iterator<Item = &'a Node>,
+    limit: u64,
+) -> Result<usize> {
+    if store.bytes()? <= limit {
+        return Ok(0);
+    }
+    let mut fixed = HashMap::new();
+    others.for_each(|node| refer(&mut fixed, node));
+    let mut forgotten = 0;
+    loop {
+        let mut wanted = fixed.clone();
+        for delta in history.deltas(store)? {
+            delta.values().flatten().for_each(|node| refer(&mut wanted, node));
+        }
+        let bytes: u64 = wanted.iter().filter(|(hash, _)| store.contains(**hash)).map(|(_, size)| size).sum();
+        if bytes <= limit - limit / FREE_PART || !history.forget_oldest(store)? {
+            store.retain(|hash| wanted.contains_key(&hash))?;
+            return if bytes <= limit { Ok(forgotten) } else { Err(too_much(limit)) };
+        }
+        forgotten += 1;
+    }
+}
+
+fn refer(wanted: &mut HashMap<Hash, u64>, node: &Node) {
+    if let Node::File { hash, size, .. } = node {
+        wanted.insert(*hash, *size);
+    }
+}
+
+fn too_much(limit: u64) -> Error {
+    Error::new(Kind::Limit, format!("what the session changed takes more than {} MB", limit >> 20))
+        .hint("leave what is generated out with .gitignore or --exclude; `agent sessions prune` frees the room of old sessions")
+}

@@ -1,0 +1,203 @@
+//! How a session's sandbox gets its files: a fresh one, one of a session that goes on, one that has been there all the time.
+
+use super::State;
+use super::{ABOUT, BASE, FILLED, Workspace, about, blocking, tree};
+use crate::error::{Error, Result};
+use crate::sandbox::{Sandbox, WorkspaceMount};
+use crate::workspace::base::Base;
+use crate::workspace::manifest::{Hash, Node};
+use crate::workspace::mode::{self, Mode};
+use crate::workspace::restore;
+use crate::workspace::select::select;
+use crate::workspace::store::Store;
+use crate::workspace::transfer::{self, CopyReport, OnCopied};
+use crate::workspace::tree_path::TreePath;
+use std::path::Path;
+
+impl Workspace {
+    /// The workspace of a new session in the directory `session`, as another one, `former`, found it when it began.
+    /// `None` where that one never had a workspace.
+    ///
+    /// What is kept of the beginning is what `former` changed. Anything else is as the host has it now, and what of that
+    /// changed meanwhile is counted by [`Workspace::bring_back`].
+    pub async fn as_it_began(former: &Path, session: &Path) -> Result<Option<Self>> {
+        let (former, session) = (former.to_owned(), session.to_owned());
+        blocking(move || {
+            let (from, to) =
+                (Store::open(&former.join("workspace"))?, Store::open(&session.join("workspace"))?);
+            let (Some(about), Some(base)) = (from.load::<super::About>(ABOUT)?, from.load::<Base>(BASE)?)
+            else {
+                return Ok(None);
+            };
+            let hashes = base.nodes.values().filter_map(|node| match node {
+                Node::File { hash, .. } => Some(*hash),
+                _ => None,
+            });
+            hashes.filter(|hash| from.contains(*hash)).try_for_each(|hash| to.adopt(&from, hash))?;
+            to.save(ABOUT, &about)?;
+            to.save(BASE, &base)?;
+            Ok(Self::load_now(&session)?.map(|workspace| Self { rewinds: true, ..workspace }))
+        })
+        .await
+    }
+
+    /// For a second sandbox beside the session's own: brought back to the same state, with nothing written down.
+    pub fn aside(self) -> Self {
+        Self { is_aside: true, ..self }
+    }
+
+    /// After a start with an overlay that failed: lets the files be copied, where nobody asked for an overlay by name.
+    /// `false` where that would change nothing.
+    pub async fn copy_instead(&self) -> Result<bool> {
+        let mut state = self.state.lock().await;
+        if self.mode != Mode::Auto || state.mount == WorkspaceMount::Empty {
+            return Ok(false);
+        }
+        state.mount = WorkspaceMount::Empty;
+        if !self.is_aside {
+            self.save(ABOUT, about(&self.root, &state.mount, &self.options)).await?;
+        }
+        Ok(true)
+    }
+
+    /// Looks at the host's tree again for a fresh sandbox of a session that goes on, before
+    /// [`Workspace::bring_back`]. What the person should know about it comes back.
+    pub async fn reopen(&self, can_overlay: bool) -> Result<Option<String>> {
+        let (root, options, mode) = (self.root.clone(), self.options.clone(), self.mode);
+        let look = move || {
+            let selection = select(&root, &options)?;
+            mode::decide(mode, &root, &selection, can_overlay).map(|decided| (selection, decided))
+        };
+        let (selection, (mount, copied)) = blocking(look).await?;
+        let mut state = self.state.lock().await;
+        if !self.is_aside {
+            self.store.remove(FILLED)?;
+        }
+        (state.mount, state.found) = (mount, Some(selection));
+        Ok(copied)
+    }
+
+    /// Brings the files into a fresh sandbox of a new session, before anything runs in it.
+    pub async fn copy_in(&self, sandbox: &Sandbox, on_copied: OnCopied<'_>) -> Result<CopyReport> {
+        let mut state = self.state.lock().await;
+        let report = self.fill(&mut state, sandbox, on_copied).await?;
+        let State { mount, base, scanner, .. } = &mut *state;
+        // With an overlay the files' own stamps say that they are the host's.
+        if *mount == WorkspaceMount::Empty {
+            scanner.remember(sandbox, &base.nodes, false).await?;
+        }
+        self.save(BASE, base.clone()).await?;
+        self.save(FILLED, ()).await?;
+        Ok(report)
+    }
+
+    /// Whether the last sandbox got all of its files. In one that did not, they would look deleted.
+    pub fn is_filled(&self) -> bool {
+        self.store.load::<()>(FILLED).is_ok_and(|filled| filled.is_some())
+    }
+
+    async fn fill(
+        &self,
+        state: &mut State,
+        sandbox: &Sandbox,
+        on_copied: OnCopied<'_>,
+    ) -> Result<CopyReport> {
+        let State { mount, base, .. } = state;
+        match mount {
+            WorkspaceMount::Empty => {
+                transfer::copy_in(&self.root, base, &self.store, sandbox, on_copied).await
+            }
+            WorkspaceMount::Overlay { .. } => {
+                transfer::try_overlay(sandbox, base).await?;
+                transfer::clean_git_configs(&self.root, base, &self.store, sandbox).await?;
+                Ok(CopyReport::default())
+            }
+            WorkspaceMount::Bind(_) => Ok(CopyReport::default()),
+        }
+    }
+
+    /// Takes up a sandbox of this session that has been running all the time.
+    pub async fn rejoin(&self, sandbox: &Sandbox) -> Result<()> {
+        // Otherwise the files' own stamps say which are the host's.
+        if self.mode != Mode::Copy {
+            return Ok(());
+        }
+        let mut state = self.state.lock().await;
+        let tree = tree(&state.base, state.history.delta());
+        state.scanner.remember(sandbox, &tree, true).await
+    }
+
+    /// Brings a fresh sandbox to where the session left off: the host's tree as it is now, and on top of it
+    /// everything that the session had changed. Files that the session changed keep their old base, so that a
+    /// change on the host meanwhile is a conflict when they are applied.
+    ///
+    /// A workspace of [`Workspace::as_it_began`] is brought back to its base instead, as far as that is kept.
+    pub async fn bring_back(&self, sandbox: &Sandbox, on_copied: OnCopied<'_>) -> Result<CopyReport> {
+        let mut state = self.state.lock().await;
+        if let WorkspaceMount::Bind(_) = state.mount {
+            self.save(FILLED, ()).await?;
+            return Ok(CopyReport::default());
+        }
+        let Some(selection) = &state.found else {
+            return Err(Error::unexpected("the workspace was not looked at before it is brought back"));
+        };
+        let fresh = Base::new(selection);
+        let former = std::mem::replace(&mut state.base, fresh);
+        let filled = self.fill(&mut state, sandbox, on_copied).await;
+        let report = match filled {
+            Ok(report) => report,
+            Err(error) => {
+                // It may be tried again, with a copy.
+                state.base = former;
+                return Err(error);
+            }
+        };
+        let fresh = state.base.nodes.clone();
+        let delta = state.history.delta().clone();
+        let (since, lost) = match self.rewinds {
+            true => changed_since(&former, &state.base, &self.store),
+            false => (delta.keys().cloned().collect(), 0),
+        };
+        for path in &since {
+            match former.nodes.get(path) {
+                Some(node) => state.base.nodes.insert(path.clone(), node.clone()),
+                None => state.base.nodes.remove(path),
+            };
+        }
+        let from = crate::workspace::manifest::delta(&state.base.nodes, &fresh);
+        restore::restore(sandbox, &state.base, &self.store, &from, &delta).await?;
+        if state.mount == WorkspaceMount::Empty {
+            let tree = tree(&state.base, &delta);
+            state.scanner.remember(sandbox, &tree, false).await?;
+        }
+        state.found = None;
+        if !self.is_aside {
+            self.save(BASE, state.base.clone()).await?;
+            self.save(FILLED, ()).await?;
+        }
+        Ok(CopyReport { lost, ..report })
+    }
+}
+
+/// What differs from the base `former` in the tree as it was just taken, as far as the former content is kept, and how many
+/// files differ beyond that. git's own files stay as they are now: they are one history, not to be taken apart.
+fn changed_since(former: &Base, fresh: &Base, store: &Store) -> (Vec<TreePath>, u64) {
+    let (mut since, mut lost) = (Vec::new(), 0);
+    let new = fresh.nodes.keys().filter(|path| !former.nodes.contains_key(*path));
+    for path in former.nodes.keys().chain(new).filter(|path| !path.is_git_internal()) {
+        match (former.nodes.get(path), fresh.nodes.get(path)) {
+            (Some(was), Some(is)) if is_same(was, is, former, fresh, path) => {}
+            (Some(Node::File { hash, .. }), _) if *hash == Hash::UNKNOWN || !store.contains(*hash) => {
+                lost += 1
+            }
+            _ => since.push(path.clone()),
+        }
+    }
+    (since, lost)
+}
+
+/// Whether a path has what it had. With an overlay nobody read the file: its stamp tells.
+fn is_same(was: &Node, is: &Node, former: &Base, fresh: &Base, path: &TreePath) -> bool {
+    let untouched = || former.stamps.get(path).is_some_and(|stamp| fresh.stamps.get(path) == Some(stamp));
+    was == is || (was.mode() == is.mode() && (was.same_content(is) || untouched()))
+}

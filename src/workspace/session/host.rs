@@ -1,0 +1,106 @@
+//! Writing a session's changes to the host, and taking that back.
+
+use super::{ACCEPTED, APPLIED, Applied, Record, State, Workspace, blocking};
+use crate::error::{Error, Kind, Result};
+use crate::event::Changes;
+use crate::sandbox::Sandbox;
+use crate::workspace::apply::Plan;
+use crate::workspace::changes::ChangeSet;
+use crate::workspace::host_dir::HostDir;
+use crate::workspace::manifest::Delta;
+use crate::workspace::transfer;
+use crate::workspace::tree_path::TreePath;
+
+impl Workspace {
+    /// Writes `changes` (all of [`Workspace::changes`], or a selection of it) to the host. All or nothing: any
+    /// conflict is an error of kind [`crate::error::Kind::Conflict`] that names every file, and nothing is written.
+    /// Merged files go into the sandbox too, where there is one.
+    pub async fn apply(
+        &self,
+        changes: &ChangeSet,
+        merge: bool,
+        sandbox: Option<&Sandbox>,
+    ) -> Result<Applied> {
+        let mut state = self.state.lock().await;
+        let (root, store, wanted) = (self.root.clone(), self.store.clone(), changes.clone());
+        let plan = blocking(move || Plan::check(&HostDir::open(&root)?, &wanted, &store, merge)).await;
+        let plan = plan.map_err(|error| conflict_hint(error, merge))?;
+        let record = Record { written: plan.record(), accepted: state.accepted.clone() };
+        let applied = Applied { changes: record.written.counts(), merged: plan.merged().to_vec() };
+        state.applied.push(record.clone());
+        self.save(APPLIED, state.applied.clone()).await?;
+        if let Err(error) = self.write(plan).await {
+            state.applied.pop();
+            self.save(APPLIED, state.applied.clone()).await?;
+            return Err(error);
+        }
+        let mut delta = state.history.delta().clone();
+        for (path, change) in &changes.changes {
+            let mut node = change.after.clone();
+            if applied.merged.contains(path) {
+                let merged = record.written.changes.get(path).and_then(|change| change.after.clone());
+                let mode = node.as_ref().and_then(|node| node.mode()).unwrap_or(0o644);
+                node = merged.map(|merged| merged.with_mode(mode));
+                delta.insert(path.clone(), node.clone());
+            }
+            state.accepted.insert(path.clone(), node);
+        }
+        let State { accepted, base, .. } = &mut *state;
+        accepted.retain(|path, node| base.nodes.get(path) != node.as_ref());
+        self.save(ACCEPTED, state.accepted.clone()).await?;
+        if !applied.merged.is_empty() {
+            self.take_merged(&mut state, &applied.merged, delta, sandbox).await?;
+        }
+        Ok(applied)
+    }
+
+    /// Puts the host's files back as they were before the last apply that was not taken back yet.
+    pub async fn undo_apply(&self) -> Result<Changes> {
+        let mut state = self.state.lock().await;
+        let Some(record) = state.applied.last().cloned() else {
+            return Err(Error::usage("nothing of this session was applied").hint("`agent apply` applies it"));
+        };
+        let (root, store, back) = (self.root.clone(), self.store.clone(), record.written.reversed());
+        let plan = blocking(move || Plan::check(&HostDir::open(&root)?, &back, &store, false)).await;
+        let plan = plan.map_err(|error| match error.kind() {
+            Kind::Conflict => {
+                error.hint("what you changed since stays: put these files aside and try again, or leave it")
+            }
+            _ => error,
+        })?;
+        let changes = plan.record().counts();
+        self.write(plan).await?;
+        state.applied.pop();
+        state.accepted = record.accepted;
+        self.save(ACCEPTED, state.accepted.clone()).await?;
+        self.save(APPLIED, state.applied.clone()).await?;
+        Ok(changes)
+    }
+
+    async fn write(&self, plan: Plan) -> Result<()> {
+        let (root, store) = (self.root.clone(), self.store.clone());
+        blocking(move || plan.write(&HostDir::open(&root)?, &store)).await
+    }
+
+    async fn take_merged(
+        &self,
+        state: &mut State,
+        merged: &[TreePath],
+        delta: Delta,
+        sandbox: Option<&Sandbox>,
+    ) -> Result<()> {
+        if let Some(sandbox) = sandbox {
+            let nodes = merged.iter().filter_map(|path| Some((path.clone(), delta.get(path)?.clone()?)));
+            transfer::write_nodes(sandbox, &self.store, nodes.collect()).await?;
+        }
+        state.history.record(delta, &self.store).map(drop)
+    }
+}
+
+fn conflict_hint(error: Error, merged: bool) -> Error {
+    match (error.kind(), merged) {
+        (Kind::Conflict, false) => error.hint("name the other files to apply only them, or try --merge"),
+        (Kind::Conflict, true) => error.hint("name the other files to apply only them"),
+        _ => error,
+    }
+}

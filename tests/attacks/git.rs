@@ -1,0 +1,70 @@
+//! Repositories that git finds where nobody sees a `.git`: their configuration names programs, and whoever runs git there
+//! runs them, `agent` itself or the person.
+
+use crate::support::agent::agent;
+use crate::support::endpoint::endpoint;
+use serde_json::json;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+fn bash(directory: &Path, script: &str) {
+    let done = Command::new("bash")
+        .args(["-ec", script])
+        .current_dir(directory)
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .envs(["GIT_AUTHOR_NAME", "GIT_COMMITTER_NAME"].map(|name| (name, "a")))
+        .envs(["GIT_AUTHOR_EMAIL", "GIT_COMMITTER_EMAIL"].map(|name| (name, "a@b")))
+        .output()
+        .expect("bash");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// A sparse index whose trees are missing has git fetch them, from a remote that is a program. Where the work tree's
+/// own `.git` says so, and where ordinary files of a clone look like a repository.
+#[test]
+fn attack_21_a_repository_whose_index_fetches_runs_nothing() {
+    const HOSTILE: &str = r#"
+        git init -q -b main .; mkdir in out; echo a > in/a; echo b > out/b; git add -A; git commit -qm all
+        git sparse-checkout init --cone --sparse-index; git sparse-checkout set in
+        tree=$(git rev-parse HEAD:out); rm -f .git/objects/${tree:0:2}/${tree:2}
+        git config core.repositoryformatversion 1; git config extensions.partialClone origin; git config remote.origin.url "$PWD"
+        git config remote.origin.promisor true; git config remote.origin.uploadpack "touch $CANARY; false"
+        git config core.fsmonitor "touch $CANARY; false""#;
+    for bare in [true, false] {
+        let run = agent();
+        let root = run.workspace().to_owned();
+        let canary = root.with_file_name("canary");
+        bash(&root, &format!("CANARY='{}'\n{HOSTILE}", canary.display()));
+        let started = if bare {
+            bash(
+                &root,
+                "git config remote.origin.url .; git config core.worktree .; mkdir sub; cp -r .git/. sub; rm -rf .git in; find sub -type d -empty -exec touch {}/keep \\;
+                 git init -q .; git add -Af .; git commit -qm clone",
+            );
+            run.within(&root.join("sub"))
+        } else {
+            run
+        };
+        let _ = fs::remove_file(&canary);
+        let _done = started.args(["exec", "--", "true"]).run().expect_code(0);
+        assert!(!canary.exists(), "bare: {bare}");
+    }
+}
+
+#[test]
+fn attack_21_no_repository_is_applied_whatever_its_name() {
+    let make = "mkdir -p sub/objects/info sub/refs/heads; echo 'ref: refs/heads/main' > sub/HEAD; \
+                printf '[core]\\n\\tbare = false\\n\\tworktree = .\\n\\tfsmonitor = touch canary\\n' > sub/config; \
+                touch sub/objects/info/k sub/refs/heads/k; echo fine > fine.txt";
+    let model = endpoint().tool_call("run_commands", json!({ "command": make })).text("Done.").start();
+    let done = agent().endpoint(&model).args(["run", "--apply", "go"]).run().expect_code(0);
+    assert_eq!(done.host_file("fine.txt").as_deref(), Some("fine\n"));
+    assert_eq!(done.host_file("sub/HEAD"), None);
+    assert_eq!(done.host_file("sub/config"), None);
+    assert!(
+        done.stderr.contains("sub is not taken over: git would take it for a repository"),
+        "{}",
+        done.stderr
+    );
+}

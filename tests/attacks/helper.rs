@@ -1,0 +1,82 @@
+//! The guest, attacked by what it runs. How the host holds against a guest that has been taken over is in
+//! `hostile_guest.rs`: whatever it says, the connection ends, and what waited is `Lost`.
+
+use crate::support::backends::everywhere;
+use agent::sandbox::Outcome;
+
+#[tokio::test]
+async fn attack_08_the_guest_is_not_killed_stopped_or_spoken_for() {
+    everywhere(async |inside| {
+        for signal in ["KILL", "STOP", "TERM", "INT", "HUP", "SEGV", "USR1", "XFSZ", "SYS"] {
+            inside.sh(&format!("kill -{signal} 1")).await;
+            assert_eq!(inside.said("echo here").await, "here", "after SIG{signal} on {}", inside.backend);
+        }
+        // Its memory and its descriptors, standard input and output among them.
+        let reach = "import glob, os\nreached = 0\n\
+             for place in [\"/proc/1/mem\"] + [f\"/proc/1/fd/{n}\" for n in range(64)] + glob.glob(\"/proc/1/task/*/mem\"):\n\
+            \x20   for flags in (os.O_RDONLY, os.O_WRONLY, os.O_RDWR):\n\
+            \x20       try: os.open(place, flags | os.O_NONBLOCK); reached += 1\n\
+            \x20       except OSError: pass\n\
+             print(reached)";
+        assert_eq!(inside.python(reach).await, "0", "on {}", inside.backend);
+        // The watcher above the command, likewise.
+        let reach = reach.replace("/proc/1/", "/proc/%d/").replace("f\"/proc/%d/fd/{n}\"", "f\"/proc/{os.getppid()}/fd/{n}\"");
+        let reach = reach.replace("\"/proc/%d/mem\"", "f\"/proc/{os.getppid()}/mem\"").replace("glob.glob(\"/proc/%d/task/*/mem\")", "[]");
+        assert_eq!(inside.python(&reach).await, "0", "on {}", inside.backend);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn attack_08_its_limits_are_nobody_elses_to_set() {
+    everywhere(async |inside| {
+        let lower = "import os, resource as r\nset = []\n\
+             for victim in (1, os.getppid()):\n\
+             \x20   for limit in (r.RLIMIT_NOFILE, r.RLIMIT_FSIZE):\n\
+             \x20       try: r.prlimit(victim, limit, (3, 3)); set.append(victim)\n\
+             \x20       except PermissionError: pass\n\
+             print(set)";
+        assert_eq!(inside.python(lower).await, "[]", "on {}", inside.backend);
+        assert_eq!(inside.said("ulimit -n 64 && ulimit -n").await, "64", "one's own, on {}", inside.backend);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn attack_08_its_socket_lets_nobody_in() {
+    everywhere(async |inside| {
+        // Every Unix socket that can be seen from inside, and the name that is known from the source.
+        let forge = "import socket, struct\nanswers = []\n\
+             names = [line.split()[-1] for line in open(\"/proc/net/unix\").read().splitlines()[1:] if len(line.split()) > 7]\n\
+             for name in set(names + [\"@agent-guest\"]):\n\
+            \x20   s = socket.socket(socket.AF_UNIX); s.settimeout(2)\n\
+            \x20   try:\n\
+            \x20       s.connect(name.replace(\"@\", chr(0), 1))\n\
+            \x20       hello = bytes([0]) + b\"agnt\" + struct.pack(\"<H\", 1)\n\
+            \x20       s.sendall(struct.pack(\"<II\", len(hello), 0) + hello)\n\
+            \x20       answers.append(s.recv(100))\n\
+            \x20   except OSError: pass\n\
+             print([answer for answer in answers if answer])";
+        assert_eq!(inside.python(forge).await, "[]", "on {}", inside.backend);
+        assert_eq!(inside.said("echo still here").await, "still here");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn attack_08_a_killed_watcher_is_no_success_and_reaches_no_other_session() {
+    everywhere(async |inside| {
+        let other = inside.neighbour().await;
+        let ran = inside.sh("(setsid sleep 1000 &); kill -9 $PPID; kill -9 -1; sleep 1000").await;
+        assert_eq!(ran.outcome(), Outcome::Lost, "on {}", inside.backend);
+        assert_eq!(other.said("echo untouched").await, "untouched");
+        // Ends by its time limit where one is left.
+        inside
+            .said(
+                "while cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -q 'sleep 100[0]'; do sleep 0.05; done",
+            )
+            .await;
+        other.end().await;
+    })
+    .await;
+}

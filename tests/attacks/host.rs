@@ -1,0 +1,205 @@
+//! What is the host's: files, settings of its kernel, programs, secrets.
+
+use crate::support::agent::agent;
+use crate::support::backends::{available, everywhere, shell};
+use crate::support::endpoint::endpoint;
+use agent::error::Kind;
+use agent::sandbox::{Command, Outcome, Program};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// A directory of the host's with a secret in it that everybody might read.
+fn host_secret(place: impl AsRef<Path>) -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::Builder::new().prefix("agent-secret-").tempdir_in(place).expect("a directory");
+    std::fs::write(directory.path().join("secret"), "s3cret").expect("a file");
+    std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).expect("readable");
+    directory
+}
+
+#[tokio::test]
+async fn attack_04_no_host_path_and_no_engine_that_was_not_given() {
+    everywhere(async |inside| {
+        let home = PathBuf::from(std::env::var_os("HOME").expect("a home"));
+        let places = [home.clone(), std::env::temp_dir(), "/var/tmp".into(), "/dev/shm".into()];
+        for directory in places.iter().map(host_secret) {
+            let secret = directory.path().join("secret");
+            for prefix in ["", "/proc/self/root", "/proc/1/root", "/workspace/../../..", "/proc/self/cwd/../.."] {
+                inside.refused(&format!("cat {prefix}{}", secret.display())).await;
+            }
+        }
+        inside.refused("grep -q . /root/.bashrc /root/.profile /root/.ssh/* /root/.gitconfig").await;
+        inside.refused("cat /etc/shadow || cat /etc/sudoers").await;
+        assert_eq!(inside.said("ls /home").await, "agent");
+        for socket in ["docker.sock", "podman/podman.sock", "containerd/containerd.sock", "dbus/system_bus_socket"] {
+            inside.refused(&format!("ls /run/{socket} || ls /var/run/{socket}")).await;
+        }
+        let sockets = "find / \\( -path /proc -o -path /sys -o -path /usr \\) -prune -o -type s -print 2>/dev/null; true";
+        assert_eq!(inside.said(sockets).await, "");
+        for path in ["/x", "/usr/x", "/usr/bin/x", "/etc/x", "/lib/x", "/var/x"] {
+            inside.refused(&format!("touch {path}")).await;
+        }
+        inside.refused("rm -f /usr/bin/true /etc/passwd; [ ! -e /usr/bin/true ] || [ ! -e /etc/passwd ]").await;
+    })
+    .await;
+}
+
+/// What is mounted writable is what is meant to be: also nothing below a read-only directory came along.
+#[tokio::test]
+async fn attack_04_only_what_is_meant_for_it_is_mounted_writable() {
+    everywhere(async |inside| {
+        let mounts = inside.said("cat /proc/self/mountinfo").await;
+        let writable = mounts.lines().filter_map(|line| {
+            let mut fields = line.split(' ').skip(3);
+            // What covers a file of /proc is /dev/null.
+            let is_null = fields.next()? == "/null";
+            let (point, options) = (fields.next()?, fields.next()?);
+            options.split(',').any(|option| option == "rw").then_some(point).filter(|_| !is_null)
+        });
+        // Docker's own, which belong to root.
+        let meant = [
+            "/workspace",
+            "/home/agent",
+            "/tmp",
+            "/run",
+            "/dev",
+            "/proc",
+            "/etc/hosts",
+            "/etc/hostname",
+            "/etc/resolv.conf",
+            "/sys/fs/cgroup",
+        ];
+        for point in writable {
+            let is_meant = meant.contains(&point) || point.starts_with("/dev/");
+            assert!(is_meant, "{point} on {}", inside.backend);
+        }
+        let written =
+            inside.sh("echo x >> /etc/hosts || echo x >> /etc/resolv.conf || touch /sys/fs/cgroup/x").await;
+        assert_ne!(written.outcome(), Outcome::Exited(0));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn attack_05_the_kernels_settings_are_not_written_and_its_memory_is_not_read() {
+    let settings =
+        ["kernel/core_pattern", "kernel/panic", "kernel/modprobe", "vm/panic_on_oom", "kernel/sysrq"];
+    let read = || settings.map(|name| std::fs::read_to_string(Path::new("/proc/sys").join(name)).ok());
+    let before = read();
+    everywhere(async |inside| {
+        for name in settings {
+            inside.refused(&format!("echo '|/workspace/pwn' > /proc/sys/{name}")).await;
+        }
+        inside.refused("echo c > /proc/sysrq-trigger").await;
+        inside.refused("echo 1 > /proc/1/oom_score_adj || echo 0 > /proc/irq/0/smp_affinity").await;
+        inside
+            .refused("find / -name release_agent -o -name uevent_helper 2>/dev/null | grep . && echo /workspace/pwn | tee $(find / -name release_agent -o -name uevent_helper 2>/dev/null)")
+            .await;
+        inside.refused("find /sys/fs/cgroup -type d -exec mkdir {}/mine ';' 2>/dev/null; ls -d /sys/fs/cgroup/mine /sys/fs/cgroup/*/mine").await;
+        for masked in ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/sys/firmware/efi", "/sys/firmware/dmi"] {
+            assert_eq!(inside.said(&format!("cat {masked} {masked}/* 2>/dev/null | head -c 1 | wc -c")).await, "0", "{masked}");
+        }
+        inside.refused("head -c 1 /dev/mem || head -c 1 /dev/kmsg || head -c 1 /dev/sda || head -c 1 /dev/vda").await;
+    })
+    .await;
+    assert_eq!(read(), before);
+}
+
+/// CVE-2024-21626: a descriptor that leads to a directory of the host's.
+#[tokio::test]
+async fn attack_06_no_descriptor_leads_to_the_host() {
+    everywhere(async |inside| {
+        for number in (0..64).chain([255, 1023]) {
+            for place in [format!("/proc/self/fd/{number}"), format!("/proc/1/fd/{number}"), format!("/dev/fd/{number}")] {
+                let command = Command { cwd: Some(place.clone().into()), ..shell("cat ../../../../etc/shadow") };
+                let error = inside.sandbox.run(command, &mut |_| {}).await.expect_err("no such place");
+                assert_eq!(error.kind(), Kind::InSandbox, "{place}: {error}");
+                let file = format!("{place}/../../../etc/shadow");
+                assert!(inside.sandbox.read_file(Path::new(&file), 0, 10).await.is_err(), "{file}");
+            }
+        }
+        // The same behind a name of the workspace's own. The guest has directories open, of the sandbox's.
+        inside.said("for n in $(seq 0 63); do ln -s /proc/self/fd/$n l$n; done").await;
+        for number in 0..64 {
+            let script = concat!("up=../../../../../..; cat $up/etc/shadow || cat $up", env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+            let command = Command { cwd: Some(format!("l{number}").into()), ..shell(script) };
+            let outcome = inside.sandbox.run(command, &mut |_| {}).await.map(|finished| finished.outcome);
+            assert!(!matches!(outcome, Ok(Outcome::Exited(0))), "l{number} on {}", inside.backend);
+        }
+        let through = "for n in $(seq 0 63); do cat /proc/self/fd/$n/../../../etc/shadow /proc/[0-9]*/cwd/../../etc/shadow; done";
+        assert!(!inside.sh(through).await.said().contains("root:"), "on {}", inside.backend);
+    })
+    .await;
+}
+
+/// CVE-2019-5736: the program behind `/proc/PID/exe`.
+#[tokio::test]
+async fn attack_07_no_program_of_the_hosts_is_overwritten() {
+    let on_path =
+        |name: &str| ["/usr/bin", "/usr/sbin", "/usr/local/bin"].map(|place| Path::new(place).join(name));
+    let programs = ["docker", "dockerd", "containerd", "containerd-shim-runc-v2", "runc", "true"];
+    let mut programs: Vec<PathBuf> =
+        programs.iter().flat_map(|name| on_path(name)).filter(|path| path.exists()).collect();
+    programs.push(env!("CARGO_BIN_EXE_agent").into());
+    let stamps = || {
+        let stamp = |path: &PathBuf| {
+            std::fs::metadata(path).and_then(|metadata| Ok((metadata.len(), metadata.modified()?)))
+        };
+        programs.iter().map(|path| stamp(path).expect("it is still there")).collect::<Vec<_>>()
+    };
+    let before = stamps();
+    everywhere(async |inside| {
+        // While programs of the guest's start all the time, every way to write to what they are is tried.
+        let writer = "import glob, os, time\nwritten, end = 0, time.time() + 3\n\
+             places = [\"/.agent/guest\", \"/usr/bin/true\"]\n\
+             while time.time() < end:\n\
+            \x20   for place in places + glob.glob(\"/proc/[0-9]*/exe\") + glob.glob(\"/proc/[0-9]*/task/*/exe\"):\n\
+            \x20       for flags in (os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_TRUNC):\n\
+            \x20           try: written += os.write(os.open(place, flags), b\"pwned\")\n\
+            \x20           except OSError: pass\n\
+             print(written)";
+        let starting = async {
+            for _ in 0..50 {
+                inside.said("true").await;
+            }
+        };
+        let (written, ()) = tokio::join!(inside.python(writer), starting);
+        assert_eq!(written, "0", "on {}", inside.backend);
+        // The guest as an interpreter: what starts this script is a copy of the guest until it has started it.
+        inside.said("printf '#!/proc/self/exe\\n' > s && chmod +x s").await;
+        let script = Command { program: Program::Argv(vec!["/workspace/s".into()]), ..shell("") };
+        assert_ne!(inside.run(script).await.outcome(), Outcome::Exited(0), "on {}", inside.backend);
+        assert_eq!(inside.said("echo still here").await, "still here");
+    })
+    .await;
+    assert_eq!(stamps(), before);
+}
+
+#[test]
+fn attack_09_no_key_no_token_no_variable_of_the_hosts() {
+    for backend in available() {
+        let look = "env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n'; \
+                    grep -rsl C4NARY /workspace /home /tmp /run /etc /var /dev/shm; true";
+        let model = endpoint().tool_call("run_commands", json!({ "command": look })).text("done").start();
+        agent()
+            .endpoint(&model)
+            .sandbox(backend)
+            .env("AGENT_API_KEY", "C4NARY-key")
+            .env("OPENAI_API_KEY", "C4NARY-other")
+            .env("GITHUB_TOKEN", "C4NARY-token")
+            .env("AWS_SECRET_ACCESS_KEY", "C4NARY-aws")
+            .env("SSH_AUTH_SOCK", "/tmp/C4NARY.sock")
+            .file(".env", "TOKEN=C4NARY-dotenv\n")
+            .file("sub/.env.local", "TOKEN=C4NARY-dotenv\n")
+            .file("id_rsa", "-----BEGIN OPENSSH PRIVATE KEY-----\nC4NARY\n")
+            .file(".netrc", "machine example.org login a password C4NARY\n")
+            .file(".aws/credentials", "aws_secret_access_key = C4NARY\n")
+            .args(["run", "look around"])
+            .run()
+            .expect_code(0);
+        let result = model.requests()[1].messages().pop().expect("a result")["content"].to_string();
+        assert!(result.contains("HOME=/home/agent"), "{result}");
+        // The command line of the look itself holds the word.
+        assert!(!result.replace("grep -rsl C4NARY", "").contains("C4NARY"), "on {backend}: {result}");
+    }
+}

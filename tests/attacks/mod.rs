@@ -1,0 +1,28 @@
+//! Attacks on the promise that nothing inside can hurt, each looked at from the host: `attack_07_…` is the seventh.
+//!
+//! They run on every backend, and on the local one as root and as an ordinary user. Where a backend cannot hold one as
+//! well as another, the test says so, and so does the table of `README.md`.
+//!
+//! | attacks | file |
+//! |---|---|
+//! | 1 to 3: privileges | `privileges.rs` |
+//! | 4 to 7, 9: the host's files, programs and secrets | `host.rs` |
+//! | 8: the guest | `helper.rs` |
+//! | 10, 12, 13: memory, processes, time, output | `resources.rs` |
+//! | 11: the disk | `disk.rs` |
+//! | 14 to 16: files on their way in and out | `files.rs` |
+//! | 17: the terminal | `terminal.rs` |
+//! | 18: the neighbour | `neighbour.rs` |
+//! | 19, 20: the network, and a README that lies | `network.rs` |
+//! | 21: repositories that nobody sees | `git.rs` |
+
+mod disk;
+mod files;
+mod git;
+mod helper;
+mod host;
+mod neighbour;
+mod network;
+mod privileges;
+mod resources;
+mod terminal;

@@ -1,0 +1,144 @@
+//! Who the processes inside are, and what the kernel refuses to them.
+
+use crate::support::backends::{Inside, everywhere, everywhere_with};
+use agent::sandbox::{WorkspaceMount, sandbox_ids};
+use std::os::unix::fs::PermissionsExt;
+
+#[tokio::test]
+async fn attack_01_no_process_has_a_privilege() {
+    everywhere(async |inside| {
+        let status = inside.said("cat /proc/self/status").await;
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+            line.trim_start_matches(':').split_whitespace().collect::<Vec<_>>().join(" ")
+        };
+        for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+            assert_eq!(field(set), "0000000000000000", "{set} on {}", inside.backend);
+        }
+        assert_eq!((field("NoNewPrivs").as_str(), field("Seccomp").as_str()), ("1", "2"));
+        let (uid, gid) = sandbox_ids();
+        assert_ne!(uid, 0);
+        assert_eq!(field("Uid"), [uid.to_string().as_str(); 4].join(" "));
+        assert_eq!(field("Gid"), [gid.to_string().as_str(); 4].join(" "));
+    })
+    .await;
+}
+
+/// Calls that only make sense for who administers a machine, each with arguments that would do no harm.
+const REFUSED: [(&str, libc::c_long, &str); 16] = [
+    ("unshare", libc::SYS_unshare, "0x10000000"),
+    ("mount", libc::SYS_mount, "b\"none\", b\"/tmp\", b\"tmpfs\", 0, 0"),
+    ("setns", libc::SYS_setns, "0, 0"),
+    ("pivot_root", libc::SYS_pivot_root, "b\".\", b\".\""),
+    ("keyctl", libc::SYS_keyctl, "0, -3, 0"),
+    ("add_key", libc::SYS_add_key, "b\"user\", b\"a\", b\"b\", 1, -3"),
+    ("bpf", libc::SYS_bpf, "0, 0, 0"),
+    ("perf_event_open", libc::SYS_perf_event_open, "0, 0, -1, -1, 0"),
+    ("open_by_handle_at", libc::SYS_open_by_handle_at, "-100, 0, 0"),
+    ("mknodat", libc::SYS_mknodat, "-100, b\"disk\", 0o60600, 0x800"),
+    ("init_module", libc::SYS_init_module, "0, 0, b\"\""),
+    ("finit_module", libc::SYS_finit_module, "0, b\"\", 0"),
+    ("kexec_load", libc::SYS_kexec_load, "0, 0, 0, 0"),
+    ("reboot", libc::SYS_reboot, "0, 0, 0"),
+    ("swapon", libc::SYS_swapon, "b\"/tmp\", 0"),
+    ("settimeofday", libc::SYS_settimeofday, "0, 0"),
+];
+
+#[tokio::test]
+async fn attack_02_the_kernels_machinery_is_out_of_reach() {
+    everywhere(async |inside| {
+        for (name, number, arguments) in REFUSED {
+            let errno = errno(inside, number, arguments).await;
+            let is_refusal = [libc::EPERM, libc::EACCES, libc::ENOSYS].contains(&errno);
+            assert!(is_refusal, "{name} on {}: error {errno}", inside.backend);
+        }
+        for script in ["unshare -U true", "unshare -m true", "chroot /usr /bin/true", "mknod disk b 8 0"] {
+            inside.refused(script).await;
+        }
+        // PTRACE_ATTACH to the guest and to the watcher above the command. Docker's profile lets processes of one
+        // sandbox trace each other (debuggers do); the local filter does not.
+        for victim in ["1", "os.getppid()"] {
+            let errno = errno(inside, libc::SYS_ptrace, &format!("16, {victim}, 0, 0")).await;
+            assert_eq!(errno, libc::EPERM, "tracing {victim} on {}", inside.backend);
+        }
+        inside.refused("cat /proc/1/environ || cat /proc/1/maps || ls /proc/1/root/ || ls /proc/1/fd/").await;
+    })
+    .await;
+}
+
+/// What a system call fails with; 0 where it does not fail.
+async fn errno(inside: &Inside, number: libc::c_long, arguments: &str) -> i32 {
+    let code = format!(
+        "import ctypes, os\nc = ctypes.CDLL(None, use_errno=True)\n\
+         print(ctypes.get_errno() if c.syscall({number}, {arguments}) < 0 else 0)"
+    );
+    inside.python(&code).await.parse().expect("a number")
+}
+
+#[tokio::test]
+async fn attack_03_a_setuid_program_gains_nothing() {
+    // A program of root's that everybody may run as root, planted in the workspace.
+    let tree = tempfile::tempdir().expect("a directory");
+    let planted = tree.path().join("id");
+    std::fs::copy("/usr/bin/id", &planted).expect("a copy");
+    std::fs::set_permissions(&planted, PermissionsExt::from_mode(0o6755)).expect("set-user-id");
+    std::fs::set_permissions(tree.path(), PermissionsExt::from_mode(0o755)).expect("readable");
+    everywhere_with(
+        |spec| spec.workspace = WorkspaceMount::Overlay { lower: tree.path().to_owned(), hidden: Vec::new() },
+        async |inside| {
+            let (uid, gid) = sandbox_ids();
+            assert_eq!(inside.said("./id -u; ./id -g").await, format!("{uid}\n{gid}"));
+            // The system's own.
+            let own = inside.sh("find /usr/bin /usr/sbin -perm -4000 -user 0 2>/dev/null").await.said();
+            for program in own.lines().filter(|path| path.ends_with("/su") || path.ends_with("/mount")) {
+                inside.refused(&format!("{program} -t tmpfs none /tmp || {program} root -c true")).await;
+            }
+        },
+    )
+    .await;
+}
+
+/// Every way to make a file that runs as its owner or its group. A bound workspace is the host's, where no `nosuid` holds.
+const SET_ID: [&str; 10] = [
+    "os.chmod(\"f\", 0o4755)",
+    "os.chmod(\"f\", 0o2755)",
+    "os.fchmod(os.open(\"f\", os.O_RDONLY), 0o6755)",
+    "os.chmod(\"f\", 0o4755, dir_fd=os.open(\".\", os.O_RDONLY))",
+    "os.open(\"g\", os.O_CREAT | os.O_WRONLY, 0o4755)",
+    "os.open(\".\", os.O_TMPFILE | os.O_RDWR, 0o4755)",
+    "os.mknod(\"g\", 0o104755)",
+    "call(85, b\"g\", 0o4755)",
+    "call(437, -100, b\"g\", (ctypes.c_uint64 * 3)(0o101, 0o4755, 0), 24)",
+    "call(452, -100, b\"f\", 0o4755, 0)",
+];
+
+#[tokio::test]
+async fn attack_03_no_file_with_a_set_id_bit_is_made_on_the_host() {
+    let tree = tempfile::tempdir().expect("a directory");
+    everywhere_with(
+        |spec| spec.workspace = WorkspaceMount::Bind(tree.path().to_owned()),
+        async |inside| {
+            // With an engine the bound tree is as open as `SECURITY.md` says.
+            if inside.backend != "local" {
+                return;
+            }
+            inside.said("touch f").await;
+            let numbers_are_this_machines = cfg!(target_arch = "x86_64");
+            for way in SET_ID.iter().filter(|way| numbers_are_this_machines || !way.starts_with("call")) {
+                let code = format!(
+                    "import ctypes, os\nc = ctypes.CDLL(None, use_errno=True)\n\
+                     def call(*a):\n    if c.syscall(*a) < 0: raise OSError(ctypes.get_errno(), \"\")\n\
+                     try:\n    {way}\n    print(\"made\")\nexcept OSError as e: print(e.errno)"
+                );
+                let said = inside.python(&code).await;
+                let refused = [libc::EPERM, libc::ENOSYS].map(|errno| errno.to_string());
+                assert!(refused.contains(&said), "{way}: {said}");
+            }
+            let made = std::process::Command::new("find").arg(tree.path()).args(["-perm", "/6000"]).output();
+            assert_eq!(String::from_utf8_lossy(&made.expect("find").stdout), "");
+            // What everybody does goes on.
+            inside.said("install -m 755 f h && chmod 1777 . && cp -p h i && tar cf t h i && tar xpf t && mkdir -m 700 d").await;
+        },
+    )
+    .await;
+}

@@ -1,0 +1,193 @@
+//! Memory, processes, time and output: what is taken is bounded, and what happened is said.
+
+use crate::support::agent::agent;
+use crate::support::backends::{available, everywhere, everywhere_with, shell};
+use crate::support::endpoint::endpoint;
+use agent::sandbox::{Command, Outcome};
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+#[tokio::test]
+async fn attack_10_a_fork_bomb_ends_with_its_command() {
+    everywhere_with(
+        |spec| spec.limits.pids = 100,
+        async |inside| {
+            let bomb = Command { timeout: Some(Duration::from_secs(3)), ..shell("f() { f | f & f; }; f") };
+            let ran = inside.run(bomb).await;
+            assert_ne!(ran.outcome(), Outcome::Exited(0), "on {}: {}", inside.backend, ran.said());
+            assert!(
+                ran.said().contains("Resource temporarily unavailable"),
+                "on {}: {}",
+                inside.backend,
+                ran.said()
+            );
+            assert_eq!(inside.said("echo still here").await, "still here");
+        },
+    )
+    .await;
+}
+
+/// A bomb whose command ends at once leaves its splinters behind: they must not keep the next command from starting.
+#[tokio::test]
+async fn attack_10_what_a_fork_bomb_leaves_behind_gives_way() {
+    everywhere_with(
+        |spec| spec.limits.pids = 60,
+        async |inside| {
+            let ran = inside.sh("for i in $(seq 200); do setsid sleep 1000 & done 2>/dev/null; exit 0").await;
+            assert!(ran.finished.left_running > 20, "on {}: {ran:?}", inside.backend);
+            let error = inside.sandbox.run(shell("true"), &mut |_| {}).await.expect_err("no process is left");
+            assert!(error.to_string().contains("earlier commands left too many running"), "{error}");
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while inside.sandbox.run(shell("true"), &mut |_| {}).await.is_err() {
+                assert!(Instant::now() < deadline, "on {}: they do not give way", inside.backend);
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            assert_eq!(inside.said("echo still here").await, "still here");
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn attack_10_a_memory_bomb_is_told_as_one() {
+    everywhere_with(
+        |spec| spec.limits.memory = 256 << 20,
+        async |inside| {
+            let bomb =
+                "exec /usr/bin/python3 -c 'x = bytearray(600 << 20); x[::4096] = b\"x\" * len(x[::4096])'";
+            let outcome = inside.sh(bomb).await.outcome();
+            match inside.has_memory_group() {
+                true => assert_eq!(outcome, Outcome::OomKilled, "on {}", inside.backend),
+                // Each process has a limit of its own there, and is told so by the kernel: MemoryError.
+                false => assert_eq!(outcome, Outcome::Exited(1)),
+            }
+            assert_eq!(inside.said("echo still here").await, "still here");
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn attack_10_memory_that_looks_like_files_is_bounded_too() {
+    everywhere_with(
+        |spec| spec.limits.memory = 256 << 20,
+        async |inside| {
+            for place in ["/tmp", "/dev/shm", "/run"] {
+                let ran = inside.sh(&format!("head -c 1G /dev/zero > {place}/big")).await;
+                let ended = matches!(ran.outcome(), Outcome::Exited(1) | Outcome::OomKilled);
+                assert!(ended, "{place} on {}: {ran:?}", inside.backend);
+                let kept = inside.said(&format!("stat -c %s {place}/big; rm {place}/big")).await;
+                assert!(
+                    kept.parse::<u64>().expect("a size") <= 128 << 20,
+                    "{place} on {}: {kept}",
+                    inside.backend
+                );
+            }
+            // Full file systems in memory leave room for commands.
+            inside.sh("for d in /tmp /dev/shm /run; do head -c 1G /dev/zero > $d/big; done").await;
+            assert_eq!(inside.said("echo still here").await, "still here");
+        },
+    )
+    .await;
+}
+
+/// Segments of System V's shared memory belong to no process, so no limit of a process holds for them.
+#[tokio::test]
+async fn attack_10_shared_memory_without_a_file_is_bounded_too() {
+    everywhere_with(
+        |spec| spec.limits.memory = 256 << 20,
+        async |inside| {
+            let take = "import ctypes\nc = ctypes.CDLL(None, use_errno=True)\nc.shmat.restype = ctypes.c_void_p\ntaken = 0\n\
+                 for n in range(100):\n\
+                \x20   id = c.shmget(0, 16 << 20, 0o1600)\n\
+                \x20   at = c.shmat(id, None, 0) if id >= 0 else None\n\
+                \x20   if id < 0 or at in (None, 2**64 - 1): break\n\
+                \x20   ctypes.memset(at, 1, 16 << 20); c.shmdt(ctypes.c_void_p(at)); taken += 16\n\
+                 print(taken)";
+            let ran = inside.sh(&format!("exec /usr/bin/python3 -c '{take}'")).await;
+            let bounded = match ran.outcome() {
+                Outcome::Exited(0) => ran.said().parse::<u32>().expect("megabytes") <= 256,
+                outcome => outcome == Outcome::OomKilled,
+            };
+            if !inside.has_memory_group() {
+                eprintln!("not held on local without a memory control group: shared memory is nobody's");
+                return;
+            }
+            assert!(bounded, "on {}: {ran:?}", inside.backend);
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn attack_10_spinning_leaves_the_host_its_processors() {
+    everywhere_with(
+        |spec| spec.limits.cpus = 0.5,
+        async |inside| {
+            let spin = "import os, time\nfor n in range(8):\n\
+                \x20   if os.fork() == 0:\n\
+                \x20       while True: pass\n\
+                 time.sleep(3)\nimport signal\nos.killpg(0, 0)\n\
+                 t = sum(float(x) for p in os.listdir(\"/proc\") if p.isdigit() and p != \"1\" for x in open(f\"/proc/{p}/stat\").read().rsplit(\")\", 1)[1].split()[11:13])\n\
+                 print(t / os.sysconf(\"SC_CLK_TCK\"), flush=True)\nos.killpg(0, 9)";
+            let started = Instant::now();
+            let ran = inside.run(Command { timeout: Some(Duration::from_secs(30)), ..shell(&format!("exec /usr/bin/python3 -c '{spin}'")) }).await;
+            let weak = agent::sandbox::local::checks().weaknesses.iter().any(|weakness| weakness.contains("processor"));
+            if inside.backend == "local" && weak {
+                eprintln!("not held on local: processor time is not limited without a cpu control group");
+                return;
+            }
+            let used: f64 = ran.said().lines().next().and_then(|line| line.parse().ok()).expect("seconds");
+            assert!(used < 0.75 * started.elapsed().as_secs_f64() + 0.5, "{used} s on {}", inside.backend);
+        },
+    )
+    .await;
+}
+
+/// Through the whole program: its memory stays where it was, and the model is told what is missing.
+#[test]
+fn attack_12_a_flood_on_both_streams_costs_no_memory() {
+    for backend in available() {
+        let flood = json!({ "command": "yes out & yes err >&2 & wait", "timeout_s": 5 });
+        let model = endpoint().tool_call("run_commands", flood).text("done").start();
+        let running = agent().endpoint(&model).sandbox(backend).args(["run", "flood"]).start();
+        let status = format!("/proc/{}/status", running.pid());
+        let mut peak_kb = 0;
+        while let Ok(status) = std::fs::read_to_string(&status) {
+            let field = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+            let Some(field) = field else { break };
+            peak_kb = peak_kb.max(field.trim().trim_end_matches(" kB").parse::<u64>().expect("kB"));
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        running.wait().expect_code(0);
+        let result = model.requests()[1].messages().pop().expect("a result")["content"].to_string();
+        assert!(result.contains("Timed out after 5 s") && result.contains("[output shortened: "), "{result}");
+        assert!(result.len() < 100_000, "{}", result.len());
+        assert!(peak_kb > 0 && peak_kb < 150_000, "{peak_kb} kB on {backend}");
+    }
+}
+
+#[tokio::test]
+async fn attack_13_nothing_outlives_its_time_limit() {
+    everywhere(async |inside| {
+        let stubborn = "trap '' TERM HUP INT\n\
+             (trap '' TERM; setsid sh -c \"trap '' TERM; sleep 4321\" & sleep 4321) &\n\
+             /usr/bin/python3 -c 'import os, signal, time\nfor n in range(20):\n\
+            \x20   if os.fork() == 0:\n\
+            \x20       os.setsid()\n\
+            \x20       if os.fork(): os._exit(0)\n\
+            \x20       signal.signal(signal.SIGTERM, signal.SIG_IGN)\n\
+            \x20       time.sleep(4321)\n' &\n\
+             sh -c 'kill -STOP $$' &\n\
+             sleep 4321 & wait; sleep 4321";
+        let command = Command { timeout: Some(Duration::from_millis(500)), ..shell(stubborn) };
+        let started = Instant::now();
+        let ran = inside.run(command).await;
+        assert_eq!((ran.outcome(), ran.finished.left_running), (Outcome::TimedOut, 0), "on {}", inside.backend);
+        assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
+        // This command's own shell, and what it counts with.
+        let left = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' | grep -c '^432[1]$\\|STOP \\$\\$' || true";
+        assert_eq!(inside.said(left).await, "0", "on {}", inside.backend);
+    })
+    .await;
+}

@@ -1,0 +1,80 @@
+//! What reaches a person's terminal of what the model says and of what its tools write. The filter itself is tried with every
+//! sequence there is in `sanitise.rs`.
+
+use crate::support::endpoint::endpoint;
+use crate::support::terminal::terminal;
+use serde_json::json;
+
+/// Tricks, each with a word that shows in the bytes where it got through as a sequence.
+const TRICKS: [&str; 11] = [
+    "\x1b]0;T1TLE\x07",
+    "\x1b]52;c;Q0xJUA==\x07",
+    "\x1b]8;;http://l1nk.example\x1b\\click\x1b]8;;\x1b\\",
+    "\x1b[6n",
+    "\x1b[21t",
+    "\x1b[?1049h",
+    "\x1bP$q\"p\x1b\\",
+    "\x1b_Gf=100;QVBD\x1b\\",
+    "\u{9d}0;E1GHT\u{9c}",
+    "\x1bc",
+    "\u{202e}",
+];
+
+#[test]
+fn attack_17_nothing_but_text_and_colour_reaches_the_terminal() {
+    let tricks = TRICKS.concat();
+    let octal: String = tricks.bytes().map(|byte| format!("\\{byte:03o}")).collect();
+    let model = endpoint()
+        .tool_call(
+            "run_commands",
+            json!({ "command": format!("printf '{octal}'; printf '{octal}' >&2; echo t00l") }),
+        )
+        .tool_call("read_file", json!({ "path": format!("no{tricks}thing") }))
+        .tool_call("run_commands", json!({ "command": format!("echo '{tricks}'") }))
+        .tool_call(&format!("t{tricks}"), json!({}))
+        .reasoning(
+            &format!("I think {tricks}."),
+            &format!("The {tricks} answer is **b0ld**.\n\n```\n{tricks}\n```\n# {tricks}\n"),
+        )
+        .start();
+    let mut terminal = terminal().endpoint(&model).args(["-v", "run", "show me"]).start();
+    terminal.wait();
+    let raw = terminal.raw();
+    let drawn = String::from_utf8_lossy(&raw).into_owned();
+    assert!(drawn.contains("t00l") && drawn.contains("b0ld"), "{drawn}");
+    for trick in TRICKS {
+        assert!(!drawn.contains(trick), "{trick:?}: {drawn:?}");
+    }
+    // Of all that a terminal obeys, only what the program itself needs for colours and its line of progress.
+    for (at, _) in drawn.match_indices('\x1b') {
+        let sequence: String = drawn[at + 1..].chars().take_while(|c| !c.is_ascii_alphabetic()).collect();
+        let end = drawn[at + 1 + sequence.len()..].chars().next();
+        let known = sequence.starts_with('[')
+            && matches!(end, Some('m' | 'K' | 'A' | 'B' | 'C' | 'D' | 'G' | 'J' | 'h' | 'l'));
+        assert!(known, "{sequence:?}{end:?} in {drawn:?}");
+        assert!(!sequence.contains("1049"), "{sequence:?}");
+    }
+    assert!(!drawn.contains(['\u{7}', '\u{8}', '\u{9b}', '\u{9d}', '\u{202e}']), "{drawn:?}");
+}
+
+/// The names of files, on their way into a diff and a question.
+#[test]
+fn attack_17_names_are_shown_and_not_obeyed() {
+    let name: String = TRICKS.concat().replace('/', "_");
+    let octal: String = name.bytes().map(|byte| format!("\\{byte:03o}")).collect();
+    let make = format!("printf 'n3w\\n' > \"$(printf '{octal}')\"; printf '{octal}' > content");
+    let model = endpoint().tool_call("run_commands", json!({ "command": make })).text("done").start();
+    let mut terminal = terminal().endpoint(&model).start();
+    terminal.wait_for_prompt();
+    terminal.type_line("make it");
+    terminal.wait_for("done");
+    terminal.wait_for_prompt();
+    terminal.type_line("/diff");
+    terminal.wait_for("n3w");
+    terminal.type_line("/exit");
+    terminal.wait();
+    let drawn = String::from_utf8_lossy(&terminal.raw()).into_owned();
+    for trick in TRICKS {
+        assert!(!drawn.contains(trick), "{trick:?}: {drawn:?}");
+    }
+}

@@ -1,0 +1,136 @@
+//! `kill -9` at any moment: no event that was shown is lost, the file stays whole, the session goes on, nothing is left.
+
+use crate::support::agent::{Agent, Running, agent};
+use crate::support::endpoint::{Endpoint, endpoint};
+use agent::session::{SessionId, Store, verify};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Kills in all, shared by [`WORKERS`] sessions at a time.
+const KILLS: usize = 50;
+const WORKERS: usize = 2;
+
+#[test]
+fn a_kill_at_any_moment_loses_nothing_that_was_shown() {
+    std::thread::scope(|scope| {
+        let workers: Vec<_> =
+            (0..WORKERS).map(|_| scope.spawn(|| kill_again_and_again(KILLS / WORKERS))).collect();
+        for worker in workers {
+            worker.join().expect("no worker fails");
+        }
+    });
+}
+
+/// One session that is killed `kills` times on its way, and goes on each time.
+fn kill_again_and_again(kills: usize) {
+    let seed = fastrand::u64(..);
+    eprintln!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    // Each call does something new, so that it is not taken for a loop: the run ends by its turns.
+    let command = "echo line >> log.txt; mkdir -p many; for i in 1 2 3 4 5; do echo $RANDOM > many/$i; done; cat many/1";
+    let model = endpoint().tool_call("run_commands", json!({ "command": command })).for_ever().start();
+    let first = agent().file("kept.txt", "kept\n");
+    let home = first.home("data");
+    let root = home.parent().expect("a home").to_owned();
+    let mut call = first.again();
+    let mut shown = HashMap::new();
+    // How long a run takes, here and now; kills beyond that come too late and are made again.
+    let begun = Instant::now();
+    take_lines(&start(first, &model).wait().expect_code(5).stdout, &mut shown);
+    let length = begun.elapsed();
+    let (mut cut_short, mut tries) = (0, 0);
+    while cut_short < kills {
+        tries += 1;
+        assert!(tries < 4 * kills, "only {cut_short} of {tries} kills came before the end of the run");
+        let next = call.again();
+        let running = start(call, &model);
+        std::thread::sleep(length.mul_f64(random.f64()));
+        running.signal(libc::SIGKILL);
+        let killed = running.wait();
+        cut_short += usize::from(killed.code == 128 + libc::SIGKILL);
+        take_lines(&killed.stdout, &mut shown);
+        let session = only_session(&home).expect("one session");
+        assert_kept(&home, &session, &shown);
+        call = next;
+    }
+
+    let last = start(call, &model).wait();
+    // Its turns are used up, which is how each of these runs ends.
+    let last = last.expect_code(5);
+    take_lines(&last.stdout, &mut shown);
+    let session = only_session(&home).expect("one session");
+    assert_kept(&home, &session, &shown);
+    last.again().args(["sessions", "verify", session.as_str()]).run().expect_code(0);
+    // What the killed runs did is in the workspace, as far as it was recorded; the files are whole.
+    let applied = last.again().args(["apply", "--yes", "--json"]).run().expect_code(0);
+    assert!(applied.stdout.contains("\"log.txt\""), "{}", applied.stdout);
+    let log = last.host_file("log.txt").expect("the log");
+    assert!(log.lines().count() >= 4 && log.lines().all(|line| line == "line"), "{log}");
+    assert_eq!(last.host_file("kept.txt").as_deref(), Some("kept\n"));
+    nothing_left(&home, &root);
+}
+
+fn start(call: Agent, model: &Endpoint) -> Running {
+    call.endpoint(model).args(["run", "--json", "--session-key", "one", "--max-turns", "4", "go on"]).start()
+}
+
+/// The events that were shown, by number. A last line may be torn: it was not shown.
+fn take_lines(stdout: &str, shown: &mut HashMap<u64, Value>) {
+    for line in stdout.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
+        let event: Value = serde_json::from_str(line).expect("a line is JSON");
+        let live = ["text_delta", "reasoning_delta", "tool_output"];
+        if !live.iter().any(|kind| event["type"] == *kind) {
+            shown.insert(event["seq"].as_u64().expect("a number"), event);
+        }
+    }
+}
+
+fn only_session(home: &Path) -> Option<SessionId> {
+    let ids = Store::at(home).ids().expect("the sessions");
+    assert!(ids.len() <= 1, "one key is one session: {ids:?}");
+    ids.into_iter().next()
+}
+
+/// Every event that was shown is in the session's file, as it was shown, and the file is whole.
+fn assert_kept(home: &Path, session: &SessionId, shown: &HashMap<u64, Value>) {
+    let path = Store::at(home).events(session);
+    let text = fs::read_to_string(&path).expect("the file");
+    let kept: HashMap<u64, Value> = text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .filter_map(|event| Some((event["seq"].as_u64()?, event)))
+        .collect();
+    for (number, event) in shown {
+        let kept = kept.get(number).unwrap_or_else(|| panic!("{number} was shown and is lost: {event}"));
+        for (field, value) in event.as_object().expect("an object") {
+            assert_eq!(&kept[field], value, "{field} of {number}");
+        }
+    }
+    verify(&path).and_then(agent::session::Verdict::into_result).expect("the chain is whole");
+}
+
+/// Soon there is no sandbox and no process of these runs.
+fn nothing_left(home: &Path, root: &Path) {
+    let started = Instant::now();
+    loop {
+        let sandboxes = fs::read_dir(home.join("sandboxes")).map_or(0, Iterator::count);
+        let processes = processes_with(root);
+        if sandboxes == 0 && processes.is_empty() {
+            return;
+        }
+        assert!(started.elapsed() < Duration::from_secs(60), "left: {sandboxes} sandboxes, {processes:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn processes_with(root: &Path) -> Vec<PathBuf> {
+    let root = root.to_str().expect("a plain path").as_bytes();
+    let names = |path: &PathBuf| {
+        let arguments = fs::read(path.join("cmdline")).unwrap_or_default();
+        arguments.windows(root.len()).any(|window| window == root)
+    };
+    fs::read_dir("/proc").expect("processes").flatten().map(|entry| entry.path()).filter(names).collect()
+}

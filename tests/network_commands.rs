@@ -1,0 +1,154 @@
+//! `--network`, `/network` and the question about a host, as a person meets them.
+
+use crate::support::agent::agent;
+use crate::support::endpoint::endpoint;
+use crate::support::site::Site;
+use crate::support::terminal::terminal;
+use serde_json::json;
+
+#[test]
+fn a_list_that_is_none_says_how_to_write_one() {
+    for (list, hint) in [
+        ("https://example.com", "no scheme"),
+        ("localhost:8080", "127.0.0.1:8080"),
+        ("10.0.0.1", "name its port"),
+        ("*.com", "two labels"),
+        ("none,example.com", "stand alone"),
+        ("exa mple.com", "*.example.com"),
+    ] {
+        let finished = agent().args(["run", "hi", "--network", list]).run().expect_code(2);
+        assert!(finished.stderr.contains(hint), "{list}: {}", finished.stderr);
+    }
+    agent().args(["run", "hi"]).env("AGENT_NETWORK", "10.0.0.1").run().expect_code(2);
+}
+
+#[test]
+fn exec_reaches_what_was_named() {
+    let (site, other) = (Site::http().file("/", "hello\n"), Site::http());
+    let list = format!("registries,{}", site.named());
+    let fetch = format!("curl -sS http://{}/; curl -sSf http://{}/", site.named(), other.named());
+    let finished = agent().args(["exec", "--network", &list, "--", "sh", "-c", &fetch]).run().expect_code(22);
+    assert_eq!(finished.stdout, "hello\n");
+    let denied = format!("[DENIED] connect to {} (it is not on the list of --network)", other.named());
+    assert!(finished.stderr.contains(&denied), "{}", finished.stderr);
+    assert_eq!(other.connections(), 0);
+}
+
+#[test]
+fn a_flood_of_refused_hosts_is_cut_short() {
+    let flood = "for i in $(seq 105); do curl -s http://host$i.test/; done; true";
+    let told = agent()
+        .args(["exec", "--network", "registries", "--", "sh", "-c", flood])
+        .run()
+        .expect_code(0)
+        .stderr;
+    assert_eq!(told.matches("[DENIED]").count(), 100, "{told}");
+    assert_eq!(told.matches("the network refused more than 100 targets").count(), 1, "{told}");
+}
+
+#[test]
+fn the_model_is_told_what_was_refused_and_the_session_keeps_it() {
+    let site = Site::http().file("/", "hello\n");
+    let command = format!("curl -sS http://{}/ && curl -sSf https://evil.test/", site.named());
+    let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("Refused.").start();
+    let finished = agent()
+        .args(["run", "fetch", "--json", "--network", &site.named()])
+        .endpoint(&model)
+        .run()
+        .expect_code(0);
+    let result = finished.events_of("tool_finished")[0]["result"].as_str().unwrap().to_owned();
+    assert!(result.contains("hello"), "{result}");
+    assert!(
+        result.ends_with("[the network refused: evil.test:443 (it is not on the list of --network)]"),
+        "{result}"
+    );
+    let system = model.requests()[0].messages()[0]["content"].as_str().unwrap().to_owned();
+    assert!(system.contains(&format!("only to {} through the HTTP proxy", site.named())), "{system}");
+    assert_eq!(finished.events_of("denied")[0]["what"], "connect to evil.test:443");
+    let connections = finished.events_of("connection");
+    assert_eq!((&connections[0]["allowed"], &connections[0]["host"]), (&json!(true), &json!("127.0.0.2")));
+    assert_eq!((&connections[1]["allowed"], &connections[1]["host"]), (&json!(false), &json!("evil.test")));
+    assert_eq!(finished.events().last().unwrap()["type"], "session_finished");
+    let id = finished.events_of("session_started")[0]["session"].as_str().unwrap().to_owned();
+    let report = finished.again().args(["sessions", "report", &id]).run().expect_code(0).stdout;
+    assert!(report.contains("evil.test:443 (0 let through, 1 refused"), "{report}");
+    assert!(report.contains("connect to evil.test:443: it is not on the list"), "{report}");
+}
+
+#[test]
+fn a_check_has_the_same_network() {
+    let site = Site::http().file("/", "hello\n");
+    let fetch = format!("curl -sSf http://{}/", site.named());
+    let model = endpoint().text("Done.").start();
+    agent()
+        .args(["run", "hi", "--network", &site.named(), "--check", &fetch])
+        .endpoint(&model)
+        .run()
+        .expect_code(0);
+    assert_eq!(site.connections(), 1);
+}
+
+#[test]
+fn a_refused_host_is_asked_about_once_for_the_session_or_never() {
+    let (named, other) = (Site::http(), Site::http().file("/", "welcome\n"));
+    let model = endpoint().start();
+    let mut terminal = terminal().args(["--network", &named.named()]).endpoint(&model).start();
+    terminal.wait_for_prompt();
+    let fetch = format!("!curl -sS http://{}/", other.named());
+    let question = format!("wants to connect to {}, a loopback address. Allow it?", other.named());
+
+    terminal.type_line(&fetch);
+    terminal.wait_for(&question);
+    terminal.wait_for("[once/session/never]");
+    terminal.type_line("once");
+    terminal.wait_for("welcome");
+    terminal.wait_for("exit 0");
+    terminal.wait_for_prompt();
+
+    // Ctrl-C is no answer: not this time.
+    terminal.type_line(&format!("{fetch}; echo second"));
+    terminal.wait_until("the second question", |screen| screen.matches("Allow it?").count() == 2);
+    terminal.ctrl_c();
+    terminal.wait_for("\nsecond");
+    terminal.wait_for("[DENIED] connect to");
+    terminal.wait_for_prompt();
+
+    terminal.type_line(&format!("{fetch}; echo third"));
+    terminal.wait_until("the third question", |screen| screen.matches("Allow it?").count() == 3);
+    terminal.type_line("session");
+    terminal.wait_for("\nthird");
+    terminal.wait_for_prompt();
+    terminal.type_line("/network");
+    terminal.wait_for(&format!("allowed: {}, {}", named.named(), other.named()));
+
+    terminal.type_line(&format!("/network deny {}", other.named()));
+    terminal.wait_for(&format!("denied: {}", other.named()));
+    terminal.type_line(&format!("{fetch}; echo fourth"));
+    terminal.wait_for("(the person said no to it)");
+    terminal.wait_for("\nfourth");
+    terminal.wait_for_prompt();
+    assert_eq!(other.connections(), 2);
+    terminal.ctrl_d();
+    assert_eq!(terminal.wait().exit_code(), 0);
+}
+
+#[test]
+fn a_sandbox_without_a_network_gets_one_by_slash_network() {
+    let site = Site::http().file("/", "welcome\n");
+    let model = endpoint().start();
+    let mut terminal = terminal().endpoint(&model).start();
+    terminal.wait_for_prompt();
+    terminal.type_line("/network");
+    terminal.wait_for("none: nothing but the sandbox's own loopback");
+    terminal.type_line("/network allow localhost");
+    terminal.wait_for("name the address and the port");
+    terminal.type_line(&format!("/network allow {}", site.named()));
+    terminal.wait_for(&format!("allowed: {}", site.named()));
+    terminal.type_line(&format!("!curl -sS http://{}/", site.named()));
+    terminal.wait_for("welcome");
+    terminal.type_line("/network frobnicate");
+    terminal.wait_for("/network allow HOST,…");
+    terminal.wait_for_prompt();
+    terminal.ctrl_d();
+    assert_eq!(terminal.wait().exit_code(), 0);
+}
