@@ -142,7 +142,7 @@ fn a_person_goes_on_at_the_prompt() {
     first.wait_for("Written.");
     first.wait_for_prompt();
     first.ctrl_d();
-    assert_eq!(first.wait().exit_code(), 0);
+    assert_eq!(first.wait(), 0);
     let home = first.root().join("agent");
     let mut second = terminal().endpoint(&model).env("AGENT_HOME", &home).args(["resume", "--last"]).start();
     second.wait_for_prompt();
@@ -154,11 +154,11 @@ fn a_person_goes_on_at_the_prompt() {
     assert_eq!(texts(&model.requests()[2].messages(), "user"), ["write it", "and now?"]);
     second.wait_for_prompt();
     second.ctrl_d();
-    assert_eq!(second.wait().exit_code(), 0);
+    assert_eq!(second.wait(), 0);
     // Somewhere else there is nothing to go on with.
     let mut elsewhere = terminal().endpoint(&model).env("AGENT_HOME", &home).args(["resume"]).start();
     elsewhere.wait_for("there is no session of");
-    assert_eq!(elsewhere.wait().exit_code(), 2);
+    assert_eq!(elsewhere.wait(), 2);
 }
 
 #[test]

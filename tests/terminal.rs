@@ -6,7 +6,8 @@ use crate::support::terminal::Builder;
 fn a_terminal_shows_what_a_program_draws_and_passes_keys_on() {
     let mut terminal = Builder::of("sh").env("PS1", "ready> ").args(["-i"]).start();
     terminal.wait_for("ready>");
-    terminal.type_line("tty -s && echo a'bc'");
+    // Ctrl-C throws away what is on its way to the screen, which may be the next prompt, unless the terminal is told not to.
+    terminal.type_line("stty noflsh && echo a'bc'");
     terminal.wait_for("\nabc");
     terminal.type_line("cat; echo st'op'ped");
     terminal.wait_for("cat;");
@@ -15,5 +16,5 @@ fn a_terminal_shows_what_a_program_draws_and_passes_keys_on() {
     terminal.ctrl_c();
     terminal.wait_until("a new prompt", |screen| screen.trim_end().ends_with("ready>"));
     terminal.ctrl_d();
-    assert!(!terminal.wait().success(), "the shell passes on that its last command was interrupted");
+    assert_ne!(terminal.wait(), 0, "the shell passes on that its last command was interrupted");
 }

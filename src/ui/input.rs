@@ -12,9 +12,9 @@ use rustyline::history::DefaultHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Config, Context, Editor, Helper};
 use std::borrow::Cow;
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, OpenOptions};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::PathBuf;
 
 /// Lines that the history file keeps.
@@ -71,6 +71,7 @@ impl Input {
         let history = directory.join("history");
         // A history that is missing, unreadable or on a full disk is no reason not to work.
         let _ = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
+        let _ = OpenOptions::new().append(true).create(true).mode(0o600).open(&history);
         let _ = editor.load_history(&history);
         Ok(Self { editor, history })
     }
@@ -100,7 +101,11 @@ impl Input {
     fn remember(&mut self, line: &str) {
         if !line.trim().is_empty() && line.len() <= HISTORY_LINE_BYTES {
             let _ = self.editor.add_history_entry(line);
-            let _ = self.editor.append_history(&self.history);
+            // The editor makes a missing file under a umask of the whole process, which then makes a sandbox that nobody
+            // may enter, if one is being made at that moment.
+            if self.history.exists() {
+                let _ = self.editor.append_history(&self.history);
+            }
         }
     }
 }

@@ -1,11 +1,16 @@
 //! A person at a terminal: a real program in a real pseudo-terminal, and what the screen shows of it.
 
 use super::endpoint::Endpoint;
-use portable_pty::{Child, CommandBuilder, ExitStatus, MasterPty, PtySize, native_pty_system};
+use rustix::pty::OpenptFlags;
+use rustix::termios::{Winsize, tcsetwinsize};
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{Read, Write};
 use std::num::NonZero;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
+use std::process::{Child, Command};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -24,7 +29,7 @@ pub fn terminal() -> Builder {
 
 /// What to start in the terminal.
 pub struct Builder {
-    command: CommandBuilder,
+    command: Command,
     root: TempDir,
 }
 
@@ -33,7 +38,7 @@ impl Builder {
     pub fn of(program: impl AsRef<OsStr>) -> Self {
         let root = TempDir::new().expect("a temporary directory");
         std::fs::create_dir(root.path().join("workspace")).expect("a workspace");
-        let mut command = CommandBuilder::new(program);
+        let mut command = Command::new(program);
         command.env_clear();
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.env("TERM", "xterm-256color");
@@ -41,7 +46,7 @@ impl Builder {
         command.env("AGENT_HOME", root.path().join("agent"));
         // The local backend is always there; tests of the other one name it.
         command.env("AGENT_SANDBOX", "local");
-        command.cwd(root.path().join("workspace"));
+        command.current_dir(root.path().join("workspace"));
         Self { command, root }
     }
 
@@ -68,27 +73,45 @@ impl Builder {
         self
     }
 
-    pub fn start(self) -> Terminal {
-        let size = PtySize { rows: ROWS.get(), cols: COLUMNS.get(), pixel_width: 0, pixel_height: 0 };
-        let pty = native_pty_system().openpty(size).expect("a pseudo-terminal");
-        let child = pty.slave.spawn_command(self.command).expect("the program starts");
-        drop(pty.slave);
+    pub fn start(mut self) -> Terminal {
+        let (keyboard, program) = pseudo_terminal().expect("a pseudo-terminal");
+        let end = || program.try_clone().expect("a descriptor");
+        self.command.stdin(end()).stdout(end()).stderr(end());
+        let take_the_terminal = || {
+            rustix::process::setsid()?;
+            rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+            Ok(())
+        };
+        // SAFETY: two system calls, which are safe between fork and exec.
+        unsafe { self.command.pre_exec(take_the_terminal) };
+        let child = self.command.spawn().expect("the program starts");
         let view = Arc::new(View::default());
-        let mut reader = pty.master.try_clone_reader().expect("a reader");
+        let mut reader = keyboard.try_clone().expect("a reader");
         let seen = Arc::clone(&view);
-        std::thread::spawn(move || seen.follow(&mut *reader));
-        let keyboard = pty.master.take_writer().expect("a keyboard");
-        Terminal { child, view, keyboard, root: self.root, _master: pty.master }
+        std::thread::spawn(move || seen.follow(&mut reader));
+        Terminal { child, view, keyboard, root: self.root }
     }
+}
+
+/// The two ends of a new terminal, the program's last. No child that another test forks meanwhile keeps either of them:
+/// both are closed on exec from the start.
+fn pseudo_terminal() -> rustix::io::Result<(File, OwnedFd)> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let person = rustix::pty::openpt(flags)?;
+    rustix::pty::grantpt(&person)?;
+    rustix::pty::unlockpt(&person)?;
+    let size = Winsize { ws_row: ROWS.get(), ws_col: COLUMNS.get(), ws_xpixel: 0, ws_ypixel: 0 };
+    tcsetwinsize(&person, size)?;
+    let program = rustix::pty::ioctl_tiocgptpeer(&person, flags)?;
+    Ok((person.into(), program))
 }
 
 /// The running program, its keyboard and its screen. Dropping it hangs up.
 pub struct Terminal {
-    child: Box<dyn Child + Send + Sync>,
+    child: Child,
     view: Arc<View>,
-    keyboard: Box<dyn Write + Send>,
+    keyboard: File,
     root: TempDir,
-    _master: Box<dyn MasterPty + Send>,
 }
 
 /// What was drawn so far.
@@ -191,9 +214,8 @@ impl Terminal {
 
     /// Ends the program with a signal.
     pub fn signal(&self, signal: i32) {
-        let pid = self.child.process_id().expect("it runs") as i32;
         // SAFETY: the child is ours and not waited for yet, so the pid is its.
-        unsafe { libc::kill(pid, signal) };
+        unsafe { libc::kill(self.child.id() as i32, signal) };
     }
 
     /// Every byte that the program wrote so far.
@@ -201,8 +223,8 @@ impl Terminal {
         self.view.lock().raw.clone()
     }
 
-    /// Waits until the program has ended, and for all that it wrote.
-    pub fn wait(&mut self) -> ExitStatus {
+    /// Waits until the program has ended, and for all that it wrote. Its exit code, or 128 and the signal as a shell has it.
+    pub fn wait(&mut self) -> i32 {
         let deadline = Instant::now() + PATIENCE;
         let mut drawn = self.view.lock();
         while !drawn.over {
@@ -212,7 +234,8 @@ impl Terminal {
             drawn = self.view.wait(drawn, left);
         }
         drop(drawn);
-        self.child.wait().expect("the program can be waited for")
+        let status = self.child.wait().expect("the program can be waited for");
+        status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
     }
 }
 
