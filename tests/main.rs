@@ -6,6 +6,7 @@ mod client_hello;
 mod conversation;
 mod demo;
 mod docker;
+mod dot_env;
 mod endpoint_client;
 mod endpoint_faults;
 mod endpoint_probe;

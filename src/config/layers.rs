@@ -103,42 +103,39 @@ impl Layers {
 }
 
 fn read_dot_env(path: &Path) -> Result<BTreeMap<String, String>> {
-    let Some(text) = read_bounded(path)? else { return Ok(BTreeMap::new()) };
-    let mut values = BTreeMap::new();
-    for entry in dotenvy::from_read_iter(text.as_bytes()) {
-        // dotenvy substitutes `$NAME` from the process's environment; a key of ours could leak into a URL that way,
-        // so a value that uses it is refused where it matters: in the names we read.
-        let (name, value) = entry.map_err(|error| {
-            Error::config(format!("{} cannot be read: {error}", path.display()))
-                .hint("each line is NAME=value; quote values with blanks")
-        })?;
-        if DOT_ENV_NAMES.contains(&name.as_str()) {
-            values.insert(name, value);
-        }
-    }
-    reject_substitutions(path, &text, &values)?;
-    Ok(values)
+    let bytes = read_bounded(path)?.unwrap_or_default();
+    let text = String::from_utf8_lossy(&bytes);
+    let lines = text.trim_start_matches('\u{feff}').lines();
+    lines.filter_map(assignment).map(|(name, text)| Ok((name.to_owned(), value(path, name, text)?))).collect()
 }
 
-/// `${OTHER}` in a value that we read would pull the user's environment into what a repository's file says.
-fn reject_substitutions(path: &Path, text: &str, values: &BTreeMap<String, String>) -> Result<()> {
-    let uses_one = |line: &str| {
-        let line = line.trim_start().trim_start_matches("export ");
-        line.split_once('=')
-            .is_some_and(|(name, value)| values.contains_key(name.trim()) && value.contains('$'))
+/// A name of ours and the text that the line gives to it. What else is in the file is for other programs.
+fn assignment(line: &str) -> Option<(&'static str, &str)> {
+    let line = line.trim_start();
+    let exported = line.strip_prefix("export").filter(|rest| rest.starts_with(char::is_whitespace));
+    let (name, text) = exported.unwrap_or(line).split_once('=')?;
+    Some((DOT_ENV_NAMES.into_iter().find(|known| *known == name.trim())?, text))
+}
+
+/// What the text means, quotes and comments taken into account. Each line is parsed by itself and may hold no `$`, because
+/// the parser substitutes from the process's environment, also in values of several lines: a repository's file could send
+/// a key of the user's to an endpoint of its own. Errors do not repeat the text, which may be secret.
+fn value(path: &Path, name: &str, text: &str) -> Result<String> {
+    let refused = |what: &str, hint: &str| {
+        Err(Error::config(format!("{}: {name} {what}", path.display())).hint(hint.to_owned()))
     };
-    match text.lines().find(|line| uses_one(line)) {
-        None => Ok(()),
-        Some(line) => {
-            let name = line.split('=').next().unwrap_or_default().trim();
-            Err(Error::config(format!("{}: {name} refers to another variable with `$`", path.display()))
-                .hint("write the value itself: a .env must not reach into your environment"))
-        }
+    if text.contains('$') {
+        let hint = "write the value itself: a .env must not reach into your environment";
+        return refused("refers to another variable with `$`", hint);
+    }
+    match dotenvy::from_read_iter(format!("{name}={text}").as_bytes()).next() {
+        Some(Ok((_, value))) if !value.contains(|c: char| c.is_control() || c == '\u{fffd}') => Ok(value),
+        _ => refused("cannot be read", "write NAME=value on one line; quote a value that has blanks in it"),
     }
 }
 
-/// A small text file; `None` where there is none.
-pub(super) fn read_bounded(path: &Path) -> Result<Option<String>> {
+/// A small file; `None` where there is none.
+fn read_bounded(path: &Path) -> Result<Option<Vec<u8>>> {
     let metadata = match std::fs::metadata(path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -152,7 +149,7 @@ pub(super) fn read_bounded(path: &Path) -> Result<Option<String>> {
     if metadata.len() > MAX_FILE {
         return Err(Error::config(format!("{} is too large: {} bytes", path.display(), metadata.len())));
     }
-    std::fs::read_to_string(path)
+    std::fs::read(path)
         .map(Some)
         .map_err(|error| Error::config(format!("{} cannot be read", path.display())).caused_by(error))
 }
@@ -227,7 +224,7 @@ impl File {
     /// Reads `config.toml` of `directory`; nothing where there is none.
     pub fn read(directory: &Path) -> Result<Self> {
         let path = directory.join("config.toml");
-        let Some(text) = read_bounded(&path)? else { return Ok(Self::default()) };
-        toml::from_str(&text).map_err(|error| Error::config(format!("{}: {error}", path.display())))
+        let Some(bytes) = read_bounded(&path)? else { return Ok(Self::default()) };
+        toml::from_slice(&bytes).map_err(|error| Error::config(format!("{}: {error}", path.display())))
     }
 }
