@@ -47,6 +47,47 @@ fn a_change_is_reviewed_applied_and_taken_back() {
     assert!(ran.host_file("gone.txt").is_some());
 }
 
+/// Absolute paths and those with `..` named nothing.
+#[test]
+fn a_path_means_the_file_that_it_names() {
+    let command = "mkdir -p src/new && echo 1 > src/new/a && echo 1 > src/b && echo 1 > top";
+    let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();
+    let call = agent().endpoint(&model).file("src/b", "0\n");
+    let ran = call.args(["run", "--json", "change"]).run().expect_code(0);
+    let id = ran.events()[0]["session"].as_str().expect("an id").to_owned();
+    let root = ran.again().workspace().to_owned();
+    let absolute = |path: &str| root.join(path).display().to_string();
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    std::os::unix::fs::symlink(&root, elsewhere.path().join("link")).expect("a symlink");
+    let linked = elsewhere.path().join("link/src/b").display().to_string();
+    let named = |directory: &std::path::Path, path: &str| {
+        let call = ran.again().within(directory).args(["diff", "--name-only", &id, path]);
+        call.run().expect_code(0).stdout
+    };
+    for (directory, path, names) in [
+        (&root, absolute("src/b"), "src/b\n"),
+        (&root, absolute("src/../top"), "top\n"),
+        (&root, absolute(""), "src/b\nsrc/new/a\ntop\n"),
+        (&root, linked, "src/b\n"),
+        (&root, "src/../top".to_owned(), "top\n"),
+        (&root.join("src"), "b".to_owned(), "src/b\n"),
+        (&root.join("src"), "./new".to_owned(), "src/new/a\n"),
+        (&root.join("src"), "../top".to_owned(), "top\n"),
+        (&root.join("src"), ".".to_owned(), "src/b\nsrc/new/a\n"),
+        (&elsewhere.path().to_owned(), "src/b".to_owned(), "src/b\n"),
+    ] {
+        assert_eq!(named(directory, &path), names, "{path} from {}", directory.display());
+    }
+    for outside in ["../top", "/", "/etc/passwd", "src/../../x"] {
+        let refused = ran.again().args(["apply", "--yes", &id, outside]).run().expect_code(2);
+        let said = format!("{outside} is not in the workspace");
+        assert!(refused.stderr.contains(&said), "{}", refused.stderr);
+    }
+    ran.again().args(["apply", "--yes", &absolute("src/b")]).run().expect_code(0);
+    assert_eq!(ran.host_file("src/b").as_deref(), Some("1\n"));
+    assert_eq!(ran.host_file("top"), None);
+}
+
 #[test]
 fn scripts_get_json() {
     let command = "echo new > added.txt && printf '\\0' > blob && chmod 755 run.sh && rm gone.txt; ln -s /etc/passwd out";

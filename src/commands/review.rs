@@ -8,7 +8,7 @@ use crate::ui::progress::Progress;
 use crate::ui::style::Colours;
 use crate::workspace::{ChangeSet, Workspace, diff, store};
 use std::io::stderr;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// The workspace of a kept session, and the paths that were named.
 pub struct Kept {
@@ -16,7 +16,7 @@ pub struct Kept {
     pub id: SessionId,
     /// Its workspace.
     pub workspace: Workspace,
-    /// Paths within it.
+    /// The paths that were named, relative to it.
     pub paths: Vec<PathBuf>,
 }
 
@@ -37,6 +37,7 @@ pub async fn find(options: &Options, id: Option<String>, paths: Vec<PathBuf>) ->
         Error::usage(format!("the session {id} ended before it had a workspace"))
             .hint("see `agent sessions list`")
     })?;
+    let paths = within(workspace.root(), &paths)?;
     Ok(Kept { id, workspace, paths })
 }
 
@@ -55,6 +56,44 @@ fn looks_like_path(text: &str) -> bool {
     !text.starts_with(|c: char| c.is_ascii_digit())
         || text.contains(['/', '.'])
         || Path::new(text).symlink_metadata().is_ok()
+}
+
+/// What `paths` name, relative to the workspace `root`. As everywhere, a relative path begins at the current directory;
+/// where that lies outside of the workspace, at the workspace itself. `..` takes back the name before it. Nothing need
+/// be there: the sandbox may have what the host has not.
+///
+/// # Errors
+/// A path leads out of the workspace.
+pub fn within(root: &Path, paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let current = std::env::current_dir().and_then(|directory| directory.canonicalize());
+    let from =
+        current.ok().filter(|directory| directory.starts_with(root)).unwrap_or_else(|| root.to_owned());
+    paths.iter().map(|path| one_within(root, &from, path)).collect()
+}
+
+fn one_within(root: &Path, from: &Path, path: &Path) -> Result<PathBuf> {
+    let plain = without_dots(&from.join(path));
+    // The workspace may have been named by way of a symlink.
+    let is_root =
+        |directory: &&Path| *directory == root || directory.canonicalize().is_ok_and(|real| real == root);
+    let outermost = plain.ancestors().filter(is_root).last();
+    match outermost.and_then(|root| plain.strip_prefix(root).ok()) {
+        Some(inside) if inside.as_os_str().is_empty() => Ok(PathBuf::from(".")),
+        Some(inside) => Ok(inside.to_owned()),
+        None => Err(Error::usage(format!("{} is not in the workspace {}", path.display(), root.display()))
+            .hint("`agent diff --name-only` lists what changed")),
+    }
+}
+
+fn without_dots(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut plain, component| {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir => drop(plain.pop()),
+            other => plain.push(other),
+        }
+        plain
+    })
 }
 
 fn directory(options: &Options) -> Result<PathBuf> {

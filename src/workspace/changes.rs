@@ -183,9 +183,8 @@ impl ChangeSet {
             let count = selected.changes.len();
             selected.changes.extend(within.map(|(path, change)| (path.clone(), change.clone())));
             if selected.changes.len() == count {
-                return Err(Error::usage(format!("nothing changed at {}", wanted.display())).hint(
-                    "paths are relative to the workspace; `agent diff --name-only` lists what changed",
-                ));
+                return Err(Error::usage(format!("nothing changed at {}", wanted.display()))
+                    .hint("`agent diff --name-only` lists what changed"));
             }
         }
         Ok(if paths.is_empty() { self.clone() } else { selected })

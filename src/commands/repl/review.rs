@@ -75,6 +75,7 @@ impl Repl<'_> {
         let paths = shell_words::split(paths).map_err(|_| Error::usage("a quote is not closed"))?;
         let paths: Vec<PathBuf> = paths.into_iter().map(PathBuf::from).collect();
         let ready = self.ready().await?;
+        let paths = review::within(ready.workspace.root(), &paths)?;
         let changes = ready.workspace.changes(&ready.sandbox).await?.select(&paths)?;
         Ok((ready, changes))
     }
