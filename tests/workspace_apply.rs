@@ -260,6 +260,33 @@ fn merge_takes_both_sides_and_writes_no_markers() {
     assert_eq!(fs::read_to_string(&host_file).unwrap(), base.replace('9', "NEUN"));
 }
 
+/// It said that there is a conflict, and neither why nor where.
+#[test]
+fn a_merge_that_fails_says_why_and_in_which_lines() {
+    let base: String = (1..=40).map(|line| format!("{line}\n")).collect();
+    let inside = base.replace("10\n", "ten\n").replace("20\n21\n", "").replace("30\n", "thirty\n30.5\n");
+    let before = tree_of([("f", file(&base)), ("gone", file("1\n")), ("blob", file("1\n"))]);
+    let after = tree_of([("f", file(&inside)), ("gone", file("2\n")), ("blob", file("2\0"))]);
+    let fixture = Fixture::new(&before, &after);
+    let changes = fixture.changes();
+    let outside = format!("0\n{base}").replace("10\n", "zehn\n").replace("21\n", "21!\n").replace("30\n", "");
+    let write = |name: &str, content: &str| fs::write(fixture.host.path().join(name), content).unwrap();
+    write("f", &outside);
+    write("blob", "3\n");
+    fs::remove_file(fixture.host.path().join("gone")).unwrap();
+    let error = fixture.apply(&changes, true).unwrap_err();
+    assert_eq!(error.exit_code().code(), 7);
+    insta::assert_snapshot!(error, @r"
+    nothing was written, because 3 files conflict
+      blob: it changed on the host since the session took it, and what is no text cannot be merged
+      f: it changed on the host since the session took it, and both sides changed the same lines: line 11 (line 10 in the sandbox), line 22 (after line 19 in the sandbox), after line 30 (lines 28-29 in the sandbox)
+      gone: it was deleted on the host, and only a file that both sides began with and still have can be merged
+    ");
+    assert_eq!(fs::read_to_string(fixture.host.path().join("f")).unwrap(), outside);
+    // Where nobody asked for a merge, it is no reason.
+    assert!(!fixture.apply(&changes, false).unwrap_err().to_string().contains("merged"));
+}
+
 #[test]
 fn a_conflict_keeps_every_other_file_unwritten_unless_it_is_named() {
     let fixture = Fixture::new(

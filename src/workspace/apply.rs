@@ -7,7 +7,7 @@ use crate::error::{Error, Kind, Result};
 use crate::workspace::changes::{Change, ChangeSet};
 use crate::workspace::host_dir::{HostDir, Observed};
 use crate::workspace::manifest::{Hash, Node};
-use crate::workspace::merge;
+use crate::workspace::merge::{self, Merged};
 use crate::workspace::store::Store;
 use crate::workspace::tree_path::TreePath;
 use std::collections::{BTreeMap, BTreeSet};
@@ -118,14 +118,13 @@ impl Check<'_> {
         if is_done(node, change) {
             return Ok(Verdict::Done);
         }
-        let mut merged = false;
-        let write = if is_base(node, change) {
-            keep_host_mode(node, change)
-        } else if let Some(node) = self.try_merge(path, node, change)? {
-            merged = true;
-            Some(node)
+        let (write, merged) = if is_base(node, change) {
+            (keep_host_mode(node, change), false)
         } else {
-            return Ok(Verdict::Conflict(conflict_reason(node, change)));
+            match self.try_merge(path, node, change)? {
+                Merged::Clean(node) => (Some(node), true),
+                Merged::Impossible(reason) => return Ok(Verdict::Conflict(reason)),
+            }
         };
         if let Some(reason) = self.cannot_replace(path, node, write.as_ref())? {
             return Ok(Verdict::Conflict(reason));
@@ -133,8 +132,16 @@ impl Check<'_> {
         Ok(Verdict::Write { step: Step { found, write }, merged })
     }
 
-    fn try_merge(&self, path: &TreePath, found: Option<&Node>, change: &Change) -> Result<Option<Node>> {
-        if self.merge { merge::three_way(self.host, path, found, change, self.store) } else { Ok(None) }
+    /// Merges, where that was asked for. The reason against it begins with what conflicts.
+    fn try_merge(&self, path: &TreePath, found: Option<&Node>, change: &Change) -> Result<Merged> {
+        let reason = conflict_reason(found, change);
+        if !self.merge {
+            return Ok(Merged::Impossible(reason));
+        }
+        Ok(match merge::three_way(self.host, path, found, change, self.store)? {
+            Merged::Impossible(why) => Merged::Impossible(format!("{reason}, and {why}")),
+            clean => clean,
+        })
     }
 
     /// Keeps what the host has, so that it can be put back, and says where that is not possible.

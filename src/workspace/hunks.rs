@@ -2,6 +2,7 @@
 
 use similar::{Algorithm, DiffOp, DiffTag, capture_diff_slices_deadline, group_diff_ops};
 use std::io;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 /// After this long a comparison settles for a diff that is right but not the shortest: a sandbox must not be able
@@ -62,6 +63,13 @@ pub fn count(old: &[u8], new: &[u8]) -> (u64, u64) {
     })
 }
 
+/// Where lines differ: their numbers in the old file and in the new one, counting from 0.
+pub fn changed(old: &[u8], new: &[u8]) -> Vec<(Range<usize>, Range<usize>)> {
+    let ops = compare(&lines(old), &lines(new));
+    let changed = ops.iter().filter(|op| op.tag() != DiffTag::Equal);
+    changed.map(|op| (op.old_range(), op.new_range())).collect()
+}
+
 fn compare(old: &[&[u8]], new: &[&[u8]]) -> Vec<DiffOp> {
     capture_diff_slices_deadline(Algorithm::Myers, old, new, Some(Instant::now() + PATIENCE))
 }
@@ -83,7 +91,7 @@ fn emit(kind: Kind, line: &[u8], on_line: &mut dyn FnMut(Line<'_>) -> io::Result
 /// Lengths are summed up, and the start is taken from leading context alone: the diff moves changes about to make
 /// them readable, and the empty side of an insertion or deletion then no longer says where it stands.
 fn header(group: &[DiffOp]) -> String {
-    let span = |range: fn(&DiffOp) -> std::ops::Range<usize>| {
+    let span = |range: fn(&DiffOp) -> Range<usize>| {
         // Without context before it, a change stands at the beginning of the file.
         let leading = group.first().filter(|op| op.tag() == DiffTag::Equal);
         let start = leading.map_or(0, |op| range(op).start);

@@ -3,15 +3,28 @@
 use crate::error::Result;
 use crate::workspace::changes::Change;
 use crate::workspace::host_dir::HostDir;
+use crate::workspace::hunks;
 use crate::workspace::manifest::{Hash, Node};
 use crate::workspace::store::Store;
 use crate::workspace::tree_path::TreePath;
 use std::io::Read;
+use std::ops::Range;
 
 /// Largest file that is merged, in bytes: the time of a comparison grows with the square of the differences.
 const MAX_MERGE: u64 = 4 << 20;
 
-/// Merges what the host has (`found`) with the change. `None` where lines conflict, where a side is no text, or
+/// Most places that are named where lines conflict.
+const MAX_PLACES: usize = 5;
+
+/// What came of a merge.
+pub enum Merged {
+    /// This is to be written.
+    Clean(Node),
+    /// It cannot be done, for this reason.
+    Impossible(String),
+}
+
+/// Merges what the host has (`found`) with the change. Impossible where lines conflict, where a side is no text, or
 /// where the common ancestor is not kept: conflict markers are never written. The merged content and the host's
 /// own are kept in `store`.
 pub fn three_way(
@@ -20,28 +33,61 @@ pub fn three_way(
     found: Option<&Node>,
     change: &Change,
     store: &Store,
-) -> Result<Option<Node>> {
+) -> Result<Merged> {
+    let impossible = |why: &str| Ok(Merged::Impossible(why.to_owned()));
     let (Some(ours @ Node::File { .. }), Some(base @ Node::File { .. }), Some(theirs @ Node::File { .. })) =
         (found, &change.before, &change.after)
     else {
-        return Ok(None);
+        return impossible("only a file that both sides began with and still have can be merged");
     };
     let sizes = [ours, base, theirs].map(|node| if let Node::File { size, .. } = node { *size } else { 0 });
     let hash = |node: &Node| if let Node::File { hash, .. } = node { *hash } else { Hash::UNKNOWN };
-    if sizes.iter().any(|&size| size > MAX_MERGE) || !store.contains(hash(base)) {
-        return Ok(None);
+    if sizes.iter().any(|&size| size > MAX_MERGE) {
+        return impossible("it is too large to be merged");
+    }
+    if !store.contains(hash(base)) {
+        return impossible("what both sides began with is not kept");
     }
     let mut host_content = Vec::new();
     host.open_file(path)?.take(MAX_MERGE).read_to_end(&mut host_content)?;
     let (base_content, sandbox_content) = (store.read(hash(base))?, store.read(hash(theirs))?);
     if [&host_content, &base_content, &sandbox_content].iter().any(|content| content.contains(&0)) {
-        return Ok(None);
+        return impossible("what is no text cannot be merged");
     }
     let Ok(merged) = diffy::merge_bytes(&base_content, &host_content, &sandbox_content) else {
-        return Ok(None);
+        return Ok(Merged::Impossible(conflict(&base_content, &host_content, &sandbox_content)));
     };
     // Two sides may each change the bits; the sandbox's word counts where it has one.
     let mode = if change.changes_mode() { theirs.mode() } else { ours.mode() }.unwrap_or(0o644);
     let size = merged.len() as u64;
-    Ok(Some(Node::File { hash: store.put(&merged)?, size, mode }))
+    Ok(Merged::Clean(Node::File { hash: store.put(&merged)?, size, mode }))
+}
+
+/// Which lines conflict: those where the changes of both sides touch.
+fn conflict(base: &[u8], host: &[u8], sandbox: &[u8]) -> String {
+    let theirs = hunks::changed(base, sandbox);
+    let mut places = Vec::new();
+    let mut rest = theirs.as_slice();
+    for (range, here) in hunks::changed(base, host) {
+        // Both lists are in order: what ends before this change meets no later one either.
+        rest = &rest[rest.partition_point(|(other, _)| other.end < range.start)..];
+        let meets = rest.iter().take_while(|(other, _)| other.start <= range.end);
+        places.extend(meets.map(|(_, there)| format!("{} ({} in the sandbox)", lines(&here), lines(there))));
+    }
+    let more = match places.len().saturating_sub(MAX_PLACES) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    places.truncate(MAX_PLACES);
+    let named = if places.is_empty() { String::new() } else { format!(": {}{more}", places.join(", ")) };
+    format!("both sides changed the same lines{named}")
+}
+
+/// A range of lines as people count them.
+fn lines(range: &Range<usize>) -> String {
+    match range.len() {
+        0 => format!("after line {}", range.start),
+        1 => format!("line {}", range.end),
+        _ => format!("lines {}-{}", range.start + 1, range.end),
+    }
 }
