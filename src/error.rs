@@ -27,6 +27,8 @@ pub enum Kind {
     Limit,
     /// `--check` did not pass.
     Check,
+    /// A replay did not give what was recorded.
+    Difference,
     /// The change could not be applied.
     Conflict,
     /// The user pressed Ctrl-C.
@@ -130,7 +132,7 @@ impl Error {
             Kind::Endpoint | Kind::ContextOverflow => ExitCode::Endpoint,
             Kind::Sandbox | Kind::InSandbox => ExitCode::Sandbox,
             Kind::Limit => ExitCode::Limit,
-            Kind::Check => ExitCode::Check,
+            Kind::Check | Kind::Difference => ExitCode::Check,
             Kind::Conflict => ExitCode::Conflict,
             Kind::Interrupted => ExitCode::Interrupted,
             Kind::Terminated => ExitCode::Terminated,

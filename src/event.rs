@@ -170,7 +170,8 @@ pub enum Event {
     Cleared {},
     /// The session ends. Always the last line.
     SessionFinished {
-        /// `completed`, `interrupted`, `terminated`, `limit`, `check_failed`, `conflict` or `failed`.
+        /// `completed`, `interrupted`, `terminated`, `limit`, `check_failed`, `differs` (a strict replay), `conflict` or
+        /// `failed`.
         status: String,
         /// The exit code of the process.
         exit_code: u8,

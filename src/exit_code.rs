@@ -18,7 +18,7 @@ pub enum ExitCode {
     Sandbox = 4,
     /// A limit was reached: turns, tokens, cost, time, repeated identical calls.
     Limit = 5,
-    /// `--check` did not pass.
+    /// `--check` did not pass, or `agent replay --strict` found a difference.
     Check = 6,
     /// The change could not be applied: a conflict.
     Conflict = 7,

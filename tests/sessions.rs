@@ -81,7 +81,7 @@ fn a_replay_names_the_first_difference_and_strict_exits_6() {
     let lax = call.args(["replay", "changed.jsonl"]).run().expect_code(0);
     assert!(lax.stderr.contains("-50005001\n+50005000\n"), "{}", lax.stderr);
     let strict = lax.again().args(["replay", "changed.jsonl", "--strict", "--json"]).run().expect_code(6);
-    assert_eq!(strict.events_of("session_finished")[0]["status"], "check_failed");
+    assert_eq!(strict.events_of("session_finished")[0]["status"], "differs");
     assert!(
         strict.events_of("notice").iter().any(|notice| notice["text"].to_string().contains("another result"))
     );
@@ -103,6 +103,48 @@ fn a_kept_session_is_replayed_by_its_id_and_a_recording_by_its_name() {
     recorded.again().args(["replay", "r.jsonl"]).run().expect_code(0);
     let wrong = recorded.again().args(["replay", "nothing-like-it"]).run().expect_code(2);
     assert!(wrong.stderr.contains("neither a file nor a session"), "{}", wrong.stderr);
+}
+
+/// Files that are no recordings exited with 1, and a session without answers was named by a path inside of `agent`'s own.
+#[test]
+fn what_is_no_recording_is_refused_with_2() {
+    let silent = endpoint().error(400, "no").for_ever().start();
+    let failed = agent().endpoint(&silent).args(["run", "-q", "hello?"]).run().expect_code(3);
+    let id = id(&failed);
+    let call = |name: &str| {
+        let call = failed
+            .again()
+            .file("notes.txt", "hello\n")
+            .file("data.json", "{\"type\": 3}\n")
+            .args(["replay", name]);
+        call.run().expect_code(2).stderr
+    };
+    for (name, said) in [
+        ("notes.txt", "error: notes.txt is no recording: line 1 of notes.txt is not an event"),
+        ("data.json", "error: data.json is no recording: line 1 of data.json is not an event"),
+        (".", "error: . is no recording"),
+        ("/dev/null", "error: no model answers in /dev/null"),
+        (id.as_str(), &format!("error: no model answers in the session {id}")),
+        ("20010101-000000-abcd", "error: there is no session 20010101-000000-abcd"),
+    ] {
+        let stderr = call(name);
+        assert!(stderr.starts_with(said) && stderr.contains("\nhint: "), "{name}: {stderr}");
+    }
+    let two = failed.again().args(["fork", &id]).run().expect_code(0);
+    let ambiguous = call(&id[..8]);
+    assert!(
+        ambiguous.contains("2 sessions begin with") && ambiguous.contains(two.stdout.trim()),
+        "{ambiguous}"
+    );
+}
+
+#[test]
+fn a_session_that_was_cut_off_is_replayed_as_far_as_it_came() {
+    let model = endpoint().tool_call("run_commands", json!({ "command": "echo hello" })).start();
+    let stopped = agent().endpoint(&model).args(["run", "-q", "--max-turns", "1", "go"]).run().expect_code(5);
+    let replayed = stopped.again().args(["replay", "--strict", &id(&stopped)]).run().expect_code(0);
+    assert!(replayed.stderr.contains("the recording ends here"), "{}", replayed.stderr);
+    assert!(replayed.stderr.contains("all 1 results are as recorded"), "{}", replayed.stderr);
 }
 
 #[test]

@@ -333,6 +333,7 @@ fn status(result: &Result<()>) -> &'static str {
         Err(Kind::Terminated) => "terminated",
         Err(Kind::Limit) => "limit",
         Err(Kind::Check) => "check_failed",
+        Err(Kind::Difference) => "differs",
         Err(Kind::Conflict) => "conflict",
         Err(_) => "failed",
     }

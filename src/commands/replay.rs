@@ -41,7 +41,14 @@ async fn play(
     let played = with_signals(opened.session.interrupt(), async {
         for wish in recording.wishes() {
             audience.screen.say(&format!("\n> {}\n", plain(&wish)));
-            opened.session.turn(&wish).await?;
+            match opened.session.turn(&wish).await {
+                // The recorded session came no further either.
+                Err(error) if error.kind() == Kind::Endpoint && recording.is_cut_off() => {
+                    let text = "the recording ends here, without an answer".to_owned();
+                    return audience.events.emit(Event::Notice { text });
+                }
+                turn => drop(turn?),
+            }
         }
         Ok(())
     })
@@ -55,7 +62,7 @@ async fn play(
     match outcome.difference {
         Some(difference) if arguments.strict => {
             let message = format!("tool call {} did not give what was recorded", difference.call);
-            Err(Error::new(Kind::Check, message))
+            Err(Error::new(Kind::Difference, message))
         }
         _ => Ok(()),
     }
@@ -75,8 +82,12 @@ fn source(name: &str) -> Result<Source> {
         return Ok(Source { recording: Recording::load(Path::new(name))?, workspace: None, session: None });
     }
     let store = Store::open()?;
-    let found = store.find(name).map_err(|error| error.hint("neither a file nor a session has this name"))?;
-    let recording = Recording::load(&store.events(&found))?;
+    let begins = store.ids()?.iter().any(|id| id.as_str().starts_with(name));
+    let found = store.find(name).map_err(|error| match begins {
+        true => error,
+        false => error.hint("neither a file nor a session has this name"),
+    })?;
+    let recording = Recording::of_session(&format!("the session {found}"), &store.events(&found))?;
     let workspace = PathBuf::from(History::of(recording.records()).workspace);
     let session = workspace.is_dir().then_some(found);
     Ok(Source { recording, workspace: session.is_some().then_some(workspace), session })

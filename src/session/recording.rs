@@ -31,19 +31,38 @@ impl Recording {
         Self::read(Lines::open(path)?, &path.display().to_string())
     }
 
+    /// Reads a kept session; `name` is what error messages call it.
+    pub fn of_session(name: &str, events: &Path) -> Result<Self> {
+        Self::read(Lines::open(events)?, name)
+    }
+
     /// Reads a recording from memory; `name` is what error messages call it.
     pub fn parse(name: &str, text: &str) -> Result<Self> {
         Self::read(Lines::new(text.as_bytes(), name), name)
     }
 
     fn read<R: std::io::BufRead>(mut lines: Lines<R>, name: &str) -> Result<Self> {
-        let records = std::iter::from_fn(|| lines.next_record().transpose()).collect::<Result<_>>()?;
+        let records = std::iter::from_fn(|| lines.next_record().transpose()).collect::<Result<_>>();
+        let records = records.map_err(|error| {
+            let hint = error.hint_text().map(str::to_owned);
+            let error = Error::usage(format!("{name} is no recording")).caused_by(error);
+            error.hint(hint.unwrap_or_else(|| MAKING.to_owned()))
+        })?;
         let recording = Self { records };
         if recording.replies().is_empty() {
-            return Err(Error::usage(format!("no model answers in {name}"))
-                .hint("a recording is made with --record FILE, and any session can be replayed by its id"));
+            return Err(Error::usage(format!("no model answers in {name}")).hint(MAKING));
         }
         Ok(recording)
+    }
+
+    /// Whether it ends before the model's answer: the session was stopped, or failed.
+    pub fn is_cut_off(&self) -> bool {
+        let ending = self.records.iter().rev().find_map(|record| match &record.event {
+            Event::UserMessage { .. } => Some(true),
+            Event::AssistantMessage { tool_calls, .. } => Some(!tool_calls.is_empty()),
+            _ => None,
+        });
+        ending.unwrap_or(false)
     }
 
     /// Everything that was recorded.
@@ -76,6 +95,9 @@ impl Recording {
         self.records.iter().filter_map(|record| ToolOutcome::of(&record.event)).collect()
     }
 }
+
+/// Where recordings come from.
+const MAKING: &str = "a recording is made with --record FILE, and any session can be replayed by its id";
 
 impl ToolOutcome {
     /// The outcome that a `tool_finished` event carries.
