@@ -168,10 +168,47 @@ fn exec_passes_the_commands_own_code_on() {
     agent().args(["exec", "--", "no-such-program"]).run().expect_code(127);
     agent().args(["exec", "-s", "20200101-000000-none", "--", "true"]).run().expect_code(125);
     agent().args(["exec"]).run().expect_code(125);
-    let other = ["exec", "-s", "20200101-000000-none", "--network", "example.org", "--", "true"];
-    let told = agent().args(other).run().expect_code(125).stderr;
-    assert!(told.contains("--network has no effect on the sandbox of another session"), "{told}");
-    assert!(told.contains("/network"), "{told}");
+}
+
+/// All but `--network` were ignored without a word.
+#[test]
+fn exec_refuses_what_cannot_take_effect_in_a_sandbox_that_is_there() {
+    let told = |flags: &[&str]| {
+        let call = agent().args(["exec", "-s", "20200101-000000-none"]).args(flags).args(["--", "true"]);
+        call.run().expect_code(125).stderr
+    };
+    for (flag, value) in [
+        ("--workspace-mode", "bind"),
+        ("--include", "x"),
+        ("--exclude", "x"),
+        ("--sandbox", "docker"),
+        ("--image", "alpine"),
+        ("--runtime", "runsc"),
+        ("--network", "example.org"),
+        ("--memory", "1g"),
+        ("--cpus", "1"),
+        ("--pids", "99"),
+        ("--disk", "1g"),
+        ("--ttl", "1h"),
+        ("--delete-after", "1d"),
+    ] {
+        let told = told(&[flag, value]);
+        assert!(told.contains(&format!("{flag} has no effect on the sandbox of another session")), "{told}");
+    }
+    assert!(told(&["--keep"]).contains("--keep has no effect"));
+    assert!(told(&["--network", "none"]).contains("/network"));
+    assert!(told(&["--timeout", "9s"]).contains("there is no session"));
+
+    let model = endpoint().text("ok").start();
+    let kept = run().endpoint(&model).args(["--keep"]).run().expect_code(0);
+    let id = kept.events()[0]["session"].as_str().expect("an id").to_owned();
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    let exec = |directory: &std::path::Path| {
+        kept.again().args(["exec", "-s", &id, "-C"]).args([directory]).args(["--", "true"]).run()
+    };
+    assert!(exec(elsewhere.path()).expect_code(125).stderr.contains("not on "));
+    exec(kept.again().workspace()).expect_code(0);
+    kept.again().args(["sandbox", "rm", &id]).run().expect_code(0);
 }
 
 #[test]

@@ -29,7 +29,7 @@ pub async fn forward(options: &Options, arguments: ForwardArgs) -> Result<ExitCo
         Some(id) => id.to_owned(),
         None => Store::open()?.last(Some(&Config::load(options)?.workspace))?.to_string(),
     };
-    let sandboxed = attach(&id).await?;
+    let sandboxed = attach(&id, options).await?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, local)).await.map_err(|error| {
         Error::usage(format!("port {local} of this machine cannot be used"))
             .caused_by(error)

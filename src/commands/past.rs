@@ -54,20 +54,9 @@ impl Past {
         Ok(options)
     }
 
-    /// Whether the session works on `directory`; one that never began works on any.
-    ///
-    /// # Errors
-    /// It works on another one.
+    /// Whether the session works on `directory`: see [`works_on`].
     pub fn works_on(&self, directory: &Path) -> Result<()> {
-        let its = &self.history.workspace;
-        let asked = directory.canonicalize().unwrap_or_else(|_| directory.to_owned()).display().to_string();
-        if its.is_empty() || *its == asked {
-            return Ok(());
-        }
-        let message = format!("the session {} works on {}, not on {}", self.id, plain(its), plain(&asked));
-        Err(Error::usage(message).hint(
-            "go on in its own directory (-C names it), or begin another session: with a key, another key",
-        ))
+        works_on(&self.id, &self.history, directory)
     }
 
     /// The session's model, where the endpoint is the same and the person names no other.
@@ -111,4 +100,19 @@ impl Past {
             }
         }
     }
+}
+
+/// Whether the session `id` with this `history` works on `directory`; one that never began works on any.
+///
+/// # Errors
+/// It works on another one.
+pub fn works_on(id: &SessionId, history: &History, directory: &Path) -> Result<()> {
+    let its = &history.workspace;
+    let asked = directory.canonicalize().unwrap_or_else(|_| directory.to_owned()).display().to_string();
+    if its.is_empty() || *its == asked {
+        return Ok(());
+    }
+    let message = format!("the session {id} works on {}, not on {}", plain(its), plain(&asked));
+    Err(Error::usage(message)
+        .hint("go on in its own directory (-C names it), or begin another session: with a key, another key"))
 }

@@ -1,7 +1,9 @@
 //! A sandbox without a conversation: a session's own while it runs, or a fresh one.
 
 use super::open::{Audience, begin};
+use super::past::works_on;
 use crate::agent::Startup;
+use crate::cli::Options;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::paths;
@@ -78,12 +80,10 @@ impl Sandboxed {
 /// The sandbox of `session`, or a fresh one with a copy of the workspace.
 pub async fn sandboxed(config: &Config, session: Option<&str>, audience: &Audience) -> Result<Sandboxed> {
     match session {
-        // Its own process judges its connections.
-        Some(_) if config.options.network.is_some() => Err(Error::usage(
-            "--network has no effect on the sandbox of another session",
-        )
-        .hint("allow the host with /network in that session's REPL, or leave -s out for a fresh sandbox")),
-        Some(id) => attach(id).await,
+        Some(id) => {
+            takes_effect(&config.options)?;
+            attach(id, &config.options).await
+        }
         None => {
             let chosen = choose(config.sandbox.choice, config.sandbox.image.as_deref()).await?;
             let id = SessionId::generate();
@@ -95,11 +95,47 @@ pub async fn sandboxed(config: &Config, session: Option<&str>, audience: &Audien
     }
 }
 
+/// Refuses the flags that say how a sandbox is made: a session's is made already, and nobody would notice that they do
+/// nothing.
+fn takes_effect(options: &Options) -> Result<()> {
+    let given = [
+        ("--workspace-mode", options.workspace_mode.is_some()),
+        ("--include", !options.include.is_empty()),
+        ("--exclude", !options.exclude.is_empty()),
+        ("--sandbox", options.sandbox.is_some()),
+        ("--image", options.image.is_some()),
+        ("--runtime", options.runtime.is_some()),
+        ("--network", options.network.is_some()),
+        ("--memory", options.memory.is_some()),
+        ("--cpus", options.cpus.is_some()),
+        ("--pids", options.pids.is_some()),
+        ("--disk", options.disk.is_some()),
+        ("--keep", options.keep),
+        ("--ttl", options.ttl.is_some()),
+        ("--delete-after", options.delete_after.is_some()),
+    ];
+    let Some((flag, _)) = given.into_iter().find(|(_, given)| *given) else { return Ok(()) };
+    let hint = match flag {
+        // Its own process judges its connections.
+        "--network" => {
+            "allow the host with /network in that session's REPL, or leave -s out for a fresh sandbox"
+        }
+        _ => "leave it out, or leave -s out for a fresh sandbox",
+    };
+    Err(Error::usage(format!("{flag} has no effect on the sandbox of another session")).hint(hint))
+}
+
 /// The sandbox of a session that still runs.
-pub async fn attach(id: &str) -> Result<Sandboxed> {
+///
+/// # Errors
+/// It does not run, or `-C` names another workspace.
+pub async fn attach(id: &str, options: &Options) -> Result<Sandboxed> {
     let store = Store::open()?;
     let id = store.find(id)?;
     let history = History::of(&read_records(&store.events(&id))?);
+    if let Some(named) = &options.workspace {
+        works_on(&id, &history, named)?;
+    }
     let backend = by_name(&history.sandbox.backend).await?;
     let is_it = |listed: &Listed| listed.session == id.as_str() && listed.state == "paused";
     if backend.list().await.is_ok_and(|list| list.iter().any(is_it)) {
