@@ -82,10 +82,51 @@ fn a_key_always_leads_to_the_same_session() {
     store.remove(&id).unwrap();
     let again = store.for_key("thread/42: \"ü\" ../../etc").unwrap();
     assert!(store.events(&again).exists());
+    assert_ne!(again, id);
     // What a power loss leaves of the key's file counts as nothing.
     let keys = std::fs::read_dir(dir.path().join("keys")).unwrap();
     keys.for_each(|key| std::fs::write(key.unwrap().path(), b"\0\0\0").unwrap());
     assert!(store.events(&store.for_key("thread/43").unwrap()).exists());
+}
+
+/// They stayed for ever.
+#[test]
+fn a_key_goes_with_its_session() {
+    let (dir, store) = store();
+    let keys = || std::fs::read_dir(dir.path().join("keys")).unwrap().count();
+    let ids = ["one", "two", "three"].map(|key| store.for_key(key).unwrap());
+    store.remove(&ids[0]).unwrap();
+    assert_eq!(keys(), 2);
+    // A copy has no key.
+    store.remove(&store.fork(&ids[1]).unwrap()).unwrap();
+    assert_eq!(store.for_key("two").unwrap(), ids[1]);
+    age(&store, &ids[1], Duration::from_secs(3600));
+    store.prune(Duration::from_secs(60)).unwrap();
+    assert_eq!(keys(), 1);
+    // What leads to another session by now stays.
+    std::fs::remove_file(store.events(&ids[2])).unwrap();
+    let third = store.for_key("three").unwrap();
+    store.remove(&ids[2]).unwrap();
+    assert_eq!(store.for_key("three").unwrap(), third);
+}
+
+#[test]
+fn a_key_that_goes_while_it_is_asked_for_is_made_anew() {
+    let (_dir, store) = store();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    let id = store.for_key("one").unwrap();
+                    // Another asker may have removed it first.
+                    let _ = store.remove(&id);
+                }
+            });
+        }
+    });
+    let id = store.for_key("one").unwrap();
+    assert_eq!(store.for_key("one").unwrap(), id);
+    assert_eq!(store.ids().unwrap(), [id]);
 }
 
 #[test]

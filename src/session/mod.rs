@@ -6,6 +6,7 @@
 //! <data>/sessions/<id>/              0700
 //!     events.jsonl                   0600  one event a line, append-only
 //!     head                           0600  how many lines there are, and the hash of the last one
+//!     key                            0600  the SHA-256 of its `--session-key`, where it has one
 //!     workspace/                           the base, the checkpoints and their contents (`crate::workspace`)
 //! <data>/keys/<SHA-256 of a key>     0600  the id of the session that belongs to a `--session-key`
 //! ```
@@ -37,6 +38,7 @@ pub mod demo;
 mod file;
 mod history;
 mod id;
+mod keys;
 mod lines;
 pub mod list;
 mod normalise;

@@ -1,15 +1,15 @@
 //! All sessions of this user: creating, finding, removing.
 
-use super::chain::Hash;
 use super::file::{self, Reopened, SessionFile};
 use super::id::SessionId;
+use super::keys;
 use super::lines::{Lines, read_records};
 use crate::error::{Error, Result};
 use crate::event::{Event, Record, now};
 use crate::paths;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{ErrorKind, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -91,39 +91,6 @@ impl Store {
         })
     }
 
-    /// The session that belongs to the caller's own `key`, created where there is none. Two processes that
-    /// ask at once get the same one. It works on the workspace it was begun on, whoever asks.
-    pub fn for_key(&self, key: &str) -> Result<SessionId> {
-        let keys = self.root.join("keys");
-        make_dir(&keys)?;
-        let path = keys.join(Hash::of(key.as_bytes()).to_string());
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(|error| {
-                Error::unexpected(format!("{} could not be opened", path.display())).caused_by(error)
-            })?;
-        // Held only while the next few lines run.
-        file.lock()?;
-        let mut text = String::new();
-        // What is not an id (the machine went down while it was written) counts as nothing.
-        let _ = (&file).take(100).read_to_string(&mut text);
-        if let Ok(id) = SessionId::parse(text.trim_end())
-            && self.events(&id).exists()
-        {
-            return Ok(id);
-        }
-        let (id, _) = self.create()?;
-        file.rewind()?;
-        file.set_len(0)?;
-        writeln!(file, "{id}")?;
-        Ok(id)
-    }
-
     /// All ids, oldest first. Anything else in the directory is passed over.
     pub fn ids(&self) -> Result<Vec<SessionId>> {
         let entries = match fs::read_dir(self.sessions()) {
@@ -140,17 +107,19 @@ impl Store {
         Ok(ids)
     }
 
-    /// Removes a session with all that belongs to it. One that is in use is refused.
+    /// Removes a session with all that belongs to it, its key too. One that is in use is refused.
     pub fn remove(&self, id: &SessionId) -> Result<()> {
-        let (dir, events) = (self.dir(id), self.events(id));
+        let (dir, events, key) = (self.dir(id), self.events(id), self.key_of(id));
         // Held until the directory is gone, so that nobody opens the session meanwhile.
         let _lock = match File::open(&events) {
             Ok(file) => file::lock(&file, &events).map(|()| Some(file))?,
             Err(_) => None,
         };
-        fs::remove_dir_all(&dir).map_err(|error| {
-            Error::unexpected(format!("{} could not be removed", dir.display())).caused_by(error)
-        })
+        let failed = |path: &Path, error| {
+            Error::unexpected(format!("{} could not be removed", path.display())).caused_by(error)
+        };
+        fs::remove_dir_all(&dir).map_err(|error| failed(&dir, error))?;
+        key.map_or(Ok(()), |key| keys::forget(&key, id).map_err(|error| failed(&key, error)))
     }
 
     /// Creates a session that goes on from where `source` is now: the same conversation, the same checkpoints.
@@ -168,6 +137,11 @@ impl Store {
     /// Whether a process is writing the session now.
     pub fn is_running(&self, id: &SessionId) -> bool {
         file::is_locked(&self.events(id))
+    }
+
+    /// The directory that holds all of it.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
     }
 
     fn sessions(&self) -> PathBuf {
@@ -191,7 +165,7 @@ fn fill_fork(file: &mut SessionFile, records: Vec<Record>, source: &SessionId, i
 fn copy_beside(from: &Path, to: &Path) -> Result<()> {
     for entry in fs::read_dir(from)? {
         let name = entry?.file_name();
-        if name != "events.jsonl" && name != "head" {
+        if name != "events.jsonl" && name != "head" && name != keys::KEY {
             copy_tree(&from.join(&name), &to.join(&name), false)?;
         }
     }
@@ -226,7 +200,7 @@ pub(super) fn modified(path: &Path) -> SystemTime {
     fs::metadata(path).and_then(|data| data.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
-fn make_dir(path: &Path) -> Result<()> {
+pub(super) fn make_dir(path: &Path) -> Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| not_made(path, error))
 }
 

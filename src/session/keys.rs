@@ -1,0 +1,84 @@
+//! The sessions that belong to the callers' own keys (`--session-key`).
+
+use super::chain::Hash;
+use super::id::SessionId;
+use super::store::{Store, make_dir};
+use crate::error::{Error, Result};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The file in a session's directory that names its key's file.
+pub(super) const KEY: &str = "key";
+/// More bytes than a key's hash or a session's id has.
+const MAX_NAME: u64 = 100;
+
+impl Store {
+    /// The session that belongs to the caller's own `key`, created where there is none. Two processes that
+    /// ask at once get the same one. It works on the workspace it was begun on, whoever asks.
+    pub fn for_key(&self, key: &str) -> Result<SessionId> {
+        let name = Hash::of(key.as_bytes()).to_string();
+        let path = self.keys().join(&name);
+        make_dir(&self.keys())?;
+        // Held only while the next few lines run.
+        let mut file = open(&path, true).map_err(|error| {
+            Error::unexpected(format!("{} could not be opened", path.display())).caused_by(error)
+        })?;
+        if let Ok(id) = SessionId::parse(&read(&file))
+            && self.events(&id).exists()
+        {
+            return Ok(id);
+        }
+        let (id, _) = self.create()?;
+        let beside =
+            OpenOptions::new().write(true).create_new(true).mode(0o600).open(self.dir(&id).join(KEY));
+        writeln!(beside?, "{name}")?;
+        file.rewind()?;
+        file.set_len(0)?;
+        writeln!(file, "{id}")?;
+        Ok(id)
+    }
+
+    /// The file of the key that leads to the session `id`, where there is one.
+    pub(super) fn key_of(&self, id: &SessionId) -> Option<PathBuf> {
+        let name = read(&File::open(self.dir(id).join(KEY)).ok()?);
+        // It is as long as a hash, and no path.
+        let is_hash =
+            name.len() == Hash::ZERO.to_string().len() && name.bytes().all(|b| b.is_ascii_hexdigit());
+        is_hash.then(|| self.keys().join(name))
+    }
+
+    fn keys(&self) -> PathBuf {
+        self.root().join("keys")
+    }
+}
+
+/// Removes the key's file, unless it leads to another session than `id` by now.
+pub(super) fn forget(path: &Path, id: &SessionId) -> io::Result<()> {
+    match open(path, false) {
+        Ok(file) if read(&file) == id.as_str() => fs::remove_file(path),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Opens a key's file and locks it.
+fn open(path: &Path, create: bool) -> io::Result<File> {
+    loop {
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(create).truncate(false).mode(0o600).open(path)?;
+        file.lock()?;
+        // Removed while the lock was waited for: whoever asks next would not see what is written here.
+        if file.metadata()?.nlink() > 0 {
+            return Ok(file);
+        }
+    }
+}
+
+/// What the file holds. What cannot be read (the machine went down while it was written) counts as nothing.
+fn read(file: &File) -> String {
+    let mut text = String::new();
+    let _ = file.take(MAX_NAME).read_to_string(&mut text);
+    text.trim_end().to_owned()
+}
