@@ -140,11 +140,11 @@ mod checkpoint {
             let sandbox = Sandbox::connect(channel).await.expect("it answers");
             workspace.copy_in(&sandbox, &mut |_, _| {}).await.expect("it is filled");
             // The first look reads what was written too shortly before it.
-            workspace.checkpoint(&sandbox).await.expect("a look");
+            workspace.checkpoint(&sandbox, 1).await.expect("a look");
             (workspace, sandbox)
         });
         bencher.bench_local(|| {
-            let made = RUNTIME.block_on(workspace.checkpoint(&sandbox)).expect("a look");
+            let made = RUNTIME.block_on(workspace.checkpoint(&sandbox, 1)).expect("a look");
             assert!(made.is_none());
         });
         RUNTIME.block_on(async {

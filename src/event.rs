@@ -141,6 +141,9 @@ pub enum Event {
         id: String,
         /// How many files changed since the one before.
         files: u64,
+        /// Which of the session's wishes (`user_message`) it belongs to, counting from 1.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        wish: Option<u64>,
     },
     /// A limit ended the run, or (those of the network) lets no more through.
     LimitReached {

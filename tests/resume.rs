@@ -161,6 +161,67 @@ fn a_person_goes_on_at_the_prompt() {
     assert_eq!(elsewhere.wait(), 2);
 }
 
+/// Each checkpoint counted as a wish, and what came before the restart was taken back with the first wish after it.
+#[test]
+fn whole_wishes_are_taken_back_and_done_again_after_a_restart() {
+    let mut script = endpoint();
+    for line in ["one", "two"] {
+        // Slow enough that a checkpoint between two of them is cheap.
+        let command = format!("sleep 0.5; mkdir -p dir; git init -q; echo {line} >> dir/a.txt");
+        script = script.tool_call("run_commands", json!({ "command": command }));
+    }
+    let model = script
+        .text("First.")
+        .tool_call("run_commands", json!({ "command": "echo three >> dir/a.txt; echo b > b.txt" }))
+        .text("Second.")
+        .tool_call("run_commands", json!({ "command": "echo four >> dir/a.txt" }))
+        .text("Third.")
+        .start();
+    let mut first = terminal().endpoint(&model).start();
+    first.wait_for_prompt();
+    for (wish, answer) in [("write", "First."), ("go on", "Second.")] {
+        first.type_line(wish);
+        first.wait_for(answer);
+        first.wait_for_prompt();
+    }
+    first.ctrl_d();
+    assert_eq!(first.wait(), 0);
+    let home = first.root().join("agent");
+    let resume = || {
+        let next = terminal().endpoint(&model).env("AGENT_HOME", &home).args(["resume", "--last"]).start();
+        next.wait_for_prompt();
+        next
+    };
+    let mut second = resume();
+    second.type_line("more");
+    second.wait_for("Third.");
+    second.wait_for_prompt();
+    second.type_line("/checkpoints");
+    second.wait_for(
+        "  0 (as the session began)\n  1 (wish 1, 1 file changed)\n  2 (wish 1, 1 file changed)\n  3 (wish 2, 2 files changed)\n* 4 (wish 3, 1 file changed)\n",
+    );
+    second.type_line("/undo");
+    second.wait_for("the workspace is back at 3");
+    second.type_line("/undo 2");
+    second.wait_for("the workspace is back at 0");
+    second.wait_for_prompt();
+    second.ctrl_d();
+    assert_eq!(second.wait(), 0);
+    let mut third = resume();
+    third.type_line("/redo");
+    third.wait_for("the workspace is forward at 2");
+    third.type_line("/redo");
+    third.wait_for("the workspace is forward at 3");
+    third.type_line("!cat dir/a.txt b.txt");
+    third.wait_for("\none\ntwo\nthree\nb\n");
+    third.type_line("/undo");
+    third.wait_for("the workspace is back at 2");
+    third.type_line("/redo");
+    third.wait_for_prompt();
+    third.ctrl_d();
+    assert_eq!(third.wait(), 0);
+}
+
 #[test]
 fn a_session_in_use_is_refused() {
     let model = endpoint().tool_call("run_commands", json!({ "command": "sleep 1000" })).text("x").start();

@@ -107,7 +107,7 @@ pub fn one_of_each() -> Vec<Event> {
             duration_ms: 3,
             reason: None,
         },
-        Event::Checkpoint { id: "c1".to_owned(), files: 3 },
+        Event::Checkpoint { id: "c1".to_owned(), files: 3, wish: Some(1) },
         Event::LimitReached { limit: "turns".to_owned() },
         Event::CheckFinished { command: "cargo test".to_owned(), exit_code: None, duration_ms: 1000 },
         Event::Compacted { before: 9000, after: 900, messages: json!([{"role": "user", "text": "go on"}]) },

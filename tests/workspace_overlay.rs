@@ -121,7 +121,12 @@ async fn every_kind_of_change_is_seen_applied_and_taken_back() {
             "rm -r src; echo file > src; rm a.txt; mkdir a.txt; echo in > a.txt/in",
         ] {
             said(&overlaid.sandbox, step).await;
-            overlaid.workspace.checkpoint(&overlaid.sandbox).await.expect("a checkpoint").expect("a change");
+            overlaid
+                .workspace
+                .checkpoint(&overlaid.sandbox, 1)
+                .await
+                .expect("a checkpoint")
+                .expect("a change");
         }
         assert_eq!(
             overlaid.changed().await,

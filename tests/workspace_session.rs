@@ -38,7 +38,7 @@ impl Session {
     async fn turn(&self, text: &str) {
         let ran = self.guest.sh(text).await;
         assert_eq!(ran.finished().outcome, agent::sandbox::Outcome::Exited(0), "{text}: {:?}", ran);
-        self.workspace.checkpoint(&self.guest.sandbox).await.unwrap();
+        self.workspace.checkpoint(&self.guest.sandbox, 1).await.unwrap();
     }
 
     async fn changes(&self) -> ChangeSet {
@@ -231,7 +231,7 @@ async fn another_process_goes_on_where_the_first_left_off() {
     assert_eq!(again.recorded_changes().await.unwrap(), session.changes().await);
 
     again.rejoin(&session.guest.sandbox).await.unwrap();
-    assert!(again.checkpoint(&session.guest.sandbox).await.unwrap().is_none());
+    assert!(again.checkpoint(&session.guest.sandbox, 1).await.unwrap().is_none());
 
     fs::write(session.host("c"), "the host's newer one\n").unwrap();
     fs::write(session.host("a"), "the host's newer one\n").unwrap();
@@ -303,7 +303,7 @@ async fn where_the_room_is_used_up_the_oldest_states_go() {
     let mut forgotten = 0;
     for turn in 0..8 {
         session.guest.sh(&format!("head -c 300000 /dev/urandom > big; echo {turn} > a")).await;
-        let made = session.workspace.checkpoint(&session.guest.sandbox).await.unwrap().unwrap();
+        let made = session.workspace.checkpoint(&session.guest.sandbox, 1).await.unwrap().unwrap();
         forgotten += made.forgotten;
         assert!(kept() <= 1 << 20, "{} bytes after turn {turn}", kept());
     }
@@ -321,7 +321,7 @@ async fn where_the_room_is_used_up_the_oldest_states_go() {
 
     // One state alone that is too much is an error with a way out.
     session.guest.sh("head -c 1200000 /dev/urandom > big").await;
-    let error = session.workspace.checkpoint(&session.guest.sandbox).await.unwrap_err();
+    let error = session.workspace.checkpoint(&session.guest.sandbox, 1).await.unwrap_err();
     assert_eq!(error.kind(), Kind::Limit);
     assert!(error.hint_text().unwrap().contains("sessions prune"), "{error}");
 }
@@ -402,7 +402,7 @@ proptest! {
             let former = tree::read(&session.inside(), None);
             replace(&session.inside(), &after);
             let wanted = tree::read(&session.inside(), None);
-            session.workspace.checkpoint(&session.guest.sandbox).await.unwrap();
+            session.workspace.checkpoint(&session.guest.sandbox, 1).await.unwrap();
             if wanted != former {
                 session.workspace.undo(&session.guest.sandbox, 1).await.unwrap();
                 assert_eq!(tree::read(&session.inside(), None), former);

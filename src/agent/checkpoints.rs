@@ -10,51 +10,38 @@ use std::time::{Duration, Instant};
 /// last one. The one at the end of a wish is always made.
 const SHARE: u32 = 20;
 
-/// How much checkpoints cost, and where the wishes began.
+/// How much checkpoints cost, and which wish they belong to.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     made: Option<Instant>,
     cost: Duration,
-    /// For each wish, how many checkpoints there were when it began.
-    wishes: Vec<usize>,
-    /// What each undo took back that can still be done again.
-    undone: Vec<Undone>,
+    /// The wish under way, or the last one, counting from 1 over the whole session.
+    pub(super) wish: u64,
+    /// How many wishes each undo took back that can still be done again.
+    undone: Vec<usize>,
 }
 
-/// What one undo took back.
-#[derive(Debug)]
-struct Undone {
-    /// How many checkpoints.
-    steps: u32,
-    /// Where the wishes among them began.
-    wishes: Vec<usize>,
-}
-
-/// Where `count` wishes back from the checkpoint `at` is, and how many of the `begins` (where wishes began) are left then.
-fn back(begins: &[usize], at: usize, count: usize) -> (usize, usize) {
-    let (mut target, mut left) = (at, begins.len());
-    for taken in 0..count {
-        // Wishes that changed nothing are passed over.
-        match begins[..left].iter().rposition(|&begin| begin < target) {
-            Some(wish) => (target, left) = (begins[wish], wish),
-            // Wishes of an earlier process are not known: one checkpoint each, then.
-            None => return (target.saturating_sub(count - taken), 0),
-        }
+/// Where `count` wishes back from the checkpoint `at` is, and how many of them there are. Wishes that changed nothing
+/// have no checkpoint, and are passed over.
+fn back(list: &[Checkpoint], at: usize, count: usize) -> (usize, usize) {
+    let (mut target, mut taken) = (at, 0);
+    while target > 0 && taken < count {
+        let wish = list[target].wish;
+        target = list[..target].iter().rposition(|checkpoint| checkpoint.wish != wish).unwrap_or(0);
+        taken += 1;
     }
-    (target, left)
+    (target, taken)
+}
+
+/// Where `count` wishes forward from the checkpoint `at` is.
+fn forth(list: &[Checkpoint], at: usize, count: usize) -> usize {
+    (0..count).fold(at, |at, _| {
+        let Some(next) = list.get(at + 1) else { return at };
+        at + list[at + 1..].iter().take_while(|checkpoint| checkpoint.wish == next.wish).count()
+    })
 }
 
 impl Session {
-    /// A wish begins: `/undo` comes back to here.
-    pub(super) async fn begin_wish(&mut self) {
-        // Without a sandbox nothing has changed yet.
-        let at = match self.setup.startup.if_ready() {
-            Some(ready) => ready.workspace.checkpoints().await.1,
-            None => 0,
-        };
-        self.pace.wishes.push(at);
-    }
-
     /// Between two turns of a wish: a checkpoint where it is cheap, so that a crash loses little.
     pub(super) async fn checkpoint_if_cheap(&mut self) -> Result<()> {
         match self.pace.made {
@@ -67,25 +54,24 @@ impl Session {
     pub(super) async fn checkpoint(&mut self) -> Result<()> {
         let Some(ready) = self.setup.startup.if_ready() else { return Ok(()) };
         let started = Instant::now();
-        let checkpoint = ready.workspace.checkpoint(&ready.sandbox).await?;
+        let checkpoint = ready.workspace.checkpoint(&ready.sandbox, self.pace.wish).await?;
         self.pace.cost = started.elapsed();
         self.pace.made = Some(Instant::now());
         match checkpoint {
-            Some(Checkpoint { id, files, forgotten, .. }) => {
+            Some(Checkpoint { id, files, wish, forgotten, .. }) => {
                 self.pace.undone.clear();
-                self.emit(Event::Checkpoint { id, files })?;
+                self.emit(Event::Checkpoint { id, files, wish: Some(wish) })?;
                 self.note_forgotten(forgotten)
             }
             None => Ok(()),
         }
     }
 
-    /// Checkpoints were forgotten for want of room: wishes that began at them cannot be taken back any more.
-    fn note_forgotten(&mut self, count: usize) -> Result<()> {
+    /// Checkpoints were forgotten for want of room.
+    fn note_forgotten(&self, count: usize) -> Result<()> {
         if count == 0 {
             return Ok(());
         }
-        self.pace.wishes.iter_mut().for_each(|begin| *begin = begin.saturating_sub(count));
         let text = format!(
             "The {count} oldest state(s) of the workspace were forgotten, because what the session keeps takes too much \
              room: /undo does not go back to them any more."
@@ -98,27 +84,27 @@ impl Session {
     pub async fn undo(&mut self, wishes: usize) -> Result<Option<Checkpoint>> {
         self.checkpoint().await?;
         let ready = self.setup.startup.ready().await?;
-        let (_, at) = ready.workspace.checkpoints().await;
-        let (target, known) = back(&self.pace.wishes, at, wishes);
+        let (list, at) = ready.workspace.checkpoints().await;
+        let (target, taken) = back(&list, at, wishes);
         match u32::try_from(at - target) {
             Ok(steps @ 1..) => {
                 let checkpoint = ready.workspace.undo(&ready.sandbox, steps).await?;
-                let wishes = self.pace.wishes.split_off(known);
-                self.pace.undone.push(Undone { steps, wishes });
+                self.pace.undone.push(taken);
                 Ok(Some(checkpoint))
             }
             _ => Ok(None),
         }
     }
 
-    /// Does again what was undone last; of an undo by an earlier process, one checkpoint.
+    /// Does again what was undone last; of an undo by an earlier process, one wish.
     pub async fn redo(&mut self) -> Result<Checkpoint> {
         let ready = self.setup.startup.ready().await?;
-        let (_, at) = ready.workspace.checkpoints().await;
-        let steps = self.pace.undone.last().map_or(1, |undone| undone.steps);
+        let (list, at) = ready.workspace.checkpoints().await;
+        let target = forth(&list, at, self.pace.undone.last().copied().unwrap_or(1));
+        // Where there is nothing more, the workspace says so.
+        let steps = u32::try_from(target - at).unwrap_or(u32::MAX).max(1);
         let checkpoint = ready.workspace.redo(&ready.sandbox, steps).await?;
-        let wishes = self.pace.undone.pop().map(|undone| undone.wishes).filter(|wishes| !wishes.is_empty());
-        self.pace.wishes.extend(wishes.unwrap_or_else(|| vec![at]));
+        self.pace.undone.pop();
         Ok(checkpoint)
     }
 
@@ -133,21 +119,37 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
-    use super::back;
+    use super::{back, forth};
+    use crate::workspace::Checkpoint;
 
-    #[test]
-    fn wishes_are_taken_back_one_at_a_time_or_several() {
-        assert_eq!(back(&[0, 1, 2], 3, 1), (2, 2));
-        assert_eq!(back(&[0, 1, 2], 3, 3), (0, 0));
-        assert_eq!(back(&[0, 4, 4, 4], 7, 1), (4, 3));
-        assert_eq!(back(&[0, 4, 7, 7], 7, 1), (4, 1));
+    fn list(wishes: &[u64]) -> Vec<Checkpoint> {
+        let checkpoint = |(id, wish): (usize, &u64)| Checkpoint {
+            id: id.to_string(),
+            time: String::new(),
+            files: 1,
+            wish: *wish,
+            forgotten: 0,
+        };
+        wishes.iter().enumerate().map(checkpoint).collect()
     }
 
     #[test]
-    fn wishes_of_an_earlier_process_count_as_one_checkpoint() {
-        assert_eq!(back(&[], 3, 2), (1, 0));
-        assert_eq!(back(&[1], 2, 2), (0, 0));
-        assert_eq!(back(&[], 1, 5), (0, 0));
-        assert_eq!(back(&[], 0, 1), (0, 0));
+    fn wishes_are_taken_back_one_at_a_time_or_several() {
+        let list = list(&[0, 1, 3, 3, 3, 7]);
+        assert_eq!(back(&list, 5, 1), (4, 1));
+        assert_eq!(back(&list, 4, 1), (1, 1));
+        assert_eq!(back(&list, 5, 2), (1, 2));
+        assert_eq!(back(&list, 5, 9), (0, 3));
+        assert_eq!(back(&list, 0, 1), (0, 0));
+    }
+
+    #[test]
+    fn wishes_are_done_again_as_wholes() {
+        let list = list(&[0, 1, 3, 3, 3, 7]);
+        assert_eq!(forth(&list, 0, 1), 1);
+        assert_eq!(forth(&list, 1, 1), 4);
+        assert_eq!(forth(&list, 1, 2), 5);
+        assert_eq!(forth(&list, 0, 9), 5);
+        assert_eq!(forth(&list, 5, 1), 5);
     }
 }

@@ -17,5 +17,5 @@ pub use compaction::Window;
 pub use interrupt::{Interrupt, Stop};
 pub use limits::Spent;
 pub use prompt::{SandboxFacts, system_prompt};
-pub use session::{Answer, Session, Setup};
+pub use session::{Answer, Earlier, Session, Setup};
 pub use startup::{OnStarting, Ready, Source, Starting, Startup};

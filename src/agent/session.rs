@@ -49,6 +49,16 @@ pub struct Session {
     pub(super) total: Spent,
 }
 
+/// What an earlier process left of a session.
+pub struct Earlier {
+    /// The conversation, without its system prompt.
+    pub messages: Vec<Message>,
+    /// What was spent on it.
+    pub spent: Spent,
+    /// How often the person said something.
+    pub wishes: u64,
+}
+
 /// The model's answer to a wish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
@@ -72,10 +82,11 @@ impl Session {
         }
     }
 
-    /// Takes up an earlier conversation, without its system prompt, and what was spent on it.
-    pub fn go_on(&mut self, messages: Vec<Message>, total: Spent) {
-        self.messages.extend(messages);
-        self.total = total;
+    /// Takes up what an earlier process left.
+    pub fn go_on(&mut self, earlier: Earlier) {
+        self.messages.extend(earlier.messages);
+        self.total = earlier.spent;
+        self.pace.wish = earlier.wishes;
     }
 
     /// The handle that stops the turn under way.

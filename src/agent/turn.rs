@@ -20,7 +20,7 @@ impl Session {
     /// else whatever failed. The conversation stays well-formed in every case: each tool call has its answer.
     pub async fn turn(&mut self, text: &str) -> Result<Answer> {
         self.spent = Spent::default();
-        self.begin_wish().await;
+        self.pace.wish += 1;
         self.say(text)?;
         let timer = self.setup.limits.time.map(|time| self.interrupt.after(time));
         let result = self.rounds().await;

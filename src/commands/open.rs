@@ -3,19 +3,19 @@
 use super::past::Past;
 use super::verbosity;
 use crate::agent::{
-    Interrupt, OnStarting, SandboxFacts, Session, Setup, Source, Spent, Starting, Startup, Window,
+    Earlier, Interrupt, OnStarting, SandboxFacts, Session, Setup, Source, Spent, Starting, Startup, Window,
 };
 use crate::cli::Options;
 use crate::config::Config;
 use crate::error::{Error, Kind, Result};
 use crate::event::{Changes, Event, Events, SandboxInfo};
 use crate::exit_code::ExitCode;
-use crate::model::{ChatModel, Message};
+use crate::model::ChatModel;
 use crate::network::{self, Gateway};
 use crate::policy::{self, Ask, Gate};
 use crate::sandbox::host_tree::host_tree;
 use crate::sandbox::{Backend, Chosen, Spec, WorkspaceMount, choose, network_words};
-use crate::session::{SessionFile, SessionId, Store};
+use crate::session::{History, SessionFile, SessionId, Store};
 use crate::ui::confirm;
 use crate::ui::json::Json;
 use crate::ui::screen::Screen;
@@ -105,7 +105,8 @@ impl Opening<'_> {
             Some(past) => {
                 left = past.source(backend.as_ref()).await?;
                 let spent = past.spent(config.price(self.answering.model.name()));
-                earlier = Some((past.history.messages, spent));
+                let History { messages, wishes, .. } = past.history;
+                earlier = Some(Earlier { messages, spent, wishes });
                 losses = past.losses;
                 (past.id, past.file)
             }
@@ -160,7 +161,7 @@ impl Opening<'_> {
         self,
         id: SessionId,
         startup: Arc<Startup>,
-        earlier: Option<(Vec<Message>, Spent)>,
+        earlier: Option<Earlier>,
         keep: bool,
     ) -> Result<Opened> {
         let config = self.config;
@@ -183,8 +184,8 @@ impl Opening<'_> {
         };
         let mut session = Session::new(setup, &facts, &config.workspace);
         let goes_on = earlier.is_some();
-        if let Some((messages, spent)) = earlier {
-            session.go_on(messages, spent);
+        if let Some(earlier) = earlier {
+            session.go_on(earlier);
         }
         Ok(Opened { session, id, startup, keep, goes_on })
     }

@@ -19,6 +19,8 @@ pub struct History {
     pub sandbox: SandboxInfo,
     /// The conversation, without the system prompt. Every tool call in it has exactly one answer.
     pub messages: Vec<Message>,
+    /// How often the person said something.
+    pub wishes: u64,
     /// Requests made so far.
     pub turns: u64,
     /// Tokens used so far.
@@ -60,6 +62,7 @@ impl History {
             }
             Event::UserMessage { text } => {
                 self.finished = None;
+                self.wishes += 1;
                 self.messages.push(Message::User { text });
             }
             Event::TurnStarted { turn } => {

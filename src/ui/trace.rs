@@ -175,7 +175,7 @@ impl Trace {
             }
             Event::TurnStarted { turn } => self.debug(&format!("Turn {turn}")),
             Event::AssistantMessage { usage: Some(usage), .. } => self.debug(&usage_text(*usage)),
-            Event::Checkpoint { id, files } => {
+            Event::Checkpoint { id, files, .. } => {
                 self.debug(&format!("Checkpoint {id}: {files} file(s) changed"))
             }
             _ => return None,

@@ -1,7 +1,7 @@
 //! The checkpoints of a session, in order, and which of them the sandbox is at.
 
 use crate::error::{Error, Result};
-use crate::workspace::manifest::Delta;
+use crate::workspace::manifest::{Delta, Manifest, Node};
 use crate::workspace::store::Store;
 use serde::{Deserialize, Serialize};
 
@@ -15,8 +15,11 @@ pub struct Checkpoint {
     pub id: String,
     /// When it was made, RFC 3339.
     pub time: String,
-    /// How many paths differ from the one before.
+    /// How many files (symlinks count, directories and git's own do not) differ from the one before.
     pub files: u64,
+    /// The wish that led to it, counting from 1 over the whole session.
+    #[serde(default)]
+    pub wish: u64,
     /// How many older checkpoints had to go to make room for it.
     #[serde(default)]
     pub forgotten: usize,
@@ -39,7 +42,7 @@ const FILE: &str = "checkpoints/history.json";
 impl History {
     /// A history that begins with the base itself.
     pub fn new() -> Self {
-        let first = Checkpoint { id: "0".into(), time: crate::event::now(), files: 0, forgotten: 0 };
+        let first = Checkpoint { id: "0".into(), time: crate::event::now(), files: 0, wish: 0, forgotten: 0 };
         Self { checkpoints: vec![first], at: 0, next: 1, delta: Delta::new() }
     }
 
@@ -68,15 +71,25 @@ impl History {
         &self.delta
     }
 
-    /// Records a state, unless it is the current one. What had been undone can no longer be redone.
-    pub fn record(&mut self, delta: Delta, store: &Store) -> Result<Option<Checkpoint>> {
+    /// Records a state, a difference from `base`, unless it is the current one. It belongs to `wish`, or to the wish of
+    /// the current one. What had been undone can no longer be redone.
+    pub fn record(
+        &mut self,
+        delta: Delta,
+        base: &Manifest,
+        wish: Option<u64>,
+        store: &Store,
+    ) -> Result<Option<Checkpoint>> {
         if delta == self.delta {
             return Ok(None);
         }
-        let keys = delta.keys().chain(self.delta.keys().filter(|path| !delta.contains_key(*path)));
-        let files = keys.filter(|path| delta.get(*path) != self.delta.get(*path)).count() as u64;
-        let checkpoint =
-            Checkpoint { id: self.next.to_string(), time: crate::event::now(), files, forgotten: 0 };
+        let checkpoint = Checkpoint {
+            id: self.next.to_string(),
+            time: crate::event::now(),
+            files: self.changed_files(&delta, base),
+            wish: wish.unwrap_or(self.checkpoints[self.at].wish),
+            forgotten: 0,
+        };
         store.save(&delta_file(&checkpoint), &delta)?;
         let mut next = self.clone();
         next.checkpoints.truncate(self.at + 1);
@@ -89,6 +102,21 @@ impl History {
         *self = next;
         dropped.iter().try_for_each(|dropped| store.remove(&delta_file(dropped)))?;
         Ok(Some(checkpoint))
+    }
+
+    /// In how many files `delta` differs from the current state.
+    fn changed_files(&self, delta: &Delta, base: &Manifest) -> u64 {
+        let is_file = |state: &Delta, path| {
+            let node = state.get(path).map_or_else(|| base.get(path), Option::as_ref);
+            node.is_some_and(|node: &Node| !node.is_directory())
+        };
+        let paths = delta.keys().chain(self.delta.keys().filter(|path| !delta.contains_key(*path)));
+        let changed = paths
+            .filter(|path| {
+                delta.get(*path) != self.delta.get(*path) && !path.names().any(|name| name == b".git")
+            })
+            .filter(|path| is_file(delta, *path) || is_file(&self.delta, *path));
+        changed.count() as u64
     }
 
     /// What each checkpoint holds.

@@ -205,16 +205,16 @@ impl Workspace {
         &self.store
     }
 
-    /// Records the sandbox's tree, if it is not as it was at the last checkpoint.
-    pub async fn checkpoint(&self, sandbox: &Sandbox) -> Result<Option<Checkpoint>> {
+    /// Records the sandbox's tree after the session's wish number `wish`, if it is not as it was at the last checkpoint.
+    pub async fn checkpoint(&self, sandbox: &Sandbox, wish: u64) -> Result<Option<Checkpoint>> {
         let mut state = self.state.lock().await;
-        self.look(&mut state, sandbox).await
+        self.look(&mut state, sandbox, Some(wish)).await
     }
 
     /// What the sandbox changed, as of now.
     pub async fn changes(&self, sandbox: &Sandbox) -> Result<ChangeSet> {
         let mut state = self.state.lock().await;
-        self.look(&mut state, sandbox).await?;
+        self.look(&mut state, sandbox, None).await?;
         review(&state)
     }
 
@@ -250,14 +250,19 @@ impl Workspace {
 
     async fn travel(&self, sandbox: &Sandbox, steps: i64) -> Result<Checkpoint> {
         let mut state = self.state.lock().await;
-        self.look(&mut state, sandbox).await?;
+        self.look(&mut state, sandbox, None).await?;
         let (index, target) = state.history.seek(steps, &self.store)?;
         restore::restore(sandbox, &state.base, &self.store, state.history.delta(), &target).await?;
         state.history.move_to(index, target, &self.store)?;
         Ok(state.history.list()[index].clone())
     }
 
-    async fn look(&self, state: &mut State, sandbox: &Sandbox) -> Result<Option<Checkpoint>> {
+    async fn look(
+        &self,
+        state: &mut State,
+        sandbox: &Sandbox,
+        wish: Option<u64>,
+    ) -> Result<Option<Checkpoint>> {
         let State { mount, base, scanner, history, aside, .. } = state;
         let is_overlay = matches!(mount, WorkspaceMount::Overlay { .. });
         let overlay = is_overlay.then(|| history.delta());
@@ -268,7 +273,7 @@ impl Workspace {
             *aside = now;
             self.store.save(ASIDE, aside)?;
         }
-        let mut checkpoint = history.record(delta, &self.store)?;
+        let mut checkpoint = history.record(delta, &base.nodes, wish, &self.store)?;
         if let Some(checkpoint) = &mut checkpoint {
             self.save(BASE, base.clone()).await?;
             checkpoint.forgotten = self.make_room(state)?;

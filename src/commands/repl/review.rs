@@ -88,6 +88,12 @@ impl Repl<'_> {
     }
 }
 
+/// `2 (wish 1, 3 files changed)`
 fn words(checkpoint: &Checkpoint) -> String {
-    format!("{} ({} file(s) changed)", checkpoint.id, checkpoint.files)
+    let Checkpoint { id, files, wish, .. } = checkpoint;
+    match (id.as_str(), *files) {
+        ("0", _) => "0 (as the session began)".to_owned(),
+        (_, 1) => format!("{id} (wish {wish}, 1 file changed)"),
+        _ => format!("{id} (wish {wish}, {files} files changed)"),
+    }
 }

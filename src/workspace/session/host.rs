@@ -93,7 +93,8 @@ impl Workspace {
             let nodes = merged.iter().filter_map(|path| Some((path.clone(), delta.get(path)?.clone()?)));
             transfer::write_nodes(sandbox, &self.store, nodes.collect()).await?;
         }
-        state.history.record(delta, &self.store).map(drop)
+        let State { history, base, .. } = state;
+        history.record(delta, &base.nodes, None, &self.store).map(drop)
     }
 }
 
