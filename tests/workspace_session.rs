@@ -139,6 +139,31 @@ async fn git_works_inside_and_nothing_of_it_comes_back() {
     assert_eq!(session.changed().await, [""; 0]);
 }
 
+/// The file stayed out, and nobody was told that its content comes along in `.git`. `--exclude .git` did nothing.
+#[tokio::test]
+async fn secrets_in_the_history_are_named_and_the_history_can_stay_out() {
+    let start = async |exclude: &[&str]| {
+        let directory = host(&[("a.txt", "a"), (".env", "KEY=secret"), ("deploy/.env", "KEY=other")]);
+        git(directory.path(), &["init", "-q"]);
+        git(directory.path(), &["add", "a.txt", ".env"]);
+        git(directory.path(), &["commit", "-qm", "first"]);
+        let mut options = Options::default();
+        options.select.exclude = exclude.iter().map(ToString::to_string).collect();
+        Session::with(directory, options).await
+    };
+    let session = start(&[]).await;
+    insta::assert_snapshot!(session.workspace.notices().join("\n"), @r"
+    Secrets stay out of the sandbox: .env, deploy/.env (--include takes them along).
+    Secrets that git tracks are in its history, which comes along and can be read inside: .env (--exclude .git leaves it out).
+    ");
+    assert_eq!(session.guest.sh("git show HEAD:.env").await.text(), "KEY=secret");
+    let session = start(&[".git"]).await;
+    insta::assert_snapshot!(session.workspace.notices().join("\n"), @"Secrets stay out of the sandbox: .env, deploy/.env (--include takes them along).");
+    assert!(!session.inside().join(".git").exists());
+    session.turn("mkdir -p .git/hooks && echo evil > .git/hooks/pre-commit").await;
+    assert_eq!(session.changed().await, [""; 0]);
+}
+
 #[tokio::test]
 async fn rules_that_are_no_files_are_no_rules() {
     let directory = host(&[

@@ -1,6 +1,7 @@
 //! What the person is told about the selection, one sentence a kind.
 
-use crate::workspace::select::{LeftOut, Selection};
+use crate::workspace::select::{LeftOut, PickedKind, Selection};
+use crate::workspace::tracked;
 use crate::workspace::transfer::is_git_config;
 use crate::workspace::tree_path::TreePath;
 use std::path::Path;
@@ -24,6 +25,14 @@ pub fn of(root: &Path, selection: &Selection) -> Vec<String> {
             list(what, paths.map(|(path, _)| path), hint)
         })
         .collect();
+    let secrets = selection.left_out.iter().filter(|(_, reason)| **reason == LeftOut::Secret);
+    if has_history(selection) {
+        notices.extend(list(
+            "Secrets that git tracks are in its history, which comes along and can be read inside",
+            tracked::among(root, secrets.map(|(path, _)| path)).into_iter(),
+            "--exclude .git leaves it out",
+        ));
+    }
     let rewritten =
         selection.picked.keys().filter(|path| is_git_config(path) && holds_credentials(root, path));
     notices.extend(list("Credentials in git's configuration stay out of the sandbox", rewritten, ""));
@@ -41,6 +50,12 @@ pub fn of_bound(selection: &Selection) -> Vec<String> {
     std::iter::once(bound.to_owned())
         .chain(list("Secrets are visible in the sandbox", secrets.map(|(path, _)| path), ""))
         .collect()
+}
+
+/// Whether git's own directory comes along.
+fn has_history(selection: &Selection) -> bool {
+    let git = selection.picked.get(&b".git"[..]);
+    git.is_some_and(|picked| picked.kind == PickedKind::Directory)
 }
 
 fn list<'a>(what: &str, paths: impl Iterator<Item = &'a TreePath>, hint: &str) -> Option<String> {

@@ -183,11 +183,14 @@ impl Walk {
         // Not the walker's own filters: they open whatever is called `.gitignore`.
         builder.standard_filters(false).follow_links(false);
         self.run(builder, |walk, entry| {
+            if walk.is_excluded(entry) {
+                return false;
+            }
             if entry.file_name() == ".git" {
                 walk.lock().git.push(entry.path().to_owned());
                 return false;
             }
-            !walk.is_excluded(entry) && !walk.is_ignored(entry)
+            !walk.is_ignored(entry)
         });
     }
 

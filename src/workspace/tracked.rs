@@ -1,8 +1,9 @@
-//! The files that git tracks although `.gitignore` names them.
+//! What git tracks although it would better not: files that `.gitignore` names, and secrets.
 
 use crate::error::{Error, Result};
 use crate::paths;
 use crate::workspace::tree_path::TreePath;
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
 use std::io::Read;
@@ -19,13 +20,28 @@ const MAX_LINK: u64 = 8192;
 /// How long git may take. A repository of a million files takes a few seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The files below `root` that git tracks although `.gitignore` names them. Blocking.
+pub fn ignored(root: &Path) -> Vec<TreePath> {
+    list(root, true)
+}
+
+/// Those of `paths` that git tracks: what was committed of them is in the history. Blocking.
+pub fn among<'a>(root: &Path, paths: impl IntoIterator<Item = &'a TreePath>) -> Vec<&'a TreePath> {
+    let mut paths = paths.into_iter().peekable();
+    if paths.peek().is_none() {
+        return Vec::new();
+    }
+    let tracked: HashSet<TreePath> = list(root, false).into_iter().collect();
+    paths.filter(|path| tracked.contains(*path)).collect()
+}
+
 /// Asks git, where `root` lies in a work tree and git is there; otherwise there are none. Blocking.
 ///
 /// Nothing of the repository is believed but its index and its ignore rules. Its configuration names programs that git
 /// runs (a file-system monitor, the `uploadpack` of a remote that missing objects are fetched from), and a directory that
 /// looks like a bare repository brings a configuration of its own; so git is given an empty repository of ours
 /// instead, and whatever needs more than the index (a sparse one without its trees) gets no answer.
-pub fn ignored(root: &Path) -> Vec<TreePath> {
+fn list(root: &Path, only_ignored: bool) -> Vec<TreePath> {
     let Some((top, git_dir)) = repository_of(root) else { return Vec::new() };
     let Ok(nothing) = empty_repository() else { return Vec::new() };
     let mut git = Command::new("git");
@@ -41,9 +57,12 @@ pub fn ignored(root: &Path) -> Vec<TreePath> {
         .env("GIT_ALLOW_PROTOCOL", "none")
         .env("GIT_OPTIONAL_LOCKS", "0")
         .args(["-c", "core.fsmonitor=false", "-c", "core.untrackedCache=false"])
-        .args(["ls-files", "-z", "--cached", "--ignored", "--exclude-standard"]);
+        .args(["ls-files", "-z", "--cached"]);
+    if only_ignored {
+        git.args(["--ignored", "--exclude-standard"]);
+    }
     let exclude = git_dir.join("info/exclude");
-    if exclude.is_file() {
+    if only_ignored && exclude.is_file() {
         git.arg("--exclude-from").arg(exclude);
     }
     git.current_dir(root).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
