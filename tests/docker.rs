@@ -6,10 +6,11 @@ use agent::sandbox::{Backend, Outcome, Sandbox, WorkspaceMount, sandbox_ids};
 use bollard::Docker as Client;
 use bollard::models::{ContainerCreateBody, HostConfig, Mount, MountType};
 use bollard::query_parameters::{
-    CreateContainerOptionsBuilder, CreateImageOptionsBuilder, InspectContainerOptions,
-    ListImagesOptionsBuilder, RemoveContainerOptionsBuilder, RemoveImageOptions,
+    CreateContainerOptions, CreateContainerOptionsBuilder, CreateImageOptionsBuilder, ImportImageOptions,
+    InspectContainerOptions, ListImagesOptionsBuilder, RemoveContainerOptionsBuilder, RemoveImageOptions,
 };
 use futures_util::TryStreamExt;
+use serde_json::json;
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -248,6 +249,42 @@ async fn a_named_image_is_prepared_once_and_keeps_its_own_variables() {
     }
 }
 
+/// Each version of the guest left an image for ever.
+#[tokio::test]
+async fn what_other_versions_prepared_goes_when_a_new_image_is_made() {
+    let Some(docker) = engine().await else { return };
+    let pid = std::process::id();
+    let name = format!("agent-test-versions-{pid}:1");
+    import(&name, &[]).await;
+    let [idle, used, young] = ["idle", "used", "young"].map(|what| format!("agent-image:{what}-{pid}"));
+    let somebodys = format!("agent-test-mine-{pid}:1");
+    for tag in [&idle, &used, &somebodys] {
+        load_old(tag, &name).await;
+    }
+    import(&young, &[&format!("LABEL agent.image={name}")]).await;
+    let body = ContainerCreateBody {
+        image: Some(used.clone()),
+        entrypoint: Some(vec!["/never-run".into()]),
+        ..Default::default()
+    };
+    let stopped =
+        client().create_container(None::<CreateContainerOptions>, body).await.expect("a container").id;
+    let mut spec = spec();
+    spec.image = Some(name.clone());
+    Running::start(&docker, spec).await.destroy().await;
+    let mut left = prepared_from(&name).await;
+    assert!(!left.contains(&idle), "{left:?}");
+    for kept in [&used, &young, &somebodys] {
+        assert!(left.contains(kept), "{kept} of {left:?}");
+    }
+    assert_eq!(left.len(), 4, "{left:?}");
+    remove(&stopped).await;
+    left.push(name);
+    for image in left {
+        client().remove_image(&image, None::<RemoveImageOptions>, None).await.expect("the image is removed");
+    }
+}
+
 #[tokio::test]
 async fn an_image_that_cannot_be_had_is_an_error_with_a_hint() {
     let Some(docker) = engine().await else { return };
@@ -394,6 +431,39 @@ async fn import(name: &str, changes: &[&str]) {
         .try_for_each(|_| async { Ok(()) })
         .await
         .expect("imported");
+}
+
+/// An image that was made of the image `name` years ago.
+async fn load_old(tag: &str, name: &str) {
+    let layer = archive_of_passwd(tag);
+    let digest = agent::workspace::manifest::Hash::of(&layer);
+    let config = json!({
+        "architecture": if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" },
+        "os": "linux",
+        "created": "2020-01-01T00:00:00Z",
+        "config": { "Labels": { "agent.image": name } },
+        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{digest}")] },
+        "history": [{ "created": "2020-01-01T00:00:00Z" }],
+    });
+    let manifest = json!([{ "Config": "config.json", "RepoTags": [tag], "Layers": ["layer.tar"] }]);
+    let mut archive = tar::Builder::new(Vec::new());
+    let (config, manifest) = (config.to_string(), manifest.to_string());
+    for (name, content) in [
+        ("layer.tar", layer.as_slice()),
+        ("config.json", config.as_bytes()),
+        ("manifest.json", manifest.as_bytes()),
+    ] {
+        let mut header = tar::Header::new_ustar();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o644);
+        archive.append_data(&mut header, name, content).expect("packed");
+    }
+    let archive = bollard::body_full(archive.into_inner().expect("packed").into());
+    client()
+        .import_image(ImportImageOptions::default(), archive, None)
+        .try_for_each(|_| async { Ok(()) })
+        .await
+        .expect("loaded");
 }
 
 /// The images that were prepared from `name`.

@@ -39,7 +39,7 @@ pub(super) async fn make(engine: &Engine, image: &Image, skeleton: &Skeleton) ->
     if !engine.is_on_this_machine(&engine.info().await?) {
         return Ok(false);
     }
-    let (repository, tag) = image.tag.split_once(':').unwrap_or((&image.tag, "latest"));
+    let (repository, tag) = image.repository_and_tag();
     let options = CreateImageOptionsBuilder::default()
         .from_src("-")
         .repo(repository)

@@ -1,9 +1,16 @@
 //! An image that a sandbox can be made from, and what its container needs to know about it.
 
+use super::engine::Engine;
+use bollard::models::ImageSummary;
+use bollard::query_parameters::{ListImagesOptionsBuilder, RemoveImageOptions};
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 /// The label that says which images are ours; its value is `host` or the name of the image underneath.
 pub(super) const LABEL: &str = "agent.image";
+
+/// How long an image stays in any case, in seconds: another process may have made it just now, for its first container.
+const YOUNG: i64 = 3600;
 
 /// An image that holds the guest, and how to use it.
 #[derive(Debug, Clone)]
@@ -18,4 +25,34 @@ pub(super) struct Image {
     pub env: Vec<(String, String)>,
     /// Host paths to show read-only, and where.
     pub binds: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Image {
+    /// The tag's two parts.
+    pub(super) fn repository_and_tag(&self) -> (&str, &str) {
+        self.tag.split_once(':').unwrap_or((&self.tag, "latest"))
+    }
+
+    /// Removes what other versions made of the same, as far as no container uses it. To be called where the image was
+    /// made: there is one for each version of the guest.
+    pub(super) async fn remove_former(&self, engine: &Engine) {
+        let ours = format!("{LABEL}={}", self.name);
+        let filters = HashMap::from([("label", vec![ours])]);
+        let options = ListImagesOptionsBuilder::default().filters(&filters).build();
+        // What cannot be listed or removed now is tried again by the next version.
+        let images = engine.client.list_images(Some(options)).await.unwrap_or_default();
+        for tag in images.iter().flat_map(|image| self.former_tags(image)) {
+            // Not by force: the engine refuses what a container uses, a stopped one too.
+            let _ = engine.client.remove_image(tag, None::<RemoveImageOptions>, None).await;
+        }
+    }
+
+    /// The tags that another version of `agent` gave to `image`. One that a person gave is theirs.
+    fn former_tags<'a>(&self, image: &'a ImageSummary) -> impl Iterator<Item = &'a str> {
+        let is_young = image.created > jiff::Timestamp::now().as_second() - YOUNG;
+        let (repository, tag) = self.repository_and_tag();
+        let (repository, tag) = (format!("{repository}:"), tag.to_owned());
+        let is_former = move |other: &str| other.strip_prefix(&repository).is_some_and(|other| other != tag);
+        image.repo_tags.iter().map(String::as_str).filter(move |other| !is_young && is_former(other))
+    }
 }

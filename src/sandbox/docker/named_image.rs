@@ -93,7 +93,7 @@ async fn fill_and_commit(engine: &Engine, image: &Image, container: &str) -> Res
     let options = UploadToContainerOptionsBuilder::default().path("/").build();
     let archive = bollard::body_full(skeleton.tar()?.into());
     engine.client.upload_to_container(container, Some(options), archive).await.map_err(failed)?;
-    let (repository, tag) = image.tag.split_once(':').unwrap_or((&image.tag, "latest"));
+    let (repository, tag) = image.repository_and_tag();
     let options =
         CommitContainerOptionsBuilder::default().container(container).repo(repository).tag(tag).build();
     let config = ContainerConfig {

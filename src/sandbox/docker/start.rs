@@ -67,9 +67,13 @@ impl Docker {
         self.create_from(spec, image).await
     }
 
+    /// Creates the container from an image that was made just now.
     async fn create_from(&self, spec: &Spec, image: Image) -> Result<(String, Image)> {
         match self.try_create(spec, &image).await? {
-            Some(id) => Ok((id, image)),
+            Some(id) => {
+                image.remove_former(&self.engine).await;
+                Ok((id, image))
+            }
             None => Err(Error::sandbox(format!("the image {} was made and is gone again", image.tag))),
         }
     }
