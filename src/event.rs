@@ -145,10 +145,10 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         wish: Option<u64>,
     },
-    /// A limit ended the run, or (those of the network) lets no more through.
+    /// A limit ended the run, lets no more through (those of the network), or killed a command (those of the sandbox).
     LimitReached {
         /// `turns`, `tokens`, `cost`, `time`, `repetition` or `bad_calls`; `connections`, `connections_at_once` or
-        /// `network_bytes`.
+        /// `network_bytes`; `disk` or `memory`.
         limit: String,
     },
     /// A `--check` command ran in its fresh sandbox.

@@ -106,6 +106,32 @@ fn five_where_a_limit_is_reached() {
     assert_eq!(bad.events_of("limit_reached")[0]["limit"], "bad_calls");
 }
 
+/// Only the limits of the run and of the network were told.
+#[test]
+fn a_limit_of_the_sandbox_is_told_and_the_run_goes_on() {
+    let fill = "i=0; while head -c 10000000 /dev/zero > $i; do i=$((i+1)); done";
+    for (backend, flag, value, command, limit) in [
+        ("local", "--disk", "64m", fill, "disk"),
+        ("local", "--disk", "64m", "exec truncate -s 1T big", "disk"),
+        ("docker", "--memory", "64m", "head -c 200000000 /dev/zero | tail > /dev/null", "memory"),
+    ] {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        if backend == "docker" && runtime.block_on(crate::support::engine::engine()).is_none() {
+            continue;
+        }
+        let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();
+        let told = ends_with(run().endpoint(&model).sandbox(backend).args([flag, value]).run(), 0);
+        let told_limits = told.events_of("limit_reached");
+        assert_eq!((told_limits.len(), &told_limits[0]["limit"]), (1, &json!(limit)), "{}", told.stdout);
+        let report = told
+            .again()
+            .args(["sessions", "report", told.events()[0]["session"].as_str().expect("an id")])
+            .run();
+        let report = report.expect_code(0).stdout;
+        assert!(report.contains(&format!("Limits reached (1)\n  {limit}\n")), "{report}");
+    }
+}
+
 #[test]
 fn six_where_the_check_does_not_pass() {
     let model = endpoint().text("done").for_ever().start();

@@ -246,6 +246,15 @@ pub struct Finished {
     pub oom_kills: u32,
 }
 
+impl Finished {
+    /// The sandbox's limits that it ran into, as the event `limit_reached` names them.
+    pub fn limits_reached(&self) -> impl Iterator<Item = &'static str> {
+        let disk = matches!(self.outcome, Outcome::OverQuota { .. } | Outcome::Signaled(libc::SIGXFSZ));
+        let memory = self.outcome == Outcome::OomKilled || self.oom_kills > 0;
+        [(disk, "disk"), (memory, "memory")].into_iter().filter_map(|(reached, name)| reached.then_some(name))
+    }
+}
+
 /// A piece of output, or a gap in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Output<'a> {

@@ -1,7 +1,7 @@
 //! `job_output` and `job_kill`: commands that go on running in the background.
 
 use super::output::Collector;
-use super::{Context, ToolResult, describe};
+use super::{Context, ToolResult, describe, tell_limits};
 use crate::error::Result;
 use crate::sandbox::{JobOutput, Outcome, Output, Piece};
 use schemars::JsonSchema;
@@ -28,6 +28,7 @@ pub struct KillArguments {
 pub async fn output(context: Context<'_>, arguments: OutputArguments) -> Result<ToolResult> {
     let wait = arguments.wait_s.filter(|seconds| seconds.is_finite()).unwrap_or(0.0).clamp(0.0, MAX_WAIT_S);
     let output = context.sandbox.job_output(arguments.job, Duration::from_secs_f64(wait)).await?;
+    output.state.iter().try_for_each(|finished| tell_limits(context.events, finished))?;
     Ok(result(context, arguments.job, output))
 }
 

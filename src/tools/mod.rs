@@ -15,7 +15,7 @@ pub use output::{Collected, Collector};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, Events};
 use crate::model::ToolSpec;
-use crate::sandbox::{Outcome, Output, Sandbox, wire};
+use crate::sandbox::{Finished, Outcome, Output, Sandbox, wire};
 use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
@@ -150,6 +150,12 @@ impl Context<'_> {
         let data = String::from_utf8_lossy(bytes).into_owned();
         self.events.emit(Event::ToolOutput { id: self.call.to_owned(), stream, data })
     }
+}
+
+/// Tells of the sandbox's limits that a command ran into.
+pub fn tell_limits(events: &Events, finished: &Finished) -> Result<()> {
+    let mut reached = finished.limits_reached();
+    reached.try_for_each(|limit| events.emit(Event::LimitReached { limit: limit.to_owned() }))
 }
 
 /// The tool of that name.

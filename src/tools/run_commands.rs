@@ -1,7 +1,7 @@
 //! `run_commands`: the shell.
 
 use super::output::Collector;
-use super::{Context, ToolResult, describe};
+use super::{Context, ToolResult, describe, tell_limits};
 use crate::error::Result;
 use crate::sandbox::{Command, Finished, Outcome, Program, TAIL_BYTES};
 use schemars::JsonSchema;
@@ -47,6 +47,7 @@ pub async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResul
         })
         .await?;
     listening?;
+    tell_limits(context.events, &finished)?;
     Ok(result(&finished, timeout, collector))
 }
 

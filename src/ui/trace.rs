@@ -299,6 +299,8 @@ fn limit_text(limit: &str) -> String {
             "too many connections are open at once: further ones are refused".to_string()
         }
         "network_bytes" => "the limit on the network's bytes is reached: it lets no more through".to_string(),
+        "disk" => "the limit on the sandbox's disk is reached".to_string(),
+        "memory" => "the limit on the sandbox's memory is reached".to_string(),
         "bad_calls" => "the model's tool calls cannot be read".to_string(),
         other => format!("a limit is reached: {other}"),
     }

@@ -3,6 +3,7 @@
 use super::Repl;
 use crate::error::{Error, Result};
 use crate::sandbox::{Command, Finished, Outcome, Output, Program, wire};
+use crate::tools::tell_limits;
 use crate::ui::sanitise::Sanitiser;
 use crate::ui::trace::duration_text;
 
@@ -45,7 +46,7 @@ impl Repl<'_> {
         }
         self.screen.say(&rest);
         self.remark(&ending(&finished));
-        Ok(())
+        tell_limits(self.opened.session.events(), &finished)
     }
 }
 
