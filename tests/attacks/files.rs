@@ -2,7 +2,7 @@
 //! git's hooks, a parent that becomes a link while it writes) is in `workspace_apply.rs`, with no sandbox in between.
 
 use crate::support::agent::agent;
-use crate::support::backends::{available, everywhere, everywhere_with};
+use crate::support::backends::{everywhere, everywhere_with, whole_program_everywhere};
 use crate::support::endpoint::endpoint;
 use agent::sandbox::{FileWrite, Node, WorkspaceMount, sandbox_ids};
 use serde_json::json;
@@ -37,7 +37,7 @@ async fn attack_14_reading_what_is_no_plain_file_ends_at_once() {
 #[test]
 fn attack_14_the_tool_that_reads_is_bounded() {
     let shadow = fs::read_to_string("/etc/shadow").unwrap_or_default();
-    for backend in available() {
+    whole_program_everywhere(|backend| {
         let make = "mkfifo pipe; ln -s /etc/shadow shadow; truncate -s 10G big; head -c 3000000 /dev/zero | tr '\\0' x > line";
         let read = |path: &str| ("read_file", json!({ "path": path }));
         let model = endpoint()
@@ -53,7 +53,7 @@ fn attack_14_the_tool_that_reads_is_bounded() {
             let told = shadow.lines().next().is_some_and(|line| result.contains(line));
             assert!(!told, "on {backend}: {result}");
         }
-    }
+    });
 }
 
 /// The workspace is the host's own directory here, and the place it must not lead to is right beside it.
@@ -103,7 +103,7 @@ async fn attack_15_a_parent_that_becomes_a_link_leads_no_write_out() {
 
 #[test]
 fn attack_16_only_plain_files_come_out_and_only_into_the_workspace() {
-    for backend in available() {
+    whole_program_everywhere(|backend| {
         let make = "mkdir -p .git/hooks sub; printf '#!/bin/sh\\ntouch /tmp/pwned' | tee .git/hooks/post-checkout > sub/run; \
              chmod 6777 sub/run .git/hooks/post-checkout; mkfifo pipe; ln sub/run hard; \
              ln -s ../outside up; ln -s /etc/passwd absolute; ln -s sub/run fine; \
@@ -143,7 +143,7 @@ fn attack_16_only_plain_files_come_out_and_only_into_the_workspace() {
         }
         assert_eq!(fs::read_to_string(&outside).expect("it is still there"), "outside");
         assert_eq!(names(&root), before, "on {backend}");
-    }
+    });
 }
 
 fn names(directory: &Path) -> Vec<std::ffi::OsString> {
@@ -154,21 +154,24 @@ fn names(directory: &Path) -> Vec<std::ffi::OsString> {
     names
 }
 
+/// A hundred thousand files take a while where other tests run beside.
+const MANY: Duration = Duration::from_secs(600);
+
 #[test]
 fn attack_16_too_much_to_come_out_is_said_and_bounded() {
-    for backend in available() {
+    whole_program_everywhere(|backend| {
         let many = "import os\nfor d in range(110):\n    os.mkdir(str(d))\n    for f in range(1000): os.close(os.open(f\"{d}/{f}\", os.O_CREAT))";
         let make = format!(
             "/usr/bin/python3 -c '{many}'; truncate -s 9G sparse; head -c 300000000 /dev/zero > zeros"
         );
         let model = endpoint().tool_call("run_commands", json!({ "command": make })).text("done").start();
-        let call = agent().endpoint(&model).sandbox(backend).args(["run", "make"]);
+        let call = agent().endpoint(&model).sandbox(backend).patience(MANY).args(["run", "make"]);
         // Beside the sandbox's own files, which may be on their way out still.
         let data = call.home("data/sessions");
         let finished = call.run();
         assert!(finished.stderr.contains("the sandbox changed more than"), "{}", finished.stderr);
         assert!(size(&data) < 100 << 20, "{} bytes are kept", size(&data));
-    }
+    });
 }
 
 /// Bytes of all files below a directory.

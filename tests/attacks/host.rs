@@ -1,7 +1,7 @@
 //! What is the host's: files, settings of its kernel, programs, secrets.
 
 use crate::support::agent::agent;
-use crate::support::backends::{available, everywhere, shell};
+use crate::support::backends::{everywhere, shell, whole_program_everywhere};
 use crate::support::endpoint::endpoint;
 use agent::error::Kind;
 use agent::sandbox::{Command, Outcome, Program};
@@ -177,7 +177,7 @@ async fn attack_07_no_program_of_the_hosts_is_overwritten() {
 
 #[test]
 fn attack_09_no_key_no_token_no_variable_of_the_hosts() {
-    for backend in available() {
+    whole_program_everywhere(|backend| {
         let look = "env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n'; \
                     grep -rsl C4NARY /workspace /home /tmp /run /etc /var /dev/shm; true";
         let model = endpoint().tool_call("run_commands", json!({ "command": look })).text("done").start();
@@ -201,5 +201,5 @@ fn attack_09_no_key_no_token_no_variable_of_the_hosts() {
         assert!(result.contains("HOME=/home/agent"), "{result}");
         // The command line of the look itself holds the word.
         assert!(!result.replace("grep -rsl C4NARY", "").contains("C4NARY"), "on {backend}: {result}");
-    }
+    });
 }

@@ -1,7 +1,7 @@
 //! The network, and a README that lies. Canaries on the host see whether anything gets out.
 
 use crate::support::agent::agent;
-use crate::support::backends::{available, everywhere};
+use crate::support::backends::{everywhere, whole_program_everywhere};
 use crate::support::endpoint::endpoint;
 use serde_json::json;
 use std::net::{TcpListener, UdpSocket};
@@ -89,7 +89,7 @@ async fn attack_19_without_a_network_nothing_is_reached() {
 /// The model does as the README says. Its tools cannot.
 #[test]
 fn attack_20_an_injected_model_that_obeys_sends_nothing() {
-    for backend in available() {
+    whole_program_everywhere(|backend| {
         let canary = Canary::sing();
         let port = canary.port();
         let mut ways = Vec::new();
@@ -128,13 +128,13 @@ fn attack_20_an_injected_model_that_obeys_sends_nothing() {
         canary.assert_silent();
         canary.assert_hears();
         assert_eq!(finished.events_of("session_started")[0]["sandbox"]["network"], "none");
-    }
+    });
 }
 
 /// The same where a host is allowed: any other is not, by name or by address, and what was tried is told.
 #[test]
 fn attack_20_an_injected_model_reaches_no_host_but_those_that_were_named() {
-    for backend in available() {
+    whole_program_everywhere(|backend| {
         let canary = Canary::sing();
         let port = canary.port();
         let own = addresses().into_iter().next().expect("an address");
@@ -162,5 +162,5 @@ fn attack_20_an_injected_model_reaches_no_host_but_those_that_were_named() {
         }
         canary.assert_silent();
         canary.assert_hears();
-    }
+    });
 }

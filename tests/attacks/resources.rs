@@ -1,7 +1,7 @@
 //! Memory, processes, time and output: what is taken is bounded, and what happened is said.
 
 use crate::support::agent::agent;
-use crate::support::backends::{available, everywhere, everywhere_with, shell};
+use crate::support::backends::{everywhere, everywhere_with, shell, whole_program_everywhere};
 use crate::support::endpoint::endpoint;
 use agent::sandbox::{Command, Outcome};
 use serde_json::json;
@@ -147,8 +147,8 @@ async fn attack_10_spinning_leaves_the_host_its_processors() {
 /// Through the whole program: its memory stays where it was, and the model is told what is missing.
 #[test]
 fn attack_12_a_flood_on_both_streams_costs_no_memory() {
-    for backend in available() {
-        let flood = json!({ "command": "yes out & yes err >&2 & wait", "timeout_s": 5 });
+    whole_program_everywhere(|backend| {
+        let flood = json!({ "command": "yes out & yes err >&2 & wait", "timeout_s": 30 });
         let model = endpoint().tool_call("run_commands", flood).text("done").start();
         let running = agent().endpoint(&model).sandbox(backend).args(["run", "flood"]).start();
         let status = format!("/proc/{}/status", running.pid());
@@ -161,10 +161,13 @@ fn attack_12_a_flood_on_both_streams_costs_no_memory() {
         }
         running.wait().expect_code(0);
         let result = model.requests()[1].messages().pop().expect("a result")["content"].to_string();
-        assert!(result.contains("Timed out after 5 s") && result.contains("[output shortened: "), "{result}");
+        assert!(
+            result.contains("Timed out after 30 s") && result.contains("[output shortened: "),
+            "{result}"
+        );
         assert!(result.len() < 100_000, "{}", result.len());
         assert!(peak_kb > 0 && peak_kb < 150_000, "{peak_kb} kB on {backend}");
-    }
+    });
 }
 
 #[tokio::test]

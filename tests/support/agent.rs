@@ -12,15 +12,23 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Nothing that a test starts may take longer than this.
+/// Nothing that a test starts may take longer than this, unless it asks for more.
 pub const DEADLINE: Duration = Duration::from_secs(120);
+
+/// Names another place of the binary, for a process that cannot reach the one it was built at.
+pub const BINARY: &str = "AGENT_TEST_BINARY";
+
+/// Where the binary is.
+pub fn binary() -> PathBuf {
+    std::env::var_os(BINARY).map_or_else(|| env!("CARGO_BIN_EXE_agent").into(), PathBuf::from)
+}
 
 /// A call of the binary: with a home and a workspace of its own, and nothing of the caller's environment but `PATH`.
 pub fn agent() -> Agent {
     let root = TempDir::new().expect("a temporary directory");
     let workspace = root.path().join("workspace");
     std::fs::create_dir(&workspace).expect("a workspace");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_agent"));
+    let mut command = Command::new(binary());
     command
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
@@ -29,13 +37,14 @@ pub fn agent() -> Agent {
         .current_dir(&workspace);
     // The local backend is always there; tests of the other one name it.
     command.env("AGENT_SANDBOX", "local");
-    Agent { command, stdin: Input::Empty, root: Arc::new(root), workspace }
+    Agent { command, stdin: Input::Empty, deadline: DEADLINE, root: Arc::new(root), workspace }
 }
 
 /// A call that is being put together.
 pub struct Agent {
     command: Command,
     stdin: Input,
+    deadline: Duration,
     root: Arc<TempDir>,
     workspace: PathBuf,
 }
@@ -91,6 +100,12 @@ impl Agent {
         self
     }
 
+    /// May take this long, on a machine that is busy with other tests.
+    pub fn patience(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
     /// Called from another directory.
     pub fn within(mut self, directory: &Path) -> Self {
         self.command.current_dir(directory);
@@ -116,6 +131,7 @@ impl Agent {
         Agent {
             command: next.command,
             stdin: Input::Empty,
+            deadline: DEADLINE,
             root: Arc::clone(&self.root),
             workspace: self.workspace.clone(),
         }
@@ -202,10 +218,14 @@ impl Running {
             if let Some(status) = self.child.try_wait().expect("waiting") {
                 break status;
             }
-            if started.elapsed() > DEADLINE {
+            if started.elapsed() > self.call.deadline {
                 let _ = self.child.kill();
                 let stderr = self.stderr.join().unwrap_or_default();
-                panic!("agent did not end in {DEADLINE:?}:\n{}", String::from_utf8_lossy(&stderr));
+                panic!(
+                    "agent did not end in {:?}:\n{}",
+                    self.call.deadline,
+                    String::from_utf8_lossy(&stderr)
+                );
             }
             std::thread::sleep(Duration::from_millis(5));
         };

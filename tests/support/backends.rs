@@ -61,10 +61,29 @@ pub async fn everywhere_with<F: AsyncFn(&Inside)>(ask: impl Fn(&mut Spec), test:
         test(&inside).await;
         inside.end().await;
     }
-    // SAFETY: only reads the process's credentials.
-    if !is_ordinary && unsafe { libc::geteuid() } == 0 {
+    if !is_ordinary && is_root() {
         again_as_ordinary_user(std::any::type_name::<F>());
     }
+}
+
+/// The same for a test of the whole program, which gets the backend's name.
+pub fn whole_program_everywhere<F: Fn(&'static str)>(test: F) {
+    let is_ordinary = std::env::var_os(ORDINARY).is_some();
+    for name in BACKENDS.into_iter().filter(|name| !is_ordinary || *name == "local") {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        if runtime.block_on(backend(name)).is_some() {
+            eprintln!("on {name}");
+            test(name);
+        }
+    }
+    if !is_ordinary && is_root() {
+        again_as_ordinary_user(std::any::type_name::<F>());
+    }
+}
+
+fn is_root() -> bool {
+    // SAFETY: only reads the process's credentials.
+    unsafe { libc::geteuid() == 0 }
 }
 
 /// This test once more, in a process of an ordinary user's. `place` is the path of something in the test's function.
@@ -72,9 +91,14 @@ fn again_as_ordinary_user(place: &str) {
     let name = place.split("::{{closure}}").next().and_then(|path| path.split_once("::")).expect("a test").1;
     let home = tempfile::Builder::new().prefix("agent-ordinary-").tempdir().expect("a home");
     std::os::unix::fs::chown(home.path(), Some(ORDINARY_ID), Some(ORDINARY_ID)).expect("the user's own");
+    // The user may have no way to where the binary was built.
+    let binary = home.path().join("agent-binary");
+    let linked = std::fs::hard_link(super::agent::binary(), &binary);
+    linked.or_else(|_| std::fs::copy(super::agent::binary(), &binary).map(drop)).expect("the binary");
     let output = std::process::Command::new("/proc/self/exe")
         .args([name, "--exact", "--nocapture"])
         .env(ORDINARY, "1")
+        .env(super::agent::BINARY, &binary)
         .env("HOME", home.path())
         .env("AGENT_HOME", home.path().join("agent"))
         .current_dir(home.path())
@@ -100,12 +124,6 @@ pub async fn backend(name: &str) -> Option<Box<dyn Backend>> {
             }
         },
     }
-}
-
-/// The names of the backends of this machine, for tests of the whole program.
-pub fn available() -> Vec<&'static str> {
-    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    BACKENDS.into_iter().filter(|name| runtime.block_on(backend(name)).is_some()).collect()
 }
 
 /// A sandbox of its own for each test.
