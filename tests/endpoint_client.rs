@@ -157,6 +157,38 @@ async fn calls_in_odd_pieces() {
     assert!(ids.len() == 3 && !ids.contains(""), "{ids:?}");
 }
 
+/// A bug: calls with one id and no index, or with one index and id, were glued together.
+#[tokio::test]
+async fn calls_that_nothing_but_their_words_tell_apart() {
+    let null = Value::Null;
+    let read = |index: &Value, id: &str, path: &str| {
+        call(index.clone(), json!(id), json!("read_file"), json!({ "path": path }).to_string().into())
+    };
+    let list = |index: &Value, id: &str| {
+        call(index.clone(), json!(id), json!("run_commands"), json!(r#"{"command":"ls"}"#))
+    };
+    for index in [null.clone(), json!(0)] {
+        for id in ["", "a"] {
+            let calls = calls_of(&[read(&index, id, "x"), read(&index, id, "y"), list(&index, id)]).await;
+            let said: Vec<_> =
+                calls.iter().map(|call| (call.name.as_str(), call.arguments.as_str())).collect();
+            let expected = [
+                ("read_file", r#"{"path":"x"}"#),
+                ("read_file", r#"{"path":"y"}"#),
+                ("run_commands", r#"{"command":"ls"}"#),
+            ];
+            assert_eq!(said, expected, "index {index}, id {id:?}");
+            let ids: std::collections::HashSet<_> = calls.iter().map(|call| call.id.as_str()).collect();
+            assert!(ids.len() == 3 && !ids.contains(""), "{ids:?}");
+        }
+    }
+    // The whole call once more, as a summary at the end.
+    let twice = [read(&null, "a", "x"), read(&null, "a", "x")];
+    assert_eq!(calls_of(&twice).await, [asked("a", "read_file", r#"{"path":"x"}"#)]);
+    // Without an id nothing says that it is the same.
+    assert_eq!(calls_of(&[read(&null, "", "x"), read(&null, "", "x")]).await.len(), 2);
+}
+
 #[tokio::test]
 async fn an_id_that_the_conversation_holds_already_is_made_unique() {
     let endpoint = endpoint().events(&[call(json!(0), json!("a"), json!("read_file"), json!("{}"))]).start();
