@@ -138,6 +138,16 @@ async fn what_trying_again_cannot_help_fails_at_once() {
         (endpoint().error(402, "Insufficient Balance"), "Insufficient Balance", "credit"),
         (endpoint().raw("<!doctype html><title>Welcome</title>"), "web page", "/v1"),
         (endpoint().raw(r#"{"error":"key expired","code":401}"#), "key expired", "check the key"),
+        (
+            endpoint().raw(b"\x1f\x8b\x08\0garbage").header("content-encoding", "gzip"),
+            "compressed (gzip)",
+            "/v1",
+        ),
+        (
+            endpoint().raw(b"\x1f\x8b\x08\0garbage").header("content-encoding", "gzip").status(404),
+            "404 Not Found without a word",
+            "/v1",
+        ),
         (endpoint().error(400, "messages must alternate"), "messages must alternate", ""),
         (
             endpoint().raw("").status(302).header("location", "https://evil.example/v1"),
