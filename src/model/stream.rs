@@ -101,10 +101,11 @@ impl<'a> Assembly<'a> {
             on_progress_text(Some(&self.refusal), on_progress);
             reply.text = self.refusal;
         }
+        let is_cut_off = reply.is_cut_off();
         for call in self.calls {
             let mut call =
                 ToolCall { id: unique(call.id, &mut taken), name: call.name, arguments: call.arguments };
-            if let Some(note) = mend(&mut call, self.tools) {
+            if let Some(note) = mend(&mut call, self.tools, is_cut_off) {
                 on_progress(Progress::Notice(&note));
             }
             reply.tool_calls.push(call);
