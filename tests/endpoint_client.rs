@@ -185,6 +185,10 @@ async fn calls_that_nothing_but_their_words_tell_apart() {
     // The whole call once more, as a summary at the end.
     let twice = [read(&null, "a", "x"), read(&null, "a", "x")];
     assert_eq!(calls_of(&twice).await, [asked("a", "read_file", r#"{"path":"x"}"#)]);
+    // Empty arguments before the real ones.
+    let empty = call(null.clone(), json!("a"), json!("read_file"), json!("{}"));
+    let calls = calls_of(&[empty, read(&null, "a", "x")]).await;
+    assert_eq!(calls.iter().map(|call| call.arguments.as_str()).collect::<Vec<_>>(), [r#"{"path":"x"}"#]);
     // Without an id nothing says that it is the same.
     assert_eq!(calls_of(&[read(&null, "", "x"), read(&null, "", "x")]).await.len(), 2);
 }

@@ -25,8 +25,8 @@ impl std::error::Error for ParseError {}
 /// Repaired are: trailing commas, single quotes, raw line breaks and tabs inside strings, Python's `True`,
 /// `False` and `None`, braces too many at the end, and braces missing there, provided that the last value is
 /// complete (not a number, which might go on). Nothing at all means no arguments. Arguments that were encoded
-/// twice are decoded twice. A code fence around them, closing tags behind them and the same object again behind
-/// the first are passed over.
+/// twice are decoded twice. A code fence around them, closing tags behind them, an empty object before them and the
+/// same object again are passed over.
 ///
 /// # Errors
 /// What is wrong, and where.
@@ -72,11 +72,11 @@ fn bare(text: &str) -> &str {
     text
 }
 
-/// The objects that `text` consists of, one behind the other; `None` where there is anything else in it.
+/// The objects that `text` consists of, one behind the other, but empty ones; `None` where there is anything else in it.
 fn objects(text: &str) -> Option<Vec<Value>> {
     let objects: Result<Vec<Map<String, Value>>, _> =
         serde_json::Deserializer::from_str(text).into_iter().collect();
-    Some(objects.ok()?.into_iter().map(Value::Object).collect())
+    Some(objects.ok()?.into_iter().filter(|object| !object.is_empty()).map(Value::Object).collect())
 }
 
 /// Strict JSON that says the same; `None` where that is in doubt.
@@ -213,6 +213,7 @@ mod tests {
             ("{\"command\":\"ls\"}</function></tool_call><|im_end|>", json!({ "command": "ls" })),
             ("{'command':'ls'}</tool_call>", json!({ "command": "ls" })),
             (r#"{"command":"ls"}{"command":"ls"}"#, json!({ "command": "ls" })),
+            (r#"{}{"command":"ls"}"#, json!({ "command": "ls" })),
             ("{\"command\":\"ls\"}\n{\"command\":\"ls\"}\n</tool_call>", json!({ "command": "ls" })),
         ] {
             assert_eq!(parse(text), Ok((expected, true)), "{text}");

@@ -5,6 +5,7 @@
 
 use crate::event::ToolCall;
 use crate::model::coerce::{coerced, is_type};
+use crate::model::recover::{ARGUMENT_KEYS, NAME_KEYS};
 use crate::model::{ToolSpec, arguments, names};
 use serde_json::{Map, Value};
 
@@ -33,7 +34,7 @@ pub fn mend(call: &mut ToolCall, tools: &[ToolSpec], is_cut_off: bool) -> Option
         notes.push(format!("{} as its name", shown(&Value::from(call.name.as_str()))));
         call.name.clone_from(&tool.name);
     }
-    if let Some((arguments, done)) = mended(call, tool, is_cut_off).filter(|(_, done)| !done.is_empty()) {
+    if let Some((arguments, done)) = mended(call, tool, is_cut_off) {
         call.arguments = Value::Object(arguments).to_string();
         notes.extend(done);
     }
@@ -53,8 +54,25 @@ fn mended(call: &ToolCall, tool: &ToolSpec, is_cut_off: bool) -> Option<(Map<Str
         }
         _ => return None,
     };
+    if let Some(inner) = unwrapped(&arguments, tool) {
+        notes.push("a whole call as its arguments".to_owned());
+        arguments = inner;
+    }
     mend_object(&mut arguments, &tool.parameters, &mut notes);
-    Some((arguments, notes))
+    // Repaired ones are kept as they were read: they go back to the endpoint, which has to read them as well.
+    (repaired || !notes.is_empty()).then_some((arguments, notes))
+}
+
+/// What is inside of `{"arguments": {…}}`, beside which the tool's name may stand.
+fn unwrapped(object: &Map<String, Value>, tool: &ToolSpec) -> Option<Map<String, Value>> {
+    let names_tool = |key: &str, value: &Value| {
+        NAME_KEYS.contains(&key) && value.as_str().is_some_and(|name| name == tool.name)
+    };
+    let (key, inner) = object.iter().find(|(key, value)| !names_tool(key, value))?;
+    let is_all = object.iter().all(|(other, value)| other == key || names_tool(other, value));
+    let is_wrapper =
+        ARGUMENT_KEYS.contains(&key.as_str()) && tool.parameters["properties"].get(key).is_none();
+    inner.as_object().filter(|_| is_all && is_wrapper).cloned()
 }
 
 fn mend_object(arguments: &mut Map<String, Value>, schema: &Value, notes: &mut Vec<String>) {
@@ -212,6 +230,12 @@ mod tests {
             ("run_commands", json!({ "commands": ["ls", "-l"] }), json!({ "command": "ls -l" })),
             ("run_commands", json!({ "commands": ["ls", "pwd"] }), json!({ "command": "ls\npwd" })),
             ("run_commands", json!([{ "command": "ls" }]), json!({ "command": "ls" })),
+            ("run_commands", json!({ "input": { "cmd": "ls" } }), json!({ "command": "ls" })),
+            (
+                "run_commands",
+                json!({ "name": "run_commands", "arguments": { "command": "ls" } }),
+                json!({ "command": "ls" }),
+            ),
             (
                 "functions.run_commands",
                 json!({ "command": "ls", "timeout_s": "5" }),
@@ -237,6 +261,7 @@ mod tests {
             ("run_commands", json!({ "command": ["ls", "-l", "|", "wc"] })),
             ("run_commands", json!({ "command": ["make", "2>&1"] })),
             ("run_commands", json!([{ "command": "ls" }, { "command": "pwd" }])),
+            ("run_commands", json!({ "name": "write_file", "arguments": { "path": "a", "data": "b" } })),
             ("write_file", json!({ "this": "a", "that": "b" })),
             ("write_file", json!({ "paths": ["a", "b"], "data": "c" })),
             ("unknown", json!({ "commands": ["ls"] })),

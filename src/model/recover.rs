@@ -260,9 +260,10 @@ fn calls_in(value: &Value, tools: &[ToolSpec]) -> Option<Calls> {
     }
 }
 
-/// The keys under which models write a tool's name, and its arguments.
+/// The keys under which models write a tool's name.
 pub const NAME_KEYS: &[&str] = &["name", "function", "tool", "tool_name", "function_name"];
-const ARGUMENT_KEYS: &[&str] = &["arguments", "parameters", "args", "input", "params"];
+/// The keys under which they write its arguments.
+pub const ARGUMENT_KEYS: &[&str] = &["arguments", "parameters", "args", "input", "params"];
 
 fn call_in(object: &Map<String, Value>, tools: &[ToolSpec]) -> Option<(String, Value)> {
     if let Some(Value::Object(inner)) = object.get("function") {

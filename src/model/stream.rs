@@ -252,8 +252,9 @@ fn repeats(call: &Partial, piece: &WireCall) -> bool {
 }
 
 impl Partial {
+    /// Whether the arguments are all there. Some servers begin every call with empty ones.
     fn is_complete(&self) -> bool {
-        matches!(serde_json::from_str(&self.arguments), Ok(Value::Object(_)))
+        matches!(serde_json::from_str(&self.arguments), Ok(Value::Object(object)) if !object.is_empty())
     }
 
     fn extend(&mut self, function: Function) -> Result<(), Failure> {
