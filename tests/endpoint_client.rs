@@ -29,6 +29,7 @@ async fn a_request_carries_the_conversation_and_the_tools() {
     assert_eq!(request.path, "/v1/chat/completions");
     assert_eq!(request.header("authorization"), Some("Bearer sk-test"));
     assert_eq!(request.header("x-team"), Some("blue"));
+    assert_eq!(request.header("accept-encoding"), Some("identity"));
     assert!(request.headers.iter().all(|(name, _)| !name.starts_with("openai-")), "{:?}", request.headers);
     let sent = serde_json::to_string_pretty(&request.body).unwrap();
     insta::assert_snapshot!(sent);
