@@ -1,7 +1,10 @@
 //! Where `agent` keeps its files: the XDG base directories, or one directory named by `AGENT_HOME`.
 
 use crate::error::{Error, Result};
-use std::path::PathBuf;
+use std::fs::DirBuilder;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 
 /// `~/.config/agent`: `config.toml`.
 pub fn config_dir() -> Result<PathBuf> {
@@ -25,6 +28,30 @@ pub fn runtime_dir() -> Result<PathBuf> {
         _ => {
             dir("run", "XDG_CACHE_HOME", ".cache").map(|d| if d.ends_with("run") { d } else { d.join("run") })
         }
+    }
+}
+
+/// Makes a directory for this user alone, with those above it.
+///
+/// # Errors
+/// `Config` where the place does not take it: a home that is missing, read-only or somebody else's.
+pub fn make_dir(path: &Path) -> Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| not_made(path, error))
+}
+
+/// Why something of ours could not be made in `path`.
+pub fn not_made(path: &Path, error: io::Error) -> Error {
+    let message = format!("{} could not be made", path.display());
+    match error.kind() {
+        ErrorKind::NotFound
+        | ErrorKind::NotADirectory
+        | ErrorKind::AlreadyExists
+        | ErrorKind::PermissionDenied
+        | ErrorKind::ReadOnlyFilesystem => Error::config(message).caused_by(error).hint(
+            "agent keeps its sessions and its cache in the home directory: \
+             set AGENT_HOME to a directory that you can write to",
+        ),
+        _ => Error::unexpected(message).caused_by(error),
     }
 }
 

@@ -18,6 +18,20 @@ async fn commands_run_in_the_workspace_as_nobody_special() {
     .await;
 }
 
+/// A bug: git refused to commit where the identity is configured for the whole machine, as it is nearly everywhere.
+#[tokio::test]
+async fn git_commits_as_whom_the_repository_says_or_else_as_the_agent() {
+    everywhere(async |inside| {
+        let commit = "git commit -q --allow-empty -m one && git log -1 --format='%an <%ae>, %cn <%ce>'";
+        let agent = inside.said(&format!("git init -q /tmp/r && cd /tmp/r && {commit}")).await;
+        assert_eq!(agent, "agent <agent@sandbox.invalid>, agent <agent@sandbox.invalid>");
+        let configure = "git config user.name Own && git config user.email own@example.com";
+        let own = inside.said(&format!("cd /tmp/r && {configure} && {commit}")).await;
+        assert_eq!(own, "Own <own@example.com>, Own <own@example.com>");
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn output_is_bytes() {
     everywhere(async |inside| {

@@ -29,6 +29,7 @@ async fn a_request_carries_the_conversation_and_the_tools() {
     assert_eq!(request.path, "/v1/chat/completions");
     assert_eq!(request.header("authorization"), Some("Bearer sk-test"));
     assert_eq!(request.header("x-team"), Some("blue"));
+    assert_eq!(request.header("accept-encoding"), Some("identity"));
     assert!(request.headers.iter().all(|(name, _)| !name.starts_with("openai-")), "{:?}", request.headers);
     let sent = serde_json::to_string_pretty(&request.body).unwrap();
     insta::assert_snapshot!(sent);
@@ -155,6 +156,42 @@ async fn calls_in_odd_pieces() {
     assert_eq!(calls.len(), 3);
     let ids: std::collections::HashSet<_> = calls.iter().map(|call| call.id.as_str()).collect();
     assert!(ids.len() == 3 && !ids.contains(""), "{ids:?}");
+}
+
+/// A bug: calls with one id and no index, or with one index and id, were glued together.
+#[tokio::test]
+async fn calls_that_nothing_but_their_words_tell_apart() {
+    let null = Value::Null;
+    let read = |index: &Value, id: &str, path: &str| {
+        call(index.clone(), json!(id), json!("read_file"), json!({ "path": path }).to_string().into())
+    };
+    let list = |index: &Value, id: &str| {
+        call(index.clone(), json!(id), json!("run_commands"), json!(r#"{"command":"ls"}"#))
+    };
+    for index in [null.clone(), json!(0)] {
+        for id in ["", "a"] {
+            let calls = calls_of(&[read(&index, id, "x"), read(&index, id, "y"), list(&index, id)]).await;
+            let said: Vec<_> =
+                calls.iter().map(|call| (call.name.as_str(), call.arguments.as_str())).collect();
+            let expected = [
+                ("read_file", r#"{"path":"x"}"#),
+                ("read_file", r#"{"path":"y"}"#),
+                ("run_commands", r#"{"command":"ls"}"#),
+            ];
+            assert_eq!(said, expected, "index {index}, id {id:?}");
+            let ids: std::collections::HashSet<_> = calls.iter().map(|call| call.id.as_str()).collect();
+            assert!(ids.len() == 3 && !ids.contains(""), "{ids:?}");
+        }
+    }
+    // The whole call once more, as a summary at the end.
+    let twice = [read(&null, "a", "x"), read(&null, "a", "x")];
+    assert_eq!(calls_of(&twice).await, [asked("a", "read_file", r#"{"path":"x"}"#)]);
+    // Empty arguments before the real ones.
+    let empty = call(null.clone(), json!("a"), json!("read_file"), json!("{}"));
+    let calls = calls_of(&[empty, read(&null, "a", "x")]).await;
+    assert_eq!(calls.iter().map(|call| call.arguments.as_str()).collect::<Vec<_>>(), [r#"{"path":"x"}"#]);
+    // Without an id nothing says that it is the same.
+    assert_eq!(calls_of(&[read(&null, "", "x"), read(&null, "", "x")]).await.len(), 2);
 }
 
 #[tokio::test]

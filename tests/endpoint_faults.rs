@@ -1,5 +1,6 @@
 //! Every fault that an endpoint can have: tried again where that helps, named where it does not, bounded always.
 
+use crate::support::agent::agent;
 use crate::support::client::{ask, client, failure, settings, settings_at};
 use crate::support::endpoint::endpoint;
 use agent::error::Kind;
@@ -137,6 +138,16 @@ async fn what_trying_again_cannot_help_fails_at_once() {
         (endpoint().error(402, "Insufficient Balance"), "Insufficient Balance", "credit"),
         (endpoint().raw("<!doctype html><title>Welcome</title>"), "web page", "/v1"),
         (endpoint().raw(r#"{"error":"key expired","code":401}"#), "key expired", "check the key"),
+        (
+            endpoint().raw(b"\x1f\x8b\x08\0garbage").header("content-encoding", "gzip"),
+            "compressed (gzip)",
+            "/v1",
+        ),
+        (
+            endpoint().raw(b"\x1f\x8b\x08\0garbage").header("content-encoding", "gzip").status(404),
+            "404 Not Found without a word",
+            "/v1",
+        ),
         (endpoint().error(400, "messages must alternate"), "messages must alternate", ""),
         (
             endpoint().raw("").status(302).header("location", "https://evil.example/v1"),
@@ -170,6 +181,39 @@ async fn errors_in_every_shape_keep_their_words() {
     }
     let error = failure(&endpoint().raw("").status(400).start()).await;
     assert!(error.to_string().contains("400 Bad Request without a word"), "{error}");
+}
+
+/// A bug: what an endpoint says of a key was shown and kept word for word.
+#[test]
+fn a_key_that_an_endpoint_quotes_is_neither_shown_nor_kept() {
+    let key = "sk-proj-abcdefghijklmnop";
+    let long = format!("{} {key}", "x".repeat(480));
+    let location = format!("https://elsewhere.example/?key={key}");
+    for (script, words) in [
+        (
+            endpoint().error(500, &format!("cannot look up {key}")).error(401, &format!("{key}: unknown")),
+            "[key]: unknown",
+        ),
+        (endpoint().error(400, &format!("stream is not supported for {key}")).error(401, &long), "[key]…"),
+        (endpoint().raw(json!({ "error": { "message": { "key": key } } }).to_string()).status(403), "[key]"),
+        (endpoint().raw(format!("data: {{\"error\":\"bad key {key}\",\"code\":401}}\n\n")), "bad key [key]"),
+        (endpoint().raw(format!("Denied: Bearer {key}")).status(403), "Bearer [key]"),
+        (endpoint().raw("").status(302).header("location", &location), "?key=[key]"),
+    ] {
+        let model = script.start();
+        let call = agent().endpoint(&model).env("AGENT_API_KEY", key).args(["run", "--json", "hi"]);
+        let sessions = call.home("data").join("sessions");
+        let finished = call.run().expect_code(3);
+        assert!(finished.stderr.contains(words), "{words}: {}", finished.stderr);
+        let session = std::fs::read_dir(sessions).unwrap().next().expect("a session").unwrap().path();
+        let kept = std::fs::read_to_string(session.join("events.jsonl")).unwrap();
+        for text in [&finished.stdout, &finished.stderr, &kept] {
+            assert!(!text.contains("abcdefgh"), "{text}");
+        }
+    }
+    let model = endpoint().models(401, format!("{key} is unknown")).start();
+    let finished = agent().endpoint(&model).env("AGENT_API_KEY", key).args(["models"]).run().expect_code(3);
+    assert!(finished.stderr.contains("[key] is unknown"), "{}", finished.stderr);
 }
 
 #[tokio::test]

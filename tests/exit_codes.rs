@@ -245,3 +245,27 @@ fn a_closed_pipe_ends_quietly() {
     let finished = call.run_with_closed_stdout();
     assert_eq!(finished.stderr, "");
 }
+
+/// A bug: it ended as an unexpected failure, without a word on what to do.
+#[test]
+fn a_home_that_cannot_be_written_to_is_a_matter_of_configuration() {
+    let model = endpoint().text("ok").for_ever().start();
+    for (home, agent_home) in
+        [("/proc/nowhere", ""), ("/dev/null", ""), ("/root", "/proc/nowhere"), ("/root", "/dev/null/x")]
+    {
+        let call = |arguments: &[&str]| {
+            agent().endpoint(&model).env("HOME", home).env("AGENT_HOME", agent_home).args(arguments).run()
+        };
+        for (arguments, code) in [(&["run", "hi"][..], 2), (&["demo"], 2), (&["exec", "--", "true"], 125)] {
+            let finished = call(arguments).expect_code(code);
+            assert!(finished.stderr.contains("could not be made: "), "{}", finished.stderr);
+            assert!(
+                finished.stderr.contains("hint: ") && finished.stderr.contains("set AGENT_HOME"),
+                "{}",
+                finished.stderr
+            );
+        }
+        call(&["sessions"]).expect_code(0);
+    }
+    assert_eq!(model.chats().len(), 0, "nothing was asked for that could not be kept");
+}

@@ -40,6 +40,7 @@ mod session_verify;
 mod sessions;
 mod support;
 mod terminal;
+mod tools;
 mod trace;
 mod wire;
 mod workspace_apply;

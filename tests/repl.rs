@@ -133,6 +133,19 @@ fn slash_commands_are_listed_completed_and_corrected() {
     assert_eq!(model.chats()[0]["model"], "other");
 }
 
+/// A bug: the editor wrote the names of files to the terminal as they are.
+#[test]
+fn names_that_a_terminal_would_obey_are_not_completed() {
+    let names = ["fit.txt", "f\x1b]0;title\x07", "fi\u{202e}txt.exe", "f\u{9b}31m", "f\nnext"];
+    let endpoint = endpoint().start();
+    let mut terminal = names.iter().fold(terminal().endpoint(&endpoint), |t, name| t.file(name, "")).start();
+    terminal.wait_for_prompt();
+    terminal.type_text("!echo f\t");
+    terminal.wait_for("› !echo fit.txt");
+    let raw = String::from_utf8_lossy(&terminal.raw()).into_owned();
+    assert!(!raw.contains("title") && !raw.contains('\u{202e}') && !raw.contains('\u{9b}'), "{raw:?}");
+}
+
 #[test]
 fn input_may_have_several_lines_and_is_remembered_privately() {
     let model = endpoint().text("ok").for_ever().start();

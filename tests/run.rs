@@ -42,6 +42,15 @@ fn a_prompt_may_be_piped_and_is_appended_to_one_that_is_given() {
 }
 
 #[test]
+fn input_that_is_not_all_text_is_read_as_far_as_it_is() {
+    let model = endpoint().text("ok").start();
+    let finished =
+        agent().endpoint(&model).args(["run", "what is this?"]).stdin(b"a log\xff line".to_vec()).run();
+    assert!(finished.stderr.contains("standard input is not all UTF-8"), "{}", finished.stderr);
+    assert_eq!(model.requests()[0].messages()[1]["content"], "what is this?\n\na log\u{fffd} line");
+}
+
+#[test]
 fn an_open_stdin_that_never_speaks_does_not_hang_a_call_that_has_its_prompt() {
     let model = endpoint().text("ok").start();
     let finished = agent().endpoint(&model).args(["run", "hi"]).stdin_open().run().expect_code(0);

@@ -73,9 +73,7 @@ struct EmptyDirectory(PathBuf);
 impl EmptyDirectory {
     fn make() -> Result<Self> {
         let path = crate::paths::cache_dir()?.join(format!("demo-{}", std::process::id()));
-        std::fs::create_dir_all(&path).map_err(|error| {
-            Error::unexpected(format!("{} could not be made", path.display())).caused_by(error)
-        })?;
+        crate::paths::make_dir(&path)?;
         Ok(Self(path))
     }
 }

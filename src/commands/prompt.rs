@@ -1,6 +1,7 @@
 //! The wish of `agent run`: an argument, standard input, or both.
 
 use crate::error::{Error, Result};
+use std::borrow::Cow;
 use std::io::{IsTerminal, Read};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -11,29 +12,37 @@ const MAX_INPUT: u64 = 10 << 20;
 /// CI systems often leave one open that never says anything.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// The wish, and a notice for the person where standard input was given up.
-pub async fn read(argument: Option<String>) -> Result<(String, Option<String>)> {
+/// What a person is told of standard input that is not as it should be.
+type Notice = Option<String>;
+
+/// The wish, and a notice for the person where standard input was given up, or is no text.
+pub async fn read(argument: Option<String>) -> Result<(String, Notice)> {
     let terminal = std::io::stdin().is_terminal();
     match argument.as_deref() {
-        Some("-") => Ok((not_empty(read_input().await?)?, None)),
+        Some("-") => input_alone().await,
         Some(prompt) if terminal => Ok((not_empty(prompt.to_owned())?, None)),
         Some(prompt) => beside(not_empty(prompt.to_owned())?).await,
         None if terminal => Err(Error::usage("there is no prompt")
             .hint("agent run \"fix the failing test\", or pipe one in; `agent` alone is the REPL")),
-        None => Ok((not_empty(read_input().await?)?, None)),
+        None => input_alone().await,
     }
 }
 
+async fn input_alone() -> Result<(String, Notice)> {
+    let (input, notice) = read_input().await?;
+    Ok((not_empty(input)?, notice))
+}
+
 /// A prompt, with what is piped in appended.
-async fn beside(prompt: String) -> Result<(String, Option<String>)> {
+async fn beside(prompt: String) -> Result<(String, Notice)> {
     if !says_something(SILENCE).await {
         let notice = format!("standard input is open but silent for {} s: not waited for", SILENCE.as_secs());
         return Ok((prompt, Some(notice)));
     }
-    let input = read_input().await?;
+    let (input, notice) = read_input().await?;
     match input.trim().is_empty() {
-        true => Ok((prompt, None)),
-        false => Ok((format!("{prompt}\n\n{input}"), None)),
+        true => Ok((prompt, notice)),
+        false => Ok((format!("{prompt}\n\n{input}"), notice)),
     }
 }
 
@@ -49,7 +58,7 @@ async fn says_something(patience: Duration) -> bool {
 }
 
 /// All of standard input. On a thread of its own: a pipe may stay open for long, and Ctrl-C has to work meanwhile.
-async fn read_input() -> Result<String> {
+async fn read_input() -> Result<(String, Notice)> {
     let read = tokio::task::spawn_blocking(|| {
         let mut bytes = Vec::new();
         std::io::stdin().lock().take(MAX_INPUT + 1).read_to_end(&mut bytes).map(|_| bytes)
@@ -64,7 +73,14 @@ async fn read_input() -> Result<String> {
         return Err(Error::usage(format!("standard input is longer than {} MiB", MAX_INPUT >> 20))
             .hint("put it into a file of the workspace and name the file"));
     }
-    String::from_utf8(bytes).map_err(|_| Error::usage("standard input is no UTF-8 text"))
+    // A log with one odd byte in it is no reason to fail.
+    Ok(match String::from_utf8_lossy(&bytes) {
+        Cow::Borrowed(text) => (text.to_owned(), None),
+        Cow::Owned(text) => {
+            let notice = "standard input is not all UTF-8: what is not was replaced by \u{fffd}";
+            (text, Some(notice.to_owned()))
+        }
+    })
 }
 
 fn not_empty(text: String) -> Result<String> {

@@ -9,8 +9,7 @@ use crate::error::{Error, Result};
 use crate::paths;
 use crate::sandbox::{Listed, Sandbox, by_name, choose};
 use crate::session::{History, SessionId, Store, read_records};
-use std::fs::{self, DirBuilder, File};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 /// A sandbox to run something in.
@@ -34,8 +33,8 @@ impl Scratch {
     fn make(id: &SessionId) -> Result<Self> {
         let all = paths::data_dir()?.join("scratch");
         let directory = all.join(id.as_str());
+        paths::make_dir(&directory)?;
         let made = || {
-            DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
             let lock = File::create_new(directory.join(LOCK))?;
             lock.lock()?;
             Ok(lock)

@@ -6,6 +6,7 @@
 use crate::error::{Error, Result};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::Path;
 
 /// Who set a value, the strongest first.
@@ -138,7 +139,9 @@ fn value(path: &Path, name: &str, text: &str) -> Result<String> {
 fn read_bounded(path: &Path) -> Result<Option<Vec<u8>>> {
     let metadata = match std::fs::metadata(path) {
         Ok(metadata) => metadata,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
         Err(error) => {
             return Err(Error::config(format!("{} cannot be read", path.display())).caused_by(error));
         }

@@ -25,7 +25,8 @@ impl std::error::Error for ParseError {}
 /// Repaired are: trailing commas, single quotes, raw line breaks and tabs inside strings, Python's `True`,
 /// `False` and `None`, braces too many at the end, and braces missing there, provided that the last value is
 /// complete (not a number, which might go on). Nothing at all means no arguments. Arguments that were encoded
-/// twice are decoded twice.
+/// twice are decoded twice. A code fence around them, closing tags behind them, an empty object before them and the
+/// same object again are passed over.
 ///
 /// # Errors
 /// What is wrong, and where.
@@ -34,16 +35,48 @@ pub fn parse(text: &str) -> Result<(Value, bool), ParseError> {
         return Ok((Value::Object(Map::new()), false));
     }
     let error = match serde_json::from_str(text) {
-        Ok(Value::String(inner)) if inner.trim_start().starts_with('{') => {
+        Ok(Value::String(inner)) if bare(&inner).starts_with('{') => {
             return parse(&inner).map(|(value, _)| (value, true));
         }
         Ok(value) => return Ok((value, false)),
         Err(error) => error,
     };
-    repair(text)
+    let bare = bare(text);
+    if let Some([first, others @ ..]) = objects(bare).as_deref() {
+        return match others.iter().all(|other| other == first) {
+            true => Ok((first.clone(), true)),
+            false => Err(ParseError { message: format!("several objects where one belongs: {error}") }),
+        };
+    }
+    repair(bare)
         .and_then(|repaired| serde_json::from_str(&repaired).ok())
         .map(|value| (value, true))
         .ok_or_else(|| ParseError { message: error.to_string() })
+}
+
+/// `text` without a code fence around it and without the tags that close a call in some template.
+fn bare(text: &str) -> &str {
+    let mut text = text.trim();
+    if let Some(fenced) = text.strip_prefix("```") {
+        let fenced = fenced.trim_start_matches(|c: char| c.is_ascii_alphanumeric());
+        text = fenced.trim_end().trim_end_matches('`').trim();
+    }
+    // No JSON ends like that.
+    while let Some(start) = text.rfind('<').filter(|_| text.ends_with('>')) {
+        let is_tag = text[start..].starts_with("</") || text[start..].starts_with("<|");
+        if !is_tag || text[start..].contains(['"', '{', '}']) {
+            break;
+        }
+        text = text[..start].trim_end();
+    }
+    text
+}
+
+/// The objects that `text` consists of, one behind the other, but empty ones; `None` where there is anything else in it.
+fn objects(text: &str) -> Option<Vec<Value>> {
+    let objects: Result<Vec<Map<String, Value>>, _> =
+        serde_json::Deserializer::from_str(text).into_iter().collect();
+    Some(objects.ok()?.into_iter().filter(|object| !object.is_empty()).map(Value::Object).collect())
 }
 
 /// Strict JSON that says the same; `None` where that is in doubt.
@@ -173,6 +206,15 @@ mod tests {
             (r#"{"command":"ls"}}"#, json!({ "command": "ls" })),
             (r#"{"background": True, "x": None}"#, json!({ "background": true, "x": null })),
             (r#""{\"command\":\"ls\"}""#, json!({ "command": "ls" })),
+            (r#""```json\n{\"command\":\"ls\"}\n```""#, json!({ "command": "ls" })),
+            ("```json\n{\"command\":\"ls\"}\n```", json!({ "command": "ls" })),
+            ("```{\"command\":\"ls\"}```\n", json!({ "command": "ls" })),
+            ("{\"command\":\"ls\"}\n</tool_call>", json!({ "command": "ls" })),
+            ("{\"command\":\"ls\"}</function></tool_call><|im_end|>", json!({ "command": "ls" })),
+            ("{'command':'ls'}</tool_call>", json!({ "command": "ls" })),
+            (r#"{"command":"ls"}{"command":"ls"}"#, json!({ "command": "ls" })),
+            (r#"{}{"command":"ls"}"#, json!({ "command": "ls" })),
+            ("{\"command\":\"ls\"}\n{\"command\":\"ls\"}\n</tool_call>", json!({ "command": "ls" })),
         ] {
             assert_eq!(parse(text), Ok((expected, true)), "{text}");
         }
@@ -196,6 +238,10 @@ mod tests {
             r#"{"a": b}"#,
             r#"{"a":"b"] "#,
             "ls -la",
+            r#"{"command":"ls"}{"command":"pwd"}"#,
+            r#"{"command":"ls"} <b>"#,
+            "```",
+            "</tool_call>",
             "}",
         ] {
             let error = parse(text).expect_err(text);
@@ -210,7 +256,7 @@ mod tests {
         }
 
         #[test]
-        fn pieces_of_json_never_panic(text in "[\\[\\]{}:,\"'\\\\a1 \n\u{e9}]{0,40}") {
+        fn pieces_of_json_never_panic(text in "[\\[\\]{}:,\"'\\\\a1 \n\u{e9}`<>/|]{0,40}") {
             let _ = parse(&text);
         }
     }

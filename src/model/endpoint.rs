@@ -118,6 +118,12 @@ impl Default for Retries {
     }
 }
 
+/// Characters of a key that do not stand in a text for long, were it only part of the key. Below that they say nothing:
+/// `sk-proj` begins all keys of one provider.
+const TELLING: usize = 8;
+/// Keys below this length are words that servers without keys are given (`none`, `EMPTY`), not secrets.
+const SHORTEST_SECRET: usize = 6;
+
 /// A key. It is never printed: its `Debug` shows dots.
 #[derive(Clone)]
 pub struct Secret(SecretString);
@@ -146,12 +152,38 @@ impl Secret {
     pub(super) fn expose(&self) -> &str {
         self.0.expose_secret()
     }
+
+    /// `text` without the key, and without any longer part of it: servers quote the key they refuse, and what they say
+    /// is shown, kept and passed on.
+    pub(super) fn mask(&self, text: &str) -> String {
+        let key = self.expose();
+        let shortest = key.len().min(TELLING);
+        let mut masked = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(first) = rest.chars().next() {
+            let length = longest_part(key, rest);
+            if length >= shortest && key.len() >= SHORTEST_SECRET {
+                masked.push_str("[key]");
+                rest = &rest[length..];
+            } else {
+                masked.push(first);
+                rest = &rest[first.len_utf8()..];
+            }
+        }
+        masked
+    }
 }
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
     }
+}
+
+/// The length of the longest part of `key`, which is ASCII, that `text` begins with.
+fn longest_part(key: &str, text: &str) -> usize {
+    let alike = |from: usize| key[from..].bytes().zip(text.bytes()).take_while(|(a, b)| a == b).count();
+    (0..key.len()).map(alike).max().unwrap_or(0)
 }
 
 /// Brings an address into the form that `/chat/completions` can be appended to.
@@ -240,6 +272,26 @@ mod tests {
             assert_eq!(error.kind(), crate::error::Kind::Config, "{given}");
             assert!(!error.to_string().contains("secret"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_key_is_masked_wherever_it_stands_in_a_text_also_in_part() {
+        let key = Secret::new("sk-proj-0123456789abcdef").unwrap();
+        for (text, masked) in [
+            ("wrong key sk-proj-0123456789abcdef.", "wrong key [key]."),
+            ("sk-proj-0123456789abcdefsk-proj-0123456789abcdef", "[key][key]"),
+            ("wrong: sk-proj-0123…", "wrong: [key]…"),
+            ("it ends in 89abcdef, grüße", "it ends in [key], grüße"),
+            ("a key begins with sk-proj", "a key begins with sk-proj"),
+            ("", ""),
+        ] {
+            assert_eq!(key.mask(text), masked);
+        }
+        assert_eq!(
+            Secret::new("sk-1234").unwrap().mask("received sk-1234, sk-12…"),
+            "received [key], sk-12…"
+        );
+        assert_eq!(Secret::new("none").unwrap().mask("none of them"), "none of them");
     }
 
     #[test]

@@ -118,6 +118,14 @@ impl Failure {
         Self { reason, message, retry_after: complaint.wait }
     }
 
+    /// The same without the endpoint's key, which some servers quote in what they say.
+    pub fn without_key(self, endpoint: &Endpoint) -> Self {
+        match &endpoint.key {
+            Some(key) => Self { message: key.mask(&self.message), ..self },
+            None => self,
+        }
+    }
+
     /// How often the same request may be tried again, where the configuration does not say less.
     pub fn most_retries(&self) -> u32 {
         match self.reason {

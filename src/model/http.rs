@@ -11,6 +11,7 @@ use crate::model::failure::{Failure, Reason, quote};
 use async_openai::error::OpenAIError;
 use async_openai::middleware::HttpRequestFactory;
 use futures_util::StreamExt;
+use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderValue};
 use reqwest::{Body, Response, StatusCode, redirect};
 use std::error::Error as _;
 use std::sync::Once;
@@ -34,6 +35,7 @@ pub fn client(endpoint: &Endpoint) -> Result<reqwest::Client> {
     install_tls_provider();
     let builder = reqwest::Client::builder()
         .user_agent(concat!("agent/", env!("CARGO_PKG_VERSION")))
+        .default_headers(HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]))
         .connect_timeout(endpoint.timeouts.connect)
         .redirect(same_origin_redirects());
     let builder = match &endpoint.ca_file {
@@ -127,10 +129,14 @@ async fn send(
         .map_err(|_| boxed(silence(patience)))?
         .map_err(|error| boxed(not_sent(&error)))?;
     let status = response.status();
-    if status.is_success() {
-        return Ok(response);
-    }
     let headers = response.headers().clone();
+    let compression = compression(&headers);
+    if status.is_success() {
+        return match compression {
+            Some(name) => Err(boxed(compressed(name))),
+            None => Ok(response),
+        };
+    }
     if status.is_redirection() {
         let place = headers.get("location").map(|l| quote(&String::from_utf8_lossy(l.as_bytes())));
         let place = place.unwrap_or_else(|| "nowhere".to_owned());
@@ -138,8 +144,25 @@ async fn send(
             format!("the endpoint redirects ({}) to {place}, which is not followed", status.as_u16());
         return Err(boxed(Failure::new(Reason::Redirected, message)));
     }
-    let body = read_up_to(response, LONGEST_ERROR).await;
+    let body = match compression {
+        Some(_) => Vec::new(),
+        None => read_up_to(response, LONGEST_ERROR).await,
+    };
     Err(boxed(Failure::from_status(status, &headers, &String::from_utf8_lossy(&body))))
+}
+
+/// The compression that a body came in, though none was asked for. Other words in that header are mistakes.
+fn compression(headers: &HeaderMap) -> Option<&'static str> {
+    const KNOWN: [&str; 6] = ["gzip", "x-gzip", "deflate", "br", "zstd", "compress"];
+    let names = headers.get(CONTENT_ENCODING)?.to_str().ok()?.to_ascii_lowercase();
+    names.split(',').find_map(|name| KNOWN.into_iter().find(|known| *known == name.trim()))
+}
+
+fn compressed(name: &str) -> Failure {
+    let message = format!(
+        "the endpoint's answer is compressed ({name}), which was not asked for; a proxy on the way may do that"
+    );
+    Failure::new(Reason::NotTheProtocol, message)
 }
 
 fn respond(body: Body) -> Response {

@@ -1,12 +1,18 @@
-//! Arguments whose names are slightly off, put right by the tool's schema.
+//! Calls that are slightly off, put right by the tools' names and schemas.
 //!
 //! `{"commands": ["ls"]}` for a tool that takes `{command}` means what it says. A name is put right only where a
-//! required text is missing and what stands for it is certain.
+//! required text is missing and what stands for it is certain, a value only where it can mean nothing else.
 
 use crate::event::ToolCall;
-use crate::model::ToolSpec;
-use crate::model::arguments;
+use crate::model::coerce::{coerced, is_type};
+use crate::model::recover::{ARGUMENT_KEYS, NAME_KEYS};
+use crate::model::{ToolSpec, arguments, names};
 use serde_json::{Map, Value};
+
+/// Things put right of one call that are told; the others are like them.
+const MOST_NOTES: usize = 5;
+/// Bytes of a value that is told.
+const LONGEST_SHOWN: usize = 32;
 
 /// Other names under which models send a parameter.
 const ALIASES: &[(&str, &[&str])] = &[
@@ -20,36 +26,107 @@ const ALIASES: &[(&str, &[&str])] = &[
     ("new", &["new_string", "new_str", "new_text", "replace", "replacement"]),
 ];
 
-/// Puts a call's arguments right where that is certain, and says what was done.
-pub fn mend(call: &mut ToolCall, tools: &[ToolSpec]) -> Option<String> {
-    let tool = tools.iter().find(|tool| tool.name == call.name)?;
-    let (Value::Object(mut arguments), _) = arguments::parse(&call.arguments).ok()? else { return None };
-    let notes: Vec<String> =
-        required_texts(tool).filter_map(|name| mend_one(&mut arguments, name, tool)).collect();
-    if notes.is_empty() {
-        return None;
+/// Puts a call right where that is certain, and says what was done.
+pub fn mend(call: &mut ToolCall, tools: &[ToolSpec], is_cut_off: bool) -> Option<String> {
+    let tool = names::meant(&call.name, tools)?;
+    let mut notes = Vec::new();
+    if call.name != tool.name {
+        notes.push(format!("{} as its name", shown(&Value::from(call.name.as_str()))));
+        call.name.clone_from(&tool.name);
     }
-    call.arguments = Value::Object(arguments).to_string();
-    Some(format!("the model called {} with {}", tool.name, notes.join(" and ")))
+    if let Some((arguments, done)) = mended(call, tool, is_cut_off) {
+        call.arguments = Value::Object(arguments).to_string();
+        notes.extend(done);
+    }
+    (!notes.is_empty()).then(|| format!("the model called {} with {}", tool.name, notes.join(" and ")))
+}
+
+/// The arguments put right, and what was done. Those that were cut off are left as they are.
+fn mended(call: &ToolCall, tool: &ToolSpec, is_cut_off: bool) -> Option<(Map<String, Value>, Vec<String>)> {
+    let (value, repaired) = arguments::parse(&call.arguments).ok()?;
+    let mut notes = Vec::new();
+    let mut arguments = match value {
+        _ if repaired && is_cut_off => return None,
+        Value::Object(object) => object,
+        Value::Array(mut list) if list.len() == 1 => {
+            notes.push("a list of one as its arguments".to_owned());
+            list.pop()?.as_object()?.clone()
+        }
+        _ => return None,
+    };
+    if let Some(inner) = unwrapped(&arguments, tool) {
+        notes.push("a whole call as its arguments".to_owned());
+        arguments = inner;
+    }
+    mend_object(&mut arguments, &tool.parameters, &mut notes);
+    // Repaired ones are kept as they were read: they go back to the endpoint, which has to read them as well.
+    (repaired || !notes.is_empty()).then_some((arguments, notes))
+}
+
+/// What is inside of `{"arguments": {…}}`, beside which the tool's name may stand.
+fn unwrapped(object: &Map<String, Value>, tool: &ToolSpec) -> Option<Map<String, Value>> {
+    let names_tool = |key: &str, value: &Value| {
+        NAME_KEYS.contains(&key) && value.as_str().is_some_and(|name| name == tool.name)
+    };
+    let (key, inner) = object.iter().find(|(key, value)| !names_tool(key, value))?;
+    let is_all = object.iter().all(|(other, value)| other == key || names_tool(other, value));
+    let is_wrapper =
+        ARGUMENT_KEYS.contains(&key.as_str()) && tool.parameters["properties"].get(key).is_none();
+    inner.as_object().filter(|_| is_all && is_wrapper).cloned()
+}
+
+fn mend_object(arguments: &mut Map<String, Value>, schema: &Value, notes: &mut Vec<String>) {
+    let mut note = |text: String| {
+        if notes.len() < MOST_NOTES && !notes.contains(&text) {
+            notes.push(text);
+        }
+    };
+    for name in required_texts(schema) {
+        if let Some(text) = mend_name(arguments, name, schema) {
+            note(text);
+        }
+    }
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        let Some(value) = arguments.get_mut(name) else { continue };
+        if let Some(better) = coerced(value, property) {
+            note(format!("{} as {name:?}, taken as {}", shown(value), shown(&better)));
+            *value = better;
+        }
+    }
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        if let Some(Value::Array(list)) = arguments.get_mut(name).filter(|_| property["items"].is_object()) {
+            let objects = list.iter_mut().filter_map(Value::as_object_mut);
+            objects.for_each(|object| mend_object(object, &property["items"], notes));
+        }
+    }
+}
+
+/// A value in a notice.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Array(_) => "a list".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+        Value::Null => "nothing".to_owned(),
+        short if short.to_string().len() <= LONGEST_SHOWN => short.to_string(),
+        _ => "a text".to_owned(),
+    }
 }
 
 /// The required parameters that are strings.
-fn required_texts(tool: &ToolSpec) -> impl Iterator<Item = &str> {
-    let required = tool.parameters["required"].as_array().map(Vec::as_slice).unwrap_or_default();
-    required
-        .iter()
-        .filter_map(Value::as_str)
-        .filter(|name| tool.parameters["properties"][*name]["type"] == "string")
+fn required_texts(schema: &Value) -> impl Iterator<Item = &str> {
+    let required = schema["required"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let names = required.iter().filter_map(Value::as_str);
+    names.filter(|name| is_type(&schema["properties"][*name], "string"))
 }
 
-fn mend_one(arguments: &mut Map<String, Value>, name: &str, tool: &ToolSpec) -> Option<String> {
+fn mend_name(arguments: &mut Map<String, Value>, name: &str, schema: &Value) -> Option<String> {
     if let Some(given) = arguments.get(name) {
-        let text = joined(given, name).filter(|_| given.is_array())?;
+        let text = joined(given, name, name).filter(|_| given.is_array())?;
         arguments.insert(name.to_owned(), text.into());
         return Some(format!("a list as {name:?}, taken as one text"));
     }
-    let other = stand_in(arguments, name, tool)?;
-    let text = joined(arguments.get(&other)?, name)?;
+    let other = stand_in(arguments, name, schema)?;
+    let text = joined(arguments.get(&other)?, name, &other)?;
     // In place of the other name, so that the order stays.
     let renamed = std::mem::take(arguments).into_iter().map(|(key, value)| match key == other {
         true => (name.to_owned(), Value::String(text.clone())),
@@ -60,22 +137,22 @@ fn mend_one(arguments: &mut Map<String, Value>, name: &str, tool: &ToolSpec) -> 
 }
 
 /// The one argument that can stand for the missing `name`.
-fn stand_in(arguments: &Map<String, Value>, name: &str, tool: &ToolSpec) -> Option<String> {
-    let properties = &tool.parameters["properties"];
+fn stand_in(arguments: &Map<String, Value>, name: &str, schema: &Value) -> Option<String> {
+    let properties = &schema["properties"];
     let unknown = || arguments.keys().filter(|key| properties.get(key.as_str()).is_none());
     let aliases =
         ALIASES.iter().find(|(parameter, _)| *parameter == name).map_or(&[][..], |(_, aliases)| aliases);
     if let Some(alias) = unknown().find(|key| aliases.contains(&key.to_lowercase().as_str())) {
         return Some(alias.clone());
     }
-    let missing = required_texts(tool).filter(|name| !arguments.contains_key(*name)).count();
+    let missing = required_texts(schema).filter(|name| !arguments.contains_key(*name)).count();
     let mut unknown = unknown();
     let only = unknown.next().filter(|_| missing == 1)?;
     unknown.next().is_none().then(|| only.clone())
 }
 
-/// A text, or a list of texts that can be one: several commands run one after the other, several paths do not.
-fn joined(value: &Value, name: &str) -> Option<String> {
+/// A text, or a list of texts that can be one. Several commands can; several paths cannot.
+fn joined(value: &Value, name: &str, given_as: &str) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Array(list) => {
@@ -83,11 +160,29 @@ fn joined(value: &Value, name: &str) -> Option<String> {
             match texts?.as_slice() {
                 [] => None,
                 [only] => Some((*only).to_owned()),
-                several => (name == "command").then(|| several.join("\n")),
+                several if name == "command" => command(several, given_as.ends_with('s')),
+                _ => None,
             }
         }
         _ => None,
     }
+}
+
+/// A list as one command: the lines of a script, or the words of one program's call. `None` where it may be either.
+fn command(texts: &[&str], is_plural: bool) -> Option<String> {
+    let is_word = |text: &str| !text.contains(char::is_whitespace);
+    let (first, rest) = texts.split_first()?;
+    let has_option = rest.first().is_some_and(|second| second.starts_with('-'));
+    if !is_word(first) || is_plural && !has_option {
+        return Some(texts.join("\n"));
+    }
+    // `["ls", "cat a"]` are two commands, `["echo", "two words"]` is one.
+    let is_clear = has_option || rest.iter().all(|text| is_word(text));
+    // Words that only a shell understands do not belong to a program's call.
+    let is_operator = |text: &&str| {
+        text.trim_start_matches(|c: char| c.is_ascii_digit()).starts_with(['|', '&', ';', '<', '>'])
+    };
+    (is_clear && !texts.iter().any(is_operator)).then(|| shell_words::join(texts))
 }
 
 #[cfg(test)]
@@ -111,7 +206,7 @@ mod tests {
             tool("write_file", json!({ "path": text, "data": text }), json!(["path", "data"])),
         ];
         let mut call = ToolCall { id: "1".into(), name: name.into(), arguments: arguments.to_string() };
-        mend(&mut call, &tools).map(|_| serde_json::from_str(&call.arguments).unwrap())
+        mend(&mut call, &tools, false).map(|_| serde_json::from_str(&call.arguments).unwrap())
     }
 
     #[test]
@@ -125,6 +220,27 @@ mod tests {
                 json!({ "command": "ls", "timeout_s": 5 }),
             ),
             ("run_commands", json!({ "command": ["ls"] }), json!({ "command": "ls" })),
+            ("run_commands", json!({ "command": ["ls", "-l", "a b"] }), json!({ "command": "ls -l 'a b'" })),
+            ("run_commands", json!({ "command": ["git", "status"] }), json!({ "command": "git status" })),
+            (
+                "run_commands",
+                json!({ "cmd": ["bash", "-c", "a && b"] }),
+                json!({ "command": "bash -c 'a && b'" }),
+            ),
+            ("run_commands", json!({ "commands": ["ls", "-l"] }), json!({ "command": "ls -l" })),
+            ("run_commands", json!({ "commands": ["ls", "pwd"] }), json!({ "command": "ls\npwd" })),
+            ("run_commands", json!([{ "command": "ls" }]), json!({ "command": "ls" })),
+            ("run_commands", json!({ "input": { "cmd": "ls" } }), json!({ "command": "ls" })),
+            (
+                "run_commands",
+                json!({ "name": "run_commands", "arguments": { "command": "ls" } }),
+                json!({ "command": "ls" }),
+            ),
+            (
+                "functions.run_commands",
+                json!({ "command": "ls", "timeout_s": "5" }),
+                json!({ "command": "ls", "timeout_s": 5 }),
+            ),
             ("run_commands", json!({ "what_to_run": "ls" }), json!({ "command": "ls" })),
             ("write_file", json!({ "file_path": "a", "content": "b" }), json!({ "path": "a", "data": "b" })),
             ("write_file", json!({ "path": "a", "stuff": "b" }), json!({ "path": "a", "data": "b" })),
@@ -141,11 +257,42 @@ mod tests {
             ("run_commands", json!({ "commands": [1, 2] })),
             ("run_commands", json!({ "commands": [] })),
             ("run_commands", json!({})),
+            ("run_commands", json!({ "command": ["ls", "cat a"] })),
+            ("run_commands", json!({ "command": ["ls", "-l", "|", "wc"] })),
+            ("run_commands", json!({ "command": ["make", "2>&1"] })),
+            ("run_commands", json!([{ "command": "ls" }, { "command": "pwd" }])),
+            ("run_commands", json!({ "name": "write_file", "arguments": { "path": "a", "data": "b" } })),
             ("write_file", json!({ "this": "a", "that": "b" })),
             ("write_file", json!({ "paths": ["a", "b"], "data": "c" })),
             ("unknown", json!({ "commands": ["ls"] })),
         ] {
             assert_eq!(mended(name, arguments.clone()), None, "{arguments}");
         }
+    }
+
+    #[test]
+    fn what_lists_hold_is_put_right_and_told_once() {
+        let item =
+            json!({ "type": "object", "required": ["path"], "properties": { "path": { "type": "string" } } });
+        let files = json!({ "files": { "type": "array", "items": item } });
+        let parameters = json!({ "type": "object", "properties": files, "required": ["files"] });
+        let tools = [ToolSpec { name: "write_files".into(), description: String::new(), parameters }];
+        let arguments = r#"{"files": "[{\"file\": \"a\"}, {\"file\": \"b\"}]"}"#.to_owned();
+        let mut call = ToolCall { id: "1".into(), name: "write_files".into(), arguments };
+        let note = mend(&mut call, &tools, false).unwrap();
+        assert_eq!(call.arguments, r#"{"files":[{"path":"a"},{"path":"b"}]}"#);
+        let expected = "the model called write_files with a text as \"files\", taken as a list and \"file\", taken as \"path\"";
+        assert_eq!(note, expected);
+    }
+
+    #[test]
+    fn what_was_cut_off_is_not_put_right() {
+        let parameters =
+            json!({ "properties": { "command": { "type": "string" } }, "required": ["command"] });
+        let tools = [ToolSpec { name: "run_commands".into(), description: String::new(), parameters }];
+        let arguments = r#"{"cmd": "ls""#.to_owned();
+        let mut call = ToolCall { id: "1".into(), name: "run_commands".into(), arguments };
+        assert_eq!(mend(&mut call, &tools, true), None);
+        assert!(mend(&mut call, &tools, false).is_some());
     }
 }

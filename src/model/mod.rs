@@ -2,6 +2,7 @@
 
 mod answer;
 pub mod arguments;
+mod coerce;
 mod complaint;
 mod described;
 pub mod endpoint;
@@ -9,6 +10,7 @@ mod failure;
 mod held;
 mod http;
 mod mend;
+mod names;
 pub mod openai;
 pub mod probe;
 pub mod providers;

@@ -81,7 +81,7 @@ impl OpenAi {
         loop {
             let failure = match self.ask_once(&request, on_progress).await {
                 Ok(reply) => return Ok(reply),
-                Err(failure) => failure,
+                Err(failure) => failure.without_key(&self.endpoint),
             };
             if self.do_without(&failure, &request, on_progress) {
                 continue;
@@ -194,7 +194,8 @@ impl OpenAi {
         let timeouts = Timeouts { first: timeouts.first.min(LISTING_PATIENCE), ..timeouts };
         let service = service_fn(move |request| http::whole(http.clone(), request, timeouts));
         let client = Client::build(self.http.clone(), self.address.clone()).with_http_service(service);
-        client.models().list_byot().await.map_err(failure_of)
+        let listed = client.models().list_byot().await;
+        listed.map_err(|error| failure_of(error).without_key(&self.endpoint))
     }
 
     async fn list_models(&self) -> Result<Vec<String>> {

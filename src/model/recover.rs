@@ -4,7 +4,7 @@
 //! and bare JSON at the beginning of a line; in each of them only calls of tools that exist.
 
 use crate::model::ToolSpec;
-use crate::model::arguments;
+use crate::model::{arguments, names};
 use serde_json::{Map, Value, json};
 
 /// Places of a text that are tried; a text full of brackets must not cost for ever.
@@ -260,9 +260,10 @@ fn calls_in(value: &Value, tools: &[ToolSpec]) -> Option<Calls> {
     }
 }
 
-/// The keys under which models write a tool's name, and its arguments.
+/// The keys under which models write a tool's name.
 pub const NAME_KEYS: &[&str] = &["name", "function", "tool", "tool_name", "function_name"];
-const ARGUMENT_KEYS: &[&str] = &["arguments", "parameters", "args", "input", "params"];
+/// The keys under which they write its arguments.
+pub const ARGUMENT_KEYS: &[&str] = &["arguments", "parameters", "args", "input", "params"];
 
 fn call_in(object: &Map<String, Value>, tools: &[ToolSpec]) -> Option<(String, Value)> {
     if let Some(Value::Object(inner)) = object.get("function") {
@@ -273,9 +274,10 @@ fn call_in(object: &Map<String, Value>, tools: &[ToolSpec]) -> Option<(String, V
         let arguments = ARGUMENT_KEYS.iter().find_map(|key| object.get(*key))?;
         return Some((name, object_of(arguments)?));
     }
-    // {"read_file": {"path": "a"}}
+    // {"read_file": {"path": "a"}}: with so little to go by, the name has to be right.
     let (name, arguments) = object.iter().next().filter(|_| object.len() == 1)?;
-    Some((known(name, tools)?, Value::Object(arguments.as_object()?.clone())))
+    let tool = tools.iter().find(|tool| tool.name == *name)?;
+    Some((tool.name.clone(), Value::Object(arguments.as_object()?.clone())))
 }
 
 fn object_of(arguments: &Value) -> Option<Value> {
@@ -287,11 +289,9 @@ fn object_of(arguments: &Value) -> Option<Value> {
     }
 }
 
-/// The name of a tool that exists; `functions.` before it is a habit of some models.
+/// The name of the tool that is meant.
 fn known(name: &str, tools: &[ToolSpec]) -> Option<String> {
-    let name = name.trim();
-    let name = name.strip_prefix("functions.").unwrap_or(name);
-    tools.iter().find(|tool| tool.name == name).map(|tool| tool.name.clone())
+    names::meant(name, tools).map(|tool| tool.name.clone())
 }
 
 #[cfg(test)]

@@ -101,10 +101,11 @@ impl<'a> Assembly<'a> {
             on_progress_text(Some(&self.refusal), on_progress);
             reply.text = self.refusal;
         }
+        let is_cut_off = reply.is_cut_off();
         for call in self.calls {
             let mut call =
                 ToolCall { id: unique(call.id, &mut taken), name: call.name, arguments: call.arguments };
-            if let Some(note) = mend(&mut call, self.tools) {
+            if let Some(note) = mend(&mut call, self.tools, is_cut_off) {
                 on_progress(Progress::Notice(&note));
             }
             reply.tool_calls.push(call);
@@ -191,6 +192,9 @@ impl<'a> Assembly<'a> {
     }
 
     fn add_call(&mut self, piece: WireCall) -> Result<(), Failure> {
+        if self.calls.iter().any(|call| repeats(call, &piece)) {
+            return Ok(());
+        }
         let call = match self.place_of(&piece) {
             Some(place) => &mut self.calls[place],
             None if self.calls.len() == MOST_CALLS => {
@@ -223,24 +227,36 @@ impl<'a> Assembly<'a> {
     }
 }
 
-/// Some servers give every call index 0, or no index: then a new name, or a new id, tells that another begins.
+/// Some servers give every call index 0, or no index, or the same id: then another name, another id beside a name, or
+/// arguments that begin anew behind complete ones tell that another begins. A whole call that comes twice is one call.
 fn begins_another(call: &Partial, piece: &WireCall) -> bool {
     let function = &piece.function;
     if function.name.is_empty() || call.name.is_empty() {
         return false;
     }
     let other_id = !piece.id.is_empty() && !call.id.is_empty() && piece.id != call.id;
-    let same_id = !piece.id.is_empty() && piece.id == call.id;
-    let other_name = function.name != call.name;
-    let complete = matches!(serde_json::from_str(&call.arguments), Ok(Value::Object(_)));
     let starts_anew = match &function.arguments {
         Arguments::Text(text) => text.trim_start().starts_with('{'),
         Arguments::Whole(_) => true,
     };
-    other_id || !same_id && (other_name || complete && starts_anew)
+    other_id || function.name != call.name || starts_anew && call.is_complete()
+}
+
+/// Whether `piece` says once more what `call` has said already: some servers send the whole call again at the end.
+fn repeats(call: &Partial, piece: &WireCall) -> bool {
+    let (Arguments::Text(arguments) | Arguments::Whole(arguments)) = &piece.function.arguments;
+    let same_id = !piece.id.is_empty() && piece.id == call.id;
+    let same_place = piece.index.is_none() || piece.index == call.index;
+    let same_words = piece.function.name == call.name && *arguments == call.arguments;
+    same_id && same_place && same_words && call.is_complete()
 }
 
 impl Partial {
+    /// Whether the arguments are all there. Some servers begin every call with empty ones.
+    fn is_complete(&self) -> bool {
+        matches!(serde_json::from_str(&self.arguments), Ok(Value::Object(object)) if !object.is_empty())
+    }
+
     fn extend(&mut self, function: Function) -> Result<(), Failure> {
         // Some servers repeat the name in every piece: it is never joined.
         if self.name.is_empty() && function.name.len() <= LONGEST_NAME {

@@ -3,7 +3,7 @@
 //! A field of another type than expected counts as absent, so that one odd field never costs the answer.
 
 use crate::event::{ToolCall, Usage};
-use crate::model::{Message, Request, ToolSpec};
+use crate::model::{Message, Request, ToolSpec, names};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
@@ -83,7 +83,8 @@ fn written_call(call: &ToolCall) -> Value {
     let is_object = matches!(serde_json::from_str(&call.arguments), Ok(Value::Object(_)));
     let arguments =
         if is_object { call.arguments.clone() } else { json!({ "invalid": call.arguments }).to_string() };
-    json!({ "id": call.id, "type": "function", "function": { "name": call.name, "arguments": arguments } })
+    let function = json!({ "name": names::legal(&call.name), "arguments": arguments });
+    json!({ "id": call.id, "type": "function", "function": function })
 }
 
 fn written_tool(tool: &ToolSpec) -> Value {

@@ -18,6 +18,9 @@ pub fn variables(path: &str) -> Vec<(String, String)> {
         ("GIT_PAGER", "cat"),
         ("MANPAGER", "cat"),
         ("GIT_TERMINAL_PROMPT", "0"),
+        // Who commits where nothing else says so: whatever a repository has configured comes first, which it would not do
+        // before GIT_AUTHOR_EMAIL.
+        ("EMAIL", "agent@sandbox.invalid"),
         ("CI", "1"),
         ("NO_COLOR", "1"),
         ("DEBIAN_FRONTEND", "noninteractive"),

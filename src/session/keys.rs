@@ -2,8 +2,9 @@
 
 use super::chain::Hash;
 use super::id::SessionId;
-use super::store::{Store, make_dir};
+use super::store::Store;
 use crate::error::{Error, Result};
+use crate::paths::make_dir;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};

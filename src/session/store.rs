@@ -6,7 +6,7 @@ use super::keys;
 use super::lines::{Lines, read_records};
 use crate::error::{Error, Result};
 use crate::event::{Event, Record, now};
-use crate::paths;
+use crate::paths::{self, make_dir, not_made};
 use std::fs::{self, DirBuilder, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
@@ -95,7 +95,9 @@ impl Store {
     pub fn ids(&self) -> Result<Vec<SessionId>> {
         let entries = match fs::read_dir(self.sessions()) {
             Ok(entries) => entries,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                return Ok(Vec::new());
+            }
             Err(error) => {
                 let message = format!("{} could not be listed", self.sessions().display());
                 return Err(Error::unexpected(message).caused_by(error));
@@ -198,12 +200,4 @@ fn works_on(events: &Path, workspace: &Path) -> bool {
 /// When a file was written last; the beginning of time where it cannot be told.
 pub(super) fn modified(path: &Path) -> SystemTime {
     fs::metadata(path).and_then(|data| data.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
-}
-
-pub(super) fn make_dir(path: &Path) -> Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| not_made(path, error))
-}
-
-fn not_made(path: &Path, error: std::io::Error) -> Error {
-    Error::unexpected(format!("{} could not be created", path.display())).caused_by(error)
 }

@@ -3,6 +3,7 @@
 use super::{Context, ToolResult};
 use crate::error::Result;
 use crate::sandbox::{FileWrite, Node};
+use memchr::memmem;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use similar::TextDiff;
@@ -10,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// The largest file that is edited, in bytes.
 const MAX_BYTES: u64 = 16 << 20;
+/// How often `old` is looked for; a file of nothing but its letters must not cost for ever.
+const MOST_PLACES: usize = 100;
 /// How many windows of lines are compared when looking for the nearest miss.
 const MAX_WINDOWS: usize = 5_000;
 
@@ -26,13 +29,21 @@ pub struct Arguments {
 pub async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
     let Arguments { path, old, new } = arguments;
     if old.is_empty() {
-        return Ok(ToolResult::failure("error: old is empty; use write_file for a new file"));
+        return Ok(ToolResult::failure(
+            "error: old is empty: it must be text that stands in the file; use write_file for a whole file",
+        ));
     }
     let file = context.sandbox.read_file(Path::new(&path), 0, MAX_BYTES + 1).await?;
     if file.bytes.len() as u64 > MAX_BYTES {
         return Ok(ToolResult::failure(format!("error: {path} is too large to edit: {} bytes", file.size)));
     }
-    let found: Vec<usize> = positions(&file.bytes, old.as_bytes());
+    let (old, new, note) = in_line_ends_of(&file.bytes, old, new);
+    if old == new {
+        return Ok(ToolResult::failure(format!(
+            "error: old and new are the same{note}: nothing would change"
+        )));
+    }
+    let found = positions(&file.bytes, old.as_bytes());
     let [at] = found[..] else {
         return Ok(ToolResult::failure(explain(&path, &file.bytes, &old, &found)));
     };
@@ -47,17 +58,36 @@ pub async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResul
     };
     match context.sandbox.write_files(vec![write]).await?.pop() {
         Some(Err(error)) => Err(error),
-        _ => Ok(ToolResult::success(format!("edited {path} at line {line}"))),
+        _ => Ok(ToolResult::success(format!("edited {path} at line {line}{note}"))),
     }
 }
 
-/// Where `needle` begins, without overlaps.
+/// `old` and `new` with the line ends of the file, and a note where that changed them: models write LF. Where a file
+/// has both, `old` is taken as it is if it is there, and `new` goes along.
+fn in_line_ends_of(content: &[u8], old: String, new: String) -> (String, String, &'static str) {
+    let (all, crlf) =
+        (memchr::memchr_iter(b'\n', content).count(), memmem::find_iter(content, "\r\n").count());
+    let is_there = || memmem::find(content, old.as_bytes()).is_some();
+    if crlf == 0 || crlf < all && (!old.contains('\n') || is_there()) {
+        return (old, new, "");
+    }
+    let changed = (with_crlf(&old), with_crlf(&new));
+    let note = if changed == (old, new) { "" } else { ", with CRLF line ends as they are there" };
+    (changed.0, changed.1, note)
+}
+
+fn with_crlf(text: &str) -> String {
+    text.replace("\r\n", "\n").replace('\n', "\r\n")
+}
+
+/// Where `needle` begins, overlaps included: `aa` is in `aaa` twice. The first [`MOST_PLACES`].
 fn positions(haystack: &[u8], needle: &[u8]) -> Vec<usize> {
+    let finder = memmem::Finder::new(needle);
     let mut found = Vec::new();
     let mut from = 0;
-    while let Some(at) = memchr::memmem::find(&haystack[from..], needle) {
+    while let Some(at) = finder.find(&haystack[from..]).filter(|_| found.len() < MOST_PLACES) {
         found.push(from + at);
-        from += at + needle.len();
+        from += at + 1;
     }
     found
 }
@@ -70,8 +100,9 @@ fn line_of(bytes: &[u8], at: usize) -> usize {
 fn explain(path: &str, content: &[u8], old: &str, found: &[usize]) -> String {
     if !found.is_empty() {
         let lines: Vec<String> = found.iter().take(10).map(|at| line_of(content, *at).to_string()).collect();
+        let more = if found.len() == MOST_PLACES { " or more" } else { "" };
         return format!(
-            "error: old is in {path} {} times (lines {}); it must be there exactly once: add lines around it",
+            "error: old is in {path} {} times{more} (lines {}); it must be there exactly once: add lines around it",
             found.len(),
             lines.join(", ")
         );
@@ -115,6 +146,32 @@ mod tests {
             message,
             "error: old is in f 2 times (lines 1, 3); it must be there exactly once: add lines around it"
         );
+    }
+
+    #[test]
+    fn overlaps_are_counted_and_counting_ends() {
+        assert_eq!(positions(b"aaa", b"aa"), [0, 1]);
+        assert_eq!(positions("ää".as_bytes(), "ä".as_bytes()), [0, 2]);
+        let many = "a".repeat(1000);
+        let message = explain("f", many.as_bytes(), "aa", &positions(many.as_bytes(), b"aa"));
+        assert!(message.contains("100 times or more (lines 1,"), "{message}");
+    }
+
+    #[test]
+    fn line_ends_are_those_of_the_file() {
+        for (content, old, new, expected) in [
+            ("a\r\nb\r\n", "a\nb", "c\nd", ("a\r\nb", "c\r\nd")),
+            ("a\r\nb\r\n", "a\r\nb", "c\nd", ("a\r\nb", "c\r\nd")),
+            ("a\r\nb\r\n", "a", "c\nd", ("a", "c\r\nd")),
+            ("a\nb\n", "a\nb", "c\r\nd", ("a\nb", "c\r\nd")),
+            ("a\nb\r\nc\n", "b\nc", "d\ne", ("b\r\nc", "d\r\ne")),
+            ("a\nb\r\nc\n", "a\nb", "d\ne", ("a\nb", "d\ne")),
+            ("a\nb\r\nc\n", "c", "d\ne", ("c", "d\ne")),
+            ("no line end", "line", "row\n", ("line", "row\n")),
+        ] {
+            let (old, new, note) = in_line_ends_of(content.as_bytes(), old.into(), new.into());
+            assert_eq!((old.as_str(), new.as_str()), expected, "{content:?} {note}");
+        }
     }
 
     #[test]

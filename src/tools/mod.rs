@@ -25,6 +25,9 @@ use std::time::Duration;
 /// How many characters of output a tool gives back to the model by default; head and tail are kept beyond it.
 pub const OUTPUT_CHARS: usize = 30_000;
 
+/// Mistakes in a call's arguments that the model is told of at once.
+const MOST_MISFITS: usize = 5;
+
 /// A tool that the model may call.
 pub struct Tool {
     /// The name the model calls it by.
@@ -189,9 +192,23 @@ impl Tool {
 }
 
 /// The arguments in the tool's own type; what does not fit is said in words that the model can act on.
-fn parse<A: DeserializeOwned>(arguments: Value) -> Result<A> {
-    serde_json::from_value(arguments)
-        .map_err(|error| Error::usage(format!("the arguments do not fit the tool: {error}")))
+fn parse<A: DeserializeOwned + JsonSchema>(arguments: Value) -> Result<A> {
+    let why = |error| misfits(&schema::<A>(), &arguments).unwrap_or_else(|| format!("{error}"));
+    A::deserialize(&arguments)
+        .map_err(|error| Error::usage(format!("the arguments do not fit the tool: {}", why(error))))
+}
+
+/// Where the arguments differ from the tool's schema, without repeating them: they may be long.
+fn misfits(schema: &Value, arguments: &Value) -> Option<String> {
+    let validator = jsonschema::validator_for(schema).ok()?;
+    let misfits = validator.iter_errors(arguments).take(MOST_MISFITS);
+    let said: Vec<String> = misfits
+        .map(|misfit| match misfit.instance_path().as_str().trim_start_matches('/') {
+            "" => misfit.masked_with("it").to_string(),
+            place => misfit.masked_with(place).to_string(),
+        })
+        .collect();
+    (!said.is_empty()).then(|| said.join("; "))
 }
 
 fn schema<A: JsonSchema>() -> Value {

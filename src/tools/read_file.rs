@@ -23,7 +23,9 @@ pub struct Arguments {
 
 pub async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
     let first = arguments.offset.unwrap_or(1).max(1);
-    let mut page = Page::new(first, arguments.limit.unwrap_or(u64::MAX), context.bounds.output_chars);
+    // No lines at all is nothing to ask for: a limit of 0 is none.
+    let limit = arguments.limit.filter(|limit| *limit > 0).unwrap_or(u64::MAX);
+    let mut page = Page::new(first, limit, context.bounds.output_chars);
     let (mut position, mut size);
     position = 0;
     loop {
@@ -44,6 +46,8 @@ struct Page {
     limit: u64,
     chars: usize,
     line: u64,
+    /// Whether nothing of `line` has come yet.
+    at_line_start: bool,
     bytes: Vec<u8>,
     binary: bool,
     full: bool,
@@ -51,7 +55,16 @@ struct Page {
 
 impl Page {
     fn new(first: u64, limit: u64, chars: usize) -> Self {
-        Self { first, limit, chars, line: 1, bytes: Vec::new(), binary: false, full: false }
+        Self {
+            first,
+            limit,
+            chars,
+            line: 1,
+            at_line_start: true,
+            bytes: Vec::new(),
+            binary: false,
+            full: false,
+        }
     }
 
     fn push(&mut self, bytes: &[u8]) {
@@ -64,7 +77,8 @@ impl Page {
             if self.line >= self.first {
                 self.bytes.extend_from_slice(line);
             }
-            self.line += u64::from(line.ends_with(b"\n"));
+            self.at_line_start = line.ends_with(b"\n");
+            self.line += u64::from(self.at_line_start);
         }
     }
 
@@ -81,9 +95,9 @@ impl Page {
             return match (size, at_end) {
                 (0, _) => ToolResult::success(format!("({path} is empty)")),
                 (_, true) => ToolResult::failure(format!(
-                    "error: {path} has no line {}: it has {} lines",
+                    "error: {path} has no line {}: it has {} line(s)",
                     self.first,
-                    self.line - 1 + u64::from(!self.bytes.ends_with(b"\n")),
+                    self.line - u64::from(self.at_line_start),
                 )),
                 _ => ToolResult::failure(format!(
                     "error: line {} is too far into {path}; use sed or tail",

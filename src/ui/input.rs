@@ -1,5 +1,6 @@
 //! The prompt: a line editor with history, completion, hints and input of several lines.
 
+use super::sanitise::is_dangerous;
 use super::style::{Colours, DIM, HEADING};
 use crate::error::{Error, Result};
 use crate::paths;
@@ -21,6 +22,8 @@ use std::path::PathBuf;
 const HISTORY_LINES: usize = 1000;
 /// What is longer than this, in bytes, was pasted and is not kept in the history.
 const HISTORY_LINE_BYTES: usize = 16 << 10;
+/// File names that Tab offers at once: the editor counts them in 16 bits.
+const MOST_NAMES: usize = u16::MAX as usize;
 const PROMPT: &str = "› ";
 
 /// Held by whoever reads the keyboard, the prompt or a question: one at a time.
@@ -157,7 +160,13 @@ impl Completer for Assistant {
     fn complete(&self, line: &str, pos: usize, ctx: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
         let before = line.get(..pos).unwrap_or(line);
         if !before.starts_with('/') || before.contains(char::is_whitespace) {
-            return self.paths.complete(line, pos, ctx);
+            let (start, mut names) = self.paths.complete(line, pos, ctx)?;
+            // The editor writes names to the terminal as they are.
+            names.retain(|name| !name.display.contains(is_dangerous));
+            if names.len() > MOST_NAMES {
+                names.clear();
+            }
+            return Ok((start, names));
         }
         let pair = |command: &CommandHelp| Pair {
             display: command.name.to_string(),

@@ -52,7 +52,9 @@ impl Directory {
     /// Every directory that is there.
     pub fn list() -> Result<Vec<(String, Self)>> {
         let entries = match fs::read_dir(all()?) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                return Ok(Vec::new());
+            }
             other => {
                 other.map_err(|error| Error::sandbox("the sandboxes cannot be listed").caused_by(error))?
             }
