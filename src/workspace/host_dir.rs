@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -142,9 +142,7 @@ impl HostDir {
     ) -> io::Result<()> {
         let parent = self.parent(path)?;
         let temporary = Temporary::new(&parent);
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut file =
-            File::from(rustix::fs::openat(&parent, &temporary.name, flags, Mode::from_raw_mode(0o600))?);
+        let mut file = temporary.create(0o600)?;
         io::copy(content, &mut file)?;
         if let Some((uid, gid)) = former.owner {
             let owner = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
@@ -152,7 +150,21 @@ impl HostDir {
             let _ = rustix::fs::fchown(&file, Some(owner.0), Some(owner.1));
         }
         rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
-        file.flush()?;
+        file.sync_all()?;
+        temporary.rename_to(path.name())
+    }
+
+    /// Writes a file as any program of the caller's makes one: with the permission bits that the umask leaves.
+    pub fn write_plain_file(
+        &self,
+        path: &TreePath,
+        content: &mut dyn Read,
+        executable: bool,
+    ) -> io::Result<()> {
+        let parent = self.parent(path)?;
+        let temporary = Temporary::new(&parent);
+        let mut file = temporary.create(if executable { 0o777 } else { 0o666 })?;
+        io::copy(content, &mut file)?;
         file.sync_all()?;
         temporary.rename_to(path.name())
     }
@@ -295,6 +307,11 @@ struct Temporary<'a> {
 impl<'a> Temporary<'a> {
     fn new(parent: &'a OwnedFd) -> Self {
         Self { parent, name: format!(".agent-{:016x}.tmp", fastrand::u64(..)) }
+    }
+
+    fn create(&self, mode: u32) -> io::Result<File> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(self.parent, &self.name, flags, Mode::from_raw_mode(mode))?.into())
     }
 
     fn rename_to(self, name: &[u8]) -> io::Result<()> {
