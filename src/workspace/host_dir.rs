@@ -3,6 +3,7 @@
 //! Every step goes from an open directory to a name in it with `O_NOFOLLOW` (openat(2)), so a symlink that takes a
 //! directory's place at any moment is an error and never a way out.
 
+use crate::plain_file::{self, Links};
 use crate::workspace::manifest::{Hash, Node, Target};
 use crate::workspace::select::Stamp;
 use crate::workspace::tree_path::TreePath;
@@ -116,7 +117,7 @@ impl HostDir {
 
     /// Opens a regular file for reading.
     pub fn open_file(&self, path: &TreePath) -> io::Result<File> {
-        open_regular(&self.parent(path)?, path.name()).map(|(file, _)| file)
+        plain_file::open_at(self.parent(path)?, path.name(), Links::Refuse)
     }
 
     /// The names in a directory (`None`: the root).
@@ -246,19 +247,9 @@ fn open_directory(parent: std::os::fd::BorrowedFd<'_>, name: &[u8]) -> io::Resul
     }
 }
 
-/// Never blocks on a FIFO, never follows a symlink, never opens what is not a regular file for long.
-fn open_regular(parent: &OwnedFd, name: &[u8]) -> io::Result<(File, Stat)> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let file = File::from(rustix::fs::openat(parent, name, flags, Mode::empty())?);
-    let stat = rustix::fs::fstat(&file)?;
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Ok((file, stat)),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
-    }
-}
-
 fn hash_file(parent: &OwnedFd, name: &[u8]) -> io::Result<(Node, Stat)> {
-    let (mut file, stat) = open_regular(parent, name)?;
+    let mut file = plain_file::open_at(parent, name, Links::Refuse)?;
+    let stat = rustix::fs::fstat(&file)?;
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; 256 << 10];
     let mut size = 0;

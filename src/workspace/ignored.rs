@@ -3,13 +3,11 @@
 //! They are neither recorded by checkpoints nor part of the change set. The rules are those of the sandbox's own
 //! `.gitignore` files (a rule that it adds can only hide a file from being taken over), and the host's outer ones.
 
+use crate::plain_file::{self, Links};
 use crate::workspace::tree_path::TreePath;
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Largest `.gitignore` that is read, in bytes.
@@ -109,23 +107,15 @@ impl Ignored {
     }
 }
 
-/// The rules in the file `name` of a host directory. Rules come with the tree and may be anything: like git, nothing but a
-/// regular file is read, no symlink is followed, and nothing is waited for.
+/// The rules in the file `name` of a host directory. Like git, no symlink is followed.
 fn rules_in(directory: &Path, name: &str) -> Gitignore {
     parse(directory, &read_rules(&directory.join(name)))
 }
 
 /// The text of a file of rules on the host, as far as it is one.
 pub fn read_rules(path: &Path) -> Vec<u8> {
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
-    let mut text = Vec::new();
-    if let Ok(file) = File::options().read(true).custom_flags(flags).open(path)
-        && file.metadata().is_ok_and(|metadata| metadata.is_file())
-    {
-        // What cannot be read has no rules.
-        let _ = file.take(MAX_RULES as u64).read_to_end(&mut text);
-    }
-    text
+    // What cannot be read has no rules.
+    plain_file::read(path, MAX_RULES as u64, Links::Refuse).unwrap_or_default()
 }
 
 fn parse(directory: &Path, text: &[u8]) -> Gitignore {

@@ -1,7 +1,8 @@
 //! What the person is told about the selection, one sentence a kind.
 
+use crate::plain_file::{self, Links};
 use crate::workspace::select::{LeftOut, Selection};
-use crate::workspace::transfer::is_git_config;
+use crate::workspace::transfer::{MAX_CONFIG, is_git_config};
 use crate::workspace::tree_path::TreePath;
 use std::path::Path;
 
@@ -55,6 +56,6 @@ fn list<'a>(what: &str, paths: impl Iterator<Item = &'a TreePath>, hint: &str) -
 }
 
 fn holds_credentials(root: &Path, path: &TreePath) -> bool {
-    let content = std::fs::read(root.join(path.as_path()));
+    let content = plain_file::read(&root.join(path.as_path()), MAX_CONFIG, Links::Refuse);
     content.is_ok_and(|content| crate::workspace::secrets::without_git_credentials(&content).is_some())
 }

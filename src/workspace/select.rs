@@ -5,6 +5,7 @@
 //! out, each with a reason. Nothing is read but names, metadata and the beginnings of files that may hold secrets.
 
 use crate::error::{Error, Result};
+use crate::plain_file::{self, Links};
 use crate::workspace::ignored::{Ignored, read_rules};
 use crate::workspace::secrets::{self, Suspicion};
 use crate::workspace::tracked;
@@ -13,9 +14,8 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use ignore::{DirEntry, WalkBuilder, WalkState};
 use std::collections::BTreeMap;
 use std::fs::Metadata;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -300,7 +300,7 @@ impl Walk {
         }
         let secret = match secrets::name(path) {
             Suspicion::Certain(_) => true,
-            Suspicion::Look => match head(absolute) {
+            Suspicion::Look => match plain_file::read(absolute, secrets::HEAD as u64, Links::Refuse) {
                 Ok(head) => secrets::content(path, &head).is_some(),
                 Err(_) => return Some(LeftOut::Unreadable),
             },
@@ -410,15 +410,6 @@ pub fn globs(root: &Path, patterns: &[String], option: &str) -> Result<Gitignore
         builder.add_line(None, pattern).map_err(wrong)?;
     }
     builder.build().map_err(|error| Error::usage(format!("{option}: not a glob")).caused_by(error))
-}
-
-/// The beginning of a regular file. A FIFO that took its place meanwhile does not block.
-fn head(path: &Path) -> std::io::Result<Vec<u8>> {
-    let file =
-        std::fs::File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW).open(path)?;
-    let mut head = Vec::new();
-    file.take(secrets::HEAD as u64).read_to_end(&mut head)?;
-    Ok(head)
 }
 
 fn error_path(error: &ignore::Error) -> Option<&Path> {

@@ -2,9 +2,10 @@
 
 use crate::error::{Error, Result};
 use crate::paths;
+use crate::plain_file::{self, Links};
 use crate::workspace::tree_path::TreePath;
 use std::ffi::OsStr;
-use std::fs::{DirBuilder, File};
+use std::fs::DirBuilder;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
@@ -77,8 +78,7 @@ fn repository_of(root: &Path) -> Option<(PathBuf, PathBuf)> {
     if !git.is_file() {
         return Some((top.to_owned(), git));
     }
-    let mut said = Vec::new();
-    File::open(&git).ok()?.take(MAX_LINK).read_to_end(&mut said).ok()?;
+    let said = plain_file::read(&git, MAX_LINK, Links::Refuse).ok()?;
     let target = said.strip_prefix(b"gitdir: ")?.trim_ascii_end();
     Some((top.to_owned(), top.join(OsStr::from_bytes(target))))
 }

@@ -2,6 +2,7 @@
 
 use super::{Flow, Repl};
 use crate::error::{Error, Result};
+use crate::plain_file::{self, Links};
 use crate::sandbox::{Entry, EntryKind, FileWrite, Node, Sandbox, WalkOptions};
 use crate::workspace::bare_repository::{self, repositories};
 use crate::workspace::entries::{Odd, sort_out};
@@ -46,7 +47,7 @@ impl Repl<'_> {
                 }
                 Node::Directory
             } else if found.is_file() && found.len() <= MAX_FILE {
-                Node::Regular(fs::read(&from).map_err(failed)?)
+                Node::Regular(plain_file::read(&from, MAX_FILE, Links::Refuse).map_err(failed)?)
             } else {
                 self.remark(&format!("left out: {} (no regular file, or larger than 1 GiB)", shown(&from)));
                 continue;
