@@ -201,17 +201,25 @@ impl Walk {
     }
 
     fn tracked_but_ignored(&self) {
-        for path in tracked::ignored(&self.root) {
-            let mut missing: Vec<_> =
-                path.ancestors().filter(|dir| !self.lock().selection.picked.contains_key(dir)).collect();
-            missing.push(path);
-            for path in missing {
+        let known = |name: &[u8]| {
+            let Found { selection, .. } = &*self.lock();
+            selection.picked.contains_key(name) || selection.left_out.contains_key(name)
+        };
+        for path in tracked::files(&self.root, known) {
+            let above: Vec<_> = path.ancestors().collect();
+            for path in above.into_iter().rev().chain([path]) {
                 let absolute = self.root.join(path.as_path());
                 // A tracked file that is deleted on the host is simply not there.
-                if let Ok(metadata) = absolute.symlink_metadata()
-                    && !self.exclude.matched_path_or_any_parents(&absolute, metadata.is_dir()).is_ignore()
-                {
+                let Ok(metadata) = absolute.symlink_metadata() else { break };
+                if self.exclude.matched_path_or_any_parents(&absolute, metadata.is_dir()).is_ignore() {
+                    break;
+                }
+                if !known(path.as_bytes()) {
                     self.take(path, &absolute, &metadata);
+                }
+                // What an index names below a symlink is no part of the tree.
+                if !metadata.is_dir() {
+                    break;
                 }
             }
         }

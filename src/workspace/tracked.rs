@@ -1,9 +1,10 @@
-//! The files that git tracks although `.gitignore` names them.
+//! The files that git tracks.
 
 use crate::error::{Error, Result};
 use crate::paths;
 use crate::plain_file::{self, Links};
 use crate::workspace::tree_path::TreePath;
+use rustix::fs::CWD;
 use std::ffi::OsStr;
 use std::fs::DirBuilder;
 use std::io::Read;
@@ -13,21 +14,27 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Most bytes of git's answer that are read.
-const MAX_ANSWER: u64 = 64 << 20;
+/// Most bytes of git's answer that are read: a million names.
+const MAX_ANSWER: u64 = 128 << 20;
 /// Longest `.git` file that is read.
 const MAX_LINK: u64 = 8192;
 /// How long git may take. A repository of a million files takes a few seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Asks git, where `root` lies in a work tree and git is there; otherwise there are none. Blocking.
+/// Asks git, where `root` lies in a work tree and git is there; otherwise there are none. Those whose names are `known`
+/// are passed over. Blocking.
 ///
-/// Nothing of the repository is believed but its index and its ignore rules. Its configuration names programs that git
-/// runs (a file-system monitor, the `uploadpack` of a remote that missing objects are fetched from), and a directory that
-/// looks like a bare repository brings a configuration of its own; so git is given an empty repository of ours
-/// instead, and whatever needs more than the index (a sparse one without its trees) gets no answer.
-pub fn ignored(root: &Path) -> Vec<TreePath> {
+/// Nothing of the repository is believed but its index. Its configuration names programs that git runs (a file-system
+/// monitor, the `uploadpack` of a remote that missing objects are fetched from), and a directory that looks like a bare
+/// repository brings a configuration of its own; so git is given an empty repository of ours instead, and whatever
+/// needs more than the index (a sparse one without its trees) gets no answer. It reads no ignore rules either: it
+/// would wait for one that is a FIFO.
+pub fn files(root: &Path, known: impl Fn(&[u8]) -> bool) -> Vec<TreePath> {
     let Some((top, git_dir)) = repository_of(root) else { return Vec::new() };
+    let index = git_dir.join("index");
+    if plain_file::open_at(CWD, &index, Links::Refuse).is_err() {
+        return Vec::new();
+    }
     let Ok(nothing) = empty_repository() else { return Vec::new() };
     let mut git = Command::new("git");
     for variable in std::env::vars_os().map(|(name, _)| name) {
@@ -37,22 +44,16 @@ pub fn ignored(root: &Path) -> Vec<TreePath> {
     }
     git.env("GIT_DIR", nothing)
         .env("GIT_WORK_TREE", top)
-        .env("GIT_INDEX_FILE", git_dir.join("index"))
+        .env("GIT_INDEX_FILE", index)
         .env("GIT_NO_LAZY_FETCH", "1")
         .env("GIT_ALLOW_PROTOCOL", "none")
         .env("GIT_OPTIONAL_LOCKS", "0")
         .args(["-c", "core.fsmonitor=false", "-c", "core.untrackedCache=false"])
-        .args(["ls-files", "-z", "--cached", "--ignored", "--exclude-standard"]);
-    let exclude = git_dir.join("info/exclude");
-    if exclude.is_file() {
-        git.arg("--exclude-from").arg(exclude);
-    }
-    git.current_dir(root).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    for variable in
-        ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_CEILING_DIRECTORIES"]
-    {
-        git.env_remove(variable);
-    }
+        .args(["ls-files", "-z", "--cached"])
+        .current_dir(root)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
     let Ok(mut child) = git.spawn() else { return Vec::new() };
     let Some(stdout) = child.stdout.take() else { return Vec::new() };
     let (sender, receiver) = std::sync::mpsc::channel();
@@ -62,11 +63,12 @@ pub fn ignored(root: &Path) -> Vec<TreePath> {
         let _ = stdout.take(MAX_ANSWER).read_to_end(&mut answer);
         let _ = sender.send(answer);
     });
-    // The index and the rules come with the tree: git may wait for ever for one that is a FIFO.
+    // The index comes with the tree, and may be as long as it likes.
     let answer = receiver.recv_timeout(PATIENCE).unwrap_or_default();
     let _ = child.kill();
     let _ = child.wait();
-    answer.split(|&b| b == 0).filter_map(|name| TreePath::new(name).ok()).collect()
+    let names = answer.split(|&b| b == 0).filter(|name| !known(name));
+    names.filter_map(|name| TreePath::new(name).ok()).collect()
 }
 
 /// The work tree that `root` lies in, and where its index is. A `.git` that is a file (a submodule, a further work tree)
