@@ -140,6 +140,26 @@ async fn git_works_inside_and_nothing_of_it_comes_back() {
 }
 
 #[tokio::test]
+async fn where_git_does_not_work_inside_a_notice_says_why() {
+    let directory = host(&[("repo/a", "a"), ("repo/sub/b", "b")]);
+    let repository = directory.path().join("repo");
+    git(&repository, &["init", "-q"]);
+    git(&repository, &["add", "."]);
+    git(&repository, &["commit", "-qm", "first"]);
+    git(&repository, &["worktree", "add", "-q", "../linked"]);
+    let notices = async |name: &str| {
+        let session = directory.path().join("sessions").join(name.replace('/', "-"));
+        let root = directory.path().join(name);
+        let workspace = Workspace::open(&root, &session, Options::default()).await.unwrap();
+        let top = directory.path().canonicalize().unwrap();
+        workspace.notices().join("\n").replace(top.to_str().unwrap(), "")
+    };
+    assert_eq!(notices("repo").await, "");
+    insta::assert_snapshot!(notices("repo/sub").await, @"git does not work inside the sandbox: its repository begins above the workspace (-C /repo takes all of it along).");
+    insta::assert_snapshot!(notices("linked").await, @"git does not work inside the sandbox: this is a linked work tree or a submodule, and its repository lies outside of the workspace.");
+}
+
+#[tokio::test]
 async fn rules_that_are_no_files_are_no_rules() {
     let directory = host(&[
         ("a", "a"),
@@ -376,14 +396,16 @@ async fn include_and_exclude_have_the_last_word() {
         ("node_modules/m/x.js", "m"),
         (".env", "K=1"),
         ("docs/a", "a"),
+        (".git/config", ""),
         ("b", "b"),
     ]);
     let mut options = Options::default();
     options.select.include = vec!["node_modules/".into(), ".env".into()];
-    options.select.exclude = vec!["/docs".into()];
+    options.select.exclude = vec!["/docs".into(), ".git".into()];
     let session = Session::with(directory, options).await;
     let names: Vec<_> = tree::read(&session.inside(), None).keys().map(ToString::to_string).collect();
     assert_eq!(names, [".env", ".gitignore", "b", "node_modules", "node_modules/m", "node_modules/m/x.js"]);
+    assert!(!session.inside().join(".git").exists());
     session
         .turn("mkdir docs; echo evil > docs/a; echo 2 > node_modules/m/x.js; echo new > node_modules/new")
         .await;

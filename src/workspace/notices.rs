@@ -28,10 +28,29 @@ pub fn of(root: &Path, selection: &Selection) -> Vec<String> {
     let rewritten =
         selection.picked.keys().filter(|path| is_git_config(path) && holds_credentials(root, path));
     notices.extend(list("Credentials in git's configuration stay out of the sandbox", rewritten, ""));
-    if root.join(".git").symlink_metadata().is_ok_and(|metadata| metadata.is_file()) {
-        notices.push("git does not work inside the sandbox: this is a linked work tree or a submodule, and its repository lies outside of the workspace.".into());
-    }
+    notices.extend(repository_outside(root));
     notices
+}
+
+/// Where git works here and not in the sandbox, because not all of its repository comes along.
+fn repository_outside(root: &Path) -> Option<String> {
+    let git = |directory: &Path| directory.join(".git").symlink_metadata().ok();
+    let why = match git(root).map(|metadata| metadata.file_type()) {
+        Some(kind) if kind.is_file() => {
+            "this is a linked work tree or a submodule, and its repository lies outside of the workspace"
+                .to_owned()
+        }
+        Some(kind) if kind.is_symlink() => match root.join(".git").canonicalize() {
+            Ok(target) if target.starts_with(root) => return None,
+            _ => ".git is a symlink that leads out of the workspace".to_owned(),
+        },
+        Some(_) => return None,
+        None => {
+            let top = root.ancestors().skip(1).find(|directory| git(directory).is_some())?;
+            format!("its repository begins above the workspace (-C {} takes all of it along)", top.display())
+        }
+    };
+    Some(format!("git does not work inside the sandbox: {why}."))
 }
 
 /// The notices where the sandbox writes straight into the tree: nothing of it stays out.

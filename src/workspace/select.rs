@@ -183,17 +183,27 @@ impl Walk {
         // Not the walker's own filters: they open whatever is called `.gitignore`.
         builder.standard_filters(false).follow_links(false);
         self.run(builder, |walk, entry| {
+            if walk.is_excluded(entry) {
+                return false;
+            }
             if entry.file_name() == ".git" {
                 walk.lock().git.push(entry.path().to_owned());
                 return false;
             }
-            !walk.is_excluded(entry) && !walk.is_ignored(entry)
+            !walk.is_ignored(entry)
         });
     }
 
     fn git_directories(self: &Arc<Self>) {
         let found = std::mem::take(&mut self.lock().git);
         for git in found {
+            // A walk follows the symlink that it begins at, and that may lead anywhere.
+            if let (Some(path), Ok(metadata)) = (self.relative(&git), git.symlink_metadata())
+                && !metadata.is_dir()
+            {
+                self.take(path, &git, &metadata);
+                continue;
+            }
             let mut builder = WalkBuilder::new(&git);
             builder.standard_filters(false).follow_links(false);
             self.run(builder, |walk, entry| !walk.is_excluded(entry));

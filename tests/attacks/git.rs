@@ -71,6 +71,20 @@ fn attack_21_a_repository_of_devices_and_fifos_holds_nothing_up() {
     }
 }
 
+/// The walk through `.git` followed the symlink that it began at.
+#[test]
+fn attack_21_a_link_in_the_place_of_a_repository_brings_nothing_along() {
+    let call =
+        agent().args(["exec", "--", "cat", ".git/config", "sub/.git/config", "fine"]).file("fine", "fine");
+    bash(
+        call.workspace(),
+        "mkdir sub ../outside; echo secret > ../outside/config; ln -s ../outside .git; ln -s ../../outside sub/.git",
+    );
+    let done = call.run();
+    assert_eq!(done.stdout, "fine", "{}", done.stderr);
+    assert!(done.stderr.contains(".git is a symlink that leads out of the workspace"), "{}", done.stderr);
+}
+
 #[test]
 fn attack_21_no_repository_is_applied_whatever_its_name() {
     let make = "mkdir -p sub/objects/info sub/refs/heads; echo 'ref: refs/heads/main' > sub/HEAD; \
