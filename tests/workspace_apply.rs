@@ -279,6 +279,27 @@ fn a_conflict_keeps_every_other_file_unwritten_unless_it_is_named() {
     assert_eq!(changes.select(&["nothing".into()]).unwrap_err().kind(), Kind::Usage);
 }
 
+/// Replacing one of them moves the change time of the others, which looked as if somebody had written to them.
+#[test]
+fn names_of_the_same_file_are_written_one_by_one() {
+    let names = ["a", "b", "dir/c"];
+    let fixture = Fixture::new(
+        &tree_of(names.map(|name| (name, file("old\n")))),
+        &tree_of([("a", file("new a\n")), ("dir/c", file("new c\n"))]),
+    );
+    let host = |name: &str| fixture.host.path().join(name);
+    for name in &names[1..] {
+        fs::remove_file(host(name)).unwrap();
+        fs::hard_link(host("a"), host(name)).unwrap();
+    }
+    let record = fixture.apply(&fixture.changes(), false).unwrap();
+    assert_eq!(fs::read_to_string(host("a")).unwrap(), "new a\n");
+    assert_eq!(fs::read_to_string(host("dir/c")).unwrap(), "new c\n");
+    assert!(!host("b").exists());
+    fixture.apply(&record.reversed(), false).unwrap();
+    assert!(names.iter().all(|name| fs::read_to_string(host(name)).unwrap() == "old\n"));
+}
+
 #[test]
 fn the_diff_reads_well() {
     let fixture = Fixture::new(

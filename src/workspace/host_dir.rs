@@ -61,10 +61,11 @@ impl HostDir {
         self.look(path, true)
     }
 
-    /// Whether `path` is still as it was observed, judged by its metadata alone.
+    /// Whether `path` is still as it was observed. Its metadata tells where nothing touched it. The change time alone moves
+    /// where another name of the same file goes; then the content tells.
     pub fn is_still(&self, path: &TreePath, observed: &Observed) -> io::Result<bool> {
         let now = self.look(path, false)?;
-        Ok(now.identity == observed.identity)
+        Ok(now.identity == observed.identity || self.observe(path)?.node == observed.node)
     }
 
     fn look(&self, path: &TreePath, read: bool) -> io::Result<Observed> {
