@@ -198,6 +198,20 @@ async fn rules_that_are_no_files_are_no_rules() {
     );
 }
 
+/// Hundreds of megabytes of rules took minutes, and gigabytes of memory.
+#[tokio::test]
+async fn more_rules_than_anybody_has_are_passed_over_with_a_notice() {
+    let rules: String = (0..15_000).map(|n| format!("a{n}?[bc]*\n")).collect();
+    let long = format!("[{}]\n", "b".repeat(900_000));
+    let files =
+        [("1/.gitignore", &rules), ("2/.gitignore", &rules), ("3/.gitignore", &long), ("1/a7xb", &long)];
+    let session = Session::start(host(&files.map(|(name, text)| (name, text.as_str())))).await;
+    insta::assert_snapshot!(session.workspace.notices().join("\n"), @"There are more than 20000 ignore rules: some are passed over, and what only they name comes along.");
+    // The sandbox's own are bounded in the same way.
+    session.turn("for d in $(seq 40); do mkdir $d.d; cp 1/.gitignore $d.d; done; echo new > new").await;
+    assert!(session.changed().await.contains(&"new".to_owned()));
+}
+
 #[tokio::test]
 async fn turns_are_taken_back_and_done_again() {
     let session = Session::start(host(&[("a", "1\n"), ("dir/b", "1\n")])).await;

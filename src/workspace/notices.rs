@@ -1,6 +1,7 @@
 //! What the person is told about the selection, one sentence a kind.
 
 use crate::plain_file::{self, Links};
+use crate::workspace::ignored::MAX_PATTERNS;
 use crate::workspace::select::{LeftOut, Selection};
 use crate::workspace::transfer::{MAX_CONFIG, is_git_config};
 use crate::workspace::tree_path::TreePath;
@@ -28,6 +29,11 @@ pub fn of(root: &Path, selection: &Selection) -> Vec<String> {
     let rewritten =
         selection.picked.keys().filter(|path| is_git_config(path) && holds_credentials(root, path));
     notices.extend(list("Credentials in git's configuration stay out of the sandbox", rewritten, ""));
+    if selection.is_unruly {
+        notices.push(format!(
+            "There are more than {MAX_PATTERNS} ignore rules: some are passed over, and what only they name comes along."
+        ));
+    }
     notices.extend(repository_outside(root));
     notices
 }

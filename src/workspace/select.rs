@@ -50,6 +50,8 @@ pub struct Selection {
     pub left_out: BTreeMap<TreePath, LeftOut>,
     /// Bytes of all files that come along.
     pub bytes: u64,
+    /// Whether there were more ignore rules than are taken.
+    pub is_unruly: bool,
 }
 
 /// A path that comes along.
@@ -373,6 +375,9 @@ impl Walk {
     }
 
     fn take_rules(&self, directory: &Path, path: Option<&TreePath>) {
+        if self.ignored().is_cut_short() {
+            return;
+        }
         let rules = read_rules(&directory.join(".gitignore"));
         if !rules.is_empty() {
             self.ignored().set(path, &rules);
@@ -401,6 +406,7 @@ impl Walk {
                 .hint("name a smaller directory with -C, or leave parts out with --exclude"));
         }
         let mut selection = std::mem::take(&mut found.selection);
+        selection.is_unruly = self.ignored().is_cut_short();
         let files = selection.picked.values().filter(|picked| picked.kind == PickedKind::File);
         selection.bytes = files.map(|picked| picked.stamp.size).sum();
         if selection.bytes > max_total_bytes {
