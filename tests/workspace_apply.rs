@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
@@ -298,6 +298,34 @@ fn names_of_the_same_file_are_written_one_by_one() {
     assert!(!host("b").exists());
     fixture.apply(&record.reversed(), false).unwrap();
     assert!(names.iter().all(|name| fs::read_to_string(host(name)).unwrap() == "old\n"));
+}
+
+/// What root wrote into somebody else's tree was root's.
+#[test]
+fn what_is_new_belongs_to_whose_tree_it_is() {
+    // SAFETY: only reads the process's credentials.
+    if unsafe { libc::geteuid() } != 0 {
+        return;
+    }
+    let fixture = Fixture::new(
+        &tree_of([("mine", file("old\n"))]),
+        &tree_of([
+            ("mine", file("new\n")),
+            ("new", file("new\n")),
+            ("dir/deep/new", file("new\n")),
+            ("link", Want::Symlink(b"new".to_vec())),
+        ]),
+    );
+    chown(fixture.host.path(), Some(12_345), Some(12_346)).unwrap();
+    fixture.apply(&fixture.changes(), false).unwrap();
+    let owner = |name: &str| {
+        let metadata = fixture.host.path().join(name).symlink_metadata().unwrap();
+        (metadata.uid(), metadata.gid())
+    };
+    for name in ["new", "dir", "dir/deep", "dir/deep/new", "link"] {
+        assert_eq!(owner(name), (12_345, 12_346), "{name}");
+    }
+    assert_eq!(owner("mine"), (0, 0), "what was there keeps its owner");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::plain_file::{self, Links};
 use crate::workspace::manifest::{Hash, Node, Target};
 use crate::workspace::select::Stamp;
 use crate::workspace::tree_path::TreePath;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 use std::fs::File;
@@ -134,7 +134,7 @@ impl HostDir {
     }
 
     /// Writes a file: a temporary one in the same directory, flushed to disk, then renamed over the name. Owner and
-    /// group stay those of `former` where the system allows it.
+    /// group stay those of `former` where the system allows it; what is new belongs to whom root writes it for.
     pub fn write_file(
         &self,
         path: &TreePath,
@@ -146,10 +146,8 @@ impl HostDir {
         let temporary = Temporary::new(&parent);
         let mut file = temporary.create(0o600)?;
         io::copy(content, &mut file)?;
-        if let Some((uid, gid)) = former.owner {
-            let owner = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
-            // Not allowed to anybody but root, or to members of the group: then the file is the caller's.
-            let _ = rustix::fs::fchown(&file, Some(owner.0), Some(owner.1));
+        if let Some(owner) = former.owner.or_else(|| heir(&parent)) {
+            give(&file, owner);
         }
         rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
         file.sync_all()?;
@@ -167,6 +165,9 @@ impl HostDir {
         let temporary = Temporary::new(&parent);
         let mut file = temporary.create(if executable { 0o777 } else { 0o666 })?;
         io::copy(content, &mut file)?;
+        if let Some(owner) = heir(&parent) {
+            give(&file, owner);
+        }
         file.sync_all()?;
         temporary.rename_to(path.name())
     }
@@ -176,17 +177,29 @@ impl HostDir {
         let parent = self.parent(path)?;
         let temporary = Temporary::new(&parent);
         rustix::fs::symlinkat(target.0.as_slice(), &parent, &temporary.name)?;
+        if let Some((uid, gid)) = heir(&parent) {
+            let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+            let flags = AtFlags::SYMLINK_NOFOLLOW;
+            // As with files.
+            let _ = rustix::fs::chownat(&parent, &temporary.name, owner.0, owner.1, flags);
+        }
         temporary.rename_to(path.name())
     }
 
     /// Makes a directory; there already is not an error.
     pub fn make_directory(&self, path: &TreePath) -> io::Result<()> {
         let parent = self.parent(path)?;
-        match rustix::fs::mkdirat(&parent, path.name(), Mode::from_raw_mode(0o777)) {
-            Ok(()) => Ok(()),
-            Err(Errno::EXIST) => open_directory(parent.as_fd(), path.name()).map(drop),
-            Err(error) => Err(error.into()),
+        let made = rustix::fs::mkdirat(&parent, path.name(), Mode::from_raw_mode(0o777));
+        if let Err(error) = made
+            && error != Errno::EXIST
+        {
+            return Err(error.into());
         }
+        let directory = open_directory(parent.as_fd(), path.name())?;
+        if let (Ok(()), Some(owner)) = (made, heir(&parent)) {
+            give(directory, owner);
+        }
+        Ok(())
     }
 
     /// Sets a directory's permission bits.
@@ -237,6 +250,19 @@ impl HostDir {
         }
         Ok(directory)
     }
+}
+
+/// Whom something new in a directory is given to: where root works on somebody else's tree, that is whose directory it is.
+fn heir(directory: &OwnedFd) -> Option<(u32, u32)> {
+    let stat = rustix::fs::fstat(directory).ok()?;
+    // SAFETY: only reads the process's credentials and cannot fail.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    (is_root && stat.st_uid != 0).then_some((stat.st_uid, stat.st_gid))
+}
+
+/// Not allowed to anybody but root, or to members of the group, nor on every file system: then it stays the caller's.
+fn give(what: impl AsFd, (uid, gid): (u32, u32)) {
+    let _ = rustix::fs::fchown(what, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
 }
 
 fn open_directory(parent: std::os::fd::BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
