@@ -139,6 +139,24 @@ async fn git_works_inside_and_nothing_of_it_comes_back() {
     assert_eq!(session.changed().await, [""; 0]);
 }
 
+/// Of either object format, which git learns from a configuration that it is not shown.
+#[tokio::test]
+async fn what_is_tracked_comes_along_although_it_is_ignored() {
+    for format in ["sha1", "sha256"] {
+        let directory = host(&[
+            ("a", "a"),
+            ("deep/er/kept.gen", "kept"),
+            ("deep/other.gen", "x"),
+            (".gitignore", "*.gen\n"),
+        ]);
+        git(directory.path(), &["init", "-q", "--object-format", format]);
+        git(directory.path(), &["add", "-f", "a", "deep/er/kept.gen"]);
+        let session = Session::start(directory).await;
+        let names: Vec<_> = tree::read(&session.inside(), None).keys().map(ToString::to_string).collect();
+        assert_eq!(names, [".gitignore", "a", "deep", "deep/er", "deep/er/kept.gen"], "{format}");
+    }
+}
+
 #[tokio::test]
 async fn where_git_does_not_work_inside_a_notice_says_why() {
     let directory = host(&[("repo/a", "a"), ("repo/sub/b", "b")]);
