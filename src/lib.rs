@@ -13,6 +13,7 @@ pub mod exit_code;
 pub mod model;
 pub mod network;
 pub mod paths;
+pub mod plain_file;
 pub mod policy;
 pub mod sandbox;
 pub mod session;

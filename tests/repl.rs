@@ -200,7 +200,7 @@ fn files_go_in_and_come_out_and_nothing_is_overwritten() {
         .type_line("!cat in/copy.txt; mkdir out; echo made inside > 'out/a b'; ln -s /etc/passwd out/link");
     terminal.wait_for("\nfrom the host\n");
     terminal.type_line("/download out");
-    terminal.wait_for("left out: link (no regular file)");
+    terminal.wait_for("left out: link (a symlink)");
     terminal.wait_for("downloaded as out (1 file(s))");
     let workspace = terminal.root().join("workspace");
     assert_eq!(std::fs::read_to_string(workspace.join("out/a b")).expect("the file"), "made inside\n");
@@ -212,6 +212,37 @@ fn files_go_in_and_come_out_and_nothing_is_overwritten() {
     assert!(
         std::fs::read_to_string(workspace.join("talk.jsonl")).expect("the file").contains("session_started")
     );
+}
+
+/// A download brought `.git` with a configuration that names programs, repositories without one, and files that anybody
+/// may write to.
+#[test]
+fn a_download_brings_nothing_that_git_obeys_and_tame_permissions() {
+    let mut terminal = start(&endpoint().start());
+    terminal.type_line(
+        "!mkdir -p out/sub/.git/hooks out/bare/{objects,refs}; touch out/{tool,open,sub/.git/config,bare/HEAD,bare/config}; \
+         chmod 777 out/tool; chmod 666 out/open; cp -r out/bare .; echo re'ady'",
+    );
+    terminal.wait_for("\nready\n");
+    terminal.type_line("/download out");
+    terminal.wait_for("left out: bare (git would take it for a repository");
+    terminal.wait_for("left out: sub/.git (git's own");
+    terminal.wait_for("downloaded as out (2 file(s))");
+    let workspace = terminal.root().join("workspace");
+    assert_eq!(std::fs::read_dir(workspace.join("out/bare")).expect("it is there").count(), 0);
+    assert_eq!(std::fs::read_dir(workspace.join("out/sub")).expect("it is there").count(), 0);
+    std::fs::write(workspace.join("mine"), "").expect("a file");
+    let mode = |name: &str| {
+        let metadata = std::fs::metadata(workspace.join(name)).expect("a file");
+        metadata.permissions().mode() & 0o7777
+    };
+    assert_eq!(mode("out/open"), mode("mine"), "as the umask has it");
+    assert_eq!(mode("out/tool"), mode("out"), "as the umask has it");
+    terminal.type_line("/download bare elsewhere");
+    terminal.wait_for("bare is not downloaded: git would take it for a repository");
+    terminal.type_line("/download out .git");
+    terminal.wait_for(".git would be git's own");
+    assert!(!workspace.join("elsewhere").exists() && !workspace.join(".git").exists());
 }
 
 #[test]

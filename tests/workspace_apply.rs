@@ -15,7 +15,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
@@ -304,6 +304,55 @@ fn a_conflict_keeps_every_other_file_unwritten_unless_it_is_named() {
     assert_eq!(fs::read_to_string(fixture.host.path().join("dir/b")).unwrap(), "B");
     assert!(!fixture.host.path().join("dir/c").exists());
     assert_eq!(changes.select(&["nothing".into()]).unwrap_err().kind(), Kind::Usage);
+}
+
+/// Replacing one of them moves the change time of the others, which looked as if somebody had written to them.
+#[test]
+fn names_of_the_same_file_are_written_one_by_one() {
+    let names = ["a", "b", "dir/c"];
+    let fixture = Fixture::new(
+        &tree_of(names.map(|name| (name, file("old\n")))),
+        &tree_of([("a", file("new a\n")), ("dir/c", file("new c\n"))]),
+    );
+    let host = |name: &str| fixture.host.path().join(name);
+    for name in &names[1..] {
+        fs::remove_file(host(name)).unwrap();
+        fs::hard_link(host("a"), host(name)).unwrap();
+    }
+    let record = fixture.apply(&fixture.changes(), false).unwrap();
+    assert_eq!(fs::read_to_string(host("a")).unwrap(), "new a\n");
+    assert_eq!(fs::read_to_string(host("dir/c")).unwrap(), "new c\n");
+    assert!(!host("b").exists());
+    fixture.apply(&record.reversed(), false).unwrap();
+    assert!(names.iter().all(|name| fs::read_to_string(host(name)).unwrap() == "old\n"));
+}
+
+/// What root wrote into somebody else's tree was root's.
+#[test]
+fn what_is_new_belongs_to_whose_tree_it_is() {
+    // SAFETY: only reads the process's credentials.
+    if unsafe { libc::geteuid() } != 0 {
+        return;
+    }
+    let fixture = Fixture::new(
+        &tree_of([("mine", file("old\n"))]),
+        &tree_of([
+            ("mine", file("new\n")),
+            ("new", file("new\n")),
+            ("dir/deep/new", file("new\n")),
+            ("link", Want::Symlink(b"new".to_vec())),
+        ]),
+    );
+    chown(fixture.host.path(), Some(12_345), Some(12_346)).unwrap();
+    fixture.apply(&fixture.changes(), false).unwrap();
+    let owner = |name: &str| {
+        let metadata = fixture.host.path().join(name).symlink_metadata().unwrap();
+        (metadata.uid(), metadata.gid())
+    };
+    for name in ["new", "dir", "dir/deep", "dir/deep/new", "link"] {
+        assert_eq!(owner(name), (12_345, 12_346), "{name}");
+    }
+    assert_eq!(owner("mine"), (0, 0), "what was there keeps its owner");
 }
 
 #[test]

@@ -159,6 +159,26 @@ async fn every_kind_of_change_is_seen_applied_and_taken_back() {
     }
 }
 
+/// Where secrets are made most. A new one in a subdirectory is seen, as `SECURITY.md` says.
+#[tokio::test]
+async fn a_secret_that_is_made_at_the_top_later_is_not_seen() {
+    for name in BACKENDS {
+        let Some(overlaid) = Overlaid::start(name, &[("a", "a"), ("sub/b", "b")]).await else { continue };
+        for secret in [".env", ".env.local", "sub/.env"] {
+            fs::write(overlaid.host(secret), "SECRET=1").expect("written");
+        }
+        assert_eq!(
+            said(&overlaid.sandbox, "test ! -e .env; find . -type f | sort").await,
+            "./a\n./sub/.env\n./sub/b"
+        );
+        said(&overlaid.sandbox, "echo mine > .env").await;
+        assert_eq!(overlaid.changed().await, ["+.env"]);
+        let changes = overlaid.workspace.changes(&overlaid.sandbox).await.expect("a look");
+        overlaid.workspace.apply(&changes, false, None).await.expect_err("the host has one by now");
+        overlaid.end().await;
+    }
+}
+
 #[tokio::test]
 async fn what_the_host_changes_underneath_is_nobodys_change_inside() {
     for name in BACKENDS {

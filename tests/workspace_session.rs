@@ -164,6 +164,44 @@ async fn secrets_in_the_history_are_named_and_the_history_can_stay_out() {
     assert_eq!(session.changed().await, [""; 0]);
 }
 
+/// Of either object format, which git learns from a configuration that it is not shown.
+#[tokio::test]
+async fn what_is_tracked_comes_along_although_it_is_ignored() {
+    for format in ["sha1", "sha256"] {
+        let directory = host(&[
+            ("a", "a"),
+            ("deep/er/kept.gen", "kept"),
+            ("deep/other.gen", "x"),
+            (".gitignore", "*.gen\n"),
+        ]);
+        git(directory.path(), &["init", "-q", "--object-format", format]);
+        git(directory.path(), &["add", "-f", "a", "deep/er/kept.gen"]);
+        let session = Session::start(directory).await;
+        let names: Vec<_> = tree::read(&session.inside(), None).keys().map(ToString::to_string).collect();
+        assert_eq!(names, [".gitignore", "a", "deep", "deep/er", "deep/er/kept.gen"], "{format}");
+    }
+}
+
+#[tokio::test]
+async fn where_git_does_not_work_inside_a_notice_says_why() {
+    let directory = host(&[("repo/a", "a"), ("repo/sub/b", "b")]);
+    let repository = directory.path().join("repo");
+    git(&repository, &["init", "-q"]);
+    git(&repository, &["add", "."]);
+    git(&repository, &["commit", "-qm", "first"]);
+    git(&repository, &["worktree", "add", "-q", "../linked"]);
+    let notices = async |name: &str| {
+        let session = directory.path().join("sessions").join(name.replace('/', "-"));
+        let root = directory.path().join(name);
+        let workspace = Workspace::open(&root, &session, Options::default()).await.unwrap();
+        let top = directory.path().canonicalize().unwrap();
+        workspace.notices().join("\n").replace(top.to_str().unwrap(), "")
+    };
+    assert_eq!(notices("repo").await, "");
+    insta::assert_snapshot!(notices("repo/sub").await, @"git does not work inside the sandbox: its repository begins above the workspace (-C /repo takes all of it along).");
+    insta::assert_snapshot!(notices("linked").await, @"git does not work inside the sandbox: this is a linked work tree or a submodule, and its repository lies outside of the workspace.");
+}
+
 #[tokio::test]
 async fn rules_that_are_no_files_are_no_rules() {
     let directory = host(&[
@@ -201,6 +239,20 @@ async fn rules_that_are_no_files_are_no_rules() {
             "ruled/.gitignore"
         ]
     );
+}
+
+/// Hundreds of megabytes of rules took minutes, and gigabytes of memory.
+#[tokio::test]
+async fn more_rules_than_anybody_has_are_passed_over_with_a_notice() {
+    let rules: String = (0..15_000).map(|n| format!("a{n}?[bc]*\n")).collect();
+    let long = format!("[{}]\n", "b".repeat(900_000));
+    let files =
+        [("1/.gitignore", &rules), ("2/.gitignore", &rules), ("3/.gitignore", &long), ("1/a7xb", &long)];
+    let session = Session::start(host(&files.map(|(name, text)| (name, text.as_str())))).await;
+    insta::assert_snapshot!(session.workspace.notices().join("\n"), @"There are more than 20000 ignore rules: some are passed over, and what only they name comes along.");
+    // The sandbox's own are bounded in the same way.
+    session.turn("for d in $(seq 40); do mkdir $d.d; cp 1/.gitignore $d.d; done; echo new > new").await;
+    assert!(session.changed().await.contains(&"new".to_owned()));
 }
 
 #[tokio::test]
@@ -401,14 +453,16 @@ async fn include_and_exclude_have_the_last_word() {
         ("node_modules/m/x.js", "m"),
         (".env", "K=1"),
         ("docs/a", "a"),
+        (".git/config", ""),
         ("b", "b"),
     ]);
     let mut options = Options::default();
     options.select.include = vec!["node_modules/".into(), ".env".into()];
-    options.select.exclude = vec!["/docs".into()];
+    options.select.exclude = vec!["/docs".into(), ".git".into()];
     let session = Session::with(directory, options).await;
     let names: Vec<_> = tree::read(&session.inside(), None).keys().map(ToString::to_string).collect();
     assert_eq!(names, [".env", ".gitignore", "b", "node_modules", "node_modules/m", "node_modules/m/x.js"]);
+    assert!(!session.inside().join(".git").exists());
     session
         .turn("mkdir docs; echo evil > docs/a; echo 2 > node_modules/m/x.js; echo new > node_modules/new")
         .await;

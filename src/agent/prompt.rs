@@ -1,8 +1,8 @@
 //! The system prompt: short, and the same from the first request to the last, so that prompt caches hit.
 
 use crate::event::Limits;
+use crate::plain_file::{self, Links};
 use crate::sandbox::{Network, WORKSPACE};
-use std::io::Read;
 use std::path::Path;
 
 /// What the model is told of its sandbox.
@@ -70,12 +70,7 @@ fn network(network: &Network) -> String {
 
 /// `AGENTS.md` of the workspace, where it is a plain file (a link could lead anywhere).
 fn instructions(workspace: &Path) -> Option<String> {
-    let path = workspace.join("AGENTS.md");
-    if !path.symlink_metadata().ok()?.is_file() {
-        return None;
-    }
-    let mut bytes = Vec::new();
-    std::fs::File::open(path).ok()?.take(MAX_INSTRUCTIONS).read_to_end(&mut bytes).ok()?;
+    let bytes = plain_file::read(&workspace.join("AGENTS.md"), MAX_INSTRUCTIONS, Links::Refuse).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned()).filter(|text| !text.trim().is_empty())
 }
 

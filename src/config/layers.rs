@@ -4,6 +4,7 @@
 //! process's environment: an untrusted repository may bring one along.
 
 use crate::error::{Error, Result};
+use crate::plain_file::{self, Links};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -135,26 +136,23 @@ fn value(path: &Path, name: &str, text: &str) -> Result<String> {
     }
 }
 
-/// A small file; `None` where there is none.
+/// A small file; `None` where there is none, or no plain one.
 fn read_bounded(path: &Path) -> Result<Option<Vec<u8>>> {
-    let metadata = match std::fs::metadata(path) {
-        Ok(metadata) => metadata,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            return Ok(None);
+    match plain_file::read(path, MAX_FILE + 1, Links::Follow) {
+        Ok(bytes) if bytes.len() as u64 > MAX_FILE => {
+            Err(Error::config(format!("{} is larger than {MAX_FILE} bytes", path.display())))
         }
-        Err(error) => {
-            return Err(Error::config(format!("{} cannot be read", path.display())).caused_by(error));
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidInput
+            ) =>
+        {
+            Ok(None)
         }
-    };
-    if !metadata.is_file() {
-        return Ok(None);
+        Err(error) => Err(Error::config(format!("{} cannot be read", path.display())).caused_by(error)),
     }
-    if metadata.len() > MAX_FILE {
-        return Err(Error::config(format!("{} is too large: {} bytes", path.display(), metadata.len())));
-    }
-    std::fs::read(path)
-        .map(Some)
-        .map_err(|error| Error::config(format!("{} cannot be read", path.display())).caused_by(error))
 }
 
 /// `config.toml` of the user.

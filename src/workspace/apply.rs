@@ -158,7 +158,8 @@ impl Check<'_> {
             }
             Some(Node::File { hash, .. }) if !self.store.contains(*hash) => {
                 let (kept, _) = self.store.put_from(&mut self.host.open_file(path)?)?;
-                Ok((kept != *hash).then(|| "it is being written to right now".to_owned()))
+                Ok((kept != *hash)
+                    .then(|| "something on the host was writing to it just now: try again".to_owned()))
             }
             _ => Ok(None),
         }
@@ -314,7 +315,7 @@ fn still(host: &HostDir, path: &TreePath, step: &Step) -> Result<()> {
         Ok(true) => Ok(()),
         Ok(false) => Err(conflict_error(&[Conflict {
             path: path.clone(),
-            reason: "it is being written to right now".to_owned(),
+            reason: "it changed on the host while the changes were being written".to_owned(),
         }])),
         Err(error) => Err(cannot_write(path, error)),
     }

@@ -4,9 +4,11 @@
 //! `config`, which can name programs to run (`core.fsmonitor`, `core.pager`, a remote's `uploadpack`). So nothing
 //! of one is ever written to the host, as nothing of `.git` is.
 
-use crate::workspace::changes::Change;
 use crate::workspace::tree_path::TreePath;
 use std::collections::{BTreeMap, BTreeSet};
+
+/// Why nothing of one is written, to stand after a colon.
+pub const REASON: &str = "git would take it for a repository of its own, whose settings run programs";
 
 /// What makes a repository (`is_git_directory` in git's `setup.c`), and what such a one obeys. A file system may not tell
 /// upper from lower case.
@@ -17,14 +19,14 @@ const REFS: &[u8] = b"refs";
 const COMMON: &[u8] = b"commondir";
 const OBEYED: [&[u8]; 3] = [b"config", b"config.worktree", b"hooks"];
 
-/// The directories that hold one of `changes` and are repositories once they are all applied; the workspace itself is
-/// the empty path. `is_there` says whether the sandbox's tree has something at a path.
-pub fn repositories(
-    changes: &BTreeMap<TreePath, Change>,
+/// The directories that hold one of the `written` paths and are repositories once all of them are written; the root itself
+/// is the empty path. A path that is `false` is taken away. `is_there` says whether there is something at a path besides.
+pub fn repositories<'p>(
+    written: impl IntoIterator<Item = (&'p TreePath, bool)>,
     is_there: impl Fn(&TreePath) -> bool,
 ) -> BTreeSet<Vec<u8>> {
     let mut touched: BTreeMap<&[u8], BTreeSet<&'static [u8]>> = BTreeMap::new();
-    for (path, change) in changes {
+    for (path, stays) in written {
         let mut start = 0;
         for name in path.names() {
             let directory = &path.as_bytes()[..start.max(1) - 1];
@@ -32,7 +34,7 @@ pub fn repositories(
             let known = [HEAD, OBJECTS, REFS, COMMON].into_iter().chain(OBEYED);
             if let Some(known) = known.into_iter().find(|known| known.eq_ignore_ascii_case(name)) {
                 let there = touched.entry(directory).or_default();
-                if change.after.is_some() {
+                if stays {
                     there.insert(known);
                 }
             }
@@ -54,18 +56,14 @@ pub fn repositories(
 #[cfg(test)]
 mod tests {
     use super::repositories;
-    use crate::workspace::changes::Change;
-    use crate::workspace::manifest::{Node, Target};
     use crate::workspace::tree_path::TreePath;
     use std::collections::BTreeSet;
 
     fn found(added: &[&str], there: &[&str]) -> Vec<String> {
         let path = |text: &str| TreePath::new(text.as_bytes()).unwrap();
-        let node = Some(Node::Symlink { target: Target(b"x".to_vec()) });
-        let added =
-            added.iter().map(|text| (path(text), Change { before: None, after: node.clone() })).collect();
+        let added: Vec<TreePath> = added.iter().map(|text| path(text)).collect();
         let there: BTreeSet<TreePath> = there.iter().map(|text| path(text)).collect();
-        let found = repositories(&added, |path| there.contains(path));
+        let found = repositories(added.iter().map(|path| (path, true)), |path| there.contains(path));
         found.into_iter().map(|directory| String::from_utf8(directory).unwrap()).collect()
     }
 

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::event::Changes;
 use crate::ui::sanitise;
-use crate::workspace::bare_repository::repositories;
+use crate::workspace::bare_repository::{self, repositories};
 use crate::workspace::entries::Odd;
 use crate::workspace::manifest::{Delta, Manifest, Node};
 use crate::workspace::scan::IgnoredEntries;
@@ -136,7 +136,8 @@ impl ChangeSet {
 
     /// Takes out what would be part of a repository that git finds without a `.git`.
     fn refuse_repositories(&mut self, is_there: impl Fn(&TreePath) -> bool) {
-        for directory in repositories(&self.changes, is_there) {
+        let written = self.changes.iter().map(|(path, change)| (path, change.after.is_some()));
+        for directory in repositories(written, is_there) {
             let is_inside = |path: &TreePath| {
                 directory.is_empty() || path.as_bytes() != directory && path.is_within(&directory)
             };
@@ -145,8 +146,7 @@ impl ChangeSet {
                 Ok(directory) => directory.to_string(),
                 Err(_) => ".".to_owned(),
             };
-            let reason = "git would take it for a repository of its own, whose settings run programs";
-            self.refused.push(Refused { name, reason: reason.to_owned() });
+            self.refused.push(Refused { name, reason: bare_repository::REASON.to_owned() });
         }
     }
 

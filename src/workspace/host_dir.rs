@@ -3,14 +3,15 @@
 //! Every step goes from an open directory to a name in it with `O_NOFOLLOW` (openat(2)), so a symlink that takes a
 //! directory's place at any moment is an error and never a way out.
 
+use crate::plain_file::{self, Links};
 use crate::workspace::manifest::{Hash, Node, Target};
 use crate::workspace::select::Stamp;
 use crate::workspace::tree_path::TreePath;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
@@ -60,10 +61,11 @@ impl HostDir {
         self.look(path, true)
     }
 
-    /// Whether `path` is still as it was observed, judged by its metadata alone.
+    /// Whether `path` is still as it was observed. Its metadata tells where nothing touched it. The change time alone moves
+    /// where another name of the same file goes; then the content tells.
     pub fn is_still(&self, path: &TreePath, observed: &Observed) -> io::Result<bool> {
         let now = self.look(path, false)?;
-        Ok(now.identity == observed.identity)
+        Ok(now.identity == observed.identity || self.observe(path)?.node == observed.node)
     }
 
     fn look(&self, path: &TreePath, read: bool) -> io::Result<Observed> {
@@ -116,7 +118,7 @@ impl HostDir {
 
     /// Opens a regular file for reading.
     pub fn open_file(&self, path: &TreePath) -> io::Result<File> {
-        open_regular(&self.parent(path)?, path.name()).map(|(file, _)| file)
+        plain_file::open_at(self.parent(path)?, path.name(), Links::Refuse)
     }
 
     /// The names in a directory (`None`: the root).
@@ -132,7 +134,7 @@ impl HostDir {
     }
 
     /// Writes a file: a temporary one in the same directory, flushed to disk, then renamed over the name. Owner and
-    /// group stay those of `former` where the system allows it.
+    /// group stay those of `former` where the system allows it; what is new belongs to whom root writes it for.
     pub fn write_file(
         &self,
         path: &TreePath,
@@ -142,17 +144,30 @@ impl HostDir {
     ) -> io::Result<()> {
         let parent = self.parent(path)?;
         let temporary = Temporary::new(&parent);
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut file =
-            File::from(rustix::fs::openat(&parent, &temporary.name, flags, Mode::from_raw_mode(0o600))?);
+        let mut file = temporary.create(0o600)?;
         io::copy(content, &mut file)?;
-        if let Some((uid, gid)) = former.owner {
-            let owner = (rustix::fs::Uid::from_raw(uid), rustix::fs::Gid::from_raw(gid));
-            // Not allowed to anybody but root, or to members of the group: then the file is the caller's.
-            let _ = rustix::fs::fchown(&file, Some(owner.0), Some(owner.1));
+        if let Some(owner) = former.owner.or_else(|| heir(&parent)) {
+            give(&file, owner);
         }
         rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
-        file.flush()?;
+        file.sync_all()?;
+        temporary.rename_to(path.name())
+    }
+
+    /// Writes a file as any program of the caller's makes one: with the permission bits that the umask leaves.
+    pub fn write_plain_file(
+        &self,
+        path: &TreePath,
+        content: &mut dyn Read,
+        executable: bool,
+    ) -> io::Result<()> {
+        let parent = self.parent(path)?;
+        let temporary = Temporary::new(&parent);
+        let mut file = temporary.create(if executable { 0o777 } else { 0o666 })?;
+        io::copy(content, &mut file)?;
+        if let Some(owner) = heir(&parent) {
+            give(&file, owner);
+        }
         file.sync_all()?;
         temporary.rename_to(path.name())
     }
@@ -162,17 +177,29 @@ impl HostDir {
         let parent = self.parent(path)?;
         let temporary = Temporary::new(&parent);
         rustix::fs::symlinkat(target.0.as_slice(), &parent, &temporary.name)?;
+        if let Some((uid, gid)) = heir(&parent) {
+            let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+            let flags = AtFlags::SYMLINK_NOFOLLOW;
+            // As with files.
+            let _ = rustix::fs::chownat(&parent, &temporary.name, owner.0, owner.1, flags);
+        }
         temporary.rename_to(path.name())
     }
 
     /// Makes a directory; there already is not an error.
     pub fn make_directory(&self, path: &TreePath) -> io::Result<()> {
         let parent = self.parent(path)?;
-        match rustix::fs::mkdirat(&parent, path.name(), Mode::from_raw_mode(0o777)) {
-            Ok(()) => Ok(()),
-            Err(Errno::EXIST) => open_directory(parent.as_fd(), path.name()).map(drop),
-            Err(error) => Err(error.into()),
+        let made = rustix::fs::mkdirat(&parent, path.name(), Mode::from_raw_mode(0o777));
+        if let Err(error) = made
+            && error != Errno::EXIST
+        {
+            return Err(error.into());
         }
+        let directory = open_directory(parent.as_fd(), path.name())?;
+        if let (Ok(()), Some(owner)) = (made, heir(&parent)) {
+            give(directory, owner);
+        }
+        Ok(())
     }
 
     /// Sets a directory's permission bits.
@@ -225,6 +252,19 @@ impl HostDir {
     }
 }
 
+/// Whom something new in a directory is given to: where root works on somebody else's tree, that is whose directory it is.
+fn heir(directory: &OwnedFd) -> Option<(u32, u32)> {
+    let stat = rustix::fs::fstat(directory).ok()?;
+    // SAFETY: only reads the process's credentials and cannot fail.
+    let is_root = unsafe { libc::geteuid() } == 0;
+    (is_root && stat.st_uid != 0).then_some((stat.st_uid, stat.st_gid))
+}
+
+/// Not allowed to anybody but root, or to members of the group, nor on every file system: then it stays the caller's.
+fn give(what: impl AsFd, (uid, gid): (u32, u32)) {
+    let _ = rustix::fs::fchown(what, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+}
+
 fn open_directory(parent: std::os::fd::BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match rustix::fs::openat(parent, name, flags, Mode::empty()) {
@@ -234,19 +274,9 @@ fn open_directory(parent: std::os::fd::BorrowedFd<'_>, name: &[u8]) -> io::Resul
     }
 }
 
-/// Never blocks on a FIFO, never follows a symlink, never opens what is not a regular file for long.
-fn open_regular(parent: &OwnedFd, name: &[u8]) -> io::Result<(File, Stat)> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let file = File::from(rustix::fs::openat(parent, name, flags, Mode::empty())?);
-    let stat = rustix::fs::fstat(&file)?;
-    match FileType::from_raw_mode(stat.st_mode) {
-        FileType::RegularFile => Ok((file, stat)),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
-    }
-}
-
 fn hash_file(parent: &OwnedFd, name: &[u8]) -> io::Result<(Node, Stat)> {
-    let (mut file, stat) = open_regular(parent, name)?;
+    let mut file = plain_file::open_at(parent, name, Links::Refuse)?;
+    let stat = rustix::fs::fstat(&file)?;
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; 256 << 10];
     let mut size = 0;
@@ -295,6 +325,11 @@ struct Temporary<'a> {
 impl<'a> Temporary<'a> {
     fn new(parent: &'a OwnedFd) -> Self {
         Self { parent, name: format!(".agent-{:016x}.tmp", fastrand::u64(..)) }
+    }
+
+    fn create(&self, mode: u32) -> io::Result<File> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(self.parent, &self.name, flags, Mode::from_raw_mode(mode))?.into())
     }
 
     fn rename_to(self, name: &[u8]) -> io::Result<()> {

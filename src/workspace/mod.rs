@@ -5,7 +5,7 @@
 //! [`Workspace`] holds them together for one session.
 
 pub mod apply;
-mod bare_repository;
+pub mod bare_repository;
 pub mod base;
 pub mod changes;
 pub mod diff;

@@ -84,12 +84,17 @@ fn obstacle(root: &Path, selection: &Selection) -> Result<Option<String>> {
     }))
 }
 
+/// Where secrets are made most, at the top: an overlay hides these even before they are there. What else is made on the host
+/// while a session runs is seen inside.
+const SECRETS_TO_COME: [&str; 4] = [".env", ".env.local", ".env.development", ".env.production"];
+
 /// What an overlay has to hide: everything in the picked directories that was not picked itself, each directory as
 /// one path.
 fn hidden(root: &Path, selection: &Selection) -> Result<Vec<PathBuf>> {
     let host = HostDir::open(root)?;
     let directories = selection.picked.iter().filter(|(_, picked)| picked.kind == PickedKind::Directory);
-    let mut hidden = Vec::new();
+    let to_come = SECRETS_TO_COME.map(PathBuf::from).into_iter();
+    let mut hidden: Vec<_> = to_come.filter(|name| root.join(name).symlink_metadata().is_err()).collect();
     let listed = |directory: Option<&TreePath>| host.list(directory).map(|names| (directory.cloned(), names));
     for (directory, names) in
         std::iter::once(listed(None)).chain(directories.map(|(path, _)| listed(Some(path)))).flatten()

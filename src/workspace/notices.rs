@@ -1,8 +1,10 @@
 //! What the person is told about the selection, one sentence a kind.
 
+use crate::plain_file::{self, Links};
+use crate::workspace::ignored::MAX_PATTERNS;
 use crate::workspace::select::{LeftOut, PickedKind, Selection};
 use crate::workspace::tracked;
-use crate::workspace::transfer::is_git_config;
+use crate::workspace::transfer::{MAX_CONFIG, is_git_config};
 use crate::workspace::tree_path::TreePath;
 use std::path::Path;
 
@@ -25,21 +27,53 @@ pub fn of(root: &Path, selection: &Selection) -> Vec<String> {
             list(what, paths.map(|(path, _)| path), hint)
         })
         .collect();
-    let secrets = selection.left_out.iter().filter(|(_, reason)| **reason == LeftOut::Secret);
-    if has_history(selection) {
-        notices.extend(list(
-            "Secrets that git tracks are in its history, which comes along and can be read inside",
-            tracked::among(root, secrets.map(|(path, _)| path)).into_iter(),
-            "--exclude .git leaves it out",
-        ));
-    }
+    let committed = committed_secrets(root, selection);
+    notices.extend(list(
+        "Secrets that git tracks are in its history, which comes along and can be read inside",
+        committed.iter(),
+        "--exclude .git leaves it out",
+    ));
     let rewritten =
         selection.picked.keys().filter(|path| is_git_config(path) && holds_credentials(root, path));
     notices.extend(list("Credentials in git's configuration stay out of the sandbox", rewritten, ""));
-    if root.join(".git").symlink_metadata().is_ok_and(|metadata| metadata.is_file()) {
-        notices.push("git does not work inside the sandbox: this is a linked work tree or a submodule, and its repository lies outside of the workspace.".into());
+    if selection.is_unruly {
+        notices.push(format!(
+            "There are more than {MAX_PATTERNS} ignore rules: some are passed over, and what only they name comes along."
+        ));
     }
+    notices.extend(repository_outside(root));
     notices
+}
+
+/// What stays out as a secret, and was committed.
+fn committed_secrets(root: &Path, selection: &Selection) -> Vec<TreePath> {
+    let is_secret = |name: &[u8]| selection.left_out.get(name) == Some(&LeftOut::Secret);
+    let any = selection.left_out.values().any(|reason| *reason == LeftOut::Secret);
+    match any && has_history(selection) {
+        true => tracked::files(root, |name| !is_secret(name)),
+        false => Vec::new(),
+    }
+}
+
+/// Where git works here and not in the sandbox, because not all of its repository comes along.
+fn repository_outside(root: &Path) -> Option<String> {
+    let git = |directory: &Path| directory.join(".git").symlink_metadata().ok();
+    let why = match git(root).map(|metadata| metadata.file_type()) {
+        Some(kind) if kind.is_file() => {
+            "this is a linked work tree or a submodule, and its repository lies outside of the workspace"
+                .to_owned()
+        }
+        Some(kind) if kind.is_symlink() => match root.join(".git").canonicalize() {
+            Ok(target) if target.starts_with(root) => return None,
+            _ => ".git is a symlink that leads out of the workspace".to_owned(),
+        },
+        Some(_) => return None,
+        None => {
+            let top = root.ancestors().skip(1).find(|directory| git(directory).is_some())?;
+            format!("its repository begins above the workspace (-C {} takes all of it along)", top.display())
+        }
+    };
+    Some(format!("git does not work inside the sandbox: {why}."))
 }
 
 /// The notices where the sandbox writes straight into the tree: nothing of it stays out.
@@ -70,6 +104,6 @@ fn list<'a>(what: &str, paths: impl Iterator<Item = &'a TreePath>, hint: &str) -
 }
 
 fn holds_credentials(root: &Path, path: &TreePath) -> bool {
-    let content = std::fs::read(root.join(path.as_path()));
+    let content = plain_file::read(&root.join(path.as_path()), MAX_CONFIG, Links::Refuse);
     content.is_ok_and(|content| crate::workspace::secrets::without_git_credentials(&content).is_some())
 }

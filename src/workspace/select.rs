@@ -5,6 +5,7 @@
 //! out, each with a reason. Nothing is read but names, metadata and the beginnings of files that may hold secrets.
 
 use crate::error::{Error, Result};
+use crate::plain_file::{self, Links};
 use crate::workspace::ignored::{Ignored, read_rules};
 use crate::workspace::secrets::{self, Suspicion};
 use crate::workspace::tracked;
@@ -13,9 +14,8 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use ignore::{DirEntry, WalkBuilder, WalkState};
 use std::collections::BTreeMap;
 use std::fs::Metadata;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -50,6 +50,8 @@ pub struct Selection {
     pub left_out: BTreeMap<TreePath, LeftOut>,
     /// Bytes of all files that come along.
     pub bytes: u64,
+    /// Whether there were more ignore rules than are taken.
+    pub is_unruly: bool,
 }
 
 /// A path that comes along.
@@ -197,6 +199,13 @@ impl Walk {
     fn git_directories(self: &Arc<Self>) {
         let found = std::mem::take(&mut self.lock().git);
         for git in found {
+            // A walk follows the symlink that it begins at, and that may lead anywhere.
+            if let (Some(path), Ok(metadata)) = (self.relative(&git), git.symlink_metadata())
+                && !metadata.is_dir()
+            {
+                self.take(path, &git, &metadata);
+                continue;
+            }
             let mut builder = WalkBuilder::new(&git);
             builder.standard_filters(false).follow_links(false);
             self.run(builder, |walk, entry| !walk.is_excluded(entry));
@@ -204,17 +213,25 @@ impl Walk {
     }
 
     fn tracked_but_ignored(&self) {
-        for path in tracked::ignored(&self.root) {
-            let mut missing: Vec<_> =
-                path.ancestors().filter(|dir| !self.lock().selection.picked.contains_key(dir)).collect();
-            missing.push(path);
-            for path in missing {
+        let known = |name: &[u8]| {
+            let Found { selection, .. } = &*self.lock();
+            selection.picked.contains_key(name) || selection.left_out.contains_key(name)
+        };
+        for path in tracked::files(&self.root, known) {
+            let above: Vec<_> = path.ancestors().collect();
+            for path in above.into_iter().rev().chain([path]) {
                 let absolute = self.root.join(path.as_path());
                 // A tracked file that is deleted on the host is simply not there.
-                if let Ok(metadata) = absolute.symlink_metadata()
-                    && !self.exclude.matched_path_or_any_parents(&absolute, metadata.is_dir()).is_ignore()
-                {
+                let Ok(metadata) = absolute.symlink_metadata() else { break };
+                if self.exclude.matched_path_or_any_parents(&absolute, metadata.is_dir()).is_ignore() {
+                    break;
+                }
+                if !known(path.as_bytes()) {
                     self.take(path, &absolute, &metadata);
+                }
+                // What an index names below a symlink is no part of the tree.
+                if !metadata.is_dir() {
+                    break;
                 }
             }
         }
@@ -303,7 +320,7 @@ impl Walk {
         }
         let secret = match secrets::name(path) {
             Suspicion::Certain(_) => true,
-            Suspicion::Look => match head(absolute) {
+            Suspicion::Look => match plain_file::read(absolute, secrets::HEAD as u64, Links::Refuse) {
                 Ok(head) => secrets::content(path, &head).is_some(),
                 Err(_) => return Some(LeftOut::Unreadable),
             },
@@ -358,6 +375,9 @@ impl Walk {
     }
 
     fn take_rules(&self, directory: &Path, path: Option<&TreePath>) {
+        if self.ignored().is_cut_short() {
+            return;
+        }
         let rules = read_rules(&directory.join(".gitignore"));
         if !rules.is_empty() {
             self.ignored().set(path, &rules);
@@ -386,6 +406,7 @@ impl Walk {
                 .hint("name a smaller directory with -C, or leave parts out with --exclude"));
         }
         let mut selection = std::mem::take(&mut found.selection);
+        selection.is_unruly = self.ignored().is_cut_short();
         let files = selection.picked.values().filter(|picked| picked.kind == PickedKind::File);
         selection.bytes = files.map(|picked| picked.stamp.size).sum();
         if selection.bytes > max_total_bytes {
@@ -413,15 +434,6 @@ pub fn globs(root: &Path, patterns: &[String], option: &str) -> Result<Gitignore
         builder.add_line(None, pattern).map_err(wrong)?;
     }
     builder.build().map_err(|error| Error::usage(format!("{option}: not a glob")).caused_by(error))
-}
-
-/// The beginning of a regular file. A FIFO that took its place meanwhile does not block.
-fn head(path: &Path) -> std::io::Result<Vec<u8>> {
-    let file =
-        std::fs::File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW).open(path)?;
-    let mut head = Vec::new();
-    file.take(secrets::HEAD as u64).read_to_end(&mut head)?;
-    Ok(head)
 }
 
 fn error_path(error: &ignore::Error) -> Option<&Path> {

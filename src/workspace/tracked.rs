@@ -1,11 +1,13 @@
-//! What git tracks although it would better not: files that `.gitignore` names, and secrets.
+//! The files that git tracks.
 
 use crate::error::{Error, Result};
 use crate::paths;
+use crate::plain_file::{self, Links};
+use crate::workspace::transfer::MAX_CONFIG;
 use crate::workspace::tree_path::TreePath;
-use std::collections::HashSet;
+use rustix::fs::CWD;
 use std::ffi::OsStr;
-use std::fs::{DirBuilder, File};
+use std::fs::DirBuilder;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
@@ -13,37 +15,35 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Most bytes of git's answer that are read.
-const MAX_ANSWER: u64 = 64 << 20;
+/// Most bytes of git's answer that are read: a million names.
+const MAX_ANSWER: u64 = 128 << 20;
 /// Longest `.git` file that is read.
 const MAX_LINK: u64 = 8192;
 /// How long git may take. A repository of a million files takes a few seconds.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The files below `root` that git tracks although `.gitignore` names them. Blocking.
-pub fn ignored(root: &Path) -> Vec<TreePath> {
-    list(root, true)
-}
-
-/// Those of `paths` that git tracks: what was committed of them is in the history. Blocking.
-pub fn among<'a>(root: &Path, paths: impl IntoIterator<Item = &'a TreePath>) -> Vec<&'a TreePath> {
-    let mut paths = paths.into_iter().peekable();
-    if paths.peek().is_none() {
+/// Asks git, where `root` lies in a work tree and git is there; otherwise there are none. Those whose names are `known`
+/// are passed over. Blocking.
+///
+/// Nothing of the repository is believed but its index, and of what format that is. Its configuration names programs that
+/// git runs (a file-system monitor, the `uploadpack` of a remote that missing objects are fetched from), and a directory
+/// that looks like a bare repository brings a configuration of its own; so git is given an empty repository of ours
+/// instead, and whatever needs more than the index (a sparse one without its trees) gets no answer. It reads no ignore
+/// rules either: it would wait for one that is a FIFO.
+pub fn files(root: &Path, known: impl Fn(&[u8]) -> bool) -> Vec<TreePath> {
+    let Some((top, git_dir)) = repository_of(root) else { return Vec::new() };
+    let index = git_dir.join("index");
+    if plain_file::open_at(CWD, &index, Links::Refuse).is_err() {
         return Vec::new();
     }
-    let tracked: HashSet<TreePath> = list(root, false).into_iter().collect();
-    paths.filter(|path| tracked.contains(*path)).collect()
+    let Ok(nothing) = empty_repository(is_sha256(&git_dir)) else { return Vec::new() };
+    let answer = ask(root, &top, &index, &nothing).unwrap_or_default();
+    let names = answer.split(|&b| b == 0).filter(|name| !known(name));
+    names.filter_map(|name| TreePath::new(name).ok()).collect()
 }
 
-/// Asks git, where `root` lies in a work tree and git is there; otherwise there are none. Blocking.
-///
-/// Nothing of the repository is believed but its index and its ignore rules. Its configuration names programs that git
-/// runs (a file-system monitor, the `uploadpack` of a remote that missing objects are fetched from), and a directory that
-/// looks like a bare repository brings a configuration of its own; so git is given an empty repository of ours
-/// instead, and whatever needs more than the index (a sparse one without its trees) gets no answer.
-fn list(root: &Path, only_ignored: bool) -> Vec<TreePath> {
-    let Some((top, git_dir)) = repository_of(root) else { return Vec::new() };
-    let Ok(nothing) = empty_repository() else { return Vec::new() };
+/// git's answer, if there is a git and it answers in time.
+fn ask(root: &Path, top: &Path, index: &Path, nothing: &Path) -> Option<Vec<u8>> {
     let mut git = Command::new("git");
     for variable in std::env::vars_os().map(|(name, _)| name) {
         if variable.as_encoded_bytes().starts_with(b"GIT_") {
@@ -52,27 +52,18 @@ fn list(root: &Path, only_ignored: bool) -> Vec<TreePath> {
     }
     git.env("GIT_DIR", nothing)
         .env("GIT_WORK_TREE", top)
-        .env("GIT_INDEX_FILE", git_dir.join("index"))
+        .env("GIT_INDEX_FILE", index)
         .env("GIT_NO_LAZY_FETCH", "1")
         .env("GIT_ALLOW_PROTOCOL", "none")
         .env("GIT_OPTIONAL_LOCKS", "0")
         .args(["-c", "core.fsmonitor=false", "-c", "core.untrackedCache=false"])
-        .args(["ls-files", "-z", "--cached"]);
-    if only_ignored {
-        git.args(["--ignored", "--exclude-standard"]);
-    }
-    let exclude = git_dir.join("info/exclude");
-    if only_ignored && exclude.is_file() {
-        git.arg("--exclude-from").arg(exclude);
-    }
-    git.current_dir(root).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    for variable in
-        ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_CEILING_DIRECTORIES"]
-    {
-        git.env_remove(variable);
-    }
-    let Ok(mut child) = git.spawn() else { return Vec::new() };
-    let Some(stdout) = child.stdout.take() else { return Vec::new() };
+        .args(["ls-files", "-z", "--cached"])
+        .current_dir(root)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut child = git.spawn().ok()?;
+    let stdout = child.stdout.take()?;
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let mut answer = Vec::new();
@@ -80,11 +71,11 @@ fn list(root: &Path, only_ignored: bool) -> Vec<TreePath> {
         let _ = stdout.take(MAX_ANSWER).read_to_end(&mut answer);
         let _ = sender.send(answer);
     });
-    // The index and the rules come with the tree: git may wait for ever for one that is a FIFO.
-    let answer = receiver.recv_timeout(PATIENCE).unwrap_or_default();
+    // The index comes with the tree, and may be as long as it likes.
+    let answer = receiver.recv_timeout(PATIENCE).ok();
     let _ = child.kill();
     let _ = child.wait();
-    answer.split(|&b| b == 0).filter_map(|name| TreePath::new(name).ok()).collect()
+    answer
 }
 
 /// The work tree that `root` lies in, and where its index is. A `.git` that is a file (a submodule, a further work tree)
@@ -96,19 +87,43 @@ fn repository_of(root: &Path) -> Option<(PathBuf, PathBuf)> {
     if !git.is_file() {
         return Some((top.to_owned(), git));
     }
-    let mut said = Vec::new();
-    File::open(&git).ok()?.take(MAX_LINK).read_to_end(&mut said).ok()?;
+    let said = plain_file::read(&git, MAX_LINK, Links::Refuse).ok()?;
     let target = said.strip_prefix(b"gitdir: ")?.trim_ascii_end();
     Some((top.to_owned(), top.join(OsStr::from_bytes(target))))
 }
 
+/// Whether the names of objects are of the longer kind: an index does not say it of itself.
+fn is_sha256(git_dir: &Path) -> bool {
+    let read = |name| plain_file::read(&git_dir.join(name), MAX_CONFIG, Links::Refuse).ok();
+    // That of a further work tree is two directories above.
+    let config = read("config").or_else(|| read("../../config")).unwrap_or_default();
+    let config = String::from_utf8_lossy(&config).to_ascii_lowercase();
+    let mut settings = config.lines().filter_map(|line| line.split_once('='));
+    settings.any(|(key, value)| key.trim() == "objectformat" && value.trim() == "sha256")
+}
+
 /// A repository with nothing in it: what git asks for before it reads an index.
-fn empty_repository() -> Result<PathBuf> {
-    let directory = paths::cache_dir()?.join("empty.git");
+fn empty_repository(is_sha256: bool) -> Result<PathBuf> {
+    let (name, config) = match is_sha256 {
+        false => ("empty.git", ""),
+        true => {
+            ("empty-sha256.git", "[core]\nrepositoryformatversion = 1\n[extensions]\nobjectformat = sha256\n")
+        }
+    };
+    let directory = paths::cache_dir()?.join(name);
+    let keep = |name: &str, content: &str| {
+        let path = directory.join(name);
+        // Another process's git may be reading it.
+        if std::fs::read(&path).is_ok_and(|there| there == content.as_bytes()) {
+            return Ok(());
+        }
+        std::fs::write(path, content)
+    };
     let make = || {
         DirBuilder::new().mode(0o700).recursive(true).create(directory.join("objects"))?;
         DirBuilder::new().mode(0o700).recursive(true).create(directory.join("refs"))?;
-        std::fs::write(directory.join("HEAD"), "ref: refs/heads/none\n")
+        keep("config", config)?;
+        keep("HEAD", "ref: refs/heads/none\n")
     };
     make().map_err(|error| Error::unexpected("git could not be asked").caused_by(error))?;
     Ok(directory)

@@ -22,7 +22,7 @@ const BATCH_BYTES: usize = 4 << 20;
 /// …or this many files.
 const BATCH_FILES: usize = 500;
 /// Largest git configuration that is looked through, in bytes.
-const MAX_CONFIG: u64 = 1 << 20;
+pub const MAX_CONFIG: u64 = 1 << 20;
 
 /// What is told while files go in: bytes done, bytes in all.
 pub type OnCopied<'a> = &'a mut (dyn FnMut(u64, u64) + Send);

@@ -7,6 +7,7 @@ use serde_json::json;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 fn bash(directory: &Path, script: &str) {
     let done = Command::new("bash")
@@ -50,6 +51,38 @@ fn attack_21_a_repository_whose_index_fetches_runs_nothing() {
         let _done = started.args(["exec", "--", "true"]).run().expect_code(0);
         assert!(!canary.exists(), "bare: {bare}");
     }
+}
+
+/// A configuration that led to `/dev/zero` was read without end, and git, which was not kept from it, waited for a FIFO.
+#[test]
+fn attack_21_a_repository_of_devices_and_fifos_holds_nothing_up() {
+    for index in ["true", "rm .git/index; mkfifo .git/index", "ln -sf /dev/zero .git/index"] {
+        let model = endpoint().tool_call("run_commands", json!({ "command": "cat a" })).text("Done.").start();
+        let call = agent().endpoint(&model).args(["run", "go"]);
+        bash(
+            call.workspace(),
+            "git init -q .; mkdir b c; touch b/b; git add -A; echo fine > a; ln -sf /dev/zero .git/config; ln -s /dev/zero .gitignore; \
+         mkfifo .env AGENTS.md .git/config.worktree b/.gitignore c/.gitignore; rm .git/info/exclude; mkfifo .git/info/exclude",
+        );
+        bash(call.workspace(), index);
+        let done = call.run().expect_code(0);
+        assert!(done.took < Duration::from_secs(10), "{:?}", done.took);
+        assert!(model.requests()[1].body.to_string().contains("fine"));
+    }
+}
+
+/// The walk through `.git` followed the symlink that it began at.
+#[test]
+fn attack_21_a_link_in_the_place_of_a_repository_brings_nothing_along() {
+    let call =
+        agent().args(["exec", "--", "cat", ".git/config", "sub/.git/config", "fine"]).file("fine", "fine");
+    bash(
+        call.workspace(),
+        "mkdir sub ../outside; echo secret > ../outside/config; ln -s ../outside .git; ln -s ../../outside sub/.git",
+    );
+    let done = call.run();
+    assert_eq!(done.stdout, "fine", "{}", done.stderr);
+    assert!(done.stderr.contains(".git is a symlink that leads out of the workspace"), "{}", done.stderr);
 }
 
 #[test]

@@ -2,8 +2,11 @@
 
 use super::{Flow, Repl};
 use crate::error::{Error, Result};
-use crate::sandbox::{EntryKind, FileWrite, Node, Sandbox, WalkOptions};
-use crate::workspace::host_dir::{HostDir, Observed};
+use crate::plain_file::{self, Links};
+use crate::sandbox::{Entry, EntryKind, FileWrite, Node, Sandbox, WalkOptions};
+use crate::workspace::bare_repository::{self, repositories};
+use crate::workspace::entries::{Odd, sort_out};
+use crate::workspace::host_dir::HostDir;
 use crate::workspace::tree_path::{TreePath, printable};
 use std::ffi::OsStr;
 use std::fs;
@@ -20,6 +23,8 @@ const MAX_FILES: usize = 100_000;
 const BATCH: (usize, usize) = (16 << 20, 256);
 /// Bytes that come out of the sandbox in one request.
 const CHUNK: u64 = 4 << 20;
+/// What is left out and told by name.
+const MAX_TOLD: usize = 20;
 
 impl Repl<'_> {
     pub(super) async fn upload(&mut self, arguments: &str) -> Result<Flow> {
@@ -42,7 +47,7 @@ impl Repl<'_> {
                 }
                 Node::Directory
             } else if found.is_file() && found.len() <= MAX_FILE {
-                Node::Regular(fs::read(&from).map_err(failed)?)
+                Node::Regular(plain_file::read(&from, MAX_FILE, Links::Refuse).map_err(failed)?)
             } else {
                 self.remark(&format!("left out: {} (no regular file, or larger than 1 GiB)", shown(&from)));
                 continue;
@@ -64,6 +69,14 @@ impl Repl<'_> {
             Some(directory) if directory.is_dir() => directory.join(name),
             other => below(other, name),
         };
+        let name = TreePath::new(destination.file_name().unwrap_or(name).as_bytes()).map_err(Error::usage)?;
+        if name.is_git_internal() {
+            return Err(Error::usage(format!(
+                "{} would be git's own, whose settings run programs",
+                shown(&destination)
+            ))
+            .hint("name another DEST"));
+        }
         if destination.symlink_metadata().is_ok() {
             return Err(
                 Error::usage(format!("{} is there already", shown(&destination))).hint("name another DEST")
@@ -77,8 +90,6 @@ impl Repl<'_> {
                 let parent = destination.parent().filter(|parent| !parent.as_os_str().is_empty());
                 let host =
                     HostDir::open(parent.unwrap_or(Path::new("."))).map_err(unwritable(&destination))?;
-                let name = destination.file_name().unwrap_or(name);
-                let name = TreePath::new(name.as_bytes()).map_err(Error::usage)?;
                 fetch(&sandbox, &path, &host, &name).await?;
                 1
             }
@@ -88,35 +99,61 @@ impl Repl<'_> {
         Ok(Flow::GoOn)
     }
 
-    /// Regular files and directories. Names come from the sandbox and pass the strict filter of [`TreePath`];
-    /// symlinks stay out, because they would lead to wherever the sandbox wants.
+    /// Regular files and directories, as far as they are harmless.
     async fn download_directory(&self, sandbox: &Sandbox, from: &Path, to: &Path) -> Result<usize> {
-        let mut entries = sandbox
-            .walk(from, WalkOptions { max_entries: MAX_FILES as u64, ..WalkOptions::default() })
-            .await?;
-        entries.sort_by(|a, b| a.path.cmp(&b.path));
+        let options = WalkOptions { max_entries: MAX_FILES as u64, ..WalkOptions::default() };
+        let mut left_out = Odd::default();
+        let entries = sort_out(sandbox.walk(from, options).await?, &mut left_out);
+        let entries = harmless(entries, &mut left_out).ok_or_else(|| {
+            Error::usage(format!("{} is not downloaded: {}", shown(from), bare_repository::REASON))
+                .hint("pack it inside, and download that")
+        })?;
         fs::create_dir(to).map_err(unwritable(to))?;
         let host = HostDir::open(to).map_err(unwritable(to))?;
         let mut count = 0;
-        for entry in entries {
-            let name = match TreePath::new(entry.path.as_os_str().as_bytes()) {
-                Ok(name) => name,
-                Err(reason) => {
-                    self.remark(&format!("left out: {} ({reason})", shown(&entry.path)));
-                    continue;
-                }
-            };
-            match entry.kind {
-                EntryKind::Directory => host.make_directory(&name).map_err(unwritable(to))?,
-                EntryKind::File => {
-                    fetch(sandbox, &from.join(name.as_path()), &host, &name).await?;
-                    count += 1;
-                }
-                _ => self.remark(&format!("left out: {name} (no regular file)")),
+        for (path, entry) in entries {
+            if entry.kind == EntryKind::Directory {
+                host.make_directory(&path).map_err(unwritable(to))?;
+            } else {
+                fetch(sandbox, &from.join(path.as_path()), &host, &path).await?;
+                count += 1;
             }
+        }
+        for (name, reason) in left_out.names.iter().take(MAX_TOLD) {
+            self.remark(&format!("left out: {name} ({reason})"));
+        }
+        if left_out.names.len() > MAX_TOLD {
+            self.remark("left out: … and more");
         }
         Ok(count)
     }
+}
+
+/// What may come to the host: no symlinks, because they would lead to wherever the sandbox wants, and nothing that git
+/// would obey. `None` where all of it is a repository.
+fn harmless(mut entries: Vec<(TreePath, Entry)>, left_out: &mut Odd) -> Option<Vec<(TreePath, Entry)>> {
+    let mut barred = repositories(entries.iter().map(|(path, _)| (path, true)), |_| false);
+    if barred.contains(&b""[..]) {
+        return None;
+    }
+    for directory in barred.iter().filter_map(|directory| TreePath::new(directory).ok()) {
+        left_out.note(directory, bare_repository::REASON.to_owned());
+    }
+    entries.retain(|(path, entry)| {
+        if path.ancestors().any(|directory| barred.contains(directory.as_bytes())) {
+            return false;
+        }
+        let reason = match entry.kind {
+            _ if path.is_git_internal() => "git's own, whose settings run programs",
+            EntryKind::Symlink(_) => "a symlink",
+            _ => return true,
+        };
+        // A directory comes before what is in it.
+        barred.insert(path.as_bytes().to_vec());
+        left_out.note(path.clone(), reason.to_owned());
+        false
+    });
+    Some(entries)
 }
 
 /// Files on their way into the sandbox.
@@ -152,20 +189,21 @@ impl Batch<'_> {
     }
 }
 
-/// Copies one regular file out of the sandbox, through memory.
+/// Copies one regular file out of the sandbox, through memory. Of its permission bits only one counts, whether it is a
+/// program: it may be anybody's to write inside.
 async fn fetch(sandbox: &Sandbox, from: &Path, host: &HostDir, to: &TreePath) -> Result<()> {
     let mut content = Vec::new();
-    let mode = loop {
+    let executable = loop {
         let piece = sandbox.read_file(from, content.len() as u64, CHUNK).await?;
         content.extend_from_slice(&piece.bytes);
         if content.len() as u64 > MAX_FILE || piece.size > MAX_FILE {
             return Err(Error::usage(format!("{} is larger than 1 GiB", shown(from))));
         }
         if piece.bytes.is_empty() || content.len() as u64 >= piece.size {
-            break piece.mode & 0o777;
+            break piece.mode & 0o111 != 0;
         }
     };
-    host.write_file(to, &mut content.as_slice(), mode, &Observed::nothing()).map_err(unwritable(to.as_path()))
+    host.write_plain_file(to, &mut content.as_slice(), executable).map_err(unwritable(to.as_path()))
 }
 
 /// `PATH [DEST]`, quoted as in a shell.

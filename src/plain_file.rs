@@ -1,0 +1,61 @@
+//! Reading files that come with somebody else's tree: a FIFO would wait for ever, a device never end.
+//!
+//! Whatever is read by name in the workspace is read through here (or through [`crate::workspace::host_dir`], which
+//! opens through here): regular files only, without waiting, and only so much of them.
+
+use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::path::Arg;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+/// Whether the last name may be a symlink.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Links {
+    /// What it leads to is read: files that people like to keep elsewhere.
+    Follow,
+    /// It is no plain file.
+    Refuse,
+}
+
+/// At most the first `limit` bytes of a regular file.
+pub fn read(path: &Path, limit: u64, links: Links) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_at(CWD, path, links)?.take(limit).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Opens a regular file for reading, relative to an open directory.
+pub fn open_at(directory: impl AsFd, path: impl Arg, links: Links) -> io::Result<File> {
+    let mut flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    flags.set(OFlags::NOFOLLOW, links == Links::Refuse);
+    let file = File::from(rustix::fs::openat(directory, path, flags, Mode::empty())?);
+    match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
+        FileType::RegularFile => Ok(file),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Links, read};
+    use std::os::unix::fs::symlink;
+    use std::process::Command;
+
+    #[test]
+    fn only_plain_files_are_read_and_only_so_much_of_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        std::fs::write(path("file"), "12345").unwrap();
+        symlink("file", path("link")).unwrap();
+        symlink("/dev/zero", path("zero")).unwrap();
+        assert!(Command::new("mkfifo").arg(path("fifo")).status().unwrap().success());
+        assert_eq!(read(&path("file"), 3, Links::Refuse).unwrap(), b"123");
+        assert_eq!(read(&path("link"), 9, Links::Follow).unwrap(), b"12345");
+        assert!(read(&path("link"), 9, Links::Refuse).is_err());
+        for name in ["zero", "fifo", ".", "missing"] {
+            assert!(read(&path(name), 9, Links::Follow).is_err(), "{name}");
+        }
+    }
+}
