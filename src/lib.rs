@@ -3,6 +3,9 @@
 //! `docs/architecture.md` is the map. Data walks one way: `cli` → `commands` → `agent` → {`model`, `tools`} →
 //! `sandbox` → `guest`; events walk back out to `ui` and `session`.
 
+// A stream that cannot be written is an error, or for stderr (`ui::stderr`) nothing at all, but never a panic.
+#![warn(clippy::print_stderr, clippy::print_stdout)]
+
 pub mod agent;
 pub mod cli;
 pub mod commands;

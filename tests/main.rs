@@ -14,6 +14,7 @@ mod events_schema;
 mod examples;
 mod exit_codes;
 mod guest;
+mod hang_up;
 mod hostile_guest;
 mod json;
 mod kill;

@@ -11,6 +11,7 @@ use crate::exit_code::ExitCode;
 use crate::session::SessionId;
 use crate::ui::confirm;
 use crate::ui::progress::Progress;
+use crate::ui::stderr;
 use crate::workspace::tree_path::TreePath;
 use crate::workspace::{Applied, ChangeSet};
 use serde_json::json;
@@ -19,9 +20,9 @@ use serde_json::json;
 pub async fn apply(options: &Options, arguments: ApplyArgs) -> Result<ExitCode> {
     let kept = review::find_idle(options, arguments.id, arguments.paths).await?;
     let mut changes = kept.workspace.recorded_changes().await?.select(&kept.paths)?;
-    changes.asides().for_each(|aside| eprintln!("{aside}"));
+    changes.asides().for_each(|aside| stderr::write(&format!("{aside}\n")));
     if changes.is_empty() {
-        eprintln!("There is nothing to apply.");
+        stderr::write("There is nothing to apply.\n");
         return told(options, &kept.id, &changes, &Applied::default());
     }
     // A script that calls this means it.
@@ -29,13 +30,13 @@ pub async fn apply(options: &Options, arguments: ApplyArgs) -> Result<ExitCode> 
         changes = review::ask(&changes, kept.workspace.store(), &Progress::stderr()).await?;
     }
     if changes.is_empty() {
-        eprintln!("Nothing was written.");
+        stderr::write("Nothing was written.\n");
         return told(options, &kept.id, &changes, &Applied::default());
     }
     let applied = kept.workspace.apply(&changes, arguments.merge, None).await?;
-    eprintln!("{} (`agent undo {}` takes it back)", counted(applied.changes), kept.id);
+    stderr::write(&format!("{} (`agent undo {}` takes it back)\n", counted(applied.changes), kept.id));
     for path in &applied.merged {
-        eprintln!("merged with the host's version: {path}");
+        stderr::write(&format!("merged with the host's version: {path}\n"));
     }
     told(options, &kept.id, &changes, &applied)
 }

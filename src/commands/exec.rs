@@ -6,11 +6,13 @@ use super::sandboxed::{Sandboxed, sandboxed};
 use crate::agent::Interrupt;
 use crate::cli::{ExecArgs, Options};
 use crate::config::Config;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result};
 use crate::event::Stream;
 use crate::exit_code::ExitCode;
 use crate::sandbox::{Command, Finished, Outcome, ProcessEvent, Program, Sandbox, wire};
+use crate::ui::json::output_error;
 use crate::ui::sanitise::Sanitiser;
+use crate::ui::stderr;
 use std::io::{IsTerminal, Read, Write};
 use std::process::ExitCode as ProcessExitCode;
 use tokio::sync::mpsc;
@@ -134,12 +136,7 @@ impl Terminal {
                 out.write_all(clean.as_bytes())
             }
         };
-        written.and_then(|()| out.flush()).map_err(|error| match error.kind() {
-            std::io::ErrorKind::BrokenPipe => {
-                Error::new(Kind::OutputClosed, "nobody reads the output any more")
-            }
-            _ => Error::unexpected("the output could not be written").caused_by(error),
-        })
+        written.and_then(|()| out.flush()).map_err(output_error)
     }
 }
 
@@ -149,19 +146,19 @@ fn code(finished: &Finished) -> u8 {
         Outcome::Exited(code) => code as u8,
         Outcome::Signaled(signal) => 128u8.wrapping_add(signal as u8),
         Outcome::TimedOut => {
-            eprintln!("agent: the command timed out");
+            stderr::write("agent: the command timed out\n");
             124
         }
         Outcome::OomKilled => {
-            eprintln!("agent: the command was killed: out of memory");
+            stderr::write("agent: the command was killed: out of memory\n");
             137
         }
         Outcome::OverQuota { bytes } => {
-            eprintln!("agent: the command was killed: {}", wire::quota_used_up(bytes));
+            stderr::write(&format!("agent: the command was killed: {}\n", wire::quota_used_up(bytes)));
             137
         }
         Outcome::Lost => {
-            eprintln!("agent: the sandbox did not say how the command ended");
+            stderr::write("agent: the sandbox did not say how the command ended\n");
             ExitCode::ExecFailed.code()
         }
     }

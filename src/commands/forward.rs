@@ -9,6 +9,7 @@ use crate::error::{Error, Kind, Result};
 use crate::exit_code::ExitCode;
 use crate::sandbox::Sandbox;
 use crate::session::Store;
+use crate::ui::stderr;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
@@ -35,10 +36,8 @@ pub async fn forward(options: &Options, arguments: ForwardArgs) -> Result<ExitCo
             .caused_by(error)
             .hint(format!("name another one: agent forward {inside}:LOCAL"))
     })?;
-    eprintln!(
-        "http://{} is port {inside} inside the sandbox of {id}; Ctrl-C ends it",
-        listener.local_addr()?
-    );
+    let address = listener.local_addr()?;
+    stderr::write(&format!("http://{address} is port {inside} inside the sandbox of {id}; Ctrl-C ends it\n"));
     let interrupt = Interrupt::default();
     let stopped = interrupt.clone();
     let result = with_signals(interrupt, async {
@@ -71,7 +70,7 @@ async fn serve(listener: TcpListener, sandbox: Sandbox, port: u16) -> Result<Exi
 async fn join(mut connection: TcpStream, sandbox: &Sandbox, port: u16) {
     match sandbox.connect_port(port).await {
         Ok(mut inside) => drop(tokio::io::copy_bidirectional(&mut connection, &mut inside).await),
-        Err(error) => eprintln!("port {port} inside: {error}"),
+        Err(error) => stderr::write(&format!("port {port} inside: {error}\n")),
     }
 }
 

@@ -29,6 +29,7 @@ mod undo;
 use crate::cli::{Cli, Command, Options};
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
+use crate::ui::stderr;
 use crate::ui::style::Colours;
 use crate::ui::trace::{Verbosity, failure_text};
 use std::process::ExitCode as ProcessExitCode;
@@ -78,7 +79,7 @@ fn end(result: Result<ExitCode>) -> ProcessExitCode {
 
 /// Says on stderr what failed and what to do about it.
 fn fail(error: &Error) -> ExitCode {
-    eprint!("{}", failure_text(error, Colours::of(&std::io::stderr())));
+    stderr::write(&failure_text(error, Colours::of(&std::io::stderr())));
     error.exit_code()
 }
 

@@ -5,9 +5,10 @@ use crate::error::{Error, Kind, Result};
 use crate::session::{SessionId, Store};
 use crate::ui::confirm;
 use crate::ui::progress::Progress;
+use crate::ui::stderr;
 use crate::ui::style::Colours;
 use crate::workspace::{ChangeSet, Workspace, diff, store};
-use std::io::stderr;
+use std::io;
 use std::path::{Component, Path, PathBuf};
 
 /// The workspace of a kept session, and the paths that were named.
@@ -107,7 +108,7 @@ fn directory(options: &Options) -> Result<PathBuf> {
 pub async fn ask(changes: &ChangeSet, store: &store::Store, progress: &Progress) -> Result<ChangeSet> {
     let mut summary = Vec::new();
     diff::write_stat(&mut summary, changes, store)?;
-    progress.suspend(|| eprint!("{}", String::from_utf8_lossy(&summary)));
+    progress.suspend(|| stderr::write(&String::from_utf8_lossy(&summary)));
     match confirm::ask(progress, "Apply?", &["yes", "no", "each"]).await? {
         "yes" => Ok(changes.clone()),
         "each" => ask_each(changes, store, progress).await,
@@ -124,8 +125,8 @@ async fn ask_each(changes: &ChangeSet, store: &store::Store, progress: &Progress
         }
         let one = ChangeSet { changes: [(path.clone(), change.clone())].into(), ..ChangeSet::default() };
         let mut shown = Vec::new();
-        diff::write_for_people(&mut shown, &one, store, Colours::of(&stderr()).0)?;
-        progress.suspend(|| eprint!("{}", String::from_utf8_lossy(&shown)));
+        diff::write_for_people(&mut shown, &one, store, Colours::of(&io::stderr()).0)?;
+        progress.suspend(|| stderr::write(&String::from_utf8_lossy(&shown)));
         if confirm::ask(progress, &format!("Apply {path}?"), &["yes", "no"]).await? == "yes" {
             chosen.changes.extend(one.changes);
         }

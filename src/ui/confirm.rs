@@ -19,7 +19,8 @@ pub fn is_possible() -> bool {
 /// Asks until one of `choices` is given, by its name or the first letter of it (which all differ).
 ///
 /// Waits for its turn where somebody else reads the keyboard. The question may have several lines and may hold anything: it is sanitised here. Ctrl-D is `no` where that is
-/// a choice; else it is, as Ctrl-C always is, an error of kind [`Kind::Interrupted`]. Dropping the future gives the terminal back as it was.
+/// a choice; else it is, as Ctrl-C always is, an error of kind [`Kind::Interrupted`]. A terminal that was closed is one of kind
+/// [`Kind::Terminated`]. Dropping the future gives the terminal back as it was.
 pub async fn ask(progress: &Progress, question: &str, choices: &[&'static str]) -> Result<&'static str> {
     let _keyboard = KEYBOARD.lock().await;
     let _hold = progress.hold();
@@ -42,6 +43,9 @@ fn read_choice(prompt: &str, choices: &[&'static str]) -> Result<&'static str> {
     let styled = Colours::of(&io::stderr()).paint(BOLD, prompt);
     loop {
         let line = match editor.readline(&(prompt, styled.as_str())) {
+            Err(_) if !is_possible() => {
+                return Err(Error::new(Kind::Terminated, "the terminal was closed"));
+            }
             // Who leaves the question leaves things as they are.
             Err(ReadlineError::Eof) if choices.contains(&"no") => "no".to_owned(),
             line => line.map_err(read_error)?,

@@ -3,6 +3,7 @@
 use super::sanitise;
 use crate::error::{Error, Kind, Result};
 use crate::event::{Listener, Record};
+use rustix::fs::FileType;
 use serde::Serialize;
 use serde_json::ser::Formatter;
 use std::io::{self, ErrorKind, Write};
@@ -45,12 +46,20 @@ fn write(value: &impl Serialize, line: &mut Vec<u8>) -> Result<()> {
     Ok(value.serialize(&mut serde_json::Serializer::with_formatter(line, Harmless))?)
 }
 
-/// The error for standard output that could not be written.
+/// The error for output that could not be written.
 pub fn output_error(error: io::Error) -> Error {
     match error.kind() {
         ErrorKind::BrokenPipe => Error::new(Kind::OutputClosed, "nobody reads the output any more"),
-        _ => Error::unexpected("standard output could not be written").caused_by(error),
+        _ if is_hang_up(&error) => Error::new(Kind::Terminated, "the terminal was closed"),
+        _ => Error::unexpected("the output could not be written").caused_by(error),
     }
+}
+
+/// What a write to a terminal says that was closed. The same from a disk is a failure.
+fn is_hang_up(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EIO)
+        && rustix::fs::fstat(io::stdout())
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_char_device())
 }
 
 /// Compact JSON in which no character moves a terminal. Those that JSON itself does not escape all lie in the

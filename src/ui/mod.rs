@@ -8,6 +8,7 @@ pub mod markdown;
 pub mod progress;
 pub mod sanitise;
 pub mod screen;
+pub mod stderr;
 pub mod style;
 pub mod trace;
 mod wrap;

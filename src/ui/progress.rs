@@ -2,6 +2,7 @@
 //! written, and the bar of what is fetched or copied. On stderr, and only where that is a terminal.
 
 use super::live::Tail;
+use super::stderr::Canvas;
 use super::style::{Colours, DIM};
 use super::wrap;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 
 /// How often the spinner moves and the lines beneath it are drawn anew.
 const TICK: Duration = Duration::from_millis(100);
+const DRAWS_A_SECOND: u8 = 12;
 /// The time that passes is shown from here on.
 const SHOW_ELAPSED: Duration = Duration::from_secs(1);
 
@@ -70,11 +72,15 @@ impl Progress {
     /// Draws on stderr, where that is a terminal that can move its cursor.
     pub fn stderr() -> Self {
         let stderr = std::io::stderr();
-        if !stderr.is_terminal() || std::env::var("TERM").is_ok_and(|term| term == "dumb") {
+        let can_move = std::env::var("TERM").is_ok_and(|term| term != "dumb");
+        if !stderr.is_terminal() || !can_move {
             return Self::hidden();
         }
         let shown = Arc::default();
-        let bars = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(12));
+        let bars = MultiProgress::with_draw_target(ProgressDrawTarget::term_like_with_hz(
+            Box::<Canvas>::default(),
+            DRAWS_A_SECOND,
+        ));
         let style = spinner_style(Colours::of(&stderr), Arc::clone(&shown));
         Self { drawn: Some(Arc::new(Drawn { bars, style, shown, running: Mutex::default() })) }
     }

@@ -4,6 +4,7 @@ use super::json::output_error;
 use super::markdown::Markdown;
 use super::progress::{Hold, Progress};
 use super::sanitise::Sanitiser;
+use super::stderr;
 use super::style::{Colours, DIM};
 use super::trace::{Trace, Verbosity, activity};
 use super::wrap::terminal_columns;
@@ -282,13 +283,10 @@ impl State {
         self.progress.suspend(write).map_err(output_error)
     }
 
-    /// Nobody can be told that stderr is gone.
     fn say(&mut self, text: &str) {
         match self.holds {
             0 if text.is_empty() => {}
-            0 => self.progress.suspend(|| {
-                let _ = io::stderr().lock().write_all(text.as_bytes());
-            }),
+            0 => self.progress.suspend(|| stderr::write(text)),
             _ if self.held.len() < MAX_HELD => self.held.push_str(text),
             _ => {}
         }

@@ -37,16 +37,31 @@ pub fn agent() -> Agent {
         .current_dir(&workspace);
     // The local backend is always there; tests of the other one name it.
     command.env("AGENT_SANDBOX", "local");
-    Agent { command, stdin: Input::Empty, deadline: DEADLINE, root: Arc::new(root), workspace }
+    Agent {
+        command,
+        stdin: Input::Empty,
+        full: Full::default(),
+        deadline: DEADLINE,
+        root: Arc::new(root),
+        workspace,
+    }
 }
 
 /// A call that is being put together.
 pub struct Agent {
     command: Command,
     stdin: Input,
+    full: Full,
     deadline: Duration,
     root: Arc<TempDir>,
     workspace: PathBuf,
+}
+
+/// The streams that go to a full disk.
+#[derive(Default)]
+struct Full {
+    stdout: bool,
+    stderr: bool,
 }
 
 enum Input {
@@ -100,6 +115,18 @@ impl Agent {
         self
     }
 
+    /// Sends standard output to a full disk.
+    pub fn stdout_full(mut self) -> Self {
+        self.full.stdout = true;
+        self
+    }
+
+    /// Sends standard error to a full disk.
+    pub fn stderr_full(mut self) -> Self {
+        self.full.stderr = true;
+        self
+    }
+
     /// May take this long, on a machine that is busy with other tests.
     pub fn patience(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
@@ -131,6 +158,7 @@ impl Agent {
         Agent {
             command: next.command,
             stdin: Input::Empty,
+            full: Full::default(),
             deadline: DEADLINE,
             root: Arc::clone(&self.root),
             workspace: self.workspace.clone(),
@@ -159,11 +187,11 @@ impl Agent {
 
     /// Starts, and leaves the rest to the test.
     pub fn start(mut self) -> Running {
-        self.command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        self.command.stdout(output(self.full.stdout)).stderr(output(self.full.stderr));
         self.command.stdin(if matches!(self.stdin, Input::Empty) { Stdio::null() } else { Stdio::piped() });
         let mut child = self.command.spawn().expect("the binary starts");
-        let stdout = read(child.stdout.take().expect("piped"));
-        let stderr = read(child.stderr.take().expect("piped"));
+        let stdout = read(child.stdout.take());
+        let stderr = read(child.stderr.take());
         if let Input::Bytes(bytes) = &self.stdin {
             let mut stdin = child.stdin.take().expect("piped");
             // A binary that does not read its input closes the pipe.
@@ -173,10 +201,20 @@ impl Agent {
     }
 }
 
-fn read(mut stream: impl Read + Send + 'static) -> JoinHandle<Vec<u8>> {
+/// A pipe, or a disk without room.
+fn output(full: bool) -> Stdio {
+    match full {
+        true => std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full").into(),
+        false => Stdio::piped(),
+    }
+}
+
+fn read(stream: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        let _ = stream.read_to_end(&mut bytes);
+        if let Some(mut stream) = stream {
+            let _ = stream.read_to_end(&mut bytes);
+        }
         bytes
     })
 }

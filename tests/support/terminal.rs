@@ -1,17 +1,19 @@
 //! A person at a terminal: a real program in a real pseudo-terminal, and what the screen shows of it.
 
 use super::endpoint::Endpoint;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::pty::OpenptFlags;
 use rustix::termios::{Winsize, tcsetwinsize};
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -87,9 +89,16 @@ impl Builder {
         let child = self.command.spawn().expect("the program starts");
         let view = Arc::new(View::default());
         let mut reader = keyboard.try_clone().expect("a reader");
+        let (watched, watching) = std::io::pipe().expect("a pipe");
         let seen = Arc::clone(&view);
-        std::thread::spawn(move || seen.follow(&mut reader));
-        Terminal { child, view, keyboard, root: self.root }
+        let reading = std::thread::spawn(move || seen.follow(&mut reader, &watched));
+        Terminal {
+            child,
+            view,
+            keyboard: Some(keyboard),
+            watching: Some((watching, reading)),
+            root: self.root,
+        }
     }
 }
 
@@ -110,7 +119,10 @@ fn pseudo_terminal() -> rustix::io::Result<(File, OwnedFd)> {
 pub struct Terminal {
     child: Child,
     view: Arc<View>,
-    keyboard: File,
+    /// Until it is hung up.
+    keyboard: Option<File>,
+    /// The screen is watched for as long as the pipe is open.
+    watching: Option<(PipeWriter, JoinHandle<()>)>,
     root: TempDir,
 }
 
@@ -134,10 +146,14 @@ impl Default for Drawn {
 }
 
 impl View {
-    fn follow(&self, reader: &mut dyn Read) {
+    fn follow(&self, reader: &mut File, watched: &PipeReader) {
         let mut buffer = [0; 8192];
         loop {
-            let length = reader.read(&mut buffer).unwrap_or(0);
+            let wait = PollFlags::IN;
+            let mut both = [PollFd::new(&*reader, wait), PollFd::new(watched, wait)];
+            poll(&mut both, None).expect("the terminal can be waited for");
+            let is_watched = both[1].revents().is_empty();
+            let length = if is_watched { reader.read(&mut buffer).unwrap_or(0) } else { 0 };
             let mut drawn = self.lock();
             drawn.parser.process(&buffer[..length]);
             drawn.raw.extend_from_slice(&buffer[..length]);
@@ -162,8 +178,9 @@ impl View {
 impl Terminal {
     /// Types as a keyboard would.
     pub fn type_text(&mut self, text: &str) {
-        self.keyboard.write_all(text.as_bytes()).expect("the terminal takes input");
-        self.keyboard.flush().expect("the terminal takes input");
+        let keyboard = self.keyboard.as_mut().expect("the terminal is still there");
+        keyboard.write_all(text.as_bytes()).expect("the terminal takes input");
+        keyboard.flush().expect("the terminal takes input");
     }
 
     /// Types a line and Enter.
@@ -218,6 +235,15 @@ impl Terminal {
         unsafe { libc::kill(self.child.id() as i32, signal) };
     }
 
+    /// Closes the window: nobody reads or types any more.
+    pub fn hang_up(&mut self) {
+        if let Some((watching, reading)) = self.watching.take() {
+            drop(watching);
+            reading.join().expect("the screen is no longer watched");
+        }
+        self.keyboard = None;
+    }
+
     /// Every byte that the program wrote so far.
     pub fn raw(&self) -> Vec<u8> {
         self.view.lock().raw.clone()
@@ -234,7 +260,13 @@ impl Terminal {
             drawn = self.view.wait(drawn, left);
         }
         drop(drawn);
-        let status = self.child.wait().expect("the program can be waited for");
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("the program can be waited for") {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "the program does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        };
         status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or_default())
     }
 }

@@ -9,6 +9,7 @@ mod transfer;
 use super::open::{Audience, Opened, Opening, finish, with_signals};
 use super::past::Past;
 use super::run::answering;
+use crate::agent::Stop;
 use crate::cli::{Options, ResumeArgs};
 use crate::config::Config;
 use crate::error::{Error, Kind, Result};
@@ -113,10 +114,8 @@ impl Repl<'_> {
         loop {
             let held = self.screen.hold();
             self.at_prompt.store(true, Ordering::Relaxed);
-            let line = tokio::select! {
-                read = input.read() => { let (back, line) = read?; input = back; line }
-                error = ended.wait() => return Err(error),
-            };
+            let (back, line) = ended.or(input.read()).await?;
+            input = back;
             self.at_prompt.store(false, Ordering::Relaxed);
             drop(held);
             interrupts = if line == Line::Interrupted { interrupts + 1 } else { 0 };
@@ -229,11 +228,16 @@ impl Ended {
         Ok(Self { terminate: listen(SignalKind::terminate())?, hang_up: listen(SignalKind::hangup())? })
     }
 
-    async fn wait(&mut self) -> Error {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.hang_up.recv() => {}
+    /// What `read` gives, unless the end comes first. The end of a terminal is one too, however it is noticed.
+    async fn or(&mut self, read: impl Future<Output = Result<(Input, Line)>>) -> Result<(Input, Line)> {
+        let read = tokio::select! {
+            read = read => read,
+            _ = self.terminate.recv() => return Err(Stop::Terminated.error()),
+            _ = self.hang_up.recv() => return Err(Stop::Terminated.error()),
+        };
+        match read {
+            Ok((_, Line::End)) | Err(_) if !confirm::is_possible() => Err(Stop::Terminated.error()),
+            read => read,
         }
-        Error::new(Kind::Terminated, "terminated")
     }
 }

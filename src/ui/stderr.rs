@@ -1,0 +1,84 @@
+//! Standard error, which may be gone: its terminal closed, its disk full. Nobody can be told, so nothing stops for it.
+
+use indicatif::TermLike;
+use std::io::{self, Write};
+use std::sync::{Mutex, PoisonError};
+
+/// Rows and columns of a terminal that does not say.
+const DEFAULT_SIZE: (u16, u16) = (24, 80);
+
+/// Writes `text`, which must be harmless, as it is.
+pub fn write(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+/// What the progress draws on: stderr, which takes everything. The drawing library panics where a terminal does not.
+#[derive(Debug, Default)]
+pub(super) struct Canvas {
+    /// What is drawn until the next flush.
+    pending: Mutex<String>,
+}
+
+impl Canvas {
+    fn push(&self, text: &str) -> io::Result<()> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner).push_str(text);
+        Ok(())
+    }
+
+    /// Moves the cursor `n` times in the `direction` of ECMA-48.
+    fn move_cursor(&self, n: usize, direction: char) -> io::Result<()> {
+        match n {
+            0 => Ok(()),
+            n => self.push(&format!("\x1b[{n}{direction}")),
+        }
+    }
+
+    fn size() -> (u16, u16) {
+        let size = terminal_size::terminal_size_of(io::stderr());
+        size.map_or(DEFAULT_SIZE, |(columns, rows)| (rows.0, columns.0))
+    }
+}
+
+impl TermLike for Canvas {
+    fn width(&self) -> u16 {
+        Self::size().1
+    }
+
+    fn height(&self) -> u16 {
+        Self::size().0
+    }
+
+    fn move_cursor_up(&self, n: usize) -> io::Result<()> {
+        self.move_cursor(n, 'A')
+    }
+
+    fn move_cursor_down(&self, n: usize) -> io::Result<()> {
+        self.move_cursor(n, 'B')
+    }
+
+    fn move_cursor_right(&self, n: usize) -> io::Result<()> {
+        self.move_cursor(n, 'C')
+    }
+
+    fn move_cursor_left(&self, n: usize) -> io::Result<()> {
+        self.move_cursor(n, 'D')
+    }
+
+    fn write_line(&self, text: &str) -> io::Result<()> {
+        self.push(text)?;
+        self.push("\n")
+    }
+
+    fn write_str(&self, text: &str) -> io::Result<()> {
+        self.push(text)
+    }
+
+    fn clear_line(&self) -> io::Result<()> {
+        self.push("\r\x1b[2K")
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        write(&std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner)));
+        Ok(())
+    }
+}

@@ -1,0 +1,80 @@
+//! Output that nobody can take any more: a terminal that was closed, a disk that is full. No panic, and the right exit code.
+
+use crate::support::agent::agent;
+use crate::support::endpoint::endpoint;
+use crate::support::terminal::{Terminal, terminal};
+use agent::session::Store;
+use serde_json::{Value, json};
+use std::fs;
+
+/// The window is closed: the program ends as one that is told to, and its session and sandbox with it.
+#[track_caller]
+fn ends_when_the_window_is_closed(mut terminal: Terminal) {
+    terminal.hang_up();
+    assert_eq!(terminal.wait(), 143);
+    let data = terminal.root().join("agent/data");
+    let store = Store::at(&data);
+    let ids = store.ids().expect("the sessions");
+    let text = fs::read_to_string(store.events(&ids[0])).expect("the session's file");
+    let last: Value = serde_json::from_str(text.lines().last().expect("a last line")).expect("an event");
+    assert_eq!(
+        (&last["type"], &last["status"]),
+        (&json!("session_finished"), &json!("terminated")),
+        "{text}"
+    );
+    assert_eq!(fs::read_dir(data.join("sandboxes")).map_or(0, Iterator::count), 0, "the sandbox is gone");
+}
+
+#[test]
+fn a_closed_window_ends_a_command_of_the_repl() {
+    let command = "while true; do echo busy; sleep 0.01; done";
+    let model = endpoint().tool_call("run_commands", json!({ "command": command })).start();
+    let mut terminal = terminal().endpoint(&model).start();
+    terminal.wait_for_prompt();
+    terminal.type_line("go");
+    terminal.wait_for("│ busy");
+    ends_when_the_window_is_closed(terminal);
+}
+
+#[test]
+fn a_closed_window_ends_a_run() {
+    let model = endpoint().tool_call("run_commands", json!({ "command": "echo busy; sleep 1000" })).start();
+    let terminal = terminal().endpoint(&model).args(["run", "go"]).start();
+    terminal.wait_for("│ busy");
+    ends_when_the_window_is_closed(terminal);
+}
+
+#[test]
+fn a_closed_window_ends_the_prompt_and_a_shell_command() {
+    let mut terminal = terminal().endpoint(&endpoint().start()).start();
+    terminal.wait_for_prompt();
+    terminal.type_line("!while true; do echo bu'sy'; sleep 0.01; done");
+    terminal.wait_for("\nbusy\n");
+    ends_when_the_window_is_closed(terminal);
+    let terminal = crate::support::terminal::terminal().endpoint(&endpoint().start()).start();
+    terminal.wait_for_prompt();
+    ends_when_the_window_is_closed(terminal);
+}
+
+#[test]
+fn a_closed_window_answers_no_question() {
+    let model =
+        endpoint().tool_call("write_file", json!({ "path": "a.txt", "data": "new" })).text("Done.").start();
+    let terminal = terminal().endpoint(&model).args(["run", "go"]).start();
+    terminal.wait_for("Apply? [yes/no/each]");
+    ends_when_the_window_is_closed(terminal);
+}
+
+#[test]
+fn a_full_disk_behind_stderr_changes_no_exit_code() {
+    let model =
+        endpoint().tool_call("write_file", json!({ "path": "a.txt", "data": "new" })).text("ok").start();
+    let base = agent().endpoint(&model);
+    let call = |arguments: &[&str]| base.again().endpoint(&model).args(arguments).stderr_full().run();
+    call(&["run", "go"]).expect_code(0);
+    call(&["apply", "--yes"]).expect_code(0);
+    call(&["undo"]).expect_code(0);
+    call(&["run", "--max-turns", "0", "go"]).expect_code(2);
+    call(&["exec", "--timeout", "1s", "--", "sleep", "100"]).expect_code(124);
+    call(&["exec", "--session", "nope", "--", "true"]).expect_code(125);
+}
