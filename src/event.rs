@@ -147,8 +147,8 @@ pub enum Event {
     },
     /// A limit ended the run, lets no more through (those of the network), or killed a command (those of the sandbox).
     LimitReached {
-        /// `turns`, `tokens`, `cost`, `time`, `repetition` or `bad_calls`; `connections`, `connections_at_once` or
-        /// `network_bytes`; `disk` or `memory`.
+        /// `turns`, `tokens`, `cost`, `time`, `repetition`, `bad_calls` or `answer_tokens`; `connections`,
+        /// `connections_at_once` or `network_bytes`; `disk` or `memory`.
         limit: String,
     },
     /// A `--check` command ran in its fresh sandbox.

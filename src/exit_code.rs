@@ -16,7 +16,7 @@ pub enum ExitCode {
     Endpoint = 3,
     /// The sandbox failed: no engine, no image, died.
     Sandbox = 4,
-    /// A limit was reached: turns, tokens, cost, time, repeated identical calls.
+    /// A limit was reached: turns, tokens, cost, time, repeated identical calls, an answer that was cut off.
     Limit = 5,
     /// `--check` did not pass, or `agent replay --strict` found a difference.
     Check = 6,

@@ -95,3 +95,57 @@ fn the_small_models_call_written_as_text_runs() {
     assert!(answer.contains("only.txt"), "{answer}");
     assert_eq!(finished.stdout, "There is one file.\n");
 }
+
+/// Half an answer counted as the whole, and `--apply` wrote what belonged to it.
+#[test]
+fn an_answer_that_was_cut_off_is_a_limit_and_nothing_is_applied() {
+    let half = json!({ "role": "assistant", "content": "Half of the" });
+    let model = endpoint()
+        .tool_call("write_file", json!({ "path": "a.txt", "data": "new" }))
+        .message(half.clone(), "length")
+        .text("The whole answer.")
+        .start();
+    let call = agent().endpoint(&model).args(["run", "--apply", "--json", "go"]);
+    let finished = call.run().expect_code(5);
+    assert_eq!(finished.events_of("limit_reached")[0]["limit"], "answer_tokens");
+    assert_eq!(finished.events_of("assistant_message")[1]["text"], "Half of the");
+    assert_eq!(finished.host_file("a.txt"), None);
+    let session = finished.events_of("session_started")[0]["session"].clone();
+    let session = session.as_str().expect("an id");
+    let next = finished.again().endpoint(&model).args(["run", "--session", session, "go on"]).run();
+    assert_eq!(next.expect_code(0).stdout, "The whole answer.\n");
+    let messages = model.last().messages();
+    assert_eq!(messages[messages.len() - 2], half);
+}
+
+#[test]
+fn half_an_answer_is_printed_and_one_without_a_word_is_sent_on_with_some() {
+    let model = endpoint()
+        .message(json!({ "role": "assistant", "content": "Half of the" }), "length")
+        .message(json!({ "role": "assistant", "content": "" }), "length")
+        .text("ok")
+        .start();
+    let first = agent().endpoint(&model).args(["run", "--session-key", "k", "go"]).run().expect_code(5);
+    assert_eq!(first.stdout, "Half of the\n");
+    assert!(first.stderr.contains("cut off") && first.stderr.contains("agent resume"), "{}", first.stderr);
+    let next = || first.again().endpoint(&model).args(["run", "--session-key", "k", "go on"]).run();
+    next().expect_code(5);
+    next().expect_code(0);
+    let messages = model.last().messages();
+    assert_eq!(messages[messages.len() - 2]["content"], "[cut off]");
+}
+
+#[test]
+fn a_summary_that_was_cut_off_is_completed_with_the_calls() {
+    let model = endpoint()
+        .tool_call("write_file", json!({ "path": "made.txt", "data": "x" }))
+        .tool_call("run_commands", big_output())
+        .tool_call("run_commands", json!({ "command": "head -c 21000 /dev/zero | tr '\\0' y" }))
+        .error(400, OVERFLOW)
+        .message(json!({ "role": "assistant", "content": "Summary: files were" }), "length")
+        .text("done after all")
+        .start();
+    agent().endpoint(&model).args(["run", "go"]).run().expect_code(0);
+    let text = model.last().messages()[1]["content"].to_string();
+    assert!(text.contains("files were [cut off here]") && text.contains("- write_file"), "{text}");
+}

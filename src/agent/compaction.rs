@@ -115,7 +115,7 @@ impl Session {
         self.emit(Event::Compacted { before, after, messages })
     }
 
-    /// The model's summary of everything before `tail`. Where it fails, a plain list of the calls stands in.
+    /// The model's summary of everything before `tail`. Where it fails or is cut off, a plain list of the calls stands in.
     async fn summarise(&mut self, tail: usize) -> Result<String> {
         let messages = [
             Message::System { text: include_str!("../../prompts/compact.md").trim().to_owned() },
@@ -128,15 +128,23 @@ impl Session {
             stop = self.interrupt.triggered() => return Err(stop.error()),
             reply = self.setup.model.ask(request, &mut nobody) => reply,
         };
-        match reply {
-            Ok(reply) if !reply.text.trim().is_empty() => {
+        let summary = match reply {
+            Ok(reply) => {
                 self.spent.add_usage(reply.usage, self.setup.price);
                 self.total.add_usage(reply.usage, self.setup.price);
-                Ok(reply.text)
+                reply
             }
-            Err(error) if matches!(error.kind(), Kind::Config) => Err(error),
-            _ => Ok(calls_made(&self.messages[1..tail])),
-        }
+            Err(error) if matches!(error.kind(), Kind::Config) => return Err(error),
+            Err(_) => return Ok(calls_made(&self.messages[1..tail])),
+        };
+        Ok(match (summary.text.trim(), summary.is_cut_off()) {
+            ("", _) => calls_made(&self.messages[1..tail]),
+            (text, false) => text.to_owned(),
+            // The end of it is missing, where the latest work stands.
+            (text, true) => {
+                format!("{text} [cut off here]\n\n{}", calls_made(&self.messages[1..tail]))
+            }
+        })
     }
 }
 

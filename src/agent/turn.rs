@@ -69,28 +69,29 @@ impl Session {
                 other => other?,
             };
             if reply.tool_calls.is_empty() {
-                return Ok(Answer { text: reply.text });
+                return match reply.is_cut_off() {
+                    // Half an answer is none, and what it was to go with is not done either.
+                    true => Err(self.limit("answer_tokens", ANSWER_CUT_OFF, LONGER_ANSWERS)?),
+                    false => Ok(Answer { text: reply.text }),
+                };
             }
             let round = self.run_tools(&reply, &mut repetition).await?;
             self.checkpoint_if_cheap().await?;
             bad_rounds = if round.all_bad { bad_rounds + 1 } else { 0 };
             if bad_rounds >= MAX_BAD_ROUNDS {
-                return Err(
-                    self.limit("bad_calls", "the model's tool calls made no sense three times in a row")?
-                );
+                let message = "the model's tool calls made no sense three times in a row";
+                return Err(self.limit("bad_calls", message, ANOTHER_MODEL)?);
             }
             if round.verdict == Verdict::Stop {
-                return Err(
-                    self.limit("repetition", "the model repeats the same calls with the same results")?
-                );
+                let message = "the model repeats the same calls with the same results";
+                return Err(self.limit("repetition", message, ANOTHER_MODEL)?);
             }
         }
     }
 
-    fn limit(&self, name: &str, message: &str) -> Result<Error> {
+    fn limit(&self, name: &str, message: &str, hint: &str) -> Result<Error> {
         self.emit(Event::LimitReached { limit: name.to_owned() })?;
-        Ok(Error::new(Kind::Limit, message)
-            .hint("another model may do better; `agent resume` goes on from here"))
+        Ok(Error::new(Kind::Limit, message).hint(hint))
     }
 
     /// One request to the model; its message becomes part of the conversation.
@@ -248,6 +249,11 @@ impl Session {
     }
 }
 
+const ANOTHER_MODEL: &str = "another model may do better; `agent resume` goes on from here";
+const ANSWER_CUT_OFF: &str =
+    "the model's answer was cut off at the endpoint's limit on the tokens of one answer";
+const LONGER_ANSWERS: &str = "let the server give longer answers, or wish for less at a time; `agent resume` and \
+                              `agent run --session ID` go on from here";
 const CUT_OFF: &str = "error: your message was cut off at the token limit in the middle of this call; make it shorter, \
                        for example write a file in parts";
 

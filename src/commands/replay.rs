@@ -39,6 +39,7 @@ async fn play(
     let opening = Opening { config: &config, answering, audience, past: None, like, answer_schema: None };
     let opened = slot.insert(opening.open().await?);
     let played = with_signals(opened.session.interrupt(), async {
+        let mut ended = Ok(());
         for wish in recording.wishes() {
             audience.screen.say(&format!("\n> {}\n", plain(&wish)));
             match opened.session.turn(&wish).await {
@@ -47,10 +48,12 @@ async fn play(
                     let text = "the recording ends here, without an answer".to_owned();
                     return audience.events.emit(Event::Notice { text });
                 }
-                turn => drop(turn?),
+                // The person may have gone on in spite of it.
+                Err(error) if error.kind() == Kind::Limit => ended = Err(error),
+                turn => ended = Ok(drop(turn?)),
             }
         }
-        Ok(())
+        ended
     })
     .await;
     let outcome = comparison.outcome();

@@ -64,6 +64,9 @@ fn written(message: &Message, reasoning_echo: Option<&str>) -> Value {
         Message::User { text } => json!({ "role": "user", "content": text }),
         Message::Tool { id, text, .. } => json!({ "role": "tool", "tool_call_id": id, "content": text }),
         Message::Assistant { text, reasoning, tool_calls } => {
+            // Some servers refuse a message that says nothing and asks for nothing: it was cut off before its first word.
+            let is_nothing = text.trim().is_empty() && tool_calls.is_empty();
+            let text = if is_nothing { "[cut off]" } else { text };
             // Some servers fail on `content: null` beside tool calls.
             let mut written = json!({ "role": "assistant", "content": text });
             if let Some(name) = reasoning_echo {
