@@ -2,6 +2,7 @@
 
 use crate::support::endpoint::{Endpoint, endpoint};
 use crate::support::terminal::{Terminal, terminal};
+use agent::session::Store;
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
@@ -328,4 +329,44 @@ fn what_is_said_while_the_prompt_waits_does_not_touch_it() {
     let screen = terminal.screen();
     assert!(screen.contains("[NOTICE]") && screen.contains(".env"), "{screen}");
     assert!(screen.contains("\n› !echo st'arted'\n"), "{screen}");
+}
+
+#[test]
+fn who_leaves_is_told_what_is_not_written_and_greeted_with_it_the_next_time() {
+    let model = endpoint()
+        .tool_call("write_file", json!({ "path": "a.txt", "data": "new\n" }))
+        .text("Changed.")
+        .start();
+    let first = terminal().endpoint(&model).args(["-q"]);
+    let next = first.again().endpoint(&model).args(["resume"]);
+    let mut terminal = first.start();
+    terminal.wait_for_prompt();
+    terminal.type_line("change it");
+    terminal.wait_for("Changed.");
+    terminal.wait_for_prompt();
+    terminal.type_line("!echo more > b.txt; echo do'ne'");
+    terminal.wait_for("\ndone\n");
+    terminal.wait_for_prompt();
+    terminal.ctrl_d();
+    assert_eq!(terminal.wait(), 0);
+    let (screen, id) = (terminal.screen().replace('\n', " "), session(&terminal));
+    assert!(screen.contains("2 files added, 0 modified, 0 deleted; nothing is written yet"), "{screen}");
+    for command in ["diff", "apply", "resume"] {
+        assert!(screen.contains(&format!("`agent {command} {id}`")), "{screen}");
+    }
+    let mut terminal = next.start();
+    terminal.wait_for(&format!("session {id} goes on; you said last: change it"));
+    terminal.wait_for_prompt();
+    terminal.type_line("!cat b.txt");
+    terminal.wait_for("\nmore\n");
+    terminal.wait_for_prompt();
+    terminal.type_line("/exit");
+    assert_eq!(terminal.wait(), 0);
+    assert!(terminal.screen().contains("nothing is written yet"), "{}", terminal.screen());
+}
+
+/// The only session of this home.
+fn session(terminal: &Terminal) -> String {
+    let ids = Store::at(&terminal.root().join("agent/data")).ids().expect("the sessions");
+    ids[0].to_string()
 }

@@ -3,6 +3,7 @@
 use super::open::{Audience, Opened};
 use super::print::print;
 use super::review;
+use crate::agent::Ready;
 use crate::cli::{ApplyArgs, Options};
 use crate::config::Config;
 use crate::error::Result;
@@ -15,6 +16,7 @@ use crate::ui::stderr;
 use crate::workspace::tree_path::TreePath;
 use crate::workspace::{Applied, ChangeSet};
 use serde_json::json;
+use std::sync::Arc;
 
 /// `agent apply [ID] [PATH…]`: asks where there is a person, and writes.
 pub async fn apply(options: &Options, arguments: ApplyArgs) -> Result<ExitCode> {
@@ -61,26 +63,11 @@ fn told(options: &Options, id: &SessionId, changes: &ChangeSet, applied: &Applie
 /// The end of `agent run`: with `--apply` the change is written, a person at a terminal is asked, and anybody else
 /// is told how to write it later.
 pub async fn after_run(config: &Config, audience: &Audience, opened: &Opened) -> Result<()> {
-    let ready = match opened.startup.if_ready() {
-        Some(ready) => ready,
-        // An earlier run of the session may have changed something.
-        None if opened.goes_on => opened.startup.ready().await?,
-        // No tool ran, so nothing changed.
-        None => return Ok(()),
-    };
+    let Some(ready) = ready(opened).await? else { return Ok(()) };
     let changes = ready.workspace.changes(&ready.sandbox).await?;
     changes.asides().try_for_each(|text| audience.events.emit(Event::Notice { text }))?;
-    if changes.is_empty() {
-        return Ok(());
-    }
-    if changes.in_place {
-        let text = format!(
-            "{}, in {} already (--workspace-mode bind): `agent diff {}` shows it",
-            counted(changes.counts()),
-            config.workspace.display(),
-            opened.id
-        );
-        return audience.events.emit(Event::Notice { text });
+    if changes.is_empty() || changes.in_place {
+        return tell_unwritten(config, audience, &opened.id, &changes);
     }
     let wanted = if config.options.apply {
         changes.clone()
@@ -91,16 +78,51 @@ pub async fn after_run(config: &Config, audience: &Audience, opened: &Opened) ->
         ChangeSet::default()
     };
     if wanted.is_empty() {
-        let text = format!(
-            "{}; nothing is written yet: `agent diff {id}` shows it, `agent apply {id}` writes it",
-            counted(changes.counts()),
-            id = opened.id
-        );
-        return audience.events.emit(Event::Notice { text });
+        return tell_unwritten(config, audience, &opened.id, &changes);
     }
     let applied = ready.workspace.apply(&wanted, false, Some(&ready.sandbox)).await?;
     let text = format!("{}, written to {}", counted(applied.changes), config.workspace.display());
     audience.events.emit(Event::Notice { text })
+}
+
+/// The end of the REPL: the person is told how to write later what is not written yet.
+pub async fn after_talk(config: &Config, audience: &Audience, opened: &Opened) -> Result<()> {
+    let Some(ready) = ready(opened).await? else { return Ok(()) };
+    let changes = match ready.workspace.changes(&ready.sandbox).await {
+        Ok(changes) => changes,
+        // What was recorded is there even where the sandbox is not any more.
+        Err(_) => ready.workspace.recorded_changes().await?,
+    };
+    tell_unwritten(config, audience, &opened.id, &changes)
+}
+
+/// The sandbox, where it may hold a change.
+async fn ready(opened: &Opened) -> Result<Option<Arc<Ready>>> {
+    match opened.startup.if_ready() {
+        Some(ready) => Ok(Some(ready)),
+        // An earlier run of the session may have changed something.
+        None if opened.goes_on => opened.startup.ready().await.map(Some),
+        // No tool ran, so nothing changed.
+        None => Ok(None),
+    }
+}
+
+/// Says what is not written, and how to get at it later.
+fn tell_unwritten(config: &Config, audience: &Audience, id: &SessionId, changes: &ChangeSet) -> Result<()> {
+    let counted = counted(changes.counts());
+    if changes.is_empty() {
+        return Ok(());
+    }
+    audience.insist(match changes.in_place {
+        true => format!(
+            "{counted}, in {} already (--workspace-mode bind): `agent diff {id}` shows it",
+            config.workspace.display()
+        ),
+        false => format!(
+            "{counted}; nothing is written yet: `agent diff {id}` shows it, `agent apply {id}` writes it, \
+             `agent resume {id}` goes on"
+        ),
+    })
 }
 
 /// `1 file added, 2 modified, 0 deleted`

@@ -36,6 +36,7 @@ pub struct Audience {
     /// What the person sees.
     pub screen: Screen,
     json: bool,
+    quiet: bool,
 }
 
 impl Audience {
@@ -47,7 +48,15 @@ impl Audience {
         }
         let screen = Screen::new(verbosity(options), options.json);
         events.listen(Box::new(screen.clone()));
-        Self { events, screen, json: options.json }
+        Self { events, screen, json: options.json, quiet: options.quiet }
+    }
+
+    /// A notice that is shown under `-q` too: who misses it does not know what became of the work, or where it was done.
+    pub fn insist(&self, text: String) -> Result<()> {
+        if self.quiet {
+            self.screen.notice(&text);
+        }
+        self.events.emit(Event::Notice { text })
     }
 }
 

@@ -21,6 +21,8 @@ pub struct History {
     pub messages: Vec<Message>,
     /// How often the person said something.
     pub wishes: u64,
+    /// What the person said last.
+    pub last_wish: String,
     /// Requests made so far.
     pub turns: u64,
     /// Tokens used so far.
@@ -63,6 +65,7 @@ impl History {
             Event::UserMessage { text } => {
                 self.finished = None;
                 self.wishes += 1;
+                self.last_wish.clone_from(&text);
                 self.messages.push(Message::User { text });
             }
             Event::TurnStarted { turn } => {

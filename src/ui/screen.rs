@@ -118,6 +118,13 @@ impl Screen {
         self.lock().say(text);
     }
 
+    /// Says `text` as a notice, however little else is said.
+    pub fn notice(&self, text: &str) {
+        let mut state = self.lock();
+        let line = state.trace.notice(text);
+        state.say(&line);
+    }
+
     /// The prompt, or a question, has the screen for as long as the guard lives: nothing moves, and what is to be said
     /// waits.
     pub fn hold(&self) -> Held {

@@ -102,7 +102,7 @@ impl Trace {
                 let wait = duration_text(*wait_ms);
                 self.tagged(WARN, "RETRY", &format!("attempt {attempt} failed, next in {wait}: {reason}"))
             }
-            Event::Notice { text } => self.tagged(WARN, "NOTICE", text),
+            Event::Notice { text } => self.notice(text),
             Event::Denied { what, rule } => self.tagged(WARN, "DENIED", &format!("{what} ({rule})")),
             Event::Compacted { before, after, .. } => self.tagged(
                 WARN,
@@ -121,6 +121,11 @@ impl Trace {
             }
             _ => return None,
         })
+    }
+
+    /// The line of a notice, however little else is said.
+    pub(super) fn notice(&self, text: &str) -> String {
+        self.tagged(WARN, "NOTICE", text)
     }
 
     /// The trace proper.

@@ -32,7 +32,7 @@ pub fn terminal() -> Builder {
 /// What to start in the terminal.
 pub struct Builder {
     command: Command,
-    root: TempDir,
+    root: Arc<TempDir>,
 }
 
 impl Builder {
@@ -40,6 +40,15 @@ impl Builder {
     pub fn of(program: impl AsRef<OsStr>) -> Self {
         let root = TempDir::new().expect("a temporary directory");
         std::fs::create_dir(root.path().join("workspace")).expect("a workspace");
+        Self::within(program, Arc::new(root))
+    }
+
+    /// The same program once more, with the same home and workspace.
+    pub fn again(&self) -> Self {
+        Self::within(self.command.get_program(), Arc::clone(&self.root))
+    }
+
+    fn within(program: impl AsRef<OsStr>, root: Arc<TempDir>) -> Self {
         let mut command = Command::new(program);
         command.env_clear();
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
@@ -123,7 +132,7 @@ pub struct Terminal {
     keyboard: Option<File>,
     /// The screen is watched for as long as the pipe is open.
     watching: Option<(PipeWriter, JoinHandle<()>)>,
-    root: TempDir,
+    root: Arc<TempDir>,
 }
 
 /// What was drawn so far.

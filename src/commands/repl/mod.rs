@@ -6,6 +6,7 @@ mod shell;
 mod slash;
 mod transfer;
 
+use super::apply::after_talk;
 use super::open::{Audience, Opened, Opening, finish, with_signals};
 use super::past::Past;
 use super::run::answering;
@@ -68,20 +69,28 @@ async fn start(
     let options = past.as_ref().map_or_else(|| Ok(options.clone()), |past| past.options(options))?;
     let mut config = Config::load(&options)?;
     let (answering, notices) = answering(&mut config, past.as_ref()).await?;
+    let last_wish = past.as_ref().map(|past| past.history.last_wish.clone());
     let opening = Opening { config: &config, answering, audience, past, like: None, answer_schema: None };
     let opened = slot.insert(opening.open().await?);
     for text in notices {
         audience.events.emit(Event::Notice { text })?;
     }
-    talk(&config, audience, opened).await
+    talk(&config, audience, opened, last_wish).await?;
+    after_talk(&config, audience, opened).await
 }
 
 /// Talks on an open session, until the person leaves.
-pub async fn talk(config: &Config, audience: &Audience, opened: &mut Opened) -> Result<()> {
+async fn talk(
+    config: &Config,
+    audience: &Audience,
+    opened: &mut Opened,
+    last_wish: Option<String>,
+) -> Result<()> {
     let at_prompt = Arc::new(AtomicBool::new(false));
     opened.startup.gateway().ask_with(network::ask(audience.screen.clone(), Arc::clone(&at_prompt)));
     let colours = Colours::of(&std::io::stderr());
-    Repl { config, screen: &audience.screen, colours, network_note: None, at_prompt, opened }.talk().await
+    let screen = &audience.screen;
+    Repl { config, screen, colours, network_note: None, at_prompt, last_wish, opened }.talk().await
 }
 
 /// A conversation at the prompt.
@@ -94,6 +103,8 @@ struct Repl<'a> {
     network_note: Option<String>,
     /// Whether the person is writing.
     at_prompt: Arc<AtomicBool>,
+    /// What the person said last in the session that is gone on with.
+    last_wish: Option<String>,
     opened: &'a mut Opened,
 }
 
@@ -140,6 +151,10 @@ impl Repl<'_> {
         let backend = self.opened.startup.backend().name();
         self.screen.say(&format!("{title}: {model}, sandbox {backend}\n"));
         self.remark(&sanitise::one_line(&workspace, 200));
+        if let Some(wish) = &self.last_wish {
+            let id = &self.opened.id;
+            self.remark(&format!("session {id} goes on; you said last: {}", sanitise::one_line(wish, 100)));
+        }
         self.remark("/help lists the commands, !CMD runs one in the sandbox, Ctrl-D leaves");
     }
 
