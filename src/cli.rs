@@ -159,7 +159,7 @@ pub struct Options {
     /// JSON on standard output: the events, one object a line, or whatever the command has to say
     #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,
-    /// No traces
+    /// No traces; only what went wrong, what is not written yet, and a sandbox that is not the first choice
     #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "Output")]
     pub quiet: bool,
     /// Whole arguments and results in the traces

@@ -1,6 +1,6 @@
 //! `agent run`: one wish, one answer, real tools in a real sandbox.
 
-use crate::support::agent::agent;
+use crate::support::agent::{Agent, agent};
 use crate::support::endpoint::endpoint;
 use serde_json::json;
 
@@ -255,4 +255,21 @@ fn an_answer_that_could_not_be_written_is_not_asked_for() {
         assert!(done.stderr.contains("cannot be written"), "{}", done.stderr);
     }
     assert_eq!(model.requests().len(), 0);
+}
+
+#[test]
+fn quiet_leaves_what_became_of_the_work_and_where_it_was_done() {
+    let model =
+        endpoint().tool_call("write_file", json!({ "path": "a.txt", "data": "new" })).text("ok").start();
+    let no_engine = |call: Agent| call.sandbox("auto").env("DOCKER_HOST", "unix:///nowhere/docker.sock");
+    let quiet = no_engine(agent()).endpoint(&model).args(["run", "-q", "go"]).run().expect_code(0);
+    let lines: Vec<_> = quiet.stderr.lines().collect();
+    assert_eq!(lines.len(), 2, "{}", quiet.stderr);
+    assert!(lines[0].starts_with("[NOTICE] sandbox: local ("), "{}", lines[0]);
+    assert!(lines[1].contains("1 file added") && lines[1].contains("`agent apply "), "{}", lines[1]);
+    let command = no_engine(quiet.again()).args(["exec", "-q", "--", "echo", "hi"]).run().expect_code(0);
+    assert!(command.stderr.starts_with("[NOTICE] sandbox: local ("), "{}", command.stderr);
+    assert_eq!((command.stderr.lines().count(), command.stdout.as_str()), (1, "hi\n"));
+    let named = quiet.again().args(["exec", "--", "echo", "hi"]).run().expect_code(0);
+    assert!(!named.stderr.contains("sandbox:"), "{}", named.stderr);
 }

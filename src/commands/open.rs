@@ -58,6 +58,25 @@ impl Audience {
         }
         self.events.emit(Event::Notice { text })
     }
+
+    /// Says which backend was chosen where none was named. That it is not the container is always said.
+    fn say_choice(&self, backend: &dyn Backend, reason: Option<String>) -> Result<()> {
+        match reason {
+            Some(text) if falls_back(backend) => self.insist(text),
+            Some(text) => self.events.emit(Event::Notice { text }),
+            None => Ok(()),
+        }
+    }
+
+    /// Says that a sandbox without a conversation is not the container, where none was named.
+    pub fn say_fallback(&self, backend: &dyn Backend, reason: Option<String>) -> Result<()> {
+        self.say_choice(backend, reason.filter(|_| falls_back(backend)))
+    }
+}
+
+/// Whether a backend that nobody named is the second choice.
+fn falls_back(backend: &dyn Backend) -> bool {
+    backend.name() == "local"
 }
 
 /// Who answers in a session.
@@ -125,7 +144,9 @@ impl Opening<'_> {
         if let Some(path) = &config.options.record {
             audience.events.listen(Box::new(SessionFile::record(path)?));
         }
-        self.announce(&id, backend.name(), reason.into_iter().chain(losses))?;
+        self.announce(&id, backend.name())?;
+        audience.say_choice(backend.as_ref(), reason)?;
+        losses.into_iter().try_for_each(|text| audience.events.emit(Event::Notice { text }))?;
         if let Some(former) = &self.like {
             let store = Store::open()?;
             let began = Workspace::as_it_began(&store.dir(former), &store.dir(&id)).await?;
@@ -142,12 +163,7 @@ impl Opening<'_> {
         self.session(id, Arc::new(startup), earlier, keep)
     }
 
-    fn announce(
-        &self,
-        id: &SessionId,
-        backend: &str,
-        mut notices: impl Iterator<Item = String>,
-    ) -> Result<()> {
+    fn announce(&self, id: &SessionId, backend: &str) -> Result<()> {
         let config = self.config;
         self.audience.events.emit(Event::SessionStarted {
             session: id.to_string(),
@@ -162,8 +178,7 @@ impl Opening<'_> {
                 network: network_words(&config.sandbox.network),
                 limits: config.sandbox.limits.clone(),
             },
-        })?;
-        notices.try_for_each(|text| self.audience.events.emit(Event::Notice { text }))
+        })
     }
 
     fn session(

@@ -7,7 +7,7 @@ use crate::cli::Options;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::paths;
-use crate::sandbox::{Listed, Sandbox, by_name, choose};
+use crate::sandbox::{Chosen, Listed, Sandbox, by_name, choose};
 use crate::session::{History, SessionId, Store, read_records};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -84,10 +84,12 @@ pub async fn sandboxed(config: &Config, session: Option<&str>, audience: &Audien
             attach(id, &config.options).await
         }
         None => {
-            let chosen = choose(config.sandbox.choice, config.sandbox.image.as_deref()).await?;
+            let Chosen { backend, reason } =
+                choose(config.sandbox.choice, config.sandbox.image.as_deref()).await?;
+            audience.say_fallback(backend.as_ref(), reason)?;
             let id = SessionId::generate();
             let scratch = Scratch::make(&id)?;
-            let startup = begin(config, &id, &scratch.directory, chosen.backend, audience)?;
+            let startup = begin(config, &id, &scratch.directory, backend, audience)?;
             let sandbox = startup.ready().await?.sandbox.clone();
             Ok(Sandboxed { sandbox, fresh: Some((startup, scratch)) })
         }
