@@ -46,6 +46,11 @@ fn zero_where_the_model_answered() {
 
 #[test]
 fn two_where_the_configuration_is_wrong() {
+    for empty in ["", " \n"] {
+        let model = endpoint().text("ok").start();
+        ends_with(run().endpoint(&model).args(["--check", empty]).run(), 2);
+        assert_eq!(model.requests().len(), 0, "found before anything is paid for");
+    }
     ends_with(run().run(), 2);
     ends_with(
         run()

@@ -14,6 +14,17 @@ use std::sync::Arc;
 /// How often a failed check goes back to the model where nothing else was said.
 const ATTEMPTS: u32 = 3;
 
+/// Whether every one of `checks` says something. An empty command passes whatever the change is.
+///
+/// # Errors
+/// One does not.
+pub fn refuse_empty(checks: &[String]) -> Result<()> {
+    match checks.iter().any(|command| command.trim().is_empty()) {
+        true => Err(Error::config("--check is empty").hint("is the variable set that it comes from?")),
+        false => Ok(()),
+    }
+}
+
 /// Runs the checks, hands failures back to the model, and runs them again, until they pass or the attempts
 /// are used up (an error of kind `Check`).
 pub async fn until_passed(config: &Config, audience: &Audience, opened: &mut Opened) -> Result<()> {

@@ -28,6 +28,7 @@ async fn fulfil(
     audience: &Audience,
     slot: &mut Option<Opened>,
 ) -> Result<()> {
+    check::refuse_empty(&options.check)?;
     let schema = arguments.output_schema.as_deref().map(Schema::read).transpose()?;
     arguments.output.as_deref().map(answer::can_be_written).transpose()?;
     let past = past(&arguments)?;
