@@ -1,6 +1,7 @@
 //! One error type: what happened, what to do about it, and the exit code it ends in.
 
 use crate::exit_code::ExitCode;
+use serde_json::Value;
 use std::fmt;
 
 /// The result of everything in this crate that can fail.
@@ -47,12 +48,13 @@ pub struct Error {
     hint: Option<String>,
     source: Option<anyhow::Error>,
     context_window: Option<u64>,
+    details: Option<Value>,
 }
 
 impl Error {
     /// A failure of `kind`, described in one sentence that starts in lower case.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None, source: None, context_window: None }
+        Self { kind, message: message.into(), hint: None, source: None, context_window: None, details: None }
     }
 
     /// The command line is wrong.
@@ -103,6 +105,17 @@ impl Error {
         self.context_window
     }
 
+    /// Adds what a program wants to know of it, for `--json`.
+    pub fn details(mut self, details: Value) -> Self {
+        self.details = Some(details);
+        self
+    }
+
+    /// What a program wants to know of it, where there is something.
+    pub fn known_details(&self) -> Option<&Value> {
+        self.details.as_ref()
+    }
+
     /// The same failure once more, for everybody who waits for one thing that failed.
     pub fn repeat(&self) -> Self {
         Self {
@@ -111,6 +124,7 @@ impl Error {
             hint: self.hint.clone(),
             source: None,
             context_window: self.context_window,
+            details: self.details.clone(),
         }
     }
 

@@ -227,6 +227,10 @@ fn exec_refuses_what_cannot_take_effect_in_a_sandbox_that_is_there() {
         assert!(told.contains(&format!("{flag} has no effect on the sandbox of another session")), "{told}");
     }
     assert!(told(&["--keep"]).contains("--keep has no effect"));
+    for flag in [&["--keep"][..], &["--json"], &["--apply"], &["--check", "true"]] {
+        let refused = agent().args(["exec"]).args(flag).args(["--", "true"]).run().expect_code(125);
+        assert!(refused.stderr.contains(&format!("{} has no effect", flag[0])), "{}", refused.stderr);
+    }
     assert!(told(&["--network", "none"]).contains("/network"));
     assert!(told(&["--timeout", "9s"]).contains("there is no session"));
 

@@ -78,3 +78,16 @@ fn a_full_disk_behind_stderr_changes_no_exit_code() {
     call(&["exec", "--timeout", "1s", "--", "sleep", "100"]).expect_code(124);
     call(&["exec", "--session", "nope", "--", "true"]).expect_code(125);
 }
+
+#[test]
+fn a_full_disk_behind_stdout_is_a_failure() {
+    let model = endpoint().start();
+    let base = agent();
+    for arguments in [&["doctor"][..], &["models"], &["completions", "bash"], &["sessions", "list", "--json"]]
+    {
+        let full = base.again().endpoint(&model).args(arguments).stdout_full().run().expect_code(1);
+        assert!(full.stderr.contains("the output could not be written"), "{}", full.stderr);
+        let closed = base.again().endpoint(&model).args(arguments).run_with_closed_stdout();
+        assert_eq!(closed.stderr, "", "{arguments:?}");
+    }
+}

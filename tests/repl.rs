@@ -287,8 +287,8 @@ fn a_whole_wish_is_taken_back_and_done_again() {
     terminal.type_line("write");
     terminal.wait_for("All written.");
     terminal.wait_for_prompt();
-    terminal.type_line("/undo");
-    terminal.wait_for("the workspace is back at 0");
+    terminal.type_line("/undo 5");
+    terminal.wait_for("the workspace is back at 0 (as the session began); 1 taken back, there were no more");
     terminal.type_line("!ls; echo nothing is here");
     terminal.wait_for("\nnothing is here\n");
     terminal.type_line("/redo");
@@ -369,4 +369,15 @@ fn who_leaves_is_told_what_is_not_written_and_greeted_with_it_the_next_time() {
 fn session(terminal: &Terminal) -> String {
     let ids = Store::at(&terminal.root().join("agent/data")).ids().expect("the sessions");
     ids[0].to_string()
+}
+
+#[test]
+fn flags_of_a_run_are_refused() {
+    for flags in [&["--json"][..], &["--apply"], &["--check", "true"], &["--check-attempts", "2"]] {
+        let mut terminal = terminal().endpoint(&endpoint().start()).args(flags).start();
+        assert_eq!(terminal.wait(), 2);
+        let screen = terminal.screen();
+        assert!(screen.contains(&format!("{} has no effect in the REPL", flags[0])), "{screen}");
+        assert!(screen.contains("agent run"), "{screen}");
+    }
 }

@@ -107,6 +107,28 @@ fn scripts_get_json() {
 }
 
 #[test]
+fn scripts_get_the_conflicts_as_json() {
+    let model =
+        endpoint().tool_call("write_file", json!({ "path": "a.txt", "data": "new\n" })).text("ok").start();
+    let ran = agent().endpoint(&model).file("a.txt", "old\n").args(["run", "-q", "go"]).run().expect_code(0);
+    let change = |content: &str| drop(ran.again().file("a.txt", content));
+    let conflict = |command: &str, field: &str| {
+        let done = ran.again().args([command, "--json"]).run().expect_code(7);
+        let said: serde_json::Value = serde_json::from_str(&done.stdout).expect("one line of JSON");
+        assert_eq!(said[field], json!({ "added": 0, "modified": 0, "deleted": 0 }));
+        assert_eq!(said["conflicts"][0]["path"], "a.txt");
+        let reason = said["conflicts"][0]["reason"].as_str().expect("a reason");
+        assert!(done.stderr.contains(&format!("a.txt: {reason}")), "{}", done.stderr);
+    };
+    change("mine\n");
+    conflict("apply", "applied");
+    change("old\n");
+    ran.again().args(["apply", "--yes"]).run().expect_code(0);
+    change("mine\n");
+    conflict("undo", "undone");
+}
+
+#[test]
 fn a_bound_workspace_is_told_to_be_written_already() {
     let command = "cat .env; echo new > a.txt; mkdir -p .git/hooks; echo x > .git/hooks/pre-commit";
     let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();

@@ -79,9 +79,9 @@ impl Session {
         self.emit(Event::Notice { text })
     }
 
-    /// Takes back the last `wishes` wishes, with everything that shell commands did in the workspace. `None`: there
-    /// is nothing to take back.
-    pub async fn undo(&mut self, wishes: usize) -> Result<Option<Checkpoint>> {
+    /// Takes back the last `wishes` wishes, with everything that shell commands did in the workspace: where that leads, and
+    /// how many there were. `None`: there is nothing to take back.
+    pub async fn undo(&mut self, wishes: usize) -> Result<Option<(Checkpoint, usize)>> {
         self.checkpoint().await?;
         let ready = self.setup.startup.ready().await?;
         let (list, at) = ready.workspace.checkpoints().await;
@@ -90,7 +90,7 @@ impl Session {
             Ok(steps @ 1..) => {
                 let checkpoint = ready.workspace.undo(&ready.sandbox, steps).await?;
                 self.pace.undone.push(taken);
-                Ok(Some(checkpoint))
+                Ok(Some((checkpoint, taken)))
             }
             _ => Ok(None),
         }

@@ -6,7 +6,7 @@ use super::review;
 use crate::agent::Ready;
 use crate::cli::{ApplyArgs, Options};
 use crate::config::Config;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::event::{Changes, Event};
 use crate::exit_code::ExitCode;
 use crate::session::SessionId;
@@ -15,7 +15,7 @@ use crate::ui::progress::Progress;
 use crate::ui::stderr;
 use crate::workspace::tree_path::TreePath;
 use crate::workspace::{Applied, ChangeSet};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// `agent apply [ID] [PATH…]`: asks where there is a person, and writes.
@@ -35,7 +35,10 @@ pub async fn apply(options: &Options, arguments: ApplyArgs) -> Result<ExitCode> 
         stderr::write("Nothing was written.\n");
         return told(options, &kept.id, &changes, &Applied::default());
     }
-    let applied = kept.workspace.apply(&changes, arguments.merge, None).await?;
+    let applied = match kept.workspace.apply(&changes, arguments.merge, None).await {
+        Err(error) => return Err(told_conflicts(options, &kept.id, &changes, error)?),
+        Ok(applied) => applied,
+    };
     stderr::write(&format!("{} (`agent undo {}` takes it back)\n", counted(applied.changes), kept.id));
     for path in &applied.merged {
         stderr::write(&format!("merged with the host's version: {path}\n"));
@@ -45,19 +48,32 @@ pub async fn apply(options: &Options, arguments: ApplyArgs) -> Result<ExitCode> 
 
 /// With `--json`, what was done.
 fn told(options: &Options, id: &SessionId, changes: &ChangeSet, applied: &Applied) -> Result<ExitCode> {
+    print(options, "", &to_json(id, changes, applied, json!([])))
+}
+
+/// With `--json`, that nothing was done, and why; gives back the failure to end with.
+fn told_conflicts(options: &Options, id: &SessionId, changes: &ChangeSet, error: Error) -> Result<Error> {
+    if let Some(conflicts) = error.known_details() {
+        let nothing = (changes.without_changes(), Applied::default());
+        print(options, "", &to_json(id, &nothing.0, &nothing.1, conflicts.clone()))?;
+    }
+    Ok(error)
+}
+
+fn to_json(id: &SessionId, changes: &ChangeSet, applied: &Applied, conflicts: Value) -> Value {
     let names = |paths: &mut dyn Iterator<Item = &TreePath>| -> Vec<String> {
         paths.map(ToString::to_string).collect()
     };
     let files = changes.changes.iter().filter(|(_, change)| !change.is_directory_only());
-    let json = json!({
+    json!({
         "session": id,
         "applied": applied.changes,
         "files": names(&mut files.map(|(path, _)| path)),
         "merged": names(&mut applied.merged.iter()),
         "refused": changes.refused,
         "remarks": changes.remarks,
-    });
-    print(options, "", &json)
+        "conflicts": conflicts,
+    })
 }
 
 /// The end of `agent run`: with `--apply` the change is written, a person at a terminal is asked, and anybody else

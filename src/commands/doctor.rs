@@ -1,6 +1,7 @@
 //! `agent doctor`: is everything there that the main job needs?
 
 use super::endpoint;
+use super::print::offer;
 use crate::cli::{DoctorArgs, Options};
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -10,7 +11,6 @@ use crate::sandbox::docker::Docker;
 use crate::sandbox::local;
 use crate::ui::sanitise;
 use serde::Serialize;
-use std::io::Write;
 
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]
@@ -56,8 +56,7 @@ pub async fn doctor(options: &Options, arguments: DoctorArgs) -> Result<ExitCode
         true => format!("{}\n", serde_json::to_string_pretty(&report)?),
         false => words(&report),
     };
-    // A reader that has seen enough is no failure.
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    offer(text.as_bytes())?;
     Ok(code)
 }
 

@@ -2,6 +2,7 @@
 
 use super::fail;
 use super::open::{Audience, with_signals};
+use super::refuse::{of_a_run, refuse};
 use super::sandboxed::{Sandboxed, sandboxed};
 use crate::agent::Interrupt;
 use crate::cli::{ExecArgs, Options};
@@ -34,9 +35,10 @@ pub async fn exec(options: &Options, arguments: ExecArgs) -> ProcessExitCode {
 }
 
 async fn run(options: &Options, arguments: ExecArgs) -> Result<Finished> {
+    takes_effect(options, arguments.session.is_none())?;
     let config = Config::load(options)?;
     let interrupt = Interrupt::default();
-    let audience = Audience::new(&Options { json: false, ..options.clone() });
+    let audience = Audience::new(options);
     with_signals(interrupt.clone(), async {
         let stopped = interrupt.triggered();
         tokio::pin!(stopped);
@@ -52,6 +54,23 @@ async fn run(options: &Options, arguments: ExecArgs) -> Result<Finished> {
         result
     })
     .await
+}
+
+/// Refuses the flags of which nothing comes for one command in a `fresh` sandbox or another session's.
+fn takes_effect(options: &Options, fresh: bool) -> Result<()> {
+    let hint = "leave it out: the command's own output is passed on as it is";
+    refuse(&[("--json", options.json)], "on `agent exec`", hint)?;
+    refuse(&of_a_run(options), "on `agent exec`", "leave it out, or use `agent run`")?;
+    let kept = [
+        ("--keep", fresh && options.keep),
+        ("--ttl", fresh && options.ttl.is_some()),
+        ("--delete-after", fresh && options.delete_after.is_some()),
+    ];
+    refuse(
+        &kept,
+        "on the sandbox of one command",
+        "keep a session's (`agent run --keep`) and name it with -s",
+    )
 }
 
 async fn command(config: &Config, sandboxed: &Sandboxed, argv: Vec<std::ffi::OsString>) -> Result<Finished> {

@@ -16,6 +16,7 @@ mod open;
 mod past;
 mod print;
 mod prompt;
+mod refuse;
 mod repl;
 mod replay;
 mod review;

@@ -1,6 +1,7 @@
 //! `agent models`: what the endpoint offers.
 
 use super::endpoint;
+use super::print::offer;
 use crate::cli::Options;
 use crate::config::Config;
 use crate::error::Result;
@@ -8,7 +9,6 @@ use crate::exit_code::ExitCode;
 use crate::model::ChatModel;
 use crate::ui::sanitise;
 use serde_json::json;
-use std::io::Write;
 
 /// One name a line, or one JSON array.
 pub async fn models(options: &Options) -> Result<ExitCode> {
@@ -18,7 +18,6 @@ pub async fn models(options: &Options) -> Result<ExitCode> {
         true => format!("{}\n", json!(names)),
         false => names.iter().map(|name| format!("{}\n", sanitise::one_line(name, 200))).collect(),
     };
-    // A reader that has seen enough is no failure.
-    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+    offer(text.as_bytes())?;
     Ok(ExitCode::Success)
 }

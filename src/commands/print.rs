@@ -1,7 +1,7 @@
 //! What a command has to say, on standard output: words, or with `--json` one line of JSON.
 
 use crate::cli::Options;
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::exit_code::ExitCode;
 use crate::ui::json::{output_error, to_vec};
 use serde::Serialize;
@@ -13,6 +13,19 @@ pub fn print(options: &Options, words: &str, json: &impl Serialize) -> Result<Ex
         true => [to_vec(json)?, b"\n".to_vec()].concat(),
         false => words.as_bytes().to_vec(),
     };
-    std::io::stdout().lock().write_all(&text).map_err(output_error)?;
+    write(&text)?;
     Ok(ExitCode::Success)
+}
+
+/// Prints what a reader may take as much of as he likes: one that has seen enough is no failure.
+pub fn offer(text: &[u8]) -> Result<()> {
+    match write(text) {
+        Err(error) if error.kind() == Kind::OutputClosed => Ok(()),
+        written => written,
+    }
+}
+
+fn write(text: &[u8]) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text).and_then(|()| stdout.flush()).map_err(output_error)
 }

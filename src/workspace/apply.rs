@@ -10,6 +10,7 @@ use crate::workspace::manifest::{Hash, Node};
 use crate::workspace::merge::{self, Merged};
 use crate::workspace::store::Store;
 use crate::workspace::tree_path::TreePath;
+use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
@@ -387,5 +388,8 @@ fn conflict_error(conflicts: &[Conflict]) -> Error {
     if conflicts.len() > MAX_LISTED {
         message.push_str(&format!("\n  and {} more", conflicts.len() - MAX_LISTED));
     }
-    Error::new(Kind::Conflict, message)
+    let each = conflicts
+        .iter()
+        .map(|Conflict { path, reason }| json!({ "path": path.to_string(), "reason": reason }));
+    Error::new(Kind::Conflict, message).details(each.collect())
 }

@@ -9,6 +9,7 @@ mod transfer;
 use super::apply::after_talk;
 use super::open::{Audience, Opened, Opening, finish, with_signals};
 use super::past::Past;
+use super::refuse::{of_a_run, refuse};
 use super::run::answering;
 use crate::agent::Stop;
 use crate::cli::{Options, ResumeArgs};
@@ -66,6 +67,8 @@ async fn start(
     if !confirm::is_possible() {
         return Err(Error::usage("the REPL needs a terminal").hint("without one: agent run \"your wish\""));
     }
+    refuse(&[("--json", options.json)], "in the REPL", "agent run --json \"your wish\"")?;
+    refuse(&of_a_run(options), "in the REPL", "ask for it there, /apply writes; or agent run \"your wish\"")?;
     let options = past.as_ref().map_or_else(|| Ok(options.clone()), |past| past.options(options))?;
     let mut config = Config::load(&options)?;
     let (answering, notices) = answering(&mut config, past.as_ref()).await?;

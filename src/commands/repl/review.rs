@@ -48,7 +48,13 @@ impl Repl<'_> {
             }
         };
         match self.opened.session.undo(wishes).await? {
-            Some(checkpoint) => self.remark(&format!("the workspace is back at {}", words(&checkpoint))),
+            Some((checkpoint, taken)) => {
+                let only = match taken < wishes {
+                    true => format!("; {taken} taken back, there were no more"),
+                    false => String::new(),
+                };
+                self.remark(&format!("the workspace is back at {}{only}", words(&checkpoint)));
+            }
             None => self.remark("there is nothing to take back"),
         }
         Ok(Flow::GoOn)
