@@ -48,7 +48,8 @@ pub struct Error {
     hint: Option<String>,
     source: Option<anyhow::Error>,
     context_window: Option<u64>,
-    details: Option<Value>,
+    /// Boxed, because every result has room for an error.
+    details: Option<Box<Value>>,
 }
 
 impl Error {
@@ -107,13 +108,13 @@ impl Error {
 
     /// Adds what a program wants to know of it, for `--json`.
     pub fn details(mut self, details: Value) -> Self {
-        self.details = Some(details);
+        self.details = Some(Box::new(details));
         self
     }
 
     /// What a program wants to know of it, where there is something.
     pub fn known_details(&self) -> Option<&Value> {
-        self.details.as_ref()
+        self.details.as_deref()
     }
 
     /// The same failure once more, for everybody who waits for one thing that failed.

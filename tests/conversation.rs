@@ -149,3 +149,19 @@ fn a_summary_that_was_cut_off_is_completed_with_the_calls() {
     let text = model.last().messages()[1]["content"].to_string();
     assert!(text.contains("files were [cut off here]") && text.contains("- write_file"), "{text}");
 }
+
+#[test]
+fn a_session_that_went_on_after_half_an_answer_is_replayed_to_its_end() {
+    let half = json!({ "role": "assistant", "content": "Half of the" });
+    let model =
+        endpoint().message(half.clone(), "length").text("The whole answer.").message(half, "length").start();
+    let first = agent().endpoint(&model).args(["run", "--session-key", "k", "one"]).run().expect_code(5);
+    let next = |wish: &str| first.again().endpoint(&model).args(["run", "--session-key", "k", wish]).run();
+    let id = next("two").expect_code(0).again().args(["sessions", "list", "--json"]).run().stdout;
+    let list: Value = serde_json::from_str(&id).expect("a list");
+    let id = list[0]["id"].as_str().expect("an id").to_owned();
+    let replay = || first.again().args(["replay", &id]).run();
+    assert_eq!(replay().expect_code(0).stdout, "The whole answer.\n");
+    next("three").expect_code(5);
+    replay().expect_code(5);
+}

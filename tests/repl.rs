@@ -367,7 +367,7 @@ fn who_leaves_is_told_what_is_not_written_and_greeted_with_it_the_next_time() {
 
 /// The only session of this home.
 fn session(terminal: &Terminal) -> String {
-    let ids = Store::at(&terminal.root().join("agent/data")).ids().expect("the sessions");
+    let ids = Store::at(terminal.root().join("agent/data")).ids().expect("the sessions");
     ids[0].to_string()
 }
 

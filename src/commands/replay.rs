@@ -50,7 +50,8 @@ async fn play(
                 }
                 // The person may have gone on in spite of it.
                 Err(error) if error.kind() == Kind::Limit => ended = Err(error),
-                turn => ended = Ok(drop(turn?)),
+                Err(error) => return Err(error),
+                Ok(_) => ended = Ok(()),
             }
         }
         ended
