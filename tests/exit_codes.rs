@@ -88,6 +88,28 @@ fn four_where_the_sandbox_fails() {
     assert!(nowhere.stderr.contains("hint:"), "{}", nowhere.stderr);
 }
 
+/// A bug: where there was no engine, a runtime that was asked for as a stronger wall was left out without a word.
+#[test]
+fn what_only_an_engine_has_is_never_left_out() {
+    let no_engine = || agent().env("DOCKER_HOST", "unix:///nonexistent/docker.sock").sandbox("auto");
+    let exec = |call: Agent, flags: &[&str]| {
+        call.args(["exec"]).args(flags).args(["--", "true"]).run().expect_code(125).stderr
+    };
+    for flags in [["--runtime", "runsc"], ["--image", "alpine"]] {
+        assert!(exec(no_engine(), &flags).contains("no Docker engine answers"));
+        let local = exec(agent(), &flags);
+        let what = &flags[0][2..];
+        assert!(local.contains(&format!("the local sandbox has no {what}s, so not {}", flags[1])), "{local}");
+        let model = endpoint().text("ok").start();
+        assert!(ends_with(run().endpoint(&model).args(flags).run(), 2).stderr.contains("hint: leave --"));
+    }
+    assert!(exec(no_engine().env("AGENT_RUNTIME", "runsc"), &[]).contains("no Docker engine answers"));
+    exec(agent().env("AGENT_RUNTIME", "runsc"), &[]);
+    exec(agent().config("runtime = \"runsc\""), &[]);
+    let host = no_engine().args(["exec", "--image", "host", "--", "true"]);
+    host.run().expect_code(0);
+}
+
 #[test]
 fn five_where_a_limit_is_reached() {
     let again =

@@ -6,7 +6,7 @@ use crate::agent::{
     Earlier, Interrupt, OnStarting, SandboxFacts, Session, Setup, Source, Spent, Starting, Startup, Window,
 };
 use crate::cli::Options;
-use crate::config::Config;
+use crate::config::{Config, SandboxConfig};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Changes, Event, Events, SandboxInfo};
 use crate::exit_code::ExitCode;
@@ -97,8 +97,7 @@ impl Opening<'_> {
         let (config, audience) = (self.config, self.audience);
         workspace::validate(&config.workspace, config.workspace_named)?;
         priced(config, self.answering.model.name())?;
-        let Chosen { backend, reason } =
-            choose(config.sandbox.choice, config.sandbox.image.as_deref()).await?;
+        let Chosen { backend, reason } = backend(config).await?;
         let (mut left, mut losses, mut earlier) = (None, Vec::new(), None);
         let (id, file) = match self.past.take() {
             None => Store::open()?.create()?,
@@ -189,6 +188,12 @@ impl Opening<'_> {
         }
         Ok(Opened { session, id, startup, keep, goes_on })
     }
+}
+
+/// The backend that the call asks for.
+pub async fn backend(config: &Config) -> Result<Chosen> {
+    let SandboxConfig { choice, image, runtime, .. } = &config.sandbox;
+    choose(*choice, image.as_deref(), runtime.as_deref()).await
 }
 
 /// A cost limit means nothing without a price.

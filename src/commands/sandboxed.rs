@@ -1,13 +1,13 @@
 //! A sandbox without a conversation: a session's own while it runs, or a fresh one.
 
-use super::open::{Audience, begin};
+use super::open::{Audience, backend, begin};
 use super::past::works_on;
 use crate::agent::Startup;
 use crate::cli::Options;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::paths;
-use crate::sandbox::{Listed, Sandbox, by_name, choose};
+use crate::sandbox::{Listed, Sandbox, by_name};
 use crate::session::{History, SessionId, Store, read_records};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -84,7 +84,7 @@ pub async fn sandboxed(config: &Config, session: Option<&str>, audience: &Audien
             attach(id, &config.options).await
         }
         None => {
-            let chosen = choose(config.sandbox.choice, config.sandbox.image.as_deref()).await?;
+            let chosen = backend(config).await?;
             let id = SessionId::generate();
             let scratch = Scratch::make(&id)?;
             let startup = begin(config, &id, &scratch.directory, chosen.backend, audience)?;
