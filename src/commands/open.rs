@@ -19,7 +19,7 @@ use crate::session::{History, SessionFile, SessionId, Store};
 use crate::ui::confirm;
 use crate::ui::json::Json;
 use crate::ui::screen::Screen;
-use crate::workspace::{self, Workspace, select};
+use crate::workspace::{self, Mode, Workspace, mode, select};
 use futures_util::FutureExt;
 use serde_json::Value;
 use std::path::Path;
@@ -123,7 +123,7 @@ impl Opening<'_> {
         }
         let source = match left {
             Some(left) => left,
-            None => source(config, &Store::open()?.dir(&id), backend.as_ref()),
+            None => source(config, &Store::open()?.dir(&id), backend.as_ref())?,
         };
         // What goes on without an owner was kept, and stays so.
         let keep = config.options.keep || matches!(source, Source::Rejoin(_));
@@ -223,7 +223,13 @@ fn gate(config: &Config, screen: &Screen) -> Result<Gate> {
 }
 
 /// The workspace of a new session that keeps its files in `directory`.
-pub fn source(config: &Config, directory: &Path, backend: &dyn Backend) -> Source {
+///
+/// # Errors
+/// It is to be bound, and the sandbox could not write to it.
+pub fn source(config: &Config, directory: &Path, backend: &dyn Backend) -> Result<Source> {
+    if config.sandbox.workspace_mode == Mode::Bind && !backend.maps_owners() {
+        mode::bindable(&config.workspace)?;
+    }
     let (root, directory) = (config.workspace.clone(), directory.to_owned());
     let options = workspace::Options {
         select: select::Options {
@@ -236,7 +242,7 @@ pub fn source(config: &Config, directory: &Path, backend: &dyn Backend) -> Sourc
         named: config.workspace_named,
         max_kept: None,
     };
-    Source::Open(async move { Workspace::open(&root, &directory, options).await }.boxed())
+    Ok(Source::Open(async move { Workspace::open(&root, &directory, options).await }.boxed()))
 }
 
 /// Programs that the model need not look for: known beforehand where the sandbox shows this machine's own.
@@ -262,7 +268,7 @@ pub fn begin(
     audience: &Audience,
 ) -> Result<Startup> {
     workspace::validate(&config.workspace, config.workspace_named)?;
-    let source = source(config, directory, backend.as_ref());
+    let source = source(config, directory, backend.as_ref())?;
     let gateway = gateway(config, audience)?;
     Ok(Startup::begin(backend, spec(config, id), source, gateway, on_starting(audience)))
 }

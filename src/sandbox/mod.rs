@@ -133,6 +133,9 @@ pub trait Backend: Send + Sync {
     /// Whether [`WorkspaceMount::Overlay`] of a directory of this machine is possible.
     fn can_overlay(&self) -> bool;
 
+    /// Whether a bound tree of somebody else's is shown to the user inside as that user's own.
+    fn maps_owners(&self) -> bool;
+
     /// Starts a sandbox and hands back its guest's stream and its description.
     fn start<'a>(
         &'a self,

@@ -118,6 +118,11 @@ impl Backend for Docker {
         cfg!(target_os = "linux") && matches!(self.engine.endpoint.address, endpoint::Address::Unix(_))
     }
 
+    /// It could be done as for an overlay, but no filter here refuses set-user-id files: on the host they would be root's.
+    fn maps_owners(&self) -> bool {
+        false
+    }
+
     fn start<'a>(
         &'a self,
         spec: &'a Spec,
