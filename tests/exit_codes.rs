@@ -110,6 +110,38 @@ fn what_only_an_engine_has_is_never_left_out() {
     host.run().expect_code(0);
 }
 
+/// A bug: it looked at whatever this machine has, and not at what the same flags would use.
+#[tokio::test]
+async fn doctor_looks_at_the_sandbox_that_was_asked_for() {
+    let model = endpoint().text("ok").for_ever().start();
+    let doctor = |flags: &[&str], docker_host: Option<&str>, code| {
+        let call = agent().endpoint(&model).sandbox("auto").args(["doctor", "--json"]).args(flags);
+        let call = docker_host.into_iter().fold(call, |call, host| call.env("DOCKER_HOST", host));
+        let finished = call.run().expect_code(code);
+        let report: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap_or_default();
+        let state = |name: &str| {
+            let checks = report["checks"].as_array().into_iter().flatten();
+            let mut states = checks.filter(|check| check["name"] == name).map(|check| &check["state"]);
+            states.next().and_then(|state| state.as_str()).unwrap_or("not looked at").to_owned()
+        };
+        ["engine", "image", "runtime", "local"].map(state).join(", ")
+    };
+    let nowhere = Some("unix:///nonexistent/docker.sock");
+    let nothing = "not looked at, not looked at, not looked at";
+    assert_eq!(doctor(&["--sandbox", "docker"], nowhere, 4), format!("failed, {nothing}"));
+    assert_eq!(doctor(&["--runtime", "runsc"], nowhere, 4), format!("failed, {nothing}"));
+    assert_eq!(doctor(&["--sandbox", "local"], nowhere, 0), format!("{nothing}, ok"));
+    assert_eq!(doctor(&[], nowhere, 0), "warning, not looked at, not looked at, ok");
+    doctor(&["--sandbox", "local", "--runtime", "runsc"], nowhere, 2);
+    doctor(&["--image", "no name of an image"], None, 2);
+    if crate::support::engine::engine().await.is_none() {
+        return;
+    }
+    assert_eq!(doctor(&[], None, 0), "ok, ok, not looked at, ok");
+    assert_eq!(doctor(&["--image", "nope:1"], None, 0), "ok, warning, not looked at, not looked at");
+    assert_eq!(doctor(&["--runtime", "nope"], None, 4), "ok, ok, failed, not looked at");
+}
+
 #[test]
 fn five_where_a_limit_is_reached() {
     let again =

@@ -52,8 +52,12 @@ pub async fn by_name(name: &str) -> Result<Arc<dyn Backend>> {
     }
 }
 
-/// A wall that was asked for is never left out without a word: a runtime of its own is a stronger one.
-fn no_engine_needed(image: Option<&str>, runtime: Option<&str>) -> Result<()> {
+/// Whether a local sandbox serves. A wall that was asked for is never left out without a word: a runtime of its own is a
+/// stronger one.
+///
+/// # Errors
+/// `Config`: only an engine has images and runtimes.
+pub fn no_engine_needed(image: Option<&str>, runtime: Option<&str>) -> Result<()> {
     let image = image.filter(|image| *image != "host").map(|image| ("image", image));
     let Some((what, name)) = image.or(runtime.map(|runtime| ("runtime", runtime))) else { return Ok(()) };
     Err(Error::config(format!("the local sandbox has no {what}s, so not {name} either")).hint(format!(

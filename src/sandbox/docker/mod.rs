@@ -30,6 +30,8 @@ use engine::Engine;
 use futures_util::future::BoxFuture;
 use std::collections::HashMap;
 
+pub use named_image::DEFAULT as DEFAULT_IMAGE;
+
 /// The backend over a container engine.
 #[derive(Debug, Clone)]
 pub struct Docker {
