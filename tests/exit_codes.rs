@@ -42,6 +42,7 @@ fn zero_where_the_model_answered() {
         assert_eq!(types.iter().filter(|found| *found == type_).count(), count, "{type_} in {types:?}");
     }
     assert_eq!(types[0], "session_started");
+    assert_eq!(finished.events()[0]["sandbox"]["image"], "host");
 }
 
 #[test]
@@ -55,6 +56,12 @@ fn two_where_the_configuration_is_wrong() {
             .run(),
         2,
     );
+    for (flag, text) in [("--include", "["), ("--exclude", "{a")] {
+        let model = endpoint().text("ok").start();
+        let told = ends_with(run().endpoint(&model).args([flag, text]).run(), 2).stderr;
+        assert!(told.contains(&format!("{flag} {text}: not a glob")), "{told}");
+    }
+    agent().args(["help", "run"]).run().expect_code(0);
     let flag = agent().args(["run", "--frobnicate"]).run().expect_code(2);
     assert!(flag.stdout.is_empty());
     let model = endpoint().text("ok").start();
@@ -195,6 +202,9 @@ fn five_where_a_limit_is_reached() {
     let sleep = endpoint().tool_call("run_commands", json!({ "command": "sleep 60" })).text("ok").start();
     let time = ends_with(run().endpoint(&sleep).args(["--max-time", "1s"]).run(), 5);
     assert_eq!(time.events_of("limit_reached")[0]["limit"], "time");
+    for limited in [&turns, &tokens, &time] {
+        assert!(limited.stderr.contains("hint: raise --max-"), "{}", limited.stderr);
+    }
     let nonsense = endpoint().tool_call("no_such_tool", json!({})).for_ever().start();
     let bad = ends_with(run().endpoint(&nonsense).run(), 5);
     assert_eq!(bad.events_of("limit_reached")[0]["limit"], "bad_calls");

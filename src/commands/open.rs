@@ -115,7 +115,7 @@ impl Opening<'_> {
         if let Some(path) = &config.options.record {
             audience.events.listen(Box::new(SessionFile::record(path)?));
         }
-        self.announce(&id, backend.name(), reason.into_iter().chain(losses))?;
+        self.announce(&id, backend.as_ref(), reason.into_iter().chain(losses))?;
         if let Some(former) = &self.like {
             let store = Store::open()?;
             let began = Workspace::as_it_began(&store.dir(former), &store.dir(&id)).await?;
@@ -135,7 +135,7 @@ impl Opening<'_> {
     fn announce(
         &self,
         id: &SessionId,
-        backend: &str,
+        backend: &dyn Backend,
         mut notices: impl Iterator<Item = String>,
     ) -> Result<()> {
         let config = self.config;
@@ -146,9 +146,9 @@ impl Opening<'_> {
             base_url: self.answering.base_url.clone(),
             workspace: config.workspace.display().to_string(),
             sandbox: SandboxInfo {
-                backend: backend.to_owned(),
+                backend: backend.name().to_owned(),
                 id: format!("agent-{id}"),
-                image: config.sandbox.image.clone(),
+                image: config.sandbox.image.clone().or_else(|| default_image(backend)),
                 network: network_words(&config.sandbox.network),
                 limits: config.sandbox.limits.clone(),
             },
@@ -196,6 +196,12 @@ pub async fn backend(config: &Config) -> Result<Chosen> {
     choose(*choice, image.as_deref(), runtime.as_deref()).await
 }
 
+/// The image that a sandbox has where none was named, as far as that is known before it starts.
+fn default_image(backend: &dyn Backend) -> Option<String> {
+    // An engine to which this machine's paths mean something can show it as well.
+    backend.can_overlay().then(|| "host".to_owned())
+}
+
 /// A cost limit means nothing without a price.
 fn priced(config: &Config, model: &str) -> Result<()> {
     if config.limits.cost.is_none() || config.price(model).is_some() {
@@ -225,12 +231,15 @@ fn gate(config: &Config, screen: &Screen) -> Result<Gate> {
 /// The workspace of a new session that keeps its files in `directory`.
 ///
 /// # Errors
-/// It is to be bound, and the sandbox could not write to it.
+/// It is to be bound, and the sandbox could not write to it; or what to include and to exclude are no globs.
 pub fn source(config: &Config, directory: &Path, backend: &dyn Backend) -> Result<Source> {
     if config.sandbox.workspace_mode == Mode::Bind && !backend.maps_owners() {
         mode::bindable(&config.workspace)?;
     }
     let (root, directory) = (config.workspace.clone(), directory.to_owned());
+    for (option, globs) in [("--include", &config.options.include), ("--exclude", &config.options.exclude)] {
+        select::globs(&root, globs, option)?;
+    }
     let options = workspace::Options {
         select: select::Options {
             include: config.options.include.clone(),
