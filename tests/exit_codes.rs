@@ -341,6 +341,27 @@ fn exec_refuses_what_cannot_take_effect_in_a_sandbox_that_is_there() {
     kept.again().args(["sandbox", "rm", &id]).run().expect_code(0);
 }
 
+/// A bug: they were ignored without a word, and the session was said to have what they asked for.
+#[test]
+fn what_cannot_take_effect_in_a_sandbox_that_is_joined_again_is_told() {
+    let model = endpoint().text("ok").for_ever().start();
+    let kept = run().endpoint(&model).args(["--keep", "--memory", "512m"]).run().expect_code(0);
+    let id = kept.events()[0]["session"].as_str().expect("an id").to_owned();
+    let joined = |flags: &[&str]| {
+        let call = kept.again().endpoint(&model).args(["run", "--json", "--session", &id, "go"]).args(flags);
+        let joined = ends_with(call.run(), 0);
+        let is = joined.events()[0]["sandbox"].clone();
+        assert_eq!((&is["limits"]["memory"], &is["network"]), (&json!(512 << 20), &json!("none")), "{is}");
+        let notices = joined.events_of("notice").into_iter().map(|notice| notice["text"].to_string());
+        notices.filter(|text| text.contains("still there")).collect::<String>()
+    };
+    let told =
+        joined(&["--memory", "1g", "--network", "full", "--pids", "99", "--include", "x", "--ttl", "2h"]);
+    assert!(told.contains("without effect is --include, --network, --memory, --pids, --ttl."), "{told}");
+    assert_eq!(joined(&["--memory", "512m", "--network", "none"]), "");
+    kept.again().args(["sandbox", "rm", &id]).run().expect_code(0);
+}
+
 #[test]
 fn a_closed_pipe_ends_quietly() {
     let model =

@@ -1,5 +1,6 @@
 //! Opening a session: what `run`, the REPL, `resume`, `demo` and `replay` have in common.
 
+use super::joined::joined;
 use super::past::Past;
 use super::verbosity;
 use crate::agent::{
@@ -14,7 +15,7 @@ use crate::model::ChatModel;
 use crate::network::{self, Gateway};
 use crate::policy::{self, Ask, Gate};
 use crate::sandbox::host_tree::host_tree;
-use crate::sandbox::{Backend, Chosen, Spec, WorkspaceMount, choose, network_words};
+use crate::sandbox::{Backend, Chosen, Network, Spec, WorkspaceMount, choose, network_words};
 use crate::session::{History, SessionFile, SessionId, Store};
 use crate::ui::confirm;
 use crate::ui::json::Json;
@@ -98,15 +99,21 @@ impl Opening<'_> {
         workspace::validate(&config.workspace, config.workspace_named)?;
         priced(config, self.answering.model.name())?;
         let Chosen { backend, reason } = backend(config).await?;
-        let (mut left, mut losses, mut earlier) = (None, Vec::new(), None);
+        let (mut left, mut notices, mut earlier) = (None, Vec::from_iter(reason), None);
+        let mut has = config.sandbox.clone();
         let (id, file) = match self.past.take() {
             None => Store::open()?.create()?,
             Some(past) => {
                 left = past.source(backend.as_ref()).await?;
                 let spent = past.spent(config.price(self.answering.model.name()));
-                let History { messages, wishes, .. } = past.history;
+                let History { messages, wishes, sandbox, .. } = past.history;
                 earlier = Some(Earlier { messages, spent, wishes });
-                losses = past.losses;
+                notices.extend(past.losses);
+                if let Some(Source::Rejoin(_)) = left {
+                    let (joined, notice) = joined(config, &sandbox);
+                    has = joined;
+                    notices.extend(notice);
+                }
                 (past.id, past.file)
             }
         };
@@ -115,7 +122,7 @@ impl Opening<'_> {
         if let Some(path) = &config.options.record {
             audience.events.listen(Box::new(SessionFile::record(path)?));
         }
-        self.announce(&id, backend.as_ref(), reason.into_iter().chain(losses))?;
+        self.announce(&id, backend.as_ref(), &has, notices)?;
         if let Some(former) = &self.like {
             let store = Store::open()?;
             let began = Workspace::as_it_began(&store.dir(former), &store.dir(&id)).await?;
@@ -127,16 +134,17 @@ impl Opening<'_> {
         };
         // What goes on without an owner was kept, and stays so.
         let keep = config.options.keep || matches!(source, Source::Rejoin(_));
-        let gateway = gateway(config, audience)?;
+        let gateway = gateway(&has.network, audience)?;
         let startup = Startup::begin(backend, spec(config, &id), source, gateway, on_starting(audience));
-        self.session(id, Arc::new(startup), earlier, keep)
+        self.session(id, Arc::new(startup), has, earlier, keep)
     }
 
     fn announce(
         &self,
         id: &SessionId,
         backend: &dyn Backend,
-        mut notices: impl Iterator<Item = String>,
+        has: &SandboxConfig,
+        notices: Vec<String>,
     ) -> Result<()> {
         let config = self.config;
         self.audience.events.emit(Event::SessionStarted {
@@ -148,28 +156,25 @@ impl Opening<'_> {
             sandbox: SandboxInfo {
                 backend: backend.name().to_owned(),
                 id: format!("agent-{id}"),
-                image: config.sandbox.image.clone().or_else(|| default_image(backend)),
-                network: network_words(&config.sandbox.network),
-                limits: config.sandbox.limits.clone(),
+                image: has.image.clone().or_else(|| default_image(backend)),
+                network: network_words(&has.network),
+                limits: has.limits.clone(),
             },
         })?;
-        notices.try_for_each(|text| self.audience.events.emit(Event::Notice { text }))
+        notices.into_iter().try_for_each(|text| self.audience.events.emit(Event::Notice { text }))
     }
 
     fn session(
         self,
         id: SessionId,
         startup: Arc<Startup>,
+        has: SandboxConfig,
         earlier: Option<Earlier>,
         keep: bool,
     ) -> Result<Opened> {
         let config = self.config;
-        let facts = SandboxFacts {
-            network: config.sandbox.network.clone(),
-            limits: config.sandbox.limits.clone(),
-            image: config.sandbox.image.clone(),
-            programs: programs(config.sandbox.image.as_deref()),
-        };
+        let SandboxConfig { network, limits, image, .. } = has;
+        let facts = SandboxFacts { network, limits, programs: programs(image.as_deref()), image };
         let setup = Setup {
             price: config.price(self.answering.model.name()),
             window: Window::new(self.answering.window, config.file.compaction.unwrap_or(true)),
@@ -278,13 +283,13 @@ pub fn begin(
 ) -> Result<Startup> {
     workspace::validate(&config.workspace, config.workspace_named)?;
     let source = source(config, directory, backend.as_ref())?;
-    let gateway = gateway(config, audience)?;
+    let gateway = gateway(&config.sandbox.network, audience)?;
     Ok(Startup::begin(backend, spec(config, id), source, gateway, on_starting(audience)))
 }
 
 /// What the connections of a session's sandboxes go through.
-fn gateway(config: &Config, audience: &Audience) -> Result<Arc<Gateway>> {
-    Gateway::new(&config.sandbox.network, Arc::clone(&audience.events), network::Limits::default())
+fn gateway(network: &Network, audience: &Audience) -> Result<Arc<Gateway>> {
+    Gateway::new(network, Arc::clone(&audience.events), network::Limits::default())
 }
 
 /// Shows how the start of a sandbox gets on.
