@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// A coding agent for the terminal. Let it do anything: nothing it does can hurt you. Review one diff at the end.
 #[derive(Debug, Parser)]
 #[command(name = "agent", version, about, long_about = None, after_help = EXIT_CODES, max_term_width = 110,
-          disable_help_subcommand = true, args_conflicts_with_subcommands = false)]
+          args_conflicts_with_subcommands = false)]
 pub struct Cli {
     /// The options that every command shares.
     #[command(flatten)]

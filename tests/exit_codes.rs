@@ -42,6 +42,7 @@ fn zero_where_the_model_answered() {
         assert_eq!(types.iter().filter(|found| *found == type_).count(), count, "{type_} in {types:?}");
     }
     assert_eq!(types[0], "session_started");
+    assert_eq!(finished.events()[0]["sandbox"]["image"], "host");
 }
 
 #[test]
@@ -60,6 +61,12 @@ fn two_where_the_configuration_is_wrong() {
             .run(),
         2,
     );
+    for (flag, text) in [("--include", "["), ("--exclude", "{a")] {
+        let model = endpoint().text("ok").start();
+        let told = ends_with(run().endpoint(&model).args([flag, text]).run(), 2).stderr;
+        assert!(told.contains(&format!("{flag} {text}: not a glob")), "{told}");
+    }
+    agent().args(["help", "run"]).run().expect_code(0);
     let flag = agent().args(["run", "--frobnicate"]).run().expect_code(2);
     assert!(flag.stdout.is_empty());
     let model = endpoint().text("ok").start();
@@ -74,6 +81,46 @@ fn two_where_the_configuration_is_wrong() {
             && !redirected.stderr.contains("secret-of-the-user")
     );
     assert_eq!(model.connections(), 0);
+}
+
+/// A bug: most variables did nothing, and nobody heard of it.
+#[test]
+fn a_variable_counts_as_the_setting_does_and_a_bad_one_is_named() {
+    let again = endpoint().tool_call("run_commands", json!({ "command": "echo again" })).for_ever().start();
+    let call = || run().endpoint(&again);
+    let turns = ends_with(call().config("max_turns = 3").env("AGENT_MAX_TURNS", "2").run(), 5);
+    assert_eq!(turns.events_of("turn_started").len(), 2);
+    let flag = ends_with(call().env("AGENT_MAX_TURNS", "3").args(["--max-turns", "1"]).run(), 5);
+    assert_eq!(flag.events_of("turn_started").len(), 1);
+    let limits =
+        [("AGENT_PIDS", "99"), ("AGENT_CPUS", "1.5"), ("AGENT_MEMORY", "512m"), ("AGENT_MAX_TURNS", "1")];
+    let limited = ends_with(limits.iter().fold(call(), |call, (name, value)| call.env(name, value)).run(), 5);
+    let sandbox = &limited.events()[0]["sandbox"]["limits"];
+    assert_eq!(
+        (&sandbox["pids"], &sandbox["cpus"], &sandbox["memory"]),
+        (&json!(99), &json!(1.5), &json!(512 << 20))
+    );
+    for (name, value) in [
+        ("AGENT_APPROVE", "perhaps"),
+        ("AGENT_SANDBOX", "cloud"),
+        ("AGENT_PIDS", "many"),
+        ("AGENT_PIDS", "1"),
+        ("AGENT_CPUS", "nan"),
+        ("AGENT_MEMORY", "lots"),
+        ("AGENT_TIMEOUT", "soon"),
+        ("AGENT_NETWORK", "not a host"),
+        ("AGENT_COMPACTION", "7"),
+        ("AGENT_OUTPUT_CHARS", "1"),
+        ("AGENT_MAX_TURNS", "0"),
+        ("AGENT_MAX_COST", "-"),
+        ("AGENT_MAX_TIME", "0"),
+    ] {
+        let told = ends_with(call().env(name, value).run(), 2).stderr;
+        assert!(told.contains(&format!("error: {name}: ")), "{name}: {told}");
+    }
+    let file = ends_with(call().config("memory = \"lots\"").run(), 2);
+    assert!(file.stderr.contains("memory in config.toml: "), "{}", file.stderr);
+    assert!(ends_with(call().args(["--memory", "lots"]).run(), 2).stderr.contains("--memory: "));
 }
 
 #[test]
@@ -93,6 +140,60 @@ fn four_where_the_sandbox_fails() {
     assert!(nowhere.stderr.contains("hint:"), "{}", nowhere.stderr);
 }
 
+/// A bug: where there was no engine, a runtime that was asked for as a stronger wall was left out without a word.
+#[test]
+fn what_only_an_engine_has_is_never_left_out() {
+    let no_engine = || agent().env("DOCKER_HOST", "unix:///nonexistent/docker.sock").sandbox("auto");
+    let exec = |call: Agent, flags: &[&str]| {
+        call.args(["exec"]).args(flags).args(["--", "true"]).run().expect_code(125).stderr
+    };
+    for flags in [["--runtime", "runsc"], ["--image", "alpine"]] {
+        assert!(exec(no_engine(), &flags).contains("no Docker engine answers"));
+        let local = exec(agent(), &flags);
+        let what = &flags[0][2..];
+        assert!(local.contains(&format!("the local sandbox has no {what}s, so not {}", flags[1])), "{local}");
+        let model = endpoint().text("ok").start();
+        assert!(ends_with(run().endpoint(&model).args(flags).run(), 2).stderr.contains("hint: leave --"));
+    }
+    assert!(exec(no_engine().env("AGENT_RUNTIME", "runsc"), &[]).contains("no Docker engine answers"));
+    exec(agent().env("AGENT_RUNTIME", "runsc"), &[]);
+    exec(agent().config("runtime = \"runsc\""), &[]);
+    let host = no_engine().args(["exec", "--image", "host", "--", "true"]);
+    host.run().expect_code(0);
+}
+
+/// A bug: it looked at whatever this machine has, and not at what the same flags would use.
+#[tokio::test]
+async fn doctor_looks_at_the_sandbox_that_was_asked_for() {
+    let model = endpoint().text("ok").for_ever().start();
+    let doctor = |flags: &[&str], docker_host: Option<&str>, code| {
+        let call = agent().endpoint(&model).sandbox("auto").args(["doctor", "--json"]).args(flags);
+        let call = docker_host.into_iter().fold(call, |call, host| call.env("DOCKER_HOST", host));
+        let finished = call.run().expect_code(code);
+        let report: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap_or_default();
+        let state = |name: &str| {
+            let checks = report["checks"].as_array().into_iter().flatten();
+            let mut states = checks.filter(|check| check["name"] == name).map(|check| &check["state"]);
+            states.next().and_then(|state| state.as_str()).unwrap_or("not looked at").to_owned()
+        };
+        ["engine", "image", "runtime", "local"].map(state).join(", ")
+    };
+    let nowhere = Some("unix:///nonexistent/docker.sock");
+    let nothing = "not looked at, not looked at, not looked at";
+    assert_eq!(doctor(&["--sandbox", "docker"], nowhere, 4), format!("failed, {nothing}"));
+    assert_eq!(doctor(&["--runtime", "runsc"], nowhere, 4), format!("failed, {nothing}"));
+    assert_eq!(doctor(&["--sandbox", "local"], nowhere, 0), format!("{nothing}, ok"));
+    assert_eq!(doctor(&[], nowhere, 0), "warning, not looked at, not looked at, ok");
+    doctor(&["--sandbox", "local", "--runtime", "runsc"], nowhere, 2);
+    if crate::support::engine::engine().await.is_none() {
+        return;
+    }
+    doctor(&["--image", "no name of an image"], None, 2);
+    assert_eq!(doctor(&[], None, 0), "ok, ok, not looked at, ok");
+    assert_eq!(doctor(&["--image", "nope:1"], None, 0), "ok, warning, not looked at, not looked at");
+    assert_eq!(doctor(&["--runtime", "nope"], None, 4), "ok, ok, failed, not looked at");
+}
+
 #[test]
 fn five_where_a_limit_is_reached() {
     let again =
@@ -106,6 +207,9 @@ fn five_where_a_limit_is_reached() {
     let sleep = endpoint().tool_call("run_commands", json!({ "command": "sleep 60" })).text("ok").start();
     let time = ends_with(run().endpoint(&sleep).args(["--max-time", "1s"]).run(), 5);
     assert_eq!(time.events_of("limit_reached")[0]["limit"], "time");
+    for limited in [&turns, &tokens, &time] {
+        assert!(limited.stderr.contains("hint: raise --max-"), "{}", limited.stderr);
+    }
     let nonsense = endpoint().tool_call("no_such_tool", json!({})).for_ever().start();
     let bad = ends_with(run().endpoint(&nonsense).run(), 5);
     assert_eq!(bad.events_of("limit_reached")[0]["limit"], "bad_calls");
@@ -243,6 +347,27 @@ fn exec_refuses_what_cannot_take_effect_in_a_sandbox_that_is_there() {
     };
     assert!(exec(elsewhere.path()).expect_code(125).stderr.contains("not on "));
     exec(kept.again().workspace()).expect_code(0);
+    kept.again().args(["sandbox", "rm", &id]).run().expect_code(0);
+}
+
+/// A bug: they were ignored without a word, and the session was said to have what they asked for.
+#[test]
+fn what_cannot_take_effect_in_a_sandbox_that_is_joined_again_is_told() {
+    let model = endpoint().text("ok").for_ever().start();
+    let kept = run().endpoint(&model).args(["--keep", "--memory", "512m"]).run().expect_code(0);
+    let id = kept.events()[0]["session"].as_str().expect("an id").to_owned();
+    let joined = |flags: &[&str]| {
+        let call = kept.again().endpoint(&model).args(["run", "--json", "--session", &id, "go"]).args(flags);
+        let joined = ends_with(call.run(), 0);
+        let is = joined.events()[0]["sandbox"].clone();
+        assert_eq!((&is["limits"]["memory"], &is["network"]), (&json!(512 << 20), &json!("none")), "{is}");
+        let notices = joined.events_of("notice").into_iter().map(|notice| notice["text"].to_string());
+        notices.filter(|text| text.contains("still there")).collect::<String>()
+    };
+    let told =
+        joined(&["--memory", "1g", "--network", "full", "--pids", "99", "--include", "x", "--ttl", "2h"]);
+    assert!(told.contains("without effect is --include, --network, --memory, --pids, --ttl."), "{told}");
+    assert_eq!(joined(&["--memory", "512m", "--network", "none"]), "");
     kept.again().args(["sandbox", "rm", &id]).run().expect_code(0);
 }
 

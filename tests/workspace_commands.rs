@@ -2,6 +2,7 @@
 
 use crate::support::agent::agent;
 use crate::support::endpoint::endpoint;
+use crate::support::engine::engine;
 use serde_json::json;
 
 #[test]
@@ -147,6 +148,26 @@ fn a_bound_workspace_is_told_to_be_written_already() {
     for untrue in ["stay", "not taken over", "keeps it out", "nothing is written yet"] {
         assert!(!ran.stderr.contains(untrue), "{untrue}: {}", ran.stderr);
     }
+}
+
+/// A bug: in a container for root, whose own user is another, every write failed after it was said that they succeed.
+#[tokio::test]
+async fn a_workspace_that_the_sandbox_may_not_write_to_is_not_bound() {
+    use std::os::unix::fs::PermissionsExt;
+    if engine().await.is_none() {
+        return;
+    }
+    let model = endpoint().text("ok").start();
+    let call = agent().endpoint(&model).sandbox("docker").args(["run", "--workspace-mode", "bind", "change"]);
+    let closed = std::fs::Permissions::from_mode(0o555);
+    std::fs::set_permissions(call.workspace(), closed).expect("closed");
+    let refused = call.run().expect_code(2);
+    for told in ["--workspace-mode bind is not possible", "who may not write to /", "hint: run as the owner"]
+    {
+        assert!(refused.stderr.contains(told), "{told}: {}", refused.stderr);
+    }
+    assert!(!refused.stderr.contains("reads and writes"), "{}", refused.stderr);
+    assert!(model.chats().is_empty());
 }
 
 #[test]

@@ -22,7 +22,8 @@ impl Stop {
         match self {
             Stop::Interrupted => Error::new(Kind::Interrupted, "interrupted"),
             Stop::Terminated => Error::new(Kind::Terminated, "terminated"),
-            Stop::OutOfTime => Error::new(Kind::Limit, "the time limit is reached"),
+            Stop::OutOfTime => Error::new(Kind::Limit, "the time limit is reached")
+                .hint("raise --max-time, or go on with `agent resume`"),
         }
     }
 }

@@ -85,7 +85,7 @@ async fn fresh(config: &Config, opened: &Opened) -> Result<Startup> {
     let source = match Workspace::load(&directory).await? {
         Some(workspace) => Source::BringBack(Arc::new(workspace.aside())),
         // No tool ran, so nothing changed and the workspace never got into a sandbox: it is the host's own.
-        None => super::open::source(config, &directory, opened.startup.backend().as_ref()),
+        None => super::open::source(config, &directory, opened.startup.backend().as_ref())?,
     };
     let id = SessionId::generate();
     let (backend, gateway) = (Arc::clone(opened.startup.backend()), Arc::clone(opened.startup.gateway()));

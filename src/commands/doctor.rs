@@ -2,13 +2,14 @@
 
 use super::endpoint;
 use super::print::offer;
-use crate::cli::{DoctorArgs, Options};
-use crate::config::Config;
+use crate::cli::{DoctorArgs, Options, SandboxChoice};
+use crate::config::{Config, SandboxConfig};
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::model::probe::{Finding, Outcome};
-use crate::sandbox::docker::Docker;
-use crate::sandbox::local;
+use crate::sandbox::docker::checks::Checks;
+use crate::sandbox::docker::{DEFAULT_IMAGE, Docker};
+use crate::sandbox::{local, no_engine_needed};
 use crate::ui::sanitise;
 use serde::Serialize;
 
@@ -44,7 +45,7 @@ struct Report {
 /// Looks at everything, prints it, and fails with the exit code of the first thing that stands in the way.
 pub async fn doctor(options: &Options, arguments: DoctorArgs) -> Result<ExitCode> {
     let config = Config::load(options)?;
-    let (sandbox, mut checks) = sandboxes().await;
+    let (sandbox, mut checks) = sandboxes(&config.sandbox).await?;
     let endpoint = endpoints(&config, arguments.endpoint, &mut checks).await;
     let code = match (sandbox, endpoint) {
         (false, _) => ExitCode::Sandbox,
@@ -60,38 +61,93 @@ pub async fn doctor(options: &Options, arguments: DoctorArgs) -> Result<ExitCode
     Ok(code)
 }
 
-/// Looks at both backends; one that works is enough.
-async fn sandboxes() -> (bool, Vec<Check>) {
-    let mut checks = Vec::new();
-    let engine = match Docker::connect().await {
-        Ok(docker) => docker.checks().await,
-        Err(error) => Err(error),
-    };
-    let local = local::checks();
-    let works = engine.is_ok() || local.obstacles.is_empty();
-    // Where the other backend works, this one missing is worth knowing but stands in nobody's way.
-    let missing = if works { State::Warning } else { State::Failed };
-    match engine {
-        Ok(engine) => {
-            checks.push(ok("engine", engine.words().join("; ")));
-            checks.push(match engine.on_this_machine {
-                true => ok("image", "host: this machine's own /usr, read-only; nothing to pull".to_owned()),
-                false => ok("image", "a public image is pulled: the engine is on another machine".to_owned()),
-            });
+/// Looks at the backend that was named, which is never replaced by another. Otherwise at both: one that works is enough.
+///
+/// # Errors
+/// What was asked for can be had nowhere.
+async fn sandboxes(wanted: &SandboxConfig) -> Result<(bool, Vec<Check>)> {
+    let needs_engine = no_engine_needed(wanted.image.as_deref(), wanted.runtime.as_deref());
+    let (mut groups, mut looks_local) = (Vec::new(), true);
+    match wanted.choice {
+        SandboxChoice::Local => needs_engine?,
+        choice => {
+            groups.push(engine(wanted).await?);
+            looks_local = choice == SandboxChoice::Auto && needs_engine.is_ok();
         }
-        Err(error) => checks.push(failed("engine", missing, &error)),
     }
-    checks.push(match local.obstacles.first() {
+    if looks_local {
+        groups.push(vec![namespaces()]);
+    }
+    let is_missing = |check: &Check| check.state == State::Failed;
+    let works = groups.iter().any(|checks| !checks.iter().any(is_missing));
+    let mut checks: Vec<Check> = groups.into_iter().flatten().collect();
+    // Where the other backend works, this one missing is worth knowing but stands in nobody's way.
+    for check in checks.iter_mut().filter(|check| works && is_missing(check)) {
+        check.state = State::Warning;
+    }
+    Ok((works, checks))
+}
+
+/// The engine, and what of it the sandbox needs.
+async fn engine(wanted: &SandboxConfig) -> Result<Vec<Check>> {
+    let engine = async {
+        let docker = Docker::connect().await?;
+        docker.checks().await.map(|checks| (docker, checks))
+    };
+    let (docker, engine) = match engine.await {
+        Ok(engine) => engine,
+        Err(error) => return Ok(vec![failed("engine", State::Failed, &error)]),
+    };
+    let mut checks = vec![ok("engine", engine.words().join("; "))];
+    checks.push(image(&docker, &engine, wanted.image.as_deref()).await?);
+    checks.extend(wanted.runtime.as_deref().map(|name| match engine.has_runtime(name) {
+        true => ok("runtime", format!("the engine has {name}")),
+        false => Check {
+            name: "runtime",
+            state: State::Failed,
+            found: format!("the engine has no runtime {name}"),
+            hint: Some(format!(
+                "it has {}; others are set up in its configuration",
+                engine.runtimes.join(", ")
+            )),
+        },
+    }));
+    Ok(checks)
+}
+
+async fn image(docker: &Docker, engine: &Checks, named: Option<&str>) -> Result<Check> {
+    let here = engine.on_this_machine;
+    let name = match named {
+        None | Some("host") if here => {
+            return Ok(ok("image", "host: this machine's own /usr, read-only; nothing to pull".to_owned()));
+        }
+        Some("host") => return Ok(failed("image", State::Failed, &docker.host_is_not_here())),
+        None => DEFAULT_IMAGE,
+        Some(name) => name,
+    };
+    Ok(match docker.has_image(name).await? {
+        true => ok("image", format!("{name} is there")),
+        false => Check {
+            state: State::Warning,
+            hint: Some("whether a registry has it shows then; `docker pull` tries it now".to_owned()),
+            ..ok("image", format!("{name} is not there yet: it is pulled with the first sandbox"))
+        },
+    })
+}
+
+/// What local sandboxes need.
+fn namespaces() -> Check {
+    let local = local::checks();
+    match local.obstacles.first() {
         None if local.weaknesses.is_empty() => ok("local", "namespaces and control groups work".to_owned()),
         None => ok("local", format!("works; weaker than a container: {}", local.weaknesses.join("; "))),
         Some(obstacle) => Check {
             name: "local",
-            state: missing,
+            state: State::Failed,
             found: obstacle.what.clone(),
             hint: Some(obstacle.hint.clone()),
         },
-    });
-    (works, checks)
+    }
 }
 
 async fn endpoints(config: &Config, probe: bool, checks: &mut Vec<Check>) -> Result<()> {

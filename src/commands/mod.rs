@@ -11,6 +11,7 @@ mod endpoint;
 mod exec;
 mod fork;
 mod forward;
+mod joined;
 mod models;
 mod open;
 mod past;

@@ -1,12 +1,13 @@
 //! Opening a session: what `run`, the REPL, `resume`, `demo` and `replay` have in common.
 
+use super::joined::joined;
 use super::past::Past;
 use super::verbosity;
 use crate::agent::{
     Earlier, Interrupt, OnStarting, SandboxFacts, Session, Setup, Source, Spent, Starting, Startup, Window,
 };
 use crate::cli::Options;
-use crate::config::Config;
+use crate::config::{Config, SandboxConfig};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Changes, Event, Events, SandboxInfo};
 use crate::exit_code::ExitCode;
@@ -14,12 +15,12 @@ use crate::model::ChatModel;
 use crate::network::{self, Gateway};
 use crate::policy::{self, Ask, Gate};
 use crate::sandbox::host_tree::host_tree;
-use crate::sandbox::{Backend, Chosen, Spec, WorkspaceMount, choose, network_words};
+use crate::sandbox::{Backend, Chosen, Network, Spec, WorkspaceMount, choose, network_words};
 use crate::session::{History, SessionFile, SessionId, Store};
 use crate::ui::confirm;
 use crate::ui::json::Json;
 use crate::ui::screen::Screen;
-use crate::workspace::{self, Workspace, select};
+use crate::workspace::{self, Mode, Workspace, mode, select};
 use futures_util::FutureExt;
 use serde_json::Value;
 use std::path::Path;
@@ -125,17 +126,22 @@ impl Opening<'_> {
         let (config, audience) = (self.config, self.audience);
         workspace::validate(&config.workspace, config.workspace_named)?;
         priced(config, self.answering.model.name())?;
-        let Chosen { backend, reason } =
-            choose(config.sandbox.choice, config.sandbox.image.as_deref()).await?;
-        let (mut left, mut losses, mut earlier) = (None, Vec::new(), None);
+        let Chosen { backend, reason } = backend(config).await?;
+        let (mut left, mut notices, mut earlier) = (None, Vec::new(), None);
+        let mut has = config.sandbox.clone();
         let (id, file) = match self.past.take() {
             None => Store::open()?.create()?,
             Some(past) => {
                 left = past.source(backend.as_ref()).await?;
                 let spent = past.spent(config.price(self.answering.model.name()));
-                let History { messages, wishes, .. } = past.history;
+                let History { messages, wishes, sandbox, .. } = past.history;
                 earlier = Some(Earlier { messages, spent, wishes });
-                losses = past.losses;
+                notices.extend(past.losses);
+                if let Some(Source::Rejoin(_)) = left {
+                    let (joined, notice) = joined(config, &sandbox);
+                    has = joined;
+                    notices.extend(notice);
+                }
                 (past.id, past.file)
             }
         };
@@ -144,9 +150,9 @@ impl Opening<'_> {
         if let Some(path) = &config.options.record {
             audience.events.listen(Box::new(SessionFile::record(path)?));
         }
-        self.announce(&id, backend.name())?;
+        self.announce(&id, backend.as_ref(), &has)?;
         audience.say_choice(backend.as_ref(), reason)?;
-        losses.into_iter().try_for_each(|text| audience.events.emit(Event::Notice { text }))?;
+        notices.into_iter().try_for_each(|text| audience.events.emit(Event::Notice { text }))?;
         if let Some(former) = &self.like {
             let store = Store::open()?;
             let began = Workspace::as_it_began(&store.dir(former), &store.dir(&id)).await?;
@@ -154,16 +160,16 @@ impl Opening<'_> {
         }
         let source = match left {
             Some(left) => left,
-            None => source(config, &Store::open()?.dir(&id), backend.as_ref()),
+            None => source(config, &Store::open()?.dir(&id), backend.as_ref())?,
         };
         // What goes on without an owner was kept, and stays so.
         let keep = config.options.keep || matches!(source, Source::Rejoin(_));
-        let gateway = gateway(config, audience)?;
+        let gateway = gateway(&has.network, audience)?;
         let startup = Startup::begin(backend, spec(config, &id), source, gateway, on_starting(audience));
-        self.session(id, Arc::new(startup), earlier, keep)
+        self.session(id, Arc::new(startup), has, earlier, keep)
     }
 
-    fn announce(&self, id: &SessionId, backend: &str) -> Result<()> {
+    fn announce(&self, id: &SessionId, backend: &dyn Backend, has: &SandboxConfig) -> Result<()> {
         let config = self.config;
         self.audience.events.emit(Event::SessionStarted {
             session: id.to_string(),
@@ -172,11 +178,11 @@ impl Opening<'_> {
             base_url: self.answering.base_url.clone(),
             workspace: config.workspace.display().to_string(),
             sandbox: SandboxInfo {
-                backend: backend.to_owned(),
+                backend: backend.name().to_owned(),
                 id: format!("agent-{id}"),
-                image: config.sandbox.image.clone(),
-                network: network_words(&config.sandbox.network),
-                limits: config.sandbox.limits.clone(),
+                image: has.image.clone().or_else(|| default_image(backend)),
+                network: network_words(&has.network),
+                limits: has.limits.clone(),
             },
         })
     }
@@ -185,16 +191,13 @@ impl Opening<'_> {
         self,
         id: SessionId,
         startup: Arc<Startup>,
+        has: SandboxConfig,
         earlier: Option<Earlier>,
         keep: bool,
     ) -> Result<Opened> {
         let config = self.config;
-        let facts = SandboxFacts {
-            network: config.sandbox.network.clone(),
-            limits: config.sandbox.limits.clone(),
-            image: config.sandbox.image.clone(),
-            programs: programs(config.sandbox.image.as_deref()),
-        };
+        let SandboxConfig { network, limits, image, .. } = has;
+        let facts = SandboxFacts { network, limits, programs: programs(image.as_deref()), image };
         let setup = Setup {
             price: config.price(self.answering.model.name()),
             window: Window::new(self.answering.window, config.file.compaction.unwrap_or(true)),
@@ -213,6 +216,18 @@ impl Opening<'_> {
         }
         Ok(Opened { session, id, startup, keep, goes_on })
     }
+}
+
+/// The backend that the call asks for.
+pub async fn backend(config: &Config) -> Result<Chosen> {
+    let SandboxConfig { choice, image, runtime, .. } = &config.sandbox;
+    choose(*choice, image.as_deref(), runtime.as_deref()).await
+}
+
+/// The image that a sandbox has where none was named, as far as that is known before it starts.
+fn default_image(backend: &dyn Backend) -> Option<String> {
+    // An engine to which this machine's paths mean something can show it as well.
+    backend.can_overlay().then(|| "host".to_owned())
 }
 
 /// A cost limit means nothing without a price.
@@ -242,8 +257,17 @@ fn gate(config: &Config, screen: &Screen) -> Result<Gate> {
 }
 
 /// The workspace of a new session that keeps its files in `directory`.
-pub fn source(config: &Config, directory: &Path, backend: &dyn Backend) -> Source {
+///
+/// # Errors
+/// It is to be bound, and the sandbox could not write to it; or what to include and to exclude are no globs.
+pub fn source(config: &Config, directory: &Path, backend: &dyn Backend) -> Result<Source> {
+    if config.sandbox.workspace_mode == Mode::Bind && !backend.maps_owners() {
+        mode::bindable(&config.workspace)?;
+    }
     let (root, directory) = (config.workspace.clone(), directory.to_owned());
+    for (option, globs) in [("--include", &config.options.include), ("--exclude", &config.options.exclude)] {
+        select::globs(&root, globs, option)?;
+    }
     let options = workspace::Options {
         select: select::Options {
             include: config.options.include.clone(),
@@ -255,7 +279,7 @@ pub fn source(config: &Config, directory: &Path, backend: &dyn Backend) -> Sourc
         named: config.workspace_named,
         max_kept: None,
     };
-    Source::Open(async move { Workspace::open(&root, &directory, options).await }.boxed())
+    Ok(Source::Open(async move { Workspace::open(&root, &directory, options).await }.boxed()))
 }
 
 /// Programs that the model need not look for: known beforehand where the sandbox shows this machine's own.
@@ -281,14 +305,14 @@ pub fn begin(
     audience: &Audience,
 ) -> Result<Startup> {
     workspace::validate(&config.workspace, config.workspace_named)?;
-    let source = source(config, directory, backend.as_ref());
-    let gateway = gateway(config, audience)?;
+    let source = source(config, directory, backend.as_ref())?;
+    let gateway = gateway(&config.sandbox.network, audience)?;
     Ok(Startup::begin(backend, spec(config, id), source, gateway, on_starting(audience)))
 }
 
 /// What the connections of a session's sandboxes go through.
-fn gateway(config: &Config, audience: &Audience) -> Result<Arc<Gateway>> {
-    Gateway::new(&config.sandbox.network, Arc::clone(&audience.events), network::Limits::default())
+fn gateway(network: &Network, audience: &Audience) -> Result<Arc<Gateway>> {
+    Gateway::new(network, Arc::clone(&audience.events), network::Limits::default())
 }
 
 /// Shows how the start of a sandbox gets on.

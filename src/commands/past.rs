@@ -50,7 +50,7 @@ impl Past {
         let mut options = options.clone();
         options.workspace = workspace.or(options.workspace);
         options.sandbox = options.sandbox.or(backend);
-        options.image = options.image.or_else(|| sandbox.image.clone());
+        options.image = options.image.or_else(|| sandbox.image.clone().filter(|image| image != "host"));
         Ok(options)
     }
 

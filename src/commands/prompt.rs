@@ -85,7 +85,10 @@ async fn read_input() -> Result<(String, Notice)> {
 
 fn not_empty(text: String) -> Result<String> {
     match text.trim().is_empty() {
-        true => Err(Error::usage("the prompt is empty")),
+        true => {
+            Err(Error::usage("the prompt is empty")
+                .hint("say what to do: agent run \"fix the failing test\""))
+        }
         false => Ok(text),
     }
 }

@@ -1,13 +1,13 @@
 //! A sandbox without a conversation: a session's own while it runs, or a fresh one.
 
-use super::open::{Audience, begin};
+use super::open::{Audience, backend, begin};
 use super::past::works_on;
 use crate::agent::Startup;
 use crate::cli::Options;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::paths;
-use crate::sandbox::{Chosen, Listed, Sandbox, by_name, choose};
+use crate::sandbox::{Chosen, Listed, Sandbox, by_name};
 use crate::session::{History, SessionId, Store, read_records};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -84,8 +84,7 @@ pub async fn sandboxed(config: &Config, session: Option<&str>, audience: &Audien
             attach(id, &config.options).await
         }
         None => {
-            let Chosen { backend, reason } =
-                choose(config.sandbox.choice, config.sandbox.image.as_deref()).await?;
+            let Chosen { backend, reason } = backend(config).await?;
             audience.say_fallback(backend.as_ref(), reason)?;
             let id = SessionId::generate();
             let scratch = Scratch::make(&id)?;

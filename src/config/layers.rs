@@ -9,6 +9,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
+use toml::Value;
 
 /// Who set a value, the strongest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,7 +36,7 @@ pub struct Setting {
 }
 
 /// The names that a `.env` may set: what says which model answers. Nothing that weakens the sandbox.
-pub const DOT_ENV_NAMES: [&str; 13] = [
+pub const DOT_ENV_NAMES: [&str; 12] = [
     "AGENT_BASE_URL",
     "AGENT_API_KEY",
     "AGENT_MODEL",
@@ -48,8 +49,34 @@ pub const DOT_ENV_NAMES: [&str; 13] = [
     "OPENROUTER_API_KEY",
     "TOGETHER_API_KEY",
     "GROQ_API_KEY",
-    "MISTRAL_API_KEY",
 ];
+
+/// The settings of `config.toml` that a variable of the environment sets too: `AGENT_` and the name in capitals. Which endpoint
+/// and which key is for `endpoint.rs` alone to say.
+pub const SETTINGS: [&str; 17] = [
+    "sandbox",
+    "image",
+    "runtime",
+    "network",
+    "memory",
+    "cpus",
+    "pids",
+    "disk",
+    "timeout",
+    "output_chars",
+    "max_turns",
+    "max_tokens_total",
+    "max_cost",
+    "max_time",
+    "max_answer_tokens",
+    "compaction",
+    "approve",
+];
+
+/// The variable of a setting.
+pub fn variable(setting: &str) -> String {
+    format!("AGENT_{}", setting.to_uppercase())
+}
 
 /// The largest `.env` or `config.toml` that is read, in bytes.
 const MAX_FILE: u64 = 1 << 20;
@@ -222,10 +249,64 @@ pub struct Price {
 }
 
 impl File {
-    /// Reads `config.toml` of `directory`; nothing where there is none.
-    pub fn read(directory: &Path) -> Result<Self> {
+    /// Reads `config.toml` of `directory`, where there is one; what the environment says of its [`SETTINGS`] goes first.
+    pub fn read(directory: &Path, layers: &Layers) -> Result<Self> {
         let path = directory.join("config.toml");
-        let Some(bytes) = read_bounded(&path)? else { return Ok(Self::default()) };
-        toml::from_slice(&bytes).map_err(|error| Error::config(format!("{}: {error}", path.display())))
+        let bytes = read_bounded(&path)?.unwrap_or_default();
+        let failed = |error| Error::config(format!("{}: {error}", path.display()));
+        let mut file: Self = toml::from_slice(&bytes).map_err(failed)?;
+        let mut table: toml::Table = toml::from_slice(&bytes).map_err(failed)?;
+        let said = SETTINGS.map(|name| Some((name, layers.get_from(&variable(name), Source::Environment)?)));
+        for (name, setting) in said.into_iter().flatten() {
+            table.insert(name.to_owned(), typed(name, &setting)?);
+            file = table.clone().try_into().map_err(failed)?;
+        }
+        Ok(file)
+    }
+}
+
+/// The text of a variable as the value that its setting takes.
+fn typed(name: &str, setting: &Setting) -> Result<Value> {
+    let text = &setting.value;
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite()).map(Value::Float);
+    let other = text.parse().map(Value::Integer).ok().or(number).or(text.parse().map(Value::Boolean).ok());
+    let mut failure = None;
+    for value in std::iter::once(Value::String(text.clone())).chain(other) {
+        match toml::Table::from_iter([(name.to_owned(), value.clone())]).try_into::<File>() {
+            Ok(_) => return Ok(value),
+            Err(error) => failure = Some(error),
+        }
+    }
+    let why = failure.map(|error| error.message().to_owned()).unwrap_or_default();
+    Err(Error::config(format!("{}: {why}", setting.name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    /// Some settings had a variable and some had none, and nobody heard of it.
+    #[test]
+    fn every_setting_has_a_variable_that_the_readme_names() {
+        let endpoint = ["model", "base_url", "api_key", "provider"];
+        let tables = ["context", "policy", "prices"];
+        let error = toml::from_str::<File>("nonsense = 1").unwrap_err().message().to_owned();
+        let names: Vec<&str> = error.split('`').skip(3).step_by(2).collect();
+        let expected = endpoint.iter().chain(&SETTINGS).chain(&tables);
+        assert_eq!(BTreeSet::from_iter(names), BTreeSet::from_iter(expected.copied()));
+        for name in endpoint.into_iter().chain(SETTINGS) {
+            let readme = include_str!("../../README.md");
+            assert!(readme.contains(&format!("`{}`", variable(name))), "{name} is not in README.md");
+        }
+    }
+
+    #[test]
+    fn the_example_names_what_a_dot_env_may_set_and_nothing_else() {
+        let lines = include_str!("../../.env.example").lines();
+        let named = lines
+            .filter_map(|line| line.trim_start_matches(['#', ' ']).split_once('='))
+            .map(|(name, _)| name);
+        assert_eq!(BTreeSet::from_iter(named), BTreeSet::from_iter(DOT_ENV_NAMES));
     }
 }

@@ -5,7 +5,7 @@ mod layers;
 mod units;
 
 pub use endpoint::{EndpointChoice, choose_endpoint};
-pub use layers::{DOT_ENV_NAMES, File, Layers, Price, Setting, Source};
+pub use layers::{DOT_ENV_NAMES, File, Layers, Price, SETTINGS, Setting, Source};
 pub use units::{bytes, duration};
 
 use crate::cli::{Options, SandboxChoice};
@@ -37,7 +37,7 @@ pub struct Config {
     pub delete_after: Option<Duration>,
     /// The flags as they were given.
     pub options: Options,
-    /// The user's file.
+    /// The user's file, and what the environment says in its place.
     pub file: File,
     /// The environment and `.env`.
     pub layers: Layers,
@@ -85,7 +85,8 @@ impl Config {
         let current = std::env::current_dir()
             .map_err(|error| Error::config("the current directory cannot be found").caused_by(error))?;
         let layers = Layers::read(&current)?;
-        let file = File::read(&crate::paths::config_dir()?)?;
+        let file = File::read(&crate::paths::config_dir()?, &layers)?;
+        let origins = Origins(&layers);
         let workspace = match &options.workspace {
             Some(directory) => current.join(directory),
             None => current,
@@ -99,9 +100,9 @@ impl Config {
         Ok(Self {
             workspace,
             workspace_named: options.workspace.is_some(),
-            sandbox: sandbox(options, &layers, &file)?,
-            bounds: bounds(options, &layers, &file)?,
-            limits: limits(options, &file)?,
+            sandbox: sandbox(options, origins, &file)?,
+            bounds: bounds(options, origins, &file)?,
+            limits: limits(options, origins, &file)?,
             ttl: options.ttl.as_deref().map_or(Ok(DEFAULT_TTL), duration)?,
             delete_after: options.delete_after.as_deref().map(duration).transpose()?,
             options: options.clone(),
@@ -116,51 +117,64 @@ impl Config {
     }
 }
 
-fn sandbox(options: &Options, layers: &Layers, file: &File) -> Result<SandboxConfig> {
-    let variable = |name: &str| layers.get_from(name, Source::Environment).map(|setting| setting.value);
-    let choice = match (options.sandbox, variable("AGENT_SANDBOX")) {
-        (Some(choice), _) => choice,
-        (None, Some(name)) => clap::ValueEnum::from_str(&name, true).map_err(|_| {
-            Error::config(format!("AGENT_SANDBOX={name:?} is no sandbox")).hint("use auto, docker or local")
-        })?,
-        (None, None) => file.sandbox.unwrap_or(SandboxChoice::Auto),
-    };
-    let pick = |flag: &Option<String>, name: &str, file: &Option<String>| {
-        flag.clone().or_else(|| variable(name)).or_else(|| file.clone())
-    };
+fn sandbox(options: &Options, origins: Origins, file: &File) -> Result<SandboxConfig> {
     let mut limits = Limits::default();
-    if let Some(text) = pick(&options.memory, "AGENT_MEMORY", &file.memory) {
-        limits.memory = at_least("--memory", bytes(&text)?, 16 << 20)?;
-    }
-    if let Some(text) = pick(&options.disk, "AGENT_DISK", &file.disk) {
-        limits.disk = at_least("--disk", bytes(&text)?, 16 << 20)?;
-    }
+    let size = |flag: &Option<String>, name, file: &Option<String>| {
+        let text = flag.as_ref().or(file.as_ref());
+        let size = text.map(|text| bytes(text).and_then(|size| at_least(size, 16 << 20))).transpose();
+        origins.name(flag.is_some(), name, size)
+    };
+    limits.memory = size(&options.memory, "memory", &file.memory)?.unwrap_or(limits.memory);
+    limits.disk = size(&options.disk, "disk", &file.disk)?.unwrap_or(limits.disk);
     if let Some(cpus) = options.cpus.or(file.cpus) {
-        if !(cpus.is_finite() && (0.01..=4096.0).contains(&cpus)) {
-            return Err(Error::config(format!("--cpus {cpus} is no number of processors")));
-        }
-        limits.cpus = cpus;
+        let usable = match cpus.is_finite() && (0.01..=4096.0).contains(&cpus) {
+            true => Ok(cpus),
+            false => Err(Error::config(format!("{cpus} is no number of processors"))),
+        };
+        limits.cpus = origins.name(options.cpus.is_some(), "cpus", usable)?;
     }
     if let Some(pids) = options.pids.or(file.pids) {
-        limits.pids = at_least("--pids", pids, 8)?;
+        limits.pids = origins.name(options.pids.is_some(), "pids", at_least(pids, 8))?;
     }
+    let named = options.network.as_ref().or(file.network.as_ref());
+    let network = named.map_or(Ok(Network::None), |text| network(text));
     Ok(SandboxConfig {
-        choice,
-        image: pick(&options.image, "AGENT_IMAGE", &file.image),
-        runtime: pick(&options.runtime, "AGENT_RUNTIME", &file.runtime),
-        network: match pick(&options.network, "AGENT_NETWORK", &file.network) {
-            Some(text) => network(&text)?,
-            None => Network::None,
-        },
+        choice: options.sandbox.or(file.sandbox).unwrap_or(SandboxChoice::Auto),
+        image: options.image.clone().or_else(|| file.image.clone()),
+        runtime: options.runtime.clone().or_else(|| file.runtime.clone()),
+        network: origins.name(options.network.is_some(), "network", network)?,
         limits,
         workspace_mode: options.workspace_mode.unwrap_or_default(),
     })
 }
 
-fn at_least(flag: &str, value: u64, least: u64) -> Result<u64> {
+/// Who said what: errors about a value name the flag, the variable or the file that it comes from.
+#[derive(Clone, Copy)]
+struct Origins<'a>(&'a Layers);
+
+impl Origins<'_> {
+    /// `result`, its error with the name in front.
+    fn name<T>(self, is_flag: bool, setting: &str, result: Result<T>) -> Result<T> {
+        result.map_err(|error| {
+            let variable = layers::variable(setting);
+            let origin = match is_flag {
+                true => format!("--{}", setting.replace('_', "-")),
+                false if self.0.get_from(&variable, Source::Environment).is_some() => variable,
+                false => format!("{setting} in config.toml"),
+            };
+            let named = Error::config(format!("{origin}: {error}"));
+            match error.hint_text() {
+                Some(hint) => named.hint(hint),
+                None => named,
+            }
+        })
+    }
+}
+
+fn at_least(value: u64, least: u64) -> Result<u64> {
     match value >= least {
         true => Ok(value),
-        false => Err(Error::config(format!("{flag} {value} is too little: at least {least}"))),
+        false => Err(Error::config(format!("{value} is too little: at least {least}"))),
     }
 }
 
@@ -173,36 +187,29 @@ fn network(text: &str) -> Result<Network> {
     }
 }
 
-fn bounds(options: &Options, layers: &Layers, file: &File) -> Result<Bounds> {
+fn bounds(options: &Options, origins: Origins, file: &File) -> Result<Bounds> {
     let mut bounds = Bounds::default();
-    let named = options
-        .timeout
-        .clone()
-        .or_else(|| layers.get_from("AGENT_TIMEOUT", Source::Environment).map(|setting| setting.value))
-        .or_else(|| file.timeout.clone());
-    if let Some(text) = named {
-        bounds.timeout = duration(&text)?;
+    if let Some(text) = options.timeout.as_ref().or(file.timeout.as_ref()) {
+        bounds.timeout = origins.name(options.timeout.is_some(), "timeout", duration(text))?;
         bounds.max_timeout = bounds.max_timeout.max(bounds.timeout);
     }
     if let Some(chars) = file.output_chars {
-        if !(4_000..=100_000).contains(&chars) {
-            return Err(Error::config(format!("output_chars = {chars} is out of range: 4000 to 100000")));
-        }
-        bounds.output_chars = chars;
+        let usable = match (4_000..=100_000).contains(&chars) {
+            true => Ok(chars),
+            false => Err(Error::config(format!("{chars} is out of range: 4000 to 100000"))),
+        };
+        bounds.output_chars = origins.name(false, "output_chars", usable)?;
     }
     Ok(bounds)
 }
 
-fn limits(options: &Options, file: &File) -> Result<RunLimits> {
+fn limits(options: &Options, origins: Origins, file: &File) -> Result<RunLimits> {
     let turns = options.max_turns.or(file.max_turns).unwrap_or(DEFAULT_MAX_TURNS);
-    if turns == 0 {
-        return Err(Error::usage("--max-turns 0 leaves nothing to do").hint("at least 1"));
-    }
-    let time = options.max_time.as_ref().or(file.max_time.as_ref());
+    let time = options.max_time.as_ref().or(file.max_time.as_ref()).map(|text| duration(text)).transpose();
     Ok(RunLimits {
-        turns,
+        turns: origins.name(options.max_turns.is_some(), "max_turns", at_least(turns, 1))?,
         tokens: options.max_tokens_total.or(file.max_tokens_total),
         cost: options.max_cost.or(file.max_cost),
-        time: time.map(|text| duration(text)).transpose()?,
+        time: origins.name(options.max_time.is_some(), "max_time", time)?,
     })
 }

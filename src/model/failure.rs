@@ -182,6 +182,8 @@ fn hint(reason: Reason, endpoint: &Endpoint) -> Option<String> {
         Reason::ContextOverflow { .. } => "the conversation has to be shorter: /compact, or a new session".into(),
         Reason::TimedOut => "the endpoint may be overloaded; the timeouts are configurable".into(),
         Reason::Busy => "the endpoint is busy; try again later".into(),
+        Reason::Empty => "try again, or another model with --model: `agent doctor --endpoint` tries what this one can do".into(),
+        Reason::Server => "the failure is the endpoint's own: try again later, or another one with --provider".into(),
         Reason::Filtered => "the provider's content filter objects; say it in other words".into(),
         _ => return None,
     })

@@ -18,13 +18,14 @@ pub struct Chosen {
 /// The backend that was named, or with `auto` docker if its engine answers, else local.
 ///
 /// # Errors
-/// `Sandbox` where the named one cannot serve: it is never replaced by another.
-pub async fn choose(choice: SandboxChoice, image: Option<&str>) -> Result<Chosen> {
+/// `Sandbox` where the named one cannot serve: it is never replaced by another. `Config` where a local one was named with an
+/// `image` or a `runtime`, which only an engine has.
+pub async fn choose(choice: SandboxChoice, image: Option<&str>, runtime: Option<&str>) -> Result<Chosen> {
     let named = |backend: Arc<dyn Backend>| Chosen { backend, reason: None };
     match choice {
         SandboxChoice::Docker => Ok(named(Arc::new(Docker::connect().await?))),
         SandboxChoice::Local => {
-            no_image(image)?;
+            no_engine_needed(image, runtime)?;
             Ok(named(Arc::new(Local)))
         }
         SandboxChoice::Auto => match Docker::connect().await {
@@ -32,8 +33,8 @@ pub async fn choose(choice: SandboxChoice, image: Option<&str>) -> Result<Chosen
                 let reason = format!("sandbox: docker ({})", docker.engine().endpoint);
                 Ok(Chosen { backend: Arc::new(docker), reason: Some(reason) })
             }
-            // An image needs an engine; what is wrong with the engine is then the thing to know.
-            Err(error) if image.is_some_and(|image| image != "host") => Err(error),
+            // An image or a runtime needs an engine; what is wrong with the engine is then the thing to know.
+            Err(error) if no_engine_needed(image, runtime).is_err() => Err(error),
             Err(no_engine) => {
                 let reason = format!("sandbox: local ({no_engine})");
                 Ok(Chosen { backend: Arc::new(Local), reason: Some(reason) })
@@ -51,12 +52,18 @@ pub async fn by_name(name: &str) -> Result<Arc<dyn Backend>> {
     }
 }
 
-fn no_image(image: Option<&str>) -> Result<()> {
-    match image {
-        None | Some("host") => Ok(()),
-        Some(image) => Err(Error::config(format!("the local sandbox has no images, so not {image} either"))
-            .hint("leave --image out, or use --sandbox docker")),
-    }
+/// Whether a local sandbox serves. A wall that was asked for is never left out without a word: a runtime of its own is a
+/// stronger one.
+///
+/// # Errors
+/// `Config`: only an engine has images and runtimes.
+pub fn no_engine_needed(image: Option<&str>, runtime: Option<&str>) -> Result<()> {
+    let image = image.filter(|image| *image != "host").map(|image| ("image", image));
+    let Some((what, name)) = image.or(runtime.map(|runtime| ("runtime", runtime))) else { return Ok(()) };
+    Err(Error::config(format!("the local sandbox has no {what}s, so not {name} either")).hint(format!(
+        "leave --{what} out (or AGENT_{}, or {what} in config.toml), or use --sandbox docker",
+        what.to_uppercase()
+    )))
 }
 
 /// The network in the words of `session_started`.

@@ -169,6 +169,10 @@ impl Backend for Local {
         true
     }
 
+    fn maps_owners(&self) -> bool {
+        obstacles::is_root()
+    }
+
     fn start<'a>(&'a self, spec: &'a Spec, _: OnPull<'a>) -> BoxFuture<'a, Result<(Channel, SandboxInfo)>> {
         Box::pin(self.start_sandbox(spec))
     }

@@ -26,7 +26,7 @@ mod tunnel;
 #[path = "../guest/wire.rs"]
 pub mod wire;
 
-pub use choose::{Chosen, by_name, choose, network_words};
+pub use choose::{Chosen, by_name, choose, network_words, no_engine_needed};
 pub use client::{Facts, Sandbox};
 pub use files::{Entry, EntryKind, FileBytes, FileWrite, Node, WalkOptions};
 pub use process::{JobOutput, Piece, Process, ProcessEvent};
@@ -132,6 +132,9 @@ pub trait Backend: Send + Sync {
 
     /// Whether [`WorkspaceMount::Overlay`] of a directory of this machine is possible.
     fn can_overlay(&self) -> bool;
+
+    /// Whether a bound tree of somebody else's is shown to the user inside as that user's own.
+    fn maps_owners(&self) -> bool;
 
     /// Starts a sandbox and hands back its guest's stream and its description.
     fn start<'a>(

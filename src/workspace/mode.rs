@@ -1,10 +1,11 @@
 //! How the workspace comes into the sandbox: copied, as an overlay, or bound.
 
 use crate::error::{Error, Result};
-use crate::sandbox::WorkspaceMount;
+use crate::sandbox::{WorkspaceMount, sandbox_ids};
 use crate::workspace::host_dir::HostDir;
 use crate::workspace::select::{Picked, PickedKind, Selection};
 use crate::workspace::tree_path::TreePath;
+use rustix::fs::{Access, access};
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -58,6 +59,33 @@ pub fn decide(
             None => Ok((overlay()?, None)),
         },
     }
+}
+
+/// Whether the sandbox may write to a bound `root`, so that nobody hears of it from the first command that fails.
+///
+/// # Errors
+/// `Usage`: its user may not write to the directory itself.
+pub fn bindable(root: &Path) -> Result<()> {
+    let top = std::fs::metadata(root)?;
+    let (uid, gid) = sandbox_ids();
+    // SAFETY: only reads the process's credentials and cannot fail.
+    let is_caller = unsafe { libc::geteuid() } == uid;
+    let may_write = match is_caller {
+        true => access(root, Access::WRITE_OK | Access::EXEC_OK).is_ok(),
+        false if top.uid() == uid => top.mode() & 0o300 == 0o300,
+        false if top.gid() == gid => top.mode() & 0o030 == 0o030,
+        false => top.mode() & 0o003 == 0o003,
+    };
+    if may_write {
+        return Ok(());
+    }
+    Err(Error::usage(format!(
+        "--workspace-mode bind is not possible: the sandbox runs as user {uid}, who may not write to {}",
+        root.display()
+    ))
+    .hint(
+        "run as the owner of the directory, or as root with --sandbox local, or leave --workspace-mode out",
+    ))
 }
 
 /// What is told where a big tree is copied because it could not be an overlay.

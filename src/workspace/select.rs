@@ -427,9 +427,13 @@ const SPARSE_MIN: u64 = 16 << 20;
 /// Globs in `.gitignore`'s syntax, as `option` gave them.
 pub fn globs(root: &Path, patterns: &[String], option: &str) -> Result<Gitignore> {
     let mut builder = GitignoreBuilder::new(root);
+    // In an ignore file it matches itself; on a command line something was forgotten.
+    builder.allow_unclosed_class(false);
     for pattern in patterns {
         let wrong = |error| {
-            Error::usage(format!("{option} {pattern}: not a glob")).caused_by(anyhow::Error::from(error))
+            Error::usage(format!("{option} {pattern}: not a glob"))
+                .caused_by(anyhow::Error::from(error))
+                .hint("a backslash before a character takes it as it is")
         };
         builder.add_line(None, pattern).map_err(wrong)?;
     }

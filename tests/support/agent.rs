@@ -103,6 +103,14 @@ impl Agent {
         self
     }
 
+    /// Writes the user's `config.toml`.
+    pub fn config(self, text: &str) -> Self {
+        let directory = self.home("config");
+        std::fs::create_dir_all(&directory).expect("the directory");
+        std::fs::write(directory.join("config.toml"), text).expect("the file");
+        self
+    }
+
     /// Pipes this into standard input.
     pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = Input::Bytes(bytes.into());

@@ -1,8 +1,8 @@
 //! What `agent doctor` wants to know about the engine, as data and in words.
 
-use super::Docker;
 use super::endpoint::Source;
-use crate::error::Result;
+use super::{Docker, host_image, named_image};
+use crate::error::{Error, Result};
 use bollard::models::SystemInfo;
 use serde::Serialize;
 
@@ -45,6 +45,16 @@ impl Docker {
         let endpoint = &self.engine().endpoint;
         Ok(Checks::new(endpoint.to_string(), endpoint.source != Source::WellKnown, on_this_machine, info))
     }
+
+    /// Whether the engine has the image `name`, so that it need not be pulled.
+    pub async fn has_image(&self, name: &str) -> Result<bool> {
+        named_image::is_there(self.engine(), name).await
+    }
+
+    /// What is said where the image `host` was named and the engine runs elsewhere.
+    pub fn host_is_not_here(&self) -> Error {
+        host_image::not_here(self.engine())
+    }
 }
 
 impl Checks {
@@ -81,6 +91,12 @@ impl Checks {
                 .collect(),
             storage_driver: info.driver.unwrap_or_else(unknown),
         }
+    }
+
+    /// Whether `--runtime NAME` is possible, as far as the engine says: it also takes paths and the names of containerd's
+    /// shims, which it does not list.
+    pub fn has_runtime(&self, name: &str) -> bool {
+        name.contains(['/', '.']) || self.runtimes.iter().any(|runtime| runtime == name)
     }
 
     /// The same in sentences, the most important first.

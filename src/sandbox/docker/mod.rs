@@ -30,6 +30,8 @@ use engine::Engine;
 use futures_util::future::BoxFuture;
 use std::collections::HashMap;
 
+pub use named_image::DEFAULT as DEFAULT_IMAGE;
+
 /// The backend over a container engine.
 #[derive(Debug, Clone)]
 pub struct Docker {
@@ -116,6 +118,11 @@ impl Backend for Docker {
 
     fn can_overlay(&self) -> bool {
         cfg!(target_os = "linux") && matches!(self.engine.endpoint.address, endpoint::Address::Unix(_))
+    }
+
+    /// It could be done as for an overlay, but no filter here refuses set-user-id files: on the host they would be root's.
+    fn maps_owners(&self) -> bool {
+        false
     }
 
     fn start<'a>(

@@ -19,7 +19,7 @@ use futures_util::TryStreamExt;
 use std::io::Read;
 
 /// The image where none was asked for and `host` cannot serve: Debian with a shell, the usual tools and Python.
-pub(super) const DEFAULT: &str = "python:3-slim";
+pub const DEFAULT: &str = "python:3-slim";
 /// `PATH` of an image that says nothing about it.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Bytes of `/etc/passwd` or `/etc/group` that are read from an image. More is no such file.
@@ -49,6 +49,12 @@ pub(super) async fn find(engine: &Engine, name: &str, on_pull: OnPull<'_>) -> Re
         binds: Vec::new(),
     };
     Ok((image, id))
+}
+
+/// Whether the engine has the image already.
+pub(super) async fn is_there(engine: &Engine, name: &str) -> Result<bool> {
+    check_name(name)?;
+    Ok(inspect(engine, name).await?.is_some())
 }
 
 async fn inspect(engine: &Engine, name: &str) -> Result<Option<ImageInspect>> {

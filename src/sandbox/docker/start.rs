@@ -88,7 +88,7 @@ impl Docker {
             Err(error) => match failure::status(&error) {
                 Some(404) if failure::text(&error).contains("No such image") => Ok(None),
                 Some(409) => Err(Error::sandbox(format!("session {} has a sandbox already", spec.session))),
-                _ => Err(failure::error("the sandbox's container could not be created", error)),
+                _ => Err(not_created(spec, error)),
             },
         }
     }
@@ -110,6 +110,15 @@ impl Docker {
         started.map_err(not_started)?;
         Ok(channel::channel(attached.output, attached.input))
     }
+}
+
+fn not_created(spec: &Spec, error: bollard::errors::Error) -> Error {
+    let of_the_runtime = spec.runtime.is_some() && failure::text(&error).contains("runtime");
+    let error = failure::error("the sandbox's container could not be created", error);
+    if of_the_runtime {
+        return error.hint("`agent doctor --runtime NAME` says which runtimes the engine has");
+    }
+    error
 }
 
 fn not_started(error: bollard::errors::Error) -> Error {
