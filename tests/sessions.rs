@@ -47,7 +47,8 @@ fn a_session_is_listed_shown_verified_reported_and_removed() {
     assert_eq!(report["commands"][0]["command"], "echo hello; pip install x");
     assert_eq!(say(&["sessions", "prune", "--older-than", "1d"]), "");
     assert_eq!(say(&["sessions", "rm", &id]), format!("removed {id}\n"));
-    assert_eq!(say(&["sessions"]), "");
+    let none = finished.again().args(["sessions"]).run().expect_code(0);
+    assert_eq!((none.stdout.as_str(), none.stderr.as_str()), ("", "There are no sessions yet.\n"));
     let gone = finished.again().args(["sessions", "show", &id]).run().expect_code(2);
     assert!(gone.stderr.contains("there is no session"), "{}", gone.stderr);
 }

@@ -39,7 +39,9 @@ pub struct Reopened {
 impl SessionFile {
     /// Starts a recording at `path`: the same format, without a `head`. What was there is replaced.
     pub fn record(path: &Path) -> Result<Self> {
-        let file = open(path)?;
+        let file = open(path).map_err(|error| {
+            Error::usage(error.to_string()).hint("name a file in a directory that you can write to")
+        })?;
         lock(&file, path)?;
         // A pipe cannot be emptied and does not need to be.
         if file.metadata()?.is_file() {

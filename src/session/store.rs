@@ -84,10 +84,21 @@ impl Store {
         let mut ids: Vec<_> = self.ids()?.into_iter().map(|id| (modified(&self.events(&id)), id)).collect();
         ids.sort();
         let here = |id: &SessionId| workspace.is_none_or(|path| works_on(&self.events(id), path));
-        let last = ids.into_iter().rev().map(|(_, id)| id).find(here);
-        last.ok_or_else(|| {
-            let place = workspace.map(|path| format!(" of {}", path.display())).unwrap_or_default();
-            Error::usage(format!("there is no session{place} yet")).hint("see `agent sessions list`")
+        let ids = || ids.iter().rev().map(|(_, id)| id);
+        if let Some(last) = ids().find(|id| here(id)) {
+            return Ok(last.clone());
+        }
+        let place = workspace.map(|path| format!(" of {}", path.display())).unwrap_or_default();
+        let error = Error::usage(format!("there is no session{place} yet"));
+        // Not taken by itself: what it changed would be written to a directory that nobody named.
+        let above = |directory: &Path| {
+            Some((ids().find(|id| works_on(&self.events(id), directory))?, directory.to_owned()))
+        };
+        Err(match workspace.and_then(|path| path.ancestors().skip(1).find_map(above)) {
+            Some((id, directory)) => {
+                error.hint(format!("the last one of {} is {id}: name it", directory.display()))
+            }
+            None => error.hint("see `agent sessions list`"),
         })
     }
 
