@@ -124,6 +124,16 @@ fn lines_that_are_missing_when_a_session_is_gone_on_with_are_told_for_ever() {
 }
 
 #[test]
+fn a_fork_of_a_shortened_session_says_that_lines_are_missing() {
+    let (_dir, store) = store();
+    let id = session_of(&store, &[started("s"), wish("one"), wish("two")]);
+    shorten(&store, &id, 2);
+    let fork = store.fork(&id).unwrap();
+    let fault = verify(&store.events(&fork)).unwrap().fault.unwrap();
+    assert!(fault.what.contains("where 1 were missing"), "{}", fault.what);
+}
+
+#[test]
 fn a_loss_of_power_after_the_note_of_a_loss_locks_nobody_out() {
     for left in 1..=3 {
         let (_dir, store) = store();

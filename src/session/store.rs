@@ -137,7 +137,14 @@ impl Store {
 
     /// Creates a session that goes on from where `source` is now: the same conversation, the same checkpoints.
     pub fn fork(&self, source: &SessionId) -> Result<SessionId> {
-        let records = read_records(&self.events(source))?;
+        // Before the lines, as a session that is running may add some meanwhile.
+        let promised = file::read_head(&self.events(source)).map_or(0, |(lines, _)| lines);
+        let mut records = read_records(&self.events(source))?;
+        let missing = promised.saturating_sub(records.len() as u64);
+        if missing > 0 {
+            let seq = records.last().map_or(1, |record| record.seq + 1);
+            records.push(Record { seq, time: now(), event: Event::LinesLost { lines: Some(missing) } });
+        }
         let (id, mut file) = self.create()?;
         let filled = fill_fork(&mut file, records, source, &id)
             .and_then(|()| copy_beside(&self.dir(source), &self.dir(&id)));

@@ -83,6 +83,7 @@ const PREFIXES: [&str; 7] = ["sudo", "env", "time", "nohup", "command", "exec", 
 
 /// A package in a shell text, and what the exit code of the text says of its installation.
 pub struct Asked {
+    /// Which.
     pub package: Package,
     /// Exit code 0 says that it was installed.
     success_tells: bool,
