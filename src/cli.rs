@@ -20,7 +20,7 @@ pub struct Cli {
 const EXIT_CODES: &str = "\
 Exit codes:
   0  finished (and --check, if any, passed)      5  a limit was reached: turns, tokens, cost, time, repetition
-  1  an unexpected failure of agent itself       6  --check did not pass
+  1  agent itself failed; a changed session file 6  --check did not pass
   2  usage or configuration is wrong             7  the change could not be applied (conflict)
   3  the model endpoint failed                   130 / 143  interrupted / terminated
   4  the sandbox failed                          `agent exec` passes the command's code on; 125: agent failed";

@@ -171,6 +171,12 @@ pub enum Event {
     },
     /// The person let the conversation be forgotten; workspace and sandbox stay as they are.
     Cleared {},
+    /// Lines at the end of the session file were missing when the session was opened again, lost with the power or
+    /// removed. Stands where they were; kept only, the notice that follows says it live.
+    LinesLost {
+        /// How many; absent where it cannot be told, because the file that says how many there were is gone too.
+        lines: Option<u64>,
+    },
     /// The session ends. Always the last line.
     SessionFinished {
         /// `completed`, `interrupted`, `terminated`, `limit`, `check_failed`, `differs` (a strict replay), `conflict` or

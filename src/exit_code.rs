@@ -8,7 +8,7 @@ use std::process::ExitCode as ProcessExitCode;
 pub enum ExitCode {
     /// The model gave its answer (and `--check`, if any, passed).
     Success = 0,
-    /// An unexpected failure of `agent` itself.
+    /// An unexpected failure of `agent` itself, or a session file that is not as `agent` wrote it.
     Failure = 1,
     /// Usage or configuration is wrong.
     Usage = 2,

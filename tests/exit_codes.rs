@@ -380,6 +380,15 @@ fn a_closed_pipe_ends_quietly() {
     assert_eq!(finished.stderr, "");
 }
 
+/// A bug: it ended as an unexpected failure, without a hint, where `--output` there is a matter of usage.
+#[test]
+fn a_recording_that_cannot_be_written_is_a_matter_of_usage() {
+    let model = endpoint().text("ok").for_ever().start();
+    let done = agent().endpoint(&model).args(["run", "hi", "--record", "/nope/x"]).run().expect_code(2);
+    assert!(done.stderr.contains("/nope/x could not be opened for writing"), "{}", done.stderr);
+    assert!(done.stderr.contains("hint: name a file"), "{}", done.stderr);
+}
+
 /// A bug: it ended as an unexpected failure, without a word on what to do.
 #[test]
 fn a_home_that_cannot_be_written_to_is_a_matter_of_configuration() {

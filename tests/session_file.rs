@@ -2,7 +2,7 @@
 
 use crate::session_samples::{answer, one_of_each, record, session_of, started, store, wish, write};
 use agent::event::{Event, Events, Listener, Record};
-use agent::session::{SessionFile, Store, read_records, verify};
+use agent::session::{SessionFile, SessionId, Store, read_records, verify};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -93,15 +93,82 @@ fn a_torn_last_line_is_dropped_and_nothing_else() {
     }
 }
 
+/// Leaves only the first `count` lines of a session.
+fn shorten(store: &Store, id: &SessionId, count: usize) {
+    let text = std::fs::read_to_string(store.events(id)).unwrap();
+    std::fs::write(store.events(id), text.split_inclusive('\n').take(count).collect::<String>()).unwrap();
+}
+
 #[test]
-fn lines_lost_with_the_power_are_told() {
+fn lines_that_are_missing_when_a_session_is_gone_on_with_are_told_for_ever() {
+    // Going on rewrote `head`, and with it went the only proof that there had been more.
+    for left in 1..=3 {
+        let (_dir, store) = store();
+        let id = session_of(&store, &[started("s"), wish("one"), wish("two"), wish("three")]);
+        shorten(&store, &id, left);
+        let mut reopened = store.reopen(&id).unwrap();
+        let missing = 4 - left;
+        assert_eq!(
+            reopened.losses,
+            [format!(
+                "{missing} line(s) at the end of the session file are missing: `agent sessions verify` says so from now on"
+            )]
+        );
+        write(&mut reopened.file, &[wish("go on")]);
+        drop(reopened);
+        assert!(store.reopen(&id).unwrap().losses.is_empty());
+        let fault = verify(&store.events(&id)).unwrap().fault.unwrap();
+        assert_eq!(fault.line, left as u64 + 1);
+        assert!(fault.what.contains(&format!("where {missing} were missing")), "{}", fault.what);
+    }
+}
+
+#[test]
+fn a_fork_of_a_shortened_session_says_that_lines_are_missing() {
     let (_dir, store) = store();
     let id = session_of(&store, &[started("s"), wish("one"), wish("two")]);
+    shorten(&store, &id, 2);
+    let fork = store.fork(&id).unwrap();
+    let fault = verify(&store.events(&fork)).unwrap().fault.unwrap();
+    assert!(fault.what.contains("where 1 were missing"), "{}", fault.what);
+}
+
+#[test]
+fn a_loss_of_power_after_the_note_of_a_loss_locks_nobody_out() {
+    for left in 1..=3 {
+        let (_dir, store) = store();
+        let id = session_of(&store, &[started("s"), wish("one"), wish("two"), wish("three")]);
+        let head = std::fs::read(store.dir(&id).join("head")).unwrap();
+        shorten(&store, &id, left);
+        drop(store.reopen(&id).unwrap());
+        std::fs::write(store.dir(&id).join("head"), head).unwrap();
+        drop(store.reopen(&id).unwrap());
+        assert!(verify(&store.events(&id)).unwrap().fault.is_some());
+    }
+}
+
+#[test]
+fn a_session_whose_head_is_gone_is_not_vouched_for_any_more() {
+    let (_dir, store) = store();
+    let id = session_of(&store, &[started("s"), wish("one"), wish("two")]);
+    std::fs::remove_file(store.dir(&id).join("head")).unwrap();
+    shorten(&store, &id, 2);
+    let mut reopened = store.reopen(&id).unwrap();
+    assert_eq!(reopened.losses, ["nothing vouches for the end of the session file: its `head` is missing"]);
+    write(&mut reopened.file, &[wish("go on")]);
+    let verdict = verify(&store.events(&id)).unwrap();
+    assert_eq!(verdict.fault, None);
+    assert!(verdict.note.unwrap().contains("gone on with at line 3"));
+}
+
+#[test]
+fn a_session_whose_last_line_is_another_one_is_not_gone_on_with() {
+    let (_dir, store) = store();
+    let id = session_of(&store, &[started("s"), wish("delete nothing")]);
     let text = std::fs::read_to_string(store.events(&id)).unwrap();
-    let first: String = text.lines().take(1).map(|line| format!("{line}\n")).collect();
-    std::fs::write(store.events(&id), first).unwrap();
-    let reopened = store.reopen(&id).unwrap();
-    assert_eq!(reopened.losses, ["2 lines at the end of the session file are missing"]);
+    std::fs::write(store.events(&id), text.replace("delete nothing", "delete all")).unwrap();
+    let error = store.reopen(&id).unwrap_err();
+    assert!(error.to_string().contains("line 2 is another one"), "{error}");
 }
 
 #[test]

@@ -17,6 +17,19 @@ fn connection(host: &str, allowed: bool) -> Event {
     }
 }
 
+/// One that was let through, to a name that does not resolve.
+fn unreachable(host: &str) -> Event {
+    Event::Connection {
+        host: host.to_owned(),
+        port: 443,
+        allowed: true,
+        sent: 0,
+        received: 0,
+        duration_ms: 1,
+        reason: Some("the name does not resolve".to_owned()),
+    }
+}
+
 fn failed(id: &str, name: &str, code: i32) -> Event {
     Event::ToolFinished {
         id: id.to_owned(),
@@ -51,6 +64,7 @@ fn session() -> Vec<Record> {
         tool_started("5", "run_commands", json!("{not JSON")),
         failed("5", "run_commands", 2),
         connection("example.org", true),
+        unreachable("example.org"),
         connection("example.org", false),
         Event::Denied { what: "connect to 10.0.0.1:22".to_owned(), rule: "private address".to_owned() },
         Event::CheckFinished { command: "cargo test".to_owned(), exit_code: Some(0), duration_ms: 61_000 },
@@ -71,8 +85,9 @@ fn the_report_names_everything_that_was_touched() {
 #[test]
 fn the_data_says_the_same() {
     let report = serde_json::to_value(Report::on(&session())).unwrap();
-    assert_eq!(report["packages"], json!([{"manager": "pip", "name": "requests", "ok": false}]));
+    assert_eq!(report["packages"], json!([{"manager": "pip", "name": "requests", "ok": null}]));
     assert_eq!(report["hosts"][0]["allowed"], 1);
+    assert_eq!(report["hosts"][0]["failed"], 1, "a name that does not resolve is no connection");
     assert_eq!(report["files"][0], json!({"path": "b", "reads": 0, "writes": 1, "failures": 1}));
     assert_eq!(report["model_ms"], 2000);
     assert_eq!(report["usage"], serde_json::to_value(Usage { input: 10, output: 5, cached: 2 }).unwrap());

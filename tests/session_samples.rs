@@ -142,6 +142,7 @@ pub fn one_of_each() -> Vec<Event> {
             | Event::CheckFinished { .. }
             | Event::Compacted { .. }
             | Event::Cleared {}
+            | Event::LinesLost { .. }
             | Event::SessionFinished { .. } => {}
         }
     }

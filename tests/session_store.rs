@@ -70,6 +70,10 @@ fn the_last_session_is_the_one_written_last_here_or_anywhere() {
     assert_eq!(store.last(None).unwrap(), elsewhere);
     assert_eq!(store.last(Some(Path::new("/home/user/project"))).unwrap(), here);
     assert!(store.last(Some(Path::new("/nowhere"))).is_err());
+    // Below a workspace nothing is taken, but the hint says what could be meant.
+    let below = store.last(Some(Path::new("/elsewhere/src/deep"))).unwrap_err();
+    let hint = below.hint_text().unwrap();
+    assert_eq!(hint, format!("the last one of /elsewhere is {elsewhere}: name it"));
 }
 
 #[test]

@@ -47,7 +47,8 @@ fn a_session_is_listed_shown_verified_reported_and_removed() {
     assert_eq!(report["commands"][0]["command"], "echo hello; pip install x");
     assert_eq!(say(&["sessions", "prune", "--older-than", "1d"]), "");
     assert_eq!(say(&["sessions", "rm", &id]), format!("removed {id}\n"));
-    assert_eq!(say(&["sessions"]), "");
+    let none = finished.again().args(["sessions"]).run().expect_code(0);
+    assert_eq!((none.stdout.as_str(), none.stderr.as_str()), ("", "There are no sessions yet.\n"));
     let gone = finished.again().args(["sessions", "show", &id]).run().expect_code(2);
     assert!(gone.stderr.contains("there is no session"), "{}", gone.stderr);
 }
@@ -64,6 +65,28 @@ fn an_edited_session_does_not_verify() {
     let verdict = finished.again().args(["sessions", "verify", &id, "--json"]).run().expect_code(1);
     let verdict: Value = serde_json::from_str(&verdict.stdout).expect("JSON");
     assert_eq!(verdict["fault"]["what"], "was changed");
+}
+
+/// Going on with it made it verify again.
+#[test]
+fn a_shortened_session_is_gone_on_with_but_never_verifies_again() {
+    let model = endpoint().text("Done.").for_ever().start();
+    let finished = agent().endpoint(&model).args(["run", "-q", "say hello"]).run().expect_code(0);
+    let id = id(&finished);
+    let events = finished.again().home("data").join("sessions").join(&id).join("events.jsonl");
+    let text = std::fs::read_to_string(&events).expect("the session file");
+    let left = text.lines().count() - 3;
+    let shortened: String = text.split_inclusive('\n').take(left).collect();
+    std::fs::write(&events, shortened).expect("the session file");
+    let more =
+        finished.again().endpoint(&model).args(["run", "--session", &id, "go on"]).run().expect_code(0);
+    assert!(more.stderr.contains("3 line(s) at the end of the session file are missing"), "{}", more.stderr);
+    let verified = finished.again().args(["sessions", "verify", &id]).run().expect_code(1);
+    let fault = format!("line {} stands where 3 were missing", left + 1);
+    assert!(verified.stderr.contains(&fault), "{}", verified.stderr);
+    // A fork is told the same.
+    let fork = finished.again().args(["fork", &id]).run().expect_code(0).stdout;
+    finished.again().args(["sessions", "verify", fork.trim()]).run().expect_code(1);
 }
 
 #[test]

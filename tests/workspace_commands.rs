@@ -48,6 +48,22 @@ fn a_change_is_reviewed_applied_and_taken_back() {
     assert!(ran.host_file("gone.txt").is_some());
 }
 
+/// It said `input or output failed`, and not where.
+#[test]
+fn a_workspace_that_has_moved_is_named() {
+    let model = endpoint().tool_call("run_commands", json!({ "command": "echo 1 > a" })).text("ok").start();
+    let ran = agent().endpoint(&model).args(["run", "--json", "change"]).run().expect_code(0);
+    let id = ran.events()[0]["session"].as_str().expect("an id").to_owned();
+    let root = ran.again().workspace().to_owned();
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    let call = |arguments: &[&str]| ran.again().within(elsewhere.path()).args(arguments).run();
+    std::fs::rename(&root, elsewhere.path().join("moved")).expect("the move");
+    let applied = call(&["apply", &id, "--yes"]).expect_code(2);
+    let message = format!("the workspace {} cannot be opened", root.display());
+    assert!(applied.stderr.contains(&message) && applied.stderr.contains("hint: "), "{}", applied.stderr);
+    assert!(call(&["diff", &id, "--patch"]).expect_code(0).stdout.contains("+1"), "the hint's way works");
+}
+
 /// Absolute paths and those with `..` named nothing.
 #[test]
 fn a_path_means_the_file_that_it_names() {

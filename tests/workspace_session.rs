@@ -282,6 +282,28 @@ async fn turns_are_taken_back_and_done_again() {
 }
 
 #[tokio::test]
+async fn what_git_status_writes_is_no_step_of_its_own() {
+    // `git status` refreshes .git/index, and /undo took that back instead of the edit before it.
+    let host = host(&[("a", "1\n")]);
+    git(host.path(), &["init", "-q"]);
+    git(host.path(), &["add", "a"]);
+    git(host.path(), &["commit", "-qm", "first"]);
+    let session = Session::start(host).await;
+    let count = async || session.workspace.checkpoints().await.0.len();
+    session.turn("echo 2 > a").await;
+    session.turn("touch -d 2020-01-01 a; git status >/dev/null; printf x >> .git/index").await;
+    assert_eq!(count().await, 2);
+    session.workspace.undo(&session.guest.sandbox, 1).await.unwrap();
+    assert_eq!(fs::read_to_string(session.inside().join("a")).unwrap(), "1\n");
+
+    // What else there is of git's own is one: a commit is taken back with its wish.
+    session.turn("echo y > .git/refs/heads/index").await;
+    assert_eq!(count().await, 2);
+    session.turn("echo 3 > a; printf x >> .git/index").await;
+    assert_eq!(count().await, 3);
+}
+
+#[tokio::test]
 async fn an_apply_is_taken_back_and_a_second_one_shows_only_what_is_new() {
     let session = Session::start(host(&[("a", "1\n"), ("b", "1\n")])).await;
     let before = tree::read(session.host.path(), None);
@@ -388,6 +410,8 @@ async fn where_the_room_is_used_up_the_oldest_states_go() {
     assert_eq!(left.len() + forgotten, 9);
     assert!((3..=4).contains(&left.len()), "{left:?}");
     assert_eq!(left[0].id, "0");
+    let gaps: Vec<bool> = left.iter().map(|checkpoint| checkpoint.after_gap).collect();
+    assert!(gaps[1] && gaps.iter().filter(|gap| **gap).count() == 1, "{gaps:?}");
     // What is left can be gone back to, the first state included.
     let steps = u32::try_from(left.len() - 1).unwrap();
     session.workspace.undo(&session.guest.sandbox, steps).await.unwrap();

@@ -1,7 +1,7 @@
 //! Records the workspace after every turn that changed it, so that each wish can be taken back.
 
 use super::Session;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::event::{Changes, Event};
 use crate::workspace::Checkpoint;
 use std::time::{Duration, Instant};
@@ -22,13 +22,16 @@ pub(super) struct Pace {
 }
 
 /// Where `count` wishes back from the checkpoint `at` is, and how many of them there are. Wishes that changed nothing
-/// have no checkpoint, and are passed over.
+/// have no checkpoint, and are passed over. It stops at a wish before which the workspace is not kept any more.
 fn back(list: &[Checkpoint], at: usize, count: usize) -> (usize, usize) {
     let (mut target, mut taken) = (at, 0);
     while target > 0 && taken < count {
         let wish = list[target].wish;
-        target = list[..target].iter().rposition(|checkpoint| checkpoint.wish != wish).unwrap_or(0);
-        taken += 1;
+        let before = list[..target].iter().rposition(|checkpoint| checkpoint.wish != wish).unwrap_or(0);
+        if list[before + 1..=target].iter().any(|checkpoint| checkpoint.after_gap) {
+            break;
+        }
+        (target, taken) = (before, taken + 1);
     }
     (target, taken)
 }
@@ -92,6 +95,10 @@ impl Session {
                 self.pace.undone.push(taken);
                 Ok(Some((checkpoint, taken)))
             }
+            _ if at > 0 && wishes > 0 => Err(Error::usage(
+                "the workspace as it was before this wish is not kept any more: it took too much room",
+            )
+            .hint("`agent diff` shows what the session changed; your own files are untouched until you apply it")),
             _ => Ok(None),
         }
     }
@@ -129,6 +136,7 @@ mod tests {
             files: 1,
             wish: *wish,
             forgotten: 0,
+            after_gap: false,
         };
         wishes.iter().enumerate().map(checkpoint).collect()
     }
@@ -141,6 +149,16 @@ mod tests {
         assert_eq!(back(&list, 5, 2), (1, 2));
         assert_eq!(back(&list, 5, 9), (0, 3));
         assert_eq!(back(&list, 0, 1), (0, 0));
+    }
+
+    #[test]
+    fn no_wish_is_taken_back_whose_beginning_is_forgotten() {
+        // It went back to the very beginning, over everything that was forgotten.
+        let mut list = list(&[0, 3, 3, 7]);
+        list[1].after_gap = true;
+        assert_eq!(back(&list, 3, 1), (2, 1));
+        assert_eq!(back(&list, 3, 9), (2, 1));
+        assert_eq!(back(&list, 2, 1), (2, 0));
     }
 
     #[test]

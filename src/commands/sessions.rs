@@ -18,6 +18,9 @@ pub async fn sessions(options: &Options, arguments: SessionsArgs) -> Result<Exit
     match arguments.command.unwrap_or(SessionsCommand::List) {
         SessionsCommand::List => {
             let list = store.list()?;
+            if list.is_empty() {
+                eprintln!("There are no sessions yet.");
+            }
             print(options, &to_words(&list), &list)
         }
         SessionsCommand::Show { id } => show(options, &store, store.find(&id)?),

@@ -3,7 +3,7 @@
 use super::chain::{Hash, prev_of, seal};
 use super::lines::{Lines, MAX_LINE};
 use crate::error::{Error, Result};
-use crate::event::{Listener, Record};
+use crate::event::{Event, Listener, Record, now};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -39,7 +39,9 @@ pub struct Reopened {
 impl SessionFile {
     /// Starts a recording at `path`: the same format, without a `head`. What was there is replaced.
     pub fn record(path: &Path) -> Result<Self> {
-        let file = open(path)?;
+        let file = open(path).map_err(|error| {
+            Error::usage(error.to_string()).hint("name a file in a directory that you can write to")
+        })?;
         lock(&file, path)?;
         // A pipe cannot be emptied and does not need to be.
         if file.metadata()?.is_file() {
@@ -57,14 +59,15 @@ impl SessionFile {
         Ok(session)
     }
 
-    /// Opens the file of a session to go on with it. The chain has to be whole; a torn last line is dropped.
+    /// Opens the file of a session to go on with it. The chain has to be whole; a torn last line is dropped. Lines that
+    /// `head` promises and that are not there are no reason to refuse: the power may have taken them, as neither file is
+    /// flushed after each line. The loss becomes a line itself, so that `verify` always finds it.
     pub(super) fn reopen(path: &Path) -> Result<Reopened> {
         let file = open(path)?;
         lock(&file, path)?;
-        let head = open_head(path)?;
-        let promised = read_head(path).map_or(0, |(lines, _)| lines);
-        let mut session = Self::at_start(path, file, Some(head));
-        let (records, torn) = session.catch_up()?;
+        let promised = read_head(path);
+        let mut session = Self::at_start(path, file, Some(open_head(path)?));
+        let (mut records, torn) = session.catch_up(promised)?;
         let mut losses = Vec::new();
         if torn > 0 {
             session.file.set_len(session.bytes)?;
@@ -72,11 +75,22 @@ impl SessionFile {
                 "the last line of the session file was incomplete and was dropped ({torn} bytes)"
             ));
         }
-        if session.lines < promised {
-            let missing = promised - session.lines;
-            losses.push(format!("{missing} lines at the end of the session file are missing"));
+        match promised {
+            Some((promised, _)) if promised > session.lines => {
+                let missing = promised - session.lines;
+                losses.push(format!(
+                    "{missing} line(s) at the end of the session file are missing: `agent sessions verify` says so from now on"
+                ));
+                records.push(session.note_loss(Some(missing))?);
+            }
+            None if session.lines > 0 => {
+                losses.push(
+                    "nothing vouches for the end of the session file: its `head` is missing".to_owned(),
+                );
+                records.push(session.note_loss(None)?);
+            }
+            _ => session.write_head()?,
         }
-        session.write_head()?;
         Ok(Reopened { file: session, records, losses })
     }
 
@@ -111,19 +125,34 @@ impl SessionFile {
         self.write_head()
     }
 
+    /// Says in the chain that `lines` are missing here, and makes that outlive a loss of power: the old `head` must not
+    /// come back beside what is written from now on.
+    fn note_loss(&mut self, lines: Option<u64>) -> Result<Record> {
+        let record = Record { seq: self.next_seq(), time: now(), event: Event::LinesLost { lines } };
+        self.append(&record)?;
+        self.file.sync_data()?;
+        self.head.as_ref().map_or(Ok(()), File::sync_data)?;
+        Ok(record)
+    }
+
     fn at_start(path: &Path, file: File, head: Option<File>) -> Self {
         Self { path: path.to_owned(), file, head, last: Hash::ZERO, lines: 0, bytes: 0, seq: 0 }
     }
 
-    /// Reads what is there, and tells how many bytes at the end are torn.
-    fn catch_up(&mut self) -> Result<(Vec<Record>, u64)> {
+    /// Reads what is there, holds it against what `head` promises, and tells how many bytes at the end are torn.
+    fn catch_up(&mut self, head: Option<(u64, Hash)>) -> Result<(Vec<Record>, u64)> {
         let mut lines = Lines::open(&self.path)?;
         let mut records = Vec::new();
         while let Some(line) = lines.next_line()? {
             let (hash, prev) = (Hash::of(line), prev_of(line));
             let record = lines.parse()?;
             if prev != Some(self.last) {
-                return Err(changed(&self.path, lines.number()));
+                return Err(changed(&self.path, format!("line {} does not follow", lines.number())));
+            }
+            // The note of a loss was flushed before `head` was.
+            let is_note = matches!(record.event, Event::LinesLost { .. });
+            if head.is_some_and(|(number, last)| number == lines.number() && last != hash) && !is_note {
+                return Err(changed(&self.path, format!("line {} is another one", lines.number())));
             }
             (self.last, self.seq) = (hash, self.seq.max(record.seq));
             records.push(record);
@@ -217,10 +246,7 @@ fn open_head(events: &Path) -> Result<File> {
     })
 }
 
-fn changed(path: &Path, line: u64) -> Error {
-    Error::unexpected(format!(
-        "{} was changed by something else: line {line} does not follow",
-        path.display()
-    ))
-    .hint("`agent sessions verify` says where; `agent sessions show` still reads it")
+fn changed(path: &Path, how: String) -> Error {
+    Error::unexpected(format!("{} was changed by something else: {how}", path.display()))
+        .hint("`agent sessions verify` says where; `agent sessions show` still reads it")
 }

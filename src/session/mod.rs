@@ -25,7 +25,9 @@
 //!
 //! A chain of hashes cannot vouch for its own end, so `head` does: `<lines, 20 digits> <hash, 64 hex digits>\n`,
 //! written in place after each line. It may be one line behind (the process was killed between the two
-//! writes), never ahead.
+//! writes), never ahead but where the power was lost, as neither file is flushed after each line. Whoever goes on with
+//! a session that has fewer lines than `head` promises writes the event `lines_lost` first, which `verify` reports
+//! from then on.
 //!
 //! A line is at most [`MAX_LINE`] bytes. A last line without its `\n`, or with NUL bytes in it, is what a power
 //! loss leaves: it is dropped when the session is opened again, and nothing else ever is.

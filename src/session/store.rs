@@ -84,10 +84,21 @@ impl Store {
         let mut ids: Vec<_> = self.ids()?.into_iter().map(|id| (modified(&self.events(&id)), id)).collect();
         ids.sort();
         let here = |id: &SessionId| workspace.is_none_or(|path| works_on(&self.events(id), path));
-        let last = ids.into_iter().rev().map(|(_, id)| id).find(here);
-        last.ok_or_else(|| {
-            let place = workspace.map(|path| format!(" of {}", path.display())).unwrap_or_default();
-            Error::usage(format!("there is no session{place} yet")).hint("see `agent sessions list`")
+        let ids = || ids.iter().rev().map(|(_, id)| id);
+        if let Some(last) = ids().find(|id| here(id)) {
+            return Ok(last.clone());
+        }
+        let place = workspace.map(|path| format!(" of {}", path.display())).unwrap_or_default();
+        let error = Error::usage(format!("there is no session{place} yet"));
+        // Not taken by itself: what it changed would be written to a directory that nobody named.
+        let above = |directory: &Path| {
+            Some((ids().find(|id| works_on(&self.events(id), directory))?, directory.to_owned()))
+        };
+        Err(match workspace.and_then(|path| path.ancestors().skip(1).find_map(above)) {
+            Some((id, directory)) => {
+                error.hint(format!("the last one of {} is {id}: name it", directory.display()))
+            }
+            None => error.hint("see `agent sessions list`"),
         })
     }
 
@@ -126,7 +137,14 @@ impl Store {
 
     /// Creates a session that goes on from where `source` is now: the same conversation, the same checkpoints.
     pub fn fork(&self, source: &SessionId) -> Result<SessionId> {
-        let records = read_records(&self.events(source))?;
+        // Before the lines, as a session that is running may add some meanwhile.
+        let promised = file::read_head(&self.events(source)).map_or(0, |(lines, _)| lines);
+        let mut records = read_records(&self.events(source))?;
+        let missing = promised.saturating_sub(records.len() as u64);
+        if missing > 0 {
+            let seq = records.last().map_or(1, |record| record.seq + 1);
+            records.push(Record { seq, time: now(), event: Event::LinesLost { lines: Some(missing) } });
+        }
         let (id, mut file) = self.create()?;
         let filled = fill_fork(&mut file, records, source, &id)
             .and_then(|()| copy_beside(&self.dir(source), &self.dir(&id)));

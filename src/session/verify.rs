@@ -4,6 +4,8 @@ use super::chain::{Hash, prev_of};
 use super::file::read_head;
 use super::lines::Lines;
 use crate::error::{Error, Result};
+use crate::event::{Event, Record};
+use memchr::memmem;
 use serde::Serialize;
 use std::path::Path;
 
@@ -12,7 +14,8 @@ use std::path::Path;
 pub struct Verdict {
     /// How many whole lines the file has.
     pub lines: u64,
-    /// The first thing that is wrong, where something is.
+    /// The first thing that is wrong, where something is; what a session was gone on without (`lines_lost`) only where
+    /// nothing else is.
     pub fault: Option<Fault>,
     /// What cannot be vouched for, in a sentence.
     pub note: Option<String>,
@@ -52,19 +55,40 @@ pub fn verify(path: &Path) -> Result<Verdict> {
     // Before the lines: a process that is writing the session may add some meanwhile, but takes none away.
     let head = read_head(path);
     let mut lines = Lines::open(path)?;
-    let mut links = Vec::new();
+    let (mut links, mut loss) = (Vec::new(), None);
     while let Some(line) = lines.next_line()? {
         links.push(Link { hash: Hash::of(line), prev: prev_of(line) });
+        let lost = lost_before(line).map(|lost| (links.len() as u64, lost));
+        // A loss whose size is known weighs more than one that is only possible.
+        loss = loss.filter(|(_, known): &(u64, Option<u64>)| known.is_some()).or(lost).or(loss);
     }
-    let fault = broken_link(&links, head).or_else(|| broken_end(&links, head?));
-    let note = match (lines.torn(), head) {
-        (torn, _) if torn > 0 => Some(format!("an incomplete last line ({torn} bytes) will be dropped")),
-        (_, None) => {
+    let fault = broken_link(&links, head).or_else(|| broken_end(&links, head?)).or_else(|| known_loss(loss?));
+    let note = match (lines.torn(), head, loss) {
+        (torn, ..) if torn > 0 => Some(format!("an incomplete last line ({torn} bytes) will be dropped")),
+        (_, None, _) => {
             Some("there is no head beside the file, so nothing vouches for the last line".to_owned())
         }
+        (.., Some((line, None))) => Some(format!(
+            "there was no head when the session was gone on with at line {line}, so nothing vouches that no line is missing before it"
+        )),
         _ => None,
     };
     Ok(Verdict { lines: lines.number(), fault, note })
+}
+
+/// Where `line` says that lines before it were lost: how many, as far as that is known.
+fn lost_before(line: &[u8]) -> Option<Option<u64>> {
+    // Almost no line is worth parsing.
+    memmem::find(line, b"\"type\":\"lines_lost\"")?;
+    match serde_json::from_slice::<Record>(line).ok()?.event {
+        Event::LinesLost { lines } => Some(lines),
+        _ => None,
+    }
+}
+
+fn known_loss((line, lost): (u64, Option<u64>)) -> Option<Fault> {
+    let what = format!("stands where {} were missing when the session was gone on with", lost?);
+    Some(Fault { line, what })
 }
 
 /// The first line that does not name the hash of the line before it, and why.

@@ -47,12 +47,12 @@ impl LineCount {
         self.open = if data.is_empty() { self.open } else { !data.ends_with('\n') };
     }
 
-    /// The count, or that of `result` where no output was seen live.
-    fn lines_or(&self, result: &str) -> u64 {
+    /// The count, or that of `result` where no output was seen live; the first line of a command that exited says how.
+    fn lines_or(&self, result: &str, is_exited: bool) -> u64 {
         match result {
             _ if self.seen => self.ends + u64::from(self.open),
             silent if silent.ends_with("\n(no output)") => 0,
-            result => result.lines().count() as u64,
+            result => result.lines().skip(usize::from(is_exited)).count() as u64,
         }
     }
 }
@@ -197,7 +197,7 @@ impl Trace {
         };
         let time = duration_text(*duration_ms);
         let lines = || {
-            let count = self.output.lines_or(result);
+            let count = self.output.lines_or(result, exit_code.is_some());
             // Of a flood only the beginning and the end pass by, so there may be more.
             match (truncated, count) {
                 (true, _) => format!("{count}+ lines, shortened"),

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::workspace::manifest::{Delta, Manifest, Node};
 use crate::workspace::store::Store;
+use crate::workspace::tree_path::TreePath;
 use serde::{Deserialize, Serialize};
 
 /// Most checkpoints that are kept; the oldest but the first go.
@@ -23,6 +24,9 @@ pub struct Checkpoint {
     /// How many older checkpoints had to go to make room for it.
     #[serde(default)]
     pub forgotten: usize,
+    /// Whether the state that it was made after is not kept any more.
+    #[serde(default)]
+    pub after_gap: bool,
 }
 
 /// All of them. What each holds lies in the store as its difference from the base.
@@ -42,7 +46,14 @@ const FILE: &str = "checkpoints/history.json";
 impl History {
     /// A history that begins with the base itself.
     pub fn new() -> Self {
-        let first = Checkpoint { id: "0".into(), time: crate::event::now(), files: 0, wish: 0, forgotten: 0 };
+        let first = Checkpoint {
+            id: "0".into(),
+            time: crate::event::now(),
+            files: 0,
+            wish: 0,
+            forgotten: 0,
+            after_gap: false,
+        };
         Self { checkpoints: vec![first], at: 0, next: 1, delta: Delta::new() }
     }
 
@@ -71,7 +82,8 @@ impl History {
         &self.delta
     }
 
-    /// Records a state, a difference from `base`, unless it is the current one. It belongs to `wish`, or to the wish of
+    /// Records a state, a difference from `base`, unless it is the current one, or differs in git's indices alone, which
+    /// `git status` writes: these are recorded with the next change. It belongs to `wish`, or to the wish of
     /// the current one. What had been undone can no longer be redone.
     pub fn record(
         &mut self,
@@ -80,7 +92,7 @@ impl History {
         wish: Option<u64>,
         store: &Store,
     ) -> Result<Option<Checkpoint>> {
-        if delta == self.delta {
+        if self.differing(&delta).all(is_git_index) {
             return Ok(None);
         }
         let checkpoint = Checkpoint {
@@ -89,12 +101,13 @@ impl History {
             files: self.changed_files(&delta, base),
             wish: wish.unwrap_or(self.checkpoints[self.at].wish),
             forgotten: 0,
+            after_gap: false,
         };
         store.save(&delta_file(&checkpoint), &delta)?;
         let mut next = self.clone();
         next.checkpoints.truncate(self.at + 1);
         next.checkpoints.push(checkpoint.clone());
-        let dropped = (next.checkpoints.len() > MAX_CHECKPOINTS).then(|| next.checkpoints.remove(1));
+        let dropped = (next.checkpoints.len() > MAX_CHECKPOINTS).then(|| remove(&mut next.checkpoints, 1));
         next.at = next.checkpoints.len() - 1;
         next.next += 1;
         next.delta = delta;
@@ -110,13 +123,17 @@ impl History {
             let node = state.get(path).map_or_else(|| base.get(path), Option::as_ref);
             node.is_some_and(|node: &Node| !node.is_directory())
         };
-        let paths = delta.keys().chain(self.delta.keys().filter(|path| !delta.contains_key(*path)));
-        let changed = paths
-            .filter(|path| {
-                delta.get(*path) != self.delta.get(*path) && !path.names().any(|name| name == b".git")
-            })
+        let changed = self
+            .differing(delta)
+            .filter(|path| !path.names().any(|name| name == b".git"))
             .filter(|path| is_file(delta, *path) || is_file(&self.delta, *path));
         changed.count() as u64
+    }
+
+    /// What is not in `delta` as it is in the current state.
+    fn differing<'a>(&'a self, delta: &'a Delta) -> impl Iterator<Item = &'a TreePath> {
+        let paths = delta.keys().chain(self.delta.keys().filter(|path| !delta.contains_key(*path)));
+        paths.filter(|path| delta.get(*path) != self.delta.get(*path))
     }
 
     /// What each checkpoint holds.
@@ -131,7 +148,7 @@ impl History {
             return Ok(false);
         };
         let mut next = self.clone();
-        let forgotten = next.checkpoints.remove(index);
+        let forgotten = remove(&mut next.checkpoints, index);
         next.at -= usize::from(index < self.at);
         store.save(FILE, &next)?;
         *self = next;
@@ -176,6 +193,19 @@ impl Default for History {
     fn default() -> Self {
         Self::new()
     }
+}
+
+/// Takes out a checkpoint that is forgotten; the one after it says so.
+fn remove(checkpoints: &mut Vec<Checkpoint>, index: usize) -> Checkpoint {
+    let forgotten = checkpoints.remove(index);
+    if let Some(next) = checkpoints.get_mut(index) {
+        next.after_gap = true;
+    }
+    forgotten
+}
+
+fn is_git_index(path: &TreePath) -> bool {
+    path.names().rev().take(2).eq([&b"index"[..], b".git"])
 }
 
 fn delta_file(checkpoint: &Checkpoint) -> String {

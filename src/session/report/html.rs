@@ -105,17 +105,22 @@ fn touched(report: &Report) -> String {
     let hosts = report.hosts.iter().map(|host| {
         let refused = verdict(host.refused == 0, &host.refused.to_string());
         let name = code(&format!("{}:{}", host.host, host.port));
-        [name, host.allowed.to_string(), refused, host.sent.to_string(), host.received.to_string()]
+        let failed = verdict(host.failed == 0, &host.failed.to_string());
+        [name, host.allowed.to_string(), failed, refused, host.sent.to_string(), host.received.to_string()]
     });
     let denied =
         report.denied.iter().map(|denied| [clock(&denied.time), code(&denied.what), escape(&denied.rule)]);
     let packages = report.packages.iter().map(|installed| {
-        let ok = verdict(installed.ok, if installed.ok { "installed" } else { "failed" });
+        let ok = match installed.ok {
+            Some(true) => verdict(true, "installed"),
+            Some(false) => verdict(false, "failed"),
+            None => "asked for".to_owned(),
+        };
         [escape(&installed.package.manager), code(&installed.package.name), ok]
     });
     [
         table("Files", ["Path", "Read", "Written", "Failed"], files),
-        table("Hosts", ["Host", "Let through", "Refused", "Bytes out", "Bytes in"], hosts),
+        table("Hosts", ["Host", "Let through", "Failed", "Refused", "Bytes out", "Bytes in"], hosts),
         table("Refused", ["When", "What", "Rule"], denied),
         table("Packages", ["Manager", "Package", ""], packages),
     ]

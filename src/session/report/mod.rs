@@ -9,7 +9,7 @@ pub use packages::Package;
 use super::history::{Finished, History};
 use crate::event::{Changes, Event, Record, SandboxInfo, Usage};
 use jiff::Timestamp;
-use packages::installed_by;
+use packages::{Asked, installed_by};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -102,8 +102,10 @@ pub struct Host {
     pub host: String,
     /// The port.
     pub port: u16,
-    /// Connections that were let through.
+    /// Connections that were let through and made.
     pub allowed: u64,
+    /// Connections that were let through and failed: they could not be made, or were cut.
+    pub failed: u64,
     /// Connections that were refused.
     pub refused: u64,
     /// Bytes sent out.
@@ -129,8 +131,8 @@ pub struct Installed {
     /// Which.
     #[serde(flatten)]
     pub package: Package,
-    /// Whether the command exited with 0.
-    pub ok: bool,
+    /// Whether it was installed; `None` where the command's exit code does not say it of this package.
+    pub ok: Option<bool>,
 }
 
 /// A check that ran.
@@ -230,10 +232,14 @@ impl Tally {
                 }
             }
             Event::Denied { what, rule } => report.denied.push(Denied { time, what, rule }),
-            Event::Connection { host, port, allowed, sent, received, .. } => {
+            Event::Connection { host, port, allowed, sent, received, reason, .. } => {
                 let entry =
                     self.hosts.entry((host.clone(), port)).or_insert(Host { host, port, ..Host::default() });
-                *(if allowed { &mut entry.allowed } else { &mut entry.refused }) += 1;
+                *match (allowed, reason) {
+                    (true, None) => &mut entry.allowed,
+                    (true, Some(_)) => &mut entry.failed,
+                    (false, _) => &mut entry.refused,
+                } += 1;
                 entry.sent = entry.sent.saturating_add(sent);
                 entry.received = entry.received.saturating_add(received);
             }
@@ -251,7 +257,10 @@ impl Tally {
         match name {
             "run_commands" => {
                 let command = text("command").unwrap_or_default().to_owned();
-                let packages = installed_by(&command).into_iter().map(|package| Installed { package, ok });
+                let outcome = |asked: &Asked| ended.as_ref().and_then(|ended| asked.outcome(ended.ok));
+                let packages = installed_by(&command)
+                    .into_iter()
+                    .map(|asked| Installed { ok: outcome(&asked), package: asked.package });
                 report.packages.extend(packages);
                 let ended = ended.unwrap_or_default();
                 let Ended { time, exit_code, duration_ms, .. } = ended;

@@ -81,10 +81,46 @@ const NAMING: [&str; 5] = ["-r", "--requirement", "-e", "--editable", "--git"];
 /// Words that may stand in front of a program, with their own options.
 const PREFIXES: [&str; 7] = ["sudo", "env", "time", "nohup", "command", "exec", "nice"];
 
+/// A package in a shell text, and what the exit code of the text says of its installation.
+pub struct Asked {
+    /// Which.
+    pub package: Package,
+    /// Exit code 0 says that it was installed.
+    success_tells: bool,
+    /// Any other says that it was not.
+    failure_tells: bool,
+}
+
+impl Asked {
+    /// Whether it was installed by a text that exited with 0 (`ok`) or otherwise; `None` where that does not say it.
+    pub fn outcome(&self, ok: bool) -> Option<bool> {
+        (if ok { self.success_tells } else { self.failure_tells }).then_some(ok)
+    }
+}
+
 /// The packages that the shell text `command` installs, as far as the words of it tell. A heuristic for a
 /// report: what a script does inside is not seen.
-pub fn installed_by(command: &str) -> Vec<Package> {
-    simple_commands(command).iter().flat_map(|words| packages(words)).collect()
+pub fn installed_by(command: &str) -> Vec<Asked> {
+    let commands = simple_commands(command);
+    let told_from = told_from(&commands);
+    let is_alone = told_from == 0 && commands.len() == 1;
+    let asked = |(index, command): (usize, &Simple)| {
+        packages(&command.words).into_iter().map(move |package| Asked {
+            package,
+            success_tells: index >= told_from,
+            failure_tells: is_alone,
+        })
+    };
+    commands.iter().enumerate().flat_map(asked).collect()
+}
+
+/// The first of the commands that have all succeeded where the text exits with 0: those that `&&` alone joins at its end.
+fn told_from(commands: &[Simple]) -> usize {
+    let ends = |command: &Simple| matches!(command.joint, Joint::End | Joint::Background);
+    let Some((last, before)) = commands.split_last() else { return 0 };
+    let start = before.iter().rposition(ends).map_or(0, |end| end + 1);
+    let is_chain = before[start..].iter().all(|command| command.joint == Joint::And);
+    if is_chain && last.joint == Joint::End { start } else { commands.len() }
 }
 
 fn packages(words: &[String]) -> Vec<Package> {
@@ -138,10 +174,29 @@ fn names(arguments: &[&str]) -> Vec<String> {
     names
 }
 
-/// The commands of a shell text, each as its words: parted at `;`, `&`, `|`, parentheses and line ends outside
-/// of quotes, redirections left out.
-fn simple_commands(text: &str) -> Vec<Vec<String>> {
-    let mut pieces = Vec::new();
+/// What stands behind a command.
+#[derive(Clone, Copy, PartialEq)]
+enum Joint {
+    /// `;`, a line's end, the end of the text.
+    End,
+    /// `&`
+    Background,
+    /// `&&`
+    And,
+    /// `|`, `||`, a parenthesis: what the whole exits with need not be what this one does.
+    Other,
+}
+
+/// A command without operators.
+struct Simple {
+    words: Vec<String>,
+    joint: Joint,
+}
+
+/// The commands of a shell text: parted at `;`, `&`, `|`, parentheses and line ends outside of quotes, redirections left
+/// out.
+fn simple_commands(text: &str) -> Vec<Simple> {
+    let mut pieces: Vec<(String, Joint)> = Vec::new();
     let mut piece = String::new();
     let mut quote = None;
     let mut chars = text.chars().peekable();
@@ -155,7 +210,15 @@ fn simple_commands(text: &str) -> Vec<Vec<String>> {
                 while chars.next_if(|c| matches!(c, '>' | '<' | '&' | '|' | ' ')).is_some() {}
                 while chars.next_if(|c| !c.is_whitespace() && !";&|()".contains(*c)).is_some() {}
             }
-            (None, ';' | '&' | '|' | '(' | ')' | '\n') => pieces.push(std::mem::take(&mut piece)),
+            (None, ';' | '&' | '|' | '(' | ')' | '\n') => {
+                let joint = match c {
+                    ';' | '\n' => Joint::End,
+                    '&' if chars.next_if_eq(&'&').is_some() => Joint::And,
+                    '&' => Joint::Background,
+                    _ => Joint::Other,
+                };
+                pieces.push((std::mem::take(&mut piece), joint));
+            }
             _ => {
                 quote = match quote {
                     None if matches!(c, '\'' | '"') => Some(c),
@@ -166,12 +229,20 @@ fn simple_commands(text: &str) -> Vec<Vec<String>> {
             }
         }
     }
-    pieces.push(piece);
-    let words = |piece: &String| {
+    pieces.push((piece, Joint::End));
+    let mut commands: Vec<Simple> = Vec::new();
+    for (piece, joint) in pieces {
         // Quotes that are left open are no shell text; the plain words still tell something.
-        shell_words::split(piece).unwrap_or_else(|_| piece.split_whitespace().map(str::to_owned).collect())
-    };
-    pieces.iter().map(words).filter(|words| !words.is_empty()).collect()
+        let words = shell_words::split(&piece)
+            .unwrap_or_else(|_| piece.split_whitespace().map(str::to_owned).collect());
+        match commands.last_mut() {
+            // An empty line changes nothing; the second `|` of `||`, or a parenthesis, does.
+            Some(last) if words.is_empty() && joint == Joint::Other => last.joint = joint,
+            _ if words.is_empty() && joint != Joint::Other => {}
+            _ => commands.push(Simple { words, joint }),
+        }
+    }
+    commands
 }
 
 #[cfg(test)]
@@ -179,8 +250,9 @@ mod tests {
     use super::*;
 
     fn found(command: &str) -> String {
-        let packages =
-            installed_by(command).into_iter().map(|package| format!("{}:{}", package.manager, package.name));
+        let packages = installed_by(command)
+            .into_iter()
+            .map(|asked| format!("{}:{}", asked.package.manager, asked.package.name));
         packages.collect::<Vec<_>>().join(" ")
     }
 
@@ -201,6 +273,40 @@ mod tests {
             ("apk add --no-cache bash", "apk:bash"),
         ] {
             assert_eq!(found(command), packages, "{command}");
+        }
+    }
+
+    /// What an exit code of 0 and another one say of each package: `+`, `-` or nothing.
+    fn told(command: &str) -> String {
+        let said = |asked: &Asked| match (asked.outcome(true), asked.outcome(false)) {
+            (Some(true), Some(false)) => "+-",
+            (Some(true), None) => "+",
+            (None, None) => "?",
+            other => panic!("{other:?}"),
+        };
+        installed_by(command).iter().map(said).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn an_exit_code_says_no_more_than_it_says() {
+        // Five packages counted as installed where `echo` at the end had exited with 0.
+        for (command, expected) in [
+            ("pip install six", "+-"),
+            ("pip install six\n", "+-"),
+            ("pip install six;", "+-"),
+            ("pip install six; npm install left-pad; cargo add serde; echo x", "? ? ?"),
+            ("pip install six\npip install seven", "? +"),
+            ("cd app && npm install jest &&\n npm test", "+"),
+            ("apt-get update; apt-get install -y git", "+"),
+            ("pip install six || true", "?"),
+            ("pip install six | tail -3", "?"),
+            ("false || pip install six && echo x", "?"),
+            ("pip install six &", "?"),
+            ("(pip install six; true)", "?"),
+            ("(pip install six)", "?"),
+            ("echo $(pip install six)", "?"),
+        ] {
+            assert_eq!(told(command), expected, "{command}");
         }
     }
 

@@ -39,10 +39,11 @@ pub(super) fn words(report: &Report) -> String {
     });
     section(&mut out, "Files", files);
     let hosts = report.hosts.iter().map(|host| {
+        let failed = if host.failed > 0 { format!(", {} failed", host.failed) } else { String::new() };
         let (sent, received) = (host.sent, host.received);
         let (name, port) = (line(&host.host), host.port);
         format!(
-            "{name}:{port} ({} let through, {} refused, {sent} bytes out, {received} in)",
+            "{name}:{port} ({} let through{failed}, {} refused, {sent} bytes out, {received} in)",
             host.allowed, host.refused
         )
     });
@@ -53,8 +54,12 @@ pub(super) fn words(report: &Report) -> String {
         report.denied.iter().map(|denied| format!("{}: {}", line(&denied.what), line(&denied.rule))),
     );
     let packages = report.packages.iter().map(|installed| {
-        let failed = if installed.ok { "" } else { " (the command failed)" };
-        format!("{} {}{failed}", installed.package.manager, line(&installed.package.name))
+        let outcome = match installed.ok {
+            Some(true) => "",
+            Some(false) => " (the command failed)",
+            None => " (asked for: the exit code does not say whether it was installed)",
+        };
+        format!("{} {}{outcome}", installed.package.manager, line(&installed.package.name))
     });
     section(&mut out, "Packages", packages);
     section(&mut out, "Limits reached", report.limits.iter().map(|limit| line(limit)));

@@ -10,6 +10,16 @@ use crate::workspace::host_dir::HostDir;
 use crate::workspace::manifest::Delta;
 use crate::workspace::transfer;
 use crate::workspace::tree_path::TreePath;
+use std::path::Path;
+
+/// The workspace on the host, which may have moved since.
+fn open(root: &Path) -> Result<HostDir> {
+    HostDir::open(root).map_err(|error| {
+        Error::usage(format!("the workspace {} cannot be opened", root.display())).caused_by(error).hint(
+            "put it back where it was, or write the change elsewhere: `agent diff ID --patch | git apply`",
+        )
+    })
+}
 
 impl Workspace {
     /// Writes `changes` (all of [`Workspace::changes`], or a selection of it) to the host. All or nothing: any
@@ -23,7 +33,7 @@ impl Workspace {
     ) -> Result<Applied> {
         let mut state = self.state.lock().await;
         let (root, store, wanted) = (self.root.clone(), self.store.clone(), changes.clone());
-        let plan = blocking(move || Plan::check(&HostDir::open(&root)?, &wanted, &store, merge)).await;
+        let plan = blocking(move || Plan::check(&open(&root)?, &wanted, &store, merge)).await;
         let plan = plan.map_err(|error| conflict_hint(error, merge))?;
         let record = Record { written: plan.record(), accepted: state.accepted.clone() };
         let applied = Applied { changes: record.written.counts(), merged: plan.merged().to_vec() };
@@ -61,7 +71,7 @@ impl Workspace {
             return Err(Error::usage("nothing of this session was applied").hint("`agent apply` applies it"));
         };
         let (root, store, back) = (self.root.clone(), self.store.clone(), record.written.reversed());
-        let plan = blocking(move || Plan::check(&HostDir::open(&root)?, &back, &store, false)).await;
+        let plan = blocking(move || Plan::check(&open(&root)?, &back, &store, false)).await;
         let plan = plan.map_err(|error| match error.kind() {
             Kind::Conflict => {
                 error.hint("what you changed since stays: put these files aside and try again, or leave it")
@@ -79,7 +89,7 @@ impl Workspace {
 
     async fn write(&self, plan: Plan) -> Result<()> {
         let (root, store) = (self.root.clone(), self.store.clone());
-        blocking(move || plan.write(&HostDir::open(&root)?, &store)).await
+        blocking(move || plan.write(&open(&root)?, &store)).await
     }
 
     async fn take_merged(
