@@ -91,3 +91,16 @@ fn a_full_disk_behind_stdout_is_a_failure() {
         assert_eq!(closed.stderr, "", "{arguments:?}");
     }
 }
+
+#[test]
+fn a_closed_window_ends_a_command_without_a_session() {
+    let command = "while true; do echo busy; sleep 0.01; done";
+    let mut terminal = terminal().args(["exec", "--", "sh", "-c", command]).start();
+    terminal.wait_for("busy\nbusy");
+    terminal.hang_up();
+    assert_eq!(terminal.wait(), 143);
+    for left in ["sandboxes", "scratch"] {
+        let left = fs::read_dir(terminal.root().join("agent/data").join(left));
+        assert_eq!(left.map_or(0, Iterator::count), 0);
+    }
+}
