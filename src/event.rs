@@ -254,6 +254,9 @@ pub struct SandboxInfo {
     pub id: String,
     /// The image, where there is one.
     pub image: Option<String>,
+    /// The OCI runtime, where one was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<String>,
     /// `none`, `registries`, `full`, or the list of hosts.
     pub network: String,
     /// The limits in force.

@@ -371,6 +371,21 @@ fn what_cannot_take_effect_in_a_sandbox_that_is_joined_again_is_told() {
     kept.again().args(["sandbox", "rm", &id]).run().expect_code(0);
 }
 
+/// A bug: a session whose sandbox was gone went on in one of the ordinary runtime.
+#[tokio::test]
+async fn a_session_keeps_its_runtime() {
+    let Some(docker) = crate::support::engine::engine().await else { return };
+    let runtimes = docker.checks().await.expect("the engine describes itself").runtimes;
+    let name = runtimes.iter().find(|name| ["runc", "crun"].contains(&name.as_str())).expect("a runtime");
+    let model = endpoint().text("ok").for_ever().start();
+    let began = run().endpoint(&model).sandbox("docker").args(["--runtime", name]).run().expect_code(0);
+    let id = began.events()[0]["session"].as_str().expect("an id").to_owned();
+    let went_on = began.again().endpoint(&model).args(["run", "--json", "--session", &id, "go"]);
+    for finished in [began, went_on.run().expect_code(0)] {
+        assert_eq!(finished.events()[0]["sandbox"]["runtime"], name.as_str());
+    }
+}
+
 #[test]
 fn a_closed_pipe_ends_quietly() {
     let model =

@@ -24,6 +24,7 @@ pub fn started(session: &str) -> Event {
         workspace: "/home/user/project".to_owned(),
         sandbox: SandboxInfo {
             backend: "docker".to_owned(),
+            runtime: None,
             network: "none".to_owned(),
             ..Default::default()
         },

@@ -14,7 +14,8 @@ pub fn joined(config: &Config, is: &SandboxInfo) -> (SandboxConfig, Option<Strin
         (_, other) => other.clone(),
     };
     let image = is.image.clone().filter(|image| image != "host");
-    let has = SandboxConfig { image, limits: is.limits.clone(), network, ..asked.clone() };
+    let runtime = is.runtime.clone();
+    let has = SandboxConfig { image, runtime, limits: is.limits.clone(), network, ..asked.clone() };
     let idle = idle(config, &has);
     let notice = || {
         format!(
@@ -35,7 +36,7 @@ fn idle(config: &Config, has: &SandboxConfig) -> Vec<&'static str> {
         ("--include", !options.include.is_empty()),
         ("--exclude", !options.exclude.is_empty()),
         ("--image", options.image.is_some() && image != has.image.as_ref()),
-        ("--runtime", options.runtime.is_some()),
+        ("--runtime", options.runtime.is_some() && asked.runtime != has.runtime),
         ("--network", options.network.is_some() && asked.network != has.network),
         ("--memory", options.memory.is_some() && asked.limits.memory != has.limits.memory),
         ("--cpus", options.cpus.is_some() && asked.limits.cpus != has.limits.cpus),

@@ -181,6 +181,7 @@ impl Opening<'_> {
                 backend: backend.name().to_owned(),
                 id: format!("agent-{id}"),
                 image: has.image.clone().or_else(|| default_image(backend)),
+                runtime: has.runtime.clone(),
                 network: network_words(&has.network),
                 limits: has.limits.clone(),
             },

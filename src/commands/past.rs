@@ -49,6 +49,10 @@ impl Past {
         let workspace = Some(&self.history.workspace).filter(|path| !path.is_empty()).map(PathBuf::from);
         let mut options = options.clone();
         options.workspace = workspace.or(options.workspace);
+        // A stronger wall stays, unless the person leaves the engine.
+        if options.sandbox != Some(SandboxChoice::Local) {
+            options.runtime = options.runtime.or_else(|| sandbox.runtime.clone());
+        }
         options.sandbox = options.sandbox.or(backend);
         options.image = options.image.or_else(|| sandbox.image.clone().filter(|image| image != "host"));
         Ok(options)

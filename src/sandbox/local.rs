@@ -217,6 +217,7 @@ fn describe(spec: &Spec) -> SandboxInfo {
         backend: "local".to_owned(),
         id: group_name(&spec.session),
         image: None,
+        runtime: None,
         network: match &spec.network {
             Network::None => "none".to_owned(),
             Network::Hosts(hosts) => hosts.join(","),

@@ -158,6 +158,7 @@ fn describe(spec: &Spec, id: &str, image: &Image) -> SandboxInfo {
         backend: "docker".to_owned(),
         id: short(id),
         image: Some(image.name.clone()),
+        runtime: spec.runtime.clone(),
         network: match &spec.network {
             Network::None => "none".to_owned(),
             Network::Hosts(hosts) => hosts.join(","),
