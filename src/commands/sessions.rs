@@ -9,6 +9,7 @@ use crate::sandbox::by_name;
 use crate::session::list::{parse_age, to_words};
 use crate::session::report::Report;
 use crate::session::{SessionId, Store, read_records, verify};
+use crate::ui::stderr;
 use crate::ui::style::Colours;
 use serde_json::json;
 
@@ -19,7 +20,7 @@ pub async fn sessions(options: &Options, arguments: SessionsArgs) -> Result<Exit
         SessionsCommand::List => {
             let list = store.list()?;
             if list.is_empty() {
-                eprintln!("There are no sessions yet.");
+                stderr::write("There are no sessions yet.\n");
             }
             print(options, &to_words(&list), &list)
         }
