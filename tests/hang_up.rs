@@ -6,6 +6,7 @@ use crate::support::terminal::{Terminal, terminal};
 use agent::session::Store;
 use serde_json::{Value, json};
 use std::fs;
+use std::time::{Duration, Instant};
 
 /// The window is closed: the program ends as one that is told to, and its session and sandbox with it.
 #[track_caller]
@@ -103,4 +104,17 @@ fn a_closed_window_ends_a_command_without_a_session() {
         let left = fs::read_dir(terminal.root().join("agent/data").join(left));
         assert_eq!(left.map_or(0, Iterator::count), 0);
     }
+}
+
+#[test]
+fn under_nohup_a_closed_window_ends_nothing() {
+    let model = endpoint().tool_call("run_commands", json!({ "command": "sleep 1" })).text("ok").start();
+    let running = agent().endpoint(&model).args(["run", "--json", "go"]).nohup().start();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while model.chats().is_empty() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    running.signal(libc::SIGHUP);
+    let finished = running.wait().expect_code(0);
+    assert_eq!(finished.events_of("session_finished")[0]["status"], "completed");
 }

@@ -217,6 +217,7 @@ fn whole_wishes_are_taken_back_and_done_again_after_a_restart() {
     third.type_line("/undo");
     third.wait_for("the workspace is back at 2");
     third.type_line("/redo");
+    third.wait_until("the second way forward", |screen| screen.matches("is forward at 3").count() == 2);
     third.wait_for_prompt();
     third.ctrl_d();
     assert_eq!(third.wait(), 0);

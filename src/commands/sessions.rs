@@ -19,7 +19,7 @@ pub async fn sessions(options: &Options, arguments: SessionsArgs) -> Result<Exit
     match arguments.command.unwrap_or(SessionsCommand::List) {
         SessionsCommand::List => {
             let list = store.list()?;
-            if list.is_empty() {
+            if list.is_empty() && !options.json {
                 stderr::write("There are no sessions yet.\n");
             }
             print(options, &to_words(&list), &list)

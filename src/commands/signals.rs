@@ -3,17 +3,14 @@
 use crate::agent::{Interrupt, Stop};
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
 /// Listens from now on. A second Ctrl-C does not wait for anything any more: the sandbox then ends by its idle
 /// time-to-live. The task ends when it is aborted.
 pub fn listen(interrupt: Interrupt) -> Result<JoinHandle<()>> {
-    let failed =
-        |error| Error::unexpected("signals cannot be received").caused_by(anyhow::Error::from(error));
-    let mut int = signal(SignalKind::interrupt()).map_err(failed)?;
-    let mut term = signal(SignalKind::terminate()).map_err(failed)?;
-    let mut hup = signal(SignalKind::hangup()).map_err(failed)?;
+    let mut int = receive(SignalKind::interrupt())?;
+    let mut end = End::new()?;
     Ok(tokio::spawn(async move {
         let mut interrupted = false;
         loop {
@@ -25,9 +22,51 @@ pub fn listen(interrupt: Interrupt) -> Result<JoinHandle<()>> {
                     interrupted = true;
                     interrupt.trigger(Stop::Interrupted);
                 }
-                _ = term.recv() => interrupt.trigger(Stop::Terminated),
-                _ = hup.recv() => interrupt.trigger(Stop::Terminated),
+                () = end.wait() => interrupt.trigger(Stop::Terminated),
             }
         }
     }))
+}
+
+/// The end of the process, asked for from outside: SIGTERM, or SIGHUP because the terminal is closed.
+pub struct End {
+    terminate: Signal,
+    hang_up: Option<Signal>,
+}
+
+impl End {
+    /// Listens from now on. Where SIGHUP is ignored from the start, as under `nohup`, it stays so.
+    pub fn new() -> Result<Self> {
+        let hang_up = match is_ignored(libc::SIGHUP) {
+            true => None,
+            false => Some(receive(SignalKind::hangup())?),
+        };
+        Ok(Self { terminate: receive(SignalKind::terminate())?, hang_up })
+    }
+
+    /// Waits for either.
+    pub async fn wait(&mut self) {
+        let hang_up = async {
+            match &mut self.hang_up {
+                Some(signal) => signal.recv().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = hang_up => {}
+        }
+    }
+}
+
+fn receive(kind: SignalKind) -> Result<Signal> {
+    signal(kind).map_err(|error| Error::unexpected("signals cannot be received").caused_by(error))
+}
+
+fn is_ignored(number: i32) -> bool {
+    // SAFETY: all zero is a valid value; without a new action the kernel only writes the old one.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(number, std::ptr::null(), &mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
+    }
 }

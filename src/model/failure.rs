@@ -180,7 +180,7 @@ fn hint(reason: Reason, endpoint: &Endpoint) -> Option<String> {
         }
         Reason::QuotaUsedUp => "add credit with the provider, or choose another one with --provider".into(),
         Reason::ContextOverflow { .. } => "the conversation has to be shorter: /compact, or a new session".into(),
-        Reason::TimedOut => "the endpoint may be overloaded; the timeouts are configurable".into(),
+        Reason::TimedOut => "the endpoint may be overloaded: try again later, or another one with --provider".into(),
         Reason::Busy => "the endpoint is busy; try again later".into(),
         Reason::Empty => "try again, or another model with --model: `agent doctor --endpoint` tries what this one can do".into(),
         Reason::Server => "the failure is the endpoint's own: try again later, or another one with --provider".into(),

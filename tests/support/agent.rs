@@ -4,7 +4,7 @@ use super::endpoint::Endpoint;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::io::{Read, Write};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -132,6 +132,18 @@ impl Agent {
     /// Sends standard error to a full disk.
     pub fn stderr_full(mut self) -> Self {
         self.full.stderr = true;
+        self
+    }
+
+    /// Starts it as `nohup` does: the signal that tells of a closed terminal is ignored.
+    pub fn nohup(mut self) -> Self {
+        // SAFETY: what runs between fork and exec is one system call.
+        unsafe {
+            self.command.pre_exec(|| match libc::signal(libc::SIGHUP, libc::SIG_IGN) {
+                libc::SIG_ERR => Err(std::io::Error::last_os_error()),
+                _ => Ok(()),
+            });
+        }
         self
     }
 

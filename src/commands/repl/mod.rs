@@ -11,6 +11,7 @@ use super::open::{Audience, Opened, Opening, finish, with_signals};
 use super::past::Past;
 use super::refuse::{of_a_run, refuse};
 use super::run::answering;
+use super::signals::End;
 use crate::agent::Stop;
 use crate::cli::{Options, ResumeArgs};
 use crate::config::Config;
@@ -26,7 +27,6 @@ use crate::ui::style::{BOLD, Colours, DIM};
 use crate::ui::trace::failure_text;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Opens a session and talks, until the person leaves; ends with `session_finished` whatever happens.
 pub async fn repl(options: &Options) -> ExitCode {
@@ -122,13 +122,13 @@ impl Repl<'_> {
     async fn talk(mut self) -> Result<()> {
         let _mode = input::without_control_echo();
         self.welcome();
-        let mut ended = Ended::new()?;
+        let mut end = End::new()?;
         let mut input = Input::open(slash::helps())?;
         let mut interrupts = 0;
         loop {
             let held = self.screen.hold();
             self.at_prompt.store(true, Ordering::Relaxed);
-            let (back, line) = ended.or(input.read()).await?;
+            let (back, line) = unless_over(&mut end, input.read()).await?;
             input = back;
             self.at_prompt.store(false, Ordering::Relaxed);
             drop(held);
@@ -232,30 +232,17 @@ enum Entered<'t> {
     Slash(&'static slash::Command, &'t str),
 }
 
-/// The end of the process, asked for from outside while the prompt waits.
-struct Ended {
-    terminate: Signal,
-    hang_up: Signal,
-}
-
-impl Ended {
-    fn new() -> Result<Self> {
-        let listen = |kind| {
-            signal(kind).map_err(|error| Error::unexpected("signals cannot be received").caused_by(error))
-        };
-        Ok(Self { terminate: listen(SignalKind::terminate())?, hang_up: listen(SignalKind::hangup())? })
-    }
-
-    /// What `read` gives, unless the end comes first. The end of a terminal is one too, however it is noticed.
-    async fn or(&mut self, read: impl Future<Output = Result<(Input, Line)>>) -> Result<(Input, Line)> {
-        let read = tokio::select! {
-            read = read => read,
-            _ = self.terminate.recv() => return Err(Stop::Terminated.error()),
-            _ = self.hang_up.recv() => return Err(Stop::Terminated.error()),
-        };
-        match read {
-            Ok((_, Line::End)) | Err(_) if !confirm::is_possible() => Err(Stop::Terminated.error()),
-            read => read,
-        }
+/// What `read` gives, unless the end comes first. The end of a terminal is one too, however it is noticed.
+async fn unless_over(
+    end: &mut End,
+    read: impl Future<Output = Result<(Input, Line)>>,
+) -> Result<(Input, Line)> {
+    let read = tokio::select! {
+        read = read => read,
+        () = end.wait() => return Err(Stop::Terminated.error()),
+    };
+    match read {
+        Ok((_, Line::End)) | Err(_) if !confirm::is_possible() => Err(Stop::Terminated.error()),
+        read => read,
     }
 }
