@@ -89,11 +89,16 @@ impl Builder {
         let end = || program.try_clone().expect("a descriptor");
         self.command.stdin(end()).stdout(end()).stderr(end());
         let take_the_terminal = || {
+            // Whoever runs the tests in the background may ignore what a terminal sends.
+            for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+                // SAFETY: a system call with constants.
+                unsafe { libc::signal(signal, libc::SIG_DFL) };
+            }
             rustix::process::setsid()?;
             rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
             Ok(())
         };
-        // SAFETY: two system calls, which are safe between fork and exec.
+        // SAFETY: nothing but system calls, which are safe between fork and exec.
         unsafe { self.command.pre_exec(take_the_terminal) };
         let child = self.command.spawn().expect("the program starts");
         let view = Arc::new(View::default());
