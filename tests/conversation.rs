@@ -118,6 +118,25 @@ fn an_answer_that_was_cut_off_is_a_limit_and_nothing_is_applied() {
     assert_eq!(messages[messages.len() - 2], half);
 }
 
+/// They counted as answers, because they had a text.
+#[test]
+fn an_answer_that_was_given_up_is_none() {
+    let half = json!({ "role": "assistant", "content": "Half of the" });
+    let model = endpoint().message(half.clone(), "error").text("The whole answer.").start();
+    let finished = agent().endpoint(&model).args(["run", "--json", "go"]).run().expect_code(0);
+    assert_eq!(finished.events_of("retry").len(), 1);
+    assert_eq!(finished.events_of("assistant_message")[0]["text"], "The whole answer.");
+    let model = endpoint()
+        .tool_call("write_file", json!({ "path": "a.txt", "data": "new" }))
+        .message(half.clone(), "content_filter")
+        .start();
+    let finished = agent().endpoint(&model).args(["run", "--apply", "go"]).run().expect_code(3);
+    assert!(finished.stderr.contains("content filter"), "{}", finished.stderr);
+    assert_eq!(finished.host_file("a.txt"), None);
+    let model = endpoint().message(half, "MAX_TOKENS").start();
+    agent().endpoint(&model).args(["run", "go"]).run().expect_code(5);
+}
+
 #[test]
 fn half_an_answer_is_printed_and_one_without_a_word_is_sent_on_with_some() {
     let model = endpoint()

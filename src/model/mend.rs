@@ -63,7 +63,7 @@ fn mended(call: &ToolCall, tool: &ToolSpec, is_cut_off: bool) -> Option<(Map<Str
     (repaired || !notes.is_empty()).then_some((arguments, notes))
 }
 
-/// What is inside of `{"arguments": {…}}`, beside which the tool's name may stand.
+/// What is inside of `{"arguments": {…}}`, also as a text, beside which the tool's name may stand.
 fn unwrapped(object: &Map<String, Value>, tool: &ToolSpec) -> Option<Map<String, Value>> {
     let names_tool = |key: &str, value: &Value| {
         NAME_KEYS.contains(&key) && value.as_str().is_some_and(|name| name == tool.name)
@@ -72,7 +72,12 @@ fn unwrapped(object: &Map<String, Value>, tool: &ToolSpec) -> Option<Map<String,
     let is_all = object.iter().all(|(other, value)| other == key || names_tool(other, value));
     let is_wrapper =
         ARGUMENT_KEYS.contains(&key.as_str()) && tool.parameters["properties"].get(key).is_none();
-    inner.as_object().filter(|_| is_all && is_wrapper).cloned()
+    match inner {
+        _ if !is_all || !is_wrapper => None,
+        Value::Object(object) => Some(object.clone()),
+        Value::String(text) => serde_json::from_str(text).ok(),
+        _ => None,
+    }
 }
 
 fn mend_object(arguments: &mut Map<String, Value>, schema: &Value, notes: &mut Vec<String>) {
@@ -136,19 +141,11 @@ fn mend_name(arguments: &mut Map<String, Value>, name: &str, schema: &Value) -> 
     Some(format!("{other:?}, taken as {name:?}"))
 }
 
-/// The one argument that can stand for the missing `name`.
+/// The argument that stands for the missing `name`. Only names that are known to: any other may be an explanation.
 fn stand_in(arguments: &Map<String, Value>, name: &str, schema: &Value) -> Option<String> {
-    let properties = &schema["properties"];
-    let unknown = || arguments.keys().filter(|key| properties.get(key.as_str()).is_none());
-    let aliases =
-        ALIASES.iter().find(|(parameter, _)| *parameter == name).map_or(&[][..], |(_, aliases)| aliases);
-    if let Some(alias) = unknown().find(|key| aliases.contains(&key.to_lowercase().as_str())) {
-        return Some(alias.clone());
-    }
-    let missing = required_texts(schema).filter(|name| !arguments.contains_key(*name)).count();
-    let mut unknown = unknown();
-    let only = unknown.next().filter(|_| missing == 1)?;
-    unknown.next().is_none().then(|| only.clone())
+    let (_, aliases) = ALIASES.iter().find(|(parameter, _)| *parameter == name)?;
+    let mut unknown = arguments.keys().filter(|key| schema["properties"].get(key.as_str()).is_none());
+    unknown.find(|key| aliases.contains(&key.to_lowercase().as_str())).cloned()
 }
 
 /// A text, or a list of texts that can be one. Several commands can; several paths cannot.
@@ -241,9 +238,10 @@ mod tests {
                 json!({ "command": "ls", "timeout_s": "5" }),
                 json!({ "command": "ls", "timeout_s": 5 }),
             ),
-            ("run_commands", json!({ "what_to_run": "ls" }), json!({ "command": "ls" })),
+            ("run_commands", json!({ "Script": "ls" }), json!({ "command": "ls" })),
+            ("run_commands", json!({ "arguments": "{\"command\": \"ls\"}" }), json!({ "command": "ls" })),
             ("write_file", json!({ "file_path": "a", "content": "b" }), json!({ "path": "a", "data": "b" })),
-            ("write_file", json!({ "path": "a", "stuff": "b" }), json!({ "path": "a", "data": "b" })),
+            ("write_file", json!({ "path": "a", "text": "b" }), json!({ "path": "a", "data": "b" })),
         ] {
             assert_eq!(mended(name, arguments), Some(expected));
         }
@@ -254,6 +252,9 @@ mod tests {
         for (name, arguments) in [
             ("run_commands", json!({ "command": "ls", "commands": ["rm"] })),
             ("run_commands", json!({ "this": "ls", "that": "rm" })),
+            ("run_commands", json!({ "description": "rm main.rs" })),
+            ("run_commands", json!({ "arguments": "ls" })),
+            ("write_file", json!({ "path": "a", "description": "Rewrites the parser" })),
             ("run_commands", json!({ "commands": [1, 2] })),
             ("run_commands", json!({ "commands": [] })),
             ("run_commands", json!({})),

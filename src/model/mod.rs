@@ -105,9 +105,10 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Whether the answer was cut off at the token limit.
+    /// Whether the answer was cut off at the token limit, as the protocol says it, or other ones behind a gateway.
     pub fn is_cut_off(&self) -> bool {
-        self.finish_reason.as_deref() == Some("length")
+        let reason = self.finish_reason.as_deref().unwrap_or_default();
+        ["length", "max_tokens", "model_length"].iter().any(|limit| reason.eq_ignore_ascii_case(limit))
     }
 }
 

@@ -106,7 +106,7 @@ impl OpenAi {
         let assembly = Assembly::new(request.tools);
         let assembly = receive(assembly, stream.map_err(failure_of)?, &ending, on_progress).await?;
         let reply = assembly.finish(ids_in(request.messages), on_progress);
-        match emptiness(&reply) {
+        match shortcoming(&reply) {
             Some(failure) => Err(failure),
             None => Ok(reply),
         }
@@ -249,13 +249,21 @@ async fn receive<'a>(
     }
 }
 
-/// An answer that says nothing is a failure, unless it was cut off before it could.
-fn emptiness(reply: &Reply) -> Option<Failure> {
+/// An answer that was given up is a failure, and so is one that says nothing, unless it was cut off before it could.
+fn shortcoming(reply: &Reply) -> Option<Failure> {
+    match reply.finish_reason.as_deref() {
+        Some("content_filter") => {
+            return Some(Failure::new(Reason::Filtered, "the provider's content filter stopped the answer"));
+        }
+        // Of gateways that have begun to answer (OpenRouter), and of DeepSeek.
+        Some(reason @ ("error" | "insufficient_system_resource")) => {
+            let message = format!("the endpoint gave up in the middle of its answer: {reason}");
+            return Some(Failure::new(Reason::Broken, message));
+        }
+        _ => {}
+    }
     if !reply.tool_calls.is_empty() || !reply.text.trim().is_empty() || reply.is_cut_off() {
         return None;
-    }
-    if reply.finish_reason.as_deref() == Some("content_filter") {
-        return Some(Failure::new(Reason::Filtered, "the provider's content filter stopped the answer"));
     }
     let message = match reply.reasoning {
         Some(_) => "the model reasoned but gave no answer",
