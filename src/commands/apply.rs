@@ -17,6 +17,11 @@ use crate::workspace::tree_path::TreePath;
 use crate::workspace::{Applied, ChangeSet};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long the sandbox is looked at once more where the session is not to go on.
+const MAX_LOOK: Duration = Duration::from_secs(5);
 
 /// `agent apply [ID] [PATH…]`: asks where there is a person, and writes.
 pub async fn apply(options: &Options, arguments: ApplyArgs) -> Result<ExitCode> {
@@ -110,6 +115,18 @@ pub async fn after_talk(config: &Config, audience: &Audience, opened: &Opened) -
         Err(_) => ready.workspace.recorded_changes().await?,
     };
     tell_unwritten(config, audience, &opened.id, &changes)
+}
+
+/// The end of a run or of the REPL that failed, came to a limit or was told to end: what the sandbox holds is recorded
+/// once more, and it is said what is not written.
+pub async fn after_failure(config: &Config, audience: &Audience, opened: &Opened) {
+    let Some(ready) = opened.startup.if_ready() else { return };
+    let changes = match timeout(MAX_LOOK, ready.workspace.changes(&ready.sandbox)).await {
+        Ok(Ok(changes)) => Ok(changes),
+        Ok(Err(_)) | Err(_) => ready.workspace.recorded_changes().await,
+    };
+    // The failure that led here is the one to end with.
+    let _ = changes.and_then(|changes| tell_unwritten(config, audience, &opened.id, &changes));
 }
 
 /// The sandbox, where it may hold a change.
