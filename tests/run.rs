@@ -273,3 +273,17 @@ fn quiet_leaves_what_became_of_the_work_and_where_it_was_done() {
     let named = quiet.again().args(["exec", "--", "echo", "hi"]).run().expect_code(0);
     assert!(!named.stderr.contains("sandbox:"), "{}", named.stderr);
 }
+
+#[test]
+fn quiet_leaves_what_is_refused() {
+    let command = "ln -s /etc/passwd out; mkfifo f; echo new > a.txt";
+    let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();
+    let call = agent().endpoint(&model).args(["run", "-q", "--apply", "go"]);
+    let applied = call.run().expect_code(0);
+    assert_eq!(applied.host_file("a.txt").as_deref(), Some("new\n"));
+    for name in ["f", "out"] {
+        let told = format!("[NOTICE] {name} is not taken over: ");
+        assert!(applied.stderr.contains(&told), "{told}: {}", applied.stderr);
+    }
+    assert_eq!(applied.stderr.lines().count(), 2, "{}", applied.stderr);
+}

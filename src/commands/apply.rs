@@ -86,7 +86,13 @@ fn to_json(id: &SessionId, changes: &ChangeSet, applied: &Applied, conflicts: Va
 pub async fn after_run(config: &Config, audience: &Audience, opened: &Opened) -> Result<()> {
     let Some(ready) = ready(opened).await? else { return Ok(()) };
     let changes = ready.workspace.changes(&ready.sandbox).await?;
-    changes.asides().try_for_each(|text| audience.events.emit(Event::Notice { text }))?;
+    for aside in changes.asides() {
+        // What is refused is not written, which is told whatever else is not.
+        match changes.remarks.contains(&aside) {
+            true => audience.events.emit(Event::Notice { text: aside })?,
+            false => audience.insist(aside)?,
+        }
+    }
     if changes.is_empty() || changes.in_place {
         return tell_unwritten(config, audience, &opened.id, &changes);
     }
