@@ -57,6 +57,24 @@ fn a_closed_window_ends_the_prompt_and_a_shell_command() {
     ends_when_the_window_is_closed(terminal);
 }
 
+/// A bug: what was done since the last wish was lost with the sandbox.
+#[test]
+fn what_a_shell_command_did_outlives_a_closed_window() {
+    let mut terminal = terminal().endpoint(&endpoint().start()).start();
+    terminal.wait_for_prompt();
+    terminal.type_line("!echo work > w.txt; echo do'ne'");
+    terminal.wait_for("\ndone\n");
+    terminal.wait_for_prompt();
+    terminal.hang_up();
+    assert_eq!(terminal.wait(), 143);
+    let store = Store::at(terminal.root().join("agent/data"));
+    let ids = store.ids().expect("the sessions");
+    let text = fs::read_to_string(store.events(&ids[0])).expect("the session's file");
+    let last: Value = serde_json::from_str(text.lines().last().expect("a last line")).expect("an event");
+    assert_eq!(last["changes"]["added"], 1, "{text}");
+    assert!(text.contains("1 file added, 0 modified, 0 deleted; nothing is written yet"), "{text}");
+}
+
 #[test]
 fn a_closed_window_answers_no_question() {
     let model =

@@ -197,6 +197,10 @@ fn files_go_in_and_come_out_and_nothing_is_overwritten() {
     terminal.wait_for_prompt();
     terminal.type_line("/upload host.txt in/copy.txt");
     terminal.wait_for("uploaded as in/copy.txt (1 file(s))");
+    terminal.type_line("/upload /dev/zero");
+    terminal.wait_for("left out: /dev/zero");
+    terminal.wait_for_prompt();
+    assert!(!terminal.screen().contains("uploaded as zero"), "{}", terminal.screen());
     terminal
         .type_line("!cat in/copy.txt; mkdir out; echo made inside > 'out/a b'; ln -s /etc/passwd out/link");
     terminal.wait_for("\nfrom the host\n");

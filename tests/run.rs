@@ -273,3 +273,33 @@ fn quiet_leaves_what_became_of_the_work_and_where_it_was_done() {
     let named = quiet.again().args(["exec", "--", "echo", "hi"]).run().expect_code(0);
     assert!(!named.stderr.contains("sandbox:"), "{}", named.stderr);
 }
+
+#[test]
+fn what_is_not_written_is_told_after_a_limit_and_a_failed_check_too() {
+    for (arguments, code) in [(["--max-turns", "1"], 5), (["--check", "false"], 6)] {
+        let change = json!({ "path": "a.txt", "data": "new" });
+        let model = endpoint().tool_call("write_file", change).text("ok").for_ever().start();
+        let call = agent().endpoint(&model).args(["run", "-q", "--apply", "go"]).args(arguments);
+        let ended = call.run().expect_code(code);
+        let told = "[NOTICE] 1 file added, 0 modified, 0 deleted; nothing is written yet";
+        assert!(ended.stderr.contains(told), "{}", ended.stderr);
+        assert_eq!(ended.host_file("a.txt"), None);
+    }
+    let idle = endpoint().tool_call("run_commands", json!({ "command": "true" })).start();
+    let unchanged = agent().endpoint(&idle).args(["run", "--max-turns", "1", "go"]).run().expect_code(5);
+    assert!(!unchanged.stderr.contains("nothing is written yet"), "{}", unchanged.stderr);
+}
+
+#[test]
+fn quiet_leaves_what_is_refused() {
+    let command = "ln -s /etc/passwd out; mkfifo f; echo new > a.txt";
+    let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();
+    let call = agent().endpoint(&model).args(["run", "-q", "--apply", "go"]);
+    let applied = call.run().expect_code(0);
+    assert_eq!(applied.host_file("a.txt").as_deref(), Some("new\n"));
+    for name in ["f", "out"] {
+        let told = format!("[NOTICE] {name} is not taken over: ");
+        assert!(applied.stderr.contains(&told), "{told}: {}", applied.stderr);
+    }
+    assert_eq!(applied.stderr.lines().count(), 2, "{}", applied.stderr);
+}

@@ -17,6 +17,11 @@ use crate::workspace::tree_path::TreePath;
 use crate::workspace::{Applied, ChangeSet};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How long the sandbox is looked at once more where the session is not to go on.
+const MAX_LOOK: Duration = Duration::from_secs(5);
 
 /// `agent apply [ID] [PATH…]`: asks where there is a person, and writes.
 pub async fn apply(options: &Options, arguments: ApplyArgs) -> Result<ExitCode> {
@@ -81,7 +86,13 @@ fn to_json(id: &SessionId, changes: &ChangeSet, applied: &Applied, conflicts: Va
 pub async fn after_run(config: &Config, audience: &Audience, opened: &Opened) -> Result<()> {
     let Some(ready) = ready(opened).await? else { return Ok(()) };
     let changes = ready.workspace.changes(&ready.sandbox).await?;
-    changes.asides().try_for_each(|text| audience.events.emit(Event::Notice { text }))?;
+    for aside in changes.asides() {
+        // What is refused is not written, which is told whatever else is not.
+        match changes.remarks.contains(&aside) {
+            true => audience.events.emit(Event::Notice { text: aside })?,
+            false => audience.insist(aside)?,
+        }
+    }
     if changes.is_empty() || changes.in_place {
         return tell_unwritten(config, audience, &opened.id, &changes);
     }
@@ -110,6 +121,18 @@ pub async fn after_talk(config: &Config, audience: &Audience, opened: &Opened) -
         Err(_) => ready.workspace.recorded_changes().await?,
     };
     tell_unwritten(config, audience, &opened.id, &changes)
+}
+
+/// The end of a run or of the REPL that failed, came to a limit or was told to end: what the sandbox holds is recorded
+/// once more, and it is said what is not written.
+pub async fn after_failure(config: &Config, audience: &Audience, opened: &Opened) {
+    let Some(ready) = opened.startup.if_ready() else { return };
+    let changes = match timeout(MAX_LOOK, ready.workspace.changes(&ready.sandbox)).await {
+        Ok(Ok(changes)) => Ok(changes),
+        Ok(Err(_)) | Err(_) => ready.workspace.recorded_changes().await,
+    };
+    // The failure that led here is the one to end with.
+    let _ = changes.and_then(|changes| tell_unwritten(config, audience, &opened.id, &changes));
 }
 
 /// The sandbox, where it may hold a change.

@@ -1,6 +1,7 @@
 //! `agent run`: one wish, one answer.
 
 use super::answer::{self, Schema};
+use super::apply::{after_failure, after_run};
 use super::open::{Answering, Audience, Opened, Opening, finish, with_signals};
 use super::past::Past;
 use super::{check, endpoint, prompt};
@@ -48,18 +49,25 @@ async fn fulfil(
     }
     let interrupt = opened.session.interrupt();
     with_signals(interrupt, async {
-        let mut text = opened.session.turn(&answer::with_schema(wish, schema.as_ref())).await?.text;
-        if let Some(schema) = &schema {
-            text = schema.satisfied(opened, text).await?;
-            audience.screen.replace_answer(&text);
+        let work = async {
+            let mut text = opened.session.turn(&answer::with_schema(wish, schema.as_ref())).await?.text;
+            if let Some(schema) = &schema {
+                text = schema.satisfied(opened, text).await?;
+                audience.screen.replace_answer(&text);
+            }
+            if !config.options.check.is_empty() {
+                check::until_passed(&config, audience, opened).await?;
+            }
+            if let Some(path) = &arguments.output {
+                answer::write(path, &text)?;
+            }
+            after_run(&config, audience, opened).await
+        };
+        let result = work.await;
+        if result.is_err() {
+            after_failure(&config, audience, opened).await;
         }
-        if !config.options.check.is_empty() {
-            check::until_passed(&config, audience, opened).await?;
-        }
-        if let Some(path) = &arguments.output {
-            answer::write(path, &text)?;
-        }
-        super::apply::after_run(&config, audience, opened).await
+        result
     })
     .await
 }

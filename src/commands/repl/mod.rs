@@ -6,7 +6,7 @@ mod shell;
 mod slash;
 mod transfer;
 
-use super::apply::after_talk;
+use super::apply::{after_failure, after_talk};
 use super::open::{Audience, Opened, Opening, finish, with_signals};
 use super::past::Past;
 use super::refuse::{of_a_run, refuse};
@@ -78,8 +78,14 @@ async fn start(
     for text in notices {
         audience.events.emit(Event::Notice { text })?;
     }
-    talk(&config, audience, opened, last_wish).await?;
-    after_talk(&config, audience, opened).await
+    match talk(&config, audience, opened, last_wish).await {
+        Ok(()) => after_talk(&config, audience, opened).await,
+        Err(error) => {
+            // What `!CMD` did since the last wish is recorded nowhere yet.
+            after_failure(&config, audience, opened).await;
+            Err(error)
+        }
+    }
 }
 
 /// Talks on an open session, until the person leaves.

@@ -50,6 +50,11 @@ impl Repl<'_> {
                 Node::Regular(plain_file::read(&from, MAX_FILE, Links::Refuse).map_err(failed)?)
             } else {
                 self.remark(&format!("left out: {} (no regular file, or larger than 1 GiB)", shown(&from)));
+                // It was all that there is to upload.
+                if to == destination {
+                    self.screen.progress().clear();
+                    return Ok(Flow::GoOn);
+                }
                 continue;
             };
             let mode = (!found.is_symlink()).then(|| found.permissions().mode() & 0o777);
