@@ -112,11 +112,22 @@ fn a_variable_counts_as_the_setting_does_and_a_bad_one_is_named() {
         ("AGENT_COMPACTION", "7"),
         ("AGENT_OUTPUT_CHARS", "1"),
         ("AGENT_MAX_TURNS", "0"),
+        ("AGENT_MAX_TOKENS_TOTAL", "0"),
+        ("AGENT_MAX_ANSWER_TOKENS", "0"),
         ("AGENT_MAX_COST", "-"),
+        ("AGENT_MAX_COST", "-1"),
         ("AGENT_MAX_TIME", "0"),
     ] {
         let told = ends_with(call().env(name, value).run(), 2).stderr;
         assert!(told.contains(&format!("error: {name}: ")), "{name}: {told}");
+    }
+    for text in ["off", "1", "TRUE"] {
+        let told = ends_with(call().env("AGENT_COMPACTION", text).run(), 2).stderr;
+        assert!(told.contains("hint: write true or false"), "{text}: {told}");
+    }
+    for cost in ["nan", "-1"] {
+        let told = ends_with(call().args([format!("--max-cost={cost}")]).run(), 2).stderr;
+        assert!(told.contains("--max-cost: "), "{told}");
     }
     let file = ends_with(call().config("memory = \"lots\"").run(), 2);
     assert!(file.stderr.contains("memory in config.toml: "), "{}", file.stderr);

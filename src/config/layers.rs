@@ -278,7 +278,8 @@ fn typed(name: &str, setting: &Setting) -> Result<Value> {
         }
     }
     let why = failure.map(|error| error.message().to_owned()).unwrap_or_default();
-    Err(Error::config(format!("{}: {why}", setting.name)))
+    let wrong = Error::config(format!("{}: {why}", setting.name));
+    Err(if why.contains("a boolean") { wrong.hint("write true or false") } else { wrong })
 }
 
 #[cfg(test)]
