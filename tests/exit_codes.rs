@@ -438,3 +438,19 @@ fn a_home_that_cannot_be_written_to_is_a_matter_of_configuration() {
     }
     assert_eq!(model.chats().len(), 0, "nothing was asked for that could not be kept");
 }
+
+/// A bug: it was said without a word on what to do. `su` and `sudo` may leave the home of another user behind.
+#[test]
+fn settings_that_may_not_be_read_are_told_with_a_way_out() {
+    let hidden = |path: &std::path::Path| {
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
+    };
+    let call = agent().config("").heeding_permissions().args(["run", "hi"]);
+    hidden(&call.home("config").join("config.toml"));
+    let told = call.run().expect_code(2).stderr;
+    assert!(told.contains("config.toml cannot be read: ") && told.contains("set HOME"), "{told}");
+    let call = agent().file(".env", "").heeding_permissions().args(["run", "hi"]);
+    hidden(&call.workspace().join(".env"));
+    let told = call.run().expect_code(2).stderr;
+    assert!(told.contains(".env cannot be read: ") && told.contains("hint: make it readable"), "{told}");
+}

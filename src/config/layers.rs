@@ -132,7 +132,8 @@ impl Layers {
 }
 
 fn read_dot_env(path: &Path) -> Result<BTreeMap<String, String>> {
-    let bytes = read_bounded(path)?.unwrap_or_default();
+    let denied = "make it readable for this user, or start agent in another directory";
+    let bytes = read_bounded(path, denied)?.unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let lines = text.trim_start_matches('\u{feff}').lines();
     lines.filter_map(assignment).map(|(name, text)| Ok((name.to_owned(), value(path, name, text)?))).collect()
@@ -163,8 +164,8 @@ fn value(path: &Path, name: &str, text: &str) -> Result<String> {
     }
 }
 
-/// A small file; `None` where there is none, or no plain one.
-fn read_bounded(path: &Path) -> Result<Option<Vec<u8>>> {
+/// A small file; `None` where there is none, or no plain one. `denied` says what to do where it may not be read.
+fn read_bounded(path: &Path, denied: &str) -> Result<Option<Vec<u8>>> {
     match plain_file::read(path, MAX_FILE + 1, Links::Follow) {
         Ok(bytes) if bytes.len() as u64 > MAX_FILE => {
             Err(Error::config(format!("{} is larger than {MAX_FILE} bytes", path.display())))
@@ -178,7 +179,11 @@ fn read_bounded(path: &Path) -> Result<Option<Vec<u8>>> {
         {
             Ok(None)
         }
-        Err(error) => Err(Error::config(format!("{} cannot be read", path.display())).caused_by(error)),
+        Err(error) => {
+            let is_denied = error.kind() == ErrorKind::PermissionDenied;
+            let failed = Error::config(format!("{} cannot be read", path.display())).caused_by(error);
+            Err(if is_denied { failed.hint(denied) } else { failed })
+        }
     }
 }
 
@@ -252,7 +257,9 @@ impl File {
     /// Reads `config.toml` of `directory`, where there is one; what the environment says of its [`SETTINGS`] goes first.
     pub fn read(directory: &Path, layers: &Layers) -> Result<Self> {
         let path = directory.join("config.toml");
-        let bytes = read_bounded(&path)?.unwrap_or_default();
+        let denied = "agent reads its settings in the home directory: set HOME to this user's own, or \
+                      AGENT_HOME to a directory that you can write to";
+        let bytes = read_bounded(&path, denied)?.unwrap_or_default();
         let failed = |error| Error::config(format!("{}: {error}", path.display()));
         let mut file: Self = toml::from_slice(&bytes).map_err(failed)?;
         let mut table: toml::Table = toml::from_slice(&bytes).map_err(failed)?;
