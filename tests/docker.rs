@@ -249,7 +249,7 @@ async fn a_named_image_is_prepared_once_and_keeps_its_own_variables() {
     }
 }
 
-/// Each version of the guest left an image for ever.
+/// Each version of the guest left an image for ever, and so did whoever lost its tag to another process.
 #[tokio::test]
 async fn what_other_versions_prepared_goes_when_a_new_image_is_made() {
     let Some(docker) = engine().await else { return };
@@ -262,6 +262,10 @@ async fn what_other_versions_prepared_goes_when_a_new_image_is_made() {
         load_old(tag, &name).await;
     }
     import(&young, &[&format!("LABEL agent.image={name}")]).await;
+    let taken = format!("agent-image:taken-{pid}");
+    load_old(&taken, &name).await;
+    let untagged = client().inspect_image(&taken).await.expect("the image").id.expect("an id");
+    import(&taken, &[]).await;
     let body = ContainerCreateBody {
         image: Some(used.clone()),
         entrypoint: Some(vec!["/never-run".into()]),
@@ -278,8 +282,9 @@ async fn what_other_versions_prepared_goes_when_a_new_image_is_made() {
         assert!(left.contains(kept), "{kept} of {left:?}");
     }
     assert_eq!(left.len(), 4, "{left:?}");
+    assert!(client().inspect_image(&untagged).await.is_err(), "{untagged} is still there");
     remove(&stopped).await;
-    left.push(name);
+    left.extend([name, taken]);
     for image in left {
         client().remove_image(&image, None::<RemoveImageOptions>, None).await.expect("the image is removed");
     }

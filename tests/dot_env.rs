@@ -50,6 +50,16 @@ fn it_does_not_reach_into_the_environment() {
     assert_eq!(model.connections(), 0);
 }
 
+/// A bug: nobody heard that it had no effect.
+#[test]
+fn settings_that_it_may_not_set_are_told_once() {
+    let model = endpoint().text("ok").for_ever().start();
+    let text = "AGENT_PIDS=9\nexport AGENT_MAX_TURNS=1\nAGENT_PIDS=8\nAGENT_SANDBOX=auto\nAGENT_OTHER=1\n";
+    let finished = agent().endpoint(&model).file(".env", text).args(["run", "go"]).run().expect_code(0);
+    let told = ".env does not set AGENT_MAX_TURNS, AGENT_PIDS: ";
+    assert_eq!(finished.stderr.matches(told).count(), 1, "{}", finished.stderr);
+}
+
 #[test]
 fn what_it_says_to_other_programs_is_neither_read_nor_shown() {
     let model = endpoint().text("ok").for_ever().start();

@@ -325,8 +325,10 @@ async fn a_self_signed_certificate_is_refused_until_it_is_named() {
     settings.ca_file = Some(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/support/tls/certificate.pem").into());
     assert_eq!(ask(&OpenAi::new(settings.clone()).unwrap()).await.0.unwrap().text, "Fine.");
 
-    settings.ca_file = Some("/nowhere/ca.pem".into());
-    assert_eq!(OpenAi::new(settings).err().unwrap().kind(), Kind::Config);
+    for unusable in ["/nowhere/ca.pem", "/dev/zero"] {
+        settings.ca_file = Some(unusable.into());
+        assert_eq!(OpenAi::new(settings.clone()).err().unwrap().kind(), Kind::Config);
+    }
 }
 
 #[tokio::test]

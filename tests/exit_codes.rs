@@ -112,11 +112,22 @@ fn a_variable_counts_as_the_setting_does_and_a_bad_one_is_named() {
         ("AGENT_COMPACTION", "7"),
         ("AGENT_OUTPUT_CHARS", "1"),
         ("AGENT_MAX_TURNS", "0"),
+        ("AGENT_MAX_TOKENS_TOTAL", "0"),
+        ("AGENT_MAX_ANSWER_TOKENS", "0"),
         ("AGENT_MAX_COST", "-"),
+        ("AGENT_MAX_COST", "-1"),
         ("AGENT_MAX_TIME", "0"),
     ] {
         let told = ends_with(call().env(name, value).run(), 2).stderr;
         assert!(told.contains(&format!("error: {name}: ")), "{name}: {told}");
+    }
+    for text in ["off", "1", "TRUE"] {
+        let told = ends_with(call().env("AGENT_COMPACTION", text).run(), 2).stderr;
+        assert!(told.contains("hint: write true or false"), "{text}: {told}");
+    }
+    for cost in ["nan", "-1"] {
+        let told = ends_with(call().args([format!("--max-cost={cost}")]).run(), 2).stderr;
+        assert!(told.contains("--max-cost: "), "{told}");
     }
     let file = ends_with(call().config("memory = \"lots\"").run(), 2);
     assert!(file.stderr.contains("memory in config.toml: "), "{}", file.stderr);
@@ -426,4 +437,20 @@ fn a_home_that_cannot_be_written_to_is_a_matter_of_configuration() {
         call(&["sessions"]).expect_code(0);
     }
     assert_eq!(model.chats().len(), 0, "nothing was asked for that could not be kept");
+}
+
+/// A bug: it was said without a word on what to do. `su` and `sudo` may leave the home of another user behind.
+#[test]
+fn settings_that_may_not_be_read_are_told_with_a_way_out() {
+    let hidden = |path: &std::path::Path| {
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
+    };
+    let call = agent().config("").heeding_permissions().args(["run", "hi"]);
+    hidden(&call.home("config").join("config.toml"));
+    let told = call.run().expect_code(2).stderr;
+    assert!(told.contains("config.toml cannot be read: ") && told.contains("set HOME"), "{told}");
+    let call = agent().file(".env", "").heeding_permissions().args(["run", "hi"]);
+    hidden(&call.workspace().join(".env"));
+    let told = call.run().expect_code(2).stderr;
+    assert!(told.contains(".env cannot be read: ") && told.contains("hint: make it readable"), "{told}");
 }

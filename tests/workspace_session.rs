@@ -139,6 +139,22 @@ async fn git_works_inside_and_nothing_of_it_comes_back() {
     assert_eq!(session.changed().await, [""; 0]);
 }
 
+/// They stayed out without a word.
+#[tokio::test]
+async fn files_that_are_nested_too_deeply_are_told_and_stay() {
+    let deepest = vec!["d"; 128].join("/");
+    let below = format!("{deepest}/file");
+    let session = Session::start(host(&[("a.txt", "a"), (&below, "deep"), ("e/file", "e")])).await;
+    assert_eq!(
+        session.workspace.notices(),
+        [format!("Files that are nested too deeply stay out of the sandbox, all below: {deepest}.")]
+    );
+    assert_eq!(session.guest.sh(&format!("ls {deepest}")).await.text(), "");
+    session.turn("rm -r d e").await;
+    session.apply().await.unwrap();
+    assert!(session.host(&below).exists() && !session.host("e").exists());
+}
+
 /// The file stayed out, and nobody was told that its content comes along in `.git`. `--exclude .git` did nothing.
 #[tokio::test]
 async fn secrets_in_the_history_are_named_and_the_history_can_stay_out() {

@@ -41,6 +41,13 @@ pub fn choose_endpoint(options: &Options, layers: &Layers, file: &File) -> Resul
     if place.setting.source == Source::DotEnv {
         notices.push(format!("the endpoint {} was chosen by {} in .env", place.url, place.setting.name));
     }
+    if !layers.passed_over().is_empty() {
+        let names: Vec<&str> = layers.passed_over().iter().map(String::as_str).collect();
+        notices.push(format!(
+            ".env does not set {}: it says which model answers and nothing else (the environment, config.toml and flags do)",
+            names.join(", ")
+        ));
+    }
     let key = key(&place, layers, file, &mut notices)?;
     if let (None, Some(provider)) = (&key, place.provider)
         && !provider.key_variables.is_empty()

@@ -6,7 +6,7 @@
 use crate::error::{Error, Result};
 use crate::plain_file::{self, Links};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::path::Path;
 use toml::Value;
@@ -86,6 +86,7 @@ const MAX_FILE: u64 = 1 << 20;
 pub struct Layers {
     environment: BTreeMap<String, String>,
     dot_env: BTreeMap<String, String>,
+    passed_over: BTreeSet<String>,
 }
 
 impl Layers {
@@ -94,13 +95,20 @@ impl Layers {
         let environment = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .filter(|(name, _)| name.starts_with("AGENT_") || DOT_ENV_NAMES.contains(&name.as_str()))
-            .collect();
-        Ok(Self { environment, dot_env: read_dot_env(&directory.join(".env"))? })
+            .collect::<BTreeMap<_, _>>();
+        let (dot_env, mut passed_over) = read_dot_env(&directory.join(".env"))?;
+        passed_over.retain(|name| !environment.contains_key(name));
+        Ok(Self { environment, dot_env, passed_over })
     }
 
     /// Layers made of given values, for tests and for use as a library.
     pub fn from_values(environment: BTreeMap<String, String>, dot_env: BTreeMap<String, String>) -> Self {
-        Self { environment, dot_env }
+        Self { environment, dot_env, passed_over: BTreeSet::new() }
+    }
+
+    /// The [`SETTINGS`] that `.env` names and may not set, and that nothing in the environment sets: their variables.
+    pub fn passed_over(&self) -> &BTreeSet<String> {
+        &self.passed_over
     }
 
     /// A variable, from the environment or else from `.env`. Empty counts as not set.
@@ -131,19 +139,26 @@ impl Layers {
     }
 }
 
-fn read_dot_env(path: &Path) -> Result<BTreeMap<String, String>> {
-    let bytes = read_bounded(path)?.unwrap_or_default();
+/// What the file sets, and the variables of ours in it that it may not set.
+fn read_dot_env(path: &Path) -> Result<(BTreeMap<String, String>, BTreeSet<String>)> {
+    let denied = "make it readable for this user, or start agent in another directory";
+    let bytes = read_bounded(path, denied)?.unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
-    let lines = text.trim_start_matches('\u{feff}').lines();
-    lines.filter_map(assignment).map(|(name, text)| Ok((name.to_owned(), value(path, name, text)?))).collect()
+    let lines = || text.trim_start_matches('\u{feff}').lines().filter_map(assignment);
+    let settings = SETTINGS.map(variable);
+    let passed_over =
+        lines().filter_map(|(name, _)| settings.iter().find(|known| *known == name)).cloned().collect();
+    let ours = lines().filter(|(name, _)| DOT_ENV_NAMES.contains(name));
+    let dot_env =
+        ours.map(|(name, text)| Ok((name.to_owned(), value(path, name, text)?))).collect::<Result<_>>()?;
+    Ok((dot_env, passed_over))
 }
 
-/// A name of ours and the text that the line gives to it. What else is in the file is for other programs.
-fn assignment(line: &str) -> Option<(&'static str, &str)> {
+/// A name and the text that the line gives to it. Much of the file is for other programs.
+fn assignment(line: &str) -> Option<(&str, &str)> {
     let line = line.trim_start();
     let exported = line.strip_prefix("export").filter(|rest| rest.starts_with(char::is_whitespace));
-    let (name, text) = exported.unwrap_or(line).split_once('=')?;
-    Some((DOT_ENV_NAMES.into_iter().find(|known| *known == name.trim())?, text))
+    exported.unwrap_or(line).split_once('=').map(|(name, text)| (name.trim(), text))
 }
 
 /// What the text means, quotes and comments taken into account. Each line is parsed by itself and may hold no `$`, because
@@ -163,8 +178,8 @@ fn value(path: &Path, name: &str, text: &str) -> Result<String> {
     }
 }
 
-/// A small file; `None` where there is none, or no plain one.
-fn read_bounded(path: &Path) -> Result<Option<Vec<u8>>> {
+/// A small file; `None` where there is none, or no plain one. `denied` says what to do where it may not be read.
+fn read_bounded(path: &Path, denied: &str) -> Result<Option<Vec<u8>>> {
     match plain_file::read(path, MAX_FILE + 1, Links::Follow) {
         Ok(bytes) if bytes.len() as u64 > MAX_FILE => {
             Err(Error::config(format!("{} is larger than {MAX_FILE} bytes", path.display())))
@@ -178,7 +193,11 @@ fn read_bounded(path: &Path) -> Result<Option<Vec<u8>>> {
         {
             Ok(None)
         }
-        Err(error) => Err(Error::config(format!("{} cannot be read", path.display())).caused_by(error)),
+        Err(error) => {
+            let is_denied = error.kind() == ErrorKind::PermissionDenied;
+            let failed = Error::config(format!("{} cannot be read", path.display())).caused_by(error);
+            Err(if is_denied { failed.hint(denied) } else { failed })
+        }
     }
 }
 
@@ -252,7 +271,9 @@ impl File {
     /// Reads `config.toml` of `directory`, where there is one; what the environment says of its [`SETTINGS`] goes first.
     pub fn read(directory: &Path, layers: &Layers) -> Result<Self> {
         let path = directory.join("config.toml");
-        let bytes = read_bounded(&path)?.unwrap_or_default();
+        let denied = "agent reads its settings in the home directory: set HOME to this user's own, or \
+                      AGENT_HOME to a directory that you can write to";
+        let bytes = read_bounded(&path, denied)?.unwrap_or_default();
         let failed = |error| Error::config(format!("{}: {error}", path.display()));
         let mut file: Self = toml::from_slice(&bytes).map_err(failed)?;
         let mut table: toml::Table = toml::from_slice(&bytes).map_err(failed)?;
@@ -278,13 +299,13 @@ fn typed(name: &str, setting: &Setting) -> Result<Value> {
         }
     }
     let why = failure.map(|error| error.message().to_owned()).unwrap_or_default();
-    Err(Error::config(format!("{}: {why}", setting.name)))
+    let wrong = Error::config(format!("{}: {why}", setting.name));
+    Err(if why.contains("a boolean") { wrong.hint("write true or false") } else { wrong })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     /// Some settings had a variable and some had none, and nobody heard of it.
     #[test]

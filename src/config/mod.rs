@@ -178,6 +178,14 @@ fn at_least(value: u64, least: u64) -> Result<u64> {
     }
 }
 
+/// What a run may cost.
+fn amount(cost: f64) -> Result<f64> {
+    match cost.is_finite() && cost >= 0.0 {
+        true => Ok(cost),
+        false => Err(Error::config(format!("{cost} is no amount")).hint("write it like 0.5")),
+    }
+}
+
 /// `none`, `full`, or a list of hosts.
 fn network(text: &str) -> Result<Network> {
     match text.trim() {
@@ -206,10 +214,16 @@ fn bounds(options: &Options, origins: Origins, file: &File) -> Result<Bounds> {
 fn limits(options: &Options, origins: Origins, file: &File) -> Result<RunLimits> {
     let turns = options.max_turns.or(file.max_turns).unwrap_or(DEFAULT_MAX_TURNS);
     let time = options.max_time.as_ref().or(file.max_time.as_ref()).map(|text| duration(text)).transpose();
+    let tokens = options.max_tokens_total.or(file.max_tokens_total);
+    let tokens = tokens.map(|tokens| at_least(tokens, 1)).transpose();
+    let cost = options.max_cost.or(file.max_cost).map(amount).transpose();
+    // Read where the endpoint is set up.
+    let answer = file.max_answer_tokens.map_or(Ok(0), |tokens| at_least(tokens.into(), 1));
+    origins.name(false, "max_answer_tokens", answer)?;
     Ok(RunLimits {
         turns: origins.name(options.max_turns.is_some(), "max_turns", at_least(turns, 1))?,
-        tokens: options.max_tokens_total.or(file.max_tokens_total),
-        cost: options.max_cost.or(file.max_cost),
+        tokens: origins.name(options.max_tokens_total.is_some(), "max_tokens_total", tokens)?,
+        cost: origins.name(options.max_cost.is_some(), "max_cost", cost)?,
         time: origins.name(options.max_time.is_some(), "max_time", time)?,
     })
 }

@@ -8,6 +8,7 @@ use crate::model::answer::{Answer, Ending};
 use crate::model::complaint::looks_like_html;
 use crate::model::endpoint::{Endpoint, Timeouts};
 use crate::model::failure::{Failure, Reason, quote};
+use crate::plain_file::{self, Links};
 use async_openai::error::OpenAIError;
 use async_openai::middleware::HttpRequestFactory;
 use futures_util::StreamExt;
@@ -24,6 +25,8 @@ const LONGEST_ERROR: usize = 64 * 1024;
 const ERROR_PATIENCE: Duration = Duration::from_secs(10);
 /// Bytes of one event, or of an answer that is not streamed.
 pub const LONGEST_EVENT: usize = 8 << 20;
+/// Bytes of a file of certificates: all that systems trust together are a quarter of a mebibyte.
+const MAX_CERTIFICATES: u64 = 4 << 20;
 /// Redirects on the same host that are followed.
 const MOST_REDIRECTS: usize = 3;
 
@@ -45,7 +48,11 @@ pub fn client(endpoint: &Endpoint) -> Result<reqwest::Client> {
                     .caused_by(error)
                     .hint("AGENT_CA_FILE names a PEM file with one certificate or several")
             };
-            let pem = std::fs::read(file).map_err(|error| unusable(error.into()))?;
+            let pem = plain_file::read(file, MAX_CERTIFICATES + 1, Links::Follow)
+                .map_err(|error| unusable(error.into()))?;
+            if pem.len() as u64 > MAX_CERTIFICATES {
+                return Err(unusable(anyhow::anyhow!("it is larger than {MAX_CERTIFICATES} bytes")));
+            }
             let certificates =
                 reqwest::Certificate::from_pem_bundle(&pem).map_err(|error| unusable(error.into()))?;
             if certificates.is_empty() {

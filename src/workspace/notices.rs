@@ -19,6 +19,7 @@ pub fn of(root: &Path, selection: &Selection) -> Vec<String> {
         (LeftOut::Sparse, "Sparse files stay out of the sandbox", "--include takes them along"),
         (LeftOut::Special, "Devices, FIFOs and sockets stay out of the sandbox", ""),
         (LeftOut::Unreadable, "Files that cannot be read stay out of the sandbox", ""),
+        (LeftOut::TooDeep, "Files that are nested too deeply stay out of the sandbox, all below", ""),
     ];
     let mut notices: Vec<String> = kinds
         .into_iter()

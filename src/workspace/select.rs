@@ -119,6 +119,8 @@ pub enum LeftOut {
     Special,
     /// It could not be looked at.
     Unreadable,
+    /// What is in it is nested deeper than a path may be; the directory itself comes along.
+    TooDeep,
     /// `--exclude` says so.
     Excluded,
 }
@@ -132,6 +134,7 @@ impl LeftOut {
             LeftOut::Sparse => "sparse",
             LeftOut::Special => "not a regular file",
             LeftOut::Unreadable => "cannot be read",
+            LeftOut::TooDeep => "nested too deeply",
             LeftOut::Excluded => "excluded",
         }
     }
@@ -248,7 +251,6 @@ impl Walk {
         for entry in builder.build().flatten() {
             let is_dir = entry.file_type().is_some_and(|kind| kind.is_dir());
             if !is_dir && self.is_included(entry.path()) {
-                self.take_entry(&entry);
                 for directory in entry.path().ancestors().skip(1).take_while(|dir| *dir != self.root) {
                     if let (Some(path), Ok(metadata)) =
                         (self.relative(directory), directory.symlink_metadata())
@@ -256,6 +258,8 @@ impl Walk {
                         self.take(path, directory, &metadata);
                     }
                 }
+                // Last: where it lies too deep, that is noted at a directory above it.
+                self.take_entry(&entry);
             }
         }
     }
@@ -272,13 +276,12 @@ impl Walk {
     }
 
     fn take_entry(&self, entry: &DirEntry) -> WalkState {
-        if let Some(path) = self.relative(entry.path()) {
-            match entry.path().symlink_metadata() {
-                Ok(metadata) => self.take(path, entry.path(), &metadata),
-                // Gone between the listing and now: as if it had never been there.
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(_) => self.leave(path, LeftOut::Unreadable),
-            }
+        match (self.relative(entry.path()), entry.path().symlink_metadata()) {
+            (Some(path), Ok(metadata)) => self.take(path, entry.path(), &metadata),
+            // Gone between the listing and now: as if it had never been there.
+            (_, Err(error)) if error.kind() == std::io::ErrorKind::NotFound => {}
+            (Some(path), Err(_)) => self.leave(path, LeftOut::Unreadable),
+            (None, _) => self.leave_below(entry.path()),
         }
         if self.lock().too_many { WalkState::Quit } else { WalkState::Continue }
     }
@@ -340,9 +343,18 @@ impl Walk {
         self.lock().selection.left_out.insert(path, reason);
     }
 
+    /// Notes what is nested too deeply, at the innermost directory that has a path. The root has none above it either.
+    fn leave_below(&self, absolute: &Path) {
+        if let Some(path) = absolute.ancestors().find_map(|above| self.relative(above)) {
+            self.leave(path, LeftOut::TooDeep);
+        }
+    }
+
     fn cannot_read(&self, error: &ignore::Error) -> WalkState {
-        if let Some(path) = error_path(error).and_then(|path| self.relative(path)) {
-            self.leave(path, LeftOut::Unreadable);
+        match error_path(error).map(|absolute| (self.relative(absolute), absolute)) {
+            Some((Some(path), _)) => self.leave(path, LeftOut::Unreadable),
+            Some((None, absolute)) => self.leave_below(absolute),
+            None => {}
         }
         WalkState::Continue
     }
@@ -389,7 +401,7 @@ impl Walk {
         self.ignored.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// `None` for the root itself and for names that no file system of ours could hold.
+    /// `None` for the root itself and for what is nested too deeply.
     fn relative(&self, absolute: &Path) -> Option<TreePath> {
         TreePath::new(absolute.strip_prefix(&self.root).ok()?.as_os_str().as_bytes()).ok()
     }

@@ -12,6 +12,9 @@ pub(super) const LABEL: &str = "agent.image";
 /// How long an image stays in any case, in seconds: another process may have made it just now, for its first container.
 const YOUNG: i64 = 3600;
 
+/// What older engines say of an image without a tag.
+const UNTAGGED: &str = "<none>:<none>";
+
 /// An image that holds the guest, and how to use it.
 #[derive(Debug, Clone)]
 pub(super) struct Image {
@@ -41,18 +44,25 @@ impl Image {
         let options = ListImagesOptionsBuilder::default().filters(&filters).build();
         // What cannot be listed or removed now is tried again by the next version.
         let images = engine.client.list_images(Some(options)).await.unwrap_or_default();
-        for tag in images.iter().flat_map(|image| self.former_tags(image)) {
+        let young = jiff::Timestamp::now().as_second() - YOUNG;
+        for name in images.iter().filter(|image| image.created <= young).flat_map(|image| self.former(image))
+        {
             // Not by force: the engine refuses what a container uses, a stopped one too.
-            let _ = engine.client.remove_image(tag, None::<RemoveImageOptions>, None).await;
+            let _ = engine.client.remove_image(name, None::<RemoveImageOptions>, None).await;
         }
     }
 
-    /// The tags that another version of `agent` gave to `image`. One that a person gave is theirs.
-    fn former_tags<'a>(&self, image: &'a ImageSummary) -> impl Iterator<Item = &'a str> {
-        let is_young = image.created > jiff::Timestamp::now().as_second() - YOUNG;
+    /// The tags that another version of `agent` gave to `image`: one that a person gave is theirs. The id where it has no
+    /// tag at all, because another process made the same at the same time and took the tag.
+    fn former<'a>(&self, image: &'a ImageSummary) -> Vec<&'a str> {
         let (repository, tag) = self.repository_and_tag();
-        let (repository, tag) = (format!("{repository}:"), tag.to_owned());
-        let is_former = move |other: &str| other.strip_prefix(&repository).is_some_and(|other| other != tag);
-        image.repo_tags.iter().map(String::as_str).filter(move |other| !is_young && is_former(other))
+        let is_former = |other: &&str| {
+            other.split_once(':').is_some_and(|(place, other)| place == repository && other != tag)
+        };
+        let mut tags = image.repo_tags.iter().map(String::as_str).filter(|tag| *tag != UNTAGGED).peekable();
+        match tags.peek() {
+            Some(_) => tags.filter(is_former).collect(),
+            None => vec![&image.id],
+        }
     }
 }
