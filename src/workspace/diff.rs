@@ -165,8 +165,9 @@ pub fn write_stat(out: &mut dyn Write, changes: &ChangeSet, store: &Store) -> Re
         };
         writeln!(out, "{:>7} {:>7}  {path}{note}", format!("+{plus}"), format!("-{minus}"))?;
     }
-    let plural = if files == 1 { "" } else { "s" };
-    writeln!(out, "{files} file{plural} changed, {added} lines added, {removed} removed")?;
+    let plural = |count| if count == 1 { "" } else { "s" };
+    let (of_files, of_lines) = (plural(files), plural(added));
+    writeln!(out, "{files} file{of_files} changed, {added} line{of_lines} added, {removed} removed")?;
     Ok(())
 }
 
