@@ -3,7 +3,6 @@
 use crate::plain_file::{self, Links};
 use crate::workspace::ignored::MAX_PATTERNS;
 use crate::workspace::select::{LeftOut, PickedKind, Selection};
-use crate::workspace::tracked;
 use crate::workspace::transfer::{MAX_CONFIG, is_git_config};
 use crate::workspace::tree_path::TreePath;
 use std::path::Path;
@@ -28,10 +27,11 @@ pub fn of(root: &Path, selection: &Selection) -> Vec<String> {
             list(what, paths.map(|(path, _)| path), hint)
         })
         .collect();
-    let committed = committed_secrets(root, selection);
+    // One that --include names comes along itself.
+    let still_out = |path: &&TreePath| selection.left_out.contains_key(*path);
     notices.extend(list(
         "Secrets that git tracks are in its history, which comes along and can be read inside",
-        committed.iter(),
+        selection.committed_secrets.iter().filter(|_| has_history(selection)).filter(still_out),
         "--exclude .git leaves it out",
     ));
     let rewritten =
@@ -44,16 +44,6 @@ pub fn of(root: &Path, selection: &Selection) -> Vec<String> {
     }
     notices.extend(repository_outside(root));
     notices
-}
-
-/// What stays out as a secret, and was committed.
-fn committed_secrets(root: &Path, selection: &Selection) -> Vec<TreePath> {
-    let is_secret = |name: &[u8]| selection.left_out.get(name) == Some(&LeftOut::Secret);
-    let any = selection.left_out.values().any(|reason| *reason == LeftOut::Secret);
-    match any && has_history(selection) {
-        true => tracked::files(root, |name| !is_secret(name)),
-        false => Vec::new(),
-    }
 }
 
 /// Where git works here and not in the sandbox, because not all of its repository comes along.

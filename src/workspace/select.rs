@@ -50,6 +50,8 @@ pub struct Selection {
     pub left_out: BTreeMap<TreePath, LeftOut>,
     /// Bytes of all files that come along.
     pub bytes: u64,
+    /// What stays out as a secret although git tracks it: what was committed of it is in the history.
+    pub committed_secrets: Vec<TreePath>,
     /// Whether there were more ignore rules than are taken.
     pub is_unruly: bool,
 }
@@ -216,13 +218,14 @@ impl Walk {
     }
 
     fn tracked_but_ignored(&self) {
+        let is_secret = |name: &[u8]| self.lock().selection.left_out.get(name) == Some(&LeftOut::Secret);
         let known = |name: &[u8]| {
             let Found { selection, .. } = &*self.lock();
             selection.picked.contains_key(name) || selection.left_out.contains_key(name)
         };
-        for path in tracked::files(&self.root, known) {
-            let above: Vec<_> = path.ancestors().collect();
-            for path in above.into_iter().rev().chain([path]) {
+        for tracked in tracked::files(&self.root, |name| known(name) && !is_secret(name)) {
+            let above: Vec<_> = tracked.ancestors().collect();
+            for path in above.into_iter().rev().chain([tracked.clone()]) {
                 let absolute = self.root.join(path.as_path());
                 // A tracked file that is deleted on the host is simply not there.
                 let Ok(metadata) = absolute.symlink_metadata() else { break };
@@ -236,6 +239,9 @@ impl Walk {
                 if !metadata.is_dir() {
                     break;
                 }
+            }
+            if is_secret(tracked.as_bytes()) {
+                self.lock().selection.committed_secrets.push(tracked);
             }
         }
     }
