@@ -39,7 +39,7 @@ pub fn gather(tools: &[Bytes], oom: &OomCounter, search: &mut SearchPath) -> Fac
         // "max", and the huge number that stands for it in version 1, are no limit.
         std::fs::read_to_string(path).ok()?.trim().parse().ok().filter(|&n: &u64| n < 1 << 60)
     };
-    let disk = sys::disk_usage(Path::new(".")).ok();
+    let disk = sys::file_system(Path::new(".")).ok();
     Facts {
         bash: search.find(b"bash", None).is_some(),
         tools: tools.iter().filter(|tool| search.find(&tool.0, None).is_some()).cloned().collect(),
@@ -47,8 +47,8 @@ pub fn gather(tools: &[Bytes], oom: &OomCounter, search: &mut SearchPath) -> Fac
         memory_limit: number("memory.max", "memory", "memory.limit_in_bytes"),
         pids: number("pids.current", "pids", "pids.current"),
         pids_limit: number("pids.max", "pids", "pids.max"),
-        disk_bytes: disk.map(|(used, _)| used),
-        disk_free: disk.map(|(_, free)| free),
+        disk_bytes: disk.as_ref().map(|disk| disk.bytes.saturating_sub(disk.free_bytes)),
+        disk_free: disk.as_ref().map(|disk| disk.available_bytes),
         oom_kills: oom.read(),
     }
 }

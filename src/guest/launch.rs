@@ -199,10 +199,11 @@ fn detach() -> Result<(), Failure> {
 
 /// The life of PID 1 until it executes the guest. Returns only what went wrong.
 fn become_guest(plan: &Plan<'_>, gate: io::PipeReader, listener: UnixListener) -> Failure {
-    let mut status = match enter(plan, gate).and_then(|()| descriptors(listener).step("arrange the descriptors")) {
-        Err(failure) => return failure,
-        Ok(status) => status,
-    };
+    let mut status =
+        match enter(plan, gate).and_then(|()| descriptors(listener).step("arrange the descriptors")) {
+            Err(failure) => return failure,
+            Ok(status) => status,
+        };
     let failure = match confine(plan) {
         Err(failure) => failure,
         Ok(()) => execute(plan.spec, &mut status),
@@ -242,7 +243,10 @@ fn execute(spec: &LaunchSpec, status: &mut File) -> Failure {
     };
     let _ = status.write_all(b"ready");
     let environment = spec.env.iter().map(|(name, value)| (name, value));
-    Failure::new("start the guest", Command::new(program).args(arguments).env_clear().envs(environment).exec())
+    Failure::new(
+        "start the guest",
+        Command::new(program).args(arguments).env_clear().envs(environment).exec(),
+    )
 }
 
 /// The listening socket at 3, stderr at `/dev/null`, and what was stderr on a descriptor that exec closes.

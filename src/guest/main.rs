@@ -10,6 +10,7 @@ mod client;
 mod command;
 mod facts;
 mod files;
+mod filters;
 mod launch;
 mod outlet;
 mod output;

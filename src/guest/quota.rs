@@ -8,6 +8,7 @@
 
 use crate::client::Failure;
 use crate::command::Command;
+use crate::filters;
 use crate::processes;
 use crate::sys;
 use crate::usage::{self, Places, Usage};
@@ -56,7 +57,7 @@ impl Quota {
             Disk { free_bytes: now.free_bytes, files: now.files }
         };
         if limit.is_some() {
-            sys::refuse_allocation();
+            filters::refuse_allocation();
         }
         Self {
             limit,

@@ -6,6 +6,7 @@
 use crate::client::Client;
 use crate::command::{Command, StreamId};
 use crate::facts::OomCounter;
+use crate::filters;
 use crate::outlet::Outlet;
 use crate::output::SpoolDirectory;
 use crate::processes;
@@ -77,7 +78,7 @@ pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     sys::close_what_was_left_open(options.listener.as_ref().map(|listener| listener.socket.as_raw_fd()));
     let say = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
     sys::prctl(sys::PR_SET_DUMPABLE, 0).map_err(say("cannot become undumpable"))?;
-    sys::refuse_limits_of_others();
+    filters::refuse_limits_of_others();
     sys::prctl(sys::PR_SET_CHILD_SUBREAPER, 1).map_err(say("cannot become a subreaper"))?;
     sys::prctl(sys::PR_SET_NO_NEW_PRIVS, 1).map_err(say("cannot give up privileges"))?;
     let signals = Signals::block(&[sys::SIGCHLD, sys::SIGTERM, sys::SIGINT, sys::SIGHUP])

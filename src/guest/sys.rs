@@ -16,7 +16,7 @@ pub const SIGTERM: c_int = 15;
 pub const SIGCHLD: c_int = 17;
 pub const SIGCONT: c_int = 18;
 pub const SIGSTOP: c_int = 19;
-const SIGXFSZ: c_int = 25;
+pub const SIGXFSZ: c_int = 25;
 
 pub const POLLIN: c_short = 1;
 pub const POLLOUT: c_short = 4;
@@ -366,126 +366,23 @@ pub fn exchange(one: &Path, other: &Path) -> io::Result<()> {
     check(result as c_int).map(drop)
 }
 
-/// Bytes in use and bytes free on the file system of `path`.
-pub fn disk_usage(path: &Path) -> io::Result<(u64, u64)> {
-    let result = stat_file_system(path)?;
-    let unit: u64 = result.fragment_size;
-    Ok((
-        result.blocks.saturating_sub(result.free).saturating_mul(unit),
-        result.available.saturating_mul(unit),
-    ))
+/// Ignores a signal, which those that come from this process do as well.
+pub fn ignore_signal(signal: c_int) {
+    // SAFETY: ignoring a signal runs no code of ours.
+    unsafe { ffi::signal(signal, SIG_IGN) };
 }
 
-/// Refuses to this process and all that come from it to take room on a disk without writing to it, which is faster than
-/// anybody can watch; the C library's posix_fallocate(3) writes then. A file that would be too long becomes an error.
-pub fn refuse_allocation() {
-    // SAFETY: ignoring a signal runs no code of ours; commands get the default back before their exec.
-    unsafe { ffi::signal(SIGXFSZ, SIG_IGN) };
-    // Where the kernel has no filters the disk only fills faster.
-    install(&allocation_filter());
-}
-
-/// Refuses to this process and all that come from it to set the limits of another process (`EPERM`): all here are the same
-/// user's, and one that takes away this process's descriptors would end the sandbox.
-pub fn refuse_limits_of_others() {
-    // Where the kernel has no filters a sandbox can end itself.
-    install(&limits_filter());
-}
-
-fn install(filter: &[[u8; 8]]) {
-    let program = FilterProgram { length: filter.len() as u16, instructions: filter.as_ptr() };
+/// Puts a filter of system calls, instructions of classic BPF, before this process and all that come from it. Where the
+/// kernel has none, nothing happens.
+pub fn install_filter(instructions: &[[u8; 8]]) {
+    #[repr(C)]
+    struct Program {
+        length: u16,
+        instructions: *const [u8; 8],
+    }
+    let program = Program { length: instructions.len() as u16, instructions: instructions.as_ptr() };
     // SAFETY: the program outlives the call.
     unsafe { ffi::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &raw const program) };
-}
-
-#[repr(C)]
-struct FilterProgram {
-    length: u16,
-    instructions: *const [u8; 8],
-}
-
-/// An instruction: its code, how far to jump where it holds and where it does not, its value.
-type Instruction = (u16, u8, u8, u32);
-
-const LOAD: u16 = 0x20;
-const AND: u16 = 0x54;
-const IF_EQUAL: u16 = 0x15;
-const IF_ANY_BIT: u16 = 0x45;
-const RETURN: u16 = 0x06;
-const ALLOW: u32 = 0x7fff_0000;
-const FAIL: u32 = 0x0005_0000;
-
-/// Where the lower half of an argument is in `struct seccomp_data`, on the little-endian machines that there are.
-const fn argument(index: u32) -> u32 {
-    16 + 8 * index
-}
-
-/// fallocate(2) is not supported but for giving room back.
-fn allocation_filter() -> Vec<[u8; 8]> {
-    const PUNCH_HOLE_OR_COLLAPSE: u32 = 0x02 | 0x08;
-    const NOT_SUPPORTED: u32 = 95;
-    #[cfg(target_arch = "x86_64")]
-    let numbers = (285, 324);
-    #[cfg(target_arch = "aarch64")]
-    let numbers = (47, 352);
-    filter(
-        numbers,
-        &[
-            (LOAD, 0, 0, argument(1)),
-            (IF_ANY_BIT, 1, 0, PUNCH_HOLE_OR_COLLAPSE),
-            (RETURN, 0, 0, FAIL | NOT_SUPPORTED),
-        ],
-    )
-}
-
-/// prlimit(2) is permitted on the caller itself, and where it only asks.
-fn limits_filter() -> Vec<[u8; 8]> {
-    const NOT_PERMITTED: u32 = 1;
-    #[cfg(target_arch = "x86_64")]
-    let numbers = (302, 340);
-    #[cfg(target_arch = "aarch64")]
-    let numbers = (261, 369);
-    filter(
-        numbers,
-        &[
-            (LOAD, 0, 0, argument(0)),
-            (IF_EQUAL, 5, 0, 0),
-            // Both halves of the pointer to the new limits.
-            (LOAD, 0, 0, argument(2)),
-            (IF_EQUAL, 0, 2, 0),
-            (LOAD, 0, 0, argument(2) + 4),
-            (IF_EQUAL, 1, 0, 0),
-            (RETURN, 0, 0, FAIL | NOT_PERMITTED),
-        ],
-    )
-}
-
-/// Allows every system call but the one of these numbers, the machine's own and that of its 32-bit programs, which `judge`
-/// looks at. Where it jumps past its end, or comes to it, the call is allowed.
-fn filter((number, its_number): (u32, u32), judge: &[Instruction]) -> Vec<[u8; 8]> {
-    const NUMBER: u32 = 0;
-    const ARCHITECTURE: u32 = 4;
-    const X32: u32 = 0x4000_0000;
-    #[cfg(target_arch = "x86_64")]
-    let (machine, compatible) = (0xC000_003E, 0x4000_0003);
-    #[cfg(target_arch = "aarch64")]
-    let (machine, compatible) = (0xC000_00B7, 0x4000_0028);
-    let judged = judge.len() as u8;
-    let select = [
-        (LOAD, 0, 0, ARCHITECTURE),
-        (IF_EQUAL, 0, 3, machine),
-        (LOAD, 0, 0, NUMBER),
-        (AND, 0, 0, !X32),
-        (IF_EQUAL, 3, judged + 3, number),
-        (IF_EQUAL, 0, judged + 2, compatible),
-        (LOAD, 0, 0, NUMBER),
-        (IF_EQUAL, 0, judged, its_number),
-    ];
-    let bytes = |(code, yes, no, value): &Instruction| {
-        let (code, value) = (code.to_ne_bytes(), value.to_ne_bytes());
-        [code[0], code[1], *yes, *no, value[0], value[1], value[2], value[3]]
-    };
-    select.iter().chain(judge).chain(&[(RETURN, 0, 0, ALLOW)]).map(bytes).collect()
 }
 
 /// A file system as a whole.
@@ -493,22 +390,14 @@ fn filter((number, its_number): (u32, u32), judge: &[Instruction]) -> Vec<[u8; 8
 pub struct FileSystem {
     pub bytes: u64,
     pub free_bytes: u64,
+    /// Free to others than root.
+    pub available_bytes: u64,
     /// In use. 0 where the file system does not count them.
     pub files: u64,
 }
 
 /// The file system of `path`.
 pub fn file_system(path: &Path) -> io::Result<FileSystem> {
-    let result = stat_file_system(path)?;
-    let unit: u64 = result.fragment_size;
-    Ok(FileSystem {
-        bytes: result.blocks.saturating_mul(unit),
-        free_bytes: result.free.saturating_mul(unit),
-        files: result.files.saturating_sub(result.free_files),
-    })
-}
-
-fn stat_file_system(path: &Path) -> io::Result<StatVfs> {
     let path = c_path(path)?;
     let mut result = StatVfs {
         block_size: 0,
@@ -522,7 +411,13 @@ fn stat_file_system(path: &Path) -> io::Result<StatVfs> {
     };
     // SAFETY: the structure is at least as large as the C library's.
     check(unsafe { ffi::statvfs(path.as_ptr(), &mut result) })?;
-    Ok(result)
+    let unit: u64 = result.fragment_size;
+    Ok(FileSystem {
+        bytes: result.blocks.saturating_mul(unit),
+        free_bytes: result.free.saturating_mul(unit),
+        available_bytes: result.available.saturating_mul(unit),
+        files: result.files.saturating_sub(result.free_files),
+    })
 }
 
 /// Begins to connect to a port on loopback. The socket is writable when that has succeeded or failed.
