@@ -35,6 +35,7 @@ pub use tunnel::{Tunnel, Tunnels};
 use crate::error::Result;
 use crate::event::{Limits, SandboxInfo, Stream};
 use futures_util::future::BoxFuture;
+use rustix::process::{getegid, geteuid};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -49,8 +50,7 @@ pub const SPOOL: &str = "/tmp/.agent";
 
 /// The user and group that run inside: the caller's own, but never root (10001 stands in for it).
 pub fn sandbox_ids() -> (u32, u32) {
-    // SAFETY: both calls only read the process's credentials and cannot fail.
-    let (uid, gid) = unsafe { (libc::geteuid(), libc::getegid()) };
+    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     let not_root = |id| if id == 0 { 10_001 } else { id };
     (not_root(uid), not_root(gid))
 }

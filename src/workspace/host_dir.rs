@@ -9,6 +9,7 @@ use crate::workspace::select::Stamp;
 use crate::workspace::tree_path::TreePath;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, Read};
@@ -255,8 +256,7 @@ impl HostDir {
 /// Whom something new in a directory is given to: where root works on somebody else's tree, that is whose directory it is.
 fn heir(directory: &OwnedFd) -> Option<(u32, u32)> {
     let stat = rustix::fs::fstat(directory).ok()?;
-    // SAFETY: only reads the process's credentials and cannot fail.
-    let is_root = unsafe { libc::geteuid() } == 0;
+    let is_root = geteuid().is_root();
     (is_root && stat.st_uid != 0).then_some((stat.st_uid, stat.st_gid))
 }
 

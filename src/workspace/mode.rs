@@ -6,6 +6,7 @@ use crate::workspace::host_dir::HostDir;
 use crate::workspace::select::{Picked, PickedKind, Selection};
 use crate::workspace::tree_path::TreePath;
 use rustix::fs::{Access, access};
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -68,8 +69,7 @@ pub fn decide(
 pub fn bindable(root: &Path) -> Result<()> {
     let top = std::fs::metadata(root)?;
     let (uid, gid) = sandbox_ids();
-    // SAFETY: only reads the process's credentials and cannot fail.
-    let is_caller = unsafe { libc::geteuid() } == uid;
+    let is_caller = geteuid().as_raw() == uid;
     let may_write = match is_caller {
         true => access(root, Access::WRITE_OK | Access::EXEC_OK).is_ok(),
         false if top.uid() == uid => top.mode() & 0o300 == 0o300,
@@ -96,8 +96,7 @@ pub fn copied(obstacle: &str) -> String {
 /// What of the tree an overlay could not show, or not let the sandbox change.
 fn obstacle(root: &Path, selection: &Selection) -> Result<Option<String>> {
     let top = std::fs::metadata(root)?;
-    // SAFETY: only reads the process's credentials and cannot fail.
-    let owner = match unsafe { libc::geteuid() } {
+    let owner = match geteuid().as_raw() {
         // Root's sandbox runs as another user, to whom a mapped mount gives what belongs to the directory's owner.
         0 => top.uid(),
         caller => caller,

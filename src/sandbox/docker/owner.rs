@@ -76,8 +76,7 @@ pub(super) fn is_process_alive(process: &str) -> bool {
 pub(super) fn this_host() -> String {
     let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
     let processes = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-    // SAFETY: only reads the process's credentials and cannot fail.
-    let uid = unsafe { libc::geteuid() };
+    let uid = rustix::process::geteuid().as_raw();
     let name = super::engine::uname().nodename;
     let hash = Sha256::digest(format!("{}\0{name}\0{}\0{uid}", machine.trim(), processes.display()));
     hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()

@@ -32,8 +32,7 @@ pub fn checks() -> Checks {
 }
 
 pub(super) fn is_root() -> bool {
-    // SAFETY: only reads the process's credentials and cannot fail.
-    unsafe { libc::geteuid() == 0 }
+    rustix::process::geteuid().is_root()
 }
 
 /// The known obstacles, the likeliest first.
