@@ -382,20 +382,14 @@ struct Shared {
     open: AtomicUsize,
 }
 
-trait Duplex: Read + Write + Send {}
+/// What a server reads from and writes to.
+pub trait Duplex: Read + Write + Send {}
 impl<T: Read + Write + Send> Duplex for T {}
 
 fn serve(stream: TcpStream, tls: Option<Arc<rustls::ServerConfig>>, shared: &Shared) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = stream.try_clone()?;
-    let duplex: Box<dyn Duplex> = match tls {
-        Some(config) => {
-            let connection = rustls::ServerConnection::new(config).map_err(std::io::Error::other)?;
-            Box::new(rustls::StreamOwned::new(connection, stream))
-        }
-        None => Box::new(stream),
-    };
-    let mut reader = BufReader::new(duplex);
+    let mut reader = BufReader::new(duplex(stream, tls)?);
     while let Some(request) = read_request(&mut reader)? {
         let streamed = request.body["stream"] == true;
         let is_chat = request.path.ends_with("/chat/completions");
@@ -565,6 +559,17 @@ fn message_as_events(message: &Value, finish: &str, usage: &Value) -> Vec<u8> {
     body.push_str(&format!("data: {}\n\n", json!({ "choices": [], "usage": usage })));
     body.push_str("data: [DONE]\n\n");
     body.into_bytes()
+}
+
+/// A connection, with TLS where there is a configuration for it.
+pub fn duplex(stream: TcpStream, tls: Option<Arc<rustls::ServerConfig>>) -> std::io::Result<Box<dyn Duplex>> {
+    Ok(match tls {
+        Some(config) => {
+            let connection = rustls::ServerConnection::new(config).map_err(std::io::Error::other)?;
+            Box::new(rustls::StreamOwned::new(connection, stream))
+        }
+        None => Box::new(stream),
+    })
 }
 
 /// A server with this certificate and its key, both PEM.

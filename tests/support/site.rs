@@ -1,6 +1,6 @@
 //! A web server on this machine's loopback: files, over HTTP or HTTPS, and a count of who came.
 
-use crate::support::endpoint::tls_config;
+use crate::support::endpoint::{duplex, tls_config};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -99,18 +99,8 @@ impl Site {
     }
 }
 
-trait Duplex: Read + Write + Send {}
-impl<T: Read + Write + Send> Duplex for T {}
-
 fn serve(stream: TcpStream, tls: Option<Arc<rustls::ServerConfig>>, shared: &Shared) -> std::io::Result<()> {
-    let duplex: Box<dyn Duplex> = match tls {
-        Some(config) => {
-            let connection = rustls::ServerConnection::new(config).map_err(std::io::Error::other)?;
-            Box::new(rustls::StreamOwned::new(connection, stream))
-        }
-        None => Box::new(stream),
-    };
-    let mut reader = BufReader::new(duplex);
+    let mut reader = BufReader::new(duplex(stream, tls)?);
     loop {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
