@@ -275,14 +275,17 @@ impl File {
                       AGENT_HOME to a directory that you can write to";
         let bytes = read_bounded(&path, denied)?.unwrap_or_default();
         let failed = |error| Error::config(format!("{}: {error}", path.display()));
-        let mut file: Self = toml::from_slice(&bytes).map_err(failed)?;
-        let mut table: toml::Table = toml::from_slice(&bytes).map_err(failed)?;
+        let file = toml::from_slice(&bytes).map_err(failed)?;
         let said = SETTINGS.map(|name| Some((name, layers.get_from(&variable(name), Source::Environment)?)));
-        for (name, setting) in said.into_iter().flatten() {
-            table.insert(name.to_owned(), typed(name, &setting)?);
-            file = table.clone().try_into().map_err(failed)?;
+        let mut said = said.into_iter().flatten().peekable();
+        if said.peek().is_none() {
+            return Ok(file);
         }
-        Ok(file)
+        let mut table: toml::Table = toml::from_slice(&bytes).map_err(failed)?;
+        for (name, setting) in said {
+            table.insert(name.to_owned(), typed(name, &setting)?);
+        }
+        table.try_into().map_err(failed)
     }
 }
 
