@@ -7,21 +7,18 @@
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
 pub mod agent;
+pub mod approval;
 pub mod cli;
-pub mod commands;
-pub mod config;
 pub mod error;
 pub mod event;
 pub mod exit_code;
+pub mod log;
 pub mod model;
 pub mod network;
 pub mod paths;
 pub mod plain_file;
-pub mod policy;
 pub mod sandbox;
-pub mod session;
 pub mod tools;
-pub mod ui;
 pub mod workspace;
 
 pub use error::{Error, Result};

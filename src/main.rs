@@ -1,14 +1,13 @@
 //! Parse, dispatch, end with the right exit code. Nothing else.
 
-use agent::cli::Cli;
-use agent::commands;
+use agent::cli::{self, options::Cli};
 use agent::exit_code::ExitCode;
 use clap::Parser;
 use std::process::ExitCode as ProcessExitCode;
 
 fn main() -> ProcessExitCode {
     match Cli::try_parse() {
-        Ok(cli) => commands::dispatch(cli),
+        Ok(cli) => cli::dispatch(cli),
         Err(error) => {
             // Help and version are printed through the same door. Nobody can be told that the terminal is gone.
             let _ = error.print();

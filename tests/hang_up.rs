@@ -3,7 +3,7 @@
 use crate::support::agent::agent;
 use crate::support::endpoint::endpoint;
 use crate::support::terminal::{Terminal, terminal};
-use agent::session::Store;
+use agent::log::Store;
 use serde_json::{Value, json};
 use std::fs;
 use std::time::{Duration, Instant};

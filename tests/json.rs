@@ -1,8 +1,8 @@
 //! `--json`: the stream itself.
 
+use agent::cli::ui::json::Json;
 use agent::error::Kind;
 use agent::event::{Event, Events, Record};
-use agent::ui::json::Json;
 use std::io::{self, ErrorKind, Write};
 use std::sync::{Arc, Mutex};
 

@@ -2,7 +2,7 @@
 
 use crate::support::agent::{Agent, Running, agent};
 use crate::support::endpoint::{Endpoint, endpoint};
-use agent::session::{SessionId, Store, verify};
+use agent::log::{SessionId, Store, verify};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::fs;
@@ -109,7 +109,7 @@ fn assert_kept(home: &Path, session: &SessionId, shown: &HashMap<u64, Value>) {
             assert_eq!(&kept[field], value, "{field} of {number}");
         }
     }
-    verify(&path).and_then(agent::session::Verdict::into_result).expect("the chain is whole");
+    verify(&path).and_then(agent::log::Verdict::into_result).expect("the chain is whole");
 }
 
 /// Soon there is no sandbox and no process of these runs.

@@ -1,7 +1,7 @@
 //! Markdown on a terminal.
 
-use agent::ui::markdown::Markdown;
-use agent::ui::style::Colours;
+use agent::cli::ui::markdown::Markdown;
+use agent::cli::ui::style::Colours;
 use proptest::prelude::*;
 
 const SAMPLE: &str = include_str!("samples/answer.md");

@@ -1,8 +1,8 @@
 //! Judgement before execution: what rules catch, what they must not catch, and how a person is asked.
 
-use agent::cli::Approve;
+use agent::approval::policy::{Answer, Ask, Gate, Judgement, Question, Rules};
+use agent::cli::options::Approve;
 use agent::error::Kind;
-use agent::policy::{Answer, Ask, Gate, Judgement, Question, Rules};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};

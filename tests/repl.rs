@@ -2,7 +2,7 @@
 
 use crate::support::endpoint::{Endpoint, endpoint};
 use crate::support::terminal::{Terminal, terminal};
-use agent::session::Store;
+use agent::log::Store;
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! What reaches the terminal of what comes from outside.
 
-use agent::ui::sanitise::{Sanitiser, one_line, plain};
+use agent::cli::ui::sanitise::{Sanitiser, one_line, plain};
 use proptest::prelude::*;
 
 fn coloured(pieces: &[&str]) -> String {

@@ -2,7 +2,7 @@
 
 use crate::session_samples::{answer, one_of_each, record, session_of, started, store, wish, write};
 use agent::event::{Event, Events, Listener, Record};
-use agent::session::{SessionFile, SessionId, Store, read_records, verify};
+use agent::log::{SessionFile, SessionId, Store, read_records, verify};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -34,7 +34,7 @@ fn a_line_is_what_json_prints_and_the_hash_of_the_line_before() {
     for (line, record) in text.lines().zip(&records) {
         let shown = serde_json::to_string(record).unwrap();
         assert_eq!(line, format!("{},\"prev\":\"{prev}\"}}", shown.strip_suffix('}').unwrap()));
-        prev = agent::session::Hash::of(line.as_bytes()).to_string();
+        prev = agent::log::Hash::of(line.as_bytes()).to_string();
     }
     let head = std::fs::read_to_string(store.dir(&id).join("head")).unwrap();
     assert_eq!(head, format!("{:020} {prev}\n", records.len()));

@@ -2,8 +2,8 @@
 
 use crate::session_samples::{answer, call, finished, record, started, tool_finished, wish};
 use agent::event::{Changes, Event, Record, Usage};
+use agent::log::{Finished, History};
 use agent::model::Message;
-use agent::session::{Finished, History};
 use proptest::prelude::*;
 use serde_json::json;
 use std::collections::HashSet;

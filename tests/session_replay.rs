@@ -4,13 +4,13 @@ use crate::session_samples::{
     answer, call, record, session_of, started, store, tool_finished, tool_started, wish,
 };
 use agent::event::{Event, Listener};
-use agent::session::demo::TASKS;
-use agent::session::replay::Comparison;
-use agent::session::{Recording, read_records, verify};
+use agent::log::demo::TASKS;
+use agent::log::replay::Comparison;
+use agent::log::{Recording, read_records, verify};
 use serde_json::json;
 use std::path::Path;
 
-fn play(recording: &Recording, events: &[Event]) -> agent::session::replay::Outcome {
+fn play(recording: &Recording, events: &[Event]) -> agent::log::replay::Outcome {
     let mut comparison = Comparison::with(recording);
     for (seq, event) in (1..).zip(events) {
         comparison.on_event(&record(seq, event.clone())).unwrap();

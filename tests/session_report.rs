@@ -2,7 +2,7 @@
 
 use crate::session_samples::{answer, record, started, tool_finished, tool_started, wish};
 use agent::event::{Event, Record, Usage};
-use agent::session::report::Report;
+use agent::log::report::Report;
 use serde_json::json;
 
 fn connection(host: &str, allowed: bool) -> Event {

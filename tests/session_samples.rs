@@ -1,7 +1,7 @@
 //! Events to write sessions with.
 
 use agent::event::{Changes, Event, Record, SandboxInfo, Stream, ToolCall, Usage, now};
-use agent::session::{SessionFile, SessionId, Store};
+use agent::log::{SessionFile, SessionId, Store};
 use serde_json::json;
 
 /// A store in a directory of its own, gone when the first of the two is dropped.

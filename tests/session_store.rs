@@ -3,12 +3,12 @@
 use crate::session_samples::{
     answer, call, finished, session_of, started, store, tool_finished, tool_started, wish, write,
 };
+use agent::cli::ui::style::Colours;
+use agent::cli::ui::trace::Verbosity;
 use agent::error::Kind;
 use agent::event::Event;
-use agent::session::list::{parse_age, to_words};
-use agent::session::{History, SessionId, Store, verify};
-use agent::ui::style::Colours;
-use agent::ui::trace::Verbosity;
+use agent::log::list::{parse_age, to_words};
+use agent::log::{History, SessionId, Store, verify};
 use std::collections::HashSet;
 use std::fs::{File, FileTimes};
 use std::os::unix::fs::MetadataExt;

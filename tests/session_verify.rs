@@ -1,7 +1,7 @@
 //! Whatever was done to a session file is found, with the line.
 
 use crate::session_samples::{one_of_each, session_of, started, store, wish};
-use agent::session::{Verdict, verify};
+use agent::log::{Verdict, verify};
 use proptest::prelude::*;
 use std::path::Path;
 
@@ -99,7 +99,7 @@ fn hostile_files_are_errors() {
 
     std::fs::write(&path, fastrand_bytes(1 << 20)).unwrap();
     assert!(verify(&path).unwrap().fault.is_some());
-    assert!(agent::session::read_records(&path).is_err());
+    assert!(agent::log::read_records(&path).is_err());
     assert!(verify(Path::new("/nowhere/events.jsonl")).is_err());
     assert!(verify(dir.path()).is_err());
 }
@@ -141,6 +141,6 @@ proptest! {
         let path = dir.path().join("events.jsonl");
         std::fs::write(&path, bytes).unwrap();
         let _ = verify(&path);
-        let _ = agent::session::read_records(&path);
+        let _ = agent::log::read_records(&path);
     }
 }

@@ -91,7 +91,7 @@ fn a_shortened_session_is_gone_on_with_but_never_verifies_again() {
 
 #[test]
 fn every_demo_recording_replays_as_recorded() {
-    for task in agent::session::demo::TASKS {
+    for task in agent::log::demo::TASKS {
         let replay = agent().args(["replay", "--strict"]).args([demo(task.name)]).run().expect_code(0);
         assert!(replay.stderr.contains("results are as recorded"), "{}", replay.stderr);
     }

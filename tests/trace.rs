@@ -1,9 +1,9 @@
 //! The debug trace, as people read it.
 
+use agent::cli::ui::style::Colours;
+use agent::cli::ui::trace::{Trace, Verbosity, failure_text};
 use agent::error::Error;
 use agent::event::{Changes, Event, Stream, ToolCall, Usage};
-use agent::ui::style::Colours;
-use agent::ui::trace::{Trace, Verbosity, failure_text};
 use serde_json::{Value, json};
 
 fn trace(verbosity: Verbosity, events: &[Event]) -> String {

@@ -1,6 +1,6 @@
 //! What a run may spend, and what it has spent.
 
-use crate::config::{Price, RunLimits};
+use crate::cli::config::{Price, RunLimits};
 use crate::error::{Error, Kind};
 use crate::event::Usage;
 

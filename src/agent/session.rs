@@ -2,11 +2,11 @@
 
 use super::checkpoints::Pace;
 use crate::agent::{Interrupt, SandboxFacts, Spent, Startup, Window, system_prompt};
-use crate::config::{Price, RunLimits};
+use crate::approval::policy::Gate;
+use crate::cli::config::{Price, RunLimits};
 use crate::error::Result;
 use crate::event::{Event, Events, Usage};
 use crate::model::{ChatModel, Message, ToolSpec};
-use crate::policy::Gate;
 use crate::sandbox::Sandbox;
 use crate::tools::{self, Bounds};
 use serde_json::Value;

@@ -3,7 +3,7 @@
 use super::docker::Docker;
 use super::local::Local;
 use super::{Backend, Network};
-use crate::cli::SandboxChoice;
+use crate::cli::options::SandboxChoice;
 use crate::error::{Error, Result};
 use std::sync::Arc;
 

@@ -1,8 +1,8 @@
 //! The change set: what a session changed, ready to be reviewed and written to the host.
 
+use crate::cli::ui::sanitise;
 use crate::error::{Error, Result};
 use crate::event::Changes;
-use crate::ui::sanitise;
 use crate::workspace::bare_repository::{self, repositories};
 use crate::workspace::entries::Odd;
 use crate::workspace::manifest::{Delta, Manifest, Node};

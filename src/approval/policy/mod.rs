@@ -1,0 +1,309 @@
+//! Judgement before execution: rules about commands and code, and a person who is asked.
+//!
+//! A seat-belt, not the wall. The sandbox is what keeps the machine safe; a rule keeps a well-meaning model from
+//! what the person does not want, and shows what it wanted. Commands and code are read with grammars, through
+//! wrappers, substitutions, here-documents and aliases; what a program computes while it runs is out of reach:
+//! `$(which rm)`, `X=rm; $X`, base64, a script fetched from somewhere. Such a thing is *unreadable*, which is a
+//! reason to ask with [`Approve::Risky`] and never one to deny.
+
+#[cfg(feature = "policy")]
+mod apart;
+pub mod findings;
+mod pattern;
+#[cfg(feature = "policy")]
+mod reading;
+/// Without the grammars nothing is read; rules are refused then, so nothing is missed.
+#[cfg(not(feature = "policy"))]
+mod reading {
+    use super::findings::Findings;
+
+    pub fn command(_: &str) -> Findings {
+        Findings::default()
+    }
+
+    pub fn files<'a>(_: impl Iterator<Item = (&'a str, &'a str)>, _: bool) -> Findings {
+        Findings::default()
+    }
+}
+pub mod rules;
+
+pub use rules::Rules;
+
+use crate::cli::options::Approve;
+use crate::error::{Error, Result};
+use findings::Findings;
+use futures_util::future::BoxFuture;
+use rules::{Match, shortened};
+use serde_json::Value;
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard};
+
+/// How much of a command a person is shown, in characters.
+const SHOWN_CHARS: usize = 2_000;
+
+/// Asks a person. An error (Ctrl-C, for example) ends the turn as every other does.
+pub type Ask = Box<dyn for<'a> Fn(&'a Question) -> BoxFuture<'a, Result<Answer>> + Send + Sync>;
+
+/// Stands before every tool call.
+#[derive(Default)]
+pub struct Gate {
+    rules: Rules,
+    approve: Approve,
+    ask: Option<Ask>,
+    /// What a person has said `always` to, by the keys of [`Question`].
+    allowed: Mutex<HashSet<String>>,
+}
+
+/// What becomes of a tool call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Judgement {
+    /// It runs.
+    Allow,
+    /// A person decides.
+    Ask(Question),
+    /// It does not run.
+    Deny(Denial),
+}
+
+/// Why a tool call did not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Denial {
+    /// What was tried, for the `denied` event.
+    pub what: String,
+    /// The rule against it, for the `denied` event: `no-push (git push)`.
+    pub rule: String,
+    /// The result that the model reads.
+    pub message: String,
+}
+
+/// What a person is asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Question {
+    /// What would run or be written.
+    pub what: String,
+    /// Why there is a question; empty where every call is asked about.
+    pub reasons: Vec<Match>,
+    /// What `always` would allow for the rest of the session.
+    pub always: String,
+    keys: Vec<String>,
+}
+
+/// What a person says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// This once.
+    Yes,
+    /// Not this time.
+    No,
+    /// Until the session ends; see [`Question::always`].
+    Always,
+}
+
+/// What a tool call would do, as far as rules are concerned.
+enum Action<'a> {
+    Command(&'a str),
+    /// Paths and texts; whether the texts are whole files.
+    Write(Vec<(&'a str, &'a str)>, bool),
+}
+
+impl Gate {
+    /// A gate that keeps `rules`. Without `ask` there is nobody to ask: a question becomes a denial that says so.
+    pub fn new(rules: Rules, approve: Approve, ask: Option<Ask>) -> Result<Self> {
+        rules.check()?;
+        if !cfg!(feature = "policy") && approve == Approve::Risky {
+            return Err(Error::config(
+                "this `agent` was built without the feature `policy`, so --approve risky cannot judge anything",
+            )
+            .hint("build it with its default features, or use --approve always"));
+        }
+        Ok(Self { rules, approve, ask, allowed: Mutex::default() })
+    }
+
+    /// Judges a tool call and asks where that is needed. `None` means that it may run.
+    pub async fn check(&self, tool: &str, arguments: &Value) -> Result<Option<Denial>> {
+        let question = match self.judge(tool, arguments) {
+            Judgement::Allow => return Ok(None),
+            Judgement::Deny(denial) => return Ok(Some(denial)),
+            Judgement::Ask(question) => question,
+        };
+        let Some(ask) = &self.ask else {
+            return Ok(Some(
+                question.denial("it needs a person's approval, and nobody can be asked in this run"),
+            ));
+        };
+        match ask(&question).await? {
+            Answer::Yes => Ok(None),
+            Answer::No => Ok(Some(question.denial("the person who was asked said no"))),
+            Answer::Always => {
+                self.allowed().extend(question.keys);
+                Ok(None)
+            }
+        }
+    }
+
+    /// What the rules say of a tool call, what a person said `always` to included.
+    pub fn judge(&self, tool: &str, arguments: &Value) -> Judgement {
+        let Some(action) = Action::of(tool, arguments) else { return Judgement::Allow };
+        let asks_rules = self.approve != Approve::Never && !self.rules.ask.is_empty();
+        if self.approve != Approve::Always && self.rules.deny.is_empty() && !asks_rules {
+            return Judgement::Allow;
+        }
+        let findings = action.read();
+        if let Some(found) = rules::matches(&self.rules.deny, &findings).into_iter().next() {
+            return Judgement::Deny(Denial::by_rule(found));
+        }
+        match self.approve {
+            Approve::Never => Judgement::Allow,
+            Approve::Risky => self.question(&action, &findings, Vec::new()),
+            Approve::Always => self.question(&action, &findings, action.keys(&findings)),
+        }
+    }
+
+    /// The question, if there is one: what the rules ask about, and `keys` where everything is asked about. What a
+    /// person has already said `always` to is left out.
+    fn question(&self, action: &Action<'_>, findings: &Findings, keys: Vec<String>) -> Judgement {
+        let mut reasons = rules::matches(&self.rules.ask, findings);
+        reasons.extend(self.unreadable(findings));
+        let allowed = self.allowed();
+        reasons.retain(|reason| !allowed.contains(&reason.key()));
+        let keys: Vec<String> = keys.into_iter().filter(|key| !allowed.contains(key)).collect();
+        if reasons.is_empty() && keys.is_empty() {
+            return Judgement::Allow;
+        }
+        Judgement::Ask(Question::new(action.shown(), reasons, keys))
+    }
+
+    /// What could not be read, where a rule could have spoken of it.
+    fn unreadable(&self, findings: &Findings) -> Vec<Match> {
+        let relevant = findings.unreadable.iter().filter(|part| self.rules.speak_of(part.language));
+        let undecided = rules::undecided(&self.rules, findings);
+        let parts = relevant.map(|part| part.what.clone()).chain(undecided);
+        parts.map(Match::unreadable).collect()
+    }
+
+    fn allowed(&self) -> MutexGuard<'_, HashSet<String>> {
+        // A set that a panic left behind is still a set.
+        self.allowed.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl<'a> Action<'a> {
+    fn of(tool: &str, arguments: &'a Value) -> Option<Self> {
+        let text = |value: &'a Value, name: &str| value.get(name).and_then(Value::as_str);
+        let file = |value: &'a Value| Some((text(value, "path")?, text(value, "data")?));
+        match tool {
+            "run_commands" => Some(Action::Command(text(arguments, "command")?)),
+            "write_file" => Some(Action::Write(vec![file(arguments)?], true)),
+            "write_files" => {
+                let files = arguments.get("files")?.as_array()?;
+                Some(Action::Write(files.iter().filter_map(file).collect(), true))
+            }
+            "edit_file" => {
+                Some(Action::Write(vec![(text(arguments, "path")?, text(arguments, "new")?)], false))
+            }
+            _ => None,
+        }
+    }
+
+    fn read(&self) -> Findings {
+        match self {
+            Action::Command(command) => reading::command(command),
+            Action::Write(files, is_whole) => reading::files(files.iter().copied(), *is_whole),
+        }
+    }
+
+    /// What `always` remembers where everything is asked about: the programs where all of them are known, else the
+    /// very command; the files.
+    fn keys(&self, findings: &Findings) -> Vec<String> {
+        match self {
+            Action::Command(_) if findings.unreadable.is_empty() && !findings.commands.is_empty() => {
+                let programs = findings.commands.iter().filter_map(|command| command.first());
+                let mut keys: Vec<String> =
+                    programs.map(|program| format!("program {}", program.text)).collect();
+                keys.sort_unstable();
+                keys.dedup();
+                keys
+            }
+            Action::Command(command) => vec![format!("command {command}")],
+            Action::Write(files, _) => files.iter().map(|(path, _)| format!("writing {path}")).collect(),
+        }
+    }
+
+    fn shown(&self) -> String {
+        match self {
+            Action::Command(command) => shortened(command, SHOWN_CHARS),
+            Action::Write(files, _) => {
+                let files: Vec<&str> = files.iter().map(|(path, _)| *path).collect();
+                shortened(&format!("write {}", files.join(", ")), SHOWN_CHARS)
+            }
+        }
+    }
+}
+
+impl Match {
+    /// The rule that is not in the configuration: what cannot be read cannot be judged.
+    fn unreadable(what: String) -> Self {
+        Self { rule: "unreadable".to_owned(), pattern: "what cannot be read".to_owned(), what, because: None }
+    }
+
+    /// What `always` remembers: the rule; of what could not be read, only this very thing.
+    fn key(&self) -> String {
+        match self.rule.as_str() {
+            "unreadable" => format!("unreadable {}", self.what),
+            rule => format!("rule {rule}"),
+        }
+    }
+
+    fn named(&self) -> String {
+        format!("{} ({})", self.rule, self.pattern)
+    }
+}
+
+impl Denial {
+    fn by_rule(found: Match) -> Self {
+        let because = found.because.as_deref().map(|why| format!("\nthe reason: {why}")).unwrap_or_default();
+        let message = format!(
+            "error: denied by the rule {} of the user's policy: {}{because}\nNothing was run or written. Do not \
+             look for a way around the rule: do it differently, or say in your answer what a person has to do.",
+            found.named(),
+            found.what
+        );
+        Self { rule: found.named(), what: found.what, message }
+    }
+}
+
+impl Question {
+    fn new(what: String, reasons: Vec<Match>, keys: Vec<String>) -> Self {
+        let keys: Vec<String> = reasons.iter().map(Match::key).chain(keys).collect();
+        Self { what, always: shortened(&keys.join(", "), 200), reasons, keys }
+    }
+
+    fn denial(&self, why: &str) -> Denial {
+        let named: Vec<String> = self.reasons.iter().map(Match::named).collect();
+        let rule = if named.is_empty() { "--approve always".to_owned() } else { named.join(", ") };
+        let what =
+            self.reasons.first().map_or_else(|| shortened(&self.what, 200), |reason| reason.what.clone());
+        let message = format!(
+            "error: not allowed: {why}\nthe rule: {rule}\nit is about: {what}\nNothing was run or written. Do it \
+             differently, or say in your answer what a person has to do."
+        );
+        Denial { what, rule, message }
+    }
+}
+
+/// The question as a person reads it: what would run, and why that is a question.
+impl fmt::Display for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.what)?;
+        for reason in &self.reasons {
+            write!(f, "  rule {}: {}", reason.named(), reason.what)?;
+            if let Some(because) = &reason.because {
+                write!(f, " – {because}")?;
+            }
+            writeln!(f)?;
+        }
+        writeln!(f, "  always: {}, for the rest of this session", self.always)?;
+        write!(f, "Allow?")
+    }
+}

@@ -1,0 +1,299 @@
+//! Which endpoint, and which key goes with it.
+//!
+//! The rule: a key goes only to the endpoint it was configured with. `AGENT_API_KEY` belongs to the endpoint that the
+//! same person chose; a provider's own key (`OPENAI_API_KEY`, …) belongs to that provider, or to the base URL
+//! that its own variable names. A base URL that comes from a `.env` meets keys from that `.env` alone:
+//! an untrusted repository must not be able to redirect the user's key.
+
+use super::layers::{DOT_ENV_NAMES, File, Layers, Setting, Source};
+use crate::cli::options::Options;
+use crate::error::{Error, Result};
+use crate::model::providers::{self, Provider};
+
+/// The endpoint that a call will talk to.
+#[derive(Debug, Clone)]
+pub struct EndpointChoice {
+    /// The base URL as it was written.
+    pub base_url: String,
+    /// The key, where there is one. Not shown anywhere.
+    pub key: Option<String>,
+    /// The variable that the key came from, for `agent doctor`.
+    pub key_name: Option<String>,
+    /// The model's name.
+    pub model: Option<String>,
+    /// The well-known endpoint it is, where it is one.
+    pub provider: Option<&'static Provider>,
+    /// What the person should know.
+    pub notices: Vec<String>,
+}
+
+/// A base URL, who chose it, and the well-known endpoint behind it.
+struct Place {
+    url: String,
+    setting: Setting,
+    provider: Option<&'static Provider>,
+}
+
+/// Chooses endpoint, key and model. Errors are of kind `Config`.
+pub fn choose_endpoint(options: &Options, layers: &Layers, file: &File) -> Result<EndpointChoice> {
+    let place = place(options, layers, file)?;
+    let mut notices = Vec::new();
+    if place.setting.source == Source::DotEnv {
+        notices.push(format!("the endpoint {} was chosen by {} in .env", place.url, place.setting.name));
+    }
+    if !layers.passed_over().is_empty() {
+        let names: Vec<&str> = layers.passed_over().iter().map(String::as_str).collect();
+        notices.push(format!(
+            ".env does not set {}: it says which model answers and nothing else (the environment, config.toml and flags do)",
+            names.join(", ")
+        ));
+    }
+    let key = key(&place, layers, file, &mut notices)?;
+    if let (None, Some(provider)) = (&key, place.provider)
+        && !provider.key_variables.is_empty()
+        && place.url == provider.base_url
+    {
+        return Err(Error::config(format!("{} needs a key and none is set", provider.name))
+            .hint(format!("set {} or AGENT_API_KEY", provider.key_variables.join(" or "))));
+    }
+    let model = model(options, layers, file, &place);
+    Ok(EndpointChoice {
+        base_url: place.url,
+        key_name: key.as_ref().map(|key| key.name.clone()),
+        key: key.map(|key| key.value),
+        model,
+        provider: place.provider,
+        notices,
+    })
+}
+
+fn place(options: &Options, layers: &Layers, file: &File) -> Result<Place> {
+    let flag = |value: &Option<String>, name: &str| setting(value, Source::Flag, name);
+    let in_file = |value: &Option<String>, name: &str| setting(value, Source::File, name);
+    let sources = [Source::Environment, Source::DotEnv];
+    let named = |name: &str, source| layers.get_from(name, source);
+    let mut choices = vec![(flag(&options.base_url, "--base-url"), flag(&options.provider, "--provider"))];
+    choices.extend(sources.map(|source| (named("AGENT_BASE_URL", source), named("AGENT_PROVIDER", source))));
+    choices.push((in_file(&file.base_url, "base_url"), in_file(&file.provider, "provider")));
+    choices.extend(sources.map(|source| (named("OPENAI_BASE_URL", source), None)));
+    // Within one layer the URL says where, the provider how; the strongest layer that says anything wins.
+    for (url, provider) in choices {
+        let known = provider.as_ref().map(|setting| providers::find(&setting.value)).transpose()?;
+        match (url, provider, known) {
+            (Some(url), _, known) => {
+                let provider = known.or_else(|| well_known(&url.value));
+                return Ok(Place { url: url.value.clone(), setting: url, provider });
+            }
+            (None, Some(setting), Some(provider)) => {
+                return Ok(Place { url: provider.base_url.to_owned(), setting, provider: Some(provider) });
+            }
+            _ => {}
+        }
+    }
+    implied_by_key(layers)
+}
+
+/// No endpoint was named: a provider's key says which one is meant.
+fn implied_by_key(layers: &Layers) -> Result<Place> {
+    let implied = providers::ALL.iter().find_map(|provider| {
+        let key = provider.key_variables.iter().find_map(|name| layers.get(name))?;
+        Some((provider, key))
+    });
+    let openai = || Some((providers::find("openai").ok()?, layers.get("AGENT_API_KEY")?));
+    match implied.or_else(openai) {
+        Some((provider, setting)) => {
+            Ok(Place { url: provider.base_url.to_owned(), setting, provider: Some(provider) })
+        }
+        None => Err(Error::config("no model endpoint is configured").hint(
+            "set OPENAI_API_KEY or NOVITA_API_KEY, name a server with --provider ollama or --base-url URL, \
+             or try `agent demo`, which needs none",
+        )),
+    }
+}
+
+/// The provider whose host the URL names; `None` for a server that nothing is known of.
+fn well_known(url: &str) -> Option<&'static Provider> {
+    Some(providers::of_base_url(url)).filter(|provider| !provider.base_url.is_empty())
+}
+
+/// The key that belongs to `place`, if there is one.
+fn key(place: &Place, layers: &Layers, file: &File, notices: &mut Vec<String>) -> Result<Option<Setting>> {
+    let own = own_key_names(place);
+    if place.setting.source == Source::DotEnv {
+        return key_beside_dot_env(place, layers, file);
+    }
+    let agent_key = layers.get("AGENT_API_KEY").or_else(|| setting(&file.api_key, Source::File, "api_key"));
+    let found = agent_key.or_else(|| own.iter().find_map(|name| layers.get(name)));
+    if found.is_none()
+        && own.is_empty()
+        && let Some(unused) = ["OPENAI_API_KEY", "NOVITA_API_KEY"].iter().find_map(|name| layers.get(name))
+    {
+        notices.push(format!(
+            "{} is not sent to {}: it belongs to another endpoint (AGENT_API_KEY goes to this one)",
+            unused.name, place.url
+        ));
+    }
+    Ok(found)
+}
+
+/// The variables whose keys belong to the endpoint by themselves.
+fn own_key_names(place: &Place) -> Vec<&'static str> {
+    if place.setting.name == "OPENAI_BASE_URL" {
+        return vec!["OPENAI_API_KEY"];
+    }
+    match place.provider {
+        Some(provider) if same_host(&place.url, provider.base_url) => provider.key_variables.to_vec(),
+        _ => Vec::new(),
+    }
+}
+
+/// `.env` chose the endpoint: only its own keys may go there, and a key elsewhere means that somebody is mistaken.
+fn key_beside_dot_env(place: &Place, layers: &Layers, file: &File) -> Result<Option<Setting>> {
+    let mut names = vec!["AGENT_API_KEY"];
+    names.extend(own_key_names(place));
+    if let Some(key) = names.iter().find_map(|name| layers.get_from(name, Source::DotEnv)) {
+        return Ok(Some(key));
+    }
+    // A provider named by `.env` is a known host: its own key goes to its own home, whoever set it.
+    if place.setting.name == "AGENT_PROVIDER" || place.setting.name.ends_with("_API_KEY") {
+        let own = own_key_names(place).into_iter().find_map(|name| layers.get(name));
+        if own.is_some() {
+            return Ok(own);
+        }
+    }
+    // `AGENT_API_KEY=` in the same file says: no key.
+    if layers.dot_env_mentions("AGENT_API_KEY") {
+        return Ok(None);
+    }
+    let keys = DOT_ENV_NAMES.iter().filter(|name| name.ends_with("_API_KEY"));
+    let elsewhere = keys.filter_map(|name| layers.get_from(name, Source::Environment)).next();
+    match elsewhere.or_else(|| setting(&file.api_key, Source::File, "api_key")) {
+        None => Ok(None),
+        Some(key) => Err(Error::config(format!(
+            "{} in .env sets the endpoint to {}, but {} comes from somewhere else: a key is never sent to an endpoint \
+             that a .env chose",
+            place.setting.name, place.url, key.name
+        ))
+        .hint(
+            "put the key into the same .env (AGENT_API_KEY=… or AGENT_API_KEY= for none), or name the endpoint \
+             with --base-url",
+        )),
+    }
+}
+
+fn model(options: &Options, layers: &Layers, file: &File, place: &Place) -> Option<String> {
+    let openai = place.provider.is_some_and(|provider| provider.name == "openai")
+        || place.setting.name == "OPENAI_BASE_URL";
+    options
+        .model
+        .clone()
+        .or_else(|| layers.get("AGENT_MODEL").map(|setting| setting.value))
+        .or_else(|| file.model.clone())
+        .or_else(|| layers.get("OPENAI_MODEL").filter(|_| openai).map(|setting| setting.value))
+        .or_else(|| place.provider.and_then(|provider| provider.default_model).map(str::to_owned))
+}
+
+fn same_host(a: &str, b: &str) -> bool {
+    let host = |url: &str| reqwest::Url::parse(url).ok().map(|url| url.origin());
+    host(a).is_some_and(|origin| Some(origin) == host(b))
+}
+
+fn setting(value: &Option<String>, source: Source, name: &str) -> Option<Setting> {
+    let value = value.as_ref()?.trim();
+    (!value.is_empty()).then(|| Setting { value: value.to_owned(), source, name: name.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+    use std::collections::BTreeMap;
+
+    fn values(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn choose(
+        flags: &Options,
+        environment: &[(&str, &str)],
+        dot_env: &[(&str, &str)],
+    ) -> Result<EndpointChoice> {
+        let layers = Layers::from_values(values(environment), values(dot_env));
+        choose_endpoint(flags, &layers, &File::default())
+    }
+
+    fn base_url(url: &str) -> Options {
+        Options { base_url: Some(url.to_owned()), ..Options::default() }
+    }
+
+    #[test]
+    fn a_dot_env_cannot_redirect_a_key_from_the_environment() {
+        for (url, key) in [
+            ("AGENT_BASE_URL", "AGENT_API_KEY"),
+            ("AGENT_BASE_URL", "OPENAI_API_KEY"),
+            ("OPENAI_BASE_URL", "OPENAI_API_KEY"),
+            ("OPENAI_BASE_URL", "AGENT_API_KEY"),
+            ("AGENT_BASE_URL", "NOVITA_API_KEY"),
+        ] {
+            let error = choose(&Options::default(), &[(key, "secret")], &[(url, "http://evil.example/v1")])
+                .expect_err("the key would be redirected");
+            assert_eq!(error.kind(), Kind::Config);
+            assert!(error.to_string().contains(key) && error.to_string().contains(".env"), "{error}");
+            assert!(!error.to_string().contains("secret"));
+        }
+    }
+
+    #[test]
+    fn a_dot_env_brings_endpoint_and_key_together() {
+        let pairs = [("AGENT_BASE_URL", "http://localhost:1/v1"), ("AGENT_API_KEY", "inside")];
+        let choice = choose(&Options::default(), &[("AGENT_API_KEY", "outside")], &pairs).unwrap();
+        assert_eq!(choice.key.as_deref(), Some("inside"));
+    }
+
+    #[test]
+    fn an_empty_key_in_the_dot_env_says_none() {
+        let pairs = [("AGENT_BASE_URL", "http://localhost:1/v1"), ("AGENT_API_KEY", "")];
+        let choice = choose(&Options::default(), &[("OPENAI_API_KEY", "outside")], &pairs).unwrap();
+        assert_eq!(choice.key, None);
+    }
+
+    #[test]
+    fn a_provider_key_stays_with_its_provider() {
+        let choice =
+            choose(&base_url("http://localhost:8080/v1"), &[("OPENAI_API_KEY", "secret")], &[]).unwrap();
+        assert_eq!(choice.key, None);
+        assert!(choice.notices[0].contains("OPENAI_API_KEY is not sent"), "{:?}", choice.notices);
+        let groq = Options { provider: Some("groq".to_owned()), ..Options::default() };
+        let error = choose(&groq, &[("OPENAI_API_KEY", "secret")], &[]).expect_err("groq has no key");
+        assert!(error.to_string().contains("groq needs a key"), "{error}");
+    }
+
+    #[test]
+    fn the_fallback_variables_work_alone() {
+        let openai = choose(&Options::default(), &[("OPENAI_API_KEY", "k")], &[]).unwrap();
+        assert_eq!((openai.key.as_deref(), openai.provider.map(|p| p.name)), (Some("k"), Some("openai")));
+        let novita = choose(&Options::default(), &[("NOVITA_API_KEY", "k")], &[]).unwrap();
+        assert_eq!((novita.key.as_deref(), novita.provider.map(|p| p.name)), (Some("k"), Some("novita")));
+        let pairs =
+            [("OPENAI_BASE_URL", "http://localhost:1/v1"), ("OPENAI_API_KEY", "k"), ("OPENAI_MODEL", "m")];
+        let proxied = choose(&Options::default(), &pairs, &[]).unwrap();
+        assert_eq!((proxied.key.as_deref(), proxied.model.as_deref()), (Some("k"), Some("m")));
+    }
+
+    #[test]
+    fn a_flag_beats_the_environment_beats_the_dot_env() {
+        let environment =
+            [("AGENT_BASE_URL", "http://env.example"), ("AGENT_API_KEY", "k"), ("AGENT_MODEL", "m")];
+        let dot_env = [("AGENT_BASE_URL", "http://dotenv.example"), ("AGENT_MODEL", "n")];
+        let choice = choose(&Options::default(), &environment, &dot_env).unwrap();
+        assert_eq!((choice.base_url.as_str(), choice.model.as_deref()), ("http://env.example", Some("m")));
+        let choice = choose(&base_url("http://flag.example"), &environment, &dot_env).unwrap();
+        assert_eq!(choice.base_url, "http://flag.example");
+    }
+
+    #[test]
+    fn no_endpoint_at_all_is_said_with_a_way_out() {
+        let error = choose(&Options::default(), &[], &[]).expect_err("nothing is configured");
+        assert!(error.hint_text().is_some_and(|hint| hint.contains("agent demo")));
+    }
+}

@@ -1,0 +1,120 @@
+//! `agent diff [ID] [PATH…]`: what a session changed.
+
+use super::print::print;
+use super::review::find;
+use crate::cli::options::{DiffArgs, Options};
+use crate::cli::ui::sanitise;
+use crate::cli::ui::style::Colours;
+use crate::error::{Error, Result};
+use crate::exit_code::ExitCode;
+use crate::log::SessionId;
+use crate::workspace::manifest::Node;
+use crate::workspace::store::Store;
+use crate::workspace::{ChangeSet, diff, git_patch};
+use serde_json::{Value, json};
+use std::io::{BufWriter, ErrorKind, IsTerminal, Write, stdout};
+use std::process::{Command, Stdio};
+
+/// Shows the change on stdout, through the person's pager where that is a terminal.
+pub async fn diff(options: &Options, arguments: DiffArgs) -> Result<ExitCode> {
+    let kept = find(options, arguments.id, arguments.paths).await?;
+    let changes = kept.workspace.recorded_changes().await?.select(&kept.paths)?;
+    let store = kept.workspace.store();
+    if options.json {
+        if arguments.patch {
+            return Err(Error::usage("a patch is no JSON").hint("leave --json or --patch out"));
+        }
+        return print(options, "", &to_json(&kept.id, &changes, store)?);
+    }
+    let color = Colours::of(&stdout()).0;
+    let write = |out: &mut dyn Write| {
+        if arguments.stat {
+            diff::write_stat(out, &changes, store)
+        } else if arguments.name_only {
+            diff::write_names(out, &changes)
+        } else if arguments.patch {
+            git_patch::write(out, &changes, store)
+        } else {
+            diff::write_for_people(out, &changes, store, color)
+        }
+    };
+    // A patch may hold anything, which only a program gets as it is; the others are safe to show.
+    if stdout().is_terminal() {
+        let write = |out: &mut dyn Write| {
+            let mut text = Vec::new();
+            write(&mut text)?;
+            match arguments.patch {
+                true => out.write_all(sanitise::plain(&String::from_utf8_lossy(&text)).as_bytes())?,
+                false => out.write_all(&text)?,
+            }
+            Ok(())
+        };
+        if page(&write)? {
+            return Ok(ExitCode::Success);
+        }
+        return write(&mut stdout().lock()).map(|()| ExitCode::Success);
+    }
+    let mut out = BufWriter::new(stdout().lock());
+    write(&mut out)?;
+    out.flush()?;
+    Ok(ExitCode::Success)
+}
+
+/// What `agent diff --json` says; the README tells the fields.
+fn to_json(id: &SessionId, changes: &ChangeSet, store: &Store) -> Result<Value> {
+    let mode = |node: &Option<Node>| node.as_ref().and_then(Node::mode).map(|mode| format!("{mode:03o}"));
+    let mut files = Vec::new();
+    for (path, change) in changes.changes.iter().filter(|(_, change)| !change.is_directory_only()) {
+        let is_file = |node: &Option<Node>| node.as_ref().is_some_and(|node| !node.is_directory());
+        let kind = match (is_file(&change.before), is_file(&change.after)) {
+            (false, _) => "added",
+            (_, false) => "deleted",
+            _ => "modified",
+        };
+        let lines = diff::lines(change, store)?;
+        files.push(json!({
+            "path": path.to_string(),
+            "change": kind,
+            "lines_added": lines.map(|(added, _)| added),
+            "lines_removed": lines.map(|(_, removed)| removed),
+            "mode_before": mode(&change.before),
+            "mode_after": mode(&change.after),
+        }));
+    }
+    Ok(json!({
+        "session": id,
+        "changes": changes.counts(),
+        "files": files,
+        "refused": changes.refused,
+        "remarks": changes.remarks,
+    }))
+}
+
+/// Writes through `$PAGER` (`less`, where it is not set); `false` where there is none. As git does, `less` gets `FRX`:
+/// colours, and no pager for what fits the screen.
+fn page(write: &dyn Fn(&mut dyn Write) -> Result<()>) -> Result<bool> {
+    let pager = std::env::var("PAGER").unwrap_or_else(|_| "less".to_owned());
+    if pager.is_empty() || pager == "cat" {
+        return Ok(false);
+    }
+    let mut command = Command::new("sh");
+    command
+        .arg("-c")
+        .arg(format!("set -- {pager}; command -v \"$1\" >/dev/null || exec cat; exec \"$@\""))
+        .stdin(Stdio::piped());
+    if std::env::var_os("LESS").is_none() {
+        command.env("LESS", "FRX");
+    }
+    let Ok(mut child) = command.spawn() else { return Ok(false) };
+    let mut text = Vec::new();
+    write(&mut text)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        match stdin.write_all(&text) {
+            // The person has seen enough.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+            result => result?,
+        }
+    }
+    child.wait()?;
+    Ok(true)
+}

@@ -1,0 +1,99 @@
+//! From the configuration to a model that can be asked.
+
+use crate::cli::config::{Config, EndpointChoice, Source, choose_endpoint};
+use crate::error::{Error, Result};
+use crate::model::probe::{self, Probe};
+use crate::model::{ChatModel, Endpoint, OpenAi, Secret};
+use std::sync::Arc;
+
+/// A model, and what is to be said about it.
+pub struct Connected {
+    /// Who answers.
+    pub model: Arc<dyn ChatModel>,
+    /// The endpoint, without any key.
+    pub base_url: String,
+    /// The model's context window in tokens, where it is known.
+    pub window: Option<u64>,
+    /// What the person should know.
+    pub notices: Vec<String>,
+}
+
+/// The model that the configuration names. Where it names none and the endpoint offers exactly one, that one.
+pub async fn connect(config: &Config) -> Result<Connected> {
+    let mut choice = choose(config)?;
+    let mut notices = std::mem::take(&mut choice.notices);
+    let model = match choice.model.take() {
+        Some(model) => model,
+        None => {
+            let only = only_model(&open(config, &choice, PLACEHOLDER)?).await?;
+            notices.push(format!(
+                "no model is named: taking {only}, the only one that {} offers",
+                choice.base_url
+            ));
+            only
+        }
+    };
+    let client = open(config, &choice, &model)?;
+    let window = window(config, client.endpoint());
+    Ok(Connected { base_url: client.endpoint().base_url.clone(), model: Arc::new(client), window, notices })
+}
+
+/// The context window: what the user's file says, else what is certain of the provider.
+fn window(config: &Config, endpoint: &Endpoint) -> Option<u64> {
+    let configured = config.file.context.get(&endpoint.model).copied();
+    configured.or_else(|| endpoint.provider.context_window(&endpoint.model))
+}
+
+/// The endpoint alone, to ask what it offers.
+pub fn without_model(config: &Config) -> Result<OpenAi> {
+    let choice = choose(config)?;
+    let model = choice.model.clone().unwrap_or_else(|| PLACEHOLDER.to_owned());
+    open(config, &choice, &model)
+}
+
+/// Stands where a model's name has to stand and none is known yet; it is never sent.
+const PLACEHOLDER: &str = "unnamed";
+
+/// What the configuration says about the endpoint.
+pub fn choose(config: &Config) -> Result<EndpointChoice> {
+    choose_endpoint(&config.options, &config.layers, &config.file)
+}
+
+fn open(config: &Config, choice: &EndpointChoice, model: &str) -> Result<OpenAi> {
+    OpenAi::new(endpoint(config, choice, model)?)
+}
+
+/// Tries out what the endpoint can do.
+pub async fn probe(config: &Config, model: &str) -> Result<Probe> {
+    probe::probe(endpoint(config, &choose(config)?, model)?).await
+}
+
+fn endpoint(config: &Config, choice: &EndpointChoice, model: &str) -> Result<Endpoint> {
+    let mut endpoint = Endpoint::new(&choice.base_url, model)?;
+    if let Some(provider) = choice.provider {
+        endpoint.provider = provider;
+    }
+    endpoint.key = choice.key.as_deref().map(Secret::new).transpose()?;
+    endpoint.max_tokens = config.file.max_answer_tokens;
+    endpoint.ca_file =
+        config.layers.get_from("AGENT_CA_FILE", Source::Environment).map(|file| file.value.into());
+    Ok(endpoint)
+}
+
+async fn only_model(client: &OpenAi) -> Result<String> {
+    let hint = "name one with --model or AGENT_MODEL";
+    let mut names = client.models().await.map_err(|error| {
+        Error::config(format!("no model is named, and the endpoint does not say what it offers: {error}"))
+            .hint(hint)
+    })?;
+    match (names.pop(), names.len()) {
+        (Some(only), 0) => Ok(only),
+        (None, _) => Err(Error::config("no model is named, and the endpoint offers none").hint(hint)),
+        (Some(last), _) => {
+            names.push(last);
+            names.truncate(8);
+            Err(Error::config("no model is named")
+                .hint(format!("{hint}; the endpoint offers {}, …", names.join(", "))))
+        }
+    }
+}

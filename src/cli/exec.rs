@@ -1,0 +1,184 @@
+//! `agent exec [-s ID] -- CMD…`: one command in a session's sandbox, or in a fresh one.
+
+use super::fail;
+use super::open::{Audience, with_signals};
+use super::refuse::{of_a_run, refuse};
+use super::sandboxed::{Sandboxed, sandboxed};
+use crate::agent::Interrupt;
+use crate::cli::config::Config;
+use crate::cli::options::{ExecArgs, Options};
+use crate::cli::ui::json::output_error;
+use crate::cli::ui::sanitise::Sanitiser;
+use crate::cli::ui::stderr;
+use crate::error::{Kind, Result};
+use crate::event::Stream;
+use crate::exit_code::ExitCode;
+use crate::sandbox::{Command, Finished, Outcome, ProcessEvent, Program, Sandbox, wire};
+use std::io::{IsTerminal, Read, Write};
+use std::process::ExitCode as ProcessExitCode;
+use tokio::sync::mpsc;
+
+/// Bytes of standard input that are read at a time.
+const CHUNK: usize = 64 << 10;
+
+/// Runs the command; its exit code is this process's. Where `agent` itself fails it is 125.
+pub async fn exec(options: &Options, arguments: ExecArgs) -> ProcessExitCode {
+    match run(options, arguments).await {
+        Ok(finished) => ProcessExitCode::from(code(&finished)),
+        // What a shell says of a command whose reader has gone away: 128 and SIGPIPE.
+        Err(error) if error.kind() == Kind::OutputClosed => ProcessExitCode::from(141),
+        Err(error) => match fail(&error) {
+            code @ (ExitCode::Interrupted | ExitCode::Terminated) => code.into(),
+            _ => ExitCode::ExecFailed.into(),
+        },
+    }
+}
+
+async fn run(options: &Options, arguments: ExecArgs) -> Result<Finished> {
+    takes_effect(options, arguments.session.is_none())?;
+    let config = Config::load(options)?;
+    let interrupt = Interrupt::default();
+    let audience = Audience::new(options);
+    with_signals(interrupt.clone(), async {
+        let stopped = interrupt.triggered();
+        tokio::pin!(stopped);
+        let sandboxed = tokio::select! {
+            stop = &mut stopped => return Err(stop.error()),
+            sandboxed = sandboxed(&config, arguments.session.as_deref(), &audience) => sandboxed?,
+        };
+        let result = tokio::select! {
+            stop = &mut stopped => Err(stop.error()),
+            result = command(&config, &sandboxed, arguments.command) => result,
+        };
+        sandboxed.end().await;
+        result
+    })
+    .await
+}
+
+/// Refuses the flags of which nothing comes for one command in a `fresh` sandbox or another session's.
+fn takes_effect(options: &Options, fresh: bool) -> Result<()> {
+    let hint = "leave it out: the command's own output is passed on as it is";
+    refuse(&[("--json", options.json)], "on `agent exec`", hint)?;
+    refuse(&of_a_run(options), "on `agent exec`", "leave it out, or use `agent run`")?;
+    let kept = [
+        ("--keep", fresh && options.keep),
+        ("--ttl", fresh && options.ttl.is_some()),
+        ("--delete-after", fresh && options.delete_after.is_some()),
+    ];
+    refuse(
+        &kept,
+        "on the sandbox of one command",
+        "keep a session's (`agent run --keep`) and name it with -s",
+    )
+}
+
+async fn command(config: &Config, sandboxed: &Sandboxed, argv: Vec<std::ffi::OsString>) -> Result<Finished> {
+    let command = Command {
+        program: Program::Argv(argv),
+        cwd: None,
+        env: Vec::new(),
+        // A person who waits decides when it is enough, unless they said so before.
+        timeout: config.options.timeout.as_ref().map(|_| config.bounds.timeout),
+        live_bytes: u64::MAX,
+        stdin: true,
+    };
+    pump(&sandboxed.sandbox, command).await
+}
+
+/// Standard input into the command, its output to ours, until it ends.
+async fn pump(sandbox: &Sandbox, command: Command) -> Result<Finished> {
+    let mut process = sandbox.spawn(command).await?;
+    let mut input = read_stdin();
+    let mut output = Terminal::new();
+    let mut open = true;
+    loop {
+        tokio::select! {
+            event = process.next() => match event? {
+                ProcessEvent::Output(stream, bytes) => output.write(stream, &bytes)?,
+                // Everything is streamed, so nothing is ever left out.
+                ProcessEvent::Gap(_) => {}
+                ProcessEvent::Finished(finished) => return Ok(finished),
+            },
+            piece = input.recv(), if open => match piece {
+                // A command that does not read its input any more is no failure.
+                Some(bytes) => open = process.write_stdin(&bytes).await.is_ok(),
+                None => {
+                    process.close_stdin();
+                    open = false;
+                }
+            },
+        }
+    }
+}
+
+/// Standard input in pieces, read on a thread that nobody waits for.
+fn read_stdin() -> mpsc::Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel(4);
+    std::thread::spawn(move || {
+        let mut stdin = std::io::stdin().lock();
+        let mut buffer = vec![0; CHUNK];
+        while let Ok(read @ 1..) = stdin.read(&mut buffer) {
+            if sender.blocking_send(buffer[..read].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+/// Where the command's output goes: as it is into files and pipes, made harmless onto a terminal.
+struct Terminal {
+    stdout: Option<Sanitiser>,
+    stderr: Option<Sanitiser>,
+}
+
+impl Terminal {
+    fn new() -> Self {
+        let sanitiser = |is_terminal: bool| is_terminal.then(Sanitiser::keeping_returns);
+        Self {
+            stdout: sanitiser(std::io::stdout().is_terminal()),
+            stderr: sanitiser(std::io::stderr().is_terminal()),
+        }
+    }
+
+    fn write(&mut self, stream: Stream, bytes: &[u8]) -> Result<()> {
+        let (sanitiser, mut out): (_, Box<dyn Write>) = match stream {
+            Stream::Stdout => (&mut self.stdout, Box::new(std::io::stdout().lock())),
+            Stream::Stderr => (&mut self.stderr, Box::new(std::io::stderr().lock())),
+        };
+        let written = match sanitiser {
+            None => out.write_all(bytes),
+            Some(sanitiser) => {
+                let mut clean = String::new();
+                sanitiser.push(&String::from_utf8_lossy(bytes), &mut clean);
+                out.write_all(clean.as_bytes())
+            }
+        };
+        written.and_then(|()| out.flush()).map_err(output_error)
+    }
+}
+
+/// The code that a shell would give: 128 and the signal, 124 for a time limit.
+fn code(finished: &Finished) -> u8 {
+    match finished.outcome {
+        Outcome::Exited(code) => code as u8,
+        Outcome::Signaled(signal) => 128u8.wrapping_add(signal as u8),
+        Outcome::TimedOut => {
+            stderr::write("agent: the command timed out\n");
+            124
+        }
+        Outcome::OomKilled => {
+            stderr::write("agent: the command was killed: out of memory\n");
+            137
+        }
+        Outcome::OverQuota { bytes } => {
+            stderr::write(&format!("agent: the command was killed: {}\n", wire::quota_used_up(bytes)));
+            137
+        }
+        Outcome::Lost => {
+            stderr::write("agent: the sandbox did not say how the command ended\n");
+            ExitCode::ExecFailed.code()
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! `agent fork ID`: a second session from the state of another one.
+
+use super::print::print;
+use crate::cli::config::Config;
+use crate::cli::options::{Options, SessionArg};
+use crate::error::Result;
+use crate::exit_code::ExitCode;
+use crate::log::Store;
+use serde_json::json;
+
+/// Prints the new session's id.
+pub fn fork(options: &Options, arguments: SessionArg) -> Result<ExitCode> {
+    let store = Store::open()?;
+    let source = match arguments.id {
+        Some(id) => store.find(&id)?,
+        None => store.last(Some(&Config::load(options)?.workspace))?,
+    };
+    let id = store.fork(&source)?;
+    print(options, &format!("{id}\n"), &json!({"session": id, "forked_from": source}))
+}

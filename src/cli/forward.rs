@@ -1,0 +1,101 @@
+//! `agent forward [ID] PORT[:LOCAL]`: a server inside the sandbox, on this machine's loopback.
+
+use super::open::with_signals;
+use super::sandboxed::attach;
+use crate::agent::Interrupt;
+use crate::cli::config::Config;
+use crate::cli::options::{ForwardArgs, Options};
+use crate::cli::ui::stderr;
+use crate::error::{Error, Kind, Result};
+use crate::exit_code::ExitCode;
+use crate::log::Store;
+use crate::sandbox::Sandbox;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+/// Connections at once; further ones wait.
+const MAX_CONNECTIONS: usize = 64;
+
+/// Forwards until Ctrl-C.
+pub async fn forward(options: &Options, arguments: ForwardArgs) -> Result<ExitCode> {
+    let (id, ports) = match arguments.target.as_slice() {
+        [ports] => (None, ports),
+        [id, ports] => (Some(id.as_str()), ports),
+        _ => return Err(Error::usage("name a port: agent forward [ID] PORT[:LOCAL]")),
+    };
+    let (inside, local) = parse(ports)?;
+    let id = match id {
+        Some(id) => id.to_owned(),
+        None => Store::open()?.last(Some(&Config::load(options)?.workspace))?.to_string(),
+    };
+    let sandboxed = attach(&id, options).await?;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, local)).await.map_err(|error| {
+        Error::usage(format!("port {local} of this machine cannot be used"))
+            .caused_by(error)
+            .hint(format!("name another one: agent forward {inside}:LOCAL"))
+    })?;
+    let address = listener.local_addr()?;
+    stderr::write(&format!("http://{address} is port {inside} inside the sandbox of {id}; Ctrl-C ends it\n"));
+    let interrupt = Interrupt::default();
+    let stopped = interrupt.clone();
+    let result = with_signals(interrupt, async {
+        tokio::select! {
+            stop = stopped.triggered() => Err(stop.error()),
+            result = serve(listener, sandboxed.sandbox.clone(), inside) => result,
+        }
+    })
+    .await;
+    match result {
+        Err(error) if error.kind() == Kind::Interrupted => Ok(ExitCode::Success),
+        other => other,
+    }
+}
+
+async fn serve(listener: TcpListener, sandbox: Sandbox, port: u16) -> Result<ExitCode> {
+    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return Ok(ExitCode::Success) };
+        let (connection, _) = listener.accept().await?;
+        let sandbox = sandbox.clone();
+        tokio::spawn(async move {
+            join(connection, &sandbox, port).await;
+            drop(permit);
+        });
+    }
+}
+
+/// One connection. What goes wrong with it is seen by whoever made it: the connection ends.
+async fn join(mut connection: TcpStream, sandbox: &Sandbox, port: u16) {
+    match sandbox.connect_port(port).await {
+        Ok(mut inside) => drop(tokio::io::copy_bidirectional(&mut connection, &mut inside).await),
+        Err(error) => stderr::write(&format!("port {port} inside: {error}\n")),
+    }
+}
+
+/// `PORT` or `PORT:LOCAL`.
+fn parse(text: &str) -> Result<(u16, u16)> {
+    let (inside, local) = text.split_once(':').unwrap_or((text, text));
+    let port = |text: &str| {
+        text.parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(|| {
+            Error::usage(format!("{text:?} is no port"))
+                .hint("write it as PORT or PORT:LOCAL, like 8000 or 8000:9000")
+        })
+    };
+    Ok((port(inside)?, port(local)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse;
+
+    #[test]
+    fn ports_are_read() {
+        assert_eq!(parse("8000").ok(), Some((8000, 8000)));
+        assert_eq!(parse("8000:9000").ok(), Some((8000, 9000)));
+        for text in ["", "0", "x", "80:", "70000", "1:2:3"] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

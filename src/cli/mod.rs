@@ -1,0 +1,97 @@
+//! The subcommands, one file each, thin: they put the rooms together and map what comes of it to an exit code.
+
+mod answer;
+mod apply;
+mod check;
+mod completions;
+pub mod config;
+mod demo;
+mod diff;
+mod doctor;
+mod endpoint;
+mod exec;
+mod fork;
+mod forward;
+mod joined;
+mod models;
+mod open;
+pub mod options;
+mod past;
+mod print;
+mod prompt;
+mod refuse;
+mod repl;
+mod replay;
+mod review;
+mod run;
+mod sandbox;
+mod sandboxed;
+mod sessions;
+mod signals;
+pub mod ui;
+mod undo;
+
+use crate::cli::options::{Cli, Command, Options};
+use crate::cli::ui::stderr;
+use crate::cli::ui::style::Colours;
+use crate::cli::ui::trace::{Verbosity, failure_text};
+use crate::error::{Error, Result};
+use crate::exit_code::ExitCode;
+use std::process::ExitCode as ProcessExitCode;
+
+/// Runs what the command line asks for.
+pub fn dispatch(cli: Cli) -> ProcessExitCode {
+    // The only choice of TLS provider in the process; a second call would find it made, which is fine.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            return end(Err(Error::unexpected("the runtime could not be started").caused_by(error)));
+        }
+    };
+    let code = runtime.block_on(command(cli));
+    // A reader of standard input may be blocked for ever; the process does not wait for it.
+    runtime.shutdown_background();
+    code
+}
+
+async fn command(cli: Cli) -> ProcessExitCode {
+    let options = cli.options;
+    match cli.command {
+        Some(Command::Run(arguments)) => run::run(&options, arguments).await.into(),
+        Some(Command::Exec(arguments)) => exec::exec(&options, arguments).await,
+        Some(Command::Demo(arguments)) => demo::demo(&options, arguments).await.into(),
+        Some(Command::Sessions(arguments)) => end(sessions::sessions(&options, arguments).await),
+        Some(Command::Replay(arguments)) => replay::replay(&options, arguments).await.into(),
+        Some(Command::Fork(arguments)) => end(fork::fork(&options, arguments)),
+        Some(Command::Doctor(arguments)) => end(doctor::doctor(&options, arguments).await),
+        Some(Command::Diff(arguments)) => end(diff::diff(&options, arguments).await),
+        Some(Command::Apply(arguments)) => end(apply::apply(&options, arguments).await),
+        Some(Command::Undo(arguments)) => end(undo::undo(&options, arguments).await),
+        Some(Command::Models) => end(models::models(&options).await),
+        Some(Command::Completions(arguments)) => end(completions::completions(arguments.shell)),
+        Some(Command::Resume(arguments)) => repl::resume(&options, arguments).await.into(),
+        None => repl::repl(&options).await.into(),
+        Some(Command::Sandbox(arguments)) => end(sandbox::sandbox(&options, arguments).await),
+        Some(Command::Forward(arguments)) => end(forward::forward(&options, arguments).await),
+    }
+}
+
+/// Says what failed, if something did, and gives the exit code.
+fn end(result: Result<ExitCode>) -> ProcessExitCode {
+    result.unwrap_or_else(|error| fail(&error)).into()
+}
+
+/// Says on stderr what failed and what to do about it.
+fn fail(error: &Error) -> ExitCode {
+    stderr::write(&failure_text(error, Colours::of(&std::io::stderr())));
+    error.exit_code()
+}
+
+fn verbosity(options: &Options) -> Verbosity {
+    match (options.quiet, options.verbose) {
+        (true, _) => Verbosity::Quiet,
+        (_, true) => Verbosity::Verbose,
+        _ => Verbosity::Normal,
+    }
+}

@@ -1,0 +1,23 @@
+//! `agent models`: what the endpoint offers.
+
+use super::endpoint;
+use super::print::offer;
+use crate::cli::config::Config;
+use crate::cli::options::Options;
+use crate::cli::ui::sanitise;
+use crate::error::Result;
+use crate::exit_code::ExitCode;
+use crate::model::ChatModel;
+use serde_json::json;
+
+/// One name a line, or one JSON array.
+pub async fn models(options: &Options) -> Result<ExitCode> {
+    let connected = endpoint::without_model(&Config::load(options)?)?;
+    let names = connected.models().await?;
+    let text = match options.json {
+        true => format!("{}\n", json!(names)),
+        false => names.iter().map(|name| format!("{}\n", sanitise::one_line(name, 200))).collect(),
+    };
+    offer(text.as_bytes())?;
+    Ok(ExitCode::Success)
+}

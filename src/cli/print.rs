@@ -1,0 +1,31 @@
+//! What a command has to say, on standard output: words, or with `--json` one line of JSON.
+
+use crate::cli::options::Options;
+use crate::cli::ui::json::{output_error, to_vec};
+use crate::error::{Kind, Result};
+use crate::exit_code::ExitCode;
+use serde::Serialize;
+use std::io::Write;
+
+/// Prints `words`, which are harmless and end in a line feed, or `json`.
+pub fn print(options: &Options, words: &str, json: &impl Serialize) -> Result<ExitCode> {
+    let text = match options.json {
+        true => [to_vec(json)?, b"\n".to_vec()].concat(),
+        false => words.as_bytes().to_vec(),
+    };
+    write(&text)?;
+    Ok(ExitCode::Success)
+}
+
+/// Prints what a reader may take as much of as he likes: one that has seen enough is no failure.
+pub fn offer(text: &[u8]) -> Result<()> {
+    match write(text) {
+        Err(error) if error.kind() == Kind::OutputClosed => Ok(()),
+        written => written,
+    }
+}
+
+fn write(text: &[u8]) -> Result<()> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text).and_then(|()| stdout.flush()).map_err(output_error)
+}

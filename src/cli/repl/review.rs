@@ -1,0 +1,105 @@
+//! `/diff`, `/apply`, `/undo`, `/redo` and `/checkpoints`: what the session did to the workspace.
+
+use super::{Flow, Repl};
+use crate::agent::Ready;
+use crate::cli::apply::counted;
+use crate::cli::review;
+use crate::cli::ui::style::BOLD;
+use crate::error::{Error, Result};
+use crate::workspace::{ChangeSet, Checkpoint, diff};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+impl Repl<'_> {
+    /// Nobody reads more than a few screens here; `agent diff` has a pager.
+    pub(super) async fn diff(&mut self, paths: &str) -> Result<Flow> {
+        let (ready, changes) = self.changes(paths).await?;
+        let mut text = Vec::new();
+        diff::write_for_people(&mut text, &changes, ready.workspace.store(), self.colours.0)?;
+        self.screen.say(&String::from_utf8_lossy(&text));
+        if changes.is_empty() {
+            self.remark("nothing has changed");
+        }
+        Ok(Flow::GoOn)
+    }
+
+    /// Shows the summary and asks; a conflict writes nothing.
+    pub(super) async fn apply(&mut self, paths: &str) -> Result<Flow> {
+        let (ready, changes) = self.changes(paths).await?;
+        if changes.is_empty() {
+            self.remark("there is nothing to apply");
+            return Ok(Flow::GoOn);
+        }
+        let chosen = review::ask(&changes, ready.workspace.store(), self.screen.progress()).await?;
+        if chosen.is_empty() {
+            self.remark("nothing is written");
+            return Ok(Flow::GoOn);
+        }
+        let applied = ready.workspace.apply(&chosen, false, Some(&ready.sandbox)).await?;
+        self.remark(&format!("written: {}", counted(applied.changes)));
+        Ok(Flow::GoOn)
+    }
+
+    pub(super) async fn undo(&mut self, wishes: &str) -> Result<Flow> {
+        let wishes = match wishes {
+            "" => 1,
+            count => {
+                count.parse().map_err(|_| Error::usage("/undo takes the number of wishes to take back"))?
+            }
+        };
+        match self.opened.session.undo(wishes).await? {
+            Some((checkpoint, taken)) => {
+                let only = match taken < wishes {
+                    true => format!("; {taken} taken back, there were no more"),
+                    false => String::new(),
+                };
+                self.remark(&format!("the workspace is back at {}{only}", words(&checkpoint)));
+            }
+            None => self.remark("there is nothing to take back"),
+        }
+        Ok(Flow::GoOn)
+    }
+
+    pub(super) async fn redo(&mut self) -> Result<Flow> {
+        let checkpoint = self.opened.session.redo().await?;
+        self.remark(&format!("the workspace is forward at {}", words(&checkpoint)));
+        Ok(Flow::GoOn)
+    }
+
+    pub(super) async fn checkpoints(&mut self) -> Result<Flow> {
+        let (list, position) = self.ready().await?.workspace.checkpoints().await;
+        let mut text = String::new();
+        for (index, checkpoint) in list.iter().enumerate() {
+            let line = format!("{} {}\n", if index == position { "*" } else { " " }, words(checkpoint));
+            text += &if index == position { self.colours.paint(BOLD, line) } else { line };
+        }
+        self.screen.say(&text);
+        Ok(Flow::GoOn)
+    }
+
+    async fn changes(&self, paths: &str) -> Result<(Arc<Ready>, ChangeSet)> {
+        let paths = shell_words::split(paths).map_err(|_| Error::usage("a quote is not closed"))?;
+        let paths: Vec<PathBuf> = paths.into_iter().map(PathBuf::from).collect();
+        let ready = self.ready().await?;
+        let paths = review::within(ready.workspace.root(), &paths)?;
+        let changes = ready.workspace.changes(&ready.sandbox).await?.select(&paths)?;
+        Ok((ready, changes))
+    }
+
+    async fn ready(&self) -> Result<Arc<Ready>> {
+        self.screen.progress().show("looking at the workspace");
+        let ready = self.opened.startup.ready().await?;
+        self.screen.progress().clear();
+        Ok(ready)
+    }
+}
+
+/// `2 (wish 1, 3 files changed)`
+fn words(checkpoint: &Checkpoint) -> String {
+    let Checkpoint { id, files, wish, .. } = checkpoint;
+    match (id.as_str(), *files) {
+        ("0", _) => "0 (as the session began)".to_owned(),
+        (_, 1) => format!("{id} (wish {wish}, 1 file changed)"),
+        _ => format!("{id} (wish {wish}, {files} files changed)"),
+    }
+}

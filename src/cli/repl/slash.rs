@@ -1,0 +1,240 @@
+//! The slash commands: one table, from which help and completion derive.
+
+use super::{Flow, Repl};
+use crate::agent::Window;
+use crate::cli::endpoint;
+use crate::cli::ui::input::CommandHelp;
+use crate::cli::ui::sanitise;
+use crate::cli::ui::trace::usage_text;
+use crate::error::{Error, Result};
+use crate::log::Store;
+use futures_util::future::BoxFuture;
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+
+/// A slash command.
+pub(super) struct Command {
+    help: CommandHelp,
+    pub(super) run: for<'a> fn(&'a mut Repl<'_>, &'a str) -> BoxFuture<'a, Result<Flow>>,
+}
+
+/// Models that `/model` lists at most.
+const MAX_MODELS: usize = 200;
+
+const COMMANDS: &[Command] = &[
+    Command {
+        help: CommandHelp { name: "/help", arguments: "", help: "this list" },
+        run: |repl, _| Box::pin(async { repl.help() }),
+    },
+    Command {
+        help: CommandHelp { name: "/model", arguments: "[NAME]", help: "list the models, or change to one" },
+        run: |repl, name| Box::pin(repl.model(name)),
+    },
+    Command {
+        help: CommandHelp { name: "/usage", arguments: "", help: "tokens and turns so far" },
+        run: |repl, _| Box::pin(async { repl.usage() }),
+    },
+    Command {
+        help: CommandHelp { name: "/upload", arguments: "PATH [DEST]", help: "copy into the sandbox" },
+        run: |repl, arguments| Box::pin(repl.upload(arguments)),
+    },
+    Command {
+        help: CommandHelp { name: "/download", arguments: "PATH [DEST]", help: "copy out of the sandbox" },
+        run: |repl, arguments| Box::pin(repl.download(arguments)),
+    },
+    Command {
+        help: CommandHelp {
+            name: "/save",
+            arguments: "[FILE]",
+            help: "write the session's events to a file",
+        },
+        run: |repl, file| Box::pin(async { repl.save(file) }),
+    },
+    Command {
+        help: CommandHelp {
+            name: "/diff",
+            arguments: "[PATH…]",
+            help: "what the session changed in the workspace",
+        },
+        run: |repl, paths| Box::pin(repl.diff(paths)),
+    },
+    Command {
+        help: CommandHelp { name: "/apply", arguments: "[PATH…]", help: "write the changes to your files" },
+        run: |repl, paths| Box::pin(repl.apply(paths)),
+    },
+    Command {
+        help: CommandHelp {
+            name: "/undo",
+            arguments: "[N]",
+            help: "take the last wish (or N) back in the sandbox",
+        },
+        run: |repl, wishes| Box::pin(repl.undo(wishes)),
+    },
+    Command {
+        help: CommandHelp { name: "/redo", arguments: "", help: "do again what was undone last" },
+        run: |repl, _| Box::pin(repl.redo()),
+    },
+    Command {
+        help: CommandHelp { name: "/checkpoints", arguments: "", help: "the states that /undo goes back to" },
+        run: |repl, _| Box::pin(repl.checkpoints()),
+    },
+    Command {
+        help: CommandHelp {
+            name: "/network",
+            arguments: "[allow|deny HOST,…]",
+            help: "what the sandbox may reach, and changes to it",
+        },
+        run: |repl, arguments| Box::pin(repl.network(arguments)),
+    },
+    Command {
+        help: CommandHelp { name: "/compact", arguments: "", help: "shorten the conversation to its gist" },
+        run: |repl, _| Box::pin(repl.compact()),
+    },
+    Command {
+        help: CommandHelp {
+            name: "/clear",
+            arguments: "",
+            help: "forget the conversation, keep the sandbox",
+        },
+        run: |repl, _| Box::pin(async { repl.clear() }),
+    },
+    Command {
+        help: CommandHelp { name: "/exit", arguments: "", help: "leave" },
+        run: |_, _| Box::pin(async { Ok(Flow::Leave) }),
+    },
+];
+
+/// What the prompt knows of the commands.
+pub(super) fn helps() -> Vec<CommandHelp> {
+    COMMANDS.iter().map(|command| command.help).collect()
+}
+
+/// The command that `text` names, and its arguments. None where it is a wish: it does not begin with a slash, or
+/// with a path.
+pub(super) fn parse(text: &str) -> Option<Result<(&'static Command, &str)>> {
+    let (name, arguments) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    if !name.starts_with('/') || name[1..].contains('/') {
+        return None;
+    }
+    let command = COMMANDS.iter().find(|command| command.help.name == name);
+    Some(command.map(|command| (command, arguments.trim())).ok_or_else(|| unknown(name)))
+}
+
+fn unknown(name: &str) -> Error {
+    let distance = |command: &&Command| strsim::damerau_levenshtein(command.help.name, name);
+    let hint = match COMMANDS.iter().min_by_key(distance).filter(|nearest| distance(nearest) <= 2) {
+        Some(nearest) => format!("did you mean {}?", nearest.help.name),
+        None => "/help lists the commands".to_owned(),
+    };
+    Error::usage(format!("there is no command {}", sanitise::one_line(name, 40))).hint(hint)
+}
+
+impl Repl<'_> {
+    fn help(&self) -> Result<Flow> {
+        let shell = CommandHelp { name: "!CMD", arguments: "", help: "run a command in the sandbox" };
+        let mut text = String::new();
+        for help in helps().into_iter().chain([shell]) {
+            let usage = format!("{} {}", help.name, help.arguments);
+            text += &format!("  {usage:<24} {}\n", help.help);
+        }
+        text += "Ctrl-C stops what runs, Ctrl-D leaves. A line that ends in \\ goes on, and so does an open ``` fence.\n";
+        self.screen.say(&text);
+        Ok(Flow::GoOn)
+    }
+
+    async fn model(&mut self, name: &str) -> Result<Flow> {
+        if !name.is_empty() {
+            return self.change_model(name).await;
+        }
+        self.screen.progress().show("asking for the models");
+        let names = self.opened.session.models().await?;
+        self.screen.progress().clear();
+        let mut text = String::new();
+        for name in names.iter().take(MAX_MODELS) {
+            let mark = if name == self.opened.session.model_name() { "*" } else { " " };
+            text += &format!("{mark} {}\n", sanitise::one_line(name, 100));
+        }
+        if names.len() > MAX_MODELS {
+            text += &format!("  … and {} more\n", names.len() - MAX_MODELS);
+        }
+        self.screen.say(&text);
+        Ok(Flow::GoOn)
+    }
+
+    async fn change_model(&mut self, name: &str) -> Result<Flow> {
+        let mut config = self.config.clone();
+        config.options.model = Some(name.to_owned());
+        let connected = endpoint::connect(&config).await?;
+        let window = Window::new(connected.window, config.file.compaction.unwrap_or(true));
+        self.opened.session.set_model(connected.model, config.price(name), window);
+        self.remark(&format!("the model is {} from now on", sanitise::one_line(name, 100)));
+        Ok(Flow::GoOn)
+    }
+
+    fn usage(&self) -> Result<Flow> {
+        let total = self.opened.session.total();
+        self.screen.say(&format!("{} turn(s), {}\n", total.turns, usage_text(total.usage)));
+        Ok(Flow::GoOn)
+    }
+
+    /// The file must not be there yet: nothing of the person's is ever overwritten by this.
+    fn save(&self, file: &str) -> Result<Flow> {
+        let id = &self.opened.id;
+        let path = match file {
+            "" => PathBuf::from(format!("{id}.jsonl")),
+            file => PathBuf::from(file),
+        };
+        let failed =
+            |error| Error::usage(format!("{} could not be written", path.display())).caused_by(error);
+        let mut from = File::open(Store::open()?.events(id)).map_err(failed)?;
+        let mut to = File::create_new(&path).map_err(failed)?;
+        io::copy(&mut from, &mut to).map_err(failed)?;
+        self.remark(&format!("saved as {}", sanitise::one_line(&path.display().to_string(), 200)));
+        Ok(Flow::GoOn)
+    }
+
+    async fn compact(&mut self) -> Result<Flow> {
+        self.screen.progress().show("summarising…");
+        self.opened.session.compact().await?;
+        Ok(Flow::GoOn)
+    }
+
+    fn clear(&mut self) -> Result<Flow> {
+        self.opened.session.clear()?;
+        self.remark("the conversation is forgotten; sandbox and workspace stay as they are");
+        Ok(Flow::GoOn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{COMMANDS, parse};
+
+    #[test]
+    fn a_slash_command_has_a_name_and_arguments() {
+        let (command, arguments) = parse("/model  gpt-5 ").unwrap().unwrap();
+        assert_eq!((command.help.name, arguments), ("/model", "gpt-5"));
+    }
+
+    #[test]
+    fn a_wish_may_begin_with_a_path() {
+        assert!(parse("/etc/hosts is odd").is_none());
+        assert!(parse("fix the tests").is_none());
+    }
+
+    #[test]
+    fn an_unknown_command_gets_the_nearest_suggested() {
+        let hint = |text| parse(text).unwrap().err().unwrap().hint_text().unwrap().to_owned();
+        assert_eq!(hint("/modle"), "did you mean /model?");
+        assert_eq!(hint("/frobnicate"), "/help lists the commands");
+    }
+
+    #[test]
+    fn names_are_unique_and_every_command_says_what_it_does() {
+        for (index, command) in COMMANDS.iter().enumerate() {
+            assert!(command.help.name.starts_with('/') && !command.help.help.is_empty());
+            assert!(COMMANDS[..index].iter().all(|other| other.help.name != command.help.name));
+        }
+    }
+}

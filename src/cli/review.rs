@@ -1,0 +1,135 @@
+//! What `diff`, `apply` and `undo` have in common: finding the session's workspace, and asking the person.
+
+use crate::cli::options::Options;
+use crate::cli::ui::confirm;
+use crate::cli::ui::progress::Progress;
+use crate::cli::ui::stderr;
+use crate::cli::ui::style::Colours;
+use crate::error::{Error, Kind, Result};
+use crate::log::{SessionId, Store};
+use crate::workspace::{ChangeSet, Workspace, diff, store};
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+/// The workspace of a kept session, and the paths that were named.
+pub struct Kept {
+    /// The session.
+    pub id: SessionId,
+    /// Its workspace.
+    pub workspace: Workspace,
+    /// The paths that were named, relative to it.
+    pub paths: Vec<PathBuf>,
+}
+
+/// Finds the session that `id` begins, or the newest of the workspace. What is no session but comes first is a path:
+/// `agent diff src/main.rs` need not name the session.
+pub async fn find(options: &Options, id: Option<String>, paths: Vec<PathBuf>) -> Result<Kept> {
+    let sessions = Store::open()?;
+    let named = id.as_deref().map(|id| sessions.find(id));
+    let (id, paths) = match (named, id) {
+        (Some(Ok(found)), _) => (found, paths),
+        (Some(Err(error)), Some(id)) if !looks_like_path(&id) => return Err(error),
+        (_, path) => {
+            let paths = path.map(PathBuf::from).into_iter().chain(paths).collect();
+            (sessions.last(Some(&directory(options)?))?, paths)
+        }
+    };
+    let workspace = Workspace::load(&sessions.dir(&id)).await?.ok_or_else(|| {
+        Error::usage(format!("the session {id} ended before it had a workspace"))
+            .hint("see `agent sessions list`")
+    })?;
+    let paths = within(workspace.root(), &paths)?;
+    Ok(Kept { id, workspace, paths })
+}
+
+/// The same, for what writes: a session that is running keeps its own books.
+pub async fn find_idle(options: &Options, id: Option<String>, paths: Vec<PathBuf>) -> Result<Kept> {
+    let kept = find(options, id, paths).await?;
+    if Store::open()?.is_running(&kept.id) {
+        return Err(Error::new(Kind::Usage, format!("the session {} is running", kept.id))
+            .hint("use /apply there, or wait until it has ended"));
+    }
+    Ok(kept)
+}
+
+/// A session's id begins with its date; a file that only the sandbox has cannot be looked for here.
+fn looks_like_path(text: &str) -> bool {
+    !text.starts_with(|c: char| c.is_ascii_digit())
+        || text.contains(['/', '.'])
+        || Path::new(text).symlink_metadata().is_ok()
+}
+
+/// What `paths` name, relative to the workspace `root`. As everywhere, a relative path begins at the current directory;
+/// where that lies outside of the workspace, at the workspace itself. `..` takes back the name before it. Nothing need
+/// be there: the sandbox may have what the host has not.
+///
+/// # Errors
+/// A path leads out of the workspace.
+pub fn within(root: &Path, paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let current = std::env::current_dir().and_then(|directory| directory.canonicalize());
+    let from =
+        current.ok().filter(|directory| directory.starts_with(root)).unwrap_or_else(|| root.to_owned());
+    paths.iter().map(|path| one_within(root, &from, path)).collect()
+}
+
+fn one_within(root: &Path, from: &Path, path: &Path) -> Result<PathBuf> {
+    let plain = without_dots(&from.join(path));
+    // The workspace may have been named by way of a symlink.
+    let is_root =
+        |directory: &&Path| *directory == root || directory.canonicalize().is_ok_and(|real| real == root);
+    let outermost = plain.ancestors().filter(is_root).last();
+    match outermost.and_then(|root| plain.strip_prefix(root).ok()) {
+        Some(inside) if inside.as_os_str().is_empty() => Ok(PathBuf::from(".")),
+        Some(inside) => Ok(inside.to_owned()),
+        None => Err(Error::usage(format!("{} is not in the workspace {}", path.display(), root.display()))
+            .hint("`agent diff --name-only` lists what changed")),
+    }
+}
+
+fn without_dots(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut plain, component| {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir => drop(plain.pop()),
+            other => plain.push(other),
+        }
+        plain
+    })
+}
+
+fn directory(options: &Options) -> Result<PathBuf> {
+    let directory = options.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
+    directory.canonicalize().map_err(|error| {
+        Error::usage(format!("{} cannot be the workspace", directory.display())).caused_by(error)
+    })
+}
+
+/// Shows a summary on stderr and asks: all of it, none of it, or each file on its own.
+pub async fn ask(changes: &ChangeSet, store: &store::Store, progress: &Progress) -> Result<ChangeSet> {
+    let mut summary = Vec::new();
+    diff::write_stat(&mut summary, changes, store)?;
+    progress.suspend(|| stderr::write(&String::from_utf8_lossy(&summary)));
+    match confirm::ask(progress, "Apply?", &["yes", "no", "each"]).await? {
+        "yes" => Ok(changes.clone()),
+        "each" => ask_each(changes, store, progress).await,
+        _ => Ok(changes.without_changes()),
+    }
+}
+
+async fn ask_each(changes: &ChangeSet, store: &store::Store, progress: &Progress) -> Result<ChangeSet> {
+    let mut chosen = changes.without_changes();
+    for (path, change) in &changes.changes {
+        // A directory goes with its files: those that are written make theirs, and an empty one is no loss.
+        if change.is_directory_only() {
+            continue;
+        }
+        let one = ChangeSet { changes: [(path.clone(), change.clone())].into(), ..ChangeSet::default() };
+        let mut shown = Vec::new();
+        diff::write_for_people(&mut shown, &one, store, Colours::of(&io::stderr()).0)?;
+        progress.suspend(|| stderr::write(&String::from_utf8_lossy(&shown)));
+        if confirm::ask(progress, &format!("Apply {path}?"), &["yes", "no"]).await? == "yes" {
+            chosen.changes.extend(one.changes);
+        }
+    }
+    Ok(chosen)
+}

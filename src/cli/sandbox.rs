@@ -1,0 +1,93 @@
+//! `agent sandbox`: the sandboxes that exist.
+
+use super::print::print;
+use crate::cli::options::{Options, SandboxArgs, SandboxCommand};
+use crate::cli::ui::sanitise::one_line;
+use crate::error::{Error, Result};
+use crate::exit_code::ExitCode;
+use crate::sandbox::docker::Docker;
+use crate::sandbox::local::Local;
+use crate::sandbox::{Backend, Listed};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// A sandbox, and where it is.
+type Found = (Arc<dyn Backend>, Listed);
+
+/// Lists them, or does what was asked for with one.
+pub async fn sandbox(options: &Options, arguments: SandboxArgs) -> Result<ExitCode> {
+    let found = all().await?;
+    let (id, done) = match arguments.command {
+        SandboxCommand::List => return list(options, &found),
+        SandboxCommand::Pause { id } => {
+            let (backend, listed) = find(&found, &id)?;
+            backend.pause(&listed.session).await?;
+            (listed.session.clone(), "paused")
+        }
+        SandboxCommand::Resume { id } => {
+            let (backend, listed) = find(&found, &id)?;
+            backend.resume(&listed.session).await?;
+            (listed.session.clone(), "running")
+        }
+        SandboxCommand::Rm { id } => {
+            let (backend, listed) = find(&found, &id)?;
+            backend.destroy(&listed.session).await?;
+            (listed.session.clone(), "removed")
+        }
+    };
+    print(options, &format!("{done} {id}\n"), &json!({ "session": id, "state": done }))
+}
+
+/// Those of both backends. An engine that is not there has none.
+async fn all() -> Result<Vec<Found>> {
+    let mut backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Local)];
+    if let Ok(docker) = Docker::connect().await {
+        backends.push(Arc::new(docker));
+    }
+    let mut found = Vec::new();
+    for backend in backends {
+        // What should be gone by now is not listed; what cannot be removed is.
+        let _ = backend.sweep().await;
+        let listed = backend.list().await?;
+        found.extend(listed.into_iter().map(|listed| (Arc::clone(&backend), listed)));
+    }
+    Ok(found)
+}
+
+/// The one whose session begins with `id`.
+fn find<'a>(found: &'a [Found], id: &str) -> Result<&'a Found> {
+    let mut matching = found.iter().filter(|(_, listed)| listed.session.starts_with(id));
+    match (matching.next(), matching.next()) {
+        (Some(one), None) => Ok(one),
+        (None, _) => {
+            Err(Error::usage(format!("there is no sandbox of a session {id}"))
+                .hint("see `agent sandbox list`"))
+        }
+        (Some(_), Some(_)) => {
+            Err(Error::usage(format!("several sandboxes begin with {id}")).hint("say more of it"))
+        }
+    }
+}
+
+/// A date of RFC 3339 as a person reads it.
+fn minute(date: &str) -> String {
+    one_line(date, 30).chars().take("2026-01-01T00:00".len()).collect::<String>().replace('T', " ")
+}
+
+fn list(options: &Options, found: &[Found]) -> Result<ExitCode> {
+    let json: Vec<Value> = found
+        .iter()
+        .map(|(backend, Listed { session, id, state, created, expires })| {
+            json!({ "session": session, "backend": backend.name(), "id": id, "state": state, "created": created,
+                "expires": expires })
+        })
+        .collect();
+    let line = |(backend, listed): &Found| {
+        let Listed { session, state, created, expires, .. } = listed;
+        let until = expires.as_ref().map(|date| format!(", until {}", minute(date))).unwrap_or_default();
+        let (session, state) = (one_line(session, 64), one_line(state, 10));
+        format!("{session:<24} {:<7} {state:<8} {}{until}\n", backend.name(), minute(created))
+    };
+    let words: String = found.iter().map(line).collect();
+    print(options, if words.is_empty() { "there are no sandboxes\n" } else { &words }, &json)
+}

@@ -1,0 +1,82 @@
+//! `agent sessions`: the sessions that were kept.
+
+use super::print::print;
+use super::verbosity;
+use crate::cli::options::{Options, SessionsArgs, SessionsCommand};
+use crate::cli::ui::stderr;
+use crate::cli::ui::style::Colours;
+use crate::error::{Error, Result};
+use crate::exit_code::ExitCode;
+use crate::log::list::{parse_age, to_words};
+use crate::log::report::Report;
+use crate::log::{SessionId, Store, read_records, verify};
+use crate::sandbox::by_name;
+use serde_json::json;
+
+/// Lists them, or does what was asked for.
+pub async fn sessions(options: &Options, arguments: SessionsArgs) -> Result<ExitCode> {
+    let store = Store::open()?;
+    match arguments.command.unwrap_or(SessionsCommand::List) {
+        SessionsCommand::List => {
+            let list = store.list()?;
+            if list.is_empty() && !options.json {
+                stderr::write("There are no sessions yet.\n");
+            }
+            print(options, &to_words(&list), &list)
+        }
+        SessionsCommand::Show { id } => show(options, &store, store.find(&id)?),
+        SessionsCommand::Rm { id } => remove(options, &store, store.find(&id)?).await,
+        SessionsCommand::Prune { older_than } => prune(options, &store, &older_than).await,
+        SessionsCommand::Verify { id } => check(options, &store, store.find(&id)?),
+        SessionsCommand::Report { id, html } => {
+            let report = Report::on(&read_records(&store.events(&store.find(&id)?))?);
+            print(options, &if html { report.to_html() } else { report.to_words() }, &report)
+        }
+    }
+}
+
+/// Shows what can be read; a damaged file is an error all the same.
+fn show(options: &Options, store: &Store, id: SessionId) -> Result<ExitCode> {
+    let shown = store.show(id);
+    print(options, &shown.to_words(verbosity(options), Colours::of(&std::io::stdout())), &shown)?;
+    match shown.summary.error {
+        Some(error) if shown.summary.status == "broken" => Err(Error::unexpected(error)),
+        _ => Ok(ExitCode::Success),
+    }
+}
+
+async fn remove(options: &Options, store: &Store, id: SessionId) -> Result<ExitCode> {
+    let summary = store.summary(id);
+    store.remove(&summary.id)?;
+    end_sandbox(&summary.sandbox, &summary.id).await;
+    print(options, &format!("removed {}\n", summary.id), &json!({"removed": [summary.id]}))
+}
+
+async fn prune(options: &Options, store: &Store, age: &str) -> Result<ExitCode> {
+    let removed = store.prune(parse_age(age)?)?;
+    for summary in &removed {
+        end_sandbox(&summary.sandbox, &summary.id).await;
+    }
+    let ids: Vec<&SessionId> = removed.iter().map(|summary| &summary.id).collect();
+    let words: String = ids.iter().map(|id| format!("removed {id}\n")).collect();
+    print(options, &words, &json!({"removed": ids}))
+}
+
+/// Ends the sandbox that a session may have left. Where its engine does not answer, the sweep of a later start
+/// does it.
+async fn end_sandbox(backend: &str, id: &SessionId) {
+    if let Ok(backend) = by_name(backend).await {
+        let _ = backend.destroy(id.as_str()).await;
+    }
+}
+
+fn check(options: &Options, store: &Store, id: SessionId) -> Result<ExitCode> {
+    let verdict = verify(&store.events(&id))?;
+    let words = match (&verdict.fault, &verdict.note) {
+        (Some(_), _) => String::new(),
+        (None, Some(note)) => format!("{id}: {} lines are as they were written, but {note}\n", verdict.lines),
+        (None, None) => format!("{id}: all {} lines are as they were written\n", verdict.lines),
+    };
+    print(options, &words, &verdict)?;
+    verdict.into_result().map(|_| ExitCode::Success)
+}

@@ -1,0 +1,335 @@
+//! Complete Markdown blocks as lines for a terminal.
+
+use super::table::Table;
+use crate::cli::ui::sanitise;
+use crate::cli::ui::style::{BOLD, CODE, Colours, DIM, HEADING, LINK};
+use crate::cli::ui::wrap::{self, Line, Span};
+use anstyle::Style;
+use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
+use std::fmt::Write;
+
+/// However deep a text is nested, this many columns stay for its words.
+const MIN_COLUMNS: usize = 20;
+/// Levels of nesting that are indented; what is deeper is shown at the last of them.
+const MAX_INDENT: usize = 12;
+
+/// The dialect that models write: GitHub's tables, struck text and task lists.
+pub(super) fn options() -> Options {
+    Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS
+}
+
+/// Writes blocks one below the other, an empty line between two.
+pub(super) struct Renderer {
+    columns: usize,
+    colours: Colours,
+    out: String,
+    /// The words of the block at hand.
+    spans: Line,
+    styles: Vec<Style>,
+    /// What stands at the left of every line, outermost first.
+    margins: Vec<Margin>,
+    /// The number of the next item, for each list that is open; none where it has bullets.
+    lists: Vec<Option<u64>>,
+    /// Where the text of each open link begins in `spans`, and where it leads.
+    links: Vec<(usize, String)>,
+    table: Option<Table>,
+    code: Option<String>,
+    /// A block came before: an empty line is owed.
+    gap: bool,
+}
+
+struct Margin {
+    /// Stands on the first line alone: the bullet or number of a list item.
+    first: Option<String>,
+    rest: String,
+}
+
+impl Renderer {
+    pub(super) fn new(columns: usize, colours: Colours) -> Self {
+        Self {
+            columns,
+            colours,
+            out: String::new(),
+            spans: Line::new(),
+            styles: Vec::new(),
+            margins: Vec::new(),
+            lists: Vec::new(),
+            links: Vec::new(),
+            table: None,
+            code: None,
+            gap: false,
+        }
+    }
+
+    pub(super) fn resize(&mut self, columns: usize) {
+        self.columns = columns;
+    }
+
+    /// What was rendered since the last time.
+    pub(super) fn take(&mut self) -> String {
+        std::mem::take(&mut self.out)
+    }
+
+    /// The same, and the next block is the first of another text.
+    pub(super) fn finish(&mut self) -> String {
+        self.gap = false;
+        self.take()
+    }
+
+    /// Renders complete top-level blocks.
+    pub(super) fn blocks(&mut self, source: &str) {
+        for event in Parser::new_ext(source, options()) {
+            self.event(event);
+        }
+        self.flush();
+    }
+
+    /// A fenced code block begins whose lines come one at a time.
+    pub(super) fn begin_code(&mut self) {
+        self.separate();
+    }
+
+    /// One line of code, unbroken.
+    pub(super) fn code_line(&mut self, line: &str) {
+        let text = format!("  {}", sanitise::plain(line));
+        self.line(&[Span { text, style: CODE }]);
+    }
+
+    /// The code block is over.
+    pub(super) fn end_code(&mut self) {
+        self.gap = true;
+    }
+
+    fn event(&mut self, event: Event<'_>) {
+        match event {
+            Event::Start(tag) => self.start(tag),
+            Event::End(tag) => self.end(tag),
+            Event::Text(text) => match &mut self.code {
+                Some(code) => code.push_str(&text),
+                None => self.text(&text),
+            },
+            Event::Code(text) => {
+                let style = self.style() | CODE.get_effects();
+                let style = style.fg_color(CODE.get_fg_color());
+                let text = if self.colours.0 { text.to_string() } else { format!("`{text}`") };
+                self.styled(&text, style);
+            }
+            Event::Html(text) | Event::InlineHtml(text) => self.text(&text),
+            Event::SoftBreak => self.text(" "),
+            Event::HardBreak => self.text("\n"),
+            Event::Rule => {
+                self.separate();
+                let text = "─".repeat(self.available().min(40));
+                self.line(&[Span { text, style: DIM }]);
+                self.gap = true;
+            }
+            Event::TaskListMarker(done) => self.text(if done { "☑ " } else { "☐ " }),
+            Event::InlineMath(text) | Event::DisplayMath(text) | Event::FootnoteReference(text) => {
+                self.text(&text);
+            }
+        }
+    }
+
+    fn start(&mut self, tag: Tag<'_>) {
+        match tag {
+            Tag::Paragraph | Tag::HtmlBlock => self.separate(),
+            Tag::Heading { level, .. } => {
+                self.separate();
+                self.styles.push(HEADING);
+                if !self.colours.0 {
+                    let marks = "#".repeat(heading_depth(level));
+                    self.text(&format!("{marks} "));
+                }
+            }
+            Tag::BlockQuote(_) => {
+                self.separate();
+                self.margins.push(Margin { first: None, rest: "│ ".to_string() });
+            }
+            Tag::CodeBlock(CodeBlockKind::Fenced(_) | CodeBlockKind::Indented) => {
+                self.separate();
+                self.code = Some(String::new());
+            }
+            Tag::List(first) => {
+                self.separate();
+                self.lists.push(first);
+            }
+            Tag::Item => self.item(),
+            Tag::Table(alignments) => {
+                self.separate();
+                self.table = Some(Table::new(alignments));
+            }
+            Tag::TableHead => self.styles.push(BOLD),
+            Tag::Emphasis => self.styles.push(self.style().italic()),
+            Tag::Strong => self.styles.push(self.style().bold()),
+            Tag::Strikethrough => self.styles.push(self.style().strikethrough()),
+            Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => {
+                self.links.push((self.spans.len(), sanitise::plain(&dest_url).into_owned()));
+            }
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, tag: TagEnd) {
+        match tag {
+            TagEnd::Paragraph | TagEnd::HtmlBlock => {
+                self.flush();
+                self.gap = true;
+            }
+            TagEnd::Heading(_) => {
+                self.flush();
+                self.styles.pop();
+                self.gap = true;
+            }
+            TagEnd::BlockQuote(_) => {
+                self.flush();
+                self.margins.pop();
+                self.gap = true;
+            }
+            TagEnd::CodeBlock => {
+                for line in self.code.take().unwrap_or_default().lines() {
+                    self.code_line(line);
+                }
+                self.gap = true;
+            }
+            TagEnd::List(_) => {
+                self.lists.pop();
+                self.gap = self.lists.is_empty();
+            }
+            TagEnd::Item => {
+                self.flush();
+                self.show_unused_marker();
+                self.margins.pop();
+            }
+            TagEnd::TableHead => {
+                self.styles.pop();
+                self.table.iter_mut().for_each(Table::end_row);
+            }
+            TagEnd::TableRow => self.table.iter_mut().for_each(Table::end_row),
+            TagEnd::TableCell => {
+                let cell = std::mem::take(&mut self.spans);
+                self.table.iter_mut().for_each(|table| table.cell(cell.clone()));
+            }
+            TagEnd::Table => {
+                let lines = self.table.take().map(|table| table.lines(self.available()));
+                lines.into_iter().flatten().for_each(|line| self.line(&line));
+                self.gap = true;
+            }
+            TagEnd::Emphasis | TagEnd::Strong | TagEnd::Strikethrough => drop(self.styles.pop()),
+            TagEnd::Link | TagEnd::Image => self.end_link(),
+            _ => {}
+        }
+    }
+
+    fn item(&mut self) {
+        self.flush();
+        self.separate();
+        let depth = self.lists.len();
+        let marker = match self.lists.last_mut() {
+            Some(Some(number)) => {
+                let marker = format!("{number}. ");
+                *number = number.saturating_add(1);
+                marker
+            }
+            _ if depth.is_multiple_of(2) => "◦ ".to_string(),
+            _ => "• ".to_string(),
+        };
+        let rest = " ".repeat(wrap::width(&marker));
+        self.margins.push(Margin { first: Some(marker), rest });
+    }
+
+    /// An empty item still has its bullet.
+    fn show_unused_marker(&mut self) {
+        if self.margins.last().is_some_and(|margin| margin.first.is_some()) {
+            self.line(&[]);
+        }
+    }
+
+    /// Behind the text of a link stands its address, unless the text is the address.
+    fn end_link(&mut self) {
+        let Some((start, address)) = self.links.pop() else { return };
+        let text: String =
+            self.spans.get(start..).unwrap_or_default().iter().map(|span| span.text.as_str()).collect();
+        if address.is_empty() || address == text || address.strip_prefix("mailto:") == Some(&text) {
+            return;
+        }
+        if !text.is_empty() {
+            self.text(" ");
+        }
+        self.styled("(", self.style());
+        self.styled(&address, LINK);
+        self.styled(")", self.style());
+    }
+
+    fn style(&self) -> Style {
+        self.styles.last().copied().unwrap_or_default()
+    }
+
+    fn text(&mut self, text: &str) {
+        self.styled(text, self.style());
+    }
+
+    /// Adds words to the block at hand. Entities (`&#27;`) are characters by now, so this is where the text has to
+    /// pass the sanitiser, whatever it passed before.
+    fn styled(&mut self, text: &str, style: Style) {
+        self.spans.push(Span { text: sanitise::plain(text).into_owned(), style });
+    }
+
+    /// Puts the empty line that is owed.
+    fn separate(&mut self) {
+        self.flush();
+        if std::mem::take(&mut self.gap) {
+            self.line(&[]);
+        }
+    }
+
+    /// Writes the words of the block at hand.
+    fn flush(&mut self) {
+        if self.spans.is_empty() {
+            return;
+        }
+        let spans = std::mem::take(&mut self.spans);
+        for line in wrap::wrap(&spans, self.available()) {
+            self.line(&line);
+        }
+    }
+
+    fn available(&self) -> usize {
+        let margin: usize =
+            self.margins.iter().take(MAX_INDENT).map(|margin| wrap::width(&margin.rest)).sum();
+        self.columns.saturating_sub(margin).max(MIN_COLUMNS)
+    }
+
+    fn line(&mut self, line: &[Span]) {
+        let mut margin = String::new();
+        let owes_gap = line.is_empty() && self.margins.last().is_none_or(|last| last.first.is_none());
+        for part in self.margins.iter_mut().take(MAX_INDENT) {
+            match part.first.take_if(|_| !owes_gap) {
+                Some(first) => margin.push_str(&first),
+                None => margin.push_str(&part.rest),
+            }
+        }
+        let margin = if line.is_empty() { margin.trim_end() } else { &margin };
+        if !margin.is_empty() {
+            self.out.push_str(&self.colours.paint(DIM, margin));
+        }
+        for span in line {
+            if self.colours.0 && span.style != Style::new() {
+                let _ = write!(self.out, "{0}{1}{0:#}", span.style, span.text);
+            } else {
+                self.out.push_str(&span.text);
+            }
+        }
+        self.out.push('\n');
+    }
+}
+
+fn heading_depth(level: HeadingLevel) -> usize {
+    match level {
+        HeadingLevel::H1 => 1,
+        HeadingLevel::H2 => 2,
+        HeadingLevel::H3 => 3,
+        HeadingLevel::H4 => 4,
+        HeadingLevel::H5 => 5,
+        HeadingLevel::H6 => 6,
+    }
+}

@@ -1,0 +1,32 @@
+//! `agent undo [ID]`: puts the host's files back as they were before the session's last apply.
+
+use super::apply::counted;
+use super::print::print;
+use super::review::find_idle;
+use crate::cli::options::{Options, SessionArg};
+use crate::cli::ui::stderr;
+use crate::error::Result;
+use crate::event::Changes;
+use crate::exit_code::ExitCode;
+use crate::log::SessionId;
+use serde_json::{Value, json};
+
+/// Takes the last apply back that was not taken back yet.
+pub async fn undo(options: &Options, arguments: SessionArg) -> Result<ExitCode> {
+    let kept = find_idle(options, arguments.id, Vec::new()).await?;
+    let changes = match kept.workspace.undo_apply().await {
+        Ok(changes) => changes,
+        Err(error) => {
+            if let Some(conflicts) = error.known_details() {
+                print(options, "", &to_json(&kept.id, Changes::default(), conflicts.clone()))?;
+            }
+            return Err(error);
+        }
+    };
+    stderr::write(&format!("{} (`agent apply {}` applies it again)\n", counted(changes), kept.id));
+    print(options, "", &to_json(&kept.id, changes, json!([])))
+}
+
+fn to_json(id: &SessionId, undone: Changes, conflicts: Value) -> Value {
+    json!({ "session": id, "undone": undone, "conflicts": conflicts })
+}

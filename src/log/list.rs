@@ -1,0 +1,142 @@
+//! Sessions in a list: what each was about and how it went.
+
+use super::history::{Finished, History};
+use super::id::SessionId;
+use super::lines::read_until_fault;
+use super::store::{Store, modified};
+use crate::cli::ui::sanitise::one_line;
+use crate::error::{Error, Result};
+use crate::event::{Changes, Event, Record, Usage};
+use jiff::{Span, SpanRelativeTo, Timestamp};
+use serde::Serialize;
+use std::fmt::Write;
+use std::time::{Duration, SystemTime};
+
+/// One session in a list.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    /// The id.
+    pub id: SessionId,
+    /// `running`, `empty`, `unfinished` (killed), `broken` (the file cannot be read), or how the last run
+    /// ended: `completed`, `interrupted`, …
+    pub status: String,
+    /// When it was written last, RFC 3339.
+    pub updated: String,
+    /// The first wish, on one line of at most 72 columns.
+    pub preview: String,
+    /// The model.
+    pub model: String,
+    /// The host directory.
+    pub workspace: String,
+    /// The backend of its sandbox: `docker` or `local`; empty where none was chosen.
+    pub sandbox: String,
+    /// Requests to the model.
+    pub turns: u64,
+    /// Tokens.
+    pub usage: Usage,
+    /// What it changed in the workspace, as told at its end.
+    pub changes: Changes,
+    /// What went wrong, where something did.
+    pub error: Option<String>,
+}
+
+impl Store {
+    /// Every session, the one written last first. One whose file cannot be read is listed as `broken`.
+    pub fn list(&self) -> Result<Vec<Summary>> {
+        let mut summaries: Vec<Summary> = self.ids()?.into_iter().map(|id| self.summary(id)).collect();
+        summaries.sort_by(|a, b| b.updated.cmp(&a.updated).then_with(|| b.id.cmp(&a.id)));
+        Ok(summaries)
+    }
+
+    /// One session as a list shows it.
+    pub fn summary(&self, id: SessionId) -> Summary {
+        let updated = rfc3339(modified(&self.events(&id)));
+        let running = self.is_running(&id);
+        let (records, fault) = read_until_fault(&self.events(&id));
+        let mut summary = summarise(id, updated, running, &records);
+        if let Some(fault) = fault {
+            summary.status = "broken".to_owned();
+            summary.error = Some(fault.to_string());
+        }
+        summary
+    }
+
+    /// Removes every session that was last written before `now - age`. Those in use stay. Gives back
+    /// what it removed.
+    pub fn prune(&self, age: Duration) -> Result<Vec<Summary>> {
+        let before = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
+        let old = |id: &SessionId| {
+            // An empty directory has no file whose age could be told.
+            let events = self.events(id);
+            modified(if events.exists() { &events } else { events.parent().unwrap_or(&events) }) <= before
+        };
+        let mut removed = Vec::new();
+        for id in self.ids()? {
+            if old(&id) && !self.is_running(&id) {
+                let summary = self.summary(id);
+                self.remove(&summary.id)?;
+                removed.push(summary);
+            }
+        }
+        Ok(removed)
+    }
+}
+
+/// Reads an age as people write it: `90s`, `12h`, `7d`, `2 weeks`. A day has 24 hours.
+pub fn parse_age(text: &str) -> Result<Duration> {
+    let span: Option<Span> = text.parse().ok();
+    let age = span.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok());
+    age.and_then(|age| Duration::try_from(age).ok())
+        .ok_or_else(|| Error::usage(format!("\"{text}\" is not an age")).hint("write 12h, 7d or 2w"))
+}
+
+fn summarise(id: SessionId, updated: String, running: bool, records: &[Record]) -> Summary {
+    let history = History::of(records);
+    let Finished { status, changes, error } = history.finished.unwrap_or(Finished {
+        status: if records.is_empty() { "empty" } else { "unfinished" }.to_owned(),
+        changes: Changes::default(),
+        error: None,
+    });
+    let wish = records.iter().find_map(|record| match &record.event {
+        Event::UserMessage { text } => Some(one_line(text, 72)),
+        _ => None,
+    });
+    Summary {
+        id,
+        status: if running { "running".to_owned() } else { status },
+        updated,
+        preview: wish.unwrap_or_default(),
+        model: history.model,
+        workspace: history.workspace,
+        sandbox: history.sandbox.backend,
+        turns: history.turns,
+        usage: history.usage,
+        changes,
+        error,
+    }
+}
+
+fn rfc3339(time: SystemTime) -> String {
+    Timestamp::try_from(time).unwrap_or_default().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
+}
+
+/// The list in words, one line a session.
+pub fn to_words(summaries: &[Summary]) -> String {
+    let mut words = String::new();
+    for summary in summaries {
+        let updated = summary.updated.get(..16).unwrap_or(&summary.updated).replace('T', " ");
+        let about =
+            summary.error.as_deref().filter(|_| summary.status == "broken").unwrap_or(&summary.preview);
+        // Writing to a String cannot fail.
+        let _ = writeln!(
+            words,
+            "{:<22} {updated}  {:<12} {:>3} turns {:>8} tokens  {}",
+            summary.id,
+            summary.status,
+            summary.turns,
+            summary.usage.input.saturating_add(summary.usage.output),
+            about,
+        );
+    }
+    words
+}

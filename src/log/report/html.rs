@@ -1,0 +1,168 @@
+//! The report as one HTML page: no script, no network, everything from the session escaped.
+
+use super::words::exit;
+use super::{Command, Report};
+use crate::cli::ui::sanitise::is_dangerous;
+use crate::cli::ui::trace::duration_text as duration;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest, Sha256};
+
+const STYLE: &str = include_str!("page.css");
+
+/// The page. Its content security policy allows its own style sheet, by hash, and nothing else.
+pub(super) fn page(report: &Report) -> String {
+    let hash = STANDARD.encode(Sha256::digest(STYLE));
+    let policy =
+        format!("default-src 'none'; style-src 'sha256-{hash}'; base-uri 'none'; form-action 'none'");
+    let title = format!("Session {}", escape(&report.session));
+    let body = [summary(report), wishes(report), commands(report), touched(report), told(report)].concat();
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
+         <meta name=\"referrer\" content=\"no-referrer\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n{body}</body>\n</html>\n"
+    )
+}
+
+/// Text as HTML. Control characters, and those that change the direction of text, are shown as their code.
+fn escape(text: &str) -> String {
+    let mut html = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => html.push_str("&amp;"),
+            '<' => html.push_str("&lt;"),
+            '>' => html.push_str("&gt;"),
+            '"' => html.push_str("&quot;"),
+            '\'' => html.push_str("&#39;"),
+            '\n' | '\t' => html.push(c),
+            c if is_dangerous(c) || c.is_control() => html.extend(c.escape_unicode()),
+            c => html.push(c),
+        }
+    }
+    html
+}
+
+fn code(text: &str) -> String {
+    format!("<code>{}</code>", escape(text))
+}
+
+/// The time of day out of an RFC 3339 time; the day stands at the top of the page.
+fn clock(time: &str) -> String {
+    escape(time.get(11..19).unwrap_or(time))
+}
+
+fn verdict(ok: bool, text: &str) -> String {
+    format!("<span class=\"{}\">{}</span>", if ok { "good" } else { "bad" }, escape(text))
+}
+
+fn summary(report: &Report) -> String {
+    let Report { usage, changes, sandbox, .. } = report;
+    let image = sandbox.image.as_deref().map(|image| format!(", image {image}")).unwrap_or_default();
+    let error = report.error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
+    let facts = [
+        ("Status", verdict(report.status == "completed", &format!("{}{error}", report.status))),
+        ("Workspace", code(&report.workspace)),
+        (
+            "Changes",
+            format!("{} added, {} modified, {} deleted", changes.added, changes.modified, changes.deleted),
+        ),
+        ("Model", escape(&report.model_and_endpoint())),
+        ("Sandbox", escape(&format!("{}{image}", sandbox.backend))),
+        ("Network", escape(&sandbox.network)),
+        ("Time", format!("model {}, tools {}", duration(report.model_ms), duration(report.tools_ms))),
+        ("Turns", format!("{}, {} retries", report.turns, report.retries)),
+        ("Tokens", format!("{} in ({} cached), {} out", usage.input, usage.cached, usage.output)),
+    ];
+    let facts: String =
+        facts.iter().map(|(name, fact)| format!("<div><dt>{name}</dt><dd>{fact}</dd></div>\n")).collect();
+    let (began, ended) = (escape(&report.began), escape(&report.ended));
+    format!(
+        "<p class=\"about\">{began} to {ended}: what it touched, from the session file alone.</p>\n<dl>\n{facts}</dl>\n"
+    )
+}
+
+fn wishes(report: &Report) -> String {
+    section("Wishes", report.wishes.iter().map(|wish| format!("<blockquote>{}</blockquote>\n", escape(wish))))
+}
+
+fn commands(report: &Report) -> String {
+    let row = |command: &Command| {
+        let exit = verdict(command.ok, &exit(command.exit_code));
+        [clock(&command.time), code(&command.command), exit, duration(command.duration_ms)]
+    };
+    table("Commands", ["When", "Command", "", "Time"], report.commands.iter().map(row))
+}
+
+/// Files, hosts, refusals, packages.
+fn touched(report: &Report) -> String {
+    let files = report.files.iter().map(|file| {
+        let failures =
+            if file.failures == 0 { String::new() } else { verdict(false, &file.failures.to_string()) };
+        [code(&file.path), file.reads.to_string(), file.writes.to_string(), failures]
+    });
+    let hosts = report.hosts.iter().map(|host| {
+        let refused = verdict(host.refused == 0, &host.refused.to_string());
+        let name = code(&format!("{}:{}", host.host, host.port));
+        let failed = verdict(host.failed == 0, &host.failed.to_string());
+        [name, host.allowed.to_string(), failed, refused, host.sent.to_string(), host.received.to_string()]
+    });
+    let denied =
+        report.denied.iter().map(|denied| [clock(&denied.time), code(&denied.what), escape(&denied.rule)]);
+    let packages = report.packages.iter().map(|installed| {
+        let ok = match installed.ok {
+            Some(true) => verdict(true, "installed"),
+            Some(false) => verdict(false, "failed"),
+            None => "asked for".to_owned(),
+        };
+        [escape(&installed.package.manager), code(&installed.package.name), ok]
+    });
+    [
+        table("Files", ["Path", "Read", "Written", "Failed"], files),
+        table("Hosts", ["Host", "Let through", "Failed", "Refused", "Bytes out", "Bytes in"], hosts),
+        table("Refused", ["When", "What", "Rule"], denied),
+        table("Packages", ["Manager", "Package", ""], packages),
+    ]
+    .concat()
+}
+
+/// Limits, checks, notices.
+fn told(report: &Report) -> String {
+    let checks = report.checks.iter().map(|check| {
+        let passed = verdict(check.exit_code == Some(0), &exit(check.exit_code));
+        [code(&check.command), passed, duration(check.duration_ms)]
+    });
+    let paragraph = |text: &String| format!("<p>{}</p>\n", escape(text));
+    [
+        section("Limits reached", report.limits.iter().map(paragraph)),
+        table("Checks", ["Command", "", "Time"], checks),
+        section("Notices", report.notices.iter().map(paragraph)),
+    ]
+    .concat()
+}
+
+/// A heading with how many there are, and what is under it; nothing where there is none.
+fn section(title: &str, parts: impl ExactSizeIterator<Item = String>) -> String {
+    match parts.len() {
+        0 => String::new(),
+        count => format!("<h2>{title} <small>{count}</small></h2>\n{}", parts.collect::<String>()),
+    }
+}
+
+/// A section that is a table; cells are HTML.
+fn table<const N: usize>(
+    title: &str,
+    head: [&str; N],
+    rows: impl ExactSizeIterator<Item = [String; N]>,
+) -> String {
+    if rows.len() == 0 {
+        return String::new();
+    }
+    let count = rows.len();
+    let head: String = head.iter().map(|cell| format!("<th>{cell}</th>")).collect();
+    let rows: String = rows
+        .map(|row| format!("<tr>{}</tr>\n", row.map(|cell| format!("<td>{cell}</td>")).concat()))
+        .collect();
+    format!("<h2>{title} <small>{count}</small></h2>\n<table>\n<tr>{head}</tr>\n{rows}</table>\n")
+}

@@ -1,0 +1,89 @@
+//! The report for a terminal.
+
+use super::Report;
+use crate::cli::ui::sanitise::one_line;
+use crate::cli::ui::trace::duration_text as duration;
+
+/// The report in words, whatever it quotes made safe for a terminal.
+pub(super) fn words(report: &Report) -> String {
+    let Report { usage, changes, sandbox, .. } = report;
+    let error = report.error.as_deref().map(|error| format!(": {}", line(error))).unwrap_or_default();
+    let facts = [
+        ("session", format!("{}, {}{error}", report.session, report.status)),
+        ("workspace", line(&report.workspace)),
+        (
+            "changes",
+            format!("{} added, {} modified, {} deleted", changes.added, changes.modified, changes.deleted),
+        ),
+        ("model", line(&report.model_and_endpoint())),
+        ("sandbox", format!("{}, network {}", line(&sandbox.backend), line(&sandbox.network))),
+        ("time", format!("{} to {}", report.began, report.ended)),
+        ("", format!("model {}, tools {}", duration(report.model_ms), duration(report.tools_ms))),
+        ("turns", format!("{}, {} retries", report.turns, report.retries)),
+        ("tokens", format!("{} in ({} cached), {} out", usage.input, usage.cached, usage.output)),
+    ];
+    let mut out: String = facts.iter().map(|(name, fact)| format!("{name:<10} {fact}\n")).collect();
+    section(&mut out, "Wishes", report.wishes.iter().map(|wish| line(wish)));
+    let commands = report.commands.iter().map(|command| {
+        format!(
+            "{:>9} {:>8}  {}",
+            exit(command.exit_code),
+            duration(command.duration_ms),
+            line(&command.command)
+        )
+    });
+    section(&mut out, "Commands", commands);
+    let files = report.files.iter().map(|file| {
+        let failures = if file.failures > 0 { format!(", {} failed", file.failures) } else { String::new() };
+        format!("{} ({} read, {} written{failures})", line(&file.path), file.reads, file.writes)
+    });
+    section(&mut out, "Files", files);
+    let hosts = report.hosts.iter().map(|host| {
+        let failed = if host.failed > 0 { format!(", {} failed", host.failed) } else { String::new() };
+        let (sent, received) = (host.sent, host.received);
+        let (name, port) = (line(&host.host), host.port);
+        format!(
+            "{name}:{port} ({} let through{failed}, {} refused, {sent} bytes out, {received} in)",
+            host.allowed, host.refused
+        )
+    });
+    section(&mut out, "Hosts", hosts);
+    section(
+        &mut out,
+        "Refused",
+        report.denied.iter().map(|denied| format!("{}: {}", line(&denied.what), line(&denied.rule))),
+    );
+    let packages = report.packages.iter().map(|installed| {
+        let outcome = match installed.ok {
+            Some(true) => "",
+            Some(false) => " (the command failed)",
+            None => " (asked for: the exit code does not say whether it was installed)",
+        };
+        format!("{} {}{outcome}", installed.package.manager, line(&installed.package.name))
+    });
+    section(&mut out, "Packages", packages);
+    section(&mut out, "Limits reached", report.limits.iter().map(|limit| line(limit)));
+    let checks = report.checks.iter().map(|check| {
+        format!("{:>9} {:>8}  {}", exit(check.exit_code), duration(check.duration_ms), line(&check.command))
+    });
+    section(&mut out, "Checks", checks);
+    section(&mut out, "Notices", report.notices.iter().map(|notice| line(notice)));
+    out
+}
+
+fn section(out: &mut String, title: &str, lines: impl ExactSizeIterator<Item = String>) {
+    if lines.len() > 0 {
+        out.push_str(&format!("\n{title} ({})\n", lines.len()));
+        out.extend(lines.map(|line| format!("  {line}\n")));
+    }
+}
+
+/// The text on one line, safe for a terminal.
+fn line(text: &str) -> String {
+    one_line(text, 200)
+}
+
+/// An exit code, or that there was none.
+pub(super) fn exit(code: Option<i32>) -> String {
+    code.map_or_else(|| "no exit".to_owned(), |code| format!("exit {code}"))
+}

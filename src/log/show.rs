@@ -1,0 +1,46 @@
+//! One session from beginning to end.
+
+use super::id::SessionId;
+use super::lines::read_until_fault;
+use super::list::Summary;
+use super::store::Store;
+use crate::cli::ui::sanitise::plain;
+use crate::cli::ui::style::{BOLD, Colours};
+use crate::cli::ui::trace::{Trace, Verbosity};
+use crate::event::{Event, Record};
+use serde::Serialize;
+
+/// A session with everything that was kept of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Shown {
+    /// What a list says of it.
+    #[serde(flatten)]
+    pub summary: Summary,
+    /// Its events.
+    pub events: Vec<Record>,
+}
+
+impl Store {
+    /// Reads a whole session; of one whose file is damaged, what comes before the damage.
+    pub fn show(&self, id: SessionId) -> Shown {
+        let (events, _) = read_until_fault(&self.events(&id));
+        Shown { summary: self.summary(id), events }
+    }
+}
+
+impl Shown {
+    /// The session as it was shown while it ran: wishes, answers, and the trace between them.
+    pub fn to_words(&self, verbosity: Verbosity, colours: Colours) -> String {
+        let mut trace = Trace::new(verbosity, colours);
+        let words = self.events.iter().filter_map(|record| match &record.event {
+            Event::UserMessage { text } => {
+                Some(format!("{}\n", colours.paint(BOLD, format!("> {}", plain(text)))))
+            }
+            Event::AssistantMessage { text, .. } if !text.is_empty() => {
+                Some(format!("{}\n{}", plain(text), trace.describe(&record.event).unwrap_or_default()))
+            }
+            event => trace.describe(event),
+        });
+        words.collect()
+    }
+}
