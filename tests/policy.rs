@@ -1,7 +1,7 @@
 //! Judgement before execution: what rules catch, what they must not catch, and how a person is asked.
 
+use agent::approval::Approve;
 use agent::approval::policy::{Answer, Ask, Gate, Judgement, Question, Rules};
-use agent::cli::options::Approve;
 use agent::error::Kind;
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -1,8 +1,42 @@
 //! What a run may spend, and what it has spent.
 
-use crate::cli::config::{Price, RunLimits};
 use crate::error::{Error, Kind};
 use crate::event::Usage;
+use std::time::Duration;
+
+/// Requests to the model that one prompt may take by default.
+pub const DEFAULT_MAX_TURNS: u64 = 100;
+
+/// What ends the work on one prompt.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunLimits {
+    /// Requests to the model.
+    pub turns: u64,
+    /// Tokens, input and output together.
+    pub tokens: Option<u64>,
+    /// Cost, in the currency of the prices.
+    pub cost: Option<f64>,
+    /// Wall time.
+    pub time: Option<Duration>,
+}
+
+impl Default for RunLimits {
+    fn default() -> Self {
+        Self { turns: DEFAULT_MAX_TURNS, tokens: None, cost: None, time: None }
+    }
+}
+
+/// The price of a million tokens.
+#[derive(Debug, Clone, Copy, Default, PartialEq, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Price {
+    /// Input.
+    pub input: f64,
+    /// Cached input; `input` where absent.
+    pub cached: Option<f64>,
+    /// Output.
+    pub output: f64,
+}
 
 /// What a run has spent so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]

@@ -15,7 +15,7 @@ mod turn;
 
 pub use compaction::Window;
 pub use interrupt::{Interrupt, Stop};
-pub use limits::Spent;
+pub use limits::{DEFAULT_MAX_TURNS, Price, RunLimits, Spent};
 pub use prompt::{SandboxFacts, system_prompt};
 pub use session::{Answer, Earlier, Session, Setup};
 pub use startup::{OnStarting, Ready, Source, Starting, Startup};

@@ -1,9 +1,8 @@
 //! A session: a conversation, a model, a sandbox, and the events of what happens.
 
 use super::checkpoints::Pace;
-use crate::agent::{Interrupt, SandboxFacts, Spent, Startup, Window, system_prompt};
+use crate::agent::{Interrupt, Price, RunLimits, SandboxFacts, Spent, Startup, Window, system_prompt};
 use crate::approval::policy::Gate;
-use crate::cli::config::{Price, RunLimits};
 use crate::error::Result;
 use crate::event::{Event, Events, Usage};
 use crate::model::{ChatModel, Message, ToolSpec};

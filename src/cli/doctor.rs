@@ -3,11 +3,12 @@
 use super::endpoint;
 use super::print::offer;
 use crate::cli::config::{Config, SandboxConfig};
-use crate::cli::options::{DoctorArgs, Options, SandboxChoice};
+use crate::cli::options::{DoctorArgs, Options};
 use crate::cli::ui::sanitise;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::model::probe::{Finding, Outcome};
+use crate::sandbox::SandboxChoice;
 use crate::sandbox::docker::checks::Checks;
 use crate::sandbox::docker::{DEFAULT_IMAGE, Docker};
 use crate::sandbox::{local, no_engine_needed};

@@ -30,6 +30,7 @@ mod sessions;
 mod signals;
 pub mod ui;
 mod undo;
+mod value_enum;
 
 use crate::cli::options::{Cli, Command, Options};
 use crate::cli::ui::stderr;

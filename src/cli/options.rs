@@ -1,7 +1,9 @@
 //! The command line: every flag and its help.
 
+use crate::approval::Approve;
+use crate::sandbox::SandboxChoice;
 use crate::workspace::Mode;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 
 /// A coding agent for the terminal. Let it do anything: nothing it does can hurt you. Review one diff at the end.
@@ -165,31 +167,6 @@ pub struct Options {
     /// Whole arguments and results in the traces
     #[arg(short, long, global = true, help_heading = "Output")]
     pub verbose: bool,
-}
-
-/// Where tools run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SandboxChoice {
-    /// Docker if its engine answers, else local
-    Auto,
-    /// A locked-down container
-    Docker,
-    /// Linux namespaces
-    Local,
-}
-
-/// When a person is asked before a tool runs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Approve {
-    /// Never: the sandbox is the safety
-    #[default]
-    Never,
-    /// Where a policy rule says ask
-    Risky,
-    /// Before every command and every write
-    Always,
 }
 
 /// `agent run`

@@ -1,13 +1,13 @@
 //! A session that is gone on with: what it was, and what of it still holds.
 
 use super::endpoint::{self, Connected};
-use crate::agent::{Source, Spent};
-use crate::cli::config::{Config, Price};
-use crate::cli::options::{Options, SandboxChoice};
+use crate::agent::{Price, Source, Spent};
+use crate::cli::config::Config;
+use crate::cli::options::Options;
 use crate::cli::ui::sanitise::plain;
 use crate::error::{Error, Result};
 use crate::log::{History, Reopened, SessionFile, SessionId, Store};
-use crate::sandbox::Backend;
+use crate::sandbox::{Backend, SandboxChoice};
 use crate::workspace::Workspace;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -3,9 +3,20 @@
 use super::docker::Docker;
 use super::local::Local;
 use super::{Backend, Network};
-use crate::cli::options::SandboxChoice;
 use crate::error::{Error, Result};
 use std::sync::Arc;
+
+/// Which backend a session asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SandboxChoice {
+    /// Docker if its engine answers, else local.
+    Auto,
+    /// A locked-down container.
+    Docker,
+    /// Linux namespaces.
+    Local,
+}
 
 /// A backend, and why it is this one where the person did not say.
 pub struct Chosen {

@@ -26,7 +26,7 @@ mod tunnel;
 #[path = "../guest/wire.rs"]
 pub mod wire;
 
-pub use choose::{Chosen, by_name, choose, network_words, no_engine_needed};
+pub use choose::{Chosen, SandboxChoice, by_name, choose, network_words, no_engine_needed};
 pub use client::{Facts, Sandbox};
 pub use files::{Entry, EntryKind, FileBytes, FileWrite, Node, WalkOptions};
 pub use process::{JobOutput, Piece, Process, ProcessEvent};

@@ -29,7 +29,7 @@ pub mod rules;
 
 pub use rules::Rules;
 
-use crate::cli::options::Approve;
+use crate::approval::Approve;
 use crate::error::{Error, Result};
 use findings::Findings;
 use futures_util::future::BoxFuture;

@@ -3,6 +3,7 @@
 //! `.env` is read from the current directory alone, through an allow-list of names, and never put into the
 //! process's environment: an untrusted repository may bring one along.
 
+use crate::agent::Price;
 use crate::error::{Error, Result};
 use crate::plain_file::{self, Links};
 use serde::Deserialize;
@@ -214,7 +215,7 @@ pub struct File {
     /// A well-known endpoint's name.
     pub provider: Option<String>,
     /// `auto`, `docker` or `local`.
-    pub sandbox: Option<crate::cli::options::SandboxChoice>,
+    pub sandbox: Option<crate::sandbox::SandboxChoice>,
     /// The container image.
     pub image: Option<String>,
     /// The OCI runtime.
@@ -248,23 +249,11 @@ pub struct File {
     /// Context windows by model, in tokens.
     pub context: BTreeMap<String, u64>,
     /// When to ask before a tool runs.
-    pub approve: Option<crate::cli::options::Approve>,
+    pub approve: Option<crate::approval::Approve>,
     /// What the model may not do, and what it has to ask for.
     pub policy: crate::approval::policy::Rules,
     /// Prices by model.
     pub prices: BTreeMap<String, Price>,
-}
-
-/// What a million tokens cost.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Price {
-    /// Input, per million tokens.
-    pub input: f64,
-    /// Cached input, per million tokens; `input` where absent.
-    pub cached: Option<f64>,
-    /// Output, per million tokens.
-    pub output: f64,
 }
 
 impl File {

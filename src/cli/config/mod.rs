@@ -5,14 +5,15 @@ mod layers;
 mod units;
 
 pub use endpoint::{EndpointChoice, choose_endpoint};
-pub use layers::{DOT_ENV_NAMES, File, Layers, Price, SETTINGS, Setting, Source};
+pub use layers::{DOT_ENV_NAMES, File, Layers, SETTINGS, Setting, Source};
 pub use units::{bytes, duration};
 
-use crate::cli::options::{Options, SandboxChoice};
+use crate::agent::{DEFAULT_MAX_TURNS, Price, RunLimits};
+use crate::cli::options::Options;
 use crate::error::{Error, Result};
 use crate::event::Limits;
 use crate::network::entries;
-use crate::sandbox::Network;
+use crate::sandbox::{Network, SandboxChoice};
 use crate::tools::Bounds;
 use crate::workspace::Mode;
 use std::path::PathBuf;
@@ -60,24 +61,8 @@ pub struct SandboxConfig {
     pub workspace_mode: Mode,
 }
 
-/// What ends a run.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RunLimits {
-    /// Requests to the model.
-    pub turns: u64,
-    /// Tokens, input and output together.
-    pub tokens: Option<u64>,
-    /// Cost, and what the model's tokens cost.
-    pub cost: Option<f64>,
-    /// Wall time.
-    pub time: Option<Duration>,
-}
-
 /// How long a kept sandbox goes on running with nobody connected, where nothing else was said.
 pub const DEFAULT_TTL: Duration = Duration::from_secs(3600);
-
-/// Requests to the model that one wish may take, where nothing else was said.
-pub const DEFAULT_MAX_TURNS: u64 = 100;
 
 impl Config {
     /// Reads every layer.
