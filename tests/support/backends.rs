@@ -11,6 +11,10 @@ use std::time::Duration;
 
 /// A further backend is measured by adding it here.
 pub const BACKENDS: [&str; 2] = ["local", "docker"];
+/// Limits the suite to one backend, so that it can be pointed at an engine (`DOCKER_HOST`).
+const ONLY: &str = "AGENT_TEST_BACKEND";
+/// The engine's runtime that the docker backend uses.
+const RUNTIME: &str = "AGENT_TEST_RUNTIME";
 /// Says to a process of this test program that it runs as an ordinary user, for whom only `local` is tried.
 const ORDINARY: &str = "AGENT_TEST_AS_ORDINARY_USER";
 /// That user; it needs no entry in `/etc/passwd`.
@@ -61,7 +65,7 @@ pub async fn everywhere_with<F: AsyncFn(&Inside)>(ask: impl Fn(&mut Spec), test:
         test(&inside).await;
         inside.end().await;
     }
-    if !is_ordinary && is_root() {
+    if !is_ordinary && is_root() && std::env::var_os(ONLY).is_none() {
         again_as_ordinary_user(std::any::type_name::<F>());
     }
 }
@@ -76,7 +80,7 @@ pub fn whole_program_everywhere<F: Fn(&'static str)>(test: F) {
             test(name);
         }
     }
-    if !is_ordinary && is_root() {
+    if !is_ordinary && is_root() && std::env::var_os(ONLY).is_none() {
         again_as_ordinary_user(std::any::type_name::<F>());
     }
 }
@@ -113,6 +117,9 @@ fn again_as_ordinary_user(place: &str) {
 
 /// The backend, or `None` (with one line) where this machine has none and none is required.
 pub async fn backend(name: &str) -> Option<Box<dyn Backend>> {
+    if std::env::var(ONLY).is_ok_and(|only| only != name) {
+        return None;
+    }
     match name {
         "local" => Some(Box::new(Local)),
         _ => match Docker::connect().await {
@@ -133,7 +140,7 @@ pub fn spec() -> Spec {
         image: None,
         limits: Limits::default(),
         network: Network::None,
-        runtime: None,
+        runtime: std::env::var(RUNTIME).ok(),
         idle_ttl: Duration::from_secs(20),
         ephemeral: true,
         delete_after: None,
