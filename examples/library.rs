@@ -6,7 +6,7 @@ use agent::Result;
 use agent::event::{Events, Limits, Listener, Record};
 use agent::sandbox::local::Local;
 use agent::sandbox::{Backend, Network, Sandbox, Spec, WorkspaceMount};
-use agent::tools::{self, Bounds, Context};
+use agent::tools::{Bounds, Context, Registry};
 use serde_json::json;
 use std::time::Duration;
 
@@ -39,8 +39,8 @@ async fn main() -> Result<()> {
     let events = Events::new(1);
     events.listen(Box::new(Print));
     let context = Context { sandbox: &sandbox, events: &events, call: "call-1", bounds: Bounds::default() };
-    if let Some(tool) = tools::find("run_commands") {
-        let result = tool.run(context, json!({ "command": "echo hello from inside; id -u" })).await?;
+    if let Some(tool) = Registry::builtin().get("run_commands") {
+        let result = tool.call(context, json!({ "command": "echo hello from inside; id -u" })).await?;
         println!("{}", result.text);
     }
 

@@ -1,8 +1,9 @@
 //! Judgement before execution: what rules catch, what they must not catch, and how a person is asked.
 
 use agent::approval::Approve;
-use agent::approval::policy::{Answer, Ask, Gate, Judgement, Question, Rules};
+use agent::approval::policy::{Action, Answer, Ask, Gate, Judgement, Question, Rules};
 use agent::error::Kind;
+use agent::tools::Registry;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
@@ -30,9 +31,14 @@ fn denies(command: &str) -> Gate {
     gate(&format!("[policy.deny.it]\ncommands = [{command:?}]"), Approve::Risky)
 }
 
+/// What the policy judges of a call of a built-in tool.
+fn action<'a>(tool: &str, arguments: &'a Value) -> Option<Action<'a>> {
+    Registry::builtin().get(tool).unwrap().action(arguments)
+}
+
 /// `allow`, `ask RULES` or `deny RULE`.
 fn verdict(gate: &Gate, tool: &str, arguments: &Value) -> String {
-    match gate.judge(tool, arguments) {
+    match gate.judge(action(tool, arguments)) {
         Judgement::Allow => "allow".to_owned(),
         Judgement::Deny(denial) => format!("deny {}", denial.rule),
         Judgement::Ask(question) => {
@@ -460,7 +466,7 @@ fn every_way_to_write_is_judged() {
     let gate = gate("[policy.deny.it]\npython = { modules = [\"ctypes\"] }", Approve::Risky);
     let files =
         json!({ "files": [{ "path": "a", "data": "" }, { "path": "b.py", "data": "\nimport ctypes" }] });
-    let Judgement::Deny(denial) = gate.judge("write_files", &files) else { panic!("allowed") };
+    let Judgement::Deny(denial) = gate.judge(action("write_files", &files)) else { panic!("allowed") };
     assert_eq!(denial.what, "ctypes in b.py:2");
     let edit = |new: &str| verdict(&gate, "edit_file", &json!({ "path": "a.py", "old": "x", "new": new }));
     assert_eq!(edit("    import ctypes\n    x = (1,"), "deny it (python: ctypes)");
@@ -524,7 +530,7 @@ fn person(answers: &[Answer]) -> (Ask, Arc<Mutex<Vec<String>>>) {
 }
 
 async fn runs(gate: &Gate, command: &str) -> bool {
-    gate.check("run_commands", &json!({ "command": command })).await.unwrap().is_none()
+    gate.check(action("run_commands", &json!({ "command": command }))).await.unwrap().is_none()
 }
 
 #[tokio::test]
@@ -538,7 +544,8 @@ async fn a_person_sees_the_command_and_the_rule() {
       always: rule deleting, for the rest of this session
     Allow?
     ");
-    let denial = gate.check("run_commands", &json!({ "command": "rm -rf build" })).await.unwrap().unwrap();
+    let denial =
+        gate.check(action("run_commands", &json!({ "command": "rm -rf build" }))).await.unwrap().unwrap();
     insta::assert_snapshot!(denial.message, @r"
     error: not allowed: the person who was asked said no
     the rule: deleting (rm -r)
@@ -566,13 +573,13 @@ async fn approve_always_asks_about_every_command_and_every_write() {
     assert!(runs(&gate, "cargo test").await);
     assert!(runs(&gate, "cargo build && cargo test").await, "the same program");
     assert!(!runs(&gate, "cargo build && ls").await, "another one beside it");
-    assert!(gate.check("write_file", &write("a")).await.unwrap().is_none());
-    assert!(gate.check("write_file", &write("a")).await.unwrap().is_none());
+    assert!(gate.check(action("write_file", &write("a"))).await.unwrap().is_none());
+    assert!(gate.check(action("write_file", &write("a"))).await.unwrap().is_none());
     assert!(
-        gate.check("write_file", &write("a")).await.unwrap().is_none(),
+        gate.check(action("write_file", &write("a"))).await.unwrap().is_none(),
         "always, from the second question"
     );
-    assert!(gate.check("read_file", &write("a")).await.unwrap().is_none());
+    assert!(gate.check(action("read_file", &write("a"))).await.unwrap().is_none());
     assert_eq!(asked.lock().unwrap().len(), 4);
     assert!(asked.lock().unwrap()[1].contains("always: program ls,"), "{:?}", asked.lock().unwrap());
 }
@@ -580,10 +587,12 @@ async fn approve_always_asks_about_every_command_and_every_write() {
 #[tokio::test]
 async fn where_nobody_can_be_asked_the_answer_is_no_and_says_so() {
     let gate = gate(example(), Approve::Risky);
-    let denial = gate.check("run_commands", &json!({ "command": "rm -rf x" })).await.unwrap().unwrap();
+    let denial =
+        gate.check(action("run_commands", &json!({ "command": "rm -rf x" }))).await.unwrap().unwrap();
     assert_eq!(denial.rule, "deleting (rm -r)");
     assert!(denial.message.contains("nobody can be asked"), "{}", denial.message);
-    let denial = gate.check("run_commands", &json!({ "command": "git push" })).await.unwrap().unwrap();
+    let denial =
+        gate.check(action("run_commands", &json!({ "command": "git push" }))).await.unwrap().unwrap();
     insta::assert_snapshot!(denial.message, @r"
     error: denied by the rule publishing (git push) of the user's policy: git push
     the reason: a person publishes

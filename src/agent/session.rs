@@ -5,9 +5,9 @@ use crate::agent::{Interrupt, Price, RunLimits, SandboxFacts, Spent, Startup, Wi
 use crate::approval::policy::Gate;
 use crate::error::Result;
 use crate::event::{Event, Events, Usage};
-use crate::model::{ChatModel, Message, ToolSpec};
+use crate::model::{ChatModel, Message};
 use crate::sandbox::Sandbox;
-use crate::tools::{self, Bounds};
+use crate::tools::{Bounds, Registry};
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
@@ -20,6 +20,8 @@ pub struct Setup {
     pub events: Arc<Events>,
     /// The sandbox on its way.
     pub startup: Arc<Startup>,
+    /// The tools that the model may call.
+    pub tools: Registry,
     /// The bounds of tools.
     pub bounds: Bounds,
     /// What ends a wish.
@@ -38,7 +40,6 @@ pub struct Setup {
 pub struct Session {
     pub(super) setup: Setup,
     pub(super) messages: Vec<Message>,
-    pub(super) tools: Vec<ToolSpec>,
     pub(super) interrupt: Interrupt,
     pub(super) window: Window,
     pub(super) pace: Pace,
@@ -74,7 +75,6 @@ impl Session {
             pace: Pace::default(),
             setup,
             messages: vec![system],
-            tools: tools::specs(),
             interrupt: Interrupt::default(),
             spent: Spent::default(),
             total: Spent::default(),

@@ -5,7 +5,7 @@ use super::{Answer, Session, Spent, Stop};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, Events, ToolCall};
 use crate::model::{Message, Progress, Reply, Request, arguments};
-use crate::tools::{self, Context, Tool, ToolResult};
+use crate::tools::{Context, Registry, Tool, ToolResult};
 use serde_json::Value;
 use std::time::Instant;
 
@@ -99,7 +99,7 @@ impl Session {
         self.emit(Event::TurnStarted { turn: self.total.turns + 1 })?;
         let request = Request {
             messages: &self.messages,
-            tools: &self.tools,
+            tools: self.setup.tools.specs(),
             answer_schema: self.setup.answer_schema.as_ref(),
         };
         let events = &self.setup.events;
@@ -186,8 +186,8 @@ impl Session {
         };
         self.emit(Event::ToolStarted { id: call.id.clone(), name: call.name.clone(), arguments: shown })?;
         let started = Instant::now();
-        let done = match (tools::find(&call.name), parsed) {
-            (None, _) => Ok(Done::bad(unknown_tool(&call.name))),
+        let done = match (self.setup.tools.get(&call.name), parsed) {
+            (None, _) => Ok(Done::bad(unknown_tool(&call.name, &self.setup.tools))),
             (Some(_), Err(_)) if reply.is_cut_off() => Ok(Done::bad(CUT_OFF.to_owned())),
             (Some(_), Err(error)) => {
                 Ok(Done::bad(format!("error: the arguments are not valid JSON: {error}; send them again")))
@@ -213,11 +213,11 @@ impl Session {
     }
 
     /// Lets the policy judge the call, and a person where it says so; then runs it.
-    async fn judged(&self, tool: &Tool, call: &str, arguments: Value) -> Result<Done> {
+    async fn judged(&self, tool: &dyn Tool, call: &str, arguments: Value) -> Result<Done> {
         let denial = tokio::select! {
             biased;
             stop = self.interrupt.triggered() => return Err(stop.error()),
-            denial = self.setup.gate.check(tool.name, &arguments) => denial?,
+            denial = self.setup.gate.check(tool.action(&arguments)) => denial?,
         };
         match denial {
             None => self.run_tool(tool, call, arguments).await,
@@ -228,12 +228,12 @@ impl Session {
         }
     }
 
-    async fn run_tool(&self, tool: &Tool, call: &str, arguments: Value) -> Result<Done> {
+    async fn run_tool(&self, tool: &dyn Tool, call: &str, arguments: Value) -> Result<Done> {
         let run = async {
             let ready = self.setup.startup.ready().await?;
             let events = &*self.setup.events;
             let context = Context { sandbox: &ready.sandbox, events, call, bounds: self.setup.bounds };
-            let mut result = tool.run(context, arguments).await?;
+            let mut result = tool.call(context, arguments).await?;
             // Programs seldom say why the proxy did not let them through.
             if let refusals @ [_, ..] = &self.setup.startup.gateway().take_refusals()[..] {
                 result.text += &format!("\n\n[the network refused: {}]", refusals.join("; "));
@@ -316,8 +316,8 @@ fn not_run(error: &Error) -> String {
     }
 }
 
-fn unknown_tool(name: &str) -> String {
-    let known: Vec<&str> = tools::TOOLS.iter().map(|tool| tool.name).collect();
+fn unknown_tool(name: &str, tools: &Registry) -> String {
+    let known: Vec<&str> = tools.specs().iter().map(|tool| tool.name.as_str()).collect();
     let name: String = name.chars().take(100).collect();
     format!("error: there is no tool {name:?}; the tools are {}", known.join(", "))
 }

@@ -7,7 +7,7 @@ use crate::error::{Error, Kind, Result};
 use crate::event::Event;
 use crate::log::{SessionId, Store};
 use crate::sandbox::{Command, Outcome, Program, Sandbox, TAIL_BYTES};
-use crate::tools::{Collector, tell_limits};
+use crate::tools::{Collector, report_limits};
 use crate::workspace::Workspace;
 use std::sync::Arc;
 
@@ -116,7 +116,7 @@ async fn check(
         Outcome::Exited(code) => Some(code),
         _ => None,
     };
-    tell_limits(&audience.events, &finished)?;
+    report_limits(&audience.events, &finished)?;
     audience.events.emit(Event::CheckFinished {
         command: command.to_owned(),
         exit_code,

@@ -20,6 +20,7 @@ use crate::model::ChatModel;
 use crate::network::{self, Gateway};
 use crate::sandbox::host_tree::host_tree;
 use crate::sandbox::{Backend, Chosen, Network, Spec, WorkspaceMount, choose, network_words};
+use crate::tools::Registry;
 use crate::workspace::{self, Mode, Workspace, mode, select};
 use futures_util::FutureExt;
 use serde_json::Value;
@@ -205,6 +206,7 @@ impl Opening<'_> {
             model: self.answering.model,
             events: Arc::clone(&self.audience.events),
             startup: Arc::clone(&startup),
+            tools: Registry::builtin(),
             bounds: config.bounds,
             limits: config.limits.clone(),
             gate: gate(config, &self.audience.screen)?,

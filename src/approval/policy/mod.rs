@@ -34,7 +34,6 @@ use crate::error::{Error, Result};
 use findings::Findings;
 use futures_util::future::BoxFuture;
 use rules::{Match, shortened};
-use serde_json::Value;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Mutex, MutexGuard};
@@ -100,11 +99,18 @@ pub enum Answer {
     Always,
 }
 
-/// What a tool call would do, as far as rules are concerned.
-enum Action<'a> {
+/// What a tool call would do, as far as the rules are concerned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action<'a> {
+    /// Run a shell command.
     Command(&'a str),
-    /// Paths and texts; whether the texts are whole files.
-    Write(Vec<(&'a str, &'a str)>, bool),
+    /// Write files.
+    Write {
+        /// Paths and texts.
+        files: Vec<(&'a str, &'a str)>,
+        /// Whether the texts are whole files.
+        whole: bool,
+    },
 }
 
 impl Gate {
@@ -120,9 +126,9 @@ impl Gate {
         Ok(Self { rules, approve, ask, allowed: Mutex::default() })
     }
 
-    /// Judges a tool call and asks where that is needed. `None` means that it may run.
-    pub async fn check(&self, tool: &str, arguments: &Value) -> Result<Option<Denial>> {
-        let question = match self.judge(tool, arguments) {
+    /// Judges what a tool call would do and asks where that is needed. `None` means that it may run.
+    pub async fn check(&self, action: Option<Action<'_>>) -> Result<Option<Denial>> {
+        let question = match self.judge(action) {
             Judgement::Allow => return Ok(None),
             Judgement::Deny(denial) => return Ok(Some(denial)),
             Judgement::Ask(question) => question,
@@ -143,8 +149,8 @@ impl Gate {
     }
 
     /// What the rules say of a tool call, what a person said `always` to included.
-    pub fn judge(&self, tool: &str, arguments: &Value) -> Judgement {
-        let Some(action) = Action::of(tool, arguments) else { return Judgement::Allow };
+    pub fn judge(&self, action: Option<Action<'_>>) -> Judgement {
+        let Some(action) = action else { return Judgement::Allow };
         let asks_rules = self.approve != Approve::Never && !self.rules.ask.is_empty();
         if self.approve != Approve::Always && self.rules.deny.is_empty() && !asks_rules {
             return Judgement::Allow;
@@ -188,28 +194,11 @@ impl Gate {
     }
 }
 
-impl<'a> Action<'a> {
-    fn of(tool: &str, arguments: &'a Value) -> Option<Self> {
-        let text = |value: &'a Value, name: &str| value.get(name).and_then(Value::as_str);
-        let file = |value: &'a Value| Some((text(value, "path")?, text(value, "data")?));
-        match tool {
-            "run_commands" => Some(Action::Command(text(arguments, "command")?)),
-            "write_file" => Some(Action::Write(vec![file(arguments)?], true)),
-            "write_files" => {
-                let files = arguments.get("files")?.as_array()?;
-                Some(Action::Write(files.iter().filter_map(file).collect(), true))
-            }
-            "edit_file" => {
-                Some(Action::Write(vec![(text(arguments, "path")?, text(arguments, "new")?)], false))
-            }
-            _ => None,
-        }
-    }
-
+impl Action<'_> {
     fn read(&self) -> Findings {
         match self {
             Action::Command(command) => reading::command(command),
-            Action::Write(files, is_whole) => reading::files(files.iter().copied(), *is_whole),
+            Action::Write { files, whole } => reading::files(files.iter().copied(), *whole),
         }
     }
 
@@ -226,14 +215,14 @@ impl<'a> Action<'a> {
                 keys
             }
             Action::Command(command) => vec![format!("command {command}")],
-            Action::Write(files, _) => files.iter().map(|(path, _)| format!("writing {path}")).collect(),
+            Action::Write { files, .. } => files.iter().map(|(path, _)| format!("writing {path}")).collect(),
         }
     }
 
     fn shown(&self) -> String {
         match self {
             Action::Command(command) => shortened(command, SHOWN_CHARS),
-            Action::Write(files, _) => {
+            Action::Write { files, .. } => {
                 let files: Vec<&str> = files.iter().map(|(path, _)| *path).collect();
                 shortened(&format!("write {}", files.join(", ")), SHOWN_CHARS)
             }

@@ -5,7 +5,7 @@ use crate::cli::ui::sanitise::Sanitiser;
 use crate::cli::ui::trace::duration_text;
 use crate::error::{Error, Result};
 use crate::sandbox::{Command, Finished, Outcome, Output, Program, wire};
-use crate::tools::tell_limits;
+use crate::tools::report_limits;
 
 impl Repl<'_> {
     /// Runs `command` without a time limit: Ctrl-C ends it.
@@ -46,7 +46,7 @@ impl Repl<'_> {
         }
         self.screen.say(&rest);
         self.remark(&ending(&finished));
-        tell_limits(self.opened.session.events(), &finished)
+        report_limits(self.opened.session.events(), &finished)
     }
 }
 

@@ -1,43 +1,45 @@
-//! `job_output` and `job_kill`: commands that go on running in the background.
+//! `job_output`: what a background job has written.
 
-use super::output::Collector;
-use super::{Context, ToolResult, describe, tell_limits};
+use super::describe;
 use crate::error::Result;
-use crate::sandbox::{JobOutput, Outcome, Output, Piece};
+use crate::sandbox::{self, Outcome, Output, Piece};
+use crate::tools::{self, Collector, Context, Tool, ToolResult, arguments, report_limits};
+use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::Value;
 use std::time::Duration;
 
-/// The longest wait for news of a job, in seconds.
+/// The longest wait for output of a job, in seconds.
 const MAX_WAIT_S: f64 = 600.0;
 
+pub struct JobOutput;
+
+impl Tool for JobOutput {
+    describe!("job_output", Arguments);
+
+    fn run<'a>(&'a self, context: Context<'a>, arguments: Value) -> BoxFuture<'a, Result<ToolResult>> {
+        Box::pin(async move { run(context, arguments::read(&arguments)?).await })
+    }
+}
+
 #[derive(Deserialize, JsonSchema)]
-pub struct OutputArguments {
+struct Arguments {
     /// The job's number.
     job: u64,
     /// How many seconds to wait for news.
     wait_s: Option<f64>,
 }
 
-#[derive(Deserialize, JsonSchema)]
-pub struct KillArguments {
-    /// The job's number.
-    job: u64,
-}
-
-pub async fn output(context: Context<'_>, arguments: OutputArguments) -> Result<ToolResult> {
+async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
     let wait = arguments.wait_s.filter(|seconds| seconds.is_finite()).unwrap_or(0.0).clamp(0.0, MAX_WAIT_S);
     let output = context.sandbox.job_output(arguments.job, Duration::from_secs_f64(wait)).await?;
-    output.state.iter().try_for_each(|finished| tell_limits(context.events, finished))?;
+    output.state.iter().try_for_each(|finished| report_limits(context.events, finished))?;
     Ok(result(context, arguments.job, output))
 }
 
-pub async fn kill(context: Context<'_>, arguments: KillArguments) -> Result<ToolResult> {
-    let output = context.sandbox.job_kill(arguments.job).await?;
-    Ok(ToolResult { ok: true, ..result(context, arguments.job, output) })
-}
-
-fn result(context: Context<'_>, job: u64, output: JobOutput) -> ToolResult {
+/// The state of a job and what it has written since the last call.
+pub fn result(context: Context<'_>, job: u64, output: sandbox::JobOutput) -> ToolResult {
     let mut collector = Collector::new(context.bounds.output_chars);
     for piece in &output.output {
         collector.push(match piece {
@@ -53,7 +55,7 @@ fn result(context: Context<'_>, job: u64, output: JobOutput) -> ToolResult {
                 Outcome::Exited(code) => Some(code),
                 _ => None,
             };
-            (describe(finished.outcome, None), code == Some(0), code)
+            (tools::describe(finished.outcome, None), code == Some(0), code)
         }
     };
     let text = match collected.text.is_empty() {

@@ -1,15 +1,32 @@
 //! `run_commands`: the shell.
 
-use super::output::Collector;
-use super::{Context, ToolResult, describe, tell_limits};
+use super::describe;
+use crate::approval::policy::Action;
 use crate::error::Result;
 use crate::sandbox::{Command, Finished, Outcome, Program, TAIL_BYTES};
+use crate::tools::{self, Collector, Context, Tool, ToolResult, arguments, report_limits};
+use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::Value;
 use std::time::Duration;
 
+pub struct RunCommands;
+
+impl Tool for RunCommands {
+    describe!("run_commands", Arguments);
+
+    fn action<'a>(&self, arguments: &'a Value) -> Option<Action<'a>> {
+        Some(Action::Command(arguments.get("command")?.as_str()?))
+    }
+
+    fn run<'a>(&'a self, context: Context<'a>, arguments: Value) -> BoxFuture<'a, Result<ToolResult>> {
+        Box::pin(async move { run(context, arguments::read(&arguments)?).await })
+    }
+}
+
 #[derive(Deserialize, JsonSchema)]
-pub struct Arguments {
+struct Arguments {
     /// The shell commands.
     command: String,
     /// The time limit in seconds.
@@ -18,7 +35,7 @@ pub struct Arguments {
     background: Option<bool>,
 }
 
-pub async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
+async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
     let background = arguments.background.unwrap_or(false);
     let timeout = limit(context, arguments.timeout_s, background);
     let command = Command {
@@ -47,7 +64,7 @@ pub async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResul
         })
         .await?;
     listening?;
-    tell_limits(context.events, &finished)?;
+    report_limits(context.events, &finished)?;
     Ok(result(&finished, timeout, collector))
 }
 
@@ -68,7 +85,7 @@ fn result(finished: &Finished, timeout: Option<Duration>, collector: Collector) 
     };
     let collected = collector.finish(finished.spool.as_deref());
     let mut text =
-        format!("{}, {:.2} s\n", describe(finished.outcome, timeout), finished.duration.as_secs_f64());
+        format!("{}, {:.2} s\n", tools::describe(finished.outcome, timeout), finished.duration.as_secs_f64());
     if finished.left_running > 0 {
         text += &format!("{} process(es) that it started are still running\n", finished.left_running);
     }

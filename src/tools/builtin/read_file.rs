@@ -1,9 +1,12 @@
 //! `read_file`: text, by lines.
 
-use super::{Context, ToolResult};
+use super::describe;
 use crate::error::Result;
+use crate::tools::{Context, Tool, ToolResult, arguments};
+use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::Value;
 use std::path::Path;
 
 /// How much is fetched from the sandbox at a time, in bytes.
@@ -11,8 +14,18 @@ const CHUNK: u64 = 1 << 20;
 /// How far into a file lines are looked for, in bytes. Beyond it `run_commands` with `sed` or `tail` serves better.
 const MAX_SCAN: u64 = 64 << 20;
 
+pub struct ReadFile;
+
+impl Tool for ReadFile {
+    describe!("read_file", Arguments);
+
+    fn run<'a>(&'a self, context: Context<'a>, arguments: Value) -> BoxFuture<'a, Result<ToolResult>> {
+        Box::pin(async move { run(context, arguments::read(&arguments)?).await })
+    }
+}
+
 #[derive(Deserialize, JsonSchema)]
-pub struct Arguments {
+struct Arguments {
     /// The file.
     path: String,
     /// The first line to read, counting from 1.
@@ -21,7 +34,7 @@ pub struct Arguments {
     limit: Option<u64>,
 }
 
-pub async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
+async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
     let first = arguments.offset.unwrap_or(1).max(1);
     // No lines at all is nothing to ask for: a limit of 0 is none.
     let limit = arguments.limit.filter(|limit| *limit > 0).unwrap_or(u64::MAX);

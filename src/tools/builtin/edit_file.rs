@@ -1,11 +1,15 @@
 //! `edit_file`: one exact replacement.
 
-use super::{Context, ToolResult};
+use super::describe;
+use crate::approval::policy::Action;
 use crate::error::Result;
 use crate::sandbox::{FileWrite, Node};
+use crate::tools::{Context, Tool, ToolResult, arguments};
+use futures_util::future::BoxFuture;
 use memchr::memmem;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::Value;
 use similar::TextDiff;
 use std::path::{Path, PathBuf};
 
@@ -16,8 +20,23 @@ const MOST_PLACES: usize = 100;
 /// How many windows of lines are compared when looking for the nearest miss.
 const MAX_WINDOWS: usize = 5_000;
 
+pub struct EditFile;
+
+impl Tool for EditFile {
+    describe!("edit_file", Arguments);
+
+    fn action<'a>(&self, arguments: &'a Value) -> Option<Action<'a>> {
+        let text = |name: &str| arguments.get(name)?.as_str();
+        Some(Action::Write { files: vec![(text("path")?, text("new")?)], whole: false })
+    }
+
+    fn run<'a>(&'a self, context: Context<'a>, arguments: Value) -> BoxFuture<'a, Result<ToolResult>> {
+        Box::pin(async move { run(context, arguments::read(&arguments)?).await })
+    }
+}
+
 #[derive(Deserialize, JsonSchema)]
-pub struct Arguments {
+struct Arguments {
     /// The file.
     path: String,
     /// What stands there now, exactly.
@@ -26,7 +45,7 @@ pub struct Arguments {
     new: String,
 }
 
-pub async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
+async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
     let Arguments { path, old, new } = arguments;
     if old.is_empty() {
         return Ok(ToolResult::failure(

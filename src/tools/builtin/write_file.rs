@@ -1,0 +1,57 @@
+//! `write_file`: a whole file.
+
+use super::describe;
+use crate::approval::policy::Action;
+use crate::error::Result;
+use crate::sandbox::{FileWrite, Node};
+use crate::tools::{Context, Tool, ToolResult, arguments};
+use futures_util::future::BoxFuture;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use std::path::PathBuf;
+
+pub struct WriteFile;
+
+impl Tool for WriteFile {
+    describe!("write_file", Arguments);
+
+    fn action<'a>(&self, arguments: &'a Value) -> Option<Action<'a>> {
+        Some(Action::Write { files: vec![path_and_data(arguments)?], whole: true })
+    }
+
+    fn run<'a>(&'a self, context: Context<'a>, arguments: Value) -> BoxFuture<'a, Result<ToolResult>> {
+        Box::pin(async move { run(context, arguments::read(&arguments)?).await })
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+pub struct Arguments {
+    /// The file.
+    pub path: String,
+    /// The whole content.
+    data: String,
+}
+
+async fn run(context: Context<'_>, file: Arguments) -> Result<ToolResult> {
+    let (path, lines, bytes) = (file.path.clone(), file.data.lines().count(), file.data.len());
+    match write(context, vec![file]).await?.pop() {
+        Some(Err(error)) => Err(error),
+        _ => Ok(ToolResult::success(format!("wrote {path}: {lines} lines, {bytes} bytes"))),
+    }
+}
+
+pub fn path_and_data(file: &Value) -> Option<(&str, &str)> {
+    Some((file.get("path")?.as_str()?, file.get("data")?.as_str()?))
+}
+
+pub async fn write(context: Context<'_>, files: Vec<Arguments>) -> Result<Vec<Result<()>>> {
+    let files = files.into_iter().map(|file| FileWrite {
+        path: PathBuf::from(file.path),
+        node: Node::Regular(file.data.into_bytes()),
+        mode: None,
+        mtime_ns: None,
+        follow: true,
+    });
+    context.sandbox.write_files(files.collect()).await
+}

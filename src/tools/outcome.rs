@@ -1,0 +1,32 @@
+//! How a command ended, for the model, the trace and the events.
+
+use crate::error::Result;
+use crate::event::{Event, Events};
+use crate::sandbox::{Finished, Outcome, wire};
+use std::time::Duration;
+
+/// Emits an event for each of the sandbox's limits that a command reached.
+pub fn report_limits(events: &Events, finished: &Finished) -> Result<()> {
+    let mut reached = finished.limits_reached();
+    reached.try_for_each(|limit| events.emit(Event::LimitReached { limit: limit.to_owned() }))
+}
+
+/// How a command ended, in words.
+pub fn describe(outcome: Outcome, timeout: Option<Duration>) -> String {
+    match outcome {
+        Outcome::Exited(code) => format!("exit code {code}"),
+        Outcome::TimedOut => match timeout {
+            Some(limit) => format!("Timed out after {} s", limit.as_secs_f64()),
+            None => "Timed out".to_owned(),
+        },
+        Outcome::OomKilled => "killed: out of memory".to_owned(),
+        Outcome::OverQuota { bytes } => {
+            format!("killed: {}; remove what is not needed", wire::quota_used_up(bytes))
+        }
+        Outcome::Signaled(libc::SIGXFSZ) => {
+            format!("killed by signal {}: a file grew past the disk quota", libc::SIGXFSZ)
+        }
+        Outcome::Signaled(signal) => format!("killed by signal {signal}"),
+        Outcome::Lost => "lost: the sandbox did not say how the command ended".to_owned(),
+    }
+}

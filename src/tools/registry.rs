@@ -1,0 +1,123 @@
+//! The tools of one session.
+
+use super::{Tool, builtin};
+use crate::error::{Error, Result};
+use crate::model::ToolSpec;
+use std::sync::Arc;
+
+/// The longest name that every endpoint takes, in characters.
+const MAX_NAME: usize = 64;
+
+/// The tools of one session: the built-in ones, then the added ones in the order in which they were added.
+///
+/// The order never changes, because the specifications are part of every request's prefix.
+#[derive(Clone)]
+pub struct Registry {
+    tools: Vec<Arc<dyn Tool>>,
+    specs: Vec<ToolSpec>,
+}
+
+impl Registry {
+    /// No tools at all.
+    pub fn empty() -> Self {
+        Self { tools: Vec::new(), specs: Vec::new() }
+    }
+
+    /// The built-in tools.
+    pub fn builtin() -> Self {
+        let tools = builtin::all();
+        let specs = tools.iter().map(|tool| spec(tool.as_ref())).collect();
+        Self { tools, specs }
+    }
+
+    /// Adds a tool.
+    ///
+    /// # Errors
+    /// `Config` where the name is in use or is one that endpoints refuse.
+    pub fn add(&mut self, tool: Arc<dyn Tool>) -> Result<()> {
+        let name = tool.name();
+        let is_valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(is_valid) {
+            return Err(Error::config(format!("{name:?} is not a valid tool name"))
+                .hint("use at most 64 letters, digits, '_' and '-'"));
+        }
+        if self.get(name).is_some() {
+            return Err(
+                Error::config(format!("there are two tools called {name:?}")).hint("rename one of them")
+            );
+        }
+        self.specs.push(spec(tool.as_ref()));
+        self.tools.push(tool);
+        Ok(())
+    }
+
+    /// The tool called `name`.
+    pub fn get(&self, name: &str) -> Option<&dyn Tool> {
+        self.tools.iter().map(Arc::as_ref).find(|tool| tool.name() == name)
+    }
+
+    /// The tools as they are described to the model.
+    pub fn specs(&self) -> &[ToolSpec] {
+        &self.specs
+    }
+}
+
+fn spec(tool: &dyn Tool) -> ToolSpec {
+    ToolSpec {
+        name: tool.name().to_owned(),
+        description: tool.description().trim().to_owned(),
+        parameters: tool.parameters(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+    use crate::tools::{Context, ToolResult};
+    use futures_util::future::BoxFuture;
+    use serde_json::{Value, json};
+
+    struct Named(&'static str);
+
+    impl Tool for Named {
+        fn name(&self) -> &str {
+            self.0
+        }
+
+        fn description(&self) -> &str {
+            "Does nothing.\n"
+        }
+
+        fn parameters(&self) -> Value {
+            json!({ "type": "object" })
+        }
+
+        fn run<'a>(&'a self, _: Context<'a>, _: Value) -> BoxFuture<'a, Result<ToolResult>> {
+            Box::pin(async { Ok(ToolResult::success("done")) })
+        }
+    }
+
+    #[test]
+    fn added_tools_follow_the_built_in_ones_in_order() {
+        let mut registry = Registry::builtin();
+        let builtin = registry.specs().len();
+        for name in ["zebra", "ant"] {
+            registry.add(Arc::new(Named(name))).unwrap();
+        }
+        let added: Vec<&str> = registry.specs()[builtin..].iter().map(|spec| spec.name.as_str()).collect();
+        assert_eq!(added, ["zebra", "ant"]);
+        assert_eq!(registry.specs()[builtin].description, "Does nothing.");
+        assert!(registry.get("ant").is_some() && registry.get("bee").is_none());
+    }
+
+    #[test]
+    fn a_name_that_is_in_use_or_not_valid_is_refused() {
+        let mut registry = Registry::builtin();
+        for name in ["read_file", "", "web search", "größe"] {
+            let error = registry.add(Arc::new(Named(name))).unwrap_err();
+            assert_eq!(error.kind(), Kind::Config, "{name}: {error}");
+        }
+        assert_eq!(registry.specs().len(), Registry::builtin().specs().len());
+    }
+}

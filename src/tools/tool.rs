@@ -1,0 +1,89 @@
+//! What a tool is, and what it has at hand while it runs.
+
+use super::ToolResult;
+use crate::approval::policy::Action;
+use crate::error::{Kind, Result};
+use crate::event::{Event, Events};
+use crate::sandbox::{Output, Sandbox};
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+use std::time::Duration;
+
+/// A tool that the model may call.
+pub trait Tool: Send + Sync {
+    /// The name that the model calls it by.
+    fn name(&self) -> &str;
+
+    /// What it does, for the model.
+    fn description(&self) -> &str;
+
+    /// The JSON Schema of its arguments.
+    fn parameters(&self) -> Value;
+
+    /// What the policy judges before the call runs; `None` where there is nothing to judge.
+    fn action<'a>(&self, arguments: &'a Value) -> Option<Action<'a>> {
+        let _ = arguments;
+        None
+    }
+
+    /// Runs the call. Dropping the future cancels it.
+    ///
+    /// A failure that the model can act on is a [`ToolResult`] that is not ok, or an error of kind `InSandbox` or
+    /// `Usage`. Any other error ends the turn.
+    fn run<'a>(&'a self, context: Context<'a>, arguments: Value) -> BoxFuture<'a, Result<ToolResult>>;
+}
+
+impl dyn Tool + '_ {
+    /// Runs the call and turns errors that the model can act on into results.
+    pub async fn call(&self, context: Context<'_>, arguments: Value) -> Result<ToolResult> {
+        match self.run(context, arguments).await {
+            Err(error) if matches!(error.kind(), Kind::InSandbox | Kind::Usage) => {
+                Ok(ToolResult::failure(format!("error: {error}")))
+            }
+            other => other,
+        }
+    }
+}
+
+/// What a tool has at hand while it runs.
+#[derive(Clone, Copy)]
+pub struct Context<'a> {
+    /// The session's sandbox.
+    pub sandbox: &'a Sandbox,
+    /// Where live output goes.
+    pub events: &'a Events,
+    /// The id of the call.
+    pub call: &'a str,
+    /// The bounds of the call.
+    pub bounds: Bounds,
+}
+
+impl Context<'_> {
+    /// Emits a piece of a command's output as a live event.
+    pub fn show(&self, output: Output<'_>) -> Result<()> {
+        let Output::Data(stream, bytes) = output else { return Ok(()) };
+        let data = String::from_utf8_lossy(bytes).into_owned();
+        self.events.emit(Event::ToolOutput { id: self.call.to_owned(), stream, data })
+    }
+}
+
+/// The bounds of one tool call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Characters of output that go back to the model; the beginning and the end are kept beyond that.
+    pub output_chars: usize,
+    /// The timeout of a command for which the model sets none.
+    pub timeout: Duration,
+    /// The longest timeout that the model may set.
+    pub max_timeout: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            output_chars: 30_000,
+            timeout: Duration::from_secs(120),
+            max_timeout: Duration::from_secs(3600),
+        }
+    }
+}
