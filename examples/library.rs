@@ -14,8 +14,8 @@ use std::time::Duration;
 struct Print;
 
 impl Listener for Print {
-    fn on_event(&mut self, record: &Record) -> Result<()> {
-        println!("{}", serde_json::to_string(record)?);
+    fn on_event(&mut self, _: &Record, line: &[u8]) -> Result<()> {
+        println!("{}", String::from_utf8_lossy(line));
         Ok(())
     }
 }
@@ -41,6 +41,7 @@ async fn main() -> Result<()> {
     let context = Context { sandbox: &sandbox, events: &events, call: "call-1", bounds: Bounds::default() };
     if let Some(tool) = Registry::builtin().get("run_commands") {
         let result = tool.call(context, json!({ "command": "echo hello from inside; id -u" })).await?;
+        events.flush().await?;
         println!("{}", result.text);
     }
 

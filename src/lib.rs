@@ -1,7 +1,7 @@
 //! A coding agent for the terminal: let it do anything, nothing it does can hurt you, review one diff at the end.
 //!
-//! `docs/architecture.md` is the map. Data walks one way: `cli` → `commands` → `agent` → {`model`, `tools`} →
-//! `sandbox` → `guest`; events walk back out to `ui` and `session`.
+//! `docs/architecture.md` describes the modules. Data flows one way: `cli` → `agent` → {`model`, `tools`} → `sandbox` →
+//! `guest`; events flow back out to `log` and `cli::ui`.
 
 // A stream that cannot be written is an error, or for stderr (`ui::stderr`) nothing at all, but never a panic.
 #![warn(clippy::print_stderr, clippy::print_stdout)]
@@ -12,12 +12,14 @@ pub mod cli;
 pub mod error;
 pub mod event;
 pub mod exit_code;
+pub mod lock;
 pub mod log;
 pub mod model;
 pub mod network;
 pub mod paths;
 pub mod plain_file;
 pub mod sandbox;
+pub mod sanitise;
 pub mod tools;
 pub mod workspace;
 

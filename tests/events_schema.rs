@@ -33,7 +33,7 @@ fn the_schema_is_derived_from_the_events() {
     let written = std::fs::read_to_string(path()).unwrap_or_default();
     assert!(
         written == text,
-        "docs/events.schema.json is behind src/event/mod.rs: run this test with UPDATE_SCHEMA=1"
+        "docs/events.schema.json is behind src/event/types.rs: run this test with UPDATE_SCHEMA=1"
     );
 }
 

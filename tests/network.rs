@@ -27,7 +27,7 @@ struct Net {
 struct Keep(Arc<Mutex<Vec<Event>>>);
 
 impl Listener for Keep {
-    fn on_event(&mut self, record: &Record) -> Result<()> {
+    fn on_event(&mut self, record: &Record, _: &[u8]) -> Result<()> {
         self.0.lock().unwrap().push(record.event.clone());
         Ok(())
     }
@@ -57,7 +57,7 @@ async fn everywhere<F: Future<Output = ()>>(hosts: &[&str], limits: Limits, test
         let sandbox = Sandbox::connect(channel).await.expect("the guest answers");
         let told = Arc::default();
         let events = Arc::new(Events::new(1));
-        events.listen(Box::new(Keep(Arc::clone(&told))));
+        events.begin("test", 1, Box::new(Keep(Arc::clone(&told))));
         let gateway = Gateway::new(&network, events, limits).expect("the list is one");
         gateway.attach(&sandbox).await.expect("the proxy opens");
         test(Arc::new(Net { sandbox: sandbox.clone(), gateway, told })).await;

@@ -1,7 +1,7 @@
 //! Writing sessions: what was accepted is there, whatever happens to the process or the disk.
 
 use crate::session_samples::{answer, one_of_each, record, session_of, started, store, wish, write};
-use agent::event::{Event, Events, Listener, Record};
+use agent::event::{Event, Events, Record};
 use agent::log::{SessionFile, SessionId, Store, read_records, verify};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ fn every_kept_event_comes_back_as_it_was() {
     let (_dir, store) = store();
     let (id, file) = store.create().unwrap();
     let events = Events::new(1);
-    events.listen(Box::new(file));
+    events.begin(id.as_str(), 1, Box::new(file));
     one_of_each().into_iter().for_each(|event| events.emit(event).unwrap());
     let read = read_records(&store.events(&id)).unwrap();
     let kept: Vec<(u64, Event)> =
@@ -43,7 +43,7 @@ fn a_line_is_what_json_prints_and_the_hash_of_the_line_before() {
 #[test]
 fn a_session_is_nobody_elses_business() {
     let (_dir, store) = store();
-    let id = session_of(&store, &[started("s")]);
+    let id = session_of(&store, &[started()]);
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&store.dir(&id)), 0o700);
     assert_eq!(mode(&store.events(&id)), 0o600);
@@ -67,7 +67,7 @@ fn a_second_writer_is_refused_until_the_first_is_done() {
 #[test]
 fn a_reopened_session_goes_on_where_it_ended() {
     let (_dir, store) = store();
-    let id = session_of(&store, &[started("s"), wish("one")]);
+    let id = session_of(&store, &[started(), wish("one")]);
     let mut reopened = store.reopen(&id).unwrap();
     assert_eq!((reopened.records.len(), reopened.file.next_seq(), reopened.losses.len()), (2, 3, 0));
     write(&mut reopened.file, &[wish("two")]);
@@ -79,7 +79,7 @@ fn a_reopened_session_goes_on_where_it_ended() {
 fn a_torn_last_line_is_dropped_and_nothing_else() {
     for torn in [&b"{\"seq\":3,\"time\":\"2026-"[..], b"\0\0\0\0", b"{\"seq\":3\0\0\0}\n", b"x"] {
         let (_dir, store) = store();
-        let id = session_of(&store, &[started("s"), wish("one")]);
+        let id = session_of(&store, &[started(), wish("one")]);
         let whole = std::fs::read(store.events(&id)).unwrap();
         std::fs::write(store.events(&id), [&whole, torn].concat()).unwrap();
         let before = verify(&store.events(&id)).unwrap();
@@ -104,7 +104,7 @@ fn lines_that_are_missing_when_a_session_is_gone_on_with_are_told_for_ever() {
     // Going on rewrote `head`, and with it went the only proof that there had been more.
     for left in 1..=3 {
         let (_dir, store) = store();
-        let id = session_of(&store, &[started("s"), wish("one"), wish("two"), wish("three")]);
+        let id = session_of(&store, &[started(), wish("one"), wish("two"), wish("three")]);
         shorten(&store, &id, left);
         let mut reopened = store.reopen(&id).unwrap();
         let missing = 4 - left;
@@ -126,7 +126,7 @@ fn lines_that_are_missing_when_a_session_is_gone_on_with_are_told_for_ever() {
 #[test]
 fn a_fork_of_a_shortened_session_says_that_lines_are_missing() {
     let (_dir, store) = store();
-    let id = session_of(&store, &[started("s"), wish("one"), wish("two")]);
+    let id = session_of(&store, &[started(), wish("one"), wish("two")]);
     shorten(&store, &id, 2);
     let fork = store.fork(&id).unwrap();
     let fault = verify(&store.events(&fork)).unwrap().fault.unwrap();
@@ -137,7 +137,7 @@ fn a_fork_of_a_shortened_session_says_that_lines_are_missing() {
 fn a_loss_of_power_after_the_note_of_a_loss_locks_nobody_out() {
     for left in 1..=3 {
         let (_dir, store) = store();
-        let id = session_of(&store, &[started("s"), wish("one"), wish("two"), wish("three")]);
+        let id = session_of(&store, &[started(), wish("one"), wish("two"), wish("three")]);
         let head = std::fs::read(store.dir(&id).join("head")).unwrap();
         shorten(&store, &id, left);
         drop(store.reopen(&id).unwrap());
@@ -150,7 +150,7 @@ fn a_loss_of_power_after_the_note_of_a_loss_locks_nobody_out() {
 #[test]
 fn a_session_whose_head_is_gone_is_not_vouched_for_any_more() {
     let (_dir, store) = store();
-    let id = session_of(&store, &[started("s"), wish("one"), wish("two")]);
+    let id = session_of(&store, &[started(), wish("one"), wish("two")]);
     std::fs::remove_file(store.dir(&id).join("head")).unwrap();
     shorten(&store, &id, 2);
     let mut reopened = store.reopen(&id).unwrap();
@@ -164,7 +164,7 @@ fn a_session_whose_head_is_gone_is_not_vouched_for_any_more() {
 #[test]
 fn a_session_whose_last_line_is_another_one_is_not_gone_on_with() {
     let (_dir, store) = store();
-    let id = session_of(&store, &[started("s"), wish("delete nothing")]);
+    let id = session_of(&store, &[started(), wish("delete nothing")]);
     let text = std::fs::read_to_string(store.events(&id)).unwrap();
     std::fs::write(store.events(&id), text.replace("delete nothing", "delete all")).unwrap();
     let error = store.reopen(&id).unwrap_err();
@@ -174,7 +174,7 @@ fn a_session_whose_last_line_is_another_one_is_not_gone_on_with() {
 #[test]
 fn a_session_that_was_edited_is_not_gone_on_with() {
     let (_dir, store) = store();
-    let id = session_of(&store, &[started("s"), wish("delete nothing"), wish("two")]);
+    let id = session_of(&store, &[started(), wish("delete nothing"), wish("two")]);
     let text = std::fs::read_to_string(store.events(&id)).unwrap();
     std::fs::write(store.events(&id), text.replace("delete nothing", "delete all")).unwrap();
     let error = store.reopen(&id).unwrap_err();
@@ -187,7 +187,7 @@ fn a_recording_has_the_same_format_and_replaces_what_was_there() {
     let path = dir.path().join("recording.jsonl");
     std::fs::write(&path, "something else\n").unwrap();
     let mut file = SessionFile::record(&path).unwrap();
-    write(&mut file, &[started("s"), answer("hello", Vec::new())]);
+    write(&mut file, &[started(), answer("hello", Vec::new())]);
     assert_eq!(read_records(&path).unwrap().len(), 2);
     assert_eq!(verify(&path).unwrap().fault, None);
     assert!(!dir.path().join("head").exists());
@@ -279,7 +279,7 @@ fn writer_process() {
     let (_, mut file) = store.create().unwrap();
     let mut out = std::io::stdout();
     for seq in 1..if what == "fill" { 1_000 } else { u64::MAX } {
-        match file.on_event(&record(seq, wish(&"x".repeat(seq as usize % 900)))) {
+        match file.append(&record(seq, wish(&"x".repeat(seq as usize % 900)))) {
             Ok(()) => writeln!(out, "acknowledged {seq}").unwrap(),
             Err(error) => return writeln!(out, "error {error}").unwrap(),
         }

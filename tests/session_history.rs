@@ -1,6 +1,6 @@
 //! The state of a session, rebuilt from its events.
 
-use crate::session_samples::{answer, call, finished, record, started, tool_finished, wish};
+use crate::session_samples::{SESSION, answer, call, finished, record, started, tool_finished, wish};
 use agent::event::{Changes, Event, Record, Usage};
 use agent::log::{Finished, History};
 use agent::model::Message;
@@ -30,12 +30,12 @@ const INTERRUPTED: &str = "interrupted: the session ended before this call was d
 fn a_session_goes_on_with_all_that_was_said_and_used() {
     let calls = vec![call("c1", "run_commands", "{}")];
     let history = history([
-        started("s"),
+        started(),
         wish("list"),
         Event::TurnStarted { turn: 1 },
         answer("", calls.clone()),
         tool_finished("c1", "run_commands", "a b"),
-        Event::Checkpoint { id: "k1".to_owned(), files: 1, wish: Some(1) },
+        Event::Checkpoint { id: "k1".to_owned(), files: 1, prompt: Some(1) },
         Event::TurnStarted { turn: 2 },
         answer("a and b", Vec::new()),
         finished("completed"),
@@ -49,7 +49,7 @@ fn a_session_goes_on_with_all_that_was_said_and_used() {
             Message::Assistant { text: "a and b".to_owned(), reasoning: None, tool_calls: Vec::new() },
         ]
     );
-    assert_eq!((history.session.as_str(), history.model.as_str(), history.turns), ("s", "test-model", 2));
+    assert_eq!((history.session.as_str(), history.model.as_str(), history.turns), (SESSION, "test-model", 2));
     assert_eq!(history.workspace, "/home/user/project");
     assert_eq!(history.usage, Usage { input: 20, output: 10, cached: 4 });
     assert_eq!(history.checkpoints, ["k1"]);
@@ -102,7 +102,7 @@ fn a_conversation_that_was_forgotten_does_not_come_back() {
 
 #[test]
 fn a_run_that_goes_on_is_not_finished() {
-    assert_eq!(history([started("s"), finished("completed"), wish("more")]).finished, None);
+    assert_eq!(history([started(), finished("completed"), wish("more")]).finished, None);
 }
 
 fn any_event() -> impl Strategy<Value = Event> {

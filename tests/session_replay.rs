@@ -13,14 +13,14 @@ use std::path::Path;
 fn play(recording: &Recording, events: &[Event]) -> agent::log::replay::Outcome {
     let mut comparison = Comparison::with(recording);
     for (seq, event) in (1..).zip(events) {
-        comparison.on_event(&record(seq, event.clone())).unwrap();
+        comparison.on_event(&record(seq, event.clone()), b"").unwrap();
     }
     comparison.outcome()
 }
 
 fn recorded(results: &[&str]) -> Recording {
     let (_dir, store) = store();
-    let mut events = vec![started("s"), wish("go"), answer("", vec![call("c", "run_commands", "{}")])];
+    let mut events = vec![started(), wish("go"), answer("", vec![call("c", "run_commands", "{}")])];
     events.extend(results.iter().map(|result| tool_finished("c", "run_commands", result)));
     Recording::load(&store.events(&session_of(&store, &events))).unwrap()
 }

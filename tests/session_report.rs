@@ -44,7 +44,7 @@ fn failed(id: &str, name: &str, code: i32) -> Event {
 
 fn session() -> Vec<Record> {
     let events = [
-        started("20261120-153012-k3f9"),
+        started(),
         wish("fix it"),
         Event::TurnStarted { turn: 1 },
         Event::Retry { attempt: 1, wait_ms: 5, reason: "429".to_owned() },
@@ -103,7 +103,7 @@ fn the_page_needs_no_network_and_trusts_nothing() {
     records.push(record(92, tool_started("7", "run_commands", json!({"command": hostile}))));
     records.push(record(93, tool_started("8", "read_file", json!({"path": hostile}))));
     records.push(record(94, connection(hostile, false)));
-    records.push(record(95, started(hostile)));
+    records.push(Record { session: hostile.to_owned(), ..record(95, started()) });
     let page = Report::on(&records).to_html();
     assert!(page.contains("default-src 'none'; style-src 'sha256-"));
     assert!(page.matches("&lt;script&gt;alert(1)&lt;/script&gt;").count() >= 6);

@@ -11,13 +11,15 @@ pub fn store() -> (tempfile::TempDir, Store) {
     (dir, store)
 }
 
+/// The session that all sample events belong to.
+pub const SESSION: &str = "20261120-153012-k3f9";
+
 pub fn record(seq: u64, event: Event) -> Record {
-    Record { seq, time: now(), event }
+    Record { seq, time: now(), session: SESSION.to_owned(), event }
 }
 
-pub fn started(session: &str) -> Event {
+pub fn started() -> Event {
     Event::SessionStarted {
-        session: session.to_owned(),
         version: "0.1.0".to_owned(),
         model: "test-model".to_owned(),
         base_url: "http://127.0.0.1:1/v1".to_owned(),
@@ -79,7 +81,7 @@ pub fn finished(status: &str) -> Event {
 /// Every kind of event, with optional fields there and missing.
 pub fn one_of_each() -> Vec<Event> {
     let events = vec![
-        started("20261120-153012-k3f9"),
+        started(),
         wish("a wish with \"quotes\", a\nnewline, ünïcode and a NUL \0"),
         Event::TurnStarted { turn: 1 },
         Event::TextDelta { text: "a piece".to_owned() },
@@ -108,7 +110,7 @@ pub fn one_of_each() -> Vec<Event> {
             duration_ms: 3,
             reason: None,
         },
-        Event::Checkpoint { id: "c1".to_owned(), files: 3, wish: Some(1) },
+        Event::Checkpoint { id: "c1".to_owned(), files: 3, prompt: Some(1) },
         Event::LimitReached { limit: "turns".to_owned() },
         Event::CheckFinished { command: "cargo test".to_owned(), exit_code: None, duration_ms: 1000 },
         Event::Compacted { before: 9000, after: 900, messages: json!([{"role": "user", "text": "go on"}]) },

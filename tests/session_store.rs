@@ -53,11 +53,10 @@ fn a_session_is_found_by_the_beginning_of_its_id() {
 fn the_last_session_is_the_one_written_last_here_or_anywhere() {
     let (_dir, store) = store();
     assert!(store.last(None).unwrap_err().to_string().contains("no session yet"));
-    let here = session_of(&store, &[started("s")]);
+    let here = session_of(&store, &[started()]);
     let elsewhere = session_of(
         &store,
         &[Event::SessionStarted {
-            session: "e".to_owned(),
             version: String::new(),
             model: String::new(),
             base_url: String::new(),
@@ -150,16 +149,16 @@ fn the_list_tells_what_each_was_about() {
     let done = session_of(
         &store,
         &[
-            started("s"),
+            started(),
             wish(&format!("fix\n  the \u{1b}[31mtest {}", "x".repeat(100))),
             Event::TurnStarted { turn: 1 },
             answer("ok", Vec::new()),
             finished("completed"),
         ],
     );
-    let killed = session_of(&store, &[started("s"), wish("short")]);
+    let killed = session_of(&store, &[started(), wish("short")]);
     let empty = session_of(&store, &[]);
-    let broken = session_of(&store, &[started("s")]);
+    let broken = session_of(&store, &[started()]);
     std::fs::write(store.events(&broken), b"\xff\xfe\n\x00").unwrap();
     let (running, _file) = store.create().unwrap();
     std::fs::create_dir(store.dir(&running).with_file_name("NOT AN ID")).unwrap();
@@ -186,8 +185,8 @@ fn the_list_tells_what_each_was_about() {
 #[test]
 fn old_sessions_are_pruned_and_running_ones_stay() {
     let (_dir, store) = store();
-    let old = session_of(&store, &[started("s")]);
-    let young = session_of(&store, &[started("s")]);
+    let old = session_of(&store, &[started()]);
+    let young = session_of(&store, &[started()]);
     let (running, _file) = store.create().unwrap();
     let day = Duration::from_secs(24 * 3600);
     [&old, &running].into_iter().for_each(|id| age(&store, id, day * 8));
@@ -216,7 +215,7 @@ fn ages_are_read_as_people_write_them() {
 #[test]
 fn a_fork_has_the_same_past_and_its_own_future() {
     let (_dir, store) = store();
-    let events = [started("s"), wish("one"), answer("yes", Vec::new())];
+    let events = [started(), wish("one"), answer("yes", Vec::new())];
     let source = session_of(&store, &events);
     std::fs::create_dir_all(store.dir(&source).join("workspace/blobs/ab")).unwrap();
     std::fs::write(store.dir(&source).join("workspace/blobs/ab/cd"), "content").unwrap();
@@ -239,7 +238,7 @@ fn a_fork_has_the_same_past_and_its_own_future() {
 #[test]
 fn a_damaged_session_is_not_forked_and_leaves_nothing_behind() {
     let (_dir, store) = store();
-    let source = session_of(&store, &[started("s")]);
+    let source = session_of(&store, &[started()]);
     std::fs::write(store.events(&source), "junk\n").unwrap();
     store.fork(&source).unwrap_err();
     assert_eq!(store.ids().unwrap(), [source]);
@@ -251,7 +250,7 @@ fn a_session_is_shown_as_it_was_seen() {
     let id = session_of(
         &store,
         &[
-            started("s"),
+            started(),
             wish("list\u{1b}[2J"),
             answer("", vec![call("c", "run_commands", "{\"command\": \"ls\"}")]),
             tool_started("c", "run_commands", serde_json::json!({"command": "ls"})),

@@ -78,7 +78,7 @@ fn the_words_say_what_happened() {
 #[test]
 fn without_a_head_the_end_is_not_vouched_for() {
     let (_dir, store) = store();
-    let id = session_of(&store, &[started("s"), wish("one")]);
+    let id = session_of(&store, &[started(), wish("one")]);
     std::fs::remove_file(store.dir(&id).join("head")).unwrap();
     let verdict = verify(&store.events(&id)).unwrap();
     assert_eq!(verdict.fault, None);

@@ -1,5 +1,6 @@
 //! The debug trace, as people read it.
 
+use crate::session_samples::record;
 use agent::cli::ui::style::Colours;
 use agent::cli::ui::trace::{Trace, Verbosity, failure_text};
 use agent::error::Error;
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 
 fn trace(verbosity: Verbosity, events: &[Event]) -> String {
     let mut trace = Trace::new(verbosity, Colours(false));
-    events.iter().filter_map(|event| trace.describe(event)).collect()
+    events.iter().filter_map(|event| trace.describe(&record(1, event.clone()))).collect()
 }
 
 fn requested(count: usize) -> Event {
@@ -106,9 +107,10 @@ fn verbose_shows_whole_arguments_and_results() {
 #[test]
 fn long_lines_are_cut_and_the_tag_is_coloured_on_a_terminal() {
     let mut trace = Trace::new(Verbosity::Normal, Colours(true));
-    let line = trace.describe(&started("run_commands", json!({"command": "x".repeat(5000)}))).unwrap();
+    let line =
+        trace.describe(&record(1, started("run_commands", json!({"command": "x".repeat(5000)})))).unwrap();
     assert!(line.len() < 400 && line.ends_with("…\x1b[0m\n"), "{line:?}");
-    let line = trace.describe(&Event::Notice { text: "careful".into() }).unwrap();
+    let line = trace.describe(&record(1, Event::Notice { text: "careful".into() })).unwrap();
     assert_eq!(line, "\x1b[33m[NOTICE]\x1b[0m careful\n");
 }
 

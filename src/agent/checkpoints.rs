@@ -63,7 +63,7 @@ impl Session {
         match checkpoint {
             Some(Checkpoint { id, files, wish, forgotten, .. }) => {
                 self.pace.undone.clear();
-                self.emit(Event::Checkpoint { id, files, wish: Some(wish) })?;
+                self.emit(Event::Checkpoint { id, files, prompt: Some(wish) })?;
                 self.note_forgotten(forgotten)
             }
             None => Ok(()),

@@ -46,12 +46,14 @@ async fn run(options: &Options, arguments: ExecArgs) -> Result<Finished> {
             stop = &mut stopped => return Err(stop.error()),
             sandboxed = sandboxed(&config, arguments.session.as_deref(), &audience) => sandboxed?,
         };
+        // Notices come before the output of the command.
+        audience.events.flush().await?;
         let result = tokio::select! {
             stop = &mut stopped => Err(stop.error()),
             result = command(&config, &sandboxed, arguments.command) => result,
         };
         sandboxed.end().await;
-        result
+        audience.events.flush().await.and(result)
     })
     .await
 }

@@ -48,8 +48,7 @@ impl Audience {
         if options.json {
             events.listen(Box::new(Json::new(std::io::stdout())));
         }
-        let screen = Screen::new(verbosity(options), options.json);
-        events.listen(Box::new(screen.clone()));
+        let screen = Screen::new(verbosity(options), options.json, &events);
         Self { events, screen, json: options.json, quiet: options.quiet }
     }
 
@@ -146,8 +145,7 @@ impl Opening<'_> {
                 (past.id, past.file)
             }
         };
-        audience.events.go_on_from(file.next_seq());
-        audience.events.listen_first(Box::new(file));
+        audience.events.begin(id.as_str(), file.next_seq(), Box::new(file));
         if let Some(path) = &config.options.record {
             audience.events.listen(Box::new(SessionFile::record(path)?));
         }
@@ -173,7 +171,6 @@ impl Opening<'_> {
     fn announce(&self, id: &SessionId, backend: &dyn Backend, has: &SandboxConfig) -> Result<()> {
         let config = self.config;
         self.audience.events.emit(Event::SessionStarted {
-            session: id.to_string(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             model: self.answering.model.name().to_owned(),
             base_url: self.answering.base_url.clone(),
@@ -370,7 +367,7 @@ pub async fn finish(audience: &Audience, opened: Option<Opened>, result: &Result
         changes,
         error: result.as_ref().err().map(ToString::to_string),
     });
-    let said = said.and(audience.screen.settle());
+    let said = said.and(audience.screen.settle()).and(audience.events.flush().await);
     match (result, said) {
         (Err(error), _) => super::fail(error),
         (Ok(()), Err(error)) => super::fail(&error),

@@ -1,8 +1,9 @@
 //! What a command has to say, on standard output: words, or with `--json` one line of JSON.
 
 use crate::cli::options::Options;
-use crate::cli::ui::json::{output_error, to_vec};
+use crate::cli::ui::json::output_error;
 use crate::error::{Kind, Result};
+use crate::event::json::to_vec;
 use crate::exit_code::ExitCode;
 use serde::Serialize;
 use std::io::Write;

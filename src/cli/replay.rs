@@ -57,6 +57,7 @@ async fn play(
         ended
     })
     .await;
+    audience.events.flush().await?;
     let outcome = comparison.outcome();
     match options.json {
         true => audience.events.emit(Event::Notice { text: outcome.to_words() })?,

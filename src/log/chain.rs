@@ -1,8 +1,5 @@
 //! The chain of hashes: each line names the line before it.
 
-use crate::cli::ui::json;
-use crate::error::Result;
-use crate::event::Record;
 use sha2::{Digest, Sha256};
 use std::fmt;
 
@@ -47,14 +44,10 @@ impl fmt::Debug for Hash {
 const PREV: &[u8] = b",\"prev\":\"";
 const END: &[u8] = b"\"}";
 
-/// The line (without `\n`) of an event that comes after the line with hash `prev`.
-pub(super) fn seal(record: &Record, prev: Hash) -> Result<Vec<u8>> {
-    let mut line = json::to_vec(record)?;
-    line.pop(); // the object's closing brace
-    line.extend_from_slice(PREV);
-    line.extend_from_slice(prev.to_string().as_bytes());
-    line.extend_from_slice(END);
-    Ok(line)
+/// The line (without `\n`) of the event with the JSON object `json` after the line with hash `prev`.
+pub(super) fn seal(json: &[u8], prev: Hash) -> Vec<u8> {
+    let fields = json.strip_suffix(b"}").unwrap_or(json);
+    [fields, PREV, prev.to_string().as_bytes(), END].concat()
 }
 
 /// The hash that a line names, where it has one in its place.

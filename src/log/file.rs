@@ -3,7 +3,7 @@
 use super::chain::{Hash, prev_of, seal};
 use super::lines::{Lines, MAX_LINE};
 use crate::error::{Error, Result};
-use crate::event::{Event, Listener, Record, now};
+use crate::event::{Event, Listener, Record, json, now};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -23,6 +23,8 @@ pub struct SessionFile {
     lines: u64,
     bytes: u64,
     seq: u64,
+    /// The session of the last event, as the file names it.
+    session: String,
 }
 
 /// A session that was opened again.
@@ -106,7 +108,11 @@ impl SessionFile {
 
     /// Appends one event, whatever its kind.
     pub fn append(&mut self, record: &Record) -> Result<()> {
-        let mut line = seal(record, self.last)?;
+        self.append_json(record.seq, &json::to_vec(record)?)
+    }
+
+    fn append_json(&mut self, seq: u64, json: &[u8]) -> Result<()> {
+        let mut line = seal(json, self.last);
         if line.len() > MAX_LINE {
             let size = line.len() >> 20;
             return Err(Error::unexpected(format!(
@@ -121,14 +127,19 @@ impl SessionFile {
         self.last = hash;
         self.lines += 1;
         self.bytes += line.len() as u64;
-        self.seq = self.seq.max(record.seq);
+        self.seq = self.seq.max(seq);
         self.write_head()
     }
 
     /// Says in the chain that `lines` are missing here, and makes that outlive a loss of power: the old `head` must not
     /// come back beside what is written from now on.
     fn note_loss(&mut self, lines: Option<u64>) -> Result<Record> {
-        let record = Record { seq: self.next_seq(), time: now(), event: Event::LinesLost { lines } };
+        let record = Record {
+            seq: self.next_seq(),
+            time: now(),
+            session: self.session.clone(),
+            event: Event::LinesLost { lines },
+        };
         self.append(&record)?;
         self.file.sync_data()?;
         self.head.as_ref().map_or(Ok(()), File::sync_data)?;
@@ -136,7 +147,16 @@ impl SessionFile {
     }
 
     fn at_start(path: &Path, file: File, head: Option<File>) -> Self {
-        Self { path: path.to_owned(), file, head, last: Hash::ZERO, lines: 0, bytes: 0, seq: 0 }
+        Self {
+            path: path.to_owned(),
+            file,
+            head,
+            last: Hash::ZERO,
+            lines: 0,
+            bytes: 0,
+            seq: 0,
+            session: String::new(),
+        }
     }
 
     /// Reads what is there, holds it against what `head` promises, and tells how many bytes at the end are torn.
@@ -155,6 +175,9 @@ impl SessionFile {
                 return Err(changed(&self.path, format!("line {} is another one", lines.number())));
             }
             (self.last, self.seq) = (hash, self.seq.max(record.seq));
+            if !record.session.is_empty() {
+                self.session.clone_from(&record.session);
+            }
             records.push(record);
         }
         (self.lines, self.bytes) = (lines.number(), lines.complete());
@@ -185,8 +208,8 @@ impl Drop for SessionFile {
 }
 
 impl Listener for SessionFile {
-    fn on_event(&mut self, record: &Record) -> Result<()> {
-        if record.event.is_live_only() { Ok(()) } else { self.append(record) }
+    fn on_event(&mut self, record: &Record, line: &[u8]) -> Result<()> {
+        if record.event.is_live_only() { Ok(()) } else { self.append_json(record.seq, line) }
     }
 }
 

@@ -49,17 +49,17 @@ impl History {
     pub fn of(records: &[Record]) -> Self {
         let mut history = Self::default();
         for record in records {
-            history.take(&record.event);
+            history.take(record);
         }
         history.messages = answer_open_calls(std::mem::take(&mut history.messages));
         history
     }
 
-    fn take(&mut self, event: &Event) {
-        match event.clone() {
-            Event::SessionStarted { session, model, base_url, workspace, sandbox, .. } => {
+    fn take(&mut self, record: &Record) {
+        match record.event.clone() {
+            Event::SessionStarted { model, base_url, workspace, sandbox, .. } => {
                 self.finished = None;
-                (self.session, self.model, self.base_url) = (session, model, base_url);
+                (self.session, self.model, self.base_url) = (record.session.clone(), model, base_url);
                 (self.workspace, self.sandbox) = (workspace, sandbox);
             }
             Event::UserMessage { text } => {

@@ -4,15 +4,16 @@ use super::normalise::normalise;
 use super::recording::{Recording, ToolOutcome};
 use crate::error::Result;
 use crate::event::{Event, Listener, Record};
+use crate::lock::Lock;
 use serde::Serialize;
 use similar::TextDiff;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 /// A listener that holds each tool's result against the recorded one. Clones share what they found.
 #[derive(Debug, Clone)]
 pub struct Comparison {
-    state: Arc<Mutex<State>>,
+    state: Arc<Lock<State>>,
 }
 
 #[derive(Debug)]
@@ -51,12 +52,12 @@ impl Comparison {
     pub fn with(recording: &Recording) -> Self {
         let expected = recording.outcomes().into();
         let state = State { expected, asked: String::new(), compared: 0, difference: None };
-        Self { state: Arc::new(Mutex::new(state)) }
+        Self { state: Arc::new(Lock::new(state)) }
     }
 
     /// What it came to; to be asked when the replay is over.
     pub fn outcome(&self) -> Outcome {
-        let state = self.lock();
+        let state = self.state.lock();
         let missing = state.expected.front().map(|expected| Difference {
             call: state.compared + 1,
             asked: expected.name.clone(),
@@ -65,16 +66,11 @@ impl Comparison {
         });
         Outcome { compared: state.compared, difference: state.difference.clone().or(missing) }
     }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // Every step leaves the state whole, so a panic elsewhere does not matter.
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
 }
 
 impl Listener for Comparison {
-    fn on_event(&mut self, record: &Record) -> Result<()> {
-        let mut state = self.lock();
+    fn on_event(&mut self, record: &Record, _: &[u8]) -> Result<()> {
+        let mut state = self.state.lock();
         if let Event::ToolStarted { name, arguments, .. } = &record.event {
             state.asked = format!("{name} {arguments}");
         }

@@ -4,10 +4,10 @@ use super::id::SessionId;
 use super::lines::read_until_fault;
 use super::list::Summary;
 use super::store::Store;
-use crate::cli::ui::sanitise::plain;
 use crate::cli::ui::style::{BOLD, Colours};
 use crate::cli::ui::trace::{Trace, Verbosity};
 use crate::event::{Event, Record};
+use crate::sanitise::plain;
 use serde::Serialize;
 
 /// A session with everything that was kept of it.
@@ -37,9 +37,9 @@ impl Shown {
                 Some(format!("{}\n", colours.paint(BOLD, format!("> {}", plain(text)))))
             }
             Event::AssistantMessage { text, .. } if !text.is_empty() => {
-                Some(format!("{}\n{}", plain(text), trace.describe(&record.event).unwrap_or_default()))
+                Some(format!("{}\n{}", plain(text), trace.describe(record).unwrap_or_default()))
             }
-            event => trace.describe(event),
+            _ => trace.describe(record),
         });
         words.collect()
     }

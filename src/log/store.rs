@@ -143,7 +143,8 @@ impl Store {
         let missing = promised.saturating_sub(records.len() as u64);
         if missing > 0 {
             let seq = records.last().map_or(1, |record| record.seq + 1);
-            records.push(Record { seq, time: now(), event: Event::LinesLost { lines: Some(missing) } });
+            let event = Event::LinesLost { lines: Some(missing) };
+            records.push(Record { seq, time: now(), session: String::new(), event });
         }
         let (id, mut file) = self.create()?;
         let filled = fill_fork(&mut file, records, source, &id)
@@ -172,13 +173,11 @@ impl Store {
 /// Writes the events of the session `source` into the file of session `id`, under its own name.
 fn fill_fork(file: &mut SessionFile, records: Vec<Record>, source: &SessionId, id: &SessionId) -> Result<()> {
     for mut record in records {
-        if let Event::SessionStarted { session, .. } = &mut record.event {
-            *session = id.to_string();
-        }
+        record.session = id.to_string();
         file.append(&record)?;
     }
     let event = Event::Notice { text: format!("forked from session {source}") };
-    file.append(&Record { seq: file.next_seq(), time: now(), event })
+    file.append(&Record { seq: file.next_seq(), time: now(), session: id.to_string(), event })
 }
 
 /// Copies what a session has beside its events.
@@ -212,7 +211,7 @@ fn copy_tree(from: &Path, to: &Path, shared: bool) -> Result<()> {
 fn works_on(events: &Path, workspace: &Path) -> bool {
     let first = Lines::open(events).and_then(|mut lines| lines.next_record());
     matches!(first, Ok(Some(record)) if matches!(&record.event,
-        Event::SessionStarted { workspace: its, .. } if Path::new(its) == workspace))
+        Event::SessionStarted { workspace: named, .. } if Path::new(named) == workspace))
 }
 
 /// When a file was written last; the beginning of time where it cannot be told.

@@ -6,9 +6,10 @@ pub mod json;
 pub mod live;
 pub mod markdown;
 pub mod progress;
-pub mod sanitise;
 pub mod screen;
 pub mod stderr;
 pub mod style;
 pub mod trace;
 mod wrap;
+
+pub use crate::sanitise;

@@ -4,11 +4,12 @@
 use super::live::Tail;
 use super::stderr::Canvas;
 use super::style::{Colours, DIM};
-use super::wrap;
+use crate::lock::Lock;
+use crate::sanitise::{one_line, truncate};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt::Write;
 use std::io::IsTerminal;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How often the spinner moves and the lines beneath it are drawn anew.
@@ -32,8 +33,8 @@ pub struct Progress {
 struct Drawn {
     bars: MultiProgress,
     style: ProgressStyle,
-    shown: Arc<Mutex<Shown>>,
-    running: Mutex<Running>,
+    shown: Arc<Lock<Shown>>,
+    running: Lock<Running>,
 }
 
 /// What the spinner's lines say.
@@ -63,7 +64,7 @@ pub struct Hold(Progress);
 impl Drop for Hold {
     fn drop(&mut self) {
         if let Some(drawn) = &self.0.drawn {
-            lock(&drawn.running).holds -= 1;
+            drawn.running.lock().holds -= 1;
         }
     }
 }
@@ -82,7 +83,7 @@ impl Progress {
             DRAWS_A_SECOND,
         ));
         let style = spinner_style(Colours::of(&stderr), Arc::clone(&shown));
-        Self { drawn: Some(Arc::new(Drawn { bars, style, shown, running: Mutex::default() })) }
+        Self { drawn: Some(Arc::new(Drawn { bars, style, shown, running: Lock::default() })) }
     }
 
     /// Draws nothing.
@@ -98,28 +99,28 @@ impl Progress {
     /// Shows the spinner with `activity` (sanitised, one line) beside it; the time starts anew.
     pub fn show(&self, activity: &str) {
         let Some(drawn) = &self.drawn else { return };
-        *lock(&drawn.shown) = Shown { activity: activity.to_string(), tail: Tail::default() };
+        *drawn.shown.lock() = Shown { activity: activity.to_string(), tail: Tail::default() };
         drawn.spinner().inspect(ProgressBar::reset_elapsed);
     }
 
     /// Takes a piece of what is being written; its last lines are shown beneath the spinner.
     pub fn output(&self, data: &str) {
         if let Some(drawn) = &self.drawn {
-            lock(&drawn.shown).tail.push(data);
+            drawn.shown.lock().tail.push(data);
         }
     }
 
     /// Shows nothing beneath the spinner any more.
     pub fn clear_output(&self) {
         if let Some(drawn) = &self.drawn {
-            lock(&drawn.shown).tail.clear();
+            drawn.shown.lock().tail.clear();
         }
     }
 
     /// Shows how far something is fetched or copied: bytes done and bytes in all. Done is the end of it.
     pub fn transfer(&self, what: &str, done: u64, total: u64) {
         let Some(drawn) = &self.drawn else { return };
-        let mut running = lock(&drawn.running);
+        let mut running = drawn.running.lock();
         if total > 0 && done >= total {
             running.transfer.take().and_then(|transfer| transfer.bar).inspect(ProgressBar::finish_and_clear);
             return;
@@ -131,7 +132,7 @@ impl Progress {
         }
         let add = || drawn.bars.add(ProgressBar::no_length().with_style(transfer_style()));
         let bar = transfer.bar.get_or_insert_with(add);
-        bar.set_prefix(super::sanitise::one_line(what, 60));
+        bar.set_prefix(one_line(what, 60));
         bar.set_length(total);
         bar.set_position(done);
     }
@@ -139,7 +140,7 @@ impl Progress {
     /// Takes everything off the screen and draws nothing until the hold is dropped: the person is asked something.
     pub fn hold(&self) -> Hold {
         if let Some(drawn) = &self.drawn {
-            lock(&drawn.running).holds += 1;
+            drawn.running.lock().holds += 1;
         }
         self.clear();
         Hold(self.clone())
@@ -164,7 +165,7 @@ impl Progress {
 impl Drawn {
     /// The spinner, unless somebody else has the screen.
     fn spinner(&self) -> Option<ProgressBar> {
-        let mut running = lock(&self.running);
+        let mut running = self.running.lock();
         if running.holds > 0 {
             return None;
         }
@@ -177,12 +178,12 @@ impl Drawn {
     }
 
     fn clear(&self) {
-        let mut running = lock(&self.running);
+        let mut running = self.running.lock();
         let transfer = running.transfer.as_mut().and_then(|transfer| transfer.bar.take());
         for bar in [running.spinner.take(), transfer].into_iter().flatten() {
             bar.finish_and_clear();
         }
-        lock(&self.shown).tail.clear();
+        self.shown.lock().tail.clear();
     }
 }
 
@@ -193,12 +194,12 @@ impl Drop for Drawn {
 }
 
 /// `⠋ running cargo test 12 s`, and the tail beneath.
-fn spinner_style(colours: Colours, shown: Arc<Mutex<Shown>>) -> ProgressStyle {
+fn spinner_style(colours: Colours, shown: Arc<Lock<Shown>>) -> ProgressStyle {
     let status = move |state: &ProgressState, out: &mut dyn Write| {
         let columns = super::wrap::terminal_columns(&std::io::stderr()).saturating_sub(1);
         let elapsed = elapsed_text(state.elapsed());
-        let shown = lock(&shown);
-        let activity = wrap::truncate(&shown.activity, columns.saturating_sub(3 + elapsed.len()));
+        let shown = shown.lock();
+        let activity = truncate(&shown.activity, columns.saturating_sub(3 + elapsed.len()));
         let _ = write!(out, "{activity}{}", colours.paint(DIM, elapsed));
         for line in shown.tail.lines(columns.saturating_sub(4)) {
             let _ = write!(out, "\n{}", colours.paint(DIM, format_args!("  │ {line}")));
@@ -222,9 +223,4 @@ fn elapsed_text(elapsed: Duration) -> String {
         seconds @ 0..60 => format!(" {seconds} s"),
         seconds => format!(" {} min {} s", seconds / 60, seconds % 60),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is drawn is allowed to be half-done for a moment.
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -9,19 +9,25 @@ use super::style::{Colours, DIM};
 use super::trace::{Trace, Verbosity, activity};
 use super::wrap::terminal_columns;
 use crate::error::Result;
-use crate::event::{Event, Listener, Record};
+use crate::event::{Event, Events, Listener, Record, Subscription};
+use crate::lock::Lock;
 use std::io::{self, IsTerminal, Write};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 /// What waits while the prompt has the screen, in bytes. A sandbox that starts has few things to say.
 const MAX_HELD: usize = 64 << 10;
 
-/// Shows events to a person. A cheap handle: one clone listens, others print in between.
+/// Shows events to the user. A cheap handle, whose clones print between the events: each method first waits until
+/// every event emitted before is on the screen.
 #[derive(Clone)]
 pub struct Screen {
-    state: Arc<Mutex<State>>,
+    state: Arc<Lock<State>>,
     progress: Progress,
+    subscription: Subscription,
 }
+
+/// The reader of the events' queue.
+struct Reader(Arc<Lock<State>>);
 
 struct State {
     answer: Answer,
@@ -62,7 +68,7 @@ enum Answer {
 
 impl Screen {
     /// The screen of `agent run` and the REPL. Where stdout belongs to `--json`, the answer is not shown.
-    pub fn new(verbosity: Verbosity, json: bool) -> Self {
+    pub fn new(verbosity: Verbosity, json: bool, events: &Events) -> Self {
         let (stdout, stderr) = (io::stdout(), io::stderr());
         let answer = match (json, stdout.is_terminal()) {
             (true, _) => Answer::Hidden,
@@ -86,17 +92,21 @@ impl Screen {
             held: String::new(),
             holds: 0,
         };
-        Self { state: Arc::new(Mutex::new(state)), progress }
+        let state = Arc::new(Lock::new(state));
+        let subscription = events.listen(Box::new(Reader(Arc::clone(&state))));
+        Self { state, progress, subscription }
     }
 
     /// The moving part of the screen.
     pub fn progress(&self) -> &Progress {
+        self.flush();
         &self.progress
     }
 
     /// A turn is over, however it ended: shows what was held back and takes the progress away.
     pub fn settle(&self) -> Result<()> {
-        let mut state = self.lock();
+        self.subscription.flush_blocking()?;
+        let mut state = self.state.lock();
         state.progress.clear();
         state.end_reasoning();
         if let Answer::Raw { last } = &mut state.answer {
@@ -108,19 +118,22 @@ impl Screen {
 
     /// What a file or pipe gets is this, in the place of the model's last answer.
     pub fn replace_answer(&self, text: &str) {
-        if let Answer::Raw { last } = &mut self.lock().answer {
+        self.flush();
+        if let Answer::Raw { last } = &mut self.state.lock().answer {
             *last = Some(format!("{text}\n"));
         }
     }
 
     /// Prints `text`, which must be harmless, to stderr.
     pub fn say(&self, text: &str) {
-        self.lock().say(text);
+        self.flush();
+        self.state.lock().say(text);
     }
 
     /// Says `text` as a notice, however little else is said.
     pub fn notice(&self, text: &str) {
-        let mut state = self.lock();
+        self.flush();
+        let mut state = self.state.lock();
         let line = state.trace.notice(text);
         state.say(&line);
     }
@@ -128,14 +141,14 @@ impl Screen {
     /// The prompt, or a question, has the screen for as long as the guard lives: nothing moves, and what is to be said
     /// waits.
     pub fn hold(&self) -> Held {
-        let hold = self.progress.hold();
-        self.lock().holds += 1;
+        let hold = self.progress().hold();
+        self.state.lock().holds += 1;
         Held { screen: self.clone(), _progress: hold }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // A half-printed line is the worst that a panic leaves.
-        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn flush(&self) {
+        // A failure to print is reported by the next event, or by `settle`.
+        let _ = self.subscription.flush_blocking();
     }
 }
 
@@ -147,7 +160,7 @@ pub struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let mut state = self.screen.lock();
+        let mut state = self.screen.state.lock();
         state.holds -= 1;
         if state.holds == 0 {
             let waiting = std::mem::take(&mut state.held);
@@ -156,15 +169,15 @@ impl Drop for Held {
     }
 }
 
-impl Listener for Screen {
-    fn on_event(&mut self, record: &Record) -> Result<()> {
-        self.lock().on_event(&record.event)
+impl Listener for Reader {
+    fn on_event(&mut self, record: &Record, _: &[u8]) -> Result<()> {
+        self.0.lock().on_event(record)
     }
 }
 
 impl State {
-    fn on_event(&mut self, event: &Event) -> Result<()> {
-        match event {
+    fn on_event(&mut self, record: &Record) -> Result<()> {
+        match &record.event {
             Event::TurnStarted { .. } => self.begin_message(),
             Event::ReasoningDelta { text } => self.reasoning(text),
             Event::TextDelta { text } => {
@@ -187,7 +200,7 @@ impl State {
             Event::SessionFinished { .. } => self.progress.clear(),
             _ => {}
         }
-        if let Some(lines) = self.trace.describe(event) {
+        if let Some(lines) = self.trace.describe(record) {
             self.say(&lines);
         }
         Ok(())

@@ -1,8 +1,8 @@
 //! Standard error, which may be gone: its terminal closed, its disk full. Nobody can be told, so nothing stops for it.
 
+use crate::lock::Lock;
 use indicatif::TermLike;
 use std::io::{self, Write};
-use std::sync::{Mutex, PoisonError};
 
 /// Rows and columns of a terminal that does not say.
 const DEFAULT_SIZE: (u16, u16) = (24, 80);
@@ -16,12 +16,12 @@ pub fn write(text: &str) {
 #[derive(Debug, Default)]
 pub(super) struct Canvas {
     /// What is drawn until the next flush.
-    pending: Mutex<String>,
+    pending: Lock<String>,
 }
 
 impl Canvas {
     fn push(&self, text: &str) -> io::Result<()> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner).push_str(text);
+        self.pending.lock().push_str(text);
         Ok(())
     }
 
@@ -78,7 +78,7 @@ impl TermLike for Canvas {
     }
 
     fn flush(&self) -> io::Result<()> {
-        write(&std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner)));
+        write(&std::mem::take(&mut *self.pending.lock()));
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use super::sanitise;
 use super::style::{BAD, BOLD, Colours, DIM, GOOD, WARN};
 use crate::error::{Error, Kind};
-use crate::event::{Event, Usage};
+use crate::event::{Event, Record, Usage};
 use anstyle::Style;
 use serde_json::Value;
 use std::fmt::Write;
@@ -69,7 +69,8 @@ impl Trace {
     }
 
     /// The lines for `event`, each ending in a line feed; nothing where there is nothing to say.
-    pub fn describe(&mut self, event: &Event) -> Option<String> {
+    pub fn describe(&mut self, record: &Record) -> Option<String> {
+        let event = &record.event;
         if let Event::ToolOutput { data, .. } = event {
             self.output.add(data);
         }
@@ -77,7 +78,7 @@ impl Trace {
             Verbosity::Quiet => self.failure(event),
             Verbosity::Normal => self.notable(event).or_else(|| self.ordinary(event)),
             Verbosity::Verbose => {
-                self.notable(event).or_else(|| self.ordinary(event)).or_else(|| self.detail(event))
+                self.notable(event).or_else(|| self.ordinary(event)).or_else(|| self.detail(record))
             }
         };
         if let Event::ToolFinished { .. } = event {
@@ -164,9 +165,10 @@ impl Trace {
     }
 
     /// What only `-v` shows.
-    fn detail(&self, event: &Event) -> Option<String> {
-        Some(match event {
-            Event::SessionStarted { session, model, base_url, workspace, sandbox, .. } => {
+    fn detail(&self, record: &Record) -> Option<String> {
+        Some(match &record.event {
+            Event::SessionStarted { model, base_url, workspace, sandbox, .. } => {
+                let session = &record.session;
                 self.debug(&format!(
                     "Session {session}: model {model} at {base_url}, workspace {workspace}, sandbox {}, network {}",
                     sandbox.backend, sandbox.network

@@ -18,24 +18,6 @@ pub(super) fn width(text: &str) -> usize {
     text.width()
 }
 
-/// `text` cut to `columns`, with an ellipsis where something was cut off.
-pub(super) fn truncate(text: &str, columns: usize) -> String {
-    if width(text) <= columns {
-        return text.to_string();
-    }
-    let mut cut = String::new();
-    let mut used = 0;
-    for character in text.chars() {
-        used += character.width().unwrap_or(0);
-        if used + 1 > columns {
-            break;
-        }
-        cut.push(character);
-    }
-    cut.push('…');
-    cut
-}
-
 /// `text` broken at `columns`, wherever that is. At least one line.
 pub(super) fn chop(text: &str, columns: usize) -> Vec<String> {
     let mut lines = vec![String::new()];

@@ -2,8 +2,8 @@
 
 use super::words::exit;
 use super::{Command, Report};
-use crate::cli::ui::sanitise::is_dangerous;
 use crate::cli::ui::trace::duration_text as duration;
+use crate::sanitise::is_dangerous;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};

@@ -1,8 +1,8 @@
 //! The report for a terminal.
 
 use super::Report;
-use crate::cli::ui::sanitise::one_line;
 use crate::cli::ui::trace::duration_text as duration;
+use crate::sanitise::one_line;
 
 /// The report in words, whatever it quotes made safe for a terminal.
 pub(super) fn words(report: &Report) -> String {

@@ -8,6 +8,7 @@
 //! overrides and isolates, CVE-2021-42574).
 
 use std::borrow::Cow;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// The longest SGR sequence that is let through, in bytes. Real ones stay below 40.
 const MAX_SEQUENCE: usize = 64;
@@ -265,5 +266,23 @@ pub fn one_line(text: &str, columns: usize) -> String {
     let prefix: String = text.chars().take(columns.saturating_mul(4).saturating_add(16)).collect();
     let clean = plain(prefix.trim_end());
     let joined = clean.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ⏎ ");
-    super::wrap::truncate(&joined.replace('\t', " "), columns)
+    truncate(&joined.replace('\t', " "), columns)
+}
+
+/// `text` cut to `columns`, with an ellipsis where something was cut off.
+pub fn truncate(text: &str, columns: usize) -> String {
+    if text.width() <= columns {
+        return text.to_string();
+    }
+    let mut cut = String::new();
+    let mut used = 0;
+    for character in text.chars() {
+        used += character.width().unwrap_or(0);
+        if used + 1 > columns {
+            break;
+        }
+        cut.push(character);
+    }
+    cut.push('…');
+    cut
 }

@@ -1,0 +1,288 @@
+//! [`Event`] and the types that its fields have.
+//!
+//! Adding a field is allowed; renaming or removing one is a breaking change and goes into the changelog.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// One thing that happened in a session.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Event {
+    /// The session starts, or is resumed by another process. The first event of a run.
+    SessionStarted {
+        /// The version of `agent`.
+        version: String,
+        /// The model's name as the endpoint knows it.
+        model: String,
+        /// The endpoint, without any key.
+        base_url: String,
+        /// The host directory that the session works on.
+        workspace: String,
+        /// The sandbox that belongs to the session.
+        sandbox: SandboxInfo,
+    },
+    /// A prompt of the user, or the output of a failed `--check` that goes back to the model.
+    UserMessage {
+        /// The prompt.
+        text: String,
+    },
+    /// A request to the model starts.
+    TurnStarted {
+        /// Counts from 1 over the whole session.
+        turn: u64,
+    },
+    /// A piece of the answer. Live only.
+    TextDelta {
+        /// The piece.
+        text: String,
+    },
+    /// A piece of the model's reasoning. Live only.
+    ReasoningDelta {
+        /// The piece.
+        text: String,
+    },
+    /// The model's whole message.
+    AssistantMessage {
+        /// The text of the answer; may be empty beside tool calls.
+        text: String,
+        /// The reasoning, where the endpoint sends it.
+        reasoning: Option<String>,
+        /// The requested tool calls, in order.
+        tool_calls: Vec<ToolCall>,
+        /// Why the model stopped, as the endpoint reports it.
+        finish_reason: Option<String>,
+        /// Tokens used by this message.
+        usage: Option<Usage>,
+    },
+    /// A request failed and is retried.
+    Retry {
+        /// Counts from 1.
+        attempt: u32,
+        /// Time until the next attempt, in milliseconds.
+        wait_ms: u64,
+        /// What went wrong.
+        reason: String,
+    },
+    /// Something the user should know: a fallback that was chosen, files that were excluded.
+    Notice {
+        /// One sentence.
+        text: String,
+    },
+    /// A tool call starts.
+    ToolStarted {
+        /// The call's id.
+        id: String,
+        /// The tool's name.
+        name: String,
+        /// The parsed arguments; a string if they were not valid JSON.
+        arguments: Value,
+    },
+    /// A piece of a running command's output. Live only.
+    ToolOutput {
+        /// The call's id.
+        id: String,
+        /// `stdout` or `stderr`.
+        stream: Stream,
+        /// The piece, invalid UTF-8 replaced.
+        data: String,
+    },
+    /// A tool call ended.
+    ToolFinished {
+        /// The call's id.
+        id: String,
+        /// The tool's name.
+        name: String,
+        /// Whether the call succeeded.
+        ok: bool,
+        /// The command's exit code, if a command ran and exited.
+        exit_code: Option<i32>,
+        /// Wall time in milliseconds.
+        duration_ms: u64,
+        /// Whether `result` lacks part of the output.
+        truncated: bool,
+        /// The text that is returned to the model.
+        result: String,
+    },
+    /// A rule denied an action.
+    Denied {
+        /// The denied action.
+        what: String,
+        /// The rule that denied it.
+        rule: String,
+    },
+    /// A connection from the sandbox through the proxy was closed or refused.
+    Connection {
+        /// The host as the client named it.
+        host: String,
+        /// The port.
+        port: u16,
+        /// Whether the network rules allowed it.
+        allowed: bool,
+        /// Bytes sent out.
+        sent: u64,
+        /// Bytes received.
+        received: u64,
+        /// How long it was open, in milliseconds.
+        duration_ms: u64,
+        /// Why it was refused, failed or was cut off; absent if it was closed normally.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
+    /// The state of the workspace was saved and can be restored.
+    Checkpoint {
+        /// The checkpoint's id.
+        id: String,
+        /// Number of files that changed since the previous checkpoint.
+        files: u64,
+        /// The number of the prompt (`user_message`) that it belongs to, counting from 1.
+        #[serde(default, alias = "wish", skip_serializing_if = "Option::is_none")]
+        prompt: Option<u64>,
+    },
+    /// A limit was reached: it ended the run, blocks further traffic (network limits) or killed a command (sandbox
+    /// limits).
+    LimitReached {
+        /// `turns`, `tokens`, `cost`, `time`, `repetition`, `bad_calls` or `answer_tokens`; `connections`,
+        /// `connections_at_once` or `network_bytes`; `disk` or `memory`.
+        limit: String,
+    },
+    /// A `--check` command ran in its fresh sandbox.
+    CheckFinished {
+        /// The command.
+        command: String,
+        /// Its exit code; absent if it was killed.
+        exit_code: Option<i32>,
+        /// Wall time in milliseconds.
+        duration_ms: u64,
+    },
+    /// Older messages were shortened or summarised so that the conversation fits the context window.
+    Compacted {
+        /// Estimated tokens before.
+        before: u64,
+        /// Estimated tokens after.
+        after: u64,
+        /// The messages that remain.
+        messages: Value,
+    },
+    /// The user cleared the conversation; workspace and sandbox are unchanged.
+    Cleared {},
+    /// Lines at the end of the session file were missing when the session was reopened: lost in a power failure, or
+    /// removed. Only in the session file, in their place; a live listener gets a notice.
+    LinesLost {
+        /// Number of missing lines; absent if it is unknown because the `head` file is missing too.
+        lines: Option<u64>,
+    },
+    /// The run ended. Always the last event.
+    SessionFinished {
+        /// `completed`, `interrupted`, `terminated`, `limit`, `check_failed`, `differs` (a strict replay), `conflict` or
+        /// `failed`.
+        status: String,
+        /// The exit code of the process.
+        exit_code: u8,
+        /// Number of requests that the model answered.
+        turns: u64,
+        /// Tokens used over the whole session.
+        usage: Usage,
+        /// The changes of the session in the workspace.
+        changes: Changes,
+        /// The error message, if the run failed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+    },
+}
+
+impl Event {
+    /// Whether the event is delivered live but not written to the session file.
+    pub fn is_live_only(&self) -> bool {
+        matches!(self, Event::TextDelta { .. } | Event::ReasoningDelta { .. } | Event::ToolOutput { .. })
+    }
+}
+
+/// A tool call that the model requests.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ToolCall {
+    /// The endpoint's id, made unique if it was not.
+    pub id: String,
+    /// The tool's name.
+    pub name: String,
+    /// The arguments as the model wrote them; not necessarily valid JSON.
+    pub arguments: String,
+}
+
+/// Token counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Usage {
+    /// Input tokens, including cached ones.
+    pub input: u64,
+    /// Output tokens.
+    pub output: u64,
+    /// Input tokens read from the provider's prompt cache.
+    pub cached: u64,
+}
+
+impl Usage {
+    pub fn add(&mut self, other: Usage) {
+        self.input = self.input.saturating_add(other.input);
+        self.output = self.output.saturating_add(other.output);
+        self.cached = self.cached.saturating_add(other.cached);
+    }
+}
+
+/// Numbers of changed files.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Changes {
+    /// New files.
+    pub added: u64,
+    /// Files whose content or mode changed.
+    pub modified: u64,
+    /// Deleted files.
+    pub deleted: u64,
+}
+
+/// The sandbox of a session.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SandboxInfo {
+    /// `docker` or `local`.
+    pub backend: String,
+    /// The id that the backend gave it; empty until it has started.
+    pub id: String,
+    /// The image, if the backend uses one.
+    pub image: Option<String>,
+    /// The OCI runtime, if one was configured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<String>,
+    /// `none`, `registries`, `full`, or the list of hosts.
+    pub network: String,
+    /// The resource limits.
+    pub limits: Limits,
+}
+
+/// The resource limits of a sandbox.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Limits {
+    /// Memory in bytes, including swap.
+    pub memory: u64,
+    /// Number of CPUs; may be fractional.
+    pub cpus: f64,
+    /// Number of processes and threads.
+    pub pids: u64,
+    /// Disk space in bytes for the workspace, the home directory and temporary files together.
+    pub disk: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { memory: 2 << 30, cpus: 2.0, pids: 512, disk: 10 << 30 }
+    }
+}
+
+/// An output stream of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
