@@ -242,7 +242,7 @@ async fn what_is_not_named_is_refused_and_nobody_sees_anything() {
                 .into_iter()
                 .filter(|event| matches!(event, Event::Connection { allowed: false, .. }));
             assert_eq!(connections.count(), 14, "each is an event");
-            assert!(net.gateway.take_refusals()[0].contains("it is not on the list"));
+            assert!(net.gateway.explain("").is_some_and(|note| note.contains("it is not on the list")));
         }
     })
     .await;
@@ -253,13 +253,19 @@ async fn what_is_not_named_is_refused_and_nobody_sees_anything() {
 async fn a_name_that_leads_into_the_machines_own_network_is_refused_even_when_it_is_allowed() {
     let (canary, _) = canary();
     let port = canary.local_addr().unwrap().port();
-    let always: Ask = Arc::new(|_| Box::pin(async { Some(Answer::Session) }));
+    let always: Ask = Arc::new(|question| panic!("asked, although the address is known: {question}"));
     everywhere(&["127.0.0.1:1"], Limits::default(), |net| {
         let always = Arc::clone(&always);
         async move {
             net.gateway.ask_with(always);
             let answer = net.ask(connect(&format!("localhost:{port}"))).await;
-            assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+            assert!(
+                answer.starts_with(&format!(
+                    "HTTP/1.1 403 localhost:{port} refused: its address is a loopback"
+                )),
+                "{answer}"
+            );
+            assert!(answer.contains(&format!("agent --network 127.0.0.1:{port}, or")), "{answer}");
             assert!(net.rule().contains("a loopback address"), "{}", net.rule());
         }
     })
@@ -440,7 +446,7 @@ async fn without_a_host_nothing_listens_until_one_is_allowed() {
             assert_eq!(net.said(&format!("curl -sS http://{site}/")).await, "hello");
             net.gateway.change(|rules| rules.deny(entry));
             net.gateway.attach(&net.sandbox).await.expect("the proxy stays");
-            assert!(net.said(&format!("curl -sS http://{site}/")).await.contains("the person said no"));
+            assert!(net.said(&format!("curl -sS http://{site}/")).await.contains("the user denied it"));
         }
     })
     .await;
@@ -489,7 +495,7 @@ async fn a_person_is_asked_once_however_many_connections_wait() {
 
             let elsewhere = net.ask(connect("never.test:443")).await;
             assert!(
-                elsewhere.starts_with("HTTP/1.1 403 ") && net.rule().contains("said never"),
+                elsewhere.starts_with("HTTP/1.1 403 ") && net.rule().contains("denied it for this session"),
                 "{elsewhere}"
             );
             net.ask(connect("never.test:443")).await;

@@ -1,4 +1,4 @@
-//! `--network`, `/network` and the question about a host, as a person meets them.
+//! `--network`, `/network` and the question about a host, as the user meets them.
 
 use crate::support::agent::agent;
 use crate::support::endpoint::endpoint;
@@ -7,7 +7,7 @@ use crate::support::terminal::terminal;
 use serde_json::json;
 
 #[test]
-fn a_list_that_is_none_says_how_to_write_one() {
+fn an_invalid_list_says_how_to_write_one() {
     for (list, hint) in [
         ("https://example.com", "no scheme"),
         ("localhost:8080", "127.0.0.1:8080"),
@@ -15,6 +15,7 @@ fn a_list_that_is_none_says_how_to_write_one() {
         ("*.com", "two labels"),
         ("none,example.com", "stand alone"),
         ("exa mple.com", "*.example.com"),
+        ("!example.com", "public,!example.com"),
     ] {
         let finished = agent().args(["run", "hi", "--network", list]).run().expect_code(2);
         assert!(finished.stderr.contains(hint), "{list}: {}", finished.stderr);
@@ -124,7 +125,7 @@ fn a_refused_host_is_asked_about_once_for_the_session_or_never() {
     terminal.type_line(&format!("/network deny {}", other.named()));
     terminal.wait_for(&format!("denied: {}", other.named()));
     terminal.type_line(&format!("{fetch}; echo fourth"));
-    terminal.wait_for("(the person said no to it)");
+    terminal.wait_for("(the user denied it)");
     terminal.wait_for("\nfourth");
     terminal.wait_for_prompt();
     assert_eq!(other.connections(), 2);
@@ -151,4 +152,42 @@ fn a_sandbox_without_a_network_gets_one_by_slash_network() {
     terminal.wait_for_prompt();
     terminal.ctrl_d();
     assert_eq!(terminal.wait(), 0);
+}
+
+#[test]
+fn everything_public_except_what_is_named() {
+    let fetch = "curl -sS http://evil.test/; curl -sS http://a.evil.test:8080/; curl -sS http://10.0.0.1/";
+    let list = "public,!evil.test,!*.evil.test";
+    let finished = agent().args(["exec", "--network", list, "--", "sh", "-c", fetch]).run().expect_code(0);
+    assert!(
+        finished.stdout.contains("may not connect to evil.test:80: the user denied it"),
+        "{}",
+        finished.stdout
+    );
+    assert!(finished.stdout.contains("remove it from --network"), "{}", finished.stdout);
+    assert!(finished.stdout.contains("a.evil.test:8080: the user denied it"), "{}", finished.stdout);
+    assert!(finished.stdout.contains("10.0.0.1:80: it is a private address"), "{}", finished.stdout);
+    assert_eq!(finished.stderr.matches("[DENIED]").count(), 3, "{}", finished.stderr);
+}
+
+#[test]
+fn without_a_network_the_model_and_the_user_hear_how_to_allow_a_host() {
+    let command = "curl -sS http://example.test/; curl -sS http://example.test/";
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": command }))
+        .tool_call("run_commands", json!({ "command": command }))
+        .text("No network.")
+        .start();
+    let finished = agent().args(["run", "fetch", "--json"]).endpoint(&model).run().expect_code(0);
+    for event in finished.events_of("tool_finished") {
+        let result = event["result"].as_str().unwrap();
+        assert!(
+            result.contains("[the sandbox has no network; only the user can change that: --network"),
+            "{result}"
+        );
+    }
+    let notices = finished.events_of("notice");
+    let notices =
+        notices.iter().filter(|event| event["text"].as_str().unwrap().contains("the sandbox has none"));
+    assert_eq!(notices.count(), 1, "once");
 }

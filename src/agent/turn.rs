@@ -234,9 +234,9 @@ impl Session {
             let events = &*self.setup.events;
             let context = Context { sandbox: &ready.sandbox, events, call, bounds: self.setup.bounds };
             let mut result = tool.call(context, arguments).await?;
-            // Programs seldom say why the proxy did not let them through.
-            if let refusals @ [_, ..] = &self.setup.startup.gateway().take_refusals()[..] {
-                result.text += &format!("\n\n[the network refused: {}]", refusals.join("; "));
+            // Programs seldom show why the proxy refused a connection.
+            if let Some(note) = self.setup.startup.gateway().explain(&result.text) {
+                result.text += &format!("\n\n{note}");
             }
             Ok::<_, Error>(result)
         };

@@ -1,17 +1,17 @@
-//! The name that a TLS client asks for, from the first bytes that it sends (RFC 8446 section 4.1.2, RFC 6066 section 3).
+//! The server name in a TLS client's first bytes (RFC 8446 section 4.1.2, RFC 6066 section 3).
 //!
-//! Needs nothing but the standard library, so that a fuzzer builds only this.
+//! Uses only the standard library, so that a fuzzer builds nothing else.
 
 use std::fmt;
 
-/// The longest ClientHello that is waited for, in bytes, with all its framing. Large ones, with post-quantum key shares,
-/// take about 2 KiB.
+/// The longest ClientHello that is read, in bytes, with its framing. Large ones, with post-quantum key shares, take about
+/// 2 KiB.
 pub const MAX: usize = 16 << 10;
 
-/// The record types and messages that are met here.
+/// Record type and message type.
 const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
-/// The most that one record may carry, in bytes.
+/// The longest content of one record, in bytes.
 const MAX_RECORD: usize = 16 << 10;
 const SERVER_NAME: u16 = 0;
 const HOST_NAME: u8 = 0;
@@ -19,15 +19,15 @@ const HOST_NAME: u8 = 0;
 /// What the first bytes of a connection are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hello {
-    /// The beginning of what may become a ClientHello: more bytes are needed.
+    /// An incomplete ClientHello: more bytes are needed.
     Partial,
-    /// No TLS.
+    /// Not TLS.
     NotTls,
-    /// A whole ClientHello, and the server's name in it, where there is one.
+    /// A complete ClientHello, and the server name in it, if any.
     Tls(Option<String>),
 }
 
-/// It begins like TLS and goes on like nothing that a server should see.
+/// It starts like TLS but is not a valid ClientHello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -37,11 +37,11 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// Reads the first bytes of a connection, from its very beginning. What comes behind the ClientHello is not looked at.
+/// Reads the first bytes of a connection. What follows the ClientHello is ignored.
 ///
 /// # Errors
 ///
-/// The bytes begin like TLS and cannot become a ClientHello of at most 16 KiB.
+/// The bytes start like TLS and cannot become a ClientHello of at most 16 KiB.
 pub fn read(bytes: &[u8]) -> Result<Hello, Malformed> {
     match bytes {
         [] | [HANDSHAKE] => return Ok(Hello::Partial),
@@ -55,7 +55,7 @@ pub fn read(bytes: &[u8]) -> Result<Hello, Malformed> {
     }
 }
 
-/// The body of the handshake message, put together from the records that carry it; `None` while it is not whole.
+/// The body of the handshake message, joined from the records that carry it; `None` while it is incomplete.
 fn message(bytes: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
     let mut input = bytes;
     let mut message = Vec::new();
@@ -78,7 +78,7 @@ fn message(bytes: &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
     Ok(None)
 }
 
-/// What the next whole record carries; `None` where there is none. Nothing but handshake records may come.
+/// The content of the next complete record, if any. Only handshake records are valid.
 fn record<'a>(input: &mut &'a [u8]) -> Result<Option<&'a [u8]>, Malformed> {
     let &[kind, major, _, high, low, ref rest @ ..] = *input else { return Ok(None) };
     let length = usize::from(high) << 8 | usize::from(low);
@@ -90,8 +90,8 @@ fn record<'a>(input: &mut &'a [u8]) -> Result<Option<&'a [u8]>, Malformed> {
     Ok(Some(content))
 }
 
-/// The name in a ClientHello's body. `None`: it is malformed. Every length has to come out even, and nothing may stand
-/// there twice, so that no server reads it differently.
+/// The name in a ClientHello's body; `None` where that is malformed. Every length has to add up, and the name may occur
+/// only once, so that no server reads it differently.
 fn server_name(hello: &[u8]) -> Option<Option<String>> {
     let mut input = hello;
     let (_version, _random) = (take(&mut input, 2)?, take(&mut input, 32)?);
@@ -115,7 +115,7 @@ fn server_name(hello: &[u8]) -> Option<Option<String>> {
     Some(name)
 }
 
-/// The one host name of the extension.
+/// The only host name of the extension.
 fn one_name(mut extension: &[u8]) -> Option<String> {
     let mut list = long(&mut extension)?;
     let kind = take(&mut list, 1)?;
@@ -130,13 +130,13 @@ fn take<'a>(input: &mut &'a [u8], length: usize) -> Option<&'a [u8]> {
     Some(head)
 }
 
-/// A field behind a length of one byte.
+/// A field prefixed with a one-byte length.
 fn short<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = take(input, 1)?[0];
     take(input, length.into())
 }
 
-/// A field behind a length of two bytes.
+/// A field prefixed with a two-byte length.
 fn long<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
     let length = u16::from_be_bytes(take(input, 2)?.try_into().ok()?);
     take(input, length.into())

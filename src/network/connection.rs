@@ -1,92 +1,149 @@
-//! One connection of a program inside: from what it asks for to its event.
+//! One connection of a program in the sandbox, from its request to its event.
 
 use super::client_hello::{self, Hello};
 use super::dial::dial;
 use super::gateway::Gateway;
 use super::host::Host;
-use super::request::{self, Action, Bad, Request};
+use super::list::Entry;
+use super::request::{self, Action, BadRequest, Request};
 use super::rules::Reach;
-use super::traffic::{Meter, Way};
+use super::traffic::{Direction, Meter};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, DuplexStream, split};
 use tokio::net::TcpStream;
 use tokio::time::{sleep, timeout};
 
-/// How long a program may take to say what it wants, or to take in why it does not get it.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How often it is looked whether anything moves.
+/// How long a program may take to send its request, or to read a refusal.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often a connection is checked for traffic.
 const TICK: Duration = Duration::from_secs(30);
-/// A connection over which nothing goes for so many ticks is ended.
+/// A connection that is idle for this many ticks is closed.
 const IDLE_TICKS: u32 = 20;
-/// The same where one side has sent its last: most often it is gone.
+/// The same once one side has finished sending: most often it is gone.
 const CLOSING_TICKS: u32 = 2;
-/// TLS for: fatal, unrecognised name (RFC 6066 section 3).
+/// The TLS alert `unrecognized_name`, fatal (RFC 6066 section 3).
 const UNRECOGNISED_NAME: [u8; 7] = [21, 3, 3, 0, 2, 2, 112];
 
-/// Why a connection ended otherwise than by its own will.
+/// Why a connection ended, other than by a regular end of both sides.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum End {
-    /// The rules are against it; the reason.
-    Refused(String),
-    /// It could not be made, or fell silent; the reason.
+pub(super) enum CloseReason {
+    /// The rules do not allow it.
+    Refused(Refusal),
+    /// It could not be made, or was idle for too long; the reason.
     Failed(String),
     /// A limit is reached: its name in events, and the reason.
     Limit(&'static str, String),
-    /// Whoever was at either end is gone.
+    /// One of the two ends is gone.
     Gone,
 }
 
-impl End {
+impl CloseReason {
     /// The reason, for the event.
     pub fn reason(&self) -> Option<&str> {
         match self {
-            Self::Refused(reason) | Self::Failed(reason) | Self::Limit(_, reason) => Some(reason),
+            Self::Refused(refusal) => Some(&refusal.reason),
+            Self::Failed(reason) | Self::Limit(_, reason) => Some(reason),
             Self::Gone => None,
         }
     }
 }
 
-/// Serves one connection to its end, and says what came of it.
-pub(super) async fn serve(gateway: Arc<Gateway>, mut client: DuplexStream) {
-    let (request, rest) = match timeout(PATIENCE, ask(&mut client)).await {
-        Ok(Ok(Some(asked))) => asked,
-        Ok(Err(Bad(status, reason))) => return answer(&mut client, status, "Bad request", reason).await,
-        // Nothing was asked for, so there is nothing to tell.
-        Ok(Ok(None)) | Err(_) => return,
-    };
-    let (host, port, meter) = (&request.host, request.port, gateway.meter());
-    let tell = |allowed, end: Option<&End>| gateway.tell(&request, &meter, allowed, end);
-    let admitted = gateway.admit();
-    let reached = match &admitted {
-        Ok(_) => gateway.until_over(reach(&gateway, host, port)).await,
-        Err(end) => Err(end.clone()),
-    };
-    // Told before it is answered: what the program does next shall find it told.
-    match reached {
-        Ok((server, reach)) => {
-            let carried = carry(&request, reach, &rest, &mut client, server, &meter);
-            let end = gateway.until_over(watched(&meter, carried)).await;
-            let is_refused = matches!(end, Err(End::Refused(_)));
-            tell(!is_refused, end.as_ref().err());
-            if is_refused {
-                // So that the program says something better than that the connection broke.
-                let _ = timeout(PATIENCE, client.write_all(&UNRECOGNISED_NAME)).await;
-            }
-        }
-        Err(end) => {
-            let is_refused = !matches!(end, End::Failed(_));
-            tell(!is_refused, Some(&end));
-            refuse(&mut client, host, port, &end).await;
+/// Why the rules do not allow a connection, and what would allow it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub reason: String,
+    remedy: Remedy,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Remedy {
+    /// Naming this entry.
+    Name(String),
+    /// Taking back a denial of the user's.
+    Undeny,
+    /// Nothing: the program spoke a protocol that is not allowed.
+    None,
+}
+
+impl Refusal {
+    /// No entry covers the target.
+    pub fn unlisted(host: &Host, port: u16) -> Self {
+        let reason = "it is not on the list of --network".to_owned();
+        Self { reason, remedy: Remedy::Name(Entry::exactly(host, port).to_string()) }
+    }
+
+    /// The host is allowed, but not this address of it.
+    pub fn address(reason: String, target: SocketAddr) -> Self {
+        Self { reason, remedy: Remedy::Name(target.to_string()) }
+    }
+
+    /// The user denied it.
+    pub fn denied(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into(), remedy: Remedy::Undeny }
+    }
+
+    fn protocol(reason: String) -> Self {
+        Self { reason, remedy: Remedy::None }
+    }
+
+    /// What the user of `agent` can do.
+    fn hint(&self) -> String {
+        match &self.remedy {
+            Remedy::Name(entry) => format!(
+                "The user of agent can allow it: agent --network {entry}, or /network allow {entry} in the conversation."
+            ),
+            Remedy::Undeny => "The user of agent can take the denial back: remove it from --network, or \
+                               /network allow it in the conversation."
+                .to_owned(),
+            Remedy::None => String::new(),
         }
     }
 }
 
-/// Reads a request, and what came behind its head. `None`: there was none.
-async fn ask(client: &mut DuplexStream) -> Result<Option<(Request, Vec<u8>)>, Bad> {
+/// Serves one connection to its end, and reports it.
+pub(super) async fn serve(gateway: Arc<Gateway>, mut client: DuplexStream) {
+    let (request, rest) = match timeout(REQUEST_TIMEOUT, read_request(&mut client)).await {
+        Ok(Ok(Some(request))) => request,
+        Ok(Err(BadRequest(status, reason))) => {
+            return respond(&mut client, status, "Bad request", reason).await;
+        }
+        // Without a request there is nothing to report.
+        Ok(Ok(None)) | Err(_) => return,
+    };
+    let (host, port, meter) = (&request.host, request.port, gateway.meter());
+    let report = |allowed, end: Option<&CloseReason>| gateway.report(&request, &meter, allowed, end);
+    let admitted = gateway.admit();
+    let reached = match &admitted {
+        Ok(_) => gateway.until_end(reach(&gateway, host, port)).await,
+        Err(end) => Err(end.clone()),
+    };
+    // Reported before the program gets its response: what the program does next comes after the event.
+    match reached {
+        Ok((server, reach)) => {
+            let carried = carry(&request, reach, &rest, &mut client, server, &meter);
+            let end = gateway.until_end(watched(&meter, carried)).await;
+            let is_refused = matches!(end, Err(CloseReason::Refused(_)));
+            report(!is_refused, end.as_ref().err());
+            if is_refused {
+                // So that the program reports something better than a broken connection.
+                let _ = timeout(REQUEST_TIMEOUT, client.write_all(&UNRECOGNISED_NAME)).await;
+            }
+        }
+        Err(end) => {
+            let is_refused = !matches!(end, CloseReason::Failed(_));
+            report(!is_refused, Some(&end));
+            respond_with_reason(&mut client, host, port, &end).await;
+        }
+    }
+}
+
+/// Reads a request, and what followed its head. `None` where there was none.
+async fn read_request(client: &mut DuplexStream) -> Result<Option<(Request, Vec<u8>)>, BadRequest> {
     let mut bytes = Vec::new();
     loop {
-        // Bounded: `parse` does not wait for more than a head.
+        // Bounded: `parse` rejects a head that is too long.
         let mut buffer = [0; 4096];
         match client.read(&mut buffer).await {
             Ok(0) | Err(_) => return Ok(None),
@@ -99,10 +156,10 @@ async fn ask(client: &mut DuplexStream) -> Result<Option<(Request, Vec<u8>)>, Ba
     }
 }
 
-/// Gets a connection to the host, if the rules allow it.
-async fn reach(gateway: &Gateway, host: &Host, port: u16) -> Result<(TcpStream, Reach), End> {
+/// Connects to the host, if the rules allow it.
+async fn reach(gateway: &Gateway, host: &Host, port: u16) -> Result<(TcpStream, Reach), CloseReason> {
     let permit = gateway.judge(host, port).await?;
-    let server = dial(host, port, |address| gateway.names(&permit, host, address, port)).await?;
+    let server = dial(host, port, |address| gateway.judge_address(&permit, host, address, port)).await?;
     Ok((server, permit.reach))
 }
 
@@ -113,14 +170,14 @@ async fn carry(
     client: &mut DuplexStream,
     server: TcpStream,
     meter: &Meter<'_>,
-) -> Result<(), End> {
+) -> Result<(), CloseReason> {
     match &request.action {
         Action::Connect => tunnel(&request.host, reach, rest, client, server, meter).await,
         Action::Http { head, body } => exchange(head, *body, rest, client, server, meter).await,
     }
 }
 
-/// Bytes both ways, once the program's first ones have been looked at.
+/// Copies bytes in both directions, once the program's first ones have been judged.
 async fn tunnel(
     host: &Host,
     reach: Reach,
@@ -128,26 +185,27 @@ async fn tunnel(
     client: &mut DuplexStream,
     mut server: TcpStream,
     meter: &Meter<'_>,
-) -> Result<(), End> {
-    client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await.map_err(|_| End::Gone)?;
+) -> Result<(), CloseReason> {
+    client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").await.map_err(|_| CloseReason::Gone)?;
     let (mut from_client, mut to_client) = split(client);
     let (mut from_server, mut to_server) = server.split();
-    let outward = async {
+    let outgoing = async {
         let greeting = greeting(host, reach, rest, &mut from_client).await?;
-        meter.write(Way::Out, &mut to_server, &greeting).await?;
-        meter.pump(Way::Out, &mut from_client, &mut to_server, None).await
+        meter.write(Direction::Out, &mut to_server, &greeting).await?;
+        meter.pump(Direction::Out, &mut from_client, &mut to_server, None).await
     };
-    let inward = meter.pump(Way::In, &mut from_server, &mut to_client, None);
-    tokio::try_join!(outward, inward).map(drop)
+    let incoming = meter.pump(Direction::In, &mut from_server, &mut to_client, None);
+    tokio::try_join!(outgoing, incoming).map(drop)
 }
 
-/// The first bytes of the program: TLS that names the host; where a port was named, anything but TLS that names another.
+/// The first bytes of the program: TLS that names the host; where the port was named, anything but TLS that names another.
 async fn greeting(
     host: &Host,
     reach: Reach,
     rest: &[u8],
     client: &mut (impl AsyncRead + Unpin),
-) -> Result<Vec<u8>, End> {
+) -> Result<Vec<u8>, CloseReason> {
+    let protocol = |reason| CloseReason::Refused(Refusal::protocol(reason));
     let mut bytes = rest.to_vec();
     let mut buffer = [0; 4096];
     loop {
@@ -155,31 +213,31 @@ async fn greeting(
             Ok(Hello::Partial) => {}
             Ok(Hello::NotTls) if reach == Reach::Anything => return Ok(bytes),
             Ok(Hello::NotTls) => {
-                return Err(End::Refused(format!(
-                    "it is not TLS, and only a host that is named with its port ({host}:PORT) may be spoken to otherwise"
+                return Err(protocol(format!(
+                    "it is not TLS, and other protocols need the port on the list ({host}:PORT)"
                 )));
             }
             Ok(Hello::Tls(Some(name))) if Host::parse(&name).as_ref() == Some(host) => return Ok(bytes),
             Ok(Hello::Tls(Some(name))) => {
                 let name: String = name.chars().take(100).collect();
-                return Err(End::Refused(format!("TLS asks for {name:?} there")));
+                return Err(protocol(format!("TLS asks for {name:?} there")));
             }
             Ok(Hello::Tls(None)) if reach == Reach::Anything || matches!(host, Host::Ip(_)) => {
                 return Ok(bytes);
             }
-            Ok(Hello::Tls(None)) => return Err(End::Refused("TLS does not name the host".to_owned())),
-            Err(malformed) => return Err(End::Refused(malformed.to_string())),
+            Ok(Hello::Tls(None)) => return Err(protocol("TLS does not name the host".to_owned())),
+            Err(malformed) => return Err(protocol(malformed.to_string())),
         }
         match client.read(&mut buffer).await {
             Ok(0) if bytes.is_empty() => return Ok(bytes),
-            Ok(0) | Err(_) => return Err(End::Gone),
+            Ok(0) | Err(_) => return Err(CloseReason::Gone),
             Ok(length) => bytes.extend_from_slice(&buffer[..length]),
         }
     }
 }
 
-/// One plain HTTP request, exactly as long as it says, and its answer, with which the server closes. A second request needs
-/// a connection of its own.
+/// One plain HTTP request of exactly its declared length, and the response, after which the server closes. A second
+/// request needs its own connection.
 async fn exchange(
     head: &[u8],
     body: u64,
@@ -187,36 +245,46 @@ async fn exchange(
     client: &mut DuplexStream,
     mut server: TcpStream,
     meter: &Meter<'_>,
-) -> Result<(), End> {
+) -> Result<(), CloseReason> {
     let (mut from_client, mut to_client) = split(client);
     let (mut from_server, mut to_server) = server.split();
-    let (begun, more) = rest.split_at(rest.len().min(usize::try_from(body).unwrap_or(usize::MAX)));
-    let outward = async {
+    let (start_of_body, more) = rest.split_at(rest.len().min(usize::try_from(body).unwrap_or(usize::MAX)));
+    let outgoing = async {
         let sent = async {
-            meter.write(Way::Out, &mut to_server, head).await?;
-            meter.write(Way::Out, &mut to_server, begun).await?;
-            meter.pump(Way::Out, &mut from_client, &mut to_server, Some(body - begun.len() as u64)).await
+            meter.write(Direction::Out, &mut to_server, head).await?;
+            meter.write(Direction::Out, &mut to_server, start_of_body).await?;
+            meter
+                .pump(
+                    Direction::Out,
+                    &mut from_client,
+                    &mut to_server,
+                    Some(body - start_of_body.len() as u64),
+                )
+                .await
         };
         match sent.await {
-            // A server that wants no more of the body has its answer on the way.
-            Ok(()) | Err(End::Gone) => {}
+            // A server that closes before the whole body may have sent its response already.
+            Ok(()) | Err(CloseReason::Gone) => {}
             Err(end) => return Err(end),
         }
         if more.is_empty() {
             let _ = from_client.read(&mut [0]).await;
         }
-        // The program is gone, or sends what is never passed on: the answer is still its, but not waited for so long.
+        // The program is gone, or sends what is never forwarded: it still gets the response, with a shorter timeout.
         meter.close();
         std::future::pending().await
     };
     tokio::select! {
-        end = outward => end,
-        end = meter.pump(Way::In, &mut from_server, &mut to_client, None) => end,
+        end = outgoing => end,
+        end = meter.pump(Direction::In, &mut from_server, &mut to_client, None) => end,
     }
 }
 
-/// `work`, as long as bytes move.
-async fn watched(meter: &Meter<'_>, work: impl Future<Output = Result<(), End>>) -> Result<(), End> {
+/// Runs `work` until it ends or the connection has been idle for too long.
+async fn watched(
+    meter: &Meter<'_>,
+    work: impl Future<Output = Result<(), CloseReason>>,
+) -> Result<(), CloseReason> {
     tokio::pin!(work);
     let (mut before, mut idle) = (meter.moved(), 0);
     loop {
@@ -229,44 +297,40 @@ async fn watched(meter: &Meter<'_>, work: impl Future<Output = Result<(), End>>)
         before = now;
         let limit = if meter.is_closing() { CLOSING_TICKS } else { IDLE_TICKS };
         if idle >= limit {
-            return Err(End::Failed(format!("nothing was sent for {} s", (TICK * limit).as_secs())));
+            return Err(CloseReason::Failed(format!("nothing was sent for {} s", (TICK * limit).as_secs())));
         }
     }
 }
 
-/// Tells the program why it does not get its connection, and what could be done about it.
-async fn refuse(client: &mut DuplexStream, host: &Host, port: u16, end: &End) {
+/// Responds with the reason for which there is no connection, and what would allow it.
+async fn respond_with_reason(client: &mut DuplexStream, host: &Host, port: u16, end: &CloseReason) {
     let reason = end.reason().unwrap_or("the session has ended");
-    match end {
-        End::Failed(_) => {
-            answer(client, 502, "The host cannot be reached", &format!("{host}:{port}: {reason}")).await
-        }
-        End::Refused(_) => {
+    let (status, phrase) = match end {
+        CloseReason::Refused(refusal) => {
             let text = format!(
                 "The sandbox may not connect to {host}:{port}: {reason}.\n\
-                 Nothing inside the sandbox can change that. The person who runs agent can:\n\
-                 agent --network {}, or /network allow {0} in the conversation.",
-                super::list::Entry::exactly(host, port)
+                 Nothing inside the sandbox can change that. {}",
+                refusal.hint()
             );
-            answer(client, 403, &format!("{host}:{port} is not allowed by --network"), &text).await;
+            return respond(client, 403, &format!("{host}:{port} refused: {reason}"), text.trim_end()).await;
         }
-        End::Limit(..) | End::Gone => {
-            answer(client, 503, "No more connections", &format!("{host}:{port}: {reason}")).await
-        }
-    }
+        CloseReason::Failed(_) => (502, "The host cannot be reached"),
+        CloseReason::Limit(..) | CloseReason::Gone => (503, "No more connections"),
+    };
+    respond(client, status, phrase, &format!("{host}:{port}: {reason}")).await;
 }
 
-/// An answer of the proxy's own. Many programs show nothing of one to CONNECT but its first line.
-async fn answer(client: &mut DuplexStream, status: u16, phrase: &str, text: &str) {
+/// A response of the proxy itself. Of one to CONNECT, many programs show only the status line.
+async fn respond(client: &mut DuplexStream, status: u16, phrase: &str, text: &str) {
     let length = text.len() + 1;
-    let answer = format!(
+    let response = format!(
         "HTTP/1.1 {status} {phrase}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {length}\r\n\
          Connection: close\r\n\r\n{text}\n"
     );
-    let told = async {
-        client.write_all(answer.as_bytes()).await?;
+    let sent = async {
+        client.write_all(response.as_bytes()).await?;
         client.shutdown().await
     };
-    // Whoever does not want to know need not.
-    let _ = timeout(PATIENCE, told).await;
+    // A program that does not read it misses it.
+    let _ = timeout(REQUEST_TIMEOUT, sent).await;
 }

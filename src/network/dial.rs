@@ -1,68 +1,96 @@
-//! A name becomes addresses, the addresses are judged, and one that passed is dialled: that very one.
+//! Resolving a name, judging its addresses, and connecting to exactly one that passed.
 
 use super::address::objection;
-use super::connection::End;
+use super::connection::{CloseReason, Refusal};
 use super::host::Host;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
-/// How long a name may take to be resolved, and one address to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Addresses of one name that are tried.
 const MAX_ADDRESSES: usize = 6;
 
-/// Connects. `is_named` tells whether an address of the machine's own network was named itself, with its port.
+/// What the rules say about one address of a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AddressRule {
+    /// The address was named itself, with its port: it may be private.
+    Named,
+    /// The address was denied itself.
+    Denied,
+    /// The rules are about the host's name only.
+    Unnamed,
+}
+
+/// Connects to `host`, at an address that `rule_of` and [`objection`] allow.
 pub(super) async fn dial(
     host: &Host,
     port: u16,
-    is_named: impl Fn(IpAddr) -> bool,
-) -> Result<TcpStream, End> {
-    let found = resolve(host, port).await?;
-    let passes = |address: &IpAddr| objection(*address).is_none() || is_named(*address);
-    let good: Vec<IpAddr> = found.iter().copied().filter(passes).take(MAX_ADDRESSES).collect();
-    if let (true, Some(bad)) = (good.is_empty(), found.first()) {
-        let what = objection(*bad).unwrap_or_default();
-        return Err(End::Refused(match host {
-            Host::Ip(_) => format!("it is {what}, and {} is not on the list", SocketAddr::new(*bad, port)),
-            Host::Name(_) => {
-                format!("its address {bad} is {what}, and {} is not on the list", SocketAddr::new(*bad, port))
-            }
-        }));
-    }
+    rule_of: impl Fn(IpAddr) -> AddressRule,
+) -> Result<TcpStream, CloseReason> {
+    let mut refusal = None;
     let mut failure = "it has no address".to_owned();
-    for address in good {
-        match timeout(PATIENCE, TcpStream::connect((address, port))).await {
+    let mut tried = 0;
+    for address in resolve(host, port).await? {
+        if let Err(reason) = judge(host, port, address, rule_of(address)) {
+            refusal.get_or_insert(reason);
+            continue;
+        }
+        tried += 1;
+        if tried > MAX_ADDRESSES {
+            break;
+        }
+        match timeout(CONNECT_TIMEOUT, TcpStream::connect((address, port))).await {
             Ok(Ok(stream)) => {
-                // A hint to the kernel, nothing more.
+                // An optimisation: a failure changes nothing else.
                 let _ = stream.set_nodelay(true);
                 return Ok(stream);
             }
             Ok(Err(error)) => failure = format!("{address} cannot be reached: {error}"),
-            Err(_) => failure = format!("{address} did not answer for {} s", PATIENCE.as_secs()),
+            Err(_) => failure = format!("{address} did not answer within {} s", CONNECT_TIMEOUT.as_secs()),
         }
     }
-    Err(failed(failure))
+    Err(match refusal {
+        Some(refusal) if tried == 0 => CloseReason::Refused(refusal),
+        _ => failed(failure),
+    })
 }
 
-async fn resolve(host: &Host, port: u16) -> Result<Vec<IpAddr>, End> {
+fn judge(host: &Host, port: u16, address: IpAddr, rule: AddressRule) -> Result<(), Refusal> {
+    match rule {
+        AddressRule::Named => Ok(()),
+        AddressRule::Denied => Err(Refusal::denied(format!("its address {address} is denied"))),
+        AddressRule::Unnamed => objection(address).map_or(Ok(()), |what| {
+            let target = SocketAddr::new(address, port);
+            let what = match host {
+                Host::Ip(_) => format!("it is {what}"),
+                Host::Name(_) => format!("its address {address} is {what}"),
+            };
+            Err(Refusal::address(format!("{what}, and {target} is not on the list"), target))
+        }),
+    }
+}
+
+async fn resolve(host: &Host, port: u16) -> Result<Vec<IpAddr>, CloseReason> {
     let name = match host {
         Host::Ip(address) => return Ok(vec![*address]),
         Host::Name(name) => name,
     };
-    match timeout(PATIENCE, lookup_host((name.as_str(), port))).await {
+    match timeout(RESOLVE_TIMEOUT, lookup_host((name.as_str(), port))).await {
         Ok(Ok(found)) => Ok(found.map(|address| address.ip().to_canonical()).collect()),
         Ok(Err(error)) => Err(failed(format!("the name cannot be resolved: {error}"))),
-        Err(_) => Err(failed(format!("the name was not resolved within {} s", PATIENCE.as_secs()))),
+        Err(_) => Err(failed(format!("the name was not resolved within {} s", RESOLVE_TIMEOUT.as_secs()))),
     }
 }
 
-/// Where this machine itself goes through a proxy, that may be why. It is not used: it would resolve the names anew, and
-/// dial what nobody has judged.
-fn failed(reason: String) -> End {
-    let own = ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
-    let has_own = own.iter().any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()));
-    let hint = if has_own { " (this machine's own proxy is not used for the sandbox)" } else { "" };
-    End::Failed(reason + hint)
+/// A failure, with a hint where this machine reaches the internet through a proxy. That proxy is not used: it would resolve
+/// the name again and connect to an address that was not judged.
+fn failed(reason: String) -> CloseReason {
+    let variables = ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
+    let has_proxy =
+        variables.iter().any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()));
+    let hint = if has_proxy { " (this machine's own proxy is not used for the sandbox)" } else { "" };
+    CloseReason::Failed(reason + hint)
 }

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Variables for every command while the proxy is there.
 ///
 /// curl, git, pip, npm, cargo, go, apt and most HTTP libraries read the `*_proxy` ones: curl only in lower case, others only
-/// in upper case. What is the sandbox's own is not sent through the proxy, except for what the person named there.
+/// in upper case. The sandbox's own loopback is reached without the proxy, except for addresses that the user named.
 pub(super) fn variables(rules: &Rules) -> Vec<(String, String)> {
     let proxy = format!("http://127.0.0.1:{PORT}");
     let direct = direct(rules).join(",");
@@ -22,7 +22,7 @@ pub(super) fn variables(rules: &Rules) -> Vec<(String, String)> {
     let further = [
         // Node's own `fetch` and `http`, from Node 22.21 and 24 on.
         ("NODE_USE_ENV_PROXY", "1"),
-        // Debian's pip refuses to install beside the system's packages; here that harms nobody.
+        // Debian's pip refuses to install beside the system's packages; in a sandbox that is harmless.
         ("PIP_BREAK_SYSTEM_PACKAGES", "1"),
         ("MAVEN_OPTS", &java),
         ("GRADLE_OPTS", &java),
@@ -32,7 +32,7 @@ pub(super) fn variables(rules: &Rules) -> Vec<(String, String)> {
     variables
 }
 
-/// What is reached without the proxy.
+/// Hosts that are reached without the proxy.
 fn direct(rules: &Rules) -> Vec<&'static str> {
     let own: [(&str, Option<IpAddr>); 3] = [
         ("localhost", None),
@@ -44,8 +44,8 @@ fn direct(rules: &Rules) -> Vec<&'static str> {
     own.into_iter().filter(is_direct).map(|(name, _)| name).collect()
 }
 
-/// The same for Java, which reads no variables and leaves its own loopback out by itself. Not in `JAVA_TOOL_OPTIONS`:
-/// every start of Java would say so on stderr.
+/// System properties for Java, which reads no variables and excludes loopback by itself. Not in `JAVA_TOOL_OPTIONS`,
+/// which every start of Java reports on stderr.
 fn java() -> String {
     ["http", "https"]
         .map(|scheme| format!("-D{scheme}.proxyHost=127.0.0.1 -D{scheme}.proxyPort={PORT}"))
@@ -54,13 +54,13 @@ fn java() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::list::entries;
+
     use super::*;
 
     #[test]
-    fn what_is_the_sandboxes_own_is_reached_directly_unless_it_was_named() {
+    fn the_sandboxes_own_loopback_is_reached_directly_unless_it_was_named() {
         let direct = |list| {
-            let rules = Rules::new(entries(list).unwrap());
+            let rules = Rules::parse(list).unwrap();
             variables(&rules).into_iter().find(|(name, _)| name == "no_proxy").unwrap().1
         };
         assert_eq!(direct("example.com"), "localhost,127.0.0.1,::1");

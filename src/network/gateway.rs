@@ -1,10 +1,11 @@
-//! The gateway of a session: what it lets through, whom it asks, and what it tells.
+//! The gateway of a session: judges connections, asks the user, counts, and emits the events.
 
 use super::PORT;
-use super::connection::{self, End};
+use super::connection::{self, CloseReason, Refusal};
+use super::dial::AddressRule;
 use super::environment::variables;
 use super::host::Host;
-use super::list::{Entry, entries};
+use super::list::Entry;
 use super::request::Request;
 use super::rules::{Reach, Rules, Verdict};
 use super::traffic::{Limits, Meter};
@@ -14,25 +15,31 @@ use crate::sandbox::{Network, Sandbox, Tunnels};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use std::collections::{HashMap, HashSet};
-use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
-/// Questions that wait for a person at once. A program that asks for more hosts than that is not asked about them.
+/// Questions that wait for the user at once. About further hosts the user is not asked.
 const MAX_QUESTIONS: usize = 8;
-/// Refusals that are remembered for the model.
+/// Refusals that are kept for the model.
 const MAX_REFUSALS: usize = 10;
-/// Different refusals that are told with a `denied` of their own; one notice says where that ends. Each of their
-/// connections is told in any case.
+/// Different refusals that get a `denied` event each; a notice says that there are more. Every connection gets its own event
+/// in any case.
 const MAX_DENIALS: usize = 100;
-/// How long the end waits for connections to be told.
-const END_WAIT: Duration = Duration::from_secs(1);
+/// How long the end of a session waits for the events of its connections.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// The limit on all connections, as events name it.
 const CONNECTIONS: &str = "connections";
-/// Why a host is refused that nobody said anything about.
-const NOT_LISTED: &str = "it is not on the list of --network";
+/// What programs print that cannot reach a host because the sandbox has no network.
+const NO_NETWORK: [&str; 5] = [
+    "Could not resolve host",
+    "Temporary failure in name resolution",
+    "Network is unreachable",
+    "Name or service not known",
+    "getaddrinfo EAI_AGAIN",
+];
 
 /// Asks a person about a connection. The question is one line. `None`: there is no answer.
 pub type Ask = Arc<dyn Fn(String) -> BoxFuture<'static, Option<Answer>> + Send + Sync>;
@@ -52,97 +59,100 @@ pub enum Answer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Permit {
     pub reach: Reach,
-    /// A person has said yes to this very host and port.
-    by_person: bool,
+    /// The user has allowed exactly this host and port.
+    by_user: bool,
 }
 
 /// A question under way, for all who wait for its answer.
 type Asked = Shared<BoxFuture<'static, Option<Answer>>>;
 
-/// Lets connections of a session's sandboxes through, or not.
+/// What every connection of a session's sandboxes goes through.
 pub struct Gateway {
     events: Arc<Events>,
-    is_full: bool,
+    network: Network,
     limits: Limits,
     rules: Mutex<Rules>,
     ask: Mutex<Option<Ask>>,
     asked: Mutex<HashMap<(Host, u16), Asked>>,
     connections: AtomicU64,
     bytes: AtomicU64,
-    room: Semaphore,
+    slots: Semaphore,
     refusals: Mutex<Vec<String>>,
-    limits_told: Mutex<HashSet<&'static str>>,
-    /// What was refused and why, of which one `denied` is enough.
-    denials_told: Mutex<HashSet<String>>,
-    over: watch::Sender<bool>,
-    /// Nothing more is told.
+    reported_limits: Mutex<HashSet<&'static str>>,
+    /// Targets and reasons that have had their `denied` event.
+    reported_denials: Mutex<HashSet<String>>,
+    /// Whether the user has been told that the sandbox has no network.
+    no_network_reported: AtomicBool,
+    ended: watch::Sender<bool>,
+    /// No more events are emitted.
     silent: Mutex<bool>,
 }
 
 impl Gateway {
-    /// A gateway for what `--network` says.
+    /// A gateway for a `--network`.
     ///
     /// # Errors
     ///
-    /// The list is none.
+    /// The list is not valid.
     pub fn new(network: &Network, events: Arc<Events>, limits: Limits) -> Result<Arc<Self>> {
-        let allowed = match network {
-            Network::None | Network::Full => Vec::new(),
-            Network::Hosts(hosts) => entries(&hosts.join(","))?,
+        let rules = match network {
+            Network::None | Network::Full => Rules::default(),
+            Network::Hosts(hosts) => Rules::parse(&hosts.join(","))?,
         };
         Ok(Arc::new(Self {
             events,
-            is_full: *network == Network::Full,
-            room: Semaphore::new(limits.at_once),
+            network: network.clone(),
+            slots: Semaphore::new(limits.at_once),
             limits,
-            rules: Mutex::new(Rules::new(allowed)),
+            rules: Mutex::new(rules),
             ask: Mutex::default(),
             asked: Mutex::default(),
             connections: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             refusals: Mutex::default(),
-            limits_told: Mutex::default(),
-            denials_told: Mutex::default(),
-            over: watch::Sender::new(false),
+            reported_limits: Mutex::default(),
+            reported_denials: Mutex::default(),
+            no_network_reported: AtomicBool::new(false),
+            ended: watch::Sender::new(false),
             silent: Mutex::new(false),
         }))
     }
 
-    /// Whether the sandbox has the engine's ordinary network, so that nothing passes here.
+    /// Whether the sandbox has the engine's ordinary network, which bypasses this gateway.
     pub fn is_full(&self) -> bool {
-        self.is_full
+        self.network == Network::Full
     }
 
-    /// The rules as they stand.
+    /// The current rules.
     pub fn rules(&self) -> Rules {
         lock(&self.rules).clone()
     }
 
-    /// Changes the rules. Where something is allowed for the first time, [`Gateway::attach`] opens the proxy.
+    /// Changes the rules. After the first entry is allowed, [`Gateway::attach`] opens the proxy.
     pub fn change(&self, change: impl FnOnce(&mut Rules)) {
         change(&mut lock(&self.rules));
     }
 
-    /// Lets a person be asked about hosts that are not on the list.
+    /// Sets how the user is asked about hosts that are not on the list.
     pub fn ask_with(&self, ask: Ask) {
         *lock(&self.ask) = Some(ask);
     }
 
-    /// Opens the proxy in a sandbox, if any host is allowed: while none is, nothing listens there. Called again after a
-    /// change, it brings the variables up to date.
+    /// Opens the proxy in a sandbox, if any host is allowed; otherwise nothing listens there. Called again after a change, it
+    /// updates the variables.
     ///
     /// # Errors
     ///
-    /// The port is taken inside, or the guest is gone.
+    /// The port is in use in the sandbox, or the guest is gone.
     pub async fn attach(self: &Arc<Self>, sandbox: &Sandbox) -> Result<()> {
         let rules = self.rules();
-        if self.is_full || rules.allowed().is_empty() {
+        if self.is_full() || rules.allowed().is_empty() {
             return Ok(());
         }
         sandbox.listen(PORT, &variables(&rules)).await.map_err(|error| {
             error.hint(format!("the network's proxy needs port {PORT} of the sandbox's loopback; does something else listen there?"))
         })?;
-        // Where there are none, they are being served already.
+        // `None`: they are being served already.
         if let Some(tunnels) = sandbox.tunnels() {
             tokio::spawn(Arc::clone(self).serve(tunnels));
         }
@@ -155,68 +165,100 @@ impl Gateway {
         }
     }
 
-    /// Ends every connection and tells of it. Nothing is told any more after this.
+    /// Closes every connection and reports it. After this no more events are emitted.
     pub async fn end(&self) {
-        self.over.send_replace(true);
-        // All of the room is there when every connection has ended.
+        self.ended.send_replace(true);
+        // All slots are free when every connection has ended.
         let all = u32::try_from(self.limits.at_once).unwrap_or(u32::MAX);
-        let _ = tokio::time::timeout(END_WAIT, self.room.acquire_many(all)).await;
+        let _ = tokio::time::timeout(END_TIMEOUT, self.slots.acquire_many(all)).await;
         *lock(&self.silent) = true;
     }
 
-    /// What was refused since this was asked last, for the model.
-    pub fn take_refusals(&self) -> Vec<String> {
-        std::mem::take(&mut lock(&self.refusals))
+    /// What the model should know about the network beside a tool's output: what was refused since the last call, or that
+    /// there is no network where a program failed for that reason. The user gets a notice of the latter, once.
+    pub fn explain(&self, output: &str) -> Option<String> {
+        if let refusals @ [_, ..] = &std::mem::take(&mut *lock(&self.refusals))[..] {
+            return Some(format!("[the network refused: {}]", refusals.join("; ")));
+        }
+        let has_network = self.is_full() || !lock(&self.rules).allowed().is_empty();
+        if has_network || !NO_NETWORK.iter().any(|message| output.contains(message)) {
+            return None;
+        }
+        let remedy = match lock(&self.ask).is_some() {
+            true => "/network allow HOST,… allows hosts (`registries`: package registries)",
+            false => "--network HOST,… allows hosts (`registries`: package registries)",
+        };
+        if !self.no_network_reported.swap(true, Relaxed) {
+            self.emit(Event::Notice {
+                text: format!("a command needs a network and the sandbox has none: {remedy}"),
+            });
+        }
+        Some(format!("[the sandbox has no network; only the user can change that: {remedy}]"))
     }
 
-    /// `work`, unless the session ends first.
-    pub(super) async fn until_over<T>(&self, work: impl Future<Output = Result<T, End>>) -> Result<T, End> {
-        let mut over = self.over.subscribe();
+    /// Runs `work`, unless the session ends first.
+    pub(super) async fn until_end<T>(
+        &self,
+        work: impl Future<Output = Result<T, CloseReason>>,
+    ) -> Result<T, CloseReason> {
+        let mut ended = self.ended.subscribe();
         tokio::select! {
             biased;
-            _ = over.wait_for(|over| *over) => Err(End::Gone),
+            _ = ended.wait_for(|ended| *ended) => Err(CloseReason::Gone),
             result = work => result,
         }
     }
 
-    /// Takes up a connection, for as long as the permit lives.
-    pub(super) fn admit(&self) -> Result<SemaphorePermit<'_>, End> {
+    /// Takes a slot for a connection, for as long as the permit lives.
+    pub(super) fn admit(&self) -> Result<SemaphorePermit<'_>, CloseReason> {
         let (at_once, all) = (self.limits.at_once, self.limits.connections);
         if self.connections.fetch_add(1, Relaxed) >= all {
-            return Err(End::Limit(CONNECTIONS, format!("the limit of {all} connections is reached")));
+            return Err(CloseReason::Limit(
+                CONNECTIONS,
+                format!("the limit of {all} connections is reached"),
+            ));
         }
-        let full = |_| End::Limit("connections_at_once", format!("{at_once} connections are open already"));
-        self.room.try_acquire().map_err(full)
+        let full =
+            |_| CloseReason::Limit("connections_at_once", format!("{at_once} connections are open already"));
+        self.slots.try_acquire().map_err(full)
     }
 
     pub(super) fn meter(&self) -> Meter<'_> {
         Meter::new(&self.bytes, self.limits.bytes)
     }
 
-    /// Whether the rules, or a person, allow a connection.
-    pub(super) async fn judge(&self, host: &Host, port: u16) -> Result<Permit, End> {
-        let refused = |why: &str| Err(End::Refused(why.to_owned()));
+    /// Whether the rules or the user allow a connection. What needs no lookup is judged before the user is asked; a name is
+    /// resolved only after that, because the lookup itself is a message to whoever serves the domain.
+    pub(super) async fn judge(&self, host: &Host, port: u16) -> Result<Permit, CloseReason> {
+        let denied = |why: &str| Err(CloseReason::Refused(Refusal::denied(why)));
         let verdict = lock(&self.rules).judge(host, port);
         match verdict {
-            Verdict::Allowed(reach) => return Ok(Permit { reach, by_person: false }),
-            Verdict::Denied => return refused("the person said no to it"),
+            Verdict::Allowed(reach) => return Ok(Permit { reach, by_user: false }),
+            Verdict::Denied => return denied("the user denied it"),
             Verdict::Unknown => {}
+        }
+        if let Host::Name(name) = host
+            && (name == "localhost" || name.ends_with(".localhost"))
+        {
+            let target = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
+            let reason = format!("its address is a loopback address, and {target} is not on the list");
+            return Err(CloseReason::Refused(Refusal::address(reason, target)));
         }
         let entry = Entry::exactly(host, port);
         let reach = if entry.names_port() { Reach::Anything } else { Reach::Web };
         match self.answer(host, port).await {
-            None => return refused(NOT_LISTED),
+            None => return Err(CloseReason::Refused(Refusal::unlisted(host, port))),
             Some(Answer::Never) => {
                 self.change(|rules| rules.deny(entry));
-                return refused("the person who was asked said never");
+                return denied("the user denied it for this session");
             }
             Some(Answer::Session) => self.change(|rules| rules.allow(entry)),
             Some(Answer::Once) => {}
         }
-        Ok(Permit { reach, by_person: true })
+        Ok(Permit { reach, by_user: true })
     }
 
-    /// What the person says; all who wait for the same host get the same answer. `None`: nobody can be asked.
+    /// The user's answer, shared by all connections that wait for the same host. `None` where nobody can be asked.
     async fn answer(&self, host: &Host, port: u16) -> Option<Answer> {
         let ask = lock(&self.ask).clone()?;
         let key = (host.clone(), port);
@@ -225,12 +267,12 @@ impl Gateway {
             if all.len() >= MAX_QUESTIONS && !all.contains_key(&key) {
                 return None;
             }
-            let begin = || {
-                // A task of its own: whoever has asked may be gone before the person has answered.
+            let start = || {
+                // In its own task: the connection may be gone before the user answers.
                 let asking = tokio::spawn(ask(question(host, port)));
                 async move { asking.await.unwrap_or(None) }.boxed().shared()
             };
-            all.entry(key.clone()).or_insert_with(begin).clone()
+            all.entry(key.clone()).or_insert_with(start).clone()
         };
         let answer = asked.clone().await;
         let mut all = lock(&self.asked);
@@ -240,23 +282,38 @@ impl Gateway {
         answer
     }
 
-    /// Whether an address of the machine's own network was named itself, with its port.
-    pub(super) fn names(&self, permit: &Permit, host: &Host, address: IpAddr, port: u16) -> bool {
-        let by_person = permit.by_person && *host == Host::Ip(address);
-        by_person || lock(&self.rules).names(address, port)
+    /// What the rules say about an address that the host resolved to.
+    pub(super) fn judge_address(
+        &self,
+        permit: &Permit,
+        host: &Host,
+        address: IpAddr,
+        port: u16,
+    ) -> AddressRule {
+        match lock(&self.rules).judge_address(address, port) {
+            // The user was asked about this very address.
+            AddressRule::Unnamed if permit.by_user && *host == Host::Ip(address) => AddressRule::Named,
+            rule => rule,
+        }
     }
 
-    /// Tells what came of a connection; of those beyond the limit of all only the first.
-    pub(super) fn tell(&self, request: &Request, meter: &Meter<'_>, allowed: bool, end: Option<&End>) {
+    /// Emits the event of a connection; of those beyond the limit on all connections only the first.
+    pub(super) fn report(
+        &self,
+        request: &Request,
+        meter: &Meter<'_>,
+        allowed: bool,
+        end: Option<&CloseReason>,
+    ) {
         let (host, port) = (&request.host, request.port);
-        if let Some(End::Limit(limit, _)) = end {
-            match lock(&self.limits_told).insert(limit) {
+        if let Some(CloseReason::Limit(limit, _)) = end {
+            match lock(&self.reported_limits).insert(limit) {
                 true => self.emit(Event::LimitReached { limit: (*limit).to_owned() }),
                 false if *limit == CONNECTIONS => return,
                 false => {}
             }
         }
-        let reason = end.and_then(End::reason).map(str::to_owned);
+        let reason = end.and_then(CloseReason::reason).map(str::to_owned);
         if let (false, Some(reason)) = (allowed, &reason) {
             self.deny(&format!("{host}:{port}"), reason);
         }
@@ -266,12 +323,12 @@ impl Gateway {
             allowed,
             sent: meter.sent.load(Relaxed),
             received: meter.received.load(Relaxed),
-            duration_ms: u64::try_from(meter.begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+            duration_ms: u64::try_from(meter.started.elapsed().as_millis()).unwrap_or(u64::MAX),
             reason,
         });
     }
 
-    /// Remembers a refusal for the model, and tells of it, where it is the first of its kind. Programs try again and again.
+    /// Keeps a refusal for the model, and emits a `denied` event for the first of its kind: programs try again and again.
     fn deny(&self, target: &str, reason: &str) {
         let refusal = format!("{target} ({reason})");
         let mut refusals = lock(&self.refusals);
@@ -279,17 +336,17 @@ impl Gateway {
             refusals.push(refusal.clone());
         }
         drop(refusals);
-        let mut told = lock(&self.denials_told);
-        if told.len() > MAX_DENIALS || !told.insert(refusal) {
+        let mut reported = lock(&self.reported_denials);
+        if reported.len() > MAX_DENIALS || !reported.insert(refusal) {
             return;
         }
-        let is_last = told.len() > MAX_DENIALS;
-        drop(told);
+        let is_last = reported.len() > MAX_DENIALS;
+        drop(reported);
         self.emit(match is_last {
             false => Event::Denied { what: format!("connect to {target}"), rule: reason.to_owned() },
             true => Event::Notice {
                 text: format!(
-                    "the network refused more than {MAX_DENIALS} targets; further ones are told by connection events alone"
+                    "the network refused more than {MAX_DENIALS} targets; further ones appear only as connection events"
                 ),
             },
         });
@@ -298,13 +355,13 @@ impl Gateway {
     fn emit(&self, event: Event) {
         let silent = lock(&self.silent);
         if !*silent {
-            // A session file that cannot be written fails at the next event of the turn itself.
+            // A session file that cannot be written fails at the next event of the turn.
             let _ = self.events.emit(event);
         }
     }
 }
 
-/// What a person reads.
+/// The question as the user reads it.
 fn question(host: &Host, port: u16) -> String {
     let what = match host {
         Host::Ip(address) => super::objection(*address).map(|what| format!(", {what}")).unwrap_or_default(),
@@ -313,7 +370,7 @@ fn question(host: &Host, port: u16) -> String {
     format!("A program in the sandbox wants to connect to {host}:{port}{what}. Allow it?")
 }
 
-/// A panic while the lock was held has been reported already; what is behind it is whole between any two statements.
+/// A panic while the lock was held has been reported already, and the value is consistent between any two statements.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

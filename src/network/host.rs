@@ -8,7 +8,7 @@ const MAX_NAME: usize = 253;
 /// The longest label, in bytes (RFC 1035).
 const MAX_LABEL: usize = 63;
 
-/// A host as it is asked for or named on a list, in the one form in which two of them can be compared: lower case,
+/// A host as it is requested or listed, in the one form in which two of them can be compared: lower case,
 /// internationalised names as `xn--…`, no dot at the end, addresses as numbers however they were written.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Host {
@@ -38,7 +38,7 @@ impl Host {
     /// Reads `HOST` or `HOST:PORT`.
     pub fn with_port(text: &str) -> Option<(Self, Option<u16>)> {
         let (host, port) = match text.rsplit_once(':') {
-            // The colons within an address in brackets are no port's.
+            // A colon inside brackets does not start a port.
             Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
             _ => (text, None),
         };
@@ -61,7 +61,7 @@ fn is_name(name: &str) -> bool {
     name.len() <= MAX_NAME && name.split('.').all(is_label)
 }
 
-/// As it stands before a port: IPv6 in brackets.
+/// As it is written before a port: IPv6 in brackets.
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_is_none() {
+    fn an_invalid_host_is_rejected() {
         let long = "a.".repeat(127) + "aa";
         let label = "a".repeat(64) + ".com";
         for text in [
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_stands_behind_a_colon() {
+    fn a_port_follows_a_colon() {
         let read = |text| Host::with_port(text).map(|(host, port)| (host.to_string(), port));
         assert_eq!(read("a.com:8443"), Some(("a.com".to_owned(), Some(8443))));
         assert_eq!(read("[::1]"), Some(("[::1]".to_owned(), None)));

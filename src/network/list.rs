@@ -1,4 +1,4 @@
-//! The list of hosts: what `--network` and `/network` understand.
+//! The entries of the list that `--network` and `/network` take.
 
 use super::address::objection;
 use super::host::Host;
@@ -8,8 +8,10 @@ use std::fmt;
 
 /// The most entries that a list may have.
 const MAX_ENTRIES: usize = 1000;
-/// The word for all registries.
+/// The entry for all package registries.
 const REGISTRIES_WORD: &str = "registries";
+/// The entry for every public host.
+const PUBLIC_WORD: &str = "public";
 /// The ports of an entry that names none: HTTP and HTTPS.
 pub(super) const WEB_PORTS: [u16; 2] = [80, 443];
 
@@ -18,25 +20,32 @@ pub(super) const WEB_PORTS: [u16; 2] = [80, 443];
 pub enum Entry {
     /// `registries`: the package registries.
     Registries,
+    /// `public`: every host, as long as its address is public.
+    Public(Option<u16>),
     /// A host, and a port where one was named.
     Host(Host, Option<u16>),
     /// `*.example.com`: every name below, not the name itself.
     Below(String, Option<u16>),
 }
 
-/// Reads a list: entries separated by commas.
+/// Reads entries separated by commas.
 ///
 /// # Errors
 ///
-/// An entry is no host; the hint says how it is written.
+/// An entry is not a valid host; the hint says how to write one.
 pub fn entries(text: &str) -> Result<Vec<Entry>> {
-    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
-    let mut entries = words.map(Entry::parse).collect::<Result<Vec<_>>>()?;
+    let mut entries = words(text)?.into_iter().map(Entry::parse).collect::<Result<Vec<_>>>()?;
     let mut seen = std::collections::HashSet::new();
     entries.retain(|entry| seen.insert(entry.clone()));
-    match entries.len() {
+    Ok(entries)
+}
+
+/// The words between the commas, at least one and at most [`MAX_ENTRIES`].
+pub(super) fn words(text: &str) -> Result<Vec<&str>> {
+    let words: Vec<&str> = text.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
+    match words.len() {
         0 => Err(Error::config("the list of hosts is empty").hint("name hosts like example.com, or none")),
-        1..=MAX_ENTRIES => Ok(entries),
+        1..=MAX_ENTRIES => Ok(words),
         many => Err(Error::config(format!("{many} hosts are too many: at most {MAX_ENTRIES}"))),
     }
 }
@@ -46,14 +55,16 @@ impl Entry {
     ///
     /// # Errors
     ///
-    /// It is no host; the hint says how it is written.
+    /// It is not a valid host; the hint says how to write one.
     pub fn parse(text: &str) -> Result<Self> {
-        if text == REGISTRIES_WORD {
-            return Ok(Self::Registries);
+        match text {
+            REGISTRIES_WORD => return Ok(Self::Registries),
+            PUBLIC_WORD => return Ok(Self::Public(None)),
+            _ => {}
         }
         let wrong = |hint: &str| {
             Error::config(format!(
-                "{:?} is no host for --network",
+                "{:?} is not a valid host for --network",
                 text.chars().take(100).collect::<String>()
             ))
             .hint(hint)
@@ -64,7 +75,7 @@ impl Entry {
             ));
         }
         if text == "*" {
-            return Err(wrong("full is everything"));
+            return Err(wrong("public is every public host, full is everything"));
         }
         let (below, host) = match text.strip_prefix("*.") {
             Some(rest) => (true, rest),
@@ -77,6 +88,7 @@ impl Entry {
             "write it as example.com, *.example.com, example.com:8443, 192.0.2.1:8080 or [2001:db8::1]:8080";
         let (host, port) = Host::with_port(host).ok_or_else(|| wrong(hint))?;
         match host {
+            Host::Name(name) if name == PUBLIC_WORD && !below => Ok(Self::Public(port)),
             Host::Name(name) if below && name.contains('.') => Ok(Self::Below(name, port)),
             _ if below => Err(wrong("a wildcard needs two labels behind it, like *.example.com")),
             Host::Name(name) if name == "localhost" || name.ends_with(".localhost") => {
@@ -90,7 +102,7 @@ impl Entry {
         }
     }
 
-    /// The entry for exactly one target. For the web's own ports it covers both, and only what the web speaks.
+    /// The entry for one target. For a name and a web port it covers both web ports, and only the web's protocols.
     pub(super) fn exactly(host: &Host, port: u16) -> Self {
         match host {
             Host::Name(_) if WEB_PORTS.contains(&port) => Self::Host(host.clone(), None),
@@ -100,24 +112,31 @@ impl Entry {
 
     /// Whether the entry covers the target.
     pub(super) fn covers(&self, host: &Host, port: u16) -> bool {
-        let is_port = |named: &Option<u16>| named.map_or(WEB_PORTS.contains(&port), |named| named == port);
+        self.matches(host, |named| named.map_or(WEB_PORTS.contains(&port), |named| named == port))
+    }
+
+    /// Whether the entry denies the target where it is on the list of what is denied: without a port it is every port.
+    pub(super) fn denies(&self, host: &Host, port: u16) -> bool {
+        self.matches(host, |named| named.is_none_or(|named| named == port))
+    }
+
+    fn matches(&self, host: &Host, is_port: impl Fn(Option<u16>) -> bool) -> bool {
         match (self, host) {
-            (Self::Registries, Host::Name(name)) => {
-                WEB_PORTS.contains(&port) && REGISTRIES.contains(&name.as_str())
-            }
-            (Self::Host(entry, named), host) => entry == host && is_port(named),
+            (Self::Public(named), _) => is_port(*named),
+            (Self::Registries, Host::Name(name)) => is_port(None) && REGISTRIES.contains(&name.as_str()),
+            (Self::Host(entry, named), host) => entry == host && is_port(*named),
             (Self::Below(suffix, named), Host::Name(name)) => {
                 let is_below =
                     name.strip_suffix(suffix).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'));
-                is_below && is_port(named)
+                is_below && is_port(*named)
             }
             _ => false,
         }
     }
 
-    /// Whether a port was named: then whatever is spoken there is allowed.
+    /// Whether a port was named: then any protocol is allowed there.
     pub(super) fn names_port(&self) -> bool {
-        matches!(self, Self::Host(_, Some(_)) | Self::Below(_, Some(_)))
+        matches!(self, Self::Host(_, Some(_)) | Self::Below(_, Some(_)) | Self::Public(Some(_)))
     }
 }
 
@@ -126,6 +145,10 @@ impl fmt::Display for Entry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let port = match self {
             Self::Registries => return f.write_str(REGISTRIES_WORD),
+            Self::Public(port) => {
+                f.write_str(PUBLIC_WORD)?;
+                port
+            }
             Self::Host(host, port) => {
                 host.fmt(f)?;
                 port
@@ -158,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn and_nothing_else() {
+    fn an_entry_covers_nothing_else() {
         for (entry, host, port) in [
             ("example.com", "example.com", 8443),
             ("example.com:8443", "example.com", 443),
@@ -188,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_entry_says_how_to_write_one() {
+    fn an_invalid_entry_says_how_to_write_one() {
         for text in [
             "",
             ",",
@@ -218,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_reads_as_it_is_written() {
+    fn a_list_is_displayed_as_it_is_written() {
         let list = entries(" registries, A.com ,*.b.org:8443,[::1]:80,a.com").unwrap();
         let words: Vec<String> = list.iter().map(ToString::to_string).collect();
         assert_eq!(words, ["registries", "a.com", "*.b.org:8443", "[::1]:80"]);

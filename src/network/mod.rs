@@ -1,12 +1,12 @@
-//! The network that is asked for: named hosts, through a proxy, a connection at a time.
+//! The sandbox's network: allowed hosts, through a proxy, one connection at a time.
 //!
-//! The sandbox has no interface but loopback. The guest listens at [`PORT`] of that and carries every connection, byte for
-//! byte, to this side ([`crate::sandbox::Sandbox::listen`]), where all that decides happens: the proxy's protocol is read
-//! (`request.rs`), the host is looked for on the list (`list.rs`) or a person is asked, the name is resolved and its
-//! addresses are judged (`dial.rs`, `address.rs`), and exactly an address that was judged is dialled. TLS has to name the
-//! host that was asked for (`client_hello.rs`). Every connection, let through or not, is an event.
+//! The sandbox has no interface but loopback. The guest listens on its port [`PORT`] and forwards every connection, byte for
+//! byte, to the host ([`crate::sandbox::Sandbox::listen`]), where all decisions are made: the proxy request is parsed
+//! (`request.rs`), the host is looked up in the list (`list.rs`, `rules.rs`) or the user is asked, the name is resolved, its
+//! addresses are judged (`address.rs`), and only an address that passed is connected to (`dial.rs`). TLS has to name the
+//! host of the request (`client_hello.rs`). Every connection, allowed or refused, is an event.
 //!
-//! What TLS hides is not seen: which `Host` an HTTPS request names inside, what is sent. A host on the list can be told
+//! What TLS encrypts is not seen: the `Host` of an HTTPS request, and what is sent. A host on the list can receive
 //! whatever the sandbox knows.
 
 mod address;
@@ -27,9 +27,9 @@ pub use client_hello::{Hello, Malformed, read as read_hello};
 pub use gateway::{Answer, Ask, Gateway};
 pub use host::Host;
 pub use list::{Entry, entries};
-pub use request::{Action, Bad, Request, parse as parse_request};
+pub use request::{Action, BadRequest, Request, parse as parse_request};
 pub use rules::{Reach, Rules, Verdict};
 pub use traffic::Limits;
 
-/// The port of the sandbox's loopback at which the proxy listens: the one that proxies usually have.
+/// The port on the sandbox's loopback at which the proxy listens: the usual one for proxies.
 pub const PORT: u16 = 3128;

@@ -1,7 +1,7 @@
 //! `registries`: where package managers get packages from.
 
-/// The hosts, each for HTTP and HTTPS. Those that only serve what was published: code forges themselves are not among
-/// them, because anybody can send anything there; what they serve packages from is.
+/// The hosts, each for HTTP and HTTPS: only those that serve what was published. Code forges are excluded, because anybody
+/// can send anything there; the hosts from which they serve packages are included.
 pub(super) const REGISTRIES: [&str; 37] = [
     // Rust: crates.io, its index and files, and rustup's toolchains.
     "crates.io",
@@ -45,7 +45,7 @@ pub(super) const REGISTRIES: [&str; 37] = [
     "security.ubuntu.com",
     "ports.ubuntu.com",
     "dl-cdn.alpinelinux.org",
-    // Archives and release files of GitHub, to which package managers are sent.
+    // Archives and release files of GitHub, to which package managers are redirected.
     "codeload.github.com",
     "objects.githubusercontent.com",
     "release-assets.githubusercontent.com",

@@ -1,7 +1,7 @@
-//! The head of a request to the proxy: whom it is for, and what of it goes on.
+//! The head of a request to the proxy: its target, and what is forwarded.
 //!
-//! One request a connection. What is read here is written anew, so that the server reads what was judged: no second
-//! request, for another host, can hide in the first.
+//! One request a connection. The head is parsed and serialised again, so that the server reads exactly what was judged: no
+//! second request, for another host, can hide in the first.
 
 use super::host::Host;
 use std::fmt;
@@ -10,8 +10,8 @@ use std::fmt;
 pub const MAX_HEAD: usize = 32 << 10;
 /// Header fields.
 const MAX_FIELDS: usize = 128;
-/// Fields that concern a connection and not a message (RFC 9110 section 7.6.1), and those that are written anew.
-const NOT_PASSED_ON: [&str; 11] = [
+/// Fields that concern a connection and not a message (RFC 9110 section 7.6.1), and those that are generated here.
+const NOT_FORWARDED: [&str; 11] = [
     "connection",
     "proxy-connection",
     "proxy-authorization",
@@ -25,38 +25,38 @@ const NOT_PASSED_ON: [&str; 11] = [
     "content-length",
 ];
 
-/// A request that was understood.
+/// A parsed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// For whom.
+    /// The host to connect to.
     pub host: Host,
-    /// At which port.
+    /// The port to connect to.
     pub port: u16,
-    /// What for.
+    /// What to do there.
     pub action: Action,
-    /// The bytes that its head took.
+    /// The length of the head, in bytes.
     pub length: usize,
 }
 
-/// What is asked of the proxy.
+/// What the proxy is asked to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// `CONNECT`: bytes, both ways.
+    /// `CONNECT`: copy bytes in both directions.
     Connect,
     /// One plain HTTP request.
     Http {
-        /// The head as the server is to read it.
+        /// The head as it is sent to the server.
         head: Vec<u8>,
-        /// The bytes of the body that follows.
+        /// The length of the body that follows, in bytes.
         body: u64,
     },
 }
 
-/// Why a request is not served: the status, and the reason in one sentence.
+/// Why a request is rejected: the status, and the reason in one sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Bad(pub u16, pub &'static str);
+pub struct BadRequest(pub u16, pub &'static str);
 
-impl fmt::Display for Bad {
+impl fmt::Display for BadRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.1)
     }
@@ -66,82 +66,83 @@ impl fmt::Display for Bad {
 ///
 /// # Errors
 ///
-/// It is none that a proxy serves, or its end or its length could be read in more than one way.
-pub fn parse(bytes: &[u8]) -> Result<Option<Request>, Bad> {
+/// It is not a request that a proxy serves, or its end or length is ambiguous.
+pub fn parse(bytes: &[u8]) -> Result<Option<Request>, BadRequest> {
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut request = httparse::Request::new(&mut fields);
     let length = match request.parse(bytes) {
         Ok(httparse::Status::Complete(length)) if length <= MAX_HEAD => length,
         Ok(httparse::Status::Partial) if bytes.len() < MAX_HEAD => return Ok(None),
-        Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(Bad(431, "the head is too long")),
-        Err(_) => return Err(Bad(400, "it is no HTTP request")),
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(BadRequest(431, "the head is too long")),
+        Err(_) => return Err(BadRequest(400, "it is not a valid HTTP request")),
     };
     let (method, target) = (request.method.unwrap_or_default(), request.path.unwrap_or_default());
     if method == "CONNECT" {
         return match Host::with_port(target) {
             Some((host, Some(port))) => Ok(Some(Request { host, port, action: Action::Connect, length })),
-            _ => Err(Bad(400, "CONNECT takes HOST:PORT")),
+            _ => Err(BadRequest(400, "CONNECT takes HOST:PORT")),
         };
     }
     let (host, port, path) = absolute(target)?;
     let body = body(request.headers, &host, port)?;
-    let head = rewritten(&request, &host, port, &path, body);
+    let head = forwarded_head(&request, &host, port, &path, body);
     Ok(Some(Request { host, port, action: Action::Http { head, body: body.unwrap_or(0) }, length }))
 }
 
 /// Host, port and the rest of `http://HOST[:PORT][/PATH][?QUERY]`.
-fn absolute(target: &str) -> Result<(Host, u16, String), Bad> {
+fn absolute(target: &str) -> Result<(Host, u16, String), BadRequest> {
     const SCHEME: &str = "http://";
     let rest = match target.get(..SCHEME.len()) {
         Some(scheme) if scheme.eq_ignore_ascii_case(SCHEME) => &target[SCHEME.len()..],
         _ if target.starts_with('/') => {
-            return Err(Bad(
+            return Err(BadRequest(
                 400,
-                "this is the sandbox's HTTP proxy and no server: it takes http://HOST/PATH, or CONNECT HOST:PORT",
+                "this is the sandbox's HTTP proxy, not a server: it takes http://HOST/PATH, or CONNECT HOST:PORT",
             ));
         }
-        _ => return Err(Bad(400, "other than http goes through CONNECT HOST:PORT")),
+        _ => return Err(BadRequest(400, "schemes other than http go through CONNECT HOST:PORT")),
     };
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     if path.contains('#') {
-        return Err(Bad(400, "a fragment is not sent"));
+        return Err(BadRequest(400, "the address contains a fragment"));
     }
     let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
-    // With a user's name in it (`name@host`) it is no host either.
-    let (host, port) = Host::with_port(authority).ok_or(Bad(400, "the address names no host"))?;
+    // Rejects a user name in it (`name@host`) as well.
+    let (host, port) =
+        Host::with_port(authority).ok_or(BadRequest(400, "the address does not name a host"))?;
     Ok((host, port.unwrap_or(80), path))
 }
 
-/// The length of the body, where one is given. Fields that could be read in two ways are refused.
-fn body(fields: &[httparse::Header<'_>], host: &Host, port: u16) -> Result<Option<u64>, Bad> {
+/// The length of the body, where one is given. Ambiguous fields are refused.
+fn body(fields: &[httparse::Header<'_>], host: &Host, port: u16) -> Result<Option<u64>, BadRequest> {
     let mut length = None;
     for field in fields {
         let value = || std::str::from_utf8(field.value).map(str::trim).unwrap_or_default();
         let is = |name: &str| field.name.eq_ignore_ascii_case(name);
         if is("transfer-encoding") {
-            return Err(Bad(411, "a body needs its length: send Content-Length"));
+            return Err(BadRequest(411, "a body needs its length: send Content-Length"));
         }
         if is("host")
             && Host::with_port(value()).map(|(host, port)| (host, port.unwrap_or(80)))
                 != Some((host.clone(), port))
         {
-            return Err(Bad(400, "the field Host names another host than the address"));
+            return Err(BadRequest(400, "the field Host names another host than the address"));
         }
         if is("content-length") {
             let digits = Some(value()).filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
             let number = digits
                 .and_then(|digits| digits.parse::<u64>().ok())
-                .ok_or(Bad(400, "Content-Length is no number"))?;
+                .ok_or(BadRequest(400, "Content-Length is not a valid number"))?;
             if length.replace(number).is_some() {
-                return Err(Bad(400, "Content-Length is there twice"));
+                return Err(BadRequest(400, "Content-Length occurs twice"));
             }
         }
     }
     Ok(length)
 }
 
-/// The head as the server reads it: for this host, this path, this length, and the connection ends with the answer.
-fn rewritten(
+/// The head for the server: this host, path and length, and a connection that ends with the response.
+fn forwarded_head(
     request: &httparse::Request<'_, '_>,
     host: &Host,
     port: u16,
@@ -164,7 +165,7 @@ fn rewritten(
         .collect();
     for field in request.headers.iter() {
         let name = field.name.to_lowercase();
-        if !NOT_PASSED_ON.contains(&name.as_str()) && !named.contains(&name) {
+        if !NOT_FORWARDED.contains(&name.as_str()) && !named.contains(&name) {
             head.extend_from_slice(field.name.as_bytes());
             head.extend_from_slice(b": ");
             head.extend_from_slice(field.value);
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_request_is_written_anew() {
+    fn a_plain_request_is_serialised_again() {
         let (target, head, body) = served(
             "POST HTTP://Example.COM.:80/a?b=c HTTP/1.1\r\nhost: example.com\r\nAccept: */*\r\nContent-Length: 5\r\n\
              Proxy-Authorization: x\r\nConnection: keep-alive, X-Hop\r\nX-Hop: 1\r\nUpgrade: websocket\r\n\r\nhello",
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_read_in_two_ways_is_refused() {
+    fn ambiguous_requests_are_refused() {
         let with = |fields: &str| refused(&format!("POST http://a.com/ HTTP/1.1\r\n{fields}\r\n\r\n"));
         assert_eq!(with("Transfer-Encoding: chunked"), 411);
         assert_eq!(with("Content-Length: 5\r\nTransfer-Encoding: chunked"), 411);
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_to_a_proxy_says_so() {
+    fn what_is_not_a_proxy_request_says_so() {
         for line in [
             "GET / HTTP/1.1",
             "GET https://a.com/ HTTP/1.1",

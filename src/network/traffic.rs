@@ -1,11 +1,11 @@
-//! How much goes over the network, and how much may.
+//! Counting what goes over the network, and its limits.
 
-use super::connection::End;
+use super::connection::CloseReason;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// Read at once.
+/// Bytes of one read.
 const BUFFER: usize = 32 << 10;
 
 /// What a session's network may be used for.
@@ -13,9 +13,9 @@ const BUFFER: usize = 32 << 10;
 pub struct Limits {
     /// Connections at once.
     pub at_once: usize,
-    /// Connections in all, refused ones included.
+    /// Connections in total, refused ones included.
     pub connections: u64,
-    /// Bytes in all, both ways together.
+    /// Bytes in total, both directions together.
     pub bytes: u64,
 }
 
@@ -26,20 +26,20 @@ impl Default for Limits {
     }
 }
 
-/// What one connection has moved, and where it counts towards the whole.
+/// Counts the bytes of one connection, and adds them to those of the session.
 pub(super) struct Meter<'a> {
-    pub begun: Instant,
+    pub started: Instant,
     pub sent: AtomicU64,
     pub received: AtomicU64,
     is_closing: AtomicBool,
-    /// Bytes of the whole session.
+    /// Bytes of the session.
     total: &'a AtomicU64,
     limit: u64,
 }
 
-/// Which way bytes go.
+/// Seen from the sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Direction {
     Out,
     In,
 }
@@ -47,7 +47,7 @@ pub(super) enum Way {
 impl<'a> Meter<'a> {
     pub fn new(total: &'a AtomicU64, limit: u64) -> Self {
         Self {
-            begun: Instant::now(),
+            started: Instant::now(),
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
             is_closing: AtomicBool::new(false),
@@ -57,15 +57,15 @@ impl<'a> Meter<'a> {
     }
 
     /// Counts bytes before they are moved.
-    pub fn count(&self, way: Way, bytes: usize) -> Result<(), End> {
+    pub fn count(&self, direction: Direction, bytes: usize) -> Result<(), CloseReason> {
         let bytes = bytes as u64;
         if self.total.fetch_add(bytes, Relaxed).saturating_add(bytes) > self.limit {
-            return Err(End::Limit(
+            return Err(CloseReason::Limit(
                 "network_bytes",
                 format!("the limit of {} MiB is reached", self.limit >> 20),
             ));
         }
-        let count = if way == Way::Out { &self.sent } else { &self.received };
+        let count = if direction == Direction::Out { &self.sent } else { &self.received };
         count.fetch_add(bytes, Relaxed);
         Ok(())
     }
@@ -75,47 +75,52 @@ impl<'a> Meter<'a> {
         self.sent.load(Relaxed).saturating_add(self.received.load(Relaxed))
     }
 
-    /// One side has sent its last.
+    /// Notes that one side has finished sending.
     pub fn close(&self) {
         self.is_closing.store(true, Relaxed);
     }
 
-    /// Whether one side has sent its last.
+    /// Whether one side has finished sending.
     pub fn is_closing(&self) -> bool {
         self.is_closing.load(Relaxed)
     }
 
     /// Writes and counts.
-    pub async fn write(&self, way: Way, to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> Result<(), End> {
-        self.count(way, bytes.len())?;
-        to.write_all(bytes).await.map_err(|_| End::Gone)
+    pub async fn write(
+        &self,
+        direction: Direction,
+        to: &mut (impl AsyncWrite + Unpin),
+        bytes: &[u8],
+    ) -> Result<(), CloseReason> {
+        self.count(direction, bytes.len())?;
+        to.write_all(bytes).await.map_err(|_| CloseReason::Gone)
     }
 
-    /// Moves what comes until its end, or at most `length` bytes. The end is handed on where there is no `length`.
+    /// Copies until the end of input, or exactly `length` bytes. The end of input is passed on where there is no `length`.
     pub async fn pump(
         &self,
-        way: Way,
+        direction: Direction,
         from: &mut (impl AsyncRead + Unpin),
         to: &mut (impl AsyncWrite + Unpin),
         length: Option<u64>,
-    ) -> Result<(), End> {
+    ) -> Result<(), CloseReason> {
         let mut buffer = vec![0; BUFFER];
         let mut left = length.unwrap_or(u64::MAX);
         while left > 0 {
-            let room = usize::try_from(left).unwrap_or(BUFFER).min(BUFFER);
-            match from.read(&mut buffer[..room]).await {
-                Ok(0) if length.is_some() => return Err(End::Gone),
+            let wanted = usize::try_from(left).unwrap_or(BUFFER).min(BUFFER);
+            match from.read(&mut buffer[..wanted]).await {
+                Ok(0) if length.is_some() => return Err(CloseReason::Gone),
                 Ok(0) => break,
                 Ok(read) => {
-                    self.write(way, to, &buffer[..read]).await?;
+                    self.write(direction, to, &buffer[..read]).await?;
                     left -= read as u64;
                 }
-                Err(_) => return Err(End::Gone),
+                Err(_) => return Err(CloseReason::Gone),
             }
         }
         if length.is_none() {
             self.close();
-            to.shutdown().await.map_err(|_| End::Gone)?;
+            to.shutdown().await.map_err(|_| CloseReason::Gone)?;
         }
         Ok(())
     }

@@ -164,3 +164,53 @@ fn attack_20_an_injected_model_reaches_no_host_but_those_that_were_named() {
         canary.assert_hears();
     });
 }
+
+/// A name on the list leads to an address of this machine, or of its local network, that is public and behind a firewall.
+#[test]
+fn attack_22_a_listed_name_does_not_lead_to_this_machine_or_its_neighbors() {
+    // In a network namespace with a public address, where both names resolve and a server answers on all of its addresses.
+    const SETUP: &str = "\
+ip link set lo up
+ip address add 8.8.4.77/24 dev lo
+echo '8.8.4.77 own.test' > hosts
+echo '8.8.4.78 neighbor.test' >> hosts
+mount --bind hosts /etc/hosts
+mkdir site && echo reached > site/index.html
+python3 -m http.server --directory site 80 2>/dev/null & trap \"kill $!\" EXIT
+until curl -s http://own.test/ >/dev/null; do sleep 0.05; done
+curl -sS http://neighbor.test/
+for host in own.test neighbor.test; do
+    \"$1\" exec -q --network \"$host\" -- curl -sS http://$host/
+done
+\"$1\" exec -q --network own.test,8.8.4.77:80 -- curl -sS http://own.test/
+";
+    whole_program_everywhere(|backend| {
+        let directory = tempfile::tempdir().expect("a directory");
+        let output = Command::new("unshare")
+            .args(["--mount", "--net", "--", "bash", "-euc", SETUP, "bash"])
+            .arg(crate::support::agent::binary())
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", directory.path().join("home"))
+            .env("AGENT_HOME", directory.path().join("agent"))
+            .env("AGENT_SANDBOX", backend)
+            .current_dir(directory.path())
+            .output()
+            .expect("unshare");
+        let (stdout, stderr) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        if stderr.contains("unshare failed") {
+            return eprintln!("NOTICE: no network namespace without root");
+        }
+        assert!(output.status.success(), "on {backend}: {stdout}{stderr}");
+        for reason in [
+            "own.test:80: its address 8.8.4.77 is an address of this machine, and 8.8.4.77:80 is not on the list",
+            "agent --network 8.8.4.77:80,",
+            "neighbor.test:80: its address 8.8.4.78 is an address of this machine's local network",
+        ] {
+            assert!(stdout.contains(reason), "on {backend}: {reason}: {stdout}{stderr}");
+        }
+        assert!(stdout.starts_with("reached\n") && stdout.ends_with("reached\n"), "on {backend}: {stdout}");
+        assert_eq!(stdout.matches("reached").count(), 2, "on {backend}: {stdout}");
+    });
+}

@@ -12,7 +12,7 @@ use crate::agent::{DEFAULT_MAX_TURNS, Price, RunLimits};
 use crate::cli::options::Options;
 use crate::error::{Error, Result};
 use crate::event::Limits;
-use crate::network::entries;
+use crate::network;
 use crate::sandbox::{Network, SandboxChoice};
 use crate::tools::Bounds;
 use crate::workspace::Mode;
@@ -176,7 +176,7 @@ fn network(text: &str) -> Result<Network> {
     match text.trim() {
         "none" => Ok(Network::None),
         "full" => Ok(Network::Full),
-        hosts => Ok(Network::Hosts(entries(hosts)?.iter().map(ToString::to_string).collect())),
+        hosts => Ok(Network::Hosts(network::Rules::parse(hosts)?.words())),
     }
 }
 
