@@ -99,7 +99,7 @@ mod start {
             assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
             String::from_utf8_lossy(&done.stdout).trim().to_owned()
         };
-        let images = docker(&["images", "-q", "agent-host"]);
+        let images = docker(&["images", "-q", "localhost/agent-host"]);
         let image = images.lines().next().expect("the other benches have made the image").to_owned();
         let from = format!("{}/.", BIG.display());
         bencher.bench_local(|| {

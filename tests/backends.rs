@@ -2,7 +2,7 @@
 //! A further backend is measured by adding it to `support/backends.rs`.
 
 use crate::support::backends::{BACKENDS, backend, everywhere, said, shell, spec};
-use agent::sandbox::{Command, FileWrite, Node, Outcome, Output, Sandbox, Spec};
+use agent::sandbox::{Command, FileWrite, Node, Outcome, Output, Sandbox, Spec, State};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -159,7 +159,7 @@ async fn a_kept_sandbox_goes_when_its_date_has_passed_and_it_does_not_run() {
         tokio::time::sleep(Duration::from_millis(2)).await;
         backend.sweep().await.expect("swept");
         let listed = state().await.expect("what runs stays");
-        assert_eq!(listed.state, "running");
+        assert_eq!(listed.state, State::Running);
         assert!(listed.expires.is_some_and(|date| date.starts_with("20")));
         assert_eq!(said(&sandbox, "echo here").await, "here");
         backend.pause(&spec.session).await.expect("paused");

@@ -2,7 +2,7 @@
 
 use crate::support::engine::{DEADLINE, Running, engine, gone, is_there, run, spec};
 use crate::support::registry::Registry;
-use agent::sandbox::{Backend, Outcome, Sandbox, WorkspaceMount, sandbox_ids};
+use agent::sandbox::{Backend, Outcome, Sandbox, State, WorkspaceMount, sandbox_ids};
 use bollard::Docker as Client;
 use bollard::models::{ContainerCreateBody, HostConfig, Mount, MountType};
 use bollard::query_parameters::{
@@ -98,13 +98,13 @@ async fn pause_freezes_and_resume_goes_on() {
         list.into_iter().find(|listed| listed.session == session).map(|listed| listed.state)
     };
     docker.pause(&session).await.expect("paused");
-    assert_eq!(state().await.as_deref(), Some("paused"));
+    assert_eq!(state().await, Some(State::Paused));
     docker.resume(&session).await.expect("resumed");
     running.sh("echo kept > note").await;
     running.sandbox.shutdown().await;
     // It was not to be removed when it stops: started again it has its files.
     let start = std::time::Instant::now();
-    while state().await.as_deref() != Some("stopped") {
+    while state().await != Some(State::Stopped) {
         assert!(start.elapsed() < DEADLINE, "still running");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -256,13 +256,14 @@ async fn what_other_versions_prepared_goes_when_a_new_image_is_made() {
     let pid = std::process::id();
     let name = format!("agent-test-versions-{pid}:1");
     import(&name, &[]).await;
-    let [idle, used, young] = ["idle", "used", "young"].map(|what| format!("agent-image:{what}-{pid}"));
+    let [idle, used, young] =
+        ["idle", "used", "young"].map(|what| format!("localhost/agent-image:{what}-{pid}"));
     let somebodys = format!("agent-test-mine-{pid}:1");
     for tag in [&idle, &used, &somebodys] {
         load_old(tag, &name).await;
     }
     import(&young, &[&format!("LABEL agent.image={name}")]).await;
-    let taken = format!("agent-image:taken-{pid}");
+    let taken = format!("localhost/agent-image:taken-{pid}");
     load_old(&taken, &name).await;
     let untagged = client().inspect_image(&taken).await.expect("the image").id.expect("an id");
     import(&taken, &[]).await;

@@ -6,7 +6,7 @@
 use crate::support::backends::shell;
 use agent::event::Limits;
 use agent::sandbox::local::Local;
-use agent::sandbox::{Backend, Command, Network, Outcome, Output, Sandbox, Spec, WorkspaceMount};
+use agent::sandbox::{Backend, Command, Network, Outcome, Output, Sandbox, Spec, State, WorkspaceMount};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -213,12 +213,12 @@ fn a_second_client_finds_what_the_first_has_left() {
         let states = |listed: Vec<agent::sandbox::Listed>| {
             listed.into_iter().map(|sandbox| (sandbox.session, sandbox.state)).collect::<Vec<_>>()
         };
-        let state = |state: &str| vec![(spec.session.clone(), state.to_owned())];
-        assert_eq!(states(Local.list().await.unwrap()), state("running"));
+        let state = |state| vec![(spec.session.clone(), state)];
+        assert_eq!(states(Local.list().await.unwrap()), state(State::Running));
         Local.pause(&spec.session).await.unwrap();
-        assert_eq!(states(Local.list().await.unwrap()), state("paused"));
+        assert_eq!(states(Local.list().await.unwrap()), state(State::Paused));
         Local.resume(&spec.session).await.unwrap();
-        assert_eq!(states(Local.list().await.unwrap()), state("running"));
+        assert_eq!(states(Local.list().await.unwrap()), state(State::Running));
         assert_eq!(said(&second, "cat /tmp/kept").await, "kept\n");
         Local.sweep().await.unwrap();
         assert_eq!(said(&second, "cat /tmp/kept").await, "kept\n");
@@ -236,7 +236,7 @@ fn a_kept_sandbox_starts_again_with_its_files() {
         let first = start(&spec).await;
         said(&first, "echo kept > kept").await;
         first.shutdown().await;
-        let stopped = async || Local.list().await.unwrap()[0].state == "stopped";
+        let stopped = async || Local.list().await.unwrap()[0].state == State::Stopped;
         let deadline = Instant::now() + SOON;
         while !stopped().await && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -28,8 +28,11 @@ impl Overlaid {
             fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
             fs::write(path, content).expect("a file");
         }
-        let options =
-            Options { mode: Mode::Overlay, can_overlay: backend.can_overlay(), ..Options::default() };
+        let options = Options {
+            mode: Mode::Overlay,
+            can_overlay: backend.capabilities().host_paths,
+            ..Options::default()
+        };
         let session = root.path().join("data/sessions/s");
         let workspace =
             Workspace::open(&root.path().join("tree"), &session, options).await.expect("it opens");

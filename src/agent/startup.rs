@@ -3,7 +3,7 @@
 use crate::error::{Error, Kind, Result};
 use crate::event::SandboxInfo;
 use crate::network::Gateway;
-use crate::sandbox::{Backend, Sandbox, Spec};
+use crate::sandbox::{Backend, Sandbox, Spec, sweep_once};
 use crate::workspace::{CopyReport, Workspace, mode};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
@@ -72,11 +72,7 @@ impl Startup {
             connecting.attach(&ready.sandbox).await?;
             Ok(ready)
         });
-        let sweeping = Arc::clone(&backend);
-        tokio::spawn(async move {
-            // Beside the first request. What cannot be removed now is swept at a later start.
-            let _ = sweeping.sweep().await;
-        });
+        sweep_once(&backend);
         let ready = async move {
             match task.await {
                 Ok(result) => result.map(Arc::new).map_err(Arc::<Error>::new),
@@ -132,7 +128,7 @@ async fn start(
         Source::Rejoin(workspace) => return rejoin(backend.as_ref(), &spec, workspace).await,
         Source::Open(opening) => (Arc::new(opening.await?), true),
         Source::BringBack(workspace) => {
-            let notice = workspace.reopen(backend.can_overlay()).await?;
+            let notice = workspace.reopen(backend.capabilities().host_paths).await?;
             notice.iter().for_each(|notice| on_starting(Starting::Notice(notice)));
             (workspace, false)
         }
@@ -161,6 +157,7 @@ async fn attempt(
 ) -> Result<Ready> {
     let on_pull = |what: &str, done, total| on_starting(Starting::Pull(what, done, total));
     let mut on_copied = |done, total| on_starting(Starting::Copy(done, total));
+    backend.capabilities().check(backend.name(), spec)?;
     let (channel, info) = backend.start(spec, &on_pull).await?;
     let sandbox = Sandbox::connect(channel).await?;
     let CopyReport { lost, .. } = match is_new {

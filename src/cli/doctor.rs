@@ -8,10 +8,9 @@ use crate::cli::ui::sanitise;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::model::probe::{Finding, Outcome};
-use crate::sandbox::SandboxChoice;
 use crate::sandbox::docker::checks::Checks;
 use crate::sandbox::docker::{DEFAULT_IMAGE, Docker};
-use crate::sandbox::{local, no_engine_needed};
+use crate::sandbox::{SandboxChoice, local};
 use serde::Serialize;
 
 /// One thing that was looked at.
@@ -67,10 +66,11 @@ pub async fn doctor(options: &Options, arguments: DoctorArgs) -> Result<ExitCode
 /// # Errors
 /// What was asked for can be had nowhere.
 async fn sandboxes(wanted: &SandboxConfig) -> Result<(bool, Vec<Check>)> {
-    let needs_engine = no_engine_needed(wanted.image.as_deref(), wanted.runtime.as_deref());
+    let needs_engine =
+        local::CAPABILITIES.check_image(local::NAME, wanted.image.as_deref(), wanted.runtime.as_deref());
     let (mut groups, mut looks_local) = (Vec::new(), true);
     match wanted.choice {
-        SandboxChoice::Local => needs_engine?,
+        SandboxChoice::Named(local::NAME) => needs_engine?,
         choice => {
             groups.push(engine(wanted).await?);
             looks_local = choice == SandboxChoice::Auto && needs_engine.is_ok();

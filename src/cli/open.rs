@@ -19,7 +19,7 @@ use crate::log::{History, SessionFile, SessionId, Store};
 use crate::model::ChatModel;
 use crate::network::{self, Gateway};
 use crate::sandbox::host_tree::host_tree;
-use crate::sandbox::{Backend, Chosen, Network, Spec, WorkspaceMount, choose, network_words};
+use crate::sandbox::{Backend, Chosen, Network, Spec, WorkspaceMount, choose};
 use crate::tools::Registry;
 use crate::workspace::{self, Mode, Workspace, mode, select};
 use futures_util::FutureExt;
@@ -61,23 +61,18 @@ impl Audience {
     }
 
     /// Says which backend was chosen where none was named. That it is not the container is always said.
-    fn say_choice(&self, backend: &dyn Backend, reason: Option<String>) -> Result<()> {
-        match reason {
-            Some(text) if falls_back(backend) => self.insist(text),
+    fn say_choice(&self, chosen: &Chosen) -> Result<()> {
+        match chosen.reason.clone() {
+            Some(text) if chosen.is_fallback => self.insist(text),
             Some(text) => self.events.emit(Event::Notice { text }),
             None => Ok(()),
         }
     }
 
     /// Says that a sandbox without a conversation is not the container, where none was named.
-    pub fn say_fallback(&self, backend: &dyn Backend, reason: Option<String>) -> Result<()> {
-        self.say_choice(backend, reason.filter(|_| falls_back(backend)))
+    pub fn say_fallback(&self, chosen: &Chosen) -> Result<()> {
+        if chosen.is_fallback { self.say_choice(chosen) } else { Ok(()) }
     }
-}
-
-/// Whether a backend that nobody named is the second choice.
-fn falls_back(backend: &dyn Backend) -> bool {
-    backend.name() == "local"
 }
 
 /// Who answers in a session.
@@ -126,7 +121,8 @@ impl Opening<'_> {
         let (config, audience) = (self.config, self.audience);
         workspace::validate(&config.workspace, config.workspace_named)?;
         priced(config, self.answering.model.name())?;
-        let Chosen { backend, reason } = backend(config).await?;
+        let chosen = backend(config).await?;
+        let backend = Arc::clone(&chosen.backend);
         let (mut left, mut notices, mut earlier) = (None, Vec::new(), None);
         let mut has = config.sandbox.clone();
         let (id, file) = match self.past.take() {
@@ -150,7 +146,7 @@ impl Opening<'_> {
             audience.events.listen(Box::new(SessionFile::record(path)?));
         }
         self.announce(&id, backend.as_ref(), &has)?;
-        audience.say_choice(backend.as_ref(), reason)?;
+        audience.say_choice(&chosen)?;
         notices.into_iter().try_for_each(|text| audience.events.emit(Event::Notice { text }))?;
         if let Some(former) = &self.like {
             let store = Store::open()?;
@@ -180,7 +176,7 @@ impl Opening<'_> {
                 id: format!("agent-{id}"),
                 image: has.image.clone().or_else(|| default_image(backend)),
                 runtime: has.runtime.clone(),
-                network: network_words(&has.network),
+                network: has.network.to_string(),
                 limits: has.limits.clone(),
             },
         })
@@ -196,7 +192,9 @@ impl Opening<'_> {
     ) -> Result<Opened> {
         let config = self.config;
         let SandboxConfig { network, limits, image, .. } = has;
-        let facts = SandboxFacts { network, limits, programs: programs(image.as_deref()), image };
+        let here = startup.backend().capabilities().host_paths;
+        let programs = if here { programs(image.as_deref()) } else { Vec::new() };
+        let facts = SandboxFacts { network, limits, programs, image };
         let setup = Setup {
             price: config.price(self.answering.model.name()),
             window: Window::new(self.answering.window, config.file.compaction.unwrap_or(true)),
@@ -227,7 +225,7 @@ pub async fn backend(config: &Config) -> Result<Chosen> {
 /// The image that a sandbox has where none was named, as far as that is known before it starts.
 fn default_image(backend: &dyn Backend) -> Option<String> {
     // An engine to which this machine's paths mean something can show it as well.
-    backend.can_overlay().then(|| "host".to_owned())
+    backend.capabilities().host_paths.then(|| "host".to_owned())
 }
 
 /// A cost limit means nothing without a price.
@@ -261,7 +259,7 @@ fn gate(config: &Config, screen: &Screen) -> Result<Gate> {
 /// # Errors
 /// It is to be bound, and the sandbox could not write to it; or what to include and to exclude are no globs.
 pub fn source(config: &Config, directory: &Path, backend: &dyn Backend) -> Result<Source> {
-    if config.sandbox.workspace_mode == Mode::Bind && !backend.maps_owners() {
+    if config.sandbox.workspace_mode == Mode::Bind && !backend.capabilities().maps_owners {
         mode::bindable(&config.workspace)?;
     }
     let (root, directory) = (config.workspace.clone(), directory.to_owned());
@@ -275,7 +273,7 @@ pub fn source(config: &Config, directory: &Path, backend: &dyn Backend) -> Resul
             ..select::Options::default()
         },
         mode: config.sandbox.workspace_mode,
-        can_overlay: backend.can_overlay(),
+        can_overlay: backend.capabilities().host_paths,
         named: config.workspace_named,
         max_kept: None,
     };

@@ -7,7 +7,7 @@ use crate::cli::options::Options;
 use crate::cli::ui::sanitise::plain;
 use crate::error::{Error, Result};
 use crate::log::{History, Reopened, SessionFile, SessionId, Store};
-use crate::sandbox::{Backend, SandboxChoice};
+use crate::sandbox::{Backend, SandboxChoice, State};
 use crate::workspace::Workspace;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,16 +41,13 @@ impl Past {
             self.works_on(named)?;
         }
         let sandbox = &self.history.sandbox;
-        let backend = match sandbox.backend.as_str() {
-            "docker" => Some(SandboxChoice::Docker),
-            "local" => Some(SandboxChoice::Local),
-            _ => None,
-        };
+        // A backend that this version does not know is replaced by the automatic choice.
+        let backend = sandbox.backend.parse().ok();
         let workspace = Some(&self.history.workspace).filter(|path| !path.is_empty()).map(PathBuf::from);
         let mut options = options.clone();
         options.workspace = workspace.or(options.workspace);
-        // A stronger wall stays, unless the person leaves the engine.
-        if options.sandbox != Some(SandboxChoice::Local) {
+        // Stronger isolation stays, unless the user chooses a backend that has none.
+        if !options.sandbox.is_some_and(SandboxChoice::lacks_runtimes) {
             options.runtime = options.runtime.or_else(|| sandbox.runtime.clone());
         }
         options.sandbox = options.sandbox.or(backend);
@@ -88,9 +85,9 @@ impl Past {
         let listed = backend.list().await.unwrap_or_default();
         let state =
             listed.into_iter().find(|listed| listed.session == self.id.as_str()).map(|listed| listed.state);
-        let lives = match state.as_deref() {
-            Some("running") => true,
-            Some("paused") => backend.resume(self.id.as_str()).await.is_ok(),
+        let lives = match state {
+            Some(State::Running) => true,
+            Some(State::Paused) => backend.resume(self.id.as_str()).await.is_ok(),
             _ => false,
         };
         // One whose start was cut short may lack files.

@@ -5,9 +5,7 @@ use crate::cli::options::{Options, SandboxArgs, SandboxCommand};
 use crate::cli::ui::sanitise::one_line;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
-use crate::sandbox::docker::Docker;
-use crate::sandbox::local::Local;
-use crate::sandbox::{Backend, Listed};
+use crate::sandbox::{Backend, KINDS, Listed};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -38,14 +36,11 @@ pub async fn sandbox(options: &Options, arguments: SandboxArgs) -> Result<ExitCo
     print(options, &format!("{done} {id}\n"), &json!({ "session": id, "state": done }))
 }
 
-/// Those of both backends. An engine that is not there has none.
+/// The sandboxes of every backend that can be used here.
 async fn all() -> Result<Vec<Found>> {
-    let mut backends: Vec<Arc<dyn Backend>> = vec![Arc::new(Local)];
-    if let Ok(docker) = Docker::connect().await {
-        backends.push(Arc::new(docker));
-    }
     let mut found = Vec::new();
-    for backend in backends {
+    for kind in &KINDS {
+        let Ok(backend) = kind.connect().await else { continue };
         // What should be gone by now is not listed; what cannot be removed is.
         let _ = backend.sweep().await;
         let listed = backend.list().await?;
@@ -78,14 +73,14 @@ fn list(options: &Options, found: &[Found]) -> Result<ExitCode> {
     let json: Vec<Value> = found
         .iter()
         .map(|(backend, Listed { session, id, state, created, expires })| {
-            json!({ "session": session, "backend": backend.name(), "id": id, "state": state, "created": created,
+            json!({ "session": session, "backend": backend.name(), "id": id, "state": state.as_str(), "created": created,
                 "expires": expires })
         })
         .collect();
     let line = |(backend, listed): &Found| {
         let Listed { session, state, created, expires, .. } = listed;
         let until = expires.as_ref().map(|date| format!(", until {}", minute(date))).unwrap_or_default();
-        let (session, state) = (one_line(session, 64), one_line(state, 10));
+        let (session, state) = (one_line(session, 64), state.as_str());
         format!("{session:<24} {:<7} {state:<8} {}{until}\n", backend.name(), minute(created))
     };
     let words: String = found.iter().map(line).collect();

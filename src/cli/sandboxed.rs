@@ -8,7 +8,7 @@ use crate::cli::options::Options;
 use crate::error::{Error, Result};
 use crate::log::{History, SessionId, Store, read_records};
 use crate::paths;
-use crate::sandbox::{Chosen, Listed, Sandbox, by_name};
+use crate::sandbox::{Listed, Sandbox, State, by_name};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
@@ -84,11 +84,11 @@ pub async fn sandboxed(config: &Config, session: Option<&str>, audience: &Audien
             attach(id, &config.options).await
         }
         None => {
-            let Chosen { backend, reason } = backend(config).await?;
-            audience.say_fallback(backend.as_ref(), reason)?;
+            let chosen = backend(config).await?;
+            audience.say_fallback(&chosen)?;
             let id = SessionId::generate();
             let scratch = Scratch::make(&id)?;
-            let startup = begin(config, &id, &scratch.directory, backend, audience)?;
+            let startup = begin(config, &id, &scratch.directory, chosen.backend, audience)?;
             let sandbox = startup.ready().await?.sandbox.clone();
             Ok(Sandboxed { sandbox, fresh: Some((startup, scratch)) })
         }
@@ -137,7 +137,7 @@ pub async fn attach(id: &str, options: &Options) -> Result<Sandboxed> {
         works_on(&id, &history, named)?;
     }
     let backend = by_name(&history.sandbox.backend).await?;
-    let is_it = |listed: &Listed| listed.session == id.as_str() && listed.state == "paused";
+    let is_it = |listed: &Listed| listed.session == id.as_str() && listed.state == State::Paused;
     if backend.list().await.is_ok_and(|list| list.iter().any(is_it)) {
         backend.resume(id.as_str()).await?;
     }

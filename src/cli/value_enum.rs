@@ -1,10 +1,11 @@
 //! How the choices of the library are written on the command line: below `cli` nothing knows clap.
 
 use crate::approval::Approve;
-use crate::sandbox::SandboxChoice;
+use crate::sandbox::{KINDS, SandboxChoice};
 use crate::workspace::Mode;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
+use std::sync::LazyLock;
 
 impl ValueEnum for Approve {
     fn value_variants<'a>() -> &'a [Self] {
@@ -22,15 +23,23 @@ impl ValueEnum for Approve {
 
 impl ValueEnum for SandboxChoice {
     fn value_variants<'a>() -> &'a [Self] {
-        &[Self::Auto, Self::Docker, Self::Local]
+        static CHOICES: LazyLock<Vec<SandboxChoice>> = LazyLock::new(|| {
+            let named = KINDS.iter().map(|kind| SandboxChoice::Named(kind.name));
+            [SandboxChoice::Auto].into_iter().chain(named).collect()
+        });
+        &CHOICES
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(match self {
-            Self::Auto => PossibleValue::new("auto").help("Docker if its engine answers, else local"),
-            Self::Docker => PossibleValue::new("docker").help("A locked-down container"),
-            Self::Local => PossibleValue::new("local").help("Linux namespaces"),
-        })
+        match self {
+            Self::Auto => {
+                Some(PossibleValue::new(Self::AUTO).help("Docker if its engine answers, else local"))
+            }
+            Self::Named(name) => {
+                let kind = KINDS.iter().find(|kind| kind.name == *name)?;
+                Some(PossibleValue::new(kind.name).help(kind.about))
+            }
+        }
     }
 }
 

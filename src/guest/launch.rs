@@ -267,8 +267,8 @@ fn own(fd: i32) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-/// Removes the control groups and, unless it is to be kept, the private directory. Goes on after a failure: what cannot be
-/// removed now is found by the next sweep.
+/// Removes the control groups and, unless the sandbox is kept, the private directory. What cannot be removed now is found
+/// by the next sweep.
 fn clean_up(spec: &LaunchSpec, directory: &Path) {
     for cgroup in &spec.cgroups {
         // Its last processes may still be on their way out: for a moment, and on a machine under load for seconds.
@@ -281,9 +281,7 @@ fn clean_up(spec: &LaunchSpec, directory: &Path) {
             }
         }
     }
-    if spec.keep {
-        let _ = fs::remove_file(directory.join("processes"));
-    } else {
+    if !spec.keep {
         let _ = remove::remove_tree(directory);
     }
 }

@@ -79,7 +79,11 @@ pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     let say = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
     sys::prctl(sys::PR_SET_DUMPABLE, 0).map_err(say("cannot become undumpable"))?;
     filters::refuse_limits_of_others();
-    sys::prctl(sys::PR_SET_CHILD_SUBREAPER, 1).map_err(say("cannot become a subreaper"))?;
+    // Process 1 inherits every orphan anyway; gVisor before 2023 has no subreapers.
+    let subreaper = sys::prctl(sys::PR_SET_CHILD_SUBREAPER, 1);
+    if std::process::id() != 1 {
+        subreaper.map_err(say("cannot become a subreaper"))?;
+    }
     sys::prctl(sys::PR_SET_NO_NEW_PRIVS, 1).map_err(say("cannot give up privileges"))?;
     let signals = Signals::block(&[sys::SIGCHLD, sys::SIGTERM, sys::SIGINT, sys::SIGHUP])
         .map_err(say("cannot block signals"))?;

@@ -3,6 +3,8 @@
 //! Both generations of the kernel's interface, each controller by itself: version 1 (a hierarchy for each controller) and
 //! version 2 (one for all). Where neither is to be had, the sandbox has resource limits instead, and says what is weaker.
 
+use super::EnforcedLimits;
+use super::ownership::PREFIX;
 use crate::event::Limits;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,15 +17,7 @@ pub(super) struct Cgroups {
     /// The files by which the guest learns what is used and what the kernel killed.
     pub counters: Vec<PathBuf>,
     /// The limits in force.
-    pub limited: Limited,
-}
-
-/// Which limits a sandbox has by control group.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Limited {
-    pub memory: bool,
-    pub pids: bool,
-    pub cpu: bool,
+    pub limited: EnforcedLimits,
 }
 
 const COUNTERS: [&str; 8] = [
@@ -39,10 +33,8 @@ const COUNTERS: [&str; 8] = [
 
 /// The controllers of version 1 that a sandbox has a group of.
 const CONTROLLERS: [&str; 4] = ["memory", "pids", "cpu", "freezer"];
-/// How the names of all groups begin.
-pub(super) const PREFIX: &str = "agent-";
 
-/// Makes control groups called `name`, which begins with [`PREFIX`]. What cannot be made is missing from [`Limited`].
+/// Makes control groups called `name`, which begins with [`PREFIX`]. What cannot be made is missing from [`Cgroups::limited`].
 pub(super) fn make(name: &str, limits: &Limits) -> Cgroups {
     let Ok(mounts) = fs::read_to_string("/proc/self/mountinfo") else { return Cgroups::default() };
     let Ok(own) = fs::read_to_string("/proc/self/cgroup") else { return Cgroups::default() };
@@ -186,18 +178,18 @@ fn writable(file: &Path) -> bool {
     fs::OpenOptions::new().write(true).open(file).is_ok()
 }
 
-fn limit_unified(directory: &Path, limits: &Limits) -> Limited {
+fn limit_unified(directory: &Path, limits: &Limits) -> EnforcedLimits {
     let file = |name: &str| directory.join(name);
     // Where the kernel has no swap accounting there is no such file, and no limit is wanted where there is no swap.
     set(&file("memory.swap.max"), "0");
-    Limited {
+    EnforcedLimits {
         memory: set(&file("memory.max"), &limits.memory.to_string()),
         pids: set(&file("pids.max"), &limits.pids.to_string()),
-        cpu: set(&file("cpu.max"), &format!("{} {PERIOD_US}", quota(limits))),
+        cpus: set(&file("cpu.max"), &format!("{} {PERIOD_US}", quota(limits))),
     }
 }
 
-fn limit_separate(directory: &Path, controller: &str, limits: &Limits, limited: &mut Limited) {
+fn limit_separate(directory: &Path, controller: &str, limits: &Limits, limited: &mut EnforcedLimits) {
     let file = |name: &str| directory.join(name);
     match controller {
         "memory" => {
@@ -208,7 +200,7 @@ fn limit_separate(directory: &Path, controller: &str, limits: &Limits, limited: 
         }
         "pids" => limited.pids = set(&file("pids.max"), &limits.pids.to_string()),
         "cpu" => {
-            limited.cpu = set(&file("cpu.cfs_period_us"), &PERIOD_US.to_string())
+            limited.cpus = set(&file("cpu.cfs_period_us"), &PERIOD_US.to_string())
                 && set(&file("cpu.cfs_quota_us"), &quota(limits).to_string());
         }
         _ => {}

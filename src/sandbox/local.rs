@@ -12,15 +12,15 @@ pub use obstacles::{Checks, Obstacle, checks};
 
 use super::cgroup::{self, Cgroups};
 use super::launch_spec::LaunchSpec;
+use super::ownership::{Ownership, ProcessId, sandbox_name};
 use super::{
-    Backend, Channel, Listed, Network, OnPull, Spec, WorkspaceMount, environment, expiry, guest, layer,
-    run_bytes, sandbox_ids, seccomp,
+    Backend, Capabilities, Channel, EnforcedLimits, Listed, Network, Networks, OnProgress, Spec, State,
+    WorkspaceMount, bootstrap, environment, layer, run_bytes, sandbox_ids, seccomp,
 };
 use crate::error::{Error, Result};
 use crate::event::{Limits, SandboxInfo};
+use async_trait::async_trait;
 use directory::{Directory, Record};
-use futures_util::future::BoxFuture;
-use process::Process;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Stdio;
@@ -36,28 +36,37 @@ const REMOVAL: Duration = Duration::from_secs(60);
 /// Open files of a process, the same as in a container.
 const OPEN_FILES: u64 = 16_384;
 
+/// The backend's name.
+pub const NAME: &str = "local";
+
+/// What Linux namespaces can do.
+pub const CAPABILITIES: Capabilities = Capabilities {
+    host_paths: true,
+    maps_owners: true,
+    images: false,
+    runtimes: false,
+    pause: true,
+    networks: Networks { isolated: true, full: true },
+    limits: EnforcedLimits { memory: true, cpus: true, pids: true },
+};
+
 /// The backend over Linux namespaces.
 #[derive(Debug, Clone, Default)]
 pub struct Local;
 
 impl Local {
     async fn start_sandbox(&self, spec: &Spec) -> Result<(Channel, SandboxInfo)> {
-        if let Some(image) = spec.image.as_deref().filter(|image| *image != "host") {
-            return Err(Error::usage(format!("a local sandbox has no images, so it cannot run {image}"))
-                .hint("leave --image out, or use --sandbox docker"));
-        }
+        CAPABILITIES.check(NAME, spec)?;
         let directory = Directory::of(&spec.session)?;
-        let info = describe(spec);
+        let name = sandbox_name(&spec.session)?;
         let record = Record {
             created: jiff::Timestamp::now().to_string(),
-            owner: Process::this().ok_or_else(|| Error::sandbox("/proc does not tell about this process"))?,
-            ephemeral: spec.ephemeral,
-            expires: spec.delete_after.filter(|_| !spec.ephemeral).and_then(expiry::date),
-            info: info.clone(),
+            ownership: Ownership::of(spec),
+            limits: spec.limits.clone(),
         };
         let ids = sandbox_ids();
         directory.make(&record, &["workspace", "home", "upper", "work"], ids)?;
-        let groups = cgroup::make(&group_name(&spec.session), &spec.limits);
+        let groups = cgroup::make(&name, &spec.limits);
         let started = async {
             if let WorkspaceMount::Overlay { lower, hidden } = &spec.workspace {
                 layer::hide(&directory.path().join("upper"), lower, hidden, ids).map_err(cannot_hide)?;
@@ -73,7 +82,7 @@ impl Local {
             channel.ok_or_else(|| Error::unexpected("the launcher has no stream"))
         };
         match started.await {
-            Ok(channel) => Ok((channel, info)),
+            Ok(channel) => Ok((channel, spec.describe(NAME, name, None))),
             Err(error) => {
                 // The first error is the one to tell; what cannot be removed now is swept later.
                 let _ = self.destroy_sandbox(&directory).await;
@@ -81,15 +90,6 @@ impl Local {
                 Err(error)
             }
         }
-    }
-
-    async fn join(&self, session: &str) -> Result<Channel> {
-        let (_directory, socket) = Directory::of(session)?.socket()?;
-        let stream = UnixStream::connect(socket).await.map_err(|error| {
-            Error::sandbox(format!("session {session} has no running sandbox")).caused_by(error)
-        })?;
-        let (reader, writer) = stream.into_split();
-        Ok(Channel { reader: Box::new(reader), writer: Box::new(writer) })
     }
 
     /// The launcher removes what it made when the first process ends; what is left then is removed here.
@@ -131,9 +131,9 @@ impl Local {
         let (Some(record), Some(mut spec)) = (directory.record(), directory.spec()) else {
             return Err(Error::sandbox(format!("session {session} has no sandbox")));
         };
-        let groups = cgroup::make(&group_name(session), &record.info.limits);
+        let groups = cgroup::make(&sandbox_name(session)?, &record.limits);
         (spec.cgroups, spec.cgroup_files) = (groups.directories.clone(), groups.counters.clone());
-        spec.rlimits = resource_limits(&record.info.limits, &groups);
+        spec.rlimits = resource_limits(&record.limits, &groups);
         directory.write_spec(&spec)?;
         reap(launch(&directory, false).await?);
         Ok(())
@@ -142,8 +142,10 @@ impl Local {
     fn listed(&self) -> Result<Vec<Listed>> {
         let all = Directory::list()?.into_iter();
         let described = all.filter_map(|(session, directory)| {
-            let Record { created, expires, info, .. } = directory.record()?;
-            Some(Listed { id: info.id, session, state: state(&directory).to_owned(), created, expires })
+            let Record { created, ownership, .. } = directory.record()?;
+            let expires = ownership.expiry_date().map(str::to_owned);
+            let id = sandbox_name(&session).ok()?;
+            Some(Listed { id, session, state: state(&directory), created, expires })
         });
         Ok(described.collect())
     }
@@ -152,7 +154,7 @@ impl Local {
         cgroup::sweep();
         let mut result = Ok(());
         for (_, directory) in Directory::list()? {
-            if directory.is_abandoned(state(&directory)) {
+            if directory.is_left_over(state(&directory)) {
                 result = self.destroy_sandbox(&directory).await.and(result);
             }
         }
@@ -160,76 +162,63 @@ impl Local {
     }
 }
 
+#[async_trait]
 impl Backend for Local {
     fn name(&self) -> &'static str {
-        "local"
+        NAME
     }
 
-    fn can_overlay(&self) -> bool {
-        true
+    fn location(&self) -> String {
+        "this machine".to_owned()
     }
 
-    fn maps_owners(&self) -> bool {
-        obstacles::is_root()
+    fn capabilities(&self) -> Capabilities {
+        let limits = obstacles::enforced_limits();
+        Capabilities { maps_owners: obstacles::is_root(), limits, ..CAPABILITIES }
     }
 
-    fn start<'a>(&'a self, spec: &'a Spec, _: OnPull<'a>) -> BoxFuture<'a, Result<(Channel, SandboxInfo)>> {
-        Box::pin(self.start_sandbox(spec))
+    async fn start(&self, spec: &Spec, _: OnProgress<'_>) -> Result<(Channel, SandboxInfo)> {
+        self.start_sandbox(spec).await
     }
 
-    fn attach<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Result<Channel>> {
-        Box::pin(self.join(session))
+    async fn attach(&self, session: &str) -> Result<Channel> {
+        let (_directory, socket) = Directory::of(session)?.socket()?;
+        let stream = UnixStream::connect(socket).await.map_err(|error| {
+            Error::sandbox(format!("session {session} has no running sandbox")).caused_by(error)
+        })?;
+        let (reader, writer) = stream.into_split();
+        Ok(Channel { reader: Box::new(reader), writer: Box::new(writer) })
     }
 
-    fn destroy<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move { self.destroy_sandbox(&Directory::of(session)?).await })
+    async fn destroy(&self, session: &str) -> Result<()> {
+        self.destroy_sandbox(&Directory::of(session)?).await
     }
 
-    fn pause<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.set_frozen(session, true))
+    async fn pause(&self, session: &str) -> Result<()> {
+        self.set_frozen(session, true).await
     }
 
-    fn resume<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.resume_sandbox(session))
+    async fn resume(&self, session: &str) -> Result<()> {
+        self.resume_sandbox(session).await
     }
 
-    fn list(&self) -> BoxFuture<'_, Result<Vec<Listed>>> {
-        Box::pin(async move { self.listed() })
+    async fn list(&self) -> Result<Vec<Listed>> {
+        self.listed()
     }
 
-    fn sweep(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.sweep_abandoned())
+    async fn sweep(&self) -> Result<()> {
+        self.sweep_abandoned().await
     }
 }
 
-/// As [`Listed::state`] says it.
-fn state(directory: &Directory) -> &'static str {
+fn state(directory: &Directory) -> State {
     let groups = directory.spec().map(|spec| spec.cgroups).unwrap_or_default();
-    match directory.running() {
-        None => "stopped",
-        Some(first) if cgroup::frozen(&groups) || first.is_stopped() => "paused",
-        Some(_) => "running",
+    match (directory.processes(), directory.running()) {
+        (None, _) => State::Starting,
+        (_, None) => State::Stopped,
+        (_, Some(first)) if cgroup::frozen(&groups) || first.is_stopped() => State::Paused,
+        (_, Some(_)) => State::Running,
     }
-}
-
-fn describe(spec: &Spec) -> SandboxInfo {
-    SandboxInfo {
-        backend: "local".to_owned(),
-        id: group_name(&spec.session),
-        image: None,
-        runtime: None,
-        network: match &spec.network {
-            Network::None => "none".to_owned(),
-            Network::Hosts(hosts) => hosts.join(","),
-            Network::Full => "full".to_owned(),
-        },
-        limits: spec.limits.clone(),
-    }
-}
-
-/// The sandbox's id, and the name of its control groups.
-fn group_name(session: &str) -> String {
-    format!("{}{session}", cgroup::PREFIX)
 }
 
 fn launch_spec(spec: &Spec, groups: &Cgroups, (uid, gid): (u32, u32)) -> Result<LaunchSpec> {
@@ -288,7 +277,7 @@ fn cannot_hide(error: std::io::Error) -> Error {
 
 /// Starts the launcher and waits until its sandbox is ready. With a stream, the guest's first client is at it.
 async fn launch(directory: &Directory, with_stream: bool) -> Result<Child> {
-    let (program, _open) = guest::program()?;
+    let (program, _open) = bootstrap::program()?;
     let stream = || if with_stream { Stdio::piped() } else { Stdio::null() };
     let mut child = Command::new(program)
         .arg("launch")
@@ -339,7 +328,7 @@ fn reap(mut child: Child) {
 
 /// Removes a private directory by the guest's hand, which knows how to remove what a hostile program has left.
 async fn remove(path: &Path) -> Result<()> {
-    let (program, _open) = guest::program()?;
+    let (program, _open) = bootstrap::program()?;
     let output =
         Command::new(program).arg("remove").arg(path).env_clear().stdin(Stdio::null()).output().await;
     let output = output.map_err(|error| Error::sandbox("a sandbox could not be removed").caused_by(error))?;
@@ -353,12 +342,12 @@ async fn remove(path: &Path) -> Result<()> {
 }
 
 /// Stops every process of a sandbox, or lets all go on: again and again, until no new one has appeared meanwhile.
-async fn stop_all(first: Process, stopped: bool) -> Result<()> {
+async fn stop_all(first: ProcessId, stopped: bool) -> Result<()> {
     const ROUNDS: usize = 500;
     for _ in 0..ROUNDS {
         let others =
             first.tree().into_iter().filter(|process| process.is_alive() && process.is_stopped() != stopped);
-        let others: Vec<Process> = others.collect();
+        let others: Vec<ProcessId> = others.collect();
         if others.is_empty() {
             return Ok(());
         }

@@ -3,22 +3,23 @@
 //! A [`Backend`] starts the guest somewhere and hands back its byte stream; [`Sandbox`] speaks the guest's
 //! protocol over that stream. Whatever is written once over [`Sandbox`] works on every backend.
 
+mod backend;
+pub mod bootstrap;
 mod cgroup;
-mod choose;
 mod client;
 mod connection;
 pub mod docker;
 pub mod environment;
 mod expect;
-mod expiry;
 mod files;
-pub mod guest;
 pub mod host_tree;
 #[path = "../guest/launch/spec.rs"]
 mod launch_spec;
 mod layer;
 pub mod local;
+pub mod ownership;
 mod process;
+mod registry;
 mod seccomp;
 mod stream;
 mod toolchains;
@@ -26,20 +27,19 @@ mod tunnel;
 #[path = "../guest/wire.rs"]
 pub mod wire;
 
-pub use choose::{Chosen, SandboxChoice, by_name, choose, network_words, no_engine_needed};
+pub use backend::{Backend, Capabilities, Channel, EnforcedLimits, Listed, Networks, OnProgress, State};
 pub use client::{Facts, Sandbox};
 pub use files::{Entry, EntryKind, FileBytes, FileWrite, Node, WalkOptions};
 pub use process::{JobOutput, Piece, Process, ProcessEvent};
+pub use registry::{Chosen, KINDS, Kind, SandboxChoice, by_name, choose, sweep_once};
 pub use tunnel::{Tunnel, Tunnels};
 
-use crate::error::Result;
 use crate::event::{Limits, SandboxInfo, Stream};
-use futures_util::future::BoxFuture;
 use rustix::process::{getegid, geteuid};
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
 
 /// Where the workspace is inside every sandbox.
 pub const WORKSPACE: &str = "/workspace";
@@ -73,6 +73,17 @@ pub enum Network {
     Full,
 }
 
+/// As `--network` takes it and `session_started` reports it.
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Network::None => f.write_str("none"),
+            Network::Full => f.write_str("full"),
+            Network::Hosts(hosts) => f.write_str(&hosts.join(",")),
+        }
+    }
+}
+
 /// What a backend needs to know to start a sandbox.
 #[derive(Debug, Clone)]
 pub struct Spec {
@@ -97,6 +108,20 @@ pub struct Spec {
     pub workspace: WorkspaceMount,
 }
 
+impl Spec {
+    /// The description of the sandbox that `backend` made and calls `id`.
+    pub fn describe(&self, backend: &str, id: String, image: Option<String>) -> SandboxInfo {
+        SandboxInfo {
+            backend: backend.to_owned(),
+            id,
+            image,
+            runtime: self.runtime.clone(),
+            network: self.network.to_string(),
+            limits: self.limits.clone(),
+        }
+    }
+}
+
 /// How `/workspace` comes to be.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum WorkspaceMount {
@@ -112,69 +137,6 @@ pub enum WorkspaceMount {
     },
     /// The host directory itself, writable. Only ever chosen by name.
     Bind(PathBuf),
-}
-
-/// The guest's byte stream.
-pub struct Channel {
-    /// What the guest says.
-    pub reader: Box<dyn AsyncRead + Send + Unpin>,
-    /// What the guest hears. Closing it tells the guest that its client is gone.
-    pub writer: Box<dyn AsyncWrite + Send + Unpin>,
-}
-
-/// What is told about progress while a sandbox starts (an image that is pulled). Bytes done, bytes in all.
-pub type OnPull<'a> = &'a (dyn Fn(&str, u64, u64) + Send + Sync);
-
-/// Something that can run guests. Everything else is the same on all of them.
-pub trait Backend: Send + Sync {
-    /// `docker` or `local`.
-    fn name(&self) -> &'static str;
-
-    /// Whether [`WorkspaceMount::Overlay`] of a directory of this machine is possible.
-    fn can_overlay(&self) -> bool;
-
-    /// Whether a bound tree of somebody else's is shown to the user inside as that user's own.
-    fn maps_owners(&self) -> bool;
-
-    /// Starts a sandbox and hands back its guest's stream and its description.
-    fn start<'a>(
-        &'a self,
-        spec: &'a Spec,
-        on_pull: OnPull<'a>,
-    ) -> BoxFuture<'a, Result<(Channel, SandboxInfo)>>;
-
-    /// A new stream to the guest of a running sandbox of `session`.
-    fn attach<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Result<Channel>>;
-
-    /// Ends and removes the sandbox of `session`, whatever state it is in. Not there is not an error.
-    fn destroy<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Result<()>>;
-
-    /// Freezes every process of the sandbox, memory intact.
-    fn pause<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Result<()>>;
-
-    /// Undoes [`Backend::pause`], or starts a stopped sandbox again.
-    fn resume<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Result<()>>;
-
-    /// The sandboxes of this backend that `agent` made on this machine.
-    fn list(&self) -> BoxFuture<'_, Result<Vec<Listed>>>;
-
-    /// Removes what dead owners left behind. Called at every start, beside the first request.
-    fn sweep(&self) -> BoxFuture<'_, Result<()>>;
-}
-
-/// A sandbox in a list.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
-    /// The session it belongs to.
-    pub session: String,
-    /// The backend's id of it.
-    pub id: String,
-    /// `running`, `paused` or `stopped`.
-    pub state: String,
-    /// When it was made, RFC 3339.
-    pub created: String,
-    /// When it may be removed, RFC 3339; `None` where no date says so.
-    pub expires: Option<String>,
 }
 
 /// A command to run inside.

@@ -1,6 +1,6 @@
 //! The real guest as a plain child process, with a workspace of its own.
 
-use agent::sandbox::{Channel, Command, Finished, Outcome, Output, Program, Sandbox, guest};
+use agent::sandbox::{Channel, Command, Finished, Outcome, Output, Program, Sandbox, bootstrap};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -25,7 +25,8 @@ pub fn program() -> PathBuf {
     let (_, path) = PROGRAM.get_or_init(|| {
         let directory = TempDir::new().expect("a temporary directory");
         let path = directory.path().join("guest");
-        std::fs::write(&path, guest::bytes().expect("a guest is embedded")).expect("the guest is written");
+        std::fs::write(&path, bootstrap::bytes().expect("a guest is embedded"))
+            .expect("the guest is written");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("permissions");
         (directory, path)
     });

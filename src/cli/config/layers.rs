@@ -214,7 +214,7 @@ pub struct File {
     pub api_key: Option<String>,
     /// A well-known endpoint's name.
     pub provider: Option<String>,
-    /// `auto`, `docker` or `local`.
+    /// `auto`, or a backend's name.
     pub sandbox: Option<crate::sandbox::SandboxChoice>,
     /// The container image.
     pub image: Option<String>,

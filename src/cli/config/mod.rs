@@ -124,7 +124,7 @@ fn sandbox(options: &Options, origins: Origins, file: &File) -> Result<SandboxCo
     let named = options.network.as_ref().or(file.network.as_ref());
     let network = named.map_or(Ok(Network::None), |text| network(text));
     Ok(SandboxConfig {
-        choice: options.sandbox.or(file.sandbox).unwrap_or(SandboxChoice::Auto),
+        choice: options.sandbox.or(file.sandbox).unwrap_or_default(),
         image: options.image.clone().or_else(|| file.image.clone()),
         runtime: options.runtime.clone().or_else(|| file.runtime.clone()),
         network: origins.name(options.network.is_some(), "network", network)?,

@@ -1,10 +1,11 @@
 //! The container of a sandbox: every default that keeps what runs inside from hurting anything.
 
 use super::image::Image;
+use super::overlay;
 use super::skeleton::GUEST;
-use super::{overlay, owner};
 use crate::error::{Error, Result};
 use crate::sandbox::environment::variables;
+use crate::sandbox::ownership::Ownership;
 use crate::sandbox::{HOME, Network, Spec, WORKSPACE, WorkspaceMount, run_bytes, sandbox_ids};
 use bollard::models::{
     ContainerCreateBody, HostConfig, HostConfigLogConfig, Mount, MountBindOptions, MountType,
@@ -45,7 +46,7 @@ pub(super) fn body(spec: &Spec, image: &Image) -> Result<ContainerCreateBody> {
         working_dir: Some(WORKSPACE.to_owned()),
         hostname: Some("sandbox".to_owned()),
         env: Some(env.map(|(name, value)| format!("{name}={value}")).collect()),
-        labels: Some(owner::labels(spec)),
+        labels: Some(Ownership::of(spec).labels()),
         attach_stdin: Some(true),
         attach_stdout: Some(true),
         open_stdin: Some(true),

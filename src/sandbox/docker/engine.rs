@@ -150,17 +150,9 @@ pub(super) struct Uname {
 
 /// `uname -n` and `uname -r`.
 pub(super) fn uname() -> Uname {
-    // SAFETY: the structure is plain bytes, and uname fills it with NUL-terminated strings or fails and leaves zeros.
-    let fields = unsafe {
-        let mut fields: libc::utsname = std::mem::zeroed();
-        libc::uname(&mut fields);
-        fields
-    };
-    let text = |field: &[libc::c_char]| {
-        let bytes: Vec<u8> = field.iter().map(|&c| c as u8).take_while(|&b| b != 0).collect();
-        String::from_utf8_lossy(&bytes).into_owned()
-    };
-    Uname { nodename: text(&fields.nodename), release: text(&fields.release) }
+    let uname = rustix::system::uname();
+    let text = |field: &std::ffi::CStr| field.to_string_lossy().into_owned();
+    Uname { nodename: text(uname.nodename()), release: text(uname.release()) }
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub(super) fn describe() -> Result<(Image, Skeleton)> {
     let machine = uname();
     let image = Image {
         name: NAME.to_owned(),
-        tag: format!("agent-host:{}", skeleton.id(&[&machine.nodename, &machine.release])?),
+        tag: format!("localhost/agent-host:{}", skeleton.id(&[&machine.nodename, &machine.release])?),
         path: tree.path,
         env: tree.env,
         binds: with_submounts(tree.binds),

@@ -20,7 +20,8 @@ const UNTAGGED: &str = "<none>:<none>";
 pub(super) struct Image {
     /// What people call it: `host`, or the name given by `--image`.
     pub name: String,
-    /// The tag to create containers from. It may not exist yet.
+    /// The tag to create containers from. It may not exist yet. It begins with `localhost/`: Podman takes a name without
+    /// a registry for one of docker.io, but stores an image that was imported under such a name as `localhost/NAME`.
     pub tag: String,
     /// `PATH` inside.
     pub path: String,

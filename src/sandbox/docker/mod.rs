@@ -11,7 +11,6 @@ mod host_image;
 mod image;
 mod named_image;
 mod overlay;
-mod owner;
 mod pull;
 mod removal;
 mod skeleton;
@@ -20,17 +19,35 @@ mod submounts;
 
 use crate::error::{Error, Result};
 use crate::event::SandboxInfo;
-use crate::sandbox::{Backend, Channel, Listed, OnPull, Spec};
+use crate::sandbox::ownership::{self, Ownership, sandbox_name};
+use crate::sandbox::{
+    Backend, Capabilities, Channel, EnforcedLimits, Listed, Networks, OnProgress, Spec, State,
+};
+use async_trait::async_trait;
 use bollard::exec::{CreateExecOptions, StartExecResults};
 use bollard::models::{ContainerStateStatusEnum, ContainerSummary, ContainerSummaryStateEnum};
 use bollard::query_parameters::{
     InspectContainerOptions, ListContainersOptionsBuilder, StartContainerOptions,
 };
 use engine::Engine;
-use futures_util::future::BoxFuture;
 use std::collections::HashMap;
 
 pub use named_image::DEFAULT as DEFAULT_IMAGE;
+
+/// The backend's name.
+pub const NAME: &str = "docker";
+
+/// What a container engine on this machine can do.
+pub const CAPABILITIES: Capabilities = Capabilities {
+    host_paths: true,
+    // It could be done as for an overlay, but no filter here refuses set-user-id files: on the host they would be root's.
+    maps_owners: false,
+    images: true,
+    runtimes: true,
+    pause: true,
+    networks: Networks { isolated: true, full: true },
+    limits: EnforcedLimits { memory: true, cpus: true, pids: true },
+};
 
 /// The backend over a container engine.
 #[derive(Debug, Clone)]
@@ -49,9 +66,41 @@ impl Docker {
         &self.engine
     }
 
-    /// Joins the guest's socket as the container's root, which has no capabilities but is nobody that runs inside.
-    async fn join(&self, session: &str) -> Result<Channel> {
-        let name = owner::container_name(session)?;
+    /// The containers that `agent` made on this machine for this user, stopped ones included.
+    pub(super) async fn containers(&self) -> Result<Vec<ContainerSummary>> {
+        let ours = format!("{}={}", ownership::HOST, ownership::this_host());
+        let filters = HashMap::from([("label", vec![ours])]);
+        let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
+        self.engine
+            .client
+            .list_containers(Some(options))
+            .await
+            .map_err(|error| failure::error("the sandboxes could not be listed", error))
+    }
+}
+
+#[async_trait]
+impl Backend for Docker {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn location(&self) -> String {
+        self.engine.endpoint.to_string()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let is_near = matches!(self.engine.endpoint.address, endpoint::Address::Unix(_));
+        Capabilities { host_paths: cfg!(target_os = "linux") && is_near, ..CAPABILITIES }
+    }
+
+    async fn start(&self, spec: &Spec, on_progress: OnProgress<'_>) -> Result<(Channel, SandboxInfo)> {
+        self.start_sandbox(spec, on_progress).await
+    }
+
+    /// Connects to the guest's socket as the container's root, which has no capabilities and is nobody that runs inside.
+    async fn attach(&self, session: &str) -> Result<Channel> {
+        let name = sandbox_name(session)?;
         let failed = |error| match failure::status(&error) {
             Some(404 | 409) => Error::sandbox(format!("session {session} has no running sandbox")),
             _ => failure::error("the sandbox could not be attached to", error),
@@ -70,27 +119,20 @@ impl Docker {
         }
     }
 
-    /// The containers that `agent` made on this machine for this user, stopped ones included.
-    pub(super) async fn containers(&self) -> Result<Vec<ContainerSummary>> {
-        let ours = format!("{}={}", owner::HOST, owner::this_host());
-        let filters = HashMap::from([("label", vec![ours])]);
-        let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
-        self.engine
-            .client
-            .list_containers(Some(options))
-            .await
-            .map_err(|error| failure::error("the sandboxes could not be listed", error))
+    async fn destroy(&self, session: &str) -> Result<()> {
+        self.remove(&sandbox_name(session)?).await?;
+        overlay::remove(&self.engine, session).await
     }
 
-    async fn freeze(&self, session: &str) -> Result<()> {
-        let name = owner::container_name(session)?;
+    async fn pause(&self, session: &str) -> Result<()> {
+        let name = sandbox_name(session)?;
         self.engine.client.pause_container(&name).await.map_err(|error| {
             failure::error(format!("the sandbox of session {session} could not be paused"), error)
         })
     }
 
-    async fn thaw(&self, session: &str) -> Result<()> {
-        let name = owner::container_name(session)?;
+    async fn resume(&self, session: &str) -> Result<()> {
+        let name = sandbox_name(session)?;
         let failed =
             |error| failure::error(format!("the sandbox of session {session} could not be resumed"), error);
         let client = &self.engine.client;
@@ -109,67 +151,29 @@ impl Docker {
             }
         }
     }
-}
 
-impl Backend for Docker {
-    fn name(&self) -> &'static str {
-        "docker"
+    async fn list(&self) -> Result<Vec<Listed>> {
+        Ok(self.containers().await?.into_iter().filter_map(listed).collect())
     }
 
-    fn can_overlay(&self) -> bool {
-        cfg!(target_os = "linux") && matches!(self.engine.endpoint.address, endpoint::Address::Unix(_))
-    }
-
-    /// It could be done as for an overlay, but no filter here refuses set-user-id files: on the host they would be root's.
-    fn maps_owners(&self) -> bool {
-        false
-    }
-
-    fn start<'a>(
-        &'a self,
-        spec: &'a Spec,
-        on_pull: OnPull<'a>,
-    ) -> BoxFuture<'a, Result<(Channel, SandboxInfo)>> {
-        Box::pin(self.start_sandbox(spec, on_pull))
-    }
-
-    fn attach<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Result<Channel>> {
-        Box::pin(self.join(session))
-    }
-
-    fn destroy<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            self.remove(&owner::container_name(session)?).await?;
-            overlay::remove(&self.engine, session).await
-        })
-    }
-
-    fn pause<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.freeze(session))
-    }
-
-    fn resume<'a>(&'a self, session: &'a str) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.thaw(session))
-    }
-
-    fn list(&self) -> BoxFuture<'_, Result<Vec<Listed>>> {
-        Box::pin(async move { Ok(self.containers().await?.into_iter().filter_map(listed).collect()) })
-    }
-
-    fn sweep(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.remove_abandoned())
+    async fn sweep(&self) -> Result<()> {
+        self.remove_abandoned().await
     }
 }
 
 fn listed(container: ContainerSummary) -> Option<Listed> {
-    let mut labels = container.labels?;
-    let session = labels.remove(owner::SESSION)?;
-    let expires = owner::expiry_date(&labels);
-    let state = match container.state? {
-        ContainerSummaryStateEnum::RUNNING => "running",
-        ContainerSummaryStateEnum::PAUSED => "paused",
-        _ => "stopped",
-    };
+    let ownership = Ownership::from_labels(container.labels.as_ref()?)?;
     let created = jiff::Timestamp::from_second(container.created?).ok()?.to_string();
-    Some(Listed { session, id: start::short(&container.id?), state: state.to_owned(), created, expires })
+    let expires = ownership.expiry_date().map(str::to_owned);
+    let state = state(&container);
+    Some(Listed { session: ownership.session, id: start::short(&container.id?), state, created, expires })
+}
+
+fn state(container: &ContainerSummary) -> State {
+    match container.state {
+        Some(ContainerSummaryStateEnum::CREATED) => State::Starting,
+        Some(ContainerSummaryStateEnum::RUNNING) => State::Running,
+        Some(ContainerSummaryStateEnum::PAUSED) => State::Paused,
+        _ => State::Stopped,
+    }
 }

@@ -9,7 +9,7 @@ use super::image::{Image, LABEL};
 use super::skeleton::{Node, Skeleton};
 use super::{failure, pull};
 use crate::error::{Error, Result};
-use crate::sandbox::{HOME, OnPull, sandbox_ids};
+use crate::sandbox::{HOME, OnProgress, sandbox_ids};
 use bollard::models::{ContainerConfig, ContainerCreateBody, ImageInspect};
 use bollard::query_parameters::{
     CommitContainerOptionsBuilder, CreateContainerOptions, DownloadFromContainerOptionsBuilder,
@@ -26,12 +26,16 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 const MAX_ETC: u64 = 1 << 20;
 
 /// The image underneath and how to use what is prepared from it. Pulls it where the engine does not have it.
-pub(super) async fn find(engine: &Engine, name: &str, on_pull: OnPull<'_>) -> Result<(Image, String)> {
+pub(super) async fn find(
+    engine: &Engine,
+    name: &str,
+    on_progress: OnProgress<'_>,
+) -> Result<(Image, String)> {
     check_name(name)?;
     let found = match inspect(engine, name).await? {
         Some(found) => found,
         None => {
-            pull::pull(engine, name, on_pull).await?;
+            pull::pull(engine, name, on_progress).await?;
             inspect(engine, name).await?.ok_or_else(|| {
                 Error::sandbox(format!("the image {name} was pulled, but the engine does not have it"))
             })?
@@ -43,7 +47,7 @@ pub(super) async fn find(engine: &Engine, name: &str, on_pull: OnPull<'_>) -> Re
     let path = env.iter().find_map(|variable| variable.strip_prefix("PATH=")).unwrap_or(PATH);
     let image = Image {
         name: name.to_owned(),
-        tag: format!("agent-image:{}", Skeleton::base().id(&[&id])?),
+        tag: format!("localhost/agent-image:{}", Skeleton::base().id(&[&id])?),
         path: path.to_owned(),
         env: Vec::new(),
         binds: Vec::new(),

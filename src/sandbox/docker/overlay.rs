@@ -8,10 +8,11 @@
 //! a directory of the user's on disk, for the engine does not remove what it was told to mount.
 
 use super::engine::Engine;
-use super::{container, failure, host_image, owner};
+use super::{container, failure, host_image};
 use crate::error::{Error, Result};
 use crate::paths;
-use crate::sandbox::{WORKSPACE, guest, layer, sandbox_ids};
+use crate::sandbox::ownership::{ProcessId, sandbox_name};
+use crate::sandbox::{WORKSPACE, bootstrap, layer, sandbox_ids};
 use bollard::models::{Mount, MountType, MountVolumeOptions, MountVolumeOptionsDriverConfig};
 use bollard::query_parameters::{CreateContainerOptions, StartContainerOptions, WaitContainerOptionsBuilder};
 use futures_util::StreamExt;
@@ -49,7 +50,7 @@ pub(super) fn make(session: &str, lower: &Path, hidden: &[PathBuf]) -> Result<()
         }
         // The top of the layer stands for the workspace itself, and has to belong to who works there.
         chown(&upper, Some(uid), Some(gid))?;
-        fs::write(layer.join(OWNER), owner::this_process())?;
+        fs::write(layer.join(OWNER), ProcessId::this().map_or_else(String::new, |owner| owner.to_string()))?;
         let owner = fs::metadata(lower)?;
         if (owner.uid(), owner.gid()) != (uid, gid) {
             fs::create_dir(layer.join(MAPPED))?;
@@ -74,7 +75,7 @@ pub(super) async fn show_mapped(session: &str) -> Result<Option<Mapped>> {
     };
     let target = layer.join(MAPPED);
     let (uid, gid) = sandbox_ids();
-    let (program, _open) = guest::program()?;
+    let (program, _open) = bootstrap::program()?;
     let mut show = tokio::process::Command::new(program);
     show.arg("show").arg(tree).arg(&target).args([uid.to_string(), gid.to_string()]).env_clear();
     show.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -203,7 +204,7 @@ pub(super) fn sessions() -> Result<Vec<String>> {
 pub(super) fn is_abandoned(session: &str) -> bool {
     let Ok(layer) = layer(session) else { return false };
     match fs::read_to_string(layer.join(OWNER)) {
-        Ok(owner) => !owner::is_process_alive(&owner),
+        Ok(owner) => !owner.parse().is_ok_and(ProcessId::is_alive),
         // Made a moment ago, or before owners were written down.
         Err(_) => {
             let made = fs::symlink_metadata(&layer).and_then(|metadata| metadata.modified());
@@ -217,7 +218,7 @@ fn layers() -> Result<PathBuf> {
 }
 
 fn layer(session: &str) -> Result<PathBuf> {
-    owner::container_name(session)?;
+    sandbox_name(session)?;
     Ok(layers()?.join(session))
 }
 

@@ -3,7 +3,7 @@
 use super::engine::Engine;
 use super::failure;
 use crate::error::{Error, Result};
-use crate::sandbox::OnPull;
+use crate::sandbox::OnProgress;
 use bollard::errors::Error as EngineError;
 use bollard::models::CreateImageInfo;
 use bollard::query_parameters::CreateImageOptionsBuilder;
@@ -13,19 +13,19 @@ use std::collections::HashMap;
 /// Layers that progress is counted for. More are pulled all the same.
 const MAX_LAYERS: usize = 1_000;
 
-/// Pulls `name`; `on_pull` hears of every step.
-pub(super) async fn pull(engine: &Engine, name: &str, on_pull: OnPull<'_>) -> Result<()> {
+/// Pulls `name`; `on_progress` hears of every step.
+pub(super) async fn pull(engine: &Engine, name: &str, on_progress: OnProgress<'_>) -> Result<()> {
     // A name without tag or digest stands for all its tags, unless one is given.
     let options = CreateImageOptionsBuilder::default().from_image(name);
     let options = if is_exact(name) { options } else { options.tag("latest") };
     let mut progress = Progress::default();
-    on_pull("Pulling", 0, 0);
+    on_progress("Pulling", 0, 0);
     engine
         .client
         .create_image(Some(options.build()), None, None)
         .try_for_each(|step| {
             if let Some((status, done, total)) = progress.take(step) {
-                on_pull(&status, done, total);
+                on_progress(&status, done, total);
             }
             async { Ok(()) }
         })

@@ -1,8 +1,9 @@
 //! The end of a sandbox: removed by name, or swept up because its owner is gone.
 
-use super::{Docker, failure, overlay, owner};
+use super::{Docker, failure, overlay, state};
 use crate::error::{Error, Result};
-use bollard::models::{ContainerSummary, ContainerSummaryStateEnum};
+use crate::sandbox::ownership::{self, Ownership};
+use bollard::models::ContainerSummary;
 use bollard::query_parameters::{RemoveContainerOptionsBuilder, WaitContainerOptionsBuilder};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
@@ -40,14 +41,8 @@ impl Docker {
     /// layers of workspaces.
     pub(super) async fn remove_abandoned(&self) -> Result<()> {
         let is_abandoned = |c: &ContainerSummary| {
-            let Some(labels) = &c.labels else { return false };
-            let rests = match c.state {
-                Some(ContainerSummaryStateEnum::RUNNING) => false,
-                // Its owner is about to start it.
-                Some(ContainerSummaryStateEnum::CREATED) => !owner::lives(labels),
-                _ => true,
-            };
-            owner::is_abandoned(labels) || owner::has_expired(labels) && rests
+            let ownership = c.labels.as_ref().and_then(Ownership::from_labels);
+            ownership.is_some_and(|ownership| ownership.is_left_over(state(c)))
         };
         let containers = self.containers().await?;
         let abandoned = containers.iter().filter(|c| is_abandoned(c)).filter_map(|c| c.id.as_deref());
@@ -61,7 +56,7 @@ impl Docker {
             return Ok(());
         }
         // Asked after the layers were listed: a container is made after its layer.
-        let session = |c: ContainerSummary| c.labels?.remove(owner::SESSION);
+        let session = |c: ContainerSummary| c.labels?.remove(ownership::SESSION);
         let living: HashSet<String> = self.containers().await?.into_iter().filter_map(session).collect();
         for layer in layers.iter().filter(|layer| !living.contains(*layer) && overlay::is_abandoned(layer)) {
             overlay::remove(&self.engine, layer).await?;

@@ -1,7 +1,7 @@
 //! The few files that the sandbox itself needs in an image: a sorted list of entries that can be hashed and packed.
 
 use crate::error::{Error, Result};
-use crate::sandbox::{HOME, WORKSPACE, guest, sandbox_ids};
+use crate::sandbox::{HOME, WORKSPACE, bootstrap, sandbox_ids};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -55,7 +55,7 @@ impl Skeleton {
     pub(super) fn id(&self, also: &[&str]) -> Result<String> {
         let mut hash = Sha256::new();
         // Debug text escapes quotes and newlines, so two different lists never read the same.
-        hash.update(format!("{:?} {:?} {} {also:?}", self.entries, sandbox_ids(), guest::id()?));
+        hash.update(format!("{:?} {:?} {} {also:?}", self.entries, sandbox_ids(), bootstrap::id()?));
         Ok(hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
     }
 
@@ -65,7 +65,7 @@ impl Skeleton {
     }
 
     fn pack(&self) -> anyhow::Result<Vec<u8>> {
-        let guest = guest::bytes()?;
+        let guest = bootstrap::bytes()?;
         let mut archive = tar::Builder::new(Vec::new());
         for (path, node) in &self.entries {
             let inside = path.strip_prefix("/")?;

@@ -1,10 +1,11 @@
 //! The start of a sandbox: create, attach, start; and nothing left behind where that stops half-way.
 
 use super::image::Image;
-use super::{Docker, channel, container, failure, host_image, named_image, overlay, owner};
+use super::{Docker, NAME, channel, container, failure, host_image, named_image, overlay};
 use crate::error::{Error, Result};
 use crate::event::SandboxInfo;
-use crate::sandbox::{Channel, Network, OnPull, Spec, WorkspaceMount};
+use crate::sandbox::ownership::sandbox_name;
+use crate::sandbox::{Channel, OnProgress, Spec, WorkspaceMount};
 use bollard::query_parameters::{
     AttachContainerOptionsBuilder, CreateContainerOptionsBuilder, StartContainerOptions,
 };
@@ -14,12 +15,12 @@ impl Docker {
     pub(super) async fn start_sandbox(
         &self,
         spec: &Spec,
-        on_pull: OnPull<'_>,
+        on_progress: OnProgress<'_>,
     ) -> Result<(Channel, SandboxInfo)> {
         if let WorkspaceMount::Overlay { lower, hidden } = &spec.workspace {
             overlay::make(&spec.session, &container::real(lower)?, hidden)?;
         }
-        let created = self.create(spec, on_pull).await;
+        let created = self.create(spec, on_progress).await;
         let (id, image) = match created {
             Ok(created) => created,
             Err(error) => {
@@ -32,7 +33,7 @@ impl Docker {
         match self.launch(&spec.session, &id).await {
             Ok(channel) => {
                 unfinished.disarm();
-                Ok((channel, describe(spec, &id, &image)))
+                Ok((channel, spec.describe(NAME, short(&id), Some(image.name))))
             }
             Err(error) => {
                 unfinished.disarm();
@@ -44,7 +45,7 @@ impl Docker {
     }
 
     /// Creates the container. Whether the image is there is found out by trying, which costs nothing when it is.
-    async fn create(&self, spec: &Spec, on_pull: OnPull<'_>) -> Result<(String, Image)> {
+    async fn create(&self, spec: &Spec, on_progress: OnProgress<'_>) -> Result<(String, Image)> {
         let asked_for = spec.image.as_deref();
         if asked_for.is_none_or(|name| name == host_image::NAME) {
             let (image, skeleton) = host_image::describe()?;
@@ -59,7 +60,7 @@ impl Docker {
             }
         }
         let name = asked_for.unwrap_or(named_image::DEFAULT);
-        let (image, underneath) = named_image::find(&self.engine, name, on_pull).await?;
+        let (image, underneath) = named_image::find(&self.engine, name, on_progress).await?;
         if let Some(id) = self.try_create(spec, &image).await? {
             return Ok((id, image));
         }
@@ -80,13 +81,13 @@ impl Docker {
 
     /// The container's id; `None` where the engine does not have the image.
     async fn try_create(&self, spec: &Spec, image: &Image) -> Result<Option<String>> {
-        let name = owner::container_name(&spec.session)?;
+        let name = sandbox_name(&spec.session)?;
         let options = CreateContainerOptionsBuilder::default().name(&name).build();
         let body = container::body(spec, image)?;
         match self.engine.client.create_container(Some(options), body).await {
             Ok(created) => Ok(Some(created.id)),
             Err(error) => match failure::status(&error) {
-                Some(404) if failure::text(&error).contains("No such image") => Ok(None),
+                Some(404) if failure::text(&error).to_lowercase().contains("no such image") => Ok(None),
                 Some(409) => Err(Error::sandbox(format!("session {} has a sandbox already", spec.session))),
                 _ => Err(not_created(spec, error)),
             },
@@ -150,21 +151,6 @@ impl Drop for Unfinished {
             let docker = self.docker.clone();
             runtime.spawn(async move { docker.remove(&id).await });
         }
-    }
-}
-
-fn describe(spec: &Spec, id: &str, image: &Image) -> SandboxInfo {
-    SandboxInfo {
-        backend: "docker".to_owned(),
-        id: short(id),
-        image: Some(image.name.clone()),
-        runtime: spec.runtime.clone(),
-        network: match &spec.network {
-            Network::None => "none".to_owned(),
-            Network::Hosts(hosts) => hosts.join(","),
-            Network::Full => "full".to_owned(),
-        },
-        limits: spec.limits.clone(),
     }
 }
 

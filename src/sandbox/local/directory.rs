@@ -4,12 +4,12 @@
 //! workspaces are large, and one that is kept has to survive a reboot. The launcher's part of the layout is told in
 //! `src/guest/launch.rs`.
 
-use super::process::Process;
 use crate::error::{Error, Result};
-use crate::event::SandboxInfo;
+use crate::event::Limits;
 use crate::paths;
-use crate::sandbox::expiry;
+use crate::sandbox::State;
 use crate::sandbox::launch_spec::{self, LaunchSpec};
+use crate::sandbox::ownership::{Ownership, ProcessId, sandbox_name};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File};
 use std::io::ErrorKind;
@@ -28,24 +28,16 @@ pub(super) struct Directory {
 pub(super) struct Record {
     /// RFC 3339.
     pub created: String,
-    /// The process that made it.
-    pub owner: Process,
-    /// Whether it goes with its owner.
-    pub ephemeral: bool,
-    /// The date after which one that is kept goes, RFC 3339.
-    #[serde(default)]
-    pub expires: Option<String>,
-    /// What the session knows of it.
-    pub info: SandboxInfo,
+    /// Whose it is.
+    pub ownership: Ownership,
+    /// What it is limited to.
+    pub limits: Limits,
 }
 
 impl Directory {
     /// The directory of `session`, whether it exists or not. Refuses what is no session id, since it becomes a path.
     pub fn of(session: &str) -> Result<Self> {
-        let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-        if session.is_empty() || session.len() > 64 || !session.bytes().all(fits) {
-            return Err(Error::usage(format!("`{}` is no session id", session.escape_debug())));
-        }
+        sandbox_name(session)?;
         Ok(Self { path: all()?.join(session) })
     }
 
@@ -103,29 +95,20 @@ impl Directory {
     }
 
     /// The launcher and the sandbox's first process, where the sandbox has started.
-    pub fn processes(&self) -> Option<(Process, Process)> {
+    pub fn processes(&self) -> Option<(ProcessId, ProcessId)> {
         let text = fs::read_to_string(self.join("processes")).ok()?;
-        let mut lines = text.lines().map(Process::parse);
+        let mut lines = text.lines().map(|line| line.parse().ok());
         lines.next().flatten().zip(lines.next().flatten())
     }
 
     /// The sandbox's first process, where it runs.
-    pub fn running(&self) -> Option<Process> {
+    pub fn running(&self) -> Option<ProcessId> {
         self.processes().map(|(_, first)| first).filter(|first| first.is_alive())
     }
 
-    /// Whether it was left behind (it should have gone with its owner or with its launcher, and both are gone), or its
-    /// date has passed and it does not run.
-    pub fn is_abandoned(&self, state: &str) -> bool {
-        let Some(record) = self.record() else { return self.is_old() };
-        let is_starting = self.processes().is_none() && record.owner.is_alive();
-        if !record.ephemeral && record.expires.as_deref().is_some_and(expiry::is_past) {
-            return state != "running" && !is_starting;
-        }
-        match self.processes() {
-            Some((launcher, _)) => record.ephemeral && !launcher.is_alive(),
-            None => record.ephemeral && !record.owner.is_alive(),
-        }
+    /// Whether it is left over, when the sandbox is in `state`.
+    pub fn is_left_over(&self, state: State) -> bool {
+        self.record().map_or_else(|| self.is_old(), |record| record.ownership.is_left_over(state))
     }
 
     /// Whether it was made more than a minute ago: then it is no longer about to be filled.

@@ -2,9 +2,12 @@
 //! `agent doctor` and for the error of a sandbox that did not start.
 
 use crate::event::Limits;
-use crate::sandbox::cgroup::{self, Limited};
+use crate::sandbox::EnforcedLimits;
+use crate::sandbox::cgroup;
+use crate::sandbox::ownership::PREFIX;
 use serde::Serialize;
 use std::fs;
+use std::sync::OnceLock;
 
 /// What `agent doctor` tells about local sandboxes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -24,11 +27,19 @@ pub struct Obstacle {
     pub hint: String,
 }
 
-/// Looks at this machine. Makes and removes a control group to see whether that is possible.
+/// Looks at this machine.
 pub fn checks() -> Checks {
-    let made = cgroup::make(&format!("{}check-{}", cgroup::PREFIX, std::process::id()), &Limits::default());
-    cgroup::remove(&made.directories);
-    Checks { obstacles: obstacles(), weaknesses: weaknesses(made.limited, is_root()) }
+    Checks { obstacles: obstacles(), weaknesses: weaknesses(enforced_limits(), is_root()) }
+}
+
+/// The limits that control groups enforce here. Makes and removes one, once, to see which.
+pub(super) fn enforced_limits() -> EnforcedLimits {
+    static LIMITS: OnceLock<EnforcedLimits> = OnceLock::new();
+    *LIMITS.get_or_init(|| {
+        let made = cgroup::make(&format!("{PREFIX}check-{}", std::process::id()), &Limits::default());
+        cgroup::remove(&made.directories);
+        made.limited
+    })
 }
 
 pub(super) fn is_root() -> bool {
@@ -105,7 +116,7 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
 }
 
 /// What is weaker than in a container, given the control groups that could be made.
-pub(super) fn weaknesses(limited: Limited, is_root: bool) -> Vec<String> {
+pub(super) fn weaknesses(limited: EnforcedLimits, is_root: bool) -> Vec<String> {
     let mut weaker = Vec::new();
     if !limited.memory {
         weaker.push(
@@ -119,7 +130,7 @@ pub(super) fn weaknesses(limited: Limited, is_root: bool) -> Vec<String> {
                 .to_owned(),
         );
     }
-    if !limited.cpu {
+    if !limited.cpus {
         weaker.push("processor time is not limited (no cpu control group)".to_owned());
     }
     if !is_root {

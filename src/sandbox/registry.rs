@@ -1,0 +1,167 @@
+//! The backends by name, and which one a session gets.
+
+use super::docker::{self, Docker};
+use super::local::{self, Local};
+use super::{Backend, Capabilities};
+use crate::error::{Error, Result};
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Deserializer};
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// A kind of backend, as far as it is known before it is connected to.
+pub struct Kind {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// One line of help.
+    pub about: &'static str,
+    /// The most that a backend of this kind can do.
+    pub capabilities: Capabilities,
+    /// Whether `auto` may choose it.
+    automatic: bool,
+    connect: fn() -> BoxFuture<'static, Result<Arc<dyn Backend>>>,
+}
+
+/// Every kind; `auto` takes the first that works.
+pub static KINDS: [Kind; 2] = [
+    Kind {
+        name: docker::NAME,
+        about: "A locked-down container",
+        capabilities: docker::CAPABILITIES,
+        automatic: true,
+        connect: || Box::pin(async { Ok(Arc::new(Docker::connect().await?) as Arc<dyn Backend>) }),
+    },
+    Kind {
+        name: local::NAME,
+        about: "Linux namespaces",
+        capabilities: local::CAPABILITIES,
+        automatic: true,
+        connect: || Box::pin(async { Ok(Arc::new(Local) as Arc<dyn Backend>) }),
+    },
+];
+
+impl Kind {
+    /// The kind called `name`.
+    ///
+    /// # Errors
+    /// `Config` where there is none.
+    pub fn named(name: &str) -> Result<&'static Kind> {
+        KINDS.iter().find(|kind| kind.name == name).ok_or_else(|| {
+            let known: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
+            Error::config(format!("unknown backend {} (known: {})", name.escape_debug(), known.join(", ")))
+        })
+    }
+
+    /// The backend, where it can be used here.
+    pub async fn connect(&self) -> Result<Arc<dyn Backend>> {
+        (self.connect)().await
+    }
+
+    fn accepts(&self, image: Option<&str>, runtime: Option<&str>) -> Result<()> {
+        self.capabilities.check_image(self.name, image, runtime)
+    }
+}
+
+/// What `--sandbox` asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SandboxChoice {
+    /// The first backend that works.
+    #[default]
+    Auto,
+    /// The backend of this name, which is in [`KINDS`].
+    Named(&'static str),
+}
+
+impl SandboxChoice {
+    /// The word for the automatic choice.
+    pub const AUTO: &'static str = "auto";
+
+    /// Whether it names a backend without OCI runtimes.
+    pub fn lacks_runtimes(self) -> bool {
+        matches!(self, Self::Named(name) if Kind::named(name).is_ok_and(|kind| !kind.capabilities.runtimes))
+    }
+}
+
+impl FromStr for SandboxChoice {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        match name {
+            Self::AUTO => Ok(Self::Auto),
+            name => Ok(Self::Named(Kind::named(name)?.name)),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for SandboxChoice {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// A backend, and why it was chosen.
+pub struct Chosen {
+    /// The backend.
+    pub backend: Arc<dyn Backend>,
+    /// One line for the user; `None` where the backend was named.
+    pub reason: Option<String>,
+    /// Whether it was chosen because a better one does not work.
+    pub is_fallback: bool,
+}
+
+/// The backend that was named, or with `auto` the first that works and has `image` and `runtime`.
+///
+/// # Errors
+/// The named backend does not work (it is never replaced by another), or has no images or runtimes where one is named.
+pub async fn choose(choice: SandboxChoice, image: Option<&str>, runtime: Option<&str>) -> Result<Chosen> {
+    if let SandboxChoice::Named(name) = choice {
+        let kind = Kind::named(name)?;
+        kind.accepts(image, runtime)?;
+        return Ok(Chosen { backend: kind.connect().await?, reason: None, is_fallback: false });
+    }
+    let mut first_failure: Option<Error> = None;
+    for kind in KINDS.iter().filter(|kind| kind.automatic && kind.accepts(image, runtime).is_ok()) {
+        match kind.connect().await {
+            Ok(backend) => {
+                let why = first_failure.as_ref().map_or_else(|| backend.location(), Error::to_string);
+                let reason = Some(format!("sandbox: {} ({why})", kind.name));
+                return Ok(Chosen { backend, reason, is_fallback: first_failure.is_some() });
+            }
+            Err(error) => first_failure = first_failure.or(Some(error)),
+        }
+    }
+    Err(first_failure.unwrap_or_else(|| Error::sandbox("no backend can start this sandbox")))
+}
+
+/// The backend of an earlier session.
+pub async fn by_name(name: &str) -> Result<Arc<dyn Backend>> {
+    Kind::named(name)?.connect().await
+}
+
+/// Removes, in the background, what is left over on `backend`: once in the life of this process.
+pub fn sweep_once(backend: &Arc<dyn Backend>) {
+    static SWEPT: Mutex<Vec<&str>> = Mutex::new(Vec::new());
+    let mut swept = SWEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    if swept.contains(&backend.name()) {
+        return;
+    }
+    swept.push(backend.name());
+    let backend = Arc::clone(backend);
+    tokio::spawn(async move {
+        // What cannot be removed now is swept by a later process.
+        let _ = backend.sweep().await;
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_backend_is_refused_with_the_known_ones() {
+        let error = "podman".parse::<SandboxChoice>().unwrap_err();
+        assert_eq!(error.to_string(), "unknown backend podman (known: docker, local)");
+        assert_eq!("auto".parse::<SandboxChoice>().unwrap(), SandboxChoice::Auto);
+        assert_eq!("local".parse::<SandboxChoice>().unwrap(), SandboxChoice::Named("local"));
+    }
+}
