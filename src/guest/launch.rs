@@ -110,7 +110,8 @@ fn launch(directory: &Path) -> Result<(), Failure> {
     let listener = listen(&directory).step("listen")?;
     // PID 1 waits at this pipe until it is written down who it is, and it is in its control groups.
     let (gate, mut opener) = io::pipe().step("make a pipe")?;
-    let is_root = sys::effective_user() == 0;
+    let is_root = sys::effective_user() == 0 && identity::can_become(&spec);
+    let caller = (sys::effective_user(), sys::effective_group());
     let owners = match spec.overlay.as_ref().or(spec.bind_workspace.as_ref()).filter(|_| is_root) {
         Some(tree) => idmap::exchange(tree, spec.uid, spec.gid).step_at("map the owners of", tree)?,
         None => None,
@@ -118,7 +119,7 @@ fn launch(directory: &Path) -> Result<(), Failure> {
     let pid = sys::fork_into(namespaces(&spec, is_root)).step("make the namespaces")?;
     if pid == 0 {
         drop(opener);
-        let plan = Plan { spec: &spec, private: &directory, is_root, owners };
+        let plan = Plan { spec: &spec, private: &directory, is_root, caller, owners };
         let failure = become_guest(&plan, gate, listener);
         eprint!("{failure}");
         std::process::exit(1);
@@ -139,7 +140,10 @@ fn launch(directory: &Path) -> Result<(), Failure> {
 struct Plan<'a> {
     spec: &'a LaunchSpec,
     private: &'a Path,
+    /// Whether the launcher can become the sandbox's user. Otherwise a user namespace makes one of the caller.
     is_root: bool,
+    /// The caller's user and group.
+    caller: (u32, u32),
     /// The user namespace that maps the owners of the workspace's tree, where they are others than the user inside.
     owners: Option<File>,
 }
@@ -214,9 +218,9 @@ fn become_guest(plan: &Plan<'_>, gate: io::PipeReader, listener: UnixListener) -
 
 /// Makes the sandbox's namespaces what they are to be, as far as that takes privileges.
 fn enter(plan: &Plan<'_>, mut gate: io::PipeReader) -> Result<(), Failure> {
-    let Plan { spec, is_root, .. } = *plan;
+    let Plan { spec, is_root, caller, .. } = *plan;
     if !is_root {
-        identity::map_own_user(spec)?;
+        identity::map_caller(spec, caller)?;
     }
     if !spec.host_network {
         sys::loopback_up().step("bring the loopback interface up")?;

@@ -15,7 +15,7 @@ use super::launch_spec::LaunchSpec;
 use super::ownership::{Ownership, ProcessId, sandbox_name};
 use super::{
     Backend, Capabilities, Channel, EnforcedLimits, Listed, Network, Networks, OnProgress, Spec, State,
-    WorkspaceMount, bootstrap, environment, layer, run_bytes, sandbox_ids, seccomp,
+    WorkspaceMount, bootstrap, environment, host_ids, layer, run_bytes, sandbox_ids, seccomp,
 };
 use crate::error::{Error, Result};
 use crate::event::{Limits, SandboxInfo};
@@ -65,11 +65,12 @@ impl Local {
             limits: spec.limits.clone(),
         };
         let ids = sandbox_ids();
-        directory.make(&record, &["workspace", "home", "upper", "work"], ids)?;
+        let owner = host_ids();
+        directory.make(&record, &["workspace", "home", "upper", "work"], owner)?;
         let groups = cgroup::make(&name, &spec.limits);
         let started = async {
             if let WorkspaceMount::Overlay { lower, hidden } = &spec.workspace {
-                layer::hide(&directory.path().join("upper"), lower, hidden, ids).map_err(cannot_hide)?;
+                layer::hide(&directory.path().join("upper"), lower, hidden, owner).map_err(cannot_hide)?;
             }
             directory.write_spec(&launch_spec(spec, &groups, ids)?)?;
             let mut child = launch(&directory, true).await?;

@@ -55,6 +55,26 @@ pub fn sandbox_ids() -> (u32, u32) {
     (not_root(uid), not_root(gid))
 }
 
+/// The owner, as this process sees it, of the files that the user inside writes. Root in a user namespace that maps nobody
+/// else (`unshare -U -r`, a rootless CI job) cannot give files away: it is that user itself, under another number.
+pub fn host_ids() -> (u32, u32) {
+    let maps = |file: &str, id| {
+        std::fs::read_to_string(file).map_or(true, |map| map.lines().any(|line| maps_id(line, id)))
+    };
+    let (uid, gid) = sandbox_ids();
+    match maps("/proc/self/uid_map", uid) && maps("/proc/self/gid_map", gid) {
+        true => (uid, gid),
+        false => (geteuid().as_raw(), getegid().as_raw()),
+    }
+}
+
+/// Whether a line of `uid_map` or `gid_map` (user_namespaces(7)) maps `id`.
+fn maps_id(line: &str, id: u32) -> bool {
+    let mut fields = line.split_whitespace().map(|field| field.parse::<u64>().unwrap_or_default());
+    let (first, count) = (fields.next().unwrap_or_default(), fields.nth(1).unwrap_or_default());
+    (first..first.saturating_add(count)).contains(&u64::from(id))
+}
+
 /// The size of `/run` where a sandbox has `memory`: with half for `/tmp` and a quarter for `/dev/shm`, full file systems
 /// leave room for programs. All in bytes.
 fn run_bytes(memory: u64) -> u64 {

@@ -5,12 +5,26 @@ use super::step::{Failure, Step};
 use super::{landlock, sys};
 use std::fs;
 
-/// Maps the caller's own user and group, and nobody else, into the new user namespace.
-pub fn map_own_user(spec: &LaunchSpec) -> Result<(), Failure> {
+/// Whether this process's user namespace maps the sandbox's user and group, so that root can become them.
+pub fn can_become(spec: &LaunchSpec) -> bool {
+    [("/proc/self/uid_map", spec.uid), ("/proc/self/gid_map", spec.gid)].into_iter().all(|(file, id)| {
+        fs::read_to_string(file).is_ok_and(|map| map.lines().any(|line| maps_id(line, id)))
+    })
+}
+
+/// Whether a line of a map (user_namespaces(7)), `FIRST OUTSIDE COUNT`, maps `id`.
+fn maps_id(line: &str, id: u32) -> bool {
+    let mut fields = line.split_whitespace().map(|field| field.parse::<u64>().unwrap_or_default());
+    let (first, count) = (fields.next().unwrap_or_default(), fields.nth(1).unwrap_or_default());
+    (first..first.saturating_add(count)).contains(&u64::from(id))
+}
+
+/// Maps the caller's user and group, and nobody else, into the new user namespace, as the sandbox's.
+pub fn map_caller(spec: &LaunchSpec, (uid, gid): (u32, u32)) -> Result<(), Failure> {
     // A group map may only be written by one who has given up setgroups(2) (user_namespaces(7)).
     fs::write("/proc/self/setgroups", "deny").step("give up setgroups")?;
-    fs::write("/proc/self/uid_map", format!("{0} {0} 1", spec.uid)).step("map the user")?;
-    fs::write("/proc/self/gid_map", format!("{0} {0} 1", spec.gid)).step("map the group")?;
+    fs::write("/proc/self/uid_map", format!("{} {uid} 1", spec.uid)).step("map the user")?;
+    fs::write("/proc/self/gid_map", format!("{} {gid} 1", spec.gid)).step("map the group")?;
     // A second wall behind the seccomp filter: no user namespaces below this one.
     let _ = fs::write("/proc/sys/user/max_user_namespaces", "0");
     Ok(())

@@ -74,7 +74,7 @@ pub fn enter_new_root(plan: &Plan<'_>) -> Result<(), Failure> {
 }
 
 fn workspace(plan: &Plan<'_>, target: &Path) -> Result<(), Failure> {
-    let Plan { spec, private, is_root, owners } = plan;
+    let Plan { spec, private, is_root, owners, .. } = plan;
     if let Some(directory) = &spec.bind_workspace {
         return match owners {
             Some(owners) => idmap::mount(directory, target, owners, MS_NOSUID | MS_NODEV)

@@ -35,6 +35,7 @@ unsafe extern "C" {
     fn setsid() -> c_int;
     fn signal(number: c_int, handler: usize) -> usize;
     fn fchdir(fd: c_int) -> c_int;
+    fn getegid() -> u32;
     fn geteuid() -> u32;
     #[link_name = "kill"]
     fn send_signal(pid: c_int, signal: c_int) -> c_int;
@@ -267,6 +268,12 @@ pub fn default_signal(number: i32) {
 pub fn effective_user() -> u32 {
     // SAFETY: cannot fail.
     unsafe { geteuid() }
+}
+
+/// getegid(2).
+pub fn effective_group() -> u32 {
+    // SAFETY: cannot fail.
+    unsafe { getegid() }
 }
 
 /// fchdir(2).
