@@ -21,6 +21,7 @@ pub mod plain_file;
 pub mod sandbox;
 pub mod sanitise;
 pub mod tools;
+pub mod utf8_stream;
 pub mod workspace;
 
 pub use error::{Error, Result};

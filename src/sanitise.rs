@@ -1,12 +1,13 @@
-//! The gate before the terminal: text and colour pass, everything else that a terminal obeys does not.
+//! Removes from text everything that controls a terminal, except colours.
 //!
-//! A terminal takes orders from the text it shows: it sets its title and the clipboard, types answers into
-//! the shell, links text to other places. So whatever comes from the model, a tool or the sandbox goes through
-//! here first. What passes: printable text, line feeds, tabs and (where asked for) SGR colour sequences.
-//! What does not: every other control character and escape sequence (ECMA-48 CSI, OSC, DCS, APC, PM, SOS, in
+//! Escape sequences in printed text can set the title and the clipboard, type answers into the shell, or link text to
+//! other places. So all text from the model, a tool or the sandbox is sanitised before it is printed. Kept are
+//! printable text, line feeds, tabs and (on request) SGR colour sequences. Removed are all other control characters and escape sequences
+//! (ECMA-48 CSI, OSC, DCS, APC, PM, SOS, in
 //! their 7-bit and 8-bit forms) and the characters that reorder text (Unicode bidirectional embeddings,
 //! overrides and isolates, CVE-2021-42574).
 
+use crate::utf8_stream::Utf8Stream;
 use std::borrow::Cow;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -16,7 +17,7 @@ const MAX_SEQUENCE: usize = 64;
 /// so that an unterminated sequence cannot hide the rest of an output.
 const MAX_STRING: usize = 4096;
 
-/// Cleans a stream of text that arrives in pieces, cut anywhere. What it holds back is bounded.
+/// Sanitises a stream of text that arrives in pieces, cut anywhere. Its buffer is bounded.
 #[derive(Debug, Clone)]
 pub struct Sanitiser {
     colours: bool,
@@ -24,8 +25,7 @@ pub struct Sanitiser {
     state: State,
     sequence: String,
     coloured: bool,
-    /// The beginning of a character whose other bytes have not come yet.
-    partial: Vec<u8>,
+    decoder: Utf8Stream,
 }
 
 /// What becomes of a carriage return that no line feed follows.
@@ -63,7 +63,7 @@ impl Sanitiser {
             state: State::Text,
             sequence: String::new(),
             coloured: false,
-            partial: Vec::new(),
+            decoder: Utf8Stream::default(),
         }
     }
 
@@ -92,19 +92,8 @@ impl Sanitiser {
 
     /// The same for bytes: invalid UTF-8 is shown as `\u{fffd}`, and a character may be cut by a piece's end.
     pub fn push_bytes(&mut self, bytes: &[u8], clean: &mut String) {
-        let mut joined = std::mem::take(&mut self.partial);
-        joined.extend_from_slice(bytes);
-        let mut chunks = joined.utf8_chunks().peekable();
-        while let Some(chunk) = chunks.next() {
-            self.push(chunk.valid(), clean);
-            let is_cut = chunks.peek().is_none()
-                && std::str::from_utf8(chunk.invalid()).is_err_and(|e| e.error_len().is_none());
-            if is_cut {
-                self.partial = chunk.invalid().to_vec();
-            } else if !chunk.invalid().is_empty() {
-                self.push("\u{fffd}", clean);
-            }
-        }
+        let text = self.decoder.push(bytes);
+        self.push(&text, clean);
     }
 
     /// Ends the stream: what is held back is dropped, and colours that are still on are switched off.
@@ -112,7 +101,8 @@ impl Sanitiser {
         if self.state == State::Return {
             clean.push(self.lone_return());
         }
-        self.partial.clear();
+        let rest = self.decoder.finish();
+        self.push(rest, clean);
         if self.coloured {
             clean.push_str("\x1b[0m");
         }

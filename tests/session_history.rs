@@ -53,7 +53,7 @@ fn a_session_goes_on_with_all_that_was_said_and_used() {
     assert_eq!(history.workspace, "/home/user/project");
     assert_eq!(history.usage, Usage { input: 20, output: 10, cached: 4 });
     assert_eq!(history.checkpoints, ["k1"]);
-    assert_eq!(history.wishes, 1);
+    assert_eq!(history.prompts, 1);
     let changes = Changes { added: 1, modified: 2, deleted: 3 };
     assert_eq!(history.finished, Some(Finished { status: "completed".to_owned(), changes, error: None }));
 }

@@ -28,7 +28,7 @@ fn recorded(results: &[&str]) -> Recording {
 #[test]
 fn a_recording_gives_wishes_answers_and_results() {
     let recording = recorded(&["one"]);
-    assert_eq!(recording.wishes(), ["go"]);
+    assert_eq!(recording.prompts(), ["go"]);
     assert_eq!(recording.replies()[0].tool_calls[0].id, "c");
     assert_eq!(recording.outcomes()[0].result, "one");
 }
@@ -130,7 +130,7 @@ fn the_demo_is_well_recorded() {
         assert_eq!(verify(&path).unwrap().fault, None, "{}", task.name);
         let recording = task.recording().unwrap();
         assert_eq!(recording.records(), read_records(&path).unwrap());
-        assert_eq!(recording.wishes().len(), 1);
+        assert_eq!(recording.prompts().len(), 1);
         let replies = recording.replies();
         let (last, asking) = replies.split_last().unwrap();
         assert!(last.tool_calls.is_empty() && !last.text.is_empty());

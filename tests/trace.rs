@@ -119,3 +119,20 @@ fn an_error_comes_with_its_hint_and_without_escapes() {
     let error = Error::endpoint("the server said: \x1b]0;hi\x07no").hint("check the key");
     assert_eq!(failure_text(&error, Colours(false)), "error: the server said: no\nhint: check the key\n");
 }
+
+#[test]
+fn lines_are_broken_between_words_at_any_width() {
+    let text = "the sandbox has no network: allow hosts with --network registries or --network HOST";
+    for columns in [40, 80, 120] {
+        let mut trace = Trace::new(Verbosity::Normal, Colours(false));
+        trace.set_columns(columns);
+        let notice = trace.describe(&record(1, Event::Notice { text: text.into() })).unwrap();
+        let call = trace.describe(&record(2, started("run_commands", json!({ "command": text })))).unwrap();
+        for (lines, tag) in [(&notice, "[NOTICE] "), (&call, "[DEBUG] ")] {
+            assert!(lines.lines().all(|line| line.chars().count() <= columns), "{lines}");
+            assert!(lines.lines().skip(1).all(|line| line.starts_with(&" ".repeat(tag.len()))), "{lines}");
+            let words: Vec<&str> = lines.split_whitespace().collect();
+            assert!(words.join(" ").contains(text), "{lines}");
+        }
+    }
+}

@@ -90,7 +90,7 @@ pub async fn after_run(config: &Config, audience: &Audience, opened: &Opened) ->
         // What is refused is not written, which is told whatever else is not.
         match changes.remarks.contains(&aside) {
             true => audience.events.emit(Event::Notice { text: aside })?,
-            false => audience.insist(aside)?,
+            false => audience.always_notice(aside)?,
         }
     }
     if changes.is_empty() || changes.in_place {
@@ -152,7 +152,7 @@ fn tell_unwritten(config: &Config, audience: &Audience, id: &SessionId, changes:
     if changes.is_empty() {
         return Ok(());
     }
-    audience.insist(match changes.in_place {
+    audience.always_notice(match changes.in_place {
         true => format!(
             "{counted}, in {} already (--workspace-mode bind): `agent diff {id}` shows it",
             config.workspace.display()

@@ -45,7 +45,7 @@ async fn play(
     let opened = slot.insert(opening.open().await?);
     let interrupt = opened.session.interrupt();
     with_signals(interrupt, async {
-        for wish in recordings.iter().flat_map(|recording| recording.wishes()) {
+        for wish in recordings.iter().flat_map(|recording| recording.prompts()) {
             tell(&format!("\n> {wish}\n"));
             opened.session.turn(&wish).await?;
             audience.screen.settle()?;

@@ -4,7 +4,7 @@ use super::endpoint;
 use super::print::offer;
 use crate::cli::config::{Config, SandboxConfig};
 use crate::cli::options::{DoctorArgs, Options};
-use crate::cli::ui::sanitise;
+use crate::cli::ui::{sanitise, wrap};
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::model::probe::{Finding, Outcome};
@@ -12,6 +12,7 @@ use crate::sandbox::docker::checks::Checks;
 use crate::sandbox::docker::{DEFAULT_IMAGE, Docker};
 use crate::sandbox::{SandboxChoice, local};
 use serde::Serialize;
+use std::io::IsTerminal;
 
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]
@@ -55,7 +56,7 @@ pub async fn doctor(options: &Options, arguments: DoctorArgs) -> Result<ExitCode
     let report = Report { ok: code == ExitCode::Success, checks };
     let text = match options.json {
         true => format!("{}\n", serde_json::to_string_pretty(&report)?),
-        false => words(&report),
+        false => words(&report, columns()),
     };
     offer(text.as_bytes())?;
     Ok(code)
@@ -207,7 +208,19 @@ fn failed(name: &'static str, state: State, error: &Error) -> Check {
     Check { name, state, found: error.to_string(), hint: error.hint_text().map(str::to_owned) }
 }
 
-fn words(report: &Report) -> String {
+/// The width of the terminal that the report is printed on.
+fn columns() -> usize {
+    let stdout = std::io::stdout();
+    if stdout.is_terminal() { wrap::terminal_columns(&stdout) } else { usize::MAX }
+}
+
+/// `text` in lines that all begin at column `indent`.
+fn wrapped(text: &str, indent: usize, columns: usize) -> String {
+    let lines = text.lines().flat_map(|line| wrap::words(line, columns.saturating_sub(indent).max(20)));
+    lines.collect::<Vec<_>>().join(&format!("\n{}", " ".repeat(indent)))
+}
+
+fn words(report: &Report, columns: usize) -> String {
     let mut text = String::new();
     for check in &report.checks {
         let mark = match check.state {
@@ -215,9 +228,10 @@ fn words(report: &Report) -> String {
             State::Warning => "warning",
             State::Failed => "FAILED ",
         };
-        text += &format!("{mark}  {:<9} {}\n", check.name, sanitise::plain(&check.found));
+        let found = wrapped(&sanitise::plain(&check.found), 19, columns);
+        text += &format!("{mark}  {:<9} {found}\n", check.name);
         if let Some(hint) = &check.hint {
-            text += &format!("         {:<9} → {}\n", "", sanitise::plain(hint));
+            text += &format!("{:19}→ {}\n", "", wrapped(&sanitise::plain(hint), 21, columns));
         }
     }
     text + match report.ok {

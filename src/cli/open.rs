@@ -52,8 +52,8 @@ impl Audience {
         Self { events, screen, json: options.json, quiet: options.quiet }
     }
 
-    /// A notice that is shown under `-q` too: who misses it does not know what became of the work, or where it was done.
-    pub fn insist(&self, text: String) -> Result<()> {
+    /// A notice that is printed under `-q` too: without it the user would not know what happened to the changes.
+    pub fn always_notice(&self, text: String) -> Result<()> {
         if self.quiet {
             self.screen.notice(&text);
         }
@@ -63,7 +63,7 @@ impl Audience {
     /// Says which backend was chosen where none was named. That it is not the container is always said.
     fn say_choice(&self, chosen: &Chosen) -> Result<()> {
         match chosen.reason.clone() {
-            Some(text) if chosen.is_fallback => self.insist(text),
+            Some(text) if chosen.is_fallback => self.always_notice(text),
             Some(text) => self.events.emit(Event::Notice { text }),
             None => Ok(()),
         }
@@ -130,8 +130,8 @@ impl Opening<'_> {
             Some(past) => {
                 left = past.source(backend.as_ref()).await?;
                 let spent = past.spent(config.price(self.answering.model.name()));
-                let History { messages, wishes, sandbox, .. } = past.history;
-                earlier = Some(Earlier { messages, spent, wishes });
+                let History { messages, prompts, sandbox, .. } = past.history;
+                earlier = Some(Earlier { messages, spent, wishes: prompts });
                 notices.extend(past.losses);
                 if let Some(Source::Rejoin(_)) = left {
                     let (joined, notice) = joined(config, &sandbox);

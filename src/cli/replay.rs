@@ -40,7 +40,7 @@ async fn play(
     let opened = slot.insert(opening.open().await?);
     let played = with_signals(opened.session.interrupt(), async {
         let mut ended = Ok(());
-        for wish in recording.wishes() {
+        for wish in recording.prompts() {
             audience.screen.say(&format!("\n> {}\n", plain(&wish)));
             match opened.session.turn(&wish).await {
                 // The recorded session came no further either.

@@ -4,32 +4,32 @@ use crate::event::{Changes, Event, Record, SandboxInfo, Usage};
 use crate::model::Message;
 use std::collections::HashSet;
 
-/// Everything that a session needs to go on.
+/// Everything that is needed to resume a session.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct History {
-    /// The session's id as its first event says.
+    /// The session's id.
     pub session: String,
     /// The model that was used last.
     pub model: String,
     /// Its endpoint.
     pub base_url: String,
-    /// The host directory.
+    /// The workspace on the host.
     pub workspace: String,
-    /// The sandbox as it was described last.
+    /// The sandbox of the last run.
     pub sandbox: SandboxInfo,
     /// The conversation, without the system prompt. Every tool call in it has exactly one answer.
     pub messages: Vec<Message>,
-    /// How often the person said something.
-    pub wishes: u64,
-    /// What the person said last.
-    pub last_wish: String,
+    /// Number of prompts.
+    pub prompts: u64,
+    /// The last prompt.
+    pub last_prompt: String,
     /// Requests made so far.
     pub turns: u64,
     /// Tokens used so far.
     pub usage: Usage,
     /// The checkpoints' ids, oldest first.
     pub checkpoints: Vec<String>,
-    /// How the last run ended; `None` where it did not (it runs, or was killed).
+    /// How the last run ended; `None` if it is running or was killed.
     pub finished: Option<Finished>,
 }
 
@@ -38,9 +38,9 @@ pub struct History {
 pub struct Finished {
     /// `completed`, `interrupted`, … as in the event.
     pub status: String,
-    /// What the session changed in the workspace.
+    /// The changes in the workspace.
     pub changes: Changes,
-    /// What went wrong, where something did.
+    /// The error message, if it failed.
     pub error: Option<String>,
 }
 
@@ -64,8 +64,8 @@ impl History {
             }
             Event::UserMessage { text } => {
                 self.finished = None;
-                self.wishes += 1;
-                self.last_wish.clone_from(&text);
+                self.prompts += 1;
+                self.last_prompt.clone_from(&text);
                 self.messages.push(Message::User { text });
             }
             Event::TurnStarted { turn } => {
@@ -80,7 +80,7 @@ impl History {
                 self.messages.push(Message::Tool { id, name, text: result });
             }
             Event::Compacted { messages, .. } => {
-                // A compaction that cannot be read is passed over: the longer conversation is still right.
+                // A compaction that cannot be parsed is ignored: the longer conversation is still valid.
                 if let Ok(messages) = serde_json::from_value::<Vec<Message>>(messages) {
                     self.messages = messages;
                     self.messages.retain(|message| !matches!(message, Message::System { .. }));
@@ -98,7 +98,7 @@ impl History {
 
 /// Gives every tool call exactly one answer, directly after the message that asks for it.
 ///
-/// A run that was interrupted leaves calls without one. Answers to calls that nobody made are left out.
+/// An interrupted run leaves calls without one. Answers without a call are dropped.
 fn answer_open_calls(messages: Vec<Message>) -> Vec<Message> {
     let mut answered = Vec::with_capacity(messages.len());
     let mut open: Vec<(String, String)> = Vec::new();

@@ -22,7 +22,7 @@ pub struct Summary {
     pub status: String,
     /// When it was written last, RFC 3339.
     pub updated: String,
-    /// The first wish, on one line of at most 72 columns.
+    /// The first prompt, on one line of at most 72 columns.
     pub preview: String,
     /// The model.
     pub model: String,
@@ -34,9 +34,9 @@ pub struct Summary {
     pub turns: u64,
     /// Tokens.
     pub usage: Usage,
-    /// What it changed in the workspace, as told at its end.
+    /// The changes in the workspace, as `session_finished` reports them.
     pub changes: Changes,
-    /// What went wrong, where something did.
+    /// The error message, if it failed.
     pub error: Option<String>,
 }
 
@@ -61,8 +61,8 @@ impl Store {
         summary
     }
 
-    /// Removes every session that was last written before `now - age`. Those in use stay. Gives back
-    /// what it removed.
+    /// Removes every session that was last written before `now - age`. Those in use stay. Returns
+    /// the removed ones.
     pub fn prune(&self, age: Duration) -> Result<Vec<Summary>> {
         let before = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
         let old = |id: &SessionId| {
@@ -82,7 +82,7 @@ impl Store {
     }
 }
 
-/// Reads an age as people write it: `90s`, `12h`, `7d`, `2 weeks`. A day has 24 hours.
+/// Reads an age in common notation: `90s`, `12h`, `7d`, `2 weeks`. A day has 24 hours.
 pub fn parse_age(text: &str) -> Result<Duration> {
     let span: Option<Span> = text.parse().ok();
     let age = span.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok());
@@ -97,7 +97,7 @@ fn summarise(id: SessionId, updated: String, running: bool, records: &[Record]) 
         changes: Changes::default(),
         error: None,
     });
-    let wish = records.iter().find_map(|record| match &record.event {
+    let prompt = records.iter().find_map(|record| match &record.event {
         Event::UserMessage { text } => Some(one_line(text, 72)),
         _ => None,
     });
@@ -105,7 +105,7 @@ fn summarise(id: SessionId, updated: String, running: bool, records: &[Record]) 
         id,
         status: if running { "running".to_owned() } else { status },
         updated,
-        preview: wish.unwrap_or_default(),
+        preview: prompt.unwrap_or_default(),
         model: history.model,
         workspace: history.workspace,
         sandbox: history.sandbox.backend,

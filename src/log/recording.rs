@@ -1,4 +1,4 @@
-//! A recorded session as something to play: the wishes, the model's answers, the tools' results.
+//! The parts of a recorded session that are replayed: the prompts, the model's answers, the tools' results.
 
 use super::lines::Lines;
 use crate::error::{Error, Result};
@@ -45,7 +45,7 @@ impl Recording {
         let records = std::iter::from_fn(|| lines.next_record().transpose()).collect::<Result<_>>();
         let records = records.map_err(|error| {
             let hint = error.hint_text().map(str::to_owned);
-            let error = Error::usage(format!("{name} is no recording")).caused_by(error);
+            let error = Error::usage(format!("{name} is not a valid recording")).caused_by(error);
             error.hint(hint.unwrap_or_else(|| MAKING.to_owned()))
         })?;
         let recording = Self { records };
@@ -55,7 +55,7 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Whether it ends before the model's answer: the session was stopped, or failed.
+    /// Whether it ends without the model's final answer, because the session was stopped or failed.
     pub fn is_cut_off(&self) -> bool {
         let ending = self.records.iter().rev().find_map(|record| match &record.event {
             Event::UserMessage { .. } => Some(true),
@@ -70,13 +70,13 @@ impl Recording {
         &self.records
     }
 
-    /// What the person said, in order.
-    pub fn wishes(&self) -> Vec<String> {
-        let wish = |record: &Record| match &record.event {
+    /// The prompts, in order.
+    pub fn prompts(&self) -> Vec<String> {
+        let prompt = |record: &Record| match &record.event {
             Event::UserMessage { text } => Some(text.clone()),
             _ => None,
         };
-        self.records.iter().filter_map(wish).collect()
+        self.records.iter().filter_map(prompt).collect()
     }
 
     /// What the model answered, in order.
@@ -97,7 +97,7 @@ impl Recording {
 }
 
 /// Where recordings come from.
-const MAKING: &str = "a recording is made with --record FILE, and any session can be replayed by its id";
+const MAKING: &str = "make a recording with --record FILE, or replay any session by its id";
 
 impl ToolOutcome {
     /// The outcome that a `tool_finished` event carries.

@@ -29,7 +29,7 @@ impl Store {
 }
 
 impl Shown {
-    /// The session as it was shown while it ran: wishes, answers, and the trace between them.
+    /// The session as it was printed while it ran: prompts, answers, and the trace between them.
     pub fn to_words(&self, verbosity: Verbosity, colours: Colours) -> String {
         let mut trace = Trace::new(verbosity, colours);
         let words = self.events.iter().filter_map(|record| match &record.event {

@@ -1,6 +1,7 @@
 //! Makes one canonical event stream of whatever a good answer's body is: server-sent events in any dialect, or one
 //! JSON document. An event leaves as one `data:` line of valid UTF-8.
 
+use crate::lock::Lock;
 use crate::model::complaint::looks_like_html;
 use crate::model::endpoint::Timeouts;
 use crate::model::failure::{Failure, Reason};
@@ -10,7 +11,7 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use serde_json::Value;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
@@ -24,16 +25,16 @@ pub type Pieces = stream::BoxStream<'static, reqwest::Result<Bytes>>;
 
 /// How an answer's body ended: it cannot travel through async-openai with its name, so it travels beside it.
 #[derive(Clone, Default)]
-pub struct Ending(Arc<Mutex<Option<Result<(), Failure>>>>);
+pub struct Ending(Arc<Lock<Option<Result<(), Failure>>>>);
 
 impl Ending {
     /// What is known once the stream has ended: complete, broken, or (`None`) just over.
     pub fn take(&self) -> Option<Result<(), Failure>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().take()
     }
 
     fn set(&self, ending: Result<(), Failure>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(ending);
+        *self.0.lock() = Some(ending);
     }
 }
 

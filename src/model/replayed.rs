@@ -1,27 +1,27 @@
 //! A model that was recorded: it gives its answers again, in order, whatever it is asked.
 
 use crate::error::{Error, Result};
+use crate::lock::Lock;
 use crate::model::{ChatModel, OnProgress, Progress, Reply, Request};
 use futures_util::future::BoxFuture;
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 
 /// A recorded model. No key, no network.
 #[derive(Debug)]
 pub struct Replayed {
     name: String,
     recorded: usize,
-    left: Mutex<VecDeque<Reply>>,
+    left: Lock<VecDeque<Reply>>,
 }
 
 impl Replayed {
     /// The model called `name`, which will give these answers.
     pub fn new(name: impl Into<String>, replies: Vec<Reply>) -> Self {
-        Self { name: name.into(), recorded: replies.len(), left: Mutex::new(replies.into()) }
+        Self { name: name.into(), recorded: replies.len(), left: Lock::new(replies.into()) }
     }
 
     fn next(&self) -> Result<Reply> {
-        let next = self.left.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let next = self.left.lock().pop_front();
         next.ok_or_else(|| {
             Error::endpoint(format!(
                 "the recording has run out: it holds {} answers of the model",

@@ -62,5 +62,5 @@ pub(super) fn program() -> Result<(String, File)> {
 /// Those of [`bytes()`].
 pub fn id() -> Result<String> {
     let digest = Sha256::digest(bytes()?);
-    Ok(digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex::encode(&digest[..6]))
 }

@@ -242,7 +242,7 @@ pub fn this_host() -> String {
     let uname = rustix::system::uname();
     let name = uname.nodename().to_string_lossy();
     let hash = Sha256::digest(format!("{}\0{name}\0{}\0{uid}", machine.trim(), processes.display()));
-    hash.iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(&hash[..8])
 }
 
 #[cfg(test)]

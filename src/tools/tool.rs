@@ -3,8 +3,9 @@
 use super::ToolResult;
 use crate::approval::policy::Action;
 use crate::error::{Kind, Result};
-use crate::event::{Event, Events};
+use crate::event::{Event, Events, Stream};
 use crate::sandbox::{Output, Sandbox};
+use crate::utf8_stream::Utf8Stream;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 use std::time::Duration;
@@ -59,11 +60,49 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// Emits a piece of a command's output as a live event.
-    pub fn show(&self, output: Output<'_>) -> Result<()> {
+    /// Emits a command's output as live events.
+    pub fn live_output(&self) -> LiveOutput<'_> {
+        LiveOutput {
+            events: self.events,
+            call: self.call,
+            stdout: Utf8Stream::default(),
+            stderr: Utf8Stream::default(),
+        }
+    }
+}
+
+/// The output of one command as live events; its pieces may end within a character.
+pub struct LiveOutput<'a> {
+    events: &'a Events,
+    call: &'a str,
+    stdout: Utf8Stream,
+    stderr: Utf8Stream,
+}
+
+impl LiveOutput<'_> {
+    /// Emits one piece.
+    pub fn emit(&mut self, output: Output<'_>) -> Result<()> {
         let Output::Data(stream, bytes) = output else { return Ok(()) };
-        let data = String::from_utf8_lossy(bytes).into_owned();
-        self.events.emit(Event::ToolOutput { id: self.call.to_owned(), stream, data })
+        let decoder = match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        };
+        let data = decoder.push(bytes);
+        self.emit_text(stream, data)
+    }
+
+    /// Emits what is left of a stream that ends within a character.
+    pub fn finish(mut self) -> Result<()> {
+        let (stdout, stderr) = (self.stdout.finish(), self.stderr.finish());
+        self.emit_text(Stream::Stdout, stdout.to_owned())?;
+        self.emit_text(Stream::Stderr, stderr.to_owned())
+    }
+
+    fn emit_text(&self, stream: Stream, data: String) -> Result<()> {
+        match data.is_empty() {
+            true => Ok(()),
+            false => self.events.emit(Event::ToolOutput { id: self.call.to_owned(), stream, data }),
+        }
     }
 }
 

@@ -120,7 +120,7 @@ fn blob_id(side: &Side) -> String {
     let mut hasher = Sha1::new();
     hasher.update(format!("blob {}\0", content.len()));
     hasher.update(content);
-    hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(hasher.finalize())
 }
 
 /// The name as git writes it: as it is, or in double quotes with C escapes (`quote_c_style` in quote.c).

@@ -72,13 +72,13 @@ async fn start(
     let options = past.as_ref().map_or_else(|| Ok(options.clone()), |past| past.options(options))?;
     let mut config = Config::load(&options)?;
     let (answering, notices) = answering(&mut config, past.as_ref()).await?;
-    let last_wish = past.as_ref().map(|past| past.history.last_wish.clone());
+    let last_prompt = past.as_ref().map(|past| past.history.last_prompt.clone());
     let opening = Opening { config: &config, answering, audience, past, like: None, answer_schema: None };
     let opened = slot.insert(opening.open().await?);
     for text in notices {
         audience.events.emit(Event::Notice { text })?;
     }
-    match talk(&config, audience, opened, last_wish).await {
+    match talk(&config, audience, opened, last_prompt).await {
         Ok(()) => after_talk(&config, audience, opened).await,
         Err(error) => {
             // What `!CMD` did since the last wish is recorded nowhere yet.
@@ -93,13 +93,13 @@ async fn talk(
     config: &Config,
     audience: &Audience,
     opened: &mut Opened,
-    last_wish: Option<String>,
+    last_prompt: Option<String>,
 ) -> Result<()> {
     let at_prompt = Arc::new(AtomicBool::new(false));
     opened.startup.gateway().ask_with(network::ask(audience.screen.clone(), Arc::clone(&at_prompt)));
     let colours = Colours::of(&std::io::stderr());
     let screen = &audience.screen;
-    Repl { config, screen, colours, network_note: None, at_prompt, last_wish, opened }.talk().await
+    Repl { config, screen, colours, network_note: None, at_prompt, last_prompt, opened }.talk().await
 }
 
 /// A conversation at the prompt.
@@ -113,7 +113,7 @@ struct Repl<'a> {
     /// Whether the person is writing.
     at_prompt: Arc<AtomicBool>,
     /// What the person said last in the session that is gone on with.
-    last_wish: Option<String>,
+    last_prompt: Option<String>,
     opened: &'a mut Opened,
 }
 
@@ -160,7 +160,7 @@ impl Repl<'_> {
         let backend = self.opened.startup.backend().name();
         self.screen.say(&format!("{title}: {model}, sandbox {backend}\n"));
         self.remark(&sanitise::one_line(&workspace, 200));
-        if let Some(wish) = &self.last_wish {
+        if let Some(wish) = &self.last_prompt {
             let id = &self.opened.id;
             self.remark(&format!("session {id} goes on; you said last: {}", sanitise::one_line(wish, 100)));
         }

@@ -10,6 +10,6 @@ pub mod screen;
 pub mod stderr;
 pub mod style;
 pub mod trace;
-mod wrap;
+pub(crate) mod wrap;
 
 pub use crate::sanitise;

@@ -30,7 +30,7 @@ pub struct Screen {
 struct Reader(Arc<Lock<State>>);
 
 struct State {
-    answer: Answer,
+    answer: AnswerOutput,
     /// Something of the message at hand has arrived in pieces.
     streamed: bool,
     trace: Trace,
@@ -50,8 +50,8 @@ struct Reasoning {
     line: String,
 }
 
-/// What becomes of the model's words.
-enum Answer {
+/// Where the model's answers go.
+enum AnswerOutput {
     /// A terminal: rendered, block by block.
     Rendered {
         markdown: Box<Markdown>,
@@ -71,11 +71,11 @@ impl Screen {
     pub fn new(verbosity: Verbosity, json: bool, events: &Events) -> Self {
         let (stdout, stderr) = (io::stdout(), io::stderr());
         let answer = match (json, stdout.is_terminal()) {
-            (true, _) => Answer::Hidden,
-            (false, false) => Answer::Raw { last: None },
+            (true, _) => AnswerOutput::Hidden,
+            (false, false) => AnswerOutput::Raw { last: None },
             (false, true) => {
                 let markdown = Markdown::new(terminal_columns(&stdout), Colours::of(&stdout));
-                Answer::Rendered { markdown: Box::new(markdown), shown: false }
+                AnswerOutput::Rendered { markdown: Box::new(markdown), shown: false }
             }
         };
         let progress = if verbosity == Verbosity::Quiet { Progress::hidden() } else { Progress::stderr() };
@@ -109,7 +109,7 @@ impl Screen {
         let mut state = self.state.lock();
         state.progress.clear();
         state.end_reasoning();
-        if let Answer::Raw { last } = &mut state.answer {
+        if let AnswerOutput::Raw { last } = &mut state.answer {
             let answer = last.take().unwrap_or_default();
             return state.print(&answer);
         }
@@ -119,7 +119,7 @@ impl Screen {
     /// What a file or pipe gets is this, in the place of the model's last answer.
     pub fn replace_answer(&self, text: &str) {
         self.flush();
-        if let Answer::Raw { last } = &mut self.state.lock().answer {
+        if let AnswerOutput::Raw { last } = &mut self.state.lock().answer {
             *last = Some(format!("{text}\n"));
         }
     }
@@ -134,6 +134,7 @@ impl Screen {
     pub fn notice(&self, text: &str) {
         self.flush();
         let mut state = self.state.lock();
+        state.fit_trace();
         let line = state.trace.notice(text);
         state.say(&line);
     }
@@ -200,15 +201,24 @@ impl State {
             Event::SessionFinished { .. } => self.progress.clear(),
             _ => {}
         }
+        self.fit_trace();
         if let Some(lines) = self.trace.describe(record) {
             self.say(&lines);
         }
         Ok(())
     }
 
+    /// The terminal may have been resized since the last event.
+    fn fit_trace(&mut self) {
+        let stderr = io::stderr();
+        if stderr.is_terminal() {
+            self.trace.set_columns(terminal_columns(&stderr));
+        }
+    }
+
     fn begin_message(&mut self) {
         self.progress.show("thinking…");
-        if let Answer::Rendered { markdown, .. } = &mut self.answer {
+        if let AnswerOutput::Rendered { markdown, .. } = &mut self.answer {
             markdown.resize(terminal_columns(&io::stdout()));
         }
     }
@@ -217,7 +227,7 @@ impl State {
         if !std::mem::replace(&mut self.streamed, true) {
             self.progress.show("writing…");
         }
-        let Answer::Rendered { markdown, shown } = &mut self.answer else {
+        let AnswerOutput::Rendered { markdown, shown } = &mut self.answer else {
             self.progress.output(text);
             return Ok(());
         };
@@ -236,7 +246,7 @@ impl State {
     /// The message is complete. `text` is the whole of it, for an endpoint that does not stream.
     fn end_message(&mut self, text: &str) -> Result<()> {
         let streamed = std::mem::take(&mut self.streamed);
-        let Answer::Rendered { markdown, shown } = &mut self.answer else { return Ok(()) };
+        let AnswerOutput::Rendered { markdown, shown } = &mut self.answer else { return Ok(()) };
         let mut rendered = if streamed { String::new() } else { markdown.push(text) };
         rendered.push_str(&markdown.finish());
         *shown = false;
@@ -248,7 +258,7 @@ impl State {
         self.end_reasoning();
         self.progress.show("waiting to try again…");
         self.streamed = false;
-        let Answer::Rendered { markdown, shown } = &mut self.answer else { return Ok(()) };
+        let AnswerOutput::Rendered { markdown, shown } = &mut self.answer else { return Ok(()) };
         let rest = markdown.finish();
         if std::mem::take(shown) {
             self.print(&rest)?;
@@ -259,7 +269,7 @@ impl State {
     }
 
     fn answer(&mut self, text: &str) -> Result<()> {
-        if let Answer::Raw { last } = &mut self.answer {
+        if let AnswerOutput::Raw { last } = &mut self.answer {
             *last = Some(format!("{text}\n"));
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! The debug trace: what happens, one line each, for stderr.
 
-use super::sanitise;
 use super::style::{BAD, BOLD, Colours, DIM, GOOD, WARN};
+use super::{sanitise, wrap};
 use crate::error::{Error, Kind};
 use crate::event::{Event, Record, Usage};
 use anstyle::Style;
@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// The longest line of the ordinary trace, in columns. `-v` shows the whole.
 const COLUMNS: usize = 300;
+/// Lines are not broken below this width.
+const MIN_COLUMNS: usize = 20;
 
 /// How much the trace says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -29,6 +31,8 @@ pub enum Verbosity {
 pub struct Trace {
     verbosity: Verbosity,
     colours: Colours,
+    /// The width of the terminal; no lines are broken without one.
+    columns: Option<usize>,
     output: LineCount,
 }
 
@@ -60,10 +64,14 @@ impl LineCount {
 impl Trace {
     /// A trace that says as much as `verbosity` allows.
     pub fn new(verbosity: Verbosity, colours: Colours) -> Self {
-        Self { verbosity, colours, output: LineCount::default() }
+        Self { verbosity, colours, columns: None, output: LineCount::default() }
     }
 
-    /// How much is said.
+    /// Breaks the lines of further events between words at the width of a terminal.
+    pub fn set_columns(&mut self, columns: usize) {
+        self.columns = Some(columns);
+    }
+
     pub fn verbosity(&self) -> Verbosity {
         self.verbosity
     }
@@ -246,14 +254,21 @@ impl Trace {
     }
 
     fn debug(&self, text: &str) -> String {
-        let text = sanitise::one_line(text, COLUMNS);
+        let text = self.wrapped("[DEBUG] ", &sanitise::one_line(text, COLUMNS));
         self.colours.paint(DIM, format_args!("[DEBUG] {text}")) + "\n"
     }
 
     fn tagged(&self, style: Style, tag: &str, text: &str) -> String {
         let columns = if self.is_verbose() { usize::MAX } else { COLUMNS };
-        let tag = self.colours.paint(style, format_args!("[{tag}]"));
-        format!("{tag} {}\n", sanitise::one_line(text, columns))
+        let text = self.wrapped(&format!("[{tag}] "), &sanitise::one_line(text, columns));
+        format!("{} {text}\n", self.colours.paint(style, format_args!("[{tag}]")))
+    }
+
+    /// `text` in lines that all begin below the end of `tag`.
+    fn wrapped(&self, tag: &str, text: &str) -> String {
+        let Some(columns) = self.columns else { return text.to_owned() };
+        let lines = wrap::words(text, columns.saturating_sub(tag.len()).max(MIN_COLUMNS));
+        lines.join(&format!("\n{}", " ".repeat(tag.len())))
     }
 }
 

@@ -8,7 +8,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 const DEFAULT_COLUMNS: usize = 80;
 
 /// The columns of the terminal behind `stream`.
-pub(super) fn terminal_columns(stream: &impl AsFd) -> usize {
+pub(crate) fn terminal_columns(stream: &impl AsFd) -> usize {
     let size = terminal_size::terminal_size_of(stream);
     size.map_or(DEFAULT_COLUMNS, |(width, _)| usize::from(width.0).max(1))
 }
@@ -33,6 +33,37 @@ pub(super) fn chop(text: &str, columns: usize) -> Vec<String> {
         lines.last_mut().into_iter().for_each(|line| line.push(character));
     }
     lines
+}
+
+/// `text` broken at spaces into lines of at most `columns`. A word that is wider than a line stays whole. At least one
+/// line.
+pub(crate) fn words(text: &str, columns: usize) -> Vec<&str> {
+    let mut lines = Vec::new();
+    let mut rest = text;
+    while let Some(at) = break_at(rest, columns) {
+        let (line, next) = rest.split_at(at);
+        lines.push(line.trim_end_matches(' '));
+        rest = next.trim_start_matches(' ');
+    }
+    lines.push(rest);
+    lines
+}
+
+/// Where the first line of `text` ends: at the last space that fits, else at the first one after a word.
+fn break_at(text: &str, columns: usize) -> Option<usize> {
+    let (mut used, mut last, mut in_word) = (0, None, false);
+    for (at, character) in text.char_indices() {
+        if character == ' ' {
+            if in_word && (used <= columns || last.is_none()) {
+                last = Some(at);
+            }
+        } else if used >= columns && last.is_some() {
+            return last;
+        }
+        in_word |= character != ' ';
+        used += character.width().unwrap_or(0);
+    }
+    (used > columns).then_some(last).flatten()
 }
 
 /// A run of text in one style.
@@ -121,4 +152,33 @@ fn push(line: &mut Line, character: char, style: Style) {
 /// The columns that a line takes.
 pub(super) fn line_width(line: &[Span]) -> usize {
     line.iter().map(|span| width(&span.text)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{width, words};
+
+    const NOTICE: &str = "the workspace was copied without 3 files that look like secrets: .env, id_rsa and \
+                          deploy/production.pem; name them with --include to copy them all the same";
+
+    #[test]
+    fn words_stay_whole_at_any_width() {
+        for columns in [40, 80, 120] {
+            let lines = words(NOTICE, columns);
+            assert!(lines.iter().all(|line| width(line) <= columns), "{lines:?}");
+            assert_eq!(lines.join(" "), NOTICE);
+            for pair in lines.windows(2) {
+                let next = pair[1].split(' ').next().unwrap_or_default();
+                assert!(width(pair[0]) + 1 + width(next) > columns, "{next:?} fits into {:?}", pair[0]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_word_stays_whole_on_a_line_of_its_own() {
+        let url = "https://example.org/".repeat(4);
+        assert_eq!(words(&format!("see {url} for more"), 40), ["see", &url, "for more"]);
+        assert_eq!(words(&url, 40), [&url]);
+        assert_eq!(words("", 40), [""]);
+    }
 }

@@ -16,7 +16,8 @@ pub(super) fn page(report: &Report) -> String {
     let policy =
         format!("default-src 'none'; style-src 'sha256-{hash}'; base-uri 'none'; form-action 'none'");
     let title = format!("Session {}", escape(&report.session));
-    let body = [summary(report), wishes(report), commands(report), touched(report), told(report)].concat();
+    let body =
+        [summary(report), prompts(report), commands(report), touched(report), outcome(report)].concat();
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
@@ -83,8 +84,11 @@ fn summary(report: &Report) -> String {
     )
 }
 
-fn wishes(report: &Report) -> String {
-    section("Wishes", report.wishes.iter().map(|wish| format!("<blockquote>{}</blockquote>\n", escape(wish))))
+fn prompts(report: &Report) -> String {
+    section(
+        "Prompts",
+        report.prompts.iter().map(|prompt| format!("<blockquote>{}</blockquote>\n", escape(prompt))),
+    )
 }
 
 fn commands(report: &Report) -> String {
@@ -114,13 +118,13 @@ fn touched(report: &Report) -> String {
         let ok = match installed.ok {
             Some(true) => verdict(true, "installed"),
             Some(false) => verdict(false, "failed"),
-            None => "asked for".to_owned(),
+            None => "requested".to_owned(),
         };
         [escape(&installed.package.manager), code(&installed.package.name), ok]
     });
     [
         table("Files", ["Path", "Read", "Written", "Failed"], files),
-        table("Hosts", ["Host", "Let through", "Failed", "Refused", "Bytes out", "Bytes in"], hosts),
+        table("Hosts", ["Host", "Allowed", "Failed", "Refused", "Bytes out", "Bytes in"], hosts),
         table("Refused", ["When", "What", "Rule"], denied),
         table("Packages", ["Manager", "Package", ""], packages),
     ]
@@ -128,7 +132,7 @@ fn touched(report: &Report) -> String {
 }
 
 /// Limits, checks, notices.
-fn told(report: &Report) -> String {
+fn outcome(report: &Report) -> String {
     let checks = report.checks.iter().map(|check| {
         let passed = verdict(check.exit_code == Some(0), &exit(check.exit_code));
         [code(&check.command), passed, duration(check.duration_ms)]
@@ -142,7 +146,7 @@ fn told(report: &Report) -> String {
     .concat()
 }
 
-/// A heading with how many there are, and what is under it; nothing where there is none.
+/// A heading with the number of entries, and the entries; empty if there are none.
 fn section(title: &str, parts: impl ExactSizeIterator<Item = String>) -> String {
     match parts.len() {
         0 => String::new(),

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Everything that a session touched. In the order in which it happened, where nothing else is said.
+/// Everything that a session touched. In chronological order unless noted otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Report {
     /// The session's id.
@@ -27,56 +27,56 @@ pub struct Report {
     pub workspace: String,
     /// The sandbox.
     pub sandbox: SandboxInfo,
-    /// How the last run ended; `unfinished` where it did not.
+    /// How the last run ended, or `unfinished`.
     pub status: String,
-    /// What went wrong, where something did.
+    /// The error message, if it failed.
     pub error: Option<String>,
     /// The time of the first event, RFC 3339.
     pub began: String,
     /// The time of the last event, RFC 3339.
     pub ended: String,
-    /// How long the model was waited for, in milliseconds.
+    /// Time spent waiting for the model, in milliseconds.
     pub model_ms: u64,
-    /// How long tools ran, in milliseconds.
+    /// Time spent in tools, in milliseconds.
     pub tools_ms: u64,
     /// Requests to the model.
     pub turns: u64,
-    /// Requests that had to be made again.
+    /// Retried requests.
     pub retries: u64,
     /// Tokens.
     pub usage: Usage,
-    /// What changed in the workspace, as told at the end.
+    /// The changes in the workspace, as `session_finished` reports them.
     pub changes: Changes,
-    /// What the person asked for.
-    pub wishes: Vec<String>,
+    /// The prompts.
+    pub prompts: Vec<String>,
     /// Every command.
     pub commands: Vec<Command>,
     /// Every file that a tool read or wrote, by path. What commands did to files is in `changes`.
     pub files: Vec<File>,
-    /// Every host that a connection was tried to, by name.
+    /// Every host with a connection attempt, by name.
     pub hosts: Vec<Host>,
-    /// Everything that was refused.
+    /// Denied actions.
     pub denied: Vec<Denied>,
-    /// Packages that commands installed, or tried to.
+    /// Packages that commands installed or tried to install.
     pub packages: Vec<Installed>,
     /// Limits that were reached.
     pub limits: Vec<String>,
     /// Checks that ran.
     pub checks: Vec<Check>,
-    /// What the person was told.
+    /// The notices.
     pub notices: Vec<String>,
 }
 
 /// A command that ran.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Command {
-    /// When it ended, RFC 3339; empty where it never did.
+    /// When it ended, RFC 3339; empty if it never did.
     pub time: String,
     /// The shell text.
     pub command: String,
     /// Whether it exited with 0.
     pub ok: bool,
-    /// Its exit code; `None` where it did not exit by itself.
+    /// Its exit code; `None` if it was killed.
     pub exit_code: Option<i32>,
     /// Wall time in milliseconds.
     pub duration_ms: u64,
@@ -85,26 +85,26 @@ pub struct Command {
 /// A file that tools touched.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct File {
-    /// The path as the model wrote it, relative to the workspace where it lies there.
+    /// The path as the model wrote it, relative to the workspace if it is inside.
     pub path: String,
-    /// How often it was read.
+    /// Number of reads.
     pub reads: u64,
-    /// How often it was written or edited.
+    /// Number of writes and edits.
     pub writes: u64,
-    /// How often either failed.
+    /// Number of failed reads and writes.
     pub failures: u64,
 }
 
-/// A host that a connection was tried to.
+/// A host with connection attempts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Host {
     /// Its name or address.
     pub host: String,
     /// The port.
     pub port: u16,
-    /// Connections that were let through and made.
+    /// Successful connections.
     pub allowed: u64,
-    /// Connections that were let through and failed: they could not be made, or were cut.
+    /// Allowed connections that failed or were cut off.
     pub failed: u64,
     /// Connections that were refused.
     pub refused: u64,
@@ -114,14 +114,14 @@ pub struct Host {
     pub received: u64,
 }
 
-/// Something that was refused.
+/// A denied action.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Denied {
     /// When, RFC 3339.
     pub time: String,
-    /// What was tried.
+    /// The action.
     pub what: String,
-    /// The rule that forbids it.
+    /// The rule that denied it.
     pub rule: String,
 }
 
@@ -131,7 +131,7 @@ pub struct Installed {
     /// Which.
     #[serde(flatten)]
     pub package: Package,
-    /// Whether it was installed; `None` where the command's exit code does not say it of this package.
+    /// Whether it was installed; `None` if the command's exit code does not show that.
     pub ok: Option<bool>,
 }
 
@@ -199,7 +199,7 @@ impl Report {
     }
 }
 
-/// What has to be remembered between events.
+/// State between events.
 #[derive(Default)]
 struct Tally {
     asked_at: Option<Timestamp>,
@@ -213,7 +213,7 @@ impl Tally {
     fn take(&mut self, report: &mut Report, record: &Record) {
         let time = record.time.clone();
         match record.event.clone() {
-            Event::UserMessage { text } => report.wishes.push(text),
+            Event::UserMessage { text } => report.prompts.push(text),
             Event::TurnStarted { .. } => self.asked_at = time.parse().ok(),
             Event::AssistantMessage { .. } => {
                 let waited = self.asked_at.take().zip(time.parse::<Timestamp>().ok());

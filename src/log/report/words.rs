@@ -4,7 +4,7 @@ use super::Report;
 use crate::cli::ui::trace::duration_text as duration;
 use crate::sanitise::one_line;
 
-/// The report in words, whatever it quotes made safe for a terminal.
+/// The report in words, sanitised for a terminal.
 pub(super) fn words(report: &Report) -> String {
     let Report { usage, changes, sandbox, .. } = report;
     let error = report.error.as_deref().map(|error| format!(": {}", line(error))).unwrap_or_default();
@@ -23,7 +23,7 @@ pub(super) fn words(report: &Report) -> String {
         ("tokens", format!("{} in ({} cached), {} out", usage.input, usage.cached, usage.output)),
     ];
     let mut out: String = facts.iter().map(|(name, fact)| format!("{name:<10} {fact}\n")).collect();
-    section(&mut out, "Wishes", report.wishes.iter().map(|wish| line(wish)));
+    section(&mut out, "Prompts", report.prompts.iter().map(|prompt| line(prompt)));
     let commands = report.commands.iter().map(|command| {
         format!(
             "{:>9} {:>8}  {}",
@@ -43,7 +43,7 @@ pub(super) fn words(report: &Report) -> String {
         let (sent, received) = (host.sent, host.received);
         let (name, port) = (line(&host.host), host.port);
         format!(
-            "{name}:{port} ({} let through{failed}, {} refused, {sent} bytes out, {received} in)",
+            "{name}:{port} ({} allowed{failed}, {} refused, {sent} bytes out, {received} in)",
             host.allowed, host.refused
         )
     });
@@ -57,7 +57,7 @@ pub(super) fn words(report: &Report) -> String {
         let outcome = match installed.ok {
             Some(true) => "",
             Some(false) => " (the command failed)",
-            None => " (asked for: the exit code does not say whether it was installed)",
+            None => " (requested: the exit code does not show whether it was installed)",
         };
         format!("{} {}{outcome}", installed.package.manager, line(&installed.package.name))
     });

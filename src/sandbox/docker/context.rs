@@ -54,7 +54,7 @@ pub(super) fn current(variables: Variables<'_>) -> Result<Option<Endpoint>> {
 }
 
 fn load(dir: &Path, name: &str) -> Result<Endpoint> {
-    let hash: String = Sha256::digest(name.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash = hex::encode(Sha256::digest(name.as_bytes()));
     let unusable = |why: &str| {
         Error::config(format!("the docker context `{name}` {why}")).hint(
             "`docker context ls` shows the contexts, `docker context use default` goes back to the default",

@@ -171,7 +171,7 @@ mod tests {
     fn home(current: &str, meta: &str) -> tempfile::TempDir {
         let home = tempfile::tempdir().unwrap();
         let docker = home.path().join(".docker");
-        let hash: String = Sha256::digest("build").iter().map(|byte| format!("{byte:02x}")).collect();
+        let hash = hex::encode(Sha256::digest("build"));
         fs::create_dir_all(docker.join("contexts/meta").join(&hash)).unwrap();
         fs::write(docker.join("config.json"), format!(r#"{{"auths":{{}},"currentContext":"{current}"}}"#))
             .unwrap();
@@ -227,7 +227,7 @@ mod tests {
         let home = home("build", META);
         let variables = [("HOME", home.path().to_str().unwrap())];
         assert_eq!(shown(&variables), ["tcp://build:2376 (from the docker context `build`)"]);
-        let hash: String = Sha256::digest("build").iter().map(|byte| format!("{byte:02x}")).collect();
+        let hash = hex::encode(Sha256::digest("build"));
         let certs = home.path().join(".docker/contexts/tls").join(hash).join("docker");
         fs::create_dir_all(&certs).unwrap();
         fs::write(certs.join("ca.pem"), "").unwrap();

@@ -56,7 +56,7 @@ impl Skeleton {
         let mut hash = Sha256::new();
         // Debug text escapes quotes and newlines, so two different lists never read the same.
         hash.update(format!("{:?} {:?} {} {also:?}", self.entries, sandbox_ids(), bootstrap::id()?));
-        Ok(hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+        Ok(hex::encode(&hash.finalize()[..8]))
     }
 
     /// The entries as a tar archive.

@@ -53,17 +53,17 @@ async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
         )));
     }
     let mut collector = Collector::new(context.bounds.output_chars);
-    let mut listening = Ok(());
+    let (mut live, mut listening) = (context.live_output(), Ok(()));
     let finished = context
         .sandbox
         .run(command, &mut |output| {
             collector.push(output);
             if listening.is_ok() {
-                listening = context.show(output);
+                listening = live.emit(output);
             }
         })
         .await?;
-    listening?;
+    listening.and(live.finish())?;
     report_limits(context.events, &finished)?;
     Ok(result(&finished, timeout, collector))
 }
