@@ -10,7 +10,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// What kind of failure it was. Each kind ends in one exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Something nobody expected: a bug, a full disk.
+    /// An internal failure: a bug, a full disk.
     Unexpected,
     /// The command line is wrong.
     Usage,
@@ -22,25 +22,25 @@ pub enum Kind {
     ContextOverflow,
     /// The sandbox failed.
     Sandbox,
-    /// The sandbox answered a request with an error (no such file, for example): the sandbox itself is fine.
+    /// A request inside the sandbox failed (no such file, for example); the sandbox itself works.
     InSandbox,
     /// A limit was reached.
     Limit,
     /// `--check` did not pass.
     Check,
-    /// A replay did not give what was recorded.
+    /// A replay differs from the recording.
     Difference,
     /// The change could not be applied.
     Conflict,
     /// The user pressed Ctrl-C.
     Interrupted,
-    /// The process was told to end.
+    /// The process got SIGTERM or SIGHUP.
     Terminated,
-    /// Whoever read standard output has gone: the run stops and nothing more is said.
+    /// The reader of standard output has closed it: the run ends without an error message.
     OutputClosed,
 }
 
-/// A failure with a name: a message, a hint that can be acted on, and an exit code.
+/// A failure: message, hint and exit code.
 #[derive(Debug)]
 pub struct Error {
     kind: Kind,
@@ -78,7 +78,7 @@ impl Error {
         Self::new(Kind::Sandbox, message)
     }
 
-    /// Something nobody expected.
+    /// An internal failure.
     pub fn unexpected(message: impl Into<String>) -> Self {
         Self::new(Kind::Unexpected, message)
     }
@@ -106,18 +106,18 @@ impl Error {
         self.context_window
     }
 
-    /// Adds what a program wants to know of it, for `--json`.
+    /// Adds machine-readable details for `--json`.
     pub fn details(mut self, details: Value) -> Self {
         self.details = Some(Box::new(details));
         self
     }
 
-    /// What a program wants to know of it, where there is something.
+    /// Machine-readable details, if any.
     pub fn known_details(&self) -> Option<&Value> {
         self.details.as_deref()
     }
 
-    /// The same failure once more, for everybody who waits for one thing that failed.
+    /// A copy, for several waiters of one operation that failed.
     pub fn repeat(&self) -> Self {
         Self {
             kind: self.kind,
@@ -134,7 +134,7 @@ impl Error {
         self.kind
     }
 
-    /// What the user can do about it, where there is something.
+    /// What the user can do about it, if anything.
     pub fn hint_text(&self) -> Option<&str> {
         self.hint.as_deref()
     }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode as ProcessExitCode;
 
-/// What the process says when it ends. README and `agent --help` show the same table.
+/// The exit code of the process. README and `agent --help` show the same table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExitCode {
@@ -22,7 +22,7 @@ pub enum ExitCode {
     Check = 6,
     /// The change could not be applied: a conflict.
     Conflict = 7,
-    /// `agent exec`: `agent` itself failed, not the command it was to run.
+    /// `agent exec`: `agent` itself failed, not the command.
     ExecFailed = 125,
     /// Interrupted (SIGINT).
     Interrupted = 130,
@@ -31,7 +31,6 @@ pub enum ExitCode {
 }
 
 impl ExitCode {
-    /// The number the shell sees.
     pub fn code(self) -> u8 {
         self as u8
     }

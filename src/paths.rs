@@ -16,7 +16,7 @@ pub fn data_dir() -> Result<PathBuf> {
     dir("data", "XDG_DATA_HOME", ".local/share")
 }
 
-/// `~/.cache/agent`: what can be made again.
+/// `~/.cache/agent`: files that can be recreated.
 pub fn cache_dir() -> Result<PathBuf> {
     dir("cache", "XDG_CACHE_HOME", ".cache")
 }
@@ -31,17 +31,17 @@ pub fn runtime_dir() -> Result<PathBuf> {
     }
 }
 
-/// Makes a directory for this user alone, with those above it.
+/// Creates a directory and its parents, accessible to this user only.
 ///
 /// # Errors
-/// `Config` where the place does not take it: a home that is missing, read-only or somebody else's.
+/// `Config` if the directory cannot be created there: the home is missing, read-only or not owned by the user.
 pub fn make_dir(path: &Path) -> Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| not_made(path, error))
 }
 
-/// Why something of ours could not be made in `path`.
+/// The error for a file or directory that could not be created in `path`.
 pub fn not_made(path: &Path, error: io::Error) -> Error {
-    let message = format!("{} could not be made", path.display());
+    let message = format!("{} could not be created", path.display());
     match error.kind() {
         ErrorKind::NotFound
         | ErrorKind::NotADirectory
@@ -59,8 +59,8 @@ fn dir(under_agent_home: &str, variable: &str, under_home: &str) -> Result<PathB
     match std::env::var_os("AGENT_HOME").filter(|home| !home.is_empty()).map(PathBuf::from) {
         Some(base) if base.is_absolute() => return Ok(base.join(under_agent_home)),
         Some(base) => {
-            return Err(Error::config(format!("AGENT_HOME={} is no absolute path", base.display()))
-                .hint("name the directory from the root on, or leave it out"));
+            return Err(Error::config(format!("AGENT_HOME={} is not an absolute path", base.display()))
+                .hint("use an absolute path, or unset it"));
         }
         None => {}
     }
@@ -68,7 +68,7 @@ fn dir(under_agent_home: &str, variable: &str, under_home: &str) -> Result<PathB
         .or_else(|| absolute("HOME").map(|home| home.join(under_home)))
         .map(|base| base.join("agent"))
         .ok_or_else(|| {
-            Error::config("there is no place for files: HOME is not set").hint("set HOME or AGENT_HOME")
+            Error::config("no directory for sessions: HOME is not set").hint("set HOME or AGENT_HOME")
         })
 }
 

@@ -1,6 +1,6 @@
-//! Reading files that come with somebody else's tree: a FIFO would wait for ever, a device never end.
+//! Reading regular files of an untrusted tree: reading a FIFO would block for ever, a device would never end.
 //!
-//! Whatever is read by name in the workspace is read through here (or through [`crate::workspace::host_dir`], which
+//! Every file of the workspace that is read by name is read through here (or through [`crate::workspace::host_dir`], which
 //! opens through here): regular files only, without waiting, and only so much of them.
 
 use rustix::fs::{CWD, FileType, Mode, OFlags};
@@ -13,9 +13,9 @@ use std::path::Path;
 /// Whether the last name may be a symlink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Links {
-    /// What it leads to is read: files that people like to keep elsewhere.
+    /// The target is read: for files that users like to keep elsewhere.
     Follow,
-    /// It is no plain file.
+    /// A symlink is not a regular file.
     Refuse,
 }
 

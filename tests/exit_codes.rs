@@ -347,7 +347,7 @@ fn exec_refuses_what_cannot_take_effect_in_a_sandbox_that_is_there() {
         assert!(refused.stderr.contains(&format!("{} has no effect", flag[0])), "{}", refused.stderr);
     }
     assert!(told(&["--network", "none"]).contains("/network"));
-    assert!(told(&["--timeout", "9s"]).contains("there is no session"));
+    assert!(told(&["--timeout", "9s"]).contains("unknown session"));
 
     let model = endpoint().text("ok").start();
     let kept = run().endpoint(&model).args(["--keep"]).run().expect_code(0);
@@ -427,7 +427,7 @@ fn a_home_that_cannot_be_written_to_is_a_matter_of_configuration() {
         };
         for (arguments, code) in [(&["run", "hi"][..], 2), (&["demo"], 2), (&["exec", "--", "true"], 125)] {
             let finished = call(arguments).expect_code(code);
-            assert!(finished.stderr.contains("could not be made: "), "{}", finished.stderr);
+            assert!(finished.stderr.contains("could not be created: "), "{}", finished.stderr);
             assert!(
                 finished.stderr.contains("hint: ") && finished.stderr.contains("set AGENT_HOME"),
                 "{}",

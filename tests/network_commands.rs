@@ -72,7 +72,7 @@ fn the_model_is_told_what_was_refused_and_the_session_keeps_it() {
     assert_eq!(finished.events().last().unwrap()["type"], "session_finished");
     let id = finished.events_of("session_started")[0]["session"].as_str().unwrap().to_owned();
     let report = finished.again().args(["sessions", "report", &id]).run().expect_code(0).stdout;
-    assert!(report.contains("evil.test:443 (0 let through, 1 refused"), "{report}");
+    assert!(report.contains("evil.test:443 (0 allowed, 1 refused"), "{report}");
     assert!(report.contains("connect to evil.test:443: it is not on the list"), "{report}");
 }
 

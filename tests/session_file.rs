@@ -111,7 +111,7 @@ fn lines_that_are_missing_when_a_session_is_gone_on_with_are_told_for_ever() {
         assert_eq!(
             reopened.losses,
             [format!(
-                "{missing} line(s) at the end of the session file are missing: `agent sessions verify` says so from now on"
+                "{missing} line(s) at the end of the session file are missing; `agent sessions verify` will report it"
             )]
         );
         write(&mut reopened.file, &[wish("go on")]);
@@ -119,7 +119,7 @@ fn lines_that_are_missing_when_a_session_is_gone_on_with_are_told_for_ever() {
         assert!(store.reopen(&id).unwrap().losses.is_empty());
         let fault = verify(&store.events(&id)).unwrap().fault.unwrap();
         assert_eq!(fault.line, left as u64 + 1);
-        assert!(fault.what.contains(&format!("where {missing} were missing")), "{}", fault.what);
+        assert!(fault.what.contains(&format!("where {missing} line(s) were missing")), "{}", fault.what);
     }
 }
 
@@ -130,7 +130,7 @@ fn a_fork_of_a_shortened_session_says_that_lines_are_missing() {
     shorten(&store, &id, 2);
     let fork = store.fork(&id).unwrap();
     let fault = verify(&store.events(&fork)).unwrap().fault.unwrap();
-    assert!(fault.what.contains("where 1 were missing"), "{}", fault.what);
+    assert!(fault.what.contains("where 1 line(s) were missing"), "{}", fault.what);
 }
 
 #[test]
@@ -154,11 +154,14 @@ fn a_session_whose_head_is_gone_is_not_vouched_for_any_more() {
     std::fs::remove_file(store.dir(&id).join("head")).unwrap();
     shorten(&store, &id, 2);
     let mut reopened = store.reopen(&id).unwrap();
-    assert_eq!(reopened.losses, ["nothing vouches for the end of the session file: its `head` is missing"]);
+    assert_eq!(
+        reopened.losses,
+        ["the end of the session file cannot be verified: its `head` file is missing"]
+    );
     write(&mut reopened.file, &[wish("go on")]);
     let verdict = verify(&store.events(&id)).unwrap();
     assert_eq!(verdict.fault, None);
-    assert!(verdict.note.unwrap().contains("gone on with at line 3"));
+    assert!(verdict.note.unwrap().contains("resumed at line 3"));
 }
 
 #[test]
@@ -168,7 +171,7 @@ fn a_session_whose_last_line_is_another_one_is_not_gone_on_with() {
     let text = std::fs::read_to_string(store.events(&id)).unwrap();
     std::fs::write(store.events(&id), text.replace("delete nothing", "delete all")).unwrap();
     let error = store.reopen(&id).unwrap_err();
-    assert!(error.to_string().contains("line 2 is another one"), "{error}");
+    assert!(error.to_string().contains("line 2 was replaced"), "{error}");
 }
 
 #[test]

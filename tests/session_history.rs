@@ -133,3 +133,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn files_of_older_versions_are_still_read() {
+    let lines = [
+        r#"{"seq":1,"time":"2026-11-20T15:30:12.345Z","type":"session_started","session":"20261120-153012-k3f9","version":"0.1.0","model":"m","base_url":"","workspace":"/w","sandbox":{"backend":"local","id":"","image":null,"network":"none","limits":{"memory":1,"cpus":1.0,"pids":1,"disk":1}}}"#,
+        r#"{"seq":2,"time":"2026-11-20T15:30:12.345Z","type":"checkpoint","id":"k1","files":1,"wish":1}"#,
+    ];
+    let records: Vec<Record> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(History::of(&records).session, SESSION);
+    assert_eq!(records[1].event, Event::Checkpoint { id: "k1".to_owned(), files: 1, prompt: Some(1) });
+}

@@ -41,7 +41,7 @@ fn a_session_is_found_by_the_beginning_of_its_id() {
     let error = store.find("20").unwrap_err();
     assert_eq!((error.to_string().as_str(), error.kind()), ("2 sessions begin with 20", Kind::Usage));
     assert!(error.hint_text().unwrap().contains(other.as_str()));
-    assert!(store.find("1999").unwrap_err().to_string().contains("no session 1999"));
+    assert!(store.find("1999").unwrap_err().to_string().contains("unknown session 1999"));
     for hostile in ["", "..", "../x", "a/b", "-x", "A", "\u{1b}[31m", "ä", &"x".repeat(65)] {
         let error = store.find(hostile).unwrap_err();
         assert!(error.to_string().contains("is not a session id"), "{error}");
@@ -72,7 +72,7 @@ fn the_last_session_is_the_one_written_last_here_or_anywhere() {
     // Below a workspace nothing is taken, but the hint says what could be meant.
     let below = store.last(Some(Path::new("/elsewhere/src/deep"))).unwrap_err();
     let hint = below.hint_text().unwrap();
-    assert_eq!(hint, format!("the last one of /elsewhere is {elsewhere}: name it"));
+    assert_eq!(hint, format!("the last session of /elsewhere is {elsewhere}: name it"));
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn without_a_head_the_end_is_not_vouched_for() {
     std::fs::remove_file(store.dir(&id).join("head")).unwrap();
     let verdict = verify(&store.events(&id)).unwrap();
     assert_eq!(verdict.fault, None);
-    assert!(verdict.note.unwrap().contains("no head"));
+    assert!(verdict.note.unwrap().contains("the head file is missing"));
 }
 
 #[test]

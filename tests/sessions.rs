@@ -50,7 +50,7 @@ fn a_session_is_listed_shown_verified_reported_and_removed() {
     let none = finished.again().args(["sessions"]).run().expect_code(0);
     assert_eq!((none.stdout.as_str(), none.stderr.as_str()), ("", "There are no sessions yet.\n"));
     let gone = finished.again().args(["sessions", "show", &id]).run().expect_code(2);
-    assert!(gone.stderr.contains("there is no session"), "{}", gone.stderr);
+    assert!(gone.stderr.contains("unknown session"), "{}", gone.stderr);
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn a_shortened_session_is_gone_on_with_but_never_verifies_again() {
         finished.again().endpoint(&model).args(["run", "--session", &id, "go on"]).run().expect_code(0);
     assert!(more.stderr.contains("3 line(s) at the end of the session file are missing"), "{}", more.stderr);
     let verified = finished.again().args(["sessions", "verify", &id]).run().expect_code(1);
-    let fault = format!("line {} stands where 3 were missing", left + 1);
+    let fault = format!("line {} marks where 3 line(s) were missing", left + 1);
     assert!(verified.stderr.contains(&fault), "{}", verified.stderr);
     // A fork is told the same.
     let fork = finished.again().args(["fork", &id]).run().expect_code(0).stdout;
@@ -128,7 +128,7 @@ fn a_kept_session_is_replayed_by_its_id_and_a_recording_by_its_name() {
     assert!(wrong.stderr.contains("neither a file nor a session"), "{}", wrong.stderr);
 }
 
-/// Files that are no recordings exited with 1, and a session without answers was named by a path inside of `agent`'s own.
+/// Files that are not recordings exited with 1, and a session without answers was named by a path inside of `agent`'s own.
 #[test]
 fn what_is_no_recording_is_refused_with_2() {
     let silent = endpoint().error(400, "no").for_ever().start();
@@ -143,12 +143,12 @@ fn what_is_no_recording_is_refused_with_2() {
         call.run().expect_code(2).stderr
     };
     for (name, said) in [
-        ("notes.txt", "error: notes.txt is no recording: line 1 of notes.txt is not an event"),
-        ("data.json", "error: data.json is no recording: line 1 of data.json is not an event"),
-        (".", "error: . is no recording"),
+        ("notes.txt", "error: notes.txt is not a valid recording: line 1 of notes.txt is not an event"),
+        ("data.json", "error: data.json is not a valid recording: line 1 of data.json is not an event"),
+        (".", "error: . is not a valid recording"),
         ("/dev/null", "error: no model answers in /dev/null"),
         (id.as_str(), &format!("error: no model answers in the session {id}")),
-        ("20010101-000000-abcd", "error: there is no session 20010101-000000-abcd"),
+        ("20010101-000000-abcd", "error: unknown session 20010101-000000-abcd"),
     ] {
         let stderr = call(name);
         assert!(stderr.starts_with(said) && stderr.contains("\nhint: "), "{name}: {stderr}");

@@ -40,7 +40,7 @@ impl Scratch {
             Ok(lock)
         };
         let _lock = made().map_err(|error: std::io::Error| {
-            Error::unexpected(format!("{} could not be made", directory.display())).caused_by(error)
+            Error::unexpected(format!("{} could not be created", directory.display())).caused_by(error)
         })?;
         sweep(&all);
         Ok(Self { directory, _lock })

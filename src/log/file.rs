@@ -1,4 +1,4 @@
-//! Writing a session: a listener that appends each kept event before anybody sees it.
+//! Writing a session file: the log of the event bus.
 
 use super::chain::{Hash, prev_of, seal};
 use super::lines::{Lines, MAX_LINE};
@@ -34,7 +34,7 @@ pub struct Reopened {
     pub file: SessionFile,
     /// Everything that was kept.
     pub records: Vec<Record>,
-    /// What a loss of power took away, as sentences for the person. Usually none.
+    /// What a power failure destroyed, as notices. Usually none.
     pub losses: Vec<String>,
 }
 
@@ -61,9 +61,9 @@ impl SessionFile {
         Ok(session)
     }
 
-    /// Opens the file of a session to go on with it. The chain has to be whole; a torn last line is dropped. Lines that
-    /// `head` promises and that are not there are no reason to refuse: the power may have taken them, as neither file is
-    /// flushed after each line. The loss becomes a line itself, so that `verify` always finds it.
+    /// Opens the file of a session to resume it. The chain has to be valid; an incomplete last line is dropped. Lines that
+    /// `head` counts but that are missing are not an error: a power failure may have lost them, as neither file is synced
+    /// after each line. The loss is recorded as a line, so that `verify` always finds it.
     pub(super) fn reopen(path: &Path) -> Result<Reopened> {
         let file = open(path)?;
         lock(&file, path)?;
@@ -81,15 +81,15 @@ impl SessionFile {
             Some((promised, _)) if promised > session.lines => {
                 let missing = promised - session.lines;
                 losses.push(format!(
-                    "{missing} line(s) at the end of the session file are missing: `agent sessions verify` says so from now on"
+                    "{missing} line(s) at the end of the session file are missing; `agent sessions verify` will report it"
                 ));
-                records.push(session.note_loss(Some(missing))?);
+                records.push(session.record_loss(Some(missing))?);
             }
             None if session.lines > 0 => {
                 losses.push(
-                    "nothing vouches for the end of the session file: its `head` is missing".to_owned(),
+                    "the end of the session file cannot be verified: its `head` file is missing".to_owned(),
                 );
-                records.push(session.note_loss(None)?);
+                records.push(session.record_loss(None)?);
             }
             _ => session.write_head()?,
         }
@@ -122,7 +122,7 @@ impl SessionFile {
         let hash = Hash::of(&line);
         line.push(b'\n');
         if let Err(error) = self.file.write_all(&line) {
-            return Err(self.take_back(error));
+            return Err(self.undo_partial_write(error));
         }
         self.last = hash;
         self.lines += 1;
@@ -131,9 +131,9 @@ impl SessionFile {
         self.write_head()
     }
 
-    /// Says in the chain that `lines` are missing here, and makes that outlive a loss of power: the old `head` must not
-    /// come back beside what is written from now on.
-    fn note_loss(&mut self, lines: Option<u64>) -> Result<Record> {
+    /// Records in the chain that `lines` are missing here, and syncs it: after a power failure the old `head` must not
+    /// reappear beside newer lines.
+    fn record_loss(&mut self, lines: Option<u64>) -> Result<Record> {
         let record = Record {
             seq: self.next_seq(),
             time: now(),
@@ -159,7 +159,7 @@ impl SessionFile {
         }
     }
 
-    /// Reads what is there, holds it against what `head` promises, and tells how many bytes at the end are torn.
+    /// Reads the existing lines, compares them with `head`, and returns the records and the length of an incomplete last line.
     fn catch_up(&mut self, head: Option<(u64, Hash)>) -> Result<(Vec<Record>, u64)> {
         let mut lines = Lines::open(&self.path)?;
         let mut records = Vec::new();
@@ -167,12 +167,15 @@ impl SessionFile {
             let (hash, prev) = (Hash::of(line), prev_of(line));
             let record = lines.parse()?;
             if prev != Some(self.last) {
-                return Err(changed(&self.path, format!("line {} does not follow", lines.number())));
+                return Err(changed(
+                    &self.path,
+                    format!("line {} does not follow the one before", lines.number()),
+                ));
             }
-            // The note of a loss was flushed before `head` was.
+            // `record_loss` syncs the line before `head`.
             let is_note = matches!(record.event, Event::LinesLost { .. });
             if head.is_some_and(|(number, last)| number == lines.number() && last != hash) && !is_note {
-                return Err(changed(&self.path, format!("line {} is another one", lines.number())));
+                return Err(changed(&self.path, format!("line {} was replaced", lines.number())));
             }
             (self.last, self.seq) = (hash, self.seq.max(record.seq));
             if !record.session.is_empty() {
@@ -185,12 +188,12 @@ impl SessionFile {
     }
 
     /// A write that failed may have left half a line.
-    fn take_back(&mut self, error: std::io::Error) -> Error {
-        // Where even this fails, the half line stays last and is dropped when the session is opened again.
+    fn undo_partial_write(&mut self, error: std::io::Error) -> Error {
+        // If this fails too, the partial line stays last and is dropped when the session is reopened.
         let _ = self.file.set_len(self.bytes);
         Error::unexpected(format!("{} could not be written", self.path.display()))
             .caused_by(error)
-            .hint("the session is kept up to here: make room on the disk, then `agent resume`")
+            .hint("the session is saved up to here: free disk space, then run `agent resume`")
     }
 
     fn write_head(&self) -> Result<()> {
@@ -221,10 +224,10 @@ pub(super) fn read_head(events: &Path) -> Option<(u64, Hash)> {
     Some((lines, Hash::parse(hash.strip_prefix(b" ")?)?))
 }
 
-/// Whether another process (or another part of this one) is writing the session.
+/// Whether the session is open for writing, in this process or another.
 pub(super) fn is_locked(events: &Path) -> bool {
     File::open(events).is_ok_and(|file| match file.try_lock_shared() {
-        // For the reason that is told where a `SessionFile` is dropped.
+        // Unlocked explicitly for the reason given at `SessionFile::drop`.
         Ok(()) => file.unlock().is_err(),
         Err(error) => matches!(error, TryLockError::WouldBlock),
     })
@@ -271,5 +274,5 @@ fn open_head(events: &Path) -> Result<File> {
 
 fn changed(path: &Path, how: String) -> Error {
     Error::unexpected(format!("{} was changed by something else: {how}", path.display()))
-        .hint("`agent sessions verify` says where; `agent sessions show` still reads it")
+        .hint("see where with `agent sessions verify`; `agent sessions show` can still read it")
 }

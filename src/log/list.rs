@@ -66,7 +66,7 @@ impl Store {
     pub fn prune(&self, age: Duration) -> Result<Vec<Summary>> {
         let before = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
         let old = |id: &SessionId| {
-            // An empty directory has no file whose age could be told.
+            // An empty session has no events file: the age of its directory counts.
             let events = self.events(id);
             modified(if events.exists() { &events } else { events.parent().unwrap_or(&events) }) <= before
         };

@@ -1,4 +1,4 @@
-//! A session on disk: written while it runs, read by everything that comes after.
+//! Sessions on disk: writing, reading, verifying, listing, replaying and reporting.
 //!
 //! # Files
 //!
@@ -17,22 +17,22 @@
 //! event (`docs/events.schema.json`), with one more field at its end:
 //!
 //! ```text
-//! {"seq":3,"time":"2026-11-20T15:30:12.345Z","type":"turn_started","turn":1,"prev":"9f86d081…"}
+//! {"seq":3,"time":"2026-11-20T15:30:12.345Z","session":"20261120-153012-k3f9","type":"turn_started","turn":1,"prev":"9f86d081…"}
 //! ```
 //!
 //! `prev` is the SHA-256, in 64 lower-case hex digits, of the bytes of the line before, without its `\n`; 64
 //! zeros in the first line. `seq` grows from line to line and skips the events that are only shown live.
 //!
-//! A chain of hashes cannot vouch for its own end, so `head` does: `<lines, 20 digits> <hash, 64 hex digits>\n`,
+//! A chain of hashes cannot prove where it ends, so `head` does: `<lines, 20 digits> <hash, 64 hex digits>\n`,
 //! written in place after each line. It may be one line behind (the process was killed between the two
-//! writes), never ahead but where the power was lost, as neither file is flushed after each line. Whoever goes on with
-//! a session that has fewer lines than `head` promises writes the event `lines_lost` first, which `verify` reports
+//! writes), never ahead except after a power failure, as neither file is synced after each line. Resuming
+//! a session that has fewer lines than `head` counts first writes the event `lines_lost`, which `verify` reports
 //! from then on.
 //!
 //! A line is at most [`MAX_LINE`] bytes. A last line without its `\n`, or with NUL bytes in it, is what a power
 //! loss leaves: it is dropped when the session is opened again, and nothing else ever is.
 //!
-//! Recordings (`--record`, `examples/demo`) are such files without a `head`. As people may write them by hand,
+//! Recordings (`--record`, `examples/demo`) are such files without a `head`. As they may be written manually,
 //! `prev` may be missing in them.
 
 mod chain;

@@ -55,7 +55,7 @@ impl Store {
         Err(Error::unexpected(format!("no free session id in {}", self.sessions().display())))
     }
 
-    /// Opens a session to go on with it.
+    /// Opens a session to resume it.
     pub fn reopen(&self, id: &SessionId) -> Result<Reopened> {
         SessionFile::reopen(&self.events(id))
     }
@@ -70,11 +70,11 @@ impl Store {
         let mut found: Vec<SessionId> = ids.into_iter().filter(|id| id.as_str().starts_with(text)).collect();
         match found.len() {
             1 => Ok(found.remove(0)),
-            0 => Err(Error::usage(format!("there is no session {text}")).hint("see `agent sessions list`")),
+            0 => Err(Error::usage(format!("unknown session {text}")).hint("see `agent sessions list`")),
             count => {
                 let some: Vec<&str> = found.iter().take(5).map(SessionId::as_str).collect();
                 Err(Error::usage(format!("{count} sessions begin with {text}"))
-                    .hint(format!("say more of it: {}", some.join(", "))))
+                    .hint(format!("use a longer prefix: {}", some.join(", "))))
             }
         }
     }
@@ -96,13 +96,13 @@ impl Store {
         };
         Err(match workspace.and_then(|path| path.ancestors().skip(1).find_map(above)) {
             Some((id, directory)) => {
-                error.hint(format!("the last one of {} is {id}: name it", directory.display()))
+                error.hint(format!("the last session of {} is {id}: name it", directory.display()))
             }
             None => error.hint("see `agent sessions list`"),
         })
     }
 
-    /// All ids, oldest first. Anything else in the directory is passed over.
+    /// All ids, oldest first. Other entries of the directory are ignored.
     pub fn ids(&self) -> Result<Vec<SessionId>> {
         let entries = match fs::read_dir(self.sessions()) {
             Ok(entries) => entries,
@@ -135,7 +135,7 @@ impl Store {
         key.map_or(Ok(()), |key| keys::forget(&key, id).map_err(|error| failed(&key, error)))
     }
 
-    /// Creates a session that goes on from where `source` is now: the same conversation, the same checkpoints.
+    /// Creates a session that continues from the current state of `source`, with its conversation and checkpoints.
     pub fn fork(&self, source: &SessionId) -> Result<SessionId> {
         // Before the lines, as a session that is running may add some meanwhile.
         let promised = file::read_head(&self.events(source)).map_or(0, |(lines, _)| lines);
@@ -150,7 +150,7 @@ impl Store {
         let filled = fill_fork(&mut file, records, source, &id)
             .and_then(|()| copy_beside(&self.dir(source), &self.dir(&id)));
         drop(file);
-        // Half a fork is none. What cannot be removed either is listed, and pruned one day.
+        // A failed fork is removed. One that cannot be removed is listed, and pruned some day.
         filled.inspect_err(|_| drop(self.remove(&id)))?;
         Ok(id)
     }
@@ -180,7 +180,7 @@ fn fill_fork(file: &mut SessionFile, records: Vec<Record>, source: &SessionId, i
     file.append(&Record { seq: file.next_seq(), time: now(), session: id.to_string(), event })
 }
 
-/// Copies what a session has beside its events.
+/// Copies the other files of a session.
 fn copy_beside(from: &Path, to: &Path) -> Result<()> {
     for entry in fs::read_dir(from)? {
         let name = entry?.file_name();
@@ -214,7 +214,7 @@ fn works_on(events: &Path, workspace: &Path) -> bool {
         Event::SessionStarted { workspace: named, .. } if Path::new(named) == workspace))
 }
 
-/// When a file was written last; the beginning of time where it cannot be told.
+/// When a file was last written; the Unix epoch if that is unknown.
 pub(super) fn modified(path: &Path) -> SystemTime {
     fs::metadata(path).and_then(|data| data.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
 }

@@ -14,10 +14,9 @@ use std::path::Path;
 pub struct Verdict {
     /// How many whole lines the file has.
     pub lines: u64,
-    /// The first thing that is wrong, where something is; what a session was gone on without (`lines_lost`) only where
-    /// nothing else is.
+    /// The first fault; a recorded loss of lines (`lines_lost`) only if there is no other.
     pub fault: Option<Fault>,
-    /// What cannot be vouched for, in a sentence.
+    /// What cannot be verified, as a sentence.
     pub note: Option<String>,
 }
 
@@ -65,11 +64,9 @@ pub fn verify(path: &Path) -> Result<Verdict> {
     let fault = broken_link(&links, head).or_else(|| broken_end(&links, head?)).or_else(|| known_loss(loss?));
     let note = match (lines.torn(), head, loss) {
         (torn, ..) if torn > 0 => Some(format!("an incomplete last line ({torn} bytes) will be dropped")),
-        (_, None, _) => {
-            Some("there is no head beside the file, so nothing vouches for the last line".to_owned())
-        }
+        (_, None, _) => Some("the head file is missing: the last line cannot be verified".to_owned()),
         (.., Some((line, None))) => Some(format!(
-            "there was no head when the session was gone on with at line {line}, so nothing vouches that no line is missing before it"
+            "the head file was missing when the session was resumed at line {line}: lines may be missing before it"
         )),
         _ => None,
     };
@@ -87,7 +84,7 @@ fn lost_before(line: &[u8]) -> Option<Option<u64>> {
 }
 
 fn known_loss((line, lost): (u64, Option<u64>)) -> Option<Fault> {
-    let what = format!("stands where {} were missing when the session was gone on with", lost?);
+    let what = format!("marks where {} line(s) were missing when the session was resumed", lost?);
     Some(Fault { line, what })
 }
 

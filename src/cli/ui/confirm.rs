@@ -1,4 +1,4 @@
-//! Questions that a person answers on the terminal.
+//! Questions that the user answers on the terminal.
 
 use super::input::{KEYBOARD, SavedMode};
 use super::progress::Progress;
@@ -11,14 +11,15 @@ use rustyline::history::DefaultHistory;
 use rustyline::{Config, Editor};
 use std::io::{self, IsTerminal};
 
-/// Whether there is a person to ask: what is typed and what is shown both belong to a terminal.
+/// Whether the user can be asked: stdin and stderr are terminals.
 pub fn is_possible() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
 /// Asks until one of `choices` is given, by its name or the first letter of it (which all differ).
 ///
-/// Waits for its turn where somebody else reads the keyboard. The question may have several lines and may hold anything: it is sanitised here. Ctrl-D is `no` where that is
+/// Waits while another question or the prompt reads the keyboard. The question may have several lines; it is sanitised
+/// here. Ctrl-D is `no` where that is
 /// a choice; else it is, as Ctrl-C always is, an error of kind [`Kind::Interrupted`]. A terminal that was closed is one of kind
 /// [`Kind::Terminated`]. Dropping the future gives the terminal back as it was.
 pub async fn ask(progress: &Progress, question: &str, choices: &[&'static str]) -> Result<&'static str> {
@@ -46,7 +47,7 @@ fn read_choice(prompt: &str, choices: &[&'static str]) -> Result<&'static str> {
             Err(_) if !is_possible() => {
                 return Err(Error::new(Kind::Terminated, "the terminal was closed"));
             }
-            // Who leaves the question leaves things as they are.
+            // Ctrl-D changes nothing.
             Err(ReadlineError::Eof) if choices.contains(&"no") => "no".to_owned(),
             line => line.map_err(read_error)?,
         };

@@ -48,7 +48,7 @@ struct Shown {
 struct Running {
     spinner: Option<ProgressBar>,
     transfer: Option<Transfer>,
-    /// Somebody else has the screen.
+    /// Number of live [`Hold`]s.
     holds: u32,
 }
 
@@ -137,7 +137,7 @@ impl Progress {
         bar.set_position(done);
     }
 
-    /// Takes everything off the screen and draws nothing until the hold is dropped: the person is asked something.
+    /// Clears the progress and draws nothing until the hold is dropped, while the user is asked something.
     pub fn hold(&self) -> Hold {
         if let Some(drawn) = &self.drawn {
             drawn.running.lock().holds += 1;
@@ -154,7 +154,7 @@ impl Progress {
         }
     }
 
-    /// Takes everything off the screen.
+    /// Clears the progress.
     pub fn clear(&self) {
         if let Some(drawn) = &self.drawn {
             drawn.clear();
@@ -163,7 +163,7 @@ impl Progress {
 }
 
 impl Drawn {
-    /// The spinner, unless somebody else has the screen.
+    /// The spinner, unless the progress is held.
     fn spinner(&self) -> Option<ProgressBar> {
         let mut running = self.running.lock();
         if running.holds > 0 {

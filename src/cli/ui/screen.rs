@@ -1,4 +1,4 @@
-//! What a person sees of a run: the answer on stdout, everything else on stderr.
+//! The terminal output of a run: the answer on stdout, everything else on stderr.
 
 use super::json::output_error;
 use super::markdown::Markdown;
@@ -14,7 +14,7 @@ use crate::lock::Lock;
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 
-/// What waits while the prompt has the screen, in bytes. A sandbox that starts has few things to say.
+/// Bytes of output that wait while the screen is held; more is dropped. Little is printed meanwhile.
 const MAX_HELD: usize = 64 << 10;
 
 /// Shows events to the user. A cheap handle, whose clones print between the events: each method first waits until
@@ -38,9 +38,9 @@ struct State {
     /// Colours on stderr.
     colours: Colours,
     reasoning: Reasoning,
-    /// What is to be said on stderr once nobody has the screen any more.
+    /// Output for stderr that waits until the last hold is dropped.
     held: String,
-    /// How many have it.
+    /// Number of live [`Held`] guards.
     holds: u32,
 }
 
@@ -97,13 +97,13 @@ impl Screen {
         Self { state, progress, subscription }
     }
 
-    /// The moving part of the screen.
+    /// The progress display.
     pub fn progress(&self) -> &Progress {
         self.flush();
         &self.progress
     }
 
-    /// A turn is over, however it ended: shows what was held back and takes the progress away.
+    /// Ends a turn: prints the rest of the answer and clears the progress.
     pub fn settle(&self) -> Result<()> {
         self.subscription.flush_blocking()?;
         let mut state = self.state.lock();
@@ -116,7 +116,7 @@ impl Screen {
         state.end_message("")
     }
 
-    /// What a file or pipe gets is this, in the place of the model's last answer.
+    /// Replaces the answer that a file or pipe gets.
     pub fn replace_answer(&self, text: &str) {
         self.flush();
         if let AnswerOutput::Raw { last } = &mut self.state.lock().answer {
@@ -130,7 +130,7 @@ impl Screen {
         self.state.lock().say(text);
     }
 
-    /// Says `text` as a notice, however little else is said.
+    /// Prints `text` as a notice, whatever the verbosity.
     pub fn notice(&self, text: &str) {
         self.flush();
         let mut state = self.state.lock();
@@ -139,8 +139,7 @@ impl Screen {
         state.say(&line);
     }
 
-    /// The prompt, or a question, has the screen for as long as the guard lives: nothing moves, and what is to be said
-    /// waits.
+    /// Reserves the screen for a prompt or question as long as the guard lives: the progress is cleared and output waits.
     pub fn hold(&self) -> Held {
         let hold = self.progress().hold();
         self.state.lock().holds += 1;

@@ -1,4 +1,4 @@
-//! Standard error, which may be gone: its terminal closed, its disk full. Nobody can be told, so nothing stops for it.
+//! Standard error. A failed write (terminal closed, disk full) is ignored: there is nowhere to report it.
 
 use crate::lock::Lock;
 use indicatif::TermLike;

@@ -18,11 +18,11 @@ pub const HEADING: Style = AnsiColor::Cyan.on_default().bold();
 pub const CODE: Style = AnsiColor::Yellow.on_default();
 /// The address of a link.
 pub const LINK: Style = AnsiColor::Blue.on_default().underline();
-/// What went well, and added lines.
+/// Success, and added lines.
 pub const GOOD: Style = AnsiColor::Green.on_default();
-/// What the person should notice.
+/// Warnings.
 pub const WARN: Style = AnsiColor::Yellow.on_default();
-/// What went wrong, and removed lines.
+/// Failure, and removed lines.
 pub const BAD: Style = AnsiColor::Red.on_default();
 
 /// Whether a stream gets colours.

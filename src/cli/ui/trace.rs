@@ -104,7 +104,7 @@ impl Trace {
         }
     }
 
-    /// What a person has to know, with a tag of its own.
+    /// Events with a tag of their own.
     fn notable(&self, event: &Event) -> Option<String> {
         Some(match event {
             Event::Retry { attempt, wait_ms, reason } => {
@@ -157,7 +157,7 @@ impl Trace {
                 }
                 lines
             }
-            // One that was refused is told by `denied`.
+            // A refused one is reported by `denied`.
             Event::Connection { host, port, allowed: true, reason: Some(reason), .. } => {
                 self.debug(&format!("connection to {host}:{port} failed: {reason}"))
             }
@@ -324,7 +324,7 @@ fn limit_text(limit: &str) -> String {
         "disk" => "the limit on the sandbox's disk is reached".to_string(),
         "memory" => "the limit on the sandbox's memory is reached".to_string(),
         "bad_calls" => "the model's tool calls cannot be read".to_string(),
-        "answer_tokens" => "the answer is cut off: the endpoint gives no longer ones".to_string(),
+        "answer_tokens" => "the answer is cut off at the longest that the endpoint gives".to_string(),
         other => format!("a limit is reached: {other}"),
     }
 }
@@ -344,8 +344,7 @@ pub fn duration_text(milliseconds: u64) -> String {
     }
 }
 
-/// What the person is told when something failed: the message, and what to do about it. Nothing where the reader
-/// of the output has gone: that is how a pipe ends.
+/// The error message and its hint. Empty if the reader of the output has closed it, as pipes end that way.
 pub fn failure_text(error: &Error, colours: Colours) -> String {
     if error.kind() == Kind::OutputClosed {
         return String::new();
