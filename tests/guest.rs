@@ -547,7 +547,7 @@ mod files {
             ("to-fifo", "a named pipe"),
             ("directory", "a directory"),
             ("/dev/zero", "a device"),
-            ("/proc/self/status", "belongs to the sandbox's own helper"),
+            ("/proc/self/status", "belongs to the sandbox's guest"),
             ("missing", "No such file"),
             ("directory/../missing/file", "No such file"),
         ];

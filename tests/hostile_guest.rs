@@ -2,7 +2,7 @@
 
 use agent::error::Kind;
 use agent::sandbox::wire::{self, Decoder, MAGIC, Message, VERSION, encode};
-use agent::sandbox::{Channel, Command, Outcome, ProcessEvent, Program, Sandbox};
+use agent::sandbox::{Channel, Command, Entry, EntryKind, Finished, Outcome, ProcessEvent, Program, Sandbox};
 use std::path::Path;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -58,15 +58,17 @@ fn command() -> Command {
     }
 }
 
+const LAST: Option<wire::WalkEnd> = Some(wire::WalkEnd { generation: 0, complete: true });
+
 fn output(length: usize) -> Message {
-    Message::Output { stderr: false, bytes: vec![b'x'; length].into() }
+    Message::Output { stderr: false, bytes: vec![b'x'; length] }
 }
 
 fn exited() -> Message {
     Message::Finished {
-        finished: wire::Finished {
-            outcome: wire::Outcome::Exited { code: 0 },
-            duration_us: 1,
+        finished: Finished {
+            outcome: Outcome::Exited(0),
+            duration: Duration::from_micros(1),
             output_bytes: 0,
             spool: None,
             spool_bytes: 0,
@@ -112,7 +114,7 @@ async fn an_answer_to_another_question() {
     loses(vec![(1, Message::Done {})], "a frame out of place on stream 1").await;
     loses(vec![(1, Message::Data { bytes: "x".into() })], "a frame out of place").await;
     loses(vec![(1, Message::Hello { magic: MAGIC, version: VERSION })], "a frame out of place").await;
-    loses(vec![(1, Message::Run { command: command().into() })], "a frame out of place").await;
+    loses(vec![(1, Message::Run { command: command(), terminal: None })], "a frame out of place").await;
 }
 
 #[tokio::test]
@@ -141,7 +143,7 @@ async fn empty_frames_use_credit_as_well() {
 
 #[tokio::test]
 async fn too_long_a_piece() {
-    loses(vec![(1, output(wire::CHUNK + 1))], "too long a piece on stream 1").await;
+    loses(vec![(1, output(wire::CHUNK + 1))], "a message too long on stream 1").await;
 }
 
 #[tokio::test]
@@ -200,9 +202,9 @@ async fn a_listing_that_leads_out_of_its_root() {
         let (sandbox, mut liar) = Liar::meet().await;
         let (walk, ()) = tokio::join!(sandbox.walk(Path::new(""), Default::default()), async {
             liar.hear().await;
-            let entry = wire::Entry {
+            let entry = Entry {
                 path: path.into(),
-                kind: wire::EntryKind::File {},
+                kind: EntryKind::File,
                 mode: 0,
                 size: 0,
                 mtime_ns: 0,
@@ -210,7 +212,7 @@ async fn a_listing_that_leads_out_of_its_root() {
                 hash: None,
                 readable: true,
             };
-            liar.say(1, Message::Entries { entries: vec![entry], last: true }).await;
+            liar.say(1, Message::Entries { entries: vec![entry], removed: Vec::new(), last: LAST }).await;
         });
         assert!(walk.unwrap_err().to_string().contains("a listing that cannot be"), "{path:?}");
     }
@@ -296,7 +298,7 @@ async fn another_version_of_the_protocol() {
     guest.write_all(&hello).await.unwrap();
     let channel = Channel { reader: Box::new(reader), writer: Box::new(writer) };
     let Err(error) = Sandbox::connect(channel).await else { panic!() };
-    assert!(error.to_string().contains("speaks version 2 of the protocol, this agent speaks 1"), "{error}");
+    assert!(error.to_string().contains("speaks version 3 of the protocol, this agent speaks 2"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,42 +4,60 @@ use agent::sandbox::wire::*;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+use std::time::Duration;
 
-fn bytes() -> impl Strategy<Value = Bytes> {
-    vec(any::<u8>(), 0..200).prop_map(Bytes)
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    vec(any::<u8>(), 0..200)
+}
+
+fn text() -> impl Strategy<Value = String> {
+    "\\PC{0,60}"
+}
+
+fn word() -> impl Strategy<Value = OsString> {
+    bytes().prop_map(OsString::from_vec)
+}
+
+fn path() -> impl Strategy<Value = PathBuf> {
+    word().prop_map(PathBuf::from)
 }
 
 fn command() -> impl Strategy<Value = Command> {
-    let program = prop_oneof![
-        bytes().prop_map(|text| Program::Shell { text }),
-        vec(bytes(), 0..5).prop_map(|words| Program::Argv { words }),
-    ];
-    let env = vec((bytes(), bytes()), 0..4);
-    (program, option::of(bytes()), env, any::<Option<u64>>(), any::<u64>(), any::<bool>()).prop_map(
-        |(program, cwd, env, timeout_ms, live_bytes, stdin)| Command {
+    let program = prop_oneof![text().prop_map(Program::Shell), vec(word(), 0..5).prop_map(Program::Argv)];
+    let env = vec((word(), word()), 0..4);
+    let timeout = option::of(any::<u64>().prop_map(Duration::from_micros));
+    (program, option::of(path()), env, timeout, any::<u64>(), any::<bool>()).prop_map(
+        |(program, cwd, env, timeout, live_bytes, stdin)| Command {
             program,
             cwd,
             env,
-            timeout_ms,
+            timeout,
             live_bytes,
             stdin,
         },
     )
 }
 
+fn terminal() -> impl Strategy<Value = TerminalSize> {
+    any::<(u16, u16)>().prop_map(|(rows, columns)| TerminalSize { rows, columns })
+}
+
 fn finished() -> impl Strategy<Value = Finished> {
     let outcome = prop_oneof![
-        any::<i32>().prop_map(|code| Outcome::Exited { code }),
-        any::<i32>().prop_map(|signal| Outcome::Signaled { signal }),
-        Just(Outcome::TimedOut {}),
-        Just(Outcome::OomKilled {}),
+        any::<i32>().prop_map(Outcome::Exited),
+        any::<i32>().prop_map(Outcome::Signaled),
+        Just(Outcome::TimedOut),
+        Just(Outcome::OomKilled),
         any::<u64>().prop_map(|bytes| Outcome::OverQuota { bytes }),
-        Just(Outcome::Lost {}),
+        Just(Outcome::Lost),
     ];
-    (outcome, any::<[u64; 3]>(), option::of(bytes()), any::<[u32; 2]>()).prop_map(
-        |(outcome, [duration_us, output_bytes, spool_bytes], spool, [left_running, oom_kills])| Finished {
+    (outcome, any::<[u64; 3]>(), option::of(path()), any::<[u32; 2]>()).prop_map(
+        |(outcome, [duration, output_bytes, spool_bytes], spool, [left_running, oom_kills])| Finished {
             outcome,
-            duration_us,
+            duration: Duration::from_micros(duration),
             output_bytes,
             spool,
             spool_bytes,
@@ -51,13 +69,13 @@ fn finished() -> impl Strategy<Value = Finished> {
 
 fn entry() -> impl Strategy<Value = Entry> {
     let kind = prop_oneof![
-        Just(EntryKind::File {}),
-        bytes().prop_map(|target| EntryKind::Symlink { target }),
-        Just(EntryKind::Directory {}),
-        Just(EntryKind::Other {}),
+        Just(EntryKind::File),
+        path().prop_map(EntryKind::Symlink),
+        Just(EntryKind::Directory),
+        Just(EntryKind::Other),
     ];
     let hash = any::<Option<[u8; 32]>>();
-    (bytes(), kind, any::<u32>(), any::<u64>(), any::<[i64; 2]>(), hash, any::<bool>()).prop_map(
+    (path(), kind, any::<u32>(), any::<u64>(), any::<[i64; 2]>(), hash, any::<bool>()).prop_map(
         |(path, kind, mode, size, [mtime_ns, ctime_ns], hash, readable)| Entry {
             path,
             kind,
@@ -72,18 +90,34 @@ fn entry() -> impl Strategy<Value = Entry> {
 }
 
 fn write() -> impl Strategy<Value = FileWrite> {
-    let node = prop_oneof![
-        (bytes(), any::<bool>()).prop_map(|(bytes, more)| Node::Regular { bytes, more }),
-        bytes().prop_map(|target| Node::Symlink { target }),
-        Just(Node::Directory {}),
-    ];
-    (bytes(), node, any::<Option<u32>>(), any::<Option<i64>>(), any::<bool>())
+    let node =
+        prop_oneof![bytes().prop_map(Node::Regular), path().prop_map(Node::Symlink), Just(Node::Directory),];
+    (path(), node, any::<Option<u32>>(), any::<Option<i64>>(), any::<bool>())
         .prop_map(|(path, node, mode, mtime_ns, follow)| FileWrite { path, node, mode, mtime_ns, follow })
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        write().prop_map(Change::Write),
+        write().prop_map(Change::Begin),
+        bytes().prop_map(Change::Append),
+        Just(Change::Finish),
+        path().prop_map(Change::Remove),
+    ]
+}
+
+fn part() -> impl Strategy<Value = Part> {
+    prop_oneof![
+        any::<(u64, u32, i64)>().prop_map(|(size, mode, mtime_ns)| Part::File { size, mode, mtime_ns }),
+        bytes().prop_map(Part::Bytes),
+        Just(Part::End),
+        (any::<i32>(), text()).prop_map(|(errno, message)| Part::Failed { errno, message }),
+    ]
 }
 
 fn facts() -> impl Strategy<Value = Facts> {
     let numbers = any::<[Option<u64>; 6]>();
-    (any::<bool>(), vec(bytes(), 0..4), numbers, any::<u64>()).prop_map(|(bash, tools, n, oom_kills)| Facts {
+    (any::<bool>(), vec(text(), 0..4), numbers, any::<u64>()).prop_map(|(bash, tools, n, oom_kills)| Facts {
         bash,
         tools,
         memory_bytes: n[0],
@@ -104,40 +138,60 @@ fn both_ways() -> impl Strategy<Value = Message> {
         any::<u32>().prop_map(|bytes| Message::Credit { bytes }),
         Just(Message::Reset {}),
         Just(Message::Opened {}),
-        (any::<i32>(), bytes()).prop_map(|(errno, message)| Message::Failed { errno, message }),
+        (any::<i32>(), text()).prop_map(|(errno, message)| Message::Failed { errno, message }),
+        vec(change(), 0..5).prop_map(|changes| Message::Block { block: pack(&changes) }),
+        Just(Message::Ping {}),
+        Just(Message::Pong {}),
     ]
 }
 
 fn requests() -> impl Strategy<Value = Message> {
-    let walk = (bytes(), any::<bool>(), vec(bytes(), 0..3), any::<u64>());
+    let walk = (path(), any::<bool>(), vec(path(), 0..3), any::<u64>(), any::<Option<u64>>());
+    let state = (path(), any::<u32>(), any::<u64>(), any::<[u8; 32]>())
+        .prop_map(|(path, mode, size, hash)| FileState { path, mode, size, hash });
+    let run = (command(), option::of(terminal()));
+    let job = (command(), option::of(terminal()));
     prop_oneof![
-        command().prop_map(|command| Message::Run { command }),
-        command().prop_map(|command| Message::StartJob { command }),
+        run.prop_map(|(command, terminal)| Message::Run { command, terminal }),
+        job.prop_map(|(command, terminal)| Message::StartJob { command, terminal }),
         Just(Message::Kill {}),
         any::<(u64, u32)>().prop_map(|(job, wait_ms)| Message::JobOutput { job, wait_ms }),
         any::<u64>().prop_map(|job| Message::JobKill { job }),
-        bytes().prop_map(|path| Message::Stat { path }),
-        (bytes(), any::<[u64; 2]>()).prop_map(|(path, [offset, limit])| Message::ReadFile {
+        any::<(u64, u64)>().prop_map(|(job, from)| Message::AttachJob { job, from }),
+        terminal().prop_map(|size| Message::Resize { size }),
+        any::<i32>().prop_map(|signal| Message::Signal { signal }),
+        path().prop_map(|path| Message::Stat { path }),
+        (path(), any::<[u64; 2]>()).prop_map(|(path, [offset, limit])| Message::ReadFile {
             path,
             offset,
             limit
         }),
-        write().prop_map(|write| Message::WriteFile { write }),
-        bytes().prop_map(|path| Message::Remove { path }),
-        walk.prop_map(|(root, hash, exclude, max_entries)| Message::Walk {
+        Just(Message::Update {}),
+        vec(path(), 0..4).prop_map(|paths| Message::ReadFiles { paths }),
+        vec(state, 0..4).prop_map(|files| Message::Missing { files }),
+        walk.prop_map(|(root, hash, exclude, max_entries, since)| Message::Walk {
             root,
             hash,
             exclude,
-            max_entries
+            max_entries,
+            since
         }),
-        vec(bytes(), 0..5).prop_map(|tools| Message::GetFacts { tools }),
+        vec(text(), 0..5).prop_map(|tools| Message::GetFacts { tools }),
         any::<u16>().prop_map(|port| Message::Connect { port }),
-        (any::<u16>(), vec((bytes(), bytes()), 0..4)).prop_map(|(port, env)| Message::Listen { port, env }),
+        (any::<u16>(), vec((word(), word()), 0..4)).prop_map(|(port, env)| Message::Listen { port, env }),
         Just(Message::Shutdown {}),
     ]
 }
 
 fn answers() -> impl Strategy<Value = Message> {
+    let end = any::<(u64, bool)>().prop_map(|(generation, complete)| WalkEnd { generation, complete });
+    let entries = (vec(entry(), 0..5), vec(path(), 0..3), option::of(end))
+        .prop_map(|(entries, removed, last)| Message::Entries { entries, removed, last });
+    let failure = (any::<u32>(), any::<i32>(), text()).prop_map(|(index, errno, message)| ChangeFailure {
+        index,
+        errno,
+        message,
+    });
     prop_oneof![
         (any::<bool>(), bytes()).prop_map(|(stderr, bytes)| Message::Output { stderr, bytes }),
         any::<u64>().prop_map(|bytes| Message::Gap { bytes }),
@@ -146,7 +200,10 @@ fn answers() -> impl Strategy<Value = Message> {
         option::of(finished()).prop_map(|finished| Message::JobState { finished }),
         entry().prop_map(|entry| Message::Stated { entry }),
         any::<(u64, u32, i64)>().prop_map(|(size, mode, mtime_ns)| Message::FileIs { size, mode, mtime_ns }),
-        (vec(entry(), 0..5), any::<bool>()).prop_map(|(entries, last)| Message::Entries { entries, last }),
+        entries,
+        (vec(failure, 0..4), any::<bool>())
+            .prop_map(|(failures, aborted)| Message::Updated { failures, aborted }),
+        vec(any::<u32>(), 0..9).prop_map(|indexes| Message::MissingAre { indexes }),
         Just(Message::Done {}),
         facts().prop_map(|facts| Message::FactsAre { facts }),
         Just(Message::Open {}),
@@ -199,6 +256,40 @@ proptest! {
         decode(&bytes, &pieces);
     }
 
+    #[test]
+    fn a_block_decodes_to_what_was_packed(
+        changes in vec(change(), 0..MAX_CHANGES),
+        parts in vec(part(), 0..MAX_CHANGES),
+    ) {
+        prop_assert_eq!(unpack::<Change>(&pack(&changes)), Ok(changes));
+        prop_assert_eq!(unpack::<Part>(&pack(&parts)), Ok(parts));
+    }
+
+    #[test]
+    fn arbitrary_blocks_are_an_error_or_items(bytes in vec(any::<u8>(), 0..2000)) {
+        let block = Block::Plain(bytes);
+        let _ = unpack::<Change>(&block);
+        let _ = unpack::<Part>(&block);
+    }
+
+    /// Whatever is queued comes out once, in order within its stream.
+    #[test]
+    fn an_outbox_keeps_the_order_of_each_stream(frames in vec((0_u32..5, bytes()), 0..40)) {
+        let mut outbox = Outbox::default();
+        frames.iter().for_each(|(stream, frame)| outbox.push(*stream, [&[*stream as u8], &frame[..]].concat()));
+        let mut popped = Vec::new();
+        while let Some(frame) = outbox.pop() {
+            popped.push((u32::from(frame[0]), frame[1..].to_vec()));
+        }
+        prop_assert!(outbox.is_empty() && outbox.bytes() == 0);
+        for stream in 0..5 {
+            let of = |frames: &[(u32, Vec<u8>)]| -> Vec<_> {
+                frames.iter().filter(|(id, _)| *id == stream).cloned().collect()
+            };
+            prop_assert_eq!(of(&popped), of(&frames));
+        }
+    }
+
     /// Bytes that look like a frame get further into the decoder than pure noise.
     #[test]
     fn an_arbitrary_body_decodes_to_what_encodes_to_it(kind in 0_u8..0x40, body in vec(any::<u8>(), 0..300)) {
@@ -235,7 +326,7 @@ fn a_frame_longer_than_the_limit_is_refused_by_its_length_alone() {
     assert_eq!(decoder.next(), Err(WireError::Length(MAX_FRAME + 1)));
 
     let mut out = vec![1, 2, 3];
-    let message = Message::Data { bytes: vec![0; MAX_FRAME].into() };
+    let message = Message::Data { bytes: vec![0; MAX_FRAME] };
     assert!(matches!(encode(1, &message, &mut out), Err(WireError::Length(_))));
     assert_eq!(out, [1, 2, 3]);
 }
@@ -249,7 +340,48 @@ fn a_claimed_count_sets_no_memory_aside() {
 }
 
 #[test]
-fn a_frame_goes_on_after_its_last_field() {
+fn bytes_after_the_last_field_are_an_error() {
     let bytes = [6, 0, 0, 0, 1, 0, 0, 0, 0x02, 9];
     assert_eq!(decode(&bytes, &[]), (Vec::new(), Some(WireError::Trailing)));
+}
+
+#[test]
+fn streams_take_turns() {
+    let mut outbox = Outbox::default();
+    (0..100).for_each(|_| outbox.push(1, b"bulk".to_vec()));
+    outbox.push(3, b"small".to_vec());
+    assert_eq!([outbox.pop(), outbox.pop()], [Some(b"bulk".to_vec()), Some(b"small".to_vec())]);
+}
+
+#[test]
+fn a_block_with_more_items_than_allowed_is_an_error() {
+    let changes = vec![Change::Finish; MAX_CHANGES + 1];
+    assert!(unpack::<Change>(&pack(&changes)).is_err());
+}
+
+#[test]
+fn the_window_of_a_reader_that_keeps_up_grows_to_its_limit_within_the_budget() {
+    let growth = |mut budget: WindowBudget| {
+        let mut window = ReceiveWindow::default();
+        let mut credit = WINDOW;
+        for _ in 0..1000 {
+            assert!(window.receive(cost(CHUNK)));
+            credit -= cost(CHUNK);
+            credit += window.consume(cost(CHUNK), true, &mut budget).unwrap_or(0);
+        }
+        assert!(!window.receive(credit + 1));
+        credit
+    };
+    assert!((MAX_WINDOW * 3 / 4..=MAX_WINDOW).contains(&growth(WindowBudget::new(1 << 30))));
+    assert!(growth(WindowBudget::new(1000)) <= WINDOW + 1000);
+}
+
+#[test]
+fn the_window_of_a_slow_reader_stays() {
+    let mut window = ReceiveWindow::default();
+    let mut budget = WindowBudget::new(1 << 30);
+    assert!(window.receive(WINDOW));
+    assert!(!window.receive(1));
+    let returned: u32 = (0..8).filter_map(|_| window.consume(WINDOW / 8, false, &mut budget)).sum();
+    assert_eq!(returned, WINDOW);
 }

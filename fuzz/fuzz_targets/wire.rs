@@ -1,4 +1,4 @@
-//! Arbitrary bytes into the decoder of the guest's protocol: `cargo +nightly fuzz run wire`.
+//! Feeds arbitrary bytes to the decoders of the guest's protocol: `cargo +nightly fuzz run wire`.
 //!
 //! The decoder's file needs nothing but the standard library, so that the fuzzer builds only it.
 
@@ -12,6 +12,10 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     let mut decoder = wire::Decoder::new();
+    // A block is decoded the same way by both sides.
+    let block = wire::Block::Plain(bytes.to_vec());
+    let _ = wire::unpack::<wire::Change>(&block);
+    let _ = wire::unpack::<wire::Part>(&block);
     // The first byte chooses the size of the pieces, so that frames are cut everywhere.
     let size = bytes.first().map_or(1, |&byte| usize::from(byte) + 1);
     for piece in bytes.get(1..).unwrap_or_default().chunks(size) {
@@ -19,7 +23,7 @@ fuzz_target!(|bytes: &[u8]| {
         loop {
             match decoder.next() {
                 Ok(Some((id, message))) => {
-                    // What was decoded can be said again, and is understood as the same.
+                    // What was decoded encodes to what decodes to the same.
                     let mut again = Vec::new();
                     wire::encode(id, &message, &mut again).unwrap();
                     let mut second = wire::Decoder::new();

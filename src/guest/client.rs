@@ -1,15 +1,14 @@
 //! A connected host: frames in, frames out, both bounded.
 
 use crate::sys::{self, POLLIN, POLLOUT, Poll};
-use crate::wire::{self, Decoder, MAGIC, Message, VERSION};
+use crate::wire::{self, CHUNK, Decoder, MAGIC, Message, Outbox, VERSION};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Instant;
 
-/// With this many bytes waiting to be sent, nothing new is taken on for the client.
+/// With this many bytes waiting to be sent, nothing new is accepted from the client.
 const CONGESTED: usize = 1 << 20;
-/// The buffer is given back to the system when it was larger than this.
-const KEPT_BUFFER: usize = 128 << 10;
 
 /// The answer to a request that failed.
 #[derive(Debug)]
@@ -19,12 +18,11 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Something that the kernel has no number for.
+    /// One without an error number of the kernel.
     pub fn new(message: impl Into<String>) -> Self {
         Self { errno: 0, message: message.into() }
     }
 
-    /// What was tried, and the kernel's answer.
     pub fn io(what: impl std::fmt::Display, error: &io::Error) -> Self {
         Self { errno: error.raw_os_error().unwrap_or(0), message: format!("{what}: {error}") }
     }
@@ -36,10 +34,13 @@ pub struct Client {
     decoder: Decoder,
     /// Whether the decoder has no whole frame left.
     starved: bool,
-    out: Vec<u8>,
-    sent: usize,
+    outbox: Outbox,
+    /// Frames that are being written, and how much of them has been.
+    writing: Vec<u8>,
+    written: usize,
     greeted: bool,
     last_tunnel: u32,
+    pub last_heard: Instant,
     /// Gone, or to be treated so.
     pub closed: bool,
 }
@@ -53,10 +54,12 @@ impl Client {
             output: File::from(output),
             decoder: Decoder::new(),
             starved: true,
-            out: Vec::new(),
-            sent: 0,
+            outbox: Outbox::default(),
+            writing: Vec::new(),
+            written: 0,
             greeted: false,
             last_tunnel: 0,
+            last_heard: Instant::now(),
             closed: false,
         })
     }
@@ -65,17 +68,21 @@ impl Client {
         if self.starved && !self.congested() {
             poll.add(self.input.as_raw_fd(), POLLIN);
         }
-        if self.sent < self.out.len() {
+        if self.unsent() > 0 {
             poll.add(self.output.as_raw_fd(), POLLOUT);
         }
     }
 
-    /// Whether the client takes in too slowly what is sent to it.
-    pub fn congested(&self) -> bool {
-        self.out.len() - self.sent > CONGESTED
+    fn unsent(&self) -> usize {
+        self.outbox.bytes() + self.writing.len() - self.written
     }
 
-    /// Takes in what has arrived.
+    /// Whether the client reads too slowly what is sent to it.
+    pub fn congested(&self) -> bool {
+        self.unsent() > CONGESTED
+    }
+
+    /// Reads what has arrived.
     pub fn receive(&mut self, poll: &Poll, buffer: &mut [u8]) {
         if !self.starved || !poll.readable(self.input.as_raw_fd()) {
             return;
@@ -85,13 +92,14 @@ impl Client {
             Ok(length) => {
                 self.decoder.feed(&buffer[..length]);
                 self.starved = false;
+                self.last_heard = Instant::now();
             }
             Err(error) if would_block(&error) => {}
             Err(_) => self.closed = true,
         }
     }
 
-    /// The next request. The greeting is dealt with here. A client that does not speak the protocol is closed.
+    /// The next request. Greetings and pings are answered here. A client that violates the protocol is closed.
     pub fn next(&mut self) -> Option<(u32, Message)> {
         while !self.closed && !self.congested() {
             match self.decoder.next() {
@@ -99,11 +107,12 @@ impl Client {
                     self.greeted = true;
                     self.send(0, &Message::Hello { magic: MAGIC, version: VERSION });
                     if version != VERSION {
-                        // The host reads our version and says what is wrong; nothing else can be understood.
+                        // The host reports our version; nothing else can be understood.
                         self.flush();
                         self.closed = true;
                     }
                 }
+                Ok(Some((0, Message::Ping {}))) if self.greeted => self.send(0, &Message::Pong {}),
                 Ok(Some(frame)) if self.greeted => return Some(frame),
                 Ok(None) => {
                     self.starved = true;
@@ -123,35 +132,43 @@ impl Client {
 
     /// Queues a message.
     pub fn send(&mut self, id: u32, message: &Message) {
-        if wire::encode(id, message, &mut self.out).is_err() {
+        let mut frame = Vec::new();
+        if wire::encode(id, message, &mut frame).is_err() {
             // Only a message that grew out of a request can be too long: a path in an error, say.
             let failed = Message::Failed { errno: 0, message: "the answer is too long".into() };
-            self.closed |= wire::encode(id, &failed, &mut self.out).is_err();
+            self.closed |= wire::encode(id, &failed, &mut frame).is_err();
         }
+        self.outbox.push(id, frame);
     }
 
     pub fn fail(&mut self, id: u32, failure: &Failure) {
-        let message = failure.message.as_bytes().to_vec().into();
-        self.send(id, &Message::Failed { errno: failure.errno, message });
+        self.send(id, &Message::Failed { errno: failure.errno, message: failure.message.clone() });
     }
 
     /// Sends what can be sent without waiting.
     pub fn flush(&mut self) {
-        while self.sent < self.out.len() && !self.closed {
-            match self.output.write(&self.out[self.sent..]) {
-                Ok(length) => self.sent += length,
-                Err(error) if would_block(&error) => break,
+        while !self.closed {
+            if self.written == self.writing.len() && !self.refill() {
+                return;
+            }
+            match self.output.write(&self.writing[self.written..]) {
+                Ok(length) => self.written += length,
+                Err(error) if would_block(&error) => return,
                 Err(_) => self.closed = true,
             }
         }
-        if self.sent == self.out.len() {
-            self.out.clear();
-            self.out.shrink_to(KEPT_BUFFER);
-            self.sent = 0;
-        } else if self.sent > CONGESTED {
-            self.out.drain(..self.sent);
-            self.sent = 0;
+    }
+
+    /// Takes the next frames to write. `false` where there are none.
+    fn refill(&mut self) -> bool {
+        self.writing.clear();
+        self.written = 0;
+        while self.writing.len() < CHUNK
+            && let Some(frame) = self.outbox.pop()
+        {
+            self.writing.extend_from_slice(&frame);
         }
+        !self.writing.is_empty()
     }
 }
 

@@ -1,18 +1,25 @@
-//! How values become bytes and bytes values.
+//! The binary encoding of values: integers are little-endian, byte strings a `u32` length and the bytes, lists a `u32`
+//! count and the items, options a byte 0 or 1 and the value. Paths and names are bytes and need not be UTF-8.
 
+use std::ffi::OsString;
 use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::time::Duration;
 
-/// Why bytes are no frame.
+/// Why bytes could not be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WireError {
     /// A frame of this many bytes is not allowed.
     Length(usize),
     /// The frame ends in the middle of a field.
     Truncated,
-    /// The frame goes on after its last field.
+    /// Bytes follow the last field.
     Trailing,
     /// A tag that the named type does not have.
     Tag(&'static str, u8),
+    /// A text that is not UTF-8.
+    Utf8,
 }
 
 impl fmt::Display for WireError {
@@ -20,15 +27,16 @@ impl fmt::Display for WireError {
         match self {
             Self::Length(length) => write!(f, "a frame of {length} bytes is not allowed"),
             Self::Truncated => f.write_str("a frame ends in the middle of a field"),
-            Self::Trailing => f.write_str("a frame goes on after its last field"),
-            Self::Tag(what, tag) => write!(f, "{tag} is no kind of {what}"),
+            Self::Trailing => f.write_str("bytes follow the last field of a frame"),
+            Self::Tag(what, tag) => write!(f, "{tag} is not a valid tag of {what}"),
+            Self::Utf8 => f.write_str("a text is not valid UTF-8"),
         }
     }
 }
 
 impl std::error::Error for WireError {}
 
-/// A value that goes over the wire.
+/// A value with a binary encoding.
 pub trait Field: Sized {
     fn put(&self, out: &mut Vec<u8>);
     fn get(input: &mut &[u8]) -> Result<Self, WireError>;
@@ -81,30 +89,56 @@ impl<const N: usize> Field for [u8; N] {
     }
 }
 
-/// A byte string. `Vec<u8>` is not a list of items, so that it is copied in one go.
-#[derive(Clone, PartialEq, Eq, Default, Hash)]
-pub struct Bytes(pub Vec<u8>);
-
-impl fmt::Debug for Bytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "b\"{}\"", self.0.escape_ascii())
-    }
-}
-
-impl<T: Into<Vec<u8>>> From<T> for Bytes {
-    fn from(bytes: T) -> Self {
-        Self(bytes.into())
-    }
-}
-
-impl Field for Bytes {
+/// `u8` itself has no encoding, so that this is not a list of items and is copied in one go.
+impl Field for Vec<u8> {
     fn put(&self, out: &mut Vec<u8>) {
-        (self.0.len() as u32).put(out);
-        out.extend_from_slice(&self.0);
+        put_bytes(self, out);
     }
     fn get(input: &mut &[u8]) -> Result<Self, WireError> {
         let length = u32::get(input)?;
-        Ok(Self(take(input, length as usize)?.to_vec()))
+        Ok(take(input, length as usize)?.to_vec())
+    }
+}
+
+fn put_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    (bytes.len() as u32).put(out);
+    out.extend_from_slice(bytes);
+}
+
+impl Field for OsString {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_bytes(self.as_bytes(), out);
+    }
+    fn get(input: &mut &[u8]) -> Result<Self, WireError> {
+        Ok(Self::from_vec(Vec::get(input)?))
+    }
+}
+
+impl Field for PathBuf {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_bytes(self.as_os_str().as_bytes(), out);
+    }
+    fn get(input: &mut &[u8]) -> Result<Self, WireError> {
+        Ok(OsString::get(input)?.into())
+    }
+}
+
+impl Field for String {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_bytes(self.as_bytes(), out);
+    }
+    fn get(input: &mut &[u8]) -> Result<Self, WireError> {
+        Self::from_utf8(Vec::get(input)?).map_err(|_| WireError::Utf8)
+    }
+}
+
+/// In microseconds.
+impl Field for Duration {
+    fn put(&self, out: &mut Vec<u8>) {
+        u64::try_from(self.as_micros()).unwrap_or(u64::MAX).put(out);
+    }
+    fn get(input: &mut &[u8]) -> Result<Self, WireError> {
+        u64::get(input).map(Self::from_micros)
     }
 }
 
@@ -114,7 +148,7 @@ impl<T: Field> Field for Vec<T> {
         self.iter().for_each(|item| item.put(out));
     }
     fn get(input: &mut &[u8]) -> Result<Self, WireError> {
-        // No space is set aside for a count that is only claimed: the list grows as its items are there.
+        // The count is not trusted with an allocation: the list grows with the items that are really there.
         let count = u32::get(input)?;
         let mut items = Vec::new();
         for _ in 0..count {
@@ -146,7 +180,7 @@ impl<A: Field, B: Field> Field for (A, B) {
     }
 }
 
-/// A struct whose fields go over the wire in order. Encoder and decoder come from one list and cannot drift apart.
+/// A struct that is encoded as its fields in order.
 macro_rules! record {
     ($(#[$meta:meta])* $name:ident { $($(#[$field_meta:meta])* $field:ident: $type:ty),* $(,)? }) => {
         $(#[$meta])*
@@ -164,29 +198,37 @@ macro_rules! record {
     };
 }
 
-/// An enum that goes over the wire as a tag and the variant's fields.
+/// An enum that is encoded as a tag and the variant's fields.
 macro_rules! tagged {
     ($(#[$meta:meta])* $name:ident {
-        $($(#[$variant_meta:meta])* $tag:literal = $variant:ident {
-            $($(#[$field_meta:meta])* $field:ident: $type:ty),* $(,)?
-        }),* $(,)?
+        $($(#[$variant_meta:meta])* $tag:literal = $variant:ident
+            $({ $($(#[$field_meta:meta])* $field:ident: $type:ty),* $(,)? })?
+            $(($inner:ident: $inner_type:ty))?
+        ),* $(,)?
     }) => {
         $(#[$meta])*
         #[derive(Debug, Clone, PartialEq, Eq)]
-        pub enum $name { $($(#[$variant_meta])* $variant { $($(#[$field_meta])* $field: $type),* }),* }
+        pub enum $name { $(
+            $(#[$variant_meta])* $variant
+            $({ $($(#[$field_meta])* $field: $type),* })?
+            $(($inner_type))?
+        ),* }
 
         impl Field for $name {
             fn put(&self, out: &mut Vec<u8>) {
                 match self {
-                    $(Self::$variant { $($field),* } => {
+                    $(Self::$variant $({ $($field),* })? $(($inner))? => {
                         out.push($tag);
-                        $($field.put(out);)*
+                        $($($field.put(out);)*)?
+                        $($inner.put(out);)?
                     })*
                 }
             }
             fn get(input: &mut &[u8]) -> Result<Self, WireError> {
                 Ok(match take(input, 1)?[0] {
-                    $($tag => Self::$variant { $($field: Field::get(input)?),* },)*
+                    $($tag => Self::$variant
+                        $({ $($field: Field::get(input)?),* })?
+                        $((<$inner_type as Field>::get(input)?))?,)*
                     other => return Err(WireError::Tag(stringify!($name), other)),
                 })
             }
@@ -194,4 +236,4 @@ macro_rules! tagged {
     };
 }
 
-pub(super) use {record, tagged};
+pub(crate) use {record, tagged};

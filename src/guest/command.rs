@@ -1,14 +1,16 @@
-//! A command: how it is started, what becomes of its output, how it ends.
+//! A command or job: its start, its input and output, its end.
 
 use crate::client::{Client, Failure, would_block};
 use crate::facts::OomCounter;
-use crate::output::{Spool, SpoolDirectory, Tail};
+use crate::output::{Next, Spool, SpoolDirectory, Tail};
 use crate::plan::plan;
 use crate::processes;
 use crate::search::SearchPath;
 use crate::supervisor::{self, Report};
 use crate::sys::{self, POLLIN, POLLOUT, Poll};
-use crate::wire::{self, CHUNK, FRAME_COST, Finished, Message, Outcome, WINDOW, cost};
+use crate::wire::{
+    self, CHUNK, FRAME_COST, Finished, Message, Outcome, ReceiveWindow, TerminalSize, WINDOW, WindowBudget, cost,
+};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -21,7 +23,14 @@ const KILL_AGAIN: Duration = Duration::from_millis(20);
 /// Processes that a KILL does not end within this time (stuck in the kernel) are given up and counted.
 const GIVE_UP: Duration = Duration::from_secs(5);
 
-/// What a command's end is owed to.
+/// More output than this that an attached client has not received yet holds the job up.
+const UNRECEIVED: u64 = 128 << 10;
+/// After a command has ended, at most this much is read from its terminal.
+const TERMINAL_REST: usize = 1 << 20;
+/// Ends the input of a program that reads lines from a terminal: Ctrl-D.
+const END_OF_TRANSMISSION: u8 = 4;
+
+/// Why a command is being ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reason {
     TimeLimit,
@@ -38,48 +47,55 @@ struct Ending {
     given_up: bool,
 }
 
-/// The client's stream that a foreground command reports to.
+/// The stream of a client.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StreamId {
     pub client: u64,
     pub id: u32,
 }
 
-/// Standard input on its way to the command.
+/// Standard input that the command has not read yet.
 struct Stdin {
     pipe: Option<File>,
     waiting: Vec<u8>,
     waiting_cost: u32,
+    window: ReceiveWindow,
     ended: bool,
 }
 
-/// One of the two outputs.
+/// One of the two outputs, or the terminal.
 struct Source {
     pipe: Option<File>,
     stderr: bool,
-    /// Once the command has ended: what is still taken from the pipe.
+    /// Once the command has ended: what is still read from the pipe.
     left: Option<usize>,
 }
 
 pub struct Command {
-    /// Where output and end go; `None` for a job, and when the client is gone.
+    /// Where output and end go; `None` for a job that nobody is attached to, and when the client is gone.
     pub owner: Option<StreamId>,
+    is_job: bool,
     supervisor: i32,
     supervisor_gone: bool,
     status: File,
     stdin: Stdin,
     sources: [Source; 2],
+    terminal: Option<File>,
     started: Instant,
     deadline: Option<Instant>,
     report: Option<(Report, Duration)>,
     ending: Option<Ending>,
     live_left: u64,
     credit: u32,
-    pub tail: Tail,
+    tail: Tail,
+    /// How much of the tail the owner has received.
+    received: u64,
+    /// How much of the tail has been reported to those who ask for a job's output.
+    reported: u64,
     spool: Spool,
     output_bytes: u64,
     oom_before: u64,
-    /// Set once, when everything that was to be said has been.
+    /// Set once, when the command has ended and its output has been read.
     pub finished: Option<Finished>,
 }
 
@@ -87,31 +103,41 @@ impl Command {
     /// Starts it. `owner` is `None` for a job.
     pub fn start(
         command: wire::Command,
+        terminal: Option<TerminalSize>,
         owner: Option<StreamId>,
         oom: &OomCounter,
         search: &mut SearchPath,
     ) -> Result<Self, Failure> {
-        let stdin = command.stdin && owner.is_some();
-        let plan = plan(&command, stdin, search)?;
+        let plan = plan(&command, terminal, search)?;
         let oom_before = oom.read();
         let started = Instant::now();
         let child =
             supervisor::spawn(&plan).map_err(|error| Failure::io("cannot start a process", &error))?;
-        let source = |pipe, stderr| Source { pipe: Some(pipe), stderr, left: None };
+        let source = |pipe, stderr| Source { pipe, stderr, left: None };
         Ok(Self {
             owner,
+            is_job: owner.is_none(),
             supervisor: child.supervisor,
             supervisor_gone: false,
             status: child.status,
-            stdin: Stdin { pipe: child.stdin, waiting: Vec::new(), waiting_cost: 0, ended: false },
-            sources: [source(child.stdout, false), source(child.stderr, true)],
+            stdin: Stdin {
+                pipe: child.stdin,
+                waiting: Vec::new(),
+                waiting_cost: 0,
+                window: ReceiveWindow::default(),
+                ended: false,
+            },
+            sources: [source(Some(child.stdout), false), source(child.stderr, true)],
+            terminal: child.terminal,
             started,
-            deadline: command.timeout_ms.and_then(|ms| started.checked_add(Duration::from_millis(ms))),
+            deadline: command.timeout.and_then(|timeout| started.checked_add(timeout)),
             report: None,
             ending: None,
             live_left: if owner.is_some() { command.live_bytes } else { 0 },
             credit: WINDOW,
             tail: Tail::default(),
+            received: 0,
+            reported: 0,
             spool: Spool::default(),
             output_bytes: 0,
             oom_before,
@@ -123,7 +149,7 @@ impl Command {
         self.supervisor
     }
 
-    /// The supervisor has been reaped: no process is left, unless somebody killed the supervisor itself.
+    /// The supervisor has been reaped: no process is left, unless the supervisor itself was killed.
     pub fn supervisor_ended(&mut self) {
         // What it wrote last is still in the pipe.
         self.read_report();
@@ -150,6 +176,14 @@ impl Command {
         self.begin_to_end(Reason::Request);
     }
 
+    /// The owner's connection has ended: a command ends with it, a job continues.
+    pub fn owner_is_gone(&mut self) {
+        self.owner = None;
+        if self.finished.is_none() && !self.is_job {
+            self.end();
+        }
+    }
+
     /// Kills it and everything that it started at once, because the sandbox's disk quota of `bytes` is used up.
     pub fn end_over_quota(&mut self, bytes: u64) {
         processes::kill_below(self.supervisor);
@@ -173,13 +207,50 @@ impl Command {
         self.credit = self.credit.saturating_add(bytes);
     }
 
-    /// Takes standard input from the host. `false` when that is more than it may send.
+    /// Accepts standard input from the host. `false` when that is more than it may send.
     pub fn push_stdin(&mut self, bytes: &[u8]) -> bool {
-        self.stdin.waiting_cost = self.stdin.waiting_cost.saturating_add(cost(bytes.len()));
+        let cost = cost(bytes.len());
+        self.stdin.waiting_cost = self.stdin.waiting_cost.saturating_add(cost);
         if self.stdin.pipe.is_some() {
             self.stdin.waiting.extend_from_slice(bytes);
         }
-        self.stdin.waiting_cost <= WINDOW
+        self.stdin.window.receive(cost)
+    }
+
+    /// Has the output of a job from byte `from` sent to `stream`, which may feed its input. The stream that was attached
+    /// before.
+    pub fn attach(
+        &mut self,
+        stream: StreamId,
+        from: u64,
+        budget: &mut WindowBudget,
+    ) -> Result<Option<StreamId>, Failure> {
+        if from > self.tail.end() {
+            return Err(Failure::new(format!("the job has written only {} bytes", self.tail.end())));
+        }
+        self.received = from;
+        self.credit = WINDOW;
+        self.stdin.window.release(budget);
+        self.stdin.window = ReceiveWindow::default();
+        self.stdin.waiting_cost = 0;
+        Ok(self.owner.replace(stream))
+    }
+
+    pub fn resize(&self, size: TerminalSize) {
+        if let Some(terminal) = &self.terminal {
+            sys::set_terminal_size(terminal.as_raw_fd(), size.rows, size.columns);
+        }
+    }
+
+    /// Signals the terminal's foreground process group, or the command's own.
+    pub fn signal(&self, signal: i32) {
+        if self.finished.is_some() {
+            return;
+        }
+        match &self.terminal {
+            Some(terminal) => sys::signal_terminal(terminal.as_raw_fd(), signal),
+            None => processes::signal_first_child_group(self.supervisor, signal),
+        }
     }
 
     pub fn end_stdin(&mut self) {
@@ -217,7 +288,8 @@ impl Command {
     fn appetite(&self, source: &Source, client: Option<&Client>) -> usize {
         let wanted = source.left.unwrap_or(CHUNK).min(CHUNK);
         match client {
-            // Nobody listens any more, or it is only kept: everything is taken.
+            Some(_) if self.is_job && self.tail.end() - self.received >= UNRECEIVED => 0,
+            // It is only kept, or not even that.
             _ if self.finished.is_some() || self.live_left == 0 => wanted,
             None => wanted,
             Some(client) if client.congested() => 0,
@@ -227,34 +299,39 @@ impl Command {
         }
     }
 
-    /// Moves bytes, looks at the clock, and says the end when it has come.
+    /// Moves bytes, checks deadlines, and reports the end.
     pub fn step(
         &mut self,
         mut client: Option<&mut Client>,
         poll: &Poll,
         buffer: &mut [u8],
         spools: &mut SpoolDirectory,
+        budget: &mut WindowBudget,
         oom: &OomCounter,
     ) {
         self.read_report();
-        self.feed(client.as_deref_mut());
+        self.feed(client.as_deref_mut(), budget);
         for index in 0..self.sources.len() {
             self.drain(index, client.as_deref_mut(), poll, buffer, spools);
         }
-        self.watch_the_clock();
-        if self.finished.is_none() && self.concluded() {
-            if let Some(client) = client.as_deref_mut()
-                && !self.send_tail(client)
-            {
-                return;
-            }
-            let finished = self.conclude(spools, oom);
-            // A background child may hold the pipes; it would die of a closed one, so they are drained on.
+        self.check_deadlines();
+        let ended = self.finished.is_none() && self.concluded();
+        let sent = match client.as_deref_mut() {
+            Some(client) if self.is_job || ended => self.send_tail(client),
+            _ => true,
+        };
+        // The end of a command's output is sent before its end; a job's is kept.
+        if ended && (sent || self.is_job) {
+            self.finished = Some(self.conclude(spools, oom));
+            self.stdin.window.release(budget);
+            // A background child may hold the pipes; it would die of a closed one, so they are drained further.
             self.sources.iter_mut().for_each(|source| source.left = None);
-            if let (Some(client), Some(owner)) = (client, self.owner) {
-                client.send(owner.id, &Message::Finished { finished: finished.clone() });
-            }
-            self.finished = Some(finished);
+        }
+        if sent
+            && let (Some(client), Some(finished)) = (client, &self.finished)
+            && let Some(owner) = self.owner.take()
+        {
+            client.send(owner.id, &Message::Finished { finished: finished.clone() });
         }
     }
 
@@ -265,8 +342,9 @@ impl Command {
         }
     }
 
-    /// Writes standard input and hands credit back for what was taken.
-    fn feed(&mut self, client: Option<&mut Client>) {
+    /// Writes standard input and returns credit for what was written.
+    fn feed(&mut self, client: Option<&mut Client>, budget: &mut WindowBudget) {
+        let is_terminal = self.terminal.is_some();
         let stdin = &mut self.stdin;
         while let Some(pipe) = &mut stdin.pipe
             && !stdin.waiting.is_empty()
@@ -275,17 +353,24 @@ impl Command {
                 Ok(length) => drop(stdin.waiting.drain(..length)),
                 Err(error) if would_block(&error) => return,
                 Err(_) => {
-                    // The command reads no more. What still comes is thrown away.
+                    // The command reads no more. What still arrives is discarded.
                     stdin.pipe = None;
                     stdin.waiting = Vec::new();
                 }
             }
         }
-        if stdin.ended {
-            stdin.pipe = None;
+        if stdin.ended
+            && let Some(mut pipe) = stdin.pipe.take()
+            && is_terminal
+        {
+            // A full terminal has no reader to tell.
+            let _ = pipe.write(&[END_OF_TRANSMISSION]);
         }
         if let (Some(client), Some(owner), 1..) = (client, self.owner, stdin.waiting_cost) {
-            client.send(owner.id, &Message::Credit { bytes: std::mem::take(&mut stdin.waiting_cost) });
+            let written = std::mem::take(&mut stdin.waiting_cost);
+            if let Some(bytes) = stdin.window.consume(written, true, budget) {
+                client.send(owner.id, &Message::Credit { bytes });
+            }
         }
     }
 
@@ -302,8 +387,11 @@ impl Command {
         let source = &mut self.sources[index];
         let Some(pipe) = &mut source.pipe else { return };
         if ended && source.left.is_none() {
-            // What a background child writes from now on is not the command's output.
-            source.left = Some(sys::bytes_waiting(pipe.as_raw_fd()));
+            // What a background child writes from now on is not the command's output. A terminal passes on what was
+            // written to it when it is read, and does not count it before.
+            let is_terminal = self.terminal.is_some();
+            let waiting = if is_terminal { TERMINAL_REST } else { sys::bytes_waiting(pipe.as_raw_fd()) };
+            source.left = Some(waiting);
         }
         let wanted = appetite.min(source.left.unwrap_or(usize::MAX));
         if wanted == 0 || !(poll.readable(pipe.as_raw_fd()) || source.left.is_some()) {
@@ -311,7 +399,12 @@ impl Command {
         }
         let stderr = source.stderr;
         let length = match pipe.read(&mut buffer[..wanted]) {
-            Err(error) if would_block(&error) => return,
+            Err(error) if would_block(&error) => {
+                if self.terminal.is_some() && source.left.is_some() {
+                    source.left = Some(0);
+                }
+                return;
+            }
             Ok(0) | Err(_) => {
                 source.pipe = None;
                 return;
@@ -330,7 +423,7 @@ impl Command {
         self.output_bytes += bytes.len() as u64;
         self.spool.push(bytes, spools);
         match (client, self.owner) {
-            (Some(client), Some(owner)) if self.live_left > 0 => {
+            (Some(client), Some(owner)) if self.live_left > 0 && !self.is_job => {
                 client.send(owner.id, &Message::Output { stderr, bytes: bytes.into() });
                 self.credit -= cost(bytes.len());
                 self.live_left -= bytes.len() as u64;
@@ -339,7 +432,7 @@ impl Command {
         }
     }
 
-    fn watch_the_clock(&mut self) {
+    fn check_deadlines(&mut self) {
         let now = Instant::now();
         if self.report.is_none() && self.deadline.is_some_and(|deadline| deadline <= now) {
             self.begin_to_end(Reason::TimeLimit);
@@ -374,16 +467,26 @@ impl Command {
         self.ended() && self.sources.iter().all(|source| source.pipe.is_none() || source.left == Some(0))
     }
 
-    /// Sends what was held back. `false` while credit for it is missing.
+    /// Sends the owner what it has not received yet. `false` while credit for it is missing.
     fn send_tail(&mut self, client: &mut Client) -> bool {
         let Some(owner) = self.owner else { return true };
-        send_tail(&mut self.tail, owner.id, client, &mut self.credit)
+        send_tail(&self.tail, &mut self.received, owner.id, client, &mut self.credit)
+    }
+
+    /// Whether there is output that has not been reported yet.
+    pub fn has_news(&self) -> bool {
+        self.tail.end() > self.reported
+    }
+
+    /// Sends what has not been reported yet. The tail is smaller than a fresh stream's credit.
+    pub fn report_output(&mut self, id: u32, client: &mut Client) {
+        send_tail(&self.tail, &mut self.reported, id, client, &mut { WINDOW });
     }
 
     fn conclude(&mut self, spools: &mut SpoolDirectory, oom: &OomCounter) -> Finished {
         let oom_kills = oom.read().saturating_sub(self.oom_before);
         let (spool, spool_bytes) = self.spool.finish(spools).map_or((None, 0), |(path, bytes)| {
-            (Some(path.into_os_string().into_encoded_bytes().into()), bytes)
+            (Some(path), bytes)
         });
         let left = |report: &Report| report.children_left && !self.supervisor_gone;
         let left_running = match &self.report {
@@ -394,7 +497,7 @@ impl Command {
         let duration = self.report.map_or_else(|| self.started.elapsed(), |(_, duration)| duration);
         Finished {
             outcome: self.outcome(oom_kills),
-            duration_us: duration.as_micros() as u64,
+            duration,
             output_bytes: self.output_bytes,
             spool,
             spool_bytes,
@@ -405,40 +508,41 @@ impl Command {
 
     fn outcome(&self, oom_kills: u64) -> Outcome {
         match self.ending.as_ref().map(|ending| ending.reason) {
-            Some(Reason::TimeLimit) => return Outcome::TimedOut {},
+            Some(Reason::TimeLimit) => return Outcome::TimedOut,
             Some(Reason::Quota(bytes)) => return Outcome::OverQuota { bytes },
             Some(Reason::Request) | None => {}
         }
-        let Some((report, _)) = self.report else { return Outcome::Lost {} };
+        let Some((report, _)) = self.report else { return Outcome::Lost };
         let signal = report.status & 0x7f;
         let code = report.status >> 8 & 0xff;
         match signal {
-            sys::SIGKILL if oom_kills > 0 => Outcome::OomKilled {},
-            // A shell says so of a command that a signal killed.
-            0 if code == 128 + sys::SIGKILL && oom_kills > 0 => Outcome::OomKilled {},
-            0 => Outcome::Exited { code },
-            signal => Outcome::Signaled { signal },
+            sys::SIGKILL if oom_kills > 0 => Outcome::OomKilled,
+            // How a shell reports a command that a signal killed.
+            0 if code == 128 + sys::SIGKILL && oom_kills > 0 => Outcome::OomKilled,
+            0 => Outcome::Exited(code),
+            signal => Outcome::Signaled(signal),
         }
     }
 }
 
-/// Sends the tail, the gap before it first. `false` while credit is missing.
-pub fn send_tail(tail: &mut Tail, id: u32, client: &mut Client, credit: &mut u32) -> bool {
-    if *credit < FRAME_COST {
-        return false;
-    }
-    let dropped = tail.take_dropped();
-    if dropped > 0 {
-        client.send(id, &Message::Gap { bytes: dropped });
-        *credit -= FRAME_COST;
-    }
-    while let Some(needed) = tail.next_cost() {
-        if *credit < needed {
+/// Sends what follows position `from`, which advances. `false` while credit is missing.
+fn send_tail(tail: &Tail, from: &mut u64, id: u32, client: &mut Client, credit: &mut u32) -> bool {
+    while let Some(next) = tail.next(*from) {
+        if *credit <= FRAME_COST {
             return false;
         }
-        if let Some(piece) = tail.pop() {
-            client.send(id, &Message::Output { stderr: piece.stderr, bytes: piece.bytes.into() });
-            *credit -= needed;
+        match next {
+            Next::Gap(bytes) => {
+                client.send(id, &Message::Gap { bytes });
+                *credit -= FRAME_COST;
+                *from += bytes;
+            }
+            Next::Output { stderr, bytes } => {
+                let bytes = &bytes[..bytes.len().min((*credit - FRAME_COST) as usize)];
+                client.send(id, &Message::Output { stderr, bytes: bytes.into() });
+                *credit -= cost(bytes.len());
+                *from += bytes.len() as u64;
+            }
         }
     }
     true

@@ -2,7 +2,7 @@
 
 use crate::search::SearchPath;
 use crate::sys;
-use crate::wire::{Bytes, Facts};
+use crate::wire::Facts;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -33,7 +33,7 @@ impl OomCounter {
     }
 }
 
-pub fn gather(tools: &[Bytes], oom: &OomCounter, search: &mut SearchPath) -> Facts {
+pub fn gather(tools: Vec<String>, oom: &OomCounter, search: &mut SearchPath) -> Facts {
     let number = |v2: &str, controller: &str, v1: &str| {
         let path = cgroup_file("", v2).or_else(|| cgroup_file(controller, v1))?;
         // "max", and the huge number that stands for it in version 1, are no limit.
@@ -42,7 +42,7 @@ pub fn gather(tools: &[Bytes], oom: &OomCounter, search: &mut SearchPath) -> Fac
     let disk = sys::file_system(Path::new(".")).ok();
     Facts {
         bash: search.find(b"bash", None).is_some(),
-        tools: tools.iter().filter(|tool| search.find(&tool.0, None).is_some()).cloned().collect(),
+        tools: tools.into_iter().filter(|tool| search.find(tool.as_bytes(), None).is_some()).collect(),
         memory_bytes: number("memory.current", "memory", "memory.usage_in_bytes"),
         memory_limit: number("memory.max", "memory", "memory.limit_in_bytes"),
         pids: number("pids.current", "pids", "pids.current"),

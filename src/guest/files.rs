@@ -1,13 +1,11 @@
-//! File operations. Nothing here waits: pipes, devices and sockets are refused before they are opened.
+//! File operations. None blocks: pipes, devices and sockets are refused before they are opened.
 
 use crate::client::{Client, Failure};
 use crate::sys;
-use crate::wire::{Bytes, CHUNK, Entry, EntryKind, FRAME_COST, FileWrite, Message, Node, WINDOW, cost};
-use std::ffi::OsStr;
+use crate::wire::{CHUNK, Entry, EntryKind, FRAME_COST, FileWrite, Message, Node, WINDOW, cost};
 use std::fs::{self, File, FileTimes, Metadata, Permissions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,9 +13,8 @@ use std::time::{Duration, SystemTime};
 
 /// A path from the host: relative ones are relative to the workspace, which is where the guest itself is. They stay
 /// relative, so that none of their components but their own has to be looked up.
-pub fn resolve(path: &Bytes) -> PathBuf {
-    let path = Path::new(OsStr::from_bytes(&path.0));
-    if path.as_os_str().is_empty() { ".".into() } else { path.into() }
+pub fn resolve(path: PathBuf) -> PathBuf {
+    if path.as_os_str().is_empty() { ".".into() } else { path }
 }
 
 /// The directory that something stands in.
@@ -32,19 +29,16 @@ fn failure(path: &Path, error: &io::Error) -> Failure {
 /// What is at `path`; a symbolic link is not followed.
 pub fn stat(path: &Path) -> Result<Entry, Failure> {
     let metadata = fs::symlink_metadata(path).map_err(|error| failure(path, &error))?;
-    Ok(entry(path, path.as_os_str().as_bytes().to_vec().into(), &metadata))
+    Ok(entry(path, path.to_owned(), &metadata))
 }
 
 /// The entry at `path` under the name `name`.
-pub fn entry(path: &Path, name: Bytes, metadata: &Metadata) -> Entry {
+pub fn entry(path: &Path, name: PathBuf, metadata: &Metadata) -> Entry {
     let kind = match metadata.file_type() {
-        kind if kind.is_file() => EntryKind::File {},
-        kind if kind.is_dir() => EntryKind::Directory {},
-        kind if kind.is_symlink() => {
-            let target = fs::read_link(path).unwrap_or_default();
-            EntryKind::Symlink { target: target.into_os_string().into_vec().into() }
-        }
-        _ => EntryKind::Other {},
+        kind if kind.is_file() => EntryKind::File,
+        kind if kind.is_dir() => EntryKind::Directory,
+        kind if kind.is_symlink() => EntryKind::Symlink(fs::read_link(path).unwrap_or_default()),
+        _ => EntryKind::Other,
     };
     Entry {
         path: name,
@@ -58,7 +52,7 @@ pub fn entry(path: &Path, name: Bytes, metadata: &Metadata) -> Entry {
     }
 }
 
-fn mtime_ns(metadata: &Metadata) -> i64 {
+pub fn mtime_ns(metadata: &Metadata) -> i64 {
     metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec())
 }
 
@@ -87,16 +81,16 @@ pub fn open_regular(path: &Path) -> Result<(File, Metadata), Failure> {
     Ok((file, metadata))
 }
 
-/// The guest's own entries in `/proc` are not what somebody means who asks for `/proc/self`.
+/// `/proc/self` is meant to be the program's, not the guest's.
 fn refuse_own(path: &Path, file: &File) -> Result<(), Failure> {
     let real = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
     if real.starts_with(format!("/proc/{}", std::process::id())) {
-        return Err(Failure::new(format!("{} belongs to the sandbox's own helper", path.display())));
+        return Err(Failure::new(format!("{} belongs to the sandbox's guest", path.display())));
     }
     Ok(())
 }
 
-/// A file on its way to the host.
+/// A file that is being sent to the host.
 pub struct Reading {
     file: File,
     path: PathBuf,
@@ -105,7 +99,7 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// Opens the file and says what it is.
+    /// Opens the file; the message describes it.
     pub fn start(path: PathBuf, offset: u64, limit: u64) -> Result<(Self, Message), Failure> {
         let (mut file, metadata) = open_regular(&path)?;
         if offset > 0 {
@@ -133,7 +127,7 @@ impl Reading {
                 true
             }
             Ok(length) => {
-                client.send(id, &Message::Data { bytes: buffer[..length].into() });
+                client.send(id, &Message::Data { bytes: buffer[..length].to_vec() });
                 self.credit -= cost(length);
                 self.left -= length as u64;
                 false
@@ -154,7 +148,7 @@ const NO_SET_ID: u32 = 0o1777;
 /// A file at least this large is replaced by an ordinary rename: on an overlay an exchange would copy it up first.
 const EXCHANGE_BELOW: u64 = 1 << 20;
 
-/// A file on its way to its place. Dropped before [`Writing::finish`], it leaves nothing.
+/// A file that is being written. Dropped before [`Writing::finish`], it leaves nothing.
 pub struct Writing {
     file: File,
     temporary: Temporary,
@@ -165,34 +159,42 @@ pub struct Writing {
     exchange: bool,
 }
 
-/// What a write has come to.
-pub enum Written {
-    Done,
-    /// The file's bytes are still coming.
-    More(Writing),
-}
-
-/// Writes a symbolic link, a directory or a small file at once; a large file is begun.
-pub fn write(write: FileWrite) -> Result<Written, Failure> {
-    let mut target = resolve(&write.path);
-    let mut there = fs::symlink_metadata(&target).ok();
-    if write.follow && there.as_ref().is_some_and(Metadata::is_symlink) {
-        target = follow(target)?;
-        there = fs::symlink_metadata(&target).ok();
-    }
+/// Writes a symbolic link, a directory or a regular file.
+pub fn write(write: FileWrite) -> Result<(), Failure> {
+    let (target, there) = target_of(&write)?;
     let result = match write.node {
-        Node::Directory {} => make_directory(&target, write.mode),
-        Node::Symlink { target: to } => make_symlink(&target, &to, write.mtime_ns),
-        Node::Regular { bytes, more } => {
+        Node::Directory => make_directory(&target, write.mode),
+        Node::Symlink(to) => make_symlink(&target, &to, write.mtime_ns),
+        Node::Regular(content) => {
             let mut writing = Writing::start(target, there.as_ref(), write.mode, write.mtime_ns)?;
-            writing.push(&bytes.0)?;
-            if more {
-                return Ok(Written::More(writing));
-            }
-            return writing.finish().map(|()| Written::Done);
+            writing.push(&content)?;
+            return writing.finish();
         }
     };
-    result.map(|()| Written::Done).map_err(|error| failure(&target, &error))
+    result.map_err(|error| failure(&target, &error))
+}
+
+/// Begins a regular file, whose other bytes follow.
+pub fn begin(write: FileWrite) -> Result<Writing, Failure> {
+    let (target, there) = target_of(&write)?;
+    let Node::Regular(content) = write.node else {
+        return Err(Failure::new(format!("{} is not a regular file", target.display())));
+    };
+    let mut writing = Writing::start(target, there.as_ref(), write.mode, write.mtime_ns)?;
+    writing.push(&content)?;
+    Ok(writing)
+}
+
+/// Where to write, and what is there.
+fn target_of(write: &FileWrite) -> Result<(PathBuf, Option<Metadata>), Failure> {
+    let target = resolve(write.path.clone());
+    let there = fs::symlink_metadata(&target).ok();
+    if write.follow && there.as_ref().is_some_and(Metadata::is_symlink) {
+        let target = follow(target)?;
+        let there = fs::symlink_metadata(&target).ok();
+        return Ok((target, there));
+    }
+    Ok((target, there))
 }
 
 /// Where a symbolic link leads in the end. What is not there yet is taken as written.
@@ -212,8 +214,8 @@ fn make_directory(path: &Path, mode: Option<u32>) -> io::Result<()> {
     mode.map_or(Ok(()), |mode| fs::set_permissions(path, Permissions::from_mode(mode & NO_SET_ID)))
 }
 
-fn make_symlink(path: &Path, to: &Bytes, mtime_ns: Option<i64>) -> io::Result<()> {
-    let (mut temporary, ()) = Temporary::beside(path, |path| symlink(OsStr::from_bytes(&to.0), path))?;
+fn make_symlink(path: &Path, to: &Path, mtime_ns: Option<i64>) -> io::Result<()> {
+    let (mut temporary, ()) = Temporary::beside(path, |path| symlink(to, path))?;
     if let Some(mtime_ns) = mtime_ns {
         sys::set_link_mtime(&temporary.path, mtime_ns)?;
     }
@@ -221,7 +223,7 @@ fn make_symlink(path: &Path, to: &Bytes, mtime_ns: Option<i64>) -> io::Result<()
 }
 
 impl Writing {
-    /// `there` is what the target is now; whatever keeps it from being looked at, making the file will say it.
+    /// `there` is what the target is now; what keeps it from being examined fails the creation of the file as well.
     fn start(
         target: PathBuf,
         there: Option<&Metadata>,
@@ -229,7 +231,7 @@ impl Writing {
         mtime_ns: Option<i64>,
     ) -> Result<Self, Failure> {
         if there.is_some_and(|there| !there.is_file() && !there.is_symlink()) {
-            return Err(Failure::new(format!("{} is there and is no regular file", target.display())));
+            return Err(Failure::new(format!("{} exists and is not a regular file", target.display())));
         }
         let file_there = there.filter(|there| there.is_file());
         let exchange = file_there.is_some_and(|file| file.len() < EXCHANGE_BELOW);

@@ -25,12 +25,10 @@ mod idmap;
 mod landlock;
 mod mounts;
 mod remove;
-#[allow(dead_code, reason = "the host side encodes, the launcher decodes")]
-mod spec;
 mod step;
 mod sys;
 
-use spec::LaunchSpec;
+use crate::launch_spec::{self, LaunchSpec};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -54,7 +52,7 @@ const TERMINATING_SIGNALS: [i32; 4] = [1, 2, 3, 15];
 pub fn main(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
     // The launcher outlives what signals the terminal sends to `agent`.
     sys::leave_session();
-    TERMINATING_SIGNALS.iter().for_each(|signal| sys::ignore_signal(*signal));
+    TERMINATING_SIGNALS.iter().for_each(|signal| crate::sys::ignore_signal(*signal));
     sys::close_from(3);
     crate::sys::set_umask(0o022);
     let directory = arguments.next().ok_or("which directory?")?;
@@ -88,7 +86,7 @@ pub fn show(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
         None => Err(io::Error::other("it belongs to that user already")),
     };
     sys::leave_session();
-    TERMINATING_SIGNALS.iter().for_each(|signal| sys::ignore_signal(*signal));
+    TERMINATING_SIGNALS.iter().for_each(|signal| crate::sys::ignore_signal(*signal));
     show().map_err(|error| format!("show {}: {error}", tree.display()))?;
     let _ = io::stdout().write_all(b"ready");
     // The end is the end, whatever it looks like.
@@ -105,7 +103,7 @@ fn detach_stdout() -> io::Result<()> {
 
 fn launch(directory: &Path) -> Result<(), Failure> {
     let directory = fs::canonicalize(directory).step_at("find", directory)?;
-    let spec = fs::read(directory.join(spec::FILE)).and_then(|bytes| LaunchSpec::decode(&bytes));
+    let spec = fs::read(directory.join(launch_spec::FILE)).and_then(|bytes| LaunchSpec::decode(&bytes));
     let spec = spec.step("read the launch specification")?;
     let listener = listen(&directory).step("listen")?;
     // PID 1 waits at this pipe until it is written down who it is, and it is in its control groups.

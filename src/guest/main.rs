@@ -1,4 +1,4 @@
-//! The guest: the small static program that runs inside every sandbox and does there what the host asks for.
+//! The guest: the small static program that runs inside every sandbox and serves the host's requests there.
 //!
 //! `guest serve` speaks the protocol of `wire.rs`; `guest attach` joins its socket to standard input and output;
 //! `guest launch` makes a sandbox of namespaces around `guest serve`, `guest remove` clears one away, and `guest show`
@@ -12,6 +12,8 @@ mod facts;
 mod files;
 mod filters;
 mod launch;
+#[allow(dead_code, reason = "the host encodes, the launcher decodes")]
+mod launch_spec;
 mod outlet;
 mod output;
 mod plan;
@@ -26,14 +28,17 @@ mod sha256;
 mod simple;
 mod supervisor;
 mod sys;
+mod update;
 mod usage;
 mod walk;
+#[allow(dead_code, reason = "the host and the guest each need their half")]
 mod wire;
 
 use std::process::ExitCode;
 
 const USAGE: &str =
     "usage: guest serve [--idle-ttl SECS] [--socket NAME] [--listen-fd N] [--workspace DIR] [--disk BYTES]
+                   [--keepalive SECS]
        guest attach --socket NAME
        guest launch DIR
        guest remove DIR

@@ -1,8 +1,8 @@
-//! The way out: a port on the sandbox's loopback whose connections are carried to the host, byte for byte. What they
+//! The outlet: a port on the sandbox's loopback whose connections are carried to the host, byte for byte. What they
 //! ask for is read, judged and answered there.
 
 use crate::sys::{POLLIN, Poll};
-use crate::wire::Bytes;
+use std::ffi::OsString;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
@@ -12,11 +12,11 @@ pub struct Outlet {
     /// The client that gets the connections.
     pub owner: u64,
     /// Variables that commands start with.
-    pub env: Vec<(Bytes, Bytes)>,
+    pub env: Vec<(OsString, OsString)>,
 }
 
 impl Outlet {
-    pub fn open(port: u16, owner: u64, env: Vec<(Bytes, Bytes)>) -> io::Result<Self> {
+    pub fn open(port: u16, owner: u64, env: Vec<(OsString, OsString)>) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         listener.set_nonblocking(true)?;
         Ok(Self { listener, owner, env })

@@ -1,4 +1,4 @@
-//! What a command wrote: the whole of it in a bounded file, the end of it in memory.
+//! The output of a command: all of it in a bounded file, the end of it in memory.
 
 use crate::wire::{CHUNK, cost};
 use std::collections::VecDeque;
@@ -17,18 +17,32 @@ const SPOOLS_LIMIT: u64 = 256 << 20;
 const TAIL: u32 = 256 << 10;
 
 /// A piece of output.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Piece {
-    pub stderr: bool,
-    pub bytes: Vec<u8>,
+struct Piece {
+    /// Where it starts in the output.
+    offset: u64,
+    stderr: bool,
+    bytes: Vec<u8>,
 }
 
-/// The last pieces of an output. What falls out is counted.
+impl Piece {
+    fn end(&self) -> u64 {
+        self.offset + self.bytes.len() as u64
+    }
+}
+
+/// The end of an output. Its readers have positions of their own, so that one that lost its connection can read again.
 #[derive(Default)]
 pub struct Tail {
     pieces: VecDeque<Piece>,
     cost: u32,
-    dropped: u64,
+    end: u64,
+}
+
+/// What comes next for a reader of a [`Tail`].
+pub enum Next<'a> {
+    /// This many bytes are no longer kept.
+    Gap(u64),
+    Output { stderr: bool, bytes: &'a [u8] },
 }
 
 impl Tail {
@@ -40,36 +54,31 @@ impl Tail {
             }
             _ => {
                 self.cost += cost(bytes.len());
-                self.pieces.push_back(Piece { stderr, bytes: bytes.to_vec() });
+                self.pieces.push_back(Piece { offset: self.end, stderr, bytes: bytes.to_vec() });
             }
         }
+        self.end += bytes.len() as u64;
         while let Some(first) = self.pieces.front()
             && self.cost - cost(first.bytes.len()) >= TAIL
         {
-            self.dropped += first.bytes.len() as u64;
             self.cost -= cost(first.bytes.len());
             self.pieces.pop_front();
         }
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.pieces.is_empty() && self.dropped == 0
+    /// Bytes that were ever pushed.
+    pub fn end(&self) -> u64 {
+        self.end
     }
 
-    /// Bytes that fell out since the last time this was asked.
-    pub fn take_dropped(&mut self) -> u64 {
-        std::mem::take(&mut self.dropped)
-    }
-
-    /// The credit that the first piece needs.
-    pub fn next_cost(&self) -> Option<u32> {
-        self.pieces.front().map(|piece| cost(piece.bytes.len()))
-    }
-
-    pub fn pop(&mut self) -> Option<Piece> {
-        let piece = self.pieces.pop_front()?;
-        self.cost -= cost(piece.bytes.len());
-        Some(piece)
+    /// What follows position `from`; `None` at the end.
+    pub fn next(&self, from: u64) -> Option<Next<'_>> {
+        let index = self.pieces.partition_point(|piece| piece.end() <= from);
+        let piece = self.pieces.get(index)?;
+        Some(match from.checked_sub(piece.offset) {
+            Some(skipped) => Next::Output { stderr: piece.stderr, bytes: &piece.bytes[skipped as usize..] },
+            None => Next::Gap(piece.offset - from),
+        })
     }
 }
 

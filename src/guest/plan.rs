@@ -1,41 +1,45 @@
-//! What a command will be, found out before the fork: its program, arguments, environment and working directory.
+//! Prepares a command before the fork: its program, arguments, environment and working directory.
 
 use crate::client::Failure;
 use crate::files;
 use crate::search::SearchPath;
 use crate::simple;
 use crate::supervisor::{Execution, Plan};
-use crate::wire::{self, Bytes, Program};
+use crate::wire::{self, Program, TerminalSize};
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Everything that can go wrong before the fork is found out before the fork.
-pub fn plan(command: &wire::Command, stdin: bool, search: &mut SearchPath) -> Result<Plan, Failure> {
-    let cwd = command.cwd.as_ref().map(working_directory).transpose()?;
+/// Finds every error that can be found before the fork.
+pub fn plan(
+    command: &wire::Command,
+    terminal: Option<TerminalSize>,
+    search: &mut SearchPath,
+) -> Result<Plan, Failure> {
+    let cwd = command.cwd.as_deref().map(working_directory).transpose()?;
     let mut environment: Environment = std::env::vars_os().collect();
     environment.remove(OsStr::new("PWD"));
     for (name, value) in &command.env {
-        environment.insert(OsStr::from_bytes(&name.0).into(), OsStr::from_bytes(&value.0).into());
+        environment.insert(name.clone(), value.clone());
     }
     let attempts: Vec<Execution> = match &command.program {
-        Program::Shell { text } => {
-            let shortcut = shortcut(&text.0, &environment, search);
+        Program::Shell(text) => {
+            let shortcut = shortcut(text.as_bytes(), &environment, search);
             shortcut.into_iter().chain([Execution::shell(text, search)?]).collect()
         }
-        Program::Argv { words } => {
+        Program::Argv(words) => {
             let name = words.first().ok_or_else(|| Failure::new("there is no program to run"))?;
             // A name that is not found is left to the exec, whose error is the command's: exit code 127.
-            let found = search.find(&name.0, path_of(&environment));
-            let program = found.unwrap_or_else(|| OsStr::from_bytes(&name.0).into());
-            vec![Execution::new(&program, words.iter().map(|word| &*word.0))?]
+            let found = search.find(name.as_bytes(), path_of(&environment));
+            let program = found.unwrap_or_else(|| name.into());
+            vec![Execution::new(&program, words.iter().map(|word| word.as_bytes()))?]
         }
     };
-    // A shell alone asks the kernel, which takes less time than checking what it is told.
-    let is_told = attempts.len() > 1 || matches!(command.program, Program::Argv { .. });
-    if is_told && let Some(directory) = cwd.clone().or_else(|| std::env::current_dir().ok()) {
+    // A shell alone asks the kernel for its directory, which takes less time than checking a variable.
+    let needs_pwd = attempts.len() > 1 || matches!(command.program, Program::Argv(_));
+    if needs_pwd && let Some(directory) = cwd.clone().or_else(|| std::env::current_dir().ok()) {
         environment.entry("PWD".into()).or_insert_with(|| directory.into());
     }
     let pair =
@@ -44,7 +48,8 @@ pub fn plan(command: &wire::Command, stdin: bool, search: &mut SearchPath) -> Re
         attempts,
         environment: environment.iter().map(pair).collect::<Result<_, _>>()?,
         cwd: cwd.map(|cwd| c_string(cwd.as_os_str().as_bytes())).transpose()?,
-        stdin,
+        stdin: command.stdin,
+        terminal,
     })
 }
 
@@ -65,16 +70,16 @@ impl Execution {
     }
 
     /// The shell, with a text to run.
-    fn shell(text: &Bytes, search: &mut SearchPath) -> Result<Self, Failure> {
+    fn shell(text: &str, search: &mut SearchPath) -> Result<Self, Failure> {
         let (shell, name) =
             search.find(b"bash", None).map_or_else(|| ("/bin/sh".into(), "sh"), |bash| (bash, "bash"));
         // Given its whole path, the shell need not look for itself; the name at the end is what it calls itself.
-        let words = [shell.as_os_str().as_bytes(), b"-c", b"--", &text.0, name.as_bytes()];
+        let words = [shell.as_os_str().as_bytes(), b"-c", b"--", text.as_bytes(), name.as_bytes()];
         Self::new(&shell, words.into_iter())
     }
 }
 
-/// What a shell would come to anyway. Where it cannot be executed, the shell is asked after all, and says why.
+/// What a shell would execute anyway. Where that fails, the shell is run after all and prints the error.
 fn shortcut(text: &[u8], environment: &Environment, search: &mut SearchPath) -> Option<Execution> {
     let words = simple::words(text)?;
     let name = *words.first()?;
@@ -91,8 +96,8 @@ fn shortcut(text: &[u8], environment: &Environment, search: &mut SearchPath) -> 
 }
 
 /// A directory that is there, and not one reached through a process's descriptors (CVE-2024-21626).
-fn working_directory(asked: &Bytes) -> Result<PathBuf, Failure> {
-    let path = files::resolve(asked);
+fn working_directory(asked: &Path) -> Result<PathBuf, Failure> {
+    let path = files::resolve(asked.to_owned());
     if path.starts_with("/proc") {
         return Err(Failure::new(format!("the working directory {} is not allowed", path.display())));
     }

@@ -11,6 +11,8 @@ struct Process {
     id: c_int,
     parent: c_int,
     zombie: bool,
+    /// In clock ticks since the system started.
+    started: u64,
 }
 
 fn all() -> Vec<Process> {
@@ -29,7 +31,10 @@ fn parse(id: c_int, stat: &[u8]) -> Option<Process> {
     let after_name = stat.iter().rposition(|&byte| byte == b')')? + 1;
     let mut fields = std::str::from_utf8(&stat[after_name..]).ok()?.split_ascii_whitespace();
     let state = fields.next()?;
-    Some(Process { id, parent: fields.next()?.parse().ok()?, zombie: matches!(state, "Z" | "X") })
+    let parent = fields.next()?.parse().ok()?;
+    // Field 22 of proc(5); the state is the third.
+    let started = fields.nth(17)?.parse().ok()?;
+    Some(Process { id, parent, zombie: matches!(state, "Z" | "X"), started })
 }
 
 /// The processes below `root`, zombies left out, parents before their children.
@@ -54,6 +59,14 @@ pub fn descendants(root: c_int) -> Vec<c_int> {
 /// The children of `parent`, zombies left out.
 pub fn children(parent: c_int) -> Vec<c_int> {
     all().into_iter().filter(|p| p.parent == parent && !p.zombie).map(|p| p.id).collect()
+}
+
+/// Signals the process group of the oldest child of `parent`, which leads one: what a supervisor adopts is younger.
+pub fn signal_first_child_group(parent: c_int, signal: c_int) {
+    let children = all().into_iter().filter(|p| p.parent == parent && !p.zombie);
+    if let Some(first) = children.min_by_key(|p| (p.started, p.id)) {
+        sys::kill(-first.id, signal);
+    }
 }
 
 /// Asks every process below `root` to end. A stopped one is woken, so that it hears.

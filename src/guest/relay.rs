@@ -2,7 +2,7 @@
 
 use crate::client::{Client, would_block};
 use crate::sys::{self, POLLIN, POLLOUT, Poll};
-use crate::wire::{CHUNK, FRAME_COST, Message, WINDOW, cost};
+use crate::wire::{CHUNK, FRAME_COST, Message, ReceiveWindow, WINDOW, WindowBudget, cost};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
@@ -12,8 +12,9 @@ pub struct Relay {
     state: State,
     /// Bytes of the host that the socket has not taken yet.
     waiting: Vec<u8>,
-    /// What the host has sent since credit was last given.
+    /// What the host has sent since the socket last took everything.
     waiting_cost: u32,
+    window: ReceiveWindow,
     host_ended: bool,
     socket_ended: bool,
     pub credit: u32,
@@ -49,6 +50,7 @@ impl Relay {
             state,
             waiting: Vec::new(),
             waiting_cost: 0,
+            window: ReceiveWindow::default(),
             host_ended: false,
             socket_ended: false,
             credit: WINDOW,
@@ -79,9 +81,16 @@ impl Relay {
     }
 
     /// Moves what can be moved. `true` when the stream has ended.
-    pub fn step(&mut self, id: u32, client: &mut Client, poll: &Poll, buffer: &mut [u8]) -> bool {
+    pub fn step(
+        &mut self,
+        id: u32,
+        client: &mut Client,
+        poll: &Poll,
+        buffer: &mut [u8],
+        budget: &mut WindowBudget,
+    ) -> bool {
         let moved = match self.state {
-            State::Open => self.send(id, client).and_then(|()| self.receive(id, client, poll, buffer)),
+            State::Open => self.send(id, client, budget).and_then(|()| self.receive(id, client, poll, buffer)),
             State::Offered => Ok(()),
             _ if poll.writable(self.socket.as_raw_fd()) => match self.connected(id, client) {
                 Ok(()) => Ok(()),
@@ -115,11 +124,12 @@ impl Relay {
         Ok(())
     }
 
-    /// Takes what the host sent. `false` when it sent more than it may.
+    /// Accepts what the host sent. `false` when it sent more than it may.
     pub fn push(&mut self, bytes: &[u8]) -> bool {
         self.waiting.extend_from_slice(bytes);
-        self.waiting_cost = self.waiting_cost.saturating_add(cost(bytes.len()));
-        self.waiting_cost <= WINDOW
+        let cost = cost(bytes.len());
+        self.waiting_cost = self.waiting_cost.saturating_add(cost);
+        self.window.receive(cost)
     }
 
     /// The host sends no more.
@@ -127,12 +137,16 @@ impl Relay {
         self.host_ended = true;
     }
 
-    /// Whether this side has said its last word already.
+    /// Whether this side has sent its last frame already.
     pub fn ended(&self) -> bool {
         self.socket_ended
     }
 
-    fn send(&mut self, id: u32, client: &mut Client) -> io::Result<()> {
+    pub fn release(&mut self, budget: &mut WindowBudget) {
+        self.window.release(budget);
+    }
+
+    fn send(&mut self, id: u32, client: &mut Client, budget: &mut WindowBudget) -> io::Result<()> {
         while !self.waiting.is_empty() {
             match self.socket.write(&self.waiting) {
                 Ok(length) => drop(self.waiting.drain(..length)),
@@ -140,8 +154,9 @@ impl Relay {
                 Err(error) => return Err(error),
             }
         }
-        if self.waiting_cost > 0 {
-            client.send(id, &Message::Credit { bytes: std::mem::take(&mut self.waiting_cost) });
+        let written = std::mem::take(&mut self.waiting_cost);
+        if let Some(bytes) = self.window.consume(written, true, budget) {
+            client.send(id, &Message::Credit { bytes });
         }
         if self.host_ended {
             // It may be closed already.
@@ -165,7 +180,7 @@ impl Relay {
                 client.send(id, &Message::Eof {});
             }
             Ok(length) => {
-                client.send(id, &Message::Data { bytes: buffer[..length].into() });
+                client.send(id, &Message::Data { bytes: buffer[..length].to_vec() });
                 self.credit -= cost(length);
             }
             Err(error) if would_block(&error) => {}

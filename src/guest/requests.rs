@@ -1,14 +1,16 @@
-//! What a client may ask for, and what is done about it.
+//! The requests of clients.
 
 use crate::client::{Client, Failure};
-use crate::command::{Command, StreamId, send_tail};
+use crate::command::{Command, StreamId};
 use crate::facts;
-use crate::files::{self, Reading, Writing, Written, resolve};
+use crate::files::{self, Reading, resolve};
 use crate::outlet::Outlet;
 use crate::relay::Relay;
 use crate::serve::Server;
-use crate::walk::Walk;
-use crate::wire::{self, Bytes, Message, WINDOW};
+use crate::update::{self, ReadingFiles, Update};
+use crate::walk::{self, Walk};
+use crate::wire::{self, Block, Message, TerminalSize};
+use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
 /// Commands that have processes, those left behind included.
@@ -24,20 +26,25 @@ const MAX_ACTIVITIES: usize = 1024;
 pub enum Activity {
     Command(u64),
     AwaitJob { job: u64, until: Instant, death: bool },
+    /// A job that the client is attached to.
+    Attached(u64),
     Reading(Reading),
-    Writing(Writing),
+    ReadingFiles(ReadingFiles),
+    Update(Box<Update>),
     Walk(Box<Walk>),
     Relay(Relay),
 }
 
 impl Server {
-    /// Does what a client says.
     pub fn handle(&mut self, stream: StreamId, message: Message) {
         match message {
-            Message::Data { bytes } => self.data(stream, &bytes.0),
+            Message::Data { bytes } => self.data(stream, &bytes),
+            Message::Block { block } => self.update(stream, &block),
             Message::Eof {} => self.end_of_data(stream),
             Message::Credit { bytes } => self.credit(stream, bytes),
             Message::Kill {} | Message::Reset {} => self.give_up(stream),
+            Message::Resize { size } => self.with_command(stream, |command| command.resize(size)),
+            Message::Signal { signal } => self.with_command(stream, |command| command.signal(signal)),
             Message::Shutdown {} => self.stop = true,
             Message::Opened {} => {
                 if let Some(Activity::Relay(relay)) = self.activities.get_mut(&stream) {
@@ -45,7 +52,7 @@ impl Server {
                 }
             }
             // The host does not take a connection that was offered: it is closed.
-            Message::Failed { .. } => drop(self.activities.remove(&stream)),
+            Message::Failed { .. } => self.end_activity(stream),
             request => match self.request(stream, request) {
                 Ok(Some(answer)) => self.send(stream, &answer),
                 Ok(None) => {}
@@ -60,10 +67,13 @@ impl Server {
             return Err(Failure::new("too many requests are under way"));
         }
         let activity = match request {
-            Message::Run { command } => Activity::Command(self.start(Some(stream), command)?),
-            Message::StartJob { command } => {
-                return Ok(Some(Message::JobStarted { job: self.start_job(command)? }));
+            Message::Run { command, terminal } => {
+                Activity::Command(self.start(Some(stream), command, terminal)?)
             }
+            Message::StartJob { command, terminal } => {
+                return Ok(Some(Message::JobStarted { job: self.start_job(command, terminal)? }));
+            }
+            Message::AttachJob { job, from } => Activity::Attached(self.attach(stream, job, from)?),
             Message::JobOutput { job, wait_ms } => {
                 self.await_job(job, Duration::from_millis(wait_ms.into()), false)?
             }
@@ -73,28 +83,26 @@ impl Server {
                 self.await_job(job, Duration::from_secs(60), true)?
             }
             Message::Stat { path } => {
-                return Ok(Some(Message::Stated { entry: files::stat(&resolve(&path))? }));
+                return Ok(Some(Message::Stated { entry: files::stat(&resolve(path))? }));
             }
             Message::ReadFile { path, offset, limit } => {
-                let (reading, file_is) = Reading::start(resolve(&path), offset, limit)?;
+                let (reading, file_is) = Reading::start(resolve(path), offset, limit)?;
                 self.activities.insert(stream, Activity::Reading(reading));
                 return Ok(Some(file_is));
             }
-            Message::WriteFile { write } => {
-                self.quota.room_for_files()?;
-                match files::write(write)? {
-                    Written::Done => return Ok(Some(Message::Done {})),
-                    Written::More(writing) => Activity::Writing(writing),
-                }
+            Message::Update {} => Activity::Update(Box::default()),
+            Message::ReadFiles { paths } => Activity::ReadingFiles(ReadingFiles::start(paths)),
+            Message::Missing { files } => {
+                let indexes = update::missing(files, &mut self.hashes);
+                return Ok(Some(Message::MissingAre { indexes }));
             }
-            Message::Remove { path } => {
-                return files::remove(&resolve(&path)).map(|()| Some(Message::Done {}));
-            }
-            Message::Walk { root, hash, exclude, max_entries } => {
-                Activity::Walk(Box::new(Walk::start(resolve(&root), hash, exclude, max_entries)?))
+            Message::Walk { root, hash, exclude, max_entries, since } => {
+                let exclude = exclude.into_iter().collect();
+                let request = walk::Request { root: resolve(root), hash, exclude, max_entries, since };
+                Activity::Walk(Box::new(Walk::start(request, &mut self.snapshots.last)?))
             }
             Message::GetFacts { tools } => {
-                let facts = facts::gather(&tools, &self.oom, &mut self.search);
+                let facts = facts::gather(tools, &self.oom, &mut self.search);
                 return Ok(Some(Message::FactsAre { facts }));
             }
             Message::Listen { port, env } => {
@@ -105,6 +113,15 @@ impl Server {
         };
         self.activities.insert(stream, activity);
         Ok(None)
+    }
+
+    /// Forgets an activity, and what its window grew by.
+    pub fn end_activity(&mut self, stream: StreamId) {
+        match self.activities.remove(&stream) {
+            Some(Activity::Relay(mut relay)) => relay.release(&mut self.budget),
+            Some(Activity::Update(mut update)) => update.release(&mut self.budget),
+            _ => {}
+        }
     }
 
     fn send(&mut self, stream: StreamId, message: &Message) {
@@ -131,34 +148,39 @@ impl Server {
         relays.count() < MAX_RELAYS
     }
 
-    /// Opens the way out for a client, or gives it other variables.
-    fn open_outlet(&mut self, client: u64, port: u16, env: Vec<(Bytes, Bytes)>) -> Result<(), Failure> {
+    /// Opens the outlet for a client, or replaces its variables.
+    fn open_outlet(&mut self, client: u64, port: u16, env: Vec<(OsString, OsString)>) -> Result<(), Failure> {
         match &mut self.outlet {
-            Some(outlet) if outlet.owner != client => Err(Failure::new("another client has the way out")),
+            Some(outlet) if outlet.owner != client => Err(Failure::new("another client has the outlet")),
             Some(outlet) => {
                 outlet.env = env;
                 Ok(())
             }
             None => {
                 let outlet = Outlet::open(port, client, env)
-                    .map_err(|error| Failure::io(format!("port {port} cannot be listened at"), &error))?;
+                    .map_err(|error| Failure::io(format!("cannot listen on port {port}"), &error))?;
                 self.outlet = Some(outlet);
                 Ok(())
             }
         }
     }
 
-    fn start(&mut self, owner: Option<StreamId>, mut command: wire::Command) -> Result<u64, Failure> {
+    fn start(
+        &mut self,
+        owner: Option<StreamId>,
+        mut command: wire::Command,
+        terminal: Option<TerminalSize>,
+    ) -> Result<u64, Failure> {
         if self.commands.values().filter(|command| !command.over()).count() >= MAX_COMMANDS {
             return Err(Failure::new(format!("{MAX_COMMANDS} commands have processes running; end some")));
         }
         self.quota.room_for_commands()?;
         self.room_for_processes()?;
         if let Some(outlet) = &self.outlet {
-            // What the command brings along stands behind, and counts.
+            // The command's own variables come later and win.
             command.env.splice(..0, outlet.env.iter().cloned());
         }
-        let command = Command::start(command, owner, &self.oom, &mut self.search)?;
+        let command = Command::start(command, terminal, owner, &self.oom, &mut self.search)?;
         let key = self.next_command;
         self.next_command += 1;
         self.commands.insert(key, command);
@@ -178,7 +200,7 @@ impl Server {
         ))
     }
 
-    fn start_job(&mut self, command: wire::Command) -> Result<u64, Failure> {
+    fn start_job(&mut self, command: wire::Command, terminal: Option<TerminalSize>) -> Result<u64, Failure> {
         if self.jobs.len() >= MAX_JOBS {
             let over = |key: &u64| self.commands.get(key).is_none_or(Command::over);
             let oldest = self.jobs.iter().find(|(_, key)| over(key)).map(|(job, key)| (*job, *key));
@@ -187,7 +209,7 @@ impl Server {
             self.jobs.remove(&job);
             self.commands.remove(&key);
         }
-        let key = self.start(None, command)?;
+        let key = self.start(None, command, terminal)?;
         let job = self.next_job;
         self.next_job += 1;
         self.jobs.insert(job, key);
@@ -209,22 +231,10 @@ impl Server {
 
     fn data(&mut self, stream: StreamId, bytes: &[u8]) {
         let result = match self.activities.get_mut(&stream) {
-            Some(Activity::Command(key)) => {
+            Some(Activity::Command(key) | Activity::Attached(key)) => {
                 self.commands.get_mut(key).is_none_or(|command| command.push_stdin(bytes))
             }
             Some(Activity::Relay(relay)) => relay.push(bytes),
-            Some(Activity::Writing(writing)) => {
-                let result = writing.push(bytes);
-                let Some(client) = self.clients.get_mut(&stream.client) else { return };
-                match result {
-                    Ok(()) => client.send(stream.id, &Message::Credit { bytes: wire::cost(bytes.len()) }),
-                    Err(failure) => {
-                        client.fail(stream.id, &failure);
-                        self.activities.remove(&stream);
-                    }
-                }
-                true
-            }
             // The stream has ended meanwhile.
             _ => true,
         };
@@ -233,21 +243,44 @@ impl Server {
         }
     }
 
+    fn update(&mut self, stream: StreamId, block: &Block) {
+        let Some(Activity::Update(update)) = self.activities.get_mut(&stream) else { return };
+        let Some(client) = self.clients.get_mut(&stream.client) else { return };
+        match update.push(block, &mut self.quota, &mut self.budget) {
+            Some(Some(bytes)) => client.send(stream.id, &Message::Credit { bytes }),
+            Some(None) => {}
+            None => client.closed = true,
+        }
+    }
+
+    /// Does something to the command or job of a stream, if there is one.
+    fn with_command(&self, stream: StreamId, action: impl Fn(&Command)) {
+        if let Some(Activity::Command(key) | Activity::Attached(key)) = self.activities.get(&stream) {
+            self.commands.get(key).into_iter().for_each(action);
+        }
+    }
+
+    fn attach(&mut self, stream: StreamId, job: u64, from: u64) -> Result<u64, Failure> {
+        let key = self.jobs.get(&job).copied().ok_or_else(|| Failure::new(format!("there is no job {job}")))?;
+        let command = self.commands.get_mut(&key).ok_or_else(|| Failure::new(format!("there is no job {job}")))?;
+        if let Some(before) = command.attach(stream, from, &mut self.budget)? {
+            self.fail(before, &Failure::new("another client is attached to the job now"));
+        }
+        Ok(key)
+    }
+
     fn end_of_data(&mut self, stream: StreamId) {
         match self.activities.get_mut(&stream) {
-            Some(Activity::Command(key)) => {
+            Some(Activity::Command(key) | Activity::Attached(key)) => {
                 if let Some(command) = self.commands.get_mut(key) {
                     command.end_stdin();
                 }
             }
             Some(Activity::Relay(relay)) => relay.end(),
-            Some(Activity::Writing(_)) => {
-                let Some(Activity::Writing(writing)) = self.activities.remove(&stream) else { return };
-                let Some(client) = self.clients.get_mut(&stream.client) else { return };
-                match writing.finish() {
-                    Ok(()) => client.send(stream.id, &Message::Done {}),
-                    Err(failure) => client.fail(stream.id, &failure),
-                }
+            Some(Activity::Update(_)) => {
+                let Some(Activity::Update(mut update)) = self.activities.remove(&stream) else { return };
+                update.release(&mut self.budget);
+                self.send(stream, &update.finish());
             }
             _ => {}
         }
@@ -255,13 +288,14 @@ impl Server {
 
     fn credit(&mut self, stream: StreamId, bytes: u32) {
         let credit = match self.activities.get_mut(&stream) {
-            Some(Activity::Command(key)) => {
+            Some(Activity::Command(key) | Activity::Attached(key)) => {
                 if let Some(command) = self.commands.get_mut(key) {
                     command.give_credit(bytes);
                 }
                 return;
             }
             Some(Activity::Reading(reading)) => &mut reading.credit,
+            Some(Activity::ReadingFiles(reading)) => &mut reading.credit,
             Some(Activity::Walk(walk)) => &mut walk.credit,
             Some(Activity::Relay(relay)) => &mut relay.credit,
             _ => return,
@@ -276,15 +310,23 @@ impl Server {
                     command.end();
                 }
             }
+            Some(Activity::Attached(key)) => {
+                // The job continues.
+                if let Some(command) = self.commands.get_mut(key) {
+                    command.owner.take_if(|owner| *owner == stream);
+                }
+                self.activities.remove(&stream);
+                self.fail(stream, &Failure::new("detached from the job"));
+            }
             Some(Activity::Relay(relay)) => {
                 let ended = relay.ended();
-                self.activities.remove(&stream);
+                self.end_activity(stream);
                 if !ended {
                     self.send(stream, &Message::Reset {});
                 }
             }
             Some(_) => {
-                self.activities.remove(&stream);
+                self.end_activity(stream);
                 if let Some(client) = self.clients.get_mut(&stream.client) {
                     client.fail(stream.id, &Failure::new("the request was given up"));
                 }
@@ -294,7 +336,7 @@ impl Server {
     }
 }
 
-/// Answers once there is something to say, the job has ended, or the time is up.
+/// Answers once there is output, the job has ended, or the time is up.
 pub fn answer_about_job(
     id: u32,
     command: Option<&mut Command>,
@@ -309,13 +351,12 @@ pub fn answer_about_job(
     let news = if death {
         command.finished.is_some() && !command.dying()
     } else {
-        command.finished.is_some() || !command.tail.is_empty()
+        command.finished.is_some() || command.has_news()
     };
     if !news && Instant::now() < until {
         return false;
     }
-    // The tail is smaller than a fresh stream's credit.
-    send_tail(&mut command.tail, id, client, &mut { WINDOW });
+    command.report_output(id, client);
     client.send(id, &Message::JobState { finished: command.finished.clone() });
     true
 }

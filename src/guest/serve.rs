@@ -16,8 +16,8 @@ use crate::requests::{Activity, answer_about_job};
 use crate::room::ProcessRoom;
 use crate::search::SearchPath;
 use crate::sys::{self, POLLIN, Poll, Signals};
-use crate::walk::Hashes;
-use crate::wire::{CHUNK, Message};
+use crate::walk::{Hashes, Snapshots};
+use crate::wire::{CHUNK, Message, WindowBudget};
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -28,6 +28,8 @@ use std::time::{Duration, Instant};
 
 /// Clients at once; more are turned away.
 const MAX_CLIENTS: usize = 16;
+/// What the windows of inputs and connections may grow by together, in bytes.
+const GROWTH: u32 = 32 << 20;
 /// How often processes that have lost their supervisor are looked for, once there may be some.
 const ORPHANS_AGAIN: Duration = Duration::from_millis(20);
 
@@ -35,6 +37,8 @@ pub struct Options {
     idle_ttl: Option<Duration>,
     listener: Option<Listener>,
     workspace: PathBuf,
+    /// A client that sends nothing for this long is gone.
+    keepalive: Option<Duration>,
     /// Bytes that the sandbox's files may take on the disk.
     disk: Option<u64>,
 }
@@ -59,6 +63,8 @@ pub struct Server {
     pub outlet: Option<Outlet>,
     pub spools: SpoolDirectory,
     pub hashes: Hashes,
+    pub snapshots: Snapshots,
+    pub budget: WindowBudget,
     pub oom: OomCounter,
     pub search: SearchPath,
     pub quota: Quota,
@@ -72,24 +78,24 @@ pub struct Server {
     pub stop: bool,
 }
 
-/// Serves until it is told to stop, or nobody has been there for the idle time-to-live.
+/// Serves until it is stopped, or no client has been connected for the idle time-to-live.
 pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     let options = parse(arguments)?;
     sys::close_what_was_left_open(options.listener.as_ref().map(|listener| listener.socket.as_raw_fd()));
-    let say = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
-    sys::prctl(sys::PR_SET_DUMPABLE, 0).map_err(say("cannot become undumpable"))?;
+    let failed = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
+    sys::prctl(sys::PR_SET_DUMPABLE, 0).map_err(failed("cannot become undumpable"))?;
     filters::refuse_limits_of_others();
     // Process 1 inherits every orphan anyway; gVisor before 2023 has no subreapers.
     let subreaper = sys::prctl(sys::PR_SET_CHILD_SUBREAPER, 1);
     if std::process::id() != 1 {
-        subreaper.map_err(say("cannot become a subreaper"))?;
+        subreaper.map_err(failed("cannot become a subreaper"))?;
     }
-    sys::prctl(sys::PR_SET_NO_NEW_PRIVS, 1).map_err(say("cannot give up privileges"))?;
+    sys::prctl(sys::PR_SET_NO_NEW_PRIVS, 1).map_err(failed("cannot give up privileges"))?;
     let signals = Signals::block(&[sys::SIGCHLD, sys::SIGTERM, sys::SIGINT, sys::SIGHUP])
-        .map_err(say("cannot block signals"))?;
+        .map_err(failed("cannot block signals"))?;
     sys::set_umask(0o022);
-    std::env::set_current_dir(&options.workspace).map_err(say("cannot enter the workspace"))?;
-    let (input, output) = sys::take_stdio().map_err(say("cannot take standard input and output"))?;
+    std::env::set_current_dir(&options.workspace).map_err(failed("cannot enter the workspace"))?;
+    let (input, output) = sys::take_stdio().map_err(failed("cannot take standard input and output"))?;
     let temporary = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
     let quota = Quota::new(options.disk, &options.workspace);
     let mut server = Server {
@@ -104,6 +110,8 @@ pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
         outlet: None,
         spools: SpoolDirectory::new(&temporary),
         hashes: Hashes::default(),
+        snapshots: Snapshots::default(),
+        budget: WindowBudget::new(GROWTH),
         oom: OomCounter::open(),
         search: SearchPath::default(),
         quota,
@@ -124,12 +132,13 @@ pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
 }
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options = Options { idle_ttl: None, listener: None, workspace: "/workspace".into(), disk: None };
+    let mut options = Options { idle_ttl: None, listener: None, workspace: "/workspace".into(), keepalive: None, disk: None };
     while let Some(name) = arguments.next() {
         let value = arguments.next().ok_or(crate::USAGE)?;
         let number = || value.parse::<u32>().map_err(|_| format!("{value} is not a number"));
         match name.as_str() {
             "--idle-ttl" => options.idle_ttl = Some(Duration::from_secs(number()?.into())),
+            "--keepalive" => options.keepalive = Some(Duration::from_secs(number()?.into())),
             "--workspace" => options.workspace = value.into(),
             "--disk" => options.disk = Some(value.parse().map_err(|_| format!("{value} is not a number"))?),
             "--socket" => {
@@ -156,7 +165,7 @@ impl Server {
     /// Waits once and does everything that can be done then.
     fn turn(&mut self) {
         self.wait();
-        self.hear_signals();
+        self.read_signals();
         self.accept();
         self.offer_connection();
         for key in self.clients.keys().copied().collect::<Vec<_>>() {
@@ -189,6 +198,7 @@ impl Server {
         let mut soonest = |deadline: Option<Instant>| until = until.into_iter().chain(deadline).min();
         for client in self.clients.values() {
             client.interest(&mut self.poll);
+            soonest(self.options.keepalive.and_then(|keepalive| client.last_heard.checked_add(keepalive)));
         }
         for command in self.commands.values() {
             let client = command.owner.and_then(|owner| self.clients.get(&owner.client));
@@ -199,10 +209,11 @@ impl Server {
             let Some(client) = self.clients.get(&stream.client) else { continue };
             match activity {
                 Activity::Reading(reading) => runnable |= reading.runnable(client),
+                Activity::ReadingFiles(reading) => runnable |= reading.runnable(client),
                 Activity::Walk(walk) => runnable |= walk.runnable(client),
                 Activity::Relay(relay) => relay.interest(client, &mut self.poll),
                 Activity::AwaitJob { until, .. } => soonest(Some(*until)),
-                Activity::Command(_) | Activity::Writing(_) => {}
+                Activity::Command(_) | Activity::Attached(_) | Activity::Update(_) => {}
             }
         }
         if self.commands.values().any(|command| !command.over()) {
@@ -220,7 +231,7 @@ impl Server {
         self.alone_since.checked_add(ttl)
     }
 
-    fn hear_signals(&mut self) {
+    fn read_signals(&mut self) {
         while let Some(signal) = self.signals.next() {
             // As PID 1 it obeys only those outside: nothing that runs inside ends the sandbox this way.
             let obey = std::process::id() != 1 || signal.sender == 0;
@@ -251,7 +262,7 @@ impl Server {
         }
     }
 
-    /// Hands the next connection to the way out over to the client who asked for them.
+    /// Offers the next connection to the outlet to its client.
     fn offer_connection(&mut self) {
         let Some(socket) = self.outlet.as_ref().and_then(|outlet| outlet.accept(&self.poll)) else { return };
         let owner = self.outlet.as_ref().map_or(0, |outlet| outlet.owner);
@@ -273,7 +284,7 @@ impl Server {
     fn step_commands(&mut self) {
         for command in self.commands.values_mut() {
             let client = command.owner.and_then(|owner| self.clients.get_mut(&owner.client));
-            command.step(client, &self.poll, &mut self.buffer, &mut self.spools, &self.oom);
+            command.step(client, &self.poll, &mut self.buffer, &mut self.spools, &mut self.budget, &self.oom);
         }
     }
 
@@ -288,6 +299,9 @@ impl Server {
                 Activity::Command(key) => {
                     self.commands.get(key).is_none_or(|command| command.finished.is_some())
                 }
+                Activity::Attached(key) => {
+                    self.commands.get(key).is_none_or(|command| command.owner != Some(*stream))
+                }
                 Activity::AwaitJob { job, until, death } => {
                     let command = self.jobs.get(job).and_then(|key| self.commands.get_mut(key));
                     answer_about_job(stream.id, command, *until, *death, client)
@@ -295,17 +309,23 @@ impl Server {
                 Activity::Reading(reading) => {
                     reading.runnable(client) && reading.step(stream.id, client, &mut self.buffer)
                 }
-                Activity::Walk(walk) => {
-                    walk.runnable(client) && walk.step(stream.id, client, &mut self.hashes, &mut self.buffer)
+                Activity::ReadingFiles(reading) => {
+                    reading.runnable(client) && reading.step(stream.id, client, &mut self.buffer)
                 }
-                Activity::Relay(relay) => relay.step(stream.id, client, &self.poll, &mut self.buffer),
-                Activity::Writing(_) => false,
+                Activity::Walk(walk) => {
+                    let Self { hashes, snapshots, buffer, .. } = self;
+                    walk.runnable(client) && walk.step(stream.id, client, hashes, snapshots, buffer)
+                }
+                Activity::Relay(relay) => {
+                    relay.step(stream.id, client, &self.poll, &mut self.buffer, &mut self.budget)
+                }
+                Activity::Update(_) => false,
             };
             if over {
                 ended.push(*stream);
             }
         }
-        ended.iter().for_each(|stream| drop(self.activities.remove(stream)));
+        ended.into_iter().for_each(|stream| self.end_activity(stream));
     }
 
     /// Kills what came to this process because its supervisor was killed.
@@ -322,9 +342,12 @@ impl Server {
         }
     }
 
-    /// Drops clients that are gone, with their commands, and commands that nobody will ask about.
+    /// Drops clients that are gone, with their commands, and commands that nobody can ask about.
     fn forget(&mut self) {
         let before = self.clients.len();
+        if let Some(keepalive) = self.options.keepalive {
+            self.clients.values_mut().for_each(|client| client.closed |= client.last_heard.elapsed() >= keepalive);
+        }
         self.clients.retain(|_, client| !client.closed);
         if self.clients.len() < before {
             self.alone_since = Instant::now();
@@ -335,10 +358,7 @@ impl Server {
             if let Some(owner) = command.owner
                 && !self.clients.contains_key(&owner.client)
             {
-                command.owner = None;
-                if command.finished.is_none() {
-                    command.end();
-                }
+                command.owner_is_gone();
             }
         }
         self.commands.retain(|key, command| jobs.contains(key) || !command.over());

@@ -9,10 +9,11 @@
 //! The guest is single-threaded, so the children of a fork may do what they like.
 
 use crate::sys::{self, ffi};
+use crate::wire::TerminalSize;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 
 /// Everything that the child needs, made before the fork.
 pub struct Plan {
@@ -23,10 +24,12 @@ pub struct Plan {
     /// `None` is where the guest is, the workspace.
     pub cwd: Option<CString>,
     pub stdin: bool,
+    /// A terminal for all three standard streams.
+    pub terminal: Option<TerminalSize>,
 }
 
 impl Plan {
-    /// What a complaint names.
+    /// The program that an error message names.
     fn name(&self) -> &CStr {
         self.attempts.last().map_or(c"nothing", |last| &last.program)
     }
@@ -46,10 +49,12 @@ pub struct Supervised {
     pub status: File,
     pub stdin: Option<File>,
     pub stdout: File,
-    pub stderr: File,
+    /// `None` with a terminal.
+    pub stderr: Option<File>,
+    pub terminal: Option<File>,
 }
 
-/// What the supervisor says when the main process has ended.
+/// What the supervisor reports when the main process has ended.
 #[derive(Clone, Copy)]
 pub struct Report {
     /// As `waitpid` gives it.
@@ -86,25 +91,61 @@ const OOM_SCORE: &[u8] = b"500";
 /// Forks the supervisor, which forks the command.
 pub fn spawn(plan: &Plan) -> io::Result<Supervised> {
     let (status, status_child) = pipe()?;
-    let (stdout, stdout_child) = pipe()?;
-    let (stderr, stderr_child) = pipe()?;
-    let (stdin, stdin_child) = if plan.stdin {
-        let (read, write) = io::pipe()?;
-        sys::set_nonblocking(write.as_raw_fd())?;
-        (Some(File::from(OwnedFd::from(write))), Some(OwnedFd::from(read)))
-    } else {
-        (None, None)
+    let (streams, child) = match plan.terminal {
+        Some(size) => Streams::terminal(size)?,
+        None => Streams::pipes(plan.stdin)?,
     };
     // SAFETY: the process has one thread, so the child finds every lock free and every structure whole.
     let supervisor = unsafe { ffi::fork() };
     match supervisor {
         -1 => Err(io::Error::last_os_error()),
         0 => {
-            let [stdout, stderr, status] =
-                [&stdout_child, &stderr_child, &status_child].map(AsRawFd::as_raw_fd);
-            supervise(plan, [stdin_child.as_ref().map_or(NULL, AsRawFd::as_raw_fd), stdout, stderr, status])
+            let [stdin, stdout, stderr] = child.map(|fd| fd.map_or(NULL, IntoRawFd::into_raw_fd));
+            supervise(plan, [stdin, stdout, stderr, status_child.as_raw_fd()])
         }
-        _ => Ok(Supervised { supervisor, status, stdin, stdout, stderr }),
+        _ => {
+            let Streams { stdin, stdout, stderr, terminal } = streams;
+            Ok(Supervised { supervisor, status, stdin, stdout, stderr, terminal })
+        }
+    }
+}
+
+/// The guest's ends of a command's standard streams.
+struct Streams {
+    stdin: Option<File>,
+    stdout: File,
+    stderr: Option<File>,
+    terminal: Option<File>,
+}
+
+/// The command's ends of its standard streams, in order; `None` is `/dev/null`.
+type ChildStreams = [Option<OwnedFd>; 3];
+
+impl Streams {
+    fn pipes(with_stdin: bool) -> io::Result<(Self, ChildStreams)> {
+        let (stdout, stdout_child) = pipe()?;
+        let (stderr, stderr_child) = pipe()?;
+        let (stdin, stdin_child) = if with_stdin {
+            let (read, write) = io::pipe()?;
+            sys::set_nonblocking(write.as_raw_fd())?;
+            (Some(File::from(OwnedFd::from(write))), Some(OwnedFd::from(read)))
+        } else {
+            (None, None)
+        };
+        let streams = Self { stdin, stdout, stderr: Some(stderr), terminal: None };
+        Ok((streams, [stdin_child, Some(stdout_child), Some(stderr_child)]))
+    }
+
+    fn terminal(size: TerminalSize) -> io::Result<(Self, ChildStreams)> {
+        let (terminal, child) = sys::open_terminal()?;
+        sys::set_terminal_size(terminal.as_raw_fd(), size.rows, size.columns);
+        let streams = Self {
+            stdin: Some(terminal.try_clone()?),
+            stdout: terminal.try_clone()?,
+            stderr: None,
+            terminal: Some(terminal),
+        };
+        Ok((streams, [Some(child.try_clone()?), Some(child.try_clone()?), Some(child)]))
     }
 }
 
@@ -135,7 +176,7 @@ fn supervise(plan: &Plan, [stdin, stdout, stderr, status]: [RawFd; 4]) -> ! {
     match main {
         0 => execute(plan),
         -1 => {
-            complain("run", plan.name(), &io::Error::last_os_error());
+            print_error("run", plan.name(), &io::Error::last_os_error());
             report(Report { status: 126 << 8, children_left: false });
         }
         _ => {
@@ -160,7 +201,7 @@ fn wait_for_all(main: c_int) {
         match unsafe { ffi::waitpid(-1, &mut status, options) } {
             process if process == main => main_status = Some(status),
             process if process > 0 => {}
-            // Somebody is left (0), or nobody (-1): now it can be told. An interrupted wait is told by its error.
+            // Processes are left (0), or none (-1). An interrupted wait has an error of its own.
             result => match main_status.take() {
                 Some(status) => {
                     report(Report { status, children_left: result == 0 });
@@ -195,6 +236,9 @@ fn execute(plan: &Plan) -> ! {
     // SAFETY: plain system calls; the strings and the arrays of pointers to them live until the exec.
     unsafe {
         ffi::setsid();
+        if plan.terminal.is_some() {
+            sys::control_terminal(0);
+        }
         for signal in 1..=64 {
             ffi::signal(signal, 0);
         }
@@ -208,7 +252,7 @@ fn execute(plan: &Plan) -> ! {
         if let Some(cwd) = &plan.cwd
             && ffi::chdir(cwd.as_ptr()) < 0
         {
-            complain("enter", cwd, &io::Error::last_os_error());
+            print_error("enter", cwd, &io::Error::last_os_error());
             ffi::_exit(126);
         }
         let environment = pointers(&plan.environment);
@@ -216,7 +260,7 @@ fn execute(plan: &Plan) -> ! {
             ffi::execve(program.as_ptr(), pointers(arguments).as_ptr(), environment.as_ptr());
         }
         let error = io::Error::last_os_error();
-        complain("run", plan.name(), &error);
+        print_error("run", plan.name(), &error);
         ffi::_exit(if error.raw_os_error() == Some(sys::ENOENT) { 127 } else { 126 })
     }
 }
@@ -234,7 +278,7 @@ fn raise_oom_score() {
 }
 
 /// As `env` and the shell do it: a line on standard error, and exit code 126 or 127.
-fn complain(what: &str, name: &CStr, error: &io::Error) {
+fn print_error(what: &str, name: &CStr, error: &io::Error) {
     let line = format!("agent: cannot {what} {}: {error}\n", name.to_string_lossy());
     sys::write_raw(2, line.as_bytes());
 }

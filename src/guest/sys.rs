@@ -1,10 +1,13 @@
-//! The system calls that the standard library has no name for. All `unsafe` of the guest's server is here and in
-//! `supervisor.rs`. Numbers are those of Linux on x86-64 and arm64, where they agree.
+//! The system calls that the standard library has no name for. The guest has no dependencies, so the functions of the C
+//! library are declared here, for `launch/sys.rs` as well. Numbers are those of Linux on x86-64 and arm64, where they
+//! agree.
 
 use std::ffi::{CStr, CString, c_int, c_long, c_short, c_uint, c_ulong, c_void};
+use std::fs::File;
 use std::io;
 use std::net::TcpStream;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -28,6 +31,7 @@ pub const ENOENT: i32 = 2;
 pub const O_NONBLOCK: c_int = 0o4000;
 /// The same number on every architecture that the guest is built for.
 pub const O_PATH: c_int = 0o10_000_000;
+const O_NOCTTY: c_int = 0o400;
 pub const O_CLOEXEC: c_int = 0o2_000_000;
 pub const WNOHANG: c_int = 1;
 
@@ -43,6 +47,11 @@ const F_GETFL: c_int = 3;
 const F_SETFL: c_int = 4;
 const F_DUPFD_CLOEXEC: c_int = 1030;
 const FIONREAD: c_ulong = 0x541B;
+const TIOCSCTTY: c_ulong = 0x540E;
+const TIOCSWINSZ: c_ulong = 0x5414;
+const TIOCGPTN: c_ulong = 0x8004_5430;
+const TIOCSPTLCK: c_ulong = 0x4004_5431;
+const TIOCSIG: c_ulong = 0x4004_5436;
 const SOL_SOCKET: c_int = 1;
 const SO_PEERCRED: c_int = 17;
 const SIG_SETMASK: c_int = 2;
@@ -55,7 +64,13 @@ const SOCK_STREAM: c_int = 1;
 const EINPROGRESS: i32 = 115;
 
 #[repr(C)]
-struct PollFd {
+pub struct ResourceLimit {
+    pub soft: u64,
+    pub hard: u64,
+}
+
+#[repr(C)]
+pub struct PollFd {
     fd: c_int,
     events: c_short,
     revents: c_short,
@@ -66,14 +81,14 @@ struct PollFd {
 pub struct SignalSet([u64; 16]);
 
 #[repr(C)]
-struct TimeSpec {
+pub struct TimeSpec {
     seconds: i64,
     nanoseconds: c_long,
 }
 
 /// The fields that glibc and musl agree on, and room for the rest.
 #[repr(C)]
-struct StatVfs {
+pub struct StatVfs {
     block_size: c_ulong,
     fragment_size: c_ulong,
     blocks: u64,
@@ -85,33 +100,33 @@ struct StatVfs {
 }
 
 pub mod ffi {
-    use super::{PollFd, SignalSet, StatVfs, TimeSpec};
+    use super::{PollFd, ResourceLimit, SignalSet, StatVfs, TimeSpec};
     use std::ffi::{c_char, c_int, c_long, c_uint, c_ulong, c_void};
 
     // SAFETY: the signatures are those of the C library. `ioctl` takes its request as an int in musl, which reads
     // the lower half of the same register.
     unsafe extern "C" {
-        pub(super) fn poll(fds: *mut PollFd, count: c_ulong, timeout: c_int) -> c_int;
-        pub(super) fn fcntl(fd: c_int, command: c_int, ...) -> c_int;
-        pub(super) fn ioctl(fd: c_int, request: c_ulong, ...) -> c_int;
-        pub(super) fn getsockopt(
+        pub fn poll(fds: *mut PollFd, count: c_ulong, timeout: c_int) -> c_int;
+        pub fn fcntl(fd: c_int, command: c_int, ...) -> c_int;
+        pub fn ioctl(fd: c_int, request: c_ulong, ...) -> c_int;
+        pub fn getsockopt(
             fd: c_int,
             level: c_int,
             name: c_int,
             value: *mut c_void,
             length: *mut c_uint,
         ) -> c_int;
-        pub(super) fn signalfd(fd: c_int, mask: *const SignalSet, flags: c_int) -> c_int;
-        pub(super) fn utimensat(
+        pub fn signalfd(fd: c_int, mask: *const SignalSet, flags: c_int) -> c_int;
+        pub fn utimensat(
             directory: c_int,
             path: *const c_char,
             times: *const TimeSpec,
             flags: c_int,
         ) -> c_int;
-        pub(super) fn statvfs(path: *const c_char, result: *mut StatVfs) -> c_int;
-        pub(super) fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
-        pub(super) fn connect(fd: c_int, address: *const c_void, length: c_uint) -> c_int;
-        pub(super) fn faccessat(directory: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int;
+        pub fn statvfs(path: *const c_char, result: *mut StatVfs) -> c_int;
+        pub fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
+        pub fn connect(fd: c_int, address: *const c_void, length: c_uint) -> c_int;
+        pub fn faccessat(directory: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int;
         pub fn sigprocmask(how: c_int, set: *const SignalSet, old: *mut SignalSet) -> c_int;
         pub fn signal(signal: c_int, handler: usize) -> usize;
         pub fn fork() -> c_int;
@@ -133,11 +148,30 @@ pub mod ffi {
         pub fn dup2(from: c_int, to: c_int) -> c_int;
         pub fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int;
         pub fn syscall(number: c_long, ...) -> c_long;
+        pub fn mount(
+            source: *const c_char,
+            target: *const c_char,
+            kind: *const c_char,
+            flags: c_ulong,
+            data: *const c_void,
+        ) -> c_int;
+        pub fn umount2(target: *const c_char, flags: c_int) -> c_int;
+        pub fn unshare(flags: c_int) -> c_int;
+        pub fn setgroups(count: usize, groups: *const u32) -> c_int;
+        pub fn setresuid(real: u32, effective: u32, saved: u32) -> c_int;
+        pub fn setresgid(real: u32, effective: u32, saved: u32) -> c_int;
+        pub fn setrlimit(resource: c_int, limit: *const ResourceLimit) -> c_int;
+        pub fn getrlimit(resource: c_int, limit: *mut ResourceLimit) -> c_int;
+        pub fn sethostname(name: *const c_char, length: usize) -> c_int;
+        pub fn fchdir(fd: c_int) -> c_int;
+        pub fn getegid() -> u32;
+        pub fn geteuid() -> u32;
     }
 }
 
-fn check(result: c_int) -> io::Result<c_int> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+/// What a call returned, or its error where that is negative.
+pub fn check<T: Default + PartialOrd>(result: T) -> io::Result<T> {
+    if result < T::default() { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 /// A path for the kernel. A NUL inside is `InvalidInput`.
@@ -255,6 +289,42 @@ pub fn bytes_waiting(fd: RawFd) -> usize {
     if result < 0 { 0 } else { count as usize }
 }
 
+/// A new terminal: its controlling side, which does not block, and the side for a program.
+pub fn open_terminal() -> io::Result<(File, OwnedFd)> {
+    let open = |path: &str, flags: c_int| {
+        File::options().read(true).write(true).custom_flags(flags | O_NOCTTY | O_CLOEXEC).open(path)
+    };
+    let master = open("/dev/ptmx", O_NONBLOCK)?;
+    let (locked, mut number): (c_int, c_int) = (0, 0);
+    // SAFETY: the kernel reads one int, and writes the other.
+    unsafe {
+        check(ffi::ioctl(master.as_raw_fd(), TIOCSPTLCK, &raw const locked))?;
+        check(ffi::ioctl(master.as_raw_fd(), TIOCGPTN, &raw mut number))?;
+    }
+    let slave = open(&format!("/dev/pts/{number}"), 0)?;
+    Ok((master, slave.into()))
+}
+
+/// Sets the size of a terminal in characters; programs in it learn of it by SIGWINCH.
+pub fn set_terminal_size(terminal: RawFd, rows: u16, columns: u16) {
+    // `struct winsize`: rows, columns, and two sizes in pixels.
+    let size = [rows, columns, 0, 0];
+    // SAFETY: the kernel reads four 16-bit numbers. Only a descriptor that is no terminal would be an error.
+    unsafe { ffi::ioctl(terminal, TIOCSWINSZ, &raw const size) };
+}
+
+/// Signals the foreground process group of a terminal.
+pub fn signal_terminal(terminal: RawFd, signal: c_int) {
+    // SAFETY: the signal is passed as a number. One that the terminal does not know is not sent.
+    unsafe { ffi::ioctl(terminal, TIOCSIG, c_long::from(signal)) };
+}
+
+/// Makes a terminal the controlling one of this process, which leads a session. For a child before its exec.
+pub fn control_terminal(fd: RawFd) {
+    // SAFETY: takes no pointer.
+    unsafe { ffi::ioctl(fd, TIOCSCTTY, 0 as c_long) };
+}
+
 /// The user id of the process that connected, as this user namespace sees it.
 pub fn peer_uid(stream: &UnixStream) -> io::Result<u32> {
     let mut credentials = [u32::MAX; 3];
@@ -278,7 +348,7 @@ pub fn prctl(option: c_int, value: c_ulong) -> io::Result<()> {
     check(unsafe { ffi::prctl(option, value, 0 as c_ulong, 0 as c_ulong, 0 as c_ulong) }).map(drop)
 }
 
-/// Sends a signal. A process that is gone is no error.
+/// Sends a signal to a process or, negative, to a process group. One that is gone is not an error.
 pub fn kill(process: c_int, signal: c_int) {
     // SAFETY: no memory is involved.
     unsafe { ffi::kill(process, signal) };
@@ -366,7 +436,7 @@ pub fn exchange(one: &Path, other: &Path) -> io::Result<()> {
     check(result as c_int).map(drop)
 }
 
-/// Ignores a signal, which those that come from this process do as well.
+/// Ignores a signal, in the processes that come from this one as well.
 pub fn ignore_signal(signal: c_int) {
     // SAFETY: ignoring a signal runs no code of ours.
     unsafe { ffi::signal(signal, SIG_IGN) };

@@ -1,22 +1,22 @@
-//! Listing and hashing a tree, a slice of time at a time, so that the event loop goes on meanwhile.
+//! Listing and hashing a tree, a slice of time at a time, so that the event loop is not held up.
 
 use crate::client::{Client, Failure};
 use crate::files;
 use crate::sha256::Sha256;
-use crate::wire::{Bytes, Entry, EntryKind, FRAME_COST, Message, WINDOW, entry_cost};
+use crate::wire::{Entry, EntryKind, FRAME_COST, Message, WINDOW, WalkEnd, cost, entry_cost};
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, Metadata, ReadDir};
 use std::io::{self, Read};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 /// How long one step works.
 const SLICE: Duration = Duration::from_millis(4);
 /// Entries are sent when they cost this much, well below the frame limit and the window.
 const BATCH: u32 = 64 << 10;
-/// Something is said at least this often.
+/// A message is sent at least this often.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 /// A file that changed less than this ago may change again within the same timestamp: it is not remembered.
 const SETTLED: Duration = Duration::from_millis(50);
@@ -28,7 +28,7 @@ const REMEMBERED: usize = 200_000;
 pub struct Hashes(HashMap<(u64, u64), (Stamp, [u8; 32])>);
 
 /// What changes when a file changes. A write cannot leave the ctime as it was.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Stamp {
     size: u64,
     mtime: (i64, i64),
@@ -54,13 +54,13 @@ impl Stamp {
 }
 
 impl Hashes {
-    fn get(&self, metadata: &Metadata) -> Option<[u8; 32]> {
+    pub fn get(&self, metadata: &Metadata) -> Option<[u8; 32]> {
         let (stamp, hash) = self.0.get(&(metadata.dev(), metadata.ino()))?;
         (*stamp == Stamp::of(metadata)).then_some(*hash)
     }
 
     /// `metadata` is from before the file was read, and `after` from after it.
-    fn put(&mut self, metadata: &Metadata, after: &Metadata, hash: [u8; 32]) {
+    pub fn put(&mut self, metadata: &Metadata, after: &Metadata, hash: [u8; 32]) {
         let stamp = Stamp::of(metadata);
         if stamp == Stamp::of(after) && stamp.settled() {
             if self.0.len() >= REMEMBERED {
@@ -71,19 +71,79 @@ impl Hashes {
     }
 }
 
+/// The state of a tree that a walk has seen, so that a later one lists only what has changed.
+pub struct Snapshot {
+    generation: u64,
+    root: PathBuf,
+    hash: bool,
+    exclude: HashSet<PathBuf>,
+    /// A digest of each entry's metadata; 0 where it may change again within the same timestamp.
+    entries: HashMap<PathBuf, u64>,
+}
+
+/// The last walk that is remembered.
+#[derive(Default)]
+pub struct Snapshots {
+    pub last: Option<Snapshot>,
+    generation: u64,
+}
+
+impl Snapshots {
+    /// Remembers what a walk has seen; its generation, or 0 where that is too much.
+    fn keep(&mut self, walk: &Walk, entries: HashMap<PathBuf, u64>) -> u64 {
+        if entries.len() > REMEMBERED {
+            return 0;
+        }
+        self.generation += 1;
+        let Walk { root, hash, exclude, .. } = walk;
+        self.last = Some(Snapshot {
+            generation: self.generation,
+            root: root.clone(),
+            hash: *hash,
+            exclude: exclude.clone(),
+            entries,
+        });
+        self.generation
+    }
+}
+
+/// What to list.
+pub struct Request {
+    pub root: PathBuf,
+    pub hash: bool,
+    pub exclude: HashSet<PathBuf>,
+    pub max_entries: u64,
+    pub since: Option<u64>,
+}
+
+fn digest(metadata: &Metadata) -> u64 {
+    let stamp = Stamp::of(metadata);
+    if !stamp.settled() {
+        return 0;
+    }
+    let mut hasher = DefaultHasher::new();
+    (stamp, metadata.mode(), metadata.dev(), metadata.ino()).hash(&mut hasher);
+    hasher.finish().max(1)
+}
+
 /// A walk under way. Directories are listed one after the other, so only one is open at a time.
 pub struct Walk {
     root: PathBuf,
     hash: bool,
-    exclude: HashSet<Vec<u8>>,
+    exclude: HashSet<PathBuf>,
     entries_left: u64,
+    /// What an earlier walk has seen and this one has not seen yet.
+    before: HashMap<PathBuf, u64>,
+    /// What this one has seen, where it is to be remembered.
+    seen: Option<HashMap<PathBuf, u64>>,
+    complete: bool,
     /// Relative paths of directories still to be listed.
     directories: Vec<PathBuf>,
     listing: Option<(PathBuf, ReadDir)>,
     hashing: Option<Hashing>,
     batch: Vec<Entry>,
     batch_cost: u32,
-    spoke: Instant,
+    sent: Instant,
     pub credit: u32,
 }
 
@@ -95,19 +155,27 @@ struct Hashing {
 }
 
 impl Walk {
-    pub fn start(root: PathBuf, hash: bool, exclude: Vec<Bytes>, max_entries: u64) -> Result<Self, Failure> {
+    /// `snapshot` is taken where it is what the walk's `since` means.
+    pub fn start(request: Request, snapshot: &mut Option<Snapshot>) -> Result<Self, Failure> {
+        let Request { root, hash, exclude, max_entries, since } = request;
         let listing = fs::read_dir(&root).map_err(|error| Failure::io(root.display(), &error))?;
+        let known = snapshot.take_if(|s| {
+            since == Some(s.generation) && s.root == root && s.hash == hash && s.exclude == exclude
+        });
         Ok(Self {
             root,
             hash,
-            exclude: exclude.into_iter().map(|path| path.0).collect(),
+            exclude,
             entries_left: max_entries,
+            complete: known.is_none(),
+            before: known.map(|snapshot| snapshot.entries).unwrap_or_default(),
+            seen: since.map(|_| HashMap::new()),
             directories: Vec::new(),
             listing: Some((PathBuf::new(), listing)),
             hashing: None,
             batch: Vec::new(),
             batch_cost: FRAME_COST,
-            spoke: Instant::now(),
+            sent: Instant::now(),
             credit: WINDOW,
         })
     }
@@ -118,32 +186,54 @@ impl Walk {
     }
 
     /// Works for a slice of time. `true` when the stream has ended.
-    pub fn step(&mut self, id: u32, client: &mut Client, hashes: &mut Hashes, buffer: &mut [u8]) -> bool {
+    pub fn step(
+        &mut self,
+        id: u32,
+        client: &mut Client,
+        hashes: &mut Hashes,
+        snapshots: &mut Snapshots,
+        buffer: &mut [u8],
+    ) -> bool {
         let end = Instant::now() + SLICE;
         while Instant::now() < end && self.batch_cost < BATCH {
             match self.advance(hashes, buffer) {
                 Ok(true) => {}
-                Ok(false) => {
-                    self.send(id, client, true);
-                    return true;
-                }
+                Ok(false) => return self.finish(id, client, snapshots),
                 Err(failure) => {
                     client.fail(id, &failure);
                     return true;
                 }
             }
         }
-        if self.batch_cost >= BATCH || self.spoke.elapsed() > HEARTBEAT {
-            self.send(id, client, false);
+        if self.batch_cost >= BATCH || self.sent.elapsed() > HEARTBEAT {
+            self.send(id, client, Vec::new(), None);
         }
         false
     }
 
-    fn send(&mut self, id: u32, client: &mut Client, last: bool) {
-        client.send(id, &Message::Entries { entries: std::mem::take(&mut self.batch), last });
+    /// Lists what is not there any more, and remembers what is. `true` when all has been sent.
+    fn finish(&mut self, id: u32, client: &mut Client, snapshots: &mut Snapshots) -> bool {
+        let mut removed = Vec::new();
+        while self.batch_cost < BATCH
+            && let Some(path) = self.before.keys().next().cloned()
+        {
+            self.before.remove(&path);
+            self.batch_cost += cost(path.as_os_str().len());
+            removed.push(path);
+        }
+        let end = self.before.is_empty().then(|| WalkEnd {
+            generation: self.seen.take().map_or(0, |entries| snapshots.keep(self, entries)),
+            complete: self.complete,
+        });
+        self.send(id, client, removed, end);
+        end.is_some()
+    }
+
+    fn send(&mut self, id: u32, client: &mut Client, removed: Vec<PathBuf>, last: Option<WalkEnd>) {
+        client.send(id, &Message::Entries { entries: std::mem::take(&mut self.batch), removed, last });
         self.credit -= self.batch_cost;
         self.batch_cost = FRAME_COST;
-        self.spoke = Instant::now();
+        self.sent = Instant::now();
     }
 
     /// One entry, one directory opened, or one piece of a file hashed. `false` when there is nothing left.
@@ -192,16 +282,20 @@ impl Walk {
         self.entries_left = self.entries_left.checked_sub(1).ok_or_else(|| {
             Failure::new(format!("{} holds more entries than the limit", self.root.display()))
         })?;
-        let mut entry = files::entry(&full, path.clone().into_os_string().into_vec().into(), &metadata);
+        let unchanged = self.is_unchanged(&path, &metadata);
+        if unchanged && !metadata.is_dir() {
+            return Ok(());
+        }
+        let mut entry = files::entry(&full, path.clone(), &metadata);
         match entry.kind {
-            EntryKind::Directory {} if self.exclude.contains(path.as_os_str().as_bytes()) => {}
-            EntryKind::Directory {} => {
+            EntryKind::Directory if self.exclude.contains(&path) => {}
+            EntryKind::Directory => {
                 entry.readable = fs::read_dir(&full).is_ok();
                 if entry.readable {
                     self.directories.push(path);
                 }
             }
-            EntryKind::File {} if self.hash => match hashes.get(&metadata) {
+            EntryKind::File if self.hash => match hashes.get(&metadata) {
                 Some(hash) => entry.hash = Some(hash),
                 None => match files::open_regular(&full) {
                     Ok((file, metadata)) => {
@@ -213,8 +307,19 @@ impl Walk {
             },
             _ => {}
         }
-        self.found(entry);
+        if !unchanged {
+            self.found(entry);
+        }
         Ok(())
+    }
+
+    /// Whether the earlier walk has seen the same. Remembers it for a later one.
+    fn is_unchanged(&mut self, path: &Path, metadata: &Metadata) -> bool {
+        let before = self.before.remove(path);
+        let Some(seen) = &mut self.seen else { return false };
+        let digest = digest(metadata);
+        seen.insert(path.to_owned(), digest);
+        digest != 0 && before == Some(digest)
     }
 
     fn found(&mut self, entry: Entry) {

@@ -6,37 +6,30 @@
 mod backend;
 pub mod bootstrap;
 mod cgroup;
-mod client;
-mod connection;
 pub mod docker;
 pub mod environment;
-mod expect;
-mod files;
+mod handle;
 pub mod host_tree;
-#[path = "../guest/launch/spec.rs"]
+#[path = "../guest/launch_spec.rs"]
 mod launch_spec;
 mod layer;
 pub mod local;
 pub mod ownership;
-mod process;
 mod registry;
 mod seccomp;
-mod stream;
 mod toolchains;
-mod tunnel;
 #[path = "../guest/wire.rs"]
 pub mod wire;
 
 pub use backend::{Backend, Capabilities, Channel, EnforcedLimits, Listed, Networks, OnProgress, State};
-pub use client::{Facts, Sandbox};
-pub use files::{Entry, EntryKind, FileBytes, FileWrite, Node, WalkOptions};
-pub use process::{JobOutput, Piece, Process, ProcessEvent};
+pub use handle::{
+    Changes, FileBytes, JobOutput, Piece, Process, ProcessEvent, Put, Sandbox, Tunnel, Tunnels, WalkOptions,
+};
 pub use registry::{Chosen, KINDS, Kind, SandboxChoice, by_name, choose, sweep_once};
-pub use tunnel::{Tunnel, Tunnels};
+pub use wire::{Command, Entry, EntryKind, Facts, FileWrite, Finished, Node, Outcome, Program, TerminalSize};
 
 use crate::event::{Limits, SandboxInfo, Stream};
 use rustix::process::{getegid, geteuid};
-use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -159,77 +152,8 @@ pub enum WorkspaceMount {
     Bind(PathBuf),
 }
 
-/// A command to run inside.
-#[derive(Debug, Clone)]
-pub struct Command {
-    /// Program and arguments. A tool's shell text becomes `bash -c TEXT` (or `sh`, where there is no bash).
-    pub program: Program,
-    /// Working directory; relative is relative to [`WORKSPACE`], `None` is the workspace itself.
-    pub cwd: Option<PathBuf>,
-    /// Variables beyond the sandbox's own.
-    pub env: Vec<(OsString, OsString)>,
-    /// TERM to the whole group after this long, KILL after the grace period. `None`: no limit.
-    pub timeout: Option<Duration>,
-    /// Bytes of output that are streamed live, in order; what comes after is only spooled, but for the last
-    /// [`TAIL_BYTES`], which are handed over at the end after a gap. `u64::MAX` streams everything, with
-    /// back-pressure on the command.
-    pub live_bytes: u64,
-    /// Whether the caller feeds standard input; otherwise it is `/dev/null`.
-    pub stdin: bool,
-}
-
 /// How much of the end of an output is kept past `live_bytes`.
 pub const TAIL_BYTES: usize = 256 << 10;
-
-/// What to run.
-#[derive(Debug, Clone)]
-pub enum Program {
-    /// Text for the shell.
-    Shell(String),
-    /// A program and its arguments, found on the sandbox's `PATH`.
-    Argv(Vec<OsString>),
-}
-
-/// How a command ended. Exactly one of these, always.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// By itself, with this code.
-    Exited(i32),
-    /// By this signal.
-    Signaled(i32),
-    /// By its time limit.
-    TimedOut,
-    /// By the kernel, for want of memory.
-    OomKilled,
-    /// By the guest, because the sandbox's disk quota was used up.
-    OverQuota {
-        /// The quota.
-        bytes: u64,
-    },
-    /// Nobody knows: the guest or its stream died. Never success.
-    Lost,
-}
-
-/// A finished command.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finished {
-    /// How it ended.
-    pub outcome: Outcome,
-    /// Wall time, measured by the guest.
-    pub duration: Duration,
-    /// Bytes that it wrote on both streams together.
-    pub output_bytes: u64,
-    /// The file inside the sandbox that holds the whole output (up to the guest's spool limit), where the
-    /// output was longer than the guest's in-memory threshold.
-    pub spool: Option<PathBuf>,
-    /// How much of the output the spool holds: less than `output_bytes` where it was cut at the spool limit.
-    pub spool_bytes: u64,
-    /// Processes that it started and that are still running.
-    pub left_running: u32,
-    /// Processes of the sandbox that the kernel killed for want of memory while it ran. Its own outcome may be
-    /// another: a shell goes on when its child is killed.
-    pub oom_kills: u32,
-}
 
 impl Finished {
     /// The sandbox's limits that it ran into, as the event `limit_reached` names them.

@@ -1,6 +1,6 @@
 //! Who the sandbox's processes are: an ordinary user without a single capability and without a way to get one.
 
-use super::spec::LaunchSpec;
+use crate::launch_spec::LaunchSpec;
 use super::step::{Failure, Step};
 use super::{landlock, sys};
 use std::fs;

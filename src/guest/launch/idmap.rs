@@ -31,7 +31,7 @@ pub fn exchange(tree: &Path, uid: u32, gid: u32) -> io::Result<Option<File>> {
         File::open(format!("/proc/{pid}/ns/user"))
     };
     let namespace = namespace();
-    sys::kill(pid);
+    crate::sys::kill(pid, crate::sys::SIGKILL);
     sys::wait_for(pid)?;
     namespace.map(Some)
 }

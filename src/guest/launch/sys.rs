@@ -1,45 +1,16 @@
-//! The system calls that the launcher needs and std does not have. The guest has no dependencies, so they are declared
-//! here; std links the C library anyway. Constants are those of `<linux/*.h>`, the same on every architecture but
+//! The system calls that the launcher needs. Constants are those of `<linux/*.h>`, the same on every architecture but
 //! where it says so.
 
-use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_long, c_ulong, c_void};
+use crate::sys::ffi::{
+    close, dup2, fchdir, fcntl, getegid, geteuid, getrlimit, ioctl, mount, prctl, setgroups, sethostname, setresgid, setresuid,
+    setrlimit, setsid, signal, socket, syscall, umount2, unshare, waitpid,
+};
+use crate::sys::{ResourceLimit, SIGKILL, check};
+use std::ffi::{CStr, CString, OsStr, c_int, c_ulong, c_void};
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-
-unsafe extern "C" {
-    fn mount(
-        source: *const c_char,
-        target: *const c_char,
-        kind: *const c_char,
-        flags: c_ulong,
-        data: *const c_void,
-    ) -> c_int;
-    fn umount2(target: *const c_char, flags: c_int) -> c_int;
-    fn unshare(flags: c_int) -> c_int;
-    fn syscall(number: c_long, ...) -> c_long;
-    fn prctl(option: c_int, ...) -> c_int;
-    fn setgroups(count: usize, groups: *const u32) -> c_int;
-    fn setresuid(real: u32, effective: u32, saved: u32) -> c_int;
-    fn setresgid(real: u32, effective: u32, saved: u32) -> c_int;
-    fn setrlimit(resource: c_int, limit: *const Rlimit) -> c_int;
-    fn getrlimit(resource: c_int, limit: *mut Rlimit) -> c_int;
-    fn sethostname(name: *const c_char, length: usize) -> c_int;
-    fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
-    fn ioctl(fd: c_int, request: c_ulong, ...) -> c_int;
-    fn close(fd: c_int) -> c_int;
-    fn waitpid(pid: c_int, status: *mut c_int, options: c_int) -> c_int;
-    fn dup2(old: c_int, new: c_int) -> c_int;
-    fn fcntl(fd: c_int, command: c_int, ...) -> c_int;
-    fn setsid() -> c_int;
-    fn signal(number: c_int, handler: usize) -> usize;
-    fn fchdir(fd: c_int) -> c_int;
-    fn getegid() -> u32;
-    fn geteuid() -> u32;
-    #[link_name = "kill"]
-    fn send_signal(pid: c_int, signal: c_int) -> c_int;
-}
 
 pub const MS_RDONLY: c_ulong = 1;
 pub const MS_NOSUID: c_ulong = 2;
@@ -83,12 +54,6 @@ const SYS_MOUNT_SETATTR: i64 = 442;
 const SYS_LANDLOCK_CREATE_RULESET: i64 = 444;
 const SYS_LANDLOCK_ADD_RULE: i64 = 445;
 const SYS_LANDLOCK_RESTRICT_SELF: i64 = 446;
-
-/// The number that a call returned, or `errno` where it is negative.
-fn check(result: impl Into<i64>) -> io::Result<i64> {
-    let result = result.into();
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
-}
 
 fn c_string(text: impl AsRef<OsStr>) -> io::Result<CString> {
     CString::new(text.as_ref().as_bytes()).map_err(|_| io::Error::other("a NUL byte in a path"))
@@ -200,13 +165,6 @@ pub fn unshare_namespaces(namespaces: c_ulong) -> io::Result<()> {
     check(unsafe { unshare(namespaces as c_int) }).map(drop)
 }
 
-/// Kills a child that has not been waited for.
-pub fn kill(pid: i32) {
-    const SIGKILL: c_int = 9;
-    // SAFETY: takes no pointer.
-    unsafe { send_signal(pid, SIGKILL) };
-}
-
 /// The wait status of the child `pid`.
 pub fn wait_for(pid: i32) -> io::Result<i32> {
     let mut status = 0;
@@ -242,20 +200,13 @@ pub fn duplicate_to(old: i32, new: i32) -> io::Result<()> {
 pub fn duplicate_above(fd: i32) -> io::Result<i32> {
     const F_DUPFD_CLOEXEC: c_int = 1030;
     // SAFETY: takes no pointer.
-    Ok(check(unsafe { fcntl(fd, F_DUPFD_CLOEXEC, 10) })? as i32)
+    check(unsafe { fcntl(fd, F_DUPFD_CLOEXEC, 10) })
 }
 
 /// Leaves the caller's session and terminal. An error means that the process leads one already.
 pub fn leave_session() {
     // SAFETY: takes nothing.
     unsafe { setsid() };
-}
-
-/// Ignores a signal.
-pub fn ignore_signal(number: i32) {
-    const SIG_IGN: usize = 1;
-    // SAFETY: SIG_IGN runs no code of ours.
-    unsafe { signal(number, SIG_IGN) };
 }
 
 /// The default action again: an ignored signal stays ignored through exec.
@@ -288,19 +239,13 @@ pub fn set_host_name(name: &str) -> io::Result<()> {
     check(unsafe { sethostname(name.as_ptr().cast(), name.len()) }).map(drop)
 }
 
-#[repr(C)]
-struct Rlimit {
-    soft: u64,
-    hard: u64,
-}
-
 /// Lowers a resource limit for good; one that is lower already stays.
 pub fn lower_limit(resource: i32, limit: u64) -> io::Result<()> {
-    let mut now = Rlimit { soft: 0, hard: 0 };
+    let mut now = ResourceLimit { soft: 0, hard: 0 };
     // SAFETY: both pointers are to structures of the C library's layout on 64-bit Linux.
     unsafe {
         check(getrlimit(resource, &raw mut now))?;
-        let new = Rlimit { soft: limit.min(now.hard), hard: limit.min(now.hard) };
+        let new = ResourceLimit { soft: limit.min(now.hard), hard: limit.min(now.hard) };
         check(setrlimit(resource, &raw const new))?;
     }
     Ok(())
@@ -324,7 +269,7 @@ pub fn loopback_up() -> io::Result<()> {
     request.name[..2].copy_from_slice(b"lo");
     // SAFETY: the request is as large as the kernel's and outlives both calls; the socket is ours and closed here.
     unsafe {
-        let fd = check(socket(AF_INET, SOCK_DGRAM, 0))? as c_int;
+        let fd = check(socket(AF_INET, SOCK_DGRAM, 0))?;
         let read = check(ioctl(fd, SIOCGIFFLAGS, &raw mut request));
         request.flags |= IFF_UP;
         let written = read.and_then(|_| check(ioctl(fd, SIOCSIFFLAGS, &raw const request)));
@@ -342,8 +287,7 @@ fn process_control(option: c_int, first: c_ulong, second: c_ulong) -> io::Result
 /// Kills this process when the thread that made it ends.
 pub fn die_with_parent() -> io::Result<()> {
     const PR_SET_PDEATHSIG: c_int = 1;
-    const SIGKILL: c_ulong = 9;
-    process_control(PR_SET_PDEATHSIG, SIGKILL, 0)
+    process_control(PR_SET_PDEATHSIG, SIGKILL as c_ulong, 0)
 }
 
 /// No program executed from here on gains privileges (set-user-id bits, file capabilities).

@@ -1,24 +1,34 @@
 //! One connection to a guest: frames out, frames in, each to the stream it belongs to.
 //!
-//! Nothing that the guest says is trusted. Every frame must belong to a stream that is open, be of a kind that
-//! the stream expects now, and be covered by credit. The first that is not ends the connection, by name.
+//! Nothing that the guest sends is trusted. Every frame must belong to a stream that is open, be of a kind that
+//! the stream expects now, and be covered by credit. The first that is not ends the connection with a named reason.
 
-use super::Channel;
 use super::expect::{Expect, cost};
-use super::stream::{Incoming, PATIENCE};
-use super::wire::{self, Decoder, MAGIC, MAX_FRAME, Message, VERSION, WINDOW};
+use super::stream::{ANSWER_TIMEOUT, Incoming};
 use crate::error::{Error, Kind, Result};
+use crate::sandbox::Channel;
+use crate::sandbox::wire::{
+    self, CHUNK, Decoder, MAGIC, MAX_FRAME, MAX_WINDOW, Message, Outbox, ReceiveWindow, VERSION, WINDOW,
+    WindowBudget,
+};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc};
 use tokio::task::AbortHandle;
 
-/// How long the guest has to say hello.
-const HANDSHAKE: Duration = Duration::from_secs(20);
+/// How long the guest may take to answer the greeting.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Bytes of files, standard inputs and tunnels that wait to be written.
 const OUTGOING: usize = 1 << 20;
+/// What the windows of all streams may grow by together, in bytes.
+const GROWTH: u32 = 64 << 20;
+/// Silence after which the guest is asked whether it is there.
+const PING_AFTER: Duration = Duration::from_secs(15);
+/// Pings without any answer after which the link is dead.
+const MAX_PINGS: u32 = 3;
 /// Streams at once.
 const MAX_STREAMS: usize = 1024;
 /// Of those, how many the guest may have opened.
@@ -31,10 +41,10 @@ pub(super) struct Route {
     pub expect: Expect,
     incoming: mpsc::UnboundedSender<Message>,
     /// What the guest may still send.
-    pub window: u32,
+    window: ReceiveWindow,
     /// What may still be sent to the guest.
     credit: Arc<Semaphore>,
-    /// Nobody listens any more; the guest's last word is awaited and what it sends until then is thrown away.
+    /// Nobody listens any more; the guest's last message is awaited, and what it sends until then is discarded.
     pub abandoned: bool,
 }
 
@@ -43,55 +53,120 @@ pub(super) struct State {
     next_id: u32,
     last_guest_id: u32,
     tunnels: usize,
-    /// Where connections that the guest wants go.
-    asked: Option<mpsc::UnboundedSender<Asked>>,
-    /// Why the connection is of no more use.
+    /// Where connections that the guest offers go.
+    offers: Option<mpsc::UnboundedSender<Incoming>>,
+    /// What the windows may still grow by.
+    budget: WindowBudget,
+    /// Whether a ping has not been answered yet.
+    pinged: bool,
+    /// Why the connection is broken.
     broken: Option<String>,
 }
 
-/// A frame on its way out, and how much of [`OUTGOING`] it holds.
-type Frame = (Vec<u8>, usize);
+/// Frames on their way to the writer.
+#[derive(Default)]
+pub(super) struct Outgoing {
+    outbox: Mutex<Outbox>,
+    /// Set when no more frames will come.
+    closed: AtomicBool,
+    /// There are frames, or no more will come.
+    ready: Notify,
+    /// There is room for bulk data again.
+    room: Notify,
+}
+
+impl Outgoing {
+    fn push(&self, id: u32, frame: Vec<u8>) {
+        lock(&self.outbox).push(id, frame);
+        self.ready.notify_one();
+    }
+
+    /// Queues a frame with bulk data once there is room for it. `false` where the connection has ended.
+    pub async fn push_bulk(&self, id: u32, frame: Vec<u8>) -> bool {
+        loop {
+            let room = self.room.notified();
+            if self.closed.load(Ordering::Acquire) {
+                return false;
+            }
+            if lock(&self.outbox).bytes() < OUTGOING {
+                self.push(id, frame);
+                return true;
+            }
+            room.await;
+        }
+    }
+
+    fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.ready.notify_one();
+        self.room.notify_waiters();
+    }
+
+    /// The next frames, of about [`CHUNK`] bytes together. `false` where no more will come.
+    async fn next(&self, bytes: &mut Vec<u8>) -> bool {
+        bytes.clear();
+        loop {
+            // Read before the queue: what was queued before the end is still written.
+            let closed = self.closed.load(Ordering::Acquire);
+            {
+                let mut outbox = lock(&self.outbox);
+                while bytes.len() < CHUNK
+                    && let Some(frame) = outbox.pop()
+                {
+                    bytes.extend_from_slice(&frame);
+                }
+            }
+            if !bytes.is_empty() {
+                self.room.notify_waiters();
+                return true;
+            }
+            if closed {
+                return false;
+            }
+            self.ready.notified().await;
+        }
+    }
+}
 
 pub(super) struct Connection {
     pub state: Mutex<State>,
-    pub frames: mpsc::UnboundedSender<Frame>,
-    pub outgoing: Arc<Semaphore>,
-    tunnels: Mutex<Option<mpsc::UnboundedReceiver<Asked>>>,
+    pub outgoing: Arc<Outgoing>,
+    offered: Mutex<Option<mpsc::UnboundedReceiver<Incoming>>>,
     /// The reader and the writer.
     tasks: Mutex<Vec<AbortHandle>>,
-}
-
-/// A connection that something inside the sandbox wants.
-pub(super) struct Asked {
-    pub stream: Incoming,
 }
 
 impl Connection {
     /// Greets the guest and starts the two tasks that serve the connection.
     pub async fn open(channel: Channel) -> Result<Arc<Self>> {
         let Channel { mut reader, mut writer } = channel;
-        let decoder = tokio::time::timeout(HANDSHAKE, greet(&mut reader, &mut writer))
+        let decoder = tokio::time::timeout(HANDSHAKE_TIMEOUT, greet(&mut reader, &mut writer))
             .await
-            .map_err(|_| Error::sandbox(format!("the guest said nothing for {} s", HANDSHAKE.as_secs())))??;
-        let (frames, outbox) = mpsc::unbounded_channel();
-        let (asked, tunnels) = mpsc::unbounded_channel();
+            .map_err(|_| {
+                Error::sandbox(format!(
+                    "the guest did not answer the greeting for {} s",
+                    HANDSHAKE_TIMEOUT.as_secs()
+                ))
+            })??;
+        let (offers, offered) = mpsc::unbounded_channel();
         let state = State {
             routes: HashMap::new(),
             next_id: 1,
             last_guest_id: 0,
             tunnels: 0,
-            asked: Some(asked),
+            offers: Some(offers),
+            budget: WindowBudget::new(GROWTH),
+            pinged: false,
             broken: None,
         };
         let connection = Arc::new(Self {
             state: Mutex::new(state),
-            frames,
-            outgoing: Arc::new(Semaphore::new(OUTGOING)),
-            tunnels: Mutex::new(Some(tunnels)),
+            outgoing: Arc::default(),
+            offered: Mutex::new(Some(offered)),
             tasks: Mutex::new(Vec::new()),
         });
         let weak = Arc::downgrade(&connection);
-        let writer = tokio::spawn(write(writer, outbox, connection.outgoing.clone(), weak.clone()));
+        let writer = tokio::spawn(write(writer, connection.outgoing.clone(), weak.clone()));
         let reader = tokio::spawn(read(reader, decoder, weak));
         *lock(&connection.tasks) = vec![reader.abort_handle(), writer.abort_handle()];
         Ok(connection)
@@ -115,22 +190,22 @@ impl Connection {
         // An id is never used twice. Four thousand million requests are more than a connection lives to see.
         state.next_id = id.checked_add(2).ok_or_else(|| Error::sandbox("the connection is worn out"))?;
         let incoming = self.add_route(&mut state, id, expect);
-        let _ = self.frames.send((frame, 0));
+        self.outgoing.push(id, frame);
         Ok(incoming)
     }
 
     fn add_route(self: &Arc<Self>, state: &mut State, id: u32, expect: Expect) -> Incoming {
         let (sender, messages) = mpsc::unbounded_channel();
         let credit = Arc::new(Semaphore::new(WINDOW as usize));
-        let route =
-            Route { expect, incoming: sender, window: WINDOW, credit: credit.clone(), abandoned: false };
+        let window = ReceiveWindow::default();
+        let route = Route { expect, incoming: sender, window, credit: credit.clone(), abandoned: false };
         state.routes.insert(id, route);
         Incoming::new(self.clone(), id, messages, credit)
     }
 
-    /// The connections that something inside wants; given to the first who asks.
-    pub fn take_tunnels(&self) -> Option<mpsc::UnboundedReceiver<Asked>> {
-        lock(&self.tunnels).take()
+    /// The connections that the guest offers; given to the first caller.
+    pub fn take_offered(&self) -> Option<mpsc::UnboundedReceiver<Incoming>> {
+        lock(&self.offered).take()
     }
 
     /// Queues a message that is small and rare enough not to be counted.
@@ -138,15 +213,15 @@ impl Connection {
         let mut frame = Vec::new();
         // The messages sent this way always fit.
         if wire::encode(id, message, &mut frame).is_ok() {
-            let _ = self.frames.send((frame, 0));
+            self.outgoing.push(id, frame);
         }
     }
 
-    /// Ends the connection. Whatever waits for the guest learns that it waits in vain.
+    /// Ends the connection, and with an error whatever waits for the guest.
     pub fn fail(&self, reason: impl Into<String>) {
         let mut state = lock(&self.state);
         state.broken.get_or_insert(reason.into());
-        state.asked = None;
+        state.offers = None;
         state.routes.drain().for_each(|(_, route)| route.credit.close());
         self.outgoing.close();
         lock(&self.tasks).iter().for_each(AbortHandle::abort);
@@ -162,10 +237,14 @@ impl Connection {
     fn deliver(self: &Arc<Self>, id: u32, message: Message) -> Result<(), String> {
         let mut state = lock(&self.state);
         if let Message::Open {} = message {
-            return self.ask(&mut state, id);
+            return self.accept_offer(&mut state, id);
+        }
+        if matches!(message, Message::Pong {}) && std::mem::take(&mut state.pinged) {
+            return Ok(());
         }
         let known = if id % 2 == 1 { id < state.next_id } else { (1..=state.last_guest_id).contains(&id) };
-        let Some(route) = state.routes.get_mut(&id) else {
+        let State { routes, budget, .. } = &mut *state;
+        let Some(route) = routes.get_mut(&id) else {
             // Credit for bytes that were under way when the stream ended.
             return if known && matches!(message, Message::Credit { .. }) {
                 Ok(())
@@ -175,7 +254,7 @@ impl Connection {
         };
         if let Message::Credit { bytes } = message {
             let total = route.credit.available_permits() + bytes as usize;
-            if total > WINDOW as usize {
+            if total > MAX_WINDOW as usize {
                 return Err(format!("more credit on stream {id} than was used"));
             }
             route.credit.add_permits(bytes as usize);
@@ -183,16 +262,16 @@ impl Connection {
         }
         let last =
             route.expect.admit(&message).ok_or_else(|| format!("a frame out of place on stream {id}"))?;
-        let cost = cost(&message).ok_or_else(|| format!("too long a piece on stream {id}"))?;
-        route.window =
-            route.window.checked_sub(cost).ok_or_else(|| format!("more than allowed on stream {id}"))?;
+        let cost = cost(&message).ok_or_else(|| format!("a message too long on stream {id}"))?;
+        if !route.window.receive(cost) {
+            return Err(format!("more than allowed on stream {id}"));
+        }
         if route.abandoned {
-            if cost > 0 {
-                route.window += cost;
-                self.send(id, &Message::Credit { bytes: cost });
+            if let Some(bytes) = route.window.consume(cost, false, budget) {
+                self.send(id, &Message::Credit { bytes });
             }
         } else {
-            // Whoever let go a moment ago marks the route as abandoned next.
+            // A receiver that was just dropped marks the route as abandoned next.
             let _ = route.incoming.send(message);
         }
         if last {
@@ -201,26 +280,36 @@ impl Connection {
         Ok(())
     }
 
-    /// Takes up a connection that the guest offers.
-    fn ask(self: &Arc<Self>, state: &mut State, id: u32) -> Result<(), String> {
+    /// Counts what a stream's reader has consumed, and returns credit to the guest.
+    pub fn consumed(&self, id: u32, cost: u32, drained: bool) {
+        let mut state = lock(&self.state);
+        let State { routes, budget, .. } = &mut *state;
+        let Some(route) = routes.get_mut(&id) else { return };
+        if let Some(bytes) = route.window.consume(cost, drained, budget) {
+            self.send(id, &Message::Credit { bytes });
+        }
+    }
+
+    /// Accepts a connection that the guest offers.
+    fn accept_offer(self: &Arc<Self>, state: &mut State, id: u32) -> Result<(), String> {
         if id % 2 == 1 || id <= state.last_guest_id {
-            return Err(format!("a connection asked for on stream {id}, out of order"));
+            return Err(format!("a connection offered on stream {id}, out of order"));
         }
         state.last_guest_id = id;
-        // Gone when the connection has been given up a moment ago.
-        let Some(asked) = state.asked.clone() else { return Ok(()) };
+        // None when the connection has just ended.
+        let Some(offers) = state.offers.clone() else { return Ok(()) };
         let refuse = |why: &str| self.send(id, &Message::Failed { errno: 0, message: why.into() });
         if state.tunnels >= MAX_TUNNELS {
             refuse("too many connections");
-        } else if asked.is_closed() || lock(&self.tunnels).is_some() {
+        } else if offers.is_closed() || lock(&self.offered).is_some() {
             refuse("there is no network");
         } else {
             let expect = Expect::Tunnel { open: true, guest_ended: false, host_ended: false };
             let stream = self.add_route(state, id, expect);
             state.tunnels += 1;
-            if let Err(mpsc::error::SendError(mut asked)) = asked.send(Asked { stream }) {
+            if let Err(mpsc::error::SendError(mut stream)) = offers.send(stream) {
                 // Nobody listens any more. Dropping the stream would reset it; it is refused instead.
-                asked.stream.end();
+                stream.end();
                 remove(state, id);
                 refuse("there is no network");
             }
@@ -232,6 +321,7 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         // The writer ends by itself, when it has written what is left.
+        self.outgoing.close();
         if let Some(reader) = lock(&self.tasks).first() {
             reader.abort();
         }
@@ -240,8 +330,9 @@ impl Drop for Connection {
 
 /// Takes a stream that has ended out of the table.
 pub(super) fn remove(state: &mut State, id: u32) {
-    if let Some(route) = state.routes.remove(&id) {
+    if let Some(mut route) = state.routes.remove(&id) {
         route.credit.close();
+        route.window.release(&mut state.budget);
         if id.is_multiple_of(2) {
             state.tunnels -= 1;
         }
@@ -253,8 +344,7 @@ fn broken(reason: &str) -> Error {
         .hint("the sandbox may have been stopped or may have run out of memory; start a new one")
 }
 
-/// A panic while the lock was held has been reported already; the state is a table that is whole between any two
-/// statements.
+/// A panic while the lock was held has been reported already; the tables are consistent between any two statements.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -288,43 +378,36 @@ async fn greet(
         }
         let length = reader.read(&mut buffer).await.map_err(failed)?;
         if length == 0 {
-            return Err(Error::sandbox("the guest ended before it said anything")
+            return Err(Error::sandbox("the guest ended without an answer")
                 .hint("the sandbox may have been stopped; start a new one"));
         }
         decoder.feed(&buffer[..length]);
     }
 }
 
-/// Writes frames until nobody can send any more, then closes the stream.
+/// Writes frames until no more will come, then closes the stream.
 async fn write(
     mut writer: Box<dyn AsyncWrite + Send + Unpin>,
-    mut frames: mpsc::UnboundedReceiver<Frame>,
-    outgoing: Arc<Semaphore>,
+    outgoing: Arc<Outgoing>,
     connection: Weak<Connection>,
 ) {
-    let (mut batch, mut bytes) = (Vec::new(), Vec::new());
-    while frames.recv_many(&mut batch, 16).await > 0 {
-        let room = batch.iter().map(|(_, room)| room).sum();
-        bytes.clear();
-        batch.drain(..).for_each(|(frame, _)| bytes.extend_from_slice(&frame));
-        let written = tokio::time::timeout(PATIENCE, async {
+    let mut bytes = Vec::new();
+    while outgoing.next(&mut bytes).await {
+        let written = tokio::time::timeout(ANSWER_TIMEOUT, async {
             writer.write_all(&bytes).await?;
             writer.flush().await
         });
         let reason = match written.await {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(format!("it could not be written to ({error})")),
-            Err(_) => Some(format!("the guest took nothing in for {} s", PATIENCE.as_secs())),
+            Ok(Ok(())) => continue,
+            Ok(Err(error)) => format!("it could not be written to ({error})"),
+            Err(_) => format!("the guest read nothing for {} s", ANSWER_TIMEOUT.as_secs()),
         };
-        if let Some(reason) = reason {
-            if let Some(connection) = connection.upgrade() {
-                connection.fail(reason);
-            }
-            return;
+        if let Some(connection) = connection.upgrade() {
+            connection.fail(reason);
         }
-        outgoing.add_permits(room);
+        return;
     }
-    // The guest learns that its client is gone; where that cannot be said, it is gone itself.
+    // Tells the guest that its client is gone; where that fails, the guest is gone itself.
     let _ = writer.shutdown().await;
 }
 
@@ -335,22 +418,35 @@ async fn read(
     connection: Weak<Connection>,
 ) {
     let mut buffer = vec![0; READ_BUFFER];
+    let mut pings = 0;
     let reason = loop {
         match decoder.next() {
             Ok(Some((id, message))) => {
                 let Some(connection) = connection.upgrade() else { return };
                 if let Err(reason) = connection.deliver(id, message) {
-                    break format!("the guest does not keep to the protocol ({reason})");
+                    break format!("the guest violates the protocol ({reason})");
                 }
                 continue;
             }
             Ok(None) => {}
-            Err(error) => break format!("the guest does not keep to the protocol ({error})"),
+            Err(error) => break format!("the guest violates the protocol ({error})"),
         }
-        match reader.read(&mut buffer).await {
-            Ok(0) => break "the guest is gone".to_owned(),
-            Ok(length) => decoder.feed(&buffer[..length]),
-            Err(error) => break format!("it could not be read ({error})"),
+        match tokio::time::timeout(PING_AFTER, reader.read(&mut buffer)).await {
+            Ok(Ok(0)) => break "the guest is gone".to_owned(),
+            Ok(Ok(length)) => {
+                pings = 0;
+                decoder.feed(&buffer[..length]);
+            }
+            Ok(Err(error)) => break format!("it could not be read ({error})"),
+            Err(_) if pings == MAX_PINGS => {
+                break format!("nothing arrived for {} s", (PING_AFTER * (MAX_PINGS + 1)).as_secs());
+            }
+            Err(_) => {
+                pings += 1;
+                let Some(connection) = connection.upgrade() else { return };
+                lock(&connection.state).pinged = true;
+                connection.send(0, &Message::Ping {});
+            }
         }
     };
     if let Some(connection) = connection.upgrade() {

@@ -1,24 +1,22 @@
-//! A stream as the one who asked for it sees it.
+//! The two sides of a stream: what arrives, and what is sent.
 
 use super::connection::{Connection, lock, remove};
 use super::expect::{Expect, cost};
-use super::wire::{self, Message, WINDOW};
 use crate::error::{Error, Kind, Result};
+use crate::sandbox::wire::{self, Block, CHUNK, Message};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc};
 
-/// How long the guest may be silent about a request that should be answered at once.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long the guest may take to answer a request that needs no time.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A stream as the one who asked sees it. Dropping it before its end gives the request up.
+/// The receiving side of a stream. Dropping it before its end cancels the request.
 pub(super) struct Incoming {
     connection: Arc<Connection>,
     id: u32,
     messages: mpsc::UnboundedReceiver<Message>,
     credit: Arc<Semaphore>,
-    /// Consumed and not handed back yet.
-    returned: u32,
     over: bool,
 }
 
@@ -29,17 +27,18 @@ impl Incoming {
         messages: mpsc::UnboundedReceiver<Message>,
         credit: Arc<Semaphore>,
     ) -> Self {
-        Self { connection, id, messages, credit, returned: 0, over: false }
+        Self { connection, id, messages, credit, over: false }
     }
 
-    /// The next message. Takes no longer than `patience`, if given. A `Failed` is an [`Kind::InSandbox`] error.
-    pub async fn next(&mut self, patience: Option<Duration>) -> Result<Message> {
-        let message = match patience {
+    /// The next message. A guest that takes longer than `timeout` breaks the connection. A `Failed` is a
+    /// [`Kind::InSandbox`] error.
+    pub async fn next(&mut self, timeout: Option<Duration>) -> Result<Message> {
+        let message = match timeout {
             None => self.messages.recv().await,
-            Some(patience) => match tokio::time::timeout(patience, self.messages.recv()).await {
+            Some(timeout) => match tokio::time::timeout(timeout, self.messages.recv()).await {
                 Ok(message) => message,
                 Err(_) => {
-                    let reason = format!("the guest did not answer for {} s", patience.as_secs());
+                    let reason = format!("the guest did not answer for {} s", timeout.as_secs());
                     self.connection.fail(&reason);
                     None
                 }
@@ -49,11 +48,13 @@ impl Incoming {
             self.over = true;
             return Err(self.connection.error());
         };
-        self.consumed(cost(&message).unwrap_or(0));
+        if let Some(cost @ 1..) = cost(&message) {
+            self.connection.consumed(self.id, cost, self.messages.is_empty());
+        }
         match message {
             Message::Failed { message, .. } => {
                 self.over = true;
-                Err(Error::new(Kind::InSandbox, String::from_utf8_lossy(&message.0)))
+                Err(Error::new(Kind::InSandbox, message))
             }
             message => Ok(message),
         }
@@ -61,22 +62,9 @@ impl Incoming {
 
     /// The one message that answers the request.
     pub async fn answer(mut self) -> Result<Message> {
-        let message = self.next(Some(PATIENCE)).await;
+        let message = self.next(Some(ANSWER_TIMEOUT)).await;
         self.over = true;
         message
-    }
-
-    /// Hands credit back, a quarter of the window at a time.
-    fn consumed(&mut self, cost: u32) {
-        self.returned += cost;
-        if self.returned >= WINDOW / 4 {
-            let mut state = lock(&self.connection.state);
-            if let Some(route) = state.routes.get_mut(&self.id) {
-                route.window += self.returned;
-                self.connection.send(self.id, &Message::Credit { bytes: self.returned });
-                self.returned = 0;
-            }
-        }
     }
 
     /// What is needed to send on the stream.
@@ -84,7 +72,7 @@ impl Incoming {
         Sender { connection: self.connection.clone(), id: self.id, credit: self.credit.clone() }
     }
 
-    /// Says that the terminal message has been seen.
+    /// To be called when the terminal message has been seen.
     pub fn end(&mut self) {
         self.over = true;
     }
@@ -98,12 +86,12 @@ impl Drop for Incoming {
         let mut state = lock(&self.connection.state);
         let Some(route) = state.routes.get_mut(&self.id) else { return };
         route.abandoned = true;
-        let unread = std::mem::take(&mut self.returned)
-            + std::iter::from_fn(|| self.messages.try_recv().ok()).filter_map(|m| cost(&m)).sum::<u32>();
-        if unread > 0 {
-            route.window += unread;
-            self.connection.send(self.id, &Message::Credit { bytes: unread });
-        }
+        let unread: u32 =
+            std::iter::from_fn(|| self.messages.try_recv().ok()).filter_map(|message| cost(&message)).sum();
+        drop(state);
+        self.connection.consumed(self.id, unread, false);
+        let mut state = lock(&self.connection.state);
+        let Some(route) = state.routes.get_mut(&self.id) else { return };
         match &mut route.expect {
             Expect::Tunnel { host_ended: true, .. } => {}
             Expect::Tunnel { host_ended, guest_ended, .. } => {
@@ -127,20 +115,29 @@ pub(super) struct Sender {
 }
 
 impl Sender {
-    /// Sends bytes, as fast as the guest takes them. `false` where the stream has ended.
+    /// Sends bytes, as fast as the guest accepts them. `false` where the stream has ended.
     pub async fn data(&self, bytes: &[u8]) -> bool {
-        for chunk in bytes.chunks(wire::CHUNK) {
-            let cost = wire::cost(chunk.len());
-            let Ok(credit) = self.credit.acquire_many(cost).await else { return false };
-            let Ok(room) = self.connection.outgoing.acquire_many(cost).await else { return false };
-            credit.forget();
-            room.forget();
-            let mut frame = Vec::with_capacity(chunk.len() + 16);
-            if wire::encode(self.id, &Message::Data { bytes: chunk.into() }, &mut frame).is_ok() {
-                let _ = self.connection.frames.send((frame, cost as usize));
+        for chunk in bytes.chunks(CHUNK) {
+            if !self.bulk(&Message::Data { bytes: chunk.into() }, chunk.len()).await {
+                return false;
             }
         }
         true
+    }
+
+    /// Sends a block, as [`Sender::data`] does.
+    pub async fn block(&self, block: Block) -> bool {
+        let length = block.size();
+        self.bulk(&Message::Block { block }, length).await
+    }
+
+    async fn bulk(&self, message: &Message, length: usize) -> bool {
+        let Ok(credit) = self.credit.acquire_many(wire::cost(length)).await else { return false };
+        credit.forget();
+        let mut frame = Vec::with_capacity(length + 32);
+        // Chunks and blocks always fit.
+        wire::encode(self.id, message, &mut frame).is_ok()
+            && self.connection.outgoing.push_bulk(self.id, frame).await
     }
 
     /// Ends the bytes.
@@ -158,17 +155,16 @@ impl Sender {
         self.connection.send(self.id, &Message::Eof {});
     }
 
-    /// Sends a message that the stream is waiting for.
-    pub fn say(&self, message: &Message) {
+    pub fn send(&self, message: &Message) {
         self.connection.send(self.id, message);
     }
 
-    /// Refuses a connection that the guest asked for.
-    pub fn refuse(&self, why: &str) {
+    /// Refuses a connection that the guest offers.
+    pub fn refuse(&self, reason: &str) {
         let mut state = lock(&self.connection.state);
         if state.routes.contains_key(&self.id) {
             remove(&mut state, self.id);
-            self.connection.send(self.id, &Message::Failed { errno: 0, message: why.into() });
+            self.connection.send(self.id, &Message::Failed { errno: 0, message: reason.into() });
         }
     }
 }

@@ -1,8 +1,8 @@
-//! What the guest may say on a stream, and when.
+//! Which messages the guest may send on a stream, and when.
 
-use super::wire::{self, Message};
+use crate::sandbox::wire::{self, Message};
 
-/// What a stream is about, and so what the guest may say on it.
+/// What a stream is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Expect {
     Command,
@@ -13,7 +13,11 @@ pub(super) enum Expect {
     File {
         begun: bool,
     },
+    /// `Block`s, then `Done`.
+    Files,
     Done,
+    Updated,
+    Missing,
     Entries,
     Facts,
     /// Nothing but `Opened` or `Failed` first, then bytes.
@@ -25,7 +29,7 @@ pub(super) enum Expect {
 }
 
 impl Expect {
-    /// Whether the message fits, and whether it is the guest's last word on the stream.
+    /// Whether the message is the guest's last one on the stream; `None` where it is out of place.
     pub fn admit(&mut self, message: &Message) -> Option<bool> {
         match (self, message) {
             (Self::Tunnel { open: true, .. }, Message::Failed { .. }) => None,
@@ -35,13 +39,17 @@ impl Expect {
             | (Self::JobOutput, Message::JobState { .. })
             | (Self::JobStarted, Message::JobStarted { .. })
             | (Self::Stated, Message::Stated { .. })
-            | (Self::File { begun: true } | Self::Done, Message::Done {})
+            | (Self::File { begun: true } | Self::Files | Self::Done, Message::Done {})
+            | (Self::Updated, Message::Updated { .. })
+            | (Self::Missing, Message::MissingAre { .. })
             | (Self::Facts, Message::FactsAre { .. }) => Some(true),
             (Self::File { begun }, Message::FileIs { .. }) => {
                 (!std::mem::replace(begun, true)).then_some(false)
             }
-            (Self::File { begun: true }, Message::Data { .. }) => Some(false),
-            (Self::Entries, Message::Entries { last, .. }) => Some(*last),
+            (Self::File { begun: true }, Message::Data { .. }) | (Self::Files, Message::Block { .. }) => {
+                Some(false)
+            }
+            (Self::Entries, Message::Entries { last, .. }) => Some(last.is_some()),
             (Self::Tunnel { open, .. }, Message::Opened {}) => {
                 (!std::mem::replace(open, true)).then_some(false)
             }
@@ -60,11 +68,14 @@ impl Expect {
 pub(super) fn cost(message: &Message) -> Option<u32> {
     match message {
         Message::Data { bytes } | Message::Output { bytes, .. } => {
-            (bytes.0.len() <= wire::CHUNK).then(|| wire::cost(bytes.0.len()))
+            (bytes.len() <= wire::CHUNK).then(|| wire::cost(bytes.len()))
         }
+        Message::Block { block } => (block.size() <= wire::CHUNK).then(|| wire::cost(block.size())),
         Message::Gap { .. } => Some(wire::FRAME_COST),
-        Message::Entries { entries, .. } => {
-            Some(entries.iter().map(wire::entry_cost).sum::<u32>() + wire::FRAME_COST)
+        Message::Entries { entries, removed, .. } => {
+            let entries = entries.iter().map(wire::entry_cost).sum::<u32>();
+            let removed = removed.iter().map(|path| wire::cost(path.as_os_str().len())).sum::<u32>();
+            Some(entries + removed + wire::FRAME_COST)
         }
         _ => Some(0),
     }

@@ -1,43 +1,42 @@
-//! Connections that cross the sandbox's wall over the guest's protocol.
+//! Connections into and out of the sandbox over the guest's protocol.
 
-use super::connection::Asked;
 use super::stream::{Incoming, Sender};
-use super::wire::{CHUNK, Message};
+use crate::sandbox::wire::{CHUNK, Message};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 
-/// The connections that programs inside have made to the way out ([`super::Sandbox::listen`]), in order.
+/// The connections that programs inside have made to the outlet ([`super::Sandbox::listen`]), in order.
 pub struct Tunnels {
-    asked: mpsc::UnboundedReceiver<Asked>,
+    offered: mpsc::UnboundedReceiver<Incoming>,
 }
 
 impl Tunnels {
-    pub(super) fn new(asked: mpsc::UnboundedReceiver<Asked>) -> Self {
-        Self { asked }
+    pub(super) fn new(offered: mpsc::UnboundedReceiver<Incoming>) -> Self {
+        Self { offered }
     }
 
     /// The next one; `None` when the connection to the guest has ended.
     pub async fn next(&mut self) -> Option<Tunnel> {
-        self.asked.recv().await.map(|asked| Tunnel { asked })
+        self.offered.recv().await.map(|stream| Tunnel { stream })
     }
 }
 
-/// A connection of a program inside. Nothing that comes over it is to be trusted. Dropping it breaks it off.
+/// A connection of a program inside. Nothing that arrives over it is trusted. Dropping it resets it.
 pub struct Tunnel {
-    asked: Asked,
+    stream: Incoming,
 }
 
 impl Tunnel {
-    /// Takes the connection: its bytes.
+    /// Accepts the connection: its bytes.
     pub fn accept(self) -> DuplexStream {
-        self.asked.stream.sender().say(&Message::Opened {});
-        join(self.asked.stream)
+        self.stream.sender().send(&Message::Opened {});
+        join(self.stream)
     }
 
-    /// Closes it, and says why to the guest.
-    pub fn refuse(mut self, why: &str) {
-        self.asked.stream.sender().refuse(why);
-        self.asked.stream.end();
+    /// Closes it; the guest gets the reason.
+    pub fn refuse(mut self, reason: &str) {
+        self.stream.sender().refuse(reason);
+        self.stream.end();
     }
 }
 
@@ -73,7 +72,7 @@ async fn inward(mut reader: ReadHalf<DuplexStream>, sender: Sender) -> Result<()
 async fn outward(mut stream: Incoming, mut writer: WriteHalf<DuplexStream>) -> Result<Incoming, ()> {
     loop {
         match stream.next(None).await {
-            Ok(Message::Data { bytes }) => writer.write_all(&bytes.0).await.map_err(drop)?,
+            Ok(Message::Data { bytes }) => writer.write_all(&bytes).await.map_err(drop)?,
             Ok(Message::Eof {}) => {
                 writer.shutdown().await.map_err(drop)?;
                 // Kept until the other direction has ended as well.

@@ -1,0 +1,331 @@
+//! Many files in one stream: packed into blocks, by hash where the sandbox may have them already.
+
+use super::expect::Expect;
+use super::files::MODE_BITS;
+use super::stream::{ANSWER_TIMEOUT, Sender};
+use super::{FileBytes, Sandbox, WalkOptions, unexpected_answer};
+use crate::error::{Error, Kind, Result};
+use crate::sandbox::wire::{
+    self, CHUNK, Change, ChangeFailure, Entry, EntryKind, FileState, FileWrite, MAX_CHANGES, MAX_FRAME,
+    Message, Node, Part,
+};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use sha2::{Digest, Sha256};
+use std::collections::{HashSet, VecDeque};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// What a change or a question takes in its message beyond its path and content, at most.
+const OVERHEAD: usize = 96;
+/// Requests of one call that are under way at once.
+const PIPELINE: usize = 16;
+
+/// What [`Sandbox::put_tree`] has done.
+#[derive(Debug)]
+pub struct Put {
+    /// One result for each file, in order.
+    pub results: Vec<Result<()>>,
+    /// How many had to be sent; the sandbox had the others.
+    pub sent: usize,
+}
+
+impl Sandbox {
+    /// Writes files in order, one result each. Each is written to a temporary file beside it and renamed.
+    ///
+    /// # Errors
+    ///
+    /// The connection is broken. What is wrong with a single file is its own result.
+    pub async fn write_files(&self, files: Vec<FileWrite>) -> Result<Vec<Result<()>>> {
+        self.update(files.into_iter().map(Change::Write).collect()).await
+    }
+
+    /// Removes files, symbolic links and empty directories in order, one result each: put what is below a directory
+    /// before it.
+    ///
+    /// # Errors
+    ///
+    /// The connection is broken. What is wrong with a single path is its own result.
+    pub async fn remove_files(&self, paths: Vec<PathBuf>) -> Result<Vec<Result<()>>> {
+        self.update(paths.into_iter().map(Change::Remove).collect()).await
+    }
+
+    /// Writes those of the files that the sandbox does not have already. Two round trips, however many they are.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sandbox::write_files`].
+    pub async fn put_tree(&self, files: Vec<FileWrite>) -> Result<Put> {
+        let missing = self.missing(&files).await?;
+        let (sent, mut results) = (missing.len(), Vec::new());
+        let all = files.len();
+        let mut changes = Vec::with_capacity(sent);
+        let mut is_sent = vec![false; all];
+        for (index, file) in files.into_iter().enumerate().filter(|(index, _)| missing.contains(index)) {
+            is_sent[index] = true;
+            changes.push(Change::Write(file));
+        }
+        let mut of_sent = self.update(changes).await?.into_iter();
+        for sent in is_sent {
+            results.push(if sent { of_sent.next().unwrap_or(Ok(())) } else { Ok(()) });
+        }
+        Ok(Put { results, sent })
+    }
+
+    /// Lists the tree below `root` and reads those of its regular files whose hash `is_known` does not know, at most
+    /// `limit` bytes of them. Two round trips, however many they are.
+    ///
+    /// # Errors
+    ///
+    /// The tree cannot be listed, or the files hold more than `limit`. What is wrong with a single file is its own
+    /// result.
+    pub async fn get_tree(
+        &self,
+        root: &Path,
+        options: WalkOptions,
+        is_known: impl Fn(&[u8; 32]) -> bool,
+        limit: u64,
+    ) -> Result<Vec<(Entry, Option<Result<FileBytes>>)>> {
+        let entries = self.walk(root, options).await?;
+        let is_wanted =
+            |entry: &Entry| entry.kind == EntryKind::File && !entry.hash.as_ref().is_some_and(&is_known);
+        let paths =
+            entries.iter().filter(|entry| is_wanted(entry)).map(|entry| root.join(&entry.path)).collect();
+        let mut contents = self.read_files(paths, limit).await?.into_iter();
+        let with_content = |entry: Entry| {
+            let content = if is_wanted(&entry) { contents.next() } else { None };
+            (entry, content)
+        };
+        Ok(entries.into_iter().map(with_content).collect())
+    }
+
+    /// Reads regular files, one result each, in order. Symbolic links are followed.
+    ///
+    /// # Errors
+    ///
+    /// The files hold more than `limit` bytes together, or the connection is broken. What is wrong with a single file
+    /// is its own result.
+    pub async fn read_files(&self, paths: Vec<PathBuf>, limit: u64) -> Result<Vec<Result<FileBytes>>> {
+        let requests = in_frames(paths, |path| path.as_os_str().len());
+        let mut results = Vec::new();
+        let mut left = limit;
+        for paths in requests {
+            results.extend(self.read_batch(paths, &mut left).await?);
+        }
+        Ok(results)
+    }
+
+    async fn read_batch(&self, paths: Vec<PathBuf>, left: &mut u64) -> Result<Vec<Result<FileBytes>>> {
+        let asked = paths.len();
+        let mut stream = self.connection.request(&Message::ReadFiles { paths }, Expect::Files)?;
+        let mut reader = PartReader::default();
+        loop {
+            match stream.next(Some(ANSWER_TIMEOUT)).await? {
+                Message::Block { block } => {
+                    let parts = wire::unpack(&block).ok();
+                    if parts.is_none_or(|parts| !reader.push(parts, asked)) {
+                        self.connection
+                            .fail("the guest violates the protocol (contents that were not asked for)");
+                        return Err(self.connection.error());
+                    }
+                    *left = left.checked_sub(std::mem::take(&mut reader.bytes)).ok_or_else(|| {
+                        Error::new(Kind::InSandbox, "the files hold more than the limit")
+                            .hint("read fewer or smaller files")
+                    })?;
+                }
+                Message::Done {} if reader.files.len() == asked && reader.open.is_none() => {
+                    stream.end();
+                    return Ok(reader.files);
+                }
+                _ => {
+                    self.connection.fail("the guest violates the protocol (contents are missing)");
+                    return Err(self.connection.error());
+                }
+            }
+        }
+    }
+
+    /// The indexes of what must be written: regular files that the sandbox does not have, and everything else.
+    async fn missing(&self, files: &[FileWrite]) -> Result<HashSet<usize>> {
+        let mut missing: HashSet<usize> = (0..files.len()).collect();
+        let state = |(index, file): (usize, &FileWrite)| match (&file.node, file.mode) {
+            (Node::Regular(content), Some(mode)) => {
+                let hash = Sha256::digest(content).into();
+                let state = FileState { path: file.path.clone(), mode, size: content.len() as u64, hash };
+                Some((index, state))
+            }
+            _ => None,
+        };
+        let states = files.iter().enumerate().filter_map(state).collect();
+        let batches = in_frames(states, |(_, state)| state.path.as_os_str().len());
+        let questions = batches.into_iter().map(async |batch| {
+            let (indexes, files): (Vec<usize>, Vec<FileState>) = batch.into_iter().unzip();
+            let answer =
+                self.connection.request(&Message::Missing { files }, Expect::Missing)?.answer().await?;
+            let Message::MissingAre { indexes: absent } = answer else { return Err(unexpected_answer()) };
+            let absent: HashSet<usize> = absent.into_iter().map(|index| index as usize).collect();
+            // An index that was not asked about names no file.
+            Ok((0..)
+                .zip(indexes)
+                .filter(|(n, _)| !absent.contains(n))
+                .map(|(_, index)| index)
+                .collect::<Vec<_>>())
+        });
+        let present: Vec<Vec<usize>> = stream::iter(questions).buffered(PIPELINE).try_collect().await?;
+        for index in present.iter().flatten() {
+            missing.remove(index);
+        }
+        Ok(missing)
+    }
+
+    async fn update(&self, changes: Vec<Change>) -> Result<Vec<Result<()>>> {
+        let count = changes.len();
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let changes: Vec<Change> = changes.into_iter().flat_map(split).collect();
+        if changes.iter().any(|change| size_of_change(change) > CHUNK) {
+            return Err(
+                Error::new(Kind::InSandbox, "a path is too long").hint("no file system takes such a path")
+            );
+        }
+        let stream = self.connection.request(&Message::Update {}, Expect::Updated)?;
+        send(&stream.sender(), changes).await;
+        let Message::Updated { failures, aborted } = stream.answer().await? else {
+            return Err(unexpected_answer());
+        };
+        results(count, failures, aborted).ok_or_else(|| {
+            self.connection.fail("the guest violates the protocol (failures of changes that were not made)");
+            self.connection.error()
+        })
+    }
+}
+
+/// Sends changes in blocks. Where the guest has answered already, the answer gives the reason.
+async fn send(sender: &Sender, changes: Vec<Change>) {
+    let mut block = Vec::new();
+    let mut size = 0;
+    for change in changes {
+        let length = size_of_change(&change);
+        if size + length > CHUNK || block.len() == MAX_CHANGES {
+            if !sender.block(wire::pack(&std::mem::take(&mut block))).await {
+                return;
+            }
+            size = 0;
+        }
+        size += length;
+        block.push(change);
+    }
+    if sender.block(wire::pack(&block)).await {
+        sender.eof();
+    }
+}
+
+/// A file that does not fit a block in pieces that do.
+fn split(change: Change) -> VecDeque<Change> {
+    match change {
+        Change::Write(FileWrite { node: Node::Regular(content), path, mode, mtime_ns, follow })
+            if content.len() > CHUNK / 2 =>
+        {
+            let begin = FileWrite { node: Node::Regular(Vec::new()), path, mode, mtime_ns, follow };
+            let pieces = content.chunks(CHUNK - OVERHEAD).map(|piece| Change::Append(piece.to_vec()));
+            [Change::Begin(begin)].into_iter().chain(pieces).chain([Change::Finish]).collect()
+        }
+        change => VecDeque::from([change]),
+    }
+}
+
+fn size_of_change(change: &Change) -> usize {
+    OVERHEAD
+        + match change {
+            Change::Write(write) | Change::Begin(write) => {
+                write.path.as_os_str().len()
+                    + match &write.node {
+                        Node::Regular(content) => content.len(),
+                        Node::Symlink(target) => target.as_os_str().as_bytes().len(),
+                        Node::Directory => 0,
+                    }
+            }
+            Change::Append(bytes) => bytes.len(),
+            Change::Remove(path) => path.as_os_str().len(),
+            Change::Finish => 0,
+        }
+}
+
+/// The result of each change; `None` where the failures cannot be those of `count` changes.
+fn results(count: usize, failures: Vec<ChangeFailure>, aborted: bool) -> Option<Vec<Result<()>>> {
+    let mut results: Vec<Result<()>> = Vec::new();
+    for failure in failures {
+        let index = failure.index as usize;
+        if index < results.len() || index >= count {
+            return None;
+        }
+        results.resize_with(index, || Ok(()));
+        results.push(Err(Error::new(Kind::InSandbox, failure.message)));
+    }
+    let rest = || {
+        if aborted {
+            Err(Error::new(Kind::InSandbox, "not tried, because too many others failed"))
+        } else {
+            Ok(())
+        }
+    };
+    results.resize_with(count, rest);
+    Some(results)
+}
+
+/// Items in groups that each fit a message.
+fn in_frames<T>(items: Vec<T>, length: impl Fn(&T) -> usize) -> Vec<Vec<T>> {
+    let mut groups = Vec::new();
+    let mut size = MAX_FRAME;
+    for item in items {
+        let length = OVERHEAD + length(&item);
+        size += length;
+        if size > MAX_FRAME - OVERHEAD {
+            groups.push(Vec::new());
+            size = length;
+        }
+        if let Some(group) = groups.last_mut() {
+            group.push(item);
+        }
+    }
+    groups
+}
+
+/// Puts the contents of several files together from their parts.
+#[derive(Default)]
+struct PartReader {
+    files: Vec<Result<FileBytes>>,
+    open: Option<FileBytes>,
+    /// Bytes that have arrived since this was last reset.
+    bytes: u64,
+}
+
+impl PartReader {
+    /// `false` where the parts are not those of `asked` files.
+    fn push(&mut self, parts: Vec<Part>, asked: usize) -> bool {
+        for part in parts {
+            match part {
+                _ if self.files.len() == asked => return false,
+                Part::File { size, mode, mtime_ns } if self.open.is_none() => {
+                    let mode = mode & MODE_BITS;
+                    self.open = Some(FileBytes { bytes: Vec::new(), size, mode, mtime_ns });
+                }
+                Part::Failed { message, .. } => {
+                    self.open = None;
+                    self.files.push(Err(Error::new(Kind::InSandbox, message)));
+                }
+                Part::Bytes(bytes) => {
+                    let Some(open) = &mut self.open else { return false };
+                    self.bytes += bytes.len() as u64;
+                    open.bytes.extend_from_slice(&bytes);
+                }
+                Part::End => {
+                    let Some(open) = self.open.take() else { return false };
+                    self.files.push(Ok(open));
+                }
+                Part::File { .. } => return false,
+            }
+        }
+        true
+    }
+}
