@@ -2,7 +2,9 @@
 
 use agent::error::Kind;
 use agent::sandbox::wire::{self, Decoder, MAGIC, Message, VERSION, encode};
-use agent::sandbox::{Channel, Command, Entry, EntryKind, Finished, Outcome, ProcessEvent, Program, Sandbox};
+use agent::sandbox::{
+    Channel, Command, Entry, EntryKind, FileWrite, Finished, Node, Outcome, ProcessEvent, Program, Sandbox,
+};
 use std::path::Path;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
@@ -119,7 +121,7 @@ async fn an_answer_to_another_question() {
 
 #[tokio::test]
 async fn more_than_the_credit() {
-    // In one go, so that the host cannot have handed credit back in between.
+    // In one go, so that the host cannot have returned credit in between.
     let flood = || (0..2000).map(|_| (1, output(wire::CHUNK))).collect();
     let (sandbox, mut liar) = Liar::meet().await;
     let _process = sandbox.spawn(command()).await.unwrap();
@@ -147,8 +149,9 @@ async fn too_long_a_piece() {
 }
 
 #[tokio::test]
-async fn credit_that_was_not_used() {
-    loses(vec![(1, Message::Credit { bytes: 1 })], "more credit on stream 1 than was used").await;
+async fn credit_beyond_the_largest_window() {
+    let beyond = Message::Credit { bytes: wire::MAX_WINDOW - wire::WINDOW + 1 };
+    loses(vec![(1, beyond)], "more credit on stream 1 than allowed").await;
     loses(vec![(1, Message::Credit { bytes: u32::MAX })], "more credit").await;
 }
 
@@ -313,4 +316,108 @@ async fn a_guest_that_falls_silent() {
     limited.timeout = Some(Duration::from_secs(5));
     let finished = sandbox.run(limited, &mut |_| ()).await.unwrap();
     assert_eq!(finished.outcome, Outcome::Lost);
+}
+
+/// Asks the liar for something and returns the error that its answer causes.
+async fn answer_to<T: std::fmt::Debug>(
+    ask: impl AsyncFnOnce(Sandbox) -> agent::error::Result<T>,
+    lies: Vec<Message>,
+) -> String {
+    let (sandbox, mut liar) = Liar::meet().await;
+    let (answer, ()) = tokio::join!(ask(sandbox), async {
+        liar.hear().await;
+        for message in lies {
+            liar.say(1, message).await;
+        }
+    });
+    answer.unwrap_err().to_string()
+}
+
+fn write(count: usize) -> Vec<FileWrite> {
+    let node = Node::Regular(b"x".to_vec());
+    vec![FileWrite { path: "f".into(), node, mode: Some(0o644), mtime_ns: None, follow: false }; count]
+}
+
+fn parts(parts: &[wire::Part]) -> Message {
+    Message::Block { block: wire::pack(parts) }
+}
+
+const FILE: wire::Part = wire::Part::File { size: 1, mode: 0o644, mtime_ns: 0 };
+
+#[tokio::test]
+async fn failures_of_changes_that_were_not_made() {
+    let failure = |index| wire::ChangeFailure { index, errno: 0, message: "no".into() };
+    for failures in [vec![failure(2)], vec![failure(1), failure(0)], vec![failure(0), failure(0)]] {
+        let lie = Message::Updated { failures, aborted: false };
+        let error = answer_to(async |sandbox| sandbox.write_files(write(2)).await, vec![lie]).await;
+        assert!(error.contains("failures of changes that were not made"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn contents_out_of_order_or_too_many() {
+    use wire::Part::{Bytes, End};
+    let read = async |sandbox: Sandbox| sandbox.read_files(vec!["a".into()], 10).await;
+    for lie in [
+        vec![Bytes(b"x".to_vec())],
+        vec![End],
+        vec![FILE, FILE],
+        vec![FILE, End, FILE],
+        vec![FILE, End, Bytes(b"x".to_vec())],
+    ] {
+        let error = answer_to(read, vec![parts(&lie)]).await;
+        assert!(error.contains("contents that were not asked for"), "{lie:?}: {error}");
+    }
+    for lie in [vec![], vec![parts(&[FILE])], vec![parts(&[FILE, Bytes(b"x".to_vec())])]] {
+        let error = answer_to(read, [lie, vec![Message::Done {}]].concat()).await;
+        assert!(error.contains("contents are missing"), "{error}");
+    }
+    let block = Message::Block { block: wire::Block::Plain(vec![0xff; 100]) };
+    assert!(answer_to(read, vec![block]).await.contains("contents that were not asked for"));
+}
+
+#[tokio::test]
+async fn contents_without_end_stop_at_the_limit() {
+    let endless = || parts(&[wire::Part::Bytes(vec![0; 50_000])]);
+    let lies = [vec![parts(&[FILE])], (0..40).map(|_| endless()).collect()].concat();
+    let error = answer_to(async |sandbox| sandbox.read_files(vec!["a".into()], 200_000).await, lies).await;
+    assert!(error.contains("more than the limit"), "{error}");
+}
+
+#[tokio::test]
+async fn missing_files_that_were_not_asked_about_name_nothing() {
+    let (sandbox, mut liar) = Liar::meet().await;
+    let (put, ()) = tokio::join!(sandbox.put_tree(write(2)), async {
+        liar.hear().await;
+        liar.say(1, Message::MissingAre { indexes: vec![7, 7, u32::MAX] }).await;
+    });
+    assert_eq!(put.unwrap().sent, 0);
+}
+
+#[tokio::test]
+async fn a_walk_that_removes_what_was_never_listed() {
+    let removal = || Message::Entries { entries: Vec::new(), removed: vec!["x".into()], last: LAST };
+    let walk = async |sandbox: Sandbox| sandbox.walk(Path::new(""), Default::default()).await;
+    assert!(answer_to(walk, vec![removal()]).await.contains("a listing that cannot be"));
+    let lie = Message::Entries { entries: Vec::new(), removed: vec!["../x".into()], last: LAST };
+    let since = async |sandbox: Sandbox| sandbox.walk_since(Path::new(""), Default::default(), 3).await;
+    assert!(answer_to(since, vec![lie]).await.contains("a listing that cannot be"));
+}
+
+#[tokio::test]
+async fn a_pong_without_a_ping() {
+    loses(vec![(0, Message::Pong {})], "a frame for stream 0, which is not open").await;
+}
+
+#[tokio::test]
+async fn more_than_an_attached_stream_may_hold() {
+    let (sandbox, mut liar) = Liar::meet().await;
+    let process = sandbox.attach_job(1, 0).await.unwrap();
+    // Nobody reads: the window does not grow.
+    for _ in 0..=wire::WINDOW / wire::cost(wire::CHUNK) {
+        liar.say(1, output(wire::CHUNK)).await;
+    }
+    let error = sandbox.stat(Path::new("x")).await.unwrap_err();
+    assert!(error.to_string().contains("more than allowed on stream 1"), "{error}");
+    drop(process);
 }

@@ -1,5 +1,7 @@
 //! The real guest as a plain child process, with a workspace of its own.
 
+use super::link::{Link, RoundTrips};
+use agent::sandbox::wire::{Decoder, MAGIC, Message, VERSION, encode};
 use agent::sandbox::{Channel, Command, Finished, Outcome, Output, Program, Sandbox, bootstrap};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -7,6 +9,7 @@ use std::process::Stdio;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::process::Child;
 
 /// How long a test waits for what must come.
@@ -56,6 +59,32 @@ pub fn start(directory: &Path, arguments: &[&str]) -> (Child, Channel) {
     (child, channel)
 }
 
+/// Another client of the guest that listens at the abstract socket `name`. It ends with the child.
+pub async fn attach(name: &str) -> (Child, Sandbox) {
+    let mut child = tokio::process::Command::new(program())
+        .args(["attach", "--socket", name])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("the guest's program starts");
+    let sandbox = Sandbox::connect(channel(&mut child)).await.expect("the guest answers");
+    (child, sandbox)
+}
+
+/// Answers a host's greeting as a guest does.
+pub async fn greet(stream: &mut DuplexStream) {
+    let mut decoder = Decoder::new();
+    while decoder.next().expect("a frame").is_none() {
+        let mut buffer = [0; 64];
+        let length = stream.read(&mut buffer).await.expect("a greeting");
+        decoder.feed(&buffer[..length]);
+    }
+    let mut hello = Vec::new();
+    encode(0, &Message::Hello { magic: MAGIC, version: VERSION }, &mut hello).expect("it fits");
+    stream.write_all(&hello).await.expect("a host");
+}
+
 /// The standard input and output of a child as a channel.
 pub fn channel(child: &mut Child) -> Channel {
     Channel {
@@ -74,6 +103,15 @@ impl Guest {
         let (child, channel) = start(directory.path(), arguments);
         let sandbox = Sandbox::connect(channel).await.expect("the guest answers");
         Self { sandbox, child, directory }
+    }
+
+    /// A guest at the other end of a slow link.
+    pub async fn start_behind(link: Link) -> (Self, RoundTrips) {
+        let directory = TempDir::new().expect("a temporary directory");
+        let (child, channel) = start(directory.path(), &[]);
+        let (channel, round_trips) = link.to(channel);
+        let sandbox = Sandbox::connect(channel).await.expect("the guest answers");
+        (Self { sandbox, child, directory }, round_trips)
     }
 
     /// A path in the workspace, as the host sees it.

@@ -7,6 +7,7 @@ pub mod client;
 pub mod endpoint;
 pub mod engine;
 pub mod guest;
+pub mod link;
 pub mod registry;
 pub mod site;
 pub mod terminal;

@@ -255,7 +255,7 @@ impl Connection {
         if let Message::Credit { bytes } = message {
             let total = route.credit.available_permits() + bytes as usize;
             if total > MAX_WINDOW as usize {
-                return Err(format!("more credit on stream {id} than was used"));
+                return Err(format!("more credit on stream {id} than allowed"));
             }
             route.credit.add_permits(bytes as usize);
             return Ok(());
