@@ -20,6 +20,13 @@ use tokio::runtime::Runtime;
 #[allow(dead_code)] // the benches need little of it
 mod endpoint;
 
+#[path = "../tests/support/guest.rs"]
+#[allow(dead_code)]
+mod guest;
+#[path = "../tests/support/link.rs"]
+#[allow(dead_code)]
+mod link;
+
 fn main() {
     let _ = rustls::crypto::ring::default_provider().install_default();
     if DOCKER.is_none() {
@@ -216,6 +223,51 @@ mod many_files {
             archive(&names)
         };
         bencher.with_inputs(pack).bench_local_values(|bytes| file::upload(shared, bytes));
+    }
+}
+
+/// The protocol behind a link of 100 ms there and back and 50 MB/s. 50 MB take 1.0 s at its full speed.
+#[divan::bench_group(sample_count = 3, sample_size = 1)]
+mod far {
+    use super::*;
+    use crate::guest::Guest;
+    use crate::link::Link;
+    use divan::counter::BytesCount;
+
+    const LINK: Link = Link { delay: Duration::from_millis(50), bytes_per_second: Some(50_000_000) };
+    const SIZE: usize = 50_000_000;
+
+    fn start() -> Guest {
+        RUNTIME.block_on(Guest::start_behind(LINK)).0
+    }
+
+    #[divan::bench]
+    fn read_50_mb(bencher: Bencher) {
+        let guest = start();
+        std::fs::write(guest.path("large"), vec![b'x'; SIZE]).expect("a file");
+        bencher.counter(BytesCount::new(SIZE)).bench_local(|| {
+            let read = guest.sandbox.read_file(Path::new("large"), 0, u64::MAX);
+            assert_eq!(RUNTIME.block_on(read).expect("read").bytes.len(), SIZE);
+        });
+    }
+
+    #[divan::bench]
+    fn write_50_mb(bencher: Bencher) {
+        let guest = start();
+        let file = || FileWrite { node: Node::Regular(vec![b'x'; SIZE]), ..ten() };
+        bencher.counter(BytesCount::new(SIZE)).with_inputs(file).bench_local_values(|file| {
+            RUNTIME.block_on(guest.sandbox.write_files(vec![file])).expect("written");
+        });
+    }
+
+    /// Four round trips are 400 ms.
+    #[divan::bench]
+    fn put_500_files(bencher: Bencher) {
+        let guest = start();
+        let files = || files(fastrand::usize(..), 500);
+        bencher.with_inputs(files).bench_local_values(|files| {
+            RUNTIME.block_on(guest.sandbox.put_tree(files)).expect("written");
+        });
     }
 }
 

@@ -391,7 +391,7 @@ mod jobs {
         assert_eq!(second.output, [Piece::Data(Stream::Stdout, b"two\n".to_vec())]);
         let end = guest.sandbox.job_output(job, Duration::from_secs(20)).await.unwrap();
         assert_eq!(end.state.unwrap().outcome, Outcome::Exited(0));
-        // The end is told as often as it is asked for.
+        // The end is reported as often as it is asked for.
         let again = guest.sandbox.job_output(job, Duration::ZERO).await.unwrap();
         assert_eq!(again.state.unwrap().outcome, Outcome::Exited(0));
     }

@@ -1,4 +1,4 @@
-//! A guest that lies: whatever it says, the connection ends with a named error, and what waited is `Lost`.
+//! A hostile guest: whatever it sends, the connection ends with a named error, and what was waiting is `Lost`.
 
 use agent::error::Kind;
 use agent::sandbox::wire::{self, Decoder, MAGIC, Message, VERSION, encode};
@@ -10,33 +10,33 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 /// The guest's end, played by the test.
-struct Liar {
+struct HostileGuest {
     stream: DuplexStream,
     decoder: Decoder,
 }
 
-impl Liar {
+impl HostileGuest {
     /// Greets honestly.
-    async fn meet() -> (Sandbox, Liar) {
+    async fn connect() -> (Sandbox, HostileGuest) {
         let (host, guest) = tokio::io::duplex(1 << 20);
         let (reader, writer) = tokio::io::split(host);
-        let mut liar = Liar { stream: guest, decoder: Decoder::new() };
+        let mut hostile = HostileGuest { stream: guest, decoder: Decoder::new() };
         let channel = Channel { reader: Box::new(reader), writer: Box::new(writer) };
         let (sandbox, ()) = tokio::join!(Sandbox::connect(channel), async {
-            assert!(matches!(liar.hear().await, (0, Message::Hello { .. })));
-            liar.say(0, Message::Hello { magic: MAGIC, version: VERSION }).await;
+            assert!(matches!(hostile.receive().await, (0, Message::Hello { .. })));
+            hostile.send(0, Message::Hello { magic: MAGIC, version: VERSION }).await;
         });
-        (sandbox.unwrap(), liar)
+        (sandbox.unwrap(), hostile)
     }
 
-    async fn say(&mut self, id: u32, message: Message) {
+    async fn send(&mut self, id: u32, message: Message) {
         let mut frame = Vec::new();
         encode(id, &message, &mut frame).unwrap();
         // The host may have hung up already: that is what is tested.
         let _ = self.stream.write_all(&frame).await;
     }
 
-    async fn hear(&mut self) -> (u32, Message) {
+    async fn receive(&mut self) -> (u32, Message) {
         loop {
             if let Some(frame) = self.decoder.next().unwrap() {
                 return frame;
@@ -80,14 +80,14 @@ fn exited() -> Message {
     }
 }
 
-/// Starts a command, has the guest say `lies` about it, and expects it to be lost and the connection to be broken for
+/// Starts a command, has the guest send `messages` about it, and expects it to be lost and the connection to be broken for
 /// the reason given.
-async fn loses(lies: Vec<(u32, Message)>, reason: &str) {
-    let (sandbox, mut liar) = Liar::meet().await;
+async fn loses(messages: Vec<(u32, Message)>, reason: &str) {
+    let (sandbox, mut hostile) = HostileGuest::connect().await;
     let mut process = sandbox.spawn(command()).await.unwrap();
-    assert!(matches!(liar.hear().await, (1, Message::Run { .. })));
-    for (id, message) in lies {
-        liar.say(id, message).await;
+    assert!(matches!(hostile.receive().await, (1, Message::Run { .. })));
+    for (id, message) in messages {
+        hostile.send(id, message).await;
     }
     let outcome = loop {
         match tokio::time::timeout(Duration::from_secs(20), process.next()).await.unwrap().unwrap() {
@@ -123,10 +123,10 @@ async fn an_answer_to_another_question() {
 async fn more_than_the_credit() {
     // In one go, so that the host cannot have returned credit in between.
     let flood = || (0..2000).map(|_| (1, output(wire::CHUNK))).collect();
-    let (sandbox, mut liar) = Liar::meet().await;
+    let (sandbox, mut hostile) = HostileGuest::connect().await;
     let _process = sandbox.spawn(command()).await.unwrap();
     for (id, message) in Vec::from_iter::<Vec<_>>(flood()) {
-        liar.say(id, message).await;
+        hostile.send(id, message).await;
     }
     let error = sandbox.stat(Path::new("x")).await.unwrap_err();
     assert!(error.to_string().contains("more than allowed on stream 1"), "{error}");
@@ -134,10 +134,10 @@ async fn more_than_the_credit() {
 
 #[tokio::test]
 async fn empty_frames_use_credit_as_well() {
-    let (sandbox, mut liar) = Liar::meet().await;
+    let (sandbox, mut hostile) = HostileGuest::connect().await;
     let _process = sandbox.spawn(command()).await.unwrap();
     for _ in 0..=wire::WINDOW / wire::FRAME_COST {
-        liar.say(1, output(0)).await;
+        hostile.send(1, output(0)).await;
     }
     let error = sandbox.stat(Path::new("x")).await.unwrap_err();
     assert!(error.to_string().contains("more than allowed on stream 1"), "{error}");
@@ -157,9 +157,9 @@ async fn credit_beyond_the_largest_window() {
 
 #[tokio::test]
 async fn bytes_that_are_no_frame() {
-    let (sandbox, mut liar) = Liar::meet().await;
+    let (sandbox, mut hostile) = HostileGuest::connect().await;
     let mut process = sandbox.spawn(command()).await.unwrap();
-    liar.stream.write_all(&[0xff; 64]).await.unwrap();
+    hostile.stream.write_all(&[0xff; 64]).await.unwrap();
     let ProcessEvent::Finished(finished) = process.next().await.unwrap() else { panic!() };
     assert_eq!(finished.outcome, Outcome::Lost);
     let error = sandbox.stat(Path::new("x")).await.unwrap_err();
@@ -168,10 +168,10 @@ async fn bytes_that_are_no_frame() {
 
 #[tokio::test]
 async fn an_end_that_is_told_twice() {
-    let (sandbox, mut liar) = Liar::meet().await;
+    let (sandbox, mut hostile) = HostileGuest::connect().await;
     let mut process = sandbox.spawn(command()).await.unwrap();
-    liar.say(1, exited()).await;
-    liar.say(1, exited()).await;
+    hostile.send(1, exited()).await;
+    hostile.send(1, exited()).await;
     let ProcessEvent::Finished(finished) = process.next().await.unwrap() else { panic!() };
     assert_eq!(finished.outcome, Outcome::Exited(0));
     let error = sandbox.stat(Path::new("x")).await.unwrap_err();
@@ -180,21 +180,21 @@ async fn an_end_that_is_told_twice() {
 
 #[tokio::test]
 async fn more_of_a_file_than_was_asked_for() {
-    let (sandbox, mut liar) = Liar::meet().await;
+    let (sandbox, mut hostile) = HostileGuest::connect().await;
     let (read, ()) = tokio::join!(sandbox.read_file(Path::new("f"), 0, 5), async {
-        liar.hear().await;
-        liar.say(1, Message::FileIs { size: 5, mode: 0, mtime_ns: 0 }).await;
-        liar.say(1, Message::Data { bytes: "123456".into() }).await;
+        hostile.receive().await;
+        hostile.send(1, Message::FileIs { size: 5, mode: 0, mtime_ns: 0 }).await;
+        hostile.send(1, Message::Data { bytes: "123456".into() }).await;
     });
     assert!(read.unwrap_err().to_string().contains("more of a file than asked for"));
 }
 
 #[tokio::test]
 async fn file_bytes_before_the_file() {
-    let (sandbox, mut liar) = Liar::meet().await;
+    let (sandbox, mut hostile) = HostileGuest::connect().await;
     let (read, ()) = tokio::join!(sandbox.read_file(Path::new("f"), 0, 5), async {
-        liar.hear().await;
-        liar.say(1, Message::Data { bytes: "1".into() }).await;
+        hostile.receive().await;
+        hostile.send(1, Message::Data { bytes: "1".into() }).await;
     });
     assert!(read.unwrap_err().to_string().contains("a frame out of place"));
 }
@@ -202,9 +202,9 @@ async fn file_bytes_before_the_file() {
 #[tokio::test]
 async fn a_listing_that_leads_out_of_its_root() {
     for path in ["../x", "/etc/passwd", "a/../../b", "", "a\0b", ".."] {
-        let (sandbox, mut liar) = Liar::meet().await;
+        let (sandbox, mut hostile) = HostileGuest::connect().await;
         let (walk, ()) = tokio::join!(sandbox.walk(Path::new(""), Default::default()), async {
-            liar.hear().await;
+            hostile.receive().await;
             let entry = Entry {
                 path: path.into(),
                 kind: EntryKind::File,
@@ -215,7 +215,7 @@ async fn a_listing_that_leads_out_of_its_root() {
                 hash: None,
                 readable: true,
             };
-            liar.say(1, Message::Entries { entries: vec![entry], removed: Vec::new(), last: LAST }).await;
+            hostile.send(1, Message::Entries { entries: vec![entry], removed: Vec::new(), last: LAST }).await;
         });
         assert!(walk.unwrap_err().to_string().contains("a listing that cannot be"), "{path:?}");
     }
@@ -223,42 +223,45 @@ async fn a_listing_that_leads_out_of_its_root() {
 
 #[tokio::test]
 async fn connections_nobody_listens_for_are_refused() {
-    let (_sandbox, mut liar) = Liar::meet().await;
-    liar.say(2, Message::Open {}).await;
-    let (id, message) = liar.hear().await;
+    let (_sandbox, mut hostile) = HostileGuest::connect().await;
+    hostile.send(2, Message::Open {}).await;
+    let (id, message) = hostile.receive().await;
     assert_eq!(id, 2);
     assert!(matches!(message, Message::Failed { .. }), "{message:?}");
 }
 
 #[tokio::test]
 async fn connections_are_joined_in_both_directions() {
-    let (sandbox, mut liar) = Liar::meet().await;
+    let (sandbox, mut hostile) = HostileGuest::connect().await;
     let mut tunnels = sandbox.tunnels().unwrap();
     assert!(sandbox.tunnels().is_none());
-    liar.say(2, Message::Open {}).await;
-    liar.say(4, Message::Open {}).await;
+    hostile.send(2, Message::Open {}).await;
+    hostile.send(4, Message::Open {}).await;
     let tunnel = tunnels.next().await.unwrap();
     let mut stream = tunnel.accept();
-    assert_eq!(liar.hear().await, (2, Message::Opened {}));
+    assert_eq!(hostile.receive().await, (2, Message::Opened {}));
     tunnels.next().await.unwrap().refuse("it is not on the list");
-    assert_eq!(liar.hear().await, (4, Message::Failed { errno: 0, message: "it is not on the list".into() }));
+    assert_eq!(
+        hostile.receive().await,
+        (4, Message::Failed { errno: 0, message: "it is not on the list".into() })
+    );
 
-    liar.say(2, Message::Data { bytes: "ping".into() }).await;
+    hostile.send(2, Message::Data { bytes: "ping".into() }).await;
     let mut ping = [0; 4];
     stream.read_exact(&mut ping).await.unwrap();
     stream.write_all(b"pong").await.unwrap();
-    assert_eq!(liar.hear().await, (2, Message::Data { bytes: "pong".into() }));
+    assert_eq!(hostile.receive().await, (2, Message::Data { bytes: "pong".into() }));
     stream.shutdown().await.unwrap();
-    assert_eq!(liar.hear().await, (2, Message::Eof {}));
-    liar.say(2, Message::Eof {}).await;
+    assert_eq!(hostile.receive().await, (2, Message::Eof {}));
+    hostile.send(2, Message::Eof {}).await;
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).await.unwrap();
     assert!(rest.is_empty());
-    // Both have ended: the stream is no more, and the connection goes on.
-    liar.say(6, Message::Open {}).await;
+    // Both have ended: the stream is gone, and the connection continues.
+    hostile.send(6, Message::Open {}).await;
     let tunnel = tunnels.next().await.unwrap();
     drop(tunnel);
-    assert_eq!(liar.hear().await, (6, Message::Reset {}));
+    assert_eq!(hostile.receive().await, (6, Message::Reset {}));
 }
 
 #[tokio::test]
@@ -271,12 +274,12 @@ async fn connections_out_of_order() {
 
 #[tokio::test]
 async fn more_connections_than_allowed_are_refused() {
-    let (sandbox, mut liar) = Liar::meet().await;
+    let (sandbox, mut hostile) = HostileGuest::connect().await;
     let _tunnels = sandbox.tunnels().unwrap();
     for n in 1..=257 {
-        liar.say(2 * n, Message::Open {}).await;
+        hostile.send(2 * n, Message::Open {}).await;
     }
-    assert!(matches!(liar.hear().await, (514, Message::Failed { .. })));
+    assert!(matches!(hostile.receive().await, (514, Message::Failed { .. })));
 }
 
 #[tokio::test]
@@ -306,28 +309,28 @@ async fn another_version_of_the_protocol() {
 
 #[tokio::test(start_paused = true)]
 async fn a_guest_that_falls_silent() {
-    let (sandbox, liar) = Liar::meet().await;
+    let (sandbox, hostile) = HostileGuest::connect().await;
     let error = sandbox.stat(Path::new("x")).await.unwrap_err();
     assert!(error.to_string().contains("the guest did not answer for 30 s"), "{error}");
-    drop(liar);
+    drop(hostile);
 
-    let (sandbox, _liar) = Liar::meet().await;
+    let (sandbox, _liar) = HostileGuest::connect().await;
     let mut limited = command();
     limited.timeout = Some(Duration::from_secs(5));
     let finished = sandbox.run(limited, &mut |_| ()).await.unwrap();
     assert_eq!(finished.outcome, Outcome::Lost);
 }
 
-/// Asks the liar for something and returns the error that its answer causes.
+/// Sends a request and returns the error that its answer causes.
 async fn answer_to<T: std::fmt::Debug>(
     ask: impl AsyncFnOnce(Sandbox) -> agent::error::Result<T>,
-    lies: Vec<Message>,
+    messages: Vec<Message>,
 ) -> String {
-    let (sandbox, mut liar) = Liar::meet().await;
+    let (sandbox, mut hostile) = HostileGuest::connect().await;
     let (answer, ()) = tokio::join!(ask(sandbox), async {
-        liar.hear().await;
-        for message in lies {
-            liar.say(1, message).await;
+        hostile.receive().await;
+        for message in messages {
+            hostile.send(1, message).await;
         }
     });
     answer.unwrap_err().to_string()
@@ -379,17 +382,18 @@ async fn contents_out_of_order_or_too_many() {
 #[tokio::test]
 async fn contents_without_end_stop_at_the_limit() {
     let endless = || parts(&[wire::Part::Bytes(vec![0; 50_000])]);
-    let lies = [vec![parts(&[FILE])], (0..40).map(|_| endless()).collect()].concat();
-    let error = answer_to(async |sandbox| sandbox.read_files(vec!["a".into()], 200_000).await, lies).await;
+    let messages = [vec![parts(&[FILE])], (0..40).map(|_| endless()).collect()].concat();
+    let error =
+        answer_to(async |sandbox| sandbox.read_files(vec!["a".into()], 200_000).await, messages).await;
     assert!(error.contains("more than the limit"), "{error}");
 }
 
 #[tokio::test]
 async fn missing_files_that_were_not_asked_about_name_nothing() {
-    let (sandbox, mut liar) = Liar::meet().await;
+    let (sandbox, mut hostile) = HostileGuest::connect().await;
     let (put, ()) = tokio::join!(sandbox.put_tree(write(2)), async {
-        liar.hear().await;
-        liar.say(1, Message::MissingAre { indexes: vec![7, 7, u32::MAX] }).await;
+        hostile.receive().await;
+        hostile.send(1, Message::MissingAre { indexes: vec![7, 7, u32::MAX] }).await;
     });
     assert_eq!(put.unwrap().sent, 0);
 }
@@ -411,11 +415,11 @@ async fn a_pong_without_a_ping() {
 
 #[tokio::test]
 async fn more_than_an_attached_stream_may_hold() {
-    let (sandbox, mut liar) = Liar::meet().await;
+    let (sandbox, mut hostile) = HostileGuest::connect().await;
     let process = sandbox.attach_job(1, 0).await.unwrap();
     // Nobody reads: the window does not grow.
     for _ in 0..=wire::WINDOW / wire::cost(wire::CHUNK) {
-        liar.say(1, output(wire::CHUNK)).await;
+        hostile.send(1, output(wire::CHUNK)).await;
     }
     let error = sandbox.stat(Path::new("x")).await.unwrap_err();
     assert!(error.to_string().contains("more than allowed on stream 1"), "{error}");

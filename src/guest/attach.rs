@@ -1,6 +1,7 @@
 //! `guest attach`: joins the guest's socket to standard input and output, so that whatever can run a program
-//! inside the sandbox has a connection to its guest.
+//! inside the sandbox can connect to its guest.
 
+use crate::client::would_block;
 use crate::sys::{self, POLLIN, POLLOUT, Poll};
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -9,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 
-/// How much is under way in one direction.
+/// Bytes that wait in one direction.
 const BUFFER: usize = 64 << 10;
 
 pub fn main(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
@@ -26,15 +27,15 @@ fn connect(name: &str) -> io::Result<UnixStream> {
     UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)
 }
 
-/// Copies both ways. An end of input is passed on; it is over when the guest has closed its side.
+/// Copies both ways, until the guest has closed its side. The end of the input is passed on.
 fn splice(stream: UnixStream) -> io::Result<()> {
     let (input, output) = sys::take_stdio()?;
     for fd in [input.as_raw_fd(), output.as_raw_fd(), stream.as_raw_fd()] {
         sys::set_nonblocking(fd)?;
     }
     let socket = File::from(OwnedFd::from(stream.try_clone()?));
-    let mut up = Pipe::new(File::from(input), socket.try_clone()?);
-    let mut down = Pipe::new(socket, File::from(output));
+    let mut up = Direction::new(File::from(input), socket.try_clone()?);
+    let mut down = Direction::new(socket, File::from(output));
     let mut poll = Poll::default();
     while !down.done() {
         poll.clear();
@@ -50,14 +51,14 @@ fn splice(stream: UnixStream) -> io::Result<()> {
 }
 
 /// One direction: bytes that were read and wait to be written.
-struct Pipe {
+struct Direction {
     from: File,
     to: File,
     buffer: Vec<u8>,
     ended: bool,
 }
 
-impl Pipe {
+impl Direction {
     fn new(from: File, to: File) -> Self {
         Self { from, to, buffer: Vec::with_capacity(BUFFER), ended: false }
     }
@@ -85,7 +86,7 @@ impl Pipe {
                 }
                 Ok(length) => length,
                 Err(error) if would_block(&error) => 0,
-                // The other side was closed with bytes of ours unread: it is the end, said rudely.
+                // The other side was closed before it had read everything: also an end.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
                     self.ended = true;
                     0
@@ -103,8 +104,4 @@ impl Pipe {
         }
         Ok(self.done())
     }
-}
-
-fn would_block(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

@@ -189,7 +189,7 @@ impl Command {
         processes::kill_below(self.supervisor);
         self.begin_to_end(Reason::Quota(bytes));
         if let Some(ending) = &mut self.ending {
-            // No time to go on writing.
+            // No time to write more.
             ending.since = ending.since.checked_sub(GRACE).unwrap_or(ending.since);
             ending.next = Instant::now();
         }
@@ -257,7 +257,7 @@ impl Command {
         self.stdin.ended = true;
     }
 
-    /// When this must be looked at again even if nothing happens.
+    /// When this must be stepped again even if nothing happens.
     pub fn next_deadline(&self) -> Option<Instant> {
         match &self.ending {
             Some(ending) if !self.supervisor_gone && !ending.given_up => Some(ending.next),

@@ -119,8 +119,8 @@ impl Reading {
 
     /// Sends the next piece. `true` when the stream has ended.
     pub fn step(&mut self, id: u32, client: &mut Client, buffer: &mut [u8]) -> bool {
-        let room = (self.credit - FRAME_COST) as usize;
-        let wanted = room.min(CHUNK).min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let space = (self.credit - FRAME_COST) as usize;
+        let wanted = space.min(CHUNK).min(usize::try_from(self.left).unwrap_or(usize::MAX));
         match self.file.read(&mut buffer[..wanted]) {
             Ok(0) => {
                 client.send(id, &Message::Done {});

@@ -1,9 +1,9 @@
-//! System calls that are refused to the guest and all that come from it, beyond what the sandbox refuses.
+//! System calls that are refused to the guest and its descendants, beyond what the sandbox refuses.
 
 use crate::sys;
 
-/// Refuses to this process and all that come from it to take room on a disk without writing to it, which is faster than
-/// anybody can watch; the C library's posix_fallocate(3) writes then. A file that would be too long becomes an error.
+/// Refuses this process and its descendants to allocate disk space without writing to it, which is faster than the quota
+/// can be checked; the C library's posix_fallocate(3) writes then. A file that would be too long becomes an error.
 pub fn refuse_allocation() {
     // Commands get the default back before their exec.
     sys::ignore_signal(sys::SIGXFSZ);
@@ -11,8 +11,8 @@ pub fn refuse_allocation() {
     sys::install_filter(&allocation_filter());
 }
 
-/// Refuses to this process and all that come from it to set the limits of another process (`EPERM`): all here are the same
-/// user's, and one that takes away this process's descriptors would end the sandbox.
+/// Refuses this process and its descendants to set the limits of another process (`EPERM`): all here are the same
+/// user's, and one that lowers the guest's limits would end the sandbox.
 pub fn refuse_limits_of_others() {
     // Where the kernel has no filters a sandbox can end itself.
     sys::install_filter(&limits_filter());
@@ -34,7 +34,7 @@ const fn argument(index: u32) -> u32 {
     16 + 8 * index
 }
 
-/// fallocate(2) is not supported but for giving room back.
+/// fallocate(2) is supported only for freeing space.
 fn allocation_filter() -> Vec<[u8; 8]> {
     const PUNCH_HOLE_OR_COLLAPSE: u32 = 0x02 | 0x08;
     const NOT_SUPPORTED: u32 = 95;
@@ -75,7 +75,7 @@ fn limits_filter() -> Vec<[u8; 8]> {
 }
 
 /// Allows every system call but the one of these numbers, the machine's own and that of its 32-bit programs, which `judge`
-/// looks at. Where it jumps past its end, or comes to it, the call is allowed.
+/// examines. Where it jumps past its end, or comes to it, the call is allowed.
 fn filter((number, its_number): (u32, u32), judge: &[Instruction]) -> Vec<[u8; 8]> {
     const NUMBER: u32 = 0;
     const ARCHITECTURE: u32 = 4;

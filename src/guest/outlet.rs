@@ -31,7 +31,7 @@ impl Outlet {
         if !poll.readable(self.listener.as_raw_fd()) {
             return None;
         }
-        // Whatever keeps one from being accepted is gone or comes again.
+        // A connection that cannot be accepted is gone, or will be offered again.
         let (socket, _) = self.listener.accept().ok()?;
         socket.set_nonblocking(true).ok()?;
         Some(socket)

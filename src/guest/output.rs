@@ -123,8 +123,8 @@ impl Spool {
         let Self::File { file, written, full, .. } = self else { return };
         let mut rest = bytes;
         while !rest.is_empty() && !*full {
-            let room = usize::try_from(SPOOL_LIMIT - *written).unwrap_or(usize::MAX);
-            match file.write(&rest[..rest.len().min(room)]) {
+            let space = usize::try_from(SPOOL_LIMIT - *written).unwrap_or(usize::MAX);
+            match file.write(&rest[..rest.len().min(space)]) {
                 Ok(length) if length > 0 => {
                     *written += length as u64;
                     rest = &rest[length..];

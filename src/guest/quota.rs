@@ -1,10 +1,10 @@
 //! The disk quota, where the file system itself knows none.
 //!
-//! While commands run, the free space of the file systems that the sandbox writes to is looked at twenty times a second:
-//! a system call each, nothing else. Only when one has lost more than the quota, every process is stopped and the sandbox's
-//! files are counted (`usage.rs`). Where they are within the quota, somebody else filled the disk, and all goes on; else
-//! everything that runs is killed. So the quota is overrun by what the disk takes in within [`INTERVAL`] and [`ROOM`], at
-//! most [`STRIKES`] times before commands are refused. It begins anew when a kept sandbox is started again.
+//! While commands run, the free space of the file systems that the sandbox writes to is read twenty times a second: a
+//! system call each, nothing else. Only when one has lost more than the quota, every process is stopped and the sandbox's
+//! files are counted (`usage.rs`). Where they are within the quota, another writer filled the disk, and all continues; else
+//! everything that runs is killed. So the quota is exceeded by what can be written within [`INTERVAL`] and [`ALLOWANCE`], at
+//! most [`STRIKES`] times before commands are refused. The count starts again when a kept sandbox is started again.
 
 use crate::client::Failure;
 use crate::command::Command;
@@ -16,13 +16,13 @@ use crate::wire::{files_of_quota, quota_used_up};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Between two looks at the free space.
+/// Between two readings of the free space.
 const INTERVAL: Duration = Duration::from_millis(50);
 /// What a sandbox over its quota may take further, so that it can be cleaned up.
-const ROOM: Usage = Usage { bytes: 64 << 20, files: 4096 };
+const ALLOWANCE: Usage = Usage { bytes: 64 << 20, files: 4096 };
 /// How often a sandbox may go over its quota without coming back below it.
 const STRIKES: u32 = 4;
-/// A disk that has lost the quota and has less than this part of itself left is full, whoever filled it.
+/// A disk that has lost the quota and has less than this part of itself left is full, no matter which process filled it.
 const LAST_PART: u64 = 20;
 
 pub struct Quota {
@@ -71,16 +71,16 @@ impl Quota {
         }
     }
 
-    /// When to look again, while commands run.
-    pub fn next_look(&self) -> Option<Instant> {
+    /// When to check again, while commands run.
+    pub fn next_check(&self) -> Option<Instant> {
         self.limit.map(|_| self.next)
     }
 
-    /// Looks, if it is time. Kills what runs where the quota is used up.
+    /// Checks, if it is time. Kills what runs where the quota is used up.
     pub fn watch<'c>(&mut self, commands: impl Iterator<Item = &'c mut Command>) {
         let Some(limit) = self.limit.filter(|_| Instant::now() >= self.next) else { return };
         let nearly_full = self.look();
-        let allowed = self.over.map_or(limit, |over| over.and(ROOM).at_least(limit));
+        let allowed = self.over.map_or(limit, |over| over.and(ALLOWANCE).at_least(limit));
         let may_be_over = self.used.exceeds(allowed);
         if may_be_over || self.over.is_some() && !self.used.exceeds(limit) {
             let mut commands: Vec<&mut Command> = commands.filter(|command| !command.over()).collect();
@@ -90,7 +90,7 @@ impl Quota {
             if let Some(own) = own {
                 self.others_took_the_rest(own);
             }
-            // What is hidden from the count is held against the sandbox.
+            // What is hidden from the count counts as the sandbox's.
             let is_over = own.map_or(may_be_over, |own| own.exceeds(allowed));
             if is_over || may_be_over && nearly_full {
                 commands.iter_mut().for_each(|command| command.end_over_quota(limit.bytes));
@@ -129,8 +129,8 @@ impl Quota {
         self.used = own;
     }
 
-    /// Refuses to write a file where there is no room.
-    pub fn room_for_files(&self) -> Result<(), Failure> {
+    /// Refuses to write a file where there is no space left.
+    pub fn require_files_allowed(&self) -> Result<(), Failure> {
         match self.limit.filter(|limit| self.used.exceeds(*limit)) {
             Some(limit) => {
                 Err(Failure::new(format!("{}: remove what is not needed", quota_used_up(limit.bytes))))
@@ -139,8 +139,8 @@ impl Quota {
         }
     }
 
-    /// Refuses to start a command in a sandbox that has gone over its quota again and again.
-    pub fn room_for_commands(&self) -> Result<(), Failure> {
+    /// Refuses to start a command in a sandbox that has exceeded its quota repeatedly.
+    pub fn require_commands_allowed(&self) -> Result<(), Failure> {
         match self.limit.filter(|limit| self.strikes >= STRIKES && self.used.exceeds(*limit)) {
             Some(limit) => Err(Failure::new(format!(
                 "{}, and commands went over it {STRIKES} times: no more are run in this sandbox",

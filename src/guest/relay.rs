@@ -10,9 +10,9 @@ use std::os::fd::AsRawFd;
 pub struct Relay {
     socket: TcpStream,
     state: State,
-    /// Bytes of the host that the socket has not taken yet.
+    /// Bytes from the host that the socket has not accepted yet.
     waiting: Vec<u8>,
-    /// What the host has sent since the socket last took everything.
+    /// What the host has sent since the socket last accepted everything.
     waiting_cost: u32,
     window: ReceiveWindow,
     host_ended: bool,
@@ -24,7 +24,7 @@ enum State {
     /// The address family tried now is IPv4, IPv6 is still to be tried.
     ConnectingFirst(u16),
     ConnectingLast,
-    /// A program inside has connected; the host has not taken the connection yet.
+    /// A program inside has connected; the host has not accepted the connection yet.
     Offered,
     Open,
 }
@@ -39,7 +39,7 @@ impl Relay {
         Ok(Self::new(socket, state))
     }
 
-    /// A connection that a program inside has made, to be taken by the host.
+    /// A connection that a program inside has made, to be accepted by the host.
     pub fn offered(socket: TcpStream) -> Self {
         Self::new(socket, State::Offered)
     }
@@ -57,8 +57,8 @@ impl Relay {
         }
     }
 
-    /// The host takes the connection.
-    pub fn taken(&mut self) {
+    /// The host has accepted the connection.
+    pub fn accepted(&mut self) {
         if matches!(self.state, State::Offered) {
             self.state = State::Open;
         }
@@ -173,8 +173,8 @@ impl Relay {
         {
             return Ok(());
         }
-        let room = CHUNK.min((self.credit - FRAME_COST) as usize);
-        match self.socket.read(&mut buffer[..room]) {
+        let space = CHUNK.min((self.credit - FRAME_COST) as usize);
+        match self.socket.read(&mut buffer[..space]) {
             Ok(0) => {
                 self.socket_ended = true;
                 client.send(id, &Message::Eof {});

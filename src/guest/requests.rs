@@ -48,7 +48,7 @@ impl Server {
             Message::Shutdown {} => self.stop = true,
             Message::Opened {} => {
                 if let Some(Activity::Relay(relay)) = self.activities.get_mut(&stream) {
-                    relay.taken();
+                    relay.accepted();
                 }
             }
             // The host does not take a connection that was offered: it is closed.
@@ -137,13 +137,13 @@ impl Server {
     }
 
     fn connect(&self, port: u16) -> Result<Relay, Failure> {
-        if !self.has_room_for_relay() {
+        if !self.can_open_relay() {
             return Err(Failure::new(format!("{MAX_RELAYS} connections are open; close some")));
         }
         Relay::connect(port).map_err(|error| Failure::io("nothing answers on the port", &error))
     }
 
-    pub fn has_room_for_relay(&self) -> bool {
+    pub fn can_open_relay(&self) -> bool {
         let relays = self.activities.values().filter(|activity| matches!(activity, Activity::Relay(_)));
         relays.count() < MAX_RELAYS
     }
@@ -174,8 +174,8 @@ impl Server {
         if self.commands.values().filter(|command| !command.over()).count() >= MAX_COMMANDS {
             return Err(Failure::new(format!("{MAX_COMMANDS} commands have processes running; end some")));
         }
-        self.quota.room_for_commands()?;
-        self.room_for_processes()?;
+        self.quota.require_commands_allowed()?;
+        self.require_processes()?;
         if let Some(outlet) = &self.outlet {
             // The command's own variables come later and win.
             command.env.splice(..0, outlet.env.iter().cloned());
@@ -187,11 +187,11 @@ impl Server {
         Ok(key)
     }
 
-    /// Kills what commands that are over have left running, where that leaves no room for another.
-    fn room_for_processes(&mut self) -> Result<(), Failure> {
+    /// Kills what finished commands have left running, where that leaves no processes for another.
+    fn require_processes(&mut self) -> Result<(), Failure> {
         let mut left: Vec<_> =
             self.commands.values_mut().filter(|command| command.left_processes()).collect();
-        if left.is_empty() || !self.room.is_scarce() {
+        if left.is_empty() || !self.process_limit.is_nearly_reached() {
             return Ok(());
         }
         left.iter_mut().for_each(|command| command.end());

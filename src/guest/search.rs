@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 
-/// Directories that are kept open; those beyond are left to the shell.
+/// Directories that are kept open; in more than these only a shell searches.
 const DIRECTORIES: usize = 64;
 
 /// A `PATH` and its directories.

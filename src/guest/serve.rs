@@ -1,7 +1,7 @@
 //! `guest serve`: the event loop.
 //!
-//! One thread, one `poll`, everything non-blocking. What takes long (a walk, a large file) is done a slice at a
-//! time. Being single-threaded is what makes forking safe, and what keeps the memory small.
+//! One thread, one `poll`, everything non-blocking. Long work (a walk, a large file) is done a slice at a
+//! time. A single thread makes forking safe and keeps the memory small.
 
 use crate::client::Client;
 use crate::command::{Command, StreamId};
@@ -9,11 +9,11 @@ use crate::facts::OomCounter;
 use crate::filters;
 use crate::outlet::Outlet;
 use crate::output::SpoolDirectory;
+use crate::process_limit::ProcessLimit;
 use crate::processes;
 use crate::quota::Quota;
 use crate::relay::Relay;
 use crate::requests::{Activity, answer_about_job};
-use crate::room::ProcessRoom;
 use crate::search::SearchPath;
 use crate::sys::{self, POLLIN, Poll, Signals};
 use crate::walk::{Hashes, Snapshots};
@@ -26,7 +26,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Clients at once; more are turned away.
+/// Clients at once; more are refused.
 const MAX_CLIENTS: usize = 16;
 /// What the windows of inputs and connections may grow by together, in bytes.
 const GROWTH: u32 = 32 << 20;
@@ -68,7 +68,7 @@ pub struct Server {
     pub oom: OomCounter,
     pub search: SearchPath,
     pub quota: Quota,
-    pub room: ProcessRoom,
+    pub process_limit: ProcessLimit,
     pub next_client: u64,
     pub next_command: u64,
     pub next_job: u64,
@@ -115,7 +115,7 @@ pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
         oom: OomCounter::open(),
         search: SearchPath::default(),
         quota,
-        room: ProcessRoom::open(),
+        process_limit: ProcessLimit::open(),
         next_client: 1,
         next_command: 1,
         next_job: 1,
@@ -190,7 +190,7 @@ impl Server {
         if let Some(listener) = &self.options.listener {
             self.poll.add(listener.socket.as_raw_fd(), POLLIN);
         }
-        if let Some(outlet) = self.outlet.as_ref().filter(|_| self.has_room_for_relay()) {
+        if let Some(outlet) = self.outlet.as_ref().filter(|_| self.can_open_relay()) {
             outlet.interest(&mut self.poll);
         }
         let mut until = self.idle_deadline();
@@ -217,7 +217,7 @@ impl Server {
             }
         }
         if self.commands.values().any(|command| !command.over()) {
-            soonest(self.quota.next_look());
+            soonest(self.quota.next_check());
         }
         if self.orphans {
             soonest(Some(Instant::now() + ORPHANS_AGAIN));
@@ -233,7 +233,7 @@ impl Server {
 
     fn read_signals(&mut self) {
         while let Some(signal) = self.signals.next() {
-            // As PID 1 it obeys only those outside: nothing that runs inside ends the sandbox this way.
+            // As PID 1 it obeys only signals from outside, so that nothing inside can end the sandbox this way.
             let obey = std::process::id() != 1 || signal.sender == 0;
             if signal.number == sys::SIGTERM || signal.number == sys::SIGINT {
                 self.stop |= obey;
@@ -328,7 +328,7 @@ impl Server {
         ended.into_iter().for_each(|stream| self.end_activity(stream));
     }
 
-    /// Kills what came to this process because its supervisor was killed.
+    /// Kills processes that this one inherited because their supervisor was killed.
     fn sweep_orphans(&mut self) {
         if self.orphans {
             let supervised = |id: &i32| self.commands.values().any(|command| command.supervisor() == *id);

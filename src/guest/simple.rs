@@ -1,9 +1,9 @@
-//! Commands that need no shell: a program and plain words. GNU make does the same; a shell would only take its time
-//! (half of that of a whole `true`) to come to the very same exec.
+//! Commands that need no shell: a program and plain words. GNU make does the same; a shell would only add its start-up
+//! time (half of that of a whole `true`) to the same exec.
 
-/// What a shell would not pass to a program: its own commands and words (`compgen -bk`). `true` and `false` are not
-/// among them, because the programs of these names do the same.
-const OF_THE_SHELL: [&str; 75] = [
+/// The shell's own commands and keywords (`compgen -bk`), but for `true` and `false`: the programs of these names do the
+/// same.
+const SHELL_WORDS: [&str; 75] = [
     ".",
     ":",
     "alias",
@@ -81,7 +81,7 @@ const OF_THE_SHELL: [&str; 75] = [
     "while",
 ];
 
-/// The words of a command in which a shell would find nothing to do but to run it; `None` leaves it to the shell.
+/// The words of a command that a shell would only execute; `None` where it needs a shell.
 pub fn words(text: &[u8]) -> Option<Vec<&[u8]>> {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b" _-./,:=+@%".contains(byte);
     if !text.iter().all(plain) {
@@ -91,6 +91,6 @@ pub fn words(text: &[u8]) -> Option<Vec<&[u8]>> {
     let program = words.first()?;
     let is_assignment = program.contains(&b'=');
     let is_job = program.starts_with(b"%");
-    let is_of_the_shell = OF_THE_SHELL.iter().any(|own| own.as_bytes() == *program);
-    (!is_assignment && !is_job && !is_of_the_shell).then_some(words)
+    let is_shell_word = SHELL_WORDS.iter().any(|own| own.as_bytes() == *program);
+    (!is_assignment && !is_job && !is_shell_word).then_some(words)
 }

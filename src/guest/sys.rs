@@ -86,7 +86,7 @@ pub struct TimeSpec {
     nanoseconds: c_long,
 }
 
-/// The fields that glibc and musl agree on, and room for the rest.
+/// The fields that glibc and musl agree on, and space for the rest.
 #[repr(C)]
 pub struct StatVfs {
     block_size: c_ulong,
@@ -519,7 +519,7 @@ pub fn executable_in(directory: RawFd, name: &CStr) -> bool {
     unsafe { ffi::faccessat(directory, name.as_ptr(), X_OK, 0) == 0 }
 }
 
-/// Writes to a raw descriptor. Who cannot be told is gone, so the result does not matter.
+/// Writes to a raw descriptor. A failure means that the reader is gone, and is ignored.
 pub fn write_raw(fd: RawFd, bytes: &[u8]) {
     // SAFETY: pointer and length are those of one live slice.
     unsafe { ffi::write(fd, bytes.as_ptr().cast::<c_void>(), bytes.len()) };

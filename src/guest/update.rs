@@ -18,7 +18,7 @@ use std::path::PathBuf;
 const MAX_FAILURES: usize = 32;
 /// What a part takes in a block beyond its bytes, at most.
 const PART_OVERHEAD: usize = 32;
-/// A part is not begun with less room than this left in its block.
+/// A part is not begun with less space than this left in its block.
 const LEAST_PART: usize = 1 << 10;
 
 /// An update under way.
@@ -53,8 +53,8 @@ impl Update {
             return;
         }
         let result = match change {
-            Change::Write(write) => quota.room_for_files().and_then(|()| files::write(write)),
-            Change::Begin(write) => quota.room_for_files().and_then(|()| {
+            Change::Write(write) => quota.require_files_allowed().and_then(|()| files::write(write)),
+            Change::Begin(write) => quota.require_files_allowed().and_then(|()| {
                 self.open = Some((index, files::begin(write)?));
                 Ok(())
             }),
@@ -121,13 +121,13 @@ impl ReadingFiles {
     /// Sends the next block. `true` when the stream has ended.
     pub fn step(&mut self, id: u32, client: &mut Client, buffer: &mut [u8]) -> bool {
         let mut parts = Vec::new();
-        let mut room = CHUNK;
-        while parts.len() < MAX_CHANGES && room >= LEAST_PART {
-            let Some(part) = self.next_part(room - PART_OVERHEAD, buffer) else { break };
-            room = room.saturating_sub(PART_OVERHEAD);
+        let mut space = CHUNK;
+        while parts.len() < MAX_CHANGES && space >= LEAST_PART {
+            let Some(part) = self.next_part(space - PART_OVERHEAD, buffer) else { break };
+            space = space.saturating_sub(PART_OVERHEAD);
             match &part {
-                Part::Bytes(bytes) => room -= bytes.len(),
-                Part::Failed { message, .. } => room = room.saturating_sub(message.len()),
+                Part::Bytes(bytes) => space -= bytes.len(),
+                Part::Failed { message, .. } => space = space.saturating_sub(message.len()),
                 Part::File { .. } | Part::End => {}
             }
             parts.push(part);
@@ -142,7 +142,7 @@ impl ReadingFiles {
         false
     }
 
-    fn next_part(&mut self, room: usize, buffer: &mut [u8]) -> Option<Part> {
+    fn next_part(&mut self, space: usize, buffer: &mut [u8]) -> Option<Part> {
         let failed = |failure: Failure| {
             let mut message = failure.message;
             message.truncate(message.floor_char_boundary(LEAST_PART / 2));
@@ -159,8 +159,8 @@ impl ReadingFiles {
                 Err(failure) => failed(failure),
             });
         };
-        let room = room.min(buffer.len());
-        match file.read(&mut buffer[..room]) {
+        let space = space.min(buffer.len());
+        match file.read(&mut buffer[..space]) {
             Ok(0) => {
                 self.open = None;
                 Some(Part::End)

@@ -1,7 +1,7 @@
 //! What the sandbox's own files take on the disk, those without a name included.
 //!
-//! Only looked at while every process is stopped, and only when the disk has lost more than the quota. Files that were
-//! there before the sandbox are told by their change time, which no program can set.
+//! Counted only while every process is stopped, and only when the disk has lost more than the quota. Files that were
+//! there before the sandbox are recognised by their change time, which no program can set.
 
 use crate::processes;
 use std::collections::HashSet;
@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long counting may take, in which nothing else is done.
+/// How long counting may take; nothing else is done meanwhile.
 const TIME: Duration = Duration::from_secs(5);
 /// What `st_blocks` counts in, whatever the file system's own blocks are.
 const BLOCK: u64 = 512;
@@ -131,13 +131,13 @@ impl Count<'_> {
     }
 }
 
-/// Whether descriptors wait in a socket to be received. Kernels before 5.8 do not say.
+/// Whether descriptors wait in a socket to be received. Kernels before 5.8 do not tell.
 fn carries_files(info: &Path) -> bool {
     let info = fs::read_to_string(info).unwrap_or_default();
     info.lines().filter_map(|line| line.strip_prefix("scm_fds:")).any(|count| count.trim() != "0")
 }
 
-/// What is not there any more counts for nothing; any other failure hides something.
+/// A file that is gone counts as nothing; any other failure hides something.
 fn unless_gone<T>(result: io::Result<T>) -> Option<Option<T>> {
     const ESRCH: i32 = 3;
     match result {

@@ -181,7 +181,7 @@ impl Walk {
     }
 
     pub fn runnable(&self, client: &Client) -> bool {
-        // Room for the batch and the entry after it; names are at most 4 KiB, targets too.
+        // Enough for the batch and the entry after it; names are at most 4 KiB, targets too.
         self.credit >= 2 * BATCH && !client.congested()
     }
 

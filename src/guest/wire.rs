@@ -76,7 +76,7 @@ pub fn cost(carried: usize) -> u32 {
     carried as u32 + FRAME_COST
 }
 
-/// How many files a disk quota of `bytes` allows: as many as ext4 makes room for (one for 16 KiB), and at least 16,384.
+/// How many files a disk quota of `bytes` allows: as many as ext4 has inodes for (one for 16 KiB), and at least 16,384.
 pub fn files_of_quota(bytes: u64) -> u64 {
     (bytes >> 14).max(1 << 14)
 }
@@ -604,7 +604,7 @@ impl Decoder {
     /// # Errors
     ///
     /// The connection is of no use any more after one.
-    #[allow(clippy::should_implement_trait)] // An iterator of results that end in None and go on later would mislead.
+    #[allow(clippy::should_implement_trait)] // An iterator that continues after None would mislead.
     pub fn next(&mut self) -> Result<Option<(u32, Message)>, WireError> {
         let mut input = &self.buffer[self.start..];
         let Ok(length) = u32::get(&mut input) else { return Ok(None) };

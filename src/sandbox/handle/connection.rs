@@ -71,8 +71,8 @@ pub(super) struct Outgoing {
     closed: AtomicBool,
     /// There are frames, or no more will come.
     ready: Notify,
-    /// There is room for bulk data again.
-    room: Notify,
+    /// There is space for bulk data again.
+    space: Notify,
 }
 
 impl Outgoing {
@@ -81,10 +81,10 @@ impl Outgoing {
         self.ready.notify_one();
     }
 
-    /// Queues a frame with bulk data once there is room for it. `false` where the connection has ended.
+    /// Queues a frame with bulk data once there is space for it. `false` where the connection has ended.
     pub async fn push_bulk(&self, id: u32, frame: Vec<u8>) -> bool {
         loop {
-            let room = self.room.notified();
+            let space = self.space.notified();
             if self.closed.load(Ordering::Acquire) {
                 return false;
             }
@@ -92,14 +92,14 @@ impl Outgoing {
                 self.push(id, frame);
                 return true;
             }
-            room.await;
+            space.await;
         }
     }
 
     fn close(&self) {
         self.closed.store(true, Ordering::Release);
         self.ready.notify_one();
-        self.room.notify_waiters();
+        self.space.notify_waiters();
     }
 
     /// The next frames, of about [`CHUNK`] bytes together. `false` where no more will come.
@@ -117,7 +117,7 @@ impl Outgoing {
                 }
             }
             if !bytes.is_empty() {
-                self.room.notify_waiters();
+                self.space.notify_waiters();
                 return true;
             }
             if closed {
