@@ -264,6 +264,8 @@ impl Server {
         let key = self.jobs.get(&job).copied().ok_or_else(|| Failure::new(format!("there is no job {job}")))?;
         let command = self.commands.get_mut(&key).ok_or_else(|| Failure::new(format!("there is no job {job}")))?;
         if let Some(before) = command.attach(stream, from, &mut self.budget)? {
+            // Removed now, so that what the other client still sends on it is ignored.
+            self.activities.remove(&before);
             self.fail(before, &Failure::new("another client is attached to the job now"));
         }
         Ok(key)
