@@ -1,17 +1,17 @@
 //! One suite for every backend: what is written once over `Sandbox` has to work on all of them.
 //! A further backend is measured by adding it to `support/backends.rs`.
 
-use crate::support::backends::{BACKENDS, backend, everywhere, said, shell, spec};
+use crate::support::backends::{BACKENDS, backend, on_every_backend, output_of, shell, spec};
 use agent::sandbox::{Command, FileWrite, Node, Outcome, Output, Sandbox, Spec, State};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 #[tokio::test]
 async fn commands_run_in_the_workspace_as_nobody_special() {
-    everywhere(async |inside| {
-        assert_eq!(inside.said("pwd").await, "/workspace");
-        assert_ne!(inside.said("id -u").await, "0");
-        assert_eq!(inside.said("echo $HOME $CI $PAGER").await, "/home/agent 1 cat");
+    on_every_backend(async |inside| {
+        assert_eq!(inside.output_of("pwd").await, "/workspace");
+        assert_ne!(inside.output_of("id -u").await, "0");
+        assert_eq!(inside.output_of("echo $HOME $CI $PAGER").await, "/home/agent 1 cat");
         assert_eq!(inside.sh("exit 7").await.outcome(), Outcome::Exited(7));
         assert_eq!(inside.sh("kill -9 $$").await.outcome(), Outcome::Signaled(9));
     })
@@ -21,12 +21,12 @@ async fn commands_run_in_the_workspace_as_nobody_special() {
 /// A bug: git refused to commit where the identity is configured for the whole machine, as it is nearly everywhere.
 #[tokio::test]
 async fn git_commits_as_whom_the_repository_says_or_else_as_the_agent() {
-    everywhere(async |inside| {
+    on_every_backend(async |inside| {
         let commit = "git commit -q --allow-empty -m one && git log -1 --format='%an <%ae>, %cn <%ce>'";
-        let agent = inside.said(&format!("git init -q /tmp/r && cd /tmp/r && {commit}")).await;
+        let agent = inside.output_of(&format!("git init -q /tmp/r && cd /tmp/r && {commit}")).await;
         assert_eq!(agent, "agent <agent@sandbox.invalid>, agent <agent@sandbox.invalid>");
         let configure = "git config user.name Own && git config user.email own@example.com";
-        let own = inside.said(&format!("cd /tmp/r && {configure} && {commit}")).await;
+        let own = inside.output_of(&format!("cd /tmp/r && {configure} && {commit}")).await;
         assert_eq!(own, "Own <own@example.com>, Own <own@example.com>");
     })
     .await;
@@ -34,7 +34,7 @@ async fn git_commits_as_whom_the_repository_says_or_else_as_the_agent() {
 
 #[tokio::test]
 async fn output_is_bytes() {
-    everywhere(async |inside| {
+    on_every_backend(async |inside| {
         assert_eq!(inside.sh(r"printf '\000\377\376a\nb'").await.bytes, b"\0\xff\xfea\nb");
     })
     .await;
@@ -42,7 +42,7 @@ async fn output_is_bytes() {
 
 #[tokio::test]
 async fn a_background_child_that_holds_stdout_does_not_hold_up_the_command() {
-    everywhere(async |inside| {
+    on_every_backend(async |inside| {
         let started = Instant::now();
         let finished =
             inside.sandbox.run(shell("sleep 300 & echo started"), &mut |_| {}).await.expect("answers");
@@ -55,7 +55,7 @@ async fn a_background_child_that_holds_stdout_does_not_hold_up_the_command() {
 
 #[tokio::test]
 async fn a_flood_of_output_is_bounded_and_kept_in_a_file() {
-    everywhere(async |inside| {
+    on_every_backend(async |inside| {
         let flood = Command {
             live_bytes: 10_000,
             ..shell("head -c 20000000 /dev/zero | tr '\\0' x; echo; echo end")
@@ -76,14 +76,14 @@ async fn a_flood_of_output_is_bounded_and_kept_in_a_file() {
         assert!(seen < 2_000_000, "{seen}");
         assert!(last.ends_with(b"end\n"));
         let spool = finished.spool.expect("a file");
-        assert_eq!(inside.said(&format!("wc -c < {}", spool.display())).await, "20000005");
+        assert_eq!(inside.output_of(&format!("wc -c < {}", spool.display())).await, "20000005");
     })
     .await;
 }
 
 #[tokio::test]
 async fn files_of_any_name_and_size() {
-    everywhere(async |inside| {
+    on_every_backend(async |inside| {
         let names: [&[u8]; 3] = [b"a\nb", b"\xff\xfe", b"deep/er/file"];
         let path = |name: &[u8]| -> PathBuf {
             use std::os::unix::ffi::OsStrExt;
@@ -105,10 +105,10 @@ async fn files_of_any_name_and_size() {
         for name in names {
             assert_eq!(inside.sandbox.read_file(&path(name), 0, 100).await.expect("read").bytes, name);
         }
-        assert_eq!(inside.said("wc -c < big").await, (100 << 20).to_string());
+        assert_eq!(inside.output_of("wc -c < big").await, (100 << 20).to_string());
         let middle = inside.sandbox.read_file(Path::new("big"), 50 << 20, 1000).await.expect("read").bytes;
         assert_eq!(middle, big[50 << 20..][..1000]);
-        inside.said("mkfifo pipe").await;
+        inside.output_of("mkfifo pipe").await;
         for path in ["pipe", "/dev/zero", ".", "/etc/shadow", "missing"] {
             assert!(inside.sandbox.read_file(Path::new(path), 0, 10).await.is_err(), "{path}");
         }
@@ -118,7 +118,7 @@ async fn files_of_any_name_and_size() {
 
 #[tokio::test]
 async fn jobs_go_on_in_the_background() {
-    everywhere(async |inside| {
+    on_every_backend(async |inside| {
         let job = inside
             .sandbox
             .start_job(Command { timeout: None, ..shell("echo up; sleep 600") })
@@ -135,11 +135,11 @@ async fn jobs_go_on_in_the_background() {
 
 #[tokio::test]
 async fn servers_on_loopback_work() {
-    everywhere(async |inside| {
+    on_every_backend(async |inside| {
         let python = "import socket,threading as t\ns=socket.create_server(('127.0.0.1',0))\n\
                       t.Thread(target=lambda:s.accept()[0].send(b'hi')).start()\n\
                       print(socket.create_connection(s.getsockname()).recv(2).decode())";
-        assert_eq!(inside.said(&format!("/usr/bin/python3 -c \"{python}\"")).await, "hi");
+        assert_eq!(inside.output_of(&format!("/usr/bin/python3 -c \"{python}\"")).await, "hi");
     })
     .await;
 }
@@ -161,7 +161,7 @@ async fn a_kept_sandbox_goes_when_its_date_has_passed_and_it_does_not_run() {
         let listed = state().await.expect("what runs stays");
         assert_eq!(listed.state, State::Running);
         assert!(listed.expires.is_some_and(|date| date.starts_with("20")));
-        assert_eq!(said(&sandbox, "echo here").await, "here");
+        assert_eq!(output_of(&sandbox, "echo here").await, "here");
         backend.pause(&spec.session).await.expect("paused");
         backend.sweep().await.expect("swept");
         assert_eq!(state().await, None, "{backend_name}: what is frozen and past its date goes");

@@ -19,7 +19,7 @@ fn what_was_said_before_is_sent_again_byte_for_byte() {
         .text("done")
         .start();
     agent().endpoint(&model).args(["run", "go"]).run().expect_code(0);
-    let chats = model.chats();
+    let chats = model.chat_requests();
     assert_eq!(chats.len(), 3);
     for pair in chats.windows(2) {
         let (before, after) = (pair[0]["messages"].as_array(), pair[1]["messages"].as_array());
@@ -42,7 +42,7 @@ fn an_overflow_in_the_middle_is_compacted_and_the_work_goes_on() {
     let finished =
         agent().endpoint(&model).args(["run", "--json", "make the file, word for word"]).run().expect_code(0);
     assert_eq!(finished.events_of("compacted").len(), 1);
-    let last = model.chats().pop().expect("a request")["messages"].clone();
+    let last = model.chat_requests().pop().expect("a request")["messages"].clone();
     let text = last.to_string();
     assert!(text.contains("make the file, word for word"), "the task is kept");
     assert!(text.len() < 40_000, "{} bytes are left", text.len());
@@ -51,14 +51,14 @@ fn an_overflow_in_the_middle_is_compacted_and_the_work_goes_on() {
 
 #[test]
 fn an_overflow_on_the_very_first_message_says_so() {
-    let model = endpoint().error(400, OVERFLOW).for_ever().start();
+    let model = endpoint().error(400, OVERFLOW).repeat_last().start();
     let finished = agent().endpoint(&model).args(["run", "go"]).run().expect_code(3);
     assert!(finished.stderr.contains("this is the very first message"), "{}", finished.stderr);
 }
 
 #[test]
 fn nothing_is_compacted_while_it_is_switched_off() {
-    let model = endpoint().tool_call("run_commands", big_output()).error(400, OVERFLOW).for_ever().start();
+    let model = endpoint().tool_call("run_commands", big_output()).error(400, OVERFLOW).repeat_last().start();
     let call = agent().endpoint(&model).args(["run", "--json", "go"]);
     let home = call.home("config");
     std::fs::create_dir_all(&home).expect("a directory");

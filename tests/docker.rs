@@ -1,6 +1,6 @@
 //! The Docker backend with real containers.
 
-use crate::support::engine::{DEADLINE, Running, engine, gone, is_there, run, spec};
+use crate::support::engine::{DEADLINE, Running, engine, run, sandbox_exists, spec, wait_until_removed};
 use crate::support::registry::Registry;
 use agent::sandbox::{Backend, Outcome, Sandbox, State, WorkspaceMount, sandbox_ids};
 use bollard::Docker as Client;
@@ -122,7 +122,7 @@ async fn a_shut_down_guest_takes_its_container_and_volumes_with_it() {
     let volumes = volumes(&running.spec.session).await;
     assert_eq!(volumes.len(), 2);
     running.sandbox.shutdown().await;
-    gone(&docker, &running.spec.session).await;
+    wait_until_removed(&docker, &running.spec.session).await;
     assert_absent(&volumes).await;
 }
 
@@ -149,10 +149,10 @@ async fn kill_nine_leaves_nothing() {
         .find_map(|line| line.strip_prefix("SESSION ").map(str::to_owned))
         .expect("it says its session");
     let volumes = volumes(&session).await;
-    assert!(is_there(&docker, &session).await);
+    assert!(sandbox_exists(&docker, &session).await);
     child.kill().expect("killed");
     child.wait().expect("reaped");
-    gone(&docker, &session).await;
+    wait_until_removed(&docker, &session).await;
     assert_absent(&volumes).await;
 }
 

@@ -16,7 +16,7 @@ fn heard_no_secret(model: &Endpoint) -> bool {
 
 #[test]
 fn it_names_an_endpoint_a_key_and_a_model() {
-    let model = endpoint().text("ok").for_ever().start();
+    let model = endpoint().text("ok").repeat_last().start();
     let key = |request: crate::support::endpoint::Request| request.header("authorization").map(str::to_owned);
     for text in [
         "AGENT_BASE_URL={url}\nAGENT_API_KEY=its-own\nAGENT_MODEL=m\n",
@@ -29,7 +29,7 @@ fn it_names_an_endpoint_a_key_and_a_model() {
 
 #[test]
 fn it_does_not_reach_into_the_environment() {
-    let model = endpoint().text("ok").for_ever().start();
+    let model = endpoint().text("ok").repeat_last().start();
     let named = "AGENT_BASE_URL={url}\nAGENT_API_KEY=k\nAGENT_MODEL=m\n";
     for line in [
         "AGENT_BASE_URL={url}/${DATABASE}",
@@ -53,7 +53,7 @@ fn it_does_not_reach_into_the_environment() {
 /// A bug: nobody heard that it had no effect.
 #[test]
 fn settings_that_it_may_not_set_are_told_once() {
-    let model = endpoint().text("ok").for_ever().start();
+    let model = endpoint().text("ok").repeat_last().start();
     let text = "AGENT_PIDS=9\nexport AGENT_MAX_TURNS=1\nAGENT_PIDS=8\nAGENT_SANDBOX=auto\nAGENT_OTHER=1\n";
     let finished = agent().endpoint(&model).file(".env", text).args(["run", "go"]).run().expect_code(0);
     let told = ".env does not set AGENT_MAX_TURNS, AGENT_PIDS: ";
@@ -62,7 +62,7 @@ fn settings_that_it_may_not_set_are_told_once() {
 
 #[test]
 fn what_it_says_to_other_programs_is_neither_read_nor_shown() {
-    let model = endpoint().text("ok").for_ever().start();
+    let model = endpoint().text("ok").repeat_last().start();
     let others = b"PASSWORD=two words\nOLD\n=\n'\nKEY=\"-----BEGIN\nline\n-----END\"\nA=${B\nLATIN=\xe9\n";
     let ours = format!("AGENT_BASE_URL={}\nAGENT_API_KEY=k\nAGENT_MODEL=m\n", model.url());
     let finished = beside([others.as_slice(), ours.as_bytes()].concat()).run().expect_code(0);

@@ -292,7 +292,7 @@ async fn an_endpoint_that_does_not_stream_is_asked_without() {
         assert_eq!(reply.unwrap().text, "whole");
         assert_eq!(seen.notices.len(), 1, "{seen:?}");
         assert_eq!(ask(&model).await.0.unwrap().text, "again");
-        let streams: Vec<_> = endpoint.chats().iter().map(|body| body["stream"].clone()).collect();
+        let streams: Vec<_> = endpoint.chat_requests().iter().map(|body| body["stream"].clone()).collect();
         assert_eq!(streams, [true, false, false], "remembered for the session");
     }
     let endpoint = endpoint().error(400, "stream is not supported for this model").text("whole").start();

@@ -24,12 +24,12 @@ async fn passing_failures_are_tried_again() {
 
 #[tokio::test]
 async fn retries_end() {
-    let endpoint = endpoint().error(500, "still broken").for_ever().start();
+    let endpoint = endpoint().error(500, "still broken").repeat_last().start();
     let (reply, seen) = ask(&client(&endpoint)).await;
     let error = reply.unwrap_err();
     assert_eq!(error.kind(), Kind::Endpoint);
     assert!(error.to_string().contains("still broken"), "{error}");
-    assert_eq!((seen.retries.len(), endpoint.chats().len()), (5, 6));
+    assert_eq!((seen.retries.len(), endpoint.chat_requests().len()), (5, 6));
 }
 
 #[tokio::test]
@@ -91,7 +91,7 @@ async fn streams_that_break_are_tried_again() {
 
 #[tokio::test]
 async fn an_endpoint_that_never_answers_is_given_up() {
-    let endpoint = endpoint().text("late").delay(Duration::from_secs(20)).for_ever().start();
+    let endpoint = endpoint().text("late").delay(Duration::from_secs(20)).repeat_last().start();
     let mut settings = settings(&endpoint);
     settings.timeouts = Timeouts { first: Duration::from_millis(100), ..Timeouts::default() };
     settings.retries.attempts = 1;
@@ -241,7 +241,7 @@ async fn an_empty_answer_is_a_failure() {
         r#"{"choices":[{"message":{"content":""},"finish_reason":"stop"}]}"#,
         r#"{}"#,
     ] {
-        let endpoint = endpoint().raw(body).for_ever().start();
+        let endpoint = endpoint().raw(body).repeat_last().start();
         let (reply, seen) = ask(&client(&endpoint)).await;
         let error = reply.unwrap_err();
         assert!(error.to_string().contains("empty"), "{error}");
@@ -285,7 +285,7 @@ async fn invalid_utf8_is_replaced() {
 
 #[tokio::test]
 async fn base_urls_with_and_without_v1() {
-    let endpoint = endpoint().text("Fine.").for_ever().start();
+    let endpoint = endpoint().text("Fine.").repeat_last().start();
     let host = endpoint.root().trim_start_matches("http://").to_owned();
     for url in [
         format!("{}/v1", endpoint.root()),
@@ -316,7 +316,7 @@ async fn a_key_is_not_sent_over_a_redirect() {
 
 #[tokio::test]
 async fn a_self_signed_certificate_is_refused_until_it_is_named() {
-    let endpoint = endpoint().tls().text("Fine.").for_ever().start();
+    let endpoint = endpoint().tls().text("Fine.").repeat_last().start();
     let error = failure(&endpoint).await;
     assert!(error.to_string().contains("certificate is not trusted"), "{error}");
     assert!(error.hint_text().unwrap().contains("AGENT_CA_FILE"));

@@ -26,7 +26,7 @@ async fn an_endpoint_that_can_do_everything() {
     let probe = probe(settings(&endpoint)).await.unwrap();
     assert!(probe.findings.iter().all(|finding| finding.outcome == Outcome::Works), "{probe:?}");
     assert!(probe.is_usable());
-    assert_eq!(endpoint.chats().len(), 4);
+    assert_eq!(endpoint.chat_requests().len(), 4);
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ fn script(check: &str) -> (i32, String, String) {
     let model = endpoint()
         .tool_call("write_file", json!({ "path": "state", "data": "mended\n" }))
         .text("It is mended.")
-        .for_ever()
+        .repeat_last()
         .start();
     let place = agent().file("state", "broken\n");
     let binary = Path::new(env!("CARGO_BIN_EXE_agent")).parent().expect("a directory");

@@ -86,7 +86,8 @@ fn two_where_the_configuration_is_wrong() {
 /// A bug: most variables did nothing, and nobody heard of it.
 #[test]
 fn a_variable_counts_as_the_setting_does_and_a_bad_one_is_named() {
-    let again = endpoint().tool_call("run_commands", json!({ "command": "echo again" })).for_ever().start();
+    let again =
+        endpoint().tool_call("run_commands", json!({ "command": "echo again" })).repeat_last().start();
     let call = || run().endpoint(&again);
     let turns = ends_with(call().config("max_turns = 3").env("AGENT_MAX_TURNS", "2").run(), 5);
     assert_eq!(turns.events_of("turn_started").len(), 2);
@@ -138,7 +139,8 @@ fn a_variable_counts_as_the_setting_does_and_a_bad_one_is_named() {
 fn three_where_the_endpoint_fails() {
     let model = endpoint().error(401, "no such key").start();
     ends_with(run().endpoint(&model).run(), 3);
-    let model = endpoint().raw("<html>hello</html>").header("content-type", "text/html").for_ever().start();
+    let model =
+        endpoint().raw("<html>hello</html>").header("content-type", "text/html").repeat_last().start();
     ends_with(run().endpoint(&model).run(), 3);
 }
 
@@ -176,7 +178,7 @@ fn what_only_an_engine_has_is_never_left_out() {
 /// A bug: it looked at whatever this machine has, and not at what the same flags would use.
 #[tokio::test]
 async fn doctor_looks_at_the_sandbox_that_was_asked_for() {
-    let model = endpoint().text("ok").for_ever().start();
+    let model = endpoint().text("ok").repeat_last().start();
     let doctor = |flags: &[&str], docker_host: Option<&str>, code| {
         let call = agent().endpoint(&model).sandbox("auto").args(["doctor", "--json"]).args(flags);
         let call = docker_host.into_iter().fold(call, |call, host| call.env("DOCKER_HOST", host));
@@ -208,7 +210,7 @@ async fn doctor_looks_at_the_sandbox_that_was_asked_for() {
 #[test]
 fn five_where_a_limit_is_reached() {
     let again =
-        || endpoint().tool_call("run_commands", json!({ "command": "echo again" })).for_ever().start();
+        || endpoint().tool_call("run_commands", json!({ "command": "echo again" })).repeat_last().start();
     let turns = ends_with(run().endpoint(&again()).args(["--max-turns", "3"]).run(), 5);
     assert_eq!(turns.events_of("limit_reached")[0]["limit"], "turns");
     let repetition = ends_with(run().endpoint(&again()).run(), 5);
@@ -221,7 +223,7 @@ fn five_where_a_limit_is_reached() {
     for limited in [&turns, &tokens, &time] {
         assert!(limited.stderr.contains("hint: raise --max-"), "{}", limited.stderr);
     }
-    let nonsense = endpoint().tool_call("no_such_tool", json!({})).for_ever().start();
+    let nonsense = endpoint().tool_call("no_such_tool", json!({})).repeat_last().start();
     let bad = ends_with(run().endpoint(&nonsense).run(), 5);
     assert_eq!(bad.events_of("limit_reached")[0]["limit"], "bad_calls");
 }
@@ -254,7 +256,7 @@ fn a_limit_of_the_sandbox_is_told_and_the_run_goes_on() {
 
 #[test]
 fn six_where_the_check_does_not_pass() {
-    let model = endpoint().text("done").for_ever().start();
+    let model = endpoint().text("done").repeat_last().start();
     ends_with(run().endpoint(&model).args(["--check", "exit 1", "--check-attempts", "1"]).run(), 6);
 }
 
@@ -269,7 +271,7 @@ fn seven_where_the_change_conflicts() {
     let file = call.workspace().join("file");
     let running = call.start();
     let deadline = Instant::now() + Duration::from_secs(60);
-    while model.chats().len() < 2 && Instant::now() < deadline {
+    while model.chat_requests().len() < 2 && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(20));
     }
     std::fs::write(&file, "changed on the host meanwhile\n").expect("written");
@@ -284,7 +286,7 @@ fn interrupted_and_terminated_end_in_time_with_an_honest_last_line() {
             endpoint().tool_call("run_commands", json!({ "command": "sleep 600" })).text("ok").start();
         let running = run().endpoint(&model).start();
         let deadline = Instant::now() + Duration::from_secs(60);
-        while model.chats().is_empty() && Instant::now() < deadline {
+        while model.chat_requests().is_empty() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(20));
         }
         running.signal(signal);
@@ -364,7 +366,7 @@ fn exec_refuses_what_cannot_take_effect_in_a_sandbox_that_is_there() {
 /// A bug: they were ignored without a word, and the session was said to have what they asked for.
 #[test]
 fn what_cannot_take_effect_in_a_sandbox_that_is_joined_again_is_told() {
-    let model = endpoint().text("ok").for_ever().start();
+    let model = endpoint().text("ok").repeat_last().start();
     let kept = run().endpoint(&model).args(["--keep", "--memory", "512m"]).run().expect_code(0);
     let id = kept.events()[0]["session"].as_str().expect("an id").to_owned();
     let joined = |flags: &[&str]| {
@@ -388,7 +390,7 @@ async fn a_session_keeps_its_runtime() {
     let Some(docker) = crate::support::engine::engine().await else { return };
     let runtimes = docker.checks().await.expect("the engine describes itself").runtimes;
     let name = runtimes.iter().find(|name| ["runc", "crun"].contains(&name.as_str())).expect("a runtime");
-    let model = endpoint().text("ok").for_ever().start();
+    let model = endpoint().text("ok").repeat_last().start();
     let began = run().endpoint(&model).sandbox("docker").args(["--runtime", name]).run().expect_code(0);
     let id = began.events()[0]["session"].as_str().expect("an id").to_owned();
     let went_on = began.again().endpoint(&model).args(["run", "--json", "--session", &id, "go"]);
@@ -399,8 +401,11 @@ async fn a_session_keeps_its_runtime() {
 
 #[test]
 fn a_closed_pipe_ends_quietly() {
-    let model =
-        endpoint().tool_call("run_commands", json!({ "command": "echo hi" })).text("ok").for_ever().start();
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": "echo hi" }))
+        .text("ok")
+        .repeat_last()
+        .start();
     let call = run().endpoint(&model).args(["-q"]);
     let finished = call.run_with_closed_stdout();
     assert_eq!(finished.stderr, "");
@@ -409,7 +414,7 @@ fn a_closed_pipe_ends_quietly() {
 /// A bug: it ended as an unexpected failure, without a hint, where `--output` there is a matter of usage.
 #[test]
 fn a_recording_that_cannot_be_written_is_a_matter_of_usage() {
-    let model = endpoint().text("ok").for_ever().start();
+    let model = endpoint().text("ok").repeat_last().start();
     let done = agent().endpoint(&model).args(["run", "hi", "--record", "/nope/x"]).run().expect_code(2);
     assert!(done.stderr.contains("/nope/x could not be opened for writing"), "{}", done.stderr);
     assert!(done.stderr.contains("hint: name a file"), "{}", done.stderr);
@@ -418,7 +423,7 @@ fn a_recording_that_cannot_be_written_is_a_matter_of_usage() {
 /// A bug: it ended as an unexpected failure, without a word on what to do.
 #[test]
 fn a_home_that_cannot_be_written_to_is_a_matter_of_configuration() {
-    let model = endpoint().text("ok").for_ever().start();
+    let model = endpoint().text("ok").repeat_last().start();
     for (home, agent_home) in
         [("/proc/nowhere", ""), ("/dev/null", ""), ("/root", "/proc/nowhere"), ("/root", "/dev/null/x")]
     {
@@ -436,7 +441,7 @@ fn a_home_that_cannot_be_written_to_is_a_matter_of_configuration() {
         }
         call(&["sessions"]).expect_code(0);
     }
-    assert_eq!(model.chats().len(), 0, "nothing was asked for that could not be kept");
+    assert_eq!(model.chat_requests().len(), 0, "nothing was asked for that could not be kept");
 }
 
 /// A bug: it was said without a word on what to do. `su` and `sudo` may leave the home of another user behind.
@@ -445,11 +450,11 @@ fn settings_that_may_not_be_read_are_told_with_a_way_out() {
     let hidden = |path: &std::path::Path| {
         std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
     };
-    let call = agent().config("").heeding_permissions().args(["run", "hi"]);
+    let call = agent().config("").without_permission_override().args(["run", "hi"]);
     hidden(&call.home("config").join("config.toml"));
     let told = call.run().expect_code(2).stderr;
     assert!(told.contains("config.toml cannot be read: ") && told.contains("set HOME"), "{told}");
-    let call = agent().file(".env", "").heeding_permissions().args(["run", "hi"]);
+    let call = agent().file(".env", "").without_permission_override().args(["run", "hi"]);
     hidden(&call.workspace().join(".env"));
     let told = call.run().expect_code(2).stderr;
     assert!(told.contains(".env cannot be read: ") && told.contains("hint: make it readable"), "{told}");

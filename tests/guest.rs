@@ -1,6 +1,6 @@
 //! The guest, run as a plain child process: commands, jobs, files, and what a hostile neighbour may try.
 
-use crate::support::guest::{Guest, alive, shell, until};
+use crate::support::guest::{Guest, is_alive, shell, wait_until};
 use agent::sandbox::{Outcome, Program};
 use std::time::{Duration, Instant};
 
@@ -136,7 +136,7 @@ mod commands {
         assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
         for name in ["daemon", "daemon2"] {
             let id = std::fs::read_to_string(guest.path(name)).unwrap().trim().parse().unwrap();
-            assert!(!alive(id), "{name}");
+            assert!(!is_alive(id), "{name}");
         }
     }
 
@@ -151,7 +151,7 @@ mod commands {
         let id = ran.text().lines().find_map(|line| line.parse().ok()).unwrap();
         // It goes on living, and nothing stops it from writing.
         guest.sh("sleep 0.3").await;
-        assert!(alive(id));
+        assert!(is_alive(id));
     }
 
     #[tokio::test]
@@ -161,7 +161,7 @@ mod commands {
         let run = guest.sandbox.run(shell("echo $$ > pid; sleep 1000 & sleep 1000"), &mut ignore);
         assert!(tokio::time::timeout(Duration::from_millis(500), run).await.is_err());
         let id: i32 = std::fs::read_to_string(guest.path("pid")).unwrap().trim().parse().unwrap();
-        until("the end of the command", || !alive(id)).await;
+        wait_until("the end of the command", || !is_alive(id)).await;
     }
 
     #[tokio::test]
@@ -214,8 +214,7 @@ mod more_commands {
         process.write_stdin(&vec![b'a'; 3_000_000]).await.unwrap();
         process.close_stdin();
         let ran = follow(&mut process).await;
-        let expected: String =
-            Sha256::digest(vec![b'a'; 3_000_000]).iter().map(|byte| format!("{byte:02x}")).collect();
+        let expected: String = hex::encode(Sha256::digest(vec![b'a'; 3_000_000]));
         assert_eq!(ran.text(), format!("{expected}  -\n"));
         assert_eq!(ran.outcome(), Outcome::Exited(0));
     }
@@ -324,7 +323,7 @@ mod more_commands {
         let ran = guest.sh("(setsid sleep 1000 & echo $!); kill -9 $PPID; sleep 1000").await;
         assert_eq!(ran.outcome(), Outcome::Lost);
         let id = ran.text().trim().parse().unwrap();
-        until("the orphan's end", || !alive(id)).await;
+        wait_until("the orphan's end", || !is_alive(id)).await;
         assert_eq!(guest.sh("true").await.outcome(), Outcome::Exited(0));
     }
 
@@ -404,7 +403,7 @@ mod jobs {
             .start_job(shell("head -c 5000000 /dev/zero; touch done; sleep 1000"))
             .await
             .unwrap();
-        until("the output", || guest.path("done").exists()).await;
+        wait_until("the output", || guest.path("done").exists()).await;
         let news = guest.sandbox.job_output(job, Duration::from_secs(20)).await.unwrap();
         let (gap, rest) = news.output.split_first().unwrap();
         let Piece::Gap(gap) = gap else { panic!("{gap:?}") };
@@ -429,9 +428,9 @@ mod jobs {
         assert_eq!(state.unwrap().left_running, 1);
         let Piece::Data(_, id) = &output[0] else { panic!("{output:?}") };
         let id = String::from_utf8_lossy(id).trim().parse().unwrap();
-        assert!(alive(id));
+        assert!(is_alive(id));
         guest.sandbox.job_kill(job).await.unwrap();
-        assert!(!alive(id));
+        assert!(!is_alive(id));
     }
 
     #[tokio::test]
@@ -735,7 +734,8 @@ mod clients {
         let first = Sandbox::connect(channel(&mut attach)).await.unwrap();
         let job = first.start_job(shell("echo begun; sleep 1000")).await.unwrap();
         let foreground = first.spawn(shell("echo $$ > foreground; sleep 1000")).await.unwrap();
-        until("the command", || std::fs::read(guest.path("foreground")).is_ok_and(|id| !id.is_empty())).await;
+        wait_until("the command", || std::fs::read(guest.path("foreground")).is_ok_and(|id| !id.is_empty()))
+            .await;
         drop((foreground, first));
         assert!(attach.wait().await.unwrap().success());
 
@@ -743,7 +743,7 @@ mod clients {
         let news = second.job_output(job, Duration::from_secs(20)).await.unwrap();
         assert_eq!((news.output.len(), news.state), (1, None));
         let id = std::fs::read_to_string(guest.path("foreground")).unwrap().trim().parse().unwrap();
-        until("the foreground command's end", || !alive(id)).await;
+        wait_until("the foreground command's end", || !is_alive(id)).await;
     }
 
     #[tokio::test]
@@ -806,7 +806,7 @@ mod clients {
         let sandbox = Sandbox::connect(channel).await.unwrap();
         let workspace = directory.path().join("workspace");
         sandbox.start_job(shell("setsid sleep 1000 & echo $! > pid; sleep 1000")).await.unwrap();
-        until("the job", || std::fs::read(workspace.join("pid")).is_ok_and(|id| !id.is_empty())).await;
+        wait_until("the job", || std::fs::read(workspace.join("pid")).is_ok_and(|id| !id.is_empty())).await;
         // Longer than the time to live, but not alone.
         tokio::time::sleep(Duration::from_millis(1500)).await;
         assert!(child.try_wait().unwrap().is_none());
@@ -815,7 +815,7 @@ mod clients {
             tokio::time::timeout(Duration::from_secs(20), child.wait()).await.unwrap().unwrap().success()
         );
         let id = std::fs::read_to_string(workspace.join("pid")).unwrap().trim().parse().unwrap();
-        until("the job's end", || !alive(id)).await;
+        wait_until("the job's end", || !is_alive(id)).await;
     }
 
     #[tokio::test]
@@ -826,14 +826,15 @@ mod clients {
             let sandbox = Sandbox::connect(channel).await.unwrap();
             let workspace = directory.path().join("workspace");
             sandbox.start_job(shell("trap '' TERM; echo $$ > pid; while :; do sleep 1; done")).await.unwrap();
-            until("the job", || std::fs::read(workspace.join("pid")).is_ok_and(|id| !id.is_empty())).await;
+            wait_until("the job", || std::fs::read(workspace.join("pid")).is_ok_and(|id| !id.is_empty()))
+                .await;
             match way {
                 "shutdown" => sandbox.shutdown().await,
                 _ => signal(child.id().unwrap() as i32, libc::SIGTERM),
             }
             assert!(child.wait().await.unwrap().success());
             let id = std::fs::read_to_string(workspace.join("pid")).unwrap().trim().parse().unwrap();
-            until("the job's end", || !alive(id)).await;
+            wait_until("the job's end", || !is_alive(id)).await;
         }
     }
 

@@ -129,7 +129,7 @@ fn under_nohup_a_closed_window_ends_nothing() {
     let model = endpoint().tool_call("run_commands", json!({ "command": "sleep 1" })).text("ok").start();
     let running = agent().endpoint(&model).args(["run", "--json", "go"]).nohup().start();
     let deadline = Instant::now() + Duration::from_secs(60);
-    while model.chats().is_empty() && Instant::now() < deadline {
+    while model.chat_requests().is_empty() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(20));
     }
     running.signal(libc::SIGHUP);

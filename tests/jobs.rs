@@ -1,6 +1,6 @@
 //! Terminals, and jobs that outlive their client.
 
-use crate::support::guest::{DEADLINE, Guest, attach, shell, until};
+use crate::support::guest::{DEADLINE, Guest, attach, shell, wait_until};
 use agent::event::Stream;
 use agent::sandbox::{Command, Finished, Outcome, Process, ProcessEvent, TerminalSize};
 use std::time::Duration;
@@ -123,7 +123,7 @@ mod terminals {
         read_until(&mut process, "ready").await;
         drop(process);
         let id = std::fs::read_to_string(guest.path("pid")).unwrap().trim().parse().unwrap();
-        until("the end of the command", || !crate::support::guest::alive(id)).await;
+        wait_until("the end of the command", || !crate::support::guest::is_alive(id)).await;
     }
 
     #[tokio::test]

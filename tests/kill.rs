@@ -31,7 +31,7 @@ fn kill_again_and_again(kills: usize) {
     let mut random = fastrand::Rng::with_seed(seed);
     // Each call does something new, so that it is not taken for a loop: the run ends by its turns.
     let command = "echo line >> log.txt; mkdir -p many; for i in 1 2 3 4 5; do echo $RANDOM > many/$i; done; cat many/1";
-    let model = endpoint().tool_call("run_commands", json!({ "command": command })).for_ever().start();
+    let model = endpoint().tool_call("run_commands", json!({ "command": command })).repeat_last().start();
     let first = agent().file("kept.txt", "kept\n");
     let home = first.home("data");
     let root = home.parent().expect("a home").to_owned();

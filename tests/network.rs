@@ -161,9 +161,9 @@ fn saw_nobody(canary: &TcpListener) {
 async fn a_named_host_is_reached_over_http_https_and_plain_tcp() {
     let (http, https) =
         (Site::http().file("/hello", "hello\n"), Site::https().file("/hello", "hello, safely\n"));
-    let hosts = [http.named(), https.named()];
+    let hosts = [http.host_and_port(), https.host_and_port()];
     everywhere(&[&hosts[0], &hosts[1]], Limits::default(), |net| {
-        let (http, https) = (http.named(), https.named());
+        let (http, https) = (http.host_and_port(), https.host_and_port());
         async move {
             net.trust_the_site().await;
             assert_eq!(net.said(&format!("curl -sS http://{http}/hello")).await, "hello");
@@ -277,8 +277,8 @@ async fn a_name_that_leads_into_the_machines_own_network_is_refused_even_when_it
 async fn a_redirect_is_checked_again() {
     let (canary, address) = canary();
     let site = Site::http().redirect("/", &format!("http://{address}/"));
-    everywhere(&[&site.named()], Limits::default(), |net| {
-        let (site, address) = (site.named(), address.clone());
+    everywhere(&[&site.host_and_port()], Limits::default(), |net| {
+        let (site, address) = (site.host_and_port(), address.clone());
         async move {
             let (_, said) = net.run(&format!("curl -sSL http://{site}/")).await;
             assert!(said.contains(&format!("may not connect to {address}")), "{said}");
@@ -291,8 +291,8 @@ async fn a_redirect_is_checked_again() {
 #[tokio::test]
 async fn tls_has_to_name_the_host_that_was_asked_for() {
     let site = Site::https();
-    everywhere(&[&site.named()], Limits::default(), |net| {
-        let site = site.named();
+    everywhere(&[&site.host_and_port()], Limits::default(), |net| {
+        let site = site.host_and_port();
         async move {
             for name in ["evil.test", "server.test"] {
                 let request = [connect(&site).as_bytes(), &greeting_of_a_client(name)].concat();
@@ -313,8 +313,8 @@ async fn tls_has_to_name_the_host_that_was_asked_for() {
 #[tokio::test]
 async fn a_second_request_does_not_ride_on_the_first() {
     let site = Site::http().file("/", "first\n").file("/second", "second\n");
-    everywhere(&[&site.named()], Limits::default(), |net| {
-        let site = site.named();
+    everywhere(&[&site.host_and_port()], Limits::default(), |net| {
+        let site = site.host_and_port();
         async move {
             let one = |path: &str, host: &str, fields: &str| {
                 format!("GET http://{site}{path} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n")
@@ -375,8 +375,8 @@ async fn a_server_that_does_not_close_gets_no_second_request_either() {
 #[tokio::test]
 async fn a_body_goes_through_as_long_as_it_says() {
     let site = Site::http().file("/", "thanks\n");
-    everywhere(&[&site.named()], Limits::default(), |net| {
-        let site = site.named();
+    everywhere(&[&site.host_and_port()], Limits::default(), |net| {
+        let site = site.host_and_port();
         async move {
             let post =
                 format!("head -c 3000000 /dev/zero | curl -sS --data-binary @- -H 'Expect:' http://{site}/");
@@ -436,7 +436,7 @@ async fn there_is_a_limit_on_connections_at_once_in_all_and_on_bytes() {
 async fn without_a_host_nothing_listens_until_one_is_allowed() {
     let site = Site::http().file("/", "hello\n");
     everywhere(&[], Limits::default(), |net| {
-        let site = site.named();
+        let site = site.host_and_port();
         async move {
             assert_eq!(net.said("echo \"[$HTTP_PROXY]\"").await, "[]");
             assert!(net.sandbox.connect_port(PORT).await.is_err());
@@ -456,7 +456,7 @@ async fn without_a_host_nothing_listens_until_one_is_allowed() {
 async fn a_person_is_asked_once_however_many_connections_wait() {
     let site = Site::http().file("/", "hello\n");
     everywhere(&["127.0.0.1:1"], Limits::default(), |net| {
-        let site = site.named();
+        let site = site.host_and_port();
         async move {
             let questions = Arc::new(Mutex::new(Vec::new()));
             let answers = Arc::new(Mutex::new(vec![Answer::Never, Answer::Session, Answer::Once]));
@@ -553,12 +553,12 @@ z.writestr('greet-1.0.dist-info/WHEEL', 'Wheel-Version: 1.0\\nGenerator: t\\nRoo
 z.writestr('greet-1.0.dist-info/RECORD', '')\"",
     );
     let krate = std::fs::read(directory.path().join("hello.crate")).expect("a crate");
-    let sum: String = Sha256::digest(&krate).iter().map(|byte| format!("{byte:02x}")).collect();
+    let sum = hex::encode(Sha256::digest(&krate));
     let line = format!(
         r#"{{"name":"hello","vers":"1.0.0","deps":[],"cksum":"{sum}","features":{{}},"yanked":false}}"#
     );
     let site = Site::https();
-    let url = format!("https://{}", site.named());
+    let url = format!("https://{}", site.host_and_port());
     let site = site
         .directory("/repo.git", &directory.path().join("repo.git"))
         .file("/simple/greet/", "<a href=\"../../greet-1.0-py3-none-any.whl\">greet-1.0-py3-none-any.whl</a>")
@@ -566,7 +566,7 @@ z.writestr('greet-1.0.dist-info/RECORD', '')\"",
         .file("/index/config.json", format!(r#"{{"dl":"{url}/crates"}}"#))
         .file("/index/he/ll/hello", line)
         .file("/crates/hello/1.0.0/download", krate);
-    everywhere(&[&site.named()], Limits::default(), |net| {
+    everywhere(&[&site.host_and_port()], Limits::default(), |net| {
         let url = url.clone();
         async move {
             net.trust_the_site().await;

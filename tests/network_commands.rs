@@ -26,11 +26,13 @@ fn an_invalid_list_says_how_to_write_one() {
 #[test]
 fn exec_reaches_what_was_named() {
     let (site, other) = (Site::http().file("/", "hello\n"), Site::http());
-    let list = format!("registries,{}", site.named());
-    let fetch = format!("curl -sS http://{}/; curl -sSf http://{}/", site.named(), other.named());
+    let list = format!("registries,{}", site.host_and_port());
+    let fetch =
+        format!("curl -sS http://{}/; curl -sSf http://{}/", site.host_and_port(), other.host_and_port());
     let finished = agent().args(["exec", "--network", &list, "--", "sh", "-c", &fetch]).run().expect_code(22);
     assert_eq!(finished.stdout, "hello\n");
-    let denied = format!("[DENIED] connect to {} (it is not on the list of --network)", other.named());
+    let denied =
+        format!("[DENIED] connect to {} (it is not on the list of --network)", other.host_and_port());
     assert!(finished.stderr.contains(&denied), "{}", finished.stderr);
     assert_eq!(other.connections(), 0);
 }
@@ -50,10 +52,10 @@ fn a_flood_of_refused_hosts_is_cut_short() {
 #[test]
 fn the_model_is_told_what_was_refused_and_the_session_keeps_it() {
     let site = Site::http().file("/", "hello\n");
-    let command = format!("curl -sS http://{}/ && curl -sSf https://evil.test/", site.named());
+    let command = format!("curl -sS http://{}/ && curl -sSf https://evil.test/", site.host_and_port());
     let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("Refused.").start();
     let finished = agent()
-        .args(["run", "fetch", "--json", "--network", &site.named()])
+        .args(["run", "fetch", "--json", "--network", &site.host_and_port()])
         .endpoint(&model)
         .run()
         .expect_code(0);
@@ -64,7 +66,7 @@ fn the_model_is_told_what_was_refused_and_the_session_keeps_it() {
         "{result}"
     );
     let system = model.requests()[0].messages()[0]["content"].as_str().unwrap().to_owned();
-    assert!(system.contains(&format!("only to {} through the HTTP proxy", site.named())), "{system}");
+    assert!(system.contains(&format!("only to {} through the HTTP proxy", site.host_and_port())), "{system}");
     assert_eq!(finished.events_of("denied")[0]["what"], "connect to evil.test:443");
     let connections = finished.events_of("connection");
     assert_eq!((&connections[0]["allowed"], &connections[0]["host"]), (&json!(true), &json!("127.0.0.2")));
@@ -79,10 +81,10 @@ fn the_model_is_told_what_was_refused_and_the_session_keeps_it() {
 #[test]
 fn a_check_has_the_same_network() {
     let site = Site::http().file("/", "hello\n");
-    let fetch = format!("curl -sSf http://{}/", site.named());
+    let fetch = format!("curl -sSf http://{}/", site.host_and_port());
     let model = endpoint().text("Done.").start();
     agent()
-        .args(["run", "hi", "--network", &site.named(), "--check", &fetch])
+        .args(["run", "hi", "--network", &site.host_and_port(), "--check", &fetch])
         .endpoint(&model)
         .run()
         .expect_code(0);
@@ -93,10 +95,10 @@ fn a_check_has_the_same_network() {
 fn a_refused_host_is_asked_about_once_for_the_session_or_never() {
     let (named, other) = (Site::http(), Site::http().file("/", "welcome\n"));
     let model = endpoint().start();
-    let mut terminal = terminal().args(["--network", &named.named()]).endpoint(&model).start();
+    let mut terminal = terminal().args(["--network", &named.host_and_port()]).endpoint(&model).start();
     terminal.wait_for_prompt();
-    let fetch = format!("!curl -sS http://{}/", other.named());
-    let question = format!("wants to connect to {}, a loopback address. Allow it?", other.named());
+    let fetch = format!("!curl -sS http://{}/", other.host_and_port());
+    let question = format!("wants to connect to {}, a loopback address. Allow it?", other.host_and_port());
 
     terminal.type_line(&fetch);
     terminal.wait_for(&question);
@@ -120,10 +122,10 @@ fn a_refused_host_is_asked_about_once_for_the_session_or_never() {
     terminal.wait_for("\nthird");
     terminal.wait_for_prompt();
     terminal.type_line("/network");
-    terminal.wait_for(&format!("allowed: {}, {}", named.named(), other.named()));
+    terminal.wait_for(&format!("allowed: {}, {}", named.host_and_port(), other.host_and_port()));
 
-    terminal.type_line(&format!("/network deny {}", other.named()));
-    terminal.wait_for(&format!("denied: {}", other.named()));
+    terminal.type_line(&format!("/network deny {}", other.host_and_port()));
+    terminal.wait_for(&format!("denied: {}", other.host_and_port()));
     terminal.type_line(&format!("{fetch}; echo fourth"));
     terminal.wait_for("(the user denied it)");
     terminal.wait_for("\nfourth");
@@ -143,9 +145,9 @@ fn a_sandbox_without_a_network_gets_one_by_slash_network() {
     terminal.wait_for("none: nothing but the sandbox's own loopback");
     terminal.type_line("/network allow localhost");
     terminal.wait_for("name the address and the port");
-    terminal.type_line(&format!("/network allow {}", site.named()));
-    terminal.wait_for(&format!("allowed: {}", site.named()));
-    terminal.type_line(&format!("!curl -sS http://{}/", site.named()));
+    terminal.type_line(&format!("/network allow {}", site.host_and_port()));
+    terminal.wait_for(&format!("allowed: {}", site.host_and_port()));
+    terminal.type_line(&format!("!curl -sS http://{}/", site.host_and_port()));
     terminal.wait_for("welcome");
     terminal.type_line("/network frobnicate");
     terminal.wait_for("/network allow HOST,…");

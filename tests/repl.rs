@@ -131,7 +131,7 @@ fn slash_commands_are_listed_completed_and_corrected() {
     terminal.wait_for("the model is other from now on");
     terminal.type_line("hi");
     terminal.wait_for("Hello.");
-    assert_eq!(model.chats()[0]["model"], "other");
+    assert_eq!(model.chat_requests()[0]["model"], "other");
 }
 
 /// A bug: the editor wrote the names of files to the terminal as they are.
@@ -149,7 +149,7 @@ fn names_that_a_terminal_would_obey_are_not_completed() {
 
 #[test]
 fn input_may_have_several_lines_and_is_remembered_privately() {
-    let model = endpoint().text("ok").for_ever().start();
+    let model = endpoint().text("ok").repeat_last().start();
     let mut terminal = start(&model);
     // From the start: the editor would make it under a umask that reaches everything that is made at that moment.
     let history = terminal.root().join("agent/data/history");

@@ -52,7 +52,7 @@ fn a_script_holds_a_conversation_and_finds_its_files_again() {
 
 #[test]
 fn one_key_is_one_session() {
-    let model = endpoint().text("ok").for_ever().start();
+    let model = endpoint().text("ok").repeat_last().start();
     let call = |finished: &Finished, key: &str, wish: &str| {
         finished.again().endpoint(&model).args(["run", "-q", "--session-key", key, wish]).run().expect_code(0)
     };
@@ -71,7 +71,7 @@ fn one_key_is_one_session() {
 
 #[test]
 fn a_session_stays_with_its_workspace() {
-    let model = endpoint().text("ok").for_ever().start();
+    let model = endpoint().text("ok").repeat_last().start();
     let first =
         agent().endpoint(&model).args(["run", "-q", "--session-key", "k", "one"]).run().expect_code(0);
     let elsewhere = tempfile::tempdir().expect("a directory");
@@ -82,7 +82,7 @@ fn a_session_stays_with_its_workspace() {
     let id = sessions(&first)[0]["id"].as_str().expect("an id").to_owned();
     run(&["run", "-q", "--session", &id, "-C", other, "two"]).expect_code(2);
     run(&["resume", &id, "-C", other]).expect_code(2);
-    let moved = first.again().within(elsewhere.path());
+    let moved = first.again().current_dir(elsewhere.path());
     let refused =
         moved.endpoint(&model).args(["run", "-q", "--session-key", "k", "two"]).run().expect_code(2);
     let said = refused.stderr.replace(&id, "ID").replace(other, "/elsewhere");
@@ -92,7 +92,7 @@ fn a_session_stays_with_its_workspace() {
     hint: go on in its own directory (-C names it), or begin another session: with a key, another key
     ");
     // Its id, on the other hand, says enough from anywhere.
-    let moved = first.again().within(elsewhere.path());
+    let moved = first.again().current_dir(elsewhere.path());
     moved.endpoint(&model).args(["run", "-q", "--session", &id, "two"]).run().expect_code(0);
 }
 

@@ -32,7 +32,7 @@ fn quiet_says_nothing_but_the_answer() {
 
 #[test]
 fn a_prompt_may_be_piped_and_is_appended_to_one_that_is_given() {
-    let model = endpoint().text("ok").for_ever().start();
+    let model = endpoint().text("ok").repeat_last().start();
     agent().endpoint(&model).args(["run"]).stdin("from the pipe").run().expect_code(0);
     agent().endpoint(&model).args(["run", "-"]).stdin("from a dash").run().expect_code(0);
     agent().endpoint(&model).args(["run", "review this"]).stdin("diff --git").run().expect_code(0);
@@ -124,7 +124,7 @@ fn nothing_is_written_without_apply_and_everything_with_it() {
             json!({ "command": "echo new > added.txt && rm gone.txt && echo more >> kept.txt" }),
         )
         .text("ok")
-        .for_ever();
+        .repeat_last();
     let model = model.start();
     let call =
         agent().endpoint(&model).file("gone.txt", "x\n").file("kept.txt", "one\n").args(["run", "change"]);
@@ -174,7 +174,7 @@ fn a_check_that_never_passes_ends_with_6_and_writes_nothing() {
     let model = endpoint()
         .tool_call("write_file", json!({ "path": "x", "data": "1" }))
         .text("done")
-        .for_ever()
+        .repeat_last()
         .start();
     let arguments = ["run", "go", "--apply", "--check", "false", "--check-attempts", "2"];
     let finished = agent().endpoint(&model).args(arguments).run().expect_code(6);
@@ -237,7 +237,7 @@ fn a_cost_limit_without_a_price_is_refused() {
         "{}",
         finished.stderr
     );
-    assert!(model.chats().is_empty());
+    assert!(model.chat_requests().is_empty());
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn quiet_leaves_what_became_of_the_work_and_where_it_was_done() {
 fn what_is_not_written_is_told_after_a_limit_and_a_failed_check_too() {
     for (arguments, code) in [(["--max-turns", "1"], 5), (["--check", "false"], 6)] {
         let change = json!({ "path": "a.txt", "data": "new" });
-        let model = endpoint().tool_call("write_file", change).text("ok").for_ever().start();
+        let model = endpoint().tool_call("write_file", change).text("ok").repeat_last().start();
         let call = agent().endpoint(&model).args(["run", "-q", "--apply", "go"]).args(arguments);
         let ended = call.run().expect_code(code);
         let told = "[NOTICE] 1 file added, 0 modified, 0 deleted; nothing is written yet";

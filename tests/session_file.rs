@@ -1,6 +1,6 @@
 //! Writing sessions: what was accepted is there, whatever happens to the process or the disk.
 
-use crate::session_samples::{answer, one_of_each, record, session_of, started, store, wish, write};
+use crate::session_samples::{answer, one_of_each, prompt, record, session_of, started, store, write};
 use agent::event::{Event, Events, Record};
 use agent::log::{SessionFile, SessionId, Store, read_records, verify};
 use std::io::{BufRead, BufReader, Write};
@@ -67,10 +67,10 @@ fn a_second_writer_is_refused_until_the_first_is_done() {
 #[test]
 fn a_reopened_session_goes_on_where_it_ended() {
     let (_dir, store) = store();
-    let id = session_of(&store, &[started(), wish("one")]);
+    let id = session_of(&store, &[started(), prompt("one")]);
     let mut reopened = store.reopen(&id).unwrap();
     assert_eq!((reopened.records.len(), reopened.file.next_seq(), reopened.losses.len()), (2, 3, 0));
-    write(&mut reopened.file, &[wish("two")]);
+    write(&mut reopened.file, &[prompt("two")]);
     assert_eq!(read_records(&store.events(&id)).unwrap().len(), 3);
     assert_eq!(verify(&store.events(&id)).unwrap().fault, None);
 }
@@ -79,7 +79,7 @@ fn a_reopened_session_goes_on_where_it_ended() {
 fn a_torn_last_line_is_dropped_and_nothing_else() {
     for torn in [&b"{\"seq\":3,\"time\":\"2026-"[..], b"\0\0\0\0", b"{\"seq\":3\0\0\0}\n", b"x"] {
         let (_dir, store) = store();
-        let id = session_of(&store, &[started(), wish("one")]);
+        let id = session_of(&store, &[started(), prompt("one")]);
         let whole = std::fs::read(store.events(&id)).unwrap();
         std::fs::write(store.events(&id), [&whole, torn].concat()).unwrap();
         let before = verify(&store.events(&id)).unwrap();
@@ -88,7 +88,7 @@ fn a_torn_last_line_is_dropped_and_nothing_else() {
         let mut reopened = store.reopen(&id).unwrap();
         assert_eq!(reopened.losses.len(), 1, "{:?}", reopened.losses);
         assert_eq!(std::fs::read(store.events(&id)).unwrap(), whole);
-        write(&mut reopened.file, &[wish("two")]);
+        write(&mut reopened.file, &[prompt("two")]);
         assert_eq!(verify(&store.events(&id)).unwrap().fault, None);
     }
 }
@@ -104,7 +104,7 @@ fn lines_that_are_missing_when_a_session_is_gone_on_with_are_told_for_ever() {
     // Going on rewrote `head`, and with it went the only proof that there had been more.
     for left in 1..=3 {
         let (_dir, store) = store();
-        let id = session_of(&store, &[started(), wish("one"), wish("two"), wish("three")]);
+        let id = session_of(&store, &[started(), prompt("one"), prompt("two"), prompt("three")]);
         shorten(&store, &id, left);
         let mut reopened = store.reopen(&id).unwrap();
         let missing = 4 - left;
@@ -114,7 +114,7 @@ fn lines_that_are_missing_when_a_session_is_gone_on_with_are_told_for_ever() {
                 "{missing} line(s) at the end of the session file are missing; `agent sessions verify` will report it"
             )]
         );
-        write(&mut reopened.file, &[wish("go on")]);
+        write(&mut reopened.file, &[prompt("go on")]);
         drop(reopened);
         assert!(store.reopen(&id).unwrap().losses.is_empty());
         let fault = verify(&store.events(&id)).unwrap().fault.unwrap();
@@ -126,7 +126,7 @@ fn lines_that_are_missing_when_a_session_is_gone_on_with_are_told_for_ever() {
 #[test]
 fn a_fork_of_a_shortened_session_says_that_lines_are_missing() {
     let (_dir, store) = store();
-    let id = session_of(&store, &[started(), wish("one"), wish("two")]);
+    let id = session_of(&store, &[started(), prompt("one"), prompt("two")]);
     shorten(&store, &id, 2);
     let fork = store.fork(&id).unwrap();
     let fault = verify(&store.events(&fork)).unwrap().fault.unwrap();
@@ -137,7 +137,7 @@ fn a_fork_of_a_shortened_session_says_that_lines_are_missing() {
 fn a_loss_of_power_after_the_note_of_a_loss_locks_nobody_out() {
     for left in 1..=3 {
         let (_dir, store) = store();
-        let id = session_of(&store, &[started(), wish("one"), wish("two"), wish("three")]);
+        let id = session_of(&store, &[started(), prompt("one"), prompt("two"), prompt("three")]);
         let head = std::fs::read(store.dir(&id).join("head")).unwrap();
         shorten(&store, &id, left);
         drop(store.reopen(&id).unwrap());
@@ -150,7 +150,7 @@ fn a_loss_of_power_after_the_note_of_a_loss_locks_nobody_out() {
 #[test]
 fn a_session_whose_head_is_gone_is_not_vouched_for_any_more() {
     let (_dir, store) = store();
-    let id = session_of(&store, &[started(), wish("one"), wish("two")]);
+    let id = session_of(&store, &[started(), prompt("one"), prompt("two")]);
     std::fs::remove_file(store.dir(&id).join("head")).unwrap();
     shorten(&store, &id, 2);
     let mut reopened = store.reopen(&id).unwrap();
@@ -158,7 +158,7 @@ fn a_session_whose_head_is_gone_is_not_vouched_for_any_more() {
         reopened.losses,
         ["the end of the session file cannot be verified: its `head` file is missing"]
     );
-    write(&mut reopened.file, &[wish("go on")]);
+    write(&mut reopened.file, &[prompt("go on")]);
     let verdict = verify(&store.events(&id)).unwrap();
     assert_eq!(verdict.fault, None);
     assert!(verdict.note.unwrap().contains("resumed at line 3"));
@@ -167,7 +167,7 @@ fn a_session_whose_head_is_gone_is_not_vouched_for_any_more() {
 #[test]
 fn a_session_whose_last_line_is_another_one_is_not_gone_on_with() {
     let (_dir, store) = store();
-    let id = session_of(&store, &[started(), wish("delete nothing")]);
+    let id = session_of(&store, &[started(), prompt("delete nothing")]);
     let text = std::fs::read_to_string(store.events(&id)).unwrap();
     std::fs::write(store.events(&id), text.replace("delete nothing", "delete all")).unwrap();
     let error = store.reopen(&id).unwrap_err();
@@ -177,7 +177,7 @@ fn a_session_whose_last_line_is_another_one_is_not_gone_on_with() {
 #[test]
 fn a_session_that_was_edited_is_not_gone_on_with() {
     let (_dir, store) = store();
-    let id = session_of(&store, &[started(), wish("delete nothing"), wish("two")]);
+    let id = session_of(&store, &[started(), prompt("delete nothing"), prompt("two")]);
     let text = std::fs::read_to_string(store.events(&id)).unwrap();
     std::fs::write(store.events(&id), text.replace("delete nothing", "delete all")).unwrap();
     let error = store.reopen(&id).unwrap_err();
@@ -199,7 +199,7 @@ fn a_recording_has_the_same_format_and_replaces_what_was_there() {
 #[test]
 fn a_full_disk_is_an_error_and_leaves_the_file_whole() {
     let mut file = SessionFile::record(Path::new("/dev/full")).unwrap();
-    let error = file.append(&record(1, wish("one"))).unwrap_err();
+    let error = file.append(&record(1, prompt("one"))).unwrap_err();
     assert!(error.to_string().contains("could not be written"), "{error}");
 
     // The kernel's limit on file sizes cuts a line in the middle, as a disk does that gets full.
@@ -282,7 +282,7 @@ fn writer_process() {
     let (_, mut file) = store.create().unwrap();
     let mut out = std::io::stdout();
     for seq in 1..if what == "fill" { 1_000 } else { u64::MAX } {
-        match file.append(&record(seq, wish(&"x".repeat(seq as usize % 900)))) {
+        match file.append(&record(seq, prompt(&"x".repeat(seq as usize % 900)))) {
             Ok(()) => writeln!(out, "acknowledged {seq}").unwrap(),
             Err(error) => return writeln!(out, "error {error}").unwrap(),
         }

@@ -1,6 +1,6 @@
 //! The state of a session, rebuilt from its events.
 
-use crate::session_samples::{SESSION, answer, call, finished, record, started, tool_finished, wish};
+use crate::session_samples::{SESSION, answer, call, finished, prompt, record, started, tool_finished};
 use agent::event::{Changes, Event, Record, Usage};
 use agent::log::{Finished, History};
 use agent::model::Message;
@@ -31,7 +31,7 @@ fn a_session_goes_on_with_all_that_was_said_and_used() {
     let calls = vec![call("c1", "run_commands", "{}")];
     let history = history([
         started(),
-        wish("list"),
+        prompt("list"),
         Event::TurnStarted { turn: 1 },
         answer("", calls.clone()),
         tool_finished("c1", "run_commands", "a b"),
@@ -62,11 +62,11 @@ fn a_session_goes_on_with_all_that_was_said_and_used() {
 fn an_interrupted_turn_leaves_no_call_without_an_answer() {
     let calls = vec![call("c1", "run_commands", "{}"), call("c2", "run_commands", "{}")];
     let history = history([
-        wish("one"),
+        prompt("one"),
         answer("", calls),
         tool_finished("c1", "run_commands", "done"),
         // Killed here, resumed with:
-        wish("two"),
+        prompt("two"),
         answer("", vec![call("c1", "run_commands", "{}")]),
     ]);
     let answers: Vec<&Message> =
@@ -79,14 +79,14 @@ fn an_interrupted_turn_leaves_no_call_without_an_answer() {
 #[test]
 fn a_compaction_replaces_what_came_before_it() {
     let history = history([
-        wish("long ago"),
+        prompt("long ago"),
         answer("yes", Vec::new()),
         Event::Compacted {
             before: 9,
             after: 3,
             messages: json!([{"role": "system", "text": "you are"}, {"role": "user", "text": "summary"}]),
         },
-        wish("now"),
+        prompt("now"),
         Event::Compacted { before: 9, after: 3, messages: json!("not messages") },
     ]);
     assert_eq!(history.messages, [user("summary"), user("now")]);
@@ -95,20 +95,21 @@ fn a_compaction_replaces_what_came_before_it() {
 
 #[test]
 fn a_conversation_that_was_forgotten_does_not_come_back() {
-    let forgotten = history([wish("long ago"), answer("yes", Vec::new()), Event::Cleared {}, wish("now")]);
+    let forgotten =
+        history([prompt("long ago"), answer("yes", Vec::new()), Event::Cleared {}, prompt("now")]);
     assert_eq!(forgotten.messages, [user("now")]);
     assert_eq!(forgotten.usage.input, 10, "what was used before counts");
 }
 
 #[test]
 fn a_run_that_goes_on_is_not_finished() {
-    assert_eq!(history([started(), finished("completed"), wish("more")]).finished, None);
+    assert_eq!(history([started(), finished("completed"), prompt("more")]).finished, None);
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
     let id = prop::sample::select(vec!["c1", "c2", "c3"]);
     prop_oneof![
-        Just(wish("w")),
+        Just(prompt("w")),
         Just(Event::TurnStarted { turn: 1 }),
         prop::collection::vec(id.clone(), 0..4).prop_map(|ids| {
             answer("", ids.into_iter().map(|id| call(id, "run_commands", "{}")).collect())

@@ -1,7 +1,7 @@
 //! Recordings, and what differs when one is played again.
 
 use crate::session_samples::{
-    answer, call, record, session_of, started, store, tool_finished, tool_started, wish,
+    answer, call, prompt, record, session_of, started, store, tool_finished, tool_started,
 };
 use agent::event::{Event, Listener};
 use agent::log::demo::TASKS;
@@ -20,7 +20,7 @@ fn play(recording: &Recording, events: &[Event]) -> agent::log::replay::Outcome 
 
 fn recorded(results: &[&str]) -> Recording {
     let (_dir, store) = store();
-    let mut events = vec![started(), wish("go"), answer("", vec![call("c", "run_commands", "{}")])];
+    let mut events = vec![started(), prompt("go"), answer("", vec![call("c", "run_commands", "{}")])];
     events.extend(results.iter().map(|result| tool_finished("c", "run_commands", result)));
     Recording::load(&store.events(&session_of(&store, &events))).unwrap()
 }

@@ -1,6 +1,6 @@
 //! What a session touched, from its file alone.
 
-use crate::session_samples::{answer, record, started, tool_finished, tool_started, wish};
+use crate::session_samples::{answer, prompt, record, started, tool_finished, tool_started};
 use agent::event::{Event, Record, Usage};
 use agent::log::report::Report;
 use serde_json::json;
@@ -45,7 +45,7 @@ fn failed(id: &str, name: &str, code: i32) -> Event {
 fn session() -> Vec<Record> {
     let events = [
         started(),
-        wish("fix it"),
+        prompt("fix it"),
         Event::TurnStarted { turn: 1 },
         Event::Retry { attempt: 1, wait_ms: 5, reason: "429".to_owned() },
         answer("", Vec::new()),
@@ -98,7 +98,7 @@ fn the_data_says_the_same() {
 fn the_page_needs_no_network_and_trusts_nothing() {
     let hostile = "<script>alert(1)</script><img src=x onerror=y>\u{1b}[2J\u{202e}\"'&";
     let mut records = session();
-    records.push(record(90, wish(hostile)));
+    records.push(record(90, prompt(hostile)));
     records.push(record(91, Event::Denied { what: hostile.to_owned(), rule: hostile.to_owned() }));
     records.push(record(92, tool_started("7", "run_commands", json!({"command": hostile}))));
     records.push(record(93, tool_started("8", "read_file", json!({"path": hostile}))));

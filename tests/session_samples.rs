@@ -33,7 +33,7 @@ pub fn started() -> Event {
     }
 }
 
-pub fn wish(text: &str) -> Event {
+pub fn prompt(text: &str) -> Event {
     Event::UserMessage { text: text.to_owned() }
 }
 
@@ -82,7 +82,7 @@ pub fn finished(status: &str) -> Event {
 pub fn one_of_each() -> Vec<Event> {
     let events = vec![
         started(),
-        wish("a wish with \"quotes\", a\nnewline, ünïcode and a NUL \0"),
+        prompt("a wish with \"quotes\", a\nnewline, ünïcode and a NUL \0"),
         Event::TurnStarted { turn: 1 },
         Event::TextDelta { text: "a piece".to_owned() },
         Event::ReasoningDelta { text: "hm".to_owned() },

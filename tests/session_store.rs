@@ -1,7 +1,7 @@
 //! Finding, listing and removing sessions.
 
 use crate::session_samples::{
-    answer, call, finished, session_of, started, store, tool_finished, tool_started, wish, write,
+    answer, call, finished, prompt, session_of, started, store, tool_finished, tool_started, write,
 };
 use agent::cli::ui::style::Colours;
 use agent::cli::ui::trace::Verbosity;
@@ -150,13 +150,13 @@ fn the_list_tells_what_each_was_about() {
         &store,
         &[
             started(),
-            wish(&format!("fix\n  the \u{1b}[31mtest {}", "x".repeat(100))),
+            prompt(&format!("fix\n  the \u{1b}[31mtest {}", "x".repeat(100))),
             Event::TurnStarted { turn: 1 },
             answer("ok", Vec::new()),
             finished("completed"),
         ],
     );
-    let killed = session_of(&store, &[started(), wish("short")]);
+    let killed = session_of(&store, &[started(), prompt("short")]);
     let empty = session_of(&store, &[]);
     let broken = session_of(&store, &[started()]);
     std::fs::write(store.events(&broken), b"\xff\xfe\n\x00").unwrap();
@@ -215,7 +215,7 @@ fn ages_are_read_as_people_write_them() {
 #[test]
 fn a_fork_has_the_same_past_and_its_own_future() {
     let (_dir, store) = store();
-    let events = [started(), wish("one"), answer("yes", Vec::new())];
+    let events = [started(), prompt("one"), answer("yes", Vec::new())];
     let source = session_of(&store, &events);
     std::fs::create_dir_all(store.dir(&source).join("workspace/blobs/ab")).unwrap();
     std::fs::write(store.dir(&source).join("workspace/blobs/ab/cd"), "content").unwrap();
@@ -231,7 +231,7 @@ fn a_fork_has_the_same_past_and_its_own_future() {
     assert_eq!((history.session.as_str(), history.messages.len()), (fork.as_str(), 2));
     let told = Event::Notice { text: format!("forked from session {source}") };
     assert_eq!(reopened.records.last().unwrap().event, told);
-    write(&mut reopened.file, &[wish("two")]);
+    write(&mut reopened.file, &[prompt("two")]);
     assert_eq!(store.reopen(&source).unwrap().records.len(), events.len());
 }
 
@@ -251,7 +251,7 @@ fn a_session_is_shown_as_it_was_seen() {
         &store,
         &[
             started(),
-            wish("list\u{1b}[2J"),
+            prompt("list\u{1b}[2J"),
             answer("", vec![call("c", "run_commands", "{\"command\": \"ls\"}")]),
             tool_started("c", "run_commands", serde_json::json!({"command": "ls"})),
             tool_finished("c", "run_commands", "exit code 0, 0.01 s\na\nb"),

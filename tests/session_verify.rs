@@ -1,6 +1,6 @@
 //! Whatever was done to a session file is found, with the line.
 
-use crate::session_samples::{one_of_each, session_of, started, store, wish};
+use crate::session_samples::{one_of_each, prompt, session_of, started, store};
 use agent::log::{Verdict, verify};
 use proptest::prelude::*;
 use std::path::Path;
@@ -78,7 +78,7 @@ fn the_words_say_what_happened() {
 #[test]
 fn without_a_head_the_end_is_not_vouched_for() {
     let (_dir, store) = store();
-    let id = session_of(&store, &[started(), wish("one")]);
+    let id = session_of(&store, &[started(), prompt("one")]);
     std::fs::remove_file(store.dir(&id).join("head")).unwrap();
     let verdict = verify(&store.events(&id)).unwrap();
     assert_eq!(verdict.fault, None);

@@ -70,7 +70,7 @@ fn an_edited_session_does_not_verify() {
 /// Going on with it made it verify again.
 #[test]
 fn a_shortened_session_is_gone_on_with_but_never_verifies_again() {
-    let model = endpoint().text("Done.").for_ever().start();
+    let model = endpoint().text("Done.").repeat_last().start();
     let finished = agent().endpoint(&model).args(["run", "-q", "say hello"]).run().expect_code(0);
     let id = id(&finished);
     let events = finished.again().home("data").join("sessions").join(&id).join("events.jsonl");
@@ -131,7 +131,7 @@ fn a_kept_session_is_replayed_by_its_id_and_a_recording_by_its_name() {
 /// Files that are not recordings exited with 1, and a session without answers was named by a path inside of `agent`'s own.
 #[test]
 fn what_is_no_recording_is_refused_with_2() {
-    let silent = endpoint().error(400, "no").for_ever().start();
+    let silent = endpoint().error(400, "no").repeat_last().start();
     let failed = agent().endpoint(&silent).args(["run", "-q", "hello?"]).run().expect_code(3);
     let id = id(&failed);
     let call = |name: &str| {

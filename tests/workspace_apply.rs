@@ -1,6 +1,6 @@
 //! Changes go to the host exactly, and come back exactly.
 
-use crate::support::tree::{self, Tree, Want, any_tree};
+use crate::support::tree::{self, Entry, Tree, any_tree};
 use agent::error::Kind;
 use agent::workspace::apply::Plan;
 use agent::workspace::changes::{Barred, ChangeSet};
@@ -56,11 +56,11 @@ fn review(base: &Manifest, delta: &Delta, left_out: &BTreeMap<TreePath, LeftOut>
     ChangeSet::review(base, delta, &Delta::new(), &barred).unwrap()
 }
 
-fn file(content: &str) -> Want {
-    Want::File(content.as_bytes().to_vec(), 0o644)
+fn file(content: &str) -> Entry {
+    Entry::File(content.as_bytes().to_vec(), 0o644)
 }
 
-fn tree_of<const N: usize>(files: [(&str, Want); N]) -> Tree {
+fn tree_of<const N: usize>(files: [(&str, Entry); N]) -> Tree {
     files.into_iter().map(|(path, want)| (path.as_bytes().to_vec(), want)).collect()
 }
 
@@ -84,7 +84,7 @@ proptest! {
     #[test]
     fn git_apply_of_the_patch_gives_the_same(mut before in any_tree(), after in any_tree()) {
         // git knows no empty directories, and so cannot put a file in the place of one.
-        before.retain(|_, want| *want != Want::Directory);
+        before.retain(|_, want| *want != Entry::Directory);
         let fixture = Fixture::new(&before, &after);
         let mut patch = Vec::new();
         git_patch::write(&mut patch, &fixture.changes(), &fixture.store).unwrap();
@@ -340,7 +340,7 @@ fn what_is_new_belongs_to_whose_tree_it_is() {
             ("mine", file("new\n")),
             ("new", file("new\n")),
             ("dir/deep/new", file("new\n")),
-            ("link", Want::Symlink(b"new".to_vec())),
+            ("link", Entry::Symlink(b"new".to_vec())),
         ]),
     );
     chown(fixture.host.path(), Some(12_345), Some(12_346)).unwrap();
@@ -362,14 +362,14 @@ fn the_diff_reads_well() {
             ("src/main.rs", file("fn main() {\n    old();\n}\n")),
             ("gone.txt", file("bye\n")),
             ("run.sh", file("#!/bin/sh\n")),
-            ("logo.png", Want::File(b"\0\x01".to_vec(), 0o644)),
+            ("logo.png", Entry::File(b"\0\x01".to_vec(), 0o644)),
         ]),
         &tree_of([
             ("src/main.rs", file("fn main() {\n    new();\x1b]0;title\x07\n}")),
             ("new\u{202e}.txt", file("hi\n")),
-            ("run.sh", Want::File(b"#!/bin/sh\n".to_vec(), 0o755)),
-            ("logo.png", Want::File(b"\0\x01\x02".to_vec(), 0o644)),
-            ("link", Want::Symlink(b"src/main.rs".to_vec())),
+            ("run.sh", Entry::File(b"#!/bin/sh\n".to_vec(), 0o755)),
+            ("logo.png", Entry::File(b"\0\x01\x02".to_vec(), 0o644)),
+            ("link", Entry::Symlink(b"src/main.rs".to_vec())),
         ]),
     );
     let changes = fixture.changes();

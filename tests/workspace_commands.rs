@@ -56,7 +56,7 @@ fn a_workspace_that_has_moved_is_named() {
     let id = ran.events()[0]["session"].as_str().expect("an id").to_owned();
     let root = ran.again().workspace().to_owned();
     let elsewhere = tempfile::tempdir().expect("a directory");
-    let call = |arguments: &[&str]| ran.again().within(elsewhere.path()).args(arguments).run();
+    let call = |arguments: &[&str]| ran.again().current_dir(elsewhere.path()).args(arguments).run();
     std::fs::rename(&root, elsewhere.path().join("moved")).expect("the move");
     let applied = call(&["apply", &id, "--yes"]).expect_code(2);
     let message = format!("the workspace {} cannot be opened", root.display());
@@ -78,7 +78,7 @@ fn a_path_means_the_file_that_it_names() {
     std::os::unix::fs::symlink(&root, elsewhere.path().join("link")).expect("a symlink");
     let linked = elsewhere.path().join("link/src/b").display().to_string();
     let named = |directory: &std::path::Path, path: &str| {
-        let call = ran.again().within(directory).args(["diff", "--name-only", &id, path]);
+        let call = ran.again().current_dir(directory).args(["diff", "--name-only", &id, path]);
         call.run().expect_code(0).stdout
     };
     for (directory, path, names) in [
@@ -183,7 +183,7 @@ async fn a_workspace_that_the_sandbox_may_not_write_to_is_not_bound() {
         assert!(refused.stderr.contains(told), "{told}: {}", refused.stderr);
     }
     assert!(!refused.stderr.contains("reads and writes"), "{}", refused.stderr);
-    assert!(model.chats().is_empty());
+    assert!(model.chat_requests().is_empty());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The workspace as an overlay, on every backend: the host's tree underneath, never written, and what stays out hidden.
 
-use crate::support::backends::{BACKENDS, backend, said, spec};
+use crate::support::backends::{BACKENDS, backend, output_of, spec};
 use crate::support::tree;
 use agent::sandbox::{Backend, Sandbox, Spec};
 use agent::workspace::{Mode, Options, Workspace};
@@ -79,7 +79,7 @@ const FILES: [(&str, &str); 8] = [
 async fn what_stays_out_is_not_there_from_the_first_moment() {
     for name in BACKENDS {
         let Some(overlaid) = Overlaid::start(name, &FILES).await else { continue };
-        let list = said(&overlaid.sandbox, "find . | sort; stat -c '%U %a' . src src/deep").await;
+        let list = output_of(&overlaid.sandbox, "find . | sort; stat -c '%U %a' . src src/deep").await;
         insta::allow_duplicates! {
             insta::assert_snapshot!(list, @r"
             .
@@ -96,10 +96,11 @@ async fn what_stays_out_is_not_there_from_the_first_moment() {
         }
         let mtime = fs::metadata(overlaid.host("src")).expect("src").modified().expect("a time");
         let seconds = mtime.duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs();
-        assert_eq!(said(&overlaid.sandbox, "stat -c %Y src").await, seconds.to_string());
+        assert_eq!(output_of(&overlaid.sandbox, "stat -c %Y src").await, seconds.to_string());
         assert_eq!(overlaid.changed().await, [""; 0]);
         // A name that is free inside is not free on the host.
-        said(&overlaid.sandbox, "echo mine > .env; mkdir built; echo new > built/x; echo b > b.txt").await;
+        output_of(&overlaid.sandbox, "echo mine > .env; mkdir built; echo new > built/x; echo b > b.txt")
+            .await;
         assert_eq!(overlaid.changed().await, ["+b.txt"]);
         let refused = overlaid.workspace.recorded_changes().await.expect("recorded").refused;
         assert_eq!(refused.iter().map(|refused| refused.name.as_str()).collect::<Vec<_>>(), [".env"]);
@@ -115,7 +116,7 @@ async fn every_kind_of_change_is_seen_applied_and_taken_back() {
         let before = tree::read(&overlaid.host(""), None);
         let seen =
             "find . -path ./built -prune -o -type f -print | sort | xargs md5sum; find . -type d | sort";
-        let at_first = said(&overlaid.sandbox, seen).await;
+        let at_first = output_of(&overlaid.sandbox, seen).await;
         for step in [
             // A directory that is renamed, one that is replaced by an empty one of the same name (opaque in the layer), a
             // file in a directory's place and the other way round, and a change of permission bits alone.
@@ -123,7 +124,7 @@ async fn every_kind_of_change_is_seen_applied_and_taken_back() {
             "rm -r src; mkdir src; echo new > src/new.rs; chmod 755 a.txt",
             "rm -r src; echo file > src; rm a.txt; mkdir a.txt; echo in > a.txt/in",
         ] {
-            said(&overlaid.sandbox, step).await;
+            output_of(&overlaid.sandbox, step).await;
             overlaid
                 .workspace
                 .checkpoint(&overlaid.sandbox, 1)
@@ -143,7 +144,7 @@ async fn every_kind_of_change_is_seen_applied_and_taken_back() {
             ["-src/deep/two.rs", "+src/moved/three.rs", "+src/moved/two.rs"]
         );
         overlaid.workspace.undo(&overlaid.sandbox, 1).await.expect("undone");
-        assert_eq!(said(&overlaid.sandbox, seen).await, at_first);
+        assert_eq!(output_of(&overlaid.sandbox, seen).await, at_first);
         assert_eq!(tree::read(&overlaid.host(""), None), before, "the host's tree is as it was");
 
         overlaid.workspace.redo(&overlaid.sandbox, 2).await.expect("redone");
@@ -171,10 +172,10 @@ async fn a_secret_that_is_made_at_the_top_later_is_not_seen() {
             fs::write(overlaid.host(secret), "SECRET=1").expect("written");
         }
         assert_eq!(
-            said(&overlaid.sandbox, "test ! -e .env; find . -type f | sort").await,
+            output_of(&overlaid.sandbox, "test ! -e .env; find . -type f | sort").await,
             "./a\n./sub/.env\n./sub/b"
         );
-        said(&overlaid.sandbox, "echo mine > .env").await;
+        output_of(&overlaid.sandbox, "echo mine > .env").await;
         assert_eq!(overlaid.changed().await, ["+.env"]);
         let changes = overlaid.workspace.changes(&overlaid.sandbox).await.expect("a look");
         overlaid.workspace.apply(&changes, false, None).await.expect_err("the host has one by now");
@@ -191,7 +192,7 @@ async fn what_the_host_changes_underneath_is_nobodys_change_inside() {
         fs::remove_file(overlaid.host("src/deep/two.rs")).expect("removed");
         assert_eq!(overlaid.changed().await, [""; 0]);
         // What the sandbox changes on top of it is a change of the newer one, and applies.
-        said(&overlaid.sandbox, "echo more >> a.txt; rm src/host.rs").await;
+        output_of(&overlaid.sandbox, "echo more >> a.txt; rm src/host.rs").await;
         assert_eq!(overlaid.changed().await, ["~a.txt", "-src/host.rs"]);
         // Now the host's is another once more: a conflict.
         fs::write(overlaid.host("a.txt"), "newer still\n").expect("written");

@@ -1,7 +1,7 @@
 //! A session's workspace against the real guest: copied in, changed, reviewed, taken back, applied.
 
 use crate::support::guest::Guest;
-use crate::support::tree::{self, Tree, Want, any_tree};
+use crate::support::tree::{self, Entry, Tree, any_tree};
 use agent::error::Kind;
 use agent::sandbox::{FileWrite, Node as Write};
 use agent::workspace::manifest::Hash;
@@ -566,5 +566,5 @@ async fn what_a_tool_writes_is_seen() {
     };
     session.guest.sandbox.write_files(vec![write]).await.unwrap();
     assert_eq!(session.changed().await, ["a"]);
-    let _ = Want::Directory;
+    let _ = Entry::Directory;
 }

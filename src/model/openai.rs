@@ -1,6 +1,7 @@
 //! The client for any OpenAI-compatible endpoint: retries what may pass, does without what is not understood.
 
 use crate::error::{Error, Result};
+use crate::lock::Lock;
 use crate::model::answer::Ending;
 use crate::model::described::described;
 use crate::model::endpoint::{Endpoint, Timeouts};
@@ -20,7 +21,6 @@ use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use secrecy::SecretString;
 use serde_json::Value;
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tower::service_fn;
 
@@ -35,7 +35,7 @@ pub struct OpenAi {
     http: reqwest::Client,
     address: Address,
     /// What the endpoint turned out not to understand, for the rest of the session.
-    refused: Mutex<HashSet<Feature>>,
+    refused: Lock<HashSet<Feature>>,
 }
 
 impl OpenAi {
@@ -45,7 +45,7 @@ impl OpenAi {
         Ok(Self {
             http: http::client(&endpoint)?,
             address: Address::new(&endpoint)?,
-            refused: Mutex::new(HashSet::new()),
+            refused: Lock::new(HashSet::new()),
             endpoint,
         })
     }
@@ -57,12 +57,12 @@ impl OpenAi {
 
     /// Whether answers come as they are written, as far as is known yet.
     pub fn streams(&self) -> bool {
-        !self.refused().contains(&Feature::Streaming)
+        !self.refused.lock().contains(&Feature::Streaming)
     }
 
     /// Whether the endpoint takes tools, as far as is known yet.
     pub fn takes_tools(&self) -> bool {
-        !self.refused().contains(&Feature::Tools)
+        !self.refused.lock().contains(&Feature::Tools)
     }
 
     /// The model's context window in tokens: the provider's documented one, else what the list of models says.
@@ -89,7 +89,7 @@ impl OpenAi {
             let Some((attempt, wait)) = backoff.next(failure.retry_after, failure.most_retries()) else {
                 if streamed && failure.reason == Reason::Empty {
                     // It was not the streaming.
-                    self.refused().remove(&Feature::Streaming);
+                    self.refused.lock().remove(&Feature::Streaming);
                 }
                 return Err(failure.into_error(&self.endpoint));
             };
@@ -113,7 +113,7 @@ impl OpenAi {
     }
 
     fn body(&self, request: &Request<'_>) -> Body {
-        let refused = self.refused().clone();
+        let refused = self.refused.lock().clone();
         let form = self.form(&refused);
         let answer_schema = request.answer_schema.filter(|_| !refused.contains(&Feature::AnswerSchema));
         if request.tools.is_empty() || !refused.contains(&Feature::Tools) {
@@ -163,7 +163,7 @@ impl OpenAi {
             Feature::MaxTokens => self.endpoint.max_tokens.is_some(),
             Feature::Streaming | Feature::StreamOptions | Feature::Reasoning => true,
         };
-        if !was_used || !self.refused().insert(feature) {
+        if !was_used || !self.refused.lock().insert(feature) {
             return false;
         }
         let instead = match feature {
@@ -183,10 +183,6 @@ impl OpenAi {
         };
         on_progress(Progress::Notice(&format!("{instead} ({})", failure.message)));
         true
-    }
-
-    fn refused(&self) -> MutexGuard<'_, HashSet<Feature>> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn list(&self) -> Result<Value, Failure> {

@@ -11,13 +11,14 @@ use super::rules::{Reach, Rules, Verdict};
 use super::traffic::{Limits, Meter};
 use crate::error::Result;
 use crate::event::{Event, Events};
+use crate::lock::Lock;
 use crate::sandbox::{Network, Sandbox, Tunnels};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
@@ -71,21 +72,21 @@ pub struct Gateway {
     events: Arc<Events>,
     network: Network,
     limits: Limits,
-    rules: Mutex<Rules>,
-    ask: Mutex<Option<Ask>>,
-    asked: Mutex<HashMap<(Host, u16), Asked>>,
+    rules: Lock<Rules>,
+    ask: Lock<Option<Ask>>,
+    asked: Lock<HashMap<(Host, u16), Asked>>,
     connections: AtomicU64,
     bytes: AtomicU64,
     slots: Semaphore,
-    refusals: Mutex<Vec<String>>,
-    reported_limits: Mutex<HashSet<&'static str>>,
+    refusals: Lock<Vec<String>>,
+    reported_limits: Lock<HashSet<&'static str>>,
     /// Targets and reasons that have had their `denied` event.
-    reported_denials: Mutex<HashSet<String>>,
+    reported_denials: Lock<HashSet<String>>,
     /// Whether the user has been told that the sandbox has no network.
     no_network_reported: AtomicBool,
     ended: watch::Sender<bool>,
     /// No more events are emitted.
-    silent: Mutex<bool>,
+    silent: Lock<bool>,
 }
 
 impl Gateway {
@@ -104,17 +105,17 @@ impl Gateway {
             network: network.clone(),
             slots: Semaphore::new(limits.at_once),
             limits,
-            rules: Mutex::new(rules),
-            ask: Mutex::default(),
-            asked: Mutex::default(),
+            rules: Lock::new(rules),
+            ask: Lock::default(),
+            asked: Lock::default(),
             connections: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
-            refusals: Mutex::default(),
-            reported_limits: Mutex::default(),
-            reported_denials: Mutex::default(),
+            refusals: Lock::default(),
+            reported_limits: Lock::default(),
+            reported_denials: Lock::default(),
             no_network_reported: AtomicBool::new(false),
             ended: watch::Sender::new(false),
-            silent: Mutex::new(false),
+            silent: Lock::new(false),
         }))
     }
 
@@ -125,17 +126,17 @@ impl Gateway {
 
     /// The current rules.
     pub fn rules(&self) -> Rules {
-        lock(&self.rules).clone()
+        self.rules.lock().clone()
     }
 
     /// Changes the rules. After the first entry is allowed, [`Gateway::attach`] opens the proxy.
     pub fn change(&self, change: impl FnOnce(&mut Rules)) {
-        change(&mut lock(&self.rules));
+        change(&mut self.rules.lock());
     }
 
     /// Sets how the user is asked about hosts that are not on the list.
     pub fn ask_with(&self, ask: Ask) {
-        *lock(&self.ask) = Some(ask);
+        *self.ask.lock() = Some(ask);
     }
 
     /// Opens the proxy in a sandbox, if any host is allowed; otherwise nothing listens there. Called again after a change, it
@@ -171,20 +172,20 @@ impl Gateway {
         // All slots are free when every connection has ended.
         let all = u32::try_from(self.limits.at_once).unwrap_or(u32::MAX);
         let _ = tokio::time::timeout(END_TIMEOUT, self.slots.acquire_many(all)).await;
-        *lock(&self.silent) = true;
+        *self.silent.lock() = true;
     }
 
     /// What the model should know about the network beside a tool's output: what was refused since the last call, or that
     /// there is no network where a program failed for that reason. The user gets a notice of the latter, once.
     pub fn explain(&self, output: &str) -> Option<String> {
-        if let refusals @ [_, ..] = &std::mem::take(&mut *lock(&self.refusals))[..] {
+        if let refusals @ [_, ..] = &std::mem::take(&mut *self.refusals.lock())[..] {
             return Some(format!("[the network refused: {}]", refusals.join("; ")));
         }
-        let has_network = self.is_full() || !lock(&self.rules).allowed().is_empty();
+        let has_network = self.is_full() || !self.rules.lock().allowed().is_empty();
         if has_network || !NO_NETWORK.iter().any(|message| output.contains(message)) {
             return None;
         }
-        let remedy = match lock(&self.ask).is_some() {
+        let remedy = match self.ask.lock().is_some() {
             true => "/network allow HOST,… allows hosts (`registries`: package registries)",
             false => "--network HOST,… allows hosts (`registries`: package registries)",
         };
@@ -231,7 +232,7 @@ impl Gateway {
     /// resolved only after that, because the lookup itself is a message to whoever serves the domain.
     pub(super) async fn judge(&self, host: &Host, port: u16) -> Result<Permit, CloseReason> {
         let denied = |why: &str| Err(CloseReason::Refused(Refusal::denied(why)));
-        let verdict = lock(&self.rules).judge(host, port);
+        let verdict = self.rules.lock().judge(host, port);
         match verdict {
             Verdict::Allowed(reach) => return Ok(Permit { reach, by_user: false }),
             Verdict::Denied => return denied("the user denied it"),
@@ -260,10 +261,10 @@ impl Gateway {
 
     /// The user's answer, shared by all connections that wait for the same host. `None` where nobody can be asked.
     async fn answer(&self, host: &Host, port: u16) -> Option<Answer> {
-        let ask = lock(&self.ask).clone()?;
+        let ask = self.ask.lock().clone()?;
         let key = (host.clone(), port);
         let asked = {
-            let mut all = lock(&self.asked);
+            let mut all = self.asked.lock();
             if all.len() >= MAX_QUESTIONS && !all.contains_key(&key) {
                 return None;
             }
@@ -275,7 +276,7 @@ impl Gateway {
             all.entry(key.clone()).or_insert_with(start).clone()
         };
         let answer = asked.clone().await;
-        let mut all = lock(&self.asked);
+        let mut all = self.asked.lock();
         if all.get(&key).is_some_and(|current| current.ptr_eq(&asked)) {
             all.remove(&key);
         }
@@ -290,7 +291,7 @@ impl Gateway {
         address: IpAddr,
         port: u16,
     ) -> AddressRule {
-        match lock(&self.rules).judge_address(address, port) {
+        match self.rules.lock().judge_address(address, port) {
             // The user was asked about this very address.
             AddressRule::Unnamed if permit.by_user && *host == Host::Ip(address) => AddressRule::Named,
             rule => rule,
@@ -307,7 +308,7 @@ impl Gateway {
     ) {
         let (host, port) = (&request.host, request.port);
         if let Some(CloseReason::Limit(limit, _)) = end {
-            match lock(&self.reported_limits).insert(limit) {
+            match self.reported_limits.lock().insert(limit) {
                 true => self.emit(Event::LimitReached { limit: (*limit).to_owned() }),
                 false if *limit == CONNECTIONS => return,
                 false => {}
@@ -331,12 +332,12 @@ impl Gateway {
     /// Keeps a refusal for the model, and emits a `denied` event for the first of its kind: programs try again and again.
     fn deny(&self, target: &str, reason: &str) {
         let refusal = format!("{target} ({reason})");
-        let mut refusals = lock(&self.refusals);
+        let mut refusals = self.refusals.lock();
         if refusals.len() < MAX_REFUSALS && !refusals.contains(&refusal) {
             refusals.push(refusal.clone());
         }
         drop(refusals);
-        let mut reported = lock(&self.reported_denials);
+        let mut reported = self.reported_denials.lock();
         if reported.len() > MAX_DENIALS || !reported.insert(refusal) {
             return;
         }
@@ -353,7 +354,7 @@ impl Gateway {
     }
 
     fn emit(&self, event: Event) {
-        let silent = lock(&self.silent);
+        let silent = self.silent.lock();
         if !*silent {
             // A session file that cannot be written fails at the next event of the turn.
             let _ = self.events.emit(event);
@@ -368,9 +369,4 @@ fn question(host: &Host, port: u16) -> String {
         Host::Name(_) => String::new(),
     };
     format!("A program in the sandbox wants to connect to {host}:{port}{what}. Allow it?")
-}
-
-/// A panic while the lock was held has been reported already, and the value is consistent between any two statements.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,10 +4,11 @@ use super::docker::{self, Docker};
 use super::local::{self, Local};
 use super::{Backend, Capabilities};
 use crate::error::{Error, Result};
+use crate::lock::Lock;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Deserializer};
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// A kind of backend, as far as it is known before it is connected to.
 pub struct Kind {
@@ -140,8 +141,8 @@ pub async fn by_name(name: &str) -> Result<Arc<dyn Backend>> {
 
 /// Removes, in the background, what is left over on `backend`: once in the life of this process.
 pub fn sweep_once(backend: &Arc<dyn Backend>) {
-    static SWEPT: Mutex<Vec<&str>> = Mutex::new(Vec::new());
-    let mut swept = SWEPT.lock().unwrap_or_else(PoisonError::into_inner);
+    static SWEPT: Lock<Vec<&str>> = Lock::new(Vec::new());
+    let mut swept = SWEPT.lock();
     if swept.contains(&backend.name()) {
         return;
     }

@@ -1,12 +1,12 @@
 //! Contents that are written but may not outlive a power failure yet. They are made to when the next record is saved, all
 //! at once: the disk takes hundreds of files together in hardly more time than one.
 
+use crate::lock::Lock;
 use crate::workspace::manifest::Hash;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Files that are flushed side by side. More wait for the same writes of the disk's journal.
 const SIDE_BY_SIDE: usize = 16;
@@ -14,15 +14,15 @@ const SIDE_BY_SIDE: usize = 16;
 /// Contents by hash, each still under a temporary name. What is left at the end is removed: no record refers to it.
 #[derive(Debug, Default)]
 pub struct Pending {
-    files: Mutex<BTreeMap<Hash, PathBuf>>,
+    files: Lock<BTreeMap<Hash, PathBuf>>,
     /// Held by whoever flushes, so that nobody else takes the same files for flushed.
-    flushing: Mutex<()>,
+    flushing: Lock<()>,
 }
 
 impl Pending {
     /// Adds a content that lies at `temporary`. One that is there already stays, and the new file goes.
     pub fn add(&self, hash: Hash, temporary: PathBuf) -> io::Result<()> {
-        match lock(&self.files).entry(hash) {
+        match self.files.lock().entry(hash) {
             std::collections::btree_map::Entry::Occupied(_) => fs::remove_file(temporary),
             std::collections::btree_map::Entry::Vacant(vacant) => {
                 vacant.insert(temporary);
@@ -33,14 +33,14 @@ impl Pending {
 
     /// Where a content lies, while it is pending.
     pub fn get(&self, hash: Hash) -> Option<PathBuf> {
-        lock(&self.files).get(&hash).cloned()
+        self.files.lock().get(&hash).cloned()
     }
 
     /// Puts every content on the disk for good, under the name that `place` gives it. Blocking.
     pub fn flush(&self, place: impl Fn(Hash) -> PathBuf + Sync) -> io::Result<()> {
-        let _flushing = lock(&self.flushing);
+        let _flushing = self.flushing.lock();
         let files: Vec<(Hash, PathBuf)> =
-            lock(&self.files).iter().map(|(hash, path)| (*hash, path.clone())).collect();
+            self.files.lock().iter().map(|(hash, path)| (*hash, path.clone())).collect();
         side_by_side(&files, |(hash, temporary)| settle(temporary, &place(*hash)))?;
         let directories: BTreeSet<PathBuf> = files
             .iter()
@@ -49,7 +49,7 @@ impl Pending {
             })
             .collect();
         side_by_side(&Vec::from_iter(directories), |directory| File::open(directory)?.sync_all())?;
-        let mut pending = lock(&self.files);
+        let mut pending = self.files.lock();
         files.iter().for_each(|(hash, _)| drop(pending.remove(hash)));
         Ok(())
     }
@@ -57,7 +57,7 @@ impl Pending {
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        for path in lock(&self.files).values() {
+        for path in self.files.lock().values() {
             let _ = fs::remove_file(path);
         }
     }
@@ -88,9 +88,4 @@ fn side_by_side<T: Sync>(items: &[T], act: impl Fn(&T) -> io::Result<()> + Sync)
         // All are waited for, whatever the first says.
         workers.into_iter().map(join).fold(Ok(()), Result::and)
     })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whoever panicked left the map whole.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

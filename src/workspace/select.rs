@@ -5,6 +5,7 @@
 //! out, each with a reason. Nothing is read but names, metadata and the beginnings of files that may hold secrets.
 
 use crate::error::{Error, Result};
+use crate::lock::Lock;
 use crate::plain_file::{self, Links};
 use crate::workspace::ignored::{Ignored, read_rules};
 use crate::workspace::secrets::{self, Suspicion};
@@ -17,7 +18,7 @@ use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
 /// Most paths that a workspace may have.
 pub const MAX_PATHS: usize = 1_000_000;
@@ -159,8 +160,8 @@ struct Walk {
     include: Gitignore,
     exclude: Gitignore,
     max_file_bytes: u64,
-    ignored: Mutex<Ignored>,
-    found: Mutex<Found>,
+    ignored: Lock<Ignored>,
+    found: Lock<Found>,
 }
 
 #[derive(Default)]
@@ -178,8 +179,8 @@ impl Walk {
             include: globs(root, &options.include, "--include")?,
             exclude: globs(root, &options.exclude, "--exclude")?,
             max_file_bytes: options.max_file_bytes,
-            ignored: Mutex::new(Ignored::outer(root)),
-            found: Mutex::default(),
+            ignored: Lock::new(Ignored::outer(root)),
+            found: Lock::default(),
         })
     }
 
@@ -194,7 +195,7 @@ impl Walk {
                 return false;
             }
             if entry.file_name() == ".git" {
-                walk.lock().git.push(entry.path().to_owned());
+                walk.found.lock().git.push(entry.path().to_owned());
                 return false;
             }
             !walk.is_ignored(entry)
@@ -202,7 +203,7 @@ impl Walk {
     }
 
     fn git_directories(self: &Arc<Self>) {
-        let found = std::mem::take(&mut self.lock().git);
+        let found = std::mem::take(&mut self.found.lock().git);
         for git in found {
             // A walk follows the symlink that it begins at, and that may lead anywhere.
             if let (Some(path), Ok(metadata)) = (self.relative(&git), git.symlink_metadata())
@@ -218,9 +219,10 @@ impl Walk {
     }
 
     fn tracked_but_ignored(&self) {
-        let is_secret = |name: &[u8]| self.lock().selection.left_out.get(name) == Some(&LeftOut::Secret);
+        let is_secret =
+            |name: &[u8]| self.found.lock().selection.left_out.get(name) == Some(&LeftOut::Secret);
         let known = |name: &[u8]| {
-            let Found { selection, .. } = &*self.lock();
+            let Found { selection, .. } = &*self.found.lock();
             selection.picked.contains_key(name) || selection.left_out.contains_key(name)
         };
         for tracked in tracked::files(&self.root, |name| known(name) && !is_secret(name)) {
@@ -241,7 +243,7 @@ impl Walk {
                 }
             }
             if is_secret(tracked.as_bytes()) {
-                self.lock().selection.committed_secrets.push(tracked);
+                self.found.lock().selection.committed_secrets.push(tracked);
             }
         }
     }
@@ -289,7 +291,7 @@ impl Walk {
             (Some(path), Err(_)) => self.leave(path, LeftOut::Unreadable),
             (None, _) => self.leave_below(entry.path()),
         }
-        if self.lock().too_many { WalkState::Quit } else { WalkState::Continue }
+        if self.found.lock().too_many { WalkState::Quit } else { WalkState::Continue }
     }
 
     fn take(&self, path: TreePath, absolute: &Path, metadata: &Metadata) {
@@ -316,7 +318,7 @@ impl Walk {
             uid: metadata.uid(),
             device: metadata.dev(),
         };
-        let mut found = self.lock();
+        let mut found = self.found.lock();
         found.selection.left_out.remove(&path);
         found.selection.picked.insert(path, picked);
         found.too_many |= found.selection.picked.len() > MAX_PATHS;
@@ -346,7 +348,7 @@ impl Walk {
     }
 
     fn leave(&self, path: TreePath, reason: LeftOut) {
-        self.lock().selection.left_out.insert(path, reason);
+        self.found.lock().selection.left_out.insert(path, reason);
     }
 
     /// Notes what is nested too deeply, at the innermost directory that has a path. The root has none above it either.
@@ -383,7 +385,7 @@ impl Walk {
     fn is_ignored(&self, entry: &DirEntry) -> bool {
         let is_dir = entry.file_type().is_some_and(|kind| kind.is_dir());
         let path = self.relative(entry.path());
-        if path.as_ref().is_some_and(|path| self.ignored().contains(path, is_dir)) {
+        if path.as_ref().is_some_and(|path| self.ignored.lock().contains(path, is_dir)) {
             return true;
         }
         if is_dir {
@@ -393,18 +395,13 @@ impl Walk {
     }
 
     fn take_rules(&self, directory: &Path, path: Option<&TreePath>) {
-        if self.ignored().is_cut_short() {
+        if self.ignored.lock().is_cut_short() {
             return;
         }
         let rules = read_rules(&directory.join(".gitignore"));
         if !rules.is_empty() {
-            self.ignored().set(path, &rules);
+            self.ignored.lock().set(path, &rules);
         }
-    }
-
-    fn ignored(&self) -> MutexGuard<'_, Ignored> {
-        // A walker thread that panicked leaves whole rules behind.
-        self.ignored.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// `None` for the root itself and for what is nested too deeply.
@@ -412,19 +409,14 @@ impl Walk {
         TreePath::new(absolute.strip_prefix(&self.root).ok()?.as_os_str().as_bytes()).ok()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Found> {
-        // A walker thread that panicked leaves whole entries behind.
-        self.found.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
     fn finish(&self, max_total_bytes: u64) -> Result<Selection> {
-        let mut found = self.lock();
+        let mut found = self.found.lock();
         if found.too_many {
             return Err(Error::usage(format!("the workspace has more than {MAX_PATHS} files"))
                 .hint("name a smaller directory with -C, or leave parts out with --exclude"));
         }
         let mut selection = std::mem::take(&mut found.selection);
-        selection.is_unruly = self.ignored().is_cut_short();
+        selection.is_unruly = self.ignored.lock().is_cut_short();
         let files = selection.picked.values().filter(|picked| picked.kind == PickedKind::File);
         selection.bytes = files.map(|picked| picked.stamp.size).sum();
         if selection.bytes > max_total_bytes {

@@ -1,6 +1,6 @@
 //! The disk quota, with small ones: how far it is overrun depends on the disk, not on the quota.
 
-use crate::support::backends::{Inside, everywhere_with};
+use crate::support::backends::{TestSandbox, on_every_backend_with};
 use crate::support::guest::{Guest, shell};
 use agent::sandbox::{FileWrite, Node, Outcome};
 use std::os::unix::fs::MetadataExt;
@@ -14,15 +14,16 @@ const FILES: u64 = 1 << 14;
 const OVERRUN: u64 = 1 << 30;
 
 /// What the sandbox's files take, counted inside, where nothing is hidden now.
-async fn taken(inside: &Inside) -> (u64, u64) {
-    let said =
-        inside.said("du -sxk /workspace ~ | awk '{n+=$1} END {print n}'; find /workspace ~ | wc -l").await;
+async fn taken(inside: &TestSandbox) -> (u64, u64) {
+    let said = inside
+        .output_of("du -sxk /workspace ~ | awk '{n+=$1} END {print n}'; find /workspace ~ | wc -l")
+        .await;
     let mut numbers = said.lines().map(|line| line.trim().parse::<u64>().expect("a number"));
     (numbers.next().expect("kB") << 10, numbers.next().expect("files"))
 }
 
-async fn with_a_quota(test: impl AsyncFn(&Inside)) {
-    everywhere_with(|spec| spec.limits.disk = QUOTA, test).await;
+async fn with_a_quota(test: impl AsyncFn(&TestSandbox)) {
+    on_every_backend_with(|spec| spec.limits.disk = QUOTA, test).await;
 }
 
 fn over_quota() -> Outcome {
@@ -30,7 +31,7 @@ fn over_quota() -> Outcome {
 }
 
 /// Writes a file of one byte, through the guest.
-async fn write_one(inside: &Inside) -> Result<(), String> {
+async fn write_one(inside: &TestSandbox) -> Result<(), String> {
     let write = FileWrite {
         path: "more".into(),
         node: Node::Regular(vec![1]),
@@ -48,7 +49,7 @@ async fn write_one(inside: &Inside) -> Result<(), String> {
 }
 
 /// Waits until the guest has counted what was removed.
-async fn room_again(inside: &Inside) {
+async fn room_again(inside: &TestSandbox) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while let Err(error) = write_one(inside).await {
         assert!(Instant::now() < deadline, "on {}: {error}", inside.backend);
@@ -60,13 +61,13 @@ async fn room_again(inside: &Inside) {
 async fn attack_11_many_large_files_are_ended_at_the_quota() {
     with_a_quota(async |inside| {
         let ran = inside.sh("i=0; while head -c 10000000 /dev/zero > $i; do i=$((i+1)); done").await;
-        assert_eq!(ran.outcome(), over_quota(), "on {}: {}", inside.backend, ran.said());
+        assert_eq!(ran.outcome(), over_quota(), "on {}: {}", inside.backend, ran.text());
         let (bytes, _) = taken(inside).await;
         assert!(bytes > QUOTA / 2 && bytes < QUOTA + OVERRUN, "{bytes}");
         // No room for more, until some is made.
         let error = write_one(inside).await.expect_err("no room");
         assert!(error.contains("the disk quota of 64 MB (or 16384 files) is used up"), "{error}");
-        inside.said("rm -f ? ??*").await;
+        inside.output_of("rm -f ? ??*").await;
         room_again(inside).await;
     })
     .await;
@@ -75,9 +76,9 @@ async fn attack_11_many_large_files_are_ended_at_the_quota() {
 #[tokio::test]
 async fn attack_11_a_sparse_terabyte_is_refused() {
     with_a_quota(async |inside| {
-        inside.refused("truncate -s 1T big").await;
+        inside.expect_failure("truncate -s 1T big").await;
         let ran = inside.sh("exec dd if=/dev/zero of=big bs=1M seek=1000000 count=1").await;
-        assert_eq!(ran.outcome(), Outcome::Signaled(libc::SIGXFSZ), "{}", ran.said());
+        assert_eq!(ran.outcome(), Outcome::Signaled(libc::SIGXFSZ), "{}", ran.text());
         assert!(taken(inside).await.0 < 1 << 20);
     })
     .await;
@@ -86,9 +87,9 @@ async fn attack_11_a_sparse_terabyte_is_refused() {
 #[tokio::test]
 async fn attack_11_room_cannot_be_taken_without_writing() {
     with_a_quota(async |inside| {
-        inside.refused("fallocate -l 1M taken").await;
+        inside.expect_failure("fallocate -l 1M taken").await;
         // Giving back is allowed, and who insists writes.
-        inside.said("head -c 1000000 /dev/zero > f && fallocate -p -l 500000 f").await;
+        inside.output_of("head -c 1000000 /dev/zero > f && fallocate -p -l 500000 f").await;
         assert_eq!(
             inside.python("import os; f = open(\"g\", \"w\"); os.posix_fallocate(f.fileno(), 0, 100000); print(os.stat(\"g\").st_size)").await,
             "100000"
@@ -106,7 +107,7 @@ for d in range(1000):
     os.mkdir(str(d))
     for f in range(1000): os.close(os.open(f\"{d}/{f}\", os.O_CREAT))'")
             .await;
-        assert_eq!(ran.outcome(), over_quota(), "on {}: {}", inside.backend, ran.said());
+        assert_eq!(ran.outcome(), over_quota(), "on {}: {}", inside.backend, ran.text());
         let (_, files) = taken(inside).await;
         assert!(files > FILES / 2 && files < FILES + 40_000, "{files}");
     })
@@ -128,8 +129,8 @@ async fn attack_11_files_without_a_name_count() {
                      if os.path.exists(\"d\"): os.chmod(\"d\", 0o700); os.rename(\"d\", str(n)); os.chmod(str(n), 0)\ntime.sleep(60)'"
                 ))
                 .await;
-            assert_eq!(ran.outcome(), over_quota(), "on {}: {hide}: {}", inside.backend, ran.said());
-            inside.said("chmod -R 700 . && rm -rf ./*").await;
+            assert_eq!(ran.outcome(), over_quota(), "on {}: {hide}: {}", inside.backend, ran.text());
+            inside.output_of("chmod -R 700 . && rm -rf ./*").await;
             room_again(inside).await;
         }
     })
@@ -150,7 +151,7 @@ async fn attack_11_files_that_nothing_has_open_count() {
                  f.write(bytes(10 << 20)); f.flush(); {keep}; f.close()\ntime.sleep(60)"
             );
             let ran = inside.sh(&format!("exec /usr/bin/python3 -c '{hide}'")).await;
-            assert_eq!(ran.outcome(), over_quota(), "on {}: {keep}: {}", inside.backend, ran.said());
+            assert_eq!(ran.outcome(), over_quota(), "on {}: {keep}: {}", inside.backend, ran.text());
             assert!(taken(inside).await.0 < QUOTA);
         }
     })

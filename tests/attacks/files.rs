@@ -2,7 +2,7 @@
 //! git's hooks, a parent that becomes a link while it writes) is in `workspace_apply.rs`, with no sandbox in between.
 
 use crate::support::agent::agent;
-use crate::support::backends::{everywhere, everywhere_with, whole_program_everywhere};
+use crate::support::backends::{on_every_backend, on_every_backend_with, program_on_every_backend};
 use crate::support::endpoint::endpoint;
 use agent::sandbox::{FileWrite, Node, WorkspaceMount, sandbox_ids};
 use serde_json::json;
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 #[tokio::test]
 async fn attack_14_reading_what_is_no_plain_file_ends_at_once() {
-    everywhere(async |inside| {
+    on_every_backend(async |inside| {
         inside
-            .said(
+            .output_of(
                 "mkfifo pipe; ln -s pipe to-pipe; ln -s /etc/shadow shadow; ln -s /dev/zero zero; ln -s loop loop; \
                  /usr/bin/python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"socket\")'; truncate -s 10G big",
             )
@@ -37,7 +37,7 @@ async fn attack_14_reading_what_is_no_plain_file_ends_at_once() {
 #[test]
 fn attack_14_the_tool_that_reads_is_bounded() {
     let shadow = fs::read_to_string("/etc/shadow").unwrap_or_default();
-    whole_program_everywhere(|backend| {
+    program_on_every_backend(|backend| {
         let make = "mkfifo pipe; ln -s /etc/shadow shadow; truncate -s 10G big; head -c 3000000 /dev/zero | tr '\\0' x > line";
         let read = |path: &str| ("read_file", json!({ "path": path }));
         let model = endpoint()
@@ -71,7 +71,7 @@ async fn attack_15_a_parent_that_becomes_a_link_leads_no_write_out() {
         std::os::unix::fs::chown(directory, Some(uid), Some(gid)).expect("whoever runs inside may write");
     }
     fs::write(sentinel.join("file"), "before").expect("a file");
-    everywhere_with(
+    on_every_backend_with(
         |spec| spec.workspace = WorkspaceMount::Bind(tree.clone()),
         async |inside| {
             let swap = format!(
@@ -103,7 +103,7 @@ async fn attack_15_a_parent_that_becomes_a_link_leads_no_write_out() {
 
 #[test]
 fn attack_16_only_plain_files_come_out_and_only_into_the_workspace() {
-    whole_program_everywhere(|backend| {
+    program_on_every_backend(|backend| {
         let make = "mkdir -p .git/hooks sub; printf '#!/bin/sh\\ntouch /tmp/pwned' | tee .git/hooks/post-checkout > sub/run; \
              chmod 6777 sub/run .git/hooks/post-checkout; mkfifo pipe; ln sub/run hard; \
              ln -s ../outside up; ln -s /etc/passwd absolute; ln -s sub/run fine; \
@@ -159,13 +159,13 @@ const MANY: Duration = Duration::from_secs(600);
 
 #[test]
 fn attack_16_too_much_to_come_out_is_said_and_bounded() {
-    whole_program_everywhere(|backend| {
+    program_on_every_backend(|backend| {
         let many = "import os\nfor d in range(110):\n    os.mkdir(str(d))\n    for f in range(1000): os.close(os.open(f\"{d}/{f}\", os.O_CREAT))";
         let make = format!(
             "/usr/bin/python3 -c '{many}'; truncate -s 9G sparse; head -c 300000000 /dev/zero > zeros"
         );
         let model = endpoint().tool_call("run_commands", json!({ "command": make })).text("done").start();
-        let call = agent().endpoint(&model).sandbox(backend).patience(MANY).args(["run", "make"]);
+        let call = agent().endpoint(&model).sandbox(backend).deadline(MANY).args(["run", "make"]);
         // Beside the sandbox's own files, which may be on their way out still.
         let data = call.home("data/sessions");
         let finished = call.run();

@@ -43,7 +43,7 @@ fn attack_21_a_repository_whose_index_fetches_runs_nothing() {
                 "git config remote.origin.url .; git config core.worktree .; mkdir sub; cp -r .git/. sub; rm -rf .git in; find sub -type d -empty -exec touch {}/keep \\;
                  git init -q .; git add -Af .; git commit -qm clone",
             );
-            run.within(&root.join("sub"))
+            run.current_dir(&root.join("sub"))
         } else {
             run
         };

@@ -1,7 +1,7 @@
 //! What is the host's: files, settings of its kernel, programs, secrets.
 
 use crate::support::agent::agent;
-use crate::support::backends::{everywhere, shell, whole_program_everywhere};
+use crate::support::backends::{on_every_backend, program_on_every_backend, shell};
 use crate::support::endpoint::endpoint;
 use agent::error::Kind;
 use agent::sandbox::{Command, Outcome, Program};
@@ -19,27 +19,27 @@ fn host_secret(place: impl AsRef<Path>) -> tempfile::TempDir {
 
 #[tokio::test]
 async fn attack_04_no_host_path_and_no_engine_that_was_not_given() {
-    everywhere(async |inside| {
+    on_every_backend(async |inside| {
         let home = PathBuf::from(std::env::var_os("HOME").expect("a home"));
         let places = [home.clone(), std::env::temp_dir(), "/var/tmp".into(), "/dev/shm".into()];
         for directory in places.iter().map(host_secret) {
             let secret = directory.path().join("secret");
             for prefix in ["", "/proc/self/root", "/proc/1/root", "/workspace/../../..", "/proc/self/cwd/../.."] {
-                inside.refused(&format!("cat {prefix}{}", secret.display())).await;
+                inside.expect_failure(&format!("cat {prefix}{}", secret.display())).await;
             }
         }
-        inside.refused("grep -q . /root/.bashrc /root/.profile /root/.ssh/* /root/.gitconfig").await;
-        inside.refused("cat /etc/shadow || cat /etc/sudoers").await;
-        assert_eq!(inside.said("ls /home").await, "agent");
+        inside.expect_failure("grep -q . /root/.bashrc /root/.profile /root/.ssh/* /root/.gitconfig").await;
+        inside.expect_failure("cat /etc/shadow || cat /etc/sudoers").await;
+        assert_eq!(inside.output_of("ls /home").await, "agent");
         for socket in ["docker.sock", "podman/podman.sock", "containerd/containerd.sock", "dbus/system_bus_socket"] {
-            inside.refused(&format!("ls /run/{socket} || ls /var/run/{socket}")).await;
+            inside.expect_failure(&format!("ls /run/{socket} || ls /var/run/{socket}")).await;
         }
         let sockets = "find / \\( -path /proc -o -path /sys -o -path /usr \\) -prune -o -type s -print 2>/dev/null; true";
-        assert_eq!(inside.said(sockets).await, "");
+        assert_eq!(inside.output_of(sockets).await, "");
         for path in ["/x", "/usr/x", "/usr/bin/x", "/etc/x", "/lib/x", "/var/x"] {
-            inside.refused(&format!("touch {path}")).await;
+            inside.expect_failure(&format!("touch {path}")).await;
         }
-        inside.refused("rm -f /usr/bin/true /etc/passwd; [ ! -e /usr/bin/true ] || [ ! -e /etc/passwd ]").await;
+        inside.expect_failure("rm -f /usr/bin/true /etc/passwd; [ ! -e /usr/bin/true ] || [ ! -e /etc/passwd ]").await;
     })
     .await;
 }
@@ -47,8 +47,8 @@ async fn attack_04_no_host_path_and_no_engine_that_was_not_given() {
 /// What is mounted writable is what is meant to be: also nothing below a read-only directory came along.
 #[tokio::test]
 async fn attack_04_only_what_is_meant_for_it_is_mounted_writable() {
-    everywhere(async |inside| {
-        let mounts = inside.said("cat /proc/self/mountinfo").await;
+    on_every_backend(async |inside| {
+        let mounts = inside.output_of("cat /proc/self/mountinfo").await;
         let writable = mounts.lines().filter_map(|line| {
             let mut fields = line.split(' ').skip(3);
             // What covers a file of /proc is /dev/null.
@@ -86,20 +86,20 @@ async fn attack_05_the_kernels_settings_are_not_written_and_its_memory_is_not_re
         ["kernel/core_pattern", "kernel/panic", "kernel/modprobe", "vm/panic_on_oom", "kernel/sysrq"];
     let read = || settings.map(|name| std::fs::read_to_string(Path::new("/proc/sys").join(name)).ok());
     let before = read();
-    everywhere(async |inside| {
+    on_every_backend(async |inside| {
         for name in settings {
-            inside.refused(&format!("echo '|/workspace/pwn' > /proc/sys/{name}")).await;
+            inside.expect_failure(&format!("echo '|/workspace/pwn' > /proc/sys/{name}")).await;
         }
-        inside.refused("echo c > /proc/sysrq-trigger").await;
-        inside.refused("echo 1 > /proc/1/oom_score_adj || echo 0 > /proc/irq/0/smp_affinity").await;
+        inside.expect_failure("echo c > /proc/sysrq-trigger").await;
+        inside.expect_failure("echo 1 > /proc/1/oom_score_adj || echo 0 > /proc/irq/0/smp_affinity").await;
         inside
-            .refused("find / -name release_agent -o -name uevent_helper 2>/dev/null | grep . && echo /workspace/pwn | tee $(find / -name release_agent -o -name uevent_helper 2>/dev/null)")
+            .expect_failure("find / -name release_agent -o -name uevent_helper 2>/dev/null | grep . && echo /workspace/pwn | tee $(find / -name release_agent -o -name uevent_helper 2>/dev/null)")
             .await;
-        inside.refused("find /sys/fs/cgroup -type d -exec mkdir {}/mine ';' 2>/dev/null; ls -d /sys/fs/cgroup/mine /sys/fs/cgroup/*/mine").await;
+        inside.expect_failure("find /sys/fs/cgroup -type d -exec mkdir {}/mine ';' 2>/dev/null; ls -d /sys/fs/cgroup/mine /sys/fs/cgroup/*/mine").await;
         for masked in ["/proc/kcore", "/proc/keys", "/proc/timer_list", "/sys/firmware/efi", "/sys/firmware/dmi"] {
-            assert_eq!(inside.said(&format!("cat {masked} {masked}/* 2>/dev/null | head -c 1 | wc -c")).await, "0", "{masked}");
+            assert_eq!(inside.output_of(&format!("cat {masked} {masked}/* 2>/dev/null | head -c 1 | wc -c")).await, "0", "{masked}");
         }
-        inside.refused("head -c 1 /dev/mem || head -c 1 /dev/kmsg || head -c 1 /dev/sda || head -c 1 /dev/vda").await;
+        inside.expect_failure("head -c 1 /dev/mem || head -c 1 /dev/kmsg || head -c 1 /dev/sda || head -c 1 /dev/vda").await;
     })
     .await;
     assert_eq!(read(), before);
@@ -108,7 +108,7 @@ async fn attack_05_the_kernels_settings_are_not_written_and_its_memory_is_not_re
 /// CVE-2024-21626: a descriptor that leads to a directory of the host's.
 #[tokio::test]
 async fn attack_06_no_descriptor_leads_to_the_host() {
-    everywhere(async |inside| {
+    on_every_backend(async |inside| {
         for number in (0..64).chain([255, 1023]) {
             for place in [format!("/proc/self/fd/{number}"), format!("/proc/1/fd/{number}"), format!("/dev/fd/{number}")] {
                 let command = Command { cwd: Some(place.clone().into()), ..shell("cat ../../../../etc/shadow") };
@@ -119,7 +119,7 @@ async fn attack_06_no_descriptor_leads_to_the_host() {
             }
         }
         // The same behind a name of the workspace's own. The guest has directories open, of the sandbox's.
-        inside.said("for n in $(seq 0 63); do ln -s /proc/self/fd/$n l$n; done").await;
+        inside.output_of("for n in $(seq 0 63); do ln -s /proc/self/fd/$n l$n; done").await;
         for number in 0..64 {
             let script = concat!("up=../../../../../..; cat $up/etc/shadow || cat $up", env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
             let command = Command { cwd: Some(format!("l{number}").into()), ..shell(script) };
@@ -127,7 +127,7 @@ async fn attack_06_no_descriptor_leads_to_the_host() {
             assert!(!matches!(outcome, Ok(Outcome::Exited(0))), "l{number} on {}", inside.backend);
         }
         let through = "for n in $(seq 0 63); do cat /proc/self/fd/$n/../../../etc/shadow /proc/[0-9]*/cwd/../../etc/shadow; done";
-        assert!(!inside.sh(through).await.said().contains("root:"), "on {}", inside.backend);
+        assert!(!inside.sh(through).await.text().contains("root:"), "on {}", inside.backend);
     })
     .await;
 }
@@ -148,7 +148,7 @@ async fn attack_07_no_program_of_the_hosts_is_overwritten() {
         programs.iter().map(|path| stamp(path).expect("it is still there")).collect::<Vec<_>>()
     };
     let before = stamps();
-    everywhere(async |inside| {
+    on_every_backend(async |inside| {
         // While programs of the guest's start all the time, every way to write to what they are is tried.
         let writer = "import glob, os, time\nwritten, end = 0, time.time() + 3\n\
              places = [\"/.agent/guest\", \"/usr/bin/true\"]\n\
@@ -160,16 +160,16 @@ async fn attack_07_no_program_of_the_hosts_is_overwritten() {
              print(written)";
         let starting = async {
             for _ in 0..50 {
-                inside.said("true").await;
+                inside.output_of("true").await;
             }
         };
         let (written, ()) = tokio::join!(inside.python(writer), starting);
         assert_eq!(written, "0", "on {}", inside.backend);
         // The guest as an interpreter: what starts this script is a copy of the guest until it has started it.
-        inside.said("printf '#!/proc/self/exe\\n' > s && chmod +x s").await;
+        inside.output_of("printf '#!/proc/self/exe\\n' > s && chmod +x s").await;
         let script = Command { program: Program::Argv(vec!["/workspace/s".into()]), ..shell("") };
         assert_ne!(inside.run(script).await.outcome(), Outcome::Exited(0), "on {}", inside.backend);
-        assert_eq!(inside.said("echo still here").await, "still here");
+        assert_eq!(inside.output_of("echo still here").await, "still here");
     })
     .await;
     assert_eq!(stamps(), before);
@@ -177,7 +177,7 @@ async fn attack_07_no_program_of_the_hosts_is_overwritten() {
 
 #[test]
 fn attack_09_no_key_no_token_no_variable_of_the_hosts() {
-    whole_program_everywhere(|backend| {
+    program_on_every_backend(|backend| {
         let look = "env; cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n'; \
                     grep -rsl C4NARY /workspace /home /tmp /run /etc /var /dev/shm; true";
         let model = endpoint().tool_call("run_commands", json!({ "command": look })).text("done").start();

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | 1 to 3: privileges | `privileges.rs` |
 //! | 4 to 7, 9: the host's files, programs and secrets | `host.rs` |
-//! | 8: the guest | `helper.rs` |
+//! | 8: the guest | `guest.rs` |
 //! | 10, 12, 13: memory, processes, time, output | `resources.rs` |
 //! | 11: the disk | `disk.rs` |
 //! | 14 to 16: files on their way in and out | `files.rs` |
@@ -19,7 +19,7 @@
 mod disk;
 mod files;
 mod git;
-mod helper;
+mod guest;
 mod host;
 mod neighbour;
 mod network;

@@ -1,7 +1,7 @@
 //! The network, and a README that lies. Canaries on the host see whether anything gets out.
 
 use crate::support::agent::agent;
-use crate::support::backends::{everywhere, whole_program_everywhere};
+use crate::support::backends::{on_every_backend, program_on_every_backend};
 use crate::support::endpoint::endpoint;
 use serde_json::json;
 use std::net::{TcpListener, UdpSocket};
@@ -64,22 +64,22 @@ fn addresses() -> Vec<String> {
 async fn attack_19_without_a_network_nothing_is_reached() {
     let canary = Canary::sing();
     let port = canary.port();
-    everywhere(async |inside| {
-        let interfaces = inside.said("tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '").await;
+    on_every_backend(async |inside| {
+        let interfaces = inside.output_of("tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '").await;
         assert_eq!(interfaces, "lo", "on {}", inside.backend);
         for address in addresses() {
-            inside.refused(&format!("timeout 5 bash -c 'exec 3<>/dev/tcp/{address}/{port}'")).await;
+            inside.expect_failure(&format!("timeout 5 bash -c 'exec 3<>/dev/tcp/{address}/{port}'")).await;
             let datagram = format!(
                 "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
                  try: s.sendto(b\"x\", (\"{address}\", {port}))\nexcept OSError: pass\nprint(1)"
             );
             inside.python(&datagram).await;
         }
-        inside.refused("timeout 20 getent hosts example.org").await;
+        inside.expect_failure("timeout 20 getent hosts example.org").await;
         for exotic in ["AF_PACKET, socket.SOCK_RAW", "AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP", "AF_VSOCK, socket.SOCK_STREAM"] {
-            inside.refused(&format!("/usr/bin/python3 -c 'import socket; s = socket.socket(socket.{exotic}); s.connect((2, {port}))'")).await;
+            inside.expect_failure(&format!("/usr/bin/python3 -c 'import socket; s = socket.socket(socket.{exotic}); s.connect((2, {port}))'")).await;
         }
-        inside.refused("ip link add x type dummy || ip link set lo down || ip route add default via 127.0.0.1").await;
+        inside.expect_failure("ip link add x type dummy || ip link set lo down || ip route add default via 127.0.0.1").await;
         canary.assert_silent();
     })
     .await;
@@ -89,7 +89,7 @@ async fn attack_19_without_a_network_nothing_is_reached() {
 /// The model does as the README says. Its tools cannot.
 #[test]
 fn attack_20_an_injected_model_that_obeys_sends_nothing() {
-    whole_program_everywhere(|backend| {
+    program_on_every_backend(|backend| {
         let canary = Canary::sing();
         let port = canary.port();
         let mut ways = Vec::new();
@@ -134,7 +134,7 @@ fn attack_20_an_injected_model_that_obeys_sends_nothing() {
 /// The same where a host is allowed: any other is not, by name or by address, and what was tried is told.
 #[test]
 fn attack_20_an_injected_model_reaches_no_host_but_those_that_were_named() {
-    whole_program_everywhere(|backend| {
+    program_on_every_backend(|backend| {
         let canary = Canary::sing();
         let port = canary.port();
         let own = addresses().into_iter().next().expect("an address");
@@ -184,7 +184,7 @@ for host in own.test neighbor.test; do
 done
 \"$1\" exec -q --network own.test,8.8.4.77:80 -- curl -sS http://own.test/
 ";
-    whole_program_everywhere(|backend| {
+    program_on_every_backend(|backend| {
         let directory = tempfile::tempdir().expect("a directory");
         let output = Command::new("unshare")
             .args(["--mount", "--net", "--", "bash", "-euc", SETUP, "bash"])

@@ -1,13 +1,13 @@
 //! Who the processes inside are, and what the kernel refuses to them.
 
-use crate::support::backends::{Inside, everywhere, everywhere_with};
+use crate::support::backends::{TestSandbox, on_every_backend, on_every_backend_with};
 use agent::sandbox::{WorkspaceMount, sandbox_ids};
 use std::os::unix::fs::PermissionsExt;
 
 #[tokio::test]
 async fn attack_01_no_process_has_a_privilege() {
-    everywhere(async |inside| {
-        let status = inside.said("cat /proc/self/status").await;
+    on_every_backend(async |inside| {
+        let status = inside.output_of("cat /proc/self/status").await;
         let field = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
             line.trim_start_matches(':').split_whitespace().collect::<Vec<_>>().join(" ")
@@ -46,14 +46,14 @@ const REFUSED: [(&str, libc::c_long, &str); 16] = [
 
 #[tokio::test]
 async fn attack_02_the_kernels_machinery_is_out_of_reach() {
-    everywhere(async |inside| {
+    on_every_backend(async |inside| {
         for (name, number, arguments) in REFUSED {
             let errno = errno(inside, number, arguments).await;
             let is_refusal = [libc::EPERM, libc::EACCES, libc::ENOSYS].contains(&errno);
             assert!(is_refusal, "{name} on {}: error {errno}", inside.backend);
         }
         for script in ["unshare -U true", "unshare -m true", "chroot /usr /bin/true", "mknod disk b 8 0"] {
-            inside.refused(script).await;
+            inside.expect_failure(script).await;
         }
         // PTRACE_ATTACH to the guest and to the watcher above the command. Docker's profile lets processes of one
         // sandbox trace each other (debuggers do); the local filter does not.
@@ -61,13 +61,15 @@ async fn attack_02_the_kernels_machinery_is_out_of_reach() {
             let errno = errno(inside, libc::SYS_ptrace, &format!("16, {victim}, 0, 0")).await;
             assert_eq!(errno, libc::EPERM, "tracing {victim} on {}", inside.backend);
         }
-        inside.refused("cat /proc/1/environ || cat /proc/1/maps || ls /proc/1/root/ || ls /proc/1/fd/").await;
+        inside
+            .expect_failure("cat /proc/1/environ || cat /proc/1/maps || ls /proc/1/root/ || ls /proc/1/fd/")
+            .await;
     })
     .await;
 }
 
 /// What a system call fails with; 0 where it does not fail.
-async fn errno(inside: &Inside, number: libc::c_long, arguments: &str) -> i32 {
+async fn errno(inside: &TestSandbox, number: libc::c_long, arguments: &str) -> i32 {
     let code = format!(
         "import ctypes, os\nc = ctypes.CDLL(None, use_errno=True)\n\
          print(ctypes.get_errno() if c.syscall({number}, {arguments}) < 0 else 0)"
@@ -83,15 +85,17 @@ async fn attack_03_a_setuid_program_gains_nothing() {
     std::fs::copy("/usr/bin/id", &planted).expect("a copy");
     std::fs::set_permissions(&planted, PermissionsExt::from_mode(0o6755)).expect("set-user-id");
     std::fs::set_permissions(tree.path(), PermissionsExt::from_mode(0o755)).expect("readable");
-    everywhere_with(
+    on_every_backend_with(
         |spec| spec.workspace = WorkspaceMount::Overlay { lower: tree.path().to_owned(), hidden: Vec::new() },
         async |inside| {
             let (uid, gid) = sandbox_ids();
-            assert_eq!(inside.said("./id -u; ./id -g").await, format!("{uid}\n{gid}"));
+            assert_eq!(inside.output_of("./id -u; ./id -g").await, format!("{uid}\n{gid}"));
             // The system's own.
-            let own = inside.sh("find /usr/bin /usr/sbin -perm -4000 -user 0 2>/dev/null").await.said();
+            let own = inside.sh("find /usr/bin /usr/sbin -perm -4000 -user 0 2>/dev/null").await.text();
             for program in own.lines().filter(|path| path.ends_with("/su") || path.ends_with("/mount")) {
-                inside.refused(&format!("{program} -t tmpfs none /tmp || {program} root -c true")).await;
+                inside
+                    .expect_failure(&format!("{program} -t tmpfs none /tmp || {program} root -c true"))
+                    .await;
             }
         },
     )
@@ -115,14 +119,14 @@ const SET_ID: [&str; 10] = [
 #[tokio::test]
 async fn attack_03_no_file_with_a_set_id_bit_is_made_on_the_host() {
     let tree = tempfile::tempdir().expect("a directory");
-    everywhere_with(
+    on_every_backend_with(
         |spec| spec.workspace = WorkspaceMount::Bind(tree.path().to_owned()),
         async |inside| {
             // With an engine the bound tree is as open as `SECURITY.md` says.
             if inside.backend != "local" {
                 return;
             }
-            inside.said("touch f").await;
+            inside.output_of("touch f").await;
             let numbers_are_this_machines = cfg!(target_arch = "x86_64");
             for way in SET_ID.iter().filter(|way| numbers_are_this_machines || !way.starts_with("call")) {
                 let code = format!(
@@ -137,7 +141,7 @@ async fn attack_03_no_file_with_a_set_id_bit_is_made_on_the_host() {
             let made = std::process::Command::new("find").arg(tree.path()).args(["-perm", "/6000"]).output();
             assert_eq!(String::from_utf8_lossy(&made.expect("find").stdout), "");
             // What everybody does goes on.
-            inside.said("install -m 755 f h && chmod 1777 . && cp -p h i && tar cf t h i && tar xpf t && mkdir -m 700 d").await;
+            inside.output_of("install -m 755 f h && chmod 1777 . && cp -p h i && tar cf t h i && tar xpf t && mkdir -m 700 d").await;
         },
     )
     .await;

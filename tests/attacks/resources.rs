@@ -1,7 +1,7 @@
 //! Memory, processes, time and output: what is taken is bounded, and what happened is said.
 
 use crate::support::agent::agent;
-use crate::support::backends::{everywhere, everywhere_with, shell, whole_program_everywhere};
+use crate::support::backends::{on_every_backend, on_every_backend_with, program_on_every_backend, shell};
 use crate::support::endpoint::endpoint;
 use agent::sandbox::{Command, Outcome};
 use serde_json::json;
@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 
 #[tokio::test]
 async fn attack_10_a_fork_bomb_ends_with_its_command() {
-    everywhere_with(
+    on_every_backend_with(
         |spec| spec.limits.pids = 100,
         async |inside| {
             let bomb = Command { timeout: Some(Duration::from_secs(3)), ..shell("f() { f | f & f; }; f") };
             let ran = inside.run(bomb).await;
-            assert_ne!(ran.outcome(), Outcome::Exited(0), "on {}: {}", inside.backend, ran.said());
+            assert_ne!(ran.outcome(), Outcome::Exited(0), "on {}: {}", inside.backend, ran.text());
             assert!(
-                ran.said().contains("Resource temporarily unavailable"),
+                ran.text().contains("Resource temporarily unavailable"),
                 "on {}: {}",
                 inside.backend,
-                ran.said()
+                ran.text()
             );
-            assert_eq!(inside.said("echo still here").await, "still here");
+            assert_eq!(inside.output_of("echo still here").await, "still here");
         },
     )
     .await;
@@ -30,7 +30,7 @@ async fn attack_10_a_fork_bomb_ends_with_its_command() {
 /// A bomb whose command ends at once leaves its splinters behind: they must not keep the next command from starting.
 #[tokio::test]
 async fn attack_10_what_a_fork_bomb_leaves_behind_gives_way() {
-    everywhere_with(
+    on_every_backend_with(
         |spec| spec.limits.pids = 60,
         async |inside| {
             let ran = inside.sh("for i in $(seq 200); do setsid sleep 1000 & done 2>/dev/null; exit 0").await;
@@ -42,7 +42,7 @@ async fn attack_10_what_a_fork_bomb_leaves_behind_gives_way() {
                 assert!(Instant::now() < deadline, "on {}: they do not give way", inside.backend);
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
-            assert_eq!(inside.said("echo still here").await, "still here");
+            assert_eq!(inside.output_of("echo still here").await, "still here");
         },
     )
     .await;
@@ -50,7 +50,7 @@ async fn attack_10_what_a_fork_bomb_leaves_behind_gives_way() {
 
 #[tokio::test]
 async fn attack_10_a_memory_bomb_is_told_as_one() {
-    everywhere_with(
+    on_every_backend_with(
         |spec| spec.limits.memory = 256 << 20,
         async |inside| {
             let bomb =
@@ -61,7 +61,7 @@ async fn attack_10_a_memory_bomb_is_told_as_one() {
                 // Each process has a limit of its own there, and is told so by the kernel: MemoryError.
                 false => assert_eq!(outcome, Outcome::Exited(1)),
             }
-            assert_eq!(inside.said("echo still here").await, "still here");
+            assert_eq!(inside.output_of("echo still here").await, "still here");
         },
     )
     .await;
@@ -69,14 +69,14 @@ async fn attack_10_a_memory_bomb_is_told_as_one() {
 
 #[tokio::test]
 async fn attack_10_memory_that_looks_like_files_is_bounded_too() {
-    everywhere_with(
+    on_every_backend_with(
         |spec| spec.limits.memory = 256 << 20,
         async |inside| {
             for place in ["/tmp", "/dev/shm", "/run"] {
                 let ran = inside.sh(&format!("head -c 1G /dev/zero > {place}/big")).await;
                 let ended = matches!(ran.outcome(), Outcome::Exited(1) | Outcome::OomKilled);
                 assert!(ended, "{place} on {}: {ran:?}", inside.backend);
-                let kept = inside.said(&format!("stat -c %s {place}/big; rm {place}/big")).await;
+                let kept = inside.output_of(&format!("stat -c %s {place}/big; rm {place}/big")).await;
                 assert!(
                     kept.parse::<u64>().expect("a size") <= 128 << 20,
                     "{place} on {}: {kept}",
@@ -85,7 +85,7 @@ async fn attack_10_memory_that_looks_like_files_is_bounded_too() {
             }
             // Full file systems in memory leave room for commands.
             inside.sh("for d in /tmp /dev/shm /run; do head -c 1G /dev/zero > $d/big; done").await;
-            assert_eq!(inside.said("echo still here").await, "still here");
+            assert_eq!(inside.output_of("echo still here").await, "still here");
         },
     )
     .await;
@@ -94,7 +94,7 @@ async fn attack_10_memory_that_looks_like_files_is_bounded_too() {
 /// Segments of System V's shared memory belong to no process, so no limit of a process holds for them.
 #[tokio::test]
 async fn attack_10_shared_memory_without_a_file_is_bounded_too() {
-    everywhere_with(
+    on_every_backend_with(
         |spec| spec.limits.memory = 256 << 20,
         async |inside| {
             let take = "import ctypes\nc = ctypes.CDLL(None, use_errno=True)\nc.shmat.restype = ctypes.c_void_p\ntaken = 0\n\
@@ -106,7 +106,7 @@ async fn attack_10_shared_memory_without_a_file_is_bounded_too() {
                  print(taken)";
             let ran = inside.sh(&format!("exec /usr/bin/python3 -c '{take}'")).await;
             let bounded = match ran.outcome() {
-                Outcome::Exited(0) => ran.said().parse::<u32>().expect("megabytes") <= 256,
+                Outcome::Exited(0) => ran.text().parse::<u32>().expect("megabytes") <= 256,
                 outcome => outcome == Outcome::OomKilled,
             };
             if !inside.has_memory_group() {
@@ -121,7 +121,7 @@ async fn attack_10_shared_memory_without_a_file_is_bounded_too() {
 
 #[tokio::test]
 async fn attack_10_spinning_leaves_the_host_its_processors() {
-    everywhere_with(
+    on_every_backend_with(
         |spec| spec.limits.cpus = 0.5,
         async |inside| {
             let spin = "import os, time\nfor n in range(8):\n\
@@ -137,7 +137,7 @@ async fn attack_10_spinning_leaves_the_host_its_processors() {
                 eprintln!("not held on local: processor time is not limited without a cpu control group");
                 return;
             }
-            let used: f64 = ran.said().lines().next().and_then(|line| line.parse().ok()).expect("seconds");
+            let used: f64 = ran.text().lines().next().and_then(|line| line.parse().ok()).expect("seconds");
             assert!(used < 0.75 * started.elapsed().as_secs_f64() + 0.5, "{used} s on {}", inside.backend);
         },
     )
@@ -147,7 +147,7 @@ async fn attack_10_spinning_leaves_the_host_its_processors() {
 /// Through the whole program: its memory stays where it was, and the model is told what is missing.
 #[test]
 fn attack_12_a_flood_on_both_streams_costs_no_memory() {
-    whole_program_everywhere(|backend| {
+    program_on_every_backend(|backend| {
         let flood = json!({ "command": "yes out & yes err >&2 & wait", "timeout_s": 30 });
         let model = endpoint().tool_call("run_commands", flood).text("done").start();
         let running = agent().endpoint(&model).sandbox(backend).args(["run", "flood"]).start();
@@ -172,7 +172,7 @@ fn attack_12_a_flood_on_both_streams_costs_no_memory() {
 
 #[tokio::test]
 async fn attack_13_nothing_outlives_its_time_limit() {
-    everywhere(async |inside| {
+    on_every_backend(async |inside| {
         let stubborn = "trap '' TERM HUP INT\n\
              (trap '' TERM; setsid sh -c \"trap '' TERM; sleep 4321\" & sleep 4321) &\n\
              /usr/bin/python3 -c 'import os, signal, time\nfor n in range(20):\n\
@@ -190,7 +190,7 @@ async fn attack_13_nothing_outlives_its_time_limit() {
         assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
         // This command's own shell, and what it counts with.
         let left = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' | grep -c '^432[1]$\\|STOP \\$\\$' || true";
-        assert_eq!(inside.said(left).await, "0", "on {}", inside.backend);
+        assert_eq!(inside.output_of(left).await, "0", "on {}", inside.backend);
     })
     .await;
 }

@@ -12,18 +12,17 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Nothing that a test starts may take longer than this, unless it asks for more.
+/// How long anything that a test starts may take unless the test sets another limit.
 pub const DEADLINE: Duration = Duration::from_secs(120);
 
-/// Names another place of the binary, for a process that cannot reach the one it was built at.
+/// The variable with another path of the binary, for a process that cannot reach the one it was built at.
 pub const BINARY: &str = "AGENT_TEST_BINARY";
 
-/// Where the binary is.
 pub fn binary() -> PathBuf {
     std::env::var_os(BINARY).map_or_else(|| env!("CARGO_BIN_EXE_agent").into(), PathBuf::from)
 }
 
-/// A call of the binary: with a home and a workspace of its own, and nothing of the caller's environment but `PATH`.
+/// A call of the binary, with its own home and workspace. Of the caller's environment it gets only `PATH`.
 pub fn agent() -> Agent {
     let root = TempDir::new().expect("a temporary directory");
     let workspace = root.path().join("workspace");
@@ -35,7 +34,7 @@ pub fn agent() -> Agent {
         .env("HOME", root.path().join("home"))
         .env("AGENT_HOME", root.path().join("agent"))
         .current_dir(&workspace);
-    // The local backend is always there; tests of the other one name it.
+    // The local backend is always available; tests of the other one name it.
     command.env("AGENT_SANDBOX", "local");
     Agent {
         command,
@@ -47,7 +46,7 @@ pub fn agent() -> Agent {
     }
 }
 
-/// A call that is being put together.
+/// A call that is being configured.
 pub struct Agent {
     command: Command,
     stdin: Input,
@@ -71,26 +70,23 @@ enum Input {
 }
 
 impl Agent {
-    /// Further arguments.
     pub fn args<S: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = S>) -> Self {
         self.command.args(arguments);
         self
     }
 
-    /// Sets a variable.
     pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
         self
     }
 
-    /// Lets the scripted endpoint answer, with a key and a model.
+    /// Configures the scripted endpoint, with a key and a model.
     pub fn endpoint(self, endpoint: &Endpoint) -> Self {
         self.env("AGENT_BASE_URL", endpoint.url())
             .env("AGENT_API_KEY", "test-key")
             .env("AGENT_MODEL", "test-model")
     }
 
-    /// Chooses the backend.
     pub fn sandbox(self, backend: &str) -> Self {
         self.env("AGENT_SANDBOX", backend)
     }
@@ -111,7 +107,7 @@ impl Agent {
         self
     }
 
-    /// Pipes this into standard input.
+    /// Passes `bytes` on standard input.
     pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = Input::Bytes(bytes.into());
         self
@@ -135,7 +131,7 @@ impl Agent {
         self
     }
 
-    /// Starts it as `nohup` does: the signal that tells of a closed terminal is ignored.
+    /// Starts it as `nohup` does: SIGHUP is ignored.
     pub fn nohup(mut self) -> Self {
         // SAFETY: what runs between fork and exec is one system call.
         unsafe {
@@ -147,11 +143,11 @@ impl Agent {
         self
     }
 
-    /// Permissions count for it, even where root runs the tests.
-    pub fn heeding_permissions(mut self) -> Self {
+    /// File permissions apply to it even if root runs the tests.
+    pub fn without_permission_override(mut self) -> Self {
         const CAP_DAC_OVERRIDE: libc::c_ulong = 1;
         const CAP_DAC_READ_SEARCH: libc::c_ulong = 2;
-        // SAFETY: what runs between fork and exec is two system calls. They fail for who has no such privilege anyway.
+        // SAFETY: what runs between fork and exec is two system calls. They fail for a user without these capabilities, who does not need them.
         unsafe {
             self.command.pre_exec(|| {
                 libc::prctl(libc::PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0);
@@ -162,24 +158,23 @@ impl Agent {
         self
     }
 
-    /// May take this long, on a machine that is busy with other tests.
-    pub fn patience(mut self, deadline: Duration) -> Self {
+    /// How long the call may take; the default is [`DEADLINE`].
+    pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
     }
 
-    /// Called from another directory.
-    pub fn within(mut self, directory: &Path) -> Self {
+    /// Runs it in another directory.
+    pub fn current_dir(mut self, directory: &Path) -> Self {
         self.command.current_dir(directory);
         self
     }
 
-    /// The directory the call works on.
     pub fn workspace(&self) -> &Path {
         &self.workspace
     }
 
-    /// A directory of the binary's own: `data`, `config`, `cache`, `run`.
+    /// A directory that the binary keeps for itself: `data`, `config`, `cache`, `run`.
     pub fn home(&self, name: &str) -> PathBuf {
         self.root.path().join("agent").join(name)
     }
@@ -200,12 +195,12 @@ impl Agent {
         }
     }
 
-    /// Runs to the end.
+    /// Runs it and waits until it has ended.
     pub fn run(self) -> Finished {
         self.start().wait()
     }
 
-    /// Runs with a reader of standard output that has gone away before the first line.
+    /// Runs it with a standard output that nobody reads: the reader is closed before the first line.
     pub fn run_with_closed_stdout(mut self) -> Finished {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
@@ -220,7 +215,7 @@ impl Agent {
         }
     }
 
-    /// Starts, and leaves the rest to the test.
+    /// Starts it without waiting.
     pub fn start(mut self) -> Running {
         self.command.stdout(output(self.full.stdout)).stderr(output(self.full.stderr));
         self.command.stdin(if matches!(self.stdin, Input::Empty) { Stdio::null() } else { Stdio::piped() });
@@ -236,7 +231,7 @@ impl Agent {
     }
 }
 
-/// A pipe, or a disk without room.
+/// A pipe, or a full disk.
 fn output(full: bool) -> Stdio {
     match full {
         true => std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full").into(),
@@ -254,7 +249,7 @@ fn read(stream: Option<impl Read + Send + 'static>) -> JoinHandle<Vec<u8>> {
     })
 }
 
-/// A call under way. Killed where the test gives up.
+/// A running call. Killed after its deadline.
 pub struct Running {
     child: Child,
     stdout: JoinHandle<Vec<u8>>,
@@ -263,18 +258,16 @@ pub struct Running {
 }
 
 impl Running {
-    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Sends a signal.
     pub fn signal(&self, signal: i32) {
-        // SAFETY: the child is ours and not waited for yet, so the pid is its.
+        // SAFETY: the child is ours and not waited for yet, so the pid is still valid.
         unsafe { libc::kill(self.child.id() as i32, signal) };
     }
 
-    /// A directory of the binary's own.
+    /// A directory that the binary keeps for itself.
     pub fn home(&self, name: &str) -> PathBuf {
         self.call.home(name)
     }
@@ -284,7 +277,7 @@ impl Running {
         self.call.again()
     }
 
-    /// Waits for the end.
+    /// Waits until it has ended.
     pub fn wait(mut self) -> Finished {
         let started = Instant::now();
         let status = loop {
@@ -317,19 +310,17 @@ impl Running {
 
 /// A call that has ended.
 pub struct Finished {
-    /// The exit code; 128 and the signal where one ended it.
+    /// The exit code; 128 plus the signal if one ended it.
     pub code: i32,
     /// Wall time since the wait began.
     pub took: Duration,
-    /// Standard output.
     pub stdout: String,
-    /// Standard error.
     pub stderr: String,
     call: Agent,
 }
 
 impl Finished {
-    /// Fails the test, with everything that was said, where the code is another one.
+    /// Fails the test and shows all output unless this is the exit code.
     #[track_caller]
     pub fn expect_code(self, code: i32) -> Self {
         assert_eq!(self.code, code, "\nstdout:\n{}\nstderr:\n{}", self.stdout, self.stderr);
@@ -340,7 +331,7 @@ impl Finished {
     pub fn events(&self) -> Vec<Value> {
         let schema =
             serde_json::from_str(include_str!("../../docs/events.schema.json")).expect("the schema is JSON");
-        let validator = jsonschema::validator_for(&schema).expect("the schema is one");
+        let validator = jsonschema::validator_for(&schema).expect("the schema is valid");
         let parse = |line: &str| {
             let event = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
             assert!(validator.is_valid(&event), "the schema does not know {line}");
@@ -354,7 +345,7 @@ impl Finished {
         self.events().into_iter().filter(|event| event["type"] == name).collect()
     }
 
-    /// A file of the host's workspace as it is now.
+    /// The current content of a file of the host's workspace.
     pub fn host_file(&self, path: &str) -> Option<String> {
         std::fs::read_to_string(self.call.workspace.join(path)).ok()
     }

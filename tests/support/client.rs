@@ -1,4 +1,4 @@
-//! The client pointed at a fake endpoint, with short waits, and what a person would have seen.
+//! The client pointed at a fake endpoint, with short waits, and what the user would have seen.
 
 use super::endpoint::Endpoint;
 use agent::Error;
@@ -7,7 +7,7 @@ use agent::model::{ChatModel, Message, OpenAi, Progress, Reply, Request, ToolSpe
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// What a person would have seen.
+/// What the user would have seen.
 #[derive(Debug, Default)]
 pub struct Seen {
     pub text: String,
@@ -87,14 +87,14 @@ pub async fn ask_with(
     let request = Request { messages, tools, answer_schema: None };
     let asked = model.ask(request, &mut on_progress);
     let reply =
-        tokio::time::timeout(Duration::from_secs(30), asked).await.expect("an answer or a failure, no hang");
+        tokio::time::timeout(Duration::from_secs(30), asked).await.expect("an answer or a failure in time");
     (reply, seen)
 }
 
-/// The failure of an endpoint whose failure is final.
+/// The error of an endpoint whose failure is not retried.
 pub async fn failure(endpoint: &Endpoint) -> Error {
     let (reply, seen) = ask(&client(endpoint)).await;
     let error = reply.expect_err("a failure");
-    assert_eq!(seen.retries, [], "not tried again");
+    assert_eq!(seen.retries, [], "not retried");
     error
 }

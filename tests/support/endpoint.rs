@@ -1,4 +1,4 @@
-//! A fake model endpoint: a small HTTP server on 127.0.0.1 that answers what a test has scripted.
+//! A fake model endpoint: a small HTTP server on 127.0.0.1 with the answers that a test scripts.
 //!
 //! ```ignore
 //! let endpoint = endpoint()
@@ -11,7 +11,7 @@
 //!
 //! Every request to `/chat/completions` takes the next answer of the script. A scripted message is written as a
 //! stream or as a whole, as the request asks. What follows `.text`, `.raw` and the like (`.status`, `.header`,
-//! `.pieces`, `.stall`, `.reset`, …) shapes the answer before it.
+//! `.pieces`, `.stall`, `.reset`, …) changes the answer before it.
 
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -22,7 +22,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// An empty script.
 pub fn endpoint() -> Script {
     Script::default()
 }
@@ -31,7 +30,7 @@ pub fn endpoint() -> Script {
 #[derive(Default)]
 pub struct Script {
     answers: VecDeque<Answer>,
-    last_for_ever: bool,
+    repeats_last: bool,
     models: Option<Answer>,
     tls: bool,
 }
@@ -42,13 +41,13 @@ struct Answer {
     headers: Vec<(String, String)>,
     content: Content,
     end: End,
-    /// Bytes of one piece; everything in one where absent.
+    /// Bytes of one piece; everything in one if absent.
     pieces: Option<usize>,
     /// A pause before every piece.
     pace: Duration,
-    /// Bytes after which `end` happens, where it is not the natural one.
+    /// Bytes after which `end` happens; half of the body if absent.
     cut_at: Option<usize>,
-    /// How long nothing happens before the status line.
+    /// The time before the status line.
     delay: Duration,
 }
 
@@ -60,14 +59,14 @@ enum Content {
     Raw(Vec<u8>),
     /// These bytes, again and again.
     Endless(Vec<u8>),
-    /// These bytes, as often as it takes to reach a length.
+    /// These bytes, repeated up to a length.
     Repeated(Vec<u8>, usize),
 }
 
 #[derive(Clone, PartialEq)]
 enum End {
-    /// As HTTP wants it.
-    Proper,
+    /// A complete body.
+    Complete,
     /// Silence for this long, then the rest.
     Stall(Duration),
     /// The connection is reset.
@@ -77,17 +76,17 @@ enum End {
 }
 
 impl Script {
-    /// The model says something.
+    /// The model answers with a text.
     pub fn text(self, text: &str) -> Self {
         self.message(json!({ "role": "assistant", "content": text }), "stop")
     }
 
-    /// The model asks for one tool.
+    /// The model calls one tool.
     pub fn tool_call(self, name: &str, arguments: Value) -> Self {
         self.tool_calls(&[(name, arguments)])
     }
 
-    /// The model asks for several tools in one message.
+    /// The model calls several tools in one message.
     pub fn tool_calls(self, calls: &[(&str, Value)]) -> Self {
         let number = self.answers.len();
         let calls: Vec<Value> = calls
@@ -101,7 +100,7 @@ impl Script {
         self.message(json!({ "role": "assistant", "content": "", "tool_calls": calls }), "tool_calls")
     }
 
-    /// The model reasons, then says something.
+    /// The model reasons, then answers with a text.
     pub fn reasoning(self, reasoning: &str, text: &str) -> Self {
         let message = json!({ "role": "assistant", "reasoning_content": reasoning, "content": text });
         self.message(message, "stop")
@@ -113,7 +112,7 @@ impl Script {
         self.answer(Content::Message { message, finish: finish.to_owned(), usage })
     }
 
-    /// Exactly this body. The content type is guessed as a careless server would.
+    /// Exactly this body. The content type follows from its first byte.
     pub fn raw(self, body: impl AsRef<[u8]>) -> Self {
         let body = body.as_ref().to_vec();
         let kind = match body.first() {
@@ -146,7 +145,7 @@ impl Script {
             .status(status)
     }
 
-    /// A body of these bytes again and again, until the client has enough.
+    /// A body of these bytes again and again, until the client closes the connection.
     pub fn endless(self, bytes: &str) -> Self {
         self.answer(Content::Endless(bytes.into())).header("content-type", "text/event-stream")
     }
@@ -157,7 +156,7 @@ impl Script {
         self.answer(Content::Repeated(block.into(), length))
     }
 
-    /// What `GET /models` answers; a list of one model where absent.
+    /// What `GET /models` answers; a list of one model if absent.
     pub fn models(mut self, status: u16, body: impl AsRef<[u8]>) -> Self {
         let mut answer = Answer::new(Content::Raw(body.as_ref().to_vec()));
         answer.status = status;
@@ -165,9 +164,9 @@ impl Script {
         self
     }
 
-    /// The last answer is given for ever.
-    pub fn for_ever(mut self) -> Self {
-        self.last_for_ever = true;
+    /// Repeats the last answer for all further requests.
+    pub fn repeat_last(mut self) -> Self {
+        self.repeats_last = true;
         self
     }
 
@@ -179,53 +178,52 @@ impl Script {
 
     /// The status of the answer before.
     pub fn status(self, status: u16) -> Self {
-        self.shape(|answer| answer.status = status)
+        self.change(|answer| answer.status = status)
     }
 
     /// A header of the answer before; it replaces one of that name.
     pub fn header(self, name: &str, value: &str) -> Self {
-        self.shape(|answer| {
+        self.change(|answer| {
             answer.headers.retain(|(n, _)| !n.eq_ignore_ascii_case(name));
             answer.headers.push((name.to_owned(), value.to_owned()));
         })
     }
 
-    /// The answer before comes in pieces of so many bytes, whatever that cuts through.
+    /// The answer before comes in pieces of so many bytes, cut anywhere.
     pub fn pieces(self, bytes: usize) -> Self {
-        self.shape(|answer| answer.pieces = Some(bytes))
+        self.change(|answer| answer.pieces = Some(bytes))
     }
 
     /// A pause before every piece of the answer before.
     pub fn pace(self, pause: Duration) -> Self {
-        self.shape(|answer| answer.pace = pause)
+        self.change(|answer| answer.pace = pause)
     }
 
-    /// The answer before begins only after a while.
+    /// A pause before the status line of the answer before.
     pub fn delay(self, delay: Duration) -> Self {
-        self.shape(|answer| answer.delay = delay)
+        self.change(|answer| answer.delay = delay)
     }
 
-    /// In the middle of the answer before nothing comes for this long.
+    /// A pause in the middle of the answer before.
     pub fn stall(self, silence: Duration) -> Self {
-        self.shape(|answer| answer.end = End::Stall(silence))
+        self.change(|answer| answer.end = End::Stall(silence))
     }
 
     /// The connection is reset in the middle of the answer before.
     pub fn reset(self) -> Self {
-        self.shape(|answer| answer.end = End::Reset)
+        self.change(|answer| answer.end = End::Reset)
     }
 
     /// The connection is closed in the middle of the answer before.
     pub fn close(self) -> Self {
-        self.shape(|answer| answer.end = End::Close)
+        self.change(|answer| answer.end = End::Close)
     }
 
-    /// Where the middle is, in bytes of the body.
+    /// Sets where the middle is, in bytes of the body.
     pub fn after(self, bytes: usize) -> Self {
-        self.shape(|answer| answer.cut_at = Some(bytes))
+        self.change(|answer| answer.cut_at = Some(bytes))
     }
 
-    /// Starts to listen.
     pub fn start(self) -> Endpoint {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let port = listener.local_addr().expect("a bound address").port();
@@ -243,7 +241,7 @@ impl Script {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (shared, tls) = (serving.clone(), tls.clone());
-                // A client that goes away ends its thread with an error, which is what it wanted.
+                // A client that closes its connection ends the thread with an error.
                 std::thread::spawn(move || {
                     shared.connections.fetch_add(1, Ordering::SeqCst);
                     shared.open.fetch_add(1, Ordering::SeqCst);
@@ -260,13 +258,13 @@ impl Script {
         self
     }
 
-    fn shape(mut self, change: impl FnOnce(&mut Answer)) -> Self {
-        change(self.answers.back_mut().expect("an answer to shape comes first"));
+    fn change(mut self, edit: impl FnOnce(&mut Answer)) -> Self {
+        edit(self.answers.back_mut().expect("an answer comes first"));
         self
     }
 
     fn next(&mut self) -> Answer {
-        if self.last_for_ever && self.answers.len() == 1 {
+        if self.repeats_last && self.answers.len() == 1 {
             return self.answers[0].clone();
         }
         self.answers.pop_front().unwrap_or_else(|| {
@@ -284,7 +282,7 @@ impl Answer {
             status: 200,
             headers: Vec::new(),
             content,
-            end: End::Proper,
+            end: End::Complete,
             pieces: None,
             pace: Duration::ZERO,
             cut_at: None,
@@ -300,23 +298,23 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// The base URL, with `/v1`.
+    /// The base URL, `/v1` included.
     pub fn url(&self) -> String {
         format!("{}/v1", self.url)
     }
 
-    /// Scheme, host and port alone.
+    /// Scheme, host and port.
     pub fn root(&self) -> &str {
         &self.url
     }
 
-    /// What was asked so far, `/models` included.
+    /// All requests so far, `/models` included.
     pub fn requests(&self) -> Vec<Request> {
         self.shared.requests.lock().unwrap().clone()
     }
 
     /// The bodies of the chat requests so far.
-    pub fn chats(&self) -> Vec<Value> {
+    pub fn chat_requests(&self) -> Vec<Value> {
         self.requests()
             .into_iter()
             .filter(|r| r.path.ends_with("/chat/completions"))
@@ -324,12 +322,12 @@ impl Endpoint {
             .collect()
     }
 
-    /// Connections that were made.
+    /// Number of connections so far.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// Connections that are open.
+    /// Number of open connections.
     pub fn open_connections(&self) -> usize {
         self.shared.open.load(Ordering::SeqCst)
     }
@@ -340,21 +338,20 @@ impl Endpoint {
     }
 }
 
-/// One request as it came.
+/// A request as it arrived.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// `POST` or `GET`.
     pub method: String,
-    /// The path (behind a proxy: the whole address).
+    /// The path (behind a proxy: the whole URL).
     pub path: String,
     /// Names in lower case.
     pub headers: Vec<(String, String)>,
-    /// The body; null where there is none.
+    /// The body; null if there is none.
     pub body: Value,
 }
 
 impl Request {
-    /// A header's value.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
@@ -436,7 +433,7 @@ fn read_request(reader: &mut impl BufRead) -> std::io::Result<Option<Request>> {
     Ok(Some(Request { method, path, headers, body }))
 }
 
-/// Writes an answer; `false` where the connection is of no more use.
+/// Writes an answer; `false` if the connection is closed.
 fn write_answer(
     to: &mut dyn Duplex,
     socket: &TcpStream,
@@ -490,7 +487,7 @@ fn write_body(
 ) -> std::io::Result<bool> {
     let middle = answer.cut_at.unwrap_or(body.len() / 2).min(body.len());
     let mut written = 0;
-    let mut ended = answer.end == End::Proper;
+    let mut ended = answer.end == End::Complete;
     while written < body.len() || !ended {
         if !ended && written >= middle {
             ended = true;
@@ -513,7 +510,7 @@ fn write_body(
     Ok(true)
 }
 
-/// Closes so that the other side sees a reset instead of an end.
+/// Closes the connection with a reset.
 fn reset(socket: &TcpStream) -> std::io::Result<()> {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
     let size = std::mem::size_of::<libc::linger>() as libc::socklen_t;
@@ -521,7 +518,7 @@ fn reset(socket: &TcpStream) -> std::io::Result<()> {
     unsafe {
         let linger = (&raw const linger).cast();
         libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_LINGER, linger, size);
-        // Both handles are closed without a word; AF_UNSPEC disconnects at once.
+        // There are two handles of the socket; AF_UNSPEC disconnects both at once.
         let unspecified =
             libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
         libc::connect(
@@ -561,7 +558,7 @@ fn message_as_events(message: &Value, finish: &str, usage: &Value) -> Vec<u8> {
     body.into_bytes()
 }
 
-/// A connection, with TLS where there is a configuration for it.
+/// A connection, with TLS if there is a configuration for it.
 pub fn duplex(stream: TcpStream, tls: Option<Arc<rustls::ServerConfig>>) -> std::io::Result<Box<dyn Duplex>> {
     Ok(match tls {
         Some(config) => {
@@ -572,7 +569,7 @@ pub fn duplex(stream: TcpStream, tls: Option<Arc<rustls::ServerConfig>>) -> std:
     })
 }
 
-/// A server with this certificate and its key, both PEM.
+/// The configuration of a server with this certificate and key, both PEM.
 pub fn tls_config(certificate: &[u8], key: &[u8]) -> Arc<rustls::ServerConfig> {
     use rustls::pki_types::pem::PemObject;
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};

@@ -1,14 +1,14 @@
-//! Real containers for tests: the engine, sandboxes that are removed whatever the test does, images made on the spot.
+//! Real containers for tests: the engine, and sandboxes in them.
 
 use agent::sandbox::docker::Docker;
 use agent::sandbox::{Backend, Command, Finished, Network, Output, Program, Sandbox, Spec, WorkspaceMount};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long a test waits for what must come.
+/// How long a test waits for an event that must happen.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
-/// The engine; without one the test is skipped with a notice, or fails where `AGENT_TEST_REQUIRE_DOCKER` is set.
+/// The engine; without one the test is skipped with a notice, or fails if `AGENT_TEST_REQUIRE_DOCKER` is set.
 pub async fn engine() -> Option<Docker> {
     match Docker::connect().await {
         Ok(docker) => Some(docker),
@@ -23,7 +23,7 @@ pub async fn engine() -> Option<Docker> {
     }
 }
 
-/// What a test asks for where it does not care; every call names a session of its own.
+/// The default specification, with a new session id for each call.
 pub fn spec() -> Spec {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -40,7 +40,6 @@ pub fn spec() -> Spec {
     }
 }
 
-/// A running sandbox.
 pub struct Running {
     pub docker: Docker,
     pub spec: Spec,
@@ -48,7 +47,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a sandbox and shakes hands with its guest.
+    /// Starts a sandbox and connects to its guest.
     pub async fn start(docker: &Docker, spec: Spec) -> Running {
         let (channel, info) = docker.start(&spec, &|_, _, _| {}).await.expect("the sandbox starts");
         assert_eq!(info.backend, "docker");
@@ -63,14 +62,13 @@ impl Running {
         output.trim_end().to_owned()
     }
 
-    /// Ends it and looks that nothing is left.
+    /// Removes it and checks that nothing is left.
     pub async fn destroy(self) {
         self.docker.destroy(&self.spec.session).await.expect("the sandbox is removed");
-        assert!(!is_there(&self.docker, &self.spec.session).await, "the sandbox is gone");
+        assert!(!sandbox_exists(&self.docker, &self.spec.session).await, "the sandbox is gone");
     }
 }
 
-/// Runs a shell command to its end.
 pub async fn run(sandbox: &Sandbox, text: &str) -> (Finished, String) {
     let command = Command {
         program: Program::Shell(text.to_owned()),
@@ -92,16 +90,15 @@ pub async fn run(sandbox: &Sandbox, text: &str) -> (Finished, String) {
     (finished, String::from_utf8_lossy(&output).into_owned())
 }
 
-/// Whether the session has a sandbox, in whatever state.
-pub async fn is_there(docker: &Docker, session: &str) -> bool {
+/// Whether the session has a sandbox.
+pub async fn sandbox_exists(docker: &Docker, session: &str) -> bool {
     let list = docker.list().await.expect("the engine lists");
     list.iter().any(|listed| listed.session == session)
 }
 
-/// Waits until the session has no sandbox any more.
-pub async fn gone(docker: &Docker, session: &str) {
+pub async fn wait_until_removed(docker: &Docker, session: &str) {
     let start = Instant::now();
-    while is_there(docker, session).await {
+    while sandbox_exists(docker, session).await {
         assert!(start.elapsed() < DEADLINE, "the sandbox of {session} is still there");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }

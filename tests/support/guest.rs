@@ -12,10 +12,10 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::process::Child;
 
-/// How long a test waits for what must come.
+/// How long a test waits for an event that must happen.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
-/// A guest that ends with this value.
+/// A guest process, ended when this is dropped.
 pub struct Guest {
     pub sandbox: Sandbox,
     pub child: Child,
@@ -36,7 +36,7 @@ pub fn program() -> PathBuf {
     path.clone()
 }
 
-/// Starts `guest serve` with `arguments` and hands over its standard input and output.
+/// Starts `guest serve` with `arguments` and returns its standard input and output as a channel.
 pub fn start(directory: &Path, arguments: &[&str]) -> (Child, Channel) {
     let workspace = directory.join("workspace");
     std::fs::create_dir_all(&workspace).expect("a workspace");
@@ -127,7 +127,6 @@ impl Guest {
         ran
     }
 
-    /// Runs shell text to its end.
     pub async fn sh(&self, text: &str) -> Ran {
         self.run(shell(text)).await
     }
@@ -143,14 +142,14 @@ impl Guest {
 
 impl Drop for Guest {
     fn drop(&mut self) {
-        // The guest ends everything that it started before it goes.
+        // The guest ends everything that it started before it exits.
         if let Some(id) = self.child.id() {
             signal(id as i32, libc::SIGTERM);
         }
     }
 }
 
-/// What a command wrote and how it ended.
+/// The output of a command and how it ended.
 #[derive(Debug, Default)]
 pub struct Ran {
     pub stdout: Vec<u8>,
@@ -193,8 +192,8 @@ pub fn shell(text: &str) -> Command {
     }
 }
 
-/// Whether a process is there and no zombie.
-pub fn alive(process: i32) -> bool {
+/// Whether a process exists and is not a zombie.
+pub fn is_alive(process: i32) -> bool {
     std::fs::read_to_string(format!("/proc/{process}/stat"))
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z'))
 }
@@ -205,10 +204,10 @@ pub fn signal(process: i32, signal: i32) {
 }
 
 /// Waits until `check` holds, for at most [`DEADLINE`].
-pub async fn until(what: &str, mut check: impl FnMut() -> bool) {
+pub async fn wait_until(what: &str, mut check: impl FnMut() -> bool) {
     let start = Instant::now();
     while !check() {
-        assert!(start.elapsed() < DEADLINE, "{what} did not come about");
+        assert!(start.elapsed() < DEADLINE, "waited too long for {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

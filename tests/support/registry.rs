@@ -1,4 +1,4 @@
-//! A registry on loopback with one image of one layer, as much of the distribution protocol as a pull takes.
+//! A registry on loopback with one image of one layer, with the part of the distribution protocol that a pull needs.
 
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -59,7 +59,7 @@ impl Image {
         Image { manifest: manifest.to_string().into_bytes(), blobs: [config, layer] }
     }
 
-    /// Answers one request and hangs up.
+    /// Answers one request and closes the connection.
     fn answer(&self, mut stream: TcpStream) {
         let mut lines = BufReader::new(stream.try_clone().expect("a copy")).lines().map_while(Result::ok);
         let Some(request) = lines.next() else { return };
@@ -83,14 +83,14 @@ impl Image {
         );
         let sent = stream.write_all(head.as_bytes());
         if method != "HEAD" && sent.is_ok() {
-            // The engine may hang up early; it then asks again.
+            // The engine may close the connection early and ask again.
             let _ = stream.write_all(body);
         }
     }
 }
 
 fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}"))
+    format!("sha256:{}", hex::encode(Sha256::digest(bytes)))
 }
 
 fn go_name(arch: &str) -> &str {

@@ -1,4 +1,4 @@
-//! A web server on this machine's loopback: files, over HTTP or HTTPS, and a count of who came.
+//! A web server on this machine's loopback: files over HTTP or HTTPS, and a record of the requests.
 
 use crate::support::endpoint::{duplex, tls_config};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ pub const CERTIFICATE: &str = include_str!("tls/server.pem");
 /// Not 127.0.0.1: that is the sandbox's own loopback, which no program reaches through a proxy.
 pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// A running server. It lives as long as the tests do.
+/// A running server. It serves until the test process ends.
 pub struct Site {
     pub address: SocketAddr,
     shared: Arc<Shared>,
@@ -53,14 +53,14 @@ impl Site {
             for stream in listener.incoming().flatten() {
                 let (shared, tls) = (Arc::clone(&serving), tls.clone());
                 shared.connections.fetch_add(1, Ordering::SeqCst);
-                // A client that goes away in the middle is no failure.
+                // A client may close its connection at any time.
                 std::thread::spawn(move || drop(serve(stream, tls, &shared)));
             }
         });
         Self { address, shared }
     }
 
-    /// Serves a file; its name begins with a slash.
+    /// Serves a file; its path begins with a slash.
     pub fn file(self, path: &str, bytes: impl Into<Vec<u8>>) -> Self {
         self.shared.files.lock().unwrap().insert(path.to_owned(), Answer::File(bytes.into()));
         self
@@ -77,18 +77,18 @@ impl Site {
         })
     }
 
-    /// Sends whoever asks for `path` elsewhere.
+    /// Redirects requests for `path`.
     pub fn redirect(self, path: &str, to: &str) -> Self {
         self.shared.files.lock().unwrap().insert(path.to_owned(), Answer::Redirect(to.to_owned()));
         self
     }
 
-    /// The address with its port, as `--network` names it.
-    pub fn named(&self) -> String {
+    /// The address and port as `--network` takes them.
+    pub fn host_and_port(&self) -> String {
         self.address.to_string()
     }
 
-    /// Connections that were made.
+    /// Number of connections so far.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
     }

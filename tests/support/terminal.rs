@@ -1,4 +1,4 @@
-//! A person at a terminal: a real program in a real pseudo-terminal, and what the screen shows of it.
+//! A user at a terminal: a real program in a pseudo-terminal, its keyboard and its screen.
 
 use super::endpoint::Endpoint;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// How long anything may take before the test fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const ROWS: NonZero<u16> = NonZero::new(40).unwrap();
 const COLUMNS: NonZero<u16> = NonZero::new(100).unwrap();
-/// Lines that are remembered once they have left the screen.
+/// Lines that are kept after they have left the screen.
 const SCROLLBACK: usize = 2000;
 
-/// `agent` in a terminal of 100 × 40, with a home and a workspace of its own.
+/// `agent` in a terminal of 100 × 40, with its own home and workspace.
 pub fn terminal() -> Builder {
     Builder::of(env!("CARGO_BIN_EXE_agent"))
 }
@@ -36,14 +36,14 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Another program than `agent`.
+    /// A program other than `agent`.
     pub fn of(program: impl AsRef<OsStr>) -> Self {
         let root = TempDir::new().expect("a temporary directory");
         std::fs::create_dir(root.path().join("workspace")).expect("a workspace");
         Self::within(program, Arc::new(root))
     }
 
-    /// The same program once more, with the same home and workspace.
+    /// Another run of the program with the same home and workspace.
     pub fn again(&self) -> Self {
         Self::within(self.command.get_program(), Arc::clone(&self.root))
     }
@@ -55,13 +55,13 @@ impl Builder {
         command.env("TERM", "xterm-256color");
         command.env("HOME", root.path().join("home"));
         command.env("AGENT_HOME", root.path().join("agent"));
-        // The local backend is always there; tests of the other one name it.
+        // The local backend is always available; tests of the other one name it.
         command.env("AGENT_SANDBOX", "local");
         command.current_dir(root.path().join("workspace"));
         Self { command, root }
     }
 
-    /// Lets the scripted endpoint answer, with a key and a model.
+    /// Configures the scripted endpoint, with a key and a model.
     pub fn endpoint(self, endpoint: &Endpoint) -> Self {
         self.env("AGENT_BASE_URL", endpoint.url())
             .env("AGENT_API_KEY", "test-key")
@@ -89,7 +89,7 @@ impl Builder {
         let end = || program.try_clone().expect("a descriptor");
         self.command.stdin(end()).stdout(end()).stderr(end());
         let take_the_terminal = || {
-            // Whoever runs the tests in the background may ignore what a terminal sends.
+            // A shell that runs the tests in the background may have these ignored.
             for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
                 // SAFETY: a system call with constants.
                 unsafe { libc::signal(signal, libc::SIG_DFL) };
@@ -120,16 +120,16 @@ impl Builder {
 /// both are closed on exec from the start.
 fn pseudo_terminal() -> rustix::io::Result<(File, OwnedFd)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    let person = rustix::pty::openpt(flags)?;
-    rustix::pty::grantpt(&person)?;
-    rustix::pty::unlockpt(&person)?;
+    let controller = rustix::pty::openpt(flags)?;
+    rustix::pty::grantpt(&controller)?;
+    rustix::pty::unlockpt(&controller)?;
     let size = Winsize { ws_row: ROWS.get(), ws_col: COLUMNS.get(), ws_xpixel: 0, ws_ypixel: 0 };
-    tcsetwinsize(&person, size)?;
-    let program = rustix::pty::ioctl_tiocgptpeer(&person, flags)?;
-    Ok((person.into(), program))
+    tcsetwinsize(&controller, size)?;
+    let program = rustix::pty::ioctl_tiocgptpeer(&controller, flags)?;
+    Ok((controller.into(), program))
 }
 
-/// The running program, its keyboard and its screen. Dropping it hangs up.
+/// The running program, its keyboard and its screen. Dropping it kills the program.
 pub struct Terminal {
     child: Child,
     view: Arc<View>,
@@ -140,7 +140,7 @@ pub struct Terminal {
     root: Arc<TempDir>,
 }
 
-/// What was drawn so far.
+/// The screen so far.
 #[derive(Default)]
 struct View {
     drawn: Mutex<Drawn>,
@@ -150,12 +150,12 @@ struct View {
 struct Drawn {
     parser: vt100::Parser,
     raw: Vec<u8>,
-    over: bool,
+    has_ended: bool,
 }
 
 impl Default for Drawn {
     fn default() -> Self {
-        Self { parser: vt100::Parser::new(ROWS, COLUMNS, SCROLLBACK), raw: Vec::new(), over: false }
+        Self { parser: vt100::Parser::new(ROWS, COLUMNS, SCROLLBACK), raw: Vec::new(), has_ended: false }
     }
 }
 
@@ -171,7 +171,7 @@ impl View {
             let mut drawn = self.lock();
             drawn.parser.process(&buffer[..length]);
             drawn.raw.extend_from_slice(&buffer[..length]);
-            drawn.over = length == 0;
+            drawn.has_ended = length == 0;
             self.changed.notify_all();
             if length == 0 {
                 return;
@@ -184,7 +184,7 @@ impl View {
     }
 
     fn lock(&self) -> MutexGuard<'_, Drawn> {
-        // A test that fails while it looks leaves nothing half-drawn.
+        // A test that panics while it looks changes nothing.
         self.drawn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -215,15 +215,15 @@ impl Terminal {
         self.wait_until(&format!("{text:?} on the screen"), |screen| screen.contains(text));
     }
 
-    /// Waits until the screen is as wished.
-    pub fn wait_until(&self, what: &str, wished: impl Fn(&str) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+    /// Waits until `condition` holds for the screen; `what` names it in the failure.
+    pub fn wait_until(&self, what: &str, condition: impl Fn(&str) -> bool) {
+        let deadline = Instant::now() + TIMEOUT;
         let mut drawn = self.view.lock();
-        while !wished(&drawn.parser.screen().contents().to_string()) {
+        while !condition(&drawn.parser.screen().contents().to_string()) {
             let left = deadline.saturating_duration_since(Instant::now());
             let screen = drawn.parser.screen().contents().to_string();
-            assert!(!left.is_zero(), "waited in vain for {what}; the screen:\n{screen}");
-            assert!(!drawn.over, "the program ended before {what}; the screen:\n{screen}");
+            assert!(!left.is_zero(), "waited too long for {what}; the screen:\n{screen}");
+            assert!(!drawn.has_ended, "the program ended before {what}; the screen:\n{screen}");
             drawn = self.view.wait(drawn, left);
         }
     }
@@ -233,7 +233,7 @@ impl Terminal {
         self.view.lock().parser.screen().contents().trim_end().to_string()
     }
 
-    /// Waits until the prompt is the last thing on the screen.
+    /// Waits until the prompt is at the end of the screen.
     pub fn wait_for_prompt(&self) {
         self.wait_until("the prompt", |screen| screen.trim_end().ends_with('›'));
     }
@@ -245,11 +245,11 @@ impl Terminal {
 
     /// Ends the program with a signal.
     pub fn signal(&self, signal: i32) {
-        // SAFETY: the child is ours and not waited for yet, so the pid is its.
+        // SAFETY: the child is ours and not waited for yet, so the pid is still valid.
         unsafe { libc::kill(self.child.id() as i32, signal) };
     }
 
-    /// Closes the window: nobody reads or types any more.
+    /// Closes the terminal as a closed window does.
     pub fn hang_up(&mut self) {
         if let Some((watching, reading)) = self.watching.take() {
             drop(watching);
@@ -263,11 +263,11 @@ impl Terminal {
         self.view.lock().raw.clone()
     }
 
-    /// Waits until the program has ended, and for all that it wrote. Its exit code, or 128 and the signal as a shell has it.
+    /// Waits until the program has ended, and for all that it wrote. Returns the exit code, or 128 plus the signal.
     pub fn wait(&mut self) -> i32 {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let mut drawn = self.view.lock();
-        while !drawn.over {
+        while !drawn.has_ended {
             let left = deadline.saturating_duration_since(Instant::now());
             let screen = drawn.parser.screen().contents().to_string();
             assert!(!left.is_zero(), "the program does not end; the screen:\n{screen}");

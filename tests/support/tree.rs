@@ -1,4 +1,4 @@
-//! Trees on disk, random and given, and what they hold.
+//! Trees of files: random ones, and reading and writing them.
 
 pub use agent::workspace::manifest::Manifest;
 use agent::workspace::manifest::{Hash, Node, Target};
@@ -11,34 +11,34 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
-/// What a test wants at a path.
+/// What a test entries at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Want {
+pub enum Entry {
     File(Vec<u8>, u32),
     Symlink(Vec<u8>),
     Directory,
 }
 
 /// Paths with what is at each; parents are directories.
-pub type Tree = BTreeMap<Vec<u8>, Want>;
+pub type Tree = BTreeMap<Vec<u8>, Entry>;
 
 /// Writes `tree` below `root`.
 pub fn write(root: &Path, tree: &Tree) {
-    for (path, want) in tree {
+    for (path, entry) in tree {
         let path = root.join(Path::new(std::ffi::OsStr::from_bytes(path)));
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        match want {
-            Want::File(content, mode) => {
+        match entry {
+            Entry::File(content, mode) => {
                 fs::write(&path, content).unwrap();
                 fs::set_permissions(&path, fs::Permissions::from_mode(*mode)).unwrap();
             }
-            Want::Symlink(target) => symlink(std::ffi::OsStr::from_bytes(target), &path).unwrap(),
-            Want::Directory => fs::create_dir_all(&path).unwrap(),
+            Entry::Symlink(target) => symlink(std::ffi::OsStr::from_bytes(target), &path).unwrap(),
+            Entry::Directory => fs::create_dir_all(&path).unwrap(),
         }
     }
 }
 
-/// What is below `root`, `.git` left out; contents go into `store` where there is one.
+/// What is below `root`, without `.git`; contents go into `store` if there is one.
 pub fn read(root: &Path, store: Option<&Store>) -> Manifest {
     let mut manifest = Manifest::new();
     read_into(root, root, store, &mut manifest);
@@ -71,15 +71,15 @@ fn read_into(root: &Path, directory: &Path, store: Option<&Store>, manifest: &mu
 /// A random tree of up to a dozen paths with few names, so that two of them meet often: the same path is a file in
 /// one and a directory in the other, contents share lines.
 ///
-/// Symlinks lead nowhere: `git apply` cannot put a directory in the place of a link that leads to itself.
+/// Symlinks dangle: `git apply` cannot replace a link to itself with a directory.
 pub fn any_tree() -> impl Strategy<Value = Tree> {
-    prop::collection::vec((any_path(), any_want()), 0..12).prop_map(|wants| {
+    prop::collection::vec((any_path(), any_entry()), 0..12).prop_map(|entries| {
         let mut tree = Tree::new();
-        for (path, want) in wants {
+        for (path, entry) in entries {
             let below = |other: &[u8], of: &[u8]| other.starts_with(&[of, b"/"].concat());
-            // A file's place cannot be a directory too.
+            // A path cannot be a file and a directory.
             if !tree.keys().any(|other| below(other, &path) || below(&path, other) || *other == path) {
-                tree.insert(path, want);
+                tree.insert(path, entry);
             }
         }
         tree
@@ -98,12 +98,12 @@ fn any_path() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(name, 1..4).prop_map(|names| names.join(&b'/'))
 }
 
-fn any_want() -> impl Strategy<Value = Want> {
+fn any_entry() -> impl Strategy<Value = Entry> {
     let mode = prop::sample::select(vec![0o644, 0o755, 0o600]);
     prop_oneof![
-        8 => (any_content(), mode).prop_map(|(content, mode)| Want::File(content, mode)),
-        1 => prop::sample::select(vec![&b"nowhere"[..], b"no/where"]).prop_map(|target| Want::Symlink(target.to_vec())),
-        1 => Just(Want::Directory),
+        8 => (any_content(), mode).prop_map(|(content, mode)| Entry::File(content, mode)),
+        1 => prop::sample::select(vec![&b"nowhere"[..], b"no/where"]).prop_map(|target| Entry::Symlink(target.to_vec())),
+        1 => Just(Entry::Directory),
     ]
 }
 

@@ -31,12 +31,12 @@ pub use rules::Rules;
 
 use crate::approval::Approve;
 use crate::error::{Error, Result};
+use crate::lock::Lock;
 use findings::Findings;
 use futures_util::future::BoxFuture;
 use rules::{Match, shortened};
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard};
 
 /// How much of a command a person is shown, in characters.
 const SHOWN_CHARS: usize = 2_000;
@@ -51,7 +51,7 @@ pub struct Gate {
     approve: Approve,
     ask: Option<Ask>,
     /// What a person has said `always` to, by the keys of [`Question`].
-    allowed: Mutex<HashSet<String>>,
+    allowed: Lock<HashSet<String>>,
 }
 
 /// What becomes of a tool call.
@@ -123,7 +123,7 @@ impl Gate {
             )
             .hint("build it with its default features, or use --approve always"));
         }
-        Ok(Self { rules, approve, ask, allowed: Mutex::default() })
+        Ok(Self { rules, approve, ask, allowed: Lock::default() })
     }
 
     /// Judges what a tool call would do and asks where that is needed. `None` means that it may run.
@@ -142,7 +142,7 @@ impl Gate {
             Answer::Yes => Ok(None),
             Answer::No => Ok(Some(question.denial("the person who was asked said no"))),
             Answer::Always => {
-                self.allowed().extend(question.keys);
+                self.allowed.lock().extend(question.keys);
                 Ok(None)
             }
         }
@@ -171,7 +171,7 @@ impl Gate {
     fn question(&self, action: &Action<'_>, findings: &Findings, keys: Vec<String>) -> Judgement {
         let mut reasons = rules::matches(&self.rules.ask, findings);
         reasons.extend(self.unreadable(findings));
-        let allowed = self.allowed();
+        let allowed = self.allowed.lock();
         reasons.retain(|reason| !allowed.contains(&reason.key()));
         let keys: Vec<String> = keys.into_iter().filter(|key| !allowed.contains(key)).collect();
         if reasons.is_empty() && keys.is_empty() {
@@ -186,11 +186,6 @@ impl Gate {
         let undecided = rules::undecided(&self.rules, findings);
         let parts = relevant.map(|part| part.what.clone()).chain(undecided);
         parts.map(Match::unreadable).collect()
-    }
-
-    fn allowed(&self) -> MutexGuard<'_, HashSet<String>> {
-        // A set that a panic left behind is still a set.
-        self.allowed.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
 

@@ -6,6 +6,7 @@
 use super::expect::{Expect, cost};
 use super::stream::{ANSWER_TIMEOUT, Incoming};
 use crate::error::{Error, Kind, Result};
+use crate::lock::Lock;
 use crate::sandbox::Channel;
 use crate::sandbox::wire::{
     self, CHUNK, Decoder, MAGIC, MAX_FRAME, MAX_WINDOW, Message, Outbox, ReceiveWindow, VERSION, WINDOW,
@@ -13,7 +14,7 @@ use crate::sandbox::wire::{
 };
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, Semaphore, mpsc};
@@ -66,7 +67,7 @@ pub(super) struct State {
 /// Frames on their way to the writer.
 #[derive(Default)]
 pub(super) struct Outgoing {
-    outbox: Mutex<Outbox>,
+    outbox: Lock<Outbox>,
     /// Set when no more frames will come.
     closed: AtomicBool,
     /// There are frames, or no more will come.
@@ -77,7 +78,7 @@ pub(super) struct Outgoing {
 
 impl Outgoing {
     fn push(&self, id: u32, frame: Vec<u8>) {
-        lock(&self.outbox).push(id, frame);
+        self.outbox.lock().push(id, frame);
         self.ready.notify_one();
     }
 
@@ -88,7 +89,7 @@ impl Outgoing {
             if self.closed.load(Ordering::Acquire) {
                 return false;
             }
-            if lock(&self.outbox).bytes() < OUTGOING {
+            if self.outbox.lock().bytes() < OUTGOING {
                 self.push(id, frame);
                 return true;
             }
@@ -109,7 +110,7 @@ impl Outgoing {
             // Read before the queue: what was queued before the end is still written.
             let closed = self.closed.load(Ordering::Acquire);
             {
-                let mut outbox = lock(&self.outbox);
+                let mut outbox = self.outbox.lock();
                 while bytes.len() < CHUNK
                     && let Some(frame) = outbox.pop()
                 {
@@ -129,11 +130,11 @@ impl Outgoing {
 }
 
 pub(super) struct Connection {
-    pub state: Mutex<State>,
+    pub state: Lock<State>,
     pub outgoing: Arc<Outgoing>,
-    offered: Mutex<Option<mpsc::UnboundedReceiver<Incoming>>>,
+    offered: Lock<Option<mpsc::UnboundedReceiver<Incoming>>>,
     /// The reader and the writer.
-    tasks: Mutex<Vec<AbortHandle>>,
+    tasks: Lock<Vec<AbortHandle>>,
 }
 
 impl Connection {
@@ -160,21 +161,21 @@ impl Connection {
             broken: None,
         };
         let connection = Arc::new(Self {
-            state: Mutex::new(state),
+            state: Lock::new(state),
             outgoing: Arc::default(),
-            offered: Mutex::new(Some(offered)),
-            tasks: Mutex::new(Vec::new()),
+            offered: Lock::new(Some(offered)),
+            tasks: Lock::new(Vec::new()),
         });
         let weak = Arc::downgrade(&connection);
         let writer = tokio::spawn(write(writer, connection.outgoing.clone(), weak.clone()));
         let reader = tokio::spawn(read(reader, decoder, weak));
-        *lock(&connection.tasks) = vec![reader.abort_handle(), writer.abort_handle()];
+        *connection.tasks.lock() = vec![reader.abort_handle(), writer.abort_handle()];
         Ok(connection)
     }
 
     /// Opens a stream with a request on it.
     pub fn request(self: &Arc<Self>, message: &Message, expect: Expect) -> Result<Incoming> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if let Some(reason) = &state.broken {
             return Err(broken(reason));
         }
@@ -205,7 +206,7 @@ impl Connection {
 
     /// The connections that the guest offers; given to the first caller.
     pub fn take_offered(&self) -> Option<mpsc::UnboundedReceiver<Incoming>> {
-        lock(&self.offered).take()
+        self.offered.lock().take()
     }
 
     /// Queues a message that is small and rare enough not to be counted.
@@ -219,23 +220,23 @@ impl Connection {
 
     /// Ends the connection, and with an error whatever waits for the guest.
     pub fn fail(&self, reason: impl Into<String>) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         state.broken.get_or_insert(reason.into());
         state.offers = None;
         state.routes.drain().for_each(|(_, route)| route.credit.close());
         self.outgoing.close();
-        lock(&self.tasks).iter().for_each(AbortHandle::abort);
+        self.tasks.lock().iter().for_each(AbortHandle::abort);
     }
 
     /// The error of a connection that has ended.
     pub fn error(&self) -> Error {
-        let state = lock(&self.state);
+        let state = self.state.lock();
         broken(state.broken.as_deref().unwrap_or("the stream ended"))
     }
 
     /// Delivers one frame. An error ends the connection.
     fn deliver(self: &Arc<Self>, id: u32, message: Message) -> Result<(), String> {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if let Message::Open {} = message {
             return self.accept_offer(&mut state, id);
         }
@@ -282,7 +283,7 @@ impl Connection {
 
     /// Counts what a stream's reader has consumed, and returns credit to the guest.
     pub fn consumed(&self, id: u32, cost: u32, drained: bool) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let State { routes, budget, .. } = &mut *state;
         let Some(route) = routes.get_mut(&id) else { return };
         if let Some(bytes) = route.window.consume(cost, drained, budget) {
@@ -301,7 +302,7 @@ impl Connection {
         let refuse = |why: &str| self.send(id, &Message::Failed { errno: 0, message: why.into() });
         if state.tunnels >= MAX_TUNNELS {
             refuse("too many connections");
-        } else if offers.is_closed() || lock(&self.offered).is_some() {
+        } else if offers.is_closed() || self.offered.lock().is_some() {
             refuse("there is no network");
         } else {
             let expect = Expect::Tunnel { open: true, guest_ended: false, host_ended: false };
@@ -322,7 +323,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         // The writer ends by itself, when it has written what is left.
         self.outgoing.close();
-        if let Some(reader) = lock(&self.tasks).first() {
+        if let Some(reader) = self.tasks.lock().first() {
             reader.abort();
         }
     }
@@ -342,11 +343,6 @@ pub(super) fn remove(state: &mut State, id: u32) {
 fn broken(reason: &str) -> Error {
     Error::sandbox(format!("the connection to the sandbox broke: {reason}"))
         .hint("the sandbox may have been stopped or may have run out of memory; start a new one")
-}
-
-/// A panic while the lock was held has been reported already; the tables are consistent between any two statements.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Both hellos.
@@ -444,7 +440,7 @@ async fn read(
             Err(_) => {
                 pings += 1;
                 let Some(connection) = connection.upgrade() else { return };
-                lock(&connection.state).pinged = true;
+                connection.state.lock().pinged = true;
                 connection.send(0, &Message::Ping {});
             }
         }

@@ -1,6 +1,6 @@
 //! The two sides of a stream: what arrives, and what is sent.
 
-use super::connection::{Connection, lock, remove};
+use super::connection::{Connection, remove};
 use super::expect::{Expect, cost};
 use crate::error::{Error, Kind, Result};
 use crate::sandbox::wire::{self, Block, CHUNK, Message};
@@ -83,14 +83,14 @@ impl Drop for Incoming {
         if self.over {
             return;
         }
-        let mut state = lock(&self.connection.state);
+        let mut state = self.connection.state.lock();
         let Some(route) = state.routes.get_mut(&self.id) else { return };
         route.abandoned = true;
         let unread: u32 =
             std::iter::from_fn(|| self.messages.try_recv().ok()).filter_map(|message| cost(&message)).sum();
         drop(state);
         self.connection.consumed(self.id, unread, false);
-        let mut state = lock(&self.connection.state);
+        let mut state = self.connection.state.lock();
         let Some(route) = state.routes.get_mut(&self.id) else { return };
         match &mut route.expect {
             Expect::Tunnel { host_ended: true, .. } => {}
@@ -142,7 +142,7 @@ impl Sender {
 
     /// Ends the bytes.
     pub fn eof(&self) {
-        let mut state = lock(&self.connection.state);
+        let mut state = self.connection.state.lock();
         let Some(route) = state.routes.get_mut(&self.id) else { return };
         if let Expect::Tunnel { host_ended, guest_ended, .. } = &mut route.expect {
             if std::mem::replace(host_ended, true) {
@@ -161,7 +161,7 @@ impl Sender {
 
     /// Refuses a connection that the guest offers.
     pub fn refuse(&self, reason: &str) {
-        let mut state = lock(&self.connection.state);
+        let mut state = self.connection.state.lock();
         if state.routes.contains_key(&self.id) {
             remove(&mut state, self.id);
             self.connection.send(self.id, &Message::Failed { errno: 0, message: reason.into() });

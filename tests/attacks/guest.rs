@@ -1,15 +1,15 @@
 //! The guest, attacked by what it runs. How the host holds against a guest that has been taken over is in
 //! `hostile_guest.rs`: whatever it says, the connection ends, and what waited is `Lost`.
 
-use crate::support::backends::everywhere;
+use crate::support::backends::on_every_backend;
 use agent::sandbox::Outcome;
 
 #[tokio::test]
 async fn attack_08_the_guest_is_not_killed_stopped_or_spoken_for() {
-    everywhere(async |inside| {
+    on_every_backend(async |inside| {
         for signal in ["KILL", "STOP", "TERM", "INT", "HUP", "SEGV", "USR1", "XFSZ", "SYS"] {
             inside.sh(&format!("kill -{signal} 1")).await;
-            assert_eq!(inside.said("echo here").await, "here", "after SIG{signal} on {}", inside.backend);
+            assert_eq!(inside.output_of("echo here").await, "here", "after SIG{signal} on {}", inside.backend);
         }
         // Its memory and its descriptors, standard input and output among them.
         let reach = "import glob, os\nreached = 0\n\
@@ -29,7 +29,7 @@ async fn attack_08_the_guest_is_not_killed_stopped_or_spoken_for() {
 
 #[tokio::test]
 async fn attack_08_its_limits_are_nobody_elses_to_set() {
-    everywhere(async |inside| {
+    on_every_backend(async |inside| {
         let lower = "import os, resource as r\nset = []\n\
              for victim in (1, os.getppid()):\n\
              \x20   for limit in (r.RLIMIT_NOFILE, r.RLIMIT_FSIZE):\n\
@@ -37,14 +37,19 @@ async fn attack_08_its_limits_are_nobody_elses_to_set() {
              \x20       except PermissionError: pass\n\
              print(set)";
         assert_eq!(inside.python(lower).await, "[]", "on {}", inside.backend);
-        assert_eq!(inside.said("ulimit -n 64 && ulimit -n").await, "64", "one's own, on {}", inside.backend);
+        assert_eq!(
+            inside.output_of("ulimit -n 64 && ulimit -n").await,
+            "64",
+            "one's own, on {}",
+            inside.backend
+        );
     })
     .await;
 }
 
 #[tokio::test]
 async fn attack_08_its_socket_lets_nobody_in() {
-    everywhere(async |inside| {
+    on_every_backend(async |inside| {
         // Every Unix socket that can be seen from inside, and the name that is known from the source.
         let forge = "import socket, struct\nanswers = []\n\
              names = [line.split()[-1] for line in open(\"/proc/net/unix\").read().splitlines()[1:] if len(line.split()) > 7]\n\
@@ -58,25 +63,25 @@ async fn attack_08_its_socket_lets_nobody_in() {
             \x20   except OSError: pass\n\
              print([answer for answer in answers if answer])";
         assert_eq!(inside.python(forge).await, "[]", "on {}", inside.backend);
-        assert_eq!(inside.said("echo still here").await, "still here");
+        assert_eq!(inside.output_of("echo still here").await, "still here");
     })
     .await;
 }
 
 #[tokio::test]
 async fn attack_08_a_killed_watcher_is_no_success_and_reaches_no_other_session() {
-    everywhere(async |inside| {
+    on_every_backend(async |inside| {
         let other = inside.neighbour().await;
         let ran = inside.sh("(setsid sleep 1000 &); kill -9 $PPID; kill -9 -1; sleep 1000").await;
         assert_eq!(ran.outcome(), Outcome::Lost, "on {}", inside.backend);
-        assert_eq!(other.said("echo untouched").await, "untouched");
+        assert_eq!(other.output_of("echo untouched").await, "untouched");
         // Ends by its time limit where one is left.
         inside
-            .said(
+            .output_of(
                 "while cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -q 'sleep 100[0]'; do sleep 0.05; done",
             )
             .await;
-        other.end().await;
+        other.destroy().await;
     })
     .await;
 }
