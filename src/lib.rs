@@ -20,6 +20,7 @@ pub mod paths;
 pub mod plain_file;
 pub mod sandbox;
 pub mod sanitise;
+pub mod secret_scan;
 pub mod tools;
 pub mod utf8_stream;
 pub mod workspace;

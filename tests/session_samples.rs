@@ -100,6 +100,7 @@ pub fn one_of_each() -> Vec<Event> {
         tool_started("call_2", "run_commands", json!("{not JSON")),
         Event::ToolOutput { id: "call_1".to_owned(), stream: Stream::Stderr, data: "oh".to_owned() },
         tool_finished("call_1", "run_commands", "exit code 0, 0.01 s\n(no output)"),
+        Event::SecretsRedacted { id: "call_1".to_owned(), types: [("GitHub token".to_owned(), 1)].into() },
         Event::Denied { what: "curl".to_owned(), rule: "no network".to_owned() },
         Event::Connection {
             host: "example.org".to_owned(),
@@ -138,6 +139,7 @@ pub fn one_of_each() -> Vec<Event> {
             | Event::ToolStarted { .. }
             | Event::ToolOutput { .. }
             | Event::ToolFinished { .. }
+            | Event::SecretsRedacted { .. }
             | Event::Denied { .. }
             | Event::Connection { .. }
             | Event::Checkpoint { .. }

@@ -5,6 +5,7 @@ use super::{Answer, Session, Spent, Stop};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, Events, ToolCall};
 use crate::model::{Message, Progress, Reply, Request, arguments};
+use crate::secret_scan;
 use crate::tools::{Context, Registry, Tool, ToolResult};
 use serde_json::Value;
 use std::time::Instant;
@@ -237,6 +238,12 @@ impl Session {
             // Programs seldom show why the proxy refused a connection.
             if let Some(note) = self.setup.startup.gateway().explain(&result.text) {
                 result.text += &format!("\n\n{note}");
+            }
+            if self.setup.bounds.redact_secrets
+                && let Some(redacted) = secret_scan::redact(&result.text)
+            {
+                events.emit(Event::SecretsRedacted { id: call.to_owned(), types: redacted.types })?;
+                result.text = redacted.text;
             }
             Ok::<_, Error>(result)
         };

@@ -1,9 +1,11 @@
 //! From the configuration to a model that can be asked.
 
 use crate::cli::config::{Config, EndpointChoice, Source, choose_endpoint};
+use crate::cli::ui::stderr;
 use crate::error::{Error, Result};
 use crate::model::probe::{self, Probe};
 use crate::model::{ChatModel, Endpoint, OpenAi, Secret};
+use crate::sanitise;
 use std::sync::Arc;
 
 /// A model, and what is to be said about it.
@@ -22,6 +24,13 @@ pub struct Connected {
 pub async fn connect(config: &Config) -> Result<Connected> {
     let mut choice = choose(config)?;
     let mut notices = std::mem::take(&mut choice.notices);
+    if let Some(warning) = choice.warning.take() {
+        if config.options.quiet {
+            // With -q the screen shows no notices.
+            stderr::write(&format!("[NOTICE] {}\n", sanitise::one_line(&warning, 300)));
+        }
+        notices.push(warning);
+    }
     let model = match choice.model.take() {
         Some(model) => model,
         None => {

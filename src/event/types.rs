@@ -105,6 +105,13 @@ pub enum Event {
         /// The text that is returned to the model.
         result: String,
     },
+    /// Secrets in a tool's result were replaced before it was returned to the model.
+    SecretsRedacted {
+        /// The call's id.
+        id: String,
+        /// How many were replaced, by type.
+        types: std::collections::BTreeMap<String, u64>,
+    },
     /// A rule denied an action.
     Denied {
         /// The denied action.

@@ -115,6 +115,8 @@ pub struct Bounds {
     pub timeout: Duration,
     /// The longest timeout that the model may set.
     pub max_timeout: Duration,
+    /// Whether private keys and well-known tokens in a result are replaced before the model gets it.
+    pub redact_secrets: bool,
 }
 
 impl Default for Bounds {
@@ -123,6 +125,7 @@ impl Default for Bounds {
             output_chars: 30_000,
             timeout: Duration::from_secs(120),
             max_timeout: Duration::from_secs(3600),
+            redact_secrets: true,
         }
     }
 }

@@ -13,7 +13,7 @@
 //! | 14 to 16: files on their way in and out | `files.rs` |
 //! | 17: the terminal | `terminal.rs` |
 //! | 18: the neighbour | `neighbour.rs` |
-//! | 19, 20, 22: the network, and a README that lies | `network.rs` |
+//! | 19, 20, 22 to 24: the network, the endpoint, and a README that lies | `network.rs` |
 //! | 21: repositories that nobody sees | `git.rs` |
 
 mod disk;

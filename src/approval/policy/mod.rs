@@ -6,12 +6,12 @@
 //! `$(which rm)`, `X=rm; $X`, base64, a script fetched from somewhere. Such a thing is *unreadable*, which is a
 //! reason to ask with [`Approve::Risky`] and never one to deny.
 
-#[cfg(feature = "policy")]
-mod apart;
 pub mod findings;
 mod pattern;
 #[cfg(feature = "policy")]
 mod reading;
+#[cfg(feature = "policy")]
+mod subprocess;
 /// Without the grammars nothing is read; rules are refused then, so nothing is missed.
 #[cfg(not(feature = "policy"))]
 mod reading {

@@ -1,9 +1,10 @@
 //! Which endpoint, and which key goes with it.
 //!
 //! The rule: a key goes only to the endpoint it was configured with. `AGENT_API_KEY` belongs to the endpoint that the
-//! same person chose; a provider's own key (`OPENAI_API_KEY`, …) belongs to that provider, or to the base URL
-//! that its own variable names. A base URL that comes from a `.env` meets keys from that `.env` alone:
-//! an untrusted repository must not be able to redirect the user's key.
+//! same user chose; a provider's own key (`OPENAI_API_KEY`, …) belongs to that provider, or to the base URL
+//! that its own variable names. A base URL from a `.env` is combined with keys from that `.env` alone: an untrusted
+//! repository must not be able to redirect the user's key. For the same reason a `.env` chooses an endpoint only where
+//! the user has not: flags, the environment and `config.toml` come first, for keys too.
 
 use super::layers::{DOT_ENV_NAMES, File, Layers, Setting, Source};
 use crate::cli::options::Options;
@@ -13,21 +14,23 @@ use crate::model::providers::{self, Provider};
 /// The endpoint that a call will talk to.
 #[derive(Debug, Clone)]
 pub struct EndpointChoice {
-    /// The base URL as it was written.
+    /// The base URL as configured.
     pub base_url: String,
-    /// The key, where there is one. Not shown anywhere.
+    /// The key, if there is one. Never printed.
     pub key: Option<String>,
     /// The variable that the key came from, for `agent doctor`.
     pub key_name: Option<String>,
     /// The model's name.
     pub model: Option<String>,
-    /// The well-known endpoint it is, where it is one.
+    /// The well-known endpoint, if it is one.
     pub provider: Option<&'static Provider>,
-    /// What the person should know.
+    /// What the user should know.
     pub notices: Vec<String>,
+    /// What the user has to know, with `-q` too: a `.env` chose the endpoint that gets the conversation.
+    pub warning: Option<String>,
 }
 
-/// A base URL, who chose it, and the well-known endpoint behind it.
+/// A base URL, where it was set, and the well-known endpoint that it belongs to.
 struct Place {
     url: String,
     setting: Setting,
@@ -38,8 +41,12 @@ struct Place {
 pub fn choose_endpoint(options: &Options, layers: &Layers, file: &File) -> Result<EndpointChoice> {
     let place = place(options, layers, file)?;
     let mut notices = Vec::new();
-    if place.setting.source == Source::DotEnv {
-        notices.push(format!("the endpoint {} was chosen by {} in .env", place.url, place.setting.name));
+    let warning = (place.setting.source == Source::DotEnv)
+        .then(|| format!("the endpoint {} was chosen by {} in .env", place.url, place.setting.name));
+    let ignored =
+        ["AGENT_BASE_URL", "AGENT_PROVIDER"].iter().find_map(|name| layers.get_from(name, Source::DotEnv));
+    if let (Source::File, Some(ignored)) = (place.setting.source, ignored) {
+        notices.push(format!("{} in .env is ignored: config.toml names the endpoint", ignored.name));
     }
     if !layers.passed_over().is_empty() {
         let names: Vec<&str> = layers.passed_over().iter().map(String::as_str).collect();
@@ -64,6 +71,7 @@ pub fn choose_endpoint(options: &Options, layers: &Layers, file: &File) -> Resul
         model,
         provider: place.provider,
         notices,
+        warning,
     })
 }
 
@@ -73,10 +81,12 @@ fn place(options: &Options, layers: &Layers, file: &File) -> Result<Place> {
     let sources = [Source::Environment, Source::DotEnv];
     let named = |name: &str, source| layers.get_from(name, source);
     let mut choices = vec![(flag(&options.base_url, "--base-url"), flag(&options.provider, "--provider"))];
-    choices.extend(sources.map(|source| (named("AGENT_BASE_URL", source), named("AGENT_PROVIDER", source))));
+    choices
+        .push((named("AGENT_BASE_URL", Source::Environment), named("AGENT_PROVIDER", Source::Environment)));
     choices.push((in_file(&file.base_url, "base_url"), in_file(&file.provider, "provider")));
+    choices.push((named("AGENT_BASE_URL", Source::DotEnv), named("AGENT_PROVIDER", Source::DotEnv)));
     choices.extend(sources.map(|source| (named("OPENAI_BASE_URL", source), None)));
-    // Within one layer the URL says where, the provider how; the strongest layer that says anything wins.
+    // Within one layer the URL outweighs the provider's; the first layer that sets either wins.
     for (url, provider) in choices {
         let known = provider.as_ref().map(|setting| providers::find(&setting.value)).transpose()?;
         match (url, provider, known) {
@@ -93,12 +103,15 @@ fn place(options: &Options, layers: &Layers, file: &File) -> Result<Place> {
     implied_by_key(layers)
 }
 
-/// No endpoint was named: a provider's key says which one is meant.
+/// No endpoint was named: a provider's key implies one.
 fn implied_by_key(layers: &Layers) -> Result<Place> {
-    let implied = providers::ALL.iter().find_map(|provider| {
-        let key = provider.key_variables.iter().find_map(|name| layers.get(name))?;
-        Some((provider, key))
-    });
+    let implied_by = |source| {
+        providers::ALL.iter().find_map(|provider| {
+            let key = provider.key_variables.iter().find_map(|name| layers.get_from(name, source))?;
+            Some((provider, key))
+        })
+    };
+    let implied = implied_by(Source::Environment).or_else(|| implied_by(Source::DotEnv));
     let openai = || Some((providers::find("openai").ok()?, layers.get("AGENT_API_KEY")?));
     match implied.or_else(openai) {
         Some((provider, setting)) => {
@@ -111,7 +124,7 @@ fn implied_by_key(layers: &Layers) -> Result<Place> {
     }
 }
 
-/// The provider whose host the URL names; `None` for a server that nothing is known of.
+/// The provider whose host the URL names; `None` for an unknown server.
 fn well_known(url: &str) -> Option<&'static Provider> {
     Some(providers::of_base_url(url)).filter(|provider| !provider.base_url.is_empty())
 }
@@ -122,8 +135,16 @@ fn key(place: &Place, layers: &Layers, file: &File, notices: &mut Vec<String>) -
     if place.setting.source == Source::DotEnv {
         return key_beside_dot_env(place, layers, file);
     }
-    let agent_key = layers.get("AGENT_API_KEY").or_else(|| setting(&file.api_key, Source::File, "api_key"));
-    let found = agent_key.or_else(|| own.iter().find_map(|name| layers.get(name)));
+    let from = |source| {
+        let named = ["AGENT_API_KEY"].into_iter().chain(own.iter().copied());
+        named.into_iter().find_map(|name| layers.get_from(name, source))
+    };
+    let in_file = || setting(&file.api_key, Source::File, "api_key");
+    let found = match place.setting.source {
+        Source::File => in_file().or_else(|| from(Source::Environment)),
+        _ => from(Source::Environment).or_else(in_file),
+    };
+    let found = found.or_else(|| from(Source::DotEnv));
     if found.is_none()
         && own.is_empty()
         && let Some(unused) = ["OPENAI_API_KEY", "NOVITA_API_KEY"].iter().find_map(|name| layers.get(name))
@@ -136,7 +157,7 @@ fn key(place: &Place, layers: &Layers, file: &File, notices: &mut Vec<String>) -
     Ok(found)
 }
 
-/// The variables whose keys belong to the endpoint by themselves.
+/// The variables whose keys belong to this endpoint.
 fn own_key_names(place: &Place) -> Vec<&'static str> {
     if place.setting.name == "OPENAI_BASE_URL" {
         return vec!["OPENAI_API_KEY"];
@@ -147,21 +168,21 @@ fn own_key_names(place: &Place) -> Vec<&'static str> {
     }
 }
 
-/// `.env` chose the endpoint: only its own keys may go there, and a key elsewhere means that somebody is mistaken.
+/// `.env` chose the endpoint: only its own keys may go there, and a key from elsewhere is an error.
 fn key_beside_dot_env(place: &Place, layers: &Layers, file: &File) -> Result<Option<Setting>> {
     let mut names = vec!["AGENT_API_KEY"];
     names.extend(own_key_names(place));
     if let Some(key) = names.iter().find_map(|name| layers.get_from(name, Source::DotEnv)) {
         return Ok(Some(key));
     }
-    // A provider named by `.env` is a known host: its own key goes to its own home, whoever set it.
+    // A provider named by `.env` is a known host: its own key may go there, wherever it was set.
     if place.setting.name == "AGENT_PROVIDER" || place.setting.name.ends_with("_API_KEY") {
         let own = own_key_names(place).into_iter().find_map(|name| layers.get(name));
         if own.is_some() {
             return Ok(own);
         }
     }
-    // `AGENT_API_KEY=` in the same file says: no key.
+    // `AGENT_API_KEY=` in the same file means: no key.
     if layers.dot_env_mentions("AGENT_API_KEY") {
         return Ok(None);
     }
@@ -244,14 +265,14 @@ mod tests {
     }
 
     #[test]
-    fn a_dot_env_brings_endpoint_and_key_together() {
+    fn a_dot_env_sets_endpoint_and_key_together() {
         let pairs = [("AGENT_BASE_URL", "http://localhost:1/v1"), ("AGENT_API_KEY", "inside")];
         let choice = choose(&Options::default(), &[("AGENT_API_KEY", "outside")], &pairs).unwrap();
         assert_eq!(choice.key.as_deref(), Some("inside"));
     }
 
     #[test]
-    fn an_empty_key_in_the_dot_env_says_none() {
+    fn an_empty_key_in_the_dot_env_means_none() {
         let pairs = [("AGENT_BASE_URL", "http://localhost:1/v1"), ("AGENT_API_KEY", "")];
         let choice = choose(&Options::default(), &[("OPENAI_API_KEY", "outside")], &pairs).unwrap();
         assert_eq!(choice.key, None);
@@ -292,7 +313,27 @@ mod tests {
     }
 
     #[test]
-    fn no_endpoint_at_all_is_said_with_a_way_out() {
+    fn the_users_file_outranks_the_dot_env() {
+        let dot_env = [("AGENT_BASE_URL", "http://evil.example/v1"), ("AGENT_API_KEY", "theirs")];
+        let layers = Layers::from_values(values(&[]), values(&dot_env));
+        let file = File {
+            base_url: Some("http://mine.example/v1".to_owned()),
+            api_key: Some("mine".to_owned()),
+            ..File::default()
+        };
+        let choice = choose_endpoint(&Options::default(), &layers, &file).unwrap();
+        assert_eq!(
+            (choice.base_url.as_str(), choice.key.as_deref()),
+            ("http://mine.example/v1", Some("mine"))
+        );
+        assert_eq!(choice.warning, None);
+        assert!(choice.notices[0].contains("AGENT_BASE_URL in .env is ignored"), "{:?}", choice.notices);
+        let choice = choose_endpoint(&Options::default(), &layers, &File::default()).unwrap();
+        assert!(choice.warning.is_some_and(|text| text.contains("http://evil.example/v1 was chosen by")));
+    }
+
+    #[test]
+    fn a_missing_endpoint_is_reported_with_a_hint() {
         let error = choose(&Options::default(), &[], &[]).expect_err("nothing is configured");
         assert!(error.hint_text().is_some_and(|hint| hint.contains("agent demo")));
     }

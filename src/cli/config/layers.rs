@@ -54,7 +54,7 @@ pub const DOT_ENV_NAMES: [&str; 12] = [
 
 /// The settings of `config.toml` that a variable of the environment sets too: `AGENT_` and the name in capitals. Which endpoint
 /// and which key is for `endpoint.rs` alone to say.
-pub const SETTINGS: [&str; 17] = [
+pub const SETTINGS: [&str; 18] = [
     "sandbox",
     "image",
     "runtime",
@@ -65,6 +65,7 @@ pub const SETTINGS: [&str; 17] = [
     "disk",
     "timeout",
     "output_chars",
+    "redact_secrets",
     "max_turns",
     "max_tokens_total",
     "max_cost",
@@ -234,6 +235,8 @@ pub struct File {
     pub timeout: Option<String>,
     /// Characters of output that go back to the model.
     pub output_chars: Option<usize>,
+    /// Whether secrets in tool results are replaced before the model gets them (default: yes).
+    pub redact_secrets: Option<bool>,
     /// Requests to the model.
     pub max_turns: Option<u64>,
     /// Tokens of a run.

@@ -19,7 +19,7 @@ use crate::workspace::Mode;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a call was asked for, with every default filled in.
+/// The settings of a call, with every default filled in.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The host directory to work on, absolute.
@@ -36,32 +36,32 @@ pub struct Config {
     pub ttl: Duration,
     /// With `--keep`: how long after it was made a sandbox that has stopped is removed.
     pub delete_after: Option<Duration>,
-    /// The flags as they were given.
+    /// The flags of the call.
     pub options: Options,
-    /// The user's file, and what the environment says in its place.
+    /// The user's file, with the settings of the environment in place of its own.
     pub file: File,
     /// The environment and `.env`.
     pub layers: Layers,
 }
 
-/// What the sandbox shall be.
+/// The settings of the sandbox.
 #[derive(Debug, Clone)]
 pub struct SandboxConfig {
     /// Which backend.
     pub choice: SandboxChoice,
-    /// Which image, where one was named.
+    /// The image, if one was named.
     pub image: Option<String>,
-    /// Which OCI runtime, where one was named.
+    /// The OCI runtime, if one was named.
     pub runtime: Option<String>,
-    /// Reach.
+    /// What it may reach.
     pub network: Network,
     /// Resources.
     pub limits: Limits,
-    /// How the workspace comes in.
+    /// How the workspace is made available.
     pub workspace_mode: Mode,
 }
 
-/// How long a kept sandbox goes on running with nobody connected, where nothing else was said.
+/// How long a kept sandbox keeps running with nobody connected, by default.
 pub const DEFAULT_TTL: Duration = Duration::from_secs(3600);
 
 impl Config {
@@ -80,7 +80,7 @@ impl Config {
             Error::usage(format!("the workspace {} cannot be opened", workspace.display())).caused_by(error)
         })?;
         if !workspace.is_dir() {
-            return Err(Error::usage(format!("the workspace {} is no directory", workspace.display())));
+            return Err(Error::usage(format!("the workspace {} is not a directory", workspace.display())));
         }
         Ok(Self {
             workspace,
@@ -114,7 +114,7 @@ fn sandbox(options: &Options, origins: Origins, file: &File) -> Result<SandboxCo
     if let Some(cpus) = options.cpus.or(file.cpus) {
         let usable = match cpus.is_finite() && (0.01..=4096.0).contains(&cpus) {
             true => Ok(cpus),
-            false => Err(Error::config(format!("{cpus} is no number of processors"))),
+            false => Err(Error::config(format!("{cpus} is not a valid number of processors"))),
         };
         limits.cpus = origins.name(options.cpus.is_some(), "cpus", usable)?;
     }
@@ -133,12 +133,12 @@ fn sandbox(options: &Options, origins: Origins, file: &File) -> Result<SandboxCo
     })
 }
 
-/// Who said what: errors about a value name the flag, the variable or the file that it comes from.
+/// Where values come from: errors name the flag, the variable or the file.
 #[derive(Clone, Copy)]
 struct Origins<'a>(&'a Layers);
 
 impl Origins<'_> {
-    /// `result`, its error with the name in front.
+    /// Prefixes an error with the origin of the setting.
     fn name<T>(self, is_flag: bool, setting: &str, result: Result<T>) -> Result<T> {
         result.map_err(|error| {
             let variable = layers::variable(setting);
@@ -159,7 +159,7 @@ impl Origins<'_> {
 fn at_least(value: u64, least: u64) -> Result<u64> {
     match value >= least {
         true => Ok(value),
-        false => Err(Error::config(format!("{value} is too little: at least {least}"))),
+        false => Err(Error::config(format!("{value} is too small: at least {least}"))),
     }
 }
 
@@ -167,7 +167,7 @@ fn at_least(value: u64, least: u64) -> Result<u64> {
 fn amount(cost: f64) -> Result<f64> {
     match cost.is_finite() && cost >= 0.0 {
         true => Ok(cost),
-        false => Err(Error::config(format!("{cost} is no amount")).hint("write it like 0.5")),
+        false => Err(Error::config(format!("{cost} is not a valid amount")).hint("write it like 0.5")),
     }
 }
 
@@ -193,6 +193,7 @@ fn bounds(options: &Options, origins: Origins, file: &File) -> Result<Bounds> {
         };
         bounds.output_chars = origins.name(false, "output_chars", usable)?;
     }
+    bounds.redact_secrets = file.redact_secrets.unwrap_or(bounds.redact_secrets);
     Ok(bounds)
 }
 

@@ -1,4 +1,4 @@
-//! Sizes and times as people write them.
+//! Sizes and durations as users write them.
 
 use crate::error::{Error, Result};
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub fn bytes(text: &str) -> Result<u64> {
     };
     let number: f64 = number.parse().map_err(|_| bad("size", text, "512m or 2g"))?;
     let bytes = number * factor as f64;
-    // A float beyond u64 saturates; nobody has such a machine and the engine will say so.
+    // A float beyond u64 saturates; the engine rejects such a size.
     if bytes.is_finite() && bytes >= 1.0 { Ok(bytes as u64) } else { Err(bad("size", text, "512m or 2g")) }
 }
 
@@ -46,7 +46,7 @@ fn split(text: &str) -> (&str, &str) {
 }
 
 fn bad(what: &str, text: &str, example: &str) -> Error {
-    Error::config(format!("{text:?} is no {what}")).hint(format!("write it like {example}"))
+    Error::config(format!("{text:?} is not a valid {what}")).hint(format!("write it like {example}"))
 }
 
 #[cfg(test)]

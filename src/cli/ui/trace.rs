@@ -112,6 +112,12 @@ impl Trace {
                 self.tagged(WARN, "RETRY", &format!("attempt {attempt} failed, next in {wait}: {reason}"))
             }
             Event::Notice { text } => self.notice(text),
+            Event::SecretsRedacted { types, .. } => {
+                let types: Vec<String> =
+                    types.iter().map(|(kind, count)| format!("{count} × {kind}")).collect();
+                let text = format!("not sent to the model: {} ([secret: …] in the result)", types.join(", "));
+                self.notice(&text)
+            }
             Event::Denied { what, rule } => self.tagged(WARN, "DENIED", &format!("{what} ({rule})")),
             Event::Compacted { before, after, .. } => self.tagged(
                 WARN,

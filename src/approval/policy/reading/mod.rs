@@ -1,7 +1,7 @@
 //! Reads commands and code with real grammars, as deep as they are nested: a shell command in a Python string in a
 //! here-document.
 //!
-//! What is read comes from the model, so it is read apart (`apart.rs`) and everything is bounded: the time, the size of
+//! What is read comes from the model, so it is read in a subprocess (`subprocess.rs`) and everything is bounded: the time, the size of
 //! one text, how many there are and how deep. What lies beyond a bound counts as unreadable, which is an answer of its
 //! own.
 
@@ -16,8 +16,8 @@ mod shell;
 mod tree;
 mod wrappers;
 
-use super::apart;
 use super::findings::{Findings, Language, Name, Unreadable, Use, Word};
+use super::subprocess;
 use names::Reading;
 use shell::Stdin;
 use std::collections::VecDeque;
@@ -60,14 +60,14 @@ pub fn command(text: &str) -> Findings {
         text: text.to_owned(),
         is_whole: true,
     };
-    apart::read(|| read(vec![Piece { content, place: Place::Command, depth: 0 }]))
+    subprocess::read(|| read(vec![Piece { content, place: Place::Command, depth: 0 }]))
 }
 
 /// Reads files that are about to be written: paths and texts. Parts of files (`is_whole` is false) may begin and end
 /// anywhere, so that they do not parse says nothing.
 pub fn files<'a>(files: impl Iterator<Item = (&'a str, &'a str)>, is_whole: bool) -> Findings {
     let pieces: Vec<Piece> = files.filter_map(|(path, text)| file(path, text, is_whole, 0)).collect();
-    if pieces.is_empty() { Findings::default() } else { apart::read(|| read(pieces)) }
+    if pieces.is_empty() { Findings::default() } else { subprocess::read(|| read(pieces)) }
 }
 
 fn file(path: &str, text: &str, is_whole: bool, depth: usize) -> Option<Piece> {

@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_reader_reaches_nothing() {
-        let there = std::env::temp_dir().join(format!("agent-apart-{}", std::process::id()));
+        let there = std::env::temp_dir().join(format!("agent-subprocess-{}", std::process::id()));
         let answer = in_child(|| {
             let tried = [
                 File::create(&there).is_err(),
