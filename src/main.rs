@@ -9,8 +9,11 @@ fn main() -> ProcessExitCode {
     match Cli::try_parse() {
         Ok(cli) => cli::dispatch(cli),
         Err(error) => {
-            // Help and version are printed through the same door. Nobody can be told that the terminal is gone.
+            // Help and version are errors too. If the terminal is gone, there is nobody left to report it to.
             let _ = error.print();
+            if let Some(hint) = cli::usage::hint(&error) {
+                cli::ui::stderr::write(&format!("hint: {hint}\n"));
+            }
             let asked_for = !error.use_stderr();
             let is_exec = std::env::args_os().nth(1).is_some_and(|argument| argument == "exec");
             match (asked_for, is_exec) {

@@ -1,4 +1,4 @@
-//! What `examples/` shows works.
+//! Tests of the scripts in `examples/`.
 
 use crate::support::agent::agent;
 use crate::support::endpoint::endpoint;
@@ -6,18 +6,18 @@ use serde_json::json;
 use std::path::Path;
 use std::process::Command;
 
-/// Runs `examples/ci/agent.sh` in a workspace with one file, against a model that mends it.
+/// Runs `examples/ci/agent.sh` in a workspace with one file, against a model that fixes it.
 fn script(check: &str) -> (i32, String, String) {
     let model = endpoint()
-        .tool_call("write_file", json!({ "path": "state", "data": "mended\n" }))
-        .text("It is mended.")
+        .tool_call("write_file", json!({ "path": "state", "data": "fixed\n" }))
+        .text("It is fixed.")
         .repeat_last()
         .start();
     let place = agent().file("state", "broken\n");
     let binary = Path::new(env!("CARGO_BIN_EXE_agent")).parent().expect("a directory");
     let path = format!("{}:{}", binary.display(), std::env::var("PATH").unwrap_or_default());
     let done = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/ci/agent.sh"))
-        .args(["mend the state", check])
+        .args(["fix the state", check])
         .current_dir(place.workspace())
         .env_clear()
         .env("PATH", path)
@@ -33,16 +33,16 @@ fn script(check: &str) -> (i32, String, String) {
 }
 
 #[test]
-fn the_shell_script_applies_what_passed_its_check() {
-    let (code, said, state) = script("grep -q mended state");
-    assert_eq!((code, said.as_str(), state.as_str()), (0, "done: It is mended.\n", "mended\n"));
+fn the_shell_script_applies_a_change_that_passed_its_check() {
+    let (code, stdout, state) = script("grep -q fixed state");
+    assert_eq!((code, stdout.as_str(), state.as_str()), (0, "done: It is fixed.\n", "fixed\n"));
 }
 
 #[test]
-fn the_shell_script_writes_nothing_where_the_check_fails() {
-    let (code, said, state) = script("false");
+fn the_shell_script_writes_nothing_if_the_check_fails() {
+    let (code, stdout, state) = script("false");
     assert_eq!(
-        (code, said.as_str(), state.as_str()),
+        (code, stdout.as_str(), state.as_str()),
         (6, "the check did not pass: nothing was written\n", "broken\n")
     );
 }

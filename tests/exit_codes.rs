@@ -337,8 +337,6 @@ fn exec_refuses_what_cannot_take_effect_in_a_sandbox_that_is_there() {
         ("--cpus", "1"),
         ("--pids", "99"),
         ("--disk", "1g"),
-        ("--ttl", "1h"),
-        ("--delete-after", "1d"),
     ] {
         let told = told(&[flag, value]);
         assert!(told.contains(&format!("{flag} has no effect on the sandbox of another session")), "{told}");

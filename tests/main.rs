@@ -3,6 +3,7 @@
 mod attacks;
 mod backends;
 mod client_hello;
+mod command_line;
 mod conversation;
 mod demo;
 mod docker;

@@ -173,7 +173,7 @@ fn through_a_session(backend: &str, mode: &str) {
     terminal.ctrl_d();
     assert_eq!(terminal.wait(), 0);
     let home = terminal.root().join("agent");
-    let undone = agent().env("AGENT_HOME", home).args(["-C", &host_text, "undo"]).run().expect_code(0);
+    let undone = agent().env("AGENT_HOME", home).args(["undo", "-C", &host_text]).run().expect_code(0);
     assert!(undone.stderr.contains("applies it again"), "{}", undone.stderr);
     assert_eq!(tree::read(&host, None), before);
 }

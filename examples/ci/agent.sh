@@ -1,11 +1,11 @@
 #!/bin/sh
-# Run the agent as a step of any pipeline: ./agent.sh "the wish" "the check"
+# Run the agent as a step of any pipeline: ./agent.sh "the prompt" "the check"
 # Leaves events.jsonl and answer.txt, writes the change into the current directory, and passes the exit code on.
 set -u
-wish=${1:?usage: agent.sh WISH [CHECK]}
+prompt=${1:?usage: agent.sh PROMPT [CHECK]}
 check=${2:-true}
 
-agent run "$wish" --check "$check" --apply --json --output answer.txt >events.jsonl
+agent run "$prompt" --check "$check" --apply --json --output answer.txt >events.jsonl
 code=$?
 
 case $code in

@@ -1,8 +1,7 @@
-//! `agent exec [-s ID] -- CMD…`: one command in a session's sandbox, or in a fresh one.
+//! `agent exec [-s ID] CMD…`: one command in a session's sandbox, or in a fresh one.
 
 use super::fail;
 use super::open::{Audience, with_signals};
-use super::refuse::{of_a_run, refuse};
 use super::sandboxed::{Sandboxed, sandboxed};
 use crate::agent::Interrupt;
 use crate::cli::config::Config;
@@ -35,7 +34,6 @@ pub async fn exec(options: &Options, arguments: ExecArgs) -> ProcessExitCode {
 }
 
 async fn run(options: &Options, arguments: ExecArgs) -> Result<Finished> {
-    takes_effect(options, arguments.session.is_none())?;
     let config = Config::load(options)?;
     let interrupt = Interrupt::default();
     let audience = Audience::new(options);
@@ -56,23 +54,6 @@ async fn run(options: &Options, arguments: ExecArgs) -> Result<Finished> {
         audience.events.flush().await.and(result)
     })
     .await
-}
-
-/// Refuses the flags of which nothing comes for one command in a `fresh` sandbox or another session's.
-fn takes_effect(options: &Options, fresh: bool) -> Result<()> {
-    let hint = "leave it out: the command's own output is passed on as it is";
-    refuse(&[("--json", options.json)], "on `agent exec`", hint)?;
-    refuse(&of_a_run(options), "on `agent exec`", "leave it out, or use `agent run`")?;
-    let kept = [
-        ("--keep", fresh && options.keep),
-        ("--ttl", fresh && options.ttl.is_some()),
-        ("--delete-after", fresh && options.delete_after.is_some()),
-    ];
-    refuse(
-        &kept,
-        "on the sandbox of one command",
-        "keep a session's (`agent run --keep`) and name it with -s",
-    )
 }
 
 async fn command(config: &Config, sandboxed: &Sandboxed, argv: Vec<std::ffi::OsString>) -> Result<Finished> {

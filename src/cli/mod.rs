@@ -2,6 +2,7 @@
 
 mod answer;
 mod apply;
+mod arguments;
 mod check;
 mod completions;
 pub mod config;
@@ -13,6 +14,7 @@ mod exec;
 mod fork;
 mod forward;
 mod joined;
+mod man;
 mod models;
 mod open;
 pub mod options;
@@ -28,11 +30,14 @@ mod sandbox;
 mod sandboxed;
 mod sessions;
 mod signals;
+mod startup;
 pub mod ui;
 mod undo;
+pub mod usage;
 mod value_enum;
 
 use crate::cli::options::{Cli, Command, Options};
+use crate::cli::startup::Start;
 use crate::cli::ui::stderr;
 use crate::cli::ui::style::Colours;
 use crate::cli::ui::trace::{Verbosity, failure_text};
@@ -57,24 +62,30 @@ pub fn dispatch(cli: Cli) -> ProcessExitCode {
 }
 
 async fn command(cli: Cli) -> ProcessExitCode {
-    let options = cli.options;
-    match cli.command {
-        Some(Command::Run(arguments)) => run::run(&options, arguments).await.into(),
-        Some(Command::Exec(arguments)) => exec::exec(&options, arguments).await,
-        Some(Command::Demo(arguments)) => demo::demo(&options, arguments).await.into(),
-        Some(Command::Sessions(arguments)) => end(sessions::sessions(&options, arguments).await),
-        Some(Command::Replay(arguments)) => replay::replay(&options, arguments).await.into(),
-        Some(Command::Fork(arguments)) => end(fork::fork(&options, arguments)),
-        Some(Command::Doctor(arguments)) => end(doctor::doctor(&options, arguments).await),
-        Some(Command::Diff(arguments)) => end(diff::diff(&options, arguments).await),
-        Some(Command::Apply(arguments)) => end(apply::apply(&options, arguments).await),
-        Some(Command::Undo(arguments)) => end(undo::undo(&options, arguments).await),
-        Some(Command::Models) => end(models::models(&options).await),
-        Some(Command::Completions(arguments)) => end(completions::completions(arguments.shell)),
-        Some(Command::Resume(arguments)) => repl::resume(&options, arguments).await.into(),
-        None => repl::repl(&options).await.into(),
-        Some(Command::Sandbox(arguments)) => end(sandbox::sandbox(&options, arguments).await),
-        Some(Command::Forward(arguments)) => end(forward::forward(&options, arguments).await),
+    let Some(command) = cli.command else {
+        return match startup::start(cli.run, cli.prompt_option) {
+            Ok(Start::Prompt(arguments)) => run::run(&arguments.options(), *arguments).await.into(),
+            Ok(Start::Repl(options)) => repl::repl(&options).await.into(),
+            Err(error) => fail(&error).into(),
+        };
+    };
+    match command {
+        Command::Run(arguments) => run::run(&arguments.options(), *arguments).await.into(),
+        Command::Exec(arguments) => exec::exec(&arguments.options(), arguments).await,
+        Command::Demo(arguments) => demo::demo(&arguments.options(), arguments).await.into(),
+        Command::Sessions(arguments) => end(sessions::sessions(&arguments.options(), arguments).await),
+        Command::Replay(arguments) => replay::replay(&arguments.options(), arguments).await.into(),
+        Command::Fork(arguments) => end(fork::fork(&arguments.options(), arguments)),
+        Command::Doctor(arguments) => end(doctor::doctor(&arguments.options(), arguments).await),
+        Command::Diff(arguments) => end(diff::diff(&arguments.options(), arguments).await),
+        Command::Apply(arguments) => end(apply::apply(&arguments.options(), arguments).await),
+        Command::Undo(arguments) => end(undo::undo(&arguments.options(), arguments).await),
+        Command::Models(arguments) => end(models::models(&arguments.options()).await),
+        Command::Completions(arguments) => end(completions::completions(arguments.shell)),
+        Command::Man => end(man::man()),
+        Command::Resume(arguments) => repl::resume(&arguments.options(), arguments).await.into(),
+        Command::Sandbox(arguments) => end(sandbox::sandbox(&arguments.options(), arguments).await),
+        Command::Forward(arguments) => end(forward::forward(&arguments.options(), arguments).await),
     }
 }
 

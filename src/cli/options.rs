@@ -1,20 +1,28 @@
-//! The command line: every flag and its help.
+//! The command line: every command, and which options it takes.
 
+use super::arguments::{
+    BackendArgs, CheckArgs, CopyArgs, DirectoryArg, EndpointArgs, JsonArg, KeepArgs, LimitArgs, ModelArg,
+    RecordArgs, ResourceArgs, VerbosityArgs,
+};
 use crate::approval::Approve;
 use crate::sandbox::SandboxChoice;
 use crate::workspace::Mode;
 use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// A coding agent for the terminal. Let it do anything: nothing it does can hurt you. Review one diff at the end.
+///
+/// Without a command and a prompt it opens the REPL on this directory; with a prompt it is `agent run`.
 #[derive(Debug, Parser)]
-#[command(name = "agent", version, about, long_about = None, after_help = EXIT_CODES, max_term_width = 110,
-          args_conflicts_with_subcommands = false)]
+#[command(name = "agent", version, about, after_help = EXIT_CODES, max_term_width = 110,
+          args_conflicts_with_subcommands = true)]
 pub struct Cli {
-    /// The options that every command shares.
     #[command(flatten)]
-    pub options: Options,
-    /// Without a command: the REPL on this directory.
+    pub run: RunArgs,
+    /// The prompt, for one that could be taken for a command
+    #[arg(short = 'p', long = "prompt", value_name = "PROMPT", conflicts_with = "prompt")]
+    pub prompt_option: Option<String>,
     #[command(subcommand)]
     pub command: Option<Command>,
 }
@@ -27,18 +35,17 @@ Exit codes:
   3  the model endpoint failed                   130 / 143  interrupted / terminated
   4  the sandbox failed                          `agent exec` passes the command's code on; 125: agent failed";
 
-/// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// One wish, one answer: PROMPT as an argument, `-` or piped standard input (appended where both are there)
-    Run(RunArgs),
+    /// Run one prompt: PROMPT as an argument, `-` or piped standard input (appended if both are given)
+    Run(Box<RunArgs>),
     /// Run a command in a session's sandbox, or in a fresh one; its exit code is passed on
     Exec(ExecArgs),
-    /// The whole thing on recorded sessions: the model's part is recorded, the tools are real; no key, no network
+    /// Play recorded tasks: the model's part is recorded, the tools are real; no key, no network
     Demo(DemoArgs),
-    /// The sessions that were kept
+    /// List, show, remove and verify sessions
     Sessions(SessionsArgs),
-    /// Go on with a session in the REPL
+    /// Resume a session in the REPL
     Resume(ResumeArgs),
     /// Play a recorded session: the model's part is recorded, the tools are real
     Replay(ReplayArgs),
@@ -48,142 +55,120 @@ pub enum Command {
     Diff(DiffArgs),
     /// Write what a session changed into the workspace
     Apply(ApplyArgs),
-    /// Put the host's files back as they were before an apply
+    /// Restore the host's files to their state before an apply
     Undo(SessionArg),
-    /// The sandboxes that exist
+    /// List, pause, resume and remove sandboxes
     Sandbox(SandboxArgs),
-    /// Show a server that runs inside the sandbox on this machine's loopback
+    /// Forward a port of this machine's loopback to a server inside the sandbox
     Forward(ForwardArgs),
-    /// Check whether everything is there that the main job needs
+    /// Check that this machine and its configuration are ready
     Doctor(DoctorArgs),
     /// List the models that the endpoint offers
-    Models,
+    Models(ModelsArgs),
     /// Print a completion script for a shell
     Completions(CompletionsArgs),
+    /// Print the manual page
+    Man,
 }
 
-/// The options that every command shares.
-#[derive(Debug, Clone, Default, Args)]
+/// What was given on the command line, of all that any command takes: `Config::load` adds the other sources.
+#[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// The model, by the endpoint's name for it
-    #[arg(short, long, global = true, help_heading = "Model")]
     pub model: Option<String>,
-    /// The endpoint: any OpenAI-compatible chat-completions server
-    #[arg(long, global = true, value_name = "URL", help_heading = "Model")]
     pub base_url: Option<String>,
-    /// A well-known endpoint: openai, novita, deepseek, openrouter, together, groq, ollama, lmstudio, vllm, llamacpp
-    #[arg(long, global = true, value_name = "NAME", help_heading = "Model")]
     pub provider: Option<String>,
-
-    /// The directory to work on (default: the current one)
-    #[arg(short = 'C', long, global = true, value_name = "DIR", help_heading = "Workspace")]
     pub workspace: Option<PathBuf>,
-    /// How the workspace comes into the sandbox; bind lets it write straight into the directory
-    #[arg(long, global = true, value_enum, value_name = "MODE", help_heading = "Workspace")]
     pub workspace_mode: Option<Mode>,
-    /// Take files along that would stay out (a glob; may be repeated)
-    #[arg(long, global = true, value_name = "GLOB", help_heading = "Workspace")]
     pub include: Vec<String>,
-    /// Leave files out (a glob; may be repeated)
-    #[arg(long, global = true, value_name = "GLOB", help_heading = "Workspace")]
     pub exclude: Vec<String>,
-
-    /// Where tools run
-    #[arg(long, global = true, value_enum, value_name = "BACKEND", help_heading = "Sandbox")]
     pub sandbox: Option<SandboxChoice>,
-    /// The container image; `host` is this machine's own /usr, read-only
-    #[arg(long, global = true, help_heading = "Sandbox")]
     pub image: Option<String>,
-    /// Another OCI runtime of the engine: runsc, kata
-    #[arg(long, global = true, help_heading = "Sandbox")]
     pub runtime: Option<String>,
-    /// What the sandbox may reach: none (only loopback), registries (of packages), hosts (example.com,*.b.org:8443,…) or
-    /// full (the engine's ordinary network)
-    #[arg(long, global = true, value_name = "NETWORK", help_heading = "Sandbox")]
     pub network: Option<String>,
-    /// Memory, swap included: 512m, 2g
-    #[arg(long, global = true, value_name = "SIZE", help_heading = "Sandbox")]
     pub memory: Option<String>,
-    /// Processors
-    #[arg(long, global = true, value_name = "N", help_heading = "Sandbox")]
     pub cpus: Option<f64>,
-    /// Processes and threads
-    #[arg(long, global = true, value_name = "N", help_heading = "Sandbox")]
     pub pids: Option<u64>,
-    /// Disk for workspace, home and temporary files
-    #[arg(long, global = true, value_name = "SIZE", help_heading = "Sandbox")]
     pub disk: Option<String>,
-    /// Time limit of one command: 90, 90s, 10m
-    #[arg(long, global = true, value_name = "TIME", help_heading = "Sandbox")]
     pub timeout: Option<String>,
-
-    /// Requests to the model (default 100)
-    #[arg(long, global = true, value_name = "N", help_heading = "Limits")]
     pub max_turns: Option<u64>,
-    /// Tokens, input and output together
-    #[arg(long, global = true, value_name = "N", help_heading = "Limits")]
     pub max_tokens_total: Option<u64>,
-    /// Cost, in the currency of the configured prices
-    #[arg(long, global = true, value_name = "COST", help_heading = "Limits")]
     pub max_cost: Option<f64>,
-    /// Wall time: 90, 90s, 10m, 1h
-    #[arg(long, global = true, value_name = "TIME", help_heading = "Limits")]
     pub max_time: Option<String>,
-    /// When to ask before a tool runs: never, risky or always
-    #[arg(long, global = true, value_enum, value_name = "WHEN", help_heading = "Sandbox")]
     pub approve: Option<Approve>,
-    /// Keep the sandbox after the run
-    #[arg(long, global = true, help_heading = "Sandbox")]
     pub keep: bool,
-    /// With --keep: an idle sandbox stops after this long (default 1h)
-    #[arg(long, global = true, value_name = "TIME", help_heading = "Sandbox")]
     pub ttl: Option<String>,
-    /// With --keep: the sandbox is removed this long after it was made, once it has stopped (default: never)
-    #[arg(long, global = true, value_name = "TIME", help_heading = "Sandbox")]
     pub delete_after: Option<String>,
-    /// Also write the session to this file
-    #[arg(long, global = true, value_name = "FILE", help_heading = "Session")]
     pub record: Option<PathBuf>,
-    /// Take the model's answers from a recorded session
-    #[arg(long, global = true, value_name = "FILE", help_heading = "Session")]
     pub replay: Option<PathBuf>,
-
-    /// A command that has to pass, in a fresh sandbox, before a run counts as finished (may be repeated)
-    #[arg(long, global = true, value_name = "CMD", help_heading = "Run")]
     pub check: Vec<String>,
-    /// How often a failed check goes back to the model (default 3)
-    #[arg(long, global = true, value_name = "N", help_heading = "Run")]
     pub check_attempts: Option<u32>,
-    /// Write the change into the workspace when the run finished
-    #[arg(long, global = true, help_heading = "Run")]
     pub apply: bool,
-
-    /// JSON on standard output: the events, one object a line, or whatever the command has to say
-    #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,
-    /// No traces; only what went wrong, what is not written yet, and a sandbox that is not the first choice
-    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "Output")]
     pub quiet: bool,
-    /// Whole arguments and results in the traces
-    #[arg(short, long, global = true, help_heading = "Output")]
     pub verbose: bool,
+}
+
+/// What every command takes that opens a session for a model.
+#[derive(Debug, Clone, Default, Args)]
+pub struct SessionOptions {
+    #[command(flatten)]
+    model: ModelArg,
+    #[command(flatten)]
+    endpoint: EndpointArgs,
+    #[command(flatten)]
+    directory: DirectoryArg,
+    #[command(flatten)]
+    copy: CopyArgs,
+    #[command(flatten)]
+    backend: BackendArgs,
+    #[command(flatten)]
+    resources: ResourceArgs,
+    #[command(flatten)]
+    keep: KeepArgs,
+    #[command(flatten)]
+    limits: LimitArgs,
+    #[command(flatten)]
+    record: RecordArgs,
+    #[command(flatten)]
+    verbosity: VerbosityArgs,
+}
+
+impl SessionOptions {
+    fn add_to(self, options: &mut Options) {
+        self.model.add_to(options);
+        self.endpoint.add_to(options);
+        self.directory.add_to(options);
+        self.copy.add_to(options);
+        self.backend.add_to(options);
+        self.resources.add_to(options);
+        self.keep.add_to(options);
+        self.limits.add_to(options);
+        self.record.add_to(options);
+        self.verbosity.add_to(options);
+    }
 }
 
 /// `agent run`
 #[derive(Debug, Args)]
 pub struct RunArgs {
-    /// The wish; `-` reads standard input
+    #[command(flatten)]
+    session_options: SessionOptions,
+    #[command(flatten)]
+    check: CheckArgs,
+    #[command(flatten)]
+    json: JsonArg,
+    /// The prompt; `-` reads standard input
     pub prompt: Option<String>,
-    /// Write the final answer to this file too
+    /// Also write the final answer to this file
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub output: Option<PathBuf>,
     /// The final answer has to be JSON that satisfies this schema
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub output_schema: Option<PathBuf>,
-    /// Go on with this session
+    /// Continue this session
     #[arg(long, value_name = "ID", conflicts_with = "session_key", help_heading = "Session")]
     pub session: Option<String>,
-    /// Go on with the session of this key, or start it
+    /// Continue the session with this key, or start it
     #[arg(long, value_name = "KEY", help_heading = "Session")]
     pub session_key: Option<String>,
 }
@@ -191,17 +176,42 @@ pub struct RunArgs {
 /// `agent exec`
 #[derive(Debug, Args)]
 pub struct ExecArgs {
+    #[command(flatten)]
+    directory: DirectoryArg,
+    #[command(flatten)]
+    copy: CopyArgs,
+    #[command(flatten)]
+    backend: BackendArgs,
+    #[command(flatten)]
+    resources: ResourceArgs,
+    #[command(flatten)]
+    verbosity: VerbosityArgs,
     /// The session whose sandbox to use
     #[arg(short, long, value_name = "ID")]
     pub session: Option<String>,
     /// The command and its arguments
-    #[arg(required = true, last = true, value_name = "CMD")]
-    pub command: Vec<std::ffi::OsString>,
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
 }
 
 /// `agent demo`
 #[derive(Debug, Args)]
 pub struct DemoArgs {
+    #[command(flatten)]
+    backend: BackendArgs,
+    #[command(flatten)]
+    resources: ResourceArgs,
+    #[command(flatten)]
+    keep: KeepArgs,
+    #[command(flatten)]
+    limits: LimitArgs,
+    /// Also write the session to this file
+    #[arg(long, value_name = "FILE", help_heading = "Session")]
+    record: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonArg,
+    #[command(flatten)]
+    verbosity: VerbosityArgs,
     /// Only this one of the recorded tasks
     pub task: Option<String>,
 }
@@ -209,6 +219,12 @@ pub struct DemoArgs {
 /// `agent sessions`
 #[derive(Debug, Args)]
 pub struct SessionsArgs {
+    /// JSON on standard output
+    #[arg(long, global = true, help_heading = "Output")]
+    json: bool,
+    /// Whole arguments and results in what is shown
+    #[arg(short, long, global = true, help_heading = "Output")]
+    verbose: bool,
     /// Without one: list
     #[command(subcommand)]
     pub command: Option<SessionsCommand>,
@@ -253,6 +269,10 @@ pub enum SessionsCommand {
 /// A session, by default the newest of this workspace.
 #[derive(Debug, Args)]
 pub struct SessionArg {
+    #[command(flatten)]
+    directory: DirectoryArg,
+    #[command(flatten)]
+    json: JsonArg,
     /// Its id, or the beginning of it (default: the newest of this workspace)
     pub id: Option<String>,
 }
@@ -260,6 +280,8 @@ pub struct SessionArg {
 /// `agent resume`
 #[derive(Debug, Args)]
 pub struct ResumeArgs {
+    #[command(flatten)]
+    session_options: SessionOptions,
     /// Its id, or the beginning of it (default: the newest of this workspace)
     pub id: Option<String>,
     /// The newest session of all
@@ -270,6 +292,25 @@ pub struct ResumeArgs {
 /// `agent replay`
 #[derive(Debug, Args)]
 pub struct ReplayArgs {
+    #[command(flatten)]
+    directory: DirectoryArg,
+    #[command(flatten)]
+    copy: CopyArgs,
+    #[command(flatten)]
+    backend: BackendArgs,
+    #[command(flatten)]
+    resources: ResourceArgs,
+    #[command(flatten)]
+    keep: KeepArgs,
+    #[command(flatten)]
+    limits: LimitArgs,
+    /// Also write the session to this file
+    #[arg(long, value_name = "FILE", help_heading = "Session")]
+    record: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonArg,
+    #[command(flatten)]
+    verbosity: VerbosityArgs,
     /// A recorded session: a file, or the id of a kept one
     #[arg(value_name = "FILE|ID")]
     pub source: String,
@@ -281,6 +322,10 @@ pub struct ReplayArgs {
 /// `agent diff`
 #[derive(Debug, Args)]
 pub struct DiffArgs {
+    #[command(flatten)]
+    directory: DirectoryArg,
+    #[command(flatten)]
+    json: JsonArg,
     /// The session's id or the beginning of it (default: the newest of this workspace)
     pub id: Option<String>,
     /// Only these files and directories
@@ -299,6 +344,10 @@ pub struct DiffArgs {
 /// `agent apply`
 #[derive(Debug, Args)]
 pub struct ApplyArgs {
+    #[command(flatten)]
+    directory: DirectoryArg,
+    #[command(flatten)]
+    json: JsonArg,
     /// The session's id or the beginning of it (default: the newest of this workspace)
     pub id: Option<String>,
     /// Only these files and directories
@@ -314,6 +363,9 @@ pub struct ApplyArgs {
 /// `agent sandbox`
 #[derive(Debug, Args)]
 pub struct SandboxArgs {
+    /// JSON on standard output
+    #[arg(long, global = true, help_heading = "Output")]
+    json: bool,
     /// What to do
     #[command(subcommand)]
     pub command: SandboxCommand,
@@ -329,7 +381,7 @@ pub enum SandboxCommand {
         /// The session's id
         id: String,
     },
-    /// Let a paused one go on, or start a stopped one
+    /// Resume a paused one, or start a stopped one
     Resume {
         /// The session's id
         id: String,
@@ -344,6 +396,8 @@ pub enum SandboxCommand {
 /// `agent forward`
 #[derive(Debug, Args)]
 pub struct ForwardArgs {
+    #[command(flatten)]
+    directory: DirectoryArg,
     /// The session (default: the newest of this workspace), and the port inside with the one on this machine
     #[arg(required = true, num_args = 1..=2, value_name = "[ID] PORT[:LOCAL]")]
     pub target: Vec<String>,
@@ -352,9 +406,28 @@ pub struct ForwardArgs {
 /// `agent doctor`
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
+    #[command(flatten)]
+    model: ModelArg,
+    #[command(flatten)]
+    endpoint_options: EndpointArgs,
+    #[command(flatten)]
+    directory: DirectoryArg,
+    #[command(flatten)]
+    backend: BackendArgs,
+    #[command(flatten)]
+    json: JsonArg,
     /// Try the endpoint: models, streaming, tools, parallel calls, usage
     #[arg(long)]
     pub endpoint: bool,
+}
+
+/// `agent models`
+#[derive(Debug, Args)]
+pub struct ModelsArgs {
+    #[command(flatten)]
+    endpoint: EndpointArgs,
+    #[command(flatten)]
+    json: JsonArg,
 }
 
 /// `agent completions`
@@ -363,4 +436,34 @@ pub struct CompletionsArgs {
     /// The shell
     #[arg(value_enum)]
     pub shell: clap_complete::Shell,
+}
+
+/// What a command was given, for the parts of it that are the same for several commands.
+macro_rules! options_of {
+    ($($arguments:ty: $($group:ident)* $(, $field:ident)*;)*) => {$(
+        impl $arguments {
+            pub fn options(&self) -> Options {
+                let mut options = Options::default();
+                $(self.$group.clone().add_to(&mut options);)*
+                $(options.$field = self.$field.clone();)*
+                options
+            }
+        }
+    )*};
+}
+
+options_of! {
+    RunArgs: session_options check json;
+    ExecArgs: directory copy backend resources verbosity;
+    DemoArgs: backend resources keep limits json verbosity, record;
+    SessionsArgs: , json, verbose;
+    SessionArg: directory json;
+    ResumeArgs: session_options;
+    ReplayArgs: directory copy backend resources keep limits json verbosity, record;
+    DiffArgs: directory json;
+    ApplyArgs: directory json;
+    SandboxArgs: , json;
+    ForwardArgs: directory;
+    DoctorArgs: model endpoint_options directory backend json;
+    ModelsArgs: endpoint json;
 }

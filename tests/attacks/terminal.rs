@@ -37,7 +37,7 @@ fn attack_17_nothing_but_text_and_colour_reaches_the_terminal() {
             &format!("The {tricks} answer is **b0ld**.\n\n```\n{tricks}\n```\n# {tricks}\n"),
         )
         .start();
-    let mut terminal = terminal().endpoint(&model).args(["-v", "run", "show me"]).start();
+    let mut terminal = terminal().endpoint(&model).args(["run", "-v", "show me"]).start();
     terminal.wait();
     let raw = terminal.raw();
     let drawn = String::from_utf8_lossy(&raw).into_owned();
