@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::num::NonZero;
 
-const COLUMNS: u16 = 100;
+const COLUMNS: u16 = 104;
 const WIDTH: NonZero<u16> = NonZero::new(COLUMNS).expect("not zero");
 const ROWS: NonZero<u16> = NonZero::new(60).expect("not zero");
 const CELL: (f32, f32) = (8.4, 19.0);
