@@ -1,50 +1,84 @@
-//! Use as a library: a sandbox of your own, and a model's tool calls run in it.
+//! Use as a library: a complete agent with a tool of its own.
 //!
-//! `cargo run --example library`
+//! `cargo run --example library -- http://127.0.0.1:11434/v1 qwen3 "which port is free?"`
 
 use agent::Result;
-use agent::event::{Events, Limits, Listener, Record};
+use agent::event::{Events, Listener, Record};
+use agent::log::Store;
+use agent::model::{Endpoint, OpenAi};
 use agent::sandbox::local::Local;
-use agent::sandbox::{Backend, Network, Sandbox, Spec, WorkspaceMount};
-use agent::tools::{Bounds, Context, Registry};
-use serde_json::json;
-use std::time::Duration;
+use agent::session::{Builder, Frontend, ModelSettings, SandboxSettings, WorkspaceSettings, finish};
+use agent::tools::{Context, Tool, ToolResult};
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
 
-/// Everything that happens arrives here, the same that `--json` prints.
-struct Print;
+/// A tool that runs on the host, in this program.
+struct FreePort;
 
-impl Listener for Print {
+impl Tool for FreePort {
+    fn name(&self) -> &str {
+        "free_port"
+    }
+    fn description(&self) -> &str {
+        "Finds a TCP port of the host that is free."
+    }
+    fn parameters(&self) -> Value {
+        json!({ "type": "object", "properties": {} })
+    }
+    fn run<'a>(&'a self, _: Context<'a>, _: Value) -> BoxFuture<'a, Result<ToolResult>> {
+        Box::pin(async {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+            Ok(ToolResult::success(format!("port {}", listener.local_addr()?.port())))
+        })
+    }
+}
+
+/// A frontend that prints every event, and has nobody to ask.
+struct Print(Arc<Events>);
+
+impl Frontend for Print {
+    fn events(&self) -> &Arc<Events> {
+        &self.0
+    }
+}
+
+struct ToStdout;
+
+impl Listener for ToStdout {
     fn on_event(&mut self, _: &Record, line: &[u8]) -> Result<()> {
         println!("{}", String::from_utf8_lossy(line));
         Ok(())
     }
 }
 
+/// One prompt, from the settings to the answer.
+pub async fn ask(base_url: &str, model: &str, workspace: &Path, kept: &Path, prompt: &str) -> Result<String> {
+    let events = Arc::new(Events::new(1));
+    events.listen(Box::new(ToStdout));
+    let frontend = Arc::new(Print(events));
+    let mut builder = Builder::new(
+        ModelSettings::new(Arc::new(OpenAi::new(Endpoint::new(base_url, model)?)?)),
+        WorkspaceSettings::new(workspace),
+        SandboxSettings::new(Arc::new(Local)),
+        Store::at(kept),
+    );
+    builder.tools.add(Arc::new(FreePort))?;
+    let mut session = builder.open(frontend.clone()).await?;
+    let answer = session.prompt(prompt).await;
+    finish(&*frontend, Some(&session), &answer.as_ref().map(|_| ()).map_err(agent::Error::repeat)).await?;
+    Ok(answer?.text)
+}
+
 #[tokio::main]
 async fn main() -> Result<()> {
-    let spec = Spec {
-        session: "library-example".to_owned(),
-        image: None,
-        limits: Limits::default(),
-        network: Network::None,
-        runtime: None,
-        idle_ttl: Duration::from_secs(10),
-        ephemeral: true,
-        delete_after: None,
-        workspace: WorkspaceMount::Empty,
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [base_url, model, prompt] = arguments.as_slice() else {
+        return Err(agent::Error::usage("usage: library BASE_URL MODEL PROMPT"));
     };
-    let (channel, _) = Local.start(&spec, &|_, _, _| {}).await?;
-    let sandbox = Sandbox::connect(channel).await?;
-
-    let events = Events::new(1);
-    events.listen(Box::new(Print));
-    let context = Context { sandbox: &sandbox, events: &events, call: "call-1", bounds: Bounds::default() };
-    if let Some(tool) = Registry::builtin().get("run_commands") {
-        let result = tool.call(context, json!({ "command": "echo hello from inside; id -u" })).await?;
-        events.flush().await?;
-        println!("{}", result.text);
-    }
-
-    sandbox.shutdown().await;
-    Local.destroy(&spec.session).await
+    let kept = std::env::temp_dir().join("agent-library-example");
+    let answer = ask(base_url, model, &std::env::current_dir()?, &kept, prompt).await?;
+    println!("{answer}");
+    Ok(())
 }

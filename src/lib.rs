@@ -1,6 +1,6 @@
 //! A coding agent for the terminal: let it do anything, nothing it does can hurt you, review one diff at the end.
 //!
-//! `docs/architecture.md` describes the modules. Data flows one way: `cli` → `agent` → {`model`, `tools`} → `sandbox` →
+//! `docs/architecture.md` describes the modules. Data flows one way: `cli` → `session` → `agent` → {`model`, `tools`} → `sandbox` →
 //! `guest`; events flow back out to `log` and `cli::ui`.
 
 // A stream that cannot be written is an error, or for stderr (`ui::stderr`) nothing at all, but never a panic.
@@ -21,6 +21,7 @@ pub mod plain_file;
 pub mod sandbox;
 pub mod sanitise;
 pub mod secret_scan;
+pub mod session;
 pub mod tools;
 pub mod utf8_stream;
 pub mod workspace;

@@ -65,7 +65,7 @@ fn nothing_is_compacted_while_it_is_switched_off() {
     std::fs::write(home.join("config.toml"), "compaction = false\n").expect("written");
     let finished = call.run().expect_code(3);
     assert!(finished.events_of("compacted").is_empty());
-    assert!(finished.stderr.contains("compaction is switched off"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("compaction is disabled"), "{}", finished.stderr);
 }
 
 #[test]

@@ -1,5 +1,9 @@
 //! Tests of the scripts in `examples/`.
 
+#[allow(dead_code)] // its `main`
+#[path = "../examples/library.rs"]
+mod library;
+
 use crate::support::agent::agent;
 use crate::support::endpoint::endpoint;
 use serde_json::json;
@@ -45,4 +49,35 @@ fn the_shell_script_writes_nothing_if_the_check_fails() {
         (code, stdout.as_str(), state.as_str()),
         (6, "the check did not pass: nothing was written\n", "broken\n")
     );
+}
+
+#[tokio::test]
+async fn the_library_example_answers_with_a_tool_of_its_own() {
+    let model = endpoint().tool_call("free_port", json!({})).text("That port is free.").start();
+    let (workspace, kept) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let answer =
+        library::ask(&model.url(), "model", workspace.path(), kept.path(), "which port is free?").await;
+    assert_eq!(answer.unwrap(), "That port is free.");
+    let messages = model.requests()[1].messages();
+    let result = messages.last().unwrap()["content"].as_str().unwrap();
+    assert!(result.starts_with("port "), "{result}");
+    let records = std::fs::read_dir(kept.path().join("sessions")).unwrap().count();
+    assert_eq!(records, 1, "the session is kept");
+}
+
+/// The session and everything that it uses work without the command line.
+#[test]
+fn nothing_below_the_command_line_uses_it() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    for directory in ["agent", "approval", "sandbox", "session", "tools", "model", "network", "event"] {
+        let mut open = vec![source.join(directory)];
+        while let Some(path) = open.pop() {
+            if path.is_dir() {
+                open.extend(std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()));
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert!(!text.contains("crate::cli") && !text.contains("clap::"), "{}", path.display());
+        }
+    }
 }

@@ -4,9 +4,12 @@ use crate::client_hello::greeting_of_a_client;
 use crate::support::backends::{BACKENDS, backend, shell};
 use crate::support::site::{ADDRESS, CERTIFICATE, Site};
 use agent::Result;
+use agent::approval::{Answer, Approver, Question};
 use agent::event::{Event, Events, Listener, Record};
-use agent::network::{Answer, Ask, Entry, Gateway, Limits, PORT};
+use agent::network::{Entry, Gateway, Limits, PORT};
 use agent::sandbox::{Command, FileWrite, Network, Node, Outcome, Output, Sandbox, Spec, WorkspaceMount};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use sha2::{Digest, Sha256};
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -253,7 +256,10 @@ async fn what_is_not_named_is_refused_and_nobody_sees_anything() {
 async fn a_name_that_leads_into_the_machines_own_network_is_refused_even_when_it_is_allowed() {
     let (canary, _) = canary();
     let port = canary.local_addr().unwrap().port();
-    let always: Ask = Arc::new(|question| panic!("asked, although the address is known: {question}"));
+    let always: Arc<dyn Approver> =
+        Arc::new(|question: &Question<'_>| -> BoxFuture<'static, Result<Answer>> {
+            panic!("asked, although the address is known: {question}")
+        });
     everywhere(&["127.0.0.1:1"], Limits::default(), |net| {
         let always = Arc::clone(&always);
         async move {
@@ -459,16 +465,17 @@ async fn a_person_is_asked_once_however_many_connections_wait() {
         let site = site.host_and_port();
         async move {
             let questions = Arc::new(Mutex::new(Vec::new()));
-            let answers = Arc::new(Mutex::new(vec![Answer::Never, Answer::Session, Answer::Once]));
+            let answers = Arc::new(Mutex::new(vec![Answer::Never, Answer::Always, Answer::Once]));
             let (asked, to_give) = (Arc::clone(&questions), Arc::clone(&answers));
             let (go, gone) = tokio::sync::watch::channel(false);
-            net.gateway.ask_with(Arc::new(move |question| {
-                asked.lock().unwrap().push(question);
+            net.gateway.ask_with(Arc::new(move |question: &Question<'_>| {
+                asked.lock().unwrap().push(question.to_string());
                 let (answer, mut gone) = (to_give.lock().unwrap().pop(), gone.clone());
-                Box::pin(async move {
-                    gone.wait_for(|go| *go).await.ok()?;
-                    answer
-                })
+                async move {
+                    gone.wait_for(|go| *go).await.expect("the test waits");
+                    answer.ok_or_else(|| agent::Error::usage("no answer is left"))
+                }
+                .boxed()
             }));
             let fetch = || {
                 let net = Arc::clone(&net);

@@ -1,7 +1,7 @@
 //! Judgement before execution: what rules catch, what they must not catch, and how a person is asked.
 
-use agent::approval::Approve;
-use agent::approval::policy::{Action, Answer, Ask, Gate, Judgement, Question, Rules};
+use agent::approval::policy::{Action, Gate, Judgement, Rules};
+use agent::approval::{Answer, Approve, Approver, Question};
 use agent::error::Kind;
 use agent::tools::Registry;
 use proptest::prelude::*;
@@ -517,16 +517,16 @@ fn code_that_cannot_be_read_is_asked_about_where_a_rule_speaks_of_it() {
 }
 
 /// A person who gives these answers, one after the other; and what they were asked.
-fn person(answers: &[Answer]) -> (Ask, Arc<Mutex<Vec<String>>>) {
+fn person(answers: &[Answer]) -> (Arc<dyn Approver>, Arc<Mutex<Vec<String>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     #[allow(clippy::unnecessary_to_owned)] // the gate keeps the answers longer than the borrow
     let (answers, log) = (Mutex::new(answers.to_vec().into_iter()), asked.clone());
-    let ask: Ask = Box::new(move |question: &Question| {
+    let ask = move |question: &Question<'_>| {
         log.lock().unwrap().push(question.to_string());
         let answer = answers.lock().unwrap().next().expect("one question more than was expected");
-        Box::pin(async move { Ok(answer) })
-    });
-    (ask, asked)
+        futures_util::FutureExt::boxed(async move { Ok(answer) })
+    };
+    (Arc::new(ask), asked)
 }
 
 async fn runs(gate: &Gate, command: &str) -> bool {
@@ -535,7 +535,7 @@ async fn runs(gate: &Gate, command: &str) -> bool {
 
 #[tokio::test]
 async fn a_person_sees_the_command_and_the_rule() {
-    let (ask, asked) = person(&[Answer::Yes, Answer::No]);
+    let (ask, asked) = person(&[Answer::Once, Answer::No]);
     let gate = Gate::new(rules(example()), Approve::Risky, Some(ask)).unwrap();
     assert!(runs(&gate, "cd x && rm -rf build").await);
     insta::assert_snapshot!(asked.lock().unwrap()[0], @r"
@@ -567,7 +567,7 @@ async fn always_lasts_for_the_session_and_for_that_rule() {
 
 #[tokio::test]
 async fn approve_always_asks_about_every_command_and_every_write() {
-    let (ask, asked) = person(&[Answer::Always, Answer::No, Answer::Yes, Answer::Always]);
+    let (ask, asked) = person(&[Answer::Always, Answer::No, Answer::Once, Answer::Always]);
     let gate = Gate::new(Rules::default(), Approve::Always, Some(ask)).unwrap();
     let write = |path: &str| json!({ "path": path, "data": "" });
     assert!(runs(&gate, "cargo test").await);

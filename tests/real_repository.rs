@@ -134,7 +134,7 @@ fn through_a_session(backend: &str, mode: &str) {
     terminal.wait_for("It does not pass.");
     terminal.wait_for_prompt();
     terminal.type_line("/undo");
-    terminal.wait_for("the workspace is back at 0");
+    terminal.wait_for("the workspace is at checkpoint 0");
     terminal.type_line("!git status --short; echo status $?");
     terminal.wait_for("\n?? notes.txt\nstatus 0\n");
     assert_eq!(tree::read(&host, None), before, "nothing is written before it is applied");

@@ -48,7 +48,7 @@ fn ctrl_c_stops_a_command_and_the_session_goes_on() {
     terminal.wait_for("running echo started");
     terminal.wait_for("│ started");
     terminal.ctrl_c();
-    terminal.wait_for("stopped; the session goes on");
+    terminal.wait_for("stopped; the session continues");
     terminal.wait_for_prompt();
     assert!(
         !terminal.screen().contains("running echo started"),
@@ -78,7 +78,7 @@ fn ctrl_c_stops_an_answer_and_keeps_what_was_shown() {
     terminal.wait_for("│ A second one");
     terminal.ctrl_c();
     terminal.wait_for("\nA second one");
-    terminal.wait_for("stopped; the session goes on");
+    terminal.wait_for("stopped; the session continues");
     terminal.wait_for_prompt();
     terminal.type_line("go on");
     terminal.wait_for("Later.");
@@ -107,7 +107,7 @@ fn an_exclamation_mark_runs_a_command_in_the_sandbox_with_live_output() {
     terminal.type_line("!echo run'ning'; sleep 1000");
     terminal.wait_for("\nrunning");
     terminal.ctrl_c();
-    terminal.wait_for("stopped; the session goes on");
+    terminal.wait_for("stopped; the session continues");
     let raw = String::from_utf8_lossy(&terminal.raw()).into_owned();
     assert!(!raw.contains("\x1b]0;title"), "no title may be set");
 }
@@ -128,7 +128,7 @@ fn slash_commands_are_listed_completed_and_corrected() {
     terminal.type_line("/model");
     terminal.wait_for("* test-model");
     terminal.type_line("/model other");
-    terminal.wait_for("the model is other from now on");
+    terminal.wait_for("model: other");
     terminal.type_line("hi");
     terminal.wait_for("Hello.");
     assert_eq!(model.chat_requests()[0]["model"], "other");
@@ -198,20 +198,20 @@ fn files_go_in_and_come_out_and_nothing_is_overwritten() {
     terminal.type_line("/upload host.txt in/copy.txt");
     terminal.wait_for("uploaded as in/copy.txt (1 file(s))");
     terminal.type_line("/upload /dev/zero");
-    terminal.wait_for("left out: /dev/zero");
+    terminal.wait_for("excluded: /dev/zero");
     terminal.wait_for_prompt();
     assert!(!terminal.screen().contains("uploaded as zero"), "{}", terminal.screen());
     terminal
         .type_line("!cat in/copy.txt; mkdir out; echo made inside > 'out/a b'; ln -s /etc/passwd out/link");
     terminal.wait_for("\nfrom the host\n");
     terminal.type_line("/download out");
-    terminal.wait_for("left out: link (a symlink)");
+    terminal.wait_for("excluded: link (a symlink)");
     terminal.wait_for("downloaded as out (1 file(s))");
     let workspace = terminal.root().join("workspace");
     assert_eq!(std::fs::read_to_string(workspace.join("out/a b")).expect("the file"), "made inside\n");
     assert!(workspace.join("out/link").symlink_metadata().is_err());
     terminal.type_line("/download in/copy.txt host.txt");
-    terminal.wait_for("host.txt is there already");
+    terminal.wait_for("host.txt exists already");
     terminal.type_line("/save talk.jsonl");
     terminal.wait_for("saved as talk.jsonl");
     assert!(
@@ -230,8 +230,8 @@ fn a_download_brings_nothing_that_git_obeys_and_tame_permissions() {
     );
     terminal.wait_for("\nready\n");
     terminal.type_line("/download out");
-    terminal.wait_for("left out: bare (git would take it for a repository");
-    terminal.wait_for("left out: sub/.git (git's own");
+    terminal.wait_for("excluded: bare (git would take it for a repository");
+    terminal.wait_for("excluded: sub/.git (belongs to git");
     terminal.wait_for("downloaded as out (2 file(s))");
     let workspace = terminal.root().join("workspace");
     assert_eq!(std::fs::read_dir(workspace.join("out/bare")).expect("it is there").count(), 0);
@@ -246,7 +246,7 @@ fn a_download_brings_nothing_that_git_obeys_and_tame_permissions() {
     terminal.type_line("/download bare elsewhere");
     terminal.wait_for("bare is not downloaded: git would take it for a repository");
     terminal.type_line("/download out .git");
-    terminal.wait_for(".git would be git's own");
+    terminal.wait_for(".git would be a file of git's own");
     assert!(!workspace.join("elsewhere").exists() && !workspace.join(".git").exists());
 }
 
@@ -271,11 +271,11 @@ fn changes_are_shown_written_and_taken_back() {
     terminal.wait_for("0 files added, 1 modified, 0 deleted");
     assert_eq!(std::fs::read_to_string(&host).expect("the file"), "new\n");
     terminal.type_line("/undo");
-    terminal.wait_for("the workspace is back at");
+    terminal.wait_for("the workspace is at checkpoint");
     terminal.type_line("!cat a.txt");
     terminal.wait_for("\nold\n");
     terminal.type_line("/redo");
-    terminal.wait_for("the workspace is forward at");
+    terminal.wait_for("the workspace is at checkpoint");
 }
 
 #[test]
@@ -292,11 +292,13 @@ fn a_whole_wish_is_taken_back_and_done_again() {
     terminal.wait_for("All written.");
     terminal.wait_for_prompt();
     terminal.type_line("/undo 5");
-    terminal.wait_for("the workspace is back at 0 (as the session began); 1 taken back, there were no more");
+    terminal.wait_for(
+        "the workspace is at checkpoint 0 (the beginning of the session); 1 undone, there were no more",
+    );
     terminal.type_line("!ls; echo nothing is here");
     terminal.wait_for("\nnothing is here\n");
     terminal.type_line("/redo");
-    terminal.wait_for("the workspace is forward at");
+    terminal.wait_for("the workspace is at checkpoint");
     terminal.type_line("!cat a.txt");
     terminal.wait_for("\none\ntwo\nthree\n");
 }
@@ -359,7 +361,7 @@ fn who_leaves_is_told_what_is_not_written_and_greeted_with_it_the_next_time() {
         assert!(screen.contains(&format!("`agent {command} {id}`")), "{screen}");
     }
     let mut terminal = next.start();
-    terminal.wait_for(&format!("session {id} goes on; you said last: change it"));
+    terminal.wait_for(&format!("Resumed session {id}; last prompt: change it"));
     terminal.wait_for_prompt();
     terminal.type_line("!cat b.txt");
     terminal.wait_for("\nmore\n");

@@ -198,26 +198,26 @@ fn whole_wishes_are_taken_back_and_done_again_after_a_restart() {
     second.wait_for_prompt();
     second.type_line("/checkpoints");
     second.wait_for(
-        "  0 (as the session began)\n  1 (wish 1, 1 file changed)\n  2 (wish 1, 1 file changed)\n  3 (wish 2, 2 files changed)\n* 4 (wish 3, 1 file changed)\n",
+        "  0 (the beginning of the session)\n  1 (prompt 1, 1 file changed)\n  2 (prompt 1, 1 file changed)\n  3 (prompt 2, 2 files changed)\n* 4 (prompt 3, 1 file changed)\n",
     );
     second.type_line("/undo");
-    second.wait_for("the workspace is back at 3");
+    second.wait_for("the workspace is at checkpoint 3");
     second.type_line("/undo 2");
-    second.wait_for("the workspace is back at 0");
+    second.wait_for("the workspace is at checkpoint 0");
     second.wait_for_prompt();
     second.ctrl_d();
     assert_eq!(second.wait(), 0);
     let mut third = resume();
     third.type_line("/redo");
-    third.wait_for("the workspace is forward at 2");
+    third.wait_for("the workspace is at checkpoint 2");
     third.type_line("/redo");
-    third.wait_for("the workspace is forward at 3");
+    third.wait_for("the workspace is at checkpoint 3");
     third.type_line("!cat dir/a.txt b.txt");
     third.wait_for("\none\ntwo\nthree\nb\n");
     third.type_line("/undo");
-    third.wait_for("the workspace is back at 2");
+    third.wait_for("the workspace is at checkpoint 2");
     third.type_line("/redo");
-    third.wait_until("the second way forward", |screen| screen.matches("is forward at 3").count() == 2);
+    third.wait_until("the second way forward", |screen| screen.matches("is at checkpoint 3").count() == 2);
     third.wait_for_prompt();
     third.ctrl_d();
     assert_eq!(third.wait(), 0);

@@ -112,6 +112,7 @@ pub fn one_of_each() -> Vec<Event> {
             reason: None,
         },
         Event::Checkpoint { id: "c1".to_owned(), files: 3, prompt: Some(1) },
+        Event::SandboxReady { backend: "docker".to_owned(), id: "0a1b2c".to_owned() },
         Event::LimitReached { limit: "turns".to_owned() },
         Event::CheckFinished { command: "cargo test".to_owned(), exit_code: None, duration_ms: 1000 },
         Event::Compacted { before: 9000, after: 900, messages: json!([{"role": "user", "text": "go on"}]) },
@@ -129,6 +130,7 @@ pub fn one_of_each() -> Vec<Event> {
     for event in &events {
         match event {
             Event::SessionStarted { .. }
+            | Event::SandboxReady { .. }
             | Event::UserMessage { .. }
             | Event::TurnStarted { .. }
             | Event::TextDelta { .. }

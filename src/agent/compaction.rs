@@ -1,10 +1,10 @@
 //! Keeps the conversation within the model's context window.
 //!
-//! Old tool outputs are shortened first. Where that is not enough, the model summarises the older turns; the person's
-//! wishes, the list of changed files, the last failure and the last turns are kept word for word. The whole
+//! Old tool outputs are shortened first. Where that is not enough, the model summarises the older turns; the user's
+//! prompts, the list of changed files, the last failure and the last turns are kept word for word. The whole
 //! history stays in the session file.
 
-use super::Session;
+use super::Conversation;
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, Usage};
 use crate::model::{Message, Progress, Request};
@@ -62,9 +62,9 @@ impl Window {
     }
 }
 
-impl Session {
+impl Conversation {
     /// Compacts where the next request would come near the end of the window.
-    pub(super) async fn make_room(&mut self) -> Result<()> {
+    pub(super) async fn compact_if_needed(&mut self) -> Result<()> {
         let Some(size) = self.window.size.filter(|_| self.window.enabled) else { return Ok(()) };
         match self.window.estimate(&self.messages) as f64 > size as f64 * NEARLY_FULL {
             true => self.compact_to((size as f64 * TARGET) as u64).await,
@@ -72,17 +72,17 @@ impl Session {
         }
     }
 
-    /// The endpoint says that the conversation does not fit. Compacts, or says why that cannot help.
-    pub(super) async fn overflowed(&mut self, error: Error) -> Result<()> {
+    /// Compacts after the endpoint reported that the conversation does not fit, or reports why that cannot help.
+    pub(super) async fn compact_after_overflow(&mut self, error: Error) -> Result<()> {
         if let Some(size) = error.known_context_window() {
             self.window.size = Some(size);
         }
         if !self.window.enabled {
-            return Err(error.hint("compaction is switched off in the configuration"));
+            return Err(error.hint("compaction is disabled: set compaction = true in config.toml"));
         }
         if self.messages.len() <= 2 {
             return Err(error.hint(
-                "this is the very first message: shorten the wish or AGENTS.md, or take a model with a larger context",
+                "this is the very first message: shorten the prompt or AGENTS.md, or use a model with a larger context window",
             ));
         }
         let now = self.window.recount(&self.messages);

@@ -1,7 +1,7 @@
 //! The turn loop: ask the model, run the tools it asks for, hand their answers back, until it answers without any.
 
 use super::repetition::{Repetition, Verdict};
-use super::{Answer, Session, Spent, Stop};
+use super::{Answer, Conversation, Moment, Spent, Stop};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, Events, ToolCall};
 use crate::model::{Message, Progress, Reply, Request, arguments};
@@ -10,25 +10,25 @@ use crate::tools::{Context, Registry, Tool, ToolResult};
 use serde_json::Value;
 use std::time::Instant;
 
-/// So many messages in a row whose calls all made no sense end the run.
+/// This many messages in a row with only invalid calls end the run.
 const MAX_BAD_ROUNDS: u32 = 3;
 
-impl Session {
-    /// Fulfils one wish.
+impl Conversation {
+    /// Works on one prompt until the model answers without a tool call.
     ///
     /// # Errors
-    /// `Interrupted` or `Terminated` where it was stopped (the session can go on), `Limit` where a limit was reached,
+    /// `Interrupted` or `Terminated` where it was stopped (the session can continue), `Limit` where a limit was reached,
     /// else whatever failed. The conversation stays well-formed in every case: each tool call has its answer.
     pub async fn turn(&mut self, text: &str) -> Result<Answer> {
         self.spent = Spent::default();
-        self.pace.wish += 1;
-        self.say(text)?;
+        self.prompt += 1;
+        self.add_prompt(text)?;
         let timer = self.setup.limits.time.map(|time| self.interrupt.after(time));
         let result = self.rounds().await;
         if let Some(timer) = timer {
             timer.abort();
         }
-        let result = self.recorded(result).await;
+        let result = self.checkpointed(result).await;
         if let Err(error) = &result
             && self.interrupt.reason() == Some(Stop::OutOfTime)
             && error.kind() == Kind::Limit
@@ -38,16 +38,19 @@ impl Session {
         result
     }
 
-    /// The end of a wish, however it ended: what it changed is recorded. The first failure is the one to tell.
-    async fn recorded(&mut self, result: Result<Answer>) -> Result<Answer> {
-        match self.checkpoint().await {
+    /// The end of the work on a prompt, however it ended: its changes are recorded. The first failure is the one to report.
+    async fn checkpointed(&mut self, result: Result<Answer>) -> Result<Answer> {
+        match self.checkpoint(Moment::AtEnd).await {
             Err(error) if result.is_ok() => Err(error),
             _ => result,
         }
     }
 
-    /// Adds what the person says to the conversation.
-    fn say(&mut self, text: &str) -> Result<()> {
+    async fn checkpoint(&self, moment: Moment) -> Result<()> {
+        self.setup.environment.checkpoint(self.prompt, moment).await
+    }
+
+    fn add_prompt(&mut self, text: &str) -> Result<()> {
         self.emit(Event::UserMessage { text: text.to_owned() })?;
         self.messages.push(Message::User { text: text.to_owned() });
         Ok(())
@@ -61,26 +64,26 @@ impl Session {
                 self.emit(Event::LimitReached { limit: reached.name.to_owned() })?;
                 return Err(reached.error);
             }
-            self.make_room().await?;
+            self.compact_if_needed().await?;
             let reply = match self.ask().await {
                 Err(error) if error.kind() == Kind::ContextOverflow => {
-                    self.overflowed(error).await?;
+                    self.compact_after_overflow(error).await?;
                     self.ask().await?
                 }
                 other => other?,
             };
             if reply.tool_calls.is_empty() {
                 return match reply.is_cut_off() {
-                    // Half an answer is none, and what it was to go with is not done either.
+                    // Half an answer is not one, and its tool calls are missing.
                     true => Err(self.limit("answer_tokens", ANSWER_CUT_OFF, LONGER_ANSWERS)?),
                     false => Ok(Answer { text: reply.text }),
                 };
             }
             let round = self.run_tools(&reply, &mut repetition).await?;
-            self.checkpoint_if_cheap().await?;
+            self.checkpoint(Moment::BetweenTurns).await?;
             bad_rounds = if round.all_bad { bad_rounds + 1 } else { 0 };
             if bad_rounds >= MAX_BAD_ROUNDS {
-                let message = "the model's tool calls made no sense three times in a row";
+                let message = "the model's tool calls were invalid three times in a row";
                 return Err(self.limit("bad_calls", message, ANOTHER_MODEL)?);
             }
             if round.verdict == Verdict::Stop {
@@ -104,10 +107,10 @@ impl Session {
             answer_schema: self.setup.answer_schema.as_ref(),
         };
         let events = &self.setup.events;
-        let mut listening = Ok(());
+        let mut emitted = Ok(());
         let mut on_progress = |progress: Progress<'_>| {
-            if listening.is_ok() {
-                listening = report(events, progress);
+            if emitted.is_ok() {
+                emitted = report(events, progress);
             }
         };
         let reply = tokio::select! {
@@ -115,7 +118,7 @@ impl Session {
             stop = self.interrupt.triggered() => return Err(stop.error()),
             reply = self.setup.model.ask(request, &mut on_progress) => reply?,
         };
-        listening?;
+        emitted?;
         self.spent.add(reply.usage, self.setup.price);
         self.total.add(reply.usage, self.setup.price);
         self.window.count(reply.usage, self.messages.len());
@@ -163,7 +166,7 @@ impl Session {
         }
     }
 
-    /// Answers a call that is not run any more, because an earlier one of the same message ended the turn.
+    /// Answers a call that is not run, because an earlier one of the same message ended the turn.
     fn skip_call(&self, call: &ToolCall, error: &Error) -> Result<String> {
         let text = not_run(error);
         self.emit(Event::ToolFinished {
@@ -193,9 +196,9 @@ impl Session {
             (Some(_), Err(error)) => {
                 Ok(Done::bad(format!("error: the arguments are not valid JSON: {error}; send them again")))
             }
-            // What was mended at the end of a message that was cut off there is not what was meant.
+            // What was repaired at the end of a message that was cut off there is not what was meant.
             (Some(_), Ok((_, true))) if reply.is_cut_off() => Ok(Done::bad(CUT_OFF.to_owned())),
-            (Some(tool), Ok((value, _))) => self.judged(tool, &call.id, value).await,
+            (Some(tool), Ok((value, _))) => self.run_if_allowed(tool, &call.id, value).await,
         };
         let result = match &done {
             Ok(done) => done.result.clone(),
@@ -213,8 +216,8 @@ impl Session {
         done
     }
 
-    /// Lets the policy judge the call, and a person where it says so; then runs it.
-    async fn judged(&self, tool: &dyn Tool, call: &str, arguments: Value) -> Result<Done> {
+    /// Runs the call if the policy allows it, or the user where the policy asks.
+    async fn run_if_allowed(&self, tool: &dyn Tool, call: &str, arguments: Value) -> Result<Done> {
         let denial = tokio::select! {
             biased;
             stop = self.interrupt.triggered() => return Err(stop.error()),
@@ -231,12 +234,12 @@ impl Session {
 
     async fn run_tool(&self, tool: &dyn Tool, call: &str, arguments: Value) -> Result<Done> {
         let run = async {
-            let ready = self.setup.startup.ready().await?;
+            let sandbox = self.setup.environment.sandbox().await?;
             let events = &*self.setup.events;
-            let context = Context { sandbox: &ready.sandbox, events, call, bounds: self.setup.bounds };
+            let context = Context { sandbox: &sandbox, events, call, bounds: self.setup.bounds };
             let mut result = tool.call(context, arguments).await?;
             // Programs seldom show why the proxy refused a connection.
-            if let Some(note) = self.setup.startup.gateway().explain(&result.text) {
+            if let Some(note) = self.setup.environment.explain(&result.text) {
                 result.text += &format!("\n\n{note}");
             }
             if self.setup.bounds.redact_secrets
@@ -256,25 +259,25 @@ impl Session {
     }
 }
 
-const ANOTHER_MODEL: &str = "another model may do better; `agent resume` goes on from here";
+const ANOTHER_MODEL: &str = "another model may do better; `agent resume` continues from here";
 const ANSWER_CUT_OFF: &str =
     "the model's answer was cut off at the endpoint's limit on the tokens of one answer";
-const LONGER_ANSWERS: &str = "let the server give longer answers, or wish for less at a time; `agent resume` and \
-                              `agent run --session ID` go on from here";
+const LONGER_ANSWERS: &str = "let the server give longer answers, or ask for less at a time; `agent resume` and \
+                              `agent run --session ID` continue from here";
 const CUT_OFF: &str = "error: your message was cut off at the token limit in the middle of this call; make it shorter, \
                        for example write a file in parts";
 
-/// What came of the calls of one message.
+/// The outcome of the calls of one message.
 struct Round {
-    /// Whether none of them made sense.
+    /// Whether none of them was valid.
     all_bad: bool,
     verdict: Verdict,
 }
 
-/// What came of one call.
+/// The outcome of one call.
 struct Done {
     result: ToolResult,
-    /// Whether the call itself made no sense: no such tool, no valid arguments.
+    /// Whether the call itself was invalid: no such tool, or arguments that are not valid.
     bad: bool,
 }
 
@@ -313,11 +316,11 @@ fn worse(a: Verdict, b: Verdict) -> Verdict {
     }
 }
 
-/// What a call is answered with that did not run to its end.
+/// The answer to a call that did not run to its end.
 fn not_run(error: &Error) -> String {
     match error.kind() {
         Kind::Interrupted | Kind::Terminated => {
-            "error: interrupted by the person before it was done".to_owned()
+            "error: interrupted by the user before it was done".to_owned()
         }
         _ => format!("error: not done: {error}"),
     }

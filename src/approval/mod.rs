@@ -2,6 +2,12 @@
 
 pub mod policy;
 
+use crate::error::Result;
+use crate::workspace::ChangeSet;
+use crate::workspace::store::Store;
+use futures_util::future::BoxFuture;
+use std::fmt;
+
 /// When the user is asked before a tool runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -13,4 +19,120 @@ pub enum Approve {
     Risky,
     /// Before every command and every write.
     Always,
+}
+
+/// The one way to ask a user. A closure is one too.
+pub trait Approver: Send + Sync {
+    /// Asks, and waits for the answer. An error (Ctrl-C, for example) ends the turn like any other; a connection that is
+    /// asked about is refused then.
+    fn ask<'a>(&'a self, question: &'a Question<'a>) -> BoxFuture<'a, Result<Answer>>;
+}
+
+impl<F> Approver for F
+where
+    F: Fn(&Question<'_>) -> BoxFuture<'static, Result<Answer>> + Send + Sync,
+{
+    fn ask<'a>(&'a self, question: &'a Question<'a>) -> BoxFuture<'a, Result<Answer>> {
+        self(question)
+    }
+}
+
+/// What a user is asked.
+pub enum Question<'a> {
+    /// May this tool call run?
+    ToolCall(&'a policy::Question),
+    /// May a program in the sandbox connect to a host that is not on the list?
+    Connect {
+        /// The host, a name or an address.
+        host: &'a str,
+        /// The port.
+        port: u16,
+        /// What is special about the address: it is one of this machine's own network, for example.
+        remark: Option<&'a str>,
+    },
+    /// Shall these changes be written into the user's workspace?
+    Apply {
+        /// The changes.
+        changes: &'a ChangeSet,
+        /// Their contents.
+        store: &'a Store,
+    },
+    /// Shall this one of them be written?
+    ApplyFile {
+        /// The change of one file.
+        change: &'a ChangeSet,
+        /// Its contents.
+        store: &'a Store,
+    },
+}
+
+/// What a user answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// Yes, this once.
+    Once,
+    /// Yes, and do not ask again in this session.
+    Always,
+    /// Ask about each part: only for [`Question::Apply`].
+    Each,
+    /// Not this time.
+    No,
+    /// No, and do not ask again in this session.
+    Never,
+}
+
+impl Question<'_> {
+    /// The answers that the question has; any other one counts as [`Answer::No`].
+    pub fn answers(&self) -> &'static [Answer] {
+        match self {
+            Question::ToolCall(_) => &[Answer::Once, Answer::No, Answer::Always],
+            Question::Connect { .. } => &[Answer::Once, Answer::Always, Answer::Never],
+            Question::Apply { .. } => &[Answer::Once, Answer::No, Answer::Each],
+            Question::ApplyFile { .. } => &[Answer::Once, Answer::No],
+        }
+    }
+}
+
+/// The question in plain text; the changes themselves are for the frontend to show.
+impl fmt::Display for Question<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Question::ToolCall(question) => question.fmt(f),
+            Question::Connect { host, port, remark } => {
+                write!(f, "A program in the sandbox wants to connect to {host}:{port}")?;
+                remark.iter().try_for_each(|remark| write!(f, ", {remark}"))?;
+                write!(f, ". Allow it?")
+            }
+            Question::Apply { .. } => write!(f, "Apply?"),
+            Question::ApplyFile { change, .. } => {
+                let path = change.changes.keys().next();
+                write!(f, "Apply {}?", path.map(ToString::to_string).unwrap_or_default())
+            }
+        }
+    }
+}
+
+/// Which of `changes` the user wants to have written: all, none, or each on its own.
+pub async fn choose_changes(
+    changes: &ChangeSet,
+    store: &Store,
+    approver: &dyn Approver,
+) -> Result<ChangeSet> {
+    let mut chosen = changes.without_changes();
+    match approver.ask(&Question::Apply { changes, store }).await? {
+        Answer::Once => return Ok(changes.clone()),
+        Answer::Each => {}
+        Answer::Always | Answer::No | Answer::Never => return Ok(chosen),
+    }
+    for (path, change) in &changes.changes {
+        // A directory is created with its files; an empty one is no loss.
+        if change.is_directory_only() {
+            continue;
+        }
+        let one = ChangeSet { changes: [(path.clone(), change.clone())].into(), ..ChangeSet::default() };
+        if approver.ask(&Question::ApplyFile { change: &one, store }).await? == Answer::Once {
+            chosen.changes.extend(one.changes);
+        }
+    }
+    Ok(chosen)
 }

@@ -1,63 +1,64 @@
-//! Writing what a session changed into the workspace: `agent apply`, and the end of `agent run`.
+//! Writing what a session changed into the workspace: `agent apply`, and the end of a session.
 
-use super::open::{Audience, Opened};
+use super::console::{Console, PlainUser};
 use super::print::print;
 use super::review;
-use crate::agent::Ready;
+use crate::approval::choose_changes;
 use crate::cli::config::Config;
 use crate::cli::options::{ApplyArgs, Options};
 use crate::cli::ui::confirm;
-use crate::cli::ui::progress::Progress;
 use crate::cli::ui::stderr;
 use crate::error::{Error, Result};
 use crate::event::{Changes, Event};
 use crate::exit_code::ExitCode;
 use crate::log::SessionId;
+use crate::session::{Frontend, Ready, Session};
 use crate::workspace::tree_path::TreePath;
 use crate::workspace::{Applied, ChangeSet};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long the sandbox is looked at once more where the session is not to go on.
-const MAX_LOOK: Duration = Duration::from_secs(5);
+/// How long a session that failed may take to look at its sandbox once more.
+const LAST_LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// `agent apply [ID] [PATH…]`: asks where there is a person, and writes.
+/// `agent apply [ID] [PATH…]`: asks where there is a terminal, and writes.
 pub async fn apply(options: &Options, arguments: ApplyArgs) -> Result<ExitCode> {
     let kept = review::find_idle(options, arguments.id, arguments.paths).await?;
     let mut changes = kept.workspace.recorded_changes().await?.select(&kept.paths)?;
     changes.asides().for_each(|aside| stderr::write(&format!("{aside}\n")));
     if changes.is_empty() {
         stderr::write("There is nothing to apply.\n");
-        return told(options, &kept.id, &changes, &Applied::default());
+        return report(options, &kept.id, &changes, &Applied::default());
     }
     // A script that calls this means it.
     if !arguments.yes && !options.json && confirm::is_possible() {
-        changes = review::ask(&changes, kept.workspace.store(), &Progress::stderr()).await?;
+        changes = choose_changes(&changes, kept.workspace.store(), &PlainUser).await?;
     }
     if changes.is_empty() {
         stderr::write("Nothing was written.\n");
-        return told(options, &kept.id, &changes, &Applied::default());
+        return report(options, &kept.id, &changes, &Applied::default());
     }
     let applied = match kept.workspace.apply(&changes, arguments.merge, None).await {
-        Err(error) => return Err(told_conflicts(options, &kept.id, &changes, error)?),
+        Err(error) => return Err(report_conflicts(options, &kept.id, &changes, error)?),
         Ok(applied) => applied,
     };
-    stderr::write(&format!("{} (`agent undo {}` takes it back)\n", counted(applied.changes), kept.id));
+    stderr::write(&format!("{} (`agent undo {}` reverts it)\n", counted(applied.changes), kept.id));
     for path in &applied.merged {
         stderr::write(&format!("merged with the host's version: {path}\n"));
     }
-    told(options, &kept.id, &changes, &applied)
+    report(options, &kept.id, &changes, &applied)
 }
 
 /// With `--json`, what was done.
-fn told(options: &Options, id: &SessionId, changes: &ChangeSet, applied: &Applied) -> Result<ExitCode> {
+fn report(options: &Options, id: &SessionId, changes: &ChangeSet, applied: &Applied) -> Result<ExitCode> {
     print(options, "", &to_json(id, changes, applied, json!([])))
 }
 
 /// With `--json`, that nothing was done, and why; gives back the failure to end with.
-fn told_conflicts(options: &Options, id: &SessionId, changes: &ChangeSet, error: Error) -> Result<Error> {
+fn report_conflicts(options: &Options, id: &SessionId, changes: &ChangeSet, error: Error) -> Result<Error> {
     if let Some(conflicts) = error.known_details() {
         let nothing = (changes.without_changes(), Applied::default());
         print(options, "", &to_json(id, &nothing.0, &nothing.1, conflicts.clone()))?;
@@ -81,85 +82,85 @@ fn to_json(id: &SessionId, changes: &ChangeSet, applied: &Applied, conflicts: Va
     })
 }
 
-/// The end of `agent run`: with `--apply` the change is written, a person at a terminal is asked, and anybody else
-/// is told how to write it later.
-pub async fn after_run(config: &Config, audience: &Audience, opened: &Opened) -> Result<()> {
-    let Some(ready) = ready(opened).await? else { return Ok(()) };
+/// The end of `agent run`: with `--apply` the change is written, a user at a terminal is asked, and anybody else
+/// learns how to write it later.
+pub async fn after_run(config: &Config, console: &Console, session: &Session) -> Result<()> {
+    let Some(ready) = ready(session).await? else { return Ok(()) };
     let changes = ready.workspace.changes(&ready.sandbox).await?;
     for aside in changes.asides() {
-        // What is refused is not written, which is told whatever else is not.
+        // What is refused is not written, and that is always reported.
         match changes.remarks.contains(&aside) {
-            true => audience.events.emit(Event::Notice { text: aside })?,
-            false => audience.always_notice(aside)?,
+            true => console.events().emit(Event::Notice { text: aside })?,
+            false => console.always_notice(aside)?,
         }
     }
     if changes.is_empty() || changes.in_place {
-        return tell_unwritten(config, audience, &opened.id, &changes);
+        return report_unwritten(console, session, ready.workspace.root(), &changes);
     }
     let wanted = if config.options.apply {
         changes.clone()
     } else if confirm::is_possible() {
-        audience.screen.settle()?;
-        review::ask(&changes, ready.workspace.store(), audience.screen.progress()).await?
+        console.screen.settle()?;
+        choose_changes(&changes, ready.workspace.store(), console.user()).await?
     } else {
         ChangeSet::default()
     };
     if wanted.is_empty() {
-        return tell_unwritten(config, audience, &opened.id, &changes);
+        return report_unwritten(console, session, ready.workspace.root(), &changes);
     }
     let applied = ready.workspace.apply(&wanted, false, Some(&ready.sandbox)).await?;
     let text = format!("{}, written to {}", counted(applied.changes), config.workspace.display());
-    audience.events.emit(Event::Notice { text })
+    console.events().emit(Event::Notice { text })
 }
 
-/// The end of the REPL: the person is told how to write later what is not written yet.
-pub async fn after_talk(config: &Config, audience: &Audience, opened: &Opened) -> Result<()> {
-    let Some(ready) = ready(opened).await? else { return Ok(()) };
+/// The end of the REPL: reports how to write later what is not written yet.
+pub async fn after_repl(console: &Console, session: &Session) -> Result<()> {
+    let Some(ready) = ready(session).await? else { return Ok(()) };
     let changes = match ready.workspace.changes(&ready.sandbox).await {
         Ok(changes) => changes,
         // What was recorded is there even where the sandbox is not any more.
         Err(_) => ready.workspace.recorded_changes().await?,
     };
-    tell_unwritten(config, audience, &opened.id, &changes)
+    report_unwritten(console, session, ready.workspace.root(), &changes)
 }
 
-/// The end of a run or of the REPL that failed, came to a limit or was told to end: what the sandbox holds is recorded
-/// once more, and it is said what is not written.
-pub async fn after_failure(config: &Config, audience: &Audience, opened: &Opened) {
-    let Some(ready) = opened.startup.if_ready() else { return };
-    let changes = match timeout(MAX_LOOK, ready.workspace.changes(&ready.sandbox)).await {
+/// The end of a run or of the REPL that failed, reached a limit or was terminated: what the sandbox holds is recorded once
+/// more, and what is not written is reported.
+pub async fn after_failure(console: &Console, session: &Session) {
+    let Some(ready) = session.startup().if_ready() else { return };
+    let changes = match timeout(LAST_LOOK_TIMEOUT, ready.workspace.changes(&ready.sandbox)).await {
         Ok(Ok(changes)) => Ok(changes),
         Ok(Err(_)) | Err(_) => ready.workspace.recorded_changes().await,
     };
     // The failure that led here is the one to end with.
-    let _ = changes.and_then(|changes| tell_unwritten(config, audience, &opened.id, &changes));
+    let _ = changes.and_then(|changes| report_unwritten(console, session, ready.workspace.root(), &changes));
 }
 
 /// The sandbox, where it may hold a change.
-async fn ready(opened: &Opened) -> Result<Option<Arc<Ready>>> {
-    match opened.startup.if_ready() {
+async fn ready(session: &Session) -> Result<Option<Arc<Ready>>> {
+    match session.startup().if_ready() {
         Some(ready) => Ok(Some(ready)),
         // An earlier run of the session may have changed something.
-        None if opened.goes_on => opened.startup.ready().await.map(Some),
+        None if session.is_resumed() => session.startup().ready().await.map(Some),
         // No tool ran, so nothing changed.
         None => Ok(None),
     }
 }
 
-/// Says what is not written, and how to get at it later.
-fn tell_unwritten(config: &Config, audience: &Audience, id: &SessionId, changes: &ChangeSet) -> Result<()> {
-    let counted = counted(changes.counts());
+/// Reports what is not written, and how to write it later.
+fn report_unwritten(console: &Console, session: &Session, root: &Path, changes: &ChangeSet) -> Result<()> {
+    let (counted, id) = (counted(changes.counts()), session.id());
     if changes.is_empty() {
         return Ok(());
     }
-    audience.always_notice(match changes.in_place {
+    console.always_notice(match changes.in_place {
         true => format!(
             "{counted}, in {} already (--workspace-mode bind): `agent diff {id}` shows it",
-            config.workspace.display()
+            root.display()
         ),
         false => format!(
             "{counted}; nothing is written yet: `agent diff {id}` shows it, `agent apply {id}` writes it, \
-             `agent resume {id}` goes on"
+             `agent resume {id}` continues"
         ),
     })
 }

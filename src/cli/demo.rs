@@ -1,56 +1,41 @@
 //! `agent demo`: recorded sessions against a real sandbox. No key, no network.
 
-use super::open::{Answering, Audience, Opened, Opening, finish, with_signals};
+use super::open::{From, drive, open, with_signals};
+use super::run::recorded;
 use crate::cli::config::Config;
 use crate::cli::options::{DemoArgs, Options};
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::log::demo::{TASKS, Task};
-use crate::model::Replayed;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-/// Plays the tasks, or the one that was named.
+/// Plays the tasks, or the named one.
 pub async fn demo(options: &Options, arguments: DemoArgs) -> ExitCode {
-    let audience = Audience::new(options);
-    let mut opened = None;
-    let result = play(options, arguments, &audience, &mut opened).await;
-    finish(&audience, opened, &result).await
-}
-
-async fn play(
-    options: &Options,
-    arguments: DemoArgs,
-    audience: &Audience,
-    slot: &mut Option<Opened>,
-) -> Result<()> {
-    let tasks = tasks(arguments.task.as_deref())?;
-    let empty = EmptyDirectory::make()?;
-    let options = Options { workspace: Some(empty.0.clone()), ..options.clone() };
-    let config = Config::load(&options)?;
-    let recordings = tasks.iter().map(Task::recording).collect::<Result<Vec<_>>>()?;
-    let replies = recordings.iter().flat_map(|recording| recording.replies()).collect();
-    let model = Arc::new(Replayed::new("demo", replies));
-    let answering = Answering { model, base_url: "recorded".to_owned(), window: None };
-    let tell = |text: &str| {
-        if !options.quiet {
-            audience.screen.say(text);
-        }
-    };
-    tell(
-        "This is a demo: the model's part is recorded, the tools run for real in a sandbox that is made for it.\n",
-    );
-    let opening =
-        Opening { config: &config, answering, audience, past: None, like: None, answer_schema: None };
-    let opened = slot.insert(opening.open().await?);
-    let interrupt = opened.session.interrupt();
-    with_signals(interrupt, async {
-        for wish in recordings.iter().flat_map(|recording| recording.prompts()) {
-            tell(&format!("\n> {wish}\n"));
-            opened.session.turn(&wish).await?;
-            audience.screen.settle()?;
-        }
-        Ok(())
+    drive(options, async |console, slot| {
+        let tasks = tasks(arguments.task.as_deref())?;
+        let empty = EmptyDirectory::create()?;
+        let options = Options { workspace: Some(empty.0.clone()), ..options.clone() };
+        let config = Config::load(&options)?;
+        let recordings = tasks.iter().map(Task::recording).collect::<Result<Vec<_>>>()?;
+        let replies = recordings.iter().flat_map(|recording| recording.replies()).collect();
+        let print = |text: &str| {
+            if !options.quiet {
+                console.screen.say(text);
+            }
+        };
+        print(
+            "This is a demo: the model's part is recorded, the tools run for real in a sandbox that is created for it.\n",
+        );
+        let session = slot.insert(open(&config, recorded("demo", replies), From::Workspace, console).await?);
+        with_signals(session.conversation.interrupt(), async {
+            for prompt in recordings.iter().flat_map(|recording| recording.prompts()) {
+                print(&format!("\n> {prompt}\n"));
+                session.prompt(&prompt).await?;
+                console.screen.settle()?;
+            }
+            Ok(())
+        })
+        .await
     })
     .await
 }
@@ -67,11 +52,11 @@ fn tasks(name: Option<&str>) -> Result<Vec<Task>> {
     }
 }
 
-/// The demo works on nothing of the person's: a directory of its own that goes with it.
+/// The demo works on a directory of its own, which is removed with it.
 struct EmptyDirectory(PathBuf);
 
 impl EmptyDirectory {
-    fn make() -> Result<Self> {
+    fn create() -> Result<Self> {
         let path = crate::paths::cache_dir()?.join(format!("demo-{}", std::process::id()));
         crate::paths::make_dir(&path)?;
         Ok(Self(path))

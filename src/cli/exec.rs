@@ -1,8 +1,8 @@
 //! `agent exec [-s ID] CMD…`: one command in a session's sandbox, or in a fresh one.
 
-use super::fail;
-use super::open::{Audience, with_signals};
-use super::sandboxed::{Sandboxed, sandboxed};
+use super::console::Console;
+use super::open::{self, with_signals};
+use super::{earlier, fail};
 use crate::agent::Interrupt;
 use crate::cli::config::Config;
 use crate::cli::options::{ExecArgs, Options};
@@ -12,9 +12,12 @@ use crate::cli::ui::stderr;
 use crate::error::{Kind, Result};
 use crate::event::Stream;
 use crate::exit_code::ExitCode;
+use crate::paths;
 use crate::sandbox::{Command, Finished, Outcome, ProcessEvent, Program, Sandbox, wire};
+use crate::session::{Frontend, Notice, OneShot};
 use std::io::{IsTerminal, Read, Write};
 use std::process::ExitCode as ProcessExitCode;
+use std::sync::Arc;
 use tokio::sync::mpsc;
 
 /// Bytes of standard input that are read at a time.
@@ -24,7 +27,7 @@ const CHUNK: usize = 64 << 10;
 pub async fn exec(options: &Options, arguments: ExecArgs) -> ProcessExitCode {
     match run(options, arguments).await {
         Ok(finished) => ProcessExitCode::from(code(&finished)),
-        // What a shell says of a command whose reader has gone away: 128 and SIGPIPE.
+        // What a shell returns for a command whose reader is gone: 128 and SIGPIPE.
         Err(error) if error.kind() == Kind::OutputClosed => ProcessExitCode::from(141),
         Err(error) => match fail(&error) {
             code @ (ExitCode::Interrupted | ExitCode::Terminated) => code.into(),
@@ -36,37 +39,59 @@ pub async fn exec(options: &Options, arguments: ExecArgs) -> ProcessExitCode {
 async fn run(options: &Options, arguments: ExecArgs) -> Result<Finished> {
     let config = Config::load(options)?;
     let interrupt = Interrupt::default();
-    let audience = Audience::new(options);
+    let console = Arc::new(Console::new(options));
     with_signals(interrupt.clone(), async {
         let stopped = interrupt.triggered();
         tokio::pin!(stopped);
-        let sandboxed = tokio::select! {
+        let (sandbox, fresh) = tokio::select! {
             stop = &mut stopped => return Err(stop.error()),
-            sandboxed = sandboxed(&config, arguments.session.as_deref(), &audience) => sandboxed?,
+            started = sandbox(&config, arguments.session.as_deref(), &console) => started?,
         };
-        // Notices come before the output of the command.
-        audience.events.flush().await?;
+        // Notices precede the output of the command.
+        console.events().flush().await?;
         let result = tokio::select! {
             stop = &mut stopped => Err(stop.error()),
-            result = command(&config, &sandboxed, arguments.command) => result,
+            result = command(&config, &sandbox, arguments.command) => result,
         };
-        sandboxed.end().await;
-        audience.events.flush().await.and(result)
+        if let Some(fresh) = fresh {
+            fresh.end().await;
+        }
+        console.events().flush().await.and(result)
     })
     .await
 }
 
-async fn command(config: &Config, sandboxed: &Sandboxed, argv: Vec<std::ffi::OsString>) -> Result<Finished> {
+/// The sandbox of `session`, or a fresh one.
+async fn sandbox(
+    config: &Config,
+    session: Option<&str>,
+    console: &Arc<Console>,
+) -> Result<(Sandbox, Option<OneShot>)> {
+    if let Some(id) = session {
+        earlier::refuse_sandbox_flags(&config.options)?;
+        return Ok((earlier::attach(id, &config.options).await?, None));
+    }
+    let (settings, reason) = open::sandbox(config).await?;
+    if let Some(Notice::Always(text)) = reason {
+        console.always_notice(text)?;
+    }
+    let directory = paths::data_dir()?.join("scratch");
+    let workspace = open::workspace(config);
+    let fresh = OneShot::start(&workspace, &settings, &directory, Arc::clone(console) as _).await?;
+    Ok((fresh.sandbox.clone(), Some(fresh)))
+}
+
+async fn command(config: &Config, sandbox: &Sandbox, argv: Vec<std::ffi::OsString>) -> Result<Finished> {
     let command = Command {
         program: Program::Argv(argv),
         cwd: None,
         env: Vec::new(),
-        // A person who waits decides when it is enough, unless they said so before.
+        // The user who waits can interrupt it; a timeout applies where one was given.
         timeout: config.options.timeout.as_ref().map(|_| config.bounds.timeout),
         live_bytes: u64::MAX,
         stdin: true,
     };
-    pump(&sandboxed.sandbox, command).await
+    pump(sandbox, command).await
 }
 
 /// Standard input into the command, its output to ours, until it ends.
@@ -84,7 +109,7 @@ async fn pump(sandbox: &Sandbox, command: Command) -> Result<Finished> {
                 ProcessEvent::Finished(finished) => return Ok(finished),
             },
             piece = input.recv(), if open => match piece {
-                // A command that does not read its input any more is no failure.
+                // A command that does not read its input any more has not failed.
                 Some(bytes) => open = process.write_stdin(&bytes).await.is_ok(),
                 None => {
                     process.close_stdin();

@@ -1,7 +1,7 @@
 //! `agent forward [ID] PORT[:LOCAL]`: a server inside the sandbox, on this machine's loopback.
 
+use super::earlier::attach;
 use super::open::with_signals;
-use super::sandboxed::attach;
 use crate::agent::Interrupt;
 use crate::cli::config::Config;
 use crate::cli::options::{ForwardArgs, Options};
@@ -30,7 +30,7 @@ pub async fn forward(options: &Options, arguments: ForwardArgs) -> Result<ExitCo
         Some(id) => id.to_owned(),
         None => Store::open()?.last(Some(&Config::load(options)?.workspace))?.to_string(),
     };
-    let sandboxed = attach(&id, options).await?;
+    let sandbox = attach(&id, options).await?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, local)).await.map_err(|error| {
         Error::usage(format!("port {local} of this machine cannot be used"))
             .caused_by(error)
@@ -43,7 +43,7 @@ pub async fn forward(options: &Options, arguments: ForwardArgs) -> Result<ExitCo
     let result = with_signals(interrupt, async {
         tokio::select! {
             stop = stopped.triggered() => Err(stop.error()),
-            result = serve(listener, sandboxed.sandbox.clone(), inside) => result,
+            result = serve(listener, sandbox, inside) => result,
         }
     })
     .await;
@@ -54,20 +54,20 @@ pub async fn forward(options: &Options, arguments: ForwardArgs) -> Result<ExitCo
 }
 
 async fn serve(listener: TcpListener, sandbox: Sandbox, port: u16) -> Result<ExitCode> {
-    let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
-        let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return Ok(ExitCode::Success) };
+        let Ok(permit) = Arc::clone(&slots).acquire_owned().await else { return Ok(ExitCode::Success) };
         let (connection, _) = listener.accept().await?;
         let sandbox = sandbox.clone();
         tokio::spawn(async move {
-            join(connection, &sandbox, port).await;
+            carry(connection, &sandbox, port).await;
             drop(permit);
         });
     }
 }
 
-/// One connection. What goes wrong with it is seen by whoever made it: the connection ends.
-async fn join(mut connection: TcpStream, sandbox: &Sandbox, port: u16) {
+/// Carries one connection. If it fails, it ends.
+async fn carry(mut connection: TcpStream, sandbox: &Sandbox, port: u16) {
     match sandbox.connect_port(port).await {
         Ok(mut inside) => drop(tokio::io::copy_bidirectional(&mut connection, &mut inside).await),
         Err(error) => stderr::write(&format!("port {port} inside: {error}\n")),
@@ -79,7 +79,7 @@ fn parse(text: &str) -> Result<(u16, u16)> {
     let (inside, local) = text.split_once(':').unwrap_or((text, text));
     let port = |text: &str| {
         text.parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(|| {
-            Error::usage(format!("{text:?} is no port"))
+            Error::usage(format!("{text:?} is not a valid port"))
                 .hint("write it as PORT or PORT:LOCAL, like 8000 or 8000:9000")
         })
     };

@@ -1,24 +1,23 @@
-//! The subcommands, one file each, thin: they put the rooms together and map what comes of it to an exit code.
+//! The command line: one file for each subcommand, which maps its result to an exit code.
 
 mod answer;
 mod apply;
 mod arguments;
-mod check;
 mod completions;
 pub mod config;
+mod console;
 mod demo;
 mod diff;
 mod doctor;
+mod earlier;
 mod endpoint;
 mod exec;
 mod fork;
 mod forward;
-mod joined;
 mod man;
 mod models;
 mod open;
 pub mod options;
-mod past;
 mod print;
 mod prompt;
 mod refuse;
@@ -27,7 +26,6 @@ mod replay;
 mod review;
 mod run;
 mod sandbox;
-mod sandboxed;
 mod sessions;
 mod signals;
 mod startup;
@@ -45,7 +43,7 @@ use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use std::process::ExitCode as ProcessExitCode;
 
-/// Runs what the command line asks for.
+/// Runs the subcommand.
 pub fn dispatch(cli: Cli) -> ProcessExitCode {
     // The only choice of TLS provider in the process; a second call would find it made, which is fine.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -89,12 +87,12 @@ async fn command(cli: Cli) -> ProcessExitCode {
     }
 }
 
-/// Says what failed, if something did, and gives the exit code.
+/// Reports a failure, and returns the exit code.
 fn end(result: Result<ExitCode>) -> ProcessExitCode {
     result.unwrap_or_else(|error| fail(&error)).into()
 }
 
-/// Says on stderr what failed and what to do about it.
+/// Reports on stderr what failed and what to do about it.
 fn fail(error: &Error) -> ExitCode {
     stderr::write(&failure_text(error, Colours::of(&std::io::stderr())));
     error.exit_code()

@@ -1,87 +1,76 @@
-//! `agent replay FILE|ID`: the model's part is recorded, the tools are real, and what differs is told.
+//! `agent replay FILE|ID`: the model's part is recorded, the tools are real, and differences are reported.
 
-use super::open::{Answering, Audience, Opened, Opening, finish, with_signals};
+use super::open::{From, drive, open, with_signals};
+use super::run::recorded;
 use crate::cli::config::Config;
 use crate::cli::options::{Options, ReplayArgs};
 use crate::cli::ui::sanitise::plain;
 use crate::error::{Error, Kind, Result};
-use crate::event::Event;
 use crate::exit_code::ExitCode;
 use crate::log::replay::Comparison;
 use crate::log::{History, Recording, SessionId, Store};
-use crate::model::Replayed;
+use crate::session::{Frontend, ModelSettings};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// Plays the recording, and ends with `session_finished` whatever happens.
 pub async fn replay(options: &Options, arguments: ReplayArgs) -> ExitCode {
-    let audience = Audience::new(options);
-    let mut opened = None;
-    let result = play(options, arguments, &audience, &mut opened).await;
-    finish(&audience, opened, &result).await
-}
-
-async fn play(
-    options: &Options,
-    arguments: ReplayArgs,
-    audience: &Audience,
-    slot: &mut Option<Opened>,
-) -> Result<()> {
-    let Source { recording, workspace, session } = source(&arguments.source)?;
-    // On another directory it is played as that is.
-    let like = session.filter(|_| options.workspace.is_none());
-    let options = Options { workspace: options.workspace.clone().or(workspace), ..options.clone() };
-    let config = Config::load(&options)?;
-    let comparison = Comparison::with(&recording);
-    audience.events.listen(Box::new(comparison.clone()));
-    let model = Arc::new(Replayed::new("recorded", recording.replies()));
-    let answering = Answering { model, base_url: String::new(), window: None };
-    let opening = Opening { config: &config, answering, audience, past: None, like, answer_schema: None };
-    let opened = slot.insert(opening.open().await?);
-    let played = with_signals(opened.session.interrupt(), async {
-        let mut ended = Ok(());
-        for wish in recording.prompts() {
-            audience.screen.say(&format!("\n> {}\n", plain(&wish)));
-            match opened.session.turn(&wish).await {
-                // The recorded session came no further either.
-                Err(error) if error.kind() == Kind::Endpoint && recording.is_cut_off() => {
-                    let text = "the recording ends here, without an answer".to_owned();
-                    return audience.events.emit(Event::Notice { text });
+    drive(options, async |console, slot| {
+        let Source { recording, workspace, session } = source(&arguments.source)?;
+        // On another directory it is played as that is.
+        let rewound = session.filter(|_| options.workspace.is_none());
+        let options = Options { workspace: options.workspace.clone().or(workspace), ..options.clone() };
+        let config = Config::load(&options)?;
+        let comparison = Comparison::with(&recording);
+        console.events().listen(Box::new(comparison.clone()));
+        let model = ModelSettings { base_url: String::new(), ..recorded("recorded", recording.replies()) };
+        let from = rewound.map_or(From::Workspace, From::BeginningOf);
+        let session = slot.insert(open(&config, model, from, console).await?);
+        let played = with_signals(session.conversation.interrupt(), async {
+            let mut ended = Ok(());
+            for prompt in recording.prompts() {
+                console.screen.say(&format!("\n> {}\n", plain(&prompt)));
+                match session.prompt(&prompt).await {
+                    // The recorded session did not get further either.
+                    Err(error) if error.kind() == Kind::Endpoint && recording.is_cut_off() => {
+                        return console.notices(["the recording ends here, without an answer".to_owned()]);
+                    }
+                    // The recorded session may have been resumed after it.
+                    Err(error) if error.kind() == Kind::Limit => ended = Err(error),
+                    Err(error) => return Err(error),
+                    Ok(_) => ended = Ok(()),
                 }
-                // The person may have gone on in spite of it.
-                Err(error) if error.kind() == Kind::Limit => ended = Err(error),
-                Err(error) => return Err(error),
-                Ok(_) => ended = Ok(()),
             }
+            ended
+        })
+        .await;
+        console.events().flush().await?;
+        let outcome = comparison.outcome();
+        match options.json {
+            true => console.notices([outcome.to_words()])?,
+            false => console.screen.say(&plain(&outcome.to_words())),
         }
-        ended
+        played?;
+        match outcome.difference {
+            Some(difference) if arguments.strict => {
+                let message =
+                    format!("the result of tool call {} differs from the recorded one", difference.call);
+                Err(Error::new(Kind::Difference, message))
+            }
+            _ => Ok(()),
+        }
     })
-    .await;
-    audience.events.flush().await?;
-    let outcome = comparison.outcome();
-    match options.json {
-        true => audience.events.emit(Event::Notice { text: outcome.to_words() })?,
-        false => audience.screen.say(&plain(&outcome.to_words())),
-    }
-    played?;
-    match outcome.difference {
-        Some(difference) if arguments.strict => {
-            let message = format!("tool call {} did not give what was recorded", difference.call);
-            Err(Error::new(Kind::Difference, message))
-        }
-        _ => Ok(()),
-    }
+    .await
 }
 
-/// What is played, and on which directory where none is named.
+/// What is played, and on which directory by default.
 struct Source {
     recording: Recording,
     workspace: Option<PathBuf>,
-    /// The kept session, whose workspace is brought back to how it began.
+    /// The kept session, whose workspace is rewound to its beginning.
     session: Option<SessionId>,
 }
 
-/// A file of this name, or else a kept session with this id; that one plays where it was made.
+/// A file of this name, or else a kept session with this id, which is played on its own workspace.
 fn source(name: &str) -> Result<Source> {
     if Path::new(name).exists() {
         return Ok(Source { recording: Recording::load(Path::new(name))?, workspace: None, session: None });

@@ -1,14 +1,9 @@
-//! What `diff`, `apply` and `undo` have in common: finding the session's workspace, and asking the person.
+//! What `diff`, `apply` and `undo` share: finding the session's workspace and the paths in it.
 
 use crate::cli::options::Options;
-use crate::cli::ui::confirm;
-use crate::cli::ui::progress::Progress;
-use crate::cli::ui::stderr;
-use crate::cli::ui::style::Colours;
 use crate::error::{Error, Kind, Result};
 use crate::log::{SessionId, Store};
-use crate::workspace::{ChangeSet, Workspace, diff, store};
-use std::io;
+use crate::workspace::Workspace;
 use std::path::{Component, Path, PathBuf};
 
 /// The workspace of a kept session, and the paths that were named.
@@ -102,34 +97,4 @@ fn directory(options: &Options) -> Result<PathBuf> {
     directory.canonicalize().map_err(|error| {
         Error::usage(format!("{} cannot be the workspace", directory.display())).caused_by(error)
     })
-}
-
-/// Shows a summary on stderr and asks: all of it, none of it, or each file on its own.
-pub async fn ask(changes: &ChangeSet, store: &store::Store, progress: &Progress) -> Result<ChangeSet> {
-    let mut summary = Vec::new();
-    diff::write_stat(&mut summary, changes, store)?;
-    progress.suspend(|| stderr::write(&String::from_utf8_lossy(&summary)));
-    match confirm::ask(progress, "Apply?", &["yes", "no", "each"]).await? {
-        "yes" => Ok(changes.clone()),
-        "each" => ask_each(changes, store, progress).await,
-        _ => Ok(changes.without_changes()),
-    }
-}
-
-async fn ask_each(changes: &ChangeSet, store: &store::Store, progress: &Progress) -> Result<ChangeSet> {
-    let mut chosen = changes.without_changes();
-    for (path, change) in &changes.changes {
-        // A directory goes with its files: those that are written make theirs, and an empty one is no loss.
-        if change.is_directory_only() {
-            continue;
-        }
-        let one = ChangeSet { changes: [(path.clone(), change.clone())].into(), ..ChangeSet::default() };
-        let mut shown = Vec::new();
-        diff::write_for_people(&mut shown, &one, store, Colours::of(&io::stderr()).0)?;
-        progress.suspend(|| stderr::write(&String::from_utf8_lossy(&shown)));
-        if confirm::ask(progress, &format!("Apply {path}?"), &["yes", "no"]).await? == "yes" {
-            chosen.changes.extend(one.changes);
-        }
-    }
-    Ok(chosen)
 }

@@ -1,94 +1,106 @@
-//! `agent run`: one wish, one answer.
+//! `agent run`: one prompt, one answer.
 
-use super::answer::{self, Schema};
 use super::apply::{after_failure, after_run};
-use super::open::{Answering, Audience, Opened, Opening, finish, with_signals};
-use super::past::Past;
-use super::{check, endpoint, prompt};
+use super::open::{From, drive, open, with_signals};
+use super::{answer, earlier, endpoint, prompt};
 use crate::cli::config::Config;
 use crate::cli::options::{Options, RunArgs};
 use crate::error::{Error, Result};
-use crate::event::Event;
 use crate::exit_code::ExitCode;
 use crate::log::{Recording, Store};
 use crate::model::Replayed;
+use crate::session::{ModelSettings, Resume, check_workspace};
 use std::path::Path;
 use std::sync::Arc;
 
+/// How often a failed check goes back to the model by default.
+const CHECK_ATTEMPTS: u32 = 3;
+
 /// Runs, and ends with `session_finished` whatever happens.
 pub async fn run(options: &Options, arguments: RunArgs) -> ExitCode {
-    let audience = Audience::new(options);
-    let mut opened = None;
-    let result = fulfil(options, arguments, &audience, &mut opened).await;
-    finish(&audience, opened, &result).await
-}
-
-async fn fulfil(
-    options: &Options,
-    arguments: RunArgs,
-    audience: &Audience,
-    slot: &mut Option<Opened>,
-) -> Result<()> {
-    check::refuse_empty(&options.check)?;
-    let schema = arguments.output_schema.as_deref().map(Schema::read).transpose()?;
-    arguments.output.as_deref().map(answer::can_be_written).transpose()?;
-    let past = past(&arguments)?;
-    if let (Some(past), Some(_), None) = (&past, &arguments.session_key, &options.workspace) {
-        // A key is the caller's own name for a thread, and may be used anywhere by mistake.
-        past.works_on(Path::new("."))?;
-    }
-    let mut config =
-        Config::load(&past.as_ref().map_or_else(|| Ok(options.clone()), |past| past.options(options))?)?;
-    let (answering, notices) = answering(&mut config, past.as_ref()).await?;
-    let (wish, notice) = prompt::read(arguments.prompt).await?;
-    let answer_schema = schema.as_ref().map(|schema| schema.value.clone());
-    let opening = Opening { config: &config, answering, audience, past, like: None, answer_schema };
-    let opened = slot.insert(opening.open().await?);
-    for text in notices.into_iter().chain(notice) {
-        audience.events.emit(Event::Notice { text })?;
-    }
-    let interrupt = opened.session.interrupt();
-    with_signals(interrupt, async {
-        let work = async {
-            let mut text = opened.session.turn(&answer::with_schema(wish, schema.as_ref())).await?.text;
-            if let Some(schema) = &schema {
-                text = schema.satisfied(opened, text).await?;
-                audience.screen.replace_answer(&text);
-            }
-            if !config.options.check.is_empty() {
-                check::until_passed(&config, audience, opened).await?;
-            }
-            if let Some(path) = &arguments.output {
-                answer::write(path, &text)?;
-            }
-            after_run(&config, audience, opened).await
-        };
-        let result = work.await;
-        if result.is_err() {
-            after_failure(&config, audience, opened).await;
+    drive(options, async |console, slot| {
+        refuse_empty_checks(&options.check)?;
+        let schema = arguments.output_schema.as_deref().map(answer::read_schema).transpose()?;
+        arguments.output.as_deref().map(answer::check_writable).transpose()?;
+        let resume = named_session(&arguments)?;
+        if let (Some(resume), Some(_), None) = (&resume, &arguments.session_key, &options.workspace) {
+            // A key is the caller's own name for a thread, and may be used in another directory by mistake.
+            check_workspace(&resume.id, &resume.history, Path::new("."))?;
         }
-        result
+        let mut config = Config::load(&options_of(resume.as_ref(), options)?)?;
+        let (mut model, notices) = model(&mut config, resume.as_ref()).await?;
+        let (prompt, notice) = prompt::read(arguments.prompt.clone()).await?;
+        model.answer_schema = schema.as_ref().map(|schema| schema.value().clone());
+        let session = slot.insert(
+            open(
+                &config,
+                model,
+                resume.map_or(From::Workspace, |resume| From::Session(Box::new(resume))),
+                console,
+            )
+            .await?,
+        );
+        console.notices(notices.into_iter().chain(notice))?;
+        with_signals(session.conversation.interrupt(), async {
+            let work = async {
+                let prompt = schema.as_ref().map_or(prompt.clone(), |schema| schema.in_prompt(&prompt));
+                let mut text = session.prompt(&prompt).await?.text;
+                if let Some(schema) = &schema {
+                    text = session.satisfy(schema, text).await?;
+                    console.screen.replace_answer(&text);
+                }
+                if !config.options.check.is_empty() {
+                    let attempts = config.options.check_attempts.unwrap_or(CHECK_ATTEMPTS);
+                    session.run_checks(&config.options.check, attempts).await?;
+                }
+                if let Some(path) = &arguments.output {
+                    answer::write(path, &text)?;
+                }
+                after_run(&config, console, session).await
+            };
+            let result = work.await;
+            if result.is_err() {
+                after_failure(console, session).await;
+            }
+            result
+        })
+        .await
     })
     .await
 }
 
-/// Who answers: the endpoint, or a recording; and what is to be said about it.
-pub async fn answering(config: &mut Config, past: Option<&Past>) -> Result<(Answering, Vec<String>)> {
-    if let Some(path) = &config.options.replay {
-        let model = Arc::new(Replayed::new("recorded", Recording::load(path)?.replies()));
-        return Ok((Answering { model, base_url: "recorded".to_owned(), window: None }, Vec::new()));
-    }
-    let connected = match past {
-        Some(past) => past.connect(config).await?,
-        None => endpoint::connect(config).await?,
-    };
-    let answering =
-        Answering { model: connected.model, base_url: connected.base_url, window: connected.window };
-    Ok((answering, connected.notices))
+/// The options of a call that resumes a session, or of one that does not.
+pub fn options_of(resume: Option<&Resume>, options: &Options) -> Result<Options> {
+    resume.map_or_else(|| Ok(options.clone()), |resume| earlier::options(resume, options))
 }
 
-/// The session that the wish goes on with, where one is named.
-fn past(arguments: &RunArgs) -> Result<Option<Past>> {
+/// The model that answers, the endpoint's or a recorded one; and notices about it.
+pub async fn model(config: &mut Config, resume: Option<&Resume>) -> Result<(ModelSettings, Vec<String>)> {
+    if let Some(path) = &config.options.replay {
+        return Ok((recorded("recorded", Recording::load(path)?.replies()), Vec::new()));
+    }
+    let connected = match resume {
+        Some(resume) => earlier::connect(resume, config).await?,
+        None => endpoint::connect(config).await?,
+    };
+    let settings = ModelSettings {
+        price: config.price(connected.model.name()),
+        base_url: connected.base_url,
+        context_window: connected.window,
+        compaction: config.file.compaction.unwrap_or(true),
+        ..ModelSettings::new(connected.model)
+    };
+    Ok((settings, connected.notices))
+}
+
+/// A model whose replies were recorded.
+pub fn recorded(name: &str, replies: Vec<crate::model::Reply>) -> ModelSettings {
+    let model = ModelSettings::new(Arc::new(Replayed::new(name, replies)));
+    ModelSettings { base_url: "recorded".to_owned(), ..model }
+}
+
+/// The session that the call names.
+fn named_session(arguments: &RunArgs) -> Result<Option<Resume>> {
     let store = Store::open()?;
     let id = match (&arguments.session, &arguments.session_key) {
         (Some(id), _) => Some(store.find(id)?),
@@ -100,5 +112,13 @@ fn past(arguments: &RunArgs) -> Result<Option<Past>> {
         (None, Some(key)) => Some(store.for_key(key)?),
         (None, None) => None,
     };
-    id.map(Past::open).transpose()
+    id.map(|id| Resume::open(&store, id)).transpose()
+}
+
+/// An empty command passes whatever the change is.
+fn refuse_empty_checks(checks: &[String]) -> Result<()> {
+    match checks.iter().any(|command| command.trim().is_empty()) {
+        true => Err(Error::config("--check is empty").hint("is the variable set that it comes from?")),
+        false => Ok(()),
+    }
 }

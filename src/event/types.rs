@@ -23,6 +23,13 @@ pub enum Event {
         /// The sandbox that belongs to the session.
         sandbox: SandboxInfo,
     },
+    /// The sandbox is up. Sent once a run, before its first use; absent where nothing needed it.
+    SandboxReady {
+        /// `docker` or `local`.
+        backend: String,
+        /// The backend's own id of it: a container's id, for example.
+        id: String,
+    },
     /// A prompt of the user, or the output of a failed `--check` that goes back to the model.
     UserMessage {
         /// The prompt.

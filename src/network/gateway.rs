@@ -9,6 +9,7 @@ use super::list::Entry;
 use super::request::Request;
 use super::rules::{Reach, Rules, Verdict};
 use super::traffic::{Limits, Meter};
+use crate::approval::{Answer, Approver, Question};
 use crate::error::Result;
 use crate::event::{Event, Events};
 use crate::lock::Lock;
@@ -42,20 +43,6 @@ const NO_NETWORK: [&str; 5] = [
     "getaddrinfo EAI_AGAIN",
 ];
 
-/// Asks a person about a connection. The question is one line. `None`: there is no answer.
-pub type Ask = Arc<dyn Fn(String) -> BoxFuture<'static, Option<Answer>> + Send + Sync>;
-
-/// What a person says about a host that is not on the list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
-    /// This connection, and those that wait for the same answer.
-    Once,
-    /// From now on, until the session ends.
-    Session,
-    /// Not in this session, without another question.
-    Never,
-}
-
 /// What a connection may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Permit {
@@ -73,7 +60,7 @@ pub struct Gateway {
     network: Network,
     limits: Limits,
     rules: Lock<Rules>,
-    ask: Lock<Option<Ask>>,
+    approver: Lock<Option<Arc<dyn Approver>>>,
     asked: Lock<HashMap<(Host, u16), Asked>>,
     connections: AtomicU64,
     bytes: AtomicU64,
@@ -106,7 +93,7 @@ impl Gateway {
             slots: Semaphore::new(limits.at_once),
             limits,
             rules: Lock::new(rules),
-            ask: Lock::default(),
+            approver: Lock::default(),
             asked: Lock::default(),
             connections: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -134,9 +121,9 @@ impl Gateway {
         change(&mut self.rules.lock());
     }
 
-    /// Sets how the user is asked about hosts that are not on the list.
-    pub fn ask_with(&self, ask: Ask) {
-        *self.ask.lock() = Some(ask);
+    /// Sets who is asked about hosts that are not on the list.
+    pub fn ask_with(&self, approver: Arc<dyn Approver>) {
+        *self.approver.lock() = Some(approver);
     }
 
     /// Opens the proxy in a sandbox, if any host is allowed; otherwise nothing listens there. Called again after a change, it
@@ -185,7 +172,7 @@ impl Gateway {
         if has_network || !NO_NETWORK.iter().any(|message| output.contains(message)) {
             return None;
         }
-        let remedy = match self.ask.lock().is_some() {
+        let remedy = match self.approver.lock().is_some() {
             true => "/network allow HOST,… allows hosts (`registries`: package registries)",
             false => "--network HOST,… allows hosts (`registries`: package registries)",
         };
@@ -248,12 +235,14 @@ impl Gateway {
         let entry = Entry::exactly(host, port);
         let reach = if entry.names_port() { Reach::Anything } else { Reach::Web };
         match self.answer(host, port).await {
-            None => return Err(CloseReason::Refused(Refusal::unlisted(host, port))),
+            None | Some(Answer::No | Answer::Each) => {
+                return Err(CloseReason::Refused(Refusal::unlisted(host, port)));
+            }
             Some(Answer::Never) => {
                 self.change(|rules| rules.deny(entry));
                 return denied("the user denied it for this session");
             }
-            Some(Answer::Session) => self.change(|rules| rules.allow(entry)),
+            Some(Answer::Always) => self.change(|rules| rules.allow(entry)),
             Some(Answer::Once) => {}
         }
         Ok(Permit { reach, by_user: true })
@@ -261,7 +250,7 @@ impl Gateway {
 
     /// The user's answer, shared by all connections that wait for the same host. `None` where nobody can be asked.
     async fn answer(&self, host: &Host, port: u16) -> Option<Answer> {
-        let ask = self.ask.lock().clone()?;
+        let approver = self.approver.lock().clone()?;
         let key = (host.clone(), port);
         let asked = {
             let mut all = self.asked.lock();
@@ -270,7 +259,7 @@ impl Gateway {
             }
             let start = || {
                 // In its own task: the connection may be gone before the user answers.
-                let asking = tokio::spawn(ask(question(host, port)));
+                let asking = tokio::spawn(ask(approver, host.clone(), port));
                 async move { asking.await.unwrap_or(None) }.boxed().shared()
             };
             all.entry(key.clone()).or_insert_with(start).clone()
@@ -362,11 +351,12 @@ impl Gateway {
     }
 }
 
-/// The question as the user reads it.
-fn question(host: &Host, port: u16) -> String {
-    let what = match host {
-        Host::Ip(address) => super::objection(*address).map(|what| format!(", {what}")).unwrap_or_default(),
-        Host::Name(_) => String::new(),
+/// What the user answers; `None` where nobody did.
+async fn ask(approver: Arc<dyn Approver>, host: Host, port: u16) -> Option<Answer> {
+    let remark = match &host {
+        Host::Ip(address) => super::objection(*address),
+        Host::Name(_) => None,
     };
-    format!("A program in the sandbox wants to connect to {host}:{port}{what}. Allow it?")
+    let question = Question::Connect { host: &host.to_string(), port, remark };
+    approver.ask(&question).await.ok()
 }

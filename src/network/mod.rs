@@ -24,7 +24,7 @@ mod traffic;
 
 pub use address::objection;
 pub use client_hello::{Hello, Malformed, read as read_hello};
-pub use gateway::{Answer, Ask, Gateway};
+pub use gateway::Gateway;
 pub use host::Host;
 pub use list::{Entry, entries};
 pub use request::{Action, BadRequest, Request, parse as parse_request};

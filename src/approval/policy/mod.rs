@@ -29,27 +29,25 @@ pub mod rules;
 
 pub use rules::Rules;
 
-use crate::approval::Approve;
+use crate::approval::Question as AskUser;
+use crate::approval::{Answer, Approve, Approver};
 use crate::error::{Error, Result};
 use crate::lock::Lock;
 use findings::Findings;
-use futures_util::future::BoxFuture;
 use rules::{Match, shortened};
 use std::collections::HashSet;
 use std::fmt;
+use std::sync::Arc;
 
 /// How much of a command a person is shown, in characters.
 const SHOWN_CHARS: usize = 2_000;
-
-/// Asks a person. An error (Ctrl-C, for example) ends the turn as every other does.
-pub type Ask = Box<dyn for<'a> Fn(&'a Question) -> BoxFuture<'a, Result<Answer>> + Send + Sync>;
 
 /// Stands before every tool call.
 #[derive(Default)]
 pub struct Gate {
     rules: Rules,
     approve: Approve,
-    ask: Option<Ask>,
+    approver: Option<Arc<dyn Approver>>,
     /// What a person has said `always` to, by the keys of [`Question`].
     allowed: Lock<HashSet<String>>,
 }
@@ -88,17 +86,6 @@ pub struct Question {
     keys: Vec<String>,
 }
 
-/// What a person says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
-    /// This once.
-    Yes,
-    /// Not this time.
-    No,
-    /// Until the session ends; see [`Question::always`].
-    Always,
-}
-
 /// What a tool call would do, as far as the rules are concerned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action<'a> {
@@ -114,8 +101,8 @@ pub enum Action<'a> {
 }
 
 impl Gate {
-    /// A gate that keeps `rules`. Without `ask` there is nobody to ask: a question becomes a denial that says so.
-    pub fn new(rules: Rules, approve: Approve, ask: Option<Ask>) -> Result<Self> {
+    /// A gate that keeps `rules`. Without an `approver` there is nobody to ask: a question becomes a denial that says so.
+    pub fn new(rules: Rules, approve: Approve, approver: Option<Arc<dyn Approver>>) -> Result<Self> {
         rules.check()?;
         if !cfg!(feature = "policy") && approve == Approve::Risky {
             return Err(Error::config(
@@ -123,7 +110,7 @@ impl Gate {
             )
             .hint("build it with its default features, or use --approve always"));
         }
-        Ok(Self { rules, approve, ask, allowed: Lock::default() })
+        Ok(Self { rules, approve, approver, allowed: Lock::default() })
     }
 
     /// Judges what a tool call would do and asks where that is needed. `None` means that it may run.
@@ -133,14 +120,16 @@ impl Gate {
             Judgement::Deny(denial) => return Ok(Some(denial)),
             Judgement::Ask(question) => question,
         };
-        let Some(ask) = &self.ask else {
+        let Some(approver) = &self.approver else {
             return Ok(Some(
                 question.denial("it needs a person's approval, and nobody can be asked in this run"),
             ));
         };
-        match ask(&question).await? {
-            Answer::Yes => Ok(None),
-            Answer::No => Ok(Some(question.denial("the person who was asked said no"))),
+        match approver.ask(&AskUser::ToolCall(&question)).await? {
+            Answer::Once => Ok(None),
+            Answer::No | Answer::Never | Answer::Each => {
+                Ok(Some(question.denial("the person who was asked said no")))
+            }
             Answer::Always => {
                 self.allowed.lock().extend(question.keys);
                 Ok(None)

@@ -1,11 +1,12 @@
 //! `/diff`, `/apply`, `/undo`, `/redo` and `/checkpoints`: what the session did to the workspace.
 
 use super::{Flow, Repl};
-use crate::agent::Ready;
+use crate::approval::choose_changes;
 use crate::cli::apply::counted;
 use crate::cli::review;
 use crate::cli::ui::style::BOLD;
 use crate::error::{Error, Result};
+use crate::session::Ready;
 use crate::workspace::{ChangeSet, Checkpoint, diff};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ impl Repl<'_> {
         if changes.is_empty() {
             self.remark("nothing has changed");
         }
-        Ok(Flow::GoOn)
+        Ok(Flow::Continue)
     }
 
     /// Shows the summary and asks; a conflict writes nothing.
@@ -28,42 +29,40 @@ impl Repl<'_> {
         let (ready, changes) = self.changes(paths).await?;
         if changes.is_empty() {
             self.remark("there is nothing to apply");
-            return Ok(Flow::GoOn);
+            return Ok(Flow::Continue);
         }
-        let chosen = review::ask(&changes, ready.workspace.store(), self.screen.progress()).await?;
+        let chosen = choose_changes(&changes, ready.workspace.store(), self.console.user()).await?;
         if chosen.is_empty() {
-            self.remark("nothing is written");
-            return Ok(Flow::GoOn);
+            self.remark("nothing was written");
+            return Ok(Flow::Continue);
         }
         let applied = ready.workspace.apply(&chosen, false, Some(&ready.sandbox)).await?;
         self.remark(&format!("written: {}", counted(applied.changes)));
-        Ok(Flow::GoOn)
+        Ok(Flow::Continue)
     }
 
-    pub(super) async fn undo(&mut self, wishes: &str) -> Result<Flow> {
-        let wishes = match wishes {
+    pub(super) async fn undo(&mut self, prompts: &str) -> Result<Flow> {
+        let prompts = match prompts {
             "" => 1,
-            count => {
-                count.parse().map_err(|_| Error::usage("/undo takes the number of wishes to take back"))?
-            }
+            count => count.parse().map_err(|_| Error::usage("/undo takes the number of prompts to undo"))?,
         };
-        match self.opened.session.undo(wishes).await? {
-            Some((checkpoint, taken)) => {
-                let only = match taken < wishes {
-                    true => format!("; {taken} taken back, there were no more"),
+        match self.session.checkpoints().undo(prompts).await? {
+            Some((checkpoint, undone)) => {
+                let only = match undone < prompts {
+                    true => format!("; {undone} undone, there were no more"),
                     false => String::new(),
                 };
-                self.remark(&format!("the workspace is back at {}{only}", words(&checkpoint)));
+                self.remark(&format!("the workspace is at checkpoint {}{only}", words(&checkpoint)));
             }
-            None => self.remark("there is nothing to take back"),
+            None => self.remark("there is nothing to undo"),
         }
-        Ok(Flow::GoOn)
+        Ok(Flow::Continue)
     }
 
     pub(super) async fn redo(&mut self) -> Result<Flow> {
-        let checkpoint = self.opened.session.redo().await?;
-        self.remark(&format!("the workspace is forward at {}", words(&checkpoint)));
-        Ok(Flow::GoOn)
+        let checkpoint = self.session.checkpoints().redo().await?;
+        self.remark(&format!("the workspace is at checkpoint {}", words(&checkpoint)));
+        Ok(Flow::Continue)
     }
 
     pub(super) async fn checkpoints(&mut self) -> Result<Flow> {
@@ -74,11 +73,11 @@ impl Repl<'_> {
             text += &if index == position { self.colours.paint(BOLD, line) } else { line };
         }
         self.screen.say(&text);
-        Ok(Flow::GoOn)
+        Ok(Flow::Continue)
     }
 
     async fn changes(&self, paths: &str) -> Result<(Arc<Ready>, ChangeSet)> {
-        let paths = shell_words::split(paths).map_err(|_| Error::usage("a quote is not closed"))?;
+        let paths = shell_words::split(paths).map_err(|_| Error::usage("a quotation mark is not closed"))?;
         let paths: Vec<PathBuf> = paths.into_iter().map(PathBuf::from).collect();
         let ready = self.ready().await?;
         let paths = review::within(ready.workspace.root(), &paths)?;
@@ -87,19 +86,19 @@ impl Repl<'_> {
     }
 
     async fn ready(&self) -> Result<Arc<Ready>> {
-        self.screen.progress().show("looking at the workspace");
-        let ready = self.opened.startup.ready().await?;
+        self.screen.progress().show("waiting for the sandbox");
+        let ready = self.session.startup().ready().await?;
         self.screen.progress().clear();
         Ok(ready)
     }
 }
 
-/// `2 (wish 1, 3 files changed)`
+/// `2 (prompt 1, 3 files changed)`
 fn words(checkpoint: &Checkpoint) -> String {
     let Checkpoint { id, files, wish, .. } = checkpoint;
     match (id.as_str(), *files) {
-        ("0", _) => "0 (as the session began)".to_owned(),
-        (_, 1) => format!("{id} (wish {wish}, 1 file changed)"),
-        _ => format!("{id} (wish {wish}, {files} files changed)"),
+        ("0", _) => "0 (the beginning of the session)".to_owned(),
+        (_, 1) => format!("{id} (prompt {wish}, 1 file changed)"),
+        _ => format!("{id} (prompt {wish}, {files} files changed)"),
     }
 }

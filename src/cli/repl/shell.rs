@@ -5,16 +5,17 @@ use crate::cli::ui::sanitise::Sanitiser;
 use crate::cli::ui::trace::duration_text;
 use crate::error::{Error, Result};
 use crate::sandbox::{Command, Finished, Outcome, Output, Program, wire};
+use crate::session::Frontend;
 use crate::tools::report_limits;
 
 impl Repl<'_> {
     /// Runs `command` without a time limit: Ctrl-C ends it.
     pub(super) async fn shell(&mut self, command: &str) -> Result<()> {
         if command.is_empty() {
-            return Err(Error::usage("there is no command").hint("!ls, for example"));
+            return Err(Error::usage("there is no command").hint("for example !ls"));
         }
         self.screen.progress().show("waiting for the sandbox");
-        let sandbox = self.opened.session.sandbox().await?;
+        let sandbox = self.session.startup().ready().await?.sandbox.clone();
         self.screen.progress().clear();
         let command = Command {
             program: Program::Shell(command.to_owned()),
@@ -31,7 +32,7 @@ impl Repl<'_> {
             let mut clean = String::new();
             match output {
                 Output::Data(_, bytes) => sanitiser.push_bytes(bytes, &mut clean),
-                Output::Gap(bytes) => clean = format!("\n[{bytes} bytes are left out here]\n"),
+                Output::Gap(bytes) => clean = format!("\n[{bytes} bytes are omitted here]\n"),
             }
             if !clean.is_empty() {
                 at_line_start = clean.ends_with('\n');
@@ -46,7 +47,7 @@ impl Repl<'_> {
         }
         self.screen.say(&rest);
         self.remark(&ending(&finished));
-        report_limits(self.opened.session.events(), &finished)
+        report_limits(self.console.events(), &finished)
     }
 }
 

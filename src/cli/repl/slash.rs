@@ -67,28 +67,28 @@ const COMMANDS: &[Command] = &[
         help: CommandHelp {
             name: "/undo",
             arguments: "[N]",
-            help: "take the last wish (or N) back in the sandbox",
+            help: "undo the last prompt (or N) in the sandbox",
         },
-        run: |repl, wishes| Box::pin(repl.undo(wishes)),
+        run: |repl, prompts| Box::pin(repl.undo(prompts)),
     },
     Command {
-        help: CommandHelp { name: "/redo", arguments: "", help: "do again what was undone last" },
+        help: CommandHelp { name: "/redo", arguments: "", help: "redo what was undone last" },
         run: |repl, _| Box::pin(repl.redo()),
     },
     Command {
-        help: CommandHelp { name: "/checkpoints", arguments: "", help: "the states that /undo goes back to" },
+        help: CommandHelp { name: "/checkpoints", arguments: "", help: "the states that /undo restores" },
         run: |repl, _| Box::pin(repl.checkpoints()),
     },
     Command {
         help: CommandHelp {
             name: "/network",
             arguments: "[allow|deny HOST,…]",
-            help: "what the sandbox may reach, and changes to it",
+            help: "show or change what the sandbox may reach",
         },
         run: |repl, arguments| Box::pin(repl.network(arguments)),
     },
     Command {
-        help: CommandHelp { name: "/compact", arguments: "", help: "shorten the conversation to its gist" },
+        help: CommandHelp { name: "/compact", arguments: "", help: "summarise the conversation" },
         run: |repl, _| Box::pin(repl.compact()),
     },
     Command {
@@ -110,8 +110,8 @@ pub(super) fn helps() -> Vec<CommandHelp> {
     COMMANDS.iter().map(|command| command.help).collect()
 }
 
-/// The command that `text` names, and its arguments. None where it is a wish: it does not begin with a slash, or
-/// with a path.
+/// The command that `text` names, and its arguments. None where it is a prompt: it does not begin with a slash, or
+/// begins with a path.
 pub(super) fn parse(text: &str) -> Option<Result<(&'static Command, &str)>> {
     let (name, arguments) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     if !name.starts_with('/') || name[1..].contains('/') {
@@ -138,28 +138,28 @@ impl Repl<'_> {
             let usage = format!("{} {}", help.name, help.arguments);
             text += &format!("  {usage:<24} {}\n", help.help);
         }
-        text += "Ctrl-C stops what runs, Ctrl-D leaves. A line that ends in \\ goes on, and so does an open ``` fence.\n";
+        text += "Ctrl-C stops what runs, Ctrl-D leaves. A line that ends in \\ continues, and so does an open ``` fence.\n";
         self.screen.say(&text);
-        Ok(Flow::GoOn)
+        Ok(Flow::Continue)
     }
 
     async fn model(&mut self, name: &str) -> Result<Flow> {
         if !name.is_empty() {
             return self.change_model(name).await;
         }
-        self.screen.progress().show("asking for the models");
-        let names = self.opened.session.models().await?;
+        self.screen.progress().show("listing the models");
+        let names = self.session.conversation.models().await?;
         self.screen.progress().clear();
         let mut text = String::new();
         for name in names.iter().take(MAX_MODELS) {
-            let mark = if name == self.opened.session.model_name() { "*" } else { " " };
+            let mark = if name == self.session.conversation.model_name() { "*" } else { " " };
             text += &format!("{mark} {}\n", sanitise::one_line(name, 100));
         }
         if names.len() > MAX_MODELS {
             text += &format!("  … and {} more\n", names.len() - MAX_MODELS);
         }
         self.screen.say(&text);
-        Ok(Flow::GoOn)
+        Ok(Flow::Continue)
     }
 
     async fn change_model(&mut self, name: &str) -> Result<Flow> {
@@ -167,20 +167,20 @@ impl Repl<'_> {
         config.options.model = Some(name.to_owned());
         let connected = endpoint::connect(&config).await?;
         let window = Window::new(connected.window, config.file.compaction.unwrap_or(true));
-        self.opened.session.set_model(connected.model, config.price(name), window);
-        self.remark(&format!("the model is {} from now on", sanitise::one_line(name, 100)));
-        Ok(Flow::GoOn)
+        self.session.conversation.set_model(connected.model, config.price(name), window);
+        self.remark(&format!("model: {}", sanitise::one_line(name, 100)));
+        Ok(Flow::Continue)
     }
 
     fn usage(&self) -> Result<Flow> {
-        let total = self.opened.session.total();
+        let total = self.session.conversation.total();
         self.screen.say(&format!("{} turn(s), {}\n", total.turns, usage_text(total.usage)));
-        Ok(Flow::GoOn)
+        Ok(Flow::Continue)
     }
 
-    /// The file must not be there yet: nothing of the person's is ever overwritten by this.
+    /// The file must not exist: this never overwrites anything.
     fn save(&self, file: &str) -> Result<Flow> {
-        let id = &self.opened.id;
+        let id = self.session.id();
         let path = match file {
             "" => PathBuf::from(format!("{id}.jsonl")),
             file => PathBuf::from(file),
@@ -191,19 +191,19 @@ impl Repl<'_> {
         let mut to = File::create_new(&path).map_err(failed)?;
         io::copy(&mut from, &mut to).map_err(failed)?;
         self.remark(&format!("saved as {}", sanitise::one_line(&path.display().to_string(), 200)));
-        Ok(Flow::GoOn)
+        Ok(Flow::Continue)
     }
 
     async fn compact(&mut self) -> Result<Flow> {
         self.screen.progress().show("summarising…");
-        self.opened.session.compact().await?;
-        Ok(Flow::GoOn)
+        self.session.conversation.compact().await?;
+        Ok(Flow::Continue)
     }
 
     fn clear(&mut self) -> Result<Flow> {
-        self.opened.session.clear()?;
-        self.remark("the conversation is forgotten; sandbox and workspace stay as they are");
-        Ok(Flow::GoOn)
+        self.session.conversation.clear()?;
+        self.remark("the conversation was cleared; sandbox and workspace stay as they are");
+        Ok(Flow::Continue)
     }
 }
 
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_may_begin_with_a_path() {
+    fn a_prompt_may_begin_with_a_path() {
         assert!(parse("/etc/hosts is odd").is_none());
         assert!(parse("fix the tests").is_none());
     }

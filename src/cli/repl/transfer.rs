@@ -23,8 +23,8 @@ const MAX_FILES: usize = 100_000;
 const BATCH: (usize, usize) = (16 << 20, 256);
 /// Bytes that come out of the sandbox in one request.
 const CHUNK: u64 = 4 << 20;
-/// What is left out and told by name.
-const MAX_TOLD: usize = 20;
+/// Excluded files that are named.
+const MAX_NAMED: usize = 20;
 
 impl Repl<'_> {
     pub(super) async fn upload(&mut self, arguments: &str) -> Result<Flow> {
@@ -32,7 +32,7 @@ impl Repl<'_> {
         let name = path.file_name().ok_or_else(|| Error::usage(format!("{} has no name", shown(&path))))?;
         let destination = below(destination, name);
         self.screen.progress().show(&format!("uploading {}", shown(&path)));
-        let sandbox = self.opened.session.sandbox().await?;
+        let sandbox = self.session.startup().ready().await?.sandbox.clone();
         let mut batch = Batch { sandbox: &sandbox, files: Vec::new(), bytes: 0, sent: 0 };
         let mut open = vec![(path, destination.clone())];
         while let Some((from, to)) = open.pop() {
@@ -49,11 +49,14 @@ impl Repl<'_> {
             } else if found.is_file() && found.len() <= MAX_FILE {
                 Node::Regular(plain_file::read(&from, MAX_FILE, Links::Refuse).map_err(failed)?)
             } else {
-                self.remark(&format!("left out: {} (no regular file, or larger than 1 GiB)", shown(&from)));
-                // It was all that there is to upload.
+                self.remark(&format!(
+                    "excluded: {} (not a regular file, or larger than 1 GiB)",
+                    shown(&from)
+                ));
+                // There is nothing else to upload.
                 if to == destination {
                     self.screen.progress().clear();
-                    return Ok(Flow::GoOn);
+                    return Ok(Flow::Continue);
                 }
                 continue;
             };
@@ -63,10 +66,10 @@ impl Repl<'_> {
         let sent = batch.finish().await?;
         self.screen.progress().clear();
         self.remark(&format!("uploaded as {} ({sent} file(s))", shown(&destination)));
-        Ok(Flow::GoOn)
+        Ok(Flow::Continue)
     }
 
-    /// Nothing that is there already is overwritten.
+    /// Nothing that exists is overwritten.
     pub(super) async fn download(&mut self, arguments: &str) -> Result<Flow> {
         let (path, destination) = two_paths("/download", arguments)?;
         let name = path.file_name().ok_or_else(|| Error::usage(format!("{} has no name", shown(&path))))?;
@@ -77,18 +80,18 @@ impl Repl<'_> {
         let name = TreePath::new(destination.file_name().unwrap_or(name).as_bytes()).map_err(Error::usage)?;
         if name.is_git_internal() {
             return Err(Error::usage(format!(
-                "{} would be git's own, whose settings run programs",
+                "{} would be a file of git's own, whose settings run programs",
                 shown(&destination)
             ))
             .hint("name another DEST"));
         }
         if destination.symlink_metadata().is_ok() {
             return Err(
-                Error::usage(format!("{} is there already", shown(&destination))).hint("name another DEST")
+                Error::usage(format!("{} exists already", shown(&destination))).hint("name another DEST")
             );
         }
         self.screen.progress().show(&format!("downloading {}", shown(&path)));
-        let sandbox = self.opened.session.sandbox().await?;
+        let sandbox = self.session.startup().ready().await?.sandbox.clone();
         let count = match sandbox.stat(&path).await?.kind {
             EntryKind::Directory => self.download_directory(&sandbox, &path, &destination).await?,
             _ => {
@@ -101,17 +104,17 @@ impl Repl<'_> {
         };
         self.screen.progress().clear();
         self.remark(&format!("downloaded as {} ({count} file(s))", shown(&destination)));
-        Ok(Flow::GoOn)
+        Ok(Flow::Continue)
     }
 
-    /// Regular files and directories, as far as they are harmless.
+    /// Regular files and directories, as far as they are safe.
     async fn download_directory(&self, sandbox: &Sandbox, from: &Path, to: &Path) -> Result<usize> {
         let options = WalkOptions { max_entries: MAX_FILES as u64, ..WalkOptions::default() };
-        let mut left_out = Odd::default();
-        let entries = sort_out(sandbox.walk(from, options).await?, &mut left_out);
-        let entries = harmless(entries, &mut left_out).ok_or_else(|| {
+        let mut excluded = Odd::default();
+        let entries = sort_out(sandbox.walk(from, options).await?, &mut excluded);
+        let entries = safe_entries(entries, &mut excluded).ok_or_else(|| {
             Error::usage(format!("{} is not downloaded: {}", shown(from), bare_repository::REASON))
-                .hint("pack it inside, and download that")
+                .hint("pack it inside the sandbox, and download the archive")
         })?;
         fs::create_dir(to).map_err(unwritable(to))?;
         let host = HostDir::open(to).map_err(unwritable(to))?;
@@ -124,38 +127,38 @@ impl Repl<'_> {
                 count += 1;
             }
         }
-        for (name, reason) in left_out.names.iter().take(MAX_TOLD) {
-            self.remark(&format!("left out: {name} ({reason})"));
+        for (name, reason) in excluded.names.iter().take(MAX_NAMED) {
+            self.remark(&format!("excluded: {name} ({reason})"));
         }
-        if left_out.names.len() > MAX_TOLD {
-            self.remark("left out: … and more");
+        if excluded.names.len() > MAX_NAMED {
+            self.remark("excluded: … and more");
         }
         Ok(count)
     }
 }
 
-/// What may come to the host: no symlinks, because they would lead to wherever the sandbox wants, and nothing that git
-/// would obey. `None` where all of it is a repository.
-fn harmless(mut entries: Vec<(TreePath, Entry)>, left_out: &mut Odd) -> Option<Vec<(TreePath, Entry)>> {
-    let mut barred = repositories(entries.iter().map(|(path, _)| (path, true)), |_| false);
-    if barred.contains(&b""[..]) {
+/// What may be written to the host: no symlinks, because the sandbox chooses where they lead, and nothing that configures
+/// git. `None` where all of it is a repository.
+fn safe_entries(mut entries: Vec<(TreePath, Entry)>, excluded: &mut Odd) -> Option<Vec<(TreePath, Entry)>> {
+    let mut blocked = repositories(entries.iter().map(|(path, _)| (path, true)), |_| false);
+    if blocked.contains(&b""[..]) {
         return None;
     }
-    for directory in barred.iter().filter_map(|directory| TreePath::new(directory).ok()) {
-        left_out.note(directory, bare_repository::REASON.to_owned());
+    for directory in blocked.iter().filter_map(|directory| TreePath::new(directory).ok()) {
+        excluded.note(directory, bare_repository::REASON.to_owned());
     }
     entries.retain(|(path, entry)| {
-        if path.ancestors().any(|directory| barred.contains(directory.as_bytes())) {
+        if path.ancestors().any(|directory| blocked.contains(directory.as_bytes())) {
             return false;
         }
         let reason = match entry.kind {
-            _ if path.is_git_internal() => "git's own, whose settings run programs",
+            _ if path.is_git_internal() => "belongs to git, whose settings run programs",
             EntryKind::Symlink(_) => "a symlink",
             _ => return true,
         };
-        // A directory comes before what is in it.
-        barred.insert(path.as_bytes().to_vec());
-        left_out.note(path.clone(), reason.to_owned());
+        // A directory precedes its contents.
+        blocked.insert(path.as_bytes().to_vec());
+        excluded.note(path.clone(), reason.to_owned());
         false
     });
     Some(entries)
@@ -194,8 +197,7 @@ impl Batch<'_> {
     }
 }
 
-/// Copies one regular file out of the sandbox, through memory. Of its permission bits only one counts, whether it is a
-/// program: it may be anybody's to write inside.
+/// Copies one regular file out of the sandbox, through memory. Of its permission bits only the executable one is kept.
 async fn fetch(sandbox: &Sandbox, from: &Path, host: &HostDir, to: &TreePath) -> Result<()> {
     let mut content = Vec::new();
     let executable = loop {

@@ -1,30 +1,29 @@
-//! A session: a conversation, a model, a sandbox, and the events of what happens.
+//! A conversation with a model, and everything that it needs to continue.
 
-use super::checkpoints::Pace;
-use crate::agent::{Interrupt, Price, RunLimits, SandboxFacts, Spent, Startup, Window, system_prompt};
+use super::environment::Environment;
+use crate::agent::{Interrupt, Price, RunLimits, SandboxFacts, Spent, Window, system_prompt};
 use crate::approval::policy::Gate;
 use crate::error::Result;
-use crate::event::{Event, Events, Usage};
+use crate::event::{Event, Events};
 use crate::model::{ChatModel, Message};
-use crate::sandbox::Sandbox;
 use crate::tools::{Bounds, Registry};
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
 
-/// What a session is made of.
+/// What a conversation is made of.
 pub struct Setup {
-    /// Who answers.
+    /// The model.
     pub model: Arc<dyn ChatModel>,
-    /// Where everything that happens is said.
+    /// Where events go.
     pub events: Arc<Events>,
-    /// The sandbox on its way.
-    pub startup: Arc<Startup>,
+    /// Where tools run.
+    pub environment: Arc<dyn Environment>,
     /// The tools that the model may call.
     pub tools: Registry,
-    /// The bounds of tools.
+    /// The bounds of one tool call.
     pub bounds: Bounds,
-    /// What ends a wish.
+    /// What ends the work on one prompt.
     pub limits: RunLimits,
     /// Judges every call before it runs.
     pub gate: Gate,
@@ -36,14 +35,15 @@ pub struct Setup {
     pub answer_schema: Option<Value>,
 }
 
-/// A conversation that goes on.
-pub struct Session {
+/// A conversation that can be continued.
+pub struct Conversation {
     pub(super) setup: Setup,
     pub(super) messages: Vec<Message>,
     pub(super) interrupt: Interrupt,
     pub(super) window: Window,
-    pub(super) pace: Pace,
-    /// Spent on the wish under way; limits look at this.
+    /// The prompt under way, or the last one, counting from 1 over the whole session.
+    pub(super) prompt: u64,
+    /// Spent on the prompt under way: what the limits are compared with.
     pub(super) spent: Spent,
     /// Spent over the whole session.
     pub(super) total: Spent,
@@ -55,37 +55,37 @@ pub struct Earlier {
     pub messages: Vec<Message>,
     /// What was spent on it.
     pub spent: Spent,
-    /// How often the person said something.
-    pub wishes: u64,
+    /// How many prompts the session has had.
+    pub prompts: u64,
 }
 
-/// The model's answer to a wish.
+/// The final answer to a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// The text, Markdown usually.
     pub text: String,
 }
 
-impl Session {
+impl Conversation {
     /// A new conversation, with the system prompt for its sandbox and workspace.
     pub fn new(setup: Setup, facts: &SandboxFacts, workspace: &Path) -> Self {
         let system = Message::System { text: system_prompt(facts, workspace) };
         Self {
             window: setup.window,
-            pace: Pace::default(),
             setup,
             messages: vec![system],
             interrupt: Interrupt::default(),
+            prompt: 0,
             spent: Spent::default(),
             total: Spent::default(),
         }
     }
 
-    /// Takes up what an earlier process left.
-    pub fn go_on(&mut self, earlier: Earlier) {
+    /// Continues what an earlier process left.
+    pub fn resume(&mut self, earlier: Earlier) {
         self.messages.extend(earlier.messages);
         self.total = earlier.spent;
-        self.pace.wish = earlier.wishes;
+        self.prompt = earlier.prompts;
     }
 
     /// The handle that stops the turn under way.
@@ -93,19 +93,14 @@ impl Session {
         self.interrupt.clone()
     }
 
-    /// The session's sandbox, waited for.
-    pub async fn sandbox(&self) -> Result<Sandbox> {
-        Ok(self.setup.startup.ready().await?.sandbox.clone())
-    }
-
     /// What the session has spent.
     pub fn total(&self) -> Spent {
         self.total
     }
 
-    /// The tokens that the session has used.
-    pub fn usage(&self) -> Usage {
-        self.total.usage
+    /// The bounds of one tool call.
+    pub fn bounds(&self) -> Bounds {
+        self.setup.bounds
     }
 
     /// The model's name.
@@ -118,31 +113,21 @@ impl Session {
         self.setup.model.models().await
     }
 
-    /// Lets another model answer from now on.
+    /// Changes the model.
     pub fn set_model(&mut self, model: Arc<dyn ChatModel>, price: Option<Price>, window: Window) {
         self.setup.model = model;
         self.setup.price = price;
         self.window = window;
     }
 
-    /// The conversation so far.
-    pub fn messages(&self) -> &[Message] {
-        &self.messages
-    }
-
     /// Forgets the conversation; sandbox and workspace stay as they are.
     ///
     /// # Errors
-    /// It cannot be written down; then nothing is forgotten.
+    /// The event cannot be written; then nothing is forgotten.
     pub fn clear(&mut self) -> Result<()> {
         self.emit(Event::Cleared {})?;
         self.messages.truncate(1);
         Ok(())
-    }
-
-    /// Where everything that happens is said.
-    pub fn events(&self) -> &Events {
-        &self.setup.events
     }
 
     pub(super) fn emit(&self, event: Event) -> Result<()> {

@@ -1,0 +1,27 @@
+//! What the turn loop needs from the session around it.
+
+use crate::error::Result;
+use crate::sandbox::Sandbox;
+use futures_util::future::BoxFuture;
+
+/// Where the tools of a conversation run.
+pub trait Environment: Send + Sync {
+    /// The sandbox, once it is up.
+    fn sandbox(&self) -> BoxFuture<'_, Result<Sandbox>>;
+
+    /// What the model should know about the network beside a tool's `output`: programs seldom show why the proxy refused a
+    /// connection.
+    fn explain(&self, output: &str) -> Option<String>;
+
+    /// Records the workspace as it is after work on the session's prompt number `prompt`.
+    fn checkpoint(&self, prompt: u64, moment: Moment) -> BoxFuture<'_, Result<()>>;
+}
+
+/// When a checkpoint is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// Between two requests to the model: only where it is cheap, so that a crash loses little.
+    BetweenTurns,
+    /// At the end of the work on a prompt.
+    AtEnd,
+}

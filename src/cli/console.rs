@@ -1,0 +1,152 @@
+//! The terminal as a session's frontend: the screen, `--json` where asked for, and the user at the keyboard.
+
+use super::verbosity;
+use crate::approval::{Answer, Approver, Question};
+use crate::cli::options::Options;
+use crate::cli::ui::confirm;
+use crate::cli::ui::json::Json;
+use crate::cli::ui::progress::Progress;
+use crate::cli::ui::sanitise::one_line;
+use crate::cli::ui::screen::Screen;
+use crate::cli::ui::stderr;
+use crate::cli::ui::style::Colours;
+use crate::error::Result;
+use crate::event::{Event, Events};
+use crate::session::{Frontend, Step};
+use crate::workspace::diff;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The frontend of every command that opens a session.
+pub struct Console {
+    /// What the user sees.
+    pub screen: Screen,
+    events: Arc<Events>,
+    quiet: bool,
+    user: Arc<User>,
+}
+
+impl Console {
+    /// With the listeners that the options ask for.
+    pub fn new(options: &Options) -> Self {
+        let events = Arc::new(Events::new(1));
+        if options.json {
+            events.listen(Box::new(Json::new(std::io::stdout())));
+        }
+        let screen = Screen::new(verbosity(options), options.json, &events);
+        let user = Arc::new(User { screen: screen.clone(), answers_about_hosts: AtomicBool::new(false) });
+        Self { screen, events, quiet: options.quiet, user }
+    }
+
+    /// Whether the user is asked about hosts that are not on the list. Only while the REPL runs something: nobody is
+    /// interrupted while writing a prompt, and an unattended `agent run` does not wait for an answer.
+    pub fn ask_about_hosts(&self, ask: bool) {
+        self.user.answers_about_hosts.store(ask, Ordering::Relaxed);
+    }
+
+    /// The user, to be asked.
+    pub fn user(&self) -> &User {
+        &self.user
+    }
+
+    /// Emits notices.
+    pub fn notices(&self, texts: impl IntoIterator<Item = String>) -> Result<()> {
+        texts.into_iter().try_for_each(|text| self.events.emit(Event::Notice { text }))
+    }
+}
+
+impl Frontend for Console {
+    fn events(&self) -> &Arc<Events> {
+        &self.events
+    }
+
+    fn approver(&self) -> Option<Arc<dyn Approver>> {
+        confirm::is_possible().then(|| Arc::clone(&self.user) as _)
+    }
+
+    fn progress(&self, step: Step<'_>) {
+        let progress = self.screen.progress();
+        match step {
+            Step::Pull(what, done, total) => progress.transfer(what, done, total),
+            Step::Copy(done, total) => progress.transfer("copying the workspace", done, total),
+            Step::Check(command) => progress.show(&format!("checking: {}", one_line(command, 60))),
+        }
+    }
+
+    fn always_notice(&self, text: String) -> Result<()> {
+        if self.quiet {
+            self.screen.notice(&text);
+        }
+        self.events.emit(Event::Notice { text })
+    }
+}
+
+/// The user at the keyboard.
+pub struct User {
+    screen: Screen,
+    answers_about_hosts: AtomicBool,
+}
+
+impl User {
+    async fn answer(&self, question: &Question<'_>) -> Result<Answer> {
+        if matches!(question, Question::Connect { .. }) {
+            if !self.answers_about_hosts.load(Ordering::Relaxed) {
+                return Ok(Answer::No);
+            }
+            let _held = self.screen.hold();
+            return ask(self.screen.progress(), question).await;
+        }
+        ask(self.screen.progress(), question).await
+    }
+}
+
+impl Approver for User {
+    fn ask<'a>(&'a self, question: &'a Question<'a>) -> BoxFuture<'a, Result<Answer>> {
+        self.answer(question).boxed()
+    }
+}
+
+/// The user of a command without a session.
+pub struct PlainUser;
+
+impl Approver for PlainUser {
+    fn ask<'a>(&'a self, question: &'a Question<'a>) -> BoxFuture<'a, Result<Answer>> {
+        async { ask(&Progress::stderr(), question).await }.boxed()
+    }
+}
+
+/// Shows what the question is about, and reads the answer.
+async fn ask(progress: &Progress, question: &Question<'_>) -> Result<Answer> {
+    let mut shown = Vec::new();
+    match question {
+        Question::Apply { changes, store } => diff::write_stat(&mut shown, changes, store)?,
+        Question::ApplyFile { change, store } => {
+            diff::write_for_people(&mut shown, change, store, Colours::of(&std::io::stderr()).0)?;
+        }
+        Question::ToolCall(_) | Question::Connect { .. } => {}
+    }
+    if !shown.is_empty() {
+        progress.suspend(|| stderr::write(&String::from_utf8_lossy(&shown)));
+    }
+    let answers = question.answers();
+    let words: Vec<&'static str> = answers.iter().map(|answer| word(question, *answer)).collect();
+    let word = confirm::ask(progress, &question.to_string(), &words).await?;
+    let chosen = answers.iter().zip(&words).find(|(_, known)| **known == word);
+    Ok(chosen.map_or(Answer::No, |(answer, _)| *answer))
+}
+
+/// What the user types for `answer`.
+fn word(question: &Question<'_>, answer: Answer) -> &'static str {
+    let about_host = matches!(question, Question::Connect { .. });
+    match answer {
+        Answer::Once if about_host => "once",
+        Answer::Once => "yes",
+        Answer::Always if about_host => "session",
+        Answer::Always => "always",
+        Answer::Each => "each",
+        Answer::No => "no",
+        Answer::Never => "never",
+    }
+}

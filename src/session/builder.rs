@@ -1,0 +1,207 @@
+//! From settings to an open session.
+
+use super::checkpoints::Checkpoints;
+use super::frontend::Frontend;
+use super::settings::{Governance, ModelSettings, SandboxSettings, WorkspaceSettings};
+use super::startup::{Population, Startup};
+use super::{Resume, Session};
+use crate::agent::{Conversation, Earlier, SandboxFacts, Setup, Window};
+use crate::approval::policy::Gate;
+use crate::error::{Error, Result};
+use crate::event::{Event, Events};
+use crate::log::{History, SessionFile, SessionId, Store};
+use crate::network::{self, Gateway};
+use crate::sandbox::host_tree::host_tree;
+use crate::tools::Registry;
+use crate::workspace::Workspace;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What a session is built from.
+pub struct Builder {
+    /// The model.
+    pub model: ModelSettings,
+    /// The tools that the model may call.
+    pub tools: Registry,
+    /// Limits and policy.
+    pub governance: Governance,
+    /// The directory to work on.
+    pub workspace: WorkspaceSettings,
+    /// The sandbox.
+    pub sandbox: SandboxSettings,
+    /// Where sessions are kept.
+    pub store: Store,
+    /// What it starts from.
+    pub start: Start,
+    /// Another file that receives the session's events.
+    pub record: Option<PathBuf>,
+    /// What the user should know about the settings, reported after `session_started`.
+    pub notices: Vec<Notice>,
+}
+
+/// What a session starts from.
+pub enum Start {
+    /// The workspace as it is.
+    New,
+    /// Where an earlier process left the session, and where that session's workspace is.
+    Resume(Box<Resume>, Option<Population>),
+    /// The workspace as it was when this other session began.
+    Rewind(SessionId),
+}
+
+/// A notice for the user.
+pub enum Notice {
+    /// Shown unless the user wants few messages.
+    Usual(String),
+    /// Always shown; see [`Frontend::always_notice`].
+    Always(String),
+}
+
+impl Builder {
+    /// A new session on `workspace`, with defaults for everything else.
+    pub fn new(
+        model: ModelSettings,
+        workspace: WorkspaceSettings,
+        sandbox: SandboxSettings,
+        store: Store,
+    ) -> Self {
+        let (tools, governance, start) = (Registry::builtin(), Governance::default(), Start::New);
+        Self { model, tools, governance, workspace, sandbox, store, start, record: None, notices: Vec::new() }
+    }
+
+    /// Opens the session. Its sandbox starts at once, beside whatever is done next.
+    pub async fn open(mut self, frontend: Arc<dyn Frontend>) -> Result<Session> {
+        self.workspace.validate()?;
+        self.check_price()?;
+        let Opened { id, file, earlier, population } = self.open_file().await?;
+        let events = Arc::clone(frontend.events());
+        listen(&events, &id, file, self.record.as_deref())?;
+        self.announce(&id, &events)?;
+        for notice in std::mem::take(&mut self.notices) {
+            match notice {
+                Notice::Usual(text) => events.emit(Event::Notice { text })?,
+                Notice::Always(text) => frontend.always_notice(text)?,
+            }
+        }
+        let directory = self.store.dir(&id);
+        let population = match (population, &self.start) {
+            (Some(population), _) => population,
+            (None, Start::Rewind(other)) => {
+                match Workspace::as_it_began(&self.store.dir(other), &directory).await? {
+                    Some(workspace) => Population::Restore(Arc::new(workspace)),
+                    None => self.workspace.populate(&directory, self.sandbox.backend.as_ref())?,
+                }
+            }
+            (None, _) => self.workspace.populate(&directory, self.sandbox.backend.as_ref())?,
+        };
+        let gateway = Gateway::new(&self.sandbox.network, events, network::Limits::default())?;
+        if let Some(approver) = frontend.approver() {
+            gateway.ask_with(approver);
+        }
+        let startup = Startup::begin(&id, &self.sandbox, population, gateway, Arc::clone(&frontend));
+        self.session(id, Arc::new(startup), earlier, frontend)
+    }
+
+    /// The session's file, and what an earlier process left.
+    async fn open_file(&mut self) -> Result<Opened> {
+        let Start::Resume(resume, population) = std::mem::replace(&mut self.start, Start::New) else {
+            let (id, file) = self.store.create()?;
+            return Ok(Opened { id, file, earlier: None, population: None });
+        };
+        if let Some(Population::Reattach(..)) = population {
+            self.sandbox = self.sandbox.clone().reattached(&resume.history.sandbox);
+        }
+        let spent = resume.spent(self.model.price);
+        let Resume { id, history: History { messages, prompts, .. }, file, losses } = *resume;
+        self.notices.extend(losses.into_iter().map(Notice::Usual));
+        Ok(Opened { id, file, earlier: Some(Earlier { messages, spent, prompts }), population })
+    }
+
+    fn announce(&self, id: &SessionId, events: &Events) -> Result<()> {
+        events.emit(Event::SessionStarted {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            model: self.model.client.name().to_owned(),
+            base_url: self.model.base_url.clone(),
+            workspace: self.workspace.root.display().to_string(),
+            sandbox: self.sandbox.describe(id),
+        })
+    }
+
+    fn session(
+        self,
+        id: SessionId,
+        startup: Arc<Startup>,
+        earlier: Option<Earlier>,
+        frontend: Arc<dyn Frontend>,
+    ) -> Result<Session> {
+        let Self { model, tools, governance, workspace, sandbox, store, .. } = self;
+        let prompts = earlier.as_ref().map_or(0, |earlier| earlier.prompts);
+        let checkpoints = Arc::new(Checkpoints::new(Arc::clone(&startup), Arc::clone(&frontend), prompts));
+        let Governance { limits, bounds, rules, approve } = governance;
+        let setup = Setup {
+            model: model.client,
+            events: Arc::clone(frontend.events()),
+            environment: Arc::clone(&checkpoints) as _,
+            tools,
+            bounds,
+            limits,
+            gate: Gate::new(rules, approve, frontend.approver())?,
+            price: model.price,
+            window: Window::new(model.context_window, model.compaction),
+            answer_schema: model.answer_schema,
+        };
+        let mut conversation = Conversation::new(setup, &facts(&sandbox), &workspace.root);
+        let resumed = earlier.is_some();
+        if let Some(earlier) = earlier {
+            conversation.resume(earlier);
+        }
+        Ok(Session { conversation, id, startup, checkpoints, frontend, store, workspace, sandbox, resumed })
+    }
+
+    /// A cost limit needs a price.
+    fn check_price(&self) -> Result<()> {
+        if self.governance.limits.cost.is_none() || self.model.price.is_some() {
+            return Ok(());
+        }
+        let model = self.model.client.name();
+        Err(Error::config(format!("--max-cost needs the price of {model}, which is not configured"))
+            .hint(format!("add [prices.{model:?}] with input and output per million tokens to config.toml")))
+    }
+}
+
+/// The file of a session, and what is in it.
+struct Opened {
+    id: SessionId,
+    file: SessionFile,
+    earlier: Option<Earlier>,
+    population: Option<Population>,
+}
+
+fn listen(
+    events: &Events,
+    id: &SessionId,
+    file: SessionFile,
+    record: Option<&std::path::Path>,
+) -> Result<()> {
+    events.begin(id.as_str(), file.next_seq(), Box::new(file));
+    if let Some(path) = record {
+        events.listen(Box::new(SessionFile::record(path)?));
+    }
+    Ok(())
+}
+
+/// What the system prompt says about the sandbox.
+fn facts(sandbox: &SandboxSettings) -> SandboxFacts {
+    let SandboxSettings { network, limits, image, .. } = sandbox.clone();
+    // An engine on another machine shows that machine's programs, or those of an image.
+    let shows_this_machine =
+        sandbox.backend.capabilities().host_paths && image.as_deref().is_none_or(|image| image == "host");
+    let programs = if shows_this_machine { host_tree().programs(&PROGRAMS) } else { Vec::new() };
+    SandboxFacts { network, limits, image, programs }
+}
+
+/// What a coding agent looks for first.
+const PROGRAMS: [&str; 18] = [
+    "bash", "git", "make", "cmake", "gcc", "clang", "rustc", "cargo", "go", "python3", "pip", "node", "npm",
+    "java", "mvn", "ruby", "rg", "jq",
+];

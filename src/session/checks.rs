@@ -1,0 +1,114 @@
+//! Checks: commands that have to pass in a fresh sandbox, made from the original workspace plus the change.
+
+use super::frontend::Step;
+use super::startup::{Population, Startup};
+use super::{Retention, Session};
+use crate::error::{Error, Kind, Result};
+use crate::event::Event;
+use crate::log::SessionId;
+use crate::sandbox::{Command, Outcome, Program, Sandbox, TAIL_BYTES};
+use crate::tools::{Collector, describe, report_limits};
+use crate::workspace::Workspace;
+use std::sync::Arc;
+
+/// A check that did not pass.
+struct Failure {
+    command: String,
+    outcome: String,
+    output: String,
+}
+
+impl Failure {
+    /// What the model reads.
+    fn feedback(&self) -> String {
+        format!(
+            "The check `{}` does not pass yet ({}). It ran in a fresh sandbox with your change. Its output:\n\n{}",
+            self.command, self.outcome, self.output
+        )
+    }
+}
+
+impl Session {
+    /// Runs `commands`, hands a failure back to the model, and runs them again, until all pass.
+    ///
+    /// # Errors
+    /// `Check` where one still fails after `attempts` attempts.
+    pub async fn run_checks(&mut self, commands: &[String], attempts: u32) -> Result<()> {
+        for attempt in 1.. {
+            let Some(failure) = self.first_failure(commands).await? else { break };
+            if attempt >= attempts {
+                return Err(Error::new(Kind::Check, format!("the check did not pass: {}", failure.command))
+                    .hint("`agent diff` shows the change; nothing of it was written"));
+            }
+            self.conversation.turn(&failure.feedback()).await?;
+        }
+        Ok(())
+    }
+
+    /// Every check in order, up to the first failure.
+    async fn first_failure(&self, commands: &[String]) -> Result<Option<Failure>> {
+        let startup = self.fresh_sandbox().await?;
+        let interrupt = self.conversation.interrupt();
+        let checks = async {
+            let ready = startup.ready_silently().await?;
+            for command in commands {
+                if let Some(failure) = self.check(&ready.sandbox, command).await? {
+                    return Ok(Some(failure));
+                }
+            }
+            Ok(None)
+        };
+        let result = tokio::select! {
+            biased;
+            stop = interrupt.triggered() => Err(stop.error()),
+            result = checks => result,
+        };
+        startup.end().await;
+        result
+    }
+
+    /// A second sandbox for the same workspace, with nothing in it but the files.
+    async fn fresh_sandbox(&self) -> Result<Startup> {
+        let directory = self.store.dir(&self.id);
+        let population = match Workspace::load(&directory).await? {
+            Some(workspace) => Population::Restore(Arc::new(workspace.aside())),
+            // No tool ran, so nothing changed and the workspace never got into a sandbox: it is the host's own.
+            None => self.workspace.populate(&directory, self.sandbox.backend.as_ref())?,
+        };
+        let settings = super::SandboxSettings { retention: Retention::Remove, ..self.sandbox.clone() };
+        let gateway = Arc::clone(self.startup.gateway());
+        let frontend = Arc::clone(&self.frontend);
+        Ok(Startup::begin(&SessionId::generate(), &settings, population, gateway, frontend))
+    }
+
+    async fn check(&self, sandbox: &Sandbox, command: &str) -> Result<Option<Failure>> {
+        self.frontend.progress(Step::Check(command));
+        let bounds = self.conversation.bounds();
+        let mut collector = Collector::new(bounds.output_chars);
+        let run = Command {
+            program: Program::Shell(command.to_owned()),
+            cwd: None,
+            env: Vec::new(),
+            timeout: Some(bounds.max_timeout),
+            live_bytes: TAIL_BYTES as u64,
+            stdin: false,
+        };
+        let finished = sandbox.run(run, &mut |output| collector.push(output)).await?;
+        let exit_code = match finished.outcome {
+            Outcome::Exited(code) => Some(code),
+            _ => None,
+        };
+        let events = self.frontend.events();
+        report_limits(events, &finished)?;
+        events.emit(Event::CheckFinished {
+            command: command.to_owned(),
+            exit_code,
+            duration_ms: finished.duration.as_millis() as u64,
+        })?;
+        Ok((exit_code != Some(0)).then(|| Failure {
+            command: command.to_owned(),
+            outcome: describe(finished.outcome, Some(bounds.max_timeout)),
+            output: collector.finish(None).text,
+        }))
+    }
+}

@@ -1,0 +1,124 @@
+//! A session as a library: built from plain data, driven by a [`Frontend`].
+//!
+//! Nothing here, and nothing that it calls, reads the command line, the environment's settings, the current directory or
+//! a terminal: whoever builds a session passes what it needs.
+
+mod answer_schema;
+mod builder;
+mod checkpoints;
+mod checks;
+mod frontend;
+mod one_shot;
+mod resume;
+mod settings;
+mod startup;
+
+pub use answer_schema::AnswerSchema;
+pub use builder::{Builder, Notice, Start};
+pub use checkpoints::Checkpoints;
+pub use frontend::{Frontend, Step};
+pub use one_shot::{OneShot, attach};
+pub use resume::{Resume, check_workspace};
+pub use settings::{Governance, ModelSettings, Retention, SandboxSettings, WorkspaceSettings};
+pub use startup::{Population, Ready, Startup};
+
+use crate::agent::{Answer, Conversation, Spent};
+use crate::error::{Error, Kind, Result};
+use crate::event::{Changes, Event};
+use crate::exit_code::ExitCode;
+use crate::log::{SessionId, Store};
+use std::sync::Arc;
+
+/// An open session: a conversation, and the sandbox that it works in.
+pub struct Session {
+    /// The conversation.
+    pub conversation: Conversation,
+    id: SessionId,
+    startup: Arc<Startup>,
+    checkpoints: Arc<Checkpoints>,
+    frontend: Arc<dyn Frontend>,
+    store: Store,
+    workspace: WorkspaceSettings,
+    sandbox: SandboxSettings,
+    resumed: bool,
+}
+
+impl Session {
+    /// Works on one prompt until the model answers.
+    pub async fn prompt(&mut self, text: &str) -> Result<Answer> {
+        self.conversation.turn(text).await
+    }
+
+    /// Its id.
+    pub fn id(&self) -> &SessionId {
+        &self.id
+    }
+
+    /// Its sandbox.
+    pub fn startup(&self) -> &Startup {
+        &self.startup
+    }
+
+    /// What undoes and redoes its prompts.
+    pub fn checkpoints(&self) -> &Checkpoints {
+        &self.checkpoints
+    }
+
+    /// Whether an earlier process began it.
+    pub fn is_resumed(&self) -> bool {
+        self.resumed
+    }
+
+    /// What it has changed so far, in files, applied or not.
+    pub async fn changes(&self) -> Result<Changes> {
+        match self.startup.if_ready() {
+            Some(ready) => ready.workspace.all_changes().await,
+            None => Ok(Changes::default()),
+        }
+    }
+
+    /// Ends the session's connections, and its sandbox unless that is kept.
+    async fn close(&self) {
+        self.startup.gateway().end().await;
+        let keeps = match self.sandbox.retention {
+            // It is created for the next time even if no tool ran. A failure has been reported, or concerns nobody.
+            Retention::Keep { .. } => self.startup.ready().await.is_ok(),
+            Retention::Remove => self.startup.is_reattached().await,
+        };
+        if !keeps {
+            self.startup.end().await;
+        }
+    }
+}
+
+/// Closes a session that ended with `result`, and emits `session_finished`: also for one that could not be opened.
+pub async fn finish(frontend: &dyn Frontend, session: Option<&Session>, result: &Result<()>) -> Result<()> {
+    let (mut total, mut changes) = (Spent::default(), Changes::default());
+    if let Some(session) = session {
+        total = session.conversation.total();
+        changes = session.changes().await.unwrap_or_default();
+        session.close().await;
+    }
+    let code = result.as_ref().map_or_else(Error::exit_code, |()| ExitCode::Success);
+    frontend.events().emit(Event::SessionFinished {
+        status: status(result).to_owned(),
+        exit_code: code.code(),
+        turns: total.turns,
+        usage: total.usage,
+        changes,
+        error: result.as_ref().err().map(ToString::to_string),
+    })
+}
+
+fn status(result: &Result<()>) -> &'static str {
+    match result.as_ref().map_err(Error::kind) {
+        Ok(()) => "completed",
+        Err(Kind::Interrupted) => "interrupted",
+        Err(Kind::Terminated) => "terminated",
+        Err(Kind::Limit) => "limit",
+        Err(Kind::Check) => "check_failed",
+        Err(Kind::Difference) => "differs",
+        Err(Kind::Conflict) => "conflict",
+        Err(_) => "failed",
+    }
+}

@@ -1,0 +1,102 @@
+//! A sandbox without a conversation: that of a session while it runs, or a fresh one for one command.
+
+use super::frontend::Frontend;
+use super::settings::{SandboxSettings, WorkspaceSettings};
+use super::startup::Startup;
+use crate::error::{Error, Result};
+use crate::log::SessionId;
+use crate::network::{self, Gateway};
+use crate::paths;
+use crate::sandbox::{Backend, Sandbox, State};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A sandbox that is created for one command, with a copy of the workspace.
+pub struct OneShot {
+    /// The handle.
+    pub sandbox: Sandbox,
+    startup: Startup,
+    _scratch: Scratch,
+}
+
+impl OneShot {
+    /// Starts it; what has to be kept meanwhile is kept below `directory`.
+    pub async fn start(
+        workspace: &WorkspaceSettings,
+        settings: &SandboxSettings,
+        directory: &Path,
+        frontend: Arc<dyn Frontend>,
+    ) -> Result<Self> {
+        workspace.validate()?;
+        let id = SessionId::generate();
+        let scratch = Scratch::create(directory, &id)?;
+        let population = workspace.populate(&scratch.directory, settings.backend.as_ref())?;
+        let events = Arc::clone(frontend.events());
+        let gateway = Gateway::new(&settings.network, events, network::Limits::default())?;
+        let startup = Startup::begin(&id, settings, population, gateway, frontend);
+        let sandbox = startup.ready_silently().await?.sandbox.clone();
+        Ok(Self { sandbox, startup, _scratch: scratch })
+    }
+
+    /// Removes the sandbox.
+    pub async fn end(&self) {
+        self.startup.gateway().end().await;
+        self.startup.end().await;
+    }
+}
+
+/// A handle to the sandbox of session `id`, which runs; a paused one is resumed.
+pub async fn attach(backend: &dyn Backend, id: &SessionId) -> Result<Sandbox> {
+    let listed = backend.list().await.unwrap_or_default();
+    if listed.iter().any(|listed| listed.session == id.as_str() && listed.state == State::Paused) {
+        backend.resume(id.as_str()).await?;
+    }
+    let channel = backend.attach(id.as_str()).await.map_err(|error| {
+        error.hint(format!("its sandbox may be gone: `agent resume {id}` restores the session"))
+    })?;
+    Sandbox::connect(channel).await
+}
+
+/// What a one-shot sandbox keeps on the host; removed with it, or by the next one where this process is killed.
+struct Scratch {
+    directory: PathBuf,
+    /// Locked as long as this process lives.
+    _lock: File,
+}
+
+const LOCK: &str = "lock";
+
+impl Scratch {
+    fn create(parent: &Path, id: &SessionId) -> Result<Self> {
+        let directory = parent.join(id.as_str());
+        paths::make_dir(&directory)?;
+        let locked = || {
+            let lock = File::create_new(directory.join(LOCK))?;
+            lock.lock()?;
+            Ok(lock)
+        };
+        let _lock = locked().map_err(|error: std::io::Error| {
+            Error::unexpected(format!("{} could not be created", directory.display())).caused_by(error)
+        })?;
+        remove_abandoned(parent);
+        Ok(Self { directory, _lock })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // It holds copies of the workspace: nothing is lost, and what cannot be removed now is removed later.
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Removes the directories whose lock nobody holds. One without a lock file is about to get it.
+fn remove_abandoned(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        if File::open(entry.path().join(LOCK)).is_ok_and(|lock| lock.try_lock().is_ok()) {
+            // What cannot be removed now is tried again the next time.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}

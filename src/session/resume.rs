@@ -1,0 +1,80 @@
+//! Resuming a session: what an earlier process left of it.
+
+use super::startup::{Population, destroy};
+use crate::agent::{Price, Spent};
+use crate::error::{Error, Result};
+use crate::log::{History, Reopened, SessionFile, SessionId, Store};
+use crate::sandbox::{Backend, State};
+use crate::workspace::Workspace;
+use crate::workspace::tree_path::printable;
+use std::path::Path;
+use std::sync::Arc;
+
+/// An earlier session, locked for this process.
+pub struct Resume {
+    /// Its id.
+    pub id: SessionId,
+    /// What happened in it.
+    pub history: History,
+    /// Its file, ready for more.
+    pub(super) file: SessionFile,
+    /// What the user should know about its file.
+    pub(super) losses: Vec<String>,
+}
+
+impl Resume {
+    /// Opens the session's file.
+    pub fn open(store: &Store, id: SessionId) -> Result<Self> {
+        let Reopened { file, records, losses } = store.reopen(&id)?;
+        Ok(Self { id, file, history: History::of(&records), losses })
+    }
+
+    /// Where its workspace is: in a sandbox that still runs, or only on this machine. `None`: it never had one.
+    ///
+    /// What is left of a sandbox that cannot be used is removed.
+    pub async fn find_workspace(&self, store: &Store, backend: &dyn Backend) -> Result<Option<Population>> {
+        let workspace = Workspace::load(&store.dir(&self.id)).await?.map(Arc::new);
+        let listed = backend.list().await.unwrap_or_default();
+        let existing = listed.into_iter().find(|listed| listed.session == self.id.as_str());
+        let running = match existing {
+            Some(listed) if listed.state == State::Running => Some(listed.id),
+            Some(listed) if listed.state == State::Paused => {
+                backend.resume(self.id.as_str()).await.is_ok().then_some(listed.id)
+            }
+            _ => None,
+        };
+        match (workspace, running) {
+            // One whose start was interrupted may lack files.
+            (Some(workspace), Some(sandbox)) if workspace.is_filled() => {
+                Ok(Some(Population::Reattach(workspace, sandbox)))
+            }
+            (workspace, _) => {
+                destroy(backend, self.id.as_str()).await?;
+                Ok(workspace.map(Population::Restore))
+            }
+        }
+    }
+
+    pub(super) fn spent(&self, price: Option<Price>) -> Spent {
+        let mut spent = Spent { turns: self.history.turns, ..Spent::default() };
+        spent.add_usage(Some(self.history.usage), price);
+        spent
+    }
+}
+
+/// Checks that the session `id` with this `history` works on `directory`; one that never began works on any.
+pub fn check_workspace(id: &SessionId, history: &History, directory: &Path) -> Result<()> {
+    let recorded = &history.workspace;
+    let asked = directory.canonicalize().unwrap_or_else(|_| directory.to_owned()).display().to_string();
+    if recorded.is_empty() || *recorded == asked {
+        return Ok(());
+    }
+    let message = format!(
+        "session {id} works on {}, not on {}",
+        printable(recorded.as_bytes()),
+        printable(asked.as_bytes())
+    );
+    Err(Error::usage(message).hint(
+        "resume it in its own directory (name it with -C), or start another session: with a key, another key",
+    ))
+}

@@ -1,0 +1,196 @@
+//! What a session is built from: resolved settings, as plain data.
+
+use super::startup::Population;
+use crate::agent::{Price, RunLimits};
+use crate::approval::Approve;
+use crate::approval::policy::Rules;
+use crate::error::Result;
+use crate::event::{Limits, SandboxInfo};
+use crate::log::SessionId;
+use crate::model::ChatModel;
+use crate::sandbox::{Backend, Network, Spec, WorkspaceMount};
+use crate::tools::Bounds;
+use crate::workspace::{self, Mode, Workspace, mode, select};
+use futures_util::FutureExt;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A temporary sandbox without a client is removed after this long.
+const IDLE_TTL: Duration = Duration::from_secs(10);
+
+/// The model, and what is known about it.
+#[derive(Clone)]
+pub struct ModelSettings {
+    /// The client.
+    pub client: Arc<dyn ChatModel>,
+    /// The endpoint, without any key, for `session_started`.
+    pub base_url: String,
+    /// The context window in tokens, where it is known.
+    pub context_window: Option<u64>,
+    /// What its tokens cost, where it is known.
+    pub price: Option<Price>,
+    /// Whether older turns are summarised when the context window fills up.
+    pub compaction: bool,
+    /// A JSON Schema that the final answer has to satisfy.
+    pub answer_schema: Option<Value>,
+}
+
+impl ModelSettings {
+    /// `client`, with nothing known about it.
+    pub fn new(client: Arc<dyn ChatModel>) -> Self {
+        let (base_url, compaction) = (String::new(), true);
+        Self { client, base_url, context_window: None, price: None, compaction, answer_schema: None }
+    }
+}
+
+/// What bounds a session's work, and what needs the user's consent.
+#[derive(Debug, Clone, Default)]
+pub struct Governance {
+    /// What ends the work on one prompt.
+    pub limits: RunLimits,
+    /// The bounds of one tool call.
+    pub bounds: Bounds,
+    /// The user's policy.
+    pub rules: Rules,
+    /// When the user is asked before a tool runs.
+    pub approve: Approve,
+}
+
+/// The directory that a session works on.
+#[derive(Debug, Clone)]
+pub struct WorkspaceSettings {
+    /// The host directory, absolute.
+    pub root: PathBuf,
+    /// Whether the user named it. Otherwise `$HOME` itself is refused.
+    pub named: bool,
+    /// How it gets into the sandbox.
+    pub mode: Mode,
+    /// Globs of excluded files that are copied all the same.
+    pub include: Vec<String>,
+    /// Globs of further files that are excluded.
+    pub exclude: Vec<String>,
+}
+
+impl WorkspaceSettings {
+    /// `root`, with the defaults for everything else.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        let (include, exclude) = (Vec::new(), Vec::new());
+        Self { root: root.into(), named: true, mode: Mode::default(), include, exclude }
+    }
+
+    /// Checks that this directory may be a workspace.
+    pub(super) fn validate(&self) -> Result<()> {
+        workspace::validate(&self.root, self.named).map(drop)
+    }
+
+    /// Fills a sandbox with this directory; the session's records of it are kept in `directory`.
+    ///
+    /// # Errors
+    /// It is to be bound and the sandbox could not write to it, or a glob is not valid.
+    pub(super) fn populate(&self, directory: &Path, backend: &dyn Backend) -> Result<Population> {
+        if self.mode == Mode::Bind && !backend.capabilities().maps_owners {
+            mode::bindable(&self.root)?;
+        }
+        for (option, globs) in [("--include", &self.include), ("--exclude", &self.exclude)] {
+            select::globs(&self.root, globs, option)?;
+        }
+        let (root, directory) = (self.root.clone(), directory.to_owned());
+        let options = workspace::Options {
+            select: select::Options {
+                include: self.include.clone(),
+                exclude: self.exclude.clone(),
+                ..select::Options::default()
+            },
+            mode: self.mode,
+            can_overlay: backend.capabilities().host_paths,
+            named: self.named,
+            max_kept: None,
+        };
+        Ok(Population::Fill(async move { Workspace::open(&root, &directory, options).await }.boxed()))
+    }
+}
+
+/// What a session's sandboxes are.
+#[derive(Clone)]
+pub struct SandboxSettings {
+    /// Where they run.
+    pub backend: Arc<dyn Backend>,
+    /// The image; `None` is the backend's default.
+    pub image: Option<String>,
+    /// Another OCI runtime.
+    pub runtime: Option<String>,
+    /// What they may reach.
+    pub network: Network,
+    /// Their resources.
+    pub limits: Limits,
+    /// What becomes of them afterwards.
+    pub retention: Retention,
+}
+
+/// What becomes of a sandbox when its session ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retention {
+    /// It is removed.
+    Remove,
+    /// It stays.
+    Keep {
+        /// Without a client it stops after this long.
+        ttl: Duration,
+        /// Once stopped, it is removed this long after it was created.
+        delete_after: Option<Duration>,
+    },
+}
+
+impl SandboxSettings {
+    /// Temporary sandboxes of `backend` with its default image, no network and the default limits.
+    pub fn new(backend: Arc<dyn Backend>) -> Self {
+        let (network, limits, retention) = (Network::None, Limits::default(), Retention::Remove);
+        Self { backend, image: None, runtime: None, network, limits, retention }
+    }
+
+    /// What a running sandbox is like: it stays as it was created, but for its hosts, which are judged on this side.
+    pub(super) fn reattached(self, existing: &SandboxInfo) -> Self {
+        let network = match (existing.network.as_str(), self.network) {
+            ("full", _) => Network::Full,
+            (_, Network::Full) => Network::None,
+            (_, network) => network,
+        };
+        let image = existing.image.clone().filter(|image| image != "host");
+        let runtime = existing.runtime.clone();
+        Self { image, runtime, limits: existing.limits.clone(), network, ..self }
+    }
+
+    /// What `session_started` reports.
+    pub(super) fn describe(&self, id: &SessionId) -> SandboxInfo {
+        // An engine that can mount this machine's paths can show this machine's programs as well.
+        let default_image = || self.backend.capabilities().host_paths.then(|| "host".to_owned());
+        SandboxInfo {
+            backend: self.backend.name().to_owned(),
+            id: format!("agent-{id}"),
+            image: self.image.clone().or_else(default_image),
+            runtime: self.runtime.clone(),
+            network: self.network.to_string(),
+            limits: self.limits.clone(),
+        }
+    }
+
+    pub(super) fn spec(&self, id: &SessionId) -> Spec {
+        let (idle_ttl, ephemeral, delete_after) = match self.retention {
+            Retention::Remove => (IDLE_TTL, true, None),
+            Retention::Keep { ttl, delete_after } => (ttl, false, delete_after),
+        };
+        Spec {
+            session: id.to_string(),
+            image: self.image.clone(),
+            limits: self.limits.clone(),
+            network: self.network.clone(),
+            runtime: self.runtime.clone(),
+            idle_ttl,
+            ephemeral,
+            delete_after,
+            workspace: WorkspaceMount::Empty,
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The sandbox starts while the model thinks: begun at once, awaited by the first tool call.
+
+use super::frontend::{Frontend, Step};
+use super::settings::SandboxSettings;
+use crate::error::{Error, Kind, Result};
+use crate::event::{Event, SandboxInfo};
+use crate::log::SessionId;
+use crate::network::Gateway;
+use crate::sandbox::{Backend, Sandbox, Spec, sweep_once};
+use crate::workspace::{CopyReport, Workspace, mode};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How long the end of a session waits until its sandbox is removed. Otherwise the guest's idle timeout removes it.
+const END_TIMEOUT: Duration = Duration::from_millis(1500);
+
+/// A sandbox that is up, with the workspace in it.
+pub struct Ready {
+    /// The handle.
+    pub sandbox: Sandbox,
+    /// What the backend started.
+    pub info: SandboxInfo,
+    /// What it works on.
+    pub workspace: Arc<Workspace>,
+    /// Whether it ran before this process.
+    pub reattached: bool,
+}
+
+/// How the sandbox gets its workspace.
+pub enum Population {
+    /// A new session: the workspace is opened, and its files are copied in.
+    Fill(BoxFuture<'static, Result<Workspace>>),
+    /// A session whose sandbox is gone: its workspace is restored in a fresh one.
+    Restore(Arc<Workspace>),
+    /// A session whose sandbox, with this id of the backend's own, still runs.
+    Reattach(Arc<Workspace>, String),
+}
+
+/// A sandbox that is starting.
+pub struct Startup {
+    ready: Shared<BoxFuture<'static, Result<Arc<Ready>, Arc<Error>>>>,
+    backend: Arc<dyn Backend>,
+    gateway: Arc<Gateway>,
+    frontend: Arc<dyn Frontend>,
+    session: String,
+    announced: AtomicBool,
+    reattaches: bool,
+}
+
+impl Startup {
+    /// Starts (or reattaches to) the sandbox of session `id`, whose connections go through `gateway`.
+    pub fn begin(
+        id: &SessionId,
+        settings: &SandboxSettings,
+        population: Population,
+        gateway: Arc<Gateway>,
+        frontend: Arc<dyn Frontend>,
+    ) -> Self {
+        let backend = Arc::clone(&settings.backend);
+        let reattaches = matches!(population, Population::Reattach(..));
+        let start =
+            Start { backend: Arc::clone(&backend), spec: settings.spec(id), frontend: Arc::clone(&frontend) };
+        let proxy = Arc::clone(&gateway);
+        let task = tokio::spawn(async move {
+            let ready = start.run(population).await?;
+            proxy.attach(&ready.sandbox).await?;
+            Ok(ready)
+        });
+        sweep_once(&backend);
+        let ready = async move {
+            match task.await {
+                Ok(result) => result.map(Arc::new).map_err(Arc::<Error>::new),
+                Err(panicked) => {
+                    Err(Arc::new(Error::sandbox("the sandbox could not be started").caused_by(panicked)))
+                }
+            }
+        };
+        let (ready, session) = (ready.boxed().shared(), id.to_string());
+        Self { ready, backend, gateway, frontend, session, announced: AtomicBool::new(false), reattaches }
+    }
+
+    /// Waits until the sandbox is up, without an event.
+    pub(super) async fn ready_silently(&self) -> Result<Arc<Ready>> {
+        self.ready.clone().await.map_err(|error| error.repeat())
+    }
+
+    /// Waits until the sandbox is up, and reports it the first time.
+    pub async fn ready(&self) -> Result<Arc<Ready>> {
+        let ready = self.ready_silently().await?;
+        if !self.announced.swap(true, Ordering::Relaxed) {
+            let info = &ready.info;
+            let event = Event::SandboxReady { backend: info.backend.clone(), id: info.id.clone() };
+            self.frontend.events().emit(event)?;
+        }
+        Ok(ready)
+    }
+
+    /// The sandbox, if it is up already.
+    pub fn if_ready(&self) -> Option<Arc<Ready>> {
+        self.ready.clone().now_or_never()?.ok()
+    }
+
+    /// Whether it is a sandbox that ran before this process.
+    pub(super) async fn is_reattached(&self) -> bool {
+        self.reattaches && self.ready_silently().await.is_ok_and(|ready| ready.reattached)
+    }
+
+    /// The backend it runs on.
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
+    }
+
+    /// What its connections go through.
+    pub fn gateway(&self) -> &Arc<Gateway> {
+        &self.gateway
+    }
+
+    /// Removes the sandbox with everything in it. Bounded: the idle timeout removes what does not end in time.
+    pub async fn end(&self) {
+        let end = async {
+            // A container that is half created cannot be ended by its guest, so its start is awaited.
+            if let Ok(ready) = self.ready_silently().await {
+                ready.sandbox.shutdown().await;
+            }
+            // That it is gone already is the usual case; a later sweep retries what failed.
+            let _ = self.backend.destroy(&self.session).await;
+        };
+        let _ = tokio::time::timeout(END_TIMEOUT, end).await;
+    }
+}
+
+/// The start of one sandbox.
+struct Start {
+    backend: Arc<dyn Backend>,
+    spec: Spec,
+    frontend: Arc<dyn Frontend>,
+}
+
+impl Start {
+    async fn run(mut self, population: Population) -> Result<Ready> {
+        let (workspace, is_new) = match population {
+            Population::Fill(opening) => (Arc::new(opening.await?), true),
+            Population::Restore(workspace) => (workspace, false),
+            Population::Reattach(workspace, id) => match self.reattach(&workspace, id).await {
+                Ok(ready) => return Ok(ready),
+                Err(error) => {
+                    self.discard(&error).await?;
+                    (workspace, false)
+                }
+            },
+        };
+        if !is_new {
+            let notice = workspace.reopen(self.backend.capabilities().host_paths).await?;
+            notice.into_iter().for_each(|text| self.notice(text));
+        }
+        workspace.notices().iter().for_each(|text| self.notice(text.clone()));
+        self.spec.workspace = workspace.mount().await;
+        match self.attempt(&workspace, is_new).await {
+            Err(error) if error.kind() == Kind::Sandbox && workspace.copy_instead().await? => {
+                // What is left of the failed attempt would be in the way of the next.
+                self.backend.destroy(&self.spec.session).await?;
+                self.spec.workspace = workspace.mount().await;
+                let ready = self.attempt(&workspace, is_new).await?;
+                self.notice(mode::copied(&error.to_string()));
+                Ok(ready)
+            }
+            result => result,
+        }
+    }
+
+    async fn attempt(&self, workspace: &Arc<Workspace>, is_new: bool) -> Result<Ready> {
+        self.backend.capabilities().check(self.backend.name(), &self.spec)?;
+        let on_pull = |what: &str, done, total| self.frontend.progress(Step::Pull(what, done, total));
+        let mut on_copied = |done, total| self.frontend.progress(Step::Copy(done, total));
+        let (channel, info) = self.backend.start(&self.spec, &on_pull).await?;
+        let sandbox = Sandbox::connect(channel).await?;
+        let CopyReport { lost, .. } = match is_new {
+            true => workspace.copy_in(&sandbox, &mut on_copied).await?,
+            false => workspace.bring_back(&sandbox, &mut on_copied).await?,
+        };
+        if lost > 0 {
+            self.notice(format!(
+                "{lost} file(s) of the workspace have their current content: the earlier one is not kept any more."
+            ));
+        }
+        Ok(Ready { sandbox, info, workspace: Arc::clone(workspace), reattached: false })
+    }
+
+    async fn reattach(&self, workspace: &Arc<Workspace>, id: String) -> Result<Ready> {
+        let channel = self.backend.attach(&self.spec.session).await?;
+        let sandbox = Sandbox::connect(channel).await?;
+        workspace.rejoin(&sandbox).await?;
+        let info = SandboxInfo { backend: self.backend.name().to_owned(), id, ..SandboxInfo::default() };
+        Ok(Ready { sandbox, info, workspace: Arc::clone(workspace), reattached: true })
+    }
+
+    /// Removes a sandbox that cannot be reattached to: it is ending, or another version's guest answers in it.
+    async fn discard(&self, error: &Error) -> Result<()> {
+        destroy(self.backend.as_ref(), &self.spec.session).await?;
+        self.notice(format!(
+            "The sandbox of this session cannot be used any more ({error}). The workspace is restored in a fresh one; \
+             running processes and files outside of the workspace are lost."
+        ));
+        Ok(())
+    }
+
+    fn notice(&self, text: String) {
+        // A session file that cannot be written fails at the next event of the turn itself.
+        let _ = self.frontend.events().emit(Event::Notice { text });
+    }
+}
+
+/// Attempts to remove a sandbox, and the pause between two of them: an engine refuses while it is removing the same one.
+const DESTROY_ATTEMPTS: u32 = 20;
+const DESTROY_PAUSE: Duration = Duration::from_millis(250);
+
+/// Removes the sandbox of `session`, also while the engine itself is ending it.
+pub(super) async fn destroy(backend: &dyn Backend, session: &str) -> Result<()> {
+    let mut attempt = 1;
+    loop {
+        match backend.destroy(session).await {
+            Err(error) if attempt == DESTROY_ATTEMPTS => return Err(error),
+            Err(_) => tokio::time::sleep(DESTROY_PAUSE).await,
+            Ok(()) => return Ok(()),
+        }
+        attempt += 1;
+    }
+}
