@@ -2,17 +2,23 @@
 
 use super::endpoint;
 use super::print::offer;
-use crate::cli::config::{Config, SandboxConfig};
+use crate::cli::config::Config;
 use crate::cli::options::{DoctorArgs, Options};
 use crate::cli::ui::{sanitise, wrap};
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
+use crate::log::SessionId;
 use crate::model::probe::{Finding, Outcome};
 use crate::sandbox::docker::checks::Checks;
 use crate::sandbox::docker::{DEFAULT_IMAGE, Docker};
-use crate::sandbox::{SandboxChoice, local};
+use crate::sandbox::local::Local;
+use crate::sandbox::{self, Backend, Command, Program, Sandbox, SandboxChoice, Spec, WorkspaceMount, local};
 use serde::Serialize;
 use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+/// How long the sandbox that proves a backend may live, and its command may run.
+const PROOF_TTL: Duration = Duration::from_secs(10);
 
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]
@@ -46,7 +52,7 @@ struct Report {
 /// Looks at everything, prints it, and fails with the exit code of the first thing that stands in the way.
 pub async fn doctor(options: &Options, arguments: DoctorArgs) -> Result<ExitCode> {
     let config = Config::load(options)?;
-    let (sandbox, mut checks) = sandboxes(&config.sandbox).await?;
+    let (sandbox, mut checks) = sandboxes(&config).await?;
     let endpoint = endpoints(&config, arguments.endpoint, &mut checks).await;
     let code = match (sandbox, endpoint) {
         (false, _) => ExitCode::Sandbox,
@@ -66,19 +72,20 @@ pub async fn doctor(options: &Options, arguments: DoctorArgs) -> Result<ExitCode
 ///
 /// # Errors
 /// What was asked for can be had nowhere.
-async fn sandboxes(wanted: &SandboxConfig) -> Result<(bool, Vec<Check>)> {
+async fn sandboxes(config: &Config) -> Result<(bool, Vec<Check>)> {
+    let wanted = &config.sandbox;
     let needs_engine =
         local::CAPABILITIES.check_image(local::NAME, wanted.image.as_deref(), wanted.runtime.as_deref());
     let (mut groups, mut looks_local) = (Vec::new(), true);
     match wanted.choice {
         SandboxChoice::Named(local::NAME) => needs_engine?,
         choice => {
-            groups.push(engine(wanted).await?);
+            groups.push(engine(config).await?);
             looks_local = choice == SandboxChoice::Auto && needs_engine.is_ok();
         }
     }
     if looks_local {
-        groups.push(vec![namespaces()]);
+        groups.push(namespaces(config).await);
     }
     let is_missing = |check: &Check| check.state == State::Failed;
     let works = groups.iter().any(|checks| !checks.iter().any(is_missing));
@@ -91,7 +98,8 @@ async fn sandboxes(wanted: &SandboxConfig) -> Result<(bool, Vec<Check>)> {
 }
 
 /// The engine, and what of it the sandbox needs.
-async fn engine(wanted: &SandboxConfig) -> Result<Vec<Check>> {
+async fn engine(config: &Config) -> Result<Vec<Check>> {
+    let wanted = &config.sandbox;
     let engine = async {
         let docker = Docker::connect().await?;
         docker.checks().await.map(|checks| (docker, checks))
@@ -114,7 +122,55 @@ async fn engine(wanted: &SandboxConfig) -> Result<Vec<Check>> {
             )),
         },
     }));
+    // An image that would have to be pulled first is not tried.
+    if checks.iter().all(|check| check.state == State::Ok) {
+        checks.push(proof(config, &docker).await);
+    }
     Ok(checks)
+}
+
+/// Starts a sandbox, runs `true` in it, and removes it.
+async fn proof(config: &Config, backend: &dyn Backend) -> Check {
+    let started = Instant::now();
+    let wanted = &config.sandbox;
+    let spec = Spec {
+        session: SessionId::generate().to_string(),
+        image: wanted.image.clone(),
+        limits: wanted.limits.clone(),
+        network: wanted.network.clone(),
+        runtime: wanted.runtime.clone(),
+        idle_ttl: PROOF_TTL,
+        ephemeral: true,
+        delete_after: None,
+        workspace: WorkspaceMount::Empty,
+    };
+    let run = async {
+        let (channel, _) = backend.start(&spec, &|_, _, _| {}).await?;
+        let sandbox = Sandbox::connect(channel).await?;
+        let command = Command {
+            program: Program::Argv(vec!["true".into()]),
+            cwd: None,
+            env: Vec::new(),
+            timeout: Some(PROOF_TTL),
+            live_bytes: 0,
+            stdin: false,
+        };
+        let finished = sandbox.run(command, &mut |_| {}).await?;
+        sandbox.shutdown().await;
+        match finished.outcome {
+            sandbox::Outcome::Exited(0) => Ok(started.elapsed()),
+            other => Err(Error::sandbox(format!("`true` did not succeed in a sandbox ({other:?})"))),
+        }
+    };
+    let result = run.await;
+    // A failure of the removal is repaired by the next sweep.
+    let _ = backend.destroy(&spec.session).await;
+    match result {
+        Ok(time) => {
+            ok(backend.name(), format!("a sandbox started and ran a command in {} ms", time.as_millis()))
+        }
+        Err(error) => failed(backend.name(), State::Failed, &error),
+    }
 }
 
 async fn image(docker: &Docker, engine: &Checks, named: Option<&str>) -> Result<Check> {
@@ -138,18 +194,22 @@ async fn image(docker: &Docker, engine: &Checks, named: Option<&str>) -> Result<
 }
 
 /// What local sandboxes need.
-fn namespaces() -> Check {
+async fn namespaces(config: &Config) -> Vec<Check> {
     let local = local::checks();
-    match local.obstacles.first() {
-        None if local.weaknesses.is_empty() => ok("local", "namespaces and control groups work".to_owned()),
-        None => ok("local", format!("works; weaker than a container: {}", local.weaknesses.join("; "))),
-        Some(obstacle) => Check {
+    if let Some(obstacle) = local.obstacles.first() {
+        return vec![Check {
             name: "local",
             state: State::Failed,
             found: obstacle.what.clone(),
             hint: Some(obstacle.hint.clone()),
-        },
+        }];
     }
+    let mut checks = vec![proof(config, &Local).await];
+    if !local.weaknesses.is_empty() {
+        checks
+            .push(ok("limits", format!("local is weaker than a container: {}", local.weaknesses.join("; "))));
+    }
+    checks
 }
 
 async fn endpoints(config: &Config, probe: bool, checks: &mut Vec<Check>) -> Result<()> {

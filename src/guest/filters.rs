@@ -1,6 +1,8 @@
 //! System calls that are refused to the guest and its descendants, beyond what the sandbox refuses.
 
 use crate::sys;
+use std::path::Path;
+use std::{fs, io};
 
 /// Refuses this process and its descendants to allocate disk space without writing to it, which is faster than the quota
 /// can be checked; the C library's posix_fallocate(3) writes then. A file that would be too long becomes an error.
@@ -8,14 +10,31 @@ pub fn refuse_allocation() {
     // Commands get the default back before their exec.
     sys::ignore_signal(sys::SIGXFSZ);
     // Where the kernel has no filters the disk only fills faster.
-    sys::install_filter(&allocation_filter());
+    let _ = sys::install_filter(&allocation_filter());
 }
 
 /// Refuses this process and its descendants to set the limits of another process (`EPERM`): all here are the same
 /// user's, and one that lowers the guest's limits would end the sandbox.
 pub fn refuse_limits_of_others() {
     // Where the kernel has no filters a sandbox can end itself.
-    sys::install_filter(&limits_filter());
+    let _ = sys::install_filter(&limits_filter());
+}
+
+/// Installs the filters in `file`, one after the other. Each is its length in bytes as a little-endian `u32`, then its
+/// instructions (`struct sock_filter`).
+///
+/// A filter that the kernel does not take is an error: the sandbox must not be weaker than its caller believes.
+pub fn install(file: &Path) -> io::Result<()> {
+    let bytes = fs::read(file)?;
+    let mut rest = bytes.as_slice();
+    while let Some((length, after)) = rest.split_first_chunk() {
+        let length = u32::from_le_bytes(*length) as usize;
+        let (program, after) = after.split_at_checked(length).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let (instructions, []) = program.as_chunks::<8>() else { return Err(io::ErrorKind::InvalidData.into()) };
+        sys::install_filter(instructions)?;
+        rest = after;
+    }
+    Ok(())
 }
 
 /// An instruction: its code, how far to jump where it holds and where it does not, its value.

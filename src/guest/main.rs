@@ -38,7 +38,7 @@ use std::process::ExitCode;
 
 const USAGE: &str =
     "usage: guest serve [--idle-ttl SECS] [--socket NAME] [--listen-fd N] [--workspace DIR] [--disk BYTES]
-                   [--keepalive SECS]
+                   [--keepalive SECS] [--filters FILE]
        guest attach --socket NAME
        guest launch DIR
        guest remove DIR

@@ -41,6 +41,8 @@ pub struct Options {
     keepalive: Option<Duration>,
     /// Bytes that the sandbox's files may take on the disk.
     disk: Option<u64>,
+    /// The file with the system call filters to install: see [`filters::install`].
+    filters: Option<PathBuf>,
 }
 
 struct Listener {
@@ -91,6 +93,9 @@ pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
         subreaper.map_err(failed("cannot become a subreaper"))?;
     }
     sys::prctl(sys::PR_SET_NO_NEW_PRIVS, 1).map_err(failed("cannot give up privileges"))?;
+    if let Some(file) = &options.filters {
+        filters::install(file).map_err(failed("cannot install the system call filters"))?;
+    }
     let signals = Signals::block(&[sys::SIGCHLD, sys::SIGTERM, sys::SIGINT, sys::SIGHUP])
         .map_err(failed("cannot block signals"))?;
     sys::set_umask(0o022);
@@ -132,7 +137,7 @@ pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
 }
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options = Options { idle_ttl: None, listener: None, workspace: "/workspace".into(), keepalive: None, disk: None };
+    let mut options = Options { idle_ttl: None, listener: None, workspace: "/workspace".into(), keepalive: None, disk: None, filters: None };
     while let Some(name) = arguments.next() {
         let value = arguments.next().ok_or(crate::USAGE)?;
         let number = || value.parse::<u32>().map_err(|_| format!("{value} is not a number"));
@@ -140,6 +145,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String>
             "--idle-ttl" => options.idle_ttl = Some(Duration::from_secs(number()?.into())),
             "--keepalive" => options.keepalive = Some(Duration::from_secs(number()?.into())),
             "--workspace" => options.workspace = value.into(),
+            "--filters" => options.filters = Some(value.into()),
             "--disk" => options.disk = Some(value.parse().map_err(|_| format!("{value} is not a number"))?),
             "--socket" => {
                 let listener = SocketAddr::from_abstract_name(&value)

@@ -442,9 +442,8 @@ pub fn ignore_signal(signal: c_int) {
     unsafe { ffi::signal(signal, SIG_IGN) };
 }
 
-/// Puts a filter of system calls, instructions of classic BPF, before this process and all that come from it. Where the
-/// kernel has none, nothing happens.
-pub fn install_filter(instructions: &[[u8; 8]]) {
+/// Installs a filter of system calls, instructions of classic BPF, for this process and all its descendants.
+pub fn install_filter(instructions: &[[u8; 8]]) -> io::Result<()> {
     #[repr(C)]
     struct Program {
         length: u16,
@@ -452,7 +451,7 @@ pub fn install_filter(instructions: &[[u8; 8]]) {
     }
     let program = Program { length: instructions.len() as u16, instructions: instructions.as_ptr() };
     // SAFETY: the program outlives the call.
-    unsafe { ffi::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &raw const program) };
+    check(unsafe { ffi::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &raw const program) }).map(drop)
 }
 
 /// A file system as a whole.

@@ -55,6 +55,18 @@ pub(super) fn program() -> Result<(String, File)> {
     Ok((format!("/proc/self/fd/{}", file.as_raw_fd()), file))
 }
 
+/// Whether the guest is built for this machine's processor, so that what is made for this machine serves it too.
+pub(super) fn is_for_this_processor() -> Result<bool> {
+    // `e_machine` of the ELF header (elf(5)).
+    const MACHINE: std::ops::Range<usize> = 18..20;
+    let expected: u16 = match std::env::consts::ARCH {
+        "x86_64" => 62,
+        "aarch64" => 183,
+        _ => return Ok(false),
+    };
+    Ok(bytes()?.get(MACHINE) == Some(&expected.to_le_bytes()))
+}
+
 /// A short hash of the guest's bytes: 12 hexadecimal digits. Files and volumes that hold a guest are named by it.
 ///
 /// # Errors

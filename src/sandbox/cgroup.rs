@@ -197,6 +197,8 @@ fn limit_separate(directory: &Path, controller: &str, limits: &Limits, limited: 
             limited.memory = set(&file("memory.limit_in_bytes"), &memory);
             // Memory and swap together; only after the limit on memory, which it may not be below.
             set(&file("memory.memsw.limit_in_bytes"), &memory);
+            // Version 1 does not count the buffers of TCP sockets as memory of the group; version 2 does.
+            set(&file("memory.kmem.tcp.limit_in_bytes"), &(limits.memory / TCP_SHARE).to_string());
         }
         "pids" => limited.pids = set(&file("pids.max"), &limits.pids.to_string()),
         "cpu" => {
@@ -206,6 +208,9 @@ fn limit_separate(directory: &Path, controller: &str, limits: &Limits, limited: 
         _ => {}
     }
 }
+
+/// The buffers of TCP sockets may take this part of the memory, on top of it.
+const TCP_SHARE: u64 = 8;
 
 /// The kernel's default period, in microseconds.
 const PERIOD_US: u64 = 100_000;

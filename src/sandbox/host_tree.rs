@@ -6,6 +6,7 @@
 
 use super::toolchains::{self, Machine};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 /// What of this machine a sandbox sees, and the variables that make it usable.
@@ -23,9 +24,20 @@ pub struct HostTree {
     pub env: Vec<(String, String)>,
 }
 
-/// The system's directories. Where one is a symlink on this machine, it is one inside.
-const ROOTS: [&str; 10] =
-    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/libexec", "/opt", "/nix"];
+/// The system's directories. Where one is a symlink on this machine, it is one inside. Of `/nix` only what programs are
+/// made of: beside it lie the sockets of its daemon. Of `/opt` see [`opt`].
+const ROOTS: [&str; 10] = [
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/libexec",
+    "/nix/store",
+    "/nix/var/nix/profiles",
+];
 
 /// The entries of `/etc` that compilers, interpreters and libraries read, and that hold no secret. A `*` stands for the
 /// rest of a name. `maven/settings.xml`, `ssl/private`, `apt/auth.conf`, `npmrc`, `pip.conf` and `gitconfig` may
@@ -81,7 +93,8 @@ const ETC: [&str; 46] = [
 
 /// Files in given directories that may hold credentials: an empty one is bound over each that is there. (Of `/etc`, such
 /// files are not given in the first place.)
-const CREDENTIALS: [&str; 9] = [
+const CREDENTIALS: [&str; 10] = [
+    "Renviron.site",
     "etc/npmrc",
     "etc/pip.conf",
     "etc/gemrc",
@@ -92,6 +105,10 @@ const CREDENTIALS: [&str; 9] = [
     "local/etc/gitconfig",
     "pip.conf",
 ];
+
+/// Files that are covered beside those, and files of settings that are looked at.
+const MAX_HIDDEN: usize = 256;
+const MAX_LOOKED_AT: usize = 4096;
 
 /// Where `PATH` looks after the toolchains.
 const STANDARD_PATH: [&str; 6] =
@@ -107,6 +124,9 @@ fn discover(machine: &Machine) -> HostTree {
     for root in ROOTS {
         tree.give(machine, Path::new(root));
     }
+    for package in opt(machine) {
+        tree.give(machine, &package);
+    }
     for name in ETC {
         for entry in expand(&machine.on_host(Path::new("/etc")), name) {
             tree.give(machine, &Path::new("/etc").join(entry));
@@ -116,6 +136,9 @@ fn discover(machine: &Machine) -> HostTree {
     tree.binds.extend(found.binds);
     tree.symlinks.extend(found.symlinks);
     tree.hide_credentials();
+    let sockets = fs::read_to_string(machine.on_host(Path::new("/proc/net/unix"))).unwrap_or_default();
+    tree.hide(&bound_sockets(&sockets));
+    tree.hide(&private_files(machine, &tree.binds));
     tree.env = found.env;
     tree.path = search_path(machine, &tree.binds, found.bin_dirs);
     tree
@@ -180,10 +203,69 @@ impl HostTree {
         self.binds.extend(hidden);
     }
 
+    /// Covers files of the host, at most [`MAX_HIDDEN`], wherever they would be seen.
+    fn hide(&mut self, files: &[PathBuf]) {
+        let covers = files.iter().take(MAX_HIDDEN).flat_map(|file| {
+            let inside =
+                |(host, inside): &(PathBuf, PathBuf)| Some(inside.join(file.strip_prefix(host).ok()?));
+            self.binds.iter().filter_map(inside).collect::<Vec<_>>()
+        });
+        let hidden: Vec<_> = covers.map(|inside| (PathBuf::from("/dev/null"), inside)).collect();
+        self.binds.extend(hidden);
+    }
+
     /// Whether `path` lies in something that is bound already.
     fn shows(&self, path: &Path) -> bool {
         self.binds.iter().any(|(_, inside)| path.starts_with(inside))
     }
+}
+
+/// The packages below `/opt` from which `PATH` takes programs. The others are nobody's tools, and may hold their
+/// programs' secrets and sockets.
+fn opt(machine: &Machine) -> Vec<PathBuf> {
+    let opt = Path::new("/opt");
+    let package = |dir: &PathBuf| Some(opt.join(dir.strip_prefix(opt).ok()?.components().next()?));
+    let mut packages: Vec<PathBuf> = machine.path.iter().filter_map(package).collect();
+    packages.sort();
+    packages.dedup();
+    packages
+}
+
+/// The paths of the Unix sockets that programs of this machine listen at (proc_net_unix(5)): a read-only mount does not keep
+/// anybody from connecting. Abstract ones, whose names begin with `@`, belong to a network namespace.
+fn bound_sockets(table: &str) -> Vec<PathBuf> {
+    let path =
+        |line: &str| line.split_whitespace().nth(7).filter(|path| path.starts_with('/')).map(PathBuf::from);
+    let mut paths: Vec<PathBuf> =
+        table.lines().skip(1).filter_map(path).filter(|path| path.exists()).collect();
+    paths.sort();
+    paths.dedup();
+    paths
+}
+
+/// The caller's own files that nobody else may read, in the directories of settings among `binds` and in
+/// `/usr/local/etc`. Looks at a bounded number of files.
+fn private_files(machine: &Machine, binds: &[(PathBuf, PathBuf)]) -> Vec<PathBuf> {
+    let settings =
+        binds.iter().filter(|(_, inside)| inside.starts_with("/etc")).map(|(host, _)| host.clone());
+    let mut directories: Vec<PathBuf> =
+        settings.chain([machine.on_host(Path::new("/usr/local/etc"))]).collect();
+    let (mut found, mut looked_at) = (Vec::new(), 0);
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            looked_at += 1;
+            if looked_at > MAX_LOOKED_AT {
+                return found;
+            }
+            let Ok(metadata) = entry.metadata() else { continue };
+            if metadata.is_dir() {
+                directories.push(entry.path());
+            } else if metadata.is_file() && metadata.mode() & 0o077 == 0 {
+                found.push(entry.path());
+            }
+        }
+    }
+    found
 }
 
 /// `target` as seen from the directory `base`, with `..` taken out without asking the file system.
@@ -321,6 +403,36 @@ mod tests {
             "/home/agent/.local/bin:/home/agent/.cargo/bin:/usr/local/go/bin:/usr/local/bin:/usr/local/sbin:\
              /usr/bin:/usr/sbin:/bin:/sbin"
         );
+    }
+
+    #[test]
+    fn sockets_and_private_settings_are_covered() {
+        use std::os::unix::fs::PermissionsExt;
+        let (root, machine) = machine_with(&["usr/share/x", "etc/php/secret.ini", "etc/php/php.ini"]);
+        let secret = root.path().join("etc/php/secret.ini");
+        fs::set_permissions(secret, fs::Permissions::from_mode(0o600)).unwrap();
+        let socket = root.path().join("usr/share/x");
+        fs::create_dir_all(root.path().join("proc/net")).unwrap();
+        let table =
+            format!("Num RefCount …\n0: 2 0 10000 1 1 7 {}\n0: 2 0 0 1 1 8 @abstract\n", socket.display());
+        fs::write(root.path().join("proc/net/unix"), table).unwrap();
+        let tree = discover(&machine);
+        for covered in ["/usr/share/x", "/etc/php/secret.ini"] {
+            assert!(
+                tree.binds.contains(&("/dev/null".into(), covered.into())),
+                "{covered}: {:?}",
+                tree.binds
+            );
+        }
+        assert!(!tree.binds.contains(&("/dev/null".into(), "/etc/php/php.ini".into())));
+    }
+
+    #[test]
+    fn of_opt_only_what_path_names() {
+        let (root, _) = machine_with(&["opt/used/bin/tool", "opt/other/socket"]);
+        let machine = Machine::fake(root.path(), "/home/me", &["/opt/used/bin", "/usr/bin"]);
+        let tree = discover(&machine);
+        assert!(tree.shows(Path::new("/opt/used/bin")) && !tree.shows(Path::new("/opt/other")));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The system calls that a local sandbox refuses.
+//! The system calls that a sandbox on this machine refuses: the launcher installs the filters for a local one, the guest
+//! in a container, where the engine's own profile may be an old one (AF_VSOCK and io_uring pass that of Docker 20.10).
 //!
 //! In the spirit of Docker's default profile: what builds, tests and servers need works, and what only makes sense for
 //! whoever administers a machine, or has opened one kernel hole after another, is refused. Three programs, all of which
@@ -124,6 +125,12 @@ pub fn programs() -> Result<Vec<Vec<u8>>> {
     let refused = compile(refusals().map_err(unusable)?, libc::EPERM)?;
     let unknown = compile(UNKNOWN.iter().map(|number| (*number, Vec::new())).collect(), libc::ENOSYS)?;
     Ok([newer_than(LAST_REVIEWED), unknown, refused].iter().map(bytes).collect())
+}
+
+/// The programs as the guest reads them from a file: each after its length in bytes.
+pub fn file() -> Result<Vec<u8>> {
+    let with_length = |program: Vec<u8>| [&(program.len() as u32).to_le_bytes()[..], &program].concat();
+    Ok(programs()?.into_iter().flat_map(with_length).collect())
 }
 
 fn compile(rules: BTreeMap<c_long, Vec<SeccompRule>>, errno: i32) -> Result<BpfProgram> {

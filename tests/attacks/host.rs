@@ -80,6 +80,32 @@ async fn attack_04_only_what_is_meant_for_it_is_mounted_writable() {
     .await;
 }
 
+/// A bug: a read-only mount does not keep anybody from connecting to a socket below it.
+#[tokio::test]
+async fn attack_25_the_sockets_of_host_programs_below_visible_directories_are_covered() {
+    // Made by root for both; the ordinary user finds it.
+    let directory = Path::new("/usr/local/lib/agent-attack-25");
+    let socket = directory.join("daemon.sock");
+    let _listener = std::fs::create_dir(directory).is_ok().then(|| {
+        let listener = std::os::unix::net::UnixListener::bind(&socket).expect("a listener");
+        std::fs::set_permissions(&socket, std::os::unix::fs::PermissionsExt::from_mode(0o777))
+            .expect("open to all");
+        listener
+    });
+    let connect = format!(
+        "import socket\ns = socket.socket(socket.AF_UNIX)\ntry:\n    s.connect(\"{}\"); print(\"connected\")\nexcept OSError as e: print(\"refused\")",
+        socket.display()
+    );
+    on_every_backend(async |inside| {
+        assert_eq!(inside.python(&connect).await, "refused", "on {}", inside.backend);
+        inside.expect_failure("ls /nix/var/nix/daemon-socket").await;
+    })
+    .await;
+    if _listener.is_some() {
+        std::fs::remove_dir_all(directory).expect("removed");
+    }
+}
+
 #[tokio::test]
 async fn attack_05_the_kernels_settings_are_not_written_and_its_memory_is_not_read() {
     let settings =

@@ -55,8 +55,7 @@ async fn attack_02_the_kernels_machinery_is_out_of_reach() {
         for script in ["unshare -U true", "unshare -m true", "chroot /usr /bin/true", "mknod disk b 8 0"] {
             inside.expect_failure(script).await;
         }
-        // PTRACE_ATTACH to the guest and to the watcher above the command. Docker's profile lets processes of one
-        // sandbox trace each other (debuggers do); the local filter does not.
+        // PTRACE_ATTACH to the guest and to the supervisor above the command.
         for victim in ["1", "os.getppid()"] {
             let errno = errno(inside, libc::SYS_ptrace, &format!("16, {victim}, 0, 0")).await;
             assert_eq!(errno, libc::EPERM, "tracing {victim} on {}", inside.backend);
@@ -64,6 +63,18 @@ async fn attack_02_the_kernels_machinery_is_out_of_reach() {
         inside
             .expect_failure("cat /proc/1/environ || cat /proc/1/maps || ls /proc/1/root/ || ls /proc/1/fd/")
             .await;
+    })
+    .await;
+}
+
+/// A bug: the profile of Docker 20.10 let both through, and a container without a network reached the hypervisor.
+#[tokio::test]
+async fn attack_26_no_socket_of_the_hypervisor_and_no_io_uring() {
+    on_every_backend(async |inside| {
+        let vsock = errno(inside, libc::SYS_socket, "40, 1, 0").await;
+        assert_eq!(vsock, libc::EPERM, "AF_VSOCK on {}", inside.backend);
+        let io_uring = errno(inside, libc::SYS_io_uring_setup, "8, bytes(120)").await;
+        assert_eq!(io_uring, libc::ENOSYS, "io_uring on {}", inside.backend);
     })
     .await;
 }

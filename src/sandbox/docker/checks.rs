@@ -5,6 +5,7 @@ use super::{Docker, host_image, named_image};
 use crate::error::{Error, Result};
 use bollard::models::SystemInfo;
 use serde::Serialize;
+use std::path::Path;
 
 /// The engine and what it can do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -61,7 +62,15 @@ impl Checks {
     fn new(endpoint: String, named: bool, on_this_machine: bool, info: SystemInfo) -> Checks {
         let security = info.security_options.unwrap_or_default();
         let has = |name: &str| security.iter().any(|option| option.split(',').any(|part| part == name));
-        let mut runtimes: Vec<String> = info.runtimes.unwrap_or_default().into_keys().collect();
+        // An engine also lists the runtimes that it would know how to use. On another machine nobody can look.
+        let is_installed = |path: Option<&str>| {
+            !on_this_machine || path.is_none_or(|path| !path.starts_with('/') || Path::new(path).exists())
+        };
+        let listed = info.runtimes.unwrap_or_default().into_iter();
+        let mut runtimes: Vec<String> = listed
+            .filter(|(_, runtime)| is_installed(runtime.path.as_deref()))
+            .map(|(name, _)| name)
+            .collect();
         runtimes.sort();
         let is_stronger =
             |name: &&String| ["runsc", "gvisor", "kata", "krun"].iter().any(|w| name.contains(w));
@@ -144,6 +153,19 @@ impl Checks {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_runtime_that_is_configured_and_not_installed_is_not_offered() {
+        let runtime = |path: &str| bollard::models::Runtime { path: Some(path.into()), ..Default::default() };
+        let runtimes =
+            [("runc", runtime("runc")), ("kata", runtime("/no/such/kata")), ("runsc", runtime("/bin/sh"))];
+        let info = SystemInfo {
+            runtimes: Some(runtimes.map(|(name, runtime)| (name.to_owned(), runtime)).into()),
+            ..Default::default()
+        };
+        assert_eq!(Checks::new(String::new(), false, true, info.clone()).runtimes, ["runc", "runsc"]);
+        assert_eq!(Checks::new(String::new(), false, false, info).runtimes, ["kata", "runc", "runsc"]);
+    }
 
     #[test]
     fn what_the_engine_says_becomes_words() {

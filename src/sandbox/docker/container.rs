@@ -2,11 +2,11 @@
 
 use super::image::Image;
 use super::overlay;
-use super::skeleton::GUEST;
+use super::skeleton::{FILTERS, GUEST};
 use crate::error::{Error, Result};
 use crate::sandbox::environment::variables;
 use crate::sandbox::ownership::Ownership;
-use crate::sandbox::{HOME, Network, Spec, WORKSPACE, WorkspaceMount, run_bytes, sandbox_ids};
+use crate::sandbox::{HOME, Network, Spec, WORKSPACE, WorkspaceMount, bootstrap, run_bytes, sandbox_ids};
 use bollard::models::{
     ContainerCreateBody, HostConfig, HostConfigLogConfig, Mount, MountBindOptions, MountType,
     ResourcesUlimits,
@@ -29,19 +29,7 @@ pub(super) fn body(spec: &Spec, image: &Image) -> Result<ContainerCreateBody> {
     Ok(ContainerCreateBody {
         image: Some(image.tag.clone()),
         entrypoint: Some(vec![GUEST.to_owned()]),
-        cmd: Some(
-            [
-                "serve",
-                "--idle-ttl",
-                &spec.idle_ttl.as_secs().to_string(),
-                "--socket",
-                SOCKET,
-                "--disk",
-                &spec.limits.disk.to_string(),
-            ]
-            .map(str::to_owned)
-            .to_vec(),
-        ),
+        cmd: Some(serve_arguments(spec)?),
         user: Some(format!("{uid}:{gid}")),
         working_dir: Some(WORKSPACE.to_owned()),
         hostname: Some("sandbox".to_owned()),
@@ -56,6 +44,15 @@ pub(super) fn body(spec: &Spec, image: &Image) -> Result<ContainerCreateBody> {
         host_config: Some(HostConfig { mounts: Some(mounts(spec, image)?), ..confinement(spec) }),
         ..Default::default()
     })
+}
+
+fn serve_arguments(spec: &Spec) -> Result<Vec<String>> {
+    let (idle_ttl, disk) = (spec.idle_ttl.as_secs().to_string(), spec.limits.disk.to_string());
+    let mut arguments = vec!["serve", "--idle-ttl", &idle_ttl, "--socket", SOCKET, "--disk", &disk];
+    if bootstrap::is_for_this_processor()? {
+        arguments.extend(["--filters", FILTERS]);
+    }
+    Ok(arguments.into_iter().map(str::to_owned).collect())
 }
 
 /// A container that empties `directory` as root and is gone.
@@ -119,12 +116,12 @@ fn confinement(spec: &Spec) -> HostConfig {
     }
 }
 
-/// `/tmp` allows programs: builds and test runners put them there. It counts as memory.
+/// `/tmp` allows programs: builds and test runners put them there. It counts as memory. Podman takes no owner for `/run`,
+/// so all inside may write there, who are one user.
 fn tmpfs(memory: u64) -> HashMap<String, String> {
-    let (uid, gid) = sandbox_ids();
     [
         ("/tmp", format!("rw,exec,nosuid,nodev,mode=1777,size={}", memory / 2)),
-        ("/run", format!("rw,noexec,nosuid,nodev,mode=755,uid={uid},gid={gid},size={}", run_bytes(memory))),
+        ("/run", format!("rw,noexec,nosuid,nodev,mode=1777,size={}", run_bytes(memory))),
     ]
     .map(|(path, options)| (path.to_owned(), options))
     .into()

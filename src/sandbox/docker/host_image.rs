@@ -22,7 +22,7 @@ pub(super) const NAME: &str = "host";
 /// The image, whether the engine has it or not, and what to make it of.
 pub(super) fn describe() -> Result<(Image, Skeleton)> {
     let tree = host_tree().without_links_in_the_root();
-    let skeleton = skeleton(&tree);
+    let skeleton = skeleton(&tree)?;
     let machine = uname();
     let image = Image {
         name: NAME.to_owned(),
@@ -39,11 +39,10 @@ pub(super) async fn make(engine: &Engine, image: &Image, skeleton: &Skeleton) ->
     if !engine.is_on_this_machine(&engine.info().await?) {
         return Ok(false);
     }
-    let (repository, tag) = image.repository_and_tag();
+    // Podman 4 takes no notice of a tag that is not part of the name.
     let options = CreateImageOptionsBuilder::default()
         .from_src("-")
-        .repo(repository)
-        .tag(tag)
+        .repo(&image.tag)
         .changes(vec![format!("LABEL {LABEL}={NAME}")])
         .build();
     let archive = bollard::body_full(skeleton.tar()?.into());
@@ -65,9 +64,9 @@ pub(super) fn not_here(engine: &Engine) -> Error {
     .hint("name another image, for example `--image python:3-slim`")
 }
 
-fn skeleton(tree: &HostTree) -> Skeleton {
+fn skeleton(tree: &HostTree) -> Result<Skeleton> {
     let (uid, gid) = sandbox_ids();
-    let mut skeleton = Skeleton::base();
+    let mut skeleton = Skeleton::base()?;
     let passwd = format!(
         "root:x:0:0:root:/:/bin/sh\nagent:x:{uid}:{gid}:agent:{HOME}:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
     );
@@ -104,7 +103,7 @@ fn skeleton(tree: &HostTree) -> Skeleton {
             skeleton.add(inside, mount_point(host));
         }
     }
-    skeleton
+    Ok(skeleton)
 }
 
 fn mount_point(host: &Path) -> Node {

@@ -1,13 +1,16 @@
 //! The few files that the sandbox itself needs in an image: a sorted list of entries that can be hashed and packed.
 
 use crate::error::{Error, Result};
-use crate::sandbox::{HOME, WORKSPACE, bootstrap, sandbox_ids};
+use crate::sandbox::{HOME, WORKSPACE, bootstrap, sandbox_ids, seccomp};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Where the guest is inside.
 pub(super) const GUEST: &str = "/.agent/guest";
+
+/// Where the system call filters are inside that the guest installs.
+pub(super) const FILTERS: &str = "/.agent/filters";
 
 /// What an entry is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,13 +36,16 @@ pub(super) struct Skeleton {
 }
 
 impl Skeleton {
-    /// What every image gets: the guest, the workspace, and the home.
-    pub(super) fn base() -> Self {
+    /// What every image gets: the guest, its system call filters, the workspace, and the home.
+    pub(super) fn base() -> Result<Self> {
         let mut skeleton = Self::default();
         skeleton.add(GUEST, Node::Guest);
+        if bootstrap::is_for_this_processor()? {
+            skeleton.add(FILTERS, Node::File(seccomp::file()?));
+        }
         skeleton.add(WORKSPACE, Node::OwnDirectory);
         skeleton.add(HOME, Node::OwnDirectory);
-        skeleton
+        Ok(skeleton)
     }
 
     /// Adds an entry and the directories above it; what is there already stays.
