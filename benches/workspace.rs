@@ -25,6 +25,7 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().expect("a ru
 static ROOT: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().expect("a directory"));
 static BIG: LazyLock<PathBuf> = LazyLock::new(|| tree("big", 50_000, 10_000));
 static MIDDLING: LazyLock<PathBuf> = LazyLock::new(|| tree("middling", 10_000, 1_000));
+static REPOSITORY: LazyLock<PathBuf> = LazyLock::new(repository);
 static EMPTY: LazyLock<PathBuf> = LazyLock::new(|| tree("empty", 0, 0));
 
 /// A tree of `files` files of `bytes` bytes, twenty to a directory, with something in each thousandth that stays out.
@@ -46,6 +47,37 @@ fn tree(name: &str, files: usize, bytes: usize) -> PathBuf {
             fs::write(directory.join(".env"), "KEY=1").expect("a secret");
         }
     }
+    root
+}
+
+/// A repository of the shape of ansible 8.0.0: 36,861 files and 458 MB, three files to a directory, nine levels deep, and
+/// all of it committed.
+fn repository() -> PathBuf {
+    const DIRECTORIES: usize = 12_287;
+    let root = ROOT.path().join("repository");
+    for number in 0..DIRECTORIES {
+        let directory = root.join(format!(
+            "collections/namespace-{}/collection-{}/tests/integration/targets/target-{number}/tasks/main",
+            number / 1_000,
+            number / 100
+        ));
+        fs::create_dir_all(&directory).expect("a directory");
+        for (name, bytes) in [("main.yml", 2_000), ("plugin.py", 30_000), ("README.rst", 5_270)] {
+            let mut content = format!("# {name} {number}\n").into_bytes();
+            content.resize(bytes, b'x');
+            fs::write(directory.join(name), content).expect("a file");
+        }
+    }
+    let git = |arguments: &[&str]| {
+        let identity = ["-c", "user.name=bench", "-c", "user.email=bench@example.com"];
+        let done =
+            Command::new("git").args(identity).args(arguments).current_dir(&root).status().expect("git");
+        assert!(done.success());
+    };
+    git(&["init", "-q"]);
+    git(&["add", "-A"]);
+    git(&["commit", "-qm", "all"]);
+    git(&["status", "--short"]);
     root
 }
 
@@ -88,7 +120,23 @@ mod start {
         exec(bencher, sandbox, &BIG, "copy");
     }
 
-    /// What a person would do otherwise: into a running container of the same image, which is there already.
+    /// At most twice what `git status` takes.
+    #[divan::bench]
+    fn repository(bencher: Bencher) {
+        exec(bencher, "local", &REPOSITORY, "auto");
+    }
+
+    #[divan::bench]
+    fn repository_git_status(bencher: Bencher) {
+        let root = &*REPOSITORY;
+        bencher.bench_local(|| {
+            let done =
+                Command::new("git").args(["status", "--short"]).current_dir(root).output().expect("git");
+            assert!(done.status.success() && done.stdout.is_empty());
+        });
+    }
+
+    /// What a user would do otherwise: into a running container of the same image, which is there already.
     #[divan::bench(sample_count = 2)]
     fn big_with_docker_cp(bencher: Bencher) {
         if !has_docker() {

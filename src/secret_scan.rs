@@ -1,4 +1,4 @@
-//! Finds private keys and well-known tokens in text and replaces them by `[secret: TYPE]`.
+//! Finds private keys and well-known tokens, and replaces them in text by `[secret: TYPE]`.
 //!
 //! Only shapes that nothing else has: a fixed prefix with a body of a known alphabet and length, or PEM armour around a
 //! body. A hash, a UUID or any other random string has no such prefix. One pass, linear in the text.
@@ -108,6 +108,11 @@ pub fn redact(text: &str) -> Option<Redacted> {
     }
     redacted.text += &text[copied..];
     (copied > 0).then_some(redacted)
+}
+
+/// The type of the first secret in `bytes`.
+pub fn find(bytes: &[u8]) -> Option<&'static str> {
+    (0..bytes.len()).find_map(|at| secret_at(bytes, at, 0)).map(|(kind, ..)| kind)
 }
 
 /// The secret that is recognised at `at`, and its range, which starts at `floor` or later.

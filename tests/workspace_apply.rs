@@ -3,7 +3,7 @@
 use crate::support::tree::{self, Entry, Tree, any_tree};
 use agent::error::Kind;
 use agent::workspace::apply::Plan;
-use agent::workspace::changes::{Barred, ChangeSet};
+use agent::workspace::changes::{ChangeSet, Exclusions};
 use agent::workspace::entries::Odd;
 use agent::workspace::host_dir::HostDir;
 use agent::workspace::manifest::{self, Delta, Hash, Manifest, Node, Target};
@@ -52,8 +52,9 @@ impl Fixture {
 }
 
 fn review(base: &Manifest, delta: &Delta, left_out: &BTreeMap<TreePath, LeftOut>) -> ChangeSet {
-    let barred = Barred { left_out, odd: &Odd::default(), ignored: &Default::default(), in_place: false };
-    ChangeSet::review(base, delta, &Delta::new(), &barred).unwrap()
+    let exclusions =
+        Exclusions { left_out, odd: &Odd::default(), ignored: &Default::default(), in_place: false };
+    ChangeSet::review(base, delta, &Delta::new(), &exclusions).unwrap()
 }
 
 fn file(content: &str) -> Entry {

@@ -106,6 +106,28 @@ fn a_path_means_the_file_that_it_names() {
 }
 
 #[test]
+fn the_review_points_at_what_other_programs_will_execute() {
+    let command = "mkdir -p .github/workflows .vscode && touch .github/workflows/ci.yml .vscode/tasks.json .envrc package.json \
+                   plain.txt && echo true > tool && chmod +x tool && ln -s plain.txt link && rm Makefile";
+    let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();
+    let ran =
+        agent().endpoint(&model).file("Makefile", "all:\n").args(["run", "-q", "go"]).run().expect_code(0);
+    let call = |arguments: &[&str]| ran.again().args(arguments).run().expect_code(0).stdout;
+    insta::assert_snapshot!(call(&["diff", "--risks"]), @r"
+    .envrc (shell or editor)
+    .github/workflows/ci.yml (CI)
+    .vscode/tasks.json (editor)
+    link (symlink)
+    package.json (package scripts)
+    tool (new executable)
+    ");
+    let first = call(&["diff"]).lines().next().map(str::to_owned);
+    insta::assert_snapshot!(first.unwrap_or_default(), @"Executed by other programs: .envrc (shell or editor), .github/workflows/ci.yml (CI), .vscode/tasks.json (editor), link (symlink), package.json (package scripts) and 1 more (`agent diff --risks`)");
+    assert!(call(&["diff", "--json"]).contains(r#""risks":[{"path":".envrc","kind":"shell or editor"}"#));
+    assert_eq!(call(&["diff", "--risks", "plain.txt"]), "");
+}
+
+#[test]
 fn scripts_get_json() {
     let command = "echo new > added.txt && printf '\\0' > blob && chmod 755 run.sh && rm gone.txt; ln -s /etc/passwd out";
     let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();

@@ -109,7 +109,7 @@ async fn the_copy_is_exact_but_for_what_stays_out() {
     assert_eq!(tree::read(&session.inside(), None), expected);
     let mtime = |path: &Path| path.symlink_metadata().unwrap().modified().unwrap();
     assert_eq!(mtime(&session.inside().join("src/main.rs")), mtime(&session.host("src/main.rs")));
-    insta::assert_snapshot!(session.workspace.notices().join("\n"), @"Secrets stay out of the sandbox: .env, .npmrc, deploy/id_rsa, deploy/key (--include takes them along).");
+    insta::assert_snapshot!(session.workspace.notices().join("\n"), @"Workspace: left out: .env (secret), .npmrc (secret), deploy/id_rsa (secret), deploy/key (secret); --include copies files all the same.");
     assert_eq!(session.changed().await, [""; 0]);
 }
 
@@ -147,7 +147,7 @@ async fn files_that_are_nested_too_deeply_are_told_and_stay() {
     let session = Session::start(host(&[("a.txt", "a"), (&below, "deep"), ("e/file", "e")])).await;
     assert_eq!(
         session.workspace.notices(),
-        [format!("Files that are nested too deeply stay out of the sandbox, all below: {deepest}.")]
+        [format!("Workspace: left out: {deepest} (nested too deeply); --include copies files all the same.")]
     );
     assert_eq!(session.guest.sh(&format!("ls {deepest}")).await.text(), "");
     session.turn("rm -r d e").await;
@@ -155,9 +155,9 @@ async fn files_that_are_nested_too_deeply_are_told_and_stay() {
     assert!(session.host(&below).exists() && !session.host("e").exists());
 }
 
-/// The file stayed out, and nobody was told that its content comes along in `.git`. `--exclude .git` did nothing.
+/// Left out, they would look deleted to git inside.
 #[tokio::test]
-async fn secrets_in_the_history_are_named_and_the_history_can_stay_out() {
+async fn secrets_that_git_tracks_are_copied_and_named_and_the_history_can_be_excluded() {
     let start = async |exclude: &[&str]| {
         let directory = host(&[("a.txt", "a"), (".env", "KEY=secret"), ("deploy/.env", "KEY=other")]);
         git(directory.path(), &["init", "-q"]);
@@ -169,12 +169,12 @@ async fn secrets_in_the_history_are_named_and_the_history_can_stay_out() {
     };
     let session = start(&[]).await;
     insta::assert_snapshot!(session.workspace.notices().join("\n"), @r"
-    Secrets stay out of the sandbox: .env, deploy/.env (--include takes them along).
-    Secrets that git tracks are in its history, which comes along and can be read inside: .env (--exclude .git leaves it out).
+    Workspace: left out: deploy/.env (secret); --include copies files all the same; copied although it looks secret, because git tracks it: .env.
     ");
+    assert_eq!(session.guest.sh("git status --porcelain").await.text(), "");
     assert_eq!(session.guest.sh("git show HEAD:.env").await.text(), "KEY=secret");
     let session = start(&[".git"]).await;
-    insta::assert_snapshot!(session.workspace.notices().join("\n"), @"Secrets stay out of the sandbox: .env, deploy/.env (--include takes them along).");
+    insta::assert_snapshot!(session.workspace.notices().join("\n"), @"Workspace: left out: deploy/.env (secret); --include copies files all the same; copied although it looks secret, because git tracks it: .env.");
     assert!(!session.inside().join(".git").exists());
     session.turn("mkdir -p .git/hooks && echo evil > .git/hooks/pre-commit").await;
     assert_eq!(session.changed().await, [""; 0]);
@@ -214,7 +214,7 @@ async fn where_git_does_not_work_inside_a_notice_says_why() {
         workspace.notices().join("\n").replace(top.to_str().unwrap(), "")
     };
     assert_eq!(notices("repo").await, "");
-    insta::assert_snapshot!(notices("repo/sub").await, @"git does not work inside the sandbox: its repository begins above the workspace (-C /repo takes all of it along).");
+    insta::assert_snapshot!(notices("repo/sub").await, @"git does not work inside the sandbox: its repository begins above the workspace (-C /repo copies all of it).");
     insta::assert_snapshot!(notices("linked").await, @"git does not work inside the sandbox: this is a linked work tree or a submodule, and its repository lies outside of the workspace.");
 }
 
@@ -265,7 +265,7 @@ async fn more_rules_than_anybody_has_are_passed_over_with_a_notice() {
     let files =
         [("1/.gitignore", &rules), ("2/.gitignore", &rules), ("3/.gitignore", &long), ("1/a7xb", &long)];
     let session = Session::start(host(&files.map(|(name, text)| (name, text.as_str())))).await;
-    insta::assert_snapshot!(session.workspace.notices().join("\n"), @"There are more than 20000 ignore rules: some are passed over, and what only they name comes along.");
+    insta::assert_snapshot!(session.workspace.notices().join("\n"), @"Workspace: there are more than 20000 ignore rules, and the rest is not used.");
     // The sandbox's own are bounded in the same way.
     session.turn("for d in $(seq 40); do mkdir $d.d; cp 1/.gitignore $d.d; done; echo new > new").await;
     assert!(session.changed().await.contains(&"new".to_owned()));

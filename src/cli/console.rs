@@ -13,9 +13,10 @@ use crate::cli::ui::style::Colours;
 use crate::error::Result;
 use crate::event::{Event, Events};
 use crate::session::{Frontend, Step};
-use crate::workspace::diff;
+use crate::workspace::{diff, risks};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -121,7 +122,12 @@ impl Approver for PlainUser {
 async fn ask(progress: &Progress, question: &Question<'_>) -> Result<Answer> {
     let mut shown = Vec::new();
     match question {
-        Question::Apply { changes, store } => diff::write_stat(&mut shown, changes, store)?,
+        Question::Apply { changes, store } => {
+            diff::write_stat(&mut shown, changes, store)?;
+            if let Some(risks) = risks::summary(changes) {
+                writeln!(shown, "{risks}")?;
+            }
+        }
         Question::ApplyFile { change, store } => {
             diff::write_for_people(&mut shown, change, store, Colours::of(&std::io::stderr()).0)?;
         }

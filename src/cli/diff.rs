@@ -7,15 +7,18 @@ use crate::cli::ui::sanitise;
 use crate::cli::ui::style::Colours;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
+use crate::host_program;
 use crate::log::SessionId;
 use crate::workspace::manifest::Node;
+use crate::workspace::risks::Risk;
 use crate::workspace::store::Store;
-use crate::workspace::{ChangeSet, diff, git_patch};
+use crate::workspace::{ChangeSet, diff, git_patch, risks};
 use serde_json::{Value, json};
 use std::io::{BufWriter, ErrorKind, IsTerminal, Write, stdout};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Stdio;
 
-/// Shows the change on stdout, through the person's pager where that is a terminal.
+/// Shows the change on stdout, through the user's pager where that is a terminal.
 pub async fn diff(options: &Options, arguments: DiffArgs) -> Result<ExitCode> {
     let kept = find(options, arguments.id, arguments.paths).await?;
     let changes = kept.workspace.recorded_changes().await?.select(&kept.paths)?;
@@ -34,7 +37,12 @@ pub async fn diff(options: &Options, arguments: DiffArgs) -> Result<ExitCode> {
             diff::write_names(out, &changes)
         } else if arguments.patch {
             git_patch::write(out, &changes, store)
+        } else if arguments.risks {
+            write_risks(out, &changes)
         } else {
+            if let Some(risks) = risks::summary(&changes) {
+                writeln!(out, "{risks}\n")?;
+            }
             diff::write_for_people(out, &changes, store, color)
         }
     };
@@ -49,7 +57,7 @@ pub async fn diff(options: &Options, arguments: DiffArgs) -> Result<ExitCode> {
             }
             Ok(())
         };
-        if page(&write)? {
+        if page(kept.workspace.root(), &write)? {
             return Ok(ExitCode::Success);
         }
         return write(&mut stdout().lock()).map(|()| ExitCode::Success);
@@ -85,23 +93,29 @@ fn to_json(id: &SessionId, changes: &ChangeSet, store: &Store) -> Result<Value> 
         "session": id,
         "changes": changes.counts(),
         "files": files,
+        "risks": risks::risks(changes),
         "refused": changes.refused,
         "remarks": changes.remarks,
     }))
 }
 
+fn write_risks(out: &mut dyn Write, changes: &ChangeSet) -> Result<()> {
+    for Risk { path, kind } in risks::risks(changes) {
+        writeln!(out, "{path} ({kind})")?;
+    }
+    Ok(())
+}
+
 /// Writes through `$PAGER` (`less`, where it is not set); `false` where there is none. As git does, `less` gets `FRX`:
 /// colours, and no pager for what fits the screen.
-fn page(write: &dyn Fn(&mut dyn Write) -> Result<()>) -> Result<bool> {
+fn page(workspace: &Path, write: &dyn Fn(&mut dyn Write) -> Result<()>) -> Result<bool> {
     let pager = std::env::var("PAGER").unwrap_or_else(|_| "less".to_owned());
-    if pager.is_empty() || pager == "cat" {
+    let words = shell_words::split(&pager).unwrap_or_default();
+    let Some((program, arguments)) = words.split_first().filter(|(program, _)| *program != "cat") else {
         return Ok(false);
-    }
-    let mut command = Command::new("sh");
-    command
-        .arg("-c")
-        .arg(format!("set -- {pager}; command -v \"$1\" >/dev/null || exec cat; exec \"$@\""))
-        .stdin(Stdio::piped());
+    };
+    let Some(mut command) = host_program::command(program.as_ref(), workspace) else { return Ok(false) };
+    command.args(arguments).stdin(Stdio::piped());
     if std::env::var_os("LESS").is_none() {
         command.env("LESS", "FRX");
     }
@@ -110,7 +124,7 @@ fn page(write: &dyn Fn(&mut dyn Write) -> Result<()>) -> Result<bool> {
     write(&mut text)?;
     if let Some(mut stdin) = child.stdin.take() {
         match stdin.write_all(&text) {
-            // The person has seen enough.
+            // The user has left the pager.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
             result => result?,
         }

@@ -339,6 +339,9 @@ pub struct DiffArgs {
     /// What `git apply` takes
     #[arg(long)]
     pub patch: bool,
+    /// Only what other programs will execute: CI, hooks, build scripts, new executables, symlinks
+    #[arg(long, conflicts_with_all = ["stat", "name_only", "patch"])]
+    pub risks: bool,
 }
 
 /// `agent apply`

@@ -2,12 +2,13 @@
 
 use super::frontend::Frontend;
 use super::settings::{SandboxSettings, WorkspaceSettings};
-use super::startup::Startup;
+use super::startup::{Population, Startup};
 use crate::error::{Error, Result};
 use crate::log::SessionId;
 use crate::network::{self, Gateway};
 use crate::paths;
 use crate::sandbox::{Backend, Sandbox, State};
+use futures_util::FutureExt;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,7 +32,11 @@ impl OneShot {
         workspace.validate()?;
         let id = SessionId::generate();
         let scratch = Scratch::create(directory, &id)?;
-        let population = workspace.populate(&scratch.directory, settings.backend.as_ref())?;
+        let population = match workspace.populate(&scratch.directory, settings.backend.as_ref())? {
+            // Nobody resumes it, so nothing is recorded.
+            Population::Fill(opening) => Population::Fill(async { Ok(opening.await?.aside()) }.boxed()),
+            population => population,
+        };
         let events = Arc::clone(frontend.events());
         let gateway = Gateway::new(&settings.network, events, network::Limits::default())?;
         let startup = Startup::begin(&id, settings, population, gateway, frontend);

@@ -18,24 +18,24 @@ pub struct Base {
     pub nodes: Manifest,
     /// How each regular file looked on the host.
     pub stamps: BTreeMap<TreePath, Stamp>,
-    /// What stayed out; nothing from the sandbox is written there.
+    /// What was left out; nothing from the sandbox is written there.
     pub left_out: BTreeMap<TreePath, LeftOut>,
 }
 
 impl Base {
     /// The tree that was picked; nothing of it is read yet.
-    pub fn new(selection: &Selection) -> Self {
-        let mut base = Self { left_out: selection.left_out.clone(), ..Self::default() };
-        for (path, picked) in &selection.picked {
-            let node = match &picked.kind {
+    pub fn new(selection: Selection) -> Self {
+        let mut base = Self { left_out: selection.left_out, ..Self::default() };
+        for (path, picked) in selection.picked {
+            let node = match picked.kind {
                 PickedKind::File => {
                     base.stamps.insert(path.clone(), picked.stamp);
                     Node::File { hash: Hash::UNKNOWN, size: picked.stamp.size, mode: picked.mode }
                 }
-                PickedKind::Symlink(target) => Node::Symlink { target: Target(target.clone()) },
+                PickedKind::Symlink(target) => Node::Symlink { target: Target(target) },
                 PickedKind::Directory => Node::Directory { mode: picked.mode },
             };
-            base.nodes.insert(path.clone(), node);
+            base.nodes.insert(path, node);
         }
         base
     }

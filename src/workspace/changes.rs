@@ -17,7 +17,7 @@ use std::path::PathBuf;
 /// Most paths that may differ. More is refused as a whole: nobody reviews that, and `--exclude` helps.
 pub const MAX_CHANGES: usize = 100_000;
 
-/// Lines that are told of refused entries with the same reason; the rest are counted.
+/// Lines that are printed for refused entries with the same reason; the rest are counted.
 const MAX_ASIDES: usize = 20;
 /// Characters of a name that such a line shows.
 const MAX_NAME: usize = 200;
@@ -59,7 +59,7 @@ pub struct Refused {
 }
 
 /// What may not be written to, whatever the sandbox says.
-pub struct Barred<'a> {
+pub struct Exclusions<'a> {
     /// What the workspace keeps out of the sandbox.
     pub left_out: &'a BTreeMap<TreePath, LeftOut>,
     /// What the sandbox has there cannot be taken over.
@@ -77,7 +77,7 @@ pub struct ChangeSet {
     pub changes: BTreeMap<TreePath, Change>,
     /// What is never written to the host.
     pub refused: Vec<Refused>,
-    /// What the person should know besides, a sentence each.
+    /// What else the user should know, a sentence each.
     #[serde(default)]
     pub remarks: Vec<String>,
     /// Whether all of it is in the host's tree already: the sandbox wrote straight into it.
@@ -90,16 +90,21 @@ impl ChangeSet {
     ///
     /// `base` is the tree that the session began with, `delta` what the sandbox has otherwise, `accepted` what the
     /// host has otherwise because an earlier apply wrote it. git's own administration never takes part.
-    pub fn review(base: &Manifest, delta: &Delta, accepted: &Delta, barred: &Barred<'_>) -> Result<Self> {
-        let odd = barred
+    pub fn review(
+        base: &Manifest,
+        delta: &Delta,
+        accepted: &Delta,
+        exclusions: &Exclusions<'_>,
+    ) -> Result<Self> {
+        let odd = exclusions
             .odd
             .names
             .iter()
             .map(|(name, reason)| Refused { name: name.clone(), reason: reason.clone() });
         let mut set = ChangeSet {
             refused: odd.collect(),
-            remarks: remarks(delta, barred),
-            in_place: barred.in_place,
+            remarks: remarks(delta, exclusions),
+            in_place: exclusions.in_place,
             ..Self::default()
         };
         let other_accepted = accepted.keys().filter(|path| !delta.contains_key(*path));
@@ -111,10 +116,10 @@ impl ChangeSet {
             if before == after || path.names().any(|name| name == b".git") {
                 continue;
             }
-            if at_or_above(path).any(|path| barred.odd.paths.contains(&path)) {
+            if at_or_above(path).any(|path| exclusions.odd.paths.contains(&path)) {
                 continue;
             }
-            match refusal(path, after.as_ref(), barred) {
+            match refusal(path, after.as_ref(), exclusions) {
                 Some(reason) => set.refused.push(Refused { name: path.to_string(), reason }),
                 None => {
                     set.changes.insert(path.clone(), Change { before, after });
@@ -196,12 +201,12 @@ impl ChangeSet {
         ChangeSet { changes, ..Self::default() }
     }
 
-    /// None of the changes, but all that is told beside them.
+    /// None of the changes, but all that is reported beside them.
     pub fn without_changes(&self) -> ChangeSet {
         ChangeSet { changes: BTreeMap::new(), ..self.clone() }
     }
 
-    /// What is told beside the changes, a line each: what is not taken over and why, of each reason at most
+    /// What is reported beside the changes, a line each: what is not taken over and why, of each reason at most
     /// 20 names, and the remarks. Safe to show.
     pub fn asides(&self) -> impl Iterator<Item = String> {
         let fate = match self.in_place {
@@ -235,11 +240,11 @@ fn shortened(name: &str) -> String {
 }
 
 /// What is not part of the changes without having been refused.
-fn remarks(delta: &Delta, barred: &Barred<'_>) -> Vec<String> {
-    let ignored = barred.ignored;
+fn remarks(delta: &Delta, exclusions: &Exclusions<'_>) -> Vec<String> {
+    let ignored = exclusions.ignored;
     let mut remarks = Vec::new();
     if delta.keys().any(is_git_history) {
-        let remark = match barred.in_place {
+        let remark = match exclusions.in_place {
             true => {
                 "The sandbox changed .git in place: commits, branches, configuration or hooks. Look at .git/config and \
                  .git/hooks before you use git here; no diff shows them."
@@ -258,7 +263,7 @@ fn remarks(delta: &Delta, barred: &Barred<'_>) -> Vec<String> {
             more => format!(" and {more} more"),
         };
         let names = names.join(", ");
-        remarks.push(match barred.in_place {
+        remarks.push(match exclusions.in_place {
             true => format!("New files that .gitignore names are in the workspace and in no diff: {names}{more}."),
             false => format!(
                 "New files that .gitignore names stay in the sandbox: {names}{more} (--include, when a session begins, \
@@ -269,7 +274,7 @@ fn remarks(delta: &Delta, barred: &Barred<'_>) -> Vec<String> {
     remarks
 }
 
-/// Whether a path is one where git keeps what a person made: commits, branches, settings. The index and the objects
+/// Whether a path is one where git keeps what somebody made: commits, branches, settings. The index and the objects
 /// change by looking alone.
 fn is_git_history(path: &TreePath) -> bool {
     let mut below = path.names().skip_while(|name| *name != b".git").skip(1);
@@ -287,15 +292,15 @@ fn at_or_above(path: &TreePath) -> impl Iterator<Item = TreePath> {
     std::iter::successors(Some(path.clone()), TreePath::parent)
 }
 
-fn refusal(path: &TreePath, after: Option<&Node>, barred: &Barred<'_>) -> Option<String> {
+fn refusal(path: &TreePath, after: Option<&Node>, exclusions: &Exclusions<'_>) -> Option<String> {
     if path.is_git_internal() {
         return Some("the file system may take it for git's own directory".to_owned());
     }
     let kept_out = std::iter::once(path.clone())
         .chain(path.ancestors())
-        .find_map(|path| barred.left_out.get(&path).copied());
+        .find_map(|path| exclusions.left_out.get(&path).copied());
     if let Some(reason) = kept_out {
-        let by = if barred.in_place { "it is not compared" } else { "the workspace keeps it out" };
+        let by = if exclusions.in_place { "it is not compared" } else { "the workspace keeps it out" };
         return Some(format!("{by} ({})", reason.reason()));
     }
     match after {

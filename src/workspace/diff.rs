@@ -45,6 +45,16 @@ impl Side {
     pub fn is_binary(&self) -> bool {
         self.bytes().iter().take(8000).any(|&b| b == 0)
     }
+
+    /// Whether a reader could make nothing of it. A NUL byte alone does not say so: a shell runs a script with one, as
+    /// long as its first line is text.
+    fn is_unreadable(&self) -> bool {
+        let head = &self.bytes()[..self.bytes().len().min(8000)];
+        let line = head.split(|&b| b == b'\n').next().unwrap_or_default();
+        self.is_binary()
+            && !head.starts_with(b"#!")
+            && (line.contains(&0) || std::str::from_utf8(line).is_err())
+    }
 }
 
 /// Writes the diff for people. Nothing in it is obeyed by a terminal but the colours, where `color` is set.
@@ -81,7 +91,7 @@ fn write_change(
                 "(the former content is not known any more)"
             }
         )?;
-    } else if old.is_binary() || new.is_binary() {
+    } else if old.is_unreadable() || new.is_unreadable() {
         writeln!(out, "  (binary, {} → {} bytes)", old.bytes().len(), new.bytes().len())?;
     } else {
         hunks::each(old.bytes(), new.bytes(), |line| {
@@ -136,11 +146,11 @@ fn verb(change: &Change) -> &'static str {
     }
 }
 
-/// How many lines of a file were added and removed; `None` where it is no text, or too large to compare.
+/// How many lines of a file were added and removed; `None` where it is not text, or too large to compare.
 pub fn lines(change: &Change, store: &Store) -> Result<Option<(u64, u64)>> {
     let old = Side::load(change.before.as_ref(), store, MAX_SHOWN)?;
     let new = Side::load(change.after.as_ref(), store, MAX_SHOWN)?;
-    if old == Side::NotShown || new == Side::NotShown || old.is_binary() || new.is_binary() {
+    if old == Side::NotShown || new == Side::NotShown || old.is_unreadable() || new.is_unreadable() {
         return Ok(None);
     }
     Ok(Some(hunks::count(old.bytes(), new.bytes())))

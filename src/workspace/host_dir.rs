@@ -178,11 +178,8 @@ impl HostDir {
         let parent = self.parent(path)?;
         let temporary = Temporary::new(&parent);
         rustix::fs::symlinkat(target.0.as_slice(), &parent, &temporary.name)?;
-        if let Some((uid, gid)) = heir(&parent) {
-            let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
-            let flags = AtFlags::SYMLINK_NOFOLLOW;
-            // As with files.
-            let _ = rustix::fs::chownat(&parent, &temporary.name, owner.0, owner.1, flags);
+        if let Some(owner) = heir(&parent) {
+            give_link(&parent, &temporary.name, owner);
         }
         temporary.rename_to(path.name())
     }
@@ -263,6 +260,20 @@ fn heir(directory: &OwnedFd) -> Option<(u32, u32)> {
 /// Not allowed to anybody but root, or to members of the group, nor on every file system: then it stays the caller's.
 fn give(what: impl AsFd, (uid, gid): (u32, u32)) {
     let _ = rustix::fs::fchown(what, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+}
+
+/// As [`give`], for a symlink. Whoever owns the directory may have put something else in its place: the name of a link
+/// of root's that is elsewhere too, or a file.
+fn give_link(parent: &OwnedFd, name: &str, (uid, gid): (u32, u32)) {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(link) = rustix::fs::openat(parent, name, flags, Mode::empty()) else { return };
+    let is_ours = rustix::fs::fstat(&link).is_ok_and(|stat| {
+        FileType::from_raw_mode(stat.st_mode) == FileType::Symlink && stat.st_nlink == 1 && stat.st_uid == 0
+    });
+    if is_ours {
+        let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+        let _ = rustix::fs::chownat(&link, "", owner.0, owner.1, AtFlags::EMPTY_PATH);
+    }
 }
 
 fn open_directory(parent: std::os::fd::BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {

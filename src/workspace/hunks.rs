@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// After this long a comparison settles for a diff that is right but not the shortest: a sandbox must not be able
 /// to keep the host busy with files made to be slow.
-const PATIENCE: Duration = Duration::from_secs(2);
+const COMPARE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Lines of context around a change.
 const CONTEXT: usize = 3;
@@ -71,7 +71,7 @@ pub fn changed(old: &[u8], new: &[u8]) -> Vec<(Range<usize>, Range<usize>)> {
 }
 
 fn compare(old: &[&[u8]], new: &[&[u8]]) -> Vec<DiffOp> {
-    capture_diff_slices_deadline(Algorithm::Myers, old, new, Some(Instant::now() + PATIENCE))
+    capture_diff_slices_deadline(Algorithm::Myers, old, new, Some(Instant::now() + COMPARE_TIMEOUT))
 }
 
 fn lines(content: &[u8]) -> Vec<&[u8]> {
@@ -117,15 +117,15 @@ mod tests {
             "",
             old,
         ] {
-            let (mut removed, mut added, mut said) = (0, 0, (0, 0));
+            let (mut removed, mut added, mut counted) = (0, 0, (0, 0));
             each(old.as_bytes(), new.as_bytes(), |line| {
                 match line.kind {
                     Kind::Header => {
                         let text = String::from_utf8_lossy(line.text).into_owned();
                         let length = |part: &str| part.split(',').nth(1).map_or(1, |n| n.parse().unwrap());
                         let mut parts = text.split(' ').skip(1);
-                        said.0 += length(parts.next().unwrap());
-                        said.1 += length(parts.next().unwrap());
+                        counted.0 += length(parts.next().unwrap());
+                        counted.1 += length(parts.next().unwrap());
                     }
                     Kind::Context => (removed, added) = (removed + 1, added + 1),
                     Kind::Removed => removed += 1,
@@ -135,7 +135,7 @@ mod tests {
                 Ok(())
             })
             .unwrap();
-            assert_eq!((removed, added), said, "{new:?}");
+            assert_eq!((removed, added), counted, "{new:?}");
         }
     }
 }

@@ -6,9 +6,10 @@
 use crate::plain_file::{self, Links};
 use crate::workspace::tree_path::TreePath;
 use ignore::Match;
-use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use ignore::gitignore::{Gitignore, GitignoreBuilder, Glob};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Largest `.gitignore` that is read, in bytes.
 pub const MAX_RULES: usize = 1 << 20;
@@ -24,10 +25,9 @@ pub struct Ignored {
     outer: Vec<Gitignore>,
     root: std::path::PathBuf,
     /// By directory; the empty name is the root.
-    rules: HashMap<Vec<u8>, Rules>,
+    rules: HashMap<Vec<u8>, DirectoryRules>,
     /// All patterns.
     patterns: usize,
-    is_cut_short: bool,
     /// What takes part whatever the rules say.
     include: Option<Gitignore>,
     /// Directories that were judged already.
@@ -35,36 +35,153 @@ pub struct Ignored {
 }
 
 /// The rules of one directory.
-struct Rules {
+struct DirectoryRules {
     globs: Gitignore,
     patterns: usize,
+    is_cut_short: bool,
+}
+
+impl DirectoryRules {
+    /// The first patterns of `text`, as many as `budget` allows.
+    fn parse(directory: &Path, text: &[u8], budget: usize) -> Self {
+        let text = String::from_utf8_lossy(&text[..text.len().min(MAX_RULES)]);
+        let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+        let mut builder = GitignoreBuilder::new(directory);
+        let (mut patterns, mut is_cut_short) = (0, false);
+        for line in lines {
+            let count = 1 + line.len() / USUAL_PATTERN;
+            if patterns + count > budget {
+                is_cut_short = true;
+                break;
+            }
+            patterns += count;
+            // Like git, ignores a line that is not a valid pattern.
+            let _ = builder.add_line(None, line);
+        }
+        let globs = builder.build().unwrap_or_else(|_| Gitignore::empty());
+        Self { globs, patterns, is_cut_short }
+    }
+}
+
+/// How many patterns a walk has used.
+#[derive(Default)]
+pub struct PatternBudget(Mutex<Budget>);
+
+#[derive(Default)]
+struct Budget {
+    used: usize,
+    is_used_up: bool,
+}
+
+impl PatternBudget {
+    fn parse(&self, directory: &Path, text: &[u8]) -> Gitignore {
+        let mut budget = self.lock();
+        let rules = DirectoryRules::parse(directory, text, MAX_PATTERNS - budget.used);
+        budget.used += rules.patterns;
+        budget.is_used_up |= rules.is_cut_short;
+        rules.globs
+    }
+
+    /// Whether there were more patterns than are used.
+    pub fn is_used_up(&self) -> bool {
+        self.lock().is_used_up
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Budget> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The rules in force in one directory of a walk: its own and those of the directories above it.
+#[derive(Clone, Default)]
+pub struct Rules(Option<Arc<Link>>);
+
+struct Link {
+    globs: Globs,
+    above: Rules,
+}
+
+enum Globs {
+    /// Of a directory in the tree; paths are relative to the tree.
+    Inner(Gitignore),
+    /// From outside; paths are absolute.
+    Outer(Vec<Gitignore>),
+}
+
+impl Rules {
+    /// The rules that hold for `root` from outside. Blocking.
+    pub fn outer(root: &Path, budget: &PatternBudget) -> Self {
+        let outer = outer(root, budget);
+        match outer.is_empty() {
+            true => Self::default(),
+            false => Self::default().with_globs(Globs::Outer(outer)),
+        }
+    }
+
+    /// With the text of a directory's `.gitignore`.
+    #[must_use]
+    pub fn with(self, directory: Option<&TreePath>, text: &[u8], budget: &PatternBudget) -> Self {
+        let globs = budget.parse(directory.map_or(Path::new(""), TreePath::as_path), text);
+        if globs.is_empty() { self } else { self.with_globs(Globs::Inner(globs)) }
+    }
+
+    fn with_globs(self, globs: Globs) -> Self {
+        Self(Some(Arc::new(Link { globs, above: self })))
+    }
+
+    /// Whether they ignore something in that directory. The innermost rule that matches decides.
+    pub fn ignore(&self, root: &Path, path: &TreePath, is_directory: bool) -> bool {
+        let mut rules = self;
+        while let Some(link) = &rules.0 {
+            let decided = match &link.globs {
+                Globs::Inner(globs) => globs.matched(path.as_path(), is_directory),
+                Globs::Outer(outer) => match_outer(outer, root, path, is_directory),
+            };
+            if !decided.is_none() {
+                return decided.is_ignore();
+            }
+            rules = &link.above;
+        }
+        false
+    }
+}
+
+/// The rules from outside the tree.
+fn outer(root: &Path, budget: &PatternBudget) -> Vec<Gitignore> {
+    let mut files = vec![(root, ".git/info/exclude")];
+    if let Some(above) = root.parent().filter(|_| root.join(".git").symlink_metadata().is_err()) {
+        // Up to the work tree's root, as git does; without one there are no rules from above.
+        if let Some(top) = above.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok()) {
+            let dirs = above.ancestors().take_while(|dir| dir.starts_with(top));
+            files.extend(dirs.map(|dir| (dir, ".gitignore")));
+            files.push((top, ".git/info/exclude"));
+        }
+    }
+    let read = |(directory, name): (&Path, &str)| budget.parse(directory, &read_rules(&directory.join(name)));
+    let mut outer: Vec<Gitignore> = files.into_iter().map(read).collect();
+    outer.push(Gitignore::global().0);
+    outer.retain(|rules| !rules.is_empty());
+    outer
+}
+
+/// The first of the rules from outside that matches decides.
+fn match_outer<'r>(
+    outer: &'r [Gitignore],
+    root: &Path,
+    path: &TreePath,
+    is_directory: bool,
+) -> Match<&'r Glob> {
+    let absolute = root.join(path.as_path());
+    let mut decided = outer.iter().map(|rules| rules.matched(&absolute, is_directory));
+    decided.find(|decided| !decided.is_none()).unwrap_or(Match::None)
 }
 
 impl Ignored {
     /// The rules that hold for `root` from outside. Blocking.
     pub fn outer(root: &Path) -> Self {
-        let mut files = vec![(root, ".git/info/exclude")];
-        if let Some(above) = root.parent().filter(|_| root.join(".git").symlink_metadata().is_err()) {
-            // Up to the work tree's root, as git does; without one there are no rules from above.
-            if let Some(top) = above.ancestors().find(|dir| dir.join(".git").symlink_metadata().is_ok()) {
-                let dirs = above.ancestors().take_while(|dir| dir.starts_with(top));
-                files.extend(dirs.map(|dir| (dir, ".gitignore")));
-                files.push((top, ".git/info/exclude"));
-            }
-        }
-        let mut ignored = Self { root: root.to_owned(), ..Self::default() };
-        for (directory, name) in files {
-            let rules = ignored.parse(directory, &read_rules(&directory.join(name)));
-            ignored.outer.push(rules.globs);
-        }
-        ignored.outer.push(Gitignore::global().0);
-        ignored.outer.retain(|rules| !rules.is_empty());
-        ignored
-    }
-
-    /// Whether there were more patterns than are taken.
-    pub fn is_cut_short(&self) -> bool {
-        self.is_cut_short
+        let budget = PatternBudget::default();
+        let outer = outer(root, &budget);
+        Self { outer, root: root.to_owned(), patterns: budget.lock().used, ..Self::default() }
     }
 
     /// With globs for what takes part all the same.
@@ -81,7 +198,9 @@ impl Ignored {
     /// Sets the rules of one directory (`None`: the root) from the text of its `.gitignore`.
     pub fn set(&mut self, directory: Option<&TreePath>, text: &[u8]) {
         self.unset(directory);
-        let rules = self.parse(directory.map_or(Path::new(""), TreePath::as_path), text);
+        let path = directory.map_or(Path::new(""), TreePath::as_path);
+        let rules = DirectoryRules::parse(path, text, MAX_PATTERNS.saturating_sub(self.patterns));
+        self.patterns += rules.patterns;
         if rules.patterns > 0 {
             self.rules.insert(directory.map_or_else(Vec::new, |path| path.as_bytes().to_vec()), rules);
             self.judged.clear();
@@ -94,26 +213,6 @@ impl Ignored {
             self.patterns -= rules.patterns;
             self.judged.clear();
         }
-    }
-
-    /// As many of the patterns as may still be taken.
-    fn parse(&mut self, directory: &Path, text: &[u8]) -> Rules {
-        let text = String::from_utf8_lossy(&text[..text.len().min(MAX_RULES)]);
-        let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
-        let mut builder = GitignoreBuilder::new(directory);
-        let mut patterns = 0;
-        for line in lines {
-            let count = 1 + line.len() / USUAL_PATTERN;
-            if self.patterns + count > MAX_PATTERNS {
-                self.is_cut_short = true;
-                break;
-            }
-            self.patterns += count;
-            patterns += count;
-            // git, too, passes over a line that is no pattern.
-            let _ = builder.add_line(None, line);
-        }
-        Rules { globs: builder.build().unwrap_or_else(|_| Gitignore::empty()), patterns }
     }
 
     /// Whether `path` or a directory above it is ignored.
@@ -143,10 +242,7 @@ impl Ignored {
                 }
             }
         }
-        let absolute = self.root.join(path.as_path());
-        let decided =
-            self.outer.iter().map(|rules| rules.matched(&absolute, is_directory)).find(|m| !m.is_none());
-        decided.is_some_and(|decided| decided.is_ignore())
+        match_outer(&self.outer, &self.root, path, is_directory).is_ignore()
     }
 }
 

@@ -24,7 +24,7 @@ pub enum Merged {
     Impossible(String),
 }
 
-/// Merges what the host has (`found`) with the change. Impossible where lines conflict, where a side is no text, or
+/// Merges what the host has (`found`) with the change. Impossible where lines conflict, where a side is not text, or
 /// where the common ancestor is not kept: conflict markers are never written. The merged content and the host's
 /// own are kept in `store`.
 pub fn three_way(

@@ -1,7 +1,7 @@
-//! The workspace: what of the host directory the sandbox works on, and how its changes come back.
+//! The workspace: what of the host directory the sandbox works on, and how its changes get to the host.
 //!
-//! [`select`] says what comes along, [`transfer`] brings it in, [`scan`] sees what became of it, [`history`] and
-//! `restore` take turns back, [`changes`] is what a person reviews, [`diff`] shows it and [`apply`] writes it.
+//! [`select`] decides what is copied, [`transfer`] copies it, [`scan`] finds what changed, [`history`] and
+//! `restore` restore earlier states, [`changes`] is what the user reviews, [`diff`] shows it and [`apply`] writes it.
 //! [`Workspace`] holds them together for one session.
 
 pub mod apply;
@@ -23,7 +23,8 @@ mod notices;
 mod pending;
 mod reconcile;
 mod restore;
-pub mod room;
+pub mod retention;
+pub mod risks;
 pub mod scan;
 pub mod secrets;
 pub mod select;
@@ -32,6 +33,7 @@ pub mod store;
 pub mod tracked;
 pub mod transfer;
 pub mod tree_path;
+mod walk;
 
 pub use changes::ChangeSet;
 pub use history::Checkpoint;

@@ -2,9 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::sandbox::{WorkspaceMount, sandbox_ids};
-use crate::workspace::host_dir::HostDir;
-use crate::workspace::select::{Picked, PickedKind, Selection};
-use crate::workspace::tree_path::TreePath;
+use crate::workspace::select::{Picked, Selection};
 use rustix::fs::{Access, access};
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
@@ -39,8 +37,7 @@ pub fn decide(
     selection: &Selection,
     can_overlay: bool,
 ) -> Result<(WorkspaceMount, Option<String>)> {
-    let overlay =
-        || hidden(root, selection).map(|hidden| WorkspaceMount::Overlay { lower: root.to_owned(), hidden });
+    let overlay = || WorkspaceMount::Overlay { lower: root.to_owned(), hidden: hidden(root, selection) };
     let obstacle = || match can_overlay {
         true => obstacle(root, selection),
         false => Ok(Some("the sandbox does not run on this Linux machine".to_owned())),
@@ -52,12 +49,12 @@ pub fn decide(
         Mode::Auto if is_small => Ok((WorkspaceMount::Empty, None)),
         Mode::Auto => match obstacle()? {
             Some(obstacle) => Ok((WorkspaceMount::Empty, Some(copied(&obstacle)))),
-            None => Ok((overlay()?, None)),
+            None => Ok((overlay(), None)),
         },
         Mode::Overlay => match obstacle()? {
             Some(obstacle) => Err(Error::usage(format!("the workspace cannot be an overlay: {obstacle}"))
                 .hint("use `--workspace-mode copy`")),
-            None => Ok((overlay()?, None)),
+            None => Ok((overlay(), None)),
         },
     }
 }
@@ -88,7 +85,7 @@ pub fn bindable(root: &Path) -> Result<()> {
     ))
 }
 
-/// What is told where a big tree is copied because it could not be an overlay.
+/// The notice where a big tree is copied because it could not be an overlay.
 pub fn copied(obstacle: &str) -> String {
     format!("The workspace is copied, because an overlay is not possible here: {obstacle}.")
 }
@@ -115,26 +112,9 @@ fn obstacle(root: &Path, selection: &Selection) -> Result<Option<String>> {
 /// while a session runs is seen inside.
 const SECRETS_TO_COME: [&str; 4] = [".env", ".env.local", ".env.development", ".env.production"];
 
-/// What an overlay has to hide: everything in the picked directories that was not picked itself, each directory as
-/// one path.
-fn hidden(root: &Path, selection: &Selection) -> Result<Vec<PathBuf>> {
-    let host = HostDir::open(root)?;
-    let directories = selection.picked.iter().filter(|(_, picked)| picked.kind == PickedKind::Directory);
-    let to_come = SECRETS_TO_COME.map(PathBuf::from).into_iter();
-    let mut hidden: Vec<_> = to_come.filter(|name| root.join(name).symlink_metadata().is_err()).collect();
-    let listed = |directory: Option<&TreePath>| host.list(directory).map(|names| (directory.cloned(), names));
-    for (directory, names) in
-        std::iter::once(listed(None)).chain(directories.map(|(path, _)| listed(Some(path)))).flatten()
-    {
-        let prefix = directory.map_or_else(Vec::new, |path| [path.as_bytes(), b"/"].concat());
-        for name in names {
-            // A name that is no path of ours cannot be hidden by it; no host file system has such names.
-            if let Ok(path) = TreePath::new(&[prefix.as_slice(), &name].concat())
-                && !selection.picked.contains_key(&path)
-            {
-                hidden.push(path.as_path().to_owned());
-            }
-        }
-    }
-    Ok(hidden)
+/// What an overlay has to hide: everything in the picked directories that was not picked itself.
+fn hidden(root: &Path, selection: &Selection) -> Vec<PathBuf> {
+    let is_missing = |name: &&&str| root.join(name).symlink_metadata().is_err();
+    let to_come = SECRETS_TO_COME.iter().filter(is_missing).map(PathBuf::from);
+    to_come.chain(selection.hidden.iter().map(|path| path.as_path().to_owned())).collect()
 }

@@ -215,7 +215,7 @@ pub struct Places<'a> {
 }
 
 impl Scanner {
-    /// With the rules that hold from outside, and what comes along whatever they say.
+    /// With the rules that hold from outside, and what is included whatever they say.
     pub fn new(ignored: Ignored) -> Self {
         Self { ignored, ..Self::default() }
     }

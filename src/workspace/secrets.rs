@@ -1,5 +1,6 @@
-//! Which files hold secrets, by name and by content. They stay out of the sandbox unless named.
+//! Which files hold secrets, by name and by content, and what of a git configuration the sandbox gets.
 
+use crate::secret_scan;
 use crate::workspace::tree_path::TreePath;
 
 /// How much of a file's beginning is looked at.
@@ -12,8 +13,10 @@ pub enum Suspicion {
     None,
     /// It is a secret, whatever it holds. The word names the kind.
     Certain(&'static str),
-    /// It is a secret where [`content`] finds one in its beginning.
+    /// Its kind of file holds secrets: it is one where [`content`] finds one in its beginning.
     Look,
+    /// Its kind of file holds settings, which may be secrets: it is one where it is small and [`content`] finds one.
+    Settings,
 }
 
 /// Judges by the path alone.
@@ -23,14 +26,17 @@ pub fn name(path: &TreePath) -> Suspicion {
     let name = String::from_utf8_lossy(name);
     match certain(&name).or_else(|| in_directory(&lower)) {
         Some(kind) => Suspicion::Certain(kind),
-        None if worth_a_look(&name) => Suspicion::Look,
-        None => Suspicion::None,
+        None => by_extension(&name),
     }
 }
 
 fn certain(name: &str) -> Option<&'static str> {
     const PUBLIC_ENV: [&str; 6] = ["example", "sample", "template", "dist", "defaults", "schema"];
-    if name.starts_with(".env") {
+    if name.starts_with(".env")
+        || name.ends_with(".env")
+        || name == ".dev.vars"
+        || name.starts_with(".dev.vars.")
+    {
         let public = PUBLIC_ENV.iter().any(|word| name.rsplit('.').next() == Some(word));
         return (!public).then_some("environment file");
     }
@@ -44,10 +50,27 @@ fn certain(name: &str) -> Option<&'static str> {
         | ".boto"
         | "application_default_credentials.json"
         | ".terraformrc"
-        | "credentials.tfrc.json" => Some("cloud credentials"),
+        | "credentials.tfrc.json"
+        | "kubeconfig" => Some("cloud credentials"),
+        "master.key" | "credentials.yml.enc.key" | "age.key" | "keys.txt.age" => Some("private key"),
+        ".vault_pass" | ".vault_pass.txt" | ".vault-password" | "vault_password" => Some("vault password"),
+        "secrets.yml" | "secrets.yaml" | "secrets.json" | "secrets.toml" => Some("secrets file"),
+        ".bash_history" | ".zsh_history" | ".sh_history" | ".python_history" | ".psql_history"
+        | ".mysql_history" | ".node_repl_history" | "fish_history" => Some("shell history"),
+        _ if name.ends_with(".tfvars") || name.ends_with(".tfvars.json") => Some("Terraform variables"),
+        _ if name.contains(".tfstate") => Some("Terraform state"),
+        _ if is_swap_of_environment(name) => Some("environment file"),
         _ if is_private_key_name(name) => Some("private key"),
         _ => None,
     }
+}
+
+/// An editor's swap or backup file of a `.env`.
+fn is_swap_of_environment(name: &str) -> bool {
+    let Some(stem) = name.strip_suffix('~').or_else(|| name.rsplit_once(".sw").map(|(stem, _)| stem)) else {
+        return false;
+    };
+    stem.trim_start_matches(['.', '#']).starts_with("env")
 }
 
 fn is_private_key_name(name: &str) -> bool {
@@ -58,7 +81,7 @@ fn is_private_key_name(name: &str) -> bool {
 
 /// Credential files that are known by the directory they stand in.
 fn in_directory(path: &[u8]) -> Option<&'static str> {
-    const PLACES: [(&str, &str); 11] = [
+    const PLACES: [(&str, &str); 15] = [
         (".aws/credentials", "cloud credentials"),
         (".azure/accesstokens.json", "cloud credentials"),
         (".azure/msal_token_cache.json", "cloud credentials"),
@@ -70,21 +93,34 @@ fn in_directory(path: &[u8]) -> Option<&'static str> {
         (".cargo/credentials", "registry token"),
         (".cargo/credentials.toml", "registry token"),
         (".gem/credentials", "registry token"),
+        (".m2/settings.xml", "registry token"),
+        (".gradle/gradle.properties", "registry token"),
+        (".hg/hgrc", "repository credentials"),
+        (".git/credentials", "git credentials"),
     ];
     let ends = |place: &str| {
         path.strip_suffix(place.as_bytes()).is_some_and(|rest| rest.is_empty() || rest.ends_with(b"/"))
     };
+    if path.split(|&b| b == b'/').rev().skip(1).any(|name| name == b".envs") {
+        return Some("environment file");
+    }
     PLACES.iter().find(|(place, _)| ends(place)).map(|(_, kind)| *kind)
 }
 
-fn worth_a_look(name: &str) -> bool {
-    const NAMES: [&str; 4] = [".npmrc", ".pypirc", ".yarnrc.yml", ".htpasswd"];
-    const EXTENSIONS: [&str; 10] = ["pem", "key", "crt", "cert", "cer", "p8", "pk8", "asc", "gpg", "json"];
+fn by_extension(name: &str) -> Suspicion {
+    const NAMES: [&str; 5] = [".npmrc", ".pypirc", ".yarnrc.yml", ".htpasswd", "gradle.properties"];
+    const KEYS: [&str; 9] = ["pem", "key", "crt", "cert", "cer", "p8", "pk8", "asc", "gpg"];
+    const SETTINGS: [&str; 11] =
+        ["json", "yml", "yaml", "toml", "ini", "cfg", "conf", "config", "properties", "xml", "sh"];
     match name.rsplit_once('.') {
-        _ if NAMES.contains(&name) => true,
-        Some((stem, extension)) if !stem.is_empty() => EXTENSIONS.contains(&extension),
-        // Keys made by ssh-keygen have no extension.
-        _ => true,
+        _ if NAMES.contains(&name) => Suspicion::Look,
+        Some((stem, extension)) if !stem.is_empty() => match extension {
+            _ if KEYS.contains(&extension) => Suspicion::Look,
+            _ if SETTINGS.contains(&extension) => Suspicion::Settings,
+            _ => Suspicion::None,
+        },
+        // Keys made by ssh-keygen have no extension, nor have many dot files.
+        _ => Suspicion::Settings,
     }
 }
 
@@ -102,12 +138,16 @@ pub fn content(path: &TreePath, head: &[u8]) -> Option<&'static str> {
             lines.any(|line| sets_any(line, &TOKENS)).then_some("registry token")
         }
         ".pypirc" => lines.any(|line| sets_any(line, &["password", "token"])).then_some("registry token"),
+        "gradle.properties" => {
+            lines.any(|line| sets_any(line, &["password", "token", "secret"])).then_some("registry token")
+        }
         ".htpasswd" => (!head.trim_ascii().is_empty()).then_some("password file"),
         _ if name.ends_with(".json") => {
             let service_account = contains(head, b"\"private_key\"") && contains(head, b"PRIVATE KEY-----");
-            service_account.then_some("cloud credentials")
+            if service_account { Some("cloud credentials") } else { secret_scan::find(head) }
         }
-        _ => lines.any(is_private_key_header).then_some("private key"),
+        _ if lines.any(is_private_key_header) => Some("private key"),
+        _ => secret_scan::find(head),
     }
 }
 
@@ -136,24 +176,81 @@ fn contains(haystack: &[u8], needle: &[u8]) -> bool {
     haystack.windows(needle.len()).any(|window| window == needle)
 }
 
-/// Takes the credentials out of a git configuration: `user:password@` in URLs, and `http.*.extraheader` lines.
-/// `None` where there are none.
-pub fn without_git_credentials(config: &[u8]) -> Option<Vec<u8>> {
-    let mut changed = false;
+/// What of a git configuration git needs inside: no credentials, no programs that it starts on this machine, no settings
+/// of other tools. `None` where that is all of it.
+pub fn needed_git_config(config: &[u8]) -> Option<Vec<u8>> {
     let mut clean = Vec::with_capacity(config.len());
+    let (mut in_needed_section, mut continues, mut keeps_entry) = (false, false, false);
     for line in config.split_inclusive(|&b| b == b'\n') {
-        let trimmed = line.trim_ascii_start().to_ascii_lowercase();
-        if trimmed.starts_with(b"extraheader") || trimmed.starts_with(b"password") {
-            changed = true;
-        } else if let Some(without) = without_userinfo(line) {
-            changed = true;
-            clean.extend_from_slice(&without);
-        } else {
-            clean.extend_from_slice(line);
+        let text = line.trim_ascii();
+        if !continues {
+            let lower = String::from_utf8_lossy(text).to_ascii_lowercase();
+            let entry = match lower.strip_prefix('[') {
+                Some(header) => {
+                    let end = header.find([']', ' ', '"', '\t', '.']).unwrap_or(header.len());
+                    in_needed_section = NEEDED_SECTIONS.contains(&&header[..end]);
+                    // An entry may follow its section's header on the same line.
+                    header.rsplit_once(']').map_or("", |(_, entry)| entry).to_owned()
+                }
+                None => lower,
+            };
+            let key = entry.trim_start().split(['=', ' ', '\t']).next().unwrap_or_default();
+            keeps_entry = in_needed_section && !REFUSED_KEYS.iter().any(|refused| key.contains(refused));
+        }
+        continues = text.ends_with(b"\\");
+        if keeps_entry {
+            clean.extend_from_slice(without_userinfo(line).as_deref().unwrap_or(line));
         }
     }
-    changed.then_some(clean)
+    (clean != config).then_some(clean)
 }
+
+/// Sections of a repository's configuration that git itself uses, without those that name programs or rewrite URLs.
+const NEEDED_SECTIONS: [&str; 22] = [
+    "core",
+    "extensions",
+    "remote",
+    "branch",
+    "submodule",
+    "user",
+    "init",
+    "pull",
+    "push",
+    "fetch",
+    "rebase",
+    "merge",
+    "commit",
+    "tag",
+    "status",
+    "log",
+    "color",
+    "gc",
+    "pack",
+    "index",
+    "feature",
+    "i18n",
+];
+
+/// Parts of keys that name programs, files of this machine or secrets.
+const REFUSED_KEYS: [&str; 17] = [
+    "command",
+    "password",
+    "token",
+    "secret",
+    "helper",
+    "askpass",
+    "gitproxy",
+    "proxy",
+    "editor",
+    "pager",
+    "hookspath",
+    "fsmonitor",
+    "uploadpack",
+    "receivepack",
+    "signingkey",
+    "gpg",
+    "driver",
+];
 
 /// The line with every `scheme://user:password@` and `scheme://token@` shortened to `scheme://`; ssh logins stay
 /// (they are names, not secrets). `None` where there is nothing to take out.

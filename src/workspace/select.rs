@@ -1,24 +1,24 @@
-//! What of the host directory comes along.
+//! Selects what of the host directory the sandbox gets.
 //!
-//! `.gitignore` is respected as git does; files that git tracks although they are ignored come along, and so does
-//! `.git` itself, whole, so that git works inside. Secrets, huge and sparse files and what is no file at all stay
-//! out, each with a reason. Nothing is read but names, metadata and the beginnings of files that may hold secrets.
+//! `.gitignore` is respected as git does; files that git tracks are selected although they are ignored or look like
+//! secrets, and so is `.git` itself, so that git works inside. Untracked secrets, huge and sparse files and special files
+//! are left out, each with a reason. Nothing is read but names, metadata and the beginnings of files that may hold secrets.
 
 use crate::error::{Error, Result};
-use crate::lock::Lock;
 use crate::plain_file::{self, Links};
-use crate::workspace::ignored::{Ignored, read_rules};
+use crate::workspace::ignored::{PatternBudget, Rules, read_rules};
 use crate::workspace::secrets::{self, Suspicion};
-use crate::workspace::tracked;
+use crate::workspace::tracked::{self, Tracked};
 use crate::workspace::tree_path::TreePath;
+use crate::workspace::walk::{self, Queue};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
-use ignore::{DirEntry, WalkBuilder, WalkState};
-use std::collections::BTreeMap;
-use std::fs::Metadata;
-use std::os::unix::ffi::OsStrExt;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fs::{DirEntry, Metadata};
+use std::io::ErrorKind;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Most paths that a workspace may have.
 pub const MAX_PATHS: usize = 1_000_000;
@@ -26,11 +26,11 @@ pub const MAX_PATHS: usize = 1_000_000;
 /// What the user says about the selection.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Globs in `.gitignore`'s syntax: these come along even if they are ignored, secret or huge.
+    /// Globs in `.gitignore`'s syntax: these are copied even if they are ignored, secret or huge.
     pub include: Vec<String>,
-    /// Globs in `.gitignore`'s syntax: these stay out, whatever else says otherwise.
+    /// Globs in `.gitignore`'s syntax: these are left out, whatever else selects them.
     pub exclude: Vec<String>,
-    /// Largest file outside `.git`, in bytes; a larger one stays out with a notice.
+    /// Largest file outside `.git`, in bytes; a larger one is left out with a notice.
     pub max_file_bytes: u64,
     /// Bytes in all; more is an error that asks for `--exclude`.
     pub max_total_bytes: u64,
@@ -42,22 +42,48 @@ impl Default for Options {
     }
 }
 
-/// What comes along, what stays out and why.
+/// What is copied, what is left out and why.
 #[derive(Debug, Clone, Default)]
 pub struct Selection {
-    /// What comes along.
-    pub picked: BTreeMap<TreePath, Picked>,
-    /// What stays out although git would not ignore it.
+    /// Every path that is picked, in order.
+    pub picked: Vec<(TreePath, Picked)>,
+    /// What is left out although git would not ignore it.
     pub left_out: BTreeMap<TreePath, LeftOut>,
-    /// Bytes of all files that come along.
+    /// What is in the picked directories without being picked, each directory as one path.
+    pub hidden: Vec<TreePath>,
+    /// Bytes of all picked files.
     pub bytes: u64,
-    /// What stays out as a secret although git tracks it: what was committed of it is in the history.
-    pub committed_secrets: Vec<TreePath>,
-    /// Whether there were more ignore rules than are taken.
-    pub is_unruly: bool,
+    /// Picked files that look like secrets: git tracks them.
+    pub secrets_tracked: Vec<TreePath>,
+    /// Whether some ignore rules are not used because there are too many.
+    pub has_too_many_rules: bool,
 }
 
-/// A path that comes along.
+impl Selection {
+    /// What was picked at `path`.
+    pub fn get(&self, path: &[u8]) -> Option<&Picked> {
+        let at = self.picked.binary_search_by(|(other, _)| other.as_bytes().cmp(path)).ok()?;
+        Some(&self.picked[at].1)
+    }
+
+    /// Counts the bytes, and refuses a selection that is too large.
+    fn finish(mut self, max_total_bytes: u64) -> Result<Self> {
+        const HINT: &str = "name a smaller directory with -C, or leave parts out with --exclude";
+        if self.picked.len() > MAX_PATHS {
+            return Err(Error::usage(format!("the workspace has more than {MAX_PATHS} files")).hint(HINT));
+        }
+        let files = self.picked.iter().filter(|(_, picked)| picked.kind == PickedKind::File);
+        self.bytes = files.map(|(_, picked)| picked.stamp.size).sum();
+        if self.bytes > max_total_bytes {
+            let (megabytes, limit) = (self.bytes >> 20, max_total_bytes >> 20);
+            let message = format!("the workspace holds {megabytes} MB, more than the limit of {limit} MB");
+            return Err(Error::usage(message).hint(HINT));
+        }
+        Ok(self)
+    }
+}
+
+/// A path that is picked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Picked {
     /// What it is.
@@ -108,7 +134,7 @@ impl From<&Metadata> for Stamp {
     }
 }
 
-/// Why something stays out.
+/// Why something is left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeftOut {
@@ -122,7 +148,7 @@ pub enum LeftOut {
     Special,
     /// It could not be looked at.
     Unreadable,
-    /// What is in it is nested deeper than a path may be; the directory itself comes along.
+    /// What is in it is nested deeper than a path may be; the directory itself is picked.
     TooDeep,
     /// `--exclude` says so.
     Excluded,
@@ -145,290 +171,312 @@ impl LeftOut {
 
 /// Walks `root` in parallel and decides. Blocking.
 pub fn select(root: &Path, options: &Options) -> Result<Selection> {
-    let walk = Arc::new(Walk::new(root, options)?);
-    walk.visible();
-    walk.git_directories();
-    walk.tracked_but_ignored();
-    if !options.include.is_empty() {
-        walk.included();
-    }
-    walk.finish(options.max_total_bytes)
+    let walk = Walk {
+        root,
+        include: globs(root, &options.include, "--include")?,
+        exclude: globs(root, &options.exclude, "--exclude")?,
+        max_file_bytes: options.max_file_bytes,
+        patterns: PatternBudget::default(),
+        count: AtomicUsize::new(0),
+    };
+    // git lists its index while the tree is walked.
+    let (found, tracked) = std::thread::scope(|scope| {
+        let tracked = scope.spawn(|| tracked::files(root));
+        let found = walk.run();
+        (found, tracked.join())
+    });
+    let tracked = tracked.map_err(|_| Error::unexpected("listing the files that git tracks failed"))?;
+    walk.decide(found, &tracked).finish(options.max_total_bytes)
 }
 
-struct Walk {
-    root: PathBuf,
+struct Walk<'a> {
+    root: &'a Path,
     include: Gitignore,
     exclude: Gitignore,
     max_file_bytes: u64,
-    ignored: Lock<Ignored>,
-    found: Lock<Found>,
+    patterns: PatternBudget,
+    /// Paths picked so far, by all threads.
+    count: AtomicUsize,
 }
 
+/// A directory to be listed.
+struct Directory {
+    /// `None`: the root.
+    path: Option<TreePath>,
+    rules: Rules,
+    inside: Inside,
+}
+
+/// What kind of directory something lies in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Inside {
+    /// One that git would look into.
+    Tree,
+    /// `.git`: no ignore rules hold.
+    Git,
+    /// An ignored one, looked into for what `--include` names.
+    Ignored,
+}
+
+/// What one thread found.
 #[derive(Default)]
 struct Found {
-    selection: Selection,
-    /// `.git` directories met on the way: walked on their own, without ignore rules.
-    git: Vec<PathBuf>,
-    too_many: bool,
+    picked: Vec<(TreePath, Picked)>,
+    left_out: Vec<(TreePath, LeftOut)>,
+    ignored: Vec<TreePath>,
+    /// Files that may hold secrets.
+    suspects: Vec<(TreePath, Picked, Suspicion)>,
+    /// What `--include` names in an ignored directory.
+    included: Vec<TreePath>,
 }
 
-impl Walk {
-    fn new(root: &Path, options: &Options) -> Result<Self> {
-        Ok(Self {
-            root: root.to_owned(),
-            include: globs(root, &options.include, "--include")?,
-            exclude: globs(root, &options.exclude, "--exclude")?,
-            max_file_bytes: options.max_file_bytes,
-            ignored: Lock::new(Ignored::outer(root)),
-            found: Lock::default(),
-        })
+impl Found {
+    fn merge(&mut self, other: Found) {
+        self.picked.extend(other.picked);
+        self.left_out.extend(other.left_out);
+        self.ignored.extend(other.ignored);
+        self.suspects.extend(other.suspects);
+        self.included.extend(other.included);
     }
+}
 
-    /// Everything that git does not ignore, but for `.git`.
-    fn visible(self: &Arc<Self>) {
-        let mut builder = WalkBuilder::new(&self.root);
-        self.take_rules(&self.root, None);
-        // Not the walker's own filters: they open whatever is called `.gitignore`.
-        builder.standard_filters(false).follow_links(false);
-        self.run(builder, |walk, entry| {
-            if walk.is_excluded(entry) {
-                return false;
+impl Walk<'_> {
+    fn run(&self) -> Found {
+        let root =
+            Directory { path: None, rules: Rules::outer(self.root, &self.patterns), inside: Inside::Tree };
+        let found = walk::each_directory(root, |directory, queue, found: &mut Found| {
+            if self.count.load(Ordering::Relaxed) <= MAX_PATHS {
+                self.list(directory, queue, found);
             }
-            if entry.file_name() == ".git" {
-                walk.found.lock().git.push(entry.path().to_owned());
-                return false;
-            }
-            !walk.is_ignored(entry)
         });
-    }
-
-    fn git_directories(self: &Arc<Self>) {
-        let found = std::mem::take(&mut self.found.lock().git);
-        for git in found {
-            // A walk follows the symlink that it begins at, and that may lead anywhere.
-            if let (Some(path), Ok(metadata)) = (self.relative(&git), git.symlink_metadata())
-                && !metadata.is_dir()
-            {
-                self.take(path, &git, &metadata);
-                continue;
-            }
-            let mut builder = WalkBuilder::new(&git);
-            builder.standard_filters(false).follow_links(false);
-            self.run(builder, |walk, entry| !walk.is_excluded(entry));
-        }
-    }
-
-    fn tracked_but_ignored(&self) {
-        let is_secret =
-            |name: &[u8]| self.found.lock().selection.left_out.get(name) == Some(&LeftOut::Secret);
-        let known = |name: &[u8]| {
-            let Found { selection, .. } = &*self.found.lock();
-            selection.picked.contains_key(name) || selection.left_out.contains_key(name)
-        };
-        for tracked in tracked::files(&self.root, |name| known(name) && !is_secret(name)) {
-            let above: Vec<_> = tracked.ancestors().collect();
-            for path in above.into_iter().rev().chain([tracked.clone()]) {
-                let absolute = self.root.join(path.as_path());
-                // A tracked file that is deleted on the host is simply not there.
-                let Ok(metadata) = absolute.symlink_metadata() else { break };
-                if self.exclude.matched_path_or_any_parents(&absolute, metadata.is_dir()).is_ignore() {
-                    break;
-                }
-                if !known(path.as_bytes()) {
-                    self.take(path, &absolute, &metadata);
-                }
-                // What an index names below a symlink is no part of the tree.
-                if !metadata.is_dir() {
-                    break;
-                }
-            }
-            if is_secret(tracked.as_bytes()) {
-                self.found.lock().selection.committed_secrets.push(tracked);
-            }
-        }
-    }
-
-    /// What `--include` names: found by a second walk that ignores nothing.
-    fn included(self: &Arc<Self>) {
-        let mut builder = WalkBuilder::new(&self.root);
-        builder.standard_filters(false).follow_links(false);
-        builder.filter_entry({
-            let walk = self.clone();
-            move |entry| entry.file_name() != ".git" && !walk.is_excluded(entry)
-        });
-        for entry in builder.build().flatten() {
-            let is_dir = entry.file_type().is_some_and(|kind| kind.is_dir());
-            if !is_dir && self.is_included(entry.path()) {
-                for directory in entry.path().ancestors().skip(1).take_while(|dir| *dir != self.root) {
-                    if let (Some(path), Ok(metadata)) =
-                        (self.relative(directory), directory.symlink_metadata())
-                    {
-                        self.take(path, directory, &metadata);
-                    }
-                }
-                // Last: where it lies too deep, that is noted at a directory above it.
-                self.take_entry(&entry);
-            }
-        }
-    }
-
-    fn run(self: &Arc<Self>, mut builder: WalkBuilder, enter: fn(&Walk, &DirEntry) -> bool) {
-        let walk = self.clone();
-        builder.filter_entry(move |entry| enter(&walk, entry));
-        builder.build_parallel().run(|| {
-            Box::new(|entry| match entry {
-                Ok(entry) => self.take_entry(&entry),
-                Err(error) => self.cannot_read(&error),
+        found
+            .into_iter()
+            .reduce(|mut all, found| {
+                all.merge(found);
+                all
             })
-        });
+            .unwrap_or_default()
     }
 
-    fn take_entry(&self, entry: &DirEntry) -> WalkState {
-        match (self.relative(entry.path()), entry.path().symlink_metadata()) {
-            (Some(path), Ok(metadata)) => self.take(path, entry.path(), &metadata),
-            // Gone between the listing and now: as if it had never been there.
-            (_, Err(error)) if error.kind() == std::io::ErrorKind::NotFound => {}
-            (Some(path), Err(_)) => self.leave(path, LeftOut::Unreadable),
-            (None, _) => self.leave_below(entry.path()),
+    fn list(&self, mut directory: Directory, queue: &Queue<Directory>, found: &mut Found) {
+        let absolute = match &directory.path {
+            Some(path) => self.root.join(path.as_path()),
+            None => self.root.to_owned(),
+        };
+        let entries = match std::fs::read_dir(&absolute) {
+            Ok(entries) => entries,
+            // Removed since its parent was listed.
+            Err(error) if error.kind() == ErrorKind::NotFound => return,
+            Err(_) => {
+                found.left_out.extend(directory.path.map(|path| (path, LeftOut::Unreadable)));
+                return;
+            }
+        };
+        let entries: Vec<DirEntry> = entries.flatten().collect();
+        if directory.inside == Inside::Tree && entries.iter().any(|entry| entry.file_name() == ".gitignore") {
+            let text = read_rules(&absolute.join(".gitignore"));
+            directory.rules = directory.rules.with(directory.path.as_ref(), &text, &self.patterns);
         }
-        if self.found.lock().too_many { WalkState::Quit } else { WalkState::Continue }
+        for entry in entries {
+            self.take_entry(&entry, &directory, queue, found);
+        }
     }
 
-    fn take(&self, path: TreePath, absolute: &Path, metadata: &Metadata) {
+    fn take_entry(
+        &self,
+        entry: &DirEntry,
+        directory: &Directory,
+        queue: &Queue<Directory>,
+        found: &mut Found,
+    ) {
+        let name = entry.file_name();
+        let path = match &directory.path {
+            Some(parent) => TreePath::new(&[parent.as_bytes(), b"/", name.as_bytes()].concat()),
+            None => TreePath::new(name.as_bytes()),
+        };
+        let Ok(path) = path else {
+            found.left_out.extend(directory.path.clone().map(|path| (path, LeftOut::TooDeep)));
+            return;
+        };
+        let Ok(kind) = entry.file_type() else { return };
+        if self.exclude.matched(path.as_path(), kind.is_dir()).is_ignore() {
+            found.left_out.push((path, LeftOut::Excluded));
+            return;
+        }
+        let inside = match directory.inside {
+            Inside::Tree if name == ".git" => Inside::Git,
+            Inside::Tree if directory.rules.ignore(self.root, &path, kind.is_dir()) => Inside::Ignored,
+            inside => inside,
+        };
+        if inside == Inside::Ignored {
+            if kind.is_dir() && !self.include.is_empty() && name != ".git" {
+                queue.push(Directory { path: Some(path.clone()), rules: Rules::default(), inside });
+            } else if !kind.is_dir() && self.is_included(&path) {
+                found.included.push(path.clone());
+            }
+            if directory.inside == Inside::Tree {
+                found.ignored.push(path);
+            }
+            return;
+        }
+        match entry.metadata() {
+            Ok(metadata) => self.take(path.clone(), &metadata, found),
+            // Removed since the directory was listed.
+            Err(error) if error.kind() == ErrorKind::NotFound => return,
+            Err(_) => found.left_out.push((path.clone(), LeftOut::Unreadable)),
+        }
+        if kind.is_dir() {
+            queue.push(Directory { path: Some(path), rules: directory.rules.clone(), inside });
+        }
+    }
+
+    /// Picks a path, or leaves it out.
+    fn take(&self, path: TreePath, metadata: &Metadata, found: &mut Found) {
         let kind = metadata.file_type();
-        let picked = if kind.is_dir() {
+        let kind = if kind.is_dir() {
             PickedKind::Directory
         } else if kind.is_symlink() {
-            match std::fs::read_link(absolute) {
-                Ok(target) => PickedKind::Symlink(target.as_os_str().as_bytes().to_owned()),
-                Err(_) => return self.leave(path, LeftOut::Unreadable),
+            match std::fs::read_link(self.root.join(path.as_path())) {
+                Ok(target) => PickedKind::Symlink(target.into_os_string().into_vec()),
+                Err(_) => return found.left_out.push((path, LeftOut::Unreadable)),
             }
         } else if kind.is_file() {
-            if let Some(reason) = self.judge(&path, absolute, metadata) {
-                return self.leave(path, reason);
-            }
             PickedKind::File
         } else {
-            return self.leave(path, LeftOut::Special);
+            return found.left_out.push((path, LeftOut::Special));
         };
         let picked = Picked {
-            kind: picked,
+            kind,
             mode: metadata.mode() & 0o777,
             stamp: metadata.into(),
             uid: metadata.uid(),
             device: metadata.dev(),
         };
-        let mut found = self.found.lock();
-        found.selection.left_out.remove(&path);
-        found.selection.picked.insert(path, picked);
-        found.too_many |= found.selection.picked.len() > MAX_PATHS;
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let is_judged = !path.is_git_internal() || path.name() == b"credentials";
+        if picked.kind != PickedKind::File || !is_judged || self.is_included(&path) {
+            return found.picked.push((path, picked));
+        }
+        if let Some(reason) = self.unsuitable(metadata) {
+            return found.left_out.push((path, reason));
+        }
+        match secrets::name(&path) {
+            Suspicion::None => found.picked.push((path, picked)),
+            suspicion => found.suspects.push((path, picked, suspicion)),
+        }
     }
 
-    /// Why a regular file stays out, where it does.
-    fn judge(&self, path: &TreePath, absolute: &Path, metadata: &Metadata) -> Option<LeftOut> {
-        if path.is_git_internal() || self.is_included(absolute) {
-            return None;
-        }
-        let secret = match secrets::name(path) {
-            Suspicion::Certain(_) => true,
-            Suspicion::Look => match plain_file::read(absolute, secrets::HEAD as u64, Links::Refuse) {
-                Ok(head) => secrets::content(path, &head).is_some(),
-                Err(_) => return Some(LeftOut::Unreadable),
-            },
-            Suspicion::None => false,
-        };
+    /// Why a file of this size and shape is left out, if it is.
+    fn unsuitable(&self, metadata: &Metadata) -> Option<LeftOut> {
         // `st_blocks` counts 512 bytes whatever the file system's block is (stat(2)).
         let on_disk = metadata.blocks().saturating_mul(512);
         match metadata.len() {
-            _ if secret => Some(LeftOut::Secret),
             size if size > self.max_file_bytes => Some(LeftOut::Huge),
             size if size > SPARSE_MIN && on_disk < size / 2 => Some(LeftOut::Sparse),
             _ => None,
         }
     }
 
-    fn leave(&self, path: TreePath, reason: LeftOut) {
-        self.found.lock().selection.left_out.insert(path, reason);
+    fn is_included(&self, path: &TreePath) -> bool {
+        !self.include.is_empty()
+            && self.include.matched_path_or_any_parents(path.as_path(), false).is_ignore()
     }
 
-    /// Notes what is nested too deeply, at the innermost directory that has a path. The root has none above it either.
-    fn leave_below(&self, absolute: &Path) {
-        if let Some(path) = absolute.ancestors().find_map(|above| self.relative(above)) {
-            self.leave(path, LeftOut::TooDeep);
+    /// Decides about what depends on whether git tracks it: ignored files and suspects.
+    fn decide(&self, mut found: Found, tracked: &Tracked) -> Selection {
+        let tracked: HashSet<&[u8]> = tracked.names().collect();
+        let mut hidden = std::mem::take(&mut found.ignored);
+        self.take_ignored(&mut found, &tracked, &mut hidden);
+        let mut secrets_tracked = Vec::new();
+        for (path, picked, suspicion) in std::mem::take(&mut found.suspects) {
+            let is_tracked = tracked.contains(path.as_bytes());
+            // What is tracked is copied whatever it holds: reading all of its settings would only name more of them.
+            let is_read = !is_tracked && picked.stamp.size <= secrets::HEAD as u64;
+            match self.is_secret(&path, suspicion, is_read) {
+                Ok(true) if is_tracked => {
+                    secrets_tracked.push(path.clone());
+                    found.picked.push((path, picked));
+                }
+                Ok(true) => found.left_out.push((path, LeftOut::Secret)),
+                Ok(false) => found.picked.push((path, picked)),
+                Err(_) => found.left_out.push((path, LeftOut::Unreadable)),
+            }
         }
+        found.picked.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        secrets_tracked.sort();
+        let mut selection = Selection {
+            picked: found.picked,
+            left_out: found.left_out.into_iter().collect(),
+            secrets_tracked,
+            has_too_many_rules: self.patterns.is_used_up(),
+            ..Selection::default()
+        };
+        hidden.extend(selection.left_out.keys().cloned());
+        hidden.retain(|path| selection.get(path.as_bytes()).is_none());
+        selection.hidden = hidden;
+        selection
     }
 
-    fn cannot_read(&self, error: &ignore::Error) -> WalkState {
-        match error_path(error).map(|absolute| (self.relative(absolute), absolute)) {
-            Some((Some(path), _)) => self.leave(path, LeftOut::Unreadable),
-            Some((None, absolute)) => self.leave_below(absolute),
-            None => {}
-        }
-        WalkState::Continue
-    }
-
-    fn is_included(&self, absolute: &Path) -> bool {
-        !self.include.is_empty() && self.include.matched_path_or_any_parents(absolute, false).is_ignore()
-    }
-
-    /// Whether `--exclude` names it. Noted, so that nothing from the sandbox is ever written there.
-    fn is_excluded(&self, entry: &DirEntry) -> bool {
-        let is_dir = entry.file_type().is_some_and(|kind| kind.is_dir());
-        let excluded = entry.depth() > 0 && self.exclude.matched(entry.path(), is_dir).is_ignore();
-        if excluded && let Some(path) = self.relative(entry.path()) {
-            self.leave(path, LeftOut::Excluded);
-        }
-        excluded
-    }
-
-    /// Whether a rule says so. A directory that is walked into brings its own rules.
-    fn is_ignored(&self, entry: &DirEntry) -> bool {
-        let is_dir = entry.file_type().is_some_and(|kind| kind.is_dir());
-        let path = self.relative(entry.path());
-        if path.as_ref().is_some_and(|path| self.ignored.lock().contains(path, is_dir)) {
-            return true;
-        }
-        if is_dir {
-            self.take_rules(entry.path(), path.as_ref());
-        }
-        false
-    }
-
-    fn take_rules(&self, directory: &Path, path: Option<&TreePath>) {
-        if self.ignored.lock().is_cut_short() {
+    /// Picks, with the directories above it, what is ignored but tracked by git or named by `--include`. What else is in
+    /// a directory that is picked this way is `hidden`.
+    fn take_ignored(&self, found: &mut Found, tracked: &HashSet<&[u8]>, hidden: &mut Vec<TreePath>) {
+        let included = std::mem::take(&mut found.included);
+        if hidden.is_empty() {
             return;
         }
-        let rules = read_rules(&directory.join(".gitignore"));
-        if !rules.is_empty() {
-            self.ignored.lock().set(path, &rules);
+        let ignored: HashSet<&[u8]> = hidden.iter().map(TreePath::as_bytes).collect();
+        let is_ignored = |path: &TreePath| {
+            ignored.contains(path.as_bytes())
+                || path.ancestors().any(|above| ignored.contains(above.as_bytes()))
+        };
+        let wanted = tracked.iter().filter_map(|name| TreePath::new(name).ok()).filter(is_ignored);
+        let wanted: BTreeSet<TreePath> = wanted.chain(included).collect();
+        let (mut taken, mut beside) = (HashSet::new(), Vec::new());
+        for path in wanted {
+            let above: Vec<_> = path.ancestors().collect();
+            for path in above.into_iter().rev().chain([path]).filter(is_ignored) {
+                let absolute = self.root.join(path.as_path());
+                // A tracked file may be deleted on the host.
+                let Ok(metadata) = absolute.symlink_metadata() else { break };
+                if self.exclude.matched_path_or_any_parents(path.as_path(), metadata.is_dir()).is_ignore() {
+                    break;
+                }
+                if taken.insert(path.clone()) {
+                    if metadata.is_dir() {
+                        beside.extend(paths_in(&absolute, &path));
+                    }
+                    self.take(path, &metadata, found);
+                }
+                // What an index names below a symlink is not part of the tree.
+                if !metadata.is_dir() {
+                    break;
+                }
+            }
         }
+        hidden.extend(beside);
     }
 
-    /// `None` for the root itself and for what is nested too deeply.
-    fn relative(&self, absolute: &Path) -> Option<TreePath> {
-        TreePath::new(absolute.strip_prefix(&self.root).ok()?.as_os_str().as_bytes()).ok()
+    /// Whether a file that is suspected by its name holds a secret. Settings are only read where `read_settings`.
+    fn is_secret(&self, path: &TreePath, suspicion: Suspicion, read_settings: bool) -> std::io::Result<bool> {
+        match suspicion {
+            Suspicion::Certain(_) => Ok(true),
+            Suspicion::Look | Suspicion::Settings if suspicion == Suspicion::Look || read_settings => {
+                let absolute = self.root.join(path.as_path());
+                let head = plain_file::read(&absolute, secrets::HEAD as u64, Links::Refuse)?;
+                Ok(secrets::content(path, &head).is_some())
+            }
+            _ => Ok(false),
+        }
     }
+}
 
-    fn finish(&self, max_total_bytes: u64) -> Result<Selection> {
-        let mut found = self.found.lock();
-        if found.too_many {
-            return Err(Error::usage(format!("the workspace has more than {MAX_PATHS} files"))
-                .hint("name a smaller directory with -C, or leave parts out with --exclude"));
-        }
-        let mut selection = std::mem::take(&mut found.selection);
-        selection.is_unruly = self.ignored.lock().is_cut_short();
-        let files = selection.picked.values().filter(|picked| picked.kind == PickedKind::File);
-        selection.bytes = files.map(|picked| picked.stamp.size).sum();
-        if selection.bytes > max_total_bytes {
-            return Err(Error::usage(format!(
-                "the workspace holds {} MB, more than the limit of {} MB",
-                selection.bytes >> 20,
-                max_total_bytes >> 20
-            ))
-            .hint("name a smaller directory with -C, or leave parts out with --exclude"));
-        }
-        Ok(selection)
-    }
+/// The paths in a directory of the tree.
+fn paths_in(absolute: &Path, path: &TreePath) -> Vec<TreePath> {
+    let entries = std::fs::read_dir(absolute).into_iter().flatten().flatten();
+    let join =
+        |entry: DirEntry| TreePath::new(&[path.as_bytes(), b"/", entry.file_name().as_bytes()].concat());
+    // A name that is not a valid path cannot be hidden by it; no host file system has such names.
+    entries.filter_map(|entry| join(entry).ok()).collect()
 }
 
 /// Files below this are not asked whether they have holes.
@@ -448,12 +496,4 @@ pub fn globs(root: &Path, patterns: &[String], option: &str) -> Result<Gitignore
         builder.add_line(None, pattern).map_err(wrong)?;
     }
     builder.build().map_err(|error| Error::usage(format!("{option}: not a glob")).caused_by(error))
-}
-
-fn error_path(error: &ignore::Error) -> Option<&Path> {
-    match error {
-        ignore::Error::WithPath { path, .. } => Some(path),
-        ignore::Error::WithDepth { err, .. } | ignore::Error::WithLineNumber { err, .. } => error_path(err),
-        _ => None,
-    }
 }

@@ -1,13 +1,13 @@
 //! One session's workspace: the facade that the turn loop and the commands use.
 
-mod arrival;
 mod host;
+mod populate;
 
 use crate::error::{Error, Result};
 use crate::event::Changes;
 use crate::sandbox::{Sandbox, WorkspaceMount};
 use crate::workspace::base::Base;
-use crate::workspace::changes::{Barred, ChangeSet};
+use crate::workspace::changes::{ChangeSet, Exclusions};
 use crate::workspace::entries::Odd;
 use crate::workspace::history::{Checkpoint, History};
 use crate::workspace::ignored::Ignored;
@@ -17,7 +17,7 @@ use crate::workspace::scan::{IgnoredEntries, Places, Scan, Scanner};
 use crate::workspace::select::{self, Selection, select};
 use crate::workspace::store::Store;
 use crate::workspace::tree_path::TreePath;
-use crate::workspace::{notices, restore, room};
+use crate::workspace::{notices, restore, retention};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use tokio::sync::Mutex;
@@ -25,15 +25,15 @@ use tokio::sync::Mutex;
 /// How a workspace is opened.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// What comes along.
+    /// What is selected.
     pub select: select::Options,
-    /// How it comes along.
+    /// How it gets into the sandbox.
     pub mode: Mode,
     /// Whether the backend can mount an overlay of a directory of this machine.
     pub can_overlay: bool,
-    /// Whether the person named the directory (with `-C`). Otherwise `$HOME` itself is refused.
+    /// Whether the user named the directory (with `-C`). Otherwise `$HOME` itself is refused.
     pub named: bool,
-    /// Bytes that kept contents may take; `None`: [`room::MAX_KEPT`].
+    /// Bytes that kept contents may take; `None`: [`retention::MAX_KEPT`].
     pub max_kept: Option<u64>,
 }
 
@@ -123,23 +123,23 @@ impl Workspace {
         let (mount, copied) = mode::decide(options.mode, &root, &selection, options.can_overlay)?;
         let store = Store::open(&session.join("workspace"))?;
         store.save(ABOUT, &about(&root, &mount, &options.select))?;
+        let mut notices = match options.mode {
+            Mode::Bind => notices::of_bound(&selection),
+            _ => notices::of(&root, &selection),
+        };
+        notices.extend(copied);
         let state = State {
             mount,
             found: None,
-            base: Base::new(&selection),
+            base: Base::new(selection),
             scanner: scanner(&root, &options.select)?,
             history: History::new(),
             accepted: Delta::new(),
             applied: Vec::new(),
             aside: Aside::default(),
         };
-        let mut notices = match options.mode {
-            Mode::Bind => notices::of_bound(&selection),
-            _ => notices::of(&root, &selection),
-        };
-        notices.extend(copied);
         let Options { mode, select: options, max_kept, .. } = options;
-        let max_kept = max_kept.unwrap_or(room::MAX_KEPT);
+        let max_kept = max_kept.unwrap_or(retention::MAX_KEPT);
         let (rewinds, is_aside, state) = (false, false, Mutex::new(state));
         Ok(Self { root, mode, max_kept, rewinds, is_aside, notices, options, store, state })
     }
@@ -163,7 +163,7 @@ impl Workspace {
         let options =
             select::Options { include: about.include, exclude: about.exclude, ..Default::default() };
         let mount = match about.mount {
-            // What it hides was said when it was made.
+            // What it hides was decided when it was made.
             Mode::Overlay => WorkspaceMount::Overlay { lower: root.clone(), hidden: Vec::new() },
             Mode::Bind => WorkspaceMount::Bind(root.clone()),
             Mode::Auto | Mode::Copy => WorkspaceMount::Empty,
@@ -180,7 +180,7 @@ impl Workspace {
         };
         // What became of `auto` before may not be possible any more.
         let mode = if about.mount == Mode::Overlay { Mode::Auto } else { about.mount };
-        let (max_kept, notices) = (room::MAX_KEPT, Vec::new());
+        let (max_kept, notices) = (retention::MAX_KEPT, Vec::new());
         let (rewinds, is_aside, state) = (false, false, Mutex::new(state));
         Ok(Some(Self { root, mode, max_kept, rewinds, is_aside, notices, options, store, state }))
     }
@@ -195,7 +195,7 @@ impl Workspace {
         self.state.lock().await.mount.clone()
     }
 
-    /// What the person should know about the selection: what stays out.
+    /// What the user should know about the selection: what is left out.
     pub fn notices(&self) -> &[String] {
         &self.notices
     }
@@ -215,31 +215,30 @@ impl Workspace {
     pub async fn changes(&self, sandbox: &Sandbox) -> Result<ChangeSet> {
         let mut state = self.state.lock().await;
         self.look(&mut state, sandbox, None).await?;
-        review(&state)
+        review(&state, &state.accepted)
     }
 
     /// What the sandbox had changed at the last checkpoint.
     pub async fn recorded_changes(&self) -> Result<ChangeSet> {
-        review(&*self.state.lock().await)
+        let state = self.state.lock().await;
+        review(&state, &state.accepted)
     }
 
     /// How much the session has changed since it began, whether or not it was applied meanwhile.
     pub async fn all_changes(&self) -> Result<Changes> {
         let state = self.state.lock().await;
-        let barred = barred(&state);
-        let all = ChangeSet::review(&state.base.nodes, state.history.delta(), &Delta::new(), &barred)?;
-        Ok(all.counts())
+        Ok(review(&state, &Delta::new())?.counts())
     }
 
     /// Takes back the last `steps` checkpoints in the sandbox. What changed since the last one is recorded first, and
     /// counts as one.
     pub async fn undo(&self, sandbox: &Sandbox, steps: u32) -> Result<Checkpoint> {
-        self.travel(sandbox, i64::from(steps)).await
+        self.restore_checkpoint(sandbox, i64::from(steps)).await
     }
 
     /// Does again what was undone last.
     pub async fn redo(&self, sandbox: &Sandbox, steps: u32) -> Result<Checkpoint> {
-        self.travel(sandbox, -i64::from(steps)).await
+        self.restore_checkpoint(sandbox, -i64::from(steps)).await
     }
 
     /// The checkpoints, oldest first, and the index of the one that the sandbox is at.
@@ -248,7 +247,7 @@ impl Workspace {
         (state.history.list().to_vec(), state.history.position())
     }
 
-    async fn travel(&self, sandbox: &Sandbox, steps: i64) -> Result<Checkpoint> {
+    async fn restore_checkpoint(&self, sandbox: &Sandbox, steps: i64) -> Result<Checkpoint> {
         let mut state = self.state.lock().await;
         self.look(&mut state, sandbox, None).await?;
         let (index, target) = state.history.seek(steps, &self.store)?;
@@ -276,20 +275,20 @@ impl Workspace {
         let mut checkpoint = history.record(delta, &base.nodes, wish, &self.store)?;
         if let Some(checkpoint) = &mut checkpoint {
             self.save(BASE, base.clone()).await?;
-            checkpoint.forgotten = self.make_room(state)?;
+            checkpoint.forgotten = self.enforce_retention(state)?;
         }
         Ok(checkpoint)
     }
 
     /// Keeps the store within its bounds; how many checkpoints that took.
-    fn make_room(&self, state: &mut State) -> Result<usize> {
+    fn enforce_retention(&self, state: &mut State) -> Result<usize> {
         let State { base, history, accepted, applied, .. } = state;
         let records = applied.iter().flat_map(|record| {
             let changes = record.written.changes.values();
             changes.flat_map(|change| [&change.before, &change.after]).chain(record.accepted.values())
         });
         let others = base.nodes.values().chain(accepted.values().chain(records).flatten());
-        room::make(&self.store, history, others, self.max_kept)
+        retention::enforce(&self.store, history, others, self.max_kept)
     }
 
     async fn save<T: Serialize + Send + 'static>(&self, name: &'static str, record: T) -> Result<()> {
@@ -326,15 +325,15 @@ fn scanner(root: &Path, options: &select::Options) -> Result<Scanner> {
     Ok(Scanner::new(Ignored::outer(root).including(include)))
 }
 
-fn barred(state: &State) -> Barred<'_> {
+fn exclusions(state: &State) -> Exclusions<'_> {
     let Aside { odd, ignored } = &state.aside;
     let in_place = matches!(state.mount, WorkspaceMount::Bind(_));
-    Barred { left_out: &state.base.left_out, odd, ignored, in_place }
+    Exclusions { left_out: &state.base.left_out, odd, ignored, in_place }
 }
 
-fn review(state: &State) -> Result<ChangeSet> {
-    let barred = barred(state);
-    ChangeSet::review(&state.base.nodes, state.history.delta(), &state.accepted, &barred)
+/// The changes against the base with what the host has `accepted`.
+fn review(state: &State, accepted: &Delta) -> Result<ChangeSet> {
+    ChangeSet::review(&state.base.nodes, state.history.delta(), accepted, &exclusions(state))
 }
 
 fn tree(base: &Base, delta: &Delta) -> Manifest {
@@ -348,7 +347,7 @@ fn tree(base: &Base, delta: &Delta) -> Manifest {
     tree
 }
 
-/// The directory as it really is, if it can be a workspace. `named`: whether the person named it with `-C`.
+/// The directory as it really is, if it can be a workspace. `named`: whether the user named it with `-C`.
 pub fn validate(root: &Path, named: bool) -> Result<PathBuf> {
     let cannot = |error| {
         Error::usage(format!("{} cannot be the workspace", root.display()))

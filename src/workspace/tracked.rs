@@ -1,10 +1,10 @@
 //! The files that git tracks.
 
 use crate::error::{Error, Result};
+use crate::host_program;
 use crate::paths;
 use crate::plain_file::{self, Links};
 use crate::workspace::transfer::MAX_CONFIG;
-use crate::workspace::tree_path::TreePath;
 use rustix::fs::CWD;
 use std::ffi::OsStr;
 use std::fs::DirBuilder;
@@ -12,7 +12,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 /// Most bytes of git's answer that are read: a million names.
@@ -20,37 +20,45 @@ const MAX_ANSWER: u64 = 128 << 20;
 /// Longest `.git` file that is read.
 const MAX_LINK: u64 = 8192;
 /// How long git may take. A repository of a million files takes a few seconds.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Asks git, where `root` lies in a work tree and git is there; otherwise there are none. Those whose names are `known`
-/// are passed over. Blocking.
+/// The paths in git's index, relative to the directory that was asked about.
+#[derive(Default)]
+pub struct Tracked {
+    /// Each ends with a NUL byte.
+    names: Vec<u8>,
+}
+
+impl Tracked {
+    /// The names, as git has them.
+    pub fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.names.split(|&b| b == 0).filter(|name| !name.is_empty())
+    }
+}
+
+/// Asks git, where `root` lies in a work tree and git is installed; otherwise there are none. Blocking.
 ///
-/// Nothing of the repository is believed but its index, and of what format that is. Its configuration names programs that
-/// git runs (a file-system monitor, the `uploadpack` of a remote that missing objects are fetched from), and a directory
-/// that looks like a bare repository brings a configuration of its own; so git is given an empty repository of ours
-/// instead, and whatever needs more than the index (a sparse one without its trees) gets no answer. It reads no ignore
-/// rules either: it would wait for one that is a FIFO.
-pub fn files(root: &Path, known: impl Fn(&[u8]) -> bool) -> Vec<TreePath> {
-    let Some((top, git_dir)) = repository_of(root) else { return Vec::new() };
+/// Of the repository only its index is used, and the object format. Its configuration names programs that git runs (a
+/// file-system monitor, the `uploadpack` of a remote that missing objects are fetched from), and a directory that looks
+/// like a bare repository brings a configuration of its own; so git is given an empty repository of ours instead, and
+/// whatever needs more than the index (a sparse one without its trees) gets no answer. It reads no ignore rules either: it
+/// would wait for one that is a FIFO.
+pub fn files(root: &Path) -> Tracked {
+    let Some((top, git_dir)) = repository_of(root) else { return Tracked::default() };
     let index = git_dir.join("index");
     if plain_file::open_at(CWD, &index, Links::Refuse).is_err() {
-        return Vec::new();
+        return Tracked::default();
     }
-    let Ok(nothing) = empty_repository(is_sha256(&git_dir)) else { return Vec::new() };
-    let answer = ask(root, &top, &index, &nothing).unwrap_or_default();
-    let names = answer.split(|&b| b == 0).filter(|name| !known(name));
-    names.filter_map(|name| TreePath::new(name).ok()).collect()
+    let Ok(empty) = empty_repository(is_sha256(&git_dir)) else { return Tracked::default() };
+    Tracked { names: ask(root, &top, &index, &empty).unwrap_or_default() }
 }
 
 /// git's answer, if there is a git and it answers in time.
-fn ask(root: &Path, top: &Path, index: &Path, nothing: &Path) -> Option<Vec<u8>> {
-    let mut git = Command::new("git");
-    for variable in std::env::vars_os().map(|(name, _)| name) {
-        if variable.as_encoded_bytes().starts_with(b"GIT_") {
-            git.env_remove(variable);
-        }
-    }
-    git.env("GIT_DIR", nothing)
+fn ask(root: &Path, top: &Path, index: &Path, empty: &Path) -> Option<Vec<u8>> {
+    let mut git = host_program::command("git".as_ref(), root)?;
+    git.env("GIT_DIR", empty)
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
         .env("GIT_WORK_TREE", top)
         .env("GIT_INDEX_FILE", index)
         .env("GIT_NO_LAZY_FETCH", "1")
@@ -67,12 +75,12 @@ fn ask(root: &Path, top: &Path, index: &Path, nothing: &Path) -> Option<Vec<u8>>
     let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let mut answer = Vec::new();
-        // A read that fails ends like a short answer: fewer files come along.
+        // A read that fails ends like a short answer: fewer files are known to be tracked.
         let _ = stdout.take(MAX_ANSWER).read_to_end(&mut answer);
         let _ = sender.send(answer);
     });
-    // The index comes with the tree, and may be as long as it likes.
-    let answer = receiver.recv_timeout(PATIENCE).ok();
+    // The index belongs to the repository, and may be of any length.
+    let answer = receiver.recv_timeout(TIMEOUT).ok();
     let _ = child.kill();
     let _ = child.wait();
     answer
@@ -87,8 +95,8 @@ fn repository_of(root: &Path) -> Option<(PathBuf, PathBuf)> {
     if !git.is_file() {
         return Some((top.to_owned(), git));
     }
-    let said = plain_file::read(&git, MAX_LINK, Links::Refuse).ok()?;
-    let target = said.strip_prefix(b"gitdir: ")?.trim_ascii_end();
+    let link = plain_file::read(&git, MAX_LINK, Links::Refuse).ok()?;
+    let target = link.strip_prefix(b"gitdir: ")?.trim_ascii_end();
     Some((top.to_owned(), top.join(OsStr::from_bytes(target))))
 }
 

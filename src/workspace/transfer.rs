@@ -24,7 +24,7 @@ const BATCH_FILES: usize = 500;
 /// Largest git configuration that is looked through, in bytes.
 pub const MAX_CONFIG: u64 = 1 << 20;
 
-/// What is told while files go in: bytes done, bytes in all.
+/// Called while files are copied: bytes done, bytes in all.
 pub type OnCopied<'a> = &'a mut (dyn FnMut(u64, u64) + Send);
 
 /// What went in.
@@ -42,12 +42,12 @@ pub struct CopyReport {
 #[derive(Default)]
 struct Batch {
     writes: Vec<FileWrite>,
-    read: Vec<(TreePath, Read1)>,
+    read: Vec<(TreePath, ReadOutcome)>,
     bytes: usize,
 }
 
 /// How reading one file ended.
-enum Read1 {
+enum ReadOutcome {
     Content { hash: Hash, size: u64, stamp: Stamp },
     Gone,
     Unreadable,
@@ -105,17 +105,17 @@ fn directories(base: &Base, mode: impl Fn(u32) -> u32) -> Vec<FileWrite> {
 }
 
 /// Notes what a file held; bytes of it.
-fn note(base: &mut Base, path: TreePath, read: Read1) -> u64 {
+fn note(base: &mut Base, path: TreePath, read: ReadOutcome) -> u64 {
     match read {
-        Read1::Content { hash, size, stamp } => {
+        ReadOutcome::Content { hash, size, stamp } => {
             base.set_content(&path, hash, size);
             base.stamps.insert(path, stamp);
             return size;
         }
-        Read1::Unreadable => {
+        ReadOutcome::Unreadable => {
             base.left_out.insert(path.clone(), LeftOut::Unreadable);
         }
-        Read1::Gone => {}
+        ReadOutcome::Gone => {}
     }
     base.stamps.remove(&path);
     base.nodes.remove(&path);
@@ -161,7 +161,7 @@ fn read_one(host: &HostDir, store: &Store, path: TreePath, mode: u32, batch: &mu
     });
     let read = match content {
         Ok((content, stamp)) => {
-            let content = without_credentials(&path, content, store)?;
+            let content = sandbox_content(&path, content, store)?;
             let (hash, size) = (Hash::of(&content), content.len() as u64);
             batch.bytes += content.len();
             batch.writes.push(FileWrite {
@@ -171,10 +171,10 @@ fn read_one(host: &HostDir, store: &Store, path: TreePath, mode: u32, batch: &mu
                 mtime_ns: Some(stamp.mtime_ns),
                 follow: false,
             });
-            Read1::Content { hash, size, stamp }
+            ReadOutcome::Content { hash, size, stamp }
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Read1::Gone,
-        Err(_) => Read1::Unreadable,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => ReadOutcome::Gone,
+        Err(_) => ReadOutcome::Unreadable,
     };
     batch.read.push((path, read));
     Ok(())
@@ -186,8 +186,8 @@ pub fn is_git_config(path: &TreePath) -> bool {
 }
 
 /// The content as the sandbox gets it. A rewritten one is kept, for the host's file is not the base then.
-fn without_credentials(path: &TreePath, content: Vec<u8>, store: &Store) -> Result<Vec<u8>> {
-    match secrets::without_git_credentials(&content) {
+fn sandbox_content(path: &TreePath, content: Vec<u8>, store: &Store) -> Result<Vec<u8>> {
+    match secrets::needed_git_config(&content) {
         Some(clean) if is_git_config(path) => {
             store.put(&clean)?;
             Ok(clean)
@@ -282,7 +282,7 @@ pub async fn clean_git_configs(root: &Path, base: &mut Base, store: &Store, sand
         // One that cannot be read by the caller cannot be read by the sandbox, which runs as the same user.
         let Ok(file) = host.open_file(path) else { continue };
         file.take(MAX_CONFIG).read_to_end(&mut content)?;
-        if secrets::without_git_credentials(&content).is_some() {
+        if secrets::needed_git_config(&content).is_some() {
             read_one(&host, store, path.clone(), node.mode().unwrap_or(0o644), &mut batch)?;
         }
     }

@@ -9,6 +9,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Longest path in bytes (`PATH_MAX` on Linux, with its closing NUL).
 pub const MAX_PATH: usize = 4095;
@@ -21,7 +22,7 @@ pub const MAX_DEPTH: usize = 128;
 ///
 /// Orders by bytes, a directory before what is in it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TreePath(Box<[u8]>);
+pub struct TreePath(Arc<[u8]>);
 
 impl TreePath {
     /// Takes bytes that claim to be a path in the tree. The error is a reason to show beside the name.

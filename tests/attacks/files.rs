@@ -182,3 +182,64 @@ fn size(directory: &Path) -> u64 {
         .map(|(path, metadata)| if metadata.is_dir() { size(&path) } else { metadata.len() })
         .sum()
 }
+
+/// Names that are known to hold secrets, and tokens in files of settings. What only looks a little like one comes in.
+#[test]
+fn attack_27_well_known_secret_files_stay_on_the_host() {
+    let secret = [
+        "prod.env",
+        ".envs/local",
+        ".dev.vars",
+        "config/master.key",
+        "infra/terraform.tfstate",
+        "infra/terraform.tfstate.backup",
+        "infra/prod.tfvars",
+        ".vault_pass",
+        "secrets.yml",
+        "kubeconfig",
+        "age.key",
+        ".m2/settings.xml",
+        ".env.swp",
+        "..env.swp",
+        ".env~",
+        ".bash_history",
+        ".hg/hgrc",
+        "deploy/app.p12",
+    ];
+    let token = format!("token: ghp_{}\n", "aB3".repeat(12));
+    let plain = ["fine.yml", "environment.py", "hash.json", "example.env.sample"];
+    let mut call = agent().args(["exec", "--", "find", ".", "-type", "f"]);
+    for name in secret {
+        call = call.file(name, "x = 1\n");
+    }
+    for name in ["config/app.yml", "settings.toml", "notes"] {
+        call = call.file(name, &token);
+    }
+    for name in plain {
+        call = call.file(
+            name,
+            "id: 7f9c24e5-2b6a-4c1f-9d58-0a1b2c3d4e5f\nsha: 3b18e512dba79e4c8300dd08aeb37f8e728b8dad\n",
+        );
+    }
+    let done = call.run().expect_code(0);
+    let mut inside: Vec<&str> = done.stdout.lines().map(|line| line.trim_start_matches("./")).collect();
+    inside.sort_unstable();
+    let mut expected = plain;
+    expected.sort_unstable();
+    assert_eq!(inside, expected);
+}
+
+/// A NUL byte anywhere made `(binary)` of a script in the review.
+#[test]
+fn attack_28_a_nul_byte_does_not_hide_a_script_from_the_review() {
+    let make = "printf '#!/bin/sh\\necho C4NARY\\n#\\000\\n' > tool.sh; printf 'echo C4NARY2\\n#\\000\\n' > other; printf '\\177ELF\\001\\000C4NARY3' > program";
+    let model = endpoint().tool_call("run_commands", json!({ "command": make })).text("Done.").start();
+    let done = agent().endpoint(&model).args(["run", "go"]).run().expect_code(0);
+    let diff = done.again().args(["diff"]).run().expect_code(0);
+    assert!(
+        diff.stdout.contains("+echo C4NARY\n") && diff.stdout.contains("+echo C4NARY2\n"),
+        "{}",
+        diff.stdout
+    );
+    assert!(!diff.stdout.contains("C4NARY3") && diff.stdout.contains("(binary"), "{}", diff.stdout);
+}

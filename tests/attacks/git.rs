@@ -101,3 +101,44 @@ fn attack_21_no_repository_is_applied_whatever_its_name() {
         done.stderr
     );
 }
+
+/// Where `PATH` says so, git and the pager were looked up in the repository.
+#[test]
+fn attack_29_a_program_of_the_repository_is_never_started_on_the_host() {
+    let system = std::env::var("PATH").expect("a path");
+    for entry in ["", ".", "bin", "node_modules/.bin", "TREE/bin"] {
+        let call = agent().args(["exec", "--", "true"]);
+        let root = call.workspace().to_owned();
+        let canary = root.with_file_name("canary");
+        bash(
+            &root,
+            &format!(
+                "git init -q .; mkdir -p bin node_modules/.bin; printf '#!/bin/sh\ntouch {}\n' > git; chmod +x git
+                 cp git bin; cp git node_modules/.bin; echo a > a; /usr/bin/env git add a",
+                canary.display()
+            ),
+        );
+        let path = format!("{}:{system}", entry.replace("TREE", &root.display().to_string()));
+        let _done = call.env("PATH", path).run().expect_code(0);
+        assert!(!canary.exists(), "{entry:?}");
+    }
+}
+
+/// Tokens of other tools, programs and aliases came in with the repository's configuration.
+#[test]
+fn attack_27_of_gits_configuration_only_what_git_needs_comes_in() {
+    let call = agent().args(["exec", "--", "cat", ".git/config"]);
+    bash(
+        call.workspace(),
+        "git init -q .; git config remote.origin.url https://user:C4NARY@example.com/r.git; git config branch.main.remote origin
+         git config core.sshCommand 'ssh -i C4NARY'; git config gitlab.token C4NARY; git config alias.x '!C4NARY'
+         git config credential.helper '!C4NARY'; git config http.extraHeader 'Authorization: C4NARY'; git config core.pager C4NARY
+         git config url.https://C4NARY@example.com/.insteadOf https://example.com/; git config include.path C4NARY
+         printf '[alias] y = C4NARY\\\n C4NARY\n[core] editor = C4NARY\n' >> .git/config; echo C4NARY > .git/credentials",
+    );
+    let done = call.run().expect_code(0);
+    assert!(!done.stdout.contains("C4NARY"), "{}", done.stdout);
+    for needed in ["repositoryformatversion", "https://example.com/r.git", "[branch \"main\"]"] {
+        assert!(done.stdout.contains(needed), "{needed}: {}", done.stdout);
+    }
+}

@@ -14,7 +14,9 @@
 //! | 17: the terminal | `terminal.rs` |
 //! | 18: the neighbour | `neighbour.rs` |
 //! | 19, 20, 22 to 24: the network, the endpoint, and a README that lies | `network.rs` |
-//! | 21: repositories that nobody sees | `git.rs` |
+//! | 21, 29: repositories that nobody sees, the repository's own programs | `git.rs` |
+//! | 27: secret files, git's configuration | `files.rs`, `git.rs` |
+//! | 28: a review that shows everything | `files.rs` |
 
 mod disk;
 mod files;

@@ -7,7 +7,8 @@ use crate::cli::review;
 use crate::cli::ui::style::BOLD;
 use crate::error::{Error, Result};
 use crate::session::Ready;
-use crate::workspace::{ChangeSet, Checkpoint, diff};
+use crate::workspace::{ChangeSet, Checkpoint, diff, risks};
+use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -16,6 +17,9 @@ impl Repl<'_> {
     pub(super) async fn diff(&mut self, paths: &str) -> Result<Flow> {
         let (ready, changes) = self.changes(paths).await?;
         let mut text = Vec::new();
+        if let Some(risks) = risks::summary(&changes) {
+            writeln!(text, "{risks}\n")?;
+        }
         diff::write_for_people(&mut text, &changes, ready.workspace.store(), self.colours.0)?;
         self.screen.say(&String::from_utf8_lossy(&text));
         if changes.is_empty() {

@@ -1,4 +1,4 @@
-//! The room that a session's contents may take on disk: where it is used up, the oldest checkpoints go.
+//! How much of a session's contents is kept on disk: beyond the limit, the oldest checkpoints are removed.
 
 use crate::error::{Error, Kind, Result};
 use crate::workspace::history::History;
@@ -6,18 +6,18 @@ use crate::workspace::manifest::{Hash, Node};
 use crate::workspace::store::Store;
 use std::collections::HashMap;
 
-/// Bytes that the contents of one session may take, where nothing else is said.
+/// Bytes that the contents of one session may take, by default.
 pub const MAX_KEPT: u64 = 4 << 30;
-/// Trimming leaves this part of the room free, so that it is not done again at the next checkpoint.
+/// Trimming leaves this part of the limit free, so that it is not done again at the next checkpoint.
 const FREE_PART: u64 = 4;
 
-/// Sees to it that `store` holds at most `limit` bytes: forgets as many of the oldest checkpoints as that takes, and removes
+/// Keeps `store` within `limit` bytes: forgets as many of the oldest checkpoints as that takes, and removes
 /// every content that nothing refers to any more. `others` is what is referred to beside the checkpoints. How many
 /// checkpoints were forgotten. Blocking.
 ///
 /// # Errors
 /// What the current checkpoint and the others refer to is too much already ([`Kind::Limit`]).
-pub fn make<'a>(
+pub fn enforce<'a>(
     store: &Store,
     history: &mut History,
     others: impl Iterator<Item = &'a Node>,

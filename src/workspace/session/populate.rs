@@ -1,4 +1,4 @@
-//! How a session's sandbox gets its files: a fresh one, one of a session that goes on, one that has been there all the time.
+//! How a session's sandbox gets its files: a fresh one, that of a resumed session, one that has been there all the time.
 
 use super::State;
 use super::{ABOUT, BASE, FILLED, Workspace, about, blocking, tree};
@@ -60,8 +60,8 @@ impl Workspace {
         Ok(true)
     }
 
-    /// Looks at the host's tree again for a fresh sandbox of a session that goes on, before
-    /// [`Workspace::bring_back`]. What the person should know about it comes back.
+    /// Looks at the host's tree again for a fresh sandbox of a resumed session, before
+    /// [`Workspace::bring_back`]. What the user should know about it comes back.
     pub async fn reopen(&self, can_overlay: bool) -> Result<Option<String>> {
         let (root, options, mode) = (self.root.clone(), self.options.clone(), self.mode);
         let look = move || {
@@ -86,8 +86,10 @@ impl Workspace {
         if *mount == WorkspaceMount::Empty {
             scanner.remember(sandbox, &base.nodes, false).await?;
         }
-        self.save(BASE, base.clone()).await?;
-        self.save(FILLED, ()).await?;
+        if !self.is_aside {
+            self.save(BASE, base.clone()).await?;
+            self.save(FILLED, ()).await?;
+        }
         Ok(report)
     }
 
@@ -141,7 +143,7 @@ impl Workspace {
         let Some(selection) = &state.found else {
             return Err(Error::unexpected("the workspace was not looked at before it is brought back"));
         };
-        let fresh = Base::new(selection);
+        let fresh = Base::new(selection.clone());
         let former = std::mem::replace(&mut state.base, fresh);
         let filled = self.fill(&mut state, sandbox, on_copied).await;
         let report = match filled {

@@ -1,0 +1,133 @@
+//! What of a change set other programs will execute, or follow: a hint where to look first, not a wall.
+
+use crate::workspace::changes::{Change, ChangeSet};
+use crate::workspace::manifest::Node;
+use crate::workspace::tree_path::TreePath;
+use serde::Serialize;
+
+/// Paths that the summary names.
+const NAMED: usize = 5;
+
+/// A changed path that somebody else executes or follows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Risk {
+    /// The path, safe to show.
+    pub path: String,
+    /// Who executes it, or what it is.
+    pub kind: &'static str,
+}
+
+/// The risks in `changes`, by path. What is only deleted is none.
+pub fn risks(changes: &ChangeSet) -> Vec<Risk> {
+    let risk = |(path, change): (&TreePath, &Change)| {
+        Some(Risk { path: path.to_string(), kind: kind(path, change)? })
+    };
+    changes.changes.iter().filter_map(risk).collect()
+}
+
+/// One line for above the diff; `None` where there are no risks.
+pub fn summary(changes: &ChangeSet) -> Option<String> {
+    let risks = risks(changes);
+    let named: Vec<String> =
+        risks.iter().take(NAMED).map(|Risk { path, kind }| format!("{path} ({kind})")).collect();
+    let more = match risks.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more (`agent diff --risks`)"),
+    };
+    (!risks.is_empty()).then(|| format!("Executed by other programs: {}{more}", named.join(", ")))
+}
+
+fn kind(path: &TreePath, change: &Change) -> Option<&'static str> {
+    match change.after.as_ref()? {
+        Node::Directory { .. } => None,
+        Node::Symlink { .. } => Some("symlink"),
+        Node::File { mode, .. } => by_path(path).or_else(|| {
+            let was_executable = matches!(&change.before, Some(Node::File { mode, .. }) if mode & 0o111 != 0);
+            (mode & 0o111 != 0 && !was_executable).then_some("new executable")
+        }),
+    }
+}
+
+fn by_path(path: &TreePath) -> Option<&'static str> {
+    let lower = String::from_utf8_lossy(path.as_bytes()).to_lowercase();
+    let name = lower.rsplit('/').next().unwrap_or_default();
+    let is_in = |directory: &str| lower.starts_with(directory) || lower.contains(&format!("/{directory}"));
+    if [".github/workflows/", ".github/actions/", ".circleci/", ".buildkite/", ".gitea/", ".forgejo/"]
+        .iter()
+        .any(|directory| is_in(directory))
+    {
+        return Some("CI");
+    }
+    if is_in(".vscode/") || is_in(".idea/") || is_in(".devcontainer/") || is_in(".zed/") {
+        return Some("editor");
+    }
+    if is_in(".husky/") || is_in(".githooks/") || is_in("git-hooks/") {
+        return Some("git hook");
+    }
+    if is_in(".cargo/") {
+        return Some("build");
+    }
+    match name {
+        ".gitlab-ci.yml"
+        | ".travis.yml"
+        | "azure-pipelines.yml"
+        | "jenkinsfile"
+        | "bitbucket-pipelines.yml"
+        | ".drone.yml"
+        | "appveyor.yml"
+        | ".woodpecker.yml"
+        | "action.yml"
+        | "action.yaml" => Some("CI"),
+        ".envrc" | ".mise.toml" | "mise.toml" | ".tool-versions" | ".vimrc" | ".nvimrc" | ".exrc"
+        | ".dir-locals.el" => Some("shell or editor"),
+        ".pre-commit-config.yaml"
+        | "lefthook.yml"
+        | "lefthook.yaml"
+        | ".lefthook.yml"
+        | ".overcommit.yml" => Some("git hook"),
+        ".gitmodules" | ".gitattributes" => Some("git"),
+        "package.json" | ".npmrc" | ".yarnrc" | ".yarnrc.yml" | ".pnpmfile.cjs" | "composer.json" => {
+            Some("package scripts")
+        }
+        "build.rs"
+        | "makefile"
+        | "gnumakefile"
+        | "justfile"
+        | "rakefile"
+        | "gemfile"
+        | "cmakelists.txt"
+        | "meson.build"
+        | "setup.py"
+        | "setup.cfg"
+        | "pyproject.toml"
+        | "conftest.py"
+        | "noxfile.py"
+        | "tox.ini"
+        | "build.gradle"
+        | "build.gradle.kts"
+        | "settings.gradle"
+        | "gradlew"
+        | "mvnw"
+        | "pom.xml"
+        | "configure"
+        | "configure.ac"
+        | "taskfile.yml"
+        | "build.xml"
+        | "sitecustomize.py"
+        | "rust-toolchain.toml"
+        | "flake.nix"
+        | "default.nix"
+        | "shell.nix" => Some("build"),
+        "dockerfile"
+        | "containerfile"
+        | "compose.yml"
+        | "compose.yaml"
+        | "docker-compose.yml"
+        | "docker-compose.yaml"
+        | "vagrantfile" => Some("container"),
+        _ if name.starts_with("dockerfile.") || name.ends_with(".dockerfile") => Some("container"),
+        _ if name.ends_with(".mk") || name.ends_with(".cmake") || name.ends_with(".gemspec") => Some("build"),
+        _ if name.ends_with(".pth") => Some("Python start"),
+        _ => None,
+    }
+}
