@@ -355,7 +355,8 @@ fn who_leaves_is_told_what_is_not_written_and_greeted_with_it_the_next_time() {
     terminal.wait_for_prompt();
     terminal.ctrl_d();
     assert_eq!(terminal.wait(), 0);
-    let (screen, id) = (terminal.screen().replace('\n', " "), session(&terminal));
+    let id = session(&terminal);
+    let screen = terminal.screen().split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(screen.contains("2 files added, 0 modified, 0 deleted; nothing is written yet"), "{screen}");
     for command in ["diff", "apply", "resume"] {
         assert!(screen.contains(&format!("`agent {command} {id}`")), "{screen}");

@@ -104,9 +104,13 @@ impl Builder {
 
     /// The session's file, and what an earlier process left.
     async fn open_file(&mut self) -> Result<Opened> {
-        let Start::Resume(resume, population) = std::mem::replace(&mut self.start, Start::New) else {
-            let (id, file) = self.store.create()?;
-            return Ok(Opened { id, file, earlier: None, population: None });
+        let (resume, population) = match std::mem::replace(&mut self.start, Start::New) {
+            Start::Resume(resume, population) => (resume, population),
+            start => {
+                self.start = start;
+                let (id, file) = self.store.create()?;
+                return Ok(Opened { id, file, earlier: None, population: None });
+            }
         };
         if let Some(Population::Reattach(..)) = population {
             self.sandbox = self.sandbox.clone().reattached(&resume.history.sandbox);

@@ -3,13 +3,14 @@
 //! They are neither recorded by checkpoints nor part of the change set. The rules are those of the sandbox's own
 //! `.gitignore` files (a rule that it adds can only hide a file from being taken over), and the host's outer ones.
 
+use crate::lock::Lock;
 use crate::plain_file::{self, Links};
 use crate::workspace::tree_path::TreePath;
 use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder, Glob};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Largest `.gitignore` that is read, in bytes.
 pub const MAX_RULES: usize = 1 << 20;
@@ -65,7 +66,7 @@ impl DirectoryRules {
 
 /// How many patterns a walk has used.
 #[derive(Default)]
-pub struct PatternBudget(Mutex<Budget>);
+pub struct PatternBudget(Lock<Budget>);
 
 #[derive(Default)]
 struct Budget {
@@ -75,7 +76,7 @@ struct Budget {
 
 impl PatternBudget {
     fn parse(&self, directory: &Path, text: &[u8]) -> Gitignore {
-        let mut budget = self.lock();
+        let mut budget = self.0.lock();
         let rules = DirectoryRules::parse(directory, text, MAX_PATTERNS - budget.used);
         budget.used += rules.patterns;
         budget.is_used_up |= rules.is_cut_short;
@@ -84,11 +85,7 @@ impl PatternBudget {
 
     /// Whether there were more patterns than are used.
     pub fn is_used_up(&self) -> bool {
-        self.lock().is_used_up
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Budget> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().is_used_up
     }
 }
 
@@ -181,7 +178,7 @@ impl Ignored {
     pub fn outer(root: &Path) -> Self {
         let budget = PatternBudget::default();
         let outer = outer(root, &budget);
-        Self { outer, root: root.to_owned(), patterns: budget.lock().used, ..Self::default() }
+        Self { outer, root: root.to_owned(), patterns: budget.0.lock().used, ..Self::default() }
     }
 
     /// With globs for what takes part all the same.

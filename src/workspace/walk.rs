@@ -1,13 +1,14 @@
 //! Walks directories on several threads.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use crate::lock::Lock;
+use std::sync::{Condvar, PoisonError};
 
 /// Most threads of one walk: beyond this the disk is what takes the time.
 const MAX_THREADS: usize = 8;
 
 /// The directories that are still to be listed.
 pub struct Queue<D> {
-    state: Mutex<State<D>>,
+    state: Lock<State<D>>,
     changed: Condvar,
 }
 
@@ -20,13 +21,13 @@ struct State<D> {
 impl<D> Queue<D> {
     /// Adds a directory.
     pub fn push(&self, directory: D) {
-        self.lock().waiting.push(directory);
+        self.state.lock().waiting.push(directory);
         self.changed.notify_one();
     }
 
     /// The next directory; `None` once none is left and no thread can add one.
     fn next(&self) -> Option<D> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             if let Some(directory) = state.waiting.pop() {
                 state.busy += 1;
@@ -38,10 +39,6 @@ impl<D> Queue<D> {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, State<D>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// Marks a directory as listed, even where listing it panicked: the other threads would wait for ever.
@@ -49,7 +46,7 @@ struct Listing<'a, D>(&'a Queue<D>);
 
 impl<D> Drop for Listing<'_, D> {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
+        let mut state = self.0.state.lock();
         state.busy -= 1;
         if state.busy == 0 && state.waiting.is_empty() {
             self.0.changed.notify_all();
@@ -62,7 +59,7 @@ pub fn each_directory<D: Send, F: Default + Send>(
     first: D,
     list: impl Fn(D, &Queue<D>, &mut F) + Sync,
 ) -> Vec<F> {
-    let queue = Queue { state: Mutex::new(State { waiting: vec![first], busy: 0 }), changed: Condvar::new() };
+    let queue = Queue { state: Lock::new(State { waiting: vec![first], busy: 0 }), changed: Condvar::new() };
     let run = || {
         let mut found = F::default();
         while let Some(directory) = queue.next() {

@@ -206,7 +206,7 @@ fn attack_27_well_known_secret_files_stay_on_the_host() {
         ".hg/hgrc",
         "deploy/app.p12",
     ];
-    let token = format!("token: ghp_{}\n", "aB3".repeat(12));
+    let token = format!("token: ghp_{}\n", "aB3dE5fG7hJ9".repeat(3));
     let plain = ["fine.yml", "environment.py", "hash.json", "example.env.sample"];
     let mut call = agent().args(["exec", "--", "find", ".", "-type", "f"]);
     for name in secret {
