@@ -48,7 +48,7 @@ pub struct Error {
     hint: Option<String>,
     source: Option<anyhow::Error>,
     context_window: Option<u64>,
-    /// Boxed, because every result has room for an error.
+    /// Boxed, because every result is at least as large as an error.
     details: Option<Box<Value>>,
 }
 
@@ -112,7 +112,6 @@ impl Error {
         self
     }
 
-    /// Machine-readable details, if any.
     pub fn known_details(&self) -> Option<&Value> {
         self.details.as_deref()
     }
@@ -129,7 +128,6 @@ impl Error {
         }
     }
 
-    /// What kind of failure it was.
     pub fn kind(&self) -> Kind {
         self.kind
     }

@@ -21,26 +21,16 @@ pub fn cache_dir() -> Result<PathBuf> {
     dir("cache", "XDG_CACHE_HOME", ".cache")
 }
 
-/// `$XDG_RUNTIME_DIR/agent`, or a directory below the cache: sockets and the files of running sandboxes.
-pub fn runtime_dir() -> Result<PathBuf> {
-    match absolute("XDG_RUNTIME_DIR") {
-        Some(base) if std::env::var_os("AGENT_HOME").is_none() => Ok(base.join("agent")),
-        _ => {
-            dir("run", "XDG_CACHE_HOME", ".cache").map(|d| if d.ends_with("run") { d } else { d.join("run") })
-        }
-    }
-}
-
 /// Creates a directory and its parents, accessible to this user only.
 ///
 /// # Errors
 /// `Config` if the directory cannot be created there: the home is missing, read-only or not owned by the user.
 pub fn make_dir(path: &Path) -> Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| not_made(path, error))
+    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| create_error(path, error))
 }
 
 /// The error for a file or directory that could not be created in `path`.
-pub fn not_made(path: &Path, error: io::Error) -> Error {
+pub fn create_error(path: &Path, error: io::Error) -> Error {
     let message = format!("{} could not be created", path.display());
     match error.kind() {
         ErrorKind::NotFound

@@ -1,7 +1,8 @@
-//! Reading regular files of an untrusted tree: reading a FIFO would block for ever, a device would never end.
+//! Reading regular files of an untrusted tree: reading a FIFO would block, a device
+//! would never end.
 //!
-//! Every file of the workspace that is read by name is read through here (or through [`crate::workspace::host_dir`], which
-//! opens through here): regular files only, without waiting, and only so much of them.
+//! Every file of the workspace that is opened by name is opened here: regular files only, without blocking, and up to a
+//! limit.
 
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::path::Arg;
@@ -44,7 +45,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn only_plain_files_are_read_and_only_so_much_of_them() {
+    fn only_regular_files_are_read_and_only_up_to_the_limit() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         std::fs::write(path("file"), "12345").unwrap();

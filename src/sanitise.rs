@@ -1,65 +1,67 @@
 //! Removes from text everything that controls a terminal, except colours.
 //!
 //! Escape sequences in printed text can set the title and the clipboard, type answers into the shell, or link text to
-//! other places. So all text from the model, a tool or the sandbox is sanitised before it is printed. Kept are
-//! printable text, line feeds, tabs and (on request) SGR colour sequences. Removed are all other control characters and escape sequences
-//! (ECMA-48 CSI, OSC, DCS, APC, PM, SOS, in
-//! their 7-bit and 8-bit forms) and the characters that reorder text (Unicode bidirectional embeddings,
-//! overrides and isolates, CVE-2021-42574).
+//! other places. So all text from the model, a tool or the sandbox is sanitised before it is printed. Printable text, line
+//! feeds, tabs and (on request) SGR colour sequences are kept. All other control characters and escape sequences
+//! (ECMA-48 CSI, OSC, DCS, APC, PM, SOS, in their 7-bit and 8-bit forms) are removed, and so are the characters that
+//! reorder text (Unicode bidirectional embeddings, overrides and isolates, CVE-2021-42574).
+//!
+//! The parser is not a terminal emulator's (the `vte` crate): those know 7-bit sequences only, and let an unterminated
+//! string hide everything that follows.
 
 use crate::utf8_stream::Utf8Stream;
 use std::borrow::Cow;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// The longest SGR sequence that is let through, in bytes. Real ones stay below 40.
+/// The longest SGR sequence that is kept, in bytes. Real ones stay below 40.
 const MAX_SEQUENCE: usize = 64;
-/// The longest string sequence (OSC, DCS, …) that is swallowed, in characters. What follows is shown as text,
-/// so that an unterminated sequence cannot hide the rest of an output.
+/// The longest string sequence (OSC, DCS, …) that is removed, in characters. What follows is shown as text, so that an
+/// unterminated sequence cannot hide the rest of an output.
 const MAX_STRING: usize = 4096;
 
 /// Sanitises a stream of text that arrives in pieces, cut anywhere. Its buffer is bounded.
 #[derive(Debug, Clone)]
 pub struct Sanitiser {
     colours: bool,
-    returns: Returns,
+    lone_return: LoneReturn,
     state: State,
     sequence: String,
     coloured: bool,
     decoder: Utf8Stream,
 }
 
-/// What becomes of a carriage return that no line feed follows.
+/// How a carriage return without a line feed after it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Returns {
-    BecomeLineFeeds,
-    Stay,
+enum LoneReturn {
+    ToLineFeed,
+    Keep,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Text,
-    /// After a carriage return: a line feed makes it a line end.
+    /// After a carriage return, which is dropped before a line feed.
     Return,
     /// After ESC.
     Escape,
-    /// After ESC and an intermediate byte: a charset selection and its like, one more byte.
+    /// After ESC and an intermediate byte, as in a charset selection: the final byte follows.
     EscapeIntermediate,
     /// Within a CSI sequence; its parameters are in `sequence` unless it is `overlong`.
     Csi {
         overlong: bool,
     },
-    /// Within an OSC, DCS, APC, PM or SOS string; so many characters of it are swallowed.
+    /// Within an OSC, DCS, APC, PM or SOS string, of which this many characters have been removed.
     String(usize),
     /// After ESC within such a string: a backslash ends it.
     StringEscape,
 }
 
 impl Sanitiser {
-    /// Lets colours through where `colours` says so. A lone carriage return becomes a line feed.
+    /// Keeps colours if `colours` is set. A lone carriage return becomes a line feed.
     pub fn new(colours: bool) -> Self {
         Self {
             colours,
-            returns: Returns::BecomeLineFeeds,
+            lone_return: LoneReturn::ToLineFeed,
             state: State::Text,
             sequence: String::new(),
             coloured: false,
@@ -67,13 +69,13 @@ impl Sanitiser {
         }
     }
 
-    /// No colours, and a lone carriage return stays, for a caller that draws lines over themselves.
-    /// Such text must not go to a terminal as it is.
+    /// Removes colours but keeps lone carriage returns, for a caller that handles overwritten lines itself. The text must
+    /// not be written to a terminal as it is.
     pub fn keeping_returns() -> Self {
-        Self { returns: Returns::Stay, ..Self::new(false) }
+        Self { lone_return: LoneReturn::Keep, ..Self::new(false) }
     }
 
-    /// Appends what is harmless in `text` to `clean`.
+    /// Appends the harmless part of `text` to `clean`.
     pub fn push(&mut self, text: &str, clean: &mut String) {
         let mut rest = text;
         while !rest.is_empty() {
@@ -90,13 +92,13 @@ impl Sanitiser {
         }
     }
 
-    /// The same for bytes: invalid UTF-8 is shown as `\u{fffd}`, and a character may be cut by a piece's end.
+    /// [`Sanitiser::push`] for bytes: invalid UTF-8 becomes U+FFFD, and a piece may end within a character.
     pub fn push_bytes(&mut self, bytes: &[u8], clean: &mut String) {
         let text = self.decoder.push(bytes);
         self.push(&text, clean);
     }
 
-    /// Ends the stream: what is held back is dropped, and colours that are still on are switched off.
+    /// Ends the stream: drops an incomplete sequence and switches colours off.
     pub fn finish(&mut self, clean: &mut String) {
         if self.state == State::Return {
             clean.push(self.lone_return());
@@ -111,9 +113,9 @@ impl Sanitiser {
     }
 
     fn lone_return(&self) -> char {
-        match self.returns {
-            Returns::BecomeLineFeeds => '\n',
-            Returns::Stay => '\r',
+        match self.lone_return {
+            LoneReturn::ToLineFeed => '\n',
+            LoneReturn::Keep => '\r',
         }
     }
 
@@ -198,15 +200,15 @@ impl Sanitiser {
         }
     }
 
-    /// The sequence was none, or is over: `character` is text again.
+    /// Ends a malformed or overlong sequence: `character` is text.
     fn abandon(&mut self, character: char, clean: &mut String) {
         self.state = State::Text;
         self.text(character, clean);
     }
 }
 
-/// Whether a byte may begin something that needs a look: controls, and the first bytes in UTF-8 of the
-/// 8-bit controls (C2), the Arabic letter mark (D8) and the bidirectional controls (E2).
+/// Whether a byte may begin something to remove: a control, or the first byte in UTF-8 of the 8-bit controls (C2), the
+/// Arabic letter mark (D8) or the bidirectional controls (E2).
 fn is_suspicious(byte: u8) -> bool {
     byte < b' ' || matches!(byte, 0x7f | 0xc2 | 0xd8 | 0xe2)
 }
@@ -218,8 +220,8 @@ pub fn is_dangerous(character: char) -> bool {
         || matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{61c}')
 }
 
-/// Whether an SGR sequence only colours and decorates: numbers alone, and none that hides text (8, conceal).
-/// `?`, `>` and `=` make other commands of it (xterm's `CSI > 4 m` changes what keys send).
+/// Whether an SGR sequence only sets colours and attributes: numbers, but not the one that hides text (8, conceal).
+/// With `?`, `>` or `=` it is another command (xterm's `CSI > 4 m` changes what keys send).
 fn is_visible_sgr(parameters: &str) -> bool {
     if !parameters.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b';' | b':')) {
         return false;
@@ -238,7 +240,7 @@ fn is_visible_sgr(parameters: &str) -> bool {
     true
 }
 
-/// `text` without any colour, control or reordering; several lines stay several lines.
+/// `text` without colours, controls and reordering; line ends are kept.
 pub fn plain(text: &str) -> Cow<'_, str> {
     if !text.bytes().any(|byte| is_suspicious(byte) && !matches!(byte, b'\n' | b'\t')) {
         return Cow::Borrowed(text);
@@ -250,16 +252,16 @@ pub fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(clean)
 }
 
-/// `text` on one line of at most `columns` columns: line ends become `⏎`, what is too long ends in `…`.
+/// `text` on one line of at most `columns` columns: line ends become `⏎`, and longer text ends in `…`.
 pub fn one_line(text: &str, columns: usize) -> String {
-    // Only a prefix can be shown; the rest need not be looked at. Four times leaves room for what is dropped.
+    // The result only depends on a prefix. Four times the columns leaves some for characters that are removed.
     let prefix: String = text.chars().take(columns.saturating_mul(4).saturating_add(16)).collect();
     let clean = plain(prefix.trim_end());
     let joined = clean.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ⏎ ");
     truncate(&joined.replace('\t', " "), columns)
 }
 
-/// `text` cut to `columns`, with an ellipsis where something was cut off.
+/// `text` cut to `columns`, with an ellipsis at the end if it was longer.
 pub fn truncate(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_string();

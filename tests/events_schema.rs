@@ -1,4 +1,4 @@
-//! `docs/events.schema.json` says exactly what is written.
+//! `docs/events.schema.json` describes exactly what is written.
 
 use crate::session_samples::{one_of_each, record, session_of, store};
 use agent::event::Record;
@@ -20,7 +20,7 @@ fn event(seq: u64) -> Value {
     serde_json::to_value(record(seq, one_of_each().remove(0))).unwrap()
 }
 
-/// With `UPDATE_SCHEMA=1` in the environment this writes the file; without, it finds a file that is behind.
+/// Fails if the file is out of date. With `UPDATE_SCHEMA=1` in the environment it is written.
 #[test]
 fn the_schema_is_derived_from_the_events() {
     let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
@@ -31,10 +31,7 @@ fn the_schema_is_derived_from_the_events() {
         std::fs::write(path(), &text).unwrap();
     }
     let written = std::fs::read_to_string(path()).unwrap_or_default();
-    assert!(
-        written == text,
-        "docs/events.schema.json is behind src/event/types.rs: run this test with UPDATE_SCHEMA=1"
-    );
+    assert!(written == text, "docs/events.schema.json is out of date: run this test with UPDATE_SCHEMA=1");
 }
 
 #[test]
@@ -51,7 +48,7 @@ fn every_event_is_accepted_in_the_stream_and_in_the_file() {
 }
 
 #[test]
-fn what_is_no_event_is_refused() {
+fn invalid_events_are_rejected() {
     let validator = validator();
     assert!(validator.is_valid(&event(1)));
     let mut unknown = event(1);
@@ -68,7 +65,7 @@ fn what_is_no_event_is_refused() {
 }
 
 #[test]
-fn more_fields_are_allowed() {
+fn additional_fields_are_allowed() {
     let mut newer = event(1);
     newer["added_later"] = json!(true);
     assert!(validator().is_valid(&newer));

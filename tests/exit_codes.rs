@@ -1,4 +1,4 @@
-//! The exit codes, one meaning each, and the stream of `--json` that ends honestly with every one of them.
+//! The exit codes, and the last event of `--json` for each of them.
 
 use crate::support::agent::{Agent, Finished, agent};
 use crate::support::endpoint::endpoint;
@@ -11,7 +11,7 @@ fn ends_with(finished: Finished, code: i32) -> Finished {
     let finished = finished.expect_code(code);
     let schema =
         serde_json::from_str(include_str!("../docs/events.schema.json")).expect("the schema is JSON");
-    let validator = jsonschema::validator_for(&schema).expect("the schema is one");
+    let validator = jsonschema::validator_for(&schema).expect("the schema is valid");
     let events = finished.events();
     for event in &events {
         assert!(validator.is_valid(event), "{event}");
@@ -27,7 +27,7 @@ fn run() -> Agent {
 }
 
 #[test]
-fn zero_where_the_model_answered() {
+fn a_finished_run_exits_with_0() {
     let model = endpoint().tool_call("run_commands", json!({ "command": "echo hi" })).text("ok").start();
     let finished = ends_with(run().endpoint(&model).run(), 0);
     let types: Vec<_> =
@@ -46,11 +46,11 @@ fn zero_where_the_model_answered() {
 }
 
 #[test]
-fn two_where_the_configuration_is_wrong() {
+fn a_wrong_configuration_exits_with_2() {
     for empty in ["", " \n"] {
         let model = endpoint().text("ok").start();
         ends_with(run().endpoint(&model).args(["--check", empty]).run(), 2);
-        assert_eq!(model.requests().len(), 0, "found before anything is paid for");
+        assert_eq!(model.requests().len(), 0, "found before the first request");
     }
     ends_with(run().run(), 2);
     ends_with(
@@ -63,8 +63,8 @@ fn two_where_the_configuration_is_wrong() {
     );
     for (flag, text) in [("--include", "["), ("--exclude", "{a")] {
         let model = endpoint().text("ok").start();
-        let told = ends_with(run().endpoint(&model).args([flag, text]).run(), 2).stderr;
-        assert!(told.contains(&format!("{flag} {text}: not a glob")), "{told}");
+        let stderr = ends_with(run().endpoint(&model).args([flag, text]).run(), 2).stderr;
+        assert!(stderr.contains(&format!("{flag} {text}: not a glob")), "{stderr}");
     }
     agent().args(["help", "run"]).run().expect_code(0);
     let flag = agent().args(["run", "--frobnicate"]).run().expect_code(2);
@@ -83,9 +83,8 @@ fn two_where_the_configuration_is_wrong() {
     assert_eq!(model.connections(), 0);
 }
 
-/// A bug: most variables did nothing, and nobody heard of it.
 #[test]
-fn a_variable_counts_as_the_setting_does_and_a_bad_one_is_named() {
+fn every_setting_has_a_variable_and_an_error_names_it() {
     let again =
         endpoint().tool_call("run_commands", json!({ "command": "echo again" })).repeat_last().start();
     let call = || run().endpoint(&again);
@@ -119,16 +118,16 @@ fn a_variable_counts_as_the_setting_does_and_a_bad_one_is_named() {
         ("AGENT_MAX_COST", "-1"),
         ("AGENT_MAX_TIME", "0"),
     ] {
-        let told = ends_with(call().env(name, value).run(), 2).stderr;
-        assert!(told.contains(&format!("error: {name}: ")), "{name}: {told}");
+        let stderr = ends_with(call().env(name, value).run(), 2).stderr;
+        assert!(stderr.contains(&format!("error: {name}: ")), "{name}: {stderr}");
     }
     for text in ["off", "1", "TRUE"] {
-        let told = ends_with(call().env("AGENT_COMPACTION", text).run(), 2).stderr;
-        assert!(told.contains("hint: write true or false"), "{text}: {told}");
+        let stderr = ends_with(call().env("AGENT_COMPACTION", text).run(), 2).stderr;
+        assert!(stderr.contains("hint: write true or false"), "{text}: {stderr}");
     }
     for cost in ["nan", "-1"] {
-        let told = ends_with(call().args([format!("--max-cost={cost}")]).run(), 2).stderr;
-        assert!(told.contains("--max-cost: "), "{told}");
+        let stderr = ends_with(call().args([format!("--max-cost={cost}")]).run(), 2).stderr;
+        assert!(stderr.contains("--max-cost: "), "{stderr}");
     }
     let file = ends_with(call().config("memory = \"lots\"").run(), 2);
     assert!(file.stderr.contains("memory in config.toml: "), "{}", file.stderr);
@@ -136,7 +135,7 @@ fn a_variable_counts_as_the_setting_does_and_a_bad_one_is_named() {
 }
 
 #[test]
-fn three_where_the_endpoint_fails() {
+fn a_failing_endpoint_exits_with_3() {
     let model = endpoint().error(401, "no such key").start();
     ends_with(run().endpoint(&model).run(), 3);
     let model =
@@ -145,7 +144,7 @@ fn three_where_the_endpoint_fails() {
 }
 
 #[test]
-fn four_where_the_sandbox_fails() {
+fn a_failing_sandbox_exits_with_4() {
     let model = endpoint().tool_call("run_commands", json!({ "command": "true" })).text("ok").start();
     let nowhere =
         run().endpoint(&model).sandbox("docker").env("DOCKER_HOST", "unix:///nonexistent/docker.sock").run();
@@ -153,9 +152,8 @@ fn four_where_the_sandbox_fails() {
     assert!(nowhere.stderr.contains("hint:"), "{}", nowhere.stderr);
 }
 
-/// A bug: where there was no engine, a runtime that was asked for as a stronger wall was left out without a word.
 #[test]
-fn what_only_an_engine_has_is_never_left_out() {
+fn options_that_need_an_engine_are_never_ignored() {
     let no_engine = || agent().env("DOCKER_HOST", "unix:///nonexistent/docker.sock").sandbox("auto");
     let exec = |call: Agent, flags: &[&str]| {
         call.args(["exec"]).args(flags).args(["--", "true"]).run().expect_code(125).stderr
@@ -175,9 +173,8 @@ fn what_only_an_engine_has_is_never_left_out() {
     host.run().expect_code(0);
 }
 
-/// A bug: it looked at whatever this machine has, and not at what the same flags would use.
 #[tokio::test]
-async fn doctor_looks_at_the_sandbox_that_was_asked_for() {
+async fn doctor_checks_the_requested_sandbox() {
     let model = endpoint().text("ok").repeat_last().start();
     let doctor = |flags: &[&str], docker_host: Option<&str>, code| {
         let call = agent().endpoint(&model).sandbox("auto").args(["doctor", "--json"]).args(flags);
@@ -208,7 +205,7 @@ async fn doctor_looks_at_the_sandbox_that_was_asked_for() {
 }
 
 #[test]
-fn five_where_a_limit_is_reached() {
+fn a_limit_exits_with_5() {
     let again =
         || endpoint().tool_call("run_commands", json!({ "command": "echo again" })).repeat_last().start();
     let turns = ends_with(run().endpoint(&again()).args(["--max-turns", "3"]).run(), 5);
@@ -228,9 +225,8 @@ fn five_where_a_limit_is_reached() {
     assert_eq!(bad.events_of("limit_reached")[0]["limit"], "bad_calls");
 }
 
-/// Only the limits of the run and of the network were told.
 #[test]
-fn a_limit_of_the_sandbox_is_told_and_the_run_goes_on() {
+fn a_limit_of_the_sandbox_is_reported_and_the_run_continues() {
     let fill = "i=0; while head -c 10000000 /dev/zero > $i; do i=$((i+1)); done";
     for (backend, flag, value, command, limit) in [
         ("local", "--disk", "64m", fill, "disk"),
@@ -242,12 +238,12 @@ fn a_limit_of_the_sandbox_is_told_and_the_run_goes_on() {
             continue;
         }
         let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();
-        let told = ends_with(run().endpoint(&model).sandbox(backend).args([flag, value]).run(), 0);
-        let told_limits = told.events_of("limit_reached");
-        assert_eq!((told_limits.len(), &told_limits[0]["limit"]), (1, &json!(limit)), "{}", told.stdout);
-        let report = told
+        let ended = ends_with(run().endpoint(&model).sandbox(backend).args([flag, value]).run(), 0);
+        let limits = ended.events_of("limit_reached");
+        assert_eq!((limits.len(), &limits[0]["limit"]), (1, &json!(limit)), "{}", ended.stdout);
+        let report = ended
             .again()
-            .args(["sessions", "report", told.events()[0]["session"].as_str().expect("an id")])
+            .args(["sessions", "report", ended.events()[0]["session"].as_str().expect("an id")])
             .run();
         let report = report.expect_code(0).stdout;
         assert!(report.contains(&format!("Limits reached (1)\n  {limit}\n")), "{report}");
@@ -255,13 +251,13 @@ fn a_limit_of_the_sandbox_is_told_and_the_run_goes_on() {
 }
 
 #[test]
-fn six_where_the_check_does_not_pass() {
+fn a_failed_check_exits_with_6() {
     let model = endpoint().text("done").repeat_last().start();
     ends_with(run().endpoint(&model).args(["--check", "exit 1", "--check-attempts", "1"]).run(), 6);
 }
 
 #[test]
-fn seven_where_the_change_conflicts() {
+fn a_conflicting_change_exits_with_7() {
     let model = endpoint()
         .tool_call("run_commands", json!({ "command": "echo inside > file" }))
         .text("ok")
@@ -280,7 +276,7 @@ fn seven_where_the_change_conflicts() {
 }
 
 #[test]
-fn interrupted_and_terminated_end_in_time_with_an_honest_last_line() {
+fn interrupted_and_terminated_runs_end_in_time_with_their_exit_code() {
     for (signal, code) in [(libc::SIGINT, 130), (libc::SIGTERM, 143)] {
         let model =
             endpoint().tool_call("run_commands", json!({ "command": "sleep 600" })).text("ok").start();
@@ -300,7 +296,7 @@ fn interrupted_and_terminated_end_in_time_with_an_honest_last_line() {
 }
 
 #[test]
-fn exec_passes_the_commands_own_code_on() {
+fn exec_exits_with_the_commands_code() {
     assert_eq!(
         agent()
             .args(["exec", "--", "sh", "-c", "echo out; echo err >&2; exit 42"])
@@ -318,10 +314,9 @@ fn exec_passes_the_commands_own_code_on() {
     agent().args(["exec"]).run().expect_code(125);
 }
 
-/// All but `--network` were ignored without a word.
 #[test]
-fn exec_refuses_what_cannot_take_effect_in_a_sandbox_that_is_there() {
-    let told = |flags: &[&str]| {
+fn exec_refuses_options_without_effect_on_a_running_sandbox() {
+    let refusal = |flags: &[&str]| {
         let call = agent().args(["exec", "-s", "20200101-000000-none"]).args(flags).args(["--", "true"]);
         call.run().expect_code(125).stderr
     };
@@ -338,16 +333,19 @@ fn exec_refuses_what_cannot_take_effect_in_a_sandbox_that_is_there() {
         ("--pids", "99"),
         ("--disk", "1g"),
     ] {
-        let told = told(&[flag, value]);
-        assert!(told.contains(&format!("{flag} has no effect on the sandbox of another session")), "{told}");
+        let stderr = refusal(&[flag, value]);
+        assert!(
+            stderr.contains(&format!("{flag} has no effect on the sandbox of another session")),
+            "{stderr}"
+        );
     }
-    assert!(told(&["--keep"]).contains("--keep has no effect"));
+    assert!(refusal(&["--keep"]).contains("--keep has no effect"));
     for flag in [&["--keep"][..], &["--json"], &["--apply"], &["--check", "true"]] {
         let refused = agent().args(["exec"]).args(flag).args(["--", "true"]).run().expect_code(125);
         assert!(refused.stderr.contains(&format!("{} has no effect", flag[0])), "{}", refused.stderr);
     }
-    assert!(told(&["--network", "none"]).contains("/network"));
-    assert!(told(&["--timeout", "9s"]).contains("unknown session"));
+    assert!(refusal(&["--network", "none"]).contains("/network"));
+    assert!(refusal(&["--timeout", "9s"]).contains("unknown session"));
 
     let model = endpoint().text("ok").start();
     let kept = run().endpoint(&model).args(["--keep"]).run().expect_code(0);
@@ -361,9 +359,8 @@ fn exec_refuses_what_cannot_take_effect_in_a_sandbox_that_is_there() {
     kept.again().args(["sandbox", "rm", &id]).run().expect_code(0);
 }
 
-/// A bug: they were ignored without a word, and the session was said to have what they asked for.
 #[test]
-fn what_cannot_take_effect_in_a_sandbox_that_is_joined_again_is_told() {
+fn options_without_effect_on_a_rejoined_sandbox_are_reported() {
     let model = endpoint().text("ok").repeat_last().start();
     let kept = run().endpoint(&model).args(["--keep", "--memory", "512m"]).run().expect_code(0);
     let id = kept.events()[0]["session"].as_str().expect("an id").to_owned();
@@ -375,14 +372,13 @@ fn what_cannot_take_effect_in_a_sandbox_that_is_joined_again_is_told() {
         let notices = joined.events_of("notice").into_iter().map(|notice| notice["text"].to_string());
         notices.filter(|text| text.contains("still there")).collect::<String>()
     };
-    let told =
+    let stderr =
         joined(&["--memory", "1g", "--network", "full", "--pids", "99", "--include", "x", "--ttl", "2h"]);
-    assert!(told.contains("--include, --network, --memory, --pids, --ttl has no effect."), "{told}");
+    assert!(stderr.contains("--include, --network, --memory, --pids, --ttl has no effect."), "{stderr}");
     assert_eq!(joined(&["--memory", "512m", "--network", "none"]), "");
     kept.again().args(["sandbox", "rm", &id]).run().expect_code(0);
 }
 
-/// A bug: a session whose sandbox was gone went on in one of the ordinary runtime.
 #[tokio::test]
 async fn a_session_keeps_its_runtime() {
     let Some(docker) = crate::support::engine::engine().await else { return };
@@ -409,18 +405,16 @@ fn a_closed_pipe_ends_quietly() {
     assert_eq!(finished.stderr, "");
 }
 
-/// A bug: it ended as an unexpected failure, without a hint, where `--output` there is a matter of usage.
 #[test]
-fn a_recording_that_cannot_be_written_is_a_matter_of_usage() {
+fn a_recording_that_cannot_be_written_is_a_usage_error() {
     let model = endpoint().text("ok").repeat_last().start();
     let done = agent().endpoint(&model).args(["run", "hi", "--record", "/nope/x"]).run().expect_code(2);
     assert!(done.stderr.contains("/nope/x could not be opened for writing"), "{}", done.stderr);
     assert!(done.stderr.contains("hint: name a file"), "{}", done.stderr);
 }
 
-/// A bug: it ended as an unexpected failure, without a word on what to do.
 #[test]
-fn a_home_that_cannot_be_written_to_is_a_matter_of_configuration() {
+fn a_home_that_is_not_writable_is_a_configuration_error() {
     let model = endpoint().text("ok").repeat_last().start();
     for (home, agent_home) in
         [("/proc/nowhere", ""), ("/dev/null", ""), ("/root", "/proc/nowhere"), ("/root", "/dev/null/x")]
@@ -442,18 +436,21 @@ fn a_home_that_cannot_be_written_to_is_a_matter_of_configuration() {
     assert_eq!(model.chat_requests().len(), 0, "nothing was asked for that could not be kept");
 }
 
-/// A bug: it was said without a word on what to do. `su` and `sudo` may leave the home of another user behind.
+/// `su` and `sudo` may leave the home of another user.
 #[test]
-fn settings_that_may_not_be_read_are_told_with_a_way_out() {
+fn unreadable_settings_are_reported_with_a_hint() {
     let hidden = |path: &std::path::Path| {
         std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
     };
     let call = agent().config("").without_permission_override().args(["run", "hi"]);
     hidden(&call.home("config").join("config.toml"));
-    let told = call.run().expect_code(2).stderr;
-    assert!(told.contains("config.toml cannot be read: ") && told.contains("set HOME"), "{told}");
+    let stderr = call.run().expect_code(2).stderr;
+    assert!(stderr.contains("config.toml cannot be read: ") && stderr.contains("set HOME"), "{stderr}");
     let call = agent().file(".env", "").without_permission_override().args(["run", "hi"]);
     hidden(&call.workspace().join(".env"));
-    let told = call.run().expect_code(2).stderr;
-    assert!(told.contains(".env cannot be read: ") && told.contains("hint: make it readable"), "{told}");
+    let stderr = call.run().expect_code(2).stderr;
+    assert!(
+        stderr.contains(".env cannot be read: ") && stderr.contains("hint: make it readable"),
+        "{stderr}"
+    );
 }

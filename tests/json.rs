@@ -1,4 +1,4 @@
-//! `--json`: the stream itself.
+//! The stream of `--json`.
 
 use agent::cli::ui::json::Json;
 use agent::error::Kind;
@@ -35,7 +35,7 @@ impl Write for Closed {
 }
 
 #[tokio::test]
-async fn each_event_is_one_flushed_line_and_harmless_on_a_terminal() {
+async fn each_event_is_one_flushed_line_without_terminal_controls() {
     let kept = Kept::default();
     let events = Events::new(1);
     events.listen(Box::new(Json::new(kept.clone())));
@@ -54,7 +54,7 @@ async fn each_event_is_one_flushed_line_and_harmless_on_a_terminal() {
 }
 
 #[tokio::test]
-async fn a_reader_that_has_gone_ends_the_run_with_an_error_of_its_own() {
+async fn a_closed_reader_ends_the_run_with_output_closed() {
     let events = Events::new(1);
     events.listen(Box::new(Json::new(Closed)));
     events.emit(Event::TurnStarted { turn: 1 }).unwrap();
@@ -110,7 +110,7 @@ async fn a_reader_that_stops_delays_no_session_and_loses_no_event() {
 }
 
 #[tokio::test]
-async fn a_listener_that_panics_does_not_hold_up_the_session() {
+async fn a_listener_that_panics_does_not_block_the_session() {
     struct Panics;
     impl Listener for Panics {
         fn on_event(&mut self, _: &Record, _: &[u8]) -> agent::Result<()> {

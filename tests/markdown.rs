@@ -18,17 +18,17 @@ fn stream(pieces: &[&str], columns: usize, colours: bool) -> String {
 }
 
 #[test]
-fn everything_that_models_write() {
+fn a_sample_of_all_elements_is_rendered() {
     insta::assert_snapshot!(render(SAMPLE, 60, false));
 }
 
 #[test]
-fn the_same_in_colour() {
+fn the_sample_is_rendered_in_colour() {
     insta::assert_snapshot!(render(SAMPLE, 60, true).replace('\x1b', "␛"));
 }
 
 #[test]
-fn the_same_however_it_arrives() {
+fn the_result_does_not_depend_on_the_pieces() {
     let whole = render(SAMPLE, 60, true);
     let characters: Vec<String> = SAMPLE.chars().map(String::from).collect();
     let characters: Vec<&str> = characters.iter().map(String::as_str).collect();
@@ -50,18 +50,18 @@ fn a_block_appears_as_soon_as_it_is_complete() {
     assert_eq!(markdown.push("\n```\n"), "  // more\n");
     assert_eq!(markdown.push("- a\n- b\n"), "");
     assert_eq!(markdown.finish(), "\n• a\n• b\n");
-    assert_eq!(markdown.push("next\n\n"), "next\n", "a new answer begins without an empty line");
+    assert_eq!(markdown.push("next\n\n"), "next\n", "a new text begins without an empty line");
 }
 
 #[test]
-fn entities_and_raw_escapes_cannot_move_the_terminal() {
+fn entities_and_raw_escapes_cannot_control_the_terminal() {
     let tricks = "&#27;]0;pwned&#7; &#x9b;2J \x1b[2J [a&#27;[c](http://x&#27;[6n) `\x1b[5n`\n\n```\n\x1b]52;c;AA\x07x\n```\n";
     let shown = render(tricks, 80, false);
     assert!(shown.chars().all(|c| !c.is_control() || c == '\n'), "{shown:?}");
 }
 
 #[test]
-fn a_long_list_or_paragraph_costs_no_square() {
+fn the_cost_of_a_long_list_is_not_quadratic() {
     let list: String = (0..20_000).map(|n| format!("- item {n}\n")).collect();
     let pieces: Vec<&str> = list.split_inclusive(' ').collect();
     assert_eq!(stream(&pieces, 80, true).lines().count(), 20_000);
@@ -69,13 +69,13 @@ fn a_long_list_or_paragraph_costs_no_square() {
 
 proptest! {
     #[test]
-    fn any_text_is_rendered_harmlessly(text in "[a-z#>*_`|~\\-+0-9.\\[\\]()<>&;! \t\n\\x1b\u{9b}]{0,300}", columns in 1usize..120) {
+    fn any_text_is_rendered_without_controls(text in "[a-z#>*_`|~\\-+0-9.\\[\\]()<>&;! \t\n\\x1b\u{9b}]{0,300}", columns in 1usize..120) {
         let shown = render(&text, columns, false);
         prop_assert!(shown.chars().all(|c| !c.is_control() || matches!(c, '\n' | '\t')));
     }
 
     #[test]
-    fn words_never_get_lost(words in prop::collection::vec("[a-z]{1,12}", 1..60), columns in 20usize..80) {
+    fn no_word_is_lost(words in prop::collection::vec("[a-z]{1,12}", 1..60), columns in 20usize..80) {
         let shown = render(&words.join(" "), columns, false);
         prop_assert_eq!(shown.split_whitespace().collect::<Vec<_>>(), words);
         prop_assert!(shown.lines().all(|line| line.len() <= columns));

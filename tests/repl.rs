@@ -319,7 +319,7 @@ fn an_answer_that_broke_off_is_marked_as_such() {
     let screen = terminal.screen();
     assert!(screen.contains("A first paragraph."), "{screen}");
     assert!(
-        screen.contains("(the answer broke off here and does not count)\n[RETRY] attempt 1 failed"),
+        screen.contains("(the answer is incomplete and is requested again)\n[RETRY] attempt 1 failed"),
         "{screen}"
     );
 }

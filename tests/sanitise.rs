@@ -1,4 +1,4 @@
-//! What reaches the terminal of what comes from outside.
+//! Sanitising untrusted text for a terminal.
 
 use agent::cli::ui::sanitise::{Sanitiser, one_line, plain};
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ fn coloured(pieces: &[&str]) -> String {
 }
 
 #[test]
-fn text_lines_tabs_and_colours_pass() {
+fn text_line_ends_tabs_and_colours_are_kept() {
     assert_eq!(coloured(&["a\tb\nüñ漢🙂"]), "a\tb\nüñ漢🙂");
     assert_eq!(coloured(&["\x1b[1;31mred\x1b[0m"]), "\x1b[1;31mred\x1b[0m");
     assert_eq!(coloured(&["\x1b[38;5;8mgrey\x1b[m"]), "\x1b[38;5;8mgrey\x1b[m");
@@ -20,7 +20,7 @@ fn text_lines_tabs_and_colours_pass() {
 }
 
 #[test]
-fn what_moves_a_terminal_does_not_pass() {
+fn sequences_that_control_a_terminal_are_removed() {
     let tricks = [
         ("title", "\x1b]0;pwned\x07"),
         ("clipboard", "\x1b]52;c;cm0gLXJmIC8=\x1b\\"),
@@ -52,7 +52,7 @@ fn what_moves_a_terminal_does_not_pass() {
 }
 
 #[test]
-fn a_sequence_that_never_ends_hides_no_more_than_its_line() {
+fn an_unterminated_sequence_hides_at_most_its_line() {
     assert_eq!(coloured(&["\x1b]0;title\nshown"]), "\nshown");
     assert!(coloured(&["\x1b]0;", &"x".repeat(10_000)]).len() > 5_000);
     assert_eq!(coloured(&["\x1b[", &"1;".repeat(500), "mshown"]), "shown");
@@ -64,7 +64,7 @@ fn carriage_returns_become_line_ends() {
 }
 
 #[test]
-fn bytes_may_be_cut_within_a_character_and_be_no_text_at_all() {
+fn bytes_may_be_cut_within_a_character_and_may_be_invalid() {
     let bytes = "漢\x1b[31m🙂".as_bytes();
     for cut in 0..bytes.len() {
         let mut sanitiser = Sanitiser::new(true);
@@ -79,13 +79,13 @@ fn bytes_may_be_cut_within_a_character_and_be_no_text_at_all() {
 }
 
 #[test]
-fn one_line_is_one_line_and_narrow() {
+fn one_line_is_one_line_of_limited_width() {
     assert_eq!(one_line("cd src\n\n  make\r\n", 80), "cd src ⏎ make");
     assert_eq!(one_line("漢字漢字", 5), "漢字…");
     assert_eq!(one_line(&"\x1b[31m".repeat(1000), 10), "");
 }
 
-/// What a terminal could obey, mixed with what it shows.
+/// Control sequences mixed with text.
 fn hostile() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         any::<char>().prop_map(String::from),
@@ -111,13 +111,13 @@ fn is_harmless(clean: &str) -> bool {
 
 proptest! {
     #[test]
-    fn nothing_harmful_ever_passes(text in hostile()) {
+    fn nothing_harmful_is_kept(text in hostile()) {
         prop_assert!(is_harmless(&coloured(&[&text])));
         prop_assert!(!plain(&text).contains(|c: char| c.is_control() && !matches!(c, '\n' | '\t')));
     }
 
     #[test]
-    fn where_the_pieces_are_cut_makes_no_difference(text in hostile(), cuts in prop::collection::vec(0usize..200, 0..8)) {
+    fn the_result_does_not_depend_on_the_pieces(text in hostile(), cuts in prop::collection::vec(0usize..200, 0..8)) {
         let mut cuts: Vec<usize> = cuts.into_iter().filter(|cut| text.is_char_boundary(*cut)).collect();
         cuts.extend([0, text.len()]);
         cuts.sort_unstable();
@@ -126,7 +126,7 @@ proptest! {
     }
 
     #[test]
-    fn cleaning_twice_changes_nothing(text in hostile()) {
+    fn sanitising_twice_changes_nothing(text in hostile()) {
         let once = plain(&text).into_owned();
         prop_assert_eq!(plain(&once), once.as_str());
     }

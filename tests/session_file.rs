@@ -1,4 +1,4 @@
-//! Writing sessions: what was accepted is there, whatever happens to the process or the disk.
+//! Writing session files: an accepted event is kept, whatever happens to the process or the disk.
 
 use crate::session_samples::{answer, one_of_each, prompt, record, session_of, started, store, write};
 use agent::event::{Event, Events, Record};
@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 #[test]
-fn every_kept_event_comes_back_as_it_was() {
+fn every_event_is_read_as_it_was_written() {
     let (_dir, store) = store();
     let (id, file) = store.create().unwrap();
     let events = Events::new(1);
@@ -24,7 +24,7 @@ fn every_kept_event_comes_back_as_it_was() {
 }
 
 #[test]
-fn a_line_is_what_json_prints_and_the_hash_of_the_line_before() {
+fn a_line_is_the_event_as_json_with_the_hash_of_the_line_before() {
     let (_dir, store) = store();
     let (id, mut file) = store.create().unwrap();
     let records: Vec<Record> = (1..).zip(one_of_each()).map(|(seq, event)| record(seq, event)).collect();
@@ -41,7 +41,7 @@ fn a_line_is_what_json_prints_and_the_hash_of_the_line_before() {
 }
 
 #[test]
-fn a_session_is_nobody_elses_business() {
+fn a_session_is_accessible_to_its_user_only() {
     let (_dir, store) = store();
     let id = session_of(&store, &[started()]);
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -51,7 +51,7 @@ fn a_session_is_nobody_elses_business() {
 }
 
 #[test]
-fn a_second_writer_is_refused_until_the_first_is_done() {
+fn a_second_writer_is_refused_until_the_first_has_ended() {
     let (_dir, store) = store();
     let (id, first) = store.create().unwrap();
     assert!(store.is_running(&id));
@@ -65,7 +65,7 @@ fn a_second_writer_is_refused_until_the_first_is_done() {
 }
 
 #[test]
-fn a_reopened_session_goes_on_where_it_ended() {
+fn a_reopened_session_continues_after_its_last_event() {
     let (_dir, store) = store();
     let id = session_of(&store, &[started(), prompt("one")]);
     let mut reopened = store.reopen(&id).unwrap();
@@ -100,8 +100,8 @@ fn shorten(store: &Store, id: &SessionId, count: usize) {
 }
 
 #[test]
-fn lines_that_are_missing_when_a_session_is_gone_on_with_are_told_for_ever() {
-    // Going on rewrote `head`, and with it went the only proof that there had been more.
+fn a_loss_of_lines_is_recorded_when_the_session_is_resumed() {
+    // Resuming rewrites `head`, which was the only proof of the loss.
     for left in 1..=3 {
         let (_dir, store) = store();
         let id = session_of(&store, &[started(), prompt("one"), prompt("two"), prompt("three")]);
@@ -114,7 +114,7 @@ fn lines_that_are_missing_when_a_session_is_gone_on_with_are_told_for_ever() {
                 "{missing} line(s) at the end of the session file are missing; `agent sessions verify` will report it"
             )]
         );
-        write(&mut reopened.file, &[prompt("go on")]);
+        write(&mut reopened.file, &[prompt("continue")]);
         drop(reopened);
         assert!(store.reopen(&id).unwrap().losses.is_empty());
         let fault = verify(&store.events(&id)).unwrap().fault.unwrap();
@@ -124,7 +124,7 @@ fn lines_that_are_missing_when_a_session_is_gone_on_with_are_told_for_ever() {
 }
 
 #[test]
-fn a_fork_of_a_shortened_session_says_that_lines_are_missing() {
+fn a_fork_of_a_shortened_session_records_the_loss_of_lines() {
     let (_dir, store) = store();
     let id = session_of(&store, &[started(), prompt("one"), prompt("two")]);
     shorten(&store, &id, 2);
@@ -134,7 +134,7 @@ fn a_fork_of_a_shortened_session_says_that_lines_are_missing() {
 }
 
 #[test]
-fn a_loss_of_power_after_the_note_of_a_loss_locks_nobody_out() {
+fn a_session_with_a_recorded_loss_and_an_old_head_can_be_resumed() {
     for left in 1..=3 {
         let (_dir, store) = store();
         let id = session_of(&store, &[started(), prompt("one"), prompt("two"), prompt("three")]);
@@ -148,7 +148,7 @@ fn a_loss_of_power_after_the_note_of_a_loss_locks_nobody_out() {
 }
 
 #[test]
-fn a_session_whose_head_is_gone_is_not_vouched_for_any_more() {
+fn a_session_that_was_resumed_without_a_head_is_verified_with_a_note() {
     let (_dir, store) = store();
     let id = session_of(&store, &[started(), prompt("one"), prompt("two")]);
     std::fs::remove_file(store.dir(&id).join("head")).unwrap();
@@ -158,14 +158,14 @@ fn a_session_whose_head_is_gone_is_not_vouched_for_any_more() {
         reopened.losses,
         ["the end of the session file cannot be verified: its `head` file is missing"]
     );
-    write(&mut reopened.file, &[prompt("go on")]);
+    write(&mut reopened.file, &[prompt("continue")]);
     let verdict = verify(&store.events(&id)).unwrap();
     assert_eq!(verdict.fault, None);
     assert!(verdict.note.unwrap().contains("resumed at line 3"));
 }
 
 #[test]
-fn a_session_whose_last_line_is_another_one_is_not_gone_on_with() {
+fn a_session_whose_last_line_was_replaced_is_not_resumed() {
     let (_dir, store) = store();
     let id = session_of(&store, &[started(), prompt("delete nothing")]);
     let text = std::fs::read_to_string(store.events(&id)).unwrap();
@@ -175,7 +175,7 @@ fn a_session_whose_last_line_is_another_one_is_not_gone_on_with() {
 }
 
 #[test]
-fn a_session_that_was_edited_is_not_gone_on_with() {
+fn a_session_that_was_edited_is_not_resumed() {
     let (_dir, store) = store();
     let id = session_of(&store, &[started(), prompt("delete nothing"), prompt("two")]);
     let text = std::fs::read_to_string(store.events(&id)).unwrap();
@@ -185,7 +185,7 @@ fn a_session_that_was_edited_is_not_gone_on_with() {
 }
 
 #[test]
-fn a_recording_has_the_same_format_and_replaces_what_was_there() {
+fn a_recording_has_the_same_format_and_replaces_an_existing_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("recording.jsonl");
     std::fs::write(&path, "something else\n").unwrap();
@@ -197,23 +197,23 @@ fn a_recording_has_the_same_format_and_replaces_what_was_there() {
 }
 
 #[test]
-fn a_full_disk_is_an_error_and_leaves_the_file_whole() {
+fn a_full_disk_is_an_error_and_leaves_a_valid_file() {
     let mut file = SessionFile::record(Path::new("/dev/full")).unwrap();
     let error = file.append(&record(1, prompt("one"))).unwrap_err();
     assert!(error.to_string().contains("could not be written"), "{error}");
 
-    // The kernel's limit on file sizes cuts a line in the middle, as a disk does that gets full.
+    // The kernel's limit on file sizes cuts a line in the middle, as a full disk does.
     let (dir, store) = store();
     let mut child = writer("fill", dir.path());
     let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let said: Vec<String> =
+    let output: Vec<String> =
         lines.filter(|line| line.starts_with("acknowledged ") || line.starts_with("error ")).collect();
-    assert!(child.wait().unwrap().success(), "{said:?}");
-    assert!(said.last().unwrap().starts_with("error "), "{said:?}");
+    assert!(child.wait().unwrap().success(), "{output:?}");
+    assert!(output.last().unwrap().starts_with("error "), "{output:?}");
     let id = store.ids().unwrap().remove(0);
     let verdict = verify(&store.events(&id)).unwrap();
     assert_eq!((verdict.fault, verdict.note), (None, None));
-    assert_eq!(verdict.lines, said.len() as u64 - 1);
+    assert_eq!(verdict.lines, output.len() as u64 - 1);
 }
 
 #[test]
@@ -221,16 +221,16 @@ fn kill_9_at_any_moment_loses_nothing_that_was_acknowledged() {
     for round in 0..20 {
         let (dir, store) = store();
         let mut child = writer("forever", dir.path());
-        let mut said = BufReader::new(child.stdout.take().unwrap());
-        // Another moment each time: after some acknowledgements and a little while.
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        // At a different moment in each round.
         let mut last = 0;
         while last < 1 + round * 7 {
-            last = acknowledged(&mut said).expect("the writer is alive").max(last);
+            last = acknowledged(&mut output).expect("the writer is alive").max(last);
         }
         std::thread::sleep(Duration::from_micros(fastrand::u64(..2000)));
         child.kill().unwrap();
         assert_eq!(child.wait().unwrap().signal(), Some(9));
-        while let Some(number) = acknowledged(&mut said) {
+        while let Some(number) = acknowledged(&mut output) {
             last = number;
         }
         let id = store.ids().unwrap().remove(0);
@@ -243,10 +243,10 @@ fn kill_9_at_any_moment_loses_nothing_that_was_acknowledged() {
 }
 
 /// The next number that the writer printed, `None` at the end.
-fn acknowledged(said: &mut impl BufRead) -> Option<u64> {
+fn acknowledged(output: &mut impl BufRead) -> Option<u64> {
     loop {
         let mut line = String::new();
-        if said.read_line(&mut line).unwrap() == 0 || !line.ends_with('\n') {
+        if output.read_line(&mut line).unwrap() == 0 || !line.ends_with('\n') {
             return None;
         }
         if let Some(number) = line.strip_prefix("acknowledged ") {
@@ -255,7 +255,7 @@ fn acknowledged(said: &mut impl BufRead) -> Option<u64> {
     }
 }
 
-/// Runs [`writer_process`] as a process of its own.
+/// Runs [`writer_process`] in a new process.
 fn writer(what: &str, root: &Path) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["session_file::writer_process", "--exact", "--nocapture"]);
@@ -274,7 +274,7 @@ fn writer(what: &str, root: &Path) -> Child {
     command.spawn().unwrap()
 }
 
-/// Not a test by itself: writes a session and says after each event that it was accepted.
+/// Not a test by itself: writes a session and acknowledges each event that was accepted.
 #[test]
 fn writer_process() {
     let Ok(what) = std::env::var("SESSION_WRITER") else { return };

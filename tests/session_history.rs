@@ -27,7 +27,7 @@ fn tool(id: &str, text: &str) -> Message {
 const INTERRUPTED: &str = "interrupted: the session ended before this call was done; it may have run in part";
 
 #[test]
-fn a_session_goes_on_with_all_that_was_said_and_used() {
+fn the_conversation_and_the_usage_are_restored() {
     let calls = vec![call("c1", "run_commands", "{}")];
     let history = history([
         started(),
@@ -59,7 +59,7 @@ fn a_session_goes_on_with_all_that_was_said_and_used() {
 }
 
 #[test]
-fn an_interrupted_turn_leaves_no_call_without_an_answer() {
+fn an_interrupted_call_gets_an_answer() {
     let calls = vec![call("c1", "run_commands", "{}"), call("c2", "run_commands", "{}")];
     let history = history([
         prompt("one"),
@@ -90,26 +90,25 @@ fn a_compaction_replaces_what_came_before_it() {
         Event::Compacted { before: 9, after: 3, messages: json!("not messages") },
     ]);
     assert_eq!(history.messages, [user("summary"), user("now")]);
-    assert_eq!(history.usage.input, 10, "what was used before a compaction counts");
+    assert_eq!(history.usage.input, 10, "the usage before a compaction counts");
 }
 
 #[test]
-fn a_conversation_that_was_forgotten_does_not_come_back() {
-    let forgotten =
-        history([prompt("long ago"), answer("yes", Vec::new()), Event::Cleared {}, prompt("now")]);
-    assert_eq!(forgotten.messages, [user("now")]);
-    assert_eq!(forgotten.usage.input, 10, "what was used before counts");
+fn a_cleared_conversation_is_not_restored() {
+    let cleared = history([prompt("long ago"), answer("yes", Vec::new()), Event::Cleared {}, prompt("now")]);
+    assert_eq!(cleared.messages, [user("now")]);
+    assert_eq!(cleared.usage.input, 10, "the usage before counts");
 }
 
 #[test]
-fn a_run_that_goes_on_is_not_finished() {
+fn a_resumed_run_is_not_finished() {
     assert_eq!(history([started(), finished("completed"), prompt("more")]).finished, None);
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
     let id = prop::sample::select(vec!["c1", "c2", "c3"]);
     prop_oneof![
-        Just(prompt("w")),
+        Just(prompt("p")),
         Just(Event::TurnStarted { turn: 1 }),
         prop::collection::vec(id.clone(), 0..4).prop_map(|ids| {
             answer("", ids.into_iter().map(|id| call(id, "run_commands", "{}")).collect())
@@ -125,8 +124,8 @@ proptest! {
         let mut open = HashSet::new();
         for message in messages.iter().chain([&user("end")]) {
             match message {
-                Message::Tool { id, .. } => prop_assert!(open.remove(id), "{id} is answered, once, where it was asked"),
-                _ => prop_assert!(open.is_empty(), "{open:?} unanswered"),
+                Message::Tool { id, .. } => prop_assert!(open.remove(id), "{id} has one answer, after its call"),
+                _ => prop_assert!(open.is_empty(), "{open:?} have no answer"),
             }
             if let Message::Assistant { tool_calls, .. } = message {
                 open.extend(tool_calls.iter().map(|call| call.id.clone()));

@@ -1,21 +1,21 @@
-//! Recordings, and what differs when one is played again.
+//! Recordings, and comparing a replay with one.
 
 use crate::session_samples::{
     answer, call, prompt, record, session_of, started, store, tool_finished, tool_started,
 };
 use agent::event::{Event, Listener};
 use agent::log::demo::TASKS;
-use agent::log::replay::Comparison;
+use agent::log::replay::{Comparison, ReplayResult};
 use agent::log::{Recording, read_records, verify};
 use serde_json::json;
 use std::path::Path;
 
-fn play(recording: &Recording, events: &[Event]) -> agent::log::replay::Outcome {
+fn replay(recording: &Recording, events: &[Event]) -> ReplayResult {
     let mut comparison = Comparison::with(recording);
     for (seq, event) in (1..).zip(events) {
         comparison.on_event(&record(seq, event.clone()), b"").unwrap();
     }
-    comparison.outcome()
+    comparison.result()
 }
 
 fn recorded(results: &[&str]) -> Recording {
@@ -26,7 +26,7 @@ fn recorded(results: &[&str]) -> Recording {
 }
 
 #[test]
-fn a_recording_gives_wishes_answers_and_results() {
+fn a_recording_contains_prompts_answers_and_results() {
     let recording = recorded(&["one"]);
     assert_eq!(recording.prompts(), ["go"]);
     assert_eq!(recording.replies()[0].tool_calls[0].id, "c");
@@ -34,23 +34,23 @@ fn a_recording_gives_wishes_answers_and_results() {
 }
 
 #[test]
-fn what_differs_by_nature_is_as_recorded() {
+fn times_and_temporary_names_are_not_differences() {
     let recording = recorded(&["exit code 0, 0.13 s\nin /tmp/tmp.aB3dE9", "two"]);
-    let outcome = play(
+    let result = replay(
         &recording,
         &[
             tool_finished("c", "run_commands", "exit code 0, 1.05 s\nin /tmp/tmp.zZ3dE9"),
             tool_finished("other id", "run_commands", "two"),
         ],
     );
-    assert_eq!((outcome.compared, outcome.difference.as_ref()), (2, None));
-    assert_eq!(outcome.to_words(), "all 2 results are as recorded\n");
+    assert_eq!((result.compared, result.difference.as_ref()), (2, None));
+    assert_eq!(result.to_text(), "all 2 results are as recorded\n");
 }
 
 #[test]
 fn the_first_difference_is_shown() {
     let recording = recorded(&["same", "a\nb\nc", "third"]);
-    let outcome = play(
+    let result = replay(
         &recording,
         &[
             tool_finished("c", "run_commands", "same"),
@@ -59,10 +59,10 @@ fn the_first_difference_is_shown() {
             tool_finished("c", "run_commands", "another difference"),
         ],
     );
-    let difference = outcome.difference.as_ref().unwrap();
-    assert_eq!((outcome.compared, difference.call), (3, 2));
-    insta::assert_snapshot!(outcome.to_words(), @r#"
-    call 2 gives another result: run_commands {"command":"ls"}
+    let difference = result.difference.as_ref().unwrap();
+    assert_eq!((result.compared, difference.call), (3, 2));
+    insta::assert_snapshot!(result.to_text(), @r#"
+    the result of call 2 differs: run_commands {"command":"ls"}
     --- recorded
     +++ replayed
     @@ -1,3 +1,3 @@
@@ -74,26 +74,26 @@ fn the_first_difference_is_shown() {
 }
 
 #[test]
-fn calls_that_are_missing_or_new_are_differences() {
-    let missing = play(&recorded(&["one", "two"]), &[tool_finished("c", "run_commands", "one")]);
-    assert_eq!(missing.to_words(), "call 2 was recorded and not made again: run_commands\n");
-    let new = play(&recorded(&[]), &[tool_finished("c", "run_commands", "one")]);
-    assert!(new.to_words().starts_with("call 1 was not recorded"), "{}", new.to_words());
+fn missing_and_additional_calls_are_differences() {
+    let missing = replay(&recorded(&["one", "two"]), &[tool_finished("c", "run_commands", "one")]);
+    assert_eq!(missing.to_text(), "call 2 was recorded but not made: run_commands\n");
+    let new = replay(&recorded(&[]), &[tool_finished("c", "run_commands", "one")]);
+    assert!(new.to_text().starts_with("call 1 was not recorded"), "{}", new.to_text());
 }
 
 #[test]
 fn another_tool_or_exit_code_is_a_difference() {
     let recording = recorded(&["one"]);
-    assert!(play(&recording, &[tool_finished("c", "read_file", "one")]).difference.is_some());
+    assert!(replay(&recording, &[tool_finished("c", "read_file", "one")]).difference.is_some());
     let mut failed = tool_finished("c", "run_commands", "one");
     if let Event::ToolFinished { exit_code, .. } = &mut failed {
         *exit_code = Some(1);
     }
-    assert!(play(&recording, &[failed]).difference.is_some());
+    assert!(replay(&recording, &[failed]).difference.is_some());
 }
 
 #[test]
-fn what_is_no_recording_is_refused() {
+fn a_file_that_is_not_a_recording_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.jsonl");
     for (content, message) in [
@@ -111,19 +111,19 @@ fn what_is_no_recording_is_refused() {
 }
 
 #[test]
-fn a_recording_may_be_written_by_hand() {
+fn a_recording_may_be_written_manually() {
     let lines = concat!(
         r#"{"type":"user_message","seq":1,"time":"","text":"hi"}"#,
         "\n",
         r#"{"type":"assistant_message","seq":2,"time":"","text":"hello","tool_calls":[]}"#,
         "\n",
     );
-    let recording = Recording::parse("by hand", lines).unwrap();
+    let recording = Recording::parse("manual", lines).unwrap();
     assert_eq!(recording.replies()[0].text, "hello");
 }
 
 #[test]
-fn the_demo_is_well_recorded() {
+fn the_demos_recordings_are_valid_and_complete() {
     let known = ["run_commands", "write_file", "write_files", "read_file", "edit_file"];
     for task in TASKS {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/demo/{}.jsonl", task.name));
@@ -141,7 +141,7 @@ fn the_demo_is_well_recorded() {
     }
     let answer = |name: &str| {
         let task = TASKS.iter().find(|task| task.name == name).unwrap();
-        task.recording().unwrap().outcomes().into_iter().map(|outcome| outcome.result).collect::<String>()
+        task.recording().unwrap().outcomes().into_iter().map(|result| result.result).collect::<String>()
     };
     assert!(answer("sum").contains("50005000"));
     assert!(answer("factorial").contains("2432902008176640000"));

@@ -1,4 +1,4 @@
-//! What a session touched, from its file alone.
+//! The report on a session.
 
 use crate::session_samples::{answer, prompt, record, started, tool_finished, tool_started};
 use agent::event::{Event, Record, Usage};
@@ -17,7 +17,7 @@ fn connection(host: &str, allowed: bool) -> Event {
     }
 }
 
-/// One that was let through, to a name that does not resolve.
+/// An allowed connection to a name that does not resolve.
 fn unreachable(host: &str) -> Event {
     Event::Connection {
         host: host.to_owned(),
@@ -69,7 +69,7 @@ fn session() -> Vec<Record> {
         Event::Denied { what: "connect to 10.0.0.1:22".to_owned(), rule: "private address".to_owned() },
         Event::CheckFinished { command: "cargo test".to_owned(), exit_code: Some(0), duration_ms: 61_000 },
         Event::LimitReached { limit: "tokens".to_owned() },
-        Event::Notice { text: "2 files stay out".to_owned() },
+        Event::Notice { text: "2 files are excluded".to_owned() },
         tool_started("6", "run_commands", json!({"command": "sleep 100"})),
     ];
     let records = (1..).zip(events).map(|(seq, event)| record(seq, event));
@@ -78,16 +78,16 @@ fn session() -> Vec<Record> {
 }
 
 #[test]
-fn the_report_names_everything_that_was_touched() {
-    insta::assert_snapshot!(Report::on(&session()).to_words());
+fn the_report_names_everything_that_the_session_touched() {
+    insta::assert_snapshot!(Report::on(&session()).to_text());
 }
 
 #[test]
-fn the_data_says_the_same() {
+fn the_report_as_json_has_the_same_data() {
     let report = serde_json::to_value(Report::on(&session())).unwrap();
     assert_eq!(report["packages"], json!([{"manager": "pip", "name": "requests", "ok": null}]));
     assert_eq!(report["hosts"][0]["allowed"], 1);
-    assert_eq!(report["hosts"][0]["failed"], 1, "a name that does not resolve is no connection");
+    assert_eq!(report["hosts"][0]["failed"], 1, "a name that does not resolve is a failed connection");
     assert_eq!(report["files"][0], json!({"path": "b", "reads": 0, "writes": 1, "failures": 1}));
     assert_eq!(report["model_ms"], 2000);
     assert_eq!(report["usage"], serde_json::to_value(Usage { input: 10, output: 5, cached: 2 }).unwrap());
@@ -95,7 +95,7 @@ fn the_data_says_the_same() {
 }
 
 #[test]
-fn the_page_needs_no_network_and_trusts_nothing() {
+fn the_page_needs_no_network_and_escapes_everything() {
     let hostile = "<script>alert(1)</script><img src=x onerror=y>\u{1b}[2J\u{202e}\"'&";
     let mut records = session();
     records.push(record(90, prompt(hostile)));
@@ -119,6 +119,6 @@ fn the_page_needs_no_network_and_trusts_nothing() {
 fn an_empty_session_has_an_empty_report() {
     let report = Report::on(&[]);
     assert_eq!(report.status, "unfinished");
-    assert!(report.to_words().contains("unfinished"));
+    assert!(report.to_text().contains("unfinished"));
     assert!(report.to_html().ends_with("</html>\n"));
 }

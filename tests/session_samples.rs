@@ -1,10 +1,10 @@
-//! Events to write sessions with.
+//! Sample events and sessions.
 
 use agent::event::{Changes, Event, Record, SandboxInfo, Stream, ToolCall, Usage, now};
 use agent::log::{SessionFile, SessionId, Store};
 use serde_json::json;
 
-/// A store in a directory of its own, gone when the first of the two is dropped.
+/// A store in a temporary directory, which is removed when the first of the two is dropped.
 pub fn store() -> (tempfile::TempDir, Store) {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::at(dir.path());
@@ -78,11 +78,11 @@ pub fn finished(status: &str) -> Event {
     }
 }
 
-/// Every kind of event, with optional fields there and missing.
+/// Every kind of event, with and without optional fields.
 pub fn one_of_each() -> Vec<Event> {
     let events = vec![
         started(),
-        prompt("a wish with \"quotes\", a\nnewline, ünïcode and a NUL \0"),
+        prompt("a prompt with \"quotes\", a\nnewline, ünïcode and a NUL \0"),
         Event::TurnStarted { turn: 1 },
         Event::TextDelta { text: "a piece".to_owned() },
         Event::ReasoningDelta { text: "hm".to_owned() },
@@ -115,7 +115,11 @@ pub fn one_of_each() -> Vec<Event> {
         Event::SandboxReady { backend: "docker".to_owned(), id: "0a1b2c".to_owned() },
         Event::LimitReached { limit: "turns".to_owned() },
         Event::CheckFinished { command: "cargo test".to_owned(), exit_code: None, duration_ms: 1000 },
-        Event::Compacted { before: 9000, after: 900, messages: json!([{"role": "user", "text": "go on"}]) },
+        Event::Compacted {
+            before: 9000,
+            after: 900,
+            messages: json!([{"role": "user", "text": "continue"}]),
+        },
         finished("completed"),
         Event::SessionFinished {
             status: "failed".to_owned(),
@@ -126,7 +130,7 @@ pub fn one_of_each() -> Vec<Event> {
             error: Some("refused".to_owned()),
         },
     ];
-    // A new kind of event does not compile here until it is named, and so is not forgotten above.
+    // Does not compile with a new kind of event, which has to be added above too.
     for event in &events {
         match event {
             Event::SessionStarted { .. }

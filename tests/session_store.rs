@@ -7,7 +7,7 @@ use agent::cli::ui::style::Colours;
 use agent::cli::ui::trace::Verbosity;
 use agent::error::Kind;
 use agent::event::Event;
-use agent::log::list::{parse_age, to_words};
+use agent::log::list::{parse_age, to_text};
 use agent::log::{History, SessionId, Store, verify};
 use std::collections::HashSet;
 use std::fs::{File, FileTimes};
@@ -15,8 +15,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// Makes the session look as if it was written that long ago.
-fn age(store: &Store, id: &SessionId, age: Duration) {
+/// Sets the time of the last write to `age` ago.
+fn set_age(store: &Store, id: &SessionId, age: Duration) {
     let file = File::options().append(true).open(store.events(id)).unwrap();
     file.set_times(FileTimes::new().set_modified(SystemTime::now() - age)).unwrap();
 }
@@ -32,7 +32,7 @@ fn ids_are_short_and_sort_by_time() {
 }
 
 #[test]
-fn a_session_is_found_by_the_beginning_of_its_id() {
+fn a_session_is_found_by_a_prefix_of_its_id() {
     let (_dir, store) = store();
     let id = session_of(&store, &[]);
     assert_eq!(store.find(id.as_str()).unwrap(), id);
@@ -50,7 +50,7 @@ fn a_session_is_found_by_the_beginning_of_its_id() {
 }
 
 #[test]
-fn the_last_session_is_the_one_written_last_here_or_anywhere() {
+fn the_last_session_is_the_one_written_last_in_a_workspace_or_at_all() {
     let (_dir, store) = store();
     assert!(store.last(None).unwrap_err().to_string().contains("no session yet"));
     let here = session_of(&store, &[started()]);
@@ -64,19 +64,19 @@ fn the_last_session_is_the_one_written_last_here_or_anywhere() {
             sandbox: Default::default(),
         }],
     );
-    age(&store, &elsewhere, Duration::from_secs(60));
-    age(&store, &here, Duration::from_secs(3600));
+    set_age(&store, &elsewhere, Duration::from_secs(60));
+    set_age(&store, &here, Duration::from_secs(3600));
     assert_eq!(store.last(None).unwrap(), elsewhere);
     assert_eq!(store.last(Some(Path::new("/home/user/project"))).unwrap(), here);
     assert!(store.last(Some(Path::new("/nowhere"))).is_err());
-    // Below a workspace nothing is taken, but the hint says what could be meant.
+    // A session of a parent directory is not used, but the hint names it.
     let below = store.last(Some(Path::new("/elsewhere/src/deep"))).unwrap_err();
     let hint = below.hint_text().unwrap();
     assert_eq!(hint, format!("the last session of /elsewhere is {elsewhere}: name it"));
 }
 
 #[test]
-fn a_key_always_leads_to_the_same_session() {
+fn a_key_always_names_the_same_session() {
     let (dir, store) = store();
     let id = store.for_key("thread/42: \"ü\" ../../etc").unwrap();
     assert_eq!(store.for_key("thread/42: \"ü\" ../../etc").unwrap(), id);
@@ -86,15 +86,14 @@ fn a_key_always_leads_to_the_same_session() {
     let again = store.for_key("thread/42: \"ü\" ../../etc").unwrap();
     assert!(store.events(&again).exists());
     assert_ne!(again, id);
-    // What a power loss leaves of the key's file counts as nothing.
+    // A key's file that a power failure damaged is replaced.
     let keys = std::fs::read_dir(dir.path().join("keys")).unwrap();
     keys.for_each(|key| std::fs::write(key.unwrap().path(), b"\0\0\0").unwrap());
     assert!(store.events(&store.for_key("thread/43").unwrap()).exists());
 }
 
-/// They stayed for ever.
 #[test]
-fn a_key_goes_with_its_session() {
+fn a_key_is_removed_with_its_session() {
     let (dir, store) = store();
     let keys = || std::fs::read_dir(dir.path().join("keys")).unwrap().count();
     let ids = ["one", "two", "three"].map(|key| store.for_key(key).unwrap());
@@ -103,10 +102,10 @@ fn a_key_goes_with_its_session() {
     // A copy has no key.
     store.remove(&store.fork(&ids[1]).unwrap()).unwrap();
     assert_eq!(store.for_key("two").unwrap(), ids[1]);
-    age(&store, &ids[1], Duration::from_secs(3600));
+    set_age(&store, &ids[1], Duration::from_secs(3600));
     store.prune(Duration::from_secs(60)).unwrap();
     assert_eq!(keys(), 1);
-    // What leads to another session by now stays.
+    // A key that names another session now is kept.
     std::fs::remove_file(store.events(&ids[2])).unwrap();
     let third = store.for_key("three").unwrap();
     store.remove(&ids[2]).unwrap();
@@ -114,14 +113,14 @@ fn a_key_goes_with_its_session() {
 }
 
 #[test]
-fn a_key_that_goes_while_it_is_asked_for_is_made_anew() {
+fn a_key_that_is_removed_while_it_is_looked_up_is_created_again() {
     let (_dir, store) = store();
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..50 {
                     let id = store.for_key("one").unwrap();
-                    // Another asker may have removed it first.
+                    // Another thread may have removed it first.
                     let _ = store.remove(&id);
                 }
             });
@@ -133,18 +132,18 @@ fn a_key_that_goes_while_it_is_asked_for_is_made_anew() {
 }
 
 #[test]
-fn a_key_asked_for_by_many_at_once_is_one_session() {
+fn concurrent_lookups_of_a_key_find_one_session() {
     let (_dir, store) = store();
     let ids: HashSet<SessionId> = std::thread::scope(|scope| {
-        let askers: Vec<_> = (0..16).map(|_| scope.spawn(|| store.for_key("one").unwrap())).collect();
-        askers.into_iter().map(|asker| asker.join().unwrap()).collect()
+        let lookups: Vec<_> = (0..16).map(|_| scope.spawn(|| store.for_key("one").unwrap())).collect();
+        lookups.into_iter().map(|lookup| lookup.join().unwrap()).collect()
     });
     assert_eq!(ids.len(), 1);
     assert_eq!(store.ids().unwrap().len(), 1);
 }
 
 #[test]
-fn the_list_tells_what_each_was_about() {
+fn the_list_shows_status_usage_and_first_prompt() {
     let (_dir, store) = store();
     let done = session_of(
         &store,
@@ -163,7 +162,7 @@ fn the_list_tells_what_each_was_about() {
     let (running, _file) = store.create().unwrap();
     std::fs::create_dir(store.dir(&running).with_file_name("NOT AN ID")).unwrap();
     for (id, minutes) in [(&done, 1), (&killed, 2), (&empty, 3), (&broken, 4), (&running, 5)] {
-        age(&store, id, Duration::from_secs(60 * minutes));
+        set_age(&store, id, Duration::from_secs(60 * minutes));
     }
     let list = store.list().unwrap();
     let status: Vec<&str> = list.iter().map(|summary| summary.status.as_str()).collect();
@@ -173,24 +172,24 @@ fn the_list_tells_what_each_was_about() {
     assert_eq!((list[0].turns, list[0].usage.input, list[0].changes.modified), (1, 10, 2));
     assert_eq!(list[1].preview, "short");
     assert!(list[3].error.as_ref().unwrap().contains("line 1 of"));
-    let words = to_words(&list);
-    assert_eq!(words.lines().count(), 5);
+    let text = to_text(&list);
+    assert_eq!(text.lines().count(), 5);
     assert!(
-        words.lines().next().unwrap().contains("completed      1 turns       15 tokens  fix ⏎ the"),
-        "{words}"
+        text.lines().next().unwrap().contains("completed      1 turns       15 tokens  fix ⏎ the"),
+        "{text}"
     );
     assert_eq!(serde_json::to_value(&list).unwrap()[1]["id"], killed.as_str());
 }
 
 #[test]
-fn old_sessions_are_pruned_and_running_ones_stay() {
+fn old_sessions_are_pruned_but_not_running_ones() {
     let (_dir, store) = store();
     let old = session_of(&store, &[started()]);
     let young = session_of(&store, &[started()]);
     let (running, _file) = store.create().unwrap();
     let day = Duration::from_secs(24 * 3600);
-    [&old, &running].into_iter().for_each(|id| age(&store, id, day * 8));
-    age(&store, &young, day * 6);
+    [&old, &running].into_iter().for_each(|id| set_age(&store, id, day * 8));
+    set_age(&store, &young, day * 6);
     std::fs::create_dir(store.dir(&old).join("workspace")).unwrap();
     std::fs::write(store.dir(&old).join("workspace/x"), "x").unwrap();
     let removed = store.prune(parse_age("7d").unwrap()).unwrap();
@@ -201,7 +200,7 @@ fn old_sessions_are_pruned_and_running_ones_stay() {
 }
 
 #[test]
-fn ages_are_read_as_people_write_them() {
+fn ages_are_parsed_in_common_notation() {
     for (text, seconds) in
         [("90s", 90), ("12h", 43_200), ("7d", 604_800), ("2w", 1_209_600), ("1 day", 86_400)]
     {
@@ -213,7 +212,7 @@ fn ages_are_read_as_people_write_them() {
 }
 
 #[test]
-fn a_fork_has_the_same_past_and_its_own_future() {
+fn a_fork_has_the_history_of_its_source_and_its_own_events() {
     let (_dir, store) = store();
     let events = [started(), prompt("one"), answer("yes", Vec::new())];
     let source = session_of(&store, &events);
@@ -229,14 +228,14 @@ fn a_fork_has_the_same_past_and_its_own_future() {
     let mut reopened = store.reopen(&fork).unwrap();
     let history = History::of(&reopened.records);
     assert_eq!((history.session.as_str(), history.messages.len()), (fork.as_str(), 2));
-    let told = Event::Notice { text: format!("forked from session {source}") };
-    assert_eq!(reopened.records.last().unwrap().event, told);
+    let notice = Event::Notice { text: format!("forked from session {source}") };
+    assert_eq!(reopened.records.last().unwrap().event, notice);
     write(&mut reopened.file, &[prompt("two")]);
     assert_eq!(store.reopen(&source).unwrap().records.len(), events.len());
 }
 
 #[test]
-fn a_damaged_session_is_not_forked_and_leaves_nothing_behind() {
+fn a_fork_of_a_damaged_session_fails_and_leaves_nothing() {
     let (_dir, store) = store();
     let source = session_of(&store, &[started()]);
     std::fs::write(store.events(&source), "junk\n").unwrap();
@@ -245,7 +244,7 @@ fn a_damaged_session_is_not_forked_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_session_is_shown_as_it_was_seen() {
+fn a_session_is_shown_as_it_was_printed() {
     let (_dir, store) = store();
     let id = session_of(
         &store,
@@ -260,10 +259,10 @@ fn a_session_is_shown_as_it_was_seen() {
         ],
     );
     let shown = store.show(id.clone());
-    insta::assert_snapshot!(shown.to_words(Verbosity::Normal, Colours(false)));
+    insta::assert_snapshot!(shown.to_text(Verbosity::Normal, Colours(false)));
     let json = serde_json::to_value(&shown).unwrap();
     assert_eq!((json["id"].as_str(), json["events"].as_array().map(Vec::len)), (Some(id.as_str()), Some(7)));
-    // What comes before damage is still there to read.
+    // Events before damage are still shown.
     let text = std::fs::read_to_string(store.events(&id)).unwrap();
     std::fs::write(store.events(&id), text.replace("\"type\":\"tool_started\"", "\"type\":")).unwrap();
     let shown = store.show(id);

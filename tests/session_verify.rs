@@ -1,4 +1,4 @@
-//! Whatever was done to a session file is found, with the line.
+//! Changes to a session file are found, with the line.
 
 use crate::session_samples::{one_of_each, prompt, session_of, started, store};
 use agent::log::{Verdict, verify};
@@ -31,13 +31,13 @@ fn fault_line(change: impl FnOnce(&mut Vec<Vec<u8>>)) -> u64 {
 }
 
 #[test]
-fn an_untouched_session_is_whole() {
+fn an_unchanged_session_is_valid() {
     let verdict = after(|_| {});
     assert_eq!(verdict, Verdict { lines: one_of_each().len() as u64, fault: None, note: None });
 }
 
 #[test]
-fn the_line_is_named() {
+fn the_faulty_line_is_named() {
     let last = one_of_each().len();
     for line in [1, 2, 7, last - 1, last] {
         let at = line - 1;
@@ -57,17 +57,17 @@ fn the_line_is_named() {
 }
 
 #[test]
-fn the_words_say_what_happened() {
-    let words = |change: fn(&mut Vec<u8>)| after(change).into_result().unwrap_err().to_string();
-    let removed = words(|bytes| {
+fn the_error_describes_the_change() {
+    let error = |change: fn(&mut Vec<u8>)| after(change).into_result().unwrap_err().to_string();
+    let removed = error(|bytes| {
         let mut lines = lines_of(bytes);
         lines.remove(4);
         *bytes = lines.concat();
     });
     assert_eq!(removed, "line 5 does not follow: 1 missing before it");
-    let cut = words(|bytes| bytes.truncate(lines_of(bytes)[..3].concat().len()));
+    let cut = error(|bytes| bytes.truncate(lines_of(bytes)[..3].concat().len()));
     assert_eq!(cut, "line 4 and what follows is missing: 21 were written");
-    let swapped = words(|bytes| {
+    let swapped = error(|bytes| {
         let mut lines = lines_of(bytes);
         lines.swap(4, 9);
         *bytes = lines.concat();
@@ -76,7 +76,7 @@ fn the_words_say_what_happened() {
 }
 
 #[test]
-fn without_a_head_the_end_is_not_vouched_for() {
+fn without_a_head_the_end_cannot_be_verified() {
     let (_dir, store) = store();
     let id = session_of(&store, &[started(), prompt("one")]);
     std::fs::remove_file(store.dir(&id).join("head")).unwrap();
@@ -97,14 +97,14 @@ fn hostile_files_are_errors() {
         "{error}"
     );
 
-    std::fs::write(&path, fastrand_bytes(1 << 20)).unwrap();
+    std::fs::write(&path, random_bytes(1 << 20)).unwrap();
     assert!(verify(&path).unwrap().fault.is_some());
     assert!(agent::log::read_records(&path).is_err());
     assert!(verify(Path::new("/nowhere/events.jsonl")).is_err());
     assert!(verify(dir.path()).is_err());
 }
 
-fn fastrand_bytes(count: usize) -> Vec<u8> {
+fn random_bytes(count: usize) -> Vec<u8> {
     std::iter::repeat_with(|| fastrand::u8(..)).take(count).collect()
 }
 
@@ -121,7 +121,7 @@ proptest! {
     }
 
     #[test]
-    fn any_removed_stretch_of_lines_is_found(from in any::<prop::sample::Index>(), count in 1usize..5) {
+    fn any_removed_range_of_lines_is_found(from in any::<prop::sample::Index>(), count in 1usize..5) {
         fault_line(|lines| {
             let from = from.index(lines.len());
             lines.drain(from..(from + count).min(lines.len()));

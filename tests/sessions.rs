@@ -1,4 +1,4 @@
-//! `agent sessions`, `agent replay` and `agent fork`, as a person calls them.
+//! `agent sessions`, `agent replay` and `agent fork` on the command line.
 
 use crate::support::agent::{Finished, agent};
 use crate::support::endpoint::endpoint;
@@ -33,20 +33,20 @@ fn demo(task: &str) -> PathBuf {
 fn a_session_is_listed_shown_verified_reported_and_removed() {
     let finished = session();
     let id = id(&finished);
-    let say = |arguments: &[&str]| finished.again().args(arguments).run().expect_code(0).stdout;
-    let list = say(&["sessions"]);
+    let stdout_of = |arguments: &[&str]| finished.again().args(arguments).run().expect_code(0).stdout;
+    let list = stdout_of(&["sessions"]);
     assert!(list.starts_with(&id) && list.contains("completed") && list.ends_with("say hello\n"), "{list}");
-    let shown = say(&["sessions", "show", &id[..18]]);
+    let shown = stdout_of(&["sessions", "show", &id[..18]]);
     assert!(shown.starts_with("> say hello\n") && shown.contains("Done.\n"), "{shown}");
     let events = json_of(finished.again().args(["sessions", "show", &id, "--json"]).run());
     assert_eq!(events["events"][0]["type"], "session_started");
-    assert!(say(&["sessions", "verify", &id]).contains("lines are as they were written"));
-    assert!(say(&["sessions", "report", &id]).contains("Packages (1)\n  pip x"));
-    assert!(say(&["sessions", "report", &id, "--html"]).starts_with("<!doctype html>"));
+    assert!(stdout_of(&["sessions", "verify", &id]).contains("lines are as they were written"));
+    assert!(stdout_of(&["sessions", "report", &id]).contains("Packages (1)\n  pip x"));
+    assert!(stdout_of(&["sessions", "report", &id, "--html"]).starts_with("<!doctype html>"));
     let report = json_of(finished.again().args(["sessions", "report", &id, "--json"]).run());
     assert_eq!(report["commands"][0]["command"], "echo hello; pip install x");
-    assert_eq!(say(&["sessions", "prune", "--older-than", "1d"]), "");
-    assert_eq!(say(&["sessions", "rm", &id]), format!("removed {id}\n"));
+    assert_eq!(stdout_of(&["sessions", "prune", "--older-than", "1d"]), "");
+    assert_eq!(stdout_of(&["sessions", "rm", &id]), format!("removed {id}\n"));
     let none = finished.again().args(["sessions"]).run().expect_code(0);
     assert_eq!((none.stdout.as_str(), none.stderr.as_str()), ("", "There are no sessions yet.\n"));
     let gone = finished.again().args(["sessions", "show", &id]).run().expect_code(2);
@@ -67,9 +67,9 @@ fn an_edited_session_does_not_verify() {
     assert_eq!(verdict["fault"]["what"], "was changed");
 }
 
-/// Going on with it made it verify again.
+/// Resuming a shortened session rewrites `head`, which was the only proof of the loss.
 #[test]
-fn a_shortened_session_is_gone_on_with_but_never_verifies_again() {
+fn a_shortened_session_can_be_resumed_but_does_not_verify() {
     let model = endpoint().text("Done.").repeat_last().start();
     let finished = agent().endpoint(&model).args(["run", "-q", "say hello"]).run().expect_code(0);
     let id = id(&finished);
@@ -84,7 +84,7 @@ fn a_shortened_session_is_gone_on_with_but_never_verifies_again() {
     let verified = finished.again().args(["sessions", "verify", &id]).run().expect_code(1);
     let fault = format!("line {} marks where 3 line(s) were missing", left + 1);
     assert!(verified.stderr.contains(&fault), "{}", verified.stderr);
-    // A fork is told the same.
+    // The same holds for a fork.
     let fork = finished.again().args(["fork", &id]).run().expect_code(0).stdout;
     finished.again().args(["sessions", "verify", fork.trim()]).run().expect_code(1);
 }
@@ -106,12 +106,15 @@ fn a_replay_names_the_first_difference_and_strict_exits_6() {
     let strict = lax.again().args(["replay", "changed.jsonl", "--strict", "--json"]).run().expect_code(6);
     assert_eq!(strict.events_of("session_finished")[0]["status"], "differs");
     assert!(
-        strict.events_of("notice").iter().any(|notice| notice["text"].to_string().contains("another result"))
+        strict
+            .events_of("notice")
+            .iter()
+            .any(|notice| notice["text"].to_string().contains("the result of call"))
     );
 }
 
 #[test]
-fn a_kept_session_is_replayed_by_its_id_and_a_recording_by_its_name() {
+fn a_session_is_replayed_by_its_id_and_a_recording_by_its_path() {
     let model =
         endpoint().tool_call("run_commands", json!({ "command": "date; echo $$" })).text("Done.").start();
     let recorded = agent()
@@ -128,9 +131,8 @@ fn a_kept_session_is_replayed_by_its_id_and_a_recording_by_its_name() {
     assert!(wrong.stderr.contains("neither a file nor a session"), "{}", wrong.stderr);
 }
 
-/// Files that are not recordings exited with 1, and a session without answers was named by a path inside of `agent`'s own.
 #[test]
-fn what_is_no_recording_is_refused_with_2() {
+fn replaying_anything_but_a_recording_exits_with_2() {
     let silent = endpoint().error(400, "no").repeat_last().start();
     let failed = agent().endpoint(&silent).args(["run", "-q", "hello?"]).run().expect_code(3);
     let id = id(&failed);
@@ -142,7 +144,7 @@ fn what_is_no_recording_is_refused_with_2() {
             .args(["replay", name]);
         call.run().expect_code(2).stderr
     };
-    for (name, said) in [
+    for (name, message) in [
         ("notes.txt", "error: notes.txt is not a valid recording: line 1 of notes.txt is not an event"),
         ("data.json", "error: data.json is not a valid recording: line 1 of data.json is not an event"),
         (".", "error: . is not a valid recording"),
@@ -151,7 +153,7 @@ fn what_is_no_recording_is_refused_with_2() {
         ("20010101-000000-abcd", "error: unknown session 20010101-000000-abcd"),
     ] {
         let stderr = call(name);
-        assert!(stderr.starts_with(said) && stderr.contains("\nhint: "), "{name}: {stderr}");
+        assert!(stderr.starts_with(message) && stderr.contains("\nhint: "), "{name}: {stderr}");
     }
     let two = failed.again().args(["fork", &id]).run().expect_code(0);
     let ambiguous = call(&id[..8]);
@@ -162,7 +164,7 @@ fn what_is_no_recording_is_refused_with_2() {
 }
 
 #[test]
-fn a_session_that_was_cut_off_is_replayed_as_far_as_it_came() {
+fn an_incomplete_session_is_replayed_to_its_end() {
     let model = endpoint().tool_call("run_commands", json!({ "command": "echo hello" })).start();
     let stopped = agent().endpoint(&model).args(["run", "-q", "--max-turns", "1", "go"]).run().expect_code(5);
     let replayed = stopped.again().args(["replay", "--strict", &id(&stopped)]).run().expect_code(0);
@@ -171,7 +173,7 @@ fn a_session_that_was_cut_off_is_replayed_as_far_as_it_came() {
 }
 
 #[test]
-fn a_fork_is_a_session_of_its_own() {
+fn a_fork_is_a_separate_session() {
     let finished = session();
     let source = id(&finished);
     let fork = finished.again().args(["fork"]).run().expect_code(0).stdout;
@@ -185,7 +187,7 @@ fn a_fork_is_a_session_of_its_own() {
 }
 
 #[test]
-fn a_kept_session_is_replayed_on_the_workspace_as_it_began() {
+fn a_session_is_replayed_on_its_original_workspace() {
     let look = "find . -type f | sort; cat kept.txt edited.txt; test -e gone.txt";
     let change =
         "echo 2 >> edited.txt; rm gone.txt; mkdir dir; echo new > dir/new; git log --oneline 2>&1 | tail -1";
@@ -200,7 +202,7 @@ fn a_kept_session_is_replayed_on_the_workspace_as_it_began() {
     let ran = call.args(["run", "--apply", "--json", "go"]).run().expect_code(0);
     let id = ran.events()[0]["session"].as_str().expect("an id").to_owned();
     assert_eq!(ran.host_file("edited.txt").as_deref(), Some("1\n2\n"));
-    // The host has the session's changes by now, and more of its own.
+    // The host has the session's changes now, and a later one.
     let call = ran.again().file("later.txt", "made later\n");
     let replayed = call.args(["replay", &id, "--strict"]).run().expect_code(0);
     assert!(replayed.stderr.contains("results are as recorded"), "{}", replayed.stderr);

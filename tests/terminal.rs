@@ -1,4 +1,4 @@
-//! The tests' own terminal, tried on a shell.
+//! The tests' terminal, tested with a shell.
 
 use crate::support::terminal::Builder;
 
@@ -6,7 +6,7 @@ use crate::support::terminal::Builder;
 fn a_terminal_shows_what_a_program_draws_and_passes_keys_on() {
     let mut terminal = Builder::of("sh").env("PS1", "ready> ").args(["-i"]).start();
     terminal.wait_for("ready>");
-    // Ctrl-C throws away what is on its way to the screen, which may be the next prompt, unless the terminal is told not to.
+    // Without `noflsh`, Ctrl-C discards pending output, which may be the next prompt.
     terminal.type_line("stty noflsh && echo a'bc'");
     terminal.wait_for("\nabc");
     terminal.type_line("cat; echo st'op'ped");

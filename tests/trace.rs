@@ -1,4 +1,4 @@
-//! The debug trace, as people read it.
+//! The debug trace.
 
 use crate::session_samples::record;
 use agent::cli::ui::style::Colours;
@@ -56,7 +56,7 @@ fn session() -> Vec<Event> {
         output("compiling\nstill"),
         finished("run_commands", None, false, "Timed out after 5 s, 5.00 s\ncompiling\nstill"),
         started("run_commands", json!({"command": "sleep 9"})),
-        finished("run_commands", None, false, "error: interrupted by the person before it was done"),
+        finished("run_commands", None, false, "error: interrupted by the user before it was done"),
         started("read_file", json!({"path": "src/main.rs", "offset": 10, "limit": 20})),
         finished("read_file", None, true, "fn main() {\n}\n"),
         started("write_file", json!({"path": "a.txt", "data": "hello\nworld\n"})),
@@ -90,12 +90,12 @@ fn session() -> Vec<Event> {
 }
 
 #[test]
-fn one_line_for_everything_that_happens() {
+fn every_event_has_one_line() {
     insta::assert_snapshot!(trace(Verbosity::Normal, &session()));
 }
 
 #[test]
-fn quiet_says_only_what_failed_for_good() {
+fn quiet_shows_only_final_failures() {
     insta::assert_snapshot!(trace(Verbosity::Quiet, &session()));
 }
 
@@ -115,9 +115,23 @@ fn long_lines_are_cut_and_the_tag_is_coloured_on_a_terminal() {
 }
 
 #[test]
-fn an_error_comes_with_its_hint_and_without_escapes() {
-    let error = Error::endpoint("the server said: \x1b]0;hi\x07no").hint("check the key");
-    assert_eq!(failure_text(&error, Colours(false)), "error: the server said: no\nhint: check the key\n");
+fn an_error_is_shown_with_its_hint_and_without_escapes() {
+    let error = Error::endpoint("the server answered \x1b]0;hi\x07no").hint("check the key");
+    let text = failure_text(&error, Colours(false), None);
+    assert_eq!(text, "error: the server answered no\nhint: check the key\n");
+}
+
+#[test]
+fn errors_and_hints_are_broken_between_words_at_any_width() {
+    let message = "the sandbox could not be started: kernel.unprivileged_userns_clone is 0 on this machine";
+    let hint = "set kernel.unprivileged_userns_clone=1 with sysctl, or start a Docker engine and use --sandbox docker";
+    let error = Error::sandbox(message).hint(hint);
+    for columns in [40, 80] {
+        let text = failure_text(&error, Colours(false), Some(columns));
+        assert!(text.lines().all(|line| line.len() <= columns), "{text}");
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert_eq!(words.join(" "), format!("error: {message} hint: {hint}"));
+    }
 }
 
 #[test]
@@ -125,7 +139,7 @@ fn lines_are_broken_between_words_at_any_width() {
     let text = "the sandbox has no network: allow hosts with --network registries or --network HOST";
     for columns in [40, 80, 120] {
         let mut trace = Trace::new(Verbosity::Normal, Colours(false));
-        trace.set_columns(columns);
+        trace.set_columns(Some(columns));
         let notice = trace.describe(&record(1, Event::Notice { text: text.into() })).unwrap();
         let call = trace.describe(&record(2, started("run_commands", json!({ "command": text })))).unwrap();
         for (lines, tag) in [(&notice, "[NOTICE] "), (&call, "[DEBUG] ")] {

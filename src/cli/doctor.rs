@@ -14,7 +14,6 @@ use crate::sandbox::docker::{DEFAULT_IMAGE, Docker};
 use crate::sandbox::local::Local;
 use crate::sandbox::{self, Backend, Command, Program, Sandbox, SandboxChoice, Spec, WorkspaceMount, local};
 use serde::Serialize;
-use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 /// How long the sandbox that proves a backend may live, and its command may run.
@@ -62,7 +61,7 @@ pub async fn doctor(options: &Options, arguments: DoctorArgs) -> Result<ExitCode
     let report = Report { ok: code == ExitCode::Success, checks };
     let text = match options.json {
         true => format!("{}\n", serde_json::to_string_pretty(&report)?),
-        false => words(&report, columns()),
+        false => words(&report, wrap::columns_of(&std::io::stdout())),
     };
     offer(text.as_bytes())?;
     Ok(code)
@@ -268,19 +267,7 @@ fn failed(name: &'static str, state: State, error: &Error) -> Check {
     Check { name, state, found: error.to_string(), hint: error.hint_text().map(str::to_owned) }
 }
 
-/// The width of the terminal that the report is printed on.
-fn columns() -> usize {
-    let stdout = std::io::stdout();
-    if stdout.is_terminal() { wrap::terminal_columns(&stdout) } else { usize::MAX }
-}
-
-/// `text` in lines that all begin at column `indent`.
-fn wrapped(text: &str, indent: usize, columns: usize) -> String {
-    let lines = text.lines().flat_map(|line| wrap::words(line, columns.saturating_sub(indent).max(20)));
-    lines.collect::<Vec<_>>().join(&format!("\n{}", " ".repeat(indent)))
-}
-
-fn words(report: &Report, columns: usize) -> String {
+fn words(report: &Report, columns: Option<usize>) -> String {
     let mut text = String::new();
     for check in &report.checks {
         let mark = match check.state {
@@ -288,14 +275,42 @@ fn words(report: &Report, columns: usize) -> String {
             State::Warning => "warning",
             State::Failed => "FAILED ",
         };
-        let found = wrapped(&sanitise::plain(&check.found), 19, columns);
+        let found = wrap::hanging(&sanitise::plain(&check.found), 19, columns);
         text += &format!("{mark}  {:<9} {found}\n", check.name);
         if let Some(hint) = &check.hint {
-            text += &format!("{:19}→ {}\n", "", wrapped(&sanitise::plain(hint), 21, columns));
+            text += &format!("{:19}→ {}\n", "", wrap::hanging(&sanitise::plain(hint), 21, columns));
         }
     }
     text + match report.ok {
         true => "\nEverything is there.\n",
         false => "\nThe main job cannot run yet.\n",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_is_broken_between_words_and_aligned_at_any_width() {
+        let check = Check {
+            name: "local",
+            state: State::Failed,
+            found: "user namespaces are forbidden here: kernel.unprivileged_userns_clone is 0".to_owned(),
+            hint: Some(
+                "set kernel.unprivileged_userns_clone=1 with sysctl, or start a Docker engine".to_owned(),
+            ),
+        };
+        let report = Report { ok: false, checks: vec![check] };
+        let unbroken = words(&report, None);
+        for columns in [40, 80] {
+            let text = words(&report, Some(columns));
+            let lines: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).collect();
+            let fits =
+                |line: &&str| line.chars().count() <= columns || line.trim_start().split(' ').count() == 1;
+            assert!(lines.iter().all(fits), "{text}");
+            assert!(lines[1..].iter().all(|line| line.starts_with(&" ".repeat(19))), "{text}");
+            assert!(text.split_whitespace().eq(unbroken.split_whitespace()), "{text}");
+        }
     }
 }

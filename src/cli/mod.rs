@@ -39,6 +39,7 @@ use crate::cli::startup::Start;
 use crate::cli::ui::stderr;
 use crate::cli::ui::style::Colours;
 use crate::cli::ui::trace::{Verbosity, failure_text};
+use crate::cli::ui::wrap;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use std::process::ExitCode as ProcessExitCode;
@@ -94,7 +95,8 @@ fn end(result: Result<ExitCode>) -> ProcessExitCode {
 
 /// Reports on stderr what failed and what to do about it.
 fn fail(error: &Error) -> ExitCode {
-    stderr::write(&failure_text(error, Colours::of(&std::io::stderr())));
+    let stderr = std::io::stderr();
+    stderr::write(&failure_text(error, Colours::of(&stderr), wrap::columns_of(&stderr)));
     error.exit_code()
 }
 

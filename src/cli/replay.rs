@@ -44,13 +44,13 @@ pub async fn replay(options: &Options, arguments: ReplayArgs) -> ExitCode {
         })
         .await;
         console.events().flush().await?;
-        let outcome = comparison.outcome();
+        let result = comparison.result();
         match options.json {
-            true => console.notices([outcome.to_words()])?,
-            false => console.screen.say(&plain(&outcome.to_words())),
+            true => console.notices([result.to_text()])?,
+            false => console.screen.say(&plain(&result.to_text())),
         }
         played?;
-        match outcome.difference {
+        match result.difference {
             Some(difference) if arguments.strict => {
                 let message =
                     format!("the result of tool call {} differs from the recorded one", difference.call);

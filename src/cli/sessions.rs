@@ -7,7 +7,7 @@ use crate::cli::ui::stderr;
 use crate::cli::ui::style::Colours;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
-use crate::log::list::{parse_age, to_words};
+use crate::log::list::{parse_age, to_text};
 use crate::log::report::Report;
 use crate::log::{SessionId, Store, read_records, verify};
 use crate::sandbox::by_name;
@@ -22,7 +22,7 @@ pub async fn sessions(options: &Options, arguments: SessionsArgs) -> Result<Exit
             if list.is_empty() && !options.json {
                 stderr::write("There are no sessions yet.\n");
             }
-            print(options, &to_words(&list), &list)
+            print(options, &to_text(&list), &list)
         }
         SessionsCommand::Show { id } => show(options, &store, store.find(&id)?),
         SessionsCommand::Rm { id } => remove(options, &store, store.find(&id)?).await,
@@ -30,7 +30,7 @@ pub async fn sessions(options: &Options, arguments: SessionsArgs) -> Result<Exit
         SessionsCommand::Verify { id } => check(options, &store, store.find(&id)?),
         SessionsCommand::Report { id, html } => {
             let report = Report::on(&read_records(&store.events(&store.find(&id)?))?);
-            print(options, &if html { report.to_html() } else { report.to_words() }, &report)
+            print(options, &if html { report.to_html() } else { report.to_text() }, &report)
         }
     }
 }
@@ -38,7 +38,7 @@ pub async fn sessions(options: &Options, arguments: SessionsArgs) -> Result<Exit
 /// Shows what can be read; a damaged file is an error all the same.
 fn show(options: &Options, store: &Store, id: SessionId) -> Result<ExitCode> {
     let shown = store.show(id);
-    print(options, &shown.to_words(verbosity(options), Colours::of(&std::io::stdout())), &shown)?;
+    print(options, &shown.to_text(verbosity(options), Colours::of(&std::io::stdout())), &shown)?;
     match shown.summary.error {
         Some(error) if shown.summary.status == "broken" => Err(Error::unexpected(error)),
         _ => Ok(ExitCode::Success),

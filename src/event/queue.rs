@@ -3,11 +3,11 @@
 use super::bus::Listener;
 use super::record::Record;
 use crate::error::{Error, Result};
-use crate::lock::Lock;
+use crate::lock::{Lock, wait};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar};
 use std::thread;
 use tokio::sync::Notify;
 
@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 const MAX_MEMORY: usize = 4 << 20;
 /// Bytes of waiting events in the temporary file from which live-only events are left out: `seq` shows the gap.
 const MAX_SPOOL: u64 = 1 << 30;
-/// Bytes in the temporary file at which the listener is given up.
+/// Bytes in the temporary file at which the listener is stopped with an error.
 const SPOOL_LIMIT: u64 = 2 * MAX_SPOOL;
 
 /// A numbered event and its JSON, without a line feed.
@@ -136,7 +136,7 @@ impl Queue {
         }
     }
 
-    /// The next event; `None` if the queue is closed and empty, or the listener was given up.
+    /// The next event; `None` if the queue is closed and empty, or the listener has failed.
     fn next(&self) -> Result<Option<Arc<Entry>>> {
         let mut backlog = self.backlog.lock();
         loop {
@@ -275,8 +275,4 @@ impl Spool {
         }
         Ok(Some(line))
     }
-}
-
-fn wait<'a>(condition: &Condvar, backlog: MutexGuard<'a, Backlog>) -> MutexGuard<'a, Backlog> {
-    condition.wait(backlog).unwrap_or_else(PoisonError::into_inner)
 }

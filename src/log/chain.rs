@@ -8,24 +8,18 @@ use std::fmt;
 pub struct Hash([u8; 32]);
 
 impl Hash {
-    /// What the first line names as the one before it.
+    /// The `prev` of the first line.
     pub const ZERO: Hash = Hash([0; 32]);
 
-    /// The hash of `bytes`.
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
     /// Reads 64 lower-case hex digits.
-    pub fn parse(hex: &[u8]) -> Option<Self> {
-        let digit = |byte: u8| match byte {
-            b'0'..=b'9' => Some(byte - b'0'),
-            b'a'..=b'f' => Some(byte - b'a' + 10),
-            _ => None,
-        };
-        let (pairs, []) = hex.as_chunks::<2>() else { return None };
-        let bytes = pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?));
-        bytes.collect::<Option<Vec<u8>>>()?.try_into().ok().map(Self)
+    pub fn parse(digits: &[u8]) -> Option<Self> {
+        let mut hash = [0; 32];
+        let is_canonical = !digits.iter().any(u8::is_ascii_uppercase);
+        (is_canonical && hex::decode_to_slice(digits, &mut hash).is_ok()).then_some(Self(hash))
     }
 }
 
@@ -50,7 +44,7 @@ pub(super) fn seal(json: &[u8], prev: Hash) -> Vec<u8> {
     [fields, PREV, prev.to_string().as_bytes(), END].concat()
 }
 
-/// The hash that a line names, where it has one in its place.
+/// The `prev` of a line, if it has one in the right place.
 pub(super) fn prev_of(line: &[u8]) -> Option<Hash> {
     let rest = line.strip_suffix(END)?;
     let (rest, hex) = rest.split_at_checked(rest.len().checked_sub(64)?)?;

@@ -1,18 +1,17 @@
-//! The recorded sessions that `agent demo` plays, part of the binary. `examples/README.md` describes them.
+//! The recorded sessions that `agent demo` replays, embedded in the binary. `examples/README.md` describes them.
 
 use super::recording::Recording;
 use crate::error::Result;
 
-/// A task of the demo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Task {
-    /// Its name on the command line, which is its file's name too.
+    /// The name on the command line and of the file.
     pub name: &'static str,
     /// The recorded session, one event a line.
     pub lines: &'static str,
 }
 
-/// The tasks, in the order they are played.
+/// The tasks in order.
 pub const TASKS: [Task; 5] = [
     Task { name: "pi", lines: include_str!("../../examples/demo/pi.jsonl") },
     Task { name: "factorial", lines: include_str!("../../examples/demo/factorial.jsonl") },
@@ -22,7 +21,6 @@ pub const TASKS: [Task; 5] = [
 ];
 
 impl Task {
-    /// The recorded session, ready to be played.
     pub fn recording(&self) -> Result<Recording> {
         Recording::parse(self.name, self.lines)
     }

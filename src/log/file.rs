@@ -12,8 +12,8 @@ use std::time::Duration;
 
 /// The file of a session that is being written, locked against every other process until it is dropped.
 ///
-/// An event that was accepted survives the death of this process (though not of the machine). One that was
-/// refused, because the disk is full for example, leaves the file as it was.
+/// An event that was accepted survives a crash of this process (though not of the machine). One that was refused, because
+/// the disk is full for example, leaves the file unchanged.
 #[derive(Debug)]
 pub struct SessionFile {
     path: PathBuf,
@@ -27,25 +27,23 @@ pub struct SessionFile {
     session: String,
 }
 
-/// A session that was opened again.
+/// A session that was opened to be resumed.
 #[derive(Debug)]
 pub struct Reopened {
-    /// The file, ready for more.
     pub file: SessionFile,
-    /// Everything that was kept.
     pub records: Vec<Record>,
-    /// What a power failure destroyed, as notices. Usually none.
+    /// What was lost, as notices. Usually nothing.
     pub losses: Vec<String>,
 }
 
 impl SessionFile {
-    /// Starts a recording at `path`: the same format, without a `head`. What was there is replaced.
+    /// Starts a recording at `path`: the same format, without a `head`. An existing file is replaced.
     pub fn record(path: &Path) -> Result<Self> {
         let file = open(path).map_err(|error| {
             Error::usage(error.to_string()).hint("name a file in a directory that you can write to")
         })?;
         lock(&file, path)?;
-        // A pipe cannot be emptied and does not need to be.
+        // A pipe cannot be truncated and does not need to be.
         if file.metadata()?.is_file() {
             file.set_len(0)?;
         }
@@ -101,7 +99,6 @@ impl SessionFile {
         self.seq + 1
     }
 
-    /// Where the file is.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -173,8 +170,8 @@ impl SessionFile {
                 ));
             }
             // `record_loss` syncs the line before `head`.
-            let is_note = matches!(record.event, Event::LinesLost { .. });
-            if head.is_some_and(|(number, last)| number == lines.number() && last != hash) && !is_note {
+            let is_loss = matches!(record.event, Event::LinesLost { .. });
+            if head.is_some_and(|(number, last)| number == lines.number() && last != hash) && !is_loss {
                 return Err(changed(&self.path, format!("line {} was replaced", lines.number())));
             }
             (self.last, self.seq) = (hash, self.seq.max(record.seq));
@@ -205,7 +202,7 @@ impl SessionFile {
 
 impl Drop for SessionFile {
     fn drop(&mut self) {
-        // Closing is not enough: a child that another thread forks at this moment has the lock too, until its exec.
+        // Closing is not enough: a child that another thread forks at this moment keeps the lock until its exec.
         let _ = self.file.unlock();
     }
 }
@@ -239,7 +236,7 @@ pub(super) fn lock(file: &File, path: &Path) -> Result<()> {
     loop {
         match file.try_lock() {
             Ok(()) => break,
-            // A process that only asks, as in `is_locked`, holds the file for microseconds.
+            // `is_locked` of another process holds the lock for microseconds.
             Err(TryLockError::WouldBlock) if tries < 10 => std::thread::sleep(Duration::from_millis(5)),
             Err(TryLockError::WouldBlock) => {
                 let message = format!("{} is in use by another process", path.display());

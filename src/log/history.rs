@@ -7,11 +7,9 @@ use std::collections::HashSet;
 /// Everything that is needed to resume a session.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct History {
-    /// The session's id.
     pub session: String,
     /// The model that was used last.
     pub model: String,
-    /// Its endpoint.
     pub base_url: String,
     /// The workspace on the host.
     pub workspace: String,
@@ -21,7 +19,6 @@ pub struct History {
     pub messages: Vec<Message>,
     /// Number of prompts.
     pub prompts: u64,
-    /// The last prompt.
     pub last_prompt: String,
     /// Requests made so far.
     pub turns: u64,

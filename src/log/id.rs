@@ -10,8 +10,8 @@ use std::fmt;
 pub struct SessionId(String);
 
 impl SessionId {
-    /// A new id. Two of the same second differ with a probability of 1 in 1.6 million; creating the directory
-    /// decides.
+    /// A new id. Two of the same second collide with a probability of 1 in 1.6 million, which creating the directory
+    /// detects.
     pub fn generate() -> Self {
         let time = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S");
         let alphabet = b"0123456789abcdefghijklmnopqrstuvwxyz";
@@ -20,7 +20,7 @@ impl SessionId {
         Self(format!("{time}-{random}"))
     }
 
-    /// Takes an id (or the beginning of one) from outside.
+    /// Checks an id, or the beginning of one.
     pub fn parse(text: &str) -> Result<Self> {
         let allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
         if text.is_empty() || text.len() > 64 || text.starts_with('-') || !text.bytes().all(allowed) {
@@ -31,7 +31,6 @@ impl SessionId {
         Ok(Self(text.to_owned()))
     }
 
-    /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

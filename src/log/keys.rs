@@ -1,4 +1,4 @@
-//! The sessions that belong to the callers' own keys (`--session-key`).
+//! Sessions that callers name by a key of their own (`--session-key`).
 
 use super::chain::Hash;
 use super::id::SessionId;
@@ -13,16 +13,15 @@ use std::path::{Path, PathBuf};
 /// The file in a session's directory that names its key's file.
 pub(super) const KEY: &str = "key";
 /// More bytes than a key's hash or a session's id has.
-const MAX_NAME: u64 = 100;
+const MAX_NAME_BYTES: u64 = 100;
 
 impl Store {
-    /// The session that belongs to the caller's own `key`, created where there is none. Two processes that
-    /// ask at once get the same one. It works on the workspace it was begun on, whoever asks.
+    /// The session of the caller's `key`, created if there is none. Two processes that call this at once get the same one.
     pub fn for_key(&self, key: &str) -> Result<SessionId> {
         let name = Hash::of(key.as_bytes()).to_string();
         let path = self.keys().join(&name);
         make_dir(&self.keys())?;
-        // Held only while the next few lines run.
+        // Locked until the end of this function.
         let mut file = open(&path, true).map_err(|error| {
             Error::unexpected(format!("{} could not be opened", path.display())).caused_by(error)
         })?;
@@ -41,10 +40,10 @@ impl Store {
         Ok(id)
     }
 
-    /// The file of the key that leads to the session `id`, where there is one.
+    /// The file of the key that names the session `id`.
     pub(super) fn key_of(&self, id: &SessionId) -> Option<PathBuf> {
         let name = read(&File::open(self.dir(id).join(KEY)).ok()?);
-        // It is as long as a hash, and no path.
+        // The name becomes a path: only a hash is accepted.
         let is_hash =
             name.len() == Hash::ZERO.to_string().len() && name.bytes().all(|b| b.is_ascii_hexdigit());
         is_hash.then(|| self.keys().join(name))
@@ -55,8 +54,8 @@ impl Store {
     }
 }
 
-/// Removes the key's file, unless it leads to another session than `id` by now.
-pub(super) fn forget(path: &Path, id: &SessionId) -> io::Result<()> {
+/// Removes the key's file if it still names the session `id`.
+pub(super) fn remove(path: &Path, id: &SessionId) -> io::Result<()> {
     match open(path, false) {
         Ok(file) if read(&file) == id.as_str() => fs::remove_file(path),
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -70,16 +69,16 @@ fn open(path: &Path, create: bool) -> io::Result<File> {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(create).truncate(false).mode(0o600).open(path)?;
         file.lock()?;
-        // Removed while the lock was waited for: whoever asks next would not see what is written here.
+        // If the file was removed while this waited for the lock, nobody would see what is written to it.
         if file.metadata()?.nlink() > 0 {
             return Ok(file);
         }
     }
 }
 
-/// What the file holds. What cannot be read (the machine went down while it was written) counts as nothing.
+/// The content of the file; empty if it cannot be read (the machine may have crashed while it was written).
 fn read(file: &File) -> String {
     let mut text = String::new();
-    let _ = file.take(MAX_NAME).read_to_string(&mut text);
+    let _ = file.take(MAX_NAME_BYTES).read_to_string(&mut text);
     text.trim_end().to_owned()
 }

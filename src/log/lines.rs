@@ -1,4 +1,4 @@
-//! Reading a file of events, line by line, with a bound on each.
+//! Reading a file of events line by line. The length of a line is bounded.
 
 use crate::error::{Error, Result};
 use crate::event::Record;
@@ -6,10 +6,10 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
-/// The most bytes that a line may have, its `\n` not counted. Writing a longer one is refused as well.
+/// The maximum length of a line in bytes, without its `\n`, for reading and for writing.
 pub const MAX_LINE: usize = 64 << 20;
 
-/// The lines of a file of events, as bytes. A torn last line is left out and counted.
+/// The lines of a file of events, as bytes. A torn last line is not returned but counted.
 pub struct Lines<R> {
     reader: R,
     name: String,
@@ -20,7 +20,6 @@ pub struct Lines<R> {
 }
 
 impl Lines<BufReader<File>> {
-    /// The lines of the file at `path`.
     pub fn open(path: &Path) -> Result<Self> {
         let name = path.display().to_string();
         let file = File::open(path)
@@ -30,7 +29,7 @@ impl Lines<BufReader<File>> {
 }
 
 impl<R: BufRead> Lines<R> {
-    /// The lines that `reader` gives; `name` is what error messages call it.
+    /// The lines of `reader`, which error messages call `name`.
     pub fn new(reader: R, name: impl Into<String>) -> Self {
         Self { reader, name: name.into(), line: Vec::new(), number: 0, complete: 0, torn: 0 }
     }
@@ -60,7 +59,10 @@ impl<R: BufRead> Lines<R> {
         Ok(Some(&self.line))
     }
 
-    /// The next event, or `None` at the end. A line that is no event is an error that names it.
+    /// The next event, or `None` at the end.
+    ///
+    /// # Errors
+    /// The line is not an event.
     pub fn next_record(&mut self) -> Result<Option<Record>> {
         if self.next_line()?.is_none() {
             return Ok(None);
@@ -87,7 +89,7 @@ impl<R: BufRead> Lines<R> {
         self.complete
     }
 
-    /// Bytes of the torn last line, once the end was reached; 0 where there is none.
+    /// Bytes of the torn last line, once the end was reached; 0 if there is none.
     pub fn torn(&self) -> u64 {
         self.torn
     }
@@ -105,7 +107,7 @@ pub fn read_records(path: &Path) -> Result<Vec<Record>> {
     }
 }
 
-/// The events before the first line that cannot be read, and why it cannot.
+/// The events before the first line that cannot be read, and the error of that line.
 pub(super) fn read_until_fault(path: &Path) -> (Vec<Record>, Option<Error>) {
     let mut records = Vec::new();
     let mut lines = match Lines::open(path) {

@@ -1,4 +1,4 @@
-//! Sessions in a list: what each was about and how it went.
+//! The list of sessions.
 
 use super::history::{Finished, History};
 use super::id::SessionId;
@@ -15,7 +15,6 @@ use std::time::{Duration, SystemTime};
 /// One session in a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
-    /// The id.
     pub id: SessionId,
     /// `running`, `empty`, `unfinished` (killed), `broken` (the file cannot be read), or how the last run
     /// ended: `completed`, `interrupted`, …
@@ -24,15 +23,13 @@ pub struct Summary {
     pub updated: String,
     /// The first prompt, on one line of at most 72 columns.
     pub preview: String,
-    /// The model.
     pub model: String,
     /// The host directory.
     pub workspace: String,
-    /// The backend of its sandbox: `docker` or `local`; empty where none was chosen.
+    /// The backend of its sandbox: `docker` or `local`; empty if none was chosen.
     pub sandbox: String,
     /// Requests to the model.
     pub turns: u64,
-    /// Tokens.
     pub usage: Usage,
     /// The changes in the workspace, as `session_finished` reports them.
     pub changes: Changes,
@@ -61,8 +58,7 @@ impl Store {
         summary
     }
 
-    /// Removes every session that was last written before `now - age`. Those in use stay. Returns
-    /// the removed ones.
+    /// Removes every session that was last written before `now - age` and is not in use. Returns the removed ones.
     pub fn prune(&self, age: Duration) -> Result<Vec<Summary>> {
         let before = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
         let old = |id: &SessionId| {
@@ -120,16 +116,16 @@ fn rfc3339(time: SystemTime) -> String {
     Timestamp::try_from(time).unwrap_or_default().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
 }
 
-/// The list in words, one line a session.
-pub fn to_words(summaries: &[Summary]) -> String {
-    let mut words = String::new();
+/// The list as text, one line a session.
+pub fn to_text(summaries: &[Summary]) -> String {
+    let mut text = String::new();
     for summary in summaries {
         let updated = summary.updated.get(..16).unwrap_or(&summary.updated).replace('T', " ");
         let about =
             summary.error.as_deref().filter(|_| summary.status == "broken").unwrap_or(&summary.preview);
         // Writing to a String cannot fail.
         let _ = writeln!(
-            words,
+            text,
             "{:<22} {updated}  {:<12} {:>3} turns {:>8} tokens  {}",
             summary.id,
             summary.status,
@@ -138,5 +134,5 @@ pub fn to_words(summaries: &[Summary]) -> String {
             about,
         );
     }
-    words
+    text
 }

@@ -6,7 +6,7 @@
 //! <data>/sessions/<id>/              0700
 //!     events.jsonl                   0600  one event a line, append-only
 //!     head                           0600  how many lines there are, and the hash of the last one
-//!     key                            0600  the SHA-256 of its `--session-key`, where it has one
+//!     key                            0600  the SHA-256 of its `--session-key`, if it has one
 //!     workspace/                           the base, the checkpoints and their contents (`crate::workspace`)
 //! <data>/keys/<SHA-256 of a key>     0600  the id of the session that belongs to a `--session-key`
 //! ```
@@ -30,7 +30,7 @@
 //! from then on.
 //!
 //! A line is at most [`MAX_LINE`] bytes. A last line without its `\n`, or with NUL bytes in it, is what a power
-//! loss leaves: it is dropped when the session is opened again, and nothing else ever is.
+//! failure leaves: it is dropped when the session is opened again, and nothing else ever is.
 //!
 //! Recordings (`--record`, `examples/demo`) are such files without a `head`. As they may be written manually,
 //! `prev` may be missing in them.

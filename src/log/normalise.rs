@@ -1,4 +1,4 @@
-//! Making two results comparable: what differs from run to run by nature is replaced by its name.
+//! Making results comparable: values that differ in every run are replaced by placeholders.
 
 use regex_lite::Regex;
 use std::borrow::Cow;
@@ -12,7 +12,7 @@ const RULES: [(&str, &str); 12] = [
         r"\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun),? +([A-Z][a-z]{2} +\d{1,2}|\d{1,2} +[A-Z][a-z]{2} +\d{4}) +\d\d:\d\d:\d\d( [A-Z]{2,5}| [+-]\d{4})?( \d{4})?",
         "<time>",
     ),
-    // As `ls -l` has it: Nov 20 15:30, Nov 20  2026
+    // As in `ls -l`: Nov 20 15:30, Nov 20  2026
     (r"\b(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +\d{1,2} +(\d\d:\d\d|\d{4})\b", "<time>"),
     // 15:30:12.345
     (r"\b\d{1,2}:\d\d:\d\d([.,]\d+)?\b", "<time>"),
@@ -24,7 +24,7 @@ const RULES: [(&str, &str); 12] = [
     ),
     // /tmp/tmp.Xy12ab, /var/tmp/x, /tmp/.agent/7
     (r#"(/var)?/tmp/[^\s'"`:,;()<>]+"#, "<temporary>"),
-    // Python's and mktemp's names elsewhere
+    // Python's and mktemp's names in other directories
     (r"\btmp[._]?[A-Za-z0-9_]{6,10}\b", "<temporary>"),
     (r"\b0x[0-9a-fA-F]{4,16}\b", "<address>"),
     // 127.0.0.1:43121, localhost:43121, [::1]:43121
@@ -36,12 +36,12 @@ const RULES: [(&str, &str); 12] = [
 ];
 
 static COMPILED: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
-    // The patterns are constants, and a test compiles every one.
+    // A test compiles every pattern.
     RULES.iter().filter_map(|(pattern, name)| Some((Regex::new(pattern).ok()?, *name))).collect()
 });
 
-/// The text with times, durations, temporary names, addresses, process ids and random ids replaced, and white
-/// space at the ends of lines left out.
+/// The text with times, durations, temporary names, addresses, process ids and random ids replaced, and without white
+/// space at the ends of lines.
 pub fn normalise(text: &str) -> String {
     let lines = text.lines().map(|line| {
         let mut line = Cow::Borrowed(line.trim_end());
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_by_nature_is_no_difference() {
+    fn values_of_one_run_are_not_differences() {
         for (one, other) in [
             ("exit code 0, 0.13 s\n42", "exit code 0, 1.90 s\n42"),
             ("real\t0m0.013s", "real\t1m2.900s"),
@@ -77,7 +77,7 @@ mod tests {
             ("-rw-r--r-- 1 agent agent 5 Nov 20 15:30 a", "-rw-r--r-- 1 agent agent 5 Jan  2  2026 a"),
             ("wrote /tmp/tmp.x8Gh2k", "wrote /tmp/tmp.QQ01zz"),
             ("see /tmp/.agent/17.", "see /tmp/.agent/4"),
-            ("dir tmpab12cd_x gone", "dir tmpzz99yy_k gone"),
+            ("dir tmpab12cd_x removed", "dir tmpzz99yy_k removed"),
             ("<object at 0x7f3a5c2d10>", "<object at 0x7fffaa0010>"),
             ("listening on 127.0.0.1:43121", "listening on 127.0.0.1:50001"),
             ("started with pid 4711", "started with pid 9"),
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_matters_is_a_difference() {
+    fn other_values_are_differences() {
         for (one, other) in [
             ("exit code 0, 0.13 s\n42", "exit code 1, 0.13 s\n42"),
             ("50005000", "50005001"),

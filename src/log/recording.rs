@@ -1,4 +1,4 @@
-//! The parts of a recorded session that are replayed: the prompts, the model's answers, the tools' results.
+//! Recorded sessions, and the parts of them that are replayed: prompts, answers, tool results.
 
 use super::lines::Lines;
 use crate::error::{Error, Result};
@@ -12,31 +12,34 @@ pub struct Recording {
     records: Vec<Record>,
 }
 
-/// The result of a tool, as it was recorded or as it is now.
+/// The result of a tool call, recorded or new.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolOutcome {
-    /// The tool.
+    /// The tool's name.
     pub name: String,
-    /// Whether it did what was asked.
+    /// Whether the call succeeded.
     pub ok: bool,
-    /// The command's exit code, where there is one.
+    /// The exit code, if a command exited.
     pub exit_code: Option<i32>,
-    /// What went back to the model.
+    /// The text that was returned to the model.
     pub result: String,
 }
 
 impl Recording {
-    /// Reads a recording or a session file. One in which no model answers is refused.
+    /// Reads a recording or a session file.
+    ///
+    /// # Errors
+    /// It is not a recording, or no model answers in it.
     pub fn load(path: &Path) -> Result<Self> {
         Self::read(Lines::open(path)?, &path.display().to_string())
     }
 
-    /// Reads a kept session; `name` is what error messages call it.
+    /// Reads the session file `events`, which error messages call `name`.
     pub fn of_session(name: &str, events: &Path) -> Result<Self> {
         Self::read(Lines::open(events)?, name)
     }
 
-    /// Reads a recording from memory; `name` is what error messages call it.
+    /// Reads a recording from memory, which error messages call `name`.
     pub fn parse(name: &str, text: &str) -> Result<Self> {
         Self::read(Lines::new(text.as_bytes(), name), name)
     }
@@ -65,7 +68,6 @@ impl Recording {
         ending.unwrap_or(false)
     }
 
-    /// Everything that was recorded.
     pub fn records(&self) -> &[Record] {
         &self.records
     }
@@ -79,7 +81,7 @@ impl Recording {
         self.records.iter().filter_map(prompt).collect()
     }
 
-    /// What the model answered, in order.
+    /// The model's messages, in order.
     pub fn replies(&self) -> Vec<Reply> {
         let reply = |record: &Record| match record.event.clone() {
             Event::AssistantMessage { text, reasoning, tool_calls, finish_reason, usage } => {
@@ -90,13 +92,13 @@ impl Recording {
         self.records.iter().filter_map(reply).collect()
     }
 
-    /// What the tools gave back, in order.
+    /// The results of the tools, in order.
     pub fn outcomes(&self) -> Vec<ToolOutcome> {
         self.records.iter().filter_map(|record| ToolOutcome::of(&record.event)).collect()
     }
 }
 
-/// Where recordings come from.
+/// How to make a recording, as a hint.
 const MAKING: &str = "make a recording with --record FILE, or replay any session by its id";
 
 impl ToolOutcome {

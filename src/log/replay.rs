@@ -5,12 +5,11 @@ use super::recording::{Recording, ToolOutcome};
 use crate::error::Result;
 use crate::event::{Event, Listener, Record};
 use crate::lock::Lock;
-use serde::Serialize;
 use similar::TextDiff;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A listener that holds each tool's result against the recorded one. Clones share what they found.
+/// A listener that compares each tool's result with the recorded one. Clones share their state.
 #[derive(Debug, Clone)]
 pub struct Comparison {
     state: Arc<Lock<State>>,
@@ -19,31 +18,31 @@ pub struct Comparison {
 #[derive(Debug)]
 struct State {
     expected: VecDeque<ToolOutcome>,
-    /// What was asked of the tool that runs now.
-    asked: String,
+    /// The call that is running: the tool and its arguments.
+    tool_call: String,
     compared: u64,
     difference: Option<Difference>,
 }
 
-/// What a comparison came to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Outcome {
-    /// How many results were compared.
+/// The result of a comparison.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplayResult {
+    /// Number of compared tool results.
     pub compared: u64,
-    /// The first that differs, where one does.
+    /// The first that differs.
     pub difference: Option<Difference>,
 }
 
-/// A result that is not what was recorded.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// A tool result that differs from the recorded one.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// Which tool call of the session, counting from 1.
+    /// The number of the tool call in the session, counting from 1.
     pub call: u64,
     /// The tool and its arguments.
-    pub asked: String,
-    /// The recorded result; `None` where there was no further one.
+    pub tool_call: String,
+    /// The recorded result; `None` if the recording has no more calls.
     pub recorded: Option<String>,
-    /// The result now; `None` where the call was not made.
+    /// The new result; `None` if the call was not made.
     pub replayed: Option<String>,
 }
 
@@ -51,20 +50,20 @@ impl Comparison {
     /// Compares with the results in `recording`.
     pub fn with(recording: &Recording) -> Self {
         let expected = recording.outcomes().into();
-        let state = State { expected, asked: String::new(), compared: 0, difference: None };
+        let state = State { expected, tool_call: String::new(), compared: 0, difference: None };
         Self { state: Arc::new(Lock::new(state)) }
     }
 
-    /// What it came to; to be asked when the replay is over.
-    pub fn outcome(&self) -> Outcome {
+    /// The result, once the replay has ended.
+    pub fn result(&self) -> ReplayResult {
         let state = self.state.lock();
         let missing = state.expected.front().map(|expected| Difference {
             call: state.compared + 1,
-            asked: expected.name.clone(),
+            tool_call: expected.name.clone(),
             recorded: Some(expected.result.clone()),
             replayed: None,
         });
-        Outcome { compared: state.compared, difference: state.difference.clone().or(missing) }
+        ReplayResult { compared: state.compared, difference: state.difference.clone().or(missing) }
     }
 }
 
@@ -72,7 +71,7 @@ impl Listener for Comparison {
     fn on_event(&mut self, record: &Record, _: &[u8]) -> Result<()> {
         let mut state = self.state.lock();
         if let Event::ToolStarted { name, arguments, .. } = &record.event {
-            state.asked = format!("{name} {arguments}");
+            state.tool_call = format!("{name} {arguments}");
         }
         if let Some(replayed) = ToolOutcome::of(&record.event) {
             state.compare(replayed);
@@ -90,7 +89,7 @@ impl State {
         }
         self.difference = Some(Difference {
             call: self.compared,
-            asked: self.asked.clone(),
+            tool_call: self.tool_call.clone(),
             recorded: recorded.map(|recorded| recorded.result),
             replayed: Some(replayed.result),
         });
@@ -102,29 +101,27 @@ fn same(recorded: &ToolOutcome, replayed: &ToolOutcome) -> bool {
         && normalise(&recorded.result) == normalise(&replayed.result)
 }
 
-impl Outcome {
-    /// The outcome in words.
-    pub fn to_words(&self) -> String {
+impl ReplayResult {
+    /// The result as a sentence, with a diff where two results differ.
+    pub fn to_text(&self) -> String {
         let Some(difference) = &self.difference else {
             return format!("all {} results are as recorded\n", self.compared);
         };
-        let Difference { call, asked, recorded, replayed } = difference;
-        let asked: String = asked.chars().take(200).collect();
+        let Difference { call, tool_call, recorded, replayed } = difference;
+        let tool_call: String = tool_call.chars().take(200).collect();
         match (recorded, replayed) {
             (Some(recorded), Some(replayed)) => {
-                // What does not count as a difference is not shown as one.
                 let (recorded, replayed) = (normalise(recorded) + "\n", normalise(replayed) + "\n");
                 let changes = TextDiff::from_lines(&recorded, &replayed);
                 let diff =
                     changes.unified_diff().context_radius(2).header("recorded", "replayed").to_string();
                 let shown: Vec<&str> = diff.lines().take(MAX_DIFF_LINES).collect();
-                format!("call {call} gives another result: {asked}\n{}\n", shown.join("\n"))
+                format!("the result of call {call} differs: {tool_call}\n{}\n", shown.join("\n"))
             }
-            (Some(_), None) => format!("call {call} was recorded and not made again: {asked}\n"),
-            _ => format!("call {call} was not recorded: {asked}\n"),
+            (Some(_), None) => format!("call {call} was recorded but not made: {tool_call}\n"),
+            _ => format!("call {call} was not recorded: {tool_call}\n"),
         }
     }
 }
 
-/// How much of a difference is shown.
 const MAX_DIFF_LINES: usize = 60;

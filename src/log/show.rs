@@ -10,18 +10,16 @@ use crate::event::{Event, Record};
 use crate::sanitise::plain;
 use serde::Serialize;
 
-/// A session with everything that was kept of it.
+/// A session with all its events.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Shown {
-    /// What a list says of it.
     #[serde(flatten)]
     pub summary: Summary,
-    /// Its events.
     pub events: Vec<Record>,
 }
 
 impl Store {
-    /// Reads a whole session; of one whose file is damaged, what comes before the damage.
+    /// Reads a whole session; of a damaged file, the events before the damage.
     pub fn show(&self, id: SessionId) -> Shown {
         let (events, _) = read_until_fault(&self.events(&id));
         Shown { summary: self.summary(id), events }
@@ -30,9 +28,9 @@ impl Store {
 
 impl Shown {
     /// The session as it was printed while it ran: prompts, answers, and the trace between them.
-    pub fn to_words(&self, verbosity: Verbosity, colours: Colours) -> String {
+    pub fn to_text(&self, verbosity: Verbosity, colours: Colours) -> String {
         let mut trace = Trace::new(verbosity, colours);
-        let words = self.events.iter().filter_map(|record| match &record.event {
+        let text = self.events.iter().filter_map(|record| match &record.event {
             Event::UserMessage { text } => {
                 Some(format!("{}\n", colours.paint(BOLD, format!("> {}", plain(text)))))
             }
@@ -41,6 +39,6 @@ impl Shown {
             }
             _ => trace.describe(record),
         });
-        words.collect()
+        text.collect()
     }
 }

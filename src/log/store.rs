@@ -6,7 +6,7 @@ use super::keys;
 use super::lines::{Lines, read_records};
 use crate::error::{Error, Result};
 use crate::event::{Event, Record, now};
-use crate::paths::{self, make_dir, not_made};
+use crate::paths::{self, create_error, make_dir};
 use std::fs::{self, DirBuilder, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
@@ -20,17 +20,17 @@ pub struct Store {
 }
 
 impl Store {
-    /// The user's own: [`paths::data_dir`].
+    /// The store in [`paths::data_dir`].
     pub fn open() -> Result<Self> {
         Ok(Self::at(paths::data_dir()?))
     }
 
-    /// A store below another directory. Nothing is created before it is needed.
+    /// A store in `root`. Nothing is created before it is needed.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// The directory of a session, whether or not it exists.
+    /// The directory of a session, which need not exist.
     pub fn dir(&self, id: &SessionId) -> PathBuf {
         self.sessions().join(id.as_str())
     }
@@ -43,13 +43,13 @@ impl Store {
     /// Creates a session with a new id.
     pub fn create(&self) -> Result<(SessionId, SessionFile)> {
         make_dir(&self.sessions())?;
-        // More than a handful of collisions of 1 in 1.6 million is not chance.
+        // The probability of a collision is 1 in 1.6 million.
         for _ in 0..16 {
             let id = SessionId::generate();
             match DirBuilder::new().mode(0o700).create(self.dir(&id)) {
                 Ok(()) => return Ok((id.clone(), SessionFile::create(&self.events(&id))?)),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(not_made(&self.dir(&id), error)),
+                Err(error) => return Err(create_error(&self.dir(&id), error)),
             }
         }
         Err(Error::unexpected(format!("no free session id in {}", self.sessions().display())))
@@ -79,20 +79,20 @@ impl Store {
         }
     }
 
-    /// The session that was written to last, of those that work on `workspace` where one is given.
+    /// The session that was written last, of those with this `workspace` if one is given.
     pub fn last(&self, workspace: Option<&Path>) -> Result<SessionId> {
         let mut ids: Vec<_> = self.ids()?.into_iter().map(|id| (modified(&self.events(&id)), id)).collect();
         ids.sort();
-        let here = |id: &SessionId| workspace.is_none_or(|path| works_on(&self.events(id), path));
+        let here = |id: &SessionId| workspace.is_none_or(|path| has_workspace(&self.events(id), path));
         let ids = || ids.iter().rev().map(|(_, id)| id);
         if let Some(last) = ids().find(|id| here(id)) {
             return Ok(last.clone());
         }
         let place = workspace.map(|path| format!(" of {}", path.display())).unwrap_or_default();
         let error = Error::usage(format!("there is no session{place} yet"));
-        // Not taken by itself: what it changed would be written to a directory that nobody named.
+        // Not resumed: its changes would be applied to a directory that the user did not name.
         let above = |directory: &Path| {
-            Some((ids().find(|id| works_on(&self.events(id), directory))?, directory.to_owned()))
+            Some((ids().find(|id| has_workspace(&self.events(id), directory))?, directory.to_owned()))
         };
         Err(match workspace.and_then(|path| path.ancestors().skip(1).find_map(above)) {
             Some((id, directory)) => {
@@ -120,10 +120,13 @@ impl Store {
         Ok(ids)
     }
 
-    /// Removes a session with all that belongs to it, its key too. One that is in use is refused.
+    /// Removes a session and its key.
+    ///
+    /// # Errors
+    /// The session is in use, or a file could not be removed.
     pub fn remove(&self, id: &SessionId) -> Result<()> {
         let (dir, events, key) = (self.dir(id), self.events(id), self.key_of(id));
-        // Held until the directory is gone, so that nobody opens the session meanwhile.
+        // Held until the directory is removed, so that no other process opens the session meanwhile.
         let _lock = match File::open(&events) {
             Ok(file) => file::lock(&file, &events).map(|()| Some(file))?,
             Err(_) => None,
@@ -132,12 +135,12 @@ impl Store {
             Error::unexpected(format!("{} could not be removed", path.display())).caused_by(error)
         };
         fs::remove_dir_all(&dir).map_err(|error| failed(&dir, error))?;
-        key.map_or(Ok(()), |key| keys::forget(&key, id).map_err(|error| failed(&key, error)))
+        key.map_or(Ok(()), |key| keys::remove(&key, id).map_err(|error| failed(&key, error)))
     }
 
     /// Creates a session that continues from the current state of `source`, with its conversation and checkpoints.
     pub fn fork(&self, source: &SessionId) -> Result<SessionId> {
-        // Before the lines, as a session that is running may add some meanwhile.
+        // Read before the lines, to which a running session may add.
         let promised = file::read_head(&self.events(source)).map_or(0, |(lines, _)| lines);
         let mut records = read_records(&self.events(source))?;
         let missing = promised.saturating_sub(records.len() as u64);
@@ -150,7 +153,7 @@ impl Store {
         let filled = fill_fork(&mut file, records, source, &id)
             .and_then(|()| copy_beside(&self.dir(source), &self.dir(&id)));
         drop(file);
-        // A failed fork is removed. One that cannot be removed is listed, and pruned some day.
+        // A failed fork is removed. If that fails too, it is listed and can be pruned.
         filled.inspect_err(|_| drop(self.remove(&id)))?;
         Ok(id)
     }
@@ -160,7 +163,6 @@ impl Store {
         file::is_locked(&self.events(id))
     }
 
-    /// The directory that holds all of it.
     pub(super) fn root(&self) -> &Path {
         &self.root
     }
@@ -170,7 +172,7 @@ impl Store {
     }
 }
 
-/// Writes the events of the session `source` into the file of session `id`, under its own name.
+/// Writes the events of the session `source` into the file of session `id`.
 fn fill_fork(file: &mut SessionFile, records: Vec<Record>, source: &SessionId, id: &SessionId) -> Result<()> {
     for mut record in records {
         record.session = id.to_string();
@@ -191,8 +193,8 @@ fn copy_beside(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies files and directories; anything else does not belong there and is left out. Contents (`blobs`) never
-/// change once they are there, so they are `shared` with the original as links.
+/// Copies files and directories, nothing else. Contents (`blobs`) never change, so they are hard links to the original if
+/// `shared` is set.
 fn copy_tree(from: &Path, to: &Path, shared: bool) -> Result<()> {
     let kind = fs::symlink_metadata(from)?.file_type();
     if kind.is_dir() {
@@ -207,8 +209,8 @@ fn copy_tree(from: &Path, to: &Path, shared: bool) -> Result<()> {
     Ok(())
 }
 
-/// Whether the session in `events` works on the host directory `workspace`.
-fn works_on(events: &Path, workspace: &Path) -> bool {
+/// Whether `workspace` is the host directory of the session in `events`.
+fn has_workspace(events: &Path, workspace: &Path) -> bool {
     let first = Lines::open(events).and_then(|mut lines| lines.next_record());
     matches!(first, Ok(Some(record)) if matches!(&record.event,
         Event::SessionStarted { workspace: named, .. } if Path::new(named) == workspace))

@@ -12,7 +12,7 @@ use std::path::Path;
 /// What a check of a session file found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// How many whole lines the file has.
+    /// The number of complete lines in the file.
     pub lines: u64,
     /// The first fault; a recorded loss of lines (`lines_lost`) only if there is no other.
     pub fault: Option<Fault>,
@@ -20,7 +20,7 @@ pub struct Verdict {
     pub note: Option<String>,
 }
 
-/// Something that is not as it was written.
+/// A line that differs from what was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Fault {
     /// The line, counting from 1.
@@ -48,17 +48,17 @@ struct Link {
 
 /// Checks the session file at `path` against its chain and its `head`.
 ///
-/// The chain finds accidents and edits. Who can write the file and knows its format can write a whole new
-/// chain: keep the last hash elsewhere where that matters.
+/// The chain detects accidents and edits. A user who can write the file can also write a whole new chain: where that
+/// matters, keep the last hash elsewhere.
 pub fn verify(path: &Path) -> Result<Verdict> {
-    // Before the lines: a process that is writing the session may add some meanwhile, but takes none away.
+    // Read before the lines, to which a running session may add.
     let head = read_head(path);
     let mut lines = Lines::open(path)?;
     let (mut links, mut loss) = (Vec::new(), None);
     while let Some(line) = lines.next_line()? {
         links.push(Link { hash: Hash::of(line), prev: prev_of(line) });
         let lost = lost_before(line).map(|lost| (links.len() as u64, lost));
-        // A loss whose size is known weighs more than one that is only possible.
+        // A known loss takes precedence over a possible one.
         loss = loss.filter(|(_, known): &(u64, Option<u64>)| known.is_some()).or(lost).or(loss);
     }
     let fault = broken_link(&links, head).or_else(|| broken_end(&links, head?)).or_else(|| known_loss(loss?));
@@ -73,9 +73,9 @@ pub fn verify(path: &Path) -> Result<Verdict> {
     Ok(Verdict { lines: lines.number(), fault, note })
 }
 
-/// Where `line` says that lines before it were lost: how many, as far as that is known.
+/// If `line` records a loss of lines: how many, if that is known.
 fn lost_before(line: &[u8]) -> Option<Option<u64>> {
-    // Almost no line is worth parsing.
+    // Searched first: parsing every line would be slow.
     memmem::find(line, b"\"type\":\"lines_lost\"")?;
     match serde_json::from_slice::<Record>(line).ok()?.event {
         Event::LinesLost { lines } => Some(lines),
@@ -100,7 +100,7 @@ fn broken_link(links: &[Link], head: Option<(u64, Hash)>) -> Option<Fault> {
     if at > 0 && links[at].prev == Some(Hash::ZERO) {
         return fault(number, "is out of place: it belongs at the beginning".to_owned());
     }
-    // Where the line after it does not follow either, this one is at fault, in the very place of its hash.
+    // If the next line does not follow either, this line was changed, at its `prev`.
     let follows = match links.get(at + 1) {
         Some(next) => next.prev == Some(links[at].hash),
         None => head.is_none_or(|(lines, last)| lines != number || last == links[at].hash),

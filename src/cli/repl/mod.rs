@@ -20,7 +20,6 @@ use crate::cli::ui::input::{self, Input, Line};
 use crate::cli::ui::sanitise;
 use crate::cli::ui::screen::Screen;
 use crate::cli::ui::style::{BOLD, Colours, DIM};
-use crate::cli::ui::trace::failure_text;
 use crate::error::{Error, Kind, Result};
 use crate::exit_code::ExitCode;
 use crate::log::Store;
@@ -172,7 +171,7 @@ impl Repl<'_> {
                 Ok(Flow::Continue)
             }
             Err(error) => {
-                self.screen.say(&failure_text(&error, self.colours));
+                self.screen.failure(&error);
                 Ok(Flow::Continue)
             }
             Ok(flow) => Ok(flow),

@@ -19,9 +19,11 @@ pub fn is_possible() -> bool {
 /// Asks until one of `choices` is given, by its name or the first letter of it (which all differ).
 ///
 /// Waits while another question or the prompt reads the keyboard. The question may have several lines; it is sanitised
-/// here. Ctrl-D is `no` where that is
-/// a choice; else it is, as Ctrl-C always is, an error of kind [`Kind::Interrupted`]. A terminal that was closed is one of kind
-/// [`Kind::Terminated`]. Dropping the future gives the terminal back as it was.
+/// here. Ctrl-D chooses `no` if that is a choice. Dropping the future restores the terminal.
+///
+/// # Errors
+/// [`Kind::Interrupted`] after Ctrl-C, and after Ctrl-D without a choice `no`; [`Kind::Terminated`] if the terminal was
+/// closed.
 pub async fn ask(progress: &Progress, question: &str, choices: &[&'static str]) -> Result<&'static str> {
     let _keyboard = KEYBOARD.lock().await;
     let _hold = progress.hold();

@@ -20,45 +20,45 @@ use std::path::PathBuf;
 
 /// Lines that the history file keeps.
 const HISTORY_LINES: usize = 1000;
-/// What is longer than this, in bytes, was pasted and is not kept in the history.
+/// Lines longer than this, in bytes, were pasted and are not kept in the history.
 const HISTORY_LINE_BYTES: usize = 16 << 10;
 /// File names that Tab offers at once: the editor counts them in 16 bits.
-const MOST_NAMES: usize = u16::MAX as usize;
+const MAX_NAMES: usize = u16::MAX as usize;
 const PROMPT: &str = "› ";
 
-/// Held by whoever reads the keyboard, the prompt or a question: one at a time.
+/// Held while the keyboard is read, by the prompt or by a question.
 pub(super) static KEYBOARD: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// A slash command as the prompt knows it.
+/// A slash command, for completion and hints.
 #[derive(Debug, Clone, Copy)]
 pub struct CommandHelp {
-    /// With its slash.
+    /// The name, with its slash.
     pub name: &'static str,
-    /// Its arguments, as shown to people; empty where it has none.
+    /// Its arguments as the help shows them; empty if it has none.
     pub arguments: &'static str,
     /// What it does, in half a sentence.
     pub help: &'static str,
 }
 
-/// What came from the prompt.
+/// The user's input at the prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Line {
-    /// Something was entered; it may have several lines.
+    /// Text, which may have several lines.
     Text(String),
-    /// Ctrl-C: what was typed is thrown away.
+    /// Ctrl-C: the input is discarded.
     Interrupted,
     /// Ctrl-D on an empty line.
     End,
 }
 
-/// The line editor. It talks to the terminal itself, so that stdout stays free for answers.
+/// The line editor. It opens the terminal itself, so that stdout is left to answers.
 pub struct Input {
     editor: Editor<Assistant, DefaultHistory>,
     history: PathBuf,
 }
 
 impl Input {
-    /// Opens the editor, with the history of former sessions where it can be read.
+    /// Opens the editor, with the history of earlier sessions if it can be read.
     pub fn open(commands: Vec<CommandHelp>) -> Result<Self> {
         let config = Config::builder()
             .behavior(Behavior::PreferTerm)
@@ -67,20 +67,20 @@ impl Input {
             .map_err(terminal_error)?
             .history_ignore_space(true)
             .build();
-        let past = DefaultHistory::with_config(&config);
-        let mut editor = Editor::with_history(config, past).map_err(terminal_error)?;
+        let earlier = DefaultHistory::with_config(&config);
+        let mut editor = Editor::with_history(config, earlier).map_err(terminal_error)?;
         editor.set_helper(Some(Assistant::new(commands)));
         let directory = paths::data_dir()?;
         let history = directory.join("history");
-        // A history that is missing, unreadable or on a full disk is no reason not to work.
+        // Without a history the prompt works all the same.
         let _ = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
         let _ = OpenOptions::new().append(true).create(true).mode(0o600).open(&history);
         let _ = editor.load_history(&history);
         Ok(Self { editor, history })
     }
 
-    /// Waits for the next line on a thread of its own, once no question is open any more. Dropping the future gives the terminal back as it was,
-    /// but the thread goes on waiting: only a process that is about to exit may do so.
+    /// Waits for the next line on a separate thread, after any open question. Dropping the future restores the terminal, but
+    /// the thread keeps waiting: only a process that is about to exit may do so.
     pub async fn read(mut self) -> Result<(Self, Line)> {
         let _keyboard = KEYBOARD.lock().await;
         let _saved = SavedMode::of_stdin();
@@ -92,7 +92,7 @@ impl Input {
         let styled = Colours::of(&io::stderr()).paint(HEADING, PROMPT);
         match self.editor.readline(&(PROMPT, styled.as_str())) {
             Ok(line) => {
-                self.remember(&line);
+                self.add_to_history(&line);
                 Ok(Line::Text(join_continued(&line)))
             }
             Err(ReadlineError::Interrupted) => Ok(Line::Interrupted),
@@ -101,11 +101,11 @@ impl Input {
         }
     }
 
-    fn remember(&mut self, line: &str) {
+    fn add_to_history(&mut self, line: &str) {
         if !line.trim().is_empty() && line.len() <= HISTORY_LINE_BYTES {
             let _ = self.editor.add_history_entry(line);
-            // The editor makes a missing file under a umask of the whole process, which then makes a sandbox that nobody
-            // may enter, if one is being made at that moment.
+            // The editor creates a missing file under a changed umask of the whole process: a sandbox that is created at that
+            // moment would be inaccessible.
             if self.history.exists() {
                 let _ = self.editor.append_history(&self.history);
             }
@@ -117,19 +117,19 @@ fn terminal_error(error: ReadlineError) -> Error {
     Error::unexpected("the terminal could not be read").caused_by(error)
 }
 
-/// A backslash at the end of a line continues it, and is not part of the text. The shell reads its own.
+/// Removes the backslashes that continue lines. In a shell command they are the shell's.
 fn join_continued(line: &str) -> String {
     if line.starts_with('!') { line.to_string() } else { line.replace("\\\n", "\n") }
 }
 
-/// Whether more lines have to come: after a backslash at the end, and within a code fence.
+/// Whether another line must follow: after a backslash at the end, and within a code fence.
 fn is_incomplete(text: &str) -> bool {
     let backslashes = text.bytes().rev().take_while(|byte| *byte == b'\\').count();
     let fences = text.lines().filter(|line| line.trim_start().starts_with("```")).count();
     backslashes % 2 == 1 || fences % 2 == 1
 }
 
-/// Completes, hints and decides when the input is whole.
+/// Completes, hints and decides when the input is complete.
 struct Assistant {
     commands: Vec<CommandHelp>,
     paths: FilenameCompleter,
@@ -161,9 +161,9 @@ impl Completer for Assistant {
         let before = line.get(..pos).unwrap_or(line);
         if !before.starts_with('/') || before.contains(char::is_whitespace) {
             let (start, mut names) = self.paths.complete(line, pos, ctx)?;
-            // The editor writes names to the terminal as they are.
+            // The editor does not sanitise names.
             names.retain(|name| !name.display.contains(is_dangerous));
-            if names.len() > MOST_NAMES {
+            if names.len() > MAX_NAMES {
                 names.clear();
             }
             return Ok((start, names));
@@ -179,19 +179,19 @@ impl Completer for Assistant {
     }
 }
 
-/// A hint, of which perhaps only the beginning can be taken over: what follows are names of arguments.
+/// A hint: text that completes the input, then names of arguments that do not.
 struct Suggestion {
-    shown: String,
-    taken: usize,
+    text: String,
+    completion_bytes: usize,
 }
 
 impl Hint for Suggestion {
     fn display(&self) -> &str {
-        &self.shown
+        &self.text
     }
 
     fn completion(&self) -> Option<&str> {
-        self.shown.get(..self.taken).filter(|taken| !taken.is_empty())
+        self.text.get(..self.completion_bytes).filter(|completion| !completion.is_empty())
     }
 }
 
@@ -205,11 +205,11 @@ impl Hinter for Assistant {
         if line.starts_with('/') {
             let command = self.commands_with(line.trim_end()).next()?;
             let rest = command.name.get(line.len()..).unwrap_or("");
-            let shown = format!("{rest} {}", command.arguments).trim_end().to_string();
-            return Some(Suggestion { shown, taken: rest.len() });
+            let text = format!("{rest} {}", command.arguments).trim_end().to_string();
+            return Some(Suggestion { text, completion_bytes: rest.len() });
         }
-        let shown = self.history.hint(line, pos, ctx)?;
-        Some(Suggestion { taken: shown.len(), shown })
+        let text = self.history.hint(line, pos, ctx)?;
+        Some(Suggestion { completion_bytes: text.len(), text })
     }
 }
 
@@ -228,13 +228,13 @@ impl Validator for Assistant {
     }
 }
 
-/// The terminal's settings, put back when this is dropped.
+/// The terminal's settings, restored when this is dropped.
 pub(super) struct SavedMode(Option<libc::termios>);
 
 impl SavedMode {
     pub(super) fn of_stdin() -> Self {
         let mut mode = std::mem::MaybeUninit::uninit();
-        // SAFETY: tcgetattr writes a whole termios where it returns 0, and only then is it read.
+        // SAFETY: tcgetattr has written a whole termios if it returns 0, and only then it is read.
         let mode = unsafe {
             (libc::tcgetattr(libc::STDIN_FILENO, mode.as_mut_ptr()) == 0).then(|| mode.assume_init())
         };
@@ -242,7 +242,7 @@ impl SavedMode {
     }
 }
 
-/// Keeps the terminal from writing `^C` into what is drawn, until this is dropped. For who has the terminal to himself.
+/// Keeps the terminal from echoing `^C` into the output until the result is dropped.
 pub fn without_control_echo() -> impl Drop {
     let saved = SavedMode::of_stdin();
     if let Some(mut mode) = saved.0 {
@@ -267,7 +267,7 @@ mod tests {
     use super::{is_incomplete, join_continued};
 
     #[test]
-    fn a_backslash_or_an_open_fence_asks_for_more() {
+    fn a_backslash_or_an_open_fence_makes_the_input_incomplete() {
         assert!(is_incomplete("first \\"));
         assert!(!is_incomplete("a path \\\\"));
         assert!(is_incomplete("fix this:\n```rust\nfn main() {}"));
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn the_continuing_backslash_is_not_part_of_the_text_but_the_shells_own_is() {
+    fn continuation_backslashes_are_removed_except_from_shell_commands() {
         assert_eq!(join_continued("a \\\nb"), "a \nb");
         assert_eq!(join_continued("!echo a \\\nb"), "!echo a \\\nb");
     }

@@ -7,14 +7,14 @@ use std::io::{self, ErrorKind, Write};
 
 /// Writes each event as one line of JSON and flushes it, so that a reader sees it at once.
 ///
-/// A reader that has gone away ends the run quietly: the error is of kind [`Kind::OutputClosed`].
+/// If the reader has closed the output, the error is of kind [`Kind::OutputClosed`], which ends the run without a message.
 pub struct Json<W> {
     output: W,
     buffer: Vec<u8>,
 }
 
 impl<W: Write + Send> Json<W> {
-    /// Writes to `output`, a line with one write.
+    /// Writes each line to `output` with one write.
     pub fn new(output: W) -> Self {
         Self { output, buffer: Vec::new() }
     }
@@ -38,7 +38,7 @@ pub fn output_error(error: io::Error) -> Error {
     }
 }
 
-/// Whether a write failed because the terminal was closed. On a disk the same error is a failure.
+/// Whether a write failed because the terminal was closed. On a disk the same error is an I/O failure.
 fn is_hang_up(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EIO)
         && rustix::fs::fstat(io::stdout())

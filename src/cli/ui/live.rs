@@ -1,24 +1,24 @@
-//! The last lines of an output that is still being written.
+//! The last lines of output that is still being written.
 
 use super::sanitise::Sanitiser;
 use super::wrap;
 use std::collections::VecDeque;
 
 /// Lines that are kept.
-const LINES: usize = 5;
+const MAX_LINES: usize = 5;
 /// Bytes that are kept of the end of each.
-const LINE_BYTES: usize = 1024;
+const MAX_LINE_BYTES: usize = 1024;
 
-/// Keeps the last few lines of a stream, as a terminal would show them: a line that is drawn over itself with
-/// carriage returns (a progress bar) counts once. Bounded, whatever comes.
+/// Keeps the last lines of a stream as a terminal would show them: a line that is overwritten after a carriage return (a
+/// progress bar) counts once. Its memory is bounded.
 #[derive(Debug)]
 pub struct Tail {
     sanitiser: Sanitiser,
     clean: String,
     complete: VecDeque<String>,
     line: String,
-    /// After a carriage return: the next text draws over the line.
-    draws_over: bool,
+    /// After a carriage return: the next text replaces the line.
+    overwrites: bool,
 }
 
 impl Default for Tail {
@@ -26,44 +26,44 @@ impl Default for Tail {
         Self {
             sanitiser: Sanitiser::keeping_returns(),
             clean: String::new(),
-            complete: VecDeque::with_capacity(LINES),
+            complete: VecDeque::with_capacity(MAX_LINES),
             line: String::new(),
-            draws_over: false,
+            overwrites: false,
         }
     }
 }
 
 impl Tail {
-    /// Takes the next piece, cut anywhere.
+    /// Adds a piece, cut anywhere.
     pub fn push(&mut self, data: &str) {
         self.clean.clear();
         self.sanitiser.push(data, &mut self.clean);
         let clean = std::mem::take(&mut self.clean);
-        // Of a flood only the end can be seen: what comes before the last lines need not be taken apart.
-        let start = clean.rmatch_indices('\n').nth(LINES).map_or(0, |(at, _)| at);
+        // Only the last lines are kept: earlier ones need not be split.
+        let start = clean.rmatch_indices('\n').nth(MAX_LINES).map_or(0, |(at, _)| at);
         for piece in clean[start..].split_inclusive(['\n', '\r']) {
-            self.piece(piece);
+            self.push_piece(piece);
         }
         self.clean = clean;
     }
 
-    fn piece(&mut self, piece: &str) {
+    fn push_piece(&mut self, piece: &str) {
         let text = piece.trim_end_matches(['\n', '\r']);
-        if self.draws_over && !text.is_empty() {
+        if self.overwrites && !text.is_empty() {
             self.line.clear();
-            self.draws_over = false;
+            self.overwrites = false;
         }
         self.line.push_str(text);
-        if self.line.len() > LINE_BYTES {
-            let excess = self.line.len() - LINE_BYTES;
+        if self.line.len() > MAX_LINE_BYTES {
+            let excess = self.line.len() - MAX_LINE_BYTES;
             let start = (excess..=self.line.len()).find(|at| self.line.is_char_boundary(*at));
             self.line.drain(..start.unwrap_or(excess));
         }
         if piece.ends_with('\r') {
-            self.draws_over = true;
+            self.overwrites = true;
         } else if piece.ends_with('\n') {
-            self.draws_over = false;
-            if self.complete.len() == LINES {
+            self.overwrites = false;
+            if self.complete.len() == MAX_LINES {
                 self.complete.pop_front();
             }
             self.complete.push_back(std::mem::take(&mut self.line));
@@ -72,11 +72,11 @@ impl Tail {
 
     /// The last lines, broken at `columns`, without empty ones at the end.
     pub fn lines(&self, columns: usize) -> Vec<String> {
-        let mut rows = VecDeque::with_capacity(LINES);
+        let mut rows = VecDeque::with_capacity(MAX_LINES);
         for line in self.complete.iter().chain([&self.line]).rev() {
             for row in wrap::chop(&line.replace('\t', "    "), columns).into_iter().rev() {
                 let is_trailing = rows.is_empty() && row.trim().is_empty();
-                if rows.len() < LINES && !is_trailing {
+                if rows.len() < MAX_LINES && !is_trailing {
                     rows.push_front(row);
                 }
             }
@@ -84,7 +84,6 @@ impl Tail {
         rows.into()
     }
 
-    /// Forgets everything.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
@@ -92,7 +91,7 @@ impl Tail {
 
 #[cfg(test)]
 mod tests {
-    use super::{LINE_BYTES, LINES, Tail};
+    use super::{MAX_LINE_BYTES, MAX_LINES, Tail};
 
     fn tail(pieces: &[&str]) -> Vec<String> {
         let mut tail = Tail::default();
@@ -101,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn shows_the_last_lines_and_the_one_that_is_being_written() {
+    fn the_last_lines_are_kept_the_incomplete_one_included() {
         assert_eq!(tail(&["1\n2\n3\n4\n5\n6\n7"]), ["3", "4", "5", "6", "7"]);
         assert_eq!(tail(&["a\n", "\n", "\n"]), ["a"]);
     }
@@ -113,11 +112,13 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_stays_bounded_and_lines_stay_narrow() {
+    fn long_output_is_bounded_and_lines_are_broken_at_the_width() {
         let mut tail = Tail::default();
         tail.push(&"x".repeat(1 << 20));
         tail.push(&"\nyy".repeat(1 << 18));
-        assert!(tail.complete.len() <= LINES && tail.complete.iter().all(|line| line.len() <= LINE_BYTES));
+        assert!(
+            tail.complete.len() <= MAX_LINES && tail.complete.iter().all(|line| line.len() <= MAX_LINE_BYTES)
+        );
         tail.push(&format!("\n{}", "w".repeat(40)));
         assert_eq!(tail.lines(30)[3..], ["w".repeat(30), "w".repeat(10)]);
     }

@@ -1,4 +1,4 @@
-//! Output and input: the trace, the answer, the progress, the prompt, and `--json`.
+//! Output and input: the trace, the answer, the progress, the prompt and `--json`.
 
 pub mod confirm;
 pub mod input;

@@ -1,5 +1,5 @@
-//! The moving part of the screen: a spinner with the time that passes, the last lines of what is being
-//! written, and the bar of what is fetched or copied. On stderr, and only where that is a terminal.
+//! The progress display: a spinner with the elapsed time, the last lines of output, and the bar of a transfer. Drawn on
+//! stderr if that is a terminal.
 
 use super::live::Tail;
 use super::stderr::Canvas;
@@ -12,13 +12,13 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often the spinner moves and the lines beneath it are drawn anew.
+/// How often the spinner and the lines beneath it are redrawn.
 const TICK: Duration = Duration::from_millis(100);
 const DRAWS_A_SECOND: u8 = 12;
-/// The time that passes is shown from here on.
+/// The elapsed time is shown from here on.
 const SHOW_ELAPSED: Duration = Duration::from_secs(1);
 
-/// What is fetched or copied gets a bar where it takes longer than this.
+/// A transfer that takes longer than this gets a bar.
 const SHOW_TRANSFER: Duration = Duration::from_millis(300);
 
 /// The spinner and what belongs to it. A cheap handle: clones draw on the same lines.
@@ -26,7 +26,7 @@ const SHOW_TRANSFER: Duration = Duration::from_millis(300);
 /// A piece of output costs a lock and a copy; drawing happens on a thread of its own, ten times a second.
 #[derive(Clone)]
 pub struct Progress {
-    /// None where nothing is ever drawn.
+    /// `None` if nothing is ever drawn.
     drawn: Option<Arc<Drawn>>,
 }
 
@@ -37,7 +37,7 @@ struct Drawn {
     running: Lock<Running>,
 }
 
-/// What the spinner's lines say.
+/// The text beside and beneath the spinner.
 #[derive(Default)]
 struct Shown {
     activity: String,
@@ -52,7 +52,7 @@ struct Running {
     holds: u32,
 }
 
-/// Something that is fetched or copied. Most are over before a bar is worth drawing.
+/// A download or a copy. Most end before a bar is drawn.
 struct Transfer {
     since: Instant,
     bar: Option<ProgressBar>,
@@ -70,7 +70,7 @@ impl Drop for Hold {
 }
 
 impl Progress {
-    /// Draws on stderr, where that is a terminal that can move its cursor.
+    /// Draws on stderr if that is a terminal that can move its cursor.
     pub fn stderr() -> Self {
         let stderr = std::io::stderr();
         let can_move = std::env::var("TERM").is_ok_and(|term| term != "dumb");
@@ -91,33 +91,28 @@ impl Progress {
         Self { drawn: None }
     }
 
-    /// Whether anything is ever drawn.
-    pub fn is_visible(&self) -> bool {
-        self.drawn.is_some()
-    }
-
-    /// Shows the spinner with `activity` (sanitised, one line) beside it; the time starts anew.
+    /// Shows the spinner with `activity` (sanitised, one line) beside it, and restarts the time.
     pub fn show(&self, activity: &str) {
         let Some(drawn) = &self.drawn else { return };
         *drawn.shown.lock() = Shown { activity: activity.to_string(), tail: Tail::default() };
         drawn.spinner().inspect(ProgressBar::reset_elapsed);
     }
 
-    /// Takes a piece of what is being written; its last lines are shown beneath the spinner.
+    /// Adds output, whose last lines are shown beneath the spinner.
     pub fn output(&self, data: &str) {
         if let Some(drawn) = &self.drawn {
             drawn.shown.lock().tail.push(data);
         }
     }
 
-    /// Shows nothing beneath the spinner any more.
+    /// Removes the output beneath the spinner.
     pub fn clear_output(&self) {
         if let Some(drawn) = &self.drawn {
             drawn.shown.lock().tail.clear();
         }
     }
 
-    /// Shows how far something is fetched or copied: bytes done and bytes in all. Done is the end of it.
+    /// Shows the progress of a transfer, in bytes. It ends when `done` reaches `total`.
     pub fn transfer(&self, what: &str, done: u64, total: u64) {
         let Some(drawn) = &self.drawn else { return };
         let mut running = drawn.running.lock();
@@ -146,7 +141,7 @@ impl Progress {
         Hold(self.clone())
     }
 
-    /// Runs `print` with nothing of this on the screen.
+    /// Runs `print` with the progress removed from the screen.
     pub fn suspend<R>(&self, print: impl FnOnce() -> R) -> R {
         match &self.drawn {
             Some(drawn) => drawn.bars.suspend(print),
@@ -154,7 +149,6 @@ impl Progress {
         }
     }
 
-    /// Clears the progress.
     pub fn clear(&self) {
         if let Some(drawn) = &self.drawn {
             drawn.clear();

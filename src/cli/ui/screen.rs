@@ -6,9 +6,9 @@ use super::progress::{Hold, Progress};
 use super::sanitise::Sanitiser;
 use super::stderr;
 use super::style::{Colours, DIM};
-use super::trace::{Trace, Verbosity, activity};
-use super::wrap::terminal_columns;
-use crate::error::Result;
+use super::trace::{Trace, Verbosity, activity, failure_text};
+use super::wrap::{columns_of, terminal_columns};
+use crate::error::{Error, Result};
 use crate::event::{Event, Events, Listener, Record, Subscription};
 use crate::lock::Lock;
 use std::io::{self, IsTerminal, Write};
@@ -31,7 +31,7 @@ struct Reader(Arc<Lock<State>>);
 
 struct State {
     answer: AnswerOutput,
-    /// Something of the message at hand has arrived in pieces.
+    /// A part of the current message has arrived.
     streamed: bool,
     trace: Trace,
     progress: Progress,
@@ -55,19 +55,19 @@ enum AnswerOutput {
     /// A terminal: rendered, block by block.
     Rendered {
         markdown: Box<Markdown>,
-        /// Something of the message at hand is on the screen.
+        /// A part of the current message is on the screen.
         shown: bool,
     },
     /// A file or a pipe: the last answer before [`Screen::settle`], exactly as the model wrote it, and a line feed.
-    /// A message that asks for tools is no answer, one that breaks off is never written, and one that did not
-    /// pass its check is followed by another.
+    /// A message with tool calls is not an answer, an incomplete one is never written, and one that fails its check is
+    /// followed by another.
     Raw { last: Option<String> },
     /// `--json` has stdout.
     Hidden,
 }
 
 impl Screen {
-    /// The screen of `agent run` and the REPL. Where stdout belongs to `--json`, the answer is not shown.
+    /// The screen of `agent run` and the REPL. With `json`, stdout is not used.
     pub fn new(verbosity: Verbosity, json: bool, events: &Events) -> Self {
         let (stdout, stderr) = (io::stdout(), io::stderr());
         let answer = match (json, stdout.is_terminal()) {
@@ -124,10 +124,18 @@ impl Screen {
         }
     }
 
-    /// Prints `text`, which must be harmless, to stderr.
+    /// Prints sanitised `text` to stderr.
     pub fn say(&self, text: &str) {
         self.flush();
         self.state.lock().say(text);
+    }
+
+    /// Prints an error and its hint.
+    pub fn failure(&self, error: &Error) {
+        self.flush();
+        let mut state = self.state.lock();
+        let text = failure_text(error, state.colours, columns_of(&io::stderr()));
+        state.say(&text);
     }
 
     /// Prints `text` as a notice, whatever the verbosity.
@@ -209,10 +217,7 @@ impl State {
 
     /// The terminal may have been resized since the last event.
     fn fit_trace(&mut self) {
-        let stderr = io::stderr();
-        if stderr.is_terminal() {
-            self.trace.set_columns(terminal_columns(&stderr));
-        }
+        self.trace.set_columns(columns_of(&io::stderr()));
     }
 
     fn begin_message(&mut self) {
@@ -236,13 +241,13 @@ impl State {
             return Ok(());
         }
         *shown = true;
-        // Beneath the spinner stands what is not rendered yet.
+        // Text that is not rendered yet is shown beneath the spinner.
         self.progress.clear_output();
         self.progress.output(markdown.pending());
         self.print(&rendered)
     }
 
-    /// The message is complete. `text` is the whole of it, for an endpoint that does not stream.
+    /// Ends a message. `text` is the whole of it, for an endpoint that does not stream.
     fn end_message(&mut self, text: &str) -> Result<()> {
         let streamed = std::mem::take(&mut self.streamed);
         let AnswerOutput::Rendered { markdown, shown } = &mut self.answer else { return Ok(()) };
@@ -252,16 +257,16 @@ impl State {
         self.print(&rendered)
     }
 
-    /// The answer went wrong halfway and will be written anew.
+    /// Drops the part of a message that has arrived: the request is retried.
     fn discard(&mut self) -> Result<()> {
         self.end_reasoning();
-        self.progress.show("waiting to try again…");
+        self.progress.show("waiting to retry…");
         self.streamed = false;
         let AnswerOutput::Rendered { markdown, shown } = &mut self.answer else { return Ok(()) };
         let rest = markdown.finish();
         if std::mem::take(shown) {
             self.print(&rest)?;
-            let note = self.colours.paint(DIM, "(the answer broke off here and does not count)");
+            let note = self.colours.paint(DIM, "(the answer is incomplete and is requested again)");
             self.say(&(note + "\n"));
         }
         Ok(())
@@ -274,7 +279,7 @@ impl State {
         Ok(())
     }
 
-    /// Reasoning passes by beneath the spinner; under `-v` it stays.
+    /// Shows reasoning beneath the spinner; with `-v`, prints it.
     fn reasoning(&mut self, text: &str) {
         if self.trace.verbosity() < Verbosity::Verbose {
             return self.progress.output(text);

@@ -4,15 +4,15 @@ use crate::lock::Lock;
 use indicatif::TermLike;
 use std::io::{self, Write};
 
-/// Rows and columns of a terminal that does not say.
+/// Rows and columns of a terminal that does not report them.
 const DEFAULT_SIZE: (u16, u16) = (24, 80);
 
-/// Writes `text`, which must be harmless, as it is.
+/// Writes sanitised `text`.
 pub fn write(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// What the progress draws on: stderr, which takes everything. The drawing library panics where a terminal does not.
+/// Standard error as the progress draws on it, without errors: the drawing library panics on them.
 #[derive(Debug, Default)]
 pub(super) struct Canvas {
     /// What is drawn until the next flush.

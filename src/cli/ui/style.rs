@@ -4,14 +4,10 @@ use anstyle::{AnsiColor, Style};
 use std::fmt::Display;
 use std::io::IsTerminal;
 
-/// Traces, hints, reasoning: there, but not in the way.
+/// Traces, hints, reasoning.
 pub const DIM: Style = Style::new().dimmed();
 /// Strong text and table heads.
 pub const BOLD: Style = Style::new().bold();
-/// Emphasis.
-pub const ITALIC: Style = Style::new().italic();
-/// Struck text.
-pub const STRUCK: Style = Style::new().strikethrough();
 /// Headings and the prompt.
 pub const HEADING: Style = AnsiColor::Cyan.on_default().bold();
 /// Code, in a line or in a block.
@@ -30,8 +26,8 @@ pub const BAD: Style = AnsiColor::Red.on_default();
 pub struct Colours(pub bool);
 
 impl Colours {
-    /// Decides for a stream: `NO_COLOR` (<https://no-color.org>) says no, `CLICOLOR_FORCE`
-    /// (<https://bixense.com/clicolors>) says yes, else a terminal that is not `dumb` gets them.
+    /// Decides for a stream: no with `NO_COLOR` (<https://no-color.org>), yes with `CLICOLOR_FORCE`
+    /// (<https://bixense.com/clicolors>), else yes for a terminal that is not `dumb`.
     pub fn of(stream: &impl IsTerminal) -> Self {
         Self::decide(stream.is_terminal(), |name| std::env::var(name).ok())
     }
@@ -45,7 +41,7 @@ impl Colours {
         Self(forced || (is_terminal && variable("TERM").as_deref() != Some("dumb")))
     }
 
-    /// `text` in `style`, or as it is.
+    /// `text` in `style`; unchanged without colours.
     pub fn paint(self, style: Style, text: impl Display) -> String {
         if self.0 { format!("{style}{text}{style:#}") } else { text.to_string() }
     }
@@ -70,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn the_variables_win_over_the_terminal_and_no_color_over_all() {
+    fn the_variables_override_the_terminal_and_no_color_overrides_all() {
         assert!(!decide(true, &[("NO_COLOR", "1")]));
         assert!(decide(true, &[("NO_COLOR", "")]));
         assert!(decide(false, &[("CLICOLOR_FORCE", "1")]));

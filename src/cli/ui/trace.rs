@@ -11,13 +11,11 @@ use std::time::Duration;
 
 /// The longest line of the ordinary trace, in columns. `-v` shows the whole.
 const COLUMNS: usize = 300;
-/// Lines are not broken below this width.
-const MIN_COLUMNS: usize = 20;
 
-/// How much the trace says.
+/// How much the trace shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Verbosity {
-    /// `-q`: only what went wrong for good.
+    /// `-q`: only failures that are not retried.
     Quiet,
     /// One line an event.
     #[default]
@@ -31,7 +29,7 @@ pub enum Verbosity {
 pub struct Trace {
     verbosity: Verbosity,
     colours: Colours,
-    /// The width of the terminal; no lines are broken without one.
+    /// The width of the terminal; without one, lines are not broken.
     columns: Option<usize>,
     output: LineCount,
 }
@@ -51,7 +49,8 @@ impl LineCount {
         self.open = if data.is_empty() { self.open } else { !data.ends_with('\n') };
     }
 
-    /// The count, or that of `result` where no output was seen live; the first line of a command that exited says how.
+    /// The count, or that of `result` if no output was seen live. The first line of the result of a command that exited is
+    /// its exit code.
     fn lines_or(&self, result: &str, is_exited: bool) -> u64 {
         match result {
             _ if self.seen => self.ends + u64::from(self.open),
@@ -62,21 +61,20 @@ impl LineCount {
 }
 
 impl Trace {
-    /// A trace that says as much as `verbosity` allows.
     pub fn new(verbosity: Verbosity, colours: Colours) -> Self {
         Self { verbosity, colours, columns: None, output: LineCount::default() }
     }
 
-    /// Breaks the lines of further events between words at the width of a terminal.
-    pub fn set_columns(&mut self, columns: usize) {
-        self.columns = Some(columns);
+    /// Breaks the lines of further events between words at `columns`, if there are any.
+    pub fn set_columns(&mut self, columns: Option<usize>) {
+        self.columns = columns;
     }
 
     pub fn verbosity(&self) -> Verbosity {
         self.verbosity
     }
 
-    /// The lines for `event`, each ending in a line feed; nothing where there is nothing to say.
+    /// The lines for an event, each ending in a line feed.
     pub fn describe(&mut self, record: &Record) -> Option<String> {
         let event = &record.event;
         if let Event::ToolOutput { data, .. } = event {
@@ -95,7 +93,7 @@ impl Trace {
         lines
     }
 
-    /// What is said even under `-q`.
+    /// What is shown even with `-q`.
     fn failure(&self, event: &Event) -> Option<String> {
         match event {
             Event::LimitReached { limit } => Some(self.tagged(BAD, "LIMIT", &limit_text(limit))),
@@ -138,12 +136,12 @@ impl Trace {
         })
     }
 
-    /// The line of a notice, however little else is said.
+    /// The line of a notice, whatever the verbosity.
     pub(super) fn notice(&self, text: &str) -> String {
         self.tagged(WARN, "NOTICE", text)
     }
 
-    /// The trace proper.
+    /// Events without a tag of their own.
     fn ordinary(&self, event: &Event) -> Option<String> {
         Some(match event {
             Event::AssistantMessage { tool_calls, .. } if !tool_calls.is_empty() => {
@@ -178,7 +176,7 @@ impl Trace {
         })
     }
 
-    /// What only `-v` shows.
+    /// What is shown only with `-v`.
     fn detail(&self, record: &Record) -> Option<String> {
         Some(match &record.event {
             Event::SessionStarted { model, base_url, workspace, sandbox, .. } => {
@@ -214,7 +212,7 @@ impl Trace {
         let time = duration_text(*duration_ms);
         let lines = || {
             let count = self.output.lines_or(result, exit_code.is_some());
-            // Of a flood only the beginning and the end pass by, so there may be more.
+            // Of long output only the beginning and the end are delivered live, so there may be more.
             match (truncated, count) {
                 (true, _) => format!("{count}+ lines, shortened"),
                 (false, 1) => "1 line".to_string(),
@@ -228,7 +226,7 @@ impl Trace {
                 let seen = if self.output.seen { format!(", {}", lines()) } else { String::new() };
                 match why.strip_prefix("error: ") {
                     Some(error) => format!("failed in {time}: {error}{seen}"),
-                    // How a command ended, and after a comma its time.
+                    // `timed out after 5 s, 5.00 s`: how the command ended, and its time.
                     None if name == "run_commands" => {
                         let how = why.rsplit_once(", ").map_or(why, |(how, _)| how);
                         format!("{how} in {time}{seen}")
@@ -243,7 +241,7 @@ impl Trace {
         }
     }
 
-    /// The arguments that the first line did not show whole.
+    /// The arguments that the first line shortened.
     fn shortened_arguments(&self, arguments: &Value) -> String {
         let Value::Object(arguments) = arguments else { return String::new() };
         let is_shortened = |(name, value): &(&String, &Value)| value_text(name, value) != text_of(value);
@@ -260,25 +258,18 @@ impl Trace {
     }
 
     fn debug(&self, text: &str) -> String {
-        let text = self.wrapped("[DEBUG] ", &sanitise::one_line(text, COLUMNS));
+        let text = wrap::hanging(&sanitise::one_line(text, COLUMNS), "[DEBUG] ".len(), self.columns);
         self.colours.paint(DIM, format_args!("[DEBUG] {text}")) + "\n"
     }
 
     fn tagged(&self, style: Style, tag: &str, text: &str) -> String {
         let columns = if self.is_verbose() { usize::MAX } else { COLUMNS };
-        let text = self.wrapped(&format!("[{tag}] "), &sanitise::one_line(text, columns));
+        let text = wrap::hanging(&sanitise::one_line(text, columns), tag.len() + 3, self.columns);
         format!("{} {text}\n", self.colours.paint(style, format_args!("[{tag}]")))
-    }
-
-    /// `text` in lines that all begin below the end of `tag`.
-    fn wrapped(&self, tag: &str, text: &str) -> String {
-        let Some(columns) = self.columns else { return text.to_owned() };
-        let lines = wrap::words(text, columns.saturating_sub(tag.len()).max(MIN_COLUMNS));
-        lines.join(&format!("\n{}", " ".repeat(tag.len())))
     }
 }
 
-/// ` with name: value, …` on one line. File contents are only measured.
+/// ` with name: value, …` on one line, with the size of a file in place of its content.
 fn arguments_text(arguments: &Value) -> String {
     match arguments {
         Value::Object(map) if map.is_empty() => String::new(),
@@ -322,26 +313,26 @@ fn limit_text(limit: &str) -> String {
         "cost" => "the limit on cost is reached".to_string(),
         "time" => "the limit on time is reached".to_string(),
         "repetition" => "the model repeats the same calls".to_string(),
-        "connections" => "the limit on connections is reached: the network lets no more through".to_string(),
+        "connections" => "the limit on connections is reached: further ones are refused".to_string(),
         "connections_at_once" => {
             "too many connections are open at once: further ones are refused".to_string()
         }
-        "network_bytes" => "the limit on the network's bytes is reached: it lets no more through".to_string(),
+        "network_bytes" => "the limit on network bytes is reached: further traffic is refused".to_string(),
         "disk" => "the limit on the sandbox's disk is reached".to_string(),
         "memory" => "the limit on the sandbox's memory is reached".to_string(),
         "bad_calls" => "the model's tool calls cannot be read".to_string(),
-        "answer_tokens" => "the answer is cut off at the longest that the endpoint gives".to_string(),
+        "answer_tokens" => "the answer is cut off at the endpoint's maximum length".to_string(),
         other => format!("a limit is reached: {other}"),
     }
 }
 
-/// Tokens in words.
+/// `2400 tokens in (2000 cached), 68 out`
 pub fn usage_text(usage: Usage) -> String {
     let cached = if usage.cached > 0 { format!(" ({} cached)", usage.cached) } else { String::new() };
     format!("{} tokens in{cached}, {} out", usage.input, usage.output)
 }
 
-/// Milliseconds in words, to two digits or so.
+/// `12 ms`, `1.2 s` or `2 min 5 s`
 pub fn duration_text(milliseconds: u64) -> String {
     match milliseconds {
         0..1_000 => format!("{milliseconds} ms"),
@@ -350,17 +341,18 @@ pub fn duration_text(milliseconds: u64) -> String {
     }
 }
 
-/// The error message and its hint. Empty if the reader of the output has closed it, as pipes end that way.
-pub fn failure_text(error: &Error, colours: Colours) -> String {
+/// The error message and its hint, broken between words at `columns`. Empty if the reader of the output has closed it, as
+/// pipes end that way.
+pub fn failure_text(error: &Error, colours: Colours, columns: Option<usize>) -> String {
     if error.kind() == Kind::OutputClosed {
         return String::new();
     }
-    let mut text =
-        format!("{} {}\n", colours.paint(BAD.bold(), "error:"), sanitise::plain(&error.to_string()));
-    if let Some(hint) = error.hint_text() {
-        let _ = writeln!(text, "{} {}", colours.paint(BOLD, "hint:"), sanitise::plain(hint));
-    }
-    text
+    let labelled = |style: Style, label: &str, text: &str| {
+        let text = wrap::hanging(&sanitise::plain(text), label.len() + 1, columns);
+        format!("{} {text}\n", colours.paint(style, label))
+    };
+    let hint = error.hint_text().map(|hint| labelled(BOLD, "hint:", hint));
+    labelled(BAD.bold(), "error:", &error.to_string()) + &hint.unwrap_or_default()
 }
 
 /// The name under which progress shows a running tool.

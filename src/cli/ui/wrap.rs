@@ -1,14 +1,22 @@
-//! Text against the width of a terminal.
+//! Fitting text into the width of a terminal.
 
 use anstyle::Style;
+use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Where a terminal does not say how wide it is.
+/// The width of a terminal that does not report one.
 const DEFAULT_COLUMNS: usize = 80;
 
-/// The columns of the terminal behind `stream`.
-pub(crate) fn terminal_columns(stream: &impl AsFd) -> usize {
+/// Lines are not made narrower than this.
+const MIN_COLUMNS: usize = 20;
+
+/// The width to wrap text at that is written to `stream`; `None` if it is not a terminal.
+pub(crate) fn columns_of(stream: &(impl AsFd + IsTerminal)) -> Option<usize> {
+    stream.is_terminal().then(|| terminal_columns(stream))
+}
+
+pub(super) fn terminal_columns(stream: &impl AsFd) -> usize {
     let size = terminal_size::terminal_size_of(stream);
     size.map_or(DEFAULT_COLUMNS, |(width, _)| usize::from(width.0).max(1))
 }
@@ -18,7 +26,7 @@ pub(super) fn width(text: &str) -> usize {
     text.width()
 }
 
-/// `text` broken at `columns`, wherever that is. At least one line.
+/// `text` broken at `columns`, within words too. At least one line.
 pub(super) fn chop(text: &str, columns: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     let mut used = 0;
@@ -29,15 +37,23 @@ pub(super) fn chop(text: &str, columns: usize) -> Vec<String> {
             used = 0;
         }
         used += wide;
-        // There is always a last line: one to begin with, and none is ever taken away.
+        // There is always a last line.
         lines.last_mut().into_iter().for_each(|line| line.push(character));
     }
     lines
 }
 
-/// `text` broken at spaces into lines of at most `columns`. A word that is wider than a line stays whole. At least one
+/// `text` after a label of `indent` columns: each line is broken between words at `columns`, and every line but the first
+/// is indented. Without `columns` nothing is broken.
+pub(crate) fn hanging(text: &str, indent: usize, columns: Option<usize>) -> String {
+    let available = columns.map_or(usize::MAX, |columns| columns.saturating_sub(indent).max(MIN_COLUMNS));
+    let lines: Vec<&str> = text.lines().flat_map(|line| words(line, available)).collect();
+    lines.join(&format!("\n{}", " ".repeat(if columns.is_some() { indent } else { 0 })))
+}
+
+/// `text` broken at spaces into lines of at most `columns`. A word that is wider than a line is not broken. At least one
 /// line.
-pub(crate) fn words(text: &str, columns: usize) -> Vec<&str> {
+fn words(text: &str, columns: usize) -> Vec<&str> {
     let mut lines = Vec::new();
     let mut rest = text;
     while let Some(at) = break_at(rest, columns) {
@@ -77,8 +93,8 @@ pub(super) struct Span {
 pub(super) type Line = Vec<Span>;
 
 /// Breaks spans into lines of at most `columns`, at spaces, and before and after wide (East Asian) characters.
-/// `\n` in a span is a hard break. A word that is wider than a line stays whole, so that a long address can
-/// still be copied.
+/// `\n` in a span is a hard break. A word that is wider than a line is not broken, so that a long address can still be
+/// copied.
 pub(super) fn wrap(spans: &[Span], columns: usize) -> Vec<Line> {
     let mut wrapped = Wrapped { columns: columns.max(1), lines: vec![Line::new()], used: 0, space: None };
     let mut word: Line = Vec::new();
@@ -110,7 +126,7 @@ struct Wrapped {
     columns: usize,
     lines: Vec<Line>,
     used: usize,
-    /// A space that is owed before the next word on this line.
+    /// The style of the space before the next word on this line, if there is one.
     space: Option<Style>,
 }
 
@@ -156,13 +172,13 @@ pub(super) fn line_width(line: &[Span]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{width, words};
+    use super::{hanging, width, words};
 
     const NOTICE: &str = "the workspace was copied without 3 files that look like secrets: .env, id_rsa and \
                           deploy/production.pem; name them with --include to copy them all the same";
 
     #[test]
-    fn words_stay_whole_at_any_width() {
+    fn lines_are_broken_between_words_at_any_width() {
         for columns in [40, 80, 120] {
             let lines = words(NOTICE, columns);
             assert!(lines.iter().all(|line| width(line) <= columns), "{lines:?}");
@@ -175,10 +191,18 @@ mod tests {
     }
 
     #[test]
-    fn a_long_word_stays_whole_on_a_line_of_its_own() {
+    fn a_word_that_is_wider_than_a_line_is_not_broken() {
         let url = "https://example.org/".repeat(4);
         assert_eq!(words(&format!("see {url} for more"), 40), ["see", &url, "for more"]);
         assert_eq!(words(&url, 40), [&url]);
         assert_eq!(words("", 40), [""]);
+    }
+    #[test]
+    fn hanging_lines_begin_below_the_label_and_only_on_a_terminal() {
+        assert_eq!(
+            hanging("use a longer prefix than this", 6, Some(26)),
+            "use a longer prefix\n      than this"
+        );
+        assert_eq!(hanging("use a longer prefix\nthan this", 6, None), "use a longer prefix\nthan this");
     }
 }

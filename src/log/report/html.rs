@@ -1,6 +1,6 @@
-//! The report as one HTML page: no script, no network, everything from the session escaped.
+//! The report as one HTML page without scripts and network access. Everything from the session is escaped.
 
-use super::words::exit;
+use super::text::exit;
 use super::{Command, Report};
 use crate::cli::ui::trace::duration_text as duration;
 use crate::sanitise::is_dangerous;
@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 const STYLE: &str = include_str!("page.css");
 
-/// The page. Its content security policy allows its own style sheet, by hash, and nothing else.
+/// The page. Its content security policy allows its own style sheet, by hash.
 pub(super) fn page(report: &Report) -> String {
     let hash = STANDARD.encode(Sha256::digest(STYLE));
     let policy =
@@ -49,7 +49,7 @@ fn code(text: &str) -> String {
     format!("<code>{}</code>", escape(text))
 }
 
-/// The time of day out of an RFC 3339 time; the day stands at the top of the page.
+/// The time of day of an RFC 3339 time; the date is at the top of the page.
 fn clock(time: &str) -> String {
     escape(time.get(11..19).unwrap_or(time))
 }

@@ -2,14 +2,14 @@
 
 mod html;
 mod packages;
-mod words;
+mod text;
 
 pub use packages::Package;
 
 use super::history::{Finished, History};
 use crate::event::{Changes, Event, Record, SandboxInfo, Usage};
 use jiff::Timestamp;
-use packages::{Asked, installed_by};
+use packages::{Installation, installations};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -19,13 +19,10 @@ use std::collections::BTreeMap;
 pub struct Report {
     /// The session's id.
     pub session: String,
-    /// The model.
     pub model: String,
-    /// Its endpoint.
     pub base_url: String,
     /// The host directory.
     pub workspace: String,
-    /// The sandbox.
     pub sandbox: SandboxInfo,
     /// How the last run ended, or `unfinished`.
     pub status: String,
@@ -43,11 +40,9 @@ pub struct Report {
     pub turns: u64,
     /// Retried requests.
     pub retries: u64,
-    /// Tokens.
     pub usage: Usage,
     /// The changes in the workspace, as `session_finished` reports them.
     pub changes: Changes,
-    /// The prompts.
     pub prompts: Vec<String>,
     /// Every command.
     pub commands: Vec<Command>,
@@ -63,7 +58,6 @@ pub struct Report {
     pub limits: Vec<String>,
     /// Checks that ran.
     pub checks: Vec<Check>,
-    /// The notices.
     pub notices: Vec<String>,
 }
 
@@ -128,7 +122,6 @@ pub struct Denied {
 /// A package that a command installed or tried to.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Installed {
-    /// Which.
     #[serde(flatten)]
     pub package: Package,
     /// Whether it was installed; `None` if the command's exit code does not show that.
@@ -179,7 +172,7 @@ impl Report {
         report
     }
 
-    /// A recording has no endpoint.
+    /// Recordings have no endpoint.
     fn model_and_endpoint(&self) -> String {
         if self.base_url.is_empty() {
             self.model.clone()
@@ -188,9 +181,9 @@ impl Report {
         }
     }
 
-    /// The report in words.
-    pub fn to_words(&self) -> String {
-        words::words(self)
+    /// The report as text for a terminal.
+    pub fn to_text(&self) -> String {
+        text::render(self)
     }
 
     /// The report as one HTML page that needs no network.
@@ -202,8 +195,8 @@ impl Report {
 /// State between events.
 #[derive(Default)]
 struct Tally {
-    asked_at: Option<Timestamp>,
-    /// The tools that run, by the id of their call.
+    requested_at: Option<Timestamp>,
+    /// The running tools, by the id of their call.
     running: BTreeMap<String, (String, Value)>,
     files: BTreeMap<String, File>,
     hosts: BTreeMap<(String, u16), Host>,
@@ -214,10 +207,11 @@ impl Tally {
         let time = record.time.clone();
         match record.event.clone() {
             Event::UserMessage { text } => report.prompts.push(text),
-            Event::TurnStarted { .. } => self.asked_at = time.parse().ok(),
+            Event::TurnStarted { .. } => self.requested_at = time.parse().ok(),
             Event::AssistantMessage { .. } => {
-                let waited = self.asked_at.take().zip(time.parse::<Timestamp>().ok());
-                let waited = waited.map_or(0, |(asked, answered)| answered.duration_since(asked).as_millis());
+                let waited = self.requested_at.take().zip(time.parse::<Timestamp>().ok());
+                let waited =
+                    waited.map_or(0, |(requested, answered)| answered.duration_since(requested).as_millis());
                 report.model_ms = report.model_ms.saturating_add(u64::try_from(waited).unwrap_or(0));
             }
             Event::Retry { .. } => report.retries += 1,
@@ -257,10 +251,11 @@ impl Tally {
         match name {
             "run_commands" => {
                 let command = text("command").unwrap_or_default().to_owned();
-                let outcome = |asked: &Asked| ended.as_ref().and_then(|ended| asked.outcome(ended.ok));
-                let packages = installed_by(&command)
-                    .into_iter()
-                    .map(|asked| Installed { ok: outcome(&asked), package: asked.package });
+                let outcome = |installation: &Installation| installation.outcome(ended.as_ref()?.ok);
+                let packages = installations(&command).into_iter().map(|installation| Installed {
+                    ok: outcome(&installation),
+                    package: installation.package,
+                });
                 report.packages.extend(packages);
                 let ended = ended.unwrap_or_default();
                 let Ended { time, exit_code, duration_ms, .. } = ended;

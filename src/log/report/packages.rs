@@ -1,14 +1,16 @@
 //! Recognising package installations in shell commands.
 
+use regex_lite::Regex;
 use serde::Serialize;
+use std::sync::LazyLock;
 
 /// A package that a command installs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Package {
     /// The package manager: `pip`, `npm`, `cargo`, …
     pub manager: String,
-    /// The package as it was asked for, version included; what the project's own files name is
-    /// `(the project's)`.
+    /// The package as the command names it, version included; `(the project's)` for the packages of the project's own
+    /// files.
     pub name: String,
 }
 
@@ -47,8 +49,8 @@ const MANAGERS: [(&str, &[&str]); 31] = [
     ("opam", &["install"]),
 ];
 
-/// Options of these managers whose value is a word of its own, and no package.
-const WITH_VALUE: [&str; 24] = [
+/// Options of these managers whose value is a separate word, and not a package.
+const OPTIONS_WITH_VALUE: [&str; 24] = [
     "-i",
     "--index-url",
     "--extra-index-url",
@@ -75,52 +77,50 @@ const WITH_VALUE: [&str; 24] = [
     "--name",
 ];
 
-/// Options whose value is what gets installed.
-const NAMING: [&str; 5] = ["-r", "--requirement", "-e", "--editable", "--git"];
+/// Options whose value names what is installed.
+const PACKAGE_OPTIONS: [&str; 5] = ["-r", "--requirement", "-e", "--editable", "--git"];
 
-/// Words that may stand in front of a program, with their own options.
+/// Programs that run another program, with their own options.
 const PREFIXES: [&str; 7] = ["sudo", "env", "time", "nohup", "command", "exec", "nice"];
 
-/// A package in a shell text, and what the exit code of the text says of its installation.
-pub struct Asked {
-    /// Which.
+/// An installation in a shell text, and what the exit code of the whole text shows about it.
+pub struct Installation {
     pub package: Package,
-    /// Exit code 0 says that it was installed.
-    success_tells: bool,
-    /// Any other says that it was not.
-    failure_tells: bool,
+    /// Exit code 0 shows that the package was installed.
+    success_shows_it: bool,
+    /// Any other exit code shows that it was not.
+    failure_shows_it: bool,
 }
 
-impl Asked {
-    /// Whether it was installed by a text that exited with 0 (`ok`) or otherwise; `None` where that does not say it.
+impl Installation {
+    /// Whether the package was installed if the text exited with 0 (`ok`) or otherwise; `None` if that is unknown.
     pub fn outcome(&self, ok: bool) -> Option<bool> {
-        (if ok { self.success_tells } else { self.failure_tells }).then_some(ok)
+        (if ok { self.success_shows_it } else { self.failure_shows_it }).then_some(ok)
     }
 }
 
-/// The packages that the shell text `command` installs, as far as the words of it tell. A heuristic for a
-/// report: what a script does inside is not seen.
-pub fn installed_by(command: &str) -> Vec<Asked> {
-    let commands = simple_commands(command);
-    let told_from = told_from(&commands);
-    let is_alone = told_from == 0 && commands.len() == 1;
-    let asked = |(index, command): (usize, &Simple)| {
-        packages(&command.words).into_iter().map(move |package| Asked {
+/// The packages that a shell text installs. A heuristic for a report: scripts that the text runs are not examined.
+pub fn installations(text: &str) -> Vec<Installation> {
+    let commands = simple_commands(text);
+    let first_certain = first_certain(&commands);
+    let is_alone = first_certain == 0 && commands.len() == 1;
+    let installation = |(index, command): (usize, &SimpleCommand)| {
+        packages(&command.words).into_iter().map(move |package| Installation {
             package,
-            success_tells: index >= told_from,
-            failure_tells: is_alone,
+            success_shows_it: index >= first_certain,
+            failure_shows_it: is_alone,
         })
     };
-    commands.iter().enumerate().flat_map(asked).collect()
+    commands.iter().enumerate().flat_map(installation).collect()
 }
 
-/// The first of the commands that have all succeeded where the text exits with 0: those that `&&` alone joins at its end.
-fn told_from(commands: &[Simple]) -> usize {
-    let ends = |command: &Simple| matches!(command.joint, Joint::End | Joint::Background);
+/// The index of the first of the commands that have all succeeded if the text exits with 0: the chain of `&&` at its end.
+fn first_certain(commands: &[SimpleCommand]) -> usize {
+    let ends = |command: &SimpleCommand| matches!(command.operator, Operator::End | Operator::Background);
     let Some((last, before)) = commands.split_last() else { return 0 };
     let start = before.iter().rposition(ends).map_or(0, |end| end + 1);
-    let is_chain = before[start..].iter().all(|command| command.joint == Joint::And);
-    if is_chain && last.joint == Joint::End { start } else { commands.len() }
+    let is_chain = before[start..].iter().all(|command| command.operator == Operator::And);
+    if is_chain && last.operator == Operator::End { start } else { commands.len() }
 }
 
 fn packages(words: &[String]) -> Vec<Package> {
@@ -136,7 +136,7 @@ fn packages(words: &[String]) -> Vec<Package> {
         words = module.to_vec();
     }
     let Some((first, rest)) = words.split_first() else { return Vec::new() };
-    // pip3.12 is pip3 is pip.
+    // pip3.12 and pip3 are pip.
     let name = program(first).trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
     let manager = MANAGERS.iter().find(|(manager, _)| *manager == program(first) || *manager == name);
     let Some((manager, verbs)) = manager else { return Vec::new() };
@@ -151,7 +151,7 @@ fn program(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }
 
-/// The words after `verb` (one word or two), with nothing but options in front of it.
+/// The words after `verb` (one word or two), before which only options are allowed.
 fn after_verb<'a, 'b>(words: &'a [&'b str], verb: &str) -> Option<&'a [&'b str]> {
     let at = words.iter().position(|word| !word.starts_with('-') || *word == verb)?;
     verb.split(' ').try_fold(&words[at..], |rest, word| {
@@ -163,9 +163,9 @@ fn names(arguments: &[&str]) -> Vec<String> {
     let mut names = Vec::new();
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
-        if NAMING.contains(word) {
+        if PACKAGE_OPTIONS.contains(word) {
             names.extend(words.next().map(|value| format!("{word} {value}")));
-        } else if WITH_VALUE.contains(word) {
+        } else if OPTIONS_WITH_VALUE.contains(word) {
             words.next();
         } else if !word.starts_with('-') && !word.is_empty() {
             names.push((*word).to_owned());
@@ -174,75 +174,66 @@ fn names(arguments: &[&str]) -> Vec<String> {
     names
 }
 
-/// What stands behind a command.
+/// The operator after a command.
 #[derive(Clone, Copy, PartialEq)]
-enum Joint {
-    /// `;`, a line's end, the end of the text.
+enum Operator {
+    /// `;`, a line end, the end of the text.
     End,
     /// `&`
     Background,
     /// `&&`
     And,
-    /// `|`, `||`, a parenthesis: what the whole exits with need not be what this one does.
+    /// `|`, `||`, a parenthesis: the exit code of the text need not be this command's.
     Other,
 }
 
 /// A command without operators.
-struct Simple {
+struct SimpleCommand {
     words: Vec<String>,
-    joint: Joint,
+    operator: Operator,
 }
 
-/// The commands of a shell text: parted at `;`, `&`, `|`, parentheses and line ends outside of quotes, redirections left
-/// out.
-fn simple_commands(text: &str) -> Vec<Simple> {
-    let mut pieces: Vec<(String, Joint)> = Vec::new();
-    let mut piece = String::new();
-    let mut quote = None;
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        match (quote, c) {
-            (None, '\\') if chars.peek() == Some(&'\n') => drop(chars.next()),
-            (None | Some('"'), '\\') => piece.extend([Some(c), chars.next()].into_iter().flatten()),
-            (None, '>' | '<') => {
-                // The file descriptor in front, the operator and the file's name.
-                piece.truncate(piece.trim_end_matches(|c: char| c.is_ascii_digit()).len());
-                while chars.next_if(|c| matches!(c, '>' | '<' | '&' | '|' | ' ')).is_some() {}
-                while chars.next_if(|c| !c.is_whitespace() && !";&|()".contains(*c)).is_some() {}
-            }
-            (None, ';' | '&' | '|' | '(' | ')' | '\n') => {
-                let joint = match c {
-                    ';' | '\n' => Joint::End,
-                    '&' if chars.next_if_eq(&'&').is_some() => Joint::And,
-                    '&' => Joint::Background,
-                    _ => Joint::Other,
-                };
-                pieces.push((std::mem::take(&mut piece), joint));
-            }
-            _ => {
-                quote = match quote {
-                    None if matches!(c, '\'' | '"') => Some(c),
-                    Some(open) if open == c => None,
-                    other => other,
-                };
-                piece.push(c);
-            }
-        }
+/// Quoted text, escapes, redirections and operators. `shell_words` splits what is between operators.
+static TOKEN: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let quoted = r#"'[^']*'|"(?:\\.|[^"\\])*""#;
+    let pattern = format!(
+        r"(?s)(?<kept>{quoted}|\\[^\n])|\\\n|[0-9]*[<>][<>&|]* *[^\s;&|()]*|(?<operator>&&|[;&|()\n])"
+    );
+    Regex::new(&pattern).ok()
+});
+
+/// The simple commands of a shell text, without redirections.
+fn simple_commands(text: &str) -> Vec<SimpleCommand> {
+    let mut commands: Vec<SimpleCommand> = Vec::new();
+    let (mut command, mut rest) = (String::new(), 0);
+    for token in TOKEN.iter().flat_map(|token| token.captures_iter(text)) {
+        let Some(range) = token.get(0).map(|found| found.range()) else { continue };
+        command.push_str(&text[rest..range.start]);
+        rest = range.end;
+        command.push_str(token.name("kept").map_or("", |kept| kept.as_str()));
+        let operator = match token.name("operator").map(|operator| operator.as_str()) {
+            None => continue,
+            Some(";" | "\n") => Operator::End,
+            Some("&&") => Operator::And,
+            Some("&") => Operator::Background,
+            Some(_) => Operator::Other,
+        };
+        push_command(&mut commands, &std::mem::take(&mut command), operator);
     }
-    pieces.push((piece, Joint::End));
-    let mut commands: Vec<Simple> = Vec::new();
-    for (piece, joint) in pieces {
-        // Quotes that are left open are no shell text; the plain words still tell something.
-        let words = shell_words::split(&piece)
-            .unwrap_or_else(|_| piece.split_whitespace().map(str::to_owned).collect());
-        match commands.last_mut() {
-            // An empty line changes nothing; the second `|` of `||`, or a parenthesis, does.
-            Some(last) if words.is_empty() && joint == Joint::Other => last.joint = joint,
-            _ if words.is_empty() && joint != Joint::Other => {}
-            _ => commands.push(Simple { words, joint }),
-        }
-    }
+    push_command(&mut commands, &(command + &text[rest..]), Operator::End);
     commands
+}
+
+fn push_command(commands: &mut Vec<SimpleCommand>, text: &str, operator: Operator) {
+    // Text with an open quote is not a valid command, but its words may still name packages.
+    let words =
+        shell_words::split(text).unwrap_or_else(|_| text.split_whitespace().map(str::to_owned).collect());
+    match commands.last_mut() {
+        // An empty line changes nothing; the second `|` of `||`, or a parenthesis, does.
+        Some(last) if words.is_empty() && operator == Operator::Other => last.operator = operator,
+        _ if words.is_empty() && operator != Operator::Other => {}
+        _ => commands.push(SimpleCommand { words, operator }),
+    }
 }
 
 #[cfg(test)]
@@ -250,9 +241,9 @@ mod tests {
     use super::*;
 
     fn found(command: &str) -> String {
-        let packages = installed_by(command)
+        let packages = installations(command)
             .into_iter()
-            .map(|asked| format!("{}:{}", asked.package.manager, asked.package.name));
+            .map(|installation| format!("{}:{}", installation.package.manager, installation.package.name));
         packages.collect::<Vec<_>>().join(" ")
     }
 
@@ -271,25 +262,26 @@ mod tests {
             ("uv pip install httpx || uv add httpx", "uv:httpx uv:httpx"),
             ("/usr/bin/pip install .", "pip:."),
             ("apk add --no-cache bash", "apk:bash"),
+            ("echo \"a; b\" 2>log; pip install 'six>=1;x'", "pip:six>=1;x"),
         ] {
             assert_eq!(found(command), packages, "{command}");
         }
     }
 
-    /// What an exit code of 0 and another one say of each package: `+`, `-` or nothing.
-    fn told(command: &str) -> String {
-        let said = |asked: &Asked| match (asked.outcome(true), asked.outcome(false)) {
-            (Some(true), Some(false)) => "+-",
-            (Some(true), None) => "+",
-            (None, None) => "?",
-            other => panic!("{other:?}"),
-        };
-        installed_by(command).iter().map(said).collect::<Vec<_>>().join(" ")
+    /// What the exit codes show about each package: `+` for 0, `-` for any other, `?` if neither shows anything.
+    fn shown(command: &str) -> String {
+        let shown =
+            |installation: &Installation| match (installation.outcome(true), installation.outcome(false)) {
+                (Some(true), Some(false)) => "+-",
+                (Some(true), None) => "+",
+                (None, None) => "?",
+                other => panic!("{other:?}"),
+            };
+        installations(command).iter().map(shown).collect::<Vec<_>>().join(" ")
     }
 
     #[test]
-    fn an_exit_code_says_no_more_than_it_says() {
-        // Five packages counted as installed where `echo` at the end had exited with 0.
+    fn the_exit_code_shows_only_the_outcome_of_the_last_chain() {
         for (command, expected) in [
             ("pip install six", "+-"),
             ("pip install six\n", "+-"),
@@ -306,12 +298,12 @@ mod tests {
             ("(pip install six)", "?"),
             ("echo $(pip install six)", "?"),
         ] {
-            assert_eq!(told(command), expected, "{command}");
+            assert_eq!(shown(command), expected, "{command}");
         }
     }
 
     #[test]
-    fn what_only_looks_like_it_is_not() {
+    fn other_commands_are_not_installations() {
         for command in [
             "echo pip install x",
             "pip list",

@@ -1,8 +1,7 @@
-//! Markdown for a terminal, while it is being written.
+//! Streaming Markdown for a terminal.
 //!
-//! CommonMark is decided line by line, and a block that another one follows never changes again. So the text is
-//! held back only to the start of its last top-level block; whatever lies before it is rendered, for good. Code
-//! fences are the exception, because they are long: their lines are shown one at a time.
+//! CommonMark is decided line by line, and a block never changes once another one follows it. So only the last top-level
+//! block is pending; everything before it is rendered. Code fences are long, so their lines are rendered one at a time.
 
 mod render;
 mod table;
@@ -13,18 +12,18 @@ use super::style::Colours;
 use pulldown_cmark::{CodeBlockKind, Event, Parser, Tag};
 use std::ops::Range;
 
-/// Up to this many bytes of an unfinished block every new line is looked at. Past it, the text has to grow by
-/// an eighth between two looks, so that a long list costs no square.
-const LOOK_ALWAYS: usize = 2048;
+/// A pending block of up to this many bytes is parsed again for every new line. A longer one has to grow by an eighth in
+/// between, so that the cost of a long list is not quadratic.
+const PARSE_ALWAYS: usize = 2048;
 
 /// Renders a Markdown text that arrives in pieces, block by block.
 pub struct Markdown {
     renderer: Renderer,
     sanitiser: Sanitiser,
-    /// What is not rendered yet, sanitised.
+    /// Sanitised text that is not rendered yet.
     pending: String,
-    /// The length that `pending` must have before it is worth another look.
-    next_look: usize,
+    /// The length of `pending` at which it is parsed again.
+    next_parse: usize,
     fence: Option<Fence>,
 }
 
@@ -36,28 +35,27 @@ struct Fence {
 }
 
 impl Markdown {
-    /// Renders for `columns` columns.
     pub fn new(columns: usize, colours: Colours) -> Self {
         Self {
             renderer: Renderer::new(columns, colours),
             sanitiser: Sanitiser::new(false),
             pending: String::new(),
-            next_look: 0,
+            next_parse: 0,
             fence: None,
         }
     }
 
-    /// Takes the next piece, cut anywhere, and hands back what can be shown for good: whole lines.
+    /// Adds a piece, cut anywhere, and returns the lines that are final.
     pub fn push(&mut self, text: &str) -> String {
         let before = self.pending.len();
         self.sanitiser.push(text, &mut self.pending);
-        if self.pending[before..].contains('\n') && self.pending.len() >= self.next_look {
+        if self.pending[before..].contains('\n') && self.pending.len() >= self.next_parse {
             self.advance();
         }
         self.renderer.take()
     }
 
-    /// The text is over: renders what is left and starts afresh.
+    /// Ends the text: renders what is pending and resets.
     pub fn finish(&mut self) -> String {
         self.sanitiser.finish(&mut self.pending);
         if !self.pending.is_empty() && !self.pending.ends_with('\n') {
@@ -67,16 +65,15 @@ impl Markdown {
         let rest = std::mem::take(&mut self.pending);
         self.renderer.blocks(&rest);
         self.fence = None;
-        self.next_look = 0;
+        self.next_parse = 0;
         self.renderer.finish()
     }
 
-    /// From now on there are `columns` columns.
     pub fn resize(&mut self, columns: usize) {
         self.renderer.resize(columns);
     }
 
-    /// What is held back until its block is complete.
+    /// The text whose block is not complete.
     pub fn pending(&self) -> &str {
         &self.pending
     }
@@ -92,10 +89,10 @@ impl Markdown {
             }
         }
         let length = self.pending.len();
-        self.next_look = if length > LOOK_ALWAYS { length + length / 8 } else { 0 };
+        self.next_parse = if length > PARSE_ALWAYS { length + length / 8 } else { 0 };
     }
 
-    /// Renders the blocks that cannot change any more; says whether a fence was opened behind them.
+    /// Renders the blocks that are final; returns whether a fence was opened after them.
     fn complete_blocks(&mut self) -> bool {
         let lines = self.pending.rfind('\n').map_or(0, |end| end + 1);
         let Some(last) = last_block(&self.pending[..lines]) else { return false };
@@ -121,7 +118,7 @@ impl Markdown {
         false
     }
 
-    /// Shows the complete lines of the open fence; says whether it was closed.
+    /// Renders the complete lines of the open fence; returns whether it was closed.
     fn code_lines(&mut self) -> bool {
         let Some(fence) = &self.fence else { return false };
         let mut used = 0;
@@ -159,7 +156,7 @@ impl Fence {
         indent < 4 && markers >= self.length && text[markers..].trim().is_empty()
     }
 
-    /// A line of code, without the indentation that the fence itself has.
+    /// A line of code, without the indentation of the fence itself.
     fn content<'l>(&self, line: &'l str) -> &'l str {
         let line = line.trim_end_matches('\n');
         let spaces = line.bytes().take(self.indent).take_while(|byte| *byte == b' ').count();
@@ -172,9 +169,9 @@ struct LastBlock {
     kind: LastKind,
 }
 
-/// What can still happen to the last block of a text.
+/// How the last block of a text can still change.
 enum LastKind {
-    /// It is one line and over: a heading, a rule.
+    /// It is complete: a heading, a rule.
     OneLine,
     /// A blank line ends it: a paragraph, a quote, a table.
     UntilBlank,
@@ -190,7 +187,7 @@ fn last_block(text: &str) -> Option<LastBlock> {
     let mut last = None;
     for (event, range) in Parser::new_ext(text, options()).into_offset_iter() {
         if depth == 0 {
-            // The parser leaves out the spaces before a block; they belong to it.
+            // The parser's range lacks the spaces before the block.
             let start = text[..range.start].rfind('\n').map_or(0, |end| end + 1);
             let range = start..range.end;
             match &event {

@@ -8,38 +8,38 @@ use anstyle::Style;
 use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 use std::fmt::Write;
 
-/// However deep a text is nested, this many columns stay for its words.
+/// Columns that are left to the text however deep it is nested.
 const MIN_COLUMNS: usize = 20;
-/// Levels of nesting that are indented; what is deeper is shown at the last of them.
+/// Levels of nesting that are indented; deeper ones are shown at the last of them.
 const MAX_INDENT: usize = 12;
 
-/// The dialect that models write: GitHub's tables, struck text and task lists.
+/// GitHub's tables, strikethrough and task lists, which models use.
 pub(super) fn options() -> Options {
     Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS
 }
 
-/// Writes blocks one below the other, an empty line between two.
+/// Writes blocks with an empty line between them.
 pub(super) struct Renderer {
     columns: usize,
     colours: Colours,
     out: String,
-    /// The words of the block at hand.
+    /// The text of the current block.
     spans: Line,
     styles: Vec<Style>,
-    /// What stands at the left of every line, outermost first.
+    /// The prefix of every line, outermost part first.
     margins: Vec<Margin>,
-    /// The number of the next item, for each list that is open; none where it has bullets.
+    /// The number of the next item for each open list; `None` for bullets.
     lists: Vec<Option<u64>>,
-    /// Where the text of each open link begins in `spans`, and where it leads.
+    /// For each open link, the start of its text in `spans`, and its address.
     links: Vec<(usize, String)>,
     table: Option<Table>,
     code: Option<String>,
-    /// A block came before: an empty line is owed.
+    /// An empty line has to be written before the next block.
     gap: bool,
 }
 
 struct Margin {
-    /// Stands on the first line alone: the bullet or number of a list item.
+    /// For the first line only: the bullet or number of a list item.
     first: Option<String>,
     rest: String,
 }
@@ -65,12 +65,12 @@ impl Renderer {
         self.columns = columns;
     }
 
-    /// What was rendered since the last time.
+    /// Returns the output since the last call.
     pub(super) fn take(&mut self) -> String {
         std::mem::take(&mut self.out)
     }
 
-    /// The same, and the next block is the first of another text.
+    /// [`Renderer::take`] at the end of a text.
     pub(super) fn finish(&mut self) -> String {
         self.gap = false;
         self.take()
@@ -84,18 +84,17 @@ impl Renderer {
         self.flush();
     }
 
-    /// A fenced code block begins whose lines come one at a time.
+    /// Begins a fenced code block whose lines are added with [`Renderer::code_line`].
     pub(super) fn begin_code(&mut self) {
         self.separate();
     }
 
-    /// One line of code, unbroken.
+    /// Writes one line of code, which is not wrapped.
     pub(super) fn code_line(&mut self, line: &str) {
         let text = format!("  {}", sanitise::plain(line));
         self.line(&[Span { text, style: CODE }]);
     }
 
-    /// The code block is over.
     pub(super) fn end_code(&mut self) {
         self.gap = true;
     }
@@ -237,14 +236,14 @@ impl Renderer {
         self.margins.push(Margin { first: Some(marker), rest });
     }
 
-    /// An empty item still has its bullet.
+    /// Writes the bullet of an empty item.
     fn show_unused_marker(&mut self) {
         if self.margins.last().is_some_and(|margin| margin.first.is_some()) {
             self.line(&[]);
         }
     }
 
-    /// Behind the text of a link stands its address, unless the text is the address.
+    /// Writes the address after the text of a link, unless the text is the address.
     fn end_link(&mut self) {
         let Some((start, address)) = self.links.pop() else { return };
         let text: String =
@@ -268,13 +267,13 @@ impl Renderer {
         self.styled(text, self.style());
     }
 
-    /// Adds words to the block at hand. Entities (`&#27;`) are characters by now, so this is where the text has to
-    /// pass the sanitiser, whatever it passed before.
+    /// Adds text to the current block. Entities (`&#27;`) have been decoded to characters, so the text has to be sanitised
+    /// again here.
     fn styled(&mut self, text: &str, style: Style) {
         self.spans.push(Span { text: sanitise::plain(text).into_owned(), style });
     }
 
-    /// Puts the empty line that is owed.
+    /// Ends the previous block, with an empty line after it.
     fn separate(&mut self) {
         self.flush();
         if std::mem::take(&mut self.gap) {
@@ -282,7 +281,7 @@ impl Renderer {
         }
     }
 
-    /// Writes the words of the block at hand.
+    /// Writes the text of the current block.
     fn flush(&mut self) {
         if self.spans.is_empty() {
             return;
@@ -301,9 +300,9 @@ impl Renderer {
 
     fn line(&mut self, line: &[Span]) {
         let mut margin = String::new();
-        let owes_gap = line.is_empty() && self.margins.last().is_none_or(|last| last.first.is_none());
+        let is_gap = line.is_empty() && self.margins.last().is_none_or(|last| last.first.is_none());
         for part in self.margins.iter_mut().take(MAX_INDENT) {
-            match part.first.take_if(|_| !owes_gap) {
+            match part.first.take_if(|_| !is_gap) {
                 Some(first) => margin.push_str(&first),
                 None => margin.push_str(&part.rest),
             }

@@ -5,7 +5,7 @@ use crate::cli::ui::wrap::{self, Line, Span};
 use anstyle::Style;
 use pulldown_cmark::Alignment;
 
-/// No column is made narrower than this.
+/// Columns are not made narrower than this.
 const MIN_COLUMN: usize = 6;
 const BETWEEN: &str = " │ ";
 
@@ -43,7 +43,7 @@ impl Table {
         lines
     }
 
-    /// What each column wants; where that is too much together, the widest give way.
+    /// The natural width of each column; the widest are reduced until the table fits.
     fn widths(&self, columns: usize) -> Vec<usize> {
         let mut widths = vec![1; self.alignments.len()];
         for row in &self.rows {
@@ -52,12 +52,12 @@ impl Table {
             }
         }
         let between = wrap::width(BETWEEN) * widths.len().saturating_sub(1);
-        let room = columns.saturating_sub(between);
-        let fits = |limit: &usize| widths.iter().map(|width| width.min(limit)).sum::<usize>() <= room;
+        let available = columns.saturating_sub(between);
+        let fits = |limit: &usize| widths.iter().map(|width| width.min(limit)).sum::<usize>() <= available;
         let limit = if fits(&usize::MAX) {
             usize::MAX
         } else {
-            (MIN_COLUMN..=room).rev().find(fits).unwrap_or(MIN_COLUMN)
+            (MIN_COLUMN..=available).rev().find(fits).unwrap_or(MIN_COLUMN)
         };
         widths.iter().map(|width| *width.min(&limit)).collect()
     }

@@ -4,8 +4,8 @@ use super::Report;
 use crate::cli::ui::trace::duration_text as duration;
 use crate::sanitise::one_line;
 
-/// The report in words, sanitised for a terminal.
-pub(super) fn words(report: &Report) -> String {
+/// The report as text, sanitised for a terminal.
+pub(super) fn render(report: &Report) -> String {
     let Report { usage, changes, sandbox, .. } = report;
     let error = report.error.as_deref().map(|error| format!(": {}", line(error))).unwrap_or_default();
     let facts = [
