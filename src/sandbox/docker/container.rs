@@ -117,7 +117,7 @@ fn confinement(spec: &Spec) -> HostConfig {
 }
 
 /// `/tmp` allows programs: builds and test runners put them there. It counts as memory. Podman takes no owner for `/run`,
-/// so all inside may write there, who are one user.
+/// so everyone inside, which is one user, may write there; see [`Skeleton::base`](super::skeleton::Skeleton::base) too.
 fn tmpfs(memory: u64) -> HashMap<String, String> {
     [
         ("/tmp", format!("rw,exec,nosuid,nodev,mode=1777,size={}", memory / 2)),

@@ -83,7 +83,7 @@ fn skeleton(tree: &HostTree) -> Result<Skeleton> {
     for (path, text) in files {
         skeleton.add(path, Node::File(text.into()));
     }
-    for directory in ["/proc", "/sys", "/dev", "/run"] {
+    for directory in ["/proc", "/sys", "/dev"] {
         skeleton.add(directory, Node::Directory);
     }
     skeleton.add("/tmp", Node::SharedDirectory);

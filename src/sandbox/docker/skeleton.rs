@@ -36,13 +36,15 @@ pub(super) struct Skeleton {
 }
 
 impl Skeleton {
-    /// What every image gets: the guest, its system call filters, the workspace, and the home.
+    /// What every image gets: the guest, its system call filters, `/run`, the workspace, and the home.
     pub(super) fn base() -> Result<Self> {
         let mut skeleton = Self::default();
         skeleton.add(GUEST, Node::Guest);
         if bootstrap::is_for_this_processor()? {
             skeleton.add(FILTERS, Node::File(seccomp::file()?));
         }
+        // runc gives a tmpfs the mode of the image's directory, whatever its own options say.
+        skeleton.add("/run", Node::SharedDirectory);
         skeleton.add(WORKSPACE, Node::OwnDirectory);
         skeleton.add(HOME, Node::OwnDirectory);
         Ok(skeleton)
