@@ -89,7 +89,7 @@ impl Store {
             return Ok(last.clone());
         }
         let place = workspace.map(|path| format!(" of {}", path.display())).unwrap_or_default();
-        let error = Error::usage(format!("there is no session{place} yet"));
+        let error = Error::usage(format!("no session{place} yet"));
         // Not resumed: its changes would be applied to a directory that the user did not name.
         let above = |directory: &Path| {
             Some((ids().find(|id| has_workspace(&self.events(id), directory))?, directory.to_owned()))
