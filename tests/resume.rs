@@ -157,7 +157,7 @@ fn a_person_goes_on_at_the_prompt() {
     assert_eq!(second.wait(), 0);
     // Somewhere else there is nothing to go on with.
     let mut elsewhere = terminal().endpoint(&model).env("AGENT_HOME", &home).args(["resume"]).start();
-    elsewhere.wait_for("there is no session of");
+    elsewhere.wait_for("no session of");
     assert_eq!(elsewhere.wait(), 2);
 }
 
