@@ -1,12 +1,16 @@
 //! Finds private keys and well-known tokens, and replaces them in text by `[secret: TYPE]`.
 //!
-//! Only shapes that nothing else has: a fixed prefix with a body of a known alphabet and length, or PEM armour around a
-//! body. A hash, a UUID or any other random string has no such prefix. One pass, linear in the text.
+//! Only shapes that nothing else has: a fixed prefix with a body of a known alphabet and length, a well-known setting
+//! with a value of exactly its length, or PEM armour around a whole key. A hash or a UUID has no such prefix, and the
+//! sample keys of documentation are shortened, repetitive or say EXAMPLE. One pass, linear in the text.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64_ENGINE;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
-/// A token: what it is, what it starts with, and how long the rest is, in characters of its alphabet.
-struct Shape(&'static str, &'static str, Alphabet, std::ops::RangeInclusive<usize>);
+/// A token: its type, its prefix, and how many characters of which alphabet follow.
+struct Shape(&'static str, &'static str, Alphabet, RangeInclusive<usize>);
 
 type Alphabet = fn(u8) -> bool;
 
@@ -18,7 +22,7 @@ const BASE64: Alphabet = |byte| byte.is_ascii_alphanumeric() || matches!(byte, b
 const URL_SAFE: Alphabet = |byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
 const DOTTED: Alphabet = |byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
 
-const SHAPES: [Shape; 47] = [
+const SHAPES: [Shape; 48] = [
     Shape("AWS access key", "AKIA", BASE32, 16..=16),
     Shape("AWS access key", "ASIA", BASE32, 16..=16),
     Shape("GitHub token", "ghp_", ALNUM, 36..=255),
@@ -45,6 +49,7 @@ const SHAPES: [Shape; 47] = [
     Shape("xAI key", "xai-", ALNUM, 70..=90),
     Shape("Hugging Face token", "hf_", ALNUM, 34..=40),
     Shape("Replicate token", "r8_", ALNUM, 37..=37),
+    Shape("Daytona key", "dtn_", LOWER_HEX, 64..=64),
     Shape("E2B key", "e2b_", LOWER_HEX, 40..=40),
     Shape("Google API key", "AIza", URL_SAFE, 35..=35),
     Shape("Google OAuth secret", "GOCSPX-", URL_SAFE, 28..=28),
@@ -68,19 +73,41 @@ const SHAPES: [Shape; 47] = [
     Shape("age key", "AGE-SECRET-KEY-1", UPPER, 58..=58),
 ];
 
-/// A random body of 16 characters or more has more different characters than this; a placeholder (`xxxx…`) has fewer.
+/// Settings whose values have no prefix of their own: the name, the type, and the length of the value in base64.
+const ASSIGNED: [(&str, &str, usize); 5] = [
+    ("aws_secret_access_key", "AWS secret key", 40),
+    ("AWS_SECRET_ACCESS_KEY", "AWS secret key", 40),
+    ("SecretAccessKey", "AWS secret key", 40),
+    ("AccountKey", "Azure storage key", 88),
+    ("PrivateKey", "WireGuard key", 44),
+];
+
+/// For each byte, the shapes (by bit) whose prefix starts with it; [`ASSIGNED`] follows [`SHAPES`].
+const STARTS: [u64; 256] = {
+    let mut starts = [0; 256];
+    let mut index = 0;
+    while index < SHAPES.len() + ASSIGNED.len() {
+        let prefix = if index < SHAPES.len() { SHAPES[index].1 } else { ASSIGNED[index - SHAPES.len()].0 };
+        starts[prefix.as_bytes()[0] as usize] |= 1 << index;
+        index += 1;
+    }
+    starts
+};
+
+/// The body of a placeholder (`xxxx…`) has fewer different characters.
 const MIN_DIFFERENT: usize = 8;
-/// What AWS calls the secret half of a key, which has no shape of its own.
-const AWS_SECRET: [&str; 3] = ["aws_secret_access_key", "AWS_SECRET_ACCESS_KEY", "SecretAccessKey"];
-const AWS_SECRET_LENGTH: usize = 40;
+/// Only a placeholder counts up this far (`12345678`, `abcdefgh`).
+const MAX_COUNTING: usize = 8;
 const PRIVATE_KEY: &str = "private key";
 const ARMOUR: &[u8] = b"-----";
 /// The longest label between the dashes: `BEGIN PGP PRIVATE KEY BLOCK`.
 const MAX_LABEL: usize = 40;
 /// The longest body of a private key, in bytes.
 const MAX_KEY: usize = 32 << 10;
-/// The body of a key has a line of at least this many characters; a mention of the armour alone has none.
+/// A line of a key has at least this many characters.
 const MIN_KEY_LINE: usize = 40;
+/// The first line of a key whose end is missing has at least this many.
+const MIN_WHOLE_LINE: usize = 60;
 
 /// A text without its secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,40 +120,61 @@ pub struct Redacted {
 
 /// Replaces the secrets in `text`; `None` where there are none.
 pub fn redact(text: &str) -> Option<Redacted> {
-    let bytes = text.as_bytes();
     let mut redacted = Redacted { text: String::new(), types: BTreeMap::new() };
-    let (mut copied, mut at) = (0, 0);
-    while at < bytes.len() {
-        let Some((kind, start, end)) = secret_at(bytes, at, copied) else {
-            at += 1;
-            continue;
-        };
-        redacted.text += &text[copied..start];
-        redacted.text += &format!("[secret: {kind}]");
-        *redacted.types.entry(kind.to_owned()).or_default() += 1;
-        (copied, at) = (end, end);
+    let mut copied = 0;
+    while let Some(secret) = next_secret(text.as_bytes(), copied) {
+        redacted.text += &text[copied..secret.start];
+        redacted.text += &format!("[secret: {}]", secret.kind);
+        *redacted.types.entry(secret.kind.to_owned()).or_default() += 1;
+        copied = secret.end;
     }
     redacted.text += &text[copied..];
     (copied > 0).then_some(redacted)
 }
 
-/// The type of the first secret in `bytes`.
+/// The type of the first secret in `bytes`, which need not be text.
 pub fn find(bytes: &[u8]) -> Option<&'static str> {
-    (0..bytes.len()).find_map(|at| secret_at(bytes, at, 0)).map(|(kind, ..)| kind)
+    next_secret(bytes, 0).map(|secret| secret.kind)
 }
 
-/// The secret that is recognised at `at`, and its range, which starts at `floor` or later.
-fn secret_at(bytes: &[u8], at: usize, floor: usize) -> Option<(&'static str, usize, usize)> {
-    let rest = &bytes[at..];
-    if rest.starts_with(ARMOUR) {
-        return private_key(bytes, at, floor).map(|(start, end)| (PRIVATE_KEY, start, end));
+struct Secret {
+    kind: &'static str,
+    start: usize,
+    end: usize,
+}
+
+/// The first secret at `from` or later.
+fn next_secret(bytes: &[u8], from: usize) -> Option<Secret> {
+    let mut in_word = false;
+    for (at, byte) in bytes.iter().enumerate().skip(from) {
+        let found = match *byte {
+            b'-' => private_key(bytes, at, from),
+            byte if in_word || STARTS[usize::from(byte)] == 0 => None,
+            byte => token(bytes, at, STARTS[usize::from(byte)]),
+        };
+        if found.is_some() {
+            return found;
+        }
+        in_word = byte.is_ascii_alphanumeric() || *byte == b'_';
     }
-    let is_inside_word = at > floor && (bytes[at - 1].is_ascii_alphanumeric() || bytes[at - 1] == b'_');
-    if is_inside_word {
-        return None;
+    None
+}
+
+/// The token at `at`, which is one of the `candidates` (see [`STARTS`]).
+fn token(bytes: &[u8], at: usize, mut candidates: u64) -> Option<Secret> {
+    let text = &bytes[at..];
+    while candidates != 0 {
+        let index = candidates.trailing_zeros() as usize;
+        candidates &= candidates - 1;
+        let found = match SHAPES.get(index) {
+            Some(shape) => shape.length(text).map(|length| (shape.0, 0, length)),
+            None => assigned(text, ASSIGNED[index - SHAPES.len()]),
+        };
+        if let Some((kind, start, end)) = found {
+            return Some(Secret { kind, start: at + start, end: at + end });
+        }
     }
-    let token = SHAPES.iter().find_map(|shape| Some((shape.0, at, at + shape.length(rest)?)));
-    token.or_else(|| aws_secret(rest).map(|(start, end)| ("AWS secret key", at + start, at + end)))
+    None
 }
 
 impl Shape {
@@ -139,6 +187,19 @@ impl Shape {
     }
 }
 
+/// `NAME = VALUE`: the type and the range of the value.
+fn assigned(
+    text: &[u8],
+    (name, kind, length): (&str, &'static str, usize),
+) -> Option<(&'static str, usize, usize)> {
+    let rest = text.strip_prefix(name.as_bytes())?;
+    let separator = run(rest, |byte| matches!(byte, b' ' | b'"' | b'\'' | b':' | b'=' | b'\\'), 8);
+    let value = &rest[separator..];
+    let is_value = separator > 0 && run(value, BASE64, length + 1) == length && is_random(&value[..length]);
+    let start = name.len() + separator;
+    is_value.then_some((kind, start, start + length))
+}
+
 /// How many of the first bytes are of the alphabet, `limit` at most.
 fn run(text: &[u8], alphabet: Alphabet, limit: usize) -> usize {
     text.iter().take(limit).take_while(|byte| alphabet(**byte)).count()
@@ -148,35 +209,28 @@ fn is_random(body: &[u8]) -> bool {
     let mut seen = [false; 256];
     let different =
         body.iter().filter(|byte| !std::mem::replace(&mut seen[usize::from(**byte)], true)).count();
-    different >= MIN_DIFFERENT && !body.to_ascii_uppercase().windows(7).any(|part| part == b"EXAMPLE")
-}
-
-/// `aws_secret_access_key = VALUE`: the range of the value.
-fn aws_secret(text: &[u8]) -> Option<(usize, usize)> {
-    let name = AWS_SECRET.iter().find(|name| text.starts_with(name.as_bytes()))?;
-    let separator =
-        run(&text[name.len()..], |byte| matches!(byte, b' ' | b'"' | b'\'' | b':' | b'=' | b'\\'), 8);
-    let start = name.len() + separator;
-    let length = run(&text[start..], BASE64, AWS_SECRET_LENGTH + 1);
-    let is_value = separator > 0 && length == AWS_SECRET_LENGTH && is_random(&text[start..start + length]);
-    is_value.then_some((start, start + length))
+    let mut counting = body.chunk_by(|a, b| a.checked_add(1) == Some(*b));
+    different >= MIN_DIFFERENT
+        && counting.all(|part| part.len() < MAX_COUNTING)
+        && !body.to_ascii_uppercase().windows(7).any(|part| part == b"EXAMPLE")
 }
 
 /// The private key whose first or, where the beginning is missing, last line is at `at`.
-fn private_key(bytes: &[u8], at: usize, floor: usize) -> Option<(usize, usize)> {
+fn private_key(bytes: &[u8], at: usize, floor: usize) -> Option<Secret> {
     let line = armour_line(&bytes[at..])?;
+    let secret = |start, end| Some(Secret { kind: PRIVATE_KEY, start, end });
     if bytes[at..].starts_with(b"-----BEGIN ") {
         let body = at + line;
         let end = body + run(&bytes[body..], is_key_text, MAX_KEY);
-        if !has_key_line(&bytes[body..end]) {
-            return None;
-        }
         let last = armour_line(&bytes[end..]).filter(|_| bytes[end..].starts_with(b"-----END "));
-        return Some((at, end + last.unwrap_or(0)));
+        let is_key = is_key(&bytes[body..end], last.is_some());
+        return if is_key { secret(at, end + last.unwrap_or(0)) } else { None };
     }
-    let window = &bytes[floor.max(at.saturating_sub(MAX_KEY))..at];
-    let length = window.iter().rev().take_while(|byte| is_key_text(**byte)).count();
-    has_key_line(&bytes[at - length..at]).then_some((at - length, at + line))
+    let before = &bytes[floor.max(at.saturating_sub(MAX_KEY))..at];
+    let start = at - before.iter().rev().take_while(|byte| is_key_text(**byte)).count();
+    // A body whose first line is there was judged with that line.
+    let is_cut = !bytes[..start].ends_with(ARMOUR);
+    if is_cut && key_lines(&bytes[start..at]).next().is_some() { secret(start, at + line) } else { None }
 }
 
 /// The length of `-----BEGIN … PRIVATE KEY…-----`, or of the same with `END`.
@@ -195,8 +249,39 @@ fn is_key_text(byte: u8) -> bool {
         || matches!(byte, b'\\' | b'"' | b'\'' | b',' | b':' | b'.' | b'|')
 }
 
-fn has_key_line(body: &[u8]) -> bool {
-    body.split(|byte| !BASE64(*byte)).any(|word| word.len() >= MIN_KEY_LINE && is_random(word))
+/// The lines of a key, also where something short comes before or after them.
+fn key_lines(body: &[u8]) -> impl Iterator<Item = &[u8]> {
+    body.split(|byte| !BASE64(*byte)).filter(|word| word.len() >= MIN_KEY_LINE && is_random(word))
+}
+
+/// Whether this is the beginning of a key and, where it `is_complete`, not a shortened one.
+fn is_key(body: &[u8], is_complete: bool) -> bool {
+    let Some(first) = key_lines(body).next() else { return false };
+    // The mark of an added line in a patch, or the rest of an escaped line feed in a string.
+    let first = first.strip_prefix(b"+").or_else(|| first.strip_prefix(b"n")).unwrap_or(first);
+    let characters = body.iter().filter(|byte| BASE64(**byte)).count();
+    least_characters(first).is_some_and(|least| match is_complete {
+        true => characters >= least,
+        false => first.len() >= MIN_WHOLE_LINE.min(least),
+    })
+}
+
+/// How many characters of base64 a key with this first line has at least; `None` where no key starts like this.
+fn least_characters(first: &[u8]) -> Option<usize> {
+    const OPENSSH: &[u8] = b"b3BlbnNzaC1rZXktdjE";
+    if first.starts_with(OPENSSH) {
+        return Some(300);
+    }
+    let start = BASE64_ENGINE.decode(first.get(..8)?).ok()?;
+    match start[..] {
+        // A sequence in DER: the length of its content in one, two or three bytes.
+        [0x30, 0x82, high, low, ..] => Some((usize::from(high) * 256 + usize::from(low) + 4) * 4 / 3),
+        [0x30, 0x81, length, ..] => Some((usize::from(length) + 3) * 4 / 3),
+        [0x30, length @ 40..=0x7f, ..] => Some((usize::from(length) + 2) * 4 / 3),
+        // A packet of OpenPGP: a secret key, in the old and the new format.
+        [0x94 | 0x95 | 0xc5, ..] => Some(200),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -207,13 +292,13 @@ mod tests {
     /// Assembled here, so that no scanner takes this file for a leak.
     fn samples() -> Vec<(&'static str, String)> {
         let body = "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzA1bC3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzA1bC3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0x";
-        let hex = "0123456789abcdef0f1e2d3c4b5a69788796a5b4c3d2e1f00123456789abcdef";
+        let hex = "0f1e2d3c4b5a69788796a5b4c3d2e1f01e2d3c4b5a69788796a5b4c3d2e1f0a9";
         vec![
             ("AWS access key", format!("AKIA{}", "Q3EGRZ7XW2LMN4PT")),
             ("GitHub token", format!("ghp_{}", &body[..36])),
             ("GitHub token", format!("github_pat_{}", &body[..82])),
             ("GitLab token", format!("glpat-{}", &body[..20])),
-            ("Slack token", format!("xoxb-123456789012-123456789012-{}", &body[..24])),
+            ("Slack token", format!("xoxb-120948571630-310284756190-{}", &body[..24])),
             ("Anthropic key", format!("sk-ant-api03-{}", &body[..93])),
             ("OpenAI key", format!("sk-proj-{}", &body[..60])),
             ("OpenAI key", format!("sk-{}", &body[..48])),
@@ -225,10 +310,15 @@ mod tests {
         ]
     }
 
+    /// An elliptic-curve key with 121 bytes of DER. Assembled, too.
     fn pem(label: &str, separator: &str) -> String {
-        let line = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj";
         let (begin, end) = (format!("-----BEGIN {label}-----"), format!("-----END {label}-----"));
-        [begin.as_str(), line, line, "MzEfYyjiWA4R4/M2bS1GB4t7NXp98C3S", &end].join(separator)
+        let lines = [
+            "MHcCAQEEIObtRo8tkUqoMjeHhsOh2ouPpXCgBcP+EDxZCB/tws15oAoGCCqGSM49",
+            "AwEHoUQDQgAEHGzpcRJ4XzfBJCCPMQeXQpTXwlblimODQCuQ4mzkzTv0dXyB750f",
+            "OGN02HtkpBOZzzvUARTR10JQoSe2/5PIwQ==",
+        ];
+        [begin.as_str(), lines[0], lines[1], lines[2], &end].join(separator)
     }
 
     #[test]
@@ -238,28 +328,60 @@ mod tests {
             let redacted = redact(&text).unwrap_or_else(|| panic!("{kind}: {token}"));
             assert_eq!(redacted.text, format!("export TOKEN=\"[secret: {kind}]\" # keep"));
             assert_eq!(redacted.types, BTreeMap::from([(kind.to_owned(), 1)]));
+            assert_eq!(find(text.as_bytes()), Some(kind));
         }
-        let secret = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYzzzzzzzKEY";
-        for text in
-            [format!("aws_secret_access_key = {secret}"), format!("\"SecretAccessKey\": \"{secret}\"")]
-        {
-            assert_eq!(redact(&text).unwrap().text, text.replace(secret, "[secret: AWS secret key]"));
+    }
+
+    #[test]
+    fn a_value_without_a_prefix_is_replaced_where_its_setting_is_well_known() {
+        let aws = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYzzzzzzzKEY";
+        let wireguard = format!("{aws}q7w=");
+        for (kind, before, secret) in [
+            ("AWS secret key", "aws_secret_access_key = ", aws),
+            ("AWS secret key", "\"SecretAccessKey\": \"", aws),
+            ("WireGuard key", "[Interface]\nPrivateKey = ", &wireguard),
+            ("Azure storage key", "AccountKey=", &wireguard.repeat(2)),
+        ] {
+            let redacted = redact(&format!("{before}{secret}\n")).unwrap_or_else(|| panic!("{before}"));
+            assert_eq!(redacted.text, format!("{before}[secret: {kind}]\n"));
         }
     }
 
     #[test]
     fn private_keys_are_replaced_whole() {
-        for label in ["PRIVATE KEY", "RSA PRIVATE KEY", "OPENSSH PRIVATE KEY", "PGP PRIVATE KEY BLOCK"] {
-            for separator in ["\n", "\r\n", "\\n", "\\n\" +\n    \"", "\n   12\t"] {
-                let text = format!("before {} after", pem(label, separator));
-                assert_eq!(redact(&text).unwrap().text, "before [secret: private key] after", "{text}");
-            }
+        for separator in ["\n", "\r\n", "\\n", "\\n\" +\n    \"", "\n   12\t", "\n+"] {
+            let text = format!("before {} after", pem("EC PRIVATE KEY", separator));
+            assert_eq!(redact(&text).unwrap().text, "before [secret: private key] after", "{text}");
+        }
+    }
+
+    #[test]
+    fn private_keys_of_every_format_are_found() {
+        let line = "7VJTUt9Us8cKjMzEfYyjiWA4R4M2bS1GB4t7NXp98C3SC6dVMvDuictGeurT8jNb";
+        let body = |first: &str| format!("{first}{}\n{}", &line[first.len()..], [line; 30].join("\n"));
+        for (label, body) in [
+            ("PRIVATE KEY", "MC4CAQAwBQYDK2VwBCIEIObtRo8tkUqoMjeHhsOh2ouPpXCgBcP+EDxZCB/tws15".to_owned()),
+            ("PRIVATE KEY", body("MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC")),
+            ("ENCRYPTED PRIVATE KEY", body("MIIFHDBOBgkqhkiG9w0BBQ0wQTApBgkqhkiG9w0BBQwwHA")),
+            ("RSA PRIVATE KEY", body("MIIEpQIBAAKCAQEA")),
+            (
+                "RSA PRIVATE KEY",
+                format!("Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,A823\n\n{}", body("q")),
+            ),
+            ("OPENSSH PRIVATE KEY", body("b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQ")),
+            ("PGP PRIVATE KEY BLOCK", format!("\n{}\n=aB3d", body("lQcYBF0L9gUBEACrYsKI"))),
+            ("PGP PRIVATE KEY BLOCK", format!("Version: GnuPG v2 (Linux)\n\n{}", body("lQcYBF0L9gUB"))),
+        ] {
+            let text = format!("-----BEGIN {label}-----\n{body}\n-----END {label}-----\n");
+            let redacted = redact(&text).unwrap_or_else(|| panic!("{text}"));
+            assert!(!redacted.text.contains(&line[..40]), "{}", redacted.text);
+            assert!(redacted.text.ends_with("[secret: private key]\n"), "{}", redacted.text);
         }
     }
 
     #[test]
     fn a_key_that_was_cut_in_the_middle_is_replaced_on_both_sides() {
-        let key = pem("PRIVATE KEY", "\n");
+        let key = pem("EC PRIVATE KEY", "\n");
         let text = format!("{}\n[… 20 lines …]\n{}", &key[..100], &key[110..]);
         let redacted = redact(&text).unwrap();
         assert_eq!(redacted.text, "[secret: private key][… 20 lines …][secret: private key]");
@@ -275,12 +397,43 @@ mod tests {
             "sha512-aWYg3Zl0Kk8dF7mGgG1t4nWg0uN9oY4s0mYJ4v1tK3ZB8c2XwM5hQpTqv7RkLJx0==",
             "AKIAIOSFODNN7EXAMPLE",
             "ghp_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+            "ghp_abcdefghijklmnopqrstuvwxyz0123456789",
             "sk-ant-…, sk-proj-…, npm_config_registry_and_other_variables",
-            "-----BEGIN RSA PRIVATE KEY-----\nthe key goes here\n-----END RSA PRIVATE KEY-----",
-            "if line == '-----BEGIN PRIVATE KEY-----': return True",
+            "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
             "-----BEGIN CERTIFICATE-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj\n-----END CERTIFICATE-----",
         ] {
             assert_eq!(redact(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn shortened_keys_of_documentation_are_kept() {
+        for body in [
+            "the key goes here",
+            "...",
+            "MIIEpAIBAAKCAQEA...",
+            "MIIEpAIBAAKCAQEA0Z3VS5JJcds3xfn/ygWyF8PbnGy0AHB7…",
+            "MIIEvgIBADANBgkqhkiG9w0BAQEFAASCBKgwggSkAgEAAoIB..DL45vSN+ZZinAu\n\
+             L25W0+cz1Oi69AKkI7d9nbFics2ay5+7o+4rKqf3en2R4MSx..vy+iDlOmATib5O",
+            "MIIEvwIBADANBgkqhkiG9w0BAQEFAASCBKkwggSlAgEAAoIBAQD0LMcJUdWmTtxi\n\
+             7U7ByldDRfyCD9W+QJ1Ygm7E9iFwvkThUCV5q+DIcgSfogoSKaQuHaImLXMZn36Q",
+            "DBVFTEVDVFJJQ0lURSBERSBGUkFOQ0UxFzAVBgNVBAsMDjAwMDIgNTUyMDgxMzE3",
+        ] {
+            let text = format!("-----BEGIN RSA PRIVATE KEY-----\n{body}\n-----END RSA PRIVATE KEY-----");
+            assert_eq!(redact(&text), None, "{text}");
+        }
+        assert_eq!(redact("if line == '-----BEGIN PRIVATE KEY-----': return True"), None);
+    }
+
+    #[test]
+    fn the_time_is_linear_whatever_the_text_is() {
+        for part in ["-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----MIIE", "-", "A", "sk-", "xoxb-"]
+        {
+            let text = part.repeat((128 << 10) / part.len());
+            let started = std::time::Instant::now();
+            assert_eq!(redact(&text), None);
+            // Quadratic time would be minutes.
+            assert!(started.elapsed() < std::time::Duration::from_secs(20), "{part}");
         }
     }
 

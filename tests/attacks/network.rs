@@ -238,7 +238,8 @@ fn attack_24_keys_in_a_tools_result_do_not_reach_the_endpoint() {
     program_on_every_backend(|backend| {
         let token = format!("ghp_{}", "aB3dE5fG7hJ9kL1mN2pQ4rS6tU8vW0xYzA1b");
         let line = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj";
-        let key = format!("-----BEGIN PRIVATE KEY-----\n{line}\n{line}\n-----END PRIVATE KEY-----");
+        let body = [line; 26].join("\n");
+        let key = format!("-----BEGIN PRIVATE KEY-----\n{body}\n-----END PRIVATE KEY-----");
         let calls = || {
             endpoint()
                 .tool_call("read_file", json!({ "path": "notes.txt" }))
