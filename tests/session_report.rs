@@ -39,6 +39,7 @@ fn failed(id: &str, name: &str, code: i32) -> Event {
         duration_ms: 1500,
         truncated: false,
         result: "exit code 1".to_owned(),
+        content: Vec::new(),
     }
 }
 

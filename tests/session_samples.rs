@@ -64,6 +64,7 @@ pub fn tool_finished(id: &str, name: &str, result: &str) -> Event {
         duration_ms: 12,
         truncated: false,
         result: result.to_owned(),
+        content: Vec::new(),
     }
 }
 

@@ -40,6 +40,7 @@ fn finished(name: &str, exit_code: Option<i32>, ok: bool, result: &str) -> Event
         duration_ms: 1234,
         truncated: false,
         result: result.into(),
+        content: Vec::new(),
     }
 }
 

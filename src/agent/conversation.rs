@@ -5,6 +5,7 @@ use crate::agent::{Interrupt, Price, RunLimits, SandboxFacts, Spent, Window, sys
 use crate::approval::policy::Gate;
 use crate::error::Result;
 use crate::event::{Event, Events};
+use crate::log::Artifacts;
 use crate::model::{ChatModel, Message};
 use crate::tools::{Bounds, Registry};
 use serde_json::Value;
@@ -21,7 +22,9 @@ pub struct Setup {
     pub environment: Arc<dyn Environment>,
     /// The tools that the model may call.
     pub tools: Registry,
-    /// The bounds of one tool call.
+    /// Where files that tools produce are stored.
+    pub artifacts: Artifacts,
+    /// The bounds of tools.
     pub bounds: Bounds,
     /// What ends the work on one prompt.
     pub limits: RunLimits,

@@ -4,7 +4,8 @@ use super::repetition::{Repetition, Verdict};
 use super::{Answer, Conversation, Moment, Spent, Stop};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, Events, ToolCall};
-use crate::model::{Message, Progress, Reply, Request, arguments};
+use crate::model::tool_calls::parse;
+use crate::model::{Message, Progress, Reply, Request};
 use crate::secret_scan;
 use crate::tools::{Context, Registry, Tool, ToolResult};
 use serde_json::Value;
@@ -140,13 +141,16 @@ impl Conversation {
     /// Runs the calls of one message in order. Every call gets its answer, whatever happens.
     async fn run_tools(&mut self, reply: &Reply, repetition: &mut Repetition) -> Result<Round> {
         let mut round = Round { all_bad: true, verdict: Verdict::Fine };
-        let mut failure = None;
+        let (mut failure, mut bad) = (None, false);
         for call in &reply.tool_calls {
             let text = match &failure {
-                Some(error) => self.skip_call(call, error)?,
+                Some(error) => self.skip_call(call, not_run(error))?,
+                // It may build on what the bad call was to do.
+                None if bad => self.skip_call(call, BEHIND_A_BAD_CALL.to_owned())?,
                 None => match self.run_call(call, reply).await {
                     Ok(done) => {
                         round.all_bad &= done.bad;
+                        bad = done.bad;
                         let verdict = repetition.note(&call.name, &call.arguments, &done.fingerprint());
                         round.verdict = worse(round.verdict, verdict);
                         done.text_with_warning(verdict)
@@ -166,9 +170,8 @@ impl Conversation {
         }
     }
 
-    /// Answers a call that is not run, because an earlier one of the same message ended the turn.
-    fn skip_call(&self, call: &ToolCall, error: &Error) -> Result<String> {
-        let text = not_run(error);
+    /// Answers a call that is not run, because of an earlier one of the same message.
+    fn skip_call(&self, call: &ToolCall, text: String) -> Result<String> {
         self.emit(Event::ToolFinished {
             id: call.id.clone(),
             name: call.name.clone(),
@@ -177,13 +180,14 @@ impl Conversation {
             duration_ms: 0,
             truncated: false,
             result: text.clone(),
+            content: Vec::new(),
         })?;
         Ok(text)
     }
 
     /// Runs one call, with its events around it.
     async fn run_call(&self, call: &ToolCall, reply: &Reply) -> Result<Done> {
-        let parsed = arguments::parse(&call.arguments);
+        let parsed = parse::parse(&call.arguments);
         let shown = match &parsed {
             Ok((value, _)) => value.clone(),
             Err(_) => Value::String(call.arguments.clone()),
@@ -212,6 +216,7 @@ impl Conversation {
             duration_ms: started.elapsed().as_millis() as u64,
             truncated: result.truncated,
             result: result.text,
+            content: result.content,
         })?;
         done
     }
@@ -236,7 +241,13 @@ impl Conversation {
         let run = async {
             let sandbox = self.setup.environment.sandbox().await?;
             let events = &*self.setup.events;
-            let context = Context { sandbox: &sandbox, events, call, bounds: self.setup.bounds };
+            let context = Context {
+                sandbox: &sandbox,
+                events,
+                artifacts: &self.setup.artifacts,
+                call,
+                bounds: self.setup.bounds,
+            };
             let mut result = tool.call(context, arguments).await?;
             // Programs seldom show why the proxy refused a connection.
             if let Some(note) = self.setup.environment.explain(&result.text) {
@@ -264,6 +275,8 @@ const ANSWER_CUT_OFF: &str =
     "the model's answer was cut off at the endpoint's limit on the tokens of one answer";
 const LONGER_ANSWERS: &str = "let the server give longer answers, or ask for less at a time; `agent resume` and \
                               `agent run --session ID` continue from here";
+const BEHIND_A_BAD_CALL: &str =
+    "error: not run, because the call before it in the same message was not valid; send both again";
 const CUT_OFF: &str = "error: your message was cut off at the token limit in the middle of this call; make it shorter, \
                        for example write a file in parts";
 

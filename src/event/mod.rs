@@ -5,11 +5,13 @@
 //! `--record`, a replay's comparison.
 
 mod bus;
+mod content;
 pub mod json;
 mod queue;
 mod record;
 mod types;
 
 pub use bus::{Events, Listener, Subscription};
+pub use content::{Artifact, Content};
 pub use record::{Record, now};
 pub use types::{Changes, Event, Limits, SandboxInfo, Stream, ToolCall, Usage};

@@ -2,6 +2,7 @@
 //!
 //! Adding a field is allowed; renaming or removing one is a breaking change and goes into the changelog.
 
+use super::Content;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -111,6 +112,9 @@ pub enum Event {
         truncated: bool,
         /// The text that is returned to the model.
         result: String,
+        /// The parts of the result, where it is more than text.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        content: Vec<Content>,
     },
     /// Secrets in a tool's result were replaced before it was returned to the model.
     SecretsRedacted {

@@ -7,6 +7,7 @@
 //!     events.jsonl                   0600  one event a line, append-only
 //!     head                           0600  how many lines there are, and the hash of the last one
 //!     key                            0600  the SHA-256 of its `--session-key`, if it has one
+//!     artifacts/                     0700  files that tools produced, each named by its SHA-256
 //!     workspace/                           the base, the checkpoints and their contents (`crate::workspace`)
 //! <data>/keys/<SHA-256 of a key>     0600  the id of the session that belongs to a `--session-key`
 //! ```
@@ -35,6 +36,7 @@
 //! Recordings (`--record`, `examples/demo`) are such files without a `head`. As they may be written manually,
 //! `prev` may be missing in them.
 
+mod artifacts;
 mod chain;
 pub mod demo;
 mod file;
@@ -51,6 +53,7 @@ mod show;
 mod store;
 mod verify;
 
+pub use artifacts::{ArtifactLimits, Artifacts};
 pub use chain::Hash;
 pub use file::{Reopened, SessionFile};
 pub use history::{Finished, History};

@@ -1,5 +1,6 @@
 //! All sessions of this user: creating, finding, removing.
 
+use super::artifacts;
 use super::file::{self, Reopened, SessionFile};
 use super::id::SessionId;
 use super::keys;
@@ -187,21 +188,25 @@ fn copy_beside(from: &Path, to: &Path) -> Result<()> {
     for entry in fs::read_dir(from)? {
         let name = entry?.file_name();
         if name != "events.jsonl" && name != "head" && name != keys::KEY {
-            copy_tree(&from.join(&name), &to.join(&name), false)?;
+            copy_tree(&from.join(&name), &to.join(&name), name == artifacts::DIRECTORY)?;
         }
     }
     Ok(())
 }
 
-/// Copies files and directories, nothing else. Contents (`blobs`) never change, so they are hard links to the original if
-/// `shared` is set.
+/// Copies files and directories, nothing else. Contents (`blobs`, `artifacts`) never change, so they are hard links to the
+/// original if `shared` is set.
 fn copy_tree(from: &Path, to: &Path, shared: bool) -> Result<()> {
     let kind = fs::symlink_metadata(from)?.file_type();
     if kind.is_dir() {
         make_dir(to)?;
         for entry in fs::read_dir(from)? {
             let name = entry?.file_name();
-            copy_tree(&from.join(&name), &to.join(&name), shared || name == "blobs")?;
+            copy_tree(
+                &from.join(&name),
+                &to.join(&name),
+                shared || name == "blobs" || name == artifacts::DIRECTORY,
+            )?;
         }
     } else if kind.is_file() && !(shared && fs::hard_link(from, to).is_ok()) {
         fs::copy(from, to)?;

@@ -1,29 +1,15 @@
 //! The model endpoint: what is asked, what comes back, and who answers.
 
-mod answer;
-pub mod arguments;
-mod coerce;
-mod complaint;
+mod client;
 mod described;
 pub mod endpoint;
-mod failure;
-mod held;
-mod http;
-mod mend;
-mod names;
-pub mod openai;
 pub mod probe;
 pub mod providers;
-mod recover;
 pub mod replayed;
-mod retry;
-mod sse;
-mod stream;
-mod thinking;
-mod wire;
+pub mod tool_calls;
 
+pub use client::OpenAi;
 pub use endpoint::{Endpoint, Secret};
-pub use openai::OpenAi;
 pub use replayed::Replayed;
 
 use crate::error::Result;

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::event::ToolCall;
-use crate::model::stream::WRITTEN_AS_TEXT;
+use crate::model::client::stream::WRITTEN_AS_TEXT;
 use crate::model::{ChatModel, Endpoint, Message, OpenAi, Progress, Reply, Request, ToolSpec};
 use serde::Serialize;
 use serde_json::json;

@@ -9,7 +9,7 @@ use crate::agent::{Conversation, Earlier, SandboxFacts, Setup, Window};
 use crate::approval::policy::Gate;
 use crate::error::{Error, Result};
 use crate::event::{Event, Events};
-use crate::log::{History, SessionFile, SessionId, Store};
+use crate::log::{ArtifactLimits, Artifacts, History, SessionFile, SessionId, Store};
 use crate::network::{self, Gateway};
 use crate::sandbox::host_tree::host_tree;
 use crate::tools::Registry;
@@ -147,6 +147,7 @@ impl Builder {
             events: Arc::clone(frontend.events()),
             environment: Arc::clone(&checkpoints) as _,
             tools,
+            artifacts: Artifacts::of_session(&store.dir(&id), ArtifactLimits::default()),
             bounds,
             limits,
             gate: Gate::new(rules, approve, frontend.approver())?,

@@ -1,4 +1,6 @@
-//! What a tool returns.
+//! What a tool returns: text, and parts that are more than text.
+
+use crate::event::{Artifact, Content};
 
 /// What a tool returns.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -9,8 +11,10 @@ pub struct ToolResult {
     pub exit_code: Option<i32>,
     /// Whether part of the output is missing.
     pub truncated: bool,
-    /// What the model reads.
+    /// The text view: what a model that takes only text reads. It has a line for each image and artifact.
     pub text: String,
+    /// The parts in order; empty where the result is text alone.
+    pub content: Vec<Content>,
 }
 
 impl ToolResult {
@@ -22,5 +26,63 @@ impl ToolResult {
     /// A call that failed; the text explains why.
     pub fn failure(text: impl Into<String>) -> Self {
         Self { text: text.into(), ..Self::default() }
+    }
+
+    /// Adds an image, with a line for models that do not take images.
+    #[must_use]
+    pub fn with_image(self, artifact: Artifact) -> Self {
+        self.with("image", artifact, |artifact| Content::Image { artifact })
+    }
+
+    /// Adds a file, with a line about it.
+    #[must_use]
+    pub fn with_artifact(self, artifact: Artifact) -> Self {
+        self.with("file", artifact, |artifact| Content::Artifact { artifact })
+    }
+
+    fn with(mut self, kind: &str, artifact: Artifact, part: impl Fn(Artifact) -> Content) -> Self {
+        if self.content.is_empty() && !self.text.is_empty() {
+            self.content.push(Content::Text { text: self.text.clone() });
+        }
+        if !self.text.is_empty() && !self.text.ends_with('\n') {
+            self.text.push('\n');
+        }
+        let Artifact { name, media_type, bytes, .. } = &artifact;
+        self.text.push_str(&format!("[{kind} {name}: {media_type}, {bytes} bytes]\n"));
+        self.content.push(part(artifact));
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn artifact(name: &str) -> Artifact {
+        Artifact {
+            id: "a".into(),
+            name: name.into(),
+            media_type: "image/png".into(),
+            bytes: 7,
+            sha256: "0".repeat(64),
+        }
+    }
+
+    #[test]
+    fn the_text_view_has_a_line_for_each_part() {
+        let result =
+            ToolResult::success("drawn").with_image(artifact("plot.png")).with_artifact(artifact("data.csv"));
+        assert_eq!(
+            result.text,
+            "drawn\n[image plot.png: image/png, 7 bytes]\n[file data.csv: image/png, 7 bytes]\n"
+        );
+        assert_eq!(
+            result.content,
+            [
+                Content::Text { text: "drawn".into() },
+                Content::Image { artifact: artifact("plot.png") },
+                Content::Artifact { artifact: artifact("data.csv") },
+            ]
+        );
     }
 }

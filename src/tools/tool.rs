@@ -4,6 +4,7 @@ use super::ToolResult;
 use crate::approval::policy::Action;
 use crate::error::{Kind, Result};
 use crate::event::{Event, Events, Stream};
+use crate::log::Artifacts;
 use crate::sandbox::{Output, Sandbox};
 use crate::utf8_stream::Utf8Stream;
 use futures_util::future::BoxFuture;
@@ -53,6 +54,8 @@ pub struct Context<'a> {
     pub sandbox: &'a Sandbox,
     /// Where live output goes.
     pub events: &'a Events,
+    /// Where files that it produces are stored.
+    pub artifacts: &'a Artifacts,
     /// The id of the call.
     pub call: &'a str,
     /// The bounds of the call.

@@ -54,7 +54,7 @@ pub const DOT_ENV_NAMES: [&str; 12] = [
 
 /// The settings of `config.toml` that a variable of the environment sets too: `AGENT_` and the name in capitals. Which endpoint
 /// and which key is for `endpoint.rs` alone to say.
-pub const SETTINGS: [&str; 18] = [
+pub const SETTINGS: [&str; 19] = [
     "sandbox",
     "image",
     "runtime",
@@ -71,6 +71,7 @@ pub const SETTINGS: [&str; 18] = [
     "max_cost",
     "max_time",
     "max_answer_tokens",
+    "temperature",
     "compaction",
     "approve",
 ];
@@ -247,6 +248,8 @@ pub struct File {
     pub max_time: Option<String>,
     /// Tokens that one answer may have.
     pub max_answer_tokens: Option<u32>,
+    /// The sampling temperature, from 0 to 2.
+    pub temperature: Option<f64>,
     /// Whether older turns are summarised when the context fills up (default: yes).
     pub compaction: Option<bool>,
     /// Context windows by model, in tokens.

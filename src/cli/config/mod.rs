@@ -171,6 +171,15 @@ fn amount(cost: f64) -> Result<f64> {
     }
 }
 
+fn temperature(value: f64) -> Result<f64> {
+    match (0.0..=2.0).contains(&value) {
+        true => Ok(value),
+        false => {
+            Err(Error::config(format!("{value} is not a valid temperature")).hint("use a number from 0 to 2"))
+        }
+    }
+}
+
 /// `none`, `full`, or a list of hosts.
 fn network(text: &str) -> Result<Network> {
     match text.trim() {
@@ -206,6 +215,7 @@ fn limits(options: &Options, origins: Origins, file: &File) -> Result<RunLimits>
     // Read where the endpoint is set up.
     let answer = file.max_answer_tokens.map_or(Ok(0), |tokens| at_least(tokens.into(), 1));
     origins.name(false, "max_answer_tokens", answer)?;
+    origins.name(false, "temperature", file.temperature.map_or(Ok(0.0), temperature))?;
     Ok(RunLimits {
         turns: origins.name(options.max_turns.is_some(), "max_turns", at_least(turns, 1))?,
         tokens: origins.name(options.max_tokens_total.is_some(), "max_tokens_total", tokens)?,

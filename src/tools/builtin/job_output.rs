@@ -62,5 +62,6 @@ pub fn result(context: Context<'_>, job: u64, output: sandbox::JobOutput) -> Too
         true => "(nothing new)",
         false => &collected.text,
     };
-    ToolResult { ok, exit_code, truncated: collected.truncated, text: format!("job {job}: {state}\n{text}") }
+    let text = format!("job {job}: {state}\n{text}");
+    ToolResult { ok, exit_code, truncated: collected.truncated, text, content: Vec::new() }
 }

@@ -96,5 +96,11 @@ fn result(finished: &Finished, timeout: Option<Duration>, collector: Collector) 
         true => "(no output)",
         false => &collected.text,
     };
-    ToolResult { ok: exit_code == Some(0), exit_code, truncated: collected.truncated, text }
+    ToolResult {
+        ok: exit_code == Some(0),
+        exit_code,
+        truncated: collected.truncated,
+        text,
+        content: Vec::new(),
+    }
 }

@@ -2,19 +2,21 @@
 
 use crate::error::{Error, Result};
 use crate::lock::Lock;
-use crate::model::answer::Ending;
+use crate::model::client::answer::Ending;
+use crate::model::client::encoded::Encoded;
+use crate::model::client::failure::{Failure, Feature, Reason, quote};
+use crate::model::client::http;
+use crate::model::client::retry::Backoff;
+use crate::model::client::stream::{Assembly, call_ids};
+use crate::model::client::wire::{self, Chunk, Form};
 use crate::model::described::described;
 use crate::model::endpoint::{Endpoint, Timeouts};
-use crate::model::failure::{Failure, Feature, Reason, quote};
-use crate::model::http;
-use crate::model::retry::Backoff;
-use crate::model::stream::{Assembly, ids_in};
-use crate::model::wire::{self, Body, Chunk, Form};
-use crate::model::{ChatModel, OnProgress, Progress, Reply, Request};
+use crate::model::{ChatModel, Message, OnProgress, Progress, Reply, Request};
 use async_openai::Client;
 use async_openai::config::Config;
 use async_openai::error::OpenAIError;
 use async_openai::types::stream::StreamResponse;
+use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
@@ -36,6 +38,8 @@ pub struct OpenAi {
     address: Address,
     /// What the endpoint turned out not to understand, for the rest of the session.
     refused: Lock<HashSet<Feature>>,
+    /// The conversation as it was last sent.
+    encoded: Lock<Encoded>,
 }
 
 impl OpenAi {
@@ -46,6 +50,7 @@ impl OpenAi {
             http: http::client(&endpoint)?,
             address: Address::new(&endpoint)?,
             refused: Lock::new(HashSet::new()),
+            encoded: Lock::default(),
             endpoint,
         })
     }
@@ -99,34 +104,42 @@ impl OpenAi {
     }
 
     async fn ask_once(&self, request: &Request<'_>, on_progress: OnProgress<'_>) -> Result<Reply, Failure> {
-        let body = self.body(request);
+        let body = self.body(request).map_err(|error| {
+            Failure::new(Reason::Config, format!("the request cannot be written as JSON: {error}"))
+        })?;
         let ending = Ending::default();
+        // The body goes to the service directly, so that the conversation is not encoded again for each request.
         // Whole answers come through the same door: the service makes a stream of one event of them.
-        let stream = self.client(ending.clone()).chat().create_stream_byot::<_, Chunk>(body).await;
+        let stream = self.client(body, ending.clone()).chat().create_stream_byot::<_, Chunk>(()).await;
         let assembly = Assembly::new(request.tools);
         let assembly = receive(assembly, stream.map_err(failure_of)?, &ending, on_progress).await?;
-        let reply = assembly.finish(ids_in(request.messages), on_progress);
+        let reply = assembly.finish(call_ids(request.messages), on_progress);
         match shortcoming(&reply) {
             Some(failure) => Err(failure),
             None => Ok(reply),
         }
     }
 
-    fn body(&self, request: &Request<'_>) -> Body {
+    fn body(&self, request: &Request<'_>) -> serde_json::Result<Bytes> {
         let refused = self.refused.lock().clone();
         let form = self.form(&refused);
         let answer_schema = request.answer_schema.filter(|_| !refused.contains(&Feature::AnswerSchema));
         if request.tools.is_empty() || !refused.contains(&Feature::Tools) {
-            return Body::new(&form, &Request { answer_schema, ..*request });
+            return wire::body(&form, &Request { answer_schema, ..*request }, &mut self.encoded.lock());
         }
         let messages = described(request.messages, request.tools);
-        Body::new(&form, &Request { messages: &messages, tools: &[], answer_schema })
+        wire::body(
+            &form,
+            &Request { messages: &messages, tools: &[], answer_schema },
+            &mut self.encoded.lock(),
+        )
     }
 
-    fn client(&self, ending: Ending) -> Client<Address> {
+    fn client(&self, body: Bytes, ending: Ending) -> Client<Address> {
         let (http, timeouts) = (self.http.clone(), self.endpoint.timeouts);
-        let service =
-            service_fn(move |request| http::events(http.clone(), request, timeouts, ending.clone()));
+        let service = service_fn(move |request| {
+            http::events(http.clone(), request, body.clone(), timeouts, ending.clone())
+        });
         Client::build(self.http.clone(), self.address.clone()).with_http_service(service)
     }
 
@@ -153,7 +166,8 @@ impl OpenAi {
     fn do_without(&self, failure: &Failure, request: &Request<'_>, on_progress: OnProgress<'_>) -> bool {
         let feature = match failure.reason {
             Reason::Unsupported(feature) => feature,
-            Reason::Empty => Feature::Streaming,
+            // An endpoint whose model has answered before does stream; then the model said nothing.
+            Reason::Empty if !has_answer(request.messages) => Feature::Streaming,
             _ => return false,
         };
         let was_used = match feature {
@@ -243,6 +257,11 @@ async fn receive<'a>(
         Some(Err(failure)) => Err(failure),
         None => Err(Failure::new(Reason::Broken, "the answer stopped before it was complete")),
     }
+}
+
+/// Whether the model has answered in this conversation.
+fn has_answer(messages: &[Message]) -> bool {
+    messages.iter().any(|message| matches!(message, Message::Assistant { .. }))
 }
 
 /// An answer that was given up is a failure, and so is one that says nothing, unless it was cut off before it could.

@@ -110,9 +110,13 @@ impl Repair<'_> {
             }
             '}' | ']' => {
                 self.drop_comma();
-                if self.open.pop() != Some(c) {
+                // `{"a": ["b"}`: the brackets inside that were forgotten are closed first.
+                let inside = self.open.iter().rposition(|closer| *closer == c)?;
+                if inside + 1 < self.open.len() && !self.is_complete() {
                     return None;
                 }
+                let forgotten = self.open.drain(inside..).skip(1).collect::<Vec<_>>();
+                self.out.extend(forgotten.into_iter().rev());
             }
             c if c.is_alphabetic() => return self.word(),
             _ => {}
@@ -175,15 +179,17 @@ impl Repair<'_> {
     }
 
     fn close(mut self) -> Option<String> {
-        if !self.open.is_empty() {
-            let complete = self.out.trim_end().ends_with(['"', '}', ']'])
-                || ["true", "false", "null"].iter().any(|word| self.out.trim_end().ends_with(word));
-            if !complete {
-                return None;
-            }
+        if !self.open.is_empty() && !self.is_complete() {
+            return None;
         }
         self.out.extend(self.open.iter().rev());
         Some(self.out)
+    }
+
+    /// Whether the last value is all there: a number might go on.
+    fn is_complete(&self) -> bool {
+        let out = self.out.trim_end();
+        out.ends_with(['"', '}', ']']) || ["true", "false", "null"].iter().any(|word| out.ends_with(word))
     }
 }
 
@@ -204,6 +210,9 @@ mod tests {
             (r#"{"files":[{"path":"a","data":"b""#, json!({ "files": [{ "path": "a", "data": "b" }] })),
             ("{\"data\":\"one\ntwo\tthree\r\n\"}", json!({ "data": "one\ntwo\tthree\r\n" })),
             (r#"{"command":"ls"}}"#, json!({ "command": "ls" })),
+            (r#"{"command":["ls"}"#, json!({ "command": ["ls"] })),
+            (r#"{"files":[{"path":"a"}}"#, json!({ "files": [{ "path": "a" }] })),
+            (r#"{"files":[{"path":"a"]}"#, json!({ "files": [{ "path": "a" }] })),
             (r#"{"background": True, "x": None}"#, json!({ "background": true, "x": null })),
             (r#""{\"command\":\"ls\"}""#, json!({ "command": "ls" })),
             (r#""```json\n{\"command\":\"ls\"}\n```""#, json!({ "command": "ls" })),
@@ -237,6 +246,7 @@ mod tests {
             r#"{'data': 'it's'}"#,
             r#"{"a": b}"#,
             r#"{"a":"b"] "#,
+            r#"{"a":[1}"#,
             "ls -la",
             r#"{"command":"ls"}{"command":"pwd"}"#,
             r#"{"command":"ls"} <b>"#,

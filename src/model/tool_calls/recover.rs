@@ -1,14 +1,21 @@
 //! Tool calls that a model wrote as text: small models do, and endpoints without a parser for their model's format.
 //!
 //! Recognised are `<tool_call>…</tool_call>` and its cousins, `<function=name>…`, `[TOOL_CALLS]…`, fenced JSON,
-//! and bare JSON at the beginning of a line; in each of them only calls of tools that exist.
+//! and bare JSON at the beginning of a line. What has the shape of a call is a call, also where no such tool exists or
+//! its arguments cannot be read: the model is told then, and nothing behind it runs.
 
 use crate::model::ToolSpec;
-use crate::model::{arguments, names};
+use crate::model::tool_calls::{names, parse};
 use serde_json::{Map, Value, json};
 
 /// Places of a text that are tried; a text full of brackets must not cost for ever.
 const MOST_CANDIDATES: usize = 200;
+
+/// Characters of indentation before a call. A longer run is not looked through again for each of its characters.
+const MAX_INDENT: usize = 256;
+
+/// Bytes of text that are examined for calls in one answer, counted anew from each place that is tried.
+const BUDGET: usize = 32 << 20;
 
 /// Parameters of one call that are read: each may cost a look at all of the text.
 const MOST_PARAMETERS: usize = 100;
@@ -19,27 +26,54 @@ const LONGEST_UNENDED: usize = 256 * 1024;
 /// Calls that were written as text.
 #[derive(Debug, Default, PartialEq)]
 pub struct Recovered {
-    /// Name and arguments, in order.
-    pub calls: Vec<(String, Value)>,
+    /// The calls, in order.
+    pub calls: Vec<RecoveredCall>,
     /// What is left of the text without them.
     pub text: String,
 }
 
-/// The calls of `tools` in `text`; `None` where there is none.
+/// A call that was written as text.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RecoveredCall {
+    /// The tool's name.
+    pub name: String,
+    /// The arguments: a JSON object, or the model's own text where it cannot be read.
+    pub arguments: String,
+}
+
+/// The calls in `text`; `None` where there is none.
 pub fn recover(text: &str, tools: &[ToolSpec]) -> Option<Recovered> {
-    // Some models go on and write the results, too; those are invented.
+    recover_within(&mut { BUDGET }, text, tools)
+}
+
+fn recover_within(budget: &mut usize, text: &str, tools: &[ToolSpec]) -> Option<Recovered> {
+    if tools.is_empty() {
+        return None;
+    }
+    // Some models write the results of their calls as well; those are invented.
     let text = text.split("<tool_response").next().unwrap_or_default();
     let mut found = Recovered::default();
     let mut at = 0;
     for _ in 0..MOST_CANDIDATES {
         let Some(start) = next_candidate(text, at) else { break };
+        let Some(left) = budget.checked_sub(text.len() - start) else { break };
+        *budget = left;
         found.text.push_str(&text[at..start]);
         match candidate(&text[start..], tools) {
             Some((calls, length)) => {
-                found.calls.extend(calls);
+                let calls = calls.into_iter();
+                found
+                    .calls
+                    .extend(calls.map(|(name, value)| RecoveredCall { name, arguments: value.to_string() }));
                 at = start + length;
             }
             None => {
+                if let Some(call) = unreadable(&text[start..], tools) {
+                    // What follows may build on it.
+                    found.calls.push(call);
+                    at = text.len();
+                    break;
+                }
                 let skipped = text[start..].chars().next().map_or(1, char::len_utf8);
                 found.text.push_str(&text[start..start + skipped]);
                 at = start + skipped;
@@ -81,9 +115,13 @@ fn next_candidate(text: &str, from: usize) -> Option<usize> {
     })
 }
 
-/// Whether only white space, or a brace that a template doubled, stands before `at` on its line.
+/// Whether only white space, or a brace that a template doubled, is before `at` on its line.
 pub fn begins_line(text: &str, at: usize) -> bool {
-    text[..at].trim_end_matches([' ', '\t', '{']).chars().next_back().is_none_or(|c| c == '\n')
+    let mut before = text[..at].chars().rev().take(MAX_INDENT);
+    match before.find(|c| !matches!(c, ' ' | '\t' | '{')) {
+        Some(c) => c == '\n',
+        None => at < MAX_INDENT,
+    }
 }
 
 type Calls = Vec<(String, Value)>;
@@ -180,21 +218,23 @@ fn function_tag(text: &str, tools: &[ToolSpec]) -> Option<(Calls, usize)> {
     };
     let arguments = match body.trim() {
         "" => json!({}),
-        json if json.starts_with('{') => arguments::parse(json).ok()?.0,
+        json if json.starts_with('{') => parse::parse(json).ok()?.0,
         tags => Value::Object(parameters(tags, tools.iter().find(|tool| tool.name == name)?)?),
     };
     Some((vec![(name, arguments)], length))
 }
 
 fn parameters(mut tags: &str, tool: &ToolSpec) -> Option<Map<String, Value>> {
-    let mut parameters = Map::new();
+    let (mut parameters, mut is_closed) = (Map::new(), true);
     for _ in 0..MOST_PARAMETERS {
         let Some(start) = tags.find("<parameter=") else { break };
         let rest = &tags[start + "<parameter=".len()..];
         let name_end = rest.find('>')?;
         let name = rest[..name_end].trim_matches(['"', '\'', ' ']);
         let rest = &rest[name_end + 1..];
-        let end = rest.find("</parameter>").or_else(|| rest.find("<parameter=")).unwrap_or(rest.len());
+        let closing = if is_closed { rest.find("</parameter>") } else { None };
+        is_closed = closing.is_some();
+        let end = closing.or_else(|| rest.find("<parameter=")).unwrap_or(rest.len());
         // One line break after the opening and before the closing tag belongs to the format.
         let value = rest[..end].strip_prefix('\n').unwrap_or(&rest[..end]);
         let value = value.strip_suffix('\n').unwrap_or(value);
@@ -219,7 +259,7 @@ fn json_at(text: &str) -> Option<(Value, usize)> {
         return None;
     }
     let length = balanced(text).or(Some(text.len()).filter(|length| *length <= LONGEST_UNENDED))?;
-    let value = arguments::parse(text[..length].trim_end_matches('`')).ok()?.0;
+    let value = parse::parse(text[..length].trim_end_matches('`')).ok()?.0;
     Some((value, length))
 }
 
@@ -270,8 +310,8 @@ fn call_in(object: &Map<String, Value>, tools: &[ToolSpec]) -> Option<(String, V
         return call_in(inner, tools);
     }
     if let Some(name) = NAME_KEYS.iter().find_map(|key| object.get(*key)?.as_str()) {
-        let name = known(name, tools)?;
         let arguments = ARGUMENT_KEYS.iter().find_map(|key| object.get(*key))?;
+        let name = known(name, tools).or_else(|| invented(name, object))?;
         return Some((name, object_of(arguments)?));
     }
     // {"read_file": {"path": "a"}}: with so little to go by, the name has to be right.
@@ -283,10 +323,41 @@ fn call_in(object: &Map<String, Value>, tools: &[ToolSpec]) -> Option<(String, V
 fn object_of(arguments: &Value) -> Option<Value> {
     match arguments {
         Value::Object(_) => Some(arguments.clone()),
-        Value::String(text) => arguments::parse(text).ok().map(|(value, _)| value).filter(Value::is_object),
+        Value::String(text) => parse::parse(text).ok().map(|(value, _)| value).filter(Value::is_object),
         Value::Null => Some(json!({})),
         _ => None,
     }
+}
+
+/// The name of a tool that does not exist, in an object that is a call and nothing else.
+fn invented(name: &str, object: &Map<String, Value>) -> Option<String> {
+    let is_of_call = |key: &String| {
+        ["type", "id"].contains(&key.as_str())
+            || NAME_KEYS.contains(&key.as_str())
+            || ARGUMENT_KEYS.contains(&key.as_str())
+    };
+    let is_identifier = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "_-.:".contains(c));
+    (is_identifier && object.keys().all(is_of_call)).then(|| name.to_owned())
+}
+
+/// A call of an existing tool at the beginning of `text` that cannot be read.
+fn unreadable(text: &str, tools: &[ToolSpec]) -> Option<RecoveredCall> {
+    let body = MARKS.iter().find_map(|(open, _)| text.strip_prefix(open)).unwrap_or(text);
+    let body =
+        body.strip_prefix("```").map_or(body, |fenced| fenced.trim_start_matches(char::is_alphanumeric));
+    let (key, rest) = quoted(body.trim_start().strip_prefix('{')?.trim_start())?;
+    let (name, rest) = quoted(rest.trim_start().strip_prefix(':')?.trim_start())?;
+    let name = known(name, tools).filter(|_| NAME_KEYS.contains(&key))?;
+    let rest = rest.trim_start().strip_prefix(',')?.trim_start();
+    let (key, rest) = quoted(rest)?;
+    let arguments = rest.trim_start().strip_prefix(':')?.trim();
+    ARGUMENT_KEYS.contains(&key).then(|| RecoveredCall { name, arguments: arguments.to_owned() })
+}
+
+/// The string at the beginning of `text` and what follows it.
+fn quoted(text: &str) -> Option<(&str, &str)> {
+    let quote = text.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+    text[1..].split_once(quote)
 }
 
 /// The name of the tool that is meant.
@@ -314,12 +385,45 @@ mod tests {
         ]
     }
 
-    fn ls() -> (String, Value) {
-        ("run_commands".into(), json!({ "command": "ls" }))
+    fn call(name: &str, arguments: Value) -> RecoveredCall {
+        RecoveredCall { name: name.into(), arguments: arguments.to_string() }
     }
 
-    fn read() -> (String, Value) {
-        ("read_file".into(), json!({ "path": "a" }))
+    fn ls() -> RecoveredCall {
+        call("run_commands", json!({ "command": "ls" }))
+    }
+
+    fn read() -> RecoveredCall {
+        call("read_file", json!({ "path": "a" }))
+    }
+
+    #[test]
+    fn a_call_of_a_tool_that_does_not_exist_is_a_call() {
+        for text in [
+            r#"{"name": "list_files", "arguments": {"path": "."}}"#,
+            "<tool_call>\n{\"name\": \"list_files\", \"arguments\": {\"path\": \".\"}}\n</tool_call>",
+            "I look.\n```json\n{\"tool\": \"list_files\", \"args\": {\"path\": \".\"}}\n```",
+        ] {
+            let expected = [call("list_files", json!({ "path": "." }))];
+            assert_eq!(recover(text, &tools()).unwrap().calls, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_call_that_cannot_be_read_is_kept_and_ends_the_message() {
+        let broken = r#"{"name": "run_commands", "arguments": {"command": 'it's'}}"#;
+        for text in [
+            format!("{broken}\n{{\"name\": \"read_file\", \"arguments\": {{\"path\": \"a\"}}}}"),
+            format!(
+                "```json\n{broken}\n```\n<tool_call>{{\"name\": \"read_file\", \"arguments\": {{}}}}</tool_call>"
+            ),
+            format!("<tool_call>{broken}</tool_call>"),
+        ] {
+            let recovered = recover(&text, &tools()).unwrap();
+            assert_eq!(recovered.calls.len(), 1, "{text}");
+            assert_eq!(recovered.calls[0].name, "run_commands");
+            assert!(parse::parse(&recovered.calls[0].arguments).is_err());
+        }
     }
 
     #[test]
@@ -373,15 +477,14 @@ mod tests {
     #[test]
     fn parameters_in_tags_have_the_type_of_the_schema() {
         let text = "<function=run_commands><parameter=command>12</parameter><parameter=timeout_s>5</parameter></function>";
-        let call = ("run_commands".to_owned(), json!({ "command": "12", "timeout_s": 5 }));
-        assert_eq!(recover(text, &tools()).unwrap().calls, [call]);
+        let expected = call("run_commands", json!({ "command": "12", "timeout_s": 5 }));
+        assert_eq!(recover(text, &tools()).unwrap().calls, [expected]);
     }
 
     #[test]
     fn what_is_no_call_stays_text() {
         for text in [
             "Hello.",
-            r#"{"name": "delete_everything", "arguments": {}}"#,
             "```json\n{\"name\": \"my-package\", \"version\": \"1.0\"}\n```",
             "Use `{\"name\": \"run_commands\", \"arguments\": {\"command\": \"ls\"}}` to call it.",
             r#"[{"name": "run_commands", "arguments": {"command": "ls"}}, {"other": 1}]"#,
@@ -397,13 +500,20 @@ mod tests {
     }
 
     #[test]
-    fn a_text_full_of_brackets_takes_no_time() {
-        let begun = std::time::Instant::now();
-        assert_eq!(recover(&"{\n".repeat(50_000), &tools()), None);
-        assert_eq!(recover(&"<tool_call>".repeat(10_000), &tools()), None);
-        let parameters = "<parameter=command>".repeat(100_000);
-        assert!(recover(&format!("<function=run_commands>{parameters}"), &tools()).is_some());
-        assert!(begun.elapsed() < std::time::Duration::from_secs(20));
+    fn the_work_for_a_text_full_of_brackets_is_bounded() {
+        let used = |pattern: &str, bytes: usize| {
+            let mut budget = BUDGET;
+            let recovered = recover_within(&mut budget, &pattern.repeat(bytes / pattern.len()), &tools());
+            assert_eq!(recovered, None, "{pattern:?}");
+            BUDGET - budget
+        };
+        for pattern in ["{\n", "<tool_call>", "```x\n{\n", "```\n", "{"] {
+            let (once, twice) = (used(pattern, 10_000), used(pattern, 20_000));
+            assert!(twice <= once * 5 / 2, "{pattern:?}: {once}, then {twice}");
+        }
+        let mut budget = 1_000;
+        assert_eq!(recover_within(&mut budget, &"{\n".repeat(501), &tools()), None);
+        assert_eq!(budget, 1_000, "what does not fit into the budget is not examined");
     }
 
     proptest! {

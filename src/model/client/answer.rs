@@ -2,11 +2,11 @@
 //! JSON document. An event leaves as one `data:` line of valid UTF-8.
 
 use crate::lock::Lock;
-use crate::model::complaint::looks_like_html;
+use crate::model::client::error_body::looks_like_html;
+use crate::model::client::failure::{Failure, Reason};
+use crate::model::client::http::{LONGEST_EVENT, broken_off, seconds, silence, too_large, web_page};
+use crate::model::client::sse::{Decoder, Event};
 use crate::model::endpoint::Timeouts;
-use crate::model::failure::{Failure, Reason};
-use crate::model::http::{LONGEST_EVENT, broken_off, seconds, silence, too_large, web_page};
-use crate::model::sse::{Decoder, Event};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
 use serde_json::Value;

@@ -1,18 +1,52 @@
-//! Text that may turn out to be a tool call is held back while it streams, so that it does not flash by.
+//! Holds back text that may turn out to be a tool call while it streams, so that it is not shown and then removed.
 
 use crate::model::ToolSpec;
-use crate::model::recover::{self, MARKS, NAME_KEYS, balanced, begins_line, closing_fence};
+use crate::model::tool_calls::recover::{self, MARKS, NAME_KEYS, balanced, begins_line, closing_fence};
+
+/// Bytes from a possible beginning of a call in which it is looked for; beyond them the end of the answer decides.
+pub const MAX_LOOKAHEAD: usize = 4096;
+/// Bytes that are examined for calls over one answer; beyond them the end of the answer decides, too.
+const BUDGET: usize = 16 << 20;
 
 /// Other keys that a call's JSON begins with.
 const OTHER_KEYS: &[&str] = &["arguments", "parameters", "args", "tool_calls", "type", "id"];
 
-/// How many bytes of `text` may be shown, `shown` of them being shown already.
-pub fn showable(text: &str, shown: usize, tools: &[ToolSpec]) -> usize {
-    let suspects = text[shown..].char_indices().map(|(i, c)| (shown + i, c));
-    suspects.filter(|(at, c)| suspicious(text, *at, *c, tools)).map(|(at, _)| at).next().unwrap_or(text.len())
+/// Decides what of an answer may be shown; the work for one answer is bounded, whatever is in it.
+#[derive(Debug)]
+pub struct Holdback {
+    budget: usize,
 }
 
-fn suspicious(text: &str, at: usize, c: char, tools: &[ToolSpec]) -> bool {
+impl Default for Holdback {
+    fn default() -> Self {
+        Self { budget: BUDGET }
+    }
+}
+
+impl Holdback {
+    /// How many bytes of `text` may be shown, `shown` of which are shown already.
+    pub fn showable(&mut self, text: &str, shown: usize, tools: &[ToolSpec]) -> usize {
+        for (at, c) in text[shown..].char_indices().map(|(i, c)| (shown + i, c)) {
+            if !matches!(c, '<' | '[' | '{' | '`') {
+                continue;
+            }
+            let window = &text[..boundary(text, at + MAX_LOOKAHEAD)];
+            let Some(left) = self.budget.checked_sub(window.len() - at) else { return at };
+            self.budget = left;
+            if may_begin_call(window, at, c, tools) {
+                return at;
+            }
+        }
+        text.len()
+    }
+}
+
+/// The last character boundary up to `at`.
+fn boundary(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
+}
+
+fn may_begin_call(text: &str, at: usize, c: char, tools: &[ToolSpec]) -> bool {
     let rest = &text[at..];
     match c {
         '<' => MARKS.iter().any(|(mark, _)| begins_alike(rest, mark)),
@@ -70,9 +104,9 @@ mod tests {
     fn shown_while_it_comes(text: &str) -> String {
         let tools =
             [ToolSpec { name: "run_commands".into(), description: String::new(), parameters: json!({}) }];
-        let (mut shown, mut most) = (0, 0);
+        let (mut holdback, mut shown, mut most) = (Holdback::default(), 0, 0);
         for (end, _) in text.char_indices().chain([(text.len(), ' ')]) {
-            shown = showable(&text[..end], shown, &tools);
+            shown = holdback.showable(&text[..end], shown, &tools);
             most = most.max(shown);
         }
         text[..most].to_owned()
@@ -106,5 +140,28 @@ mod tests {
         ] {
             assert_eq!(shown_while_it_comes(text), text);
         }
+    }
+
+    /// Found in use: fences that never close made the work grow with the square of the answer.
+    #[test]
+    fn the_work_for_one_answer_is_bounded() {
+        let used = |pattern: &str, bytes: usize| {
+            let mut holdback = Holdback::default();
+            let text = pattern.repeat(bytes / pattern.len());
+            holdback.showable(&text, 0, &[]);
+            BUDGET - holdback.budget
+        };
+        for pattern in ["```x\n{\n", "{", "{\n", "[1,\n", "<b", "`", "```\n"] {
+            let (once, twice) = (used(pattern, 100_000), used(pattern, 200_000));
+            assert!(twice <= (once * 5 / 2).max(MAX_LOOKAHEAD), "{pattern:?}: {once}, then {twice}");
+            assert!(used(pattern, 4 << 20) <= BUDGET, "{pattern:?}");
+        }
+    }
+
+    #[test]
+    fn a_call_beyond_the_budget_is_held_back() {
+        let mut holdback = Holdback { budget: 10 };
+        let text = format!("a {} <tool_call>", "< ".repeat(20));
+        assert!(holdback.showable(&text, 0, &[]) < text.len() - "<tool_call>".len());
     }
 }

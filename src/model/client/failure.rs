@@ -1,9 +1,9 @@
 //! What can go wrong with one request to the endpoint, by name, and what follows from it.
 
 use crate::error::{Error, Kind};
-use crate::model::complaint::Complaint;
+use crate::model::client::error_body::ErrorBody;
+use crate::model::client::retry;
 use crate::model::endpoint::Endpoint;
-use crate::model::retry;
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
 use serde_json::Value;
@@ -97,25 +97,25 @@ impl Failure {
 
     /// The failure that an HTTP status and the (bounded) body beside it describe.
     pub fn from_status(status: StatusCode, headers: &HeaderMap, body: &str) -> Self {
-        let complaint = Complaint::in_body(body);
-        let message = match complaint.text.as_str() {
+        let error_body = ErrorBody::in_body(body);
+        let message = match error_body.text.as_str() {
             "" => format!("the endpoint answered {status} without a word"),
             text => format!("the endpoint answered {status}: {text}"),
         };
-        let retry_after = retry::asked_wait(headers).or(complaint.wait);
-        Self { reason: complaint.reason(status), message, retry_after }
+        let retry_after = retry::asked_wait(headers).or(error_body.wait);
+        Self { reason: error_body.reason(status), message, retry_after }
     }
 
     /// The failure that an error object describes that came under status 200 or in the middle of a stream.
     pub fn from_error_object(error: &Value) -> Self {
-        let complaint = Complaint::in_value(error);
-        let reason = match complaint.status {
-            Some(status) => complaint.reason(status),
-            None => complaint.reason_by_words().unwrap_or(Reason::Server),
+        let error_body = ErrorBody::in_value(error);
+        let reason = match error_body.status {
+            Some(status) => error_body.reason(status),
+            None => error_body.reason_by_words().unwrap_or(Reason::Server),
         };
-        let text = if complaint.text.is_empty() { "without saying what" } else { &complaint.text };
+        let text = if error_body.text.is_empty() { "without saying what" } else { &error_body.text };
         let message = format!("the endpoint reported an error in its answer: {text}");
-        Self { reason, message, retry_after: complaint.wait }
+        Self { reason, message, retry_after: error_body.wait }
     }
 
     /// The same without the endpoint's key, which some servers quote in what they say.

@@ -4,16 +4,17 @@
 //! [`Failure`] with its name: the status and words of an error, a web page, a silence, an untrusted certificate.
 
 use crate::error::{Error, Result};
-use crate::model::answer::{Answer, Ending};
-use crate::model::complaint::looks_like_html;
+use crate::model::client::answer::{Answer, Ending};
+use crate::model::client::error_body::looks_like_html;
+use crate::model::client::failure::{Failure, Reason, quote};
 use crate::model::endpoint::{Endpoint, Timeouts};
-use crate::model::failure::{Failure, Reason, quote};
 use crate::plain_file::{self, Links};
 use async_openai::error::OpenAIError;
 use async_openai::middleware::HttpRequestFactory;
+use bytes::Bytes;
 use futures_util::StreamExt;
 use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderValue};
-use reqwest::{Body, Response, StatusCode, redirect};
+use reqwest::{Body, Request, Response, StatusCode, redirect};
 use std::error::Error as _;
 use std::sync::Once;
 use std::time::Duration;
@@ -93,14 +94,17 @@ fn same_origin_redirects() -> redirect::Policy {
     })
 }
 
-/// Sends one request and gives its answer as a canonical event stream.
+/// Sends one request with `body` and gives its answer as a canonical event stream.
 pub async fn events(
     client: reqwest::Client,
     request: HttpRequestFactory,
+    body: Bytes,
     timeouts: Timeouts,
     ending: Ending,
 ) -> Result<Response, OpenAIError> {
     let started = Instant::now();
+    let mut request = request.build().await?;
+    *request.body_mut() = Some(body.into());
     let response = send(&client, request, timeouts.first).await?;
     let answer = Answer::new(response.bytes_stream().boxed(), started, timeouts);
     Ok(respond(Body::wrap_stream(answer.into_stream(ending))))
@@ -112,7 +116,7 @@ pub async fn whole(
     request: HttpRequestFactory,
     timeouts: Timeouts,
 ) -> Result<Response, OpenAIError> {
-    let response = send(&client, request, timeouts.first).await?;
+    let response = send(&client, request.build().await?, timeouts.first).await?;
     let too_long = || boxed(too_large(LONGEST_EVENT));
     let body = timeout(timeouts.first, read_bounded(response, LONGEST_EVENT))
         .await
@@ -127,10 +131,9 @@ pub async fn whole(
 
 async fn send(
     client: &reqwest::Client,
-    request: HttpRequestFactory,
+    request: Request,
     patience: Duration,
 ) -> Result<Response, OpenAIError> {
-    let request = request.build().await?;
     let response = timeout(patience, client.execute(request))
         .await
         .map_err(|_| boxed(silence(patience)))?

@@ -3,9 +3,12 @@
 //! A field of another type than expected counts as absent, so that one odd field never costs the answer.
 
 use crate::event::{ToolCall, Usage};
-use crate::model::{Message, Request, ToolSpec, names};
+use crate::model::client::encoded::Encoded;
+use crate::model::tool_calls::names;
+use crate::model::{Message, Request, ToolSpec};
+use bytes::Bytes;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 /// What is sent, apart from the conversation.
@@ -25,39 +28,35 @@ pub struct Form<'a> {
     pub reasoning_echo: Option<&'static str>,
 }
 
-/// The body of a request.
-#[derive(Debug, Serialize)]
-pub struct Body(Map<String, Value>);
-
-impl Body {
-    /// The body that asks `request` in this form.
-    pub fn new(form: &Form<'_>, request: &Request<'_>) -> Self {
-        let mut body = Map::new();
-        body.insert("model".into(), form.model.into());
-        let messages = request.messages.iter().map(|message| written(message, form.reasoning_echo)).collect();
-        body.insert("messages".into(), Value::Array(messages));
-        if !request.tools.is_empty() {
-            body.insert("tools".into(), request.tools.iter().map(written_tool).collect());
-        }
-        body.insert("stream".into(), form.stream.into());
-        if form.stream && form.stream_options {
-            body.insert("stream_options".into(), json!({ "include_usage": true }));
-        }
-        if let Some((name, tokens)) = form.max_tokens {
-            body.insert(name.into(), tokens.into());
-        }
-        if let Some(temperature) = form.temperature {
-            body.insert("temperature".into(), temperature.into());
-        }
-        if let Some(schema) = request.answer_schema {
-            let schema = json!({ "name": "answer", "schema": schema });
-            body.insert("response_format".into(), json!({ "type": "json_schema", "json_schema": schema }));
-        }
-        Self(body)
+/// The body that sends `request` in this form. `encoded` has the messages of the request before.
+pub fn body(form: &Form<'_>, request: &Request<'_>, encoded: &mut Encoded) -> serde_json::Result<Bytes> {
+    let mut rest = Map::new();
+    if !request.tools.is_empty() {
+        rest.insert("tools".into(), request.tools.iter().map(written_tool).collect());
     }
+    rest.insert("stream".into(), form.stream.into());
+    if form.stream && form.stream_options {
+        rest.insert("stream_options".into(), json!({ "include_usage": true }));
+    }
+    if let Some((name, tokens)) = form.max_tokens {
+        rest.insert(name.into(), tokens.into());
+    }
+    if let Some(temperature) = form.temperature {
+        rest.insert("temperature".into(), temperature.into());
+    }
+    if let Some(schema) = request.answer_schema {
+        let schema = json!({ "name": "answer", "schema": schema });
+        rest.insert("response_format".into(), json!({ "type": "json_schema", "json_schema": schema }));
+    }
+    let (model, rest) = (serde_json::to_vec(form.model)?, serde_json::to_vec(&rest)?);
+    let messages = encoded.update(request.messages, form.reasoning_echo)?;
+    // `rest` is an object that is never empty: its opening brace gives way to a comma.
+    let parts: [&[u8]; 6] = [b"{\"model\":", &model, b",\"messages\":[", messages, b"],", &rest[1..]];
+    Ok(Bytes::from(parts.concat()))
 }
 
-fn written(message: &Message, reasoning_echo: Option<&str>) -> Value {
+/// A message as the protocol writes it.
+pub fn written(message: &Message, reasoning_echo: Option<&str>) -> Value {
     match message {
         // `developer` is refused by most servers but OpenAI's own, which takes `system` as well.
         Message::System { text } => json!({ "role": "system", "content": text }),

@@ -1,16 +1,16 @@
 //! Reads what an endpoint says of a failure: every server has shapes, codes and words of its own.
 
-use crate::model::failure::{Feature, Reason, quote};
-use crate::model::retry;
+use crate::model::client::failure::{Feature, Reason, quote};
+use crate::model::client::retry;
 use reqwest::StatusCode;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Bytes of a complaint that are searched.
+/// Bytes of an error body that are searched.
 const LONGEST_SEARCH: usize = 64 * 1024;
 
 /// An endpoint's words about a failure.
-pub struct Complaint {
+pub struct ErrorBody {
     /// For people: bounded, on one line, possibly empty.
     pub text: String,
     /// The status that the error object itself names.
@@ -23,7 +23,7 @@ pub struct Complaint {
     window: Option<u64>,
 }
 
-impl Complaint {
+impl ErrorBody {
     /// Of the body of an answer with a bad status.
     pub fn in_body(body: &str) -> Self {
         let body = body.trim_start_matches('\u{feff}').trim();
@@ -239,7 +239,7 @@ const MODEL: &[&str] = &[
     "model not exist",
 ];
 
-/// Without one of these a complaint that names a feature is about something else.
+/// Without one of these an error that names a feature is about something else.
 const OBJECTIONS: &[&str] = &[
     "support",
     "not permitted",
@@ -334,7 +334,7 @@ mod tests {
     use serde_json::json;
 
     fn reason(status: u16, message: &str) -> Reason {
-        Complaint::in_value(&json!({ "error": { "message": message } }))
+        ErrorBody::in_value(&json!({ "error": { "message": message } }))
             .reason(StatusCode::from_u16(status).unwrap())
     }
 
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn other_complaints_stay_what_they_are() {
+    fn other_errors_stay_what_they_are() {
         for message in [
             "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'",
             "Invalid schema for function 'run_commands'",
@@ -391,9 +391,9 @@ mod tests {
     #[test]
     fn web_pages_are_named_by_their_title() {
         assert_eq!(
-            Complaint::in_body("<!DOCTYPE html><title>Bad gateway</title>").text,
+            ErrorBody::in_body("<!DOCTYPE html><title>Bad gateway</title>").text,
             "a web page titled \"Bad gateway\""
         );
-        assert_eq!(Complaint::in_body("<html></html>").text, "a web page");
+        assert_eq!(ErrorBody::in_body("<html></html>").text, "a web page");
     }
 }

@@ -1,12 +1,12 @@
 //! Puts the pieces of an answer together.
 
 use crate::event::ToolCall;
-use crate::model::failure::{Failure, Reason};
-use crate::model::held::showable;
-use crate::model::mend::mend;
-use crate::model::recover::recover;
-use crate::model::thinking::{Piece, Thinking};
-use crate::model::wire::{Arguments, Chunk, Function, Said, WireCall};
+use crate::model::client::failure::{Failure, Reason};
+use crate::model::client::thinking::{Piece, Thinking};
+use crate::model::client::wire::{Arguments, Chunk, Function, Said, WireCall};
+use crate::model::tool_calls::holdback::{Holdback, MAX_LOOKAHEAD};
+use crate::model::tool_calls::recover::recover;
+use crate::model::tool_calls::repair::repair;
 use crate::model::{Message, OnProgress, Progress, Reply, ToolSpec};
 use serde_json::Value;
 use std::collections::HashSet;
@@ -19,8 +19,6 @@ pub const LONGEST_ARGUMENTS: usize = 1 << 20;
 pub const LONGEST_TEXT: usize = 4 << 20;
 /// What the notice of a recovered call says.
 pub const WRITTEN_AS_TEXT: &str = "written as text";
-/// Bytes of text that may be held back before it is left to the end whether they are a call.
-const LONGEST_DOUBT: usize = 4096;
 /// Bytes of an id or a name; no real one comes near.
 const LONGEST_NAME: usize = 256;
 
@@ -31,6 +29,7 @@ pub struct Assembly<'a> {
     reply: Reply,
     /// Bytes of the text that were shown; what may turn out to be a call is held back.
     shown: usize,
+    holdback: Holdback,
     calls: Vec<Partial>,
     /// The old form of a call; counts where there is no other.
     old_call: Option<Partial>,
@@ -53,6 +52,7 @@ impl<'a> Assembly<'a> {
             tools,
             reply: Reply::default(),
             shown: 0,
+            holdback: Holdback::default(),
             calls: Vec::new(),
             old_call: None,
             refusal: String::new(),
@@ -83,8 +83,8 @@ impl<'a> Assembly<'a> {
         self.reply.finish_reason.is_some()
     }
 
-    /// The whole answer. `taken` are ids that the conversation holds already.
-    pub fn finish(mut self, mut taken: HashSet<String>, on_progress: OnProgress<'_>) -> Reply {
+    /// The whole answer. `earlier` are the ids of the calls that the conversation has already.
+    pub fn finish(mut self, earlier: HashSet<&str>, on_progress: OnProgress<'_>) -> Reply {
         let rest = self.thinking.finish();
         self.show(rest, on_progress);
         self.split_unopened();
@@ -103,9 +103,12 @@ impl<'a> Assembly<'a> {
         }
         let is_cut_off = reply.is_cut_off();
         for call in self.calls {
-            let mut call =
-                ToolCall { id: unique(call.id, &mut taken), name: call.name, arguments: call.arguments };
-            if let Some(note) = mend(&mut call, self.tools, is_cut_off) {
+            let mut call = ToolCall {
+                id: unique(call.id, &earlier, &reply.tool_calls),
+                name: call.name,
+                arguments: call.arguments,
+            };
+            if let Some(note) = repair(&mut call, self.tools, is_cut_off) {
                 on_progress(Progress::Notice(&note));
             }
             reply.tool_calls.push(call);
@@ -132,9 +135,9 @@ impl<'a> Assembly<'a> {
         on_progress(Progress::Notice(&format!("{count} tool call(s) {WRITTEN_AS_TEXT} were recovered")));
         let unshown = recovered.text.strip_prefix(self.reply.text[..self.shown].trim());
         on_progress_text(unshown, on_progress);
-        self.calls.extend(recovered.calls.into_iter().take(MOST_CALLS).map(|(name, arguments)| Partial {
-            name,
-            arguments: arguments.to_string(),
+        self.calls.extend(recovered.calls.into_iter().take(MOST_CALLS).map(|call| Partial {
+            name: call.name,
+            arguments: call.arguments,
             ..Partial::default()
         }));
         self.shown = recovered.text.len();
@@ -166,9 +169,9 @@ impl<'a> Assembly<'a> {
                 Piece::Text(text) => {
                     let held = self.reply.text.len() - self.shown;
                     self.reply.text.push_str(&text);
-                    // What is held for long is not looked at again and again: the end decides.
-                    if held <= LONGEST_DOUBT {
-                        let end = showable(&self.reply.text, self.shown, self.tools);
+                    // What is held back for long is decided at the end of the answer.
+                    if held <= MAX_LOOKAHEAD {
+                        let end = self.holdback.showable(&self.reply.text, self.shown, self.tools);
                         on_progress_text(self.reply.text.get(self.shown..end), on_progress);
                         self.shown = end;
                     }
@@ -281,23 +284,22 @@ fn on_progress_text(text: Option<&str>, on_progress: OnProgress<'_>) {
     }
 }
 
-/// The ids of all calls that a conversation holds.
-pub fn ids_in(messages: &[Message]) -> HashSet<String> {
+/// The ids of all calls in a conversation.
+pub fn call_ids(messages: &[Message]) -> HashSet<&str> {
     let calls = messages.iter().filter_map(|message| match message {
         Message::Assistant { tool_calls, .. } => Some(tool_calls),
         _ => None,
     });
-    calls.flatten().map(|call| call.id.clone()).collect()
+    calls.flatten().map(|call| call.id.as_str()).collect()
 }
 
-/// `id`, or one like it that is not taken yet; taken from now on.
-pub fn unique(id: String, taken: &mut HashSet<String>) -> String {
-    let mut candidate = if id.is_empty() { format!("call_{}", taken.len() + 1) } else { id.clone() };
-    let mut number = taken.len() + 1;
-    while taken.contains(&candidate) {
-        number += 1;
-        candidate = if id.is_empty() { format!("call_{number}") } else { format!("{id}_{number}") };
+/// `id`, or one like it that no call has yet.
+fn unique(id: String, earlier: &HashSet<&str>, calls: &[ToolCall]) -> String {
+    let is_taken = |id: &str| earlier.contains(id) || calls.iter().any(|call| call.id == id);
+    if !id.is_empty() && !is_taken(&id) {
+        return id;
     }
-    taken.insert(candidate.clone());
-    candidate
+    let stem = if id.is_empty() { "call" } else { &id };
+    let mut numbered = (earlier.len() + calls.len() + 1..).map(|number| format!("{stem}_{number}"));
+    numbered.find(|id| !is_taken(id)).unwrap_or_default()
 }

@@ -1,12 +1,13 @@
-//! Calls that are slightly off, put right by the tools' names and schemas.
+//! Repairs calls that are slightly wrong, by the names and schemas of the tools.
 //!
 //! `{"commands": ["ls"]}` for a tool that takes `{command}` means what it says. A name is put right only where a
 //! required text is missing and what stands for it is certain, a value only where it can mean nothing else.
 
 use crate::event::ToolCall;
-use crate::model::coerce::{coerced, is_type};
-use crate::model::recover::{ARGUMENT_KEYS, NAME_KEYS};
-use crate::model::{ToolSpec, arguments, names};
+use crate::model::ToolSpec;
+use crate::model::tool_calls::coerce::{coerced, is_type};
+use crate::model::tool_calls::recover::{ARGUMENT_KEYS, NAME_KEYS};
+use crate::model::tool_calls::{names, parse};
 use serde_json::{Map, Value};
 
 /// Things put right of one call that are told; the others are like them.
@@ -27,14 +28,14 @@ const ALIASES: &[(&str, &[&str])] = &[
 ];
 
 /// Puts a call right where that is certain, and says what was done.
-pub fn mend(call: &mut ToolCall, tools: &[ToolSpec], is_cut_off: bool) -> Option<String> {
+pub fn repair(call: &mut ToolCall, tools: &[ToolSpec], is_cut_off: bool) -> Option<String> {
     let tool = names::meant(&call.name, tools)?;
     let mut notes = Vec::new();
     if call.name != tool.name {
         notes.push(format!("{} as its name", shown(&Value::from(call.name.as_str()))));
         call.name.clone_from(&tool.name);
     }
-    if let Some((arguments, done)) = mended(call, tool, is_cut_off) {
+    if let Some((arguments, done)) = repaired(call, tool, is_cut_off) {
         call.arguments = Value::Object(arguments).to_string();
         notes.extend(done);
     }
@@ -42,8 +43,8 @@ pub fn mend(call: &mut ToolCall, tools: &[ToolSpec], is_cut_off: bool) -> Option
 }
 
 /// The arguments put right, and what was done. Those that were cut off are left as they are.
-fn mended(call: &ToolCall, tool: &ToolSpec, is_cut_off: bool) -> Option<(Map<String, Value>, Vec<String>)> {
-    let (value, repaired) = arguments::parse(&call.arguments).ok()?;
+fn repaired(call: &ToolCall, tool: &ToolSpec, is_cut_off: bool) -> Option<(Map<String, Value>, Vec<String>)> {
+    let (value, repaired) = parse::parse(&call.arguments).ok()?;
     let mut notes = Vec::new();
     let mut arguments = match value {
         _ if repaired && is_cut_off => return None,
@@ -58,7 +59,7 @@ fn mended(call: &ToolCall, tool: &ToolSpec, is_cut_off: bool) -> Option<(Map<Str
         notes.push("a whole call as its arguments".to_owned());
         arguments = inner;
     }
-    mend_object(&mut arguments, &tool.parameters, &mut notes);
+    repair_object(&mut arguments, &tool.parameters, &mut notes);
     // Repaired ones are kept as they were read: they go back to the endpoint, which has to read them as well.
     (repaired || !notes.is_empty()).then_some((arguments, notes))
 }
@@ -80,14 +81,14 @@ fn unwrapped(object: &Map<String, Value>, tool: &ToolSpec) -> Option<Map<String,
     }
 }
 
-fn mend_object(arguments: &mut Map<String, Value>, schema: &Value, notes: &mut Vec<String>) {
+fn repair_object(arguments: &mut Map<String, Value>, schema: &Value, notes: &mut Vec<String>) {
     let mut note = |text: String| {
         if notes.len() < MOST_NOTES && !notes.contains(&text) {
             notes.push(text);
         }
     };
     for name in required_texts(schema) {
-        if let Some(text) = mend_name(arguments, name, schema) {
+        if let Some(text) = repair_name(arguments, name, schema) {
             note(text);
         }
     }
@@ -101,7 +102,7 @@ fn mend_object(arguments: &mut Map<String, Value>, schema: &Value, notes: &mut V
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         if let Some(Value::Array(list)) = arguments.get_mut(name).filter(|_| property["items"].is_object()) {
             let objects = list.iter_mut().filter_map(Value::as_object_mut);
-            objects.for_each(|object| mend_object(object, &property["items"], notes));
+            objects.for_each(|object| repair_object(object, &property["items"], notes));
         }
     }
 }
@@ -124,7 +125,7 @@ fn required_texts(schema: &Value) -> impl Iterator<Item = &str> {
     names.filter(|name| is_type(&schema["properties"][*name], "string"))
 }
 
-fn mend_name(arguments: &mut Map<String, Value>, name: &str, schema: &Value) -> Option<String> {
+fn repair_name(arguments: &mut Map<String, Value>, name: &str, schema: &Value) -> Option<String> {
     if let Some(given) = arguments.get(name) {
         let text = joined(given, name, name).filter(|_| given.is_array())?;
         arguments.insert(name.to_owned(), text.into());
@@ -187,7 +188,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn mended(name: &str, arguments: Value) -> Option<Value> {
+    fn fixed(name: &str, arguments: Value) -> Option<Value> {
         let text = json!({ "type": "string" });
         let tool = |name: &str, properties: Value, required: Value| ToolSpec {
             name: name.into(),
@@ -203,7 +204,7 @@ mod tests {
             tool("write_file", json!({ "path": text, "data": text }), json!(["path", "data"])),
         ];
         let mut call = ToolCall { id: "1".into(), name: name.into(), arguments: arguments.to_string() };
-        mend(&mut call, &tools, false).map(|_| serde_json::from_str(&call.arguments).unwrap())
+        repair(&mut call, &tools, false).map(|_| serde_json::from_str(&call.arguments).unwrap())
     }
 
     #[test]
@@ -243,7 +244,7 @@ mod tests {
             ("write_file", json!({ "file_path": "a", "content": "b" }), json!({ "path": "a", "data": "b" })),
             ("write_file", json!({ "path": "a", "text": "b" }), json!({ "path": "a", "data": "b" })),
         ] {
-            assert_eq!(mended(name, arguments), Some(expected));
+            assert_eq!(fixed(name, arguments), Some(expected));
         }
     }
 
@@ -267,7 +268,7 @@ mod tests {
             ("write_file", json!({ "paths": ["a", "b"], "data": "c" })),
             ("unknown", json!({ "commands": ["ls"] })),
         ] {
-            assert_eq!(mended(name, arguments.clone()), None, "{arguments}");
+            assert_eq!(fixed(name, arguments.clone()), None, "{arguments}");
         }
     }
 
@@ -280,7 +281,7 @@ mod tests {
         let tools = [ToolSpec { name: "write_files".into(), description: String::new(), parameters }];
         let arguments = r#"{"files": "[{\"file\": \"a\"}, {\"file\": \"b\"}]"}"#.to_owned();
         let mut call = ToolCall { id: "1".into(), name: "write_files".into(), arguments };
-        let note = mend(&mut call, &tools, false).unwrap();
+        let note = repair(&mut call, &tools, false).unwrap();
         assert_eq!(call.arguments, r#"{"files":[{"path":"a"},{"path":"b"}]}"#);
         let expected = "the model called write_files with a text as \"files\", taken as a list and \"file\", taken as \"path\"";
         assert_eq!(note, expected);
@@ -293,7 +294,7 @@ mod tests {
         let tools = [ToolSpec { name: "run_commands".into(), description: String::new(), parameters }];
         let arguments = r#"{"cmd": "ls""#.to_owned();
         let mut call = ToolCall { id: "1".into(), name: "run_commands".into(), arguments };
-        assert_eq!(mend(&mut call, &tools, true), None);
-        assert!(mend(&mut call, &tools, false).is_some());
+        assert_eq!(repair(&mut call, &tools, true), None);
+        assert!(repair(&mut call, &tools, false).is_some());
     }
 }

@@ -1,0 +1,15 @@
+//! The client for OpenAI-compatible endpoints.
+
+mod answer;
+mod encoded;
+mod error_body;
+mod failure;
+mod http;
+mod openai;
+mod retry;
+mod sse;
+pub mod stream;
+mod thinking;
+mod wire;
+
+pub use openai::OpenAi;

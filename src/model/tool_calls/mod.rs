@@ -1,0 +1,8 @@
+//! Tool calls as models write them: recovered from text, parsed, and repaired where only one meaning is possible.
+
+mod coerce;
+pub mod holdback;
+pub mod names;
+pub mod parse;
+pub mod recover;
+pub mod repair;
