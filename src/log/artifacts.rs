@@ -4,7 +4,7 @@ use super::Hash;
 use crate::error::{Error, Result};
 use crate::event::Artifact;
 use crate::lock::Lock;
-use crate::paths::{make_dir, not_made};
+use crate::paths::{create_error, make_dir};
 use crate::plain_file::{self, Links};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -77,7 +77,7 @@ impl Artifacts {
             let all = now.session.saturating_add(now.others).saturating_add(size);
             check(all, self.limits.all, "the artifacts of all sessions")?;
             make_dir(&self.directory)?;
-            write_atomically(&path, bytes).map_err(|error| not_made(&path, error))?;
+            write_atomically(&path, bytes).map_err(|error| create_error(&path, error))?;
             *used = Some(Used { session: now.session + size, ..now });
         }
         Ok(Artifact {
