@@ -11,7 +11,7 @@ fn main() {
     let arch = variable("CARGO_CFG_TARGET_ARCH");
     let on_linux = variable("CARGO_CFG_TARGET_OS") == "linux";
 
-    // musl makes the smaller program, and rustc brings all that linking it takes. It is not always installed.
+    // musl makes the smaller program, and rustc contains all that linking it needs. It is not always installed.
     let musl = format!("{arch}-unknown-linux-musl");
     let result = if installed(&musl) {
         compile(&musl, &guest)
@@ -21,7 +21,7 @@ fn main() {
         Err(format!("the target {musl} is not installed (rustup target add {musl})"))
     };
     if let Err(message) = result {
-        // Elsewhere the program can do without: AGENT_GUEST names a guest that was built on Linux.
+        // Not needed elsewhere: AGENT_GUEST names a guest that was built on Linux.
         assert!(!on_linux, "the guest cannot be built: {message}");
         println!("cargo:warning=no guest is embedded: {message}");
         std::fs::write(&guest, []).expect("OUT_DIR is writable");
@@ -40,8 +40,8 @@ fn compile(target: &str, output: &Path) -> Result<(), String> {
         rustc.arg("-Clinker=rust-lld");
     }
     let result = rustc.output().map_err(|error| format!("rustc does not start: {error}"))?;
-    let said = String::from_utf8_lossy(&result.stderr);
-    if result.status.success() { Ok(()) } else { Err(format!("{target}: {said}")) }
+    let stderr = String::from_utf8_lossy(&result.stderr);
+    if result.status.success() { Ok(()) } else { Err(format!("{target}: {stderr}")) }
 }
 
 fn installed(target: &str) -> bool {

@@ -251,10 +251,16 @@ mod far {
         });
     }
 
-    #[divan::bench]
-    fn write_50_mb(bencher: Bencher) {
+    /// Bytes that do not shrink, and source code.
+    #[divan::bench(args = ["noise", "source"])]
+    fn write_50_mb(bencher: Bencher, content: &str) {
         let guest = start();
-        let file = || FileWrite { node: Node::Regular(vec![b'x'; SIZE]), ..ten() };
+        let source = include_bytes!("sandbox.rs");
+        let bytes: Vec<u8> = match content {
+            "noise" => std::iter::repeat_with(|| fastrand::u8(..)).take(SIZE).collect(),
+            _ => source.iter().copied().cycle().take(SIZE).collect(),
+        };
+        let file = || FileWrite { node: Node::Regular(bytes.clone()), ..ten() };
         bencher.counter(BytesCount::new(SIZE)).with_inputs(file).bench_local_values(|file| {
             RUNTIME.block_on(guest.sandbox.write_files(vec![file])).expect("written");
         });

@@ -8,7 +8,7 @@ mod commands {
     use super::*;
 
     #[tokio::test]
-    async fn exit_codes_and_both_outputs() {
+    async fn a_command_reports_its_exit_code_and_both_outputs() {
         let guest = Guest::start().await;
         let ran = guest.sh("echo out; echo err >&2; exit 7").await;
         assert_eq!(ran.outcome(), Outcome::Exited(7));
@@ -19,13 +19,13 @@ mod commands {
     }
 
     #[tokio::test]
-    async fn a_signal_is_told_as_one() {
+    async fn a_command_that_a_signal_ended_reports_the_signal() {
         let guest = Guest::start().await;
         assert_eq!(guest.sh("kill -SEGV $$").await.outcome(), Outcome::Signaled(11));
     }
 
     #[tokio::test]
-    async fn a_program_that_is_not_there() {
+    async fn a_program_that_does_not_exist_is_reported_as_a_shell_does() {
         let guest = Guest::start().await;
         let mut command = shell("");
         command.program = Program::Argv(vec!["no-such-program".into()]);
@@ -37,7 +37,7 @@ mod commands {
     /// Plain words are run without a shell. Nobody may see a difference to a shell's answer, which a comment at the
     /// end asks for; `$_` and `SHLVL` are what nobody looks at.
     #[tokio::test]
-    async fn plain_words_mean_what_they_mean_to_a_shell() {
+    async fn a_command_without_a_shell_behaves_as_in_a_shell() {
         let guest = Guest::start().await;
         guest.sh("printf '%s\n' 'echo no shebang $# $0 $PWD' > script; chmod +x script; mkdir -p sub; cp script sub; touch plain").await;
         for text in [
@@ -60,7 +60,6 @@ mod commands {
             "kill -l 9",
             "exit 3",
             "test -f plain",
-            "time true",
             "if",
             "printenv PWD",
             "sleep 0",
@@ -76,10 +75,10 @@ mod commands {
         ] {
             let plain = guest.sh(text).await;
             let shell = guest.sh(&format!("{text} # asks a shell")).await;
-            let told = |ran: &crate::support::guest::Ran| {
+            let result = |ran: &crate::support::guest::Ran| {
                 (ran.outcome(), ran.text(), String::from_utf8_lossy(&ran.stderr).into_owned())
             };
-            assert_eq!(told(&plain), told(&shell), "{text}");
+            assert_eq!(result(&plain), result(&shell), "{text}");
         }
     }
 
@@ -112,7 +111,7 @@ mod commands {
     }
 
     #[tokio::test]
-    async fn a_function_that_stands_in_for_a_program_is_called() {
+    async fn an_exported_function_replaces_a_program() {
         let guest = Guest::start().await;
         let mut command = shell("uname -m");
         command.env = vec![("BASH_FUNC_uname%%".into(), "() { echo function; }".into())];
@@ -120,7 +119,7 @@ mod commands {
     }
 
     #[tokio::test]
-    async fn a_time_limit_ends_daemons_that_ignore_term() {
+    async fn a_timeout_ends_daemons_that_ignore_sigterm() {
         let guest = Guest::start().await;
         let mut command = shell(
             "trap '' TERM
@@ -141,7 +140,7 @@ mod commands {
     }
 
     #[tokio::test]
-    async fn a_background_child_that_holds_stdout_does_not_hold_up_the_command() {
+    async fn a_background_child_that_keeps_stdout_open_does_not_delay_the_command() {
         let guest = Guest::start().await;
         let started = Instant::now();
         let ran = guest.sh("(while :; do echo still here; sleep 0.05; done) & echo $!").await;
@@ -149,13 +148,13 @@ mod commands {
         assert_eq!(ran.outcome(), Outcome::Exited(0));
         assert!(ran.finished().left_running >= 1);
         let id = ran.text().lines().find_map(|line| line.parse().ok()).unwrap();
-        // It goes on living, and nothing stops it from writing.
+        // It survives, and may continue to write.
         guest.sh("sleep 0.3").await;
         assert!(is_alive(id));
     }
 
     #[tokio::test]
-    async fn dropping_the_future_kills() {
+    async fn dropping_the_future_kills_the_command() {
         let guest = Guest::start().await;
         let mut ignore = |_: agent::sandbox::Output<'_>| ();
         let run = guest.sandbox.run(shell("echo $$ > pid; sleep 1000 & sleep 1000"), &mut ignore);
@@ -165,7 +164,7 @@ mod commands {
     }
 
     #[tokio::test]
-    async fn a_flood_is_cut_in_the_middle_and_kept_in_a_file() {
+    async fn long_output_is_cut_in_the_middle_and_kept_in_a_file() {
         let guest = Guest::start().await;
         let mut command = shell("head -c 10000000 /dev/zero | tr '\\0' x; echo end");
         command.live_bytes = 1000;
@@ -181,7 +180,7 @@ mod commands {
     }
 
     #[tokio::test]
-    async fn everything_is_streamed_where_that_is_asked_for() {
+    async fn all_output_is_streamed_on_request() {
         let guest = Guest::start().await;
         let ran = guest.sh("head -c 20000000 /dev/urandom | tee copy").await;
         assert_eq!(ran.stdout, std::fs::read(guest.path("copy")).unwrap());
@@ -197,7 +196,7 @@ mod more_commands {
     use sha2::{Digest, Sha256};
 
     #[tokio::test]
-    async fn binary_output_comes_back_byte_for_byte() {
+    async fn binary_output_is_returned_byte_for_byte() {
         let guest = Guest::start().await;
         let ran = guest.sh(r"printf '\377\376\000\200'; printf '\303\050' >&2").await;
         assert_eq!(ran.stdout, [0xff, 0xfe, 0x00, 0x80]);
@@ -205,7 +204,7 @@ mod more_commands {
     }
 
     #[tokio::test]
-    async fn standard_input_is_fed_and_ended() {
+    async fn a_command_reads_its_standard_input_to_the_end() {
         let guest = Guest::start().await;
         let mut command = shell("sha256sum");
         command.stdin = true;
@@ -220,7 +219,7 @@ mod more_commands {
     }
 
     #[tokio::test]
-    async fn a_command_that_reads_no_input_does_not_hold_up_who_feeds_it() {
+    async fn a_command_that_reads_no_input_does_not_block_the_sender() {
         let guest = Guest::start().await;
         let mut command = shell("exec <&-; sleep 0.2; exit 3");
         command.stdin = true;
@@ -231,7 +230,7 @@ mod more_commands {
     }
 
     #[tokio::test]
-    async fn a_killed_command_tells_what_it_wrote_before() {
+    async fn the_output_of_a_killed_command_is_kept() {
         let guest = Guest::start().await;
         let mut process = guest.sandbox.spawn(shell("echo before; sleep 1000")).await.unwrap();
         assert_eq!(process.next().await.unwrap(), ProcessEvent::Output(Stream::Stdout, b"before\n".to_vec()));
@@ -240,7 +239,7 @@ mod more_commands {
     }
 
     #[tokio::test]
-    async fn output_that_nobody_takes_stops_the_command_and_not_the_guest() {
+    async fn output_that_is_not_read_blocks_the_command_and_not_the_guest() {
         let guest = Guest::start().await;
         let mut stuck = guest.sandbox.spawn(shell("yes > /dev/stdout")).await.unwrap();
         // The other stream is served as ever, and the guest's memory stays where it was.
@@ -253,7 +252,7 @@ mod more_commands {
     }
 
     #[tokio::test]
-    async fn a_flood_on_both_streams_does_not_grow_the_guest() {
+    async fn long_output_on_both_streams_does_not_use_the_guests_memory() {
         let guest = Guest::start().await;
         let mut command = shell("yes & yes >&2 & wait");
         command.live_bytes = 10_000;
@@ -268,7 +267,7 @@ mod more_commands {
     }
 
     #[tokio::test]
-    async fn many_commands_at_once_do_not_mix() {
+    async fn concurrent_commands_keep_their_output_apart() {
         let guest = Guest::start().await;
         let runs = (0..40).map(async |n| guest.sh(&format!("sleep 0.1; echo {n}; exit {n}")).await);
         let all = futures_util::future::join_all(runs).await;
@@ -279,7 +278,7 @@ mod more_commands {
     }
 
     #[tokio::test]
-    async fn the_working_directory_and_the_environment() {
+    async fn a_command_gets_its_working_directory_and_environment() {
         let guest = Guest::start().await;
         std::fs::create_dir(guest.path("sub")).unwrap();
         let mut command = shell("pwd; echo \"$EXTRA\"; env | grep -c AGENT_GUEST; umask");
@@ -291,7 +290,7 @@ mod more_commands {
     }
 
     #[tokio::test]
-    async fn working_directories_that_are_refused() {
+    async fn an_unusable_working_directory_is_refused() {
         let guest = Guest::start().await;
         std::fs::write(guest.path("file"), "").unwrap();
         std::os::unix::fs::symlink("/proc/self/fd", guest.path("link")).unwrap();
@@ -304,7 +303,7 @@ mod more_commands {
     }
 
     #[tokio::test]
-    async fn nothing_of_the_guests_is_open_in_a_command() {
+    async fn a_command_inherits_no_descriptor_of_the_guest() {
         let guest = Guest::start().await;
         let ran = guest.sh("ls -l /proc/self/fd | wc -l; ls /proc/self/fd").await;
         // A line of totals, 0, 1, 2, and the one that ls has open.
@@ -318,7 +317,7 @@ mod more_commands {
     }
 
     #[tokio::test]
-    async fn a_command_that_kills_its_supervisor_is_lost_and_leaves_nothing() {
+    async fn a_command_that_kills_its_supervisor_is_lost_and_leaves_no_processes() {
         let guest = Guest::start().await;
         let ran = guest.sh("(setsid sleep 1000 & echo $!); kill -9 $PPID; sleep 1000").await;
         assert_eq!(ran.outcome(), Outcome::Lost);
@@ -328,7 +327,7 @@ mod more_commands {
     }
 
     #[tokio::test]
-    async fn a_command_that_stops_its_supervisor_still_meets_its_time_limit() {
+    async fn a_command_that_stops_its_supervisor_is_still_timed_out() {
         let guest = Guest::start().await;
         let mut command = shell("kill -STOP $PPID; sleep 1000 & sleep 1000");
         command.timeout = Some(Duration::from_millis(300));
@@ -338,7 +337,7 @@ mod more_commands {
     }
 
     #[tokio::test]
-    async fn a_tree_that_forks_all_the_time_does_not_get_away() {
+    async fn a_process_tree_that_keeps_forking_is_killed() {
         let guest = Guest::start().await;
         let mut command = shell(
             "trap '' TERM; hop() { (setsid bash -c \"$(declare -f hop); trap '' TERM; sleep 0.02; hop\" &) ; }; hop; hop; hop
@@ -350,7 +349,7 @@ mod more_commands {
         assert_eq!(ran.finished().left_running, 0);
     }
 
-    /// Takes what comes until the end.
+    /// Reads all events to the end.
     async fn follow(process: &mut agent::sandbox::Process) -> Ran {
         let mut ran = Ran::default();
         loop {
@@ -374,7 +373,7 @@ mod jobs {
     use agent::sandbox::Piece;
 
     #[tokio::test]
-    async fn what_is_new_since_the_last_time() {
+    async fn each_poll_of_a_job_returns_only_new_output() {
         let guest = Guest::start().await;
         let job =
             guest.sandbox.start_job(shell("echo one; until [ -e go ]; do sleep 0.02; done; echo two")).await;
@@ -396,7 +395,7 @@ mod jobs {
     }
 
     #[tokio::test]
-    async fn output_that_nobody_asked_for_is_counted() {
+    async fn job_output_beyond_the_buffer_is_counted() {
         let guest = Guest::start().await;
         let job = guest
             .sandbox
@@ -415,7 +414,7 @@ mod jobs {
     }
 
     #[tokio::test]
-    async fn killing_a_job_that_is_over_kills_what_it_left() {
+    async fn killing_a_finished_job_kills_the_processes_it_left() {
         let guest = Guest::start().await;
         let job = guest.sandbox.start_job(shell("setsid sleep 1000 & echo $!")).await.unwrap();
         let mut state = None;
@@ -434,7 +433,7 @@ mod jobs {
     }
 
     #[tokio::test]
-    async fn there_is_no_such_job() {
+    async fn an_unknown_job_is_an_error() {
         let guest = Guest::start().await;
         let error = guest.sandbox.job_output(5, Duration::ZERO).await.unwrap_err();
         assert_eq!((error.kind(), error.to_string().as_str()), (Kind::InSandbox, "there is no job 5"));
@@ -442,7 +441,7 @@ mod jobs {
     }
 
     #[tokio::test]
-    async fn too_many_jobs_are_refused_and_old_ones_forgotten() {
+    async fn jobs_beyond_the_limit_are_refused_and_finished_ones_forgotten() {
         let guest = Guest::start().await;
         for _ in 0..64 {
             guest.sandbox.start_job(shell("sleep 1000")).await.unwrap();
@@ -475,7 +474,7 @@ mod files {
     }
 
     #[tokio::test]
-    async fn names_are_bytes() {
+    async fn file_names_need_not_be_utf8() {
         let guest = Guest::start().await;
         for name in [&b"new\nline"[..], b"not utf-8 \xff\xfe", b" -rf", b"deep/er/still"] {
             let name = Path::new(OsStr::from_bytes(name));
@@ -488,7 +487,7 @@ mod files {
     }
 
     #[tokio::test]
-    async fn modes_times_and_links() {
+    async fn modes_times_and_symlinks_are_written() {
         let guest = Guest::start().await;
         std::fs::write(guest.path("script"), "old").unwrap();
         std::fs::set_permissions(guest.path("script"), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -506,7 +505,7 @@ mod files {
         write(&guest, link).await.unwrap();
         let entry = guest.sandbox.stat(Path::new("link")).await.unwrap();
         assert_eq!((entry.kind, entry.mtime_ns), (EntryKind::Symlink("plain".into()), 5));
-        // Followed, the file behind it changes; otherwise the link goes.
+        // Followed, its target changes; otherwise the symlink is replaced.
         write(&guest, FileWrite { follow: true, ..file("link", b"through") }).await.unwrap();
         assert_eq!(std::fs::read(guest.path("plain")).unwrap(), b"through");
         write(&guest, file("link", b"replaced")).await.unwrap();
@@ -515,7 +514,7 @@ mod files {
     }
 
     #[tokio::test]
-    async fn a_link_to_nowhere_is_followed_as_an_editor_does() {
+    async fn a_dangling_symlink_is_followed_as_an_editor_does() {
         let guest = Guest::start().await;
         symlink("not-yet/there", guest.path("link")).unwrap();
         write(&guest, FileWrite { follow: true, ..file("link", b"now") }).await.unwrap();
@@ -523,7 +522,7 @@ mod files {
     }
 
     #[tokio::test]
-    async fn a_file_of_100_mb_goes_there_and_comes_back() {
+    async fn a_file_of_100_mb_is_written_and_read() {
         let guest = Guest::start().await;
         let mut bytes = vec![0; 100_000_000];
         bytes.iter_mut().enumerate().for_each(|(n, byte)| *byte = (n * 7 / 3) as u8);
@@ -538,7 +537,7 @@ mod files {
     }
 
     #[tokio::test]
-    async fn what_is_no_regular_file_is_refused_at_once() {
+    async fn reading_anything_but_a_regular_file_is_refused_immediately() {
         let guest = Guest::start().await;
         guest.sh("mkfifo fifo; ln -s fifo to-fifo; mkdir directory").await;
         let refusals = [
@@ -563,7 +562,7 @@ mod files {
     }
 
     #[tokio::test]
-    async fn each_file_of_a_call_has_its_own_result() {
+    async fn each_file_of_a_write_has_its_own_result() {
         let guest = Guest::start().await;
         std::fs::write(guest.path("file"), "").unwrap();
         let results = guest
@@ -580,7 +579,7 @@ mod files {
     }
 
     #[tokio::test]
-    async fn removing_takes_directories_only_when_they_are_empty() {
+    async fn only_empty_directories_are_removed() {
         let guest = Guest::start().await;
         write(&guest, file("full/file", b"")).await.unwrap();
         let again = |paths: &[&str]| paths.iter().map(PathBuf::from).collect::<Vec<_>>();
@@ -632,7 +631,7 @@ mod files {
     }
 
     #[tokio::test]
-    async fn a_walk_is_bounded() {
+    async fn a_walk_beyond_its_limit_is_an_error() {
         let guest = Guest::start().await;
         guest.sh("mkdir d; cd d; touch $(seq 1000)").await;
         let options = WalkOptions { max_entries: 1000, ..WalkOptions::default() };
@@ -643,7 +642,7 @@ mod files {
     }
 
     #[tokio::test]
-    async fn a_walk_holds_nothing_else_up() {
+    async fn a_walk_does_not_delay_other_requests() {
         let guest = Guest::start().await;
         guest.sh("truncate -s 3G sparse").await;
         let walk = guest.sandbox.walk(Path::new(""), WalkOptions::default());
@@ -661,12 +660,12 @@ mod files {
 
     /// CVE-2024-21626: what a container runtime has forgotten to close.
     #[tokio::test]
-    async fn a_descriptor_that_was_left_open_is_closed() {
+    async fn inherited_descriptors_are_closed() {
         let directory = tempfile::TempDir::new().unwrap();
         std::fs::write(directory.path().join("secret"), "s3cret").unwrap();
         let leak = std::fs::File::open(directory.path()).unwrap();
         let fd = std::os::fd::AsRawFd::as_raw_fd(&leak);
-        // SAFETY: takes no pointer. Whatever is started meanwhile by other tests inherits it too, which harms nothing.
+        // SAFETY: takes no pointer. Processes that other tests start now inherit it too, which is harmless.
         unsafe { libc::fcntl(fd, libc::F_SETFD, 0) };
         let guest = Guest::start().await;
         drop(leak);
@@ -676,7 +675,7 @@ mod files {
     }
 
     #[tokio::test]
-    async fn facts() {
+    async fn facts_describe_the_sandbox() {
         let guest = Guest::start().await;
         let facts = guest.sandbox.facts(&["sh", "no-such-tool"]).await.unwrap();
         assert_eq!(facts.tools, ["sh"]);
@@ -710,7 +709,7 @@ mod clients {
 
     fn over(stream: UnixStream) -> Channel {
         let (reader, writer) = stream.into_split();
-        Channel { reader: Box::new(reader), writer: Box::new(writer) }
+        Channel::new(reader, writer)
     }
 
     fn is_root() -> bool {
@@ -719,7 +718,7 @@ mod clients {
     }
 
     #[tokio::test]
-    async fn who_comes_back_finds_the_job_running_and_the_foreground_command_gone() {
+    async fn after_reconnecting_jobs_run_and_foreground_commands_are_gone() {
         if !is_root() {
             return; // Only root may connect to the abstract socket; see the next test.
         }
@@ -747,7 +746,7 @@ mod clients {
     }
 
     #[tokio::test]
-    async fn only_root_is_let_in_at_the_abstract_socket() {
+    async fn only_root_may_connect_to_the_abstract_socket() {
         let name = socket_name();
         let _guest = Guest::start_with(&["--socket", &name]).await;
         let mut command = tokio::process::Command::new(program());
@@ -764,7 +763,7 @@ mod clients {
     }
 
     #[tokio::test]
-    async fn a_client_that_talks_nonsense_is_cut_off_and_nobody_else() {
+    async fn only_a_client_that_violates_the_protocol_is_disconnected() {
         if !is_root() {
             return;
         }
@@ -776,16 +775,16 @@ mod clients {
         for bytes in [vec![0xff; 100], vec![0; 100], b"SSH-2.0".to_vec(), good] {
             let mut stream = connect(&name).await;
             stream.write_all(&bytes).await.unwrap();
-            let mut said = Vec::new();
+            let mut answer = Vec::new();
             // Cut off with bytes unread is a reset, and an end as well.
             let _ =
-                tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut said)).await.unwrap();
+                tokio::time::timeout(Duration::from_secs(20), stream.read_to_end(&mut answer)).await.unwrap();
         }
         assert_eq!(guest.sh("true").await.outcome(), Outcome::Exited(0));
     }
 
     #[tokio::test]
-    async fn another_version_is_told_as_such() {
+    async fn another_protocol_version_is_named() {
         let directory = TempDir::new().unwrap();
         let (mut child, mut channel) = start(directory.path(), &["--idle-ttl", "0"]);
         let mut hello = Vec::new();
@@ -800,7 +799,7 @@ mod clients {
     }
 
     #[tokio::test]
-    async fn alone_for_its_time_to_live_the_guest_ends_with_everything() {
+    async fn a_guest_without_clients_ends_after_its_idle_timeout() {
         let directory = TempDir::new().unwrap();
         let (mut child, channel) = start(directory.path(), &["--idle-ttl", "1"]);
         let sandbox = Sandbox::connect(channel).await.unwrap();
@@ -819,7 +818,7 @@ mod clients {
     }
 
     #[tokio::test]
-    async fn told_to_end_it_ends_everything() {
+    async fn shutdown_ends_every_process() {
         for way in ["shutdown", "SIGTERM"] {
             let directory = TempDir::new().unwrap();
             let (mut child, channel) = start(directory.path(), &[]);
@@ -839,7 +838,7 @@ mod clients {
     }
 
     #[tokio::test]
-    async fn a_guest_that_dies_loses_its_commands() {
+    async fn commands_of_a_guest_that_dies_are_lost() {
         let mut guest = Guest::start().await;
         let mut process = guest.sandbox.spawn(shell("sleep 1000")).await.unwrap();
         assert_eq!(guest.sh("true").await.outcome(), Outcome::Exited(0));
@@ -862,7 +861,7 @@ mod ports {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[tokio::test]
-    async fn bytes_go_both_ways_with_half_close() {
+    async fn a_connection_carries_bytes_both_ways_with_half_close() {
         let guest = Guest::start().await;
         // Stands for a server that runs inside: the guest runs on this machine.
         for address in ["127.0.0.1:0", "[::1]:0"] {
@@ -886,7 +885,7 @@ mod ports {
     }
 
     #[tokio::test]
-    async fn letting_go_at_any_moment_harms_nothing_else() {
+    async fn dropping_a_connection_at_any_moment_affects_nothing_else() {
         let guest = Guest::start().await;
         let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = server.local_addr().unwrap().port();
@@ -895,7 +894,7 @@ mod ports {
             let connect = guest.sandbox.connect_port(port);
             let _ = tokio::time::timeout(Duration::from_micros(fastrand::u64(1..500)), connect).await;
         }
-        // The server goes first, then the host; the host goes first, with bytes under way.
+        // Once the server closes first, once the host does, with bytes in flight.
         for server_first in [true, false] {
             let mut stream = guest.sandbox.connect_port(port).await.unwrap();
             let (mut accepted, _) = loop {
@@ -920,7 +919,7 @@ mod ports {
     }
 
     #[tokio::test]
-    async fn nothing_listens() {
+    async fn connecting_to_a_closed_port_is_an_error() {
         let guest = Guest::start().await;
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let error = guest.sandbox.connect_port(free).await.unwrap_err();

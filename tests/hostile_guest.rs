@@ -21,7 +21,7 @@ impl HostileGuest {
         let (host, guest) = tokio::io::duplex(1 << 20);
         let (reader, writer) = tokio::io::split(host);
         let mut hostile = HostileGuest { stream: guest, decoder: Decoder::new() };
-        let channel = Channel { reader: Box::new(reader), writer: Box::new(writer) };
+        let channel = Channel::new(reader, writer);
         let (sandbox, ()) = tokio::join!(Sandbox::connect(channel), async {
             assert!(matches!(hostile.receive().await, (0, Message::Hello { .. })));
             hostile.send(0, Message::Hello { magic: MAGIC, version: VERSION }).await;
@@ -112,7 +112,7 @@ async fn a_frame_for_a_stream_that_was_never_opened() {
 }
 
 #[tokio::test]
-async fn an_answer_to_another_question() {
+async fn an_answer_to_another_request() {
     loses(vec![(1, Message::Done {})], "a frame out of place on stream 1").await;
     loses(vec![(1, Message::Data { bytes: "x".into() })], "a frame out of place").await;
     loses(vec![(1, Message::Hello { magic: MAGIC, version: VERSION })], "a frame out of place").await;
@@ -120,7 +120,7 @@ async fn an_answer_to_another_question() {
 }
 
 #[tokio::test]
-async fn more_than_the_credit() {
+async fn more_data_than_the_credit() {
     // In one go, so that the host cannot have returned credit in between.
     let flood = || (0..2000).map(|_| (1, output(wire::CHUNK))).collect();
     let (sandbox, mut hostile) = HostileGuest::connect().await;
@@ -144,7 +144,7 @@ async fn empty_frames_use_credit_as_well() {
 }
 
 #[tokio::test]
-async fn too_long_a_piece() {
+async fn a_chunk_beyond_the_limit() {
     loses(vec![(1, output(wire::CHUNK + 1))], "a message too long on stream 1").await;
 }
 
@@ -156,7 +156,7 @@ async fn credit_beyond_the_largest_window() {
 }
 
 #[tokio::test]
-async fn bytes_that_are_no_frame() {
+async fn bytes_that_are_not_a_frame() {
     let (sandbox, mut hostile) = HostileGuest::connect().await;
     let mut process = sandbox.spawn(command()).await.unwrap();
     hostile.stream.write_all(&[0xff; 64]).await.unwrap();
@@ -167,7 +167,7 @@ async fn bytes_that_are_no_frame() {
 }
 
 #[tokio::test]
-async fn an_end_that_is_told_twice() {
+async fn a_terminal_message_sent_twice() {
     let (sandbox, mut hostile) = HostileGuest::connect().await;
     let mut process = sandbox.spawn(command()).await.unwrap();
     hostile.send(1, exited()).await;
@@ -222,7 +222,7 @@ async fn a_listing_that_leads_out_of_its_root() {
 }
 
 #[tokio::test]
-async fn connections_nobody_listens_for_are_refused() {
+async fn connections_without_a_listener_are_refused() {
     let (_sandbox, mut hostile) = HostileGuest::connect().await;
     hostile.send(2, Message::Open {}).await;
     let (id, message) = hostile.receive().await;
@@ -283,12 +283,12 @@ async fn more_connections_than_allowed_are_refused() {
 }
 
 #[tokio::test]
-async fn what_answers_is_no_guest() {
+async fn a_peer_that_is_not_a_guest() {
     for bytes in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], &[0; 64], b"\x05\0\0\0\0\0\0\0\x38"] {
         let (host, mut guest) = tokio::io::duplex(1000);
         let (reader, writer) = tokio::io::split(host);
         guest.write_all(bytes).await.unwrap();
-        let channel = Channel { reader: Box::new(reader), writer: Box::new(writer) };
+        let channel = Channel::new(reader, writer);
         let Err(error) = Sandbox::connect(channel).await else { panic!() };
         assert_eq!(error.kind(), Kind::Sandbox);
         assert!(error.to_string().contains("is not the guest"), "{error}");
@@ -302,7 +302,7 @@ async fn another_version_of_the_protocol() {
     let mut hello = Vec::new();
     encode(0, &Message::Hello { magic: MAGIC, version: VERSION + 1 }, &mut hello).unwrap();
     guest.write_all(&hello).await.unwrap();
-    let channel = Channel { reader: Box::new(reader), writer: Box::new(writer) };
+    let channel = Channel::new(reader, writer);
     let Err(error) = Sandbox::connect(channel).await else { panic!() };
     assert!(error.to_string().contains("speaks version 3 of the protocol, this agent speaks 2"), "{error}");
 }
@@ -342,7 +342,7 @@ fn write(count: usize) -> Vec<FileWrite> {
 }
 
 fn parts(parts: &[wire::Part]) -> Message {
-    Message::Block { block: wire::pack(parts) }
+    Message::Block { block: wire::pack(parts, false) }
 }
 
 const FILE: wire::Part = wire::Part::File { size: 1, mode: 0o644, mtime_ns: 0 };
@@ -375,8 +375,24 @@ async fn contents_out_of_order_or_too_many() {
         let error = answer_to(read, [lie, vec![Message::Done {}]].concat()).await;
         assert!(error.contains("contents are missing"), "{error}");
     }
-    let block = Message::Block { block: wire::Block::Plain(vec![0xff; 100]) };
-    assert!(answer_to(read, vec![block]).await.contains("contents that were not asked for"));
+}
+
+#[tokio::test]
+async fn blocks_that_cannot_be_decoded() {
+    let wire::Block::Lz4 { bytes, .. } = wire::pack(&[wire::Part::Bytes(vec![0; 1000])], true) else {
+        panic!()
+    };
+    let bomb = wire::Block::Lz4 { size: u32::MAX, bytes: bytes.clone() };
+    let longer_than_stated = wire::Block::Lz4 { size: 20, bytes };
+    for (block, reason) in [
+        (wire::Block::Plain(vec![0xff; 100]), "255 is not a valid tag of Part"),
+        (bomb, "a block of 4294967295 bytes is not allowed"),
+        (longer_than_stated, "a compressed block is damaged"),
+    ] {
+        let read = async |sandbox: Sandbox| sandbox.read_files(vec!["a".into()], 10).await;
+        let error = answer_to(read, vec![Message::Block { block }]).await;
+        assert!(error.contains(&format!("the guest violates the protocol ({reason})")), "{error}");
+    }
 }
 
 #[tokio::test]

@@ -174,7 +174,7 @@ mod attached {
         read_until(&mut process, "first\n").await;
         process.write_stdin(b"one\n").await.unwrap();
         read_until(&mut process, "got one\n").await;
-        // The link breaks: no goodbye, the client is gone.
+        // The link breaks without a close.
         drop(lost);
         drop((process, first));
 
@@ -199,7 +199,7 @@ mod attached {
     }
 
     #[tokio::test]
-    async fn who_attaches_later_takes_the_job_over() {
+    async fn a_client_that_attaches_later_takes_over_the_job() {
         let guest = Guest::start().await;
         let job = guest.sandbox.start_job(with_stdin("cat")).await.unwrap();
         let mut first = guest.sandbox.attach_job(job, 0).await.unwrap();
@@ -237,7 +237,7 @@ mod attached {
     }
 
     #[tokio::test]
-    async fn an_attached_client_that_does_not_read_holds_the_job_up_and_loses_nothing() {
+    async fn an_attached_client_that_does_not_read_blocks_the_job_and_loses_nothing() {
         let guest = Guest::start().await;
         let job = guest.sandbox.start_job(shell("head -c 5000000 /dev/zero")).await.unwrap();
         let mut process = guest.sandbox.attach_job(job, 0).await.unwrap();

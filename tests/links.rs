@@ -1,15 +1,15 @@
 //! Slow links: round trips are counted, not timed.
 
 use crate::support::guest::{Guest, shell};
-use crate::support::link::{Link, RoundTrips};
-use agent::sandbox::{FileWrite, Node, Outcome, Sandbox, WalkOptions};
+use crate::support::link::{Link, Traffic};
+use agent::sandbox::{FileWrite, Listing, Node, Outcome, Sandbox, WalkOptions};
 use std::path::Path;
 use std::time::Duration;
 
 /// 80 ms there and back.
 const FAR: Link = Link { delay: Duration::from_millis(40), bytes_per_second: None };
 
-async fn far() -> (Guest, RoundTrips) {
+async fn far() -> (Guest, Traffic) {
     Guest::start_behind(FAR).await
 }
 
@@ -30,10 +30,10 @@ fn all_ok(results: &[agent::error::Result<()>]) {
 
 #[tokio::test]
 async fn five_hundred_files_are_written_in_at_most_four_round_trips() {
-    let (guest, round_trips) = far().await;
-    round_trips.take();
+    let (guest, traffic) = far().await;
+    traffic.take_round_trips();
     let put = guest.sandbox.put_tree(files(500, "first")).await.unwrap();
-    assert!(round_trips.take() <= 4);
+    assert!(traffic.take_round_trips() <= 4);
     all_ok(&put.results);
     assert_eq!((put.results.len(), put.sent), (500, 500));
     assert!(std::fs::read_to_string(guest.path("directory-2/file-499")).unwrap().starts_with("first 499\n"));
@@ -41,14 +41,14 @@ async fn five_hundred_files_are_written_in_at_most_four_round_trips() {
 
 #[tokio::test]
 async fn files_that_the_sandbox_has_are_not_sent_again() {
-    let (guest, round_trips) = far().await;
+    let (guest, traffic) = far().await;
     guest.sandbox.put_tree(files(500, "same")).await.unwrap();
     let mut changed = files(500, "same");
     changed[250].node = Node::Regular(b"changed".to_vec());
     changed[251].mode = Some(0o755);
-    round_trips.take();
+    traffic.take_round_trips();
     let put = guest.sandbox.put_tree(changed).await.unwrap();
-    assert!(round_trips.take() <= 2);
+    assert!(traffic.take_round_trips() <= 2);
     assert_eq!(put.sent, 2);
     all_ok(&put.results);
     assert_eq!(std::fs::read(guest.path("directory-5/file-250")).unwrap(), b"changed");
@@ -56,28 +56,63 @@ async fn files_that_the_sandbox_has_are_not_sent_again() {
 
 #[tokio::test]
 async fn five_hundred_files_are_read_in_at_most_four_round_trips() {
-    let (guest, round_trips) = far().await;
+    let (guest, traffic) = far().await;
     guest.sandbox.put_tree(files(500, "content")).await.unwrap();
-    round_trips.take();
-    let tree =
-        guest.sandbox.get_tree(Path::new(""), WalkOptions::default(), |_| false, 10 << 20).await.unwrap();
-    assert!(round_trips.take() <= 4);
-    let contents: Vec<_> = tree.iter().filter_map(|(_, content)| content.as_ref()).collect();
+    traffic.take_round_trips();
+    let paths = (0..500).map(|n| format!("directory-{}/file-{n}", n % 7).into()).collect();
+    let contents = guest.sandbox.read_files(paths, 10 << 20).await.unwrap();
+    assert!(traffic.take_round_trips() <= 4);
     assert_eq!(contents.len(), 500);
     assert!(contents.iter().all(|content| content.as_ref().unwrap().bytes.starts_with(b"content ")));
+}
 
-    let known: std::collections::HashSet<_> = tree.iter().filter_map(|(entry, _)| entry.hash).collect();
-    let again =
-        guest.sandbox.get_tree(Path::new(""), WalkOptions::default(), |hash| known.contains(hash), 0).await;
-    assert!(again.unwrap().iter().all(|(_, content)| content.is_none()));
+#[tokio::test]
+async fn files_are_compressed_on_a_slow_link() {
+    let (guest, traffic) = far().await;
+    // 60 lines of 10 bytes and more.
+    let size = 500 * 600;
+    all_ok(&guest.sandbox.write_files(files(500, "content")).await.unwrap());
+    let (written, paths) =
+        (traffic.take_bytes(), (0..500).map(|n| format!("directory-{}/file-{n}", n % 7).into()));
+    let contents = guest.sandbox.read_files(paths.collect(), 10 << 20).await.unwrap();
+    let read = traffic.take_bytes();
+    assert!(contents.iter().all(|content| content.as_ref().unwrap().bytes.starts_with(b"content ")));
+    assert!(written < size / 4 && read < size / 4, "{written} and {read} of {size}");
+}
+
+#[tokio::test]
+async fn a_tree_behind_a_slow_link_is_listed_again_by_its_changes() {
+    let (guest, traffic) = far().await;
+    guest.sandbox.write_files(files(500, "content")).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let mut listing = Listing::default();
+    let mut list = async |sandbox: &Sandbox| {
+        traffic.take_bytes();
+        let entries = listing.refresh(sandbox, Path::new(""), WalkOptions::default()).await.unwrap();
+        let mut paths: Vec<_> = entries.into_iter().map(|entry| entry.path).collect();
+        paths.sort();
+        (paths, traffic.take_bytes())
+    };
+    let (first, all) = list(&guest.sandbox).await;
+    let (second, nothing) = list(&guest.sandbox).await;
+    assert_eq!((first.len(), &first), (507, &second));
+    assert!(nothing * 20 < all, "{nothing} of {all}");
+
+    guest.sh("rm directory-1/file-1; echo new > added").await;
+    let (third, _) = list(&guest.sandbox).await;
+    assert!(third.contains(&"added".into()) && !third.contains(&"directory-1/file-1".into()));
+    assert_eq!(third.len(), 507);
+
+    let another = Guest::start_behind(FAR).await.0;
+    assert_eq!(list(&another.sandbox).await.0, Vec::<std::path::PathBuf>::new());
 }
 
 #[tokio::test]
 async fn a_command_takes_one_round_trip() {
-    let (guest, round_trips) = far().await;
-    round_trips.take();
+    let (guest, traffic) = far().await;
+    traffic.take_round_trips();
     assert_eq!(guest.sh("echo one").await.outcome(), Outcome::Exited(0));
-    assert_eq!(round_trips.take(), 1);
+    assert_eq!(traffic.take_round_trips(), 1);
 }
 
 #[tokio::test]
@@ -176,7 +211,7 @@ async fn a_link_that_is_dead_while_idle_is_noticed() {
         far
     };
     let (reader, writer) = tokio::io::split(near);
-    let channel = agent::sandbox::Channel { reader: Box::new(reader), writer: Box::new(writer) };
+    let channel = agent::sandbox::Channel::new(reader, writer);
     let (sandbox, _far) = tokio::join!(Sandbox::connect(channel), greeting);
     let sandbox = sandbox.unwrap();
     tokio::time::sleep(Duration::from_secs(65)).await;
@@ -186,9 +221,9 @@ async fn a_link_that_is_dead_while_idle_is_noticed() {
 
 #[tokio::test]
 async fn a_command_that_writes_much_is_not_held_up_by_the_delay() {
-    let (guest, round_trips) = far().await;
+    let (guest, traffic) = far().await;
     let command = shell("head -c 30000000 /dev/zero");
-    round_trips.take();
+    traffic.take_round_trips();
     let started = std::time::Instant::now();
     let ran = guest.run(command).await;
     assert_eq!(ran.stdout.len(), 30_000_000);

@@ -139,7 +139,8 @@ fn both_ways() -> impl Strategy<Value = Message> {
         Just(Message::Reset {}),
         Just(Message::Opened {}),
         (any::<i32>(), text()).prop_map(|(errno, message)| Message::Failed { errno, message }),
-        vec(change(), 0..5).prop_map(|changes| Message::Block { block: pack(&changes) }),
+        (vec(change(), 0..5), any::<bool>())
+            .prop_map(|(changes, compress)| Message::Block { block: pack(&changes, compress) }),
         Just(Message::Ping {}),
         Just(Message::Pong {}),
     ]
@@ -167,7 +168,8 @@ fn requests() -> impl Strategy<Value = Message> {
             limit
         }),
         Just(Message::Update {}),
-        vec(path(), 0..4).prop_map(|paths| Message::ReadFiles { paths }),
+        (vec(path(), 0..4), any::<bool>())
+            .prop_map(|(paths, compress)| Message::ReadFiles { paths, compress }),
         vec(state, 0..4).prop_map(|files| Message::Missing { files }),
         walk.prop_map(|(root, hash, exclude, max_entries, since)| Message::Walk {
             root,
@@ -237,7 +239,7 @@ fn decode(bytes: &[u8], pieces: &[usize]) -> (Vec<(u32, Message)>, Option<WireEr
 
 proptest! {
     #[test]
-    fn every_frame_comes_back_as_it_went(
+    fn every_frame_decodes_to_what_was_encoded(
         frames in vec((any::<u32>(), message()), 0..8),
         pieces in vec(1_usize..300, 0..20),
     ) {
@@ -261,18 +263,46 @@ proptest! {
         changes in vec(change(), 0..MAX_CHANGES),
         parts in vec(part(), 0..MAX_CHANGES),
     ) {
-        prop_assert_eq!(unpack::<Change>(&pack(&changes)), Ok(changes));
-        prop_assert_eq!(unpack::<Part>(&pack(&parts)), Ok(parts));
+        for compress in [false, true] {
+            prop_assert_eq!(unpack::<Change>(&pack(&changes, compress)), Ok(changes.clone()));
+            prop_assert_eq!(unpack::<Part>(&pack(&parts, compress)), Ok(parts.clone()));
+        }
+    }
+
+    /// Of few different pieces, as text and code are.
+    #[test]
+    fn what_is_compressed_is_lz4_and_decompresses_to_the_same(
+        pieces in vec(vec(any::<u8>(), 0..40), 1..8),
+        order in vec(any::<prop::sample::Index>(), 0..2000),
+    ) {
+        let mut input: Vec<u8> = order.iter().flat_map(|index| index.get(&pieces).clone()).collect();
+        input.truncate(lz4::MAX_INPUT);
+        let by_the_library = lz4_flex::block::compress(&input);
+        prop_assert_eq!(lz4::decompress(&by_the_library, input.len()), Some(input.clone()));
+        if let Some(compressed) = lz4::compress(&input) {
+            prop_assert!(compressed.len() < input.len());
+            prop_assert_eq!(lz4::decompress(&compressed, input.len()), Some(input.clone()));
+            prop_assert_eq!(lz4_flex::block::decompress(&compressed, input.len()).ok(), Some(input));
+        }
     }
 
     #[test]
-    fn arbitrary_blocks_are_an_error_or_items(bytes in vec(any::<u8>(), 0..2000)) {
-        let block = Block::Plain(bytes);
-        let _ = unpack::<Change>(&block);
-        let _ = unpack::<Part>(&block);
+    fn arbitrary_bytes_decompress_to_the_stated_size_or_not_at_all(
+        bytes in vec(any::<u8>(), 0..300),
+        size in 0_usize..2000,
+    ) {
+        prop_assert!(lz4::decompress(&bytes, size).is_none_or(|output| output.len() == size));
     }
 
-    /// Whatever is queued comes out once, in order within its stream.
+    #[test]
+    fn arbitrary_blocks_are_an_error_or_items(bytes in vec(any::<u8>(), 0..2000), size in any::<u32>()) {
+        for block in [Block::Plain(bytes.clone()), Block::Lz4 { size, bytes }] {
+            let _ = unpack::<Change>(&block);
+            let _ = unpack::<Part>(&block);
+        }
+    }
+
+    /// All that is queued is popped once, in order within its stream.
     #[test]
     fn an_outbox_keeps_the_order_of_each_stream(frames in vec((0_u32..5, bytes()), 0..40)) {
         let mut outbox = Outbox::default();
@@ -290,7 +320,7 @@ proptest! {
         }
     }
 
-    /// Bytes that look like a frame get further into the decoder than pure noise.
+    /// A valid header reaches more of the decoder than noise.
     #[test]
     fn an_arbitrary_body_decodes_to_what_encodes_to_it(kind in 0_u8..0x40, body in vec(any::<u8>(), 0..300)) {
         let mut bytes = (5 + body.len() as u32).to_le_bytes().to_vec();
@@ -304,7 +334,7 @@ proptest! {
         }
     }
 
-    /// A change of one byte of a good frame must not do harm either.
+    /// One changed byte in a valid frame.
     #[test]
     fn a_damaged_frame_is_an_error_or_another_frame(
         message in message(),
@@ -332,7 +362,7 @@ fn a_frame_longer_than_the_limit_is_refused_by_its_length_alone() {
 }
 
 #[test]
-fn a_claimed_count_sets_no_memory_aside() {
+fn a_claimed_count_allocates_no_memory() {
     // Walk's answer with four thousand million entries in a frame of a few bytes.
     let mut bytes = 10_u32.to_le_bytes().to_vec();
     bytes.extend_from_slice(&[1, 0, 0, 0, 0x37, 0xff, 0xff, 0xff, 0xff, 0]);
@@ -356,7 +386,30 @@ fn streams_take_turns() {
 #[test]
 fn a_block_with_more_items_than_allowed_is_an_error() {
     let changes = vec![Change::Finish; MAX_CHANGES + 1];
-    assert!(unpack::<Change>(&pack(&changes)).is_err());
+    assert!(unpack::<Change>(&pack(&changes, false)).is_err());
+}
+
+#[test]
+fn a_block_that_does_not_shrink_is_sent_as_it_is() {
+    let noise: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(1000).collect();
+    assert!(matches!(pack(&[Change::Append(noise)], true), Block::Plain(_)));
+    assert!(matches!(pack(&[Change::Append(vec![7; 1000])], true), Block::Lz4 { size: 1005, .. }));
+    assert!(matches!(pack(&[Change::Append(vec![7; 1000])], false), Block::Plain(_)));
+}
+
+#[test]
+fn a_decompression_bomb_is_refused_by_the_size_that_it_states() {
+    let bomb = Block::Lz4 { size: CHUNK as u32 + 1, bytes: vec![0xff; 1000] };
+    assert_eq!(unpack::<Part>(&bomb), Err(WireError::Block(CHUNK as u32 + 1)));
+}
+
+#[test]
+fn a_block_that_decompresses_to_another_size_than_stated_is_refused() {
+    let Block::Lz4 { size, bytes } = pack(&[Change::Append(vec![7; 1000])], true) else { panic!() };
+    for size in [0, size - 1, size + 1, CHUNK as u32] {
+        let lie = Block::Lz4 { size, bytes: bytes.clone() };
+        assert_eq!(unpack::<Change>(&lie), Err(WireError::Compressed));
+    }
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub struct Client {
     greeted: bool,
     last_tunnel: u32,
     pub last_heard: Instant,
-    /// Gone, or to be treated so.
+    /// The client has disconnected or violates the protocol.
     pub closed: bool,
 }
 

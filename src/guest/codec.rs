@@ -12,6 +12,10 @@ use std::time::Duration;
 pub enum WireError {
     /// A frame of this many bytes is not allowed.
     Length(usize),
+    /// A block that decompresses to this many bytes is not allowed.
+    Block(u32),
+    /// A compressed block does not decompress to the size that it states.
+    Compressed,
     /// The frame ends in the middle of a field.
     Truncated,
     /// Bytes follow the last field.
@@ -26,6 +30,8 @@ impl fmt::Display for WireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Length(length) => write!(f, "a frame of {length} bytes is not allowed"),
+            Self::Block(size) => write!(f, "a block of {size} bytes is not allowed"),
+            Self::Compressed => f.write_str("a compressed block is damaged"),
             Self::Truncated => f.write_str("a frame ends in the middle of a field"),
             Self::Trailing => f.write_str("bytes follow the last field of a frame"),
             Self::Tag(what, tag) => write!(f, "{tag} is not a valid tag of {what}"),

@@ -9,7 +9,8 @@ use crate::search::SearchPath;
 use crate::supervisor::{self, Report};
 use crate::sys::{self, POLLIN, POLLOUT, Poll};
 use crate::wire::{
-    self, CHUNK, FRAME_COST, Finished, Message, Outcome, ReceiveWindow, TerminalSize, WINDOW, WindowBudget, cost,
+    self, CHUNK, FRAME_COST, Finished, Message, Outcome, ReceiveWindow, TerminalSize, WINDOW, WindowBudget,
+    cost,
 };
 use std::fs::File;
 use std::io::{Read, Write};
@@ -20,7 +21,7 @@ use std::time::{Duration, Instant};
 const GRACE: Duration = Duration::from_secs(2);
 /// Between one KILL of all that is left and the next.
 const KILL_AGAIN: Duration = Duration::from_millis(20);
-/// Processes that a KILL does not end within this time (stuck in the kernel) are given up and counted.
+/// Processes that a KILL does not end within this time (stuck in the kernel) are abandoned and counted.
 const GIVE_UP: Duration = Duration::from_secs(5);
 
 /// More output than this that an attached client has not received yet holds the job up.
@@ -363,7 +364,7 @@ impl Command {
             && let Some(mut pipe) = stdin.pipe.take()
             && is_terminal
         {
-            // A full terminal has no reader to tell.
+            // A full terminal has no reader to notify.
             let _ = pipe.write(&[END_OF_TRANSMISSION]);
         }
         if let (Some(client), Some(owner), 1..) = (client, self.owner, stdin.waiting_cost) {
@@ -485,9 +486,8 @@ impl Command {
 
     fn conclude(&mut self, spools: &mut SpoolDirectory, oom: &OomCounter) -> Finished {
         let oom_kills = oom.read().saturating_sub(self.oom_before);
-        let (spool, spool_bytes) = self.spool.finish(spools).map_or((None, 0), |(path, bytes)| {
-            (Some(path), bytes)
-        });
+        let (spool, spool_bytes) =
+            self.spool.finish(spools).map_or((None, 0), |(path, bytes)| (Some(path), bytes));
         let left = |report: &Report| report.children_left && !self.supervisor_gone;
         let left_running = match &self.report {
             Some((report, _)) if left(report) => processes::descendants(self.supervisor).len(),

@@ -20,7 +20,7 @@ impl OomCounter {
         )
     }
 
-    /// How many since the sandbox started; 0 where that cannot be known.
+    /// How many since the sandbox started; 0 where it is unknown.
     pub fn read(&self) -> u64 {
         let Some(file) = &self.0 else { return 0 };
         let mut buffer = [0; 512];

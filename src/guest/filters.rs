@@ -30,7 +30,9 @@ pub fn install(file: &Path) -> io::Result<()> {
     while let Some((length, after)) = rest.split_first_chunk() {
         let length = u32::from_le_bytes(*length) as usize;
         let (program, after) = after.split_at_checked(length).ok_or(io::ErrorKind::UnexpectedEof)?;
-        let (instructions, []) = program.as_chunks::<8>() else { return Err(io::ErrorKind::InvalidData.into()) };
+        let (instructions, []) = program.as_chunks::<8>() else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
         sys::install_filter(instructions)?;
         rest = after;
     }

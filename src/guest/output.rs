@@ -42,7 +42,10 @@ pub struct Tail {
 pub enum Next<'a> {
     /// This many bytes are no longer kept.
     Gap(u64),
-    Output { stderr: bool, bytes: &'a [u8] },
+    Output {
+        stderr: bool,
+        bytes: &'a [u8],
+    },
 }
 
 impl Tail {
@@ -91,7 +94,7 @@ pub enum Spool {
         written: u64,
         full: bool,
     },
-    /// There is no file: it could not be made.
+    /// The file could not be created.
     Nothing,
 }
 
@@ -118,7 +121,7 @@ impl Spool {
         self.append(bytes);
     }
 
-    /// Past the limit, or on a full disk, the file ends; `written` says how far it got.
+    /// Past the limit, or on a full disk, the file ends; `written` is its length.
     fn append(&mut self, bytes: &[u8]) {
         let Self::File { file, written, full, .. } = self else { return };
         let mut rest = bytes;
@@ -177,7 +180,7 @@ impl SpoolDirectory {
         while self.kept.iter().map(|(_, size)| size).sum::<u64>() > SPOOLS_LIMIT
             && let Some((oldest, _)) = self.kept.pop_front()
         {
-            // Gone already is as good.
+            // One that does not exist any more is fine.
             let _ = std::fs::remove_file(oldest);
         }
     }

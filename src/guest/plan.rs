@@ -95,7 +95,7 @@ fn shortcut(text: &[u8], environment: &Environment, search: &mut SearchPath) -> 
     Execution::new(&program, words.into_iter()).ok()
 }
 
-/// A directory that is there, and not one reached through a process's descriptors (CVE-2024-21626).
+/// An existing directory, and not one reached through a process's descriptors (CVE-2024-21626).
 fn working_directory(asked: &Path) -> Result<PathBuf, Failure> {
     let path = files::resolve(asked.to_owned());
     if path.starts_with("/proc") {

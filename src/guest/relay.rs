@@ -90,7 +90,9 @@ impl Relay {
         budget: &mut WindowBudget,
     ) -> bool {
         let moved = match self.state {
-            State::Open => self.send(id, client, budget).and_then(|()| self.receive(id, client, poll, buffer)),
+            State::Open => {
+                self.send(id, client, budget).and_then(|()| self.receive(id, client, poll, buffer))
+            }
             State::Offered => Ok(()),
             _ if poll.writable(self.socket.as_raw_fd()) => match self.connected(id, client) {
                 Ok(()) => Ok(()),

@@ -25,7 +25,11 @@ const MAX_ACTIVITIES: usize = 1024;
 /// What a stream is about.
 pub enum Activity {
     Command(u64),
-    AwaitJob { job: u64, until: Instant, death: bool },
+    AwaitJob {
+        job: u64,
+        until: Instant,
+        death: bool,
+    },
     /// A job that the client is attached to.
     Attached(u64),
     Reading(Reading),
@@ -79,7 +83,7 @@ impl Server {
             }
             Message::JobKill { job } => {
                 self.job(job)?.end();
-                // What is being ended is given up after a bounded time, so this one is never reached.
+                // Processes that do not end are abandoned after a bounded time, so this one is never reached.
                 self.await_job(job, Duration::from_secs(60), true)?
             }
             Message::Stat { path } => {
@@ -91,7 +95,9 @@ impl Server {
                 return Ok(Some(file_is));
             }
             Message::Update {} => Activity::Update(Box::default()),
-            Message::ReadFiles { paths } => Activity::ReadingFiles(ReadingFiles::start(paths)),
+            Message::ReadFiles { paths, compress } => {
+                Activity::ReadingFiles(ReadingFiles::start(paths, compress))
+            }
             Message::Missing { files } => {
                 let indexes = update::missing(files, &mut self.hashes);
                 return Ok(Some(Message::MissingAre { indexes }));
@@ -235,7 +241,7 @@ impl Server {
                 self.commands.get_mut(key).is_none_or(|command| command.push_stdin(bytes))
             }
             Some(Activity::Relay(relay)) => relay.push(bytes),
-            // The stream has ended meanwhile.
+            // The stream has ended in the meantime.
             _ => true,
         };
         if let (false, Some(client)) = (result, self.clients.get_mut(&stream.client)) {
@@ -261,8 +267,9 @@ impl Server {
     }
 
     fn attach(&mut self, stream: StreamId, job: u64, from: u64) -> Result<u64, Failure> {
-        let key = self.jobs.get(&job).copied().ok_or_else(|| Failure::new(format!("there is no job {job}")))?;
-        let command = self.commands.get_mut(&key).ok_or_else(|| Failure::new(format!("there is no job {job}")))?;
+        let unknown = || Failure::new(format!("there is no job {job}"));
+        let key = self.jobs.get(&job).copied().ok_or_else(unknown)?;
+        let command = self.commands.get_mut(&key).ok_or_else(unknown)?;
         if let Some(before) = command.attach(stream, from, &mut self.budget)? {
             // Removed now, so that what the other client still sends on it is ignored.
             self.activities.remove(&before);
@@ -330,7 +337,7 @@ impl Server {
             Some(_) => {
                 self.end_activity(stream);
                 if let Some(client) = self.clients.get_mut(&stream.client) {
-                    client.fail(stream.id, &Failure::new("the request was given up"));
+                    client.fail(stream.id, &Failure::new("the request was cancelled"));
                 }
             }
             None => {}

@@ -92,7 +92,7 @@ pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     if std::process::id() != 1 {
         subreaper.map_err(failed("cannot become a subreaper"))?;
     }
-    sys::prctl(sys::PR_SET_NO_NEW_PRIVS, 1).map_err(failed("cannot give up privileges"))?;
+    sys::prctl(sys::PR_SET_NO_NEW_PRIVS, 1).map_err(failed("cannot drop privileges"))?;
     if let Some(file) = &options.filters {
         filters::install(file).map_err(failed("cannot install the system call filters"))?;
     }
@@ -137,7 +137,14 @@ pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
 }
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut options = Options { idle_ttl: None, listener: None, workspace: "/workspace".into(), keepalive: None, disk: None, filters: None };
+    let mut options = Options {
+        idle_ttl: None,
+        listener: None,
+        workspace: "/workspace".into(),
+        keepalive: None,
+        disk: None,
+        filters: None,
+    };
     while let Some(name) = arguments.next() {
         let value = arguments.next().ok_or(crate::USAGE)?;
         let number = || value.parse::<u32>().map_err(|_| format!("{value} is not a number"));
@@ -348,11 +355,13 @@ impl Server {
         }
     }
 
-    /// Drops clients that are gone, with their commands, and commands that nobody can ask about.
+    /// Drops clients that are gone, with their commands, and commands that no client can ask about.
     fn forget(&mut self) {
         let before = self.clients.len();
         if let Some(keepalive) = self.options.keepalive {
-            self.clients.values_mut().for_each(|client| client.closed |= client.last_heard.elapsed() >= keepalive);
+            self.clients
+                .values_mut()
+                .for_each(|client| client.closed |= client.last_heard.elapsed() >= keepalive);
         }
         self.clients.retain(|_, client| !client.closed);
         if self.clients.len() < before {

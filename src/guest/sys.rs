@@ -179,7 +179,7 @@ pub fn c_path(path: &Path) -> io::Result<CString> {
     Ok(CString::new(path.as_os_str().as_encoded_bytes())?)
 }
 
-/// The set of descriptors that the event loop waits for, made anew for each wait.
+/// The set of descriptors that the event loop waits for, rebuilt for each wait.
 #[derive(Default)]
 pub struct Poll {
     fds: Vec<PollFd>,
@@ -246,11 +246,11 @@ pub fn set_nonblocking(fd: RawFd) -> io::Result<()> {
 
 /// A copy of `fd`, above the standard ones, closed on exec.
 pub fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: the call makes a new descriptor that nobody else owns.
+    // SAFETY: the call makes a new descriptor that nothing else owns.
     unsafe { Ok(OwnedFd::from_raw_fd(check(ffi::fcntl(fd, F_DUPFD_CLOEXEC, 3))?)) }
 }
 
-/// Puts `/dev/null` where standard input and output were, and hands those over.
+/// Puts `/dev/null` where standard input and output were, and returns those.
 pub fn take_stdio() -> io::Result<(OwnedFd, OwnedFd)> {
     let pair = (duplicate(0)?, duplicate(1)?);
     let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;

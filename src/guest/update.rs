@@ -6,15 +6,15 @@ use crate::quota::Quota;
 use crate::sha256::Sha256;
 use crate::walk::Hashes;
 use crate::wire::{
-    self, Block, CHUNK, Change, ChangeFailure, FRAME_COST, FileState, MAX_CHANGES, Message, Part, ReceiveWindow,
-    WINDOW, WindowBudget, cost,
+    self, Block, CHUNK, Change, ChangeFailure, FRAME_COST, FileState, MAX_CHANGES, Message, Part,
+    ReceiveWindow, WINDOW, WindowBudget, cost,
 };
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
 
-/// Failures of one update that are reported in full; after these it is given up. All fit one frame.
+/// Failures of one update that are reported in full; after these it is aborted. All fit one frame.
 const MAX_FAILURES: usize = 32;
 /// What a part takes in a block beyond its bytes, at most.
 const PART_OVERHEAD: usize = 32;
@@ -33,7 +33,12 @@ pub struct Update {
 
 impl Update {
     /// Makes the changes of a block. `None` where the host violates the protocol, else the credit to return.
-    pub fn push(&mut self, block: &Block, quota: &mut Quota, budget: &mut WindowBudget) -> Option<Option<u32>> {
+    pub fn push(
+        &mut self,
+        block: &Block,
+        quota: &mut Quota,
+        budget: &mut WindowBudget,
+    ) -> Option<Option<u32>> {
         let cost = cost(block.size());
         if !self.window.receive(cost) {
             return None;
@@ -105,13 +110,14 @@ pub struct ReadingFiles {
     /// The next one last.
     paths: Vec<PathBuf>,
     open: Option<(PathBuf, File)>,
+    compress: bool,
     pub credit: u32,
 }
 
 impl ReadingFiles {
-    pub fn start(mut paths: Vec<PathBuf>) -> Self {
+    pub fn start(mut paths: Vec<PathBuf>, compress: bool) -> Self {
         paths.reverse();
-        Self { paths, open: None, credit: WINDOW }
+        Self { paths, open: None, compress, credit: WINDOW }
     }
 
     pub fn runnable(&self, client: &Client) -> bool {
@@ -136,7 +142,7 @@ impl ReadingFiles {
             client.send(id, &Message::Done {});
             return true;
         }
-        let block = wire::pack(&parts);
+        let block = wire::pack(&parts, self.compress);
         self.credit = self.credit.saturating_sub(cost(block.size()));
         client.send(id, &Message::Block { block });
         false

@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long counting may take; nothing else is done meanwhile.
+/// How long counting may take; the event loop waits for it.
 const TIME: Duration = Duration::from_secs(5);
 /// What `st_blocks` counts in, whatever the file system's own blocks are.
 const BLOCK: u64 = 512;
@@ -49,7 +49,7 @@ pub struct Places {
 
 /// What the sandbox's files take; `None` where something is hidden from the count (directories that cannot be listed, files
 /// that are only mapped or on their way through a socket) or where there is too much to count. `exempt` are processes of the
-/// guest's own, whose descriptors nobody can look at.
+/// guest's own, whose descriptors cannot be listed.
 pub fn count(places: &Places, exempt: &[i32]) -> Option<Usage> {
     let mut count =
         Count { usage: Usage::default(), places, until: Instant::now() + TIME, seen: HashSet::new() };
@@ -131,7 +131,7 @@ impl Count<'_> {
     }
 }
 
-/// Whether descriptors wait in a socket to be received. Kernels before 5.8 do not tell.
+/// Whether descriptors wait in a socket to be received. Kernels before 5.8 do not report it.
 fn carries_files(info: &Path) -> bool {
     let info = fs::read_to_string(info).unwrap_or_default();
     info.lines().filter_map(|line| line.strip_prefix("scm_fds:")).any(|count| count.trim() != "0")

@@ -6,9 +6,9 @@ use crate::sha256::Sha256;
 use crate::wire::{Entry, EntryKind, FRAME_COST, Message, WINDOW, WalkEnd, cost, entry_cost};
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, Metadata, ReadDir};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 

@@ -41,6 +41,8 @@
 // Named, because the host's side finds these files by their paths as well.
 #[path = "codec.rs"]
 pub(crate) mod codec;
+#[path = "lz4.rs"]
+pub mod lz4;
 #[path = "outbox.rs"]
 mod outbox;
 #[path = "window.rs"]
@@ -114,7 +116,7 @@ record! {
         env: Vec<(OsString, OsString)>,
         /// TERM to the whole process tree after this long, KILL after the grace period. `None`: no limit.
         timeout: Option<Duration>,
-        /// Bytes of output that are streamed live, in order; what comes after is only spooled, but for the end of it,
+        /// Bytes of output that are streamed live, in order; what follows is only spooled, except the end of it,
         /// which is sent after a gap when the command has ended. `u64::MAX` streams everything, with back-pressure on
         /// the command.
         live_bytes: u64,
@@ -354,7 +356,7 @@ tagged! {
             /// What failed and why.
             message: String,
         },
-        /// Both ways: encoded changes or parts, see [`pack`] and [`unpack`]. At most [`CHUNK`].
+        /// Both ways: encoded changes or parts, see [`pack`] and [`unpack`]. At most [`CHUNK`], decompressed as well.
         0x07 = Block {
             block: Block,
         },
@@ -401,6 +403,8 @@ tagged! {
         /// Read regular files. `Block`s of [`Part`], then `Done`.
         0x18 = ReadFiles {
             paths: Vec<PathBuf>,
+            /// Whether the blocks may be compressed.
+            compress: bool,
         },
         /// List a tree, parents before children. `Entries`, the last of them marked.
         0x19 = Walk {
@@ -516,6 +520,11 @@ tagged! {
     /// Encoded changes or parts.
     Block {
         0 = Plain(bytes: Vec<u8>),
+        1 = Lz4 {
+            /// Bytes when decompressed.
+            size: u32,
+            bytes: Vec<u8>,
+        },
     }
 }
 
@@ -523,26 +532,37 @@ impl Block {
     /// The bytes that it carries.
     pub fn size(&self) -> usize {
         match self {
-            Self::Plain(bytes) => bytes.len(),
+            Self::Plain(bytes) | Self::Lz4 { bytes, .. } => bytes.len(),
         }
     }
 }
 
-/// Encodes changes or parts.
-pub fn pack<T: Field>(items: &[T]) -> Block {
+/// Encodes changes or parts; with `compress`, compressed where that makes them smaller.
+pub fn pack<T: Field>(items: &[T], compress: bool) -> Block {
     let mut bytes = Vec::new();
     items.iter().for_each(|item| item.put(&mut bytes));
-    Block::Plain(bytes)
+    match compress.then(|| lz4::compress(&bytes)).flatten() {
+        Some(compressed) => Block::Lz4 { size: bytes.len() as u32, bytes: compressed },
+        None => Block::Plain(bytes),
+    }
 }
 
 /// Decodes what [`pack`] encoded.
 ///
 /// # Errors
 ///
-/// It is damaged, or holds more than [`MAX_CHANGES`].
+/// It is damaged, or holds more than [`MAX_CHANGES`] or [`CHUNK`] bytes. The size is checked before anything is
+/// decompressed.
 pub fn unpack<T: Field>(block: &Block) -> Result<Vec<T>, WireError> {
-    let Block::Plain(bytes) = block;
-    let mut input = bytes.as_slice();
+    let decompressed;
+    let mut input = match block {
+        Block::Plain(bytes) => bytes.as_slice(),
+        Block::Lz4 { size, .. } if *size as usize > CHUNK => return Err(WireError::Block(*size)),
+        Block::Lz4 { size, bytes } => {
+            decompressed = lz4::decompress(bytes, *size as usize).ok_or(WireError::Compressed)?;
+            &decompressed
+        }
+    };
     let mut items = Vec::new();
     while !input.is_empty() {
         if items.len() == MAX_CHANGES {

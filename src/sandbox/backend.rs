@@ -12,6 +12,19 @@ pub struct Channel {
     pub reader: Box<dyn AsyncRead + Send + Unpin>,
     /// What the guest receives. Closing it tells the guest that its client is gone.
     pub writer: Box<dyn AsyncWrite + Send + Unpin>,
+    /// Whether it crosses a network: then packed files are compressed, and a tree that was listed before is listed again
+    /// by its changes. Both cost more than they save within a machine.
+    pub is_slow: bool,
+}
+
+impl Channel {
+    /// A stream within this machine. Over a network: `Channel { is_slow: true, ..Channel::new(reader, writer) }`.
+    pub fn new(
+        reader: impl AsyncRead + Send + Unpin + 'static,
+        writer: impl AsyncWrite + Send + Unpin + 'static,
+    ) -> Self {
+        Self { reader: Box::new(reader), writer: Box::new(writer), is_slow: false }
+    }
 }
 
 /// Receives the progress of a start (an image that is pulled, a guest that is uploaded): the step, bytes done, bytes in

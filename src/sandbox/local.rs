@@ -78,7 +78,7 @@ impl Local {
                 .stdout
                 .take()
                 .zip(child.stdin.take())
-                .map(|(stdout, stdin)| Channel { reader: Box::new(stdout), writer: Box::new(stdin) });
+                .map(|(stdout, stdin)| Channel::new(stdout, stdin));
             reap(child);
             channel.ok_or_else(|| Error::unexpected("the launcher has no stream"))
         };
@@ -188,7 +188,7 @@ impl Backend for Local {
             Error::sandbox(format!("session {session} has no running sandbox")).caused_by(error)
         })?;
         let (reader, writer) = stream.into_split();
-        Ok(Channel { reader: Box::new(reader), writer: Box::new(writer) })
+        Ok(Channel::new(reader, writer))
     }
 
     async fn destroy(&self, session: &str) -> Result<()> {

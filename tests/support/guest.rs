@@ -1,6 +1,6 @@
 //! The real guest as a plain child process, with a workspace of its own.
 
-use super::link::{Link, RoundTrips};
+use super::link::{Link, Traffic};
 use agent::sandbox::wire::{Decoder, MAGIC, Message, VERSION, encode};
 use agent::sandbox::{Channel, Command, Finished, Outcome, Output, Program, Sandbox, bootstrap};
 use std::os::unix::fs::PermissionsExt;
@@ -87,10 +87,7 @@ pub async fn greet(stream: &mut DuplexStream) {
 
 /// The standard input and output of a child as a channel.
 pub fn channel(child: &mut Child) -> Channel {
-    Channel {
-        reader: Box::new(child.stdout.take().expect("a pipe")),
-        writer: Box::new(child.stdin.take().expect("a pipe")),
-    }
+    Channel::new(child.stdout.take().expect("a pipe"), child.stdin.take().expect("a pipe"))
 }
 
 impl Guest {
@@ -106,12 +103,12 @@ impl Guest {
     }
 
     /// A guest at the other end of a slow link.
-    pub async fn start_behind(link: Link) -> (Self, RoundTrips) {
+    pub async fn start_behind(link: Link) -> (Self, Traffic) {
         let directory = TempDir::new().expect("a temporary directory");
         let (child, channel) = start(directory.path(), &[]);
-        let (channel, round_trips) = link.to(channel);
+        let (channel, traffic) = link.to(channel);
         let sandbox = Sandbox::connect(channel).await.expect("the guest answers");
-        (Self { sandbox, child, directory }, round_trips)
+        (Self { sandbox, child, directory }, traffic)
     }
 
     /// A path in the workspace, as the host sees it.

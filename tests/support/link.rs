@@ -20,58 +20,65 @@ pub struct Link {
     pub bytes_per_second: Option<u64>,
 }
 
-/// Counts how often the host has sent something after it had received something.
+/// Counts what passes a link.
 #[derive(Clone, Default)]
-pub struct RoundTrips {
-    count: Arc<AtomicUsize>,
+pub struct Traffic {
+    round_trips: Arc<AtomicUsize>,
     answered: Arc<AtomicBool>,
+    bytes: Arc<AtomicUsize>,
 }
 
-impl RoundTrips {
-    /// How many since the last time.
-    pub fn take(&self) -> usize {
+impl Traffic {
+    /// How often the host has sent something after it had received something, since the last time.
+    pub fn take_round_trips(&self) -> usize {
         self.answered.store(true, Ordering::SeqCst);
-        self.count.swap(0, Ordering::SeqCst)
+        self.round_trips.swap(0, Ordering::SeqCst)
     }
 
-    fn host_sends(&self) {
+    /// Bytes in both directions since the last time.
+    pub fn take_bytes(&self) -> usize {
+        self.bytes.swap(0, Ordering::SeqCst)
+    }
+
+    fn host_sends(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::SeqCst);
         if self.answered.swap(false, Ordering::SeqCst) {
-            self.count.fetch_add(1, Ordering::SeqCst);
+            self.round_trips.fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    fn host_receives(&self) {
+    fn host_receives(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::SeqCst);
         self.answered.store(true, Ordering::SeqCst);
     }
 }
 
 impl Link {
     /// The channel at the other end of the link.
-    pub fn to(self, channel: Channel) -> (Channel, RoundTrips) {
-        let round_trips = RoundTrips::default();
-        round_trips.host_receives();
+    pub fn to(self, channel: Channel) -> (Channel, Traffic) {
+        let traffic = Traffic::default();
         let (near, far) = tokio::io::duplex(BUFFER);
         let (reader, writer) = tokio::io::split(near);
         let (from_host, to_host) = tokio::io::split(far);
-        let (sends, receives) = (round_trips.clone(), round_trips.clone());
-        tokio::spawn(self.carry(from_host, channel.writer, move || sends.host_sends(), || ()));
-        tokio::spawn(self.carry(channel.reader, to_host, || (), move || receives.host_receives()));
-        (Channel { reader: Box::new(reader), writer: Box::new(writer) }, round_trips)
+        let (sends, receives) = (traffic.clone(), traffic.clone());
+        tokio::spawn(self.carry(from_host, channel.writer, move |bytes| sends.host_sends(bytes), |_| ()));
+        tokio::spawn(self.carry(channel.reader, to_host, |_| (), move |bytes| receives.host_receives(bytes)));
+        (Channel { is_slow: true, ..Channel::new(reader, writer) }, traffic)
     }
 
     async fn carry(
         self,
         mut from: impl AsyncRead + Unpin,
         mut to: impl AsyncWrite + Unpin,
-        entered: impl Fn(),
-        left: impl Fn(),
+        entered: impl Fn(usize),
+        left: impl Fn(usize),
     ) {
         // What is on the link is bounded by the protocol's windows.
         let (sender, mut receiver) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
         let deliver = async {
             while let Some((due, bytes)) = receiver.recv().await {
                 sleep_until(due).await;
-                left();
+                left(bytes.len());
                 if to.write_all(&bytes).await.is_err() {
                     return;
                 }
@@ -82,7 +89,7 @@ impl Link {
             let mut buffer = vec![0; 64 << 10];
             let mut free = Instant::now();
             while let Ok(length @ 1..) = from.read(&mut buffer).await {
-                entered();
+                entered(length);
                 free = free.max(Instant::now());
                 if let Some(rate) = self.bytes_per_second {
                     free += Duration::from_nanos(length as u64 * 1_000_000_000 / rate);

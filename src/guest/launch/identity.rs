@@ -1,15 +1,15 @@
 //! Who the sandbox's processes are: an ordinary user without a single capability and without a way to get one.
 
-use crate::launch_spec::LaunchSpec;
 use super::step::{Failure, Step};
 use super::{landlock, sys};
+use crate::launch_spec::LaunchSpec;
 use std::fs;
 
 /// Whether this process's user namespace maps the sandbox's user and group, so that root can become them.
 pub fn can_become(spec: &LaunchSpec) -> bool {
-    [("/proc/self/uid_map", spec.uid), ("/proc/self/gid_map", spec.gid)].into_iter().all(|(file, id)| {
-        fs::read_to_string(file).is_ok_and(|map| map.lines().any(|line| maps_id(line, id)))
-    })
+    [("/proc/self/uid_map", spec.uid), ("/proc/self/gid_map", spec.gid)]
+        .into_iter()
+        .all(|(file, id)| fs::read_to_string(file).is_ok_and(|map| map.lines().any(|line| maps_id(line, id))))
 }
 
 /// Whether a line of a map (user_namespaces(7)), `FIRST OUTSIDE COUNT`, maps `id`.

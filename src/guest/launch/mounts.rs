@@ -1,9 +1,9 @@
 //! The sandbox's file system: a new root on a tmpfs, the host's tree bound read-only, private `/proc`, `/dev`, `/tmp`.
 
-use crate::launch_spec::LaunchSpec;
 use super::step::{Failure, Step};
 use super::sys::{self, MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_PRIVATE, MS_RDONLY, MS_REC, MS_REMOUNT};
 use super::{Plan, idmap};
+use crate::launch_spec::LaunchSpec;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;

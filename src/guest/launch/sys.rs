@@ -1,9 +1,9 @@
 //! The system calls that the launcher needs. Constants are those of `<linux/*.h>`, the same on every architecture but
-//! where it says so.
+//! where documented.
 
 use crate::sys::ffi::{
-    close, dup2, fchdir, fcntl, getegid, geteuid, getrlimit, ioctl, mount, prctl, setgroups, sethostname, setresgid, setresuid,
-    setrlimit, setsid, signal, socket, syscall, umount2, unshare, waitpid,
+    close, dup2, fchdir, fcntl, getegid, geteuid, getrlimit, ioctl, mount, prctl, setgroups, sethostname,
+    setresgid, setresuid, setrlimit, setsid, signal, socket, syscall, umount2, unshare, waitpid,
 };
 use crate::sys::{ResourceLimit, SIGKILL, check};
 use std::ffi::{CStr, CString, OsStr, c_int, c_ulong, c_void};
@@ -68,7 +68,7 @@ pub fn mount_at(source: &Path, target: &Path, kind: &str, flags: c_ulong, data: 
     Ok(())
 }
 
-/// Takes the mount at `target` away; whoever uses it goes on using it.
+/// Detaches the mount at `target`; processes that use it keep it.
 pub fn unmount(target: &Path) -> io::Result<()> {
     let target = c_string(target)?;
     // SAFETY: the path is NUL-terminated.
@@ -192,7 +192,7 @@ pub fn close_from(first: i32) {
 
 /// Makes `new` a copy of `old` that survives exec.
 pub fn duplicate_to(old: i32, new: i32) -> io::Result<()> {
-    // SAFETY: takes no pointer; whoever owns `new` is replaced on purpose.
+    // SAFETY: takes no pointer; the owner of `new` is replaced on purpose.
     check(unsafe { dup2(old, new) }).map(drop)
 }
 

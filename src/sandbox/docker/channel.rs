@@ -1,5 +1,6 @@
 //! The engine's hijacked stream as the guest's byte stream.
 
+use super::endpoint::Address;
 use crate::sandbox::Channel;
 use bollard::container::LogOutput;
 use bytes::{Buf, Bytes};
@@ -12,8 +13,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 type Frames = Pin<Box<dyn Stream<Item = Result<LogOutput, bollard::errors::Error>> + Send>>;
 
 /// The guest's standard output and input. Its standard error is not part of the protocol and is dropped.
-pub(super) fn channel(output: Frames, input: Pin<Box<dyn AsyncWrite + Send>>) -> Channel {
-    Channel { reader: Box::new(Stdout { frames: output, rest: Bytes::new() }), writer: Box::new(input) }
+pub(super) fn channel(engine: &Address, output: Frames, input: Pin<Box<dyn AsyncWrite + Send>>) -> Channel {
+    let output = Stdout { frames: output, rest: Bytes::new() };
+    Channel { is_slow: !engine.is_near(), ..Channel::new(output, input) }
 }
 
 struct Stdout {

@@ -37,6 +37,13 @@ pub enum Source {
     WellKnown,
 }
 
+impl Address {
+    /// Whether the engine runs on this machine, as far as the address tells.
+    pub fn is_near(&self) -> bool {
+        matches!(self, Self::Unix(_))
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

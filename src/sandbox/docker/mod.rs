@@ -90,7 +90,7 @@ impl Backend for Docker {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let is_near = matches!(self.engine.endpoint.address, endpoint::Address::Unix(_));
+        let is_near = self.engine.endpoint.address.is_near();
         Capabilities { host_paths: cfg!(target_os = "linux") && is_near, ..CAPABILITIES }
     }
 
@@ -114,7 +114,9 @@ impl Backend for Docker {
         };
         let exec = self.engine.client.create_exec(&name, exec).await.map_err(failed)?;
         match self.engine.client.start_exec(&exec.id, None).await.map_err(failed)? {
-            StartExecResults::Attached { output, input } => Ok(channel::channel(output, input)),
+            StartExecResults::Attached { output, input } => {
+                Ok(channel::channel(&self.engine.endpoint.address, output, input))
+            }
             StartExecResults::Detached => Err(Error::sandbox("the engine did not attach to the sandbox")),
         }
     }

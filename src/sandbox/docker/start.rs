@@ -109,7 +109,7 @@ impl Docker {
             mapped.end().await;
         }
         started.map_err(not_started)?;
-        Ok(channel::channel(attached.output, attached.input))
+        Ok(channel::channel(&self.engine.endpoint.address, attached.output, attached.input))
     }
 }
 

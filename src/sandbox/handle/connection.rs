@@ -45,7 +45,7 @@ pub(super) struct Route {
     window: ReceiveWindow,
     /// What may still be sent to the guest.
     credit: Arc<Semaphore>,
-    /// Nobody listens any more; the guest's last message is awaited, and what it sends until then is discarded.
+    /// The receiver was dropped; the guest's last message is awaited, and what it sends until then is discarded.
     pub abandoned: bool,
 }
 
@@ -135,12 +135,13 @@ pub(super) struct Connection {
     offered: Lock<Option<mpsc::UnboundedReceiver<Incoming>>>,
     /// The reader and the writer.
     tasks: Lock<Vec<AbortHandle>>,
+    pub is_slow: bool,
 }
 
 impl Connection {
     /// Greets the guest and starts the two tasks that serve the connection.
     pub async fn open(channel: Channel) -> Result<Arc<Self>> {
-        let Channel { mut reader, mut writer } = channel;
+        let Channel { mut reader, mut writer, is_slow } = channel;
         let decoder = tokio::time::timeout(HANDSHAKE_TIMEOUT, greet(&mut reader, &mut writer))
             .await
             .map_err(|_| {
@@ -165,6 +166,7 @@ impl Connection {
             outgoing: Arc::default(),
             offered: Lock::new(Some(offered)),
             tasks: Lock::new(Vec::new()),
+            is_slow,
         });
         let weak = Arc::downgrade(&connection);
         let writer = tokio::spawn(write(writer, connection.outgoing.clone(), weak.clone()));
@@ -309,7 +311,7 @@ impl Connection {
             let stream = self.add_route(state, id, expect);
             state.tunnels += 1;
             if let Err(mpsc::error::SendError(mut stream)) = offers.send(stream) {
-                // Nobody listens any more. Dropping the stream would reset it; it is refused instead.
+                // The receiver was dropped. Dropping the stream would reset it; it is refused instead.
                 stream.end();
                 remove(state, id);
                 refuse("there is no network");
@@ -403,7 +405,7 @@ async fn write(
         }
         return;
     }
-    // Tells the guest that its client is gone; where that fails, the guest is gone itself.
+    // The guest learns that its client is gone; where that fails, the guest is gone.
     let _ = writer.shutdown().await;
 }
 

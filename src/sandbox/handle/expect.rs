@@ -54,7 +54,7 @@ impl Expect {
                 (!std::mem::replace(open, true)).then_some(false)
             }
             (Self::Tunnel { open: true, guest_ended: false, .. }, Message::Data { .. }) => Some(false),
-            // The answer to a reset that came before the connection stood.
+            // The answer to a reset that was sent before the connection was open.
             (Self::Tunnel { open: false, host_ended: true, .. }, Message::Reset {}) => Some(true),
             (Self::Tunnel { open: true, guest_ended, host_ended }, Message::Eof {} | Message::Reset {}) => {
                 (!std::mem::replace(guest_ended, true)).then_some(*host_ended)

@@ -74,7 +74,7 @@ impl Sandbox {
     ///
     /// # Errors
     ///
-    /// Nothing is there, it cannot be read, or it is no regular file.
+    /// Nothing is there, it cannot be read, or it is not a regular file.
     pub async fn read_file(&self, path: &Path, offset: u64, limit: u64) -> Result<FileBytes> {
         let request = Message::ReadFile { path: path.to_owned(), offset, limit };
         let mut stream = self.connection.request(&request, Expect::File { begun: false })?;
@@ -101,7 +101,7 @@ impl Sandbox {
     ///
     /// # Errors
     ///
-    /// There is no such directory, or it holds more than `max_entries`.
+    /// The directory does not exist, or holds more than `max_entries`.
     pub async fn walk(&self, root: &Path, options: WalkOptions) -> Result<Vec<Entry>> {
         Ok(self.list(root, options, None).await?.entries)
     }

@@ -3,12 +3,14 @@
 mod connection;
 mod expect;
 mod files;
+mod listing;
 mod process;
 mod stream;
 mod tree;
 mod tunnel;
 
 pub use files::{Changes, FileBytes, WalkOptions};
+pub use listing::Listing;
 pub use process::{JobOutput, Piece, Process, ProcessEvent};
 pub use tree::Put;
 pub use tunnel::{Tunnel, Tunnels};

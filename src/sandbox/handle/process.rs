@@ -15,7 +15,7 @@ const OVERTIME: Duration = Duration::from_secs(7).saturating_add(ANSWER_TIMEOUT)
 
 impl Sandbox {
     /// Runs a command and waits for its end. Dropping the future kills the command with all that it started.
-    /// Where guest or connection break meanwhile, the outcome is [`Outcome::Lost`].
+    /// Where the guest or the connection breaks, the outcome is [`Outcome::Lost`].
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ impl Sandbox {
     ///
     /// # Errors
     ///
-    /// The connection is broken. [`Process::next`] reports that there is no such job, or that another client took it
+    /// The connection is broken. [`Process::next`] reports that the job does not exist, or that another client took it
     /// over.
     pub async fn attach_job(&self, job: u64, from: u64) -> Result<Process> {
         let stream = self.connection.request(&Message::AttachJob { job, from }, Expect::Command)?;
@@ -108,7 +108,7 @@ impl Sandbox {
     ///
     /// # Errors
     ///
-    /// There is no such job.
+    /// The job does not exist.
     pub async fn job_output(&self, job: u64, wait: Duration) -> Result<JobOutput> {
         let wait = wait.min(Duration::from_secs(3600));
         // At most 3,600,000: it fits.
@@ -121,7 +121,7 @@ impl Sandbox {
     ///
     /// # Errors
     ///
-    /// There is no such job.
+    /// The job does not exist.
     pub async fn job_kill(&self, job: u64) -> Result<JobOutput> {
         self.collect(&Message::JobKill { job }, OVERTIME).await
     }
@@ -240,7 +240,7 @@ impl Process {
         self.sender.send(&Message::Signal { signal });
     }
 
-    /// Tells the command's terminal its size. Without a terminal nothing happens.
+    /// Sets the size of the command's terminal. Without a terminal nothing happens.
     pub fn resize(&self, size: TerminalSize) {
         self.sender.send(&Message::Resize { size });
     }

@@ -3,17 +3,16 @@
 use super::expect::Expect;
 use super::files::MODE_BITS;
 use super::stream::{ANSWER_TIMEOUT, Sender};
-use super::{FileBytes, Sandbox, WalkOptions, unexpected_answer};
+use super::{FileBytes, Sandbox, unexpected_answer};
 use crate::error::{Error, Kind, Result};
 use crate::sandbox::wire::{
-    self, CHUNK, Change, ChangeFailure, Entry, EntryKind, FileState, FileWrite, MAX_CHANGES, MAX_FRAME,
-    Message, Node, Part,
+    self, CHUNK, Change, ChangeFailure, FileState, FileWrite, MAX_CHANGES, MAX_FRAME, Message, Node, Part,
 };
 use futures_util::{StreamExt, TryStreamExt, stream};
 use sha2::{Digest, Sha256};
 use std::collections::{HashSet, VecDeque};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// What a change or a question takes in its message beyond its path and content, at most.
 const OVERHEAD: usize = 96;
@@ -71,33 +70,6 @@ impl Sandbox {
         Ok(Put { results, sent })
     }
 
-    /// Lists the tree below `root` and reads those of its regular files whose hash `is_known` does not know, at most
-    /// `limit` bytes of them. Two round trips, however many they are.
-    ///
-    /// # Errors
-    ///
-    /// The tree cannot be listed, or the files hold more than `limit`. What is wrong with a single file is its own
-    /// result.
-    pub async fn get_tree(
-        &self,
-        root: &Path,
-        options: WalkOptions,
-        is_known: impl Fn(&[u8; 32]) -> bool,
-        limit: u64,
-    ) -> Result<Vec<(Entry, Option<Result<FileBytes>>)>> {
-        let entries = self.walk(root, options).await?;
-        let is_wanted =
-            |entry: &Entry| entry.kind == EntryKind::File && !entry.hash.as_ref().is_some_and(&is_known);
-        let paths =
-            entries.iter().filter(|entry| is_wanted(entry)).map(|entry| root.join(&entry.path)).collect();
-        let mut contents = self.read_files(paths, limit).await?.into_iter();
-        let with_content = |entry: Entry| {
-            let content = if is_wanted(&entry) { contents.next() } else { None };
-            (entry, content)
-        };
-        Ok(entries.into_iter().map(with_content).collect())
-    }
-
     /// Reads regular files, one result each, in order. Symbolic links are followed.
     ///
     /// # Errors
@@ -116,15 +88,19 @@ impl Sandbox {
 
     async fn read_batch(&self, paths: Vec<PathBuf>, left: &mut u64) -> Result<Vec<Result<FileBytes>>> {
         let asked = paths.len();
-        let mut stream = self.connection.request(&Message::ReadFiles { paths }, Expect::Files)?;
+        let mut stream = self
+            .connection
+            .request(&Message::ReadFiles { paths, compress: self.connection.is_slow }, Expect::Files)?;
         let mut reader = PartReader::default();
         loop {
             match stream.next(Some(ANSWER_TIMEOUT)).await? {
                 Message::Block { block } => {
-                    let parts = wire::unpack(&block).ok();
-                    if parts.is_none_or(|parts| !reader.push(parts, asked)) {
-                        self.connection
-                            .fail("the guest violates the protocol (contents that were not asked for)");
+                    let pushed = wire::unpack(&block).map_err(|error| error.to_string()).and_then(|parts| {
+                        let is_expected = reader.push(parts, asked);
+                        is_expected.then_some(()).ok_or_else(|| "contents that were not asked for".into())
+                    });
+                    if let Err(violation) = pushed {
+                        self.connection.fail(format!("the guest violates the protocol ({violation})"));
                         return Err(self.connection.error());
                     }
                     *left = left.checked_sub(std::mem::take(&mut reader.bytes)).ok_or_else(|| {
@@ -189,7 +165,7 @@ impl Sandbox {
             );
         }
         let stream = self.connection.request(&Message::Update {}, Expect::Updated)?;
-        send(&stream.sender(), changes).await;
+        send(&stream.sender(), changes, self.connection.is_slow).await;
         let Message::Updated { failures, aborted } = stream.answer().await? else {
             return Err(unexpected_answer());
         };
@@ -201,13 +177,13 @@ impl Sandbox {
 }
 
 /// Sends changes in blocks. Where the guest has answered already, the answer gives the reason.
-async fn send(sender: &Sender, changes: Vec<Change>) {
+async fn send(sender: &Sender, changes: Vec<Change>, compress: bool) {
     let mut block = Vec::new();
     let mut size = 0;
     for change in changes {
         let length = size_of_change(&change);
         if size + length > CHUNK || block.len() == MAX_CHANGES {
-            if !sender.block(wire::pack(&std::mem::take(&mut block))).await {
+            if !sender.block(wire::pack(&std::mem::take(&mut block), compress)).await {
                 return;
             }
             size = 0;
@@ -215,7 +191,7 @@ async fn send(sender: &Sender, changes: Vec<Change>) {
         size += length;
         block.push(change);
     }
-    if sender.block(wire::pack(&block)).await {
+    if sender.block(wire::pack(&block, compress)).await {
         sender.eof();
     }
 }
