@@ -3,6 +3,7 @@
 use crate::support::guest::{Guest, shell};
 use crate::support::link::{Link, Traffic};
 use agent::sandbox::{FileWrite, Listing, Node, Outcome, Sandbox, WalkOptions};
+use agent::workspace::{Options, Workspace};
 use std::path::Path;
 use std::time::Duration;
 
@@ -105,6 +106,21 @@ async fn a_tree_behind_a_slow_link_is_listed_again_by_its_changes() {
 
     let another = Guest::start_behind(FAR).await.0;
     assert_eq!(list(&another.sandbox).await.0, Vec::<std::path::PathBuf>::new());
+}
+
+#[tokio::test]
+async fn a_checkpoint_of_five_hundred_new_files_takes_at_most_four_round_trips() {
+    let (host, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (guest, traffic) = far().await;
+    let session = home.path().join("sessions/s1");
+    let workspace = Workspace::open(host.path(), &session, Options::default()).await.unwrap();
+    workspace.copy_in(&guest.sandbox, &mut |_, _| {}).await.unwrap();
+    guest.sandbox.write_files(files(500, "new")).await.unwrap();
+    traffic.take_round_trips();
+    workspace.checkpoint(&guest.sandbox, 1).await.unwrap();
+    assert!(traffic.take_round_trips() <= 4);
+    // With the seven directories.
+    assert_eq!(workspace.changes(&guest.sandbox).await.unwrap().changes.len(), 507);
 }
 
 #[tokio::test]

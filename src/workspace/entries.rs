@@ -2,7 +2,7 @@
 //! set aside by name.
 
 use crate::error::Result;
-use crate::sandbox::{Entry, EntryKind, Sandbox, WalkOptions};
+use crate::sandbox::{Entry, EntryKind, Listing, Sandbox, WalkOptions};
 use crate::workspace::select::MAX_PATHS;
 use crate::workspace::tree_path::{MAX_PATH, TreePath, printable};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -37,14 +37,19 @@ impl Odd {
     }
 }
 
-/// Walks the sandbox's workspace but for the directories `skip`. With `hash`, regular files come with their hash.
-pub async fn walk(sandbox: &Sandbox, skip: &[TreePath], hash: bool) -> Result<Vec<Entry>> {
+/// Lists the sandbox's workspace except the directories `skip`; with `hash`, regular files with their hashes.
+pub async fn walk(
+    sandbox: &Sandbox,
+    listing: &mut Listing,
+    skip: &[TreePath],
+    hash: bool,
+) -> Result<Vec<Entry>> {
     let options = WalkOptions {
         hash,
         exclude: skip.iter().map(|path| path.as_path().to_owned()).collect(),
         max_entries: MAX_PATHS as u64,
     };
-    sandbox.walk(Path::new("."), options).await
+    listing.refresh(sandbox, Path::new("."), options).await
 }
 
 /// Keeps what has a plain name and a known kind, ordered by path, each once.

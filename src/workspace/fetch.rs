@@ -1,7 +1,7 @@
-//! Brings one file out of the sandbox into the store, a piece at a time.
+//! Copies files from the sandbox into the store: small ones together, others a piece at a time.
 
 use crate::error::{Error, Kind, Result};
-use crate::sandbox::Sandbox;
+use crate::sandbox::{FileBytes, Sandbox};
 use crate::workspace::manifest::Hash;
 use crate::workspace::store::{BlobWriter, Store};
 use crate::workspace::tree_path::TreePath;
@@ -21,8 +21,44 @@ pub enum Fetched {
     Odd(String),
 }
 
+/// Reads files that are small together, as they were listed, in one request. One that cannot be read this way, or has
+/// grown, is read by itself.
+pub async fn fetch_group(sandbox: &Sandbox, store: &Store, paths: &[TreePath]) -> Result<Vec<Fetched>> {
+    let contents = match paths {
+        [_] => Vec::new(),
+        _ => {
+            match sandbox.read_files(paths.iter().map(|path| path.as_path().into()).collect(), PIECE).await {
+                Err(error) if error.kind() != Kind::InSandbox => return Err(error),
+                contents => contents.unwrap_or_default(),
+            }
+        }
+    };
+    let to_store = store.clone();
+    let keep_all = move || contents.into_iter().map(|content| keep_whole(&to_store, content.ok())).collect();
+    let kept: Vec<Result<Option<Fetched>>> =
+        tokio::task::spawn_blocking(keep_all).await.map_err(broken_off)?;
+    let mut kept = kept.into_iter();
+    let mut fetched = Vec::with_capacity(paths.len());
+    for path in paths {
+        fetched.push(match kept.next().transpose()?.flatten() {
+            Some(whole) => whole,
+            None => fetch(sandbox, store, path).await?,
+        });
+    }
+    Ok(fetched)
+}
+
+fn keep_whole(store: &Store, content: Option<FileBytes>) -> Result<Option<Fetched>> {
+    let Some(FileBytes { bytes, .. }) = content else { return Ok(None) };
+    Ok(Some(Fetched::Content(store.put(&bytes)?, bytes.len() as u64)))
+}
+
+fn broken_off(error: tokio::task::JoinError) -> Error {
+    Error::unexpected("a write to the store broke off").caused_by(error)
+}
+
 /// Reads `path`. Its hash is made here, from the bytes that came.
-pub async fn fetch(sandbox: &Sandbox, store: &Store, path: &TreePath) -> Result<Fetched> {
+async fn fetch(sandbox: &Sandbox, store: &Store, path: &TreePath) -> Result<Fetched> {
     let mut writer = None;
     let mut offset = 0;
     loop {
@@ -42,7 +78,7 @@ pub async fn fetch(sandbox: &Sandbox, store: &Store, path: &TreePath) -> Result<
         let (store, taken) = (store.clone(), writer.take());
         let keep = move || keep(&store, taken, &piece.bytes, length < PIECE);
         let kept = tokio::task::spawn_blocking(keep).await;
-        match kept.map_err(|error| Error::unexpected("a write to the store broke off").caused_by(error))?? {
+        match kept.map_err(broken_off)?? {
             Kept::All(hash, size) => return Ok(Fetched::Content(hash, size)),
             Kept::Part(part) => writer = Some(part),
         }

@@ -8,11 +8,11 @@
 //! side, once.
 
 use crate::error::{Error, Kind, Result};
-use crate::sandbox::{Entry, EntryKind, Sandbox};
+use crate::sandbox::{Entry, EntryKind, Listing, Sandbox};
 use crate::workspace::base::Base;
 use crate::workspace::changes::MAX_CHANGES;
 use crate::workspace::entries::{Odd, sort_out, walk};
-use crate::workspace::fetch::{Fetched, fetch};
+use crate::workspace::fetch::{Fetched, fetch_group};
 use crate::workspace::host_dir::HostDir;
 use crate::workspace::ignored::{Ignored, MAX_RULES};
 use crate::workspace::manifest::{Delta, Hash, Manifest, Node, Target};
@@ -29,8 +29,10 @@ use std::time::{Duration, SystemTime};
 
 /// Bytes that one look may bring out.
 const MAX_BYTES: u64 = 2 << 30;
-/// Files that are read at the same time.
-const AT_ONCE: usize = 16;
+/// Files that are read in one request, and bytes of them, as listed. A larger file has requests of its own.
+const GROUP: (usize, u64) = (500, 1 << 20);
+/// Groups that are read at the same time.
+const AT_ONCE: usize = 8;
 /// A file that changed this shortly before a look may change again without another change time: clocks tick every
 /// 10 ms at worst. It is read again at the next look.
 const SETTLED: Duration = Duration::from_millis(20);
@@ -63,6 +65,7 @@ type Sightings = Vec<(TreePath, Seen)>;
 /// What is remembered from one look to the next.
 #[derive(Default)]
 pub struct Scanner {
+    listing: Listing,
     seen: Sightings,
     ignored: Ignored,
     /// The `.gitignore` files whose rules are in force, by content.
@@ -177,19 +180,24 @@ impl Look {
             )
             .hint("leave what is generated out with .gitignore or --exclude"));
         }
-        let paths: Vec<_> =
-            wanted.into_iter().map(|wanted| (found[wanted.place].0.clone(), wanted)).collect();
-        let mut reads = futures_util::stream::iter(paths)
-            .map(|(path, wanted)| async { (fetch(sandbox, store, &path).await, path, wanted) })
+        let groups: Vec<(Vec<TreePath>, Vec<Wanted>)> = groups(wanted)
+            .into_iter()
+            .map(|group| (group.iter().map(|wanted| found[wanted.place].0.clone()).collect(), group))
+            .collect();
+        let mut reads = futures_util::stream::iter(groups)
+            .map(|(paths, group)| async move { (fetch_group(sandbox, store, &paths).await, paths, group) })
             .buffer_unordered(AT_ONCE);
-        while let Some((result, path, Wanted { place, stamp, mode })) = reads.next().await {
-            match result? {
-                Fetched::Content(hash, size) => {
-                    self.budget = self.budget.checked_sub(size).ok_or_else(too_much)?;
-                    found[place].1 = Some(self.seen(stamp, Node::File { hash, size, mode }));
+        while let Some((fetched, paths, group)) = reads.next().await {
+            for ((fetched, path), Wanted { place, stamp, mode }) in fetched?.into_iter().zip(paths).zip(group)
+            {
+                match fetched {
+                    Fetched::Content(hash, size) => {
+                        self.budget = self.budget.checked_sub(size).ok_or_else(too_much)?;
+                        found[place].1 = Some(self.seen(stamp, Node::File { hash, size, mode }));
+                    }
+                    Fetched::Gone => {}
+                    Fetched::Odd(reason) => self.odd.note(path, reason),
                 }
-                Fetched::Gone => {}
-                Fetched::Odd(reason) => self.odd.note(path, reason),
             }
         }
         Ok(found.into_iter().filter_map(|(path, seen)| Some((path, seen?))).collect())
@@ -227,7 +235,7 @@ impl Scanner {
     pub async fn remember(&mut self, sandbox: &Sandbox, tree: &Manifest, hashed: bool) -> Result<()> {
         let now_ns = now_ns();
         self.seen.clear();
-        for entry in walk(sandbox, &self.skip, hashed).await? {
+        for entry in walk(sandbox, &mut self.listing, &self.skip, hashed).await? {
             let Ok(path) = TreePath::new(entry.path.as_os_str().as_bytes()) else { continue };
             if let (EntryKind::File, Some(node @ Node::File { hash, .. })) = (&entry.kind, tree.get(&path))
                 && (!hashed || entry.hash == Some(hash.0))
@@ -244,7 +252,7 @@ impl Scanner {
     /// Looks. What differs is in the store afterwards, its former content too.
     pub async fn scan(&mut self, sandbox: &Sandbox, base: &mut Base, places: &Places<'_>) -> Result<Scan> {
         let mut look = Look { now_ns: now_ns(), budget: MAX_BYTES, ..Look::default() };
-        let entries = sort_out(walk(sandbox, &self.skip, false).await?, &mut look.odd);
+        let entries = sort_out(walk(sandbox, &mut self.listing, &self.skip, false).await?, &mut look.odd);
         for (path, entry) in entries.iter().filter(|(path, _)| is_rules(path)) {
             look.judge(path.clone(), entry, self.known(path, base));
         }
@@ -340,6 +348,23 @@ impl Scanner {
         self.rules = files;
         Ok(())
     }
+}
+
+/// Neighbours in groups that fit one request.
+fn groups(wanted: Vec<Wanted>) -> Vec<Vec<Wanted>> {
+    let mut groups: Vec<Vec<Wanted>> = Vec::new();
+    let mut bytes = 0_u64;
+    for wanted in wanted {
+        bytes = bytes.saturating_add(wanted.stamp.size);
+        match groups.last_mut().filter(|group| group.len() < GROUP.0 && bytes <= GROUP.1) {
+            Some(group) => group.push(wanted),
+            None => {
+                bytes = wanted.stamp.size;
+                groups.push(vec![wanted]);
+            }
+        }
+    }
+    groups
 }
 
 /// The host's own rules; what cannot be read has none.

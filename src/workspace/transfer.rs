@@ -9,6 +9,7 @@ use crate::workspace::secrets;
 use crate::workspace::select::{LeftOut, Stamp};
 use crate::workspace::store::Store;
 use crate::workspace::tree_path::TreePath;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -21,6 +22,8 @@ use tokio::sync::mpsc;
 const BATCH_BYTES: usize = 4 << 20;
 /// …or this many files.
 const BATCH_FILES: usize = 500;
+/// Batches that are under way at once.
+const IN_FLIGHT: usize = 2;
 /// Largest git configuration that is looked through, in bytes.
 pub const MAX_CONFIG: u64 = 1 << 20;
 
@@ -53,8 +56,8 @@ enum ReadOutcome {
     Unreadable,
 }
 
-/// Copies everything in `base` from the host into the sandbox's empty workspace. Reads ahead by one batch; memory is
-/// bounded by two batches and the largest file. What the files held is noted in `base`.
+/// Copies everything in `base` from the host into the sandbox's empty workspace. Two batches are under way while the next is
+/// read; memory is bounded by four batches and the largest file. What the files held is noted in `base`.
 pub async fn copy_in(
     root: &Path,
     base: &mut Base,
@@ -66,15 +69,19 @@ pub async fn copy_in(
     let mut report = CopyReport::default();
     write_all(sandbox, directories(base, |mode| mode | 0o700)).await?;
 
-    let (sender, mut batches) = mpsc::channel(1);
+    let (sender, mut receiver) = mpsc::channel(1);
     let nodes: Vec<(TreePath, Node)> =
         base.nodes.iter().map(|(path, node)| (path.clone(), node.clone())).collect();
     let (root, store) = (root.to_owned(), store.clone());
     let reader = tokio::task::spawn_blocking(move || read_batches(&root, &store, nodes, &sender));
-    while let Some(batch) = batches.recv().await {
-        let Batch { writes, read, .. } = batch;
-        report.files += writes.len() as u64;
-        write_all(sandbox, writes).await?;
+    let mut written = stream::poll_fn(move |context| receiver.poll_recv(context))
+        .map(|Batch { writes, read, .. }| async move {
+            let files = writes.len() as u64;
+            write_all(sandbox, writes).await.map(|()| (files, read))
+        })
+        .buffered(IN_FLIGHT);
+    while let Some((files, read)) = written.try_next().await? {
+        report.files += files;
         for (path, read) in read {
             report.bytes += note(base, path, read);
         }

@@ -23,6 +23,8 @@ const MAX_FILES: usize = 100_000;
 const BATCH: (usize, usize) = (16 << 20, 256);
 /// Bytes that come out of the sandbox in one request.
 const CHUNK: u64 = 4 << 20;
+/// Files of a directory that are read together, in bytes.
+const SMALL: u64 = 64 << 10;
 /// Excluded files that are named.
 const MAX_NAMED: usize = 20;
 
@@ -118,14 +120,24 @@ impl Repl<'_> {
         })?;
         fs::create_dir(to).map_err(unwritable(to))?;
         let host = HostDir::open(to).map_err(unwritable(to))?;
-        let mut count = 0;
-        for (path, entry) in entries {
-            if entry.kind == EntryKind::Directory {
-                host.make_directory(&path).map_err(unwritable(to))?;
-            } else {
-                fetch(sandbox, &from.join(path.as_path()), &host, &path).await?;
-                count += 1;
+        let (directories, files): (Vec<_>, Vec<_>) =
+            entries.into_iter().partition(|(_, entry)| entry.kind == EntryKind::Directory);
+        for (path, _) in directories {
+            host.make_directory(&path).map_err(unwritable(to))?;
+        }
+        let count = files.len();
+        let (small, large): (Vec<_>, Vec<_>) = files.into_iter().partition(|(_, entry)| entry.size <= SMALL);
+        for group in small.chunks(BATCH.1) {
+            let paths = group.iter().map(|(path, _)| from.join(path.as_path())).collect();
+            for ((path, _), content) in group.iter().zip(sandbox.read_files(paths, MAX_FILE).await?) {
+                let content = content?;
+                let is_executable = content.mode & 0o111 != 0;
+                host.write_plain_file(path, &mut content.bytes.as_slice(), is_executable)
+                    .map_err(unwritable(&to.join(path.as_path())))?;
             }
+        }
+        for (path, _) in large {
+            fetch(sandbox, &from.join(path.as_path()), &host, &path).await?;
         }
         for (name, reason) in excluded.names.iter().take(MAX_NAMED) {
             self.remark(&format!("excluded: {name} ({reason})"));
@@ -188,7 +200,7 @@ impl Batch<'_> {
     async fn flush(&mut self) -> Result<()> {
         self.bytes = 0;
         let files = std::mem::take(&mut self.files);
-        self.sandbox.write_files(files).await?.into_iter().collect()
+        self.sandbox.put_tree(files).await?.results.into_iter().collect()
     }
 
     async fn finish(mut self) -> Result<usize> {
