@@ -373,7 +373,7 @@ fn options_without_effect_on_a_rejoined_sandbox_are_reported() {
         let is = joined.events()[0]["sandbox"].clone();
         assert_eq!((&is["limits"]["memory"], &is["network"]), (&json!(512 << 20), &json!("none")), "{is}");
         let notices = joined.events_of("notice").into_iter().map(|notice| notice["text"].to_string());
-        notices.filter(|text| text.contains("still there")).collect::<String>()
+        notices.filter(|text| text.contains("still exists")).collect::<String>()
     };
     let stderr =
         joined(&["--memory", "1g", "--network", "full", "--pids", "99", "--include", "x", "--ttl", "2h"]);

@@ -88,8 +88,8 @@ fn a_session_stays_with_its_workspace() {
     let said = refused.stderr.replace(&id, "ID").replace(other, "/elsewhere");
     let said = said.replace(first.again().workspace().to_str().expect("a plain path"), "/begun/here");
     insta::assert_snapshot!(said, @r"
-    error: the session ID works on /begun/here, not on /elsewhere
-    hint: go on in its own directory (-C names it), or begin another session: with a key, another key
+    error: session ID works on /begun/here, not on /elsewhere
+    hint: resume it in its own directory (name it with -C), or start another session: with a key, another key
     ");
     // Its id, on the other hand, says enough from anywhere.
     let moved = first.again().current_dir(elsewhere.path());
