@@ -1,4 +1,5 @@
-//! The conversation: the same prompt from turn to turn, and room in the window when it fills up.
+//! The conversation: an unchanged prefix from turn to turn, compaction when the window fills up, and answers that are cut
+//! off.
 
 use crate::support::agent::agent;
 use crate::support::endpoint::endpoint;
@@ -12,7 +13,7 @@ fn big_output() -> Value {
 }
 
 #[test]
-fn what_was_said_before_is_sent_again_byte_for_byte() {
+fn earlier_messages_are_sent_again_byte_for_byte() {
     let model = endpoint()
         .tool_call("run_commands", json!({ "command": "echo one" }))
         .tool_call("run_commands", json!({ "command": "echo two" }))
@@ -30,7 +31,7 @@ fn what_was_said_before_is_sent_again_byte_for_byte() {
 }
 
 #[test]
-fn an_overflow_in_the_middle_is_compacted_and_the_work_goes_on() {
+fn an_overflow_in_the_middle_is_compacted_and_the_work_continues() {
     let model = endpoint()
         .tool_call("write_file", json!({ "path": "made.txt", "data": "x" }))
         .tool_call("run_commands", big_output())
@@ -50,14 +51,14 @@ fn an_overflow_in_the_middle_is_compacted_and_the_work_goes_on() {
 }
 
 #[test]
-fn an_overflow_on_the_very_first_message_says_so() {
+fn an_overflow_on_the_very_first_message_is_an_error_with_a_hint() {
     let model = endpoint().error(400, OVERFLOW).repeat_last().start();
     let finished = agent().endpoint(&model).args(["run", "go"]).run().expect_code(3);
     assert!(finished.stderr.contains("this is the very first message"), "{}", finished.stderr);
 }
 
 #[test]
-fn nothing_is_compacted_while_it_is_switched_off() {
+fn nothing_is_compacted_if_compaction_is_disabled() {
     let model = endpoint().tool_call("run_commands", big_output()).error(400, OVERFLOW).repeat_last().start();
     let call = agent().endpoint(&model).args(["run", "--json", "go"]);
     let home = call.home("config");
@@ -70,7 +71,7 @@ fn nothing_is_compacted_while_it_is_switched_off() {
 
 #[test]
 #[cfg(feature = "policy")]
-fn a_rule_of_the_policy_is_kept_and_the_model_hears_of_it() {
+fn a_call_that_the_policy_denies_is_not_run_and_the_model_gets_the_reason() {
     let model =
         endpoint().tool_call("run_commands", json!({ "command": "git push origin main" })).text("ok").start();
     let call = agent().endpoint(&model).args(["run", "--json", "go"]);
@@ -86,7 +87,7 @@ fn a_rule_of_the_policy_is_kept_and_the_model_hears_of_it() {
 }
 
 #[test]
-fn the_small_models_call_written_as_text_runs() {
+fn a_call_that_a_small_model_writes_as_text_is_run() {
     let model =
         endpoint().sample("llama-server-qwen2.5-coder-1.5b/tools-auto").text("There is one file.").start();
     let finished =
@@ -96,7 +97,7 @@ fn the_small_models_call_written_as_text_runs() {
     assert_eq!(finished.stdout, "There is one file.\n");
 }
 
-/// Half an answer counted as the whole, and `--apply` wrote what belonged to it.
+/// An answer that was cut off counted as complete, and `--apply` wrote its changes.
 #[test]
 fn an_answer_that_was_cut_off_is_a_limit_and_nothing_is_applied() {
     let half = json!({ "role": "assistant", "content": "Half of the" });
@@ -112,15 +113,15 @@ fn an_answer_that_was_cut_off_is_a_limit_and_nothing_is_applied() {
     assert_eq!(finished.host_file("a.txt"), None);
     let session = finished.events_of("session_started")[0]["session"].clone();
     let session = session.as_str().expect("an id");
-    let next = finished.again().endpoint(&model).args(["run", "--session", session, "go on"]).run();
+    let next = finished.again().endpoint(&model).args(["run", "--session", session, "continue"]).run();
     assert_eq!(next.expect_code(0).stdout, "The whole answer.\n");
     let messages = model.last().messages();
     assert_eq!(messages[messages.len() - 2], half);
 }
 
-/// They counted as answers, because they had a text.
+/// They counted as answers because they had text.
 #[test]
-fn an_answer_that_was_given_up_is_none() {
+fn an_answer_that_broke_off_is_a_failure() {
     let half = json!({ "role": "assistant", "content": "Half of the" });
     let model = endpoint().message(half.clone(), "error").text("The whole answer.").start();
     let finished = agent().endpoint(&model).args(["run", "--json", "go"]).run().expect_code(0);
@@ -138,7 +139,7 @@ fn an_answer_that_was_given_up_is_none() {
 }
 
 #[test]
-fn half_an_answer_is_printed_and_one_without_a_word_is_sent_on_with_some() {
+fn an_incomplete_answer_is_printed_and_an_empty_one_gets_a_placeholder_in_the_next_request() {
     let model = endpoint()
         .message(json!({ "role": "assistant", "content": "Half of the" }), "length")
         .message(json!({ "role": "assistant", "content": "" }), "length")
@@ -147,7 +148,7 @@ fn half_an_answer_is_printed_and_one_without_a_word_is_sent_on_with_some() {
     let first = agent().endpoint(&model).args(["run", "--session-key", "k", "go"]).run().expect_code(5);
     assert_eq!(first.stdout, "Half of the\n");
     assert!(first.stderr.contains("cut off") && first.stderr.contains("agent resume"), "{}", first.stderr);
-    let next = || first.again().endpoint(&model).args(["run", "--session-key", "k", "go on"]).run();
+    let next = || first.again().endpoint(&model).args(["run", "--session-key", "k", "continue"]).run();
     next().expect_code(5);
     next().expect_code(0);
     let messages = model.last().messages();
@@ -170,12 +171,13 @@ fn a_summary_that_was_cut_off_is_completed_with_the_calls() {
 }
 
 #[test]
-fn a_session_that_went_on_after_half_an_answer_is_replayed_to_its_end() {
+fn a_session_that_was_resumed_after_an_incomplete_answer_is_replayed_to_its_end() {
     let half = json!({ "role": "assistant", "content": "Half of the" });
     let model =
         endpoint().message(half.clone(), "length").text("The whole answer.").message(half, "length").start();
     let first = agent().endpoint(&model).args(["run", "--session-key", "k", "one"]).run().expect_code(5);
-    let next = |wish: &str| first.again().endpoint(&model).args(["run", "--session-key", "k", wish]).run();
+    let next =
+        |prompt: &str| first.again().endpoint(&model).args(["run", "--session-key", "k", prompt]).run();
     let id = next("two").expect_code(0).again().args(["sessions", "list", "--json"]).run().stdout;
     let list: Value = serde_json::from_str(&id).expect("a list");
     let id = list[0]["id"].as_str().expect("an id").to_owned();

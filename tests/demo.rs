@@ -1,4 +1,4 @@
-//! `agent demo`: the main job with nothing set up, on every backend that this machine has.
+//! `agent demo`: recorded tasks without any configuration, on every backend that this machine has.
 
 use crate::support::agent::agent;
 
@@ -35,7 +35,7 @@ fn the_recordings_replay_without_a_difference() {
 }
 
 #[test]
-fn an_unknown_task_is_named() {
+fn an_unknown_task_is_reported_by_name() {
     let finished = agent().args(["demo", "nothing"]).run().expect_code(2);
     assert!(finished.stderr.contains("the tasks are pi, factorial"), "{}", finished.stderr);
 }

@@ -6,6 +6,9 @@ mod library;
 
 use crate::support::agent::agent;
 use crate::support::endpoint::endpoint;
+use agent::log::Store;
+use agent::model::Endpoint;
+use agent::session::{Builder, ModelSettings};
 use serde_json::json;
 use std::path::Path;
 use std::process::Command;
@@ -55,8 +58,10 @@ fn the_shell_script_writes_nothing_if_the_check_fails() {
 async fn the_library_example_answers_with_a_tool_of_its_own() {
     let model = endpoint().tool_call("free_port", json!({})).text("That port is free.").start();
     let (workspace, kept) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let answer =
-        library::ask(&model.url(), "model", workspace.path(), kept.path(), "which port is free?").await;
+    let settings = ModelSettings::openai(Endpoint::new(&model.url(), "model").unwrap()).unwrap();
+    let builder =
+        Builder { store: Store::at(kept.path()), ..Builder::new(workspace.path(), settings).unwrap() };
+    let answer = library::ask(builder, "which port is free?").await;
     assert_eq!(answer.unwrap(), "That port is free.");
     let messages = model.requests()[1].messages();
     let result = messages.last().unwrap()["content"].as_str().unwrap();

@@ -1,4 +1,4 @@
-//! Output that nobody can take any more: a terminal that was closed, a disk that is full. No panic, and the right exit code.
+//! Output that cannot be written: a closed terminal, a full disk. No panic, and the right exit code.
 
 use crate::support::agent::agent;
 use crate::support::endpoint::endpoint;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::time::{Duration, Instant};
 
-/// The window is closed: the program ends as one that is told to, and its session and sandbox with it.
+/// Closes the window: the program ends like a terminated one, and its session and sandbox with it.
 #[track_caller]
 fn ends_when_the_window_is_closed(mut terminal: Terminal) {
     terminal.hang_up();
@@ -57,9 +57,9 @@ fn a_closed_window_ends_the_prompt_and_a_shell_command() {
     ends_when_the_window_is_closed(terminal);
 }
 
-/// A bug: what was done since the last wish was lost with the sandbox.
+/// Changes since the last prompt were lost with the sandbox.
 #[test]
-fn what_a_shell_command_did_outlives_a_closed_window() {
+fn changes_by_a_shell_command_are_kept_when_the_window_is_closed() {
     let mut terminal = terminal().endpoint(&endpoint().start()).start();
     terminal.wait_for_prompt();
     terminal.type_line("!echo work > w.txt; echo do'ne'");

@@ -1,7 +1,10 @@
-//! `kill -9` at any moment: no event that was shown is lost, the file stays whole, the session goes on, nothing is left.
+//! `kill -9` at any moment: no event that was shown is lost, the file stays intact, the session can be resumed, nothing is
+//! left.
 
 use crate::support::agent::{Agent, Running, agent};
 use crate::support::endpoint::{Endpoint, endpoint};
+use crate::support::engine::engine;
+use crate::support::terminal::terminal;
 use agent::log::{SessionId, Store, verify};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -17,19 +20,19 @@ const WORKERS: usize = 2;
 fn a_kill_at_any_moment_loses_nothing_that_was_shown() {
     std::thread::scope(|scope| {
         let workers: Vec<_> =
-            (0..WORKERS).map(|_| scope.spawn(|| kill_again_and_again(KILLS / WORKERS))).collect();
+            (0..WORKERS).map(|_| scope.spawn(|| kill_repeatedly(KILLS / WORKERS))).collect();
         for worker in workers {
             worker.join().expect("no worker fails");
         }
     });
 }
 
-/// One session that is killed `kills` times on its way, and goes on each time.
-fn kill_again_and_again(kills: usize) {
+/// One session that is killed `kills` times, and resumed each time.
+fn kill_repeatedly(kills: usize) {
     let seed = fastrand::u64(..);
     eprintln!("seed {seed}");
     let mut random = fastrand::Rng::with_seed(seed);
-    // Each call does something new, so that it is not taken for a loop: the run ends by its turns.
+    // Each call does something new, so that it is not a loop: the run ends at its limit of turns.
     let command = "echo line >> log.txt; mkdir -p many; for i in 1 2 3 4 5; do echo $RANDOM > many/$i; done; cat many/1";
     let model = endpoint().tool_call("run_commands", json!({ "command": command })).repeat_last().start();
     let first = agent().file("kept.txt", "kept\n");
@@ -37,10 +40,10 @@ fn kill_again_and_again(kills: usize) {
     let root = home.parent().expect("a home").to_owned();
     let mut call = first.again();
     let mut shown = HashMap::new();
-    // How long a run takes, here and now; kills beyond that come too late and are made again.
-    let begun = Instant::now();
+    // How long a run takes on this machine; kills after that come too late and are repeated.
+    let started = Instant::now();
     take_lines(&start(first, &model).wait().expect_code(5).stdout, &mut shown);
-    let length = begun.elapsed();
+    let length = started.elapsed();
     let (mut cut_short, mut tries) = (0, 0);
     while cut_short < kills {
         tries += 1;
@@ -58,13 +61,13 @@ fn kill_again_and_again(kills: usize) {
     }
 
     let last = start(call, &model).wait();
-    // Its turns are used up, which is how each of these runs ends.
+    // Each of these runs ends at its limit of turns.
     let last = last.expect_code(5);
     take_lines(&last.stdout, &mut shown);
     let session = only_session(&home).expect("one session");
     assert_kept(&home, &session, &shown);
     last.again().args(["sessions", "verify", session.as_str()]).run().expect_code(0);
-    // What the killed runs did is in the workspace, as far as it was recorded; the files are whole.
+    // The recorded changes of the killed runs are in the workspace; the files are intact.
     let applied = last.again().args(["apply", "--yes", "--json"]).run().expect_code(0);
     assert!(applied.stdout.contains("\"log.txt\""), "{}", applied.stdout);
     let log = last.host_file("log.txt").expect("the log");
@@ -73,11 +76,85 @@ fn kill_again_and_again(kills: usize) {
     nothing_left(&home, &root);
 }
 
-fn start(call: Agent, model: &Endpoint) -> Running {
-    call.endpoint(model).args(["run", "--json", "--session-key", "one", "--max-turns", "4", "go on"]).start()
+/// Seconds between the kill and the next call. A sandbox without a client ends itself after 10 s, and its engine needs
+/// some time to remove it.
+const PAUSES: [f64; 8] = [0.0, 0.2, 1.0, 9.5, 9.9, 10.1, 10.4, 11.0];
+
+#[test]
+fn a_killed_session_is_resumed_at_any_moment_in_a_local_sandbox() {
+    resume_after_each_pause("local");
 }
 
-/// The events that were shown, by number. A last line may be torn: it was not shown.
+#[tokio::test]
+async fn a_killed_session_is_resumed_at_any_moment_in_a_container() {
+    if engine().await.is_some() {
+        tokio::task::spawn_blocking(|| resume_after_each_pause("docker"))
+            .await
+            .expect("every session is resumed");
+    }
+}
+
+fn resume_after_each_pause(backend: &'static str) {
+    std::thread::scope(|scope| {
+        for pause in PAUSES {
+            scope.spawn(move || resume_after_kill(backend, Duration::from_secs_f64(pause)));
+        }
+    });
+}
+
+/// Kills a run in the middle of a command, and resumes its session with `agent run` and then with the REPL.
+fn resume_after_kill(backend: &str, pause: Duration) {
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": "echo kept > before.txt" }))
+        .tool_call("run_commands", json!({ "command": "echo started; sleep 1000" }))
+        .start();
+    let terminal = terminal();
+    let call = |model: &Endpoint| {
+        let call = agent().sandbox(backend).endpoint(model).current_dir(&terminal.directory("workspace"));
+        call.env("HOME", terminal.directory("home")).env("AGENT_HOME", terminal.directory("agent"))
+    };
+    let run = ["run", "--json", "--session-key", "one", "continue"];
+    let running = call(&model).args(run).start();
+    let home = terminal.directory("agent").join("data");
+    let started = Instant::now();
+    while !only_session(&home).is_some_and(|id| has_output(&Store::at(&home).events(&id))) {
+        assert!(started.elapsed() < Duration::from_secs(90), "the command does not start");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    running.signal(libc::SIGKILL);
+    running.wait();
+    std::thread::sleep(pause);
+
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": "cat before.txt" }))
+        .text("It is there.")
+        .repeat_last()
+        .start();
+    let resumed = call(&model).args(run).run().expect_code(0);
+    let results = resumed.events_of("tool_finished");
+    assert!(results[0]["result"].as_str().is_some_and(|text| text.ends_with("kept\n")), "{results:?}");
+    let mut repl = terminal.env("AGENT_SANDBOX", backend).endpoint(&model).args(["resume"]).start();
+    repl.wait_for_prompt();
+    repl.type_line("!cat before.txt");
+    repl.wait_for("\nkept\n");
+    repl.wait_for_prompt();
+    repl.ctrl_d();
+    assert_eq!(repl.wait(), 0);
+}
+
+/// Whether a session's file has the output of the long command.
+fn has_output(events: &Path) -> bool {
+    let text = fs::read_to_string(events).unwrap_or_default();
+    text.contains("\"tool_output\"") || text.matches("\"tool_started\"").count() == 2
+}
+
+fn start(call: Agent, model: &Endpoint) -> Running {
+    call.endpoint(model)
+        .args(["run", "--json", "--session-key", "one", "--max-turns", "4", "continue"])
+        .start()
+}
+
+/// Adds the printed events, by number. An incomplete last line was not shown.
 fn take_lines(stdout: &str, shown: &mut HashMap<u64, Value>) {
     for line in stdout.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
         let event: Value = serde_json::from_str(line).expect("a line is JSON");
@@ -94,7 +171,7 @@ fn only_session(home: &Path) -> Option<SessionId> {
     ids.into_iter().next()
 }
 
-/// Every event that was shown is in the session's file, as it was shown, and the file is whole.
+/// Every event that was shown is in the session's file unchanged, and the file is intact.
 fn assert_kept(home: &Path, session: &SessionId, shown: &HashMap<u64, Value>) {
     let path = Store::at(home).events(session);
     let text = fs::read_to_string(&path).expect("the file");
@@ -109,10 +186,10 @@ fn assert_kept(home: &Path, session: &SessionId, shown: &HashMap<u64, Value>) {
             assert_eq!(&kept[field], value, "{field} of {number}");
         }
     }
-    verify(&path).and_then(agent::log::Verdict::into_result).expect("the chain is whole");
+    verify(&path).and_then(agent::log::Verdict::into_result).expect("the chain is intact");
 }
 
-/// Soon there is no sandbox and no process of these runs.
+/// Waits until no sandbox and no process of these runs is left.
 fn nothing_left(home: &Path, root: &Path) {
     let started = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! The REPL, as a person at a terminal meets it.
+//! The REPL at a real terminal.
 
 use crate::support::endpoint::{Endpoint, endpoint};
 use crate::support::terminal::{Terminal, terminal};
@@ -14,7 +14,7 @@ fn start(endpoint: &Endpoint) -> Terminal {
 }
 
 #[test]
-fn a_wish_is_answered_as_it_is_written_and_ctrl_d_leaves() {
+fn a_prompt_is_answered_as_the_model_writes_and_ctrl_d_leaves() {
     let model = endpoint()
         .tool_call("run_commands", json!({ "command": "echo inside; exit 3" }))
         .text("# Done\n\nIt said **inside**.\n\n- one\n- two\n")
@@ -38,7 +38,7 @@ fn a_wish_is_answered_as_it_is_written_and_ctrl_d_leaves() {
 }
 
 #[test]
-fn ctrl_c_stops_a_command_and_the_session_goes_on() {
+fn ctrl_c_stops_a_command_and_the_session_continues() {
     let model = endpoint()
         .tool_call("run_commands", json!({ "command": "echo started; sleep 1000" }))
         .text("Still here.")
@@ -80,15 +80,15 @@ fn ctrl_c_stops_an_answer_and_keeps_what_was_shown() {
     terminal.wait_for("\nA second one");
     terminal.wait_for("stopped; the session continues");
     terminal.wait_for_prompt();
-    terminal.type_line("go on");
+    terminal.type_line("continue");
     terminal.wait_for("Later.");
 }
 
 #[test]
-fn ctrl_c_at_the_prompt_clears_the_line_and_twice_says_how_to_leave() {
+fn ctrl_c_at_the_prompt_clears_the_line_and_a_second_one_explains_how_to_leave() {
     let mut terminal = start(&endpoint().start());
-    terminal.type_text("half a wish");
-    terminal.wait_for("half a wish");
+    terminal.type_text("half a prompt");
+    terminal.wait_for("half a prompt");
     terminal.ctrl_c();
     terminal.wait_for_prompt();
     assert!(!terminal.screen().contains("Ctrl-D or /exit leaves"));
@@ -134,9 +134,9 @@ fn slash_commands_are_listed_completed_and_corrected() {
     assert_eq!(model.chat_requests()[0]["model"], "other");
 }
 
-/// A bug: the editor wrote the names of files to the terminal as they are.
+/// The editor wrote names of files to the terminal without sanitising them.
 #[test]
-fn names_that_a_terminal_would_obey_are_not_completed() {
+fn names_with_control_characters_are_not_completed() {
     let names = ["fit.txt", "f\x1b]0;title\x07", "fi\u{202e}txt.exe", "f\u{9b}31m", "f\nnext"];
     let endpoint = endpoint().start();
     let mut terminal = names.iter().fold(terminal().endpoint(&endpoint), |t, name| t.file(name, "")).start();
@@ -151,7 +151,7 @@ fn names_that_a_terminal_would_obey_are_not_completed() {
 fn input_may_have_several_lines_and_is_remembered_privately() {
     let model = endpoint().text("ok").repeat_last().start();
     let mut terminal = start(&model);
-    // From the start: the editor would make it under a umask that reaches everything that is made at that moment.
+    // Created in advance: the editor would set the umask of the whole process to create it.
     let history = terminal.root().join("agent/data/history");
     let mode = std::fs::metadata(&history).expect("a history").permissions().mode() & 0o777;
     assert_eq!(mode, 0o600);
@@ -166,12 +166,12 @@ fn input_may_have_several_lines_and_is_remembered_privately() {
     terminal.wait_for_prompt();
     terminal.type_text("\x1b[200~pasted\nlines\x1b[201~\r");
     terminal.wait_until("the third answer", |screen| screen.matches("\nok\n").count() == 3);
-    let wishes: Vec<_> = model
+    let prompts: Vec<_> = model
         .requests()
         .iter()
         .filter_map(|request| Some(request.messages().last()?["content"].clone()))
         .collect();
-    assert_eq!(wishes, ["first \nsecond", "```\ncode\n```", "pasted\nlines"]);
+    assert_eq!(prompts, ["first \nsecond", "```\ncode\n```", "pasted\nlines"]);
     assert!(std::fs::read_to_string(history).expect("a history").contains("second"));
 }
 
@@ -183,7 +183,7 @@ fn a_terminated_repl_leaves_the_terminal_as_it_was() {
 }
 
 #[test]
-fn what_is_typed_ahead_is_not_lost() {
+fn input_that_is_typed_ahead_is_kept() {
     let mut terminal = start(&endpoint().start());
     terminal.type_text("!echo fir'st'\r!echo sec'ond'\r/usage\r");
     terminal.wait_for("\nfirst\n");
@@ -192,7 +192,7 @@ fn what_is_typed_ahead_is_not_lost() {
 }
 
 #[test]
-fn files_go_in_and_come_out_and_nothing_is_overwritten() {
+fn files_are_uploaded_and_downloaded_and_nothing_is_overwritten() {
     let mut terminal = terminal().endpoint(&endpoint().start()).file("host.txt", "from the host\n").start();
     terminal.wait_for_prompt();
     terminal.type_line("/upload host.txt in/copy.txt");
@@ -219,10 +219,9 @@ fn files_go_in_and_come_out_and_nothing_is_overwritten() {
     );
 }
 
-/// A download brought `.git` with a configuration that names programs, repositories without one, and files that anybody
-/// may write to.
+/// A download included a `.git` whose configuration names programs, bare repositories, and world-writable files.
 #[test]
-fn a_download_brings_nothing_that_git_obeys_and_tame_permissions() {
+fn a_download_excludes_git_configuration_and_limits_permissions() {
     let mut terminal = start(&endpoint().start());
     terminal.type_line(
         "!mkdir -p out/sub/.git/hooks out/bare/{objects,refs}; touch out/{tool,open,sub/.git/config,bare/HEAD,bare/config}; \
@@ -251,7 +250,7 @@ fn a_download_brings_nothing_that_git_obeys_and_tame_permissions() {
 }
 
 #[test]
-fn changes_are_shown_written_and_taken_back() {
+fn changes_are_shown_applied_and_undone() {
     let model = endpoint()
         .tool_call("write_file", json!({ "path": "a.txt", "data": "new\n" }))
         .text("Changed.")
@@ -279,7 +278,7 @@ fn changes_are_shown_written_and_taken_back() {
 }
 
 #[test]
-fn a_whole_wish_is_taken_back_and_done_again() {
+fn a_whole_prompt_is_undone_and_redone() {
     let mut script = endpoint();
     for line in ["one", "two", "three"] {
         // Slow enough that a checkpoint between two of them is cheap.
@@ -304,7 +303,7 @@ fn a_whole_wish_is_taken_back_and_done_again() {
 }
 
 #[test]
-fn an_answer_that_broke_off_is_marked_as_such() {
+fn an_interrupted_answer_is_marked() {
     let model = endpoint()
         .text("A first paragraph.\n\nAnd a second one that is never going to be written to its very end.")
         .pieces(40)
@@ -325,7 +324,7 @@ fn an_answer_that_broke_off_is_marked_as_such() {
 }
 
 #[test]
-fn what_is_said_while_the_prompt_waits_does_not_touch_it() {
+fn output_while_the_prompt_waits_does_not_disturb_it() {
     let mut terminal = terminal().endpoint(&endpoint().start()).file(".env", "TOKEN=1\n").start();
     terminal.wait_for_prompt();
     terminal.type_text("!echo st'arted'");
@@ -338,7 +337,7 @@ fn what_is_said_while_the_prompt_waits_does_not_touch_it() {
 }
 
 #[test]
-fn who_leaves_is_told_what_is_not_written_and_greeted_with_it_the_next_time() {
+fn changes_that_are_not_applied_are_reported_when_leaving_and_when_resuming() {
     let model = endpoint()
         .tool_call("write_file", json!({ "path": "a.txt", "data": "new\n" }))
         .text("Changed.")
@@ -355,8 +354,9 @@ fn who_leaves_is_told_what_is_not_written_and_greeted_with_it_the_next_time() {
     terminal.wait_for_prompt();
     terminal.ctrl_d();
     assert_eq!(terminal.wait(), 0);
-    let id = session(&terminal);
-    let screen = terminal.screen().split_whitespace().collect::<Vec<_>>().join(" ");
+    let (screen, id) = (terminal.screen(), session(&terminal));
+    // Lines break between words.
+    let screen = screen.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(screen.contains("2 files added, 0 modified, 0 deleted; nothing is written yet"), "{screen}");
     for command in ["diff", "apply", "resume"] {
         assert!(screen.contains(&format!("`agent {command} {id}`")), "{screen}");

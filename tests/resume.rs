@@ -1,4 +1,4 @@
-//! Going on with a session: the conversation, the workspace, the file.
+//! Resuming a session: the conversation, the workspace, the file.
 
 use crate::support::agent::{Finished, agent};
 use crate::support::backends::{BACKENDS, backend};
@@ -53,8 +53,13 @@ fn a_script_holds_a_conversation_and_finds_its_files_again() {
 #[test]
 fn one_key_is_one_session() {
     let model = endpoint().text("ok").repeat_last().start();
-    let call = |finished: &Finished, key: &str, wish: &str| {
-        finished.again().endpoint(&model).args(["run", "-q", "--session-key", key, wish]).run().expect_code(0)
+    let call = |finished: &Finished, key: &str, prompt: &str| {
+        finished
+            .again()
+            .endpoint(&model)
+            .args(["run", "-q", "--session-key", key, prompt])
+            .run()
+            .expect_code(0)
     };
     let first = agent()
         .endpoint(&model)
@@ -85,19 +90,19 @@ fn a_session_stays_with_its_workspace() {
     let moved = first.again().current_dir(elsewhere.path());
     let refused =
         moved.endpoint(&model).args(["run", "-q", "--session-key", "k", "two"]).run().expect_code(2);
-    let said = refused.stderr.replace(&id, "ID").replace(other, "/elsewhere");
-    let said = said.replace(first.again().workspace().to_str().expect("a plain path"), "/begun/here");
-    insta::assert_snapshot!(said, @r"
-    error: session ID works on /begun/here, not on /elsewhere
+    let message = refused.stderr.replace(&id, "ID").replace(other, "/elsewhere");
+    let message = message.replace(first.again().workspace().to_str().expect("a plain path"), "/workspace");
+    insta::assert_snapshot!(message, @r"
+    error: session ID works on /workspace, not on /elsewhere
     hint: resume it in its own directory (name it with -C), or start another session: with a key, another key
     ");
-    // Its id, on the other hand, says enough from anywhere.
+    // With its id it is resumed from any directory.
     let moved = first.again().current_dir(elsewhere.path());
     moved.endpoint(&model).args(["run", "-q", "--session", &id, "two"]).run().expect_code(0);
 }
 
 #[test]
-fn a_run_that_was_killed_goes_on_with_every_call_answered() {
+fn a_killed_run_is_resumed_with_a_result_for_every_call() {
     let model = endpoint()
         .tool_call("run_commands", json!({ "command": "echo made > before.txt; sleep 1000" }))
         .text("Where was I?")
@@ -122,15 +127,15 @@ fn a_run_that_was_killed_goes_on_with_every_call_answered() {
     let kept = killed.again().args(["sessions", "show", "--json", id]).run().expect_code(0);
     let kept: Value = serde_json::from_str(&kept.stdout).expect("JSON");
     assert!(kept["events"].as_array().is_some_and(|events| events.len() >= shown - 1), "{kept}");
-    killed.again().endpoint(&model).args(["run", "-q", "--session", id, "go on"]).run().expect_code(0);
+    killed.again().endpoint(&model).args(["run", "-q", "--session", id, "continue"]).run().expect_code(0);
     let requests = model.requests();
     let messages = requests[1].messages();
-    assert_eq!(texts(&messages, "user"), ["begin", "go on"]);
+    assert_eq!(texts(&messages, "user"), ["begin", "continue"]);
     assert!(texts(&messages, "tool")[0].starts_with("interrupted: "), "{messages:?}");
 }
 
 #[test]
-fn a_person_goes_on_at_the_prompt() {
+fn a_session_is_resumed_in_the_repl() {
     let model = endpoint()
         .tool_call("run_commands", json!({ "command": "echo kept > a.txt" }))
         .text("Written.")
@@ -155,15 +160,15 @@ fn a_person_goes_on_at_the_prompt() {
     second.wait_for_prompt();
     second.ctrl_d();
     assert_eq!(second.wait(), 0);
-    // Somewhere else there is nothing to go on with.
+    // Another directory has no session to resume.
     let mut elsewhere = terminal().endpoint(&model).env("AGENT_HOME", &home).args(["resume"]).start();
     elsewhere.wait_for("no session of");
     assert_eq!(elsewhere.wait(), 2);
 }
 
-/// Each checkpoint counted as a wish, and what came before the restart was taken back with the first wish after it.
+/// Each checkpoint counted as a prompt, and the first undo after a restart also reverted what came before it.
 #[test]
-fn whole_wishes_are_taken_back_and_done_again_after_a_restart() {
+fn whole_prompts_are_undone_and_redone_after_a_restart() {
     let mut script = endpoint();
     for line in ["one", "two"] {
         // Slow enough that a checkpoint between two of them is cheap.
@@ -179,8 +184,8 @@ fn whole_wishes_are_taken_back_and_done_again_after_a_restart() {
         .start();
     let mut first = terminal().endpoint(&model).start();
     first.wait_for_prompt();
-    for (wish, answer) in [("write", "First."), ("go on", "Second.")] {
-        first.type_line(wish);
+    for (prompt, answer) in [("write", "First."), ("continue", "Second.")] {
+        first.type_line(prompt);
         first.wait_for(answer);
         first.wait_for_prompt();
     }
@@ -245,16 +250,16 @@ fn a_session_in_use_is_refused() {
 }
 
 #[test]
-fn a_kept_sandbox_is_joined_with_its_processes_also_when_it_was_paused() {
+fn a_kept_sandbox_is_reattached_with_its_processes_even_after_a_pause() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     for name in BACKENDS {
         if runtime.block_on(backend(name)).is_some() {
-            joined_again(name);
+            reattaches(name);
         }
     }
 }
 
-fn joined_again(backend: &str) {
+fn reattaches(backend: &str) {
     let look =
         json!({ "command": "ps ax -o args | grep -c '[s]leep 98765'; cat outside/../new.txt /tmp/kept" });
     let model = endpoint()
@@ -280,15 +285,15 @@ fn joined_again(backend: &str) {
     let kept = sandboxes().expect("it is kept");
     assert_eq!((&kept["state"], &kept["backend"]), (&json!("running"), &json!(backend)));
     assert!(kept["expires"].as_str() > kept["created"].as_str(), "{kept}");
-    let go_on = |wish: &str| {
-        // What was kept stays kept, without being told so again.
-        let arguments = ["run", "-q", "--session", &id, wish];
+    let resume = |prompt: &str| {
+        // A kept sandbox stays kept without another --keep.
+        let arguments = ["run", "-q", "--session", &id, prompt];
         first.again().endpoint(&model).args(arguments).run().expect_code(0)
     };
-    go_on("look");
+    resume("look");
     first.again().args(["sandbox", "pause", &id]).run().expect_code(0);
     assert_eq!(sandboxes().expect("it is paused")["state"], "paused");
-    go_on("look again");
+    resume("look again");
     for request in [3, 5] {
         let results = texts(&model.requests()[request].messages(), "tool");
         assert!(results.last().expect("a result").ends_with("\n1\nnew\ntmp\n"), "{backend}: {results:?}");

@@ -1,4 +1,4 @@
-//! `agent run`: one wish, one answer, real tools in a real sandbox.
+//! `agent run`: one prompt, one answer, real tools in a real sandbox.
 
 use crate::support::agent::{Agent, agent};
 use crate::support::endpoint::endpoint;
@@ -24,7 +24,7 @@ fn the_answer_goes_to_stdout_and_everything_else_to_stderr() {
 }
 
 #[test]
-fn quiet_says_nothing_but_the_answer() {
+fn quiet_prints_only_the_answer() {
     let model = endpoint().text("Just this.").start();
     let finished = agent().endpoint(&model).args(["run", "-q", "hi"]).run().expect_code(0);
     assert_eq!((finished.stdout.as_str(), finished.stderr.as_str()), ("Just this.\n", ""));
@@ -36,30 +36,34 @@ fn a_prompt_may_be_piped_and_is_appended_to_one_that_is_given() {
     agent().endpoint(&model).args(["run"]).stdin("from the pipe").run().expect_code(0);
     agent().endpoint(&model).args(["run", "-"]).stdin("from a dash").run().expect_code(0);
     agent().endpoint(&model).args(["run", "review this"]).stdin("diff --git").run().expect_code(0);
-    let wishes: Vec<_> =
+    let prompts: Vec<_> =
         model.requests().iter().map(|request| request.messages()[1]["content"].clone()).collect();
-    assert_eq!(wishes, ["from the pipe", "from a dash", "review this\n\ndiff --git"]);
+    assert_eq!(prompts, ["from the pipe", "from a dash", "review this\n\ndiff --git"]);
 }
 
 #[test]
-fn input_that_is_not_all_text_is_read_as_far_as_it_is() {
+fn invalid_utf8_on_standard_input_is_replaced_and_reported() {
     let model = endpoint().text("ok").start();
     let finished =
         agent().endpoint(&model).args(["run", "what is this?"]).stdin(b"a log\xff line".to_vec()).run();
-    assert!(finished.stderr.contains("standard input is not all UTF-8"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("standard input is not valid UTF-8"), "{}", finished.stderr);
     assert_eq!(model.requests()[0].messages()[1]["content"], "what is this?\n\na log\u{fffd} line");
 }
 
 #[test]
-fn an_open_stdin_that_never_speaks_does_not_hang_a_call_that_has_its_prompt() {
+fn an_open_and_silent_stdin_does_not_block_a_call_with_a_prompt() {
     let model = endpoint().text("ok").start();
     let finished = agent().endpoint(&model).args(["run", "hi"]).stdin_open().run().expect_code(0);
     assert_eq!(finished.stdout, "ok\n");
-    assert!(finished.stderr.contains("standard input is open but silent"), "{}", finished.stderr);
+    assert!(
+        finished.stderr.contains("standard input is open and had nothing to read"),
+        "{}",
+        finished.stderr
+    );
 }
 
 #[test]
-fn without_any_prompt_it_says_how_to_give_one() {
+fn a_missing_prompt_is_an_error_with_a_hint() {
     let finished = agent()
         .args(["run"])
         .env("AGENT_BASE_URL", "http://127.0.0.1:1")
@@ -100,7 +104,7 @@ fn every_call_of_one_message_is_answered_in_order() {
     assert!(answers[4].starts_with("error: not run, because the call before it"), "{}", answers[4]);
 }
 #[test]
-fn the_workspace_is_there_and_agents_md_is_read() {
+fn the_workspace_is_copied_and_agents_md_is_read() {
     let model = endpoint().tool_call("read_file", json!({ "path": "src/a.txt" })).text("ok").start();
     agent()
         .endpoint(&model)
@@ -204,21 +208,26 @@ fn the_answer_can_be_json_that_satisfies_a_schema() {
 }
 
 #[test]
-fn a_conversation_goes_on_with_the_workspace_as_it_was_left() {
+fn a_resumed_session_has_its_conversation_and_its_workspace() {
     let model =
         endpoint().tool_call("run_commands", json!({ "command": "echo first > note" })).text("one").start();
     let first =
         agent().endpoint(&model).args(["run", "start", "--session-key", "thread-1"]).run().expect_code(0);
     let model = endpoint().tool_call("run_commands", json!({ "command": "cat note" })).text("two").start();
-    first.again().endpoint(&model).args(["run", "go on", "--session-key", "thread-1"]).run().expect_code(0);
+    first
+        .again()
+        .endpoint(&model)
+        .args(["run", "continue", "--session-key", "thread-1"])
+        .run()
+        .expect_code(0);
     let messages = model.requests()[1].messages();
     let texts: Vec<&str> = messages.iter().filter_map(|message| message["content"].as_str()).collect();
-    assert!(texts.contains(&"start") && texts.contains(&"one") && texts.contains(&"go on"), "{texts:?}");
+    assert!(texts.contains(&"start") && texts.contains(&"one") && texts.contains(&"continue"), "{texts:?}");
     assert!(texts.last().is_some_and(|text| text.ends_with("first\n")), "{texts:?}");
 }
 
 #[test]
-fn a_session_that_goes_on_applies_what_its_earlier_run_changed_and_says_how_much() {
+fn a_resumed_session_applies_and_counts_the_changes_of_its_earlier_run() {
     let model =
         endpoint().tool_call("write_file", json!({ "path": "made", "data": "x" })).text("made").start();
     let first = agent().endpoint(&model).args(["run", "make", "--session-key", "k"]).run().expect_code(0);
@@ -240,14 +249,14 @@ fn a_cost_limit_without_a_price_is_refused() {
 }
 
 #[test]
-fn exec_leaves_no_session_behind() {
+fn exec_keeps_no_session() {
     let first = agent().args(["exec", "--", "true"]).run().expect_code(0);
     let listed = first.again().args(["sessions", "--json"]).run().expect_code(0);
     assert_eq!(listed.stdout.trim(), "[]");
 }
 
 #[test]
-fn an_answer_that_could_not_be_written_is_not_asked_for() {
+fn an_output_file_that_cannot_be_written_is_refused_before_the_model_is_asked() {
     let model = endpoint().text("too late").start();
     for path in [".", "missing/answer.txt"] {
         let done = agent().endpoint(&model).args(["run", "go", "--output", path]).run().expect_code(2);
@@ -257,7 +266,7 @@ fn an_answer_that_could_not_be_written_is_not_asked_for() {
 }
 
 #[test]
-fn quiet_leaves_what_became_of_the_work_and_where_it_was_done() {
+fn quiet_still_reports_unwritten_changes_and_another_backend() {
     let model =
         endpoint().tool_call("write_file", json!({ "path": "a.txt", "data": "new" })).text("ok").start();
     let no_engine = |call: Agent| call.sandbox("auto").env("DOCKER_HOST", "unix:///nowhere/docker.sock");
@@ -274,14 +283,14 @@ fn quiet_leaves_what_became_of_the_work_and_where_it_was_done() {
 }
 
 #[test]
-fn what_is_not_written_is_told_after_a_limit_and_a_failed_check_too() {
+fn unwritten_changes_are_reported_after_a_limit_and_a_failed_check_too() {
     for (arguments, code) in [(["--max-turns", "1"], 5), (["--check", "false"], 6)] {
         let change = json!({ "path": "a.txt", "data": "new" });
         let model = endpoint().tool_call("write_file", change).text("ok").repeat_last().start();
         let call = agent().endpoint(&model).args(["run", "-q", "--apply", "go"]).args(arguments);
         let ended = call.run().expect_code(code);
-        let told = "[NOTICE] 1 file added, 0 modified, 0 deleted; nothing is written yet";
-        assert!(ended.stderr.contains(told), "{}", ended.stderr);
+        let notice = "[NOTICE] 1 file added, 0 modified, 0 deleted; nothing is written yet";
+        assert!(ended.stderr.contains(notice), "{}", ended.stderr);
         assert_eq!(ended.host_file("a.txt"), None);
     }
     let idle = endpoint().tool_call("run_commands", json!({ "command": "true" })).start();
@@ -290,15 +299,15 @@ fn what_is_not_written_is_told_after_a_limit_and_a_failed_check_too() {
 }
 
 #[test]
-fn quiet_leaves_what_is_refused() {
+fn quiet_still_reports_refused_files() {
     let command = "ln -s /etc/passwd out; mkfifo f; echo new > a.txt";
     let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();
     let call = agent().endpoint(&model).args(["run", "-q", "--apply", "go"]);
     let applied = call.run().expect_code(0);
     assert_eq!(applied.host_file("a.txt").as_deref(), Some("new\n"));
     for name in ["f", "out"] {
-        let told = format!("[NOTICE] {name} is not taken over: ");
-        assert!(applied.stderr.contains(&told), "{told}: {}", applied.stderr);
+        let notice = format!("[NOTICE] {name} is not taken over: ");
+        assert!(applied.stderr.contains(&notice), "{notice}: {}", applied.stderr);
     }
     assert_eq!(applied.stderr.lines().count(), 2, "{}", applied.stderr);
 }

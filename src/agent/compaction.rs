@@ -1,8 +1,8 @@
 //! Keeps the conversation within the model's context window.
 //!
-//! Old tool outputs are shortened first. Where that is not enough, the model summarises the older turns; the user's
-//! prompts, the list of changed files, the last failure and the last turns are kept word for word. The whole
-//! history stays in the session file.
+//! Old tool outputs are shortened first. If that is not enough, the model summarises the older turns; the user's
+//! prompts, the list of changed files, the last failure and the last turns are kept verbatim. The session file keeps
+//! everything.
 
 use super::Conversation;
 use crate::error::{Error, Kind, Result};
@@ -12,17 +12,17 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// The part of the window from which on it counts as nearly full. The rest is room for the answer.
+/// The fraction of the window above which the conversation is compacted; the rest is for the answer.
 const NEARLY_FULL: f64 = 0.8;
-/// The part of the window that a compaction aims at.
+/// The fraction of the window that a compaction aims at.
 const TARGET: f64 = 0.5;
 /// Characters of an old tool output that are kept, at its beginning and at its end.
 const OLD_OUTPUT: usize = 400;
-/// Messages at the end that are kept word for word, if the window allows.
+/// Messages at the end that are kept verbatim, if the window allows.
 const KEPT_MESSAGES: usize = 12;
 /// Characters of the transcript that the summarising request shows of one message.
 const TRANSCRIPT_MESSAGE: usize = 2_000;
-/// Characters a token has, roughly, over code and English. Only differences since the last exact count rest on it.
+/// A rough average over code and English, for what was added since the endpoint's last exact count.
 const CHARS_PER_TOKEN: u64 = 4;
 
 /// The context window, and how full it is.
@@ -43,14 +43,14 @@ impl Window {
         Self { size, enabled, ..Self::default() }
     }
 
-    /// Takes over the endpoint's exact count for the first `messages` messages.
+    /// Records the endpoint's exact count for the first `messages` messages.
     pub fn count(&mut self, usage: Option<Usage>, messages: usize) {
         if let Some(usage) = usage.filter(|usage| usage.input > 0) {
             (self.tokens, self.counted) = (usage.input, messages);
         }
     }
 
-    /// Tokens of the conversation: what was counted, and an estimate of what came since.
+    /// Tokens of the conversation: what was counted, and an estimate of what was added since.
     fn estimate(&self, messages: &[Message]) -> u64 {
         let fresh = messages.get(self.counted..).unwrap_or_default();
         self.tokens + fresh.iter().map(estimate).sum::<u64>()
@@ -63,7 +63,7 @@ impl Window {
 }
 
 impl Conversation {
-    /// Compacts where the next request would come near the end of the window.
+    /// Compacts if the next request would nearly fill the window.
     pub(super) async fn compact_if_needed(&mut self) -> Result<()> {
         let Some(size) = self.window.size.filter(|_| self.window.enabled) else { return Ok(()) };
         match self.window.estimate(&self.messages) as f64 > size as f64 * NEARLY_FULL {
@@ -86,12 +86,12 @@ impl Conversation {
             ));
         }
         let now = self.window.recount(&self.messages);
-        // Without a known window, half of what did not fit is the best guess there is.
+        // Without a known window, half of what did not fit is the best guess.
         let size = self.window.size.map_or(now, |size| size.min(now));
         self.compact_to((size as f64 * TARGET) as u64).await
     }
 
-    /// Compacts whether or not it is needed: `/compact`.
+    /// Compacts unconditionally: `/compact`.
     pub async fn compact(&mut self) -> Result<()> {
         let now = self.window.recount(&self.messages);
         self.compact_to(now / 4).await
@@ -105,7 +105,7 @@ impl Conversation {
             let summary = self.summarise(tail).await?;
             self.messages = rebuilt(&self.messages, tail, &summary);
         }
-        // The last outputs alone can be too much for a small window.
+        // In a small window the last outputs alone can be too much.
         if self.window.recount(&self.messages) > target.saturating_mul(2) {
             let end = self.messages.len();
             shorten_outputs(&mut self.messages[1..end]);
@@ -115,18 +115,18 @@ impl Conversation {
         self.emit(Event::Compacted { before, after, messages })
     }
 
-    /// The model's summary of everything before `tail`. Where it fails or is cut off, a plain list of the calls stands in.
+    /// The model's summary of everything before `tail`. If it fails or is cut off, a plain list of the calls replaces it.
     async fn summarise(&mut self, tail: usize) -> Result<String> {
         let messages = [
             Message::System { text: include_str!("../../prompts/compact.md").trim().to_owned() },
             Message::User { text: transcript(&self.messages[1..tail]) },
         ];
         let request = Request { messages: &messages, tools: &[], answer_schema: None };
-        let mut nobody = |_: Progress<'_>| {};
+        let mut ignore = |_: Progress<'_>| {};
         let reply = tokio::select! {
             biased;
             stop = self.interrupt.triggered() => return Err(stop.error()),
-            reply = self.setup.model.ask(request, &mut nobody) => reply,
+            reply = self.setup.model.ask(request, &mut ignore) => reply,
         };
         let summary = match reply {
             Ok(reply) => {
@@ -140,7 +140,7 @@ impl Conversation {
         Ok(match (summary.text.trim(), summary.is_cut_off()) {
             ("", _) => calls_made(&self.messages[1..tail]),
             (text, false) => text.to_owned(),
-            // The end of it is missing, where the latest work stands.
+            // The end, which describes the latest work, is missing.
             (text, true) => {
                 format!("{text} [cut off here]\n\n{}", calls_made(&self.messages[1..tail]))
             }
@@ -148,7 +148,7 @@ impl Conversation {
     }
 }
 
-/// Where the messages begin that are kept word for word: never between a call and its answers.
+/// The index of the first message that is kept verbatim: never between a call and its results.
 fn tail_start(messages: &[Message], target: u64) -> usize {
     let mut start = messages.len();
     let mut tokens = 0;
@@ -164,7 +164,6 @@ fn tail_start(messages: &[Message], target: u64) -> usize {
     start
 }
 
-/// Old outputs keep their beginning and end.
 fn shorten_outputs(messages: &mut [Message]) {
     for message in messages {
         let Message::Tool { text, .. } = message else { continue };
@@ -173,20 +172,20 @@ fn shorten_outputs(messages: &mut [Message]) {
             let head: String = text.chars().take(OLD_OUTPUT).collect();
             let tail: String = text.chars().skip(length - OLD_OUTPUT).collect();
             *text = format!(
-                "{head}\n[{} characters of this old output left out]\n{tail}",
+                "{head}\n[{} characters of this old output omitted]\n{tail}",
                 length - 2 * OLD_OUTPUT
             );
         }
     }
 }
 
-/// The conversation with everything before `tail` replaced by what has to be kept of it.
+/// The conversation with everything before `tail` replaced by one message: prompts, summary, changed files, last failure.
 fn rebuilt(messages: &[Message], tail: usize, summary: &str) -> Vec<Message> {
     let old = &messages[1..tail];
     let mut text = String::new();
     for message in old {
-        if let Message::User { text: wish } = message {
-            let _ = writeln!(text, "{}\n", wish.trim());
+        if let Message::User { text: prompt } = message {
+            let _ = writeln!(text, "{}\n", prompt.trim());
         }
     }
     let _ = write!(text, "{SUMMARY_MARK}\n{}\n", summary.trim());
@@ -203,7 +202,7 @@ fn rebuilt(messages: &[Message], tail: usize, summary: &str) -> Vec<Message> {
     rebuilt
 }
 
-/// Stands before a summary in the message that carries it.
+/// Precedes a summary in the message that carries it.
 const SUMMARY_MARK: &str = "[summary of the work since then, made because the conversation grew too long]";
 
 /// The files that the model's own calls wrote.
@@ -223,7 +222,7 @@ fn changed_files(messages: &[Message]) -> BTreeSet<String> {
     files
 }
 
-/// The last tool output that tells of a failure, unless something succeeded the same way since.
+/// The last tool output that reports a failure.
 fn last_failure(messages: &[Message]) -> Option<String> {
     let failed = |text: &str| {
         text.starts_with("error:") || (text.starts_with("exit code ") && !text.starts_with("exit code 0"))
@@ -256,7 +255,7 @@ fn transcript(messages: &[Message]) -> String {
     for message in messages {
         let _ = match message {
             Message::System { .. } => Ok(()),
-            Message::User { text } => writeln!(transcript, "## person\n{}\n", cut(text)),
+            Message::User { text } => writeln!(transcript, "## user\n{}\n", cut(text)),
             Message::Assistant { text, tool_calls, .. } => {
                 let calls: String = tool_calls
                     .iter()
@@ -270,7 +269,7 @@ fn transcript(messages: &[Message]) -> String {
     transcript
 }
 
-/// Tokens of a message, roughly.
+/// A rough number of tokens.
 fn estimate(message: &Message) -> u64 {
     let chars = match message {
         Message::System { text } | Message::User { text } | Message::Tool { text, .. } => text.len(),
@@ -305,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_never_begins_with_an_answer() {
+    fn the_tail_never_begins_with_a_tool_result() {
         let messages = conversation(20);
         for target in [0, 100, 1_000, 5_000, 1_000_000] {
             let start = tail_start(&messages, target);
@@ -314,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn task_and_changed_files_are_kept_word_for_word() {
+    fn task_and_changed_files_are_kept_verbatim() {
         let messages = conversation(20);
         let rebuilt = rebuilt(&messages, 30, "the summary");
         let Message::User { text } = &rebuilt[1] else { panic!("{:?}", rebuilt[1]) };
@@ -328,6 +327,6 @@ mod tests {
         let mut messages = conversation(1);
         shorten_outputs(&mut messages);
         let Message::Tool { text, .. } = &messages[3] else { panic!() };
-        assert!(text.contains("3200 characters of this old output left out"), "{text}");
+        assert!(text.contains("3200 characters of this old output omitted"), "{text}");
     }
 }

@@ -1,4 +1,4 @@
-//! A conversation with a model, and everything that it needs to continue.
+//! A conversation with a model.
 
 use super::environment::Environment;
 use crate::agent::{Interrupt, Price, RunLimits, SandboxFacts, Spent, Window, system_prompt};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub struct Setup {
     /// The model.
     pub model: Arc<dyn ChatModel>,
-    /// Where events go.
+    /// The session's bus.
     pub events: Arc<Events>,
     /// Where tools run.
     pub environment: Arc<dyn Environment>,
@@ -52,11 +52,11 @@ pub struct Conversation {
     pub(super) total: Spent,
 }
 
-/// What an earlier process left of a session.
+/// The conversation of an earlier process.
 pub struct Earlier {
     /// The conversation, without its system prompt.
     pub messages: Vec<Message>,
-    /// What was spent on it.
+    /// What it has cost.
     pub spent: Spent,
     /// How many prompts the session has had.
     pub prompts: u64,
@@ -84,7 +84,7 @@ impl Conversation {
         }
     }
 
-    /// Continues what an earlier process left.
+    /// Restores the conversation of an earlier process.
     pub fn resume(&mut self, earlier: Earlier) {
         self.messages.extend(earlier.messages);
         self.total = earlier.spent;
@@ -123,10 +123,10 @@ impl Conversation {
         self.window = window;
     }
 
-    /// Forgets the conversation; sandbox and workspace stay as they are.
+    /// Clears the conversation; sandbox and workspace are unchanged.
     ///
     /// # Errors
-    /// The event cannot be written; then nothing is forgotten.
+    /// The event cannot be written; then nothing is cleared.
     pub fn clear(&mut self) -> Result<()> {
         self.emit(Event::Cleared {})?;
         self.messages.truncate(1);

@@ -1,4 +1,4 @@
-//! What the turn loop needs from the session around it.
+//! What the turn loop needs from its session.
 
 use crate::error::Result;
 use crate::sandbox::Sandbox;

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Why a turn shall stop.
+/// Why a turn has to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     /// Ctrl-C.
     Interrupted,
     /// SIGTERM.
     Terminated,
-    /// The run's wall time is used up.
+    /// The time limit is reached.
     OutOfTime,
 }
 
@@ -23,7 +23,7 @@ impl Stop {
             Stop::Interrupted => Error::new(Kind::Interrupted, "interrupted"),
             Stop::Terminated => Error::new(Kind::Terminated, "terminated"),
             Stop::OutOfTime => Error::new(Kind::Limit, "the time limit is reached")
-                .hint("raise --max-time, or go on with `agent resume`"),
+                .hint("raise --max-time, or continue with `agent resume`"),
         }
     }
 }
@@ -39,7 +39,7 @@ impl Default for Interrupt {
 }
 
 impl Interrupt {
-    /// Stops the turn under way: its model request is given up, its command killed. The first reason counts.
+    /// Stops the turn under way: its model request is cancelled, its command killed. The first reason counts.
     pub fn trigger(&self, stop: Stop) {
         self.0.send_if_modified(|reason| {
             let first = reason.is_none();
@@ -48,17 +48,17 @@ impl Interrupt {
         });
     }
 
-    /// Forgets an earlier stop, so that the next turn can run.
+    /// Clears an earlier stop, so that the next turn can run.
     pub fn reset(&self) {
         self.0.send_replace(None);
     }
 
-    /// Why to stop, if so.
+    /// Why the turn has to stop, if it has to.
     pub fn reason(&self) -> Option<Stop> {
         *self.0.borrow()
     }
 
-    /// Waits until somebody triggers.
+    /// Waits for a stop.
     pub async fn triggered(&self) -> Stop {
         let mut receiver = self.0.subscribe();
         loop {
@@ -66,13 +66,13 @@ impl Interrupt {
                 return stop;
             }
             if receiver.changed().await.is_err() {
-                // The sender lives in `self`, so it cannot be gone; if it were, nobody could ever trigger.
+                // The sender is part of `self`; without it nothing could trigger any more.
                 std::future::pending::<()>().await;
             }
         }
     }
 
-    /// Triggers by itself after `time`; the returned task ends with the run.
+    /// Triggers after `time`, unless the returned task is aborted.
     pub fn after(&self, time: Duration) -> tokio::task::JoinHandle<()> {
         let interrupt = self.clone();
         tokio::spawn(async move {

@@ -49,11 +49,11 @@ pub struct Spent {
     pub cost: f64,
 }
 
-/// A limit that is reached: its name in events, and the error that the run ends with.
+/// A limit that is reached.
 pub struct Reached {
-    /// `turns`, `tokens` or `cost`.
+    /// Its name in events: `turns`, `tokens` or `cost`.
     pub name: &'static str,
-    /// What is said.
+    /// What the run ends with.
     pub error: Error,
 }
 
@@ -64,7 +64,7 @@ impl Spent {
         self.add_usage(usage, price);
     }
 
-    /// Counts tokens that belong to no turn: a summary.
+    /// Counts the tokens of a summary, which is not a turn.
     pub fn add_usage(&mut self, usage: Option<Usage>, price: Option<Price>) {
         let Some(usage) = usage else { return };
         self.usage.add(usage);
@@ -75,19 +75,19 @@ impl Spent {
         }
     }
 
-    /// The first limit that leaves no room for another request.
+    /// The first limit that allows no further request.
     pub fn reached(&self, limits: &RunLimits) -> Option<Reached> {
         let tokens = self.usage.input.saturating_add(self.usage.output);
         if self.turns >= limits.turns {
-            let hint = "raise --max-turns, or go on with `agent resume`";
+            let hint = "raise --max-turns, or continue with `agent resume`";
             return Some(reached("turns", format!("the limit of {} turns is reached", limits.turns), hint));
         }
         if let Some(limit) = limits.tokens.filter(|limit| tokens >= *limit) {
-            let message = format!("the limit of {limit} tokens is reached: {tokens} are used");
+            let message = format!("the limit of {limit} tokens is reached: {tokens} were used");
             return Some(reached("tokens", message, "raise --max-tokens-total"));
         }
         if let Some(limit) = limits.cost.filter(|limit| self.cost >= *limit) {
-            let message = format!("the cost limit of {limit} is reached: {:.4} is spent", self.cost);
+            let message = format!("the cost limit of {limit} is reached: {:.4} was spent", self.cost);
             return Some(reached("cost", message, "raise --max-cost"));
         }
         None

@@ -5,7 +5,7 @@ use crate::plain_file::{self, Links};
 use crate::sandbox::{Network, WORKSPACE};
 use std::path::Path;
 
-/// What the model is told of its sandbox.
+/// What the system prompt says about the sandbox.
 #[derive(Debug, Clone, Default)]
 pub struct SandboxFacts {
     /// What it may reach.
@@ -14,11 +14,11 @@ pub struct SandboxFacts {
     pub limits: Limits,
     /// The image, where one was named.
     pub image: Option<String>,
-    /// Programs that are there, where that is known before it starts.
+    /// Programs that it has, as far as that is known before it starts.
     pub programs: Vec<String>,
 }
 
-/// How much of `AGENTS.md` is taken over, in bytes.
+/// Bytes of `AGENTS.md` that are included.
 const MAX_INSTRUCTIONS: u64 = 32 << 10;
 
 /// Hosts that the prompt names.
@@ -62,13 +62,13 @@ fn network(network: &Network) -> String {
             let hosts = hosts[..hosts.len().min(MAX_HOSTS)].join(", ") + &more;
             format!(
                 "only to {hosts} through the HTTP proxy that the *_proxy variables name; there is no DNS. What is \
-                 refused (403) cannot be reached: say so"
+                 refused (403) cannot be reached: report it"
             )
         }
     }
 }
 
-/// `AGENTS.md` of the workspace, where it is a plain file (a link could lead anywhere).
+/// `AGENTS.md` of the workspace, if it is a regular file: a symlink could lead anywhere.
 fn instructions(workspace: &Path) -> Option<String> {
     let bytes = plain_file::read(&workspace.join("AGENTS.md"), MAX_INSTRUCTIONS, Links::Refuse).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned()).filter(|text| !text.trim().is_empty())
@@ -79,11 +79,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_prompt_says_what_the_sandbox_is() {
+    fn the_prompt_describes_the_sandbox() {
         let facts =
             SandboxFacts { programs: vec!["git".into(), "python3".into()], ..SandboxFacts::default() };
         let directory = std::env::temp_dir();
-        let prompt = system_prompt(&facts, &directory.join("there is no such directory"));
+        let prompt = system_prompt(&facts, &directory.join("missing directory"));
         assert!(
             prompt.contains("Network: none")
                 && prompt.contains("2048 MiB")

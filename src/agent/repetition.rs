@@ -1,11 +1,11 @@
-//! Notices when the model goes round in circles: the same calls with the same results, again and again.
+//! Detects loops: the same calls with the same results, again and again.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// So many identical rounds are too many.
+/// Identical rounds that count as a loop.
 const ROUNDS: usize = 4;
-/// The longest cycle that is looked for, in calls.
+/// The longest cycle that is detected, in calls.
 const MAX_CYCLE: usize = 4;
 
 /// What to do about it.
@@ -15,7 +15,7 @@ pub enum Verdict {
     Fine,
     /// Point it out to the model.
     Warn,
-    /// It was pointed out and goes on: end the run.
+    /// It was pointed out and continues: end the run.
     Stop,
 }
 
@@ -27,13 +27,13 @@ pub struct Repetition {
 }
 
 impl Repetition {
-    /// Takes note of a call and its result, and judges.
+    /// Records a call and its result.
     ///
-    /// The first time that the last calls are [`ROUNDS`] rounds of one cycle it warns; if the cycle goes on
-    /// for another [`ROUNDS`] rounds it stops. Anything else in between forgets the warning.
-    pub fn note(&mut self, name: &str, arguments: &str, result: &str) -> Verdict {
+    /// The first time that the last calls are [`ROUNDS`] rounds of one cycle it warns; if the cycle continues
+    /// for another [`ROUNDS`] rounds it stops. Anything else in between clears the warning.
+    pub fn record(&mut self, name: &str, arguments: &str, result: &str) -> Verdict {
         if name == "job_output" {
-            // Waiting for a job that has nothing new to say is no circle.
+            // Waiting for a job without new output is not a loop.
             return Verdict::Fine;
         }
         let mut hasher = DefaultHasher::new();
@@ -64,7 +64,7 @@ mod tests {
 
     fn verdicts(calls: &str) -> Vec<Verdict> {
         let mut repetition = Repetition::default();
-        calls.chars().map(|call| repetition.note("run", &call.to_string(), "same")).collect()
+        calls.chars().map(|call| repetition.record("run", &call.to_string(), "same")).collect()
     }
 
     #[test]
@@ -89,7 +89,7 @@ mod tests {
     fn the_same_call_with_another_result_is_fine() {
         let mut repetition = Repetition::default();
         for n in 0..20 {
-            assert_eq!(repetition.note("run_commands", "{}", &n.to_string()), Verdict::Fine);
+            assert_eq!(repetition.record("run_commands", "{}", &n.to_string()), Verdict::Fine);
         }
     }
 }

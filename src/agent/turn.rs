@@ -1,4 +1,4 @@
-//! The turn loop: ask the model, run the tools it asks for, hand their answers back, until it answers without any.
+//! The turn loop: ask the model, run the tools that it calls, return their results, until it answers without a call.
 
 use super::repetition::{Repetition, Verdict};
 use super::{Answer, Conversation, Moment, Spent, Stop};
@@ -18,8 +18,8 @@ impl Conversation {
     /// Works on one prompt until the model answers without a tool call.
     ///
     /// # Errors
-    /// `Interrupted` or `Terminated` where it was stopped (the session can continue), `Limit` where a limit was reached,
-    /// else whatever failed. The conversation stays well-formed in every case: each tool call has its answer.
+    /// `Interrupted` or `Terminated` if it was stopped (the session can continue), `Limit` if a limit was reached,
+    /// else whatever failed. The conversation stays well-formed in every case: each tool call has its result.
     pub async fn turn(&mut self, text: &str) -> Result<Answer> {
         self.spent = Spent::default();
         self.prompt += 1;
@@ -39,7 +39,7 @@ impl Conversation {
         result
     }
 
-    /// The end of the work on a prompt, however it ended: its changes are recorded. The first failure is the one to report.
+    /// Records the changes of a prompt, however it ended. The first failure is returned.
     async fn checkpointed(&mut self, result: Result<Answer>) -> Result<Answer> {
         match self.checkpoint(Moment::AtEnd).await {
             Err(error) if result.is_ok() => Err(error),
@@ -75,7 +75,7 @@ impl Conversation {
             };
             if reply.tool_calls.is_empty() {
                 return match reply.is_cut_off() {
-                    // Half an answer is not one, and its tool calls are missing.
+                    // Half an answer is not an answer, and its tool calls are missing.
                     true => Err(self.limit("answer_tokens", ANSWER_CUT_OFF, LONGER_ANSWERS)?),
                     false => Ok(Answer { text: reply.text }),
                 };
@@ -138,7 +138,7 @@ impl Conversation {
         Ok(reply)
     }
 
-    /// Runs the calls of one message in order. Every call gets its answer, whatever happens.
+    /// Runs the calls of one message in order. Every call gets a result, whatever happens.
     async fn run_tools(&mut self, reply: &Reply, repetition: &mut Repetition) -> Result<Round> {
         let mut round = Round { all_bad: true, verdict: Verdict::Fine };
         let (mut failure, mut bad) = (None, false);
@@ -146,12 +146,12 @@ impl Conversation {
             let text = match &failure {
                 Some(error) => self.skip_call(call, not_run(error))?,
                 // It may build on what the bad call was to do.
-                None if bad => self.skip_call(call, BEHIND_A_BAD_CALL.to_owned())?,
+                None if bad => self.skip_call(call, AFTER_A_BAD_CALL.to_owned())?,
                 None => match self.run_call(call, reply).await {
                     Ok(done) => {
                         round.all_bad &= done.bad;
                         bad = done.bad;
-                        let verdict = repetition.note(&call.name, &call.arguments, &done.fingerprint());
+                        let verdict = repetition.record(&call.name, &call.arguments, &done.fingerprint());
                         round.verdict = worse(round.verdict, verdict);
                         done.text_with_warning(verdict)
                     }
@@ -170,7 +170,7 @@ impl Conversation {
         }
     }
 
-    /// Answers a call that is not run, because of an earlier one of the same message.
+    /// The result of a call that is not run, because of an earlier one of the same message.
     fn skip_call(&self, call: &ToolCall, text: String) -> Result<String> {
         self.emit(Event::ToolFinished {
             id: call.id.clone(),
@@ -200,7 +200,7 @@ impl Conversation {
             (Some(_), Err(error)) => {
                 Ok(Done::bad(format!("error: the arguments are not valid JSON: {error}; send them again")))
             }
-            // What was repaired at the end of a message that was cut off there is not what was meant.
+            // The end of a message that was cut off is not what the model meant, even if it could be repaired.
             (Some(_), Ok((_, true))) if reply.is_cut_off() => Ok(Done::bad(CUT_OFF.to_owned())),
             (Some(tool), Ok((value, _))) => self.run_if_allowed(tool, &call.id, value).await,
         };
@@ -221,7 +221,7 @@ impl Conversation {
         done
     }
 
-    /// Runs the call if the policy allows it, or the user where the policy asks.
+    /// Runs the call if the policy allows it, or the user if the policy asks.
     async fn run_if_allowed(&self, tool: &dyn Tool, call: &str, arguments: Value) -> Result<Done> {
         let denial = tokio::select! {
             biased;
@@ -275,7 +275,7 @@ const ANSWER_CUT_OFF: &str =
     "the model's answer was cut off at the endpoint's limit on the tokens of one answer";
 const LONGER_ANSWERS: &str = "let the server give longer answers, or ask for less at a time; `agent resume` and \
                               `agent run --session ID` continue from here";
-const BEHIND_A_BAD_CALL: &str =
+const AFTER_A_BAD_CALL: &str =
     "error: not run, because the call before it in the same message was not valid; send both again";
 const CUT_OFF: &str = "error: your message was cut off at the token limit in the middle of this call; make it shorter, \
                        for example write a file in parts";
@@ -299,7 +299,7 @@ impl Done {
         Self { result: ToolResult::failure(text), bad: true }
     }
 
-    /// The result without its first line where that carries the wall time, which is never the same twice.
+    /// The result without the wall time in a command's first line, which is never the same twice.
     fn fingerprint(&self) -> String {
         let text = &self.result.text;
         let body = match self.result.exit_code {
@@ -329,7 +329,7 @@ fn worse(a: Verdict, b: Verdict) -> Verdict {
     }
 }
 
-/// The answer to a call that did not run to its end.
+/// The result of a call that did not run to its end.
 fn not_run(error: &Error) -> String {
     match error.kind() {
         Kind::Interrupted | Kind::Terminated => {

@@ -23,8 +23,8 @@ pub enum Approve {
 
 /// The one way to ask a user. A closure is one too.
 pub trait Approver: Send + Sync {
-    /// Asks, and waits for the answer. An error (Ctrl-C, for example) ends the turn like any other; a connection that is
-    /// asked about is refused then.
+    /// Asks, and waits for the answer. An error (Ctrl-C, for example) ends the turn; a connection that is asked about is
+    /// refused.
     fn ask<'a>(&'a self, question: &'a Question<'a>) -> BoxFuture<'a, Result<Answer>>;
 }
 
@@ -50,14 +50,14 @@ pub enum Question<'a> {
         /// What is special about the address: it is one of this machine's own network, for example.
         remark: Option<&'a str>,
     },
-    /// Shall these changes be written into the user's workspace?
+    /// May these changes be written into the user's workspace?
     Apply {
         /// The changes.
         changes: &'a ChangeSet,
         /// Their contents.
         store: &'a Store,
     },
-    /// Shall this one of them be written?
+    /// May the change of this file be written?
     ApplyFile {
         /// The change of one file.
         change: &'a ChangeSet,

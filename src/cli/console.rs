@@ -26,6 +26,8 @@ pub struct Console {
     pub screen: Screen,
     events: Arc<Events>,
     quiet: bool,
+    /// Whether slash commands work.
+    is_repl: bool,
     user: Arc<User>,
 }
 
@@ -38,7 +40,12 @@ impl Console {
         }
         let screen = Screen::new(verbosity(options), options.json, &events);
         let user = Arc::new(User { screen: screen.clone(), answers_about_hosts: AtomicBool::new(false) });
-        Self { screen, events, quiet: options.quiet, user }
+        Self { screen, events, quiet: options.quiet, is_repl: false, user }
+    }
+
+    /// That of the REPL.
+    pub fn repl(options: &Options) -> Self {
+        Self { is_repl: true, ..Self::new(options) }
     }
 
     /// Whether the user is asked about hosts that are not on the list. Only while the REPL runs something: nobody is
@@ -65,6 +72,10 @@ impl Frontend for Console {
 
     fn approver(&self) -> Option<Arc<dyn Approver>> {
         confirm::is_possible().then(|| Arc::clone(&self.user) as _)
+    }
+
+    fn network_command(&self) -> &'static str {
+        if self.is_repl { "/network allow" } else { "--network" }
     }
 
     fn progress(&self, step: Step<'_>) {

@@ -1,5 +1,6 @@
 //! `agent demo`: recorded sessions against a real sandbox. No key, no network.
 
+use super::console::Console;
 use super::open::{From, drive, open, with_signals};
 use super::run::recorded;
 use crate::cli::config::Config;
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// Plays the tasks, or the named one.
 pub async fn demo(options: &Options, arguments: DemoArgs) -> ExitCode {
-    drive(options, async |console, slot| {
+    drive(options, Console::new(options), async |console, slot| {
         let tasks = tasks(arguments.task.as_deref())?;
         let empty = EmptyDirectory::create()?;
         let options = Options { workspace: Some(empty.0.clone()), ..options.clone() };

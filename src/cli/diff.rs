@@ -18,14 +18,14 @@ use std::io::{BufWriter, ErrorKind, IsTerminal, Write, stdout};
 use std::path::Path;
 use std::process::Stdio;
 
-/// Shows the change on stdout, through the user's pager where that is a terminal.
+/// Prints the change, through the user's pager if stdout is a terminal.
 pub async fn diff(options: &Options, arguments: DiffArgs) -> Result<ExitCode> {
     let kept = find(options, arguments.id, arguments.paths).await?;
     let changes = kept.workspace.recorded_changes().await?.select(&kept.paths)?;
     let store = kept.workspace.store();
     if options.json {
         if arguments.patch {
-            return Err(Error::usage("a patch is no JSON").hint("leave --json or --patch out"));
+            return Err(Error::usage("--json and --patch exclude each other").hint("leave one of them out"));
         }
         return print(options, "", &to_json(&kept.id, &changes, store)?);
     }
@@ -46,7 +46,7 @@ pub async fn diff(options: &Options, arguments: DiffArgs) -> Result<ExitCode> {
             diff::write_for_people(out, &changes, store, color)
         }
     };
-    // A patch may hold anything, which only a program gets as it is; the others are safe to show.
+    // A patch may contain control characters, which only a program gets unchanged; the other formats are sanitised.
     if stdout().is_terminal() {
         let write = |out: &mut dyn Write| {
             let mut text = Vec::new();
@@ -68,7 +68,7 @@ pub async fn diff(options: &Options, arguments: DiffArgs) -> Result<ExitCode> {
     Ok(ExitCode::Success)
 }
 
-/// What `agent diff --json` says; the README tells the fields.
+/// The output of `agent diff --json`; the README describes its fields.
 fn to_json(id: &SessionId, changes: &ChangeSet, store: &Store) -> Result<Value> {
     let mode = |node: &Option<Node>| node.as_ref().and_then(Node::mode).map(|mode| format!("{mode:03o}"));
     let mut files = Vec::new();
@@ -106,8 +106,8 @@ fn write_risks(out: &mut dyn Write, changes: &ChangeSet) -> Result<()> {
     Ok(())
 }
 
-/// Writes through `$PAGER` (`less`, where it is not set); `false` where there is none. As git does, `less` gets `FRX`:
-/// colours, and no pager for what fits the screen.
+/// Writes through `$PAGER` (default: `less`); `false` if there is none. As with git, `less` gets `FRX`: colours, and no
+/// pager for what fits the screen.
 fn page(workspace: &Path, write: &dyn Fn(&mut dyn Write) -> Result<()>) -> Result<bool> {
     let pager = std::env::var("PAGER").unwrap_or_else(|_| "less".to_owned());
     let words = shell_words::split(&pager).unwrap_or_default();

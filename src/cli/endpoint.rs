@@ -8,19 +8,19 @@ use crate::model::{ChatModel, Endpoint, OpenAi, Secret};
 use crate::sanitise;
 use std::sync::Arc;
 
-/// A model, and what is to be said about it.
+/// A model that can be asked.
 pub struct Connected {
-    /// Who answers.
+    /// The client.
     pub model: Arc<dyn ChatModel>,
     /// The endpoint, without any key.
     pub base_url: String,
     /// The model's context window in tokens, where it is known.
     pub window: Option<u64>,
-    /// What the person should know.
+    /// Notices for the user.
     pub notices: Vec<String>,
 }
 
-/// The model that the configuration names. Where it names none and the endpoint offers exactly one, that one.
+/// The model that the configuration names. If it names none and the endpoint offers exactly one, that one.
 pub async fn connect(config: &Config) -> Result<Connected> {
     let mut choice = choose(config)?;
     let mut notices = std::mem::take(&mut choice.notices);
@@ -47,7 +47,7 @@ pub async fn connect(config: &Config) -> Result<Connected> {
     Ok(Connected { base_url: client.endpoint().base_url.clone(), model: Arc::new(client), window, notices })
 }
 
-/// The context window: what the user's file says, else what is certain of the provider.
+/// The context window: from config.toml, else what is documented of the provider.
 fn window(config: &Config, endpoint: &Endpoint) -> Option<u64> {
     let configured = config.file.context.get(&endpoint.model).copied();
     configured.or_else(|| endpoint.provider.context_window(&endpoint.model))
@@ -60,10 +60,10 @@ pub fn without_model(config: &Config) -> Result<OpenAi> {
     open(config, &choice, &model)
 }
 
-/// Stands where a model's name has to stand and none is known yet; it is never sent.
+/// Replaces a model's name that is not known yet; it is never sent.
 const PLACEHOLDER: &str = "unnamed";
 
-/// What the configuration says about the endpoint.
+/// The endpoint of the configuration.
 pub fn choose(config: &Config) -> Result<EndpointChoice> {
     choose_endpoint(&config.options, &config.layers, &config.file)
 }
@@ -72,7 +72,7 @@ fn open(config: &Config, choice: &EndpointChoice, model: &str) -> Result<OpenAi>
     OpenAi::new(endpoint(config, choice, model)?)
 }
 
-/// Tries out what the endpoint can do.
+/// Tests what the endpoint can do.
 pub async fn probe(config: &Config, model: &str) -> Result<Probe> {
     probe::probe(endpoint(config, &choose(config)?, model)?).await
 }
@@ -93,7 +93,7 @@ fn endpoint(config: &Config, choice: &EndpointChoice, model: &str) -> Result<End
 async fn only_model(client: &OpenAi) -> Result<String> {
     let hint = "name one with --model or AGENT_MODEL";
     let mut names = client.models().await.map_err(|error| {
-        Error::config(format!("no model is named, and the endpoint does not say what it offers: {error}"))
+        Error::config(format!("no model is named, and the endpoint does not list its models: {error}"))
             .hint(hint)
     })?;
     match (names.pop(), names.len()) {

@@ -46,8 +46,6 @@ use std::process::ExitCode as ProcessExitCode;
 
 /// Runs the subcommand.
 pub fn dispatch(cli: Cli) -> ProcessExitCode {
-    // The only choice of TLS provider in the process; a second call would find it made, which is fine.
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

@@ -1,5 +1,4 @@
-//! From the settings of a call to a session, and to the exit code: what `run`, the REPL, `resume`, `demo` and `replay`
-//! share.
+//! From the settings of a call to a session and the exit code, for `run`, the REPL, `resume`, `demo` and `replay`.
 
 use super::console::Console;
 use crate::agent::Interrupt;
@@ -8,7 +7,7 @@ use crate::cli::options::Options;
 use crate::error::Result;
 use crate::event::SandboxInfo;
 use crate::exit_code::ExitCode;
-use crate::log::{SessionId, Store};
+use crate::log::SessionId;
 use crate::sandbox::{Chosen, choose};
 use crate::session::{
     Builder, Frontend, Governance, ModelSettings, Notice, Population, Resume, Retention, SandboxSettings,
@@ -29,9 +28,10 @@ pub enum From {
 /// Runs `work`, which may open a session, and ends with `session_finished` whatever happens.
 pub async fn drive(
     options: &Options,
+    console: Console,
     work: impl AsyncFnOnce(&Arc<Console>, &mut Option<Session>) -> Result<()>,
 ) -> ExitCode {
-    let console = Arc::new(Console::new(options));
+    let console = Arc::new(console);
     let mut session = None;
     let result = work(&console, &mut session).await;
     let finished = match (&session, options.json) {
@@ -54,9 +54,9 @@ pub async fn open(
     from: From,
     console: &Arc<Console>,
 ) -> Result<Session> {
-    let store = Store::open()?;
     let (sandbox, reason) = sandbox(config).await?;
-    let mut builder = Builder::new(model, workspace(config), sandbox, store);
+    let mut builder =
+        Builder { workspace: workspace(config), sandbox, ..Builder::new(&config.workspace, model)? };
     builder.notices.extend(reason);
     builder.start = match from {
         From::Workspace => Start::New,
@@ -90,7 +90,7 @@ pub fn workspace(config: &Config) -> WorkspaceSettings {
     }
 }
 
-/// The sandbox that the call asks for, and why it is this backend where none was named.
+/// The sandbox that the call asks for; if it names none, with the reason for this backend.
 pub async fn sandbox(config: &Config) -> Result<(SandboxSettings, Option<Notice>)> {
     let asked = config.sandbox.clone();
     let Chosen { backend, reason, is_fallback } =
@@ -106,7 +106,7 @@ pub async fn sandbox(config: &Config) -> Result<(SandboxSettings, Option<Notice>
     Ok((settings, reason.map(notice)))
 }
 
-/// A notice about the flags of this call that do nothing to the sandbox that still exists: it stays as it was created.
+/// A notice about the flags of this call that have no effect on a sandbox that exists already.
 fn without_effect(config: &Config, existing: &SandboxInfo) -> Option<Notice> {
     let (asked, options) = (&config.sandbox, &config.options);
     let image = |image: &Option<String>| image.clone().filter(|image| image != "host");

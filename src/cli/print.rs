@@ -1,4 +1,4 @@
-//! What a command has to say, on standard output: words, or with `--json` one line of JSON.
+//! A command's result on standard output: text, or with `--json` one line of JSON.
 
 use crate::cli::options::Options;
 use crate::cli::ui::json::output_error;
@@ -8,17 +8,17 @@ use crate::exit_code::ExitCode;
 use serde::Serialize;
 use std::io::Write;
 
-/// Prints `words`, which are harmless and end in a line feed, or `json`.
-pub fn print(options: &Options, words: &str, json: &impl Serialize) -> Result<ExitCode> {
+/// Prints `text`, which is sanitised and ends in a line feed, or `json`.
+pub fn print(options: &Options, text: &str, json: &impl Serialize) -> Result<ExitCode> {
     let text = match options.json {
         true => [to_vec(json)?, b"\n".to_vec()].concat(),
-        false => words.as_bytes().to_vec(),
+        false => text.as_bytes().to_vec(),
     };
     write(&text)?;
     Ok(ExitCode::Success)
 }
 
-/// Prints what a reader may take as much of as he likes: one that has seen enough is no failure.
+/// Prints `text`; a reader that closes the pipe early is not a failure.
 pub fn offer(text: &[u8]) -> Result<()> {
     match write(text) {
         Err(error) if error.kind() == Kind::OutputClosed => Ok(()),

@@ -1,4 +1,4 @@
-//! The wish of `agent run`: an argument, standard input, or both.
+//! The prompt of `agent run`: an argument, standard input, or both.
 
 use crate::error::{Error, Result};
 use std::borrow::Cow;
@@ -6,37 +6,39 @@ use std::io::{IsTerminal, Read};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// The longest standard input that is taken, in bytes.
+/// The longest standard input that is accepted, in bytes.
 const MAX_INPUT: u64 = 10 << 20;
-/// How long an open standard input may stay silent beside a prompt before the run goes on without it.
-/// CI systems often leave one open that never says anything.
-const SILENCE: Duration = Duration::from_secs(2);
+/// How long to wait for the first byte of standard input if there is a prompt as well: CI systems often leave one open
+/// that never gets any.
+const INPUT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a person is told of standard input that is not as it should be.
 type Notice = Option<String>;
 
-/// The wish, and a notice for the person where standard input was given up, or is no text.
+/// The prompt, and a notice for the user if standard input was not waited for, or is not text.
 pub async fn read(argument: Option<String>) -> Result<(String, Notice)> {
     let terminal = std::io::stdin().is_terminal();
     match argument.as_deref() {
-        Some("-") => input_alone().await,
+        Some("-") => input_only().await,
         Some(prompt) if terminal => Ok((not_empty(prompt.to_owned())?, None)),
-        Some(prompt) => beside(not_empty(prompt.to_owned())?).await,
+        Some(prompt) => with_input(not_empty(prompt.to_owned())?).await,
         None if terminal => Err(Error::usage("there is no prompt")
             .hint("agent run \"fix the failing test\", or pipe one in; `agent` alone is the REPL")),
-        None => input_alone().await,
+        None => input_only().await,
     }
 }
 
-async fn input_alone() -> Result<(String, Notice)> {
+async fn input_only() -> Result<(String, Notice)> {
     let (input, notice) = read_input().await?;
     Ok((not_empty(input)?, notice))
 }
 
-/// A prompt, with what is piped in appended.
-async fn beside(prompt: String) -> Result<(String, Notice)> {
-    if !says_something(SILENCE).await {
-        let notice = format!("standard input is open but silent for {} s: not waited for", SILENCE.as_secs());
+/// `prompt`, with standard input appended.
+async fn with_input(prompt: String) -> Result<(String, Notice)> {
+    if !is_readable(INPUT_TIMEOUT).await {
+        let notice = format!(
+            "standard input is open and had nothing to read for {} s: it is ignored",
+            INPUT_TIMEOUT.as_secs()
+        );
         return Ok((prompt, Some(notice)));
     }
     let (input, notice) = read_input().await?;
@@ -46,18 +48,18 @@ async fn beside(prompt: String) -> Result<(String, Notice)> {
     }
 }
 
-/// Whether standard input has something to read, or its end, within `patience`.
-async fn says_something(patience: Duration) -> bool {
+/// Whether standard input has bytes or its end to read within `timeout`.
+async fn is_readable(timeout: Duration) -> bool {
     let fd = std::io::stdin().as_raw_fd();
     let wait = tokio::task::spawn_blocking(move || {
         let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         // SAFETY: one valid pollfd; the call returns after the given time at the latest.
-        unsafe { libc::poll(&mut poll, 1, patience.as_millis() as libc::c_int) != 0 }
+        unsafe { libc::poll(&mut poll, 1, timeout.as_millis() as libc::c_int) != 0 }
     });
     wait.await.unwrap_or(false)
 }
 
-/// All of standard input. On a thread of its own: a pipe may stay open for long, and Ctrl-C has to work meanwhile.
+/// All of standard input, read on another thread: a pipe may stay open for long, and Ctrl-C has to work meanwhile.
 async fn read_input() -> Result<(String, Notice)> {
     let read = tokio::task::spawn_blocking(|| {
         let mut bytes = Vec::new();
@@ -73,11 +75,11 @@ async fn read_input() -> Result<(String, Notice)> {
         return Err(Error::usage(format!("standard input is longer than {} MiB", MAX_INPUT >> 20))
             .hint("put it into a file of the workspace and name the file"));
     }
-    // A log with one odd byte in it is no reason to fail.
+    // A log with one invalid byte is no reason to fail.
     Ok(match String::from_utf8_lossy(&bytes) {
         Cow::Borrowed(text) => (text.to_owned(), None),
         Cow::Owned(text) => {
-            let notice = "standard input is not all UTF-8: what is not was replaced by \u{fffd}";
+            let notice = "standard input is not valid UTF-8: invalid bytes were replaced by \u{fffd}";
             (text, Some(notice.to_owned()))
         }
     })
@@ -87,7 +89,7 @@ fn not_empty(text: String) -> Result<String> {
     match text.trim().is_empty() {
         true => {
             Err(Error::usage("the prompt is empty")
-                .hint("say what to do: agent run \"fix the failing test\""))
+                .hint("describe the task: agent run \"fix the failing test\""))
         }
         false => Ok(text),
     }

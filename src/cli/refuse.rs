@@ -1,9 +1,9 @@
-//! Options that every command takes and not every one obeys: who gives one where nothing comes of it is told.
+//! Refusing options that have no effect where they are given.
 
 use crate::cli::options::Options;
 use crate::error::{Error, Result};
 
-/// Fails with the first of the flags that was given: it has no effect `wherever`, and `hint` says what has one.
+/// Fails with the first of the flags that was given: it has no effect `wherever`; `hint` is what to do instead.
 ///
 /// # Errors
 /// One was given.
@@ -14,7 +14,7 @@ pub fn refuse(given: &[(&str, bool)], wherever: &str, hint: &str) -> Result<()> 
     }
 }
 
-/// What the end of a run is about, with whether it was given.
+/// The options about the end of a run, and whether they were given.
 pub fn of_a_run(options: &Options) -> [(&'static str, bool); 3] {
     [
         ("--check", !options.check.is_empty()),

@@ -1,5 +1,6 @@
 //! `agent replay FILE|ID`: the model's part is recorded, the tools are real, and differences are reported.
 
+use super::console::Console;
 use super::open::{From, drive, open, with_signals};
 use super::run::recorded;
 use crate::cli::config::Config;
@@ -14,9 +15,9 @@ use std::path::{Path, PathBuf};
 
 /// Plays the recording, and ends with `session_finished` whatever happens.
 pub async fn replay(options: &Options, arguments: ReplayArgs) -> ExitCode {
-    drive(options, async |console, slot| {
+    drive(options, Console::new(options), async |console, slot| {
         let Source { recording, workspace, session } = source(&arguments.source)?;
-        // On another directory it is played as that is.
+        // Another directory is used as it is.
         let rewound = session.filter(|_| options.workspace.is_none());
         let options = Options { workspace: options.workspace.clone().or(workspace), ..options.clone() };
         let config = Config::load(&options)?;
@@ -62,7 +63,7 @@ pub async fn replay(options: &Options, arguments: ReplayArgs) -> ExitCode {
     .await
 }
 
-/// What is played, and on which directory by default.
+/// What is replayed, and its default directory.
 struct Source {
     recording: Recording,
     workspace: Option<PathBuf>,
@@ -70,7 +71,7 @@ struct Source {
     session: Option<SessionId>,
 }
 
-/// A file of this name, or else a kept session with this id, which is played on its own workspace.
+/// A file of this name, or a kept session with this id, which is replayed on its own workspace.
 fn source(name: &str) -> Result<Source> {
     if Path::new(name).exists() {
         return Ok(Source { recording: Recording::load(Path::new(name))?, workspace: None, session: None });

@@ -16,8 +16,8 @@ pub struct Kept {
     pub paths: Vec<PathBuf>,
 }
 
-/// Finds the session that `id` begins, or the newest of the workspace. What is no session but comes first is a path:
-/// `agent diff src/main.rs` need not name the session.
+/// Finds the session whose id starts with `id`, or the newest of the workspace. A first argument that is not a session
+/// is a path: `agent diff src/main.rs` need not name the session.
 pub async fn find(options: &Options, id: Option<String>, paths: Vec<PathBuf>) -> Result<Kept> {
     let sessions = Store::open()?;
     let named = id.as_deref().map(|id| sessions.find(id));
@@ -30,33 +30,32 @@ pub async fn find(options: &Options, id: Option<String>, paths: Vec<PathBuf>) ->
         }
     };
     let workspace = Workspace::load(&sessions.dir(&id)).await?.ok_or_else(|| {
-        Error::usage(format!("the session {id} ended before it had a workspace"))
+        Error::usage(format!("session {id} ended before it had a workspace"))
             .hint("see `agent sessions list`")
     })?;
     let paths = within(workspace.root(), &paths)?;
     Ok(Kept { id, workspace, paths })
 }
 
-/// The same, for what writes: a session that is running keeps its own books.
+/// The same for a command that writes: refuses a session that is running, which keeps its records itself.
 pub async fn find_idle(options: &Options, id: Option<String>, paths: Vec<PathBuf>) -> Result<Kept> {
     let kept = find(options, id, paths).await?;
     if Store::open()?.is_running(&kept.id) {
-        return Err(Error::new(Kind::Usage, format!("the session {} is running", kept.id))
+        return Err(Error::new(Kind::Usage, format!("session {} is running", kept.id))
             .hint("use /apply there, or wait until it has ended"));
     }
     Ok(kept)
 }
 
-/// A session's id begins with its date; a file that only the sandbox has cannot be looked for here.
+/// A session's id starts with its date. A file that only the sandbox has cannot be found here.
 fn looks_like_path(text: &str) -> bool {
     !text.starts_with(|c: char| c.is_ascii_digit())
         || text.contains(['/', '.'])
         || Path::new(text).symlink_metadata().is_ok()
 }
 
-/// What `paths` name, relative to the workspace `root`. As everywhere, a relative path begins at the current directory;
-/// where that lies outside of the workspace, at the workspace itself. `..` takes back the name before it. Nothing need
-/// be there: the sandbox may have what the host has not.
+/// `paths` relative to the workspace `root`. A relative path starts at the current directory, or at the workspace if
+/// that is outside of it. `..` removes the name before it. The files need not exist: the sandbox may have them.
 ///
 /// # Errors
 /// A path leads out of the workspace.
@@ -69,7 +68,7 @@ pub fn within(root: &Path, paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
 
 fn one_within(root: &Path, from: &Path, path: &Path) -> Result<PathBuf> {
     let plain = without_dots(&from.join(path));
-    // The workspace may have been named by way of a symlink.
+    // The path may lead to the workspace through a symlink.
     let is_root =
         |directory: &&Path| *directory == root || directory.canonicalize().is_ok_and(|real| real == root);
     let outermost = plain.ancestors().filter(is_root).last();

@@ -1,6 +1,7 @@
 //! `agent run`: one prompt, one answer.
 
 use super::apply::{after_failure, after_run};
+use super::console::Console;
 use super::open::{From, drive, open, with_signals};
 use super::{answer, earlier, endpoint, prompt};
 use crate::cli::config::Config;
@@ -18,7 +19,7 @@ const CHECK_ATTEMPTS: u32 = 3;
 
 /// Runs, and ends with `session_finished` whatever happens.
 pub async fn run(options: &Options, arguments: RunArgs) -> ExitCode {
-    drive(options, async |console, slot| {
+    drive(options, Console::new(options), async |console, slot| {
         refuse_empty_checks(&options.check)?;
         let schema = arguments.output_schema.as_deref().map(answer::read_schema).transpose()?;
         arguments.output.as_deref().map(answer::check_writable).transpose()?;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// A sandbox, and where it is.
 type Found = (Arc<dyn Backend>, Listed);
 
-/// Lists them, or does what was asked for with one.
+/// Lists them, or performs the command on one.
 pub async fn sandbox(options: &Options, arguments: SandboxArgs) -> Result<ExitCode> {
     let found = all().await?;
     let (id, done) = match arguments.command {
@@ -64,7 +64,7 @@ fn find<'a>(found: &'a [Found], id: &str) -> Result<&'a Found> {
     }
 }
 
-/// A date of RFC 3339 as a person reads it.
+/// A date of RFC 3339 for display.
 fn minute(date: &str) -> String {
     one_line(date, 30).chars().take("2026-01-01T00:00".len()).collect::<String>().replace('T', " ")
 }

@@ -6,8 +6,7 @@ use crate::exit_code::ExitCode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
-/// Listens from now on. A second Ctrl-C does not wait for anything any more: the sandbox then ends by its idle
-/// time-to-live. The task ends when it is aborted.
+/// Listens until the returned task is aborted. A second Ctrl-C exits at once; the sandbox then ends by its idle timeout.
 pub fn listen(interrupt: Interrupt) -> Result<JoinHandle<()>> {
     let mut int = receive(SignalKind::interrupt())?;
     let mut end = End::new()?;
@@ -28,14 +27,14 @@ pub fn listen(interrupt: Interrupt) -> Result<JoinHandle<()>> {
     }))
 }
 
-/// The end of the process, asked for from outside: SIGTERM, or SIGHUP because the terminal is closed.
+/// A request to end the process: SIGTERM, or SIGHUP because the terminal is closed.
 pub struct End {
     terminate: Signal,
     hang_up: Option<Signal>,
 }
 
 impl End {
-    /// Listens from now on. Where SIGHUP is ignored from the start, as under `nohup`, it stays so.
+    /// Starts to listen. If SIGHUP is ignored already, as under `nohup`, it stays ignored.
     pub fn new() -> Result<Self> {
         let hang_up = match is_ignored(libc::SIGHUP) {
             true => None,

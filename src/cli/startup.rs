@@ -30,7 +30,7 @@ pub fn start(mut arguments: RunArgs, prompt: Option<String>) -> Result<Start> {
     Ok(Start::Repl(Box::new(arguments.options())))
 }
 
-/// One word is more likely a command with a typing error, or one that stands behind options, than a prompt.
+/// One word is more likely a mistyped command, or one after options, than a prompt.
 fn refuse_single_word(word: &str) -> Result<()> {
     if word == "-" || word.contains(char::is_whitespace) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! `agent undo [ID]`: puts the host's files back as they were before the session's last apply.
+//! `agent undo [ID]`: restores the host's files to their state before the session's last apply.
 
 use super::apply::counted;
 use super::print::print;
@@ -11,7 +11,7 @@ use crate::exit_code::ExitCode;
 use crate::log::SessionId;
 use serde_json::{Value, json};
 
-/// Takes the last apply back that was not taken back yet.
+/// Reverts the last apply that has not been reverted yet.
 pub async fn undo(options: &Options, arguments: SessionArg) -> Result<ExitCode> {
     let kept = find_idle(options, arguments.id, Vec::new()).await?;
     let changes = match kept.workspace.undo_apply().await {

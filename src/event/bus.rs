@@ -8,10 +8,19 @@ use crate::error::Result;
 use crate::lock::Lock;
 use std::sync::Arc;
 
-/// A reader of a session's events.
+/// A reader of a session's events. A closure is one too.
 pub trait Listener: Send {
     /// Handles one event; `line` is its JSON without a line feed. An error ends the run.
     fn on_event(&mut self, record: &Record, line: &[u8]) -> Result<()>;
+}
+
+impl<F> Listener for F
+where
+    F: FnMut(&Record, &[u8]) -> Result<()> + Send,
+{
+    fn on_event(&mut self, record: &Record, line: &[u8]) -> Result<()> {
+        self(record, line)
+    }
 }
 
 /// The events of one session. A process has as many of these as it has sessions.

@@ -89,14 +89,10 @@ impl Refusal {
     }
 
     /// What the user of `agent` can do.
-    fn hint(&self) -> String {
+    fn hint(&self, command: &str) -> String {
         match &self.remedy {
-            Remedy::Name(entry) => format!(
-                "The user of agent can allow it: agent --network {entry}, or /network allow {entry} in the conversation."
-            ),
-            Remedy::Undeny => "The user of agent can take the denial back: remove it from --network, or \
-                               /network allow it in the conversation."
-                .to_owned(),
+            Remedy::Name(entry) => format!("The user of agent can allow it with {command} {entry}."),
+            Remedy::Undeny => "Only the user of agent can revoke the denial.".to_owned(),
             Remedy::None => String::new(),
         }
     }
@@ -134,7 +130,7 @@ pub(super) async fn serve(gateway: Arc<Gateway>, mut client: DuplexStream) {
         Err(end) => {
             let is_refused = !matches!(end, CloseReason::Failed(_));
             report(!is_refused, Some(&end));
-            respond_with_reason(&mut client, host, port, &end).await;
+            respond_with_reason(&gateway, &mut client, (host, port), &end).await;
         }
     }
 }
@@ -303,14 +299,19 @@ async fn watched(
 }
 
 /// Responds with the reason for which there is no connection, and what would allow it.
-async fn respond_with_reason(client: &mut DuplexStream, host: &Host, port: u16, end: &CloseReason) {
+async fn respond_with_reason(
+    gateway: &Gateway,
+    client: &mut DuplexStream,
+    (host, port): (&Host, u16),
+    end: &CloseReason,
+) {
     let reason = end.reason().unwrap_or("the session has ended");
     let (status, phrase) = match end {
         CloseReason::Refused(refusal) => {
             let text = format!(
                 "The sandbox may not connect to {host}:{port}: {reason}.\n\
                  Nothing inside the sandbox can change that. {}",
-                refusal.hint()
+                refusal.hint(gateway.command())
             );
             return respond(client, 403, &format!("{host}:{port} refused: {reason}"), text.trim_end()).await;
         }

@@ -61,6 +61,8 @@ pub struct Gateway {
     limits: Limits,
     rules: Lock<Rules>,
     approver: Lock<Option<Arc<dyn Approver>>>,
+    /// What the user types to allow hosts, for messages.
+    command: Lock<&'static str>,
     asked: Lock<HashMap<(Host, u16), Asked>>,
     connections: AtomicU64,
     bytes: AtomicU64,
@@ -94,6 +96,7 @@ impl Gateway {
             limits,
             rules: Lock::new(rules),
             approver: Lock::default(),
+            command: Lock::new("--network"),
             asked: Lock::default(),
             connections: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -124,6 +127,15 @@ impl Gateway {
     /// Sets who is asked about hosts that are not on the list.
     pub fn ask_with(&self, approver: Arc<dyn Approver>) {
         *self.approver.lock() = Some(approver);
+    }
+
+    /// Sets what the user types to allow hosts, for messages: `--network` unless there is a better way.
+    pub fn allow_with(&self, command: &'static str) {
+        *self.command.lock() = command;
+    }
+
+    pub(super) fn command(&self) -> &'static str {
+        *self.command.lock()
     }
 
     /// Opens the proxy in a sandbox, if any host is allowed; otherwise nothing listens there. Called again after a change, it
@@ -172,10 +184,7 @@ impl Gateway {
         if has_network || !NO_NETWORK.iter().any(|message| output.contains(message)) {
             return None;
         }
-        let remedy = match self.approver.lock().is_some() {
-            true => "/network allow HOST,… allows hosts (`registries`: package registries)",
-            false => "--network HOST,… allows hosts (`registries`: package registries)",
-        };
+        let remedy = format!("{} HOST,… allows hosts (`registries`: package registries)", self.command());
         if !self.no_network_reported.swap(true, Relaxed) {
             self.emit(Event::Notice {
                 text: format!("a command needs a network and the sandbox has none: {remedy}"),

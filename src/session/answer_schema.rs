@@ -4,30 +4,30 @@ use super::Session;
 use crate::error::{Error, Kind, Result};
 use serde_json::Value;
 
-/// How often an answer that does not satisfy the schema goes back to the model.
+/// Answers that the model may give until one satisfies the schema.
 const ATTEMPTS: u32 = 3;
-/// Violations of one answer that the model reads.
+/// Violations that the model is shown.
 const MAX_VIOLATIONS: usize = 10;
 
-/// A schema that was read.
+/// A compiled schema.
 pub struct AnswerSchema {
     value: Value,
     validator: jsonschema::Validator,
 }
 
 impl AnswerSchema {
-    /// Compiles `value`; the error is what is wrong with it.
+    /// # Errors
+    /// `value` is not a valid schema: why.
     pub fn new(value: Value) -> std::result::Result<Self, String> {
         let validator = jsonschema::validator_for(&value).map_err(|error| error.to_string())?;
         Ok(Self { value, validator })
     }
 
-    /// The schema itself.
     pub fn value(&self) -> &Value {
         &self.value
     }
 
-    /// `prompt` with the schema, for endpoints that do not enforce one.
+    /// `prompt` with the schema, for endpoints that do not enforce it.
     pub fn in_prompt(&self, prompt: &str) -> String {
         format!(
             "{prompt}\n\nYour final answer must be JSON alone, without any text or fence around it, that satisfies this \
@@ -50,7 +50,7 @@ impl AnswerSchema {
 }
 
 impl Session {
-    /// `answer` as JSON that satisfies `schema`; one that does not goes back to the model.
+    /// `answer` as JSON that satisfies `schema`. If it does not, the model answers again.
     pub async fn satisfy(&mut self, schema: &AnswerSchema, mut answer: String) -> Result<String> {
         for attempt in 1.. {
             let violations = match schema.check(&answer) {
@@ -71,7 +71,7 @@ impl Session {
     }
 }
 
-/// The JSON without the fence that models like to put around it.
+/// The JSON without the code fence that models often put around it.
 fn unfenced(answer: &str) -> &str {
     let answer = answer.trim();
     let Some(inner) = answer.strip_prefix("```") else { return answer };

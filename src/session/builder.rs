@@ -12,6 +12,7 @@ use crate::event::{Event, Events};
 use crate::log::{ArtifactLimits, Artifacts, History, SessionFile, SessionId, Store};
 use crate::network::{self, Gateway};
 use crate::sandbox::host_tree::host_tree;
+use crate::sandbox::local::Local;
 use crate::tools::Registry;
 use crate::workspace::Workspace;
 use std::path::PathBuf;
@@ -31,7 +32,7 @@ pub struct Builder {
     pub sandbox: SandboxSettings,
     /// Where sessions are kept.
     pub store: Store,
-    /// What it starts from.
+    /// What the workspace and the conversation start from.
     pub start: Start,
     /// Another file that receives the session's events.
     pub record: Option<PathBuf>,
@@ -43,7 +44,7 @@ pub struct Builder {
 pub enum Start {
     /// The workspace as it is.
     New,
-    /// Where an earlier process left the session, and where that session's workspace is.
+    /// An earlier session, and where its workspace is.
     Resume(Box<Resume>, Option<Population>),
     /// The workspace as it was when this other session began.
     Rewind(SessionId),
@@ -51,25 +52,33 @@ pub enum Start {
 
 /// A notice for the user.
 pub enum Notice {
-    /// Shown unless the user wants few messages.
+    /// Shown unless the user asked for fewer messages.
     Usual(String),
     /// Always shown; see [`Frontend::always_notice`].
     Always(String),
 }
 
 impl Builder {
-    /// A new session on `workspace`, with defaults for everything else.
-    pub fn new(
-        model: ModelSettings,
-        workspace: WorkspaceSettings,
-        sandbox: SandboxSettings,
-        store: Store,
-    ) -> Self {
-        let (tools, governance, start) = (Registry::builtin(), Governance::default(), Start::New);
-        Self { model, tools, governance, workspace, sandbox, store, start, record: None, notices: Vec::new() }
+    /// A new session on `workspace` with the built-in tools, in a local sandbox without network, kept with the user's
+    /// other sessions.
+    ///
+    /// # Errors
+    /// The user has no home directory.
+    pub fn new(workspace: impl Into<PathBuf>, model: ModelSettings) -> Result<Self> {
+        Ok(Self {
+            model,
+            tools: Registry::builtin(),
+            governance: Governance::default(),
+            workspace: WorkspaceSettings::new(workspace),
+            sandbox: SandboxSettings::new(Arc::new(Local)),
+            store: Store::open()?,
+            start: Start::New,
+            record: None,
+            notices: Vec::new(),
+        })
     }
 
-    /// Opens the session. Its sandbox starts at once, beside whatever is done next.
+    /// Opens the session. Its sandbox starts in the background.
     pub async fn open(mut self, frontend: Arc<dyn Frontend>) -> Result<Session> {
         self.workspace.validate()?;
         self.check_price()?;
@@ -95,6 +104,7 @@ impl Builder {
             (None, _) => self.workspace.populate(&directory, self.sandbox.backend.as_ref())?,
         };
         let gateway = Gateway::new(&self.sandbox.network, events, network::Limits::default())?;
+        gateway.allow_with(frontend.network_command());
         if let Some(approver) = frontend.approver() {
             gateway.ask_with(approver);
         }
@@ -102,7 +112,7 @@ impl Builder {
         self.session(id, Arc::new(startup), earlier, frontend)
     }
 
-    /// The session's file, and what an earlier process left.
+    /// Creates or reopens the session's file.
     async fn open_file(&mut self) -> Result<Opened> {
         let (resume, population) = match std::mem::replace(&mut self.start, Start::New) {
             Start::Resume(resume, population) => (resume, population),
@@ -174,7 +184,7 @@ impl Builder {
     }
 }
 
-/// The file of a session, and what is in it.
+/// A session's file, and what an earlier process recorded in it.
 struct Opened {
     id: SessionId,
     file: SessionFile,
@@ -205,7 +215,7 @@ fn facts(sandbox: &SandboxSettings) -> SandboxFacts {
     SandboxFacts { network, limits, image, programs }
 }
 
-/// What a coding agent looks for first.
+/// The programs that the system prompt mentions where they exist.
 const PROGRAMS: [&str; 18] = [
     "bash", "git", "make", "cmake", "gcc", "clang", "rustc", "cargo", "go", "python3", "pip", "node", "npm",
     "java", "mvn", "ruby", "rg", "jq",

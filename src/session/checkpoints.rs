@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
-/// A checkpoint between two turns is made only where it takes at most this part of the time since the last one. The one
-/// at the end of a prompt is always made.
+/// Between two turns a checkpoint is made only if it takes at most 1 / `MAX_SHARE` of the time since the last one. At the
+/// end of a prompt it is always made.
 const MAX_SHARE: u32 = 20;
 
 /// The checkpoints of a session's sandbox.
@@ -29,7 +29,7 @@ struct State {
     cost: Duration,
     /// The last prompt, counting from 1 over the whole session.
     prompt: u64,
-    /// How many prompts each undo took back that can still be redone.
+    /// How many prompts each undo reverted that can still be redone.
     undone: Vec<usize>,
 }
 
@@ -68,7 +68,7 @@ impl Checkpoints {
         let ready = self.startup.ready().await?;
         let (list, at) = ready.workspace.checkpoints().await;
         let target = redo_target(&list, at, state.undone.last().copied().unwrap_or(1));
-        // Where there is nothing to redo, the workspace reports that.
+        // The workspace reports that there is nothing to redo.
         let steps = u32::try_from(target - at).unwrap_or(u32::MAX).max(1);
         let checkpoint = ready.workspace.redo(&ready.sandbox, steps).await?;
         state.undone.pop();
@@ -90,8 +90,8 @@ impl Checkpoints {
             0 => Ok(()),
             count => events.emit(Event::Notice {
                 text: format!(
-                    "The {count} oldest checkpoint(s) were removed, because the session takes too much space: /undo does \
-                     not reach them any more."
+                    "The {count} oldest checkpoint(s) were removed because the session takes too much space: they cannot \
+                     be restored any more."
                 ),
             }),
         }
@@ -122,7 +122,7 @@ impl Environment for Checkpoints {
 }
 
 /// The checkpoint `count` prompts before the one at `at`, and how many prompts that are. Prompts that changed nothing
-/// have no checkpoint, and are skipped. It stops at a prompt before which the workspace is not kept any more.
+/// have no checkpoint and are skipped. It stops at a prompt whose earlier state is not kept any more.
 fn undo_target(list: &[Checkpoint], at: usize, count: usize) -> (usize, usize) {
     let (mut target, mut undone) = (at, 0);
     while target > 0 && undone < count {

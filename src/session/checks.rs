@@ -1,4 +1,4 @@
-//! Checks: commands that have to pass in a fresh sandbox, made from the original workspace plus the change.
+//! Checks: commands that have to pass in a fresh sandbox with the original workspace plus the change.
 
 use super::frontend::Step;
 use super::startup::{Population, Startup};
@@ -19,7 +19,7 @@ struct Failure {
 }
 
 impl Failure {
-    /// What the model reads.
+    /// The prompt that reports it to the model.
     fn feedback(&self) -> String {
         format!(
             "The check `{}` does not pass yet ({}). It ran in a fresh sandbox with your change. Its output:\n\n{}",
@@ -29,16 +29,16 @@ impl Failure {
 }
 
 impl Session {
-    /// Runs `commands`, hands a failure back to the model, and runs them again, until all pass.
+    /// Runs `commands`, reports a failure to the model, and runs them again, until all pass.
     ///
     /// # Errors
-    /// `Check` where one still fails after `attempts` attempts.
+    /// `Check` if one still fails after `attempts` attempts.
     pub async fn run_checks(&mut self, commands: &[String], attempts: u32) -> Result<()> {
         for attempt in 1.. {
             let Some(failure) = self.first_failure(commands).await? else { break };
             if attempt >= attempts {
                 return Err(Error::new(Kind::Check, format!("the check did not pass: {}", failure.command))
-                    .hint("`agent diff` shows the change; nothing of it was written"));
+                    .hint("`agent diff` shows the change; none of it was written"));
             }
             self.conversation.turn(&failure.feedback()).await?;
         }
@@ -67,12 +67,12 @@ impl Session {
         result
     }
 
-    /// A second sandbox for the same workspace, with nothing in it but the files.
+    /// A second sandbox with the files of the workspace and nothing else.
     async fn fresh_sandbox(&self) -> Result<Startup> {
         let directory = self.store.dir(&self.id);
         let population = match Workspace::load(&directory).await? {
             Some(workspace) => Population::Restore(Arc::new(workspace.aside())),
-            // No tool ran, so nothing changed and the workspace never got into a sandbox: it is the host's own.
+            // No tool ran, so nothing changed: the workspace is the host's directory.
             None => self.workspace.populate(&directory, self.sandbox.backend.as_ref())?,
         };
         let settings = super::SandboxSettings { retention: Retention::Remove, ..self.sandbox.clone() };

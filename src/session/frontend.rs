@@ -1,4 +1,4 @@
-//! What a session needs from whoever drives it: a terminal, a script, an editor, a web page.
+//! What a session needs from the program that drives it: a terminal, a script, an editor, a web page.
 
 use crate::approval::Approver;
 use crate::error::Result;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// Drives a session: receives its events, answers its questions, shows its progress.
 pub trait Frontend: Send + Sync {
-    /// Where events go, with every listener of the frontend's own attached. The session file joins as the first one.
+    /// The session's bus, with the frontend's listeners attached. The session file is added as the first listener.
     fn events(&self) -> &Arc<Events>;
 
     /// Answers questions. `None`: there is nobody to ask, and what needs an answer is refused.
@@ -15,12 +15,24 @@ pub trait Frontend: Send + Sync {
         None
     }
 
+    /// What the user types to allow the sandbox more hosts, for messages.
+    fn network_command(&self) -> &'static str {
+        "--network"
+    }
+
     /// Shows how far a long step is.
     fn progress(&self, _step: Step<'_>) {}
 
-    /// A notice that is shown even where others are not: what becomes of the work depends on it.
+    /// A notice that is shown even if others are not: the user's work depends on it.
     fn always_notice(&self, text: String) -> Result<()> {
         self.events().emit(Event::Notice { text })
+    }
+}
+
+/// Events alone: a session without a user, which refuses what needs an answer.
+impl Frontend for Arc<Events> {
+    fn events(&self) -> &Arc<Events> {
+        self
     }
 }
 

@@ -1,7 +1,7 @@
 //! A session as a library: built from plain data, driven by a [`Frontend`].
 //!
-//! Nothing here, and nothing that it calls, reads the command line, the environment's settings, the current directory or
-//! a terminal: whoever builds a session passes what it needs.
+//! Nothing here, and nothing that it calls, reads the command line, the current directory or a terminal. The
+//! environment is read for the user's directories ([`crate::paths`]) and for what describes this machine.
 
 mod answer_schema;
 mod builder;
@@ -49,6 +49,11 @@ impl Session {
         self.conversation.turn(text).await
     }
 
+    /// Closes the session after its last prompt, with that prompt's result, and emits `session_finished`.
+    pub async fn finish<T>(&self, result: &Result<T>) -> Result<()> {
+        finish(&*self.frontend, Some(self), result).await
+    }
+
     /// Its id.
     pub fn id(&self) -> &SessionId {
         &self.id
@@ -69,7 +74,7 @@ impl Session {
         self.resumed
     }
 
-    /// What it has changed so far, in files, applied or not.
+    /// The number of files that it has changed so far, applied or not.
     pub async fn changes(&self) -> Result<Changes> {
         match self.startup.if_ready() {
             Some(ready) => ready.workspace.all_changes().await,
@@ -81,7 +86,7 @@ impl Session {
     async fn close(&self) {
         self.startup.gateway().end().await;
         let keeps = match self.sandbox.retention {
-            // It is created for the next time even if no tool ran. A failure has been reported, or concerns nobody.
+            // It is created for the next process even if no tool ran. A failure was reported if a tool needed it.
             Retention::Keep { .. } => self.startup.ready().await.is_ok(),
             Retention::Remove => self.startup.is_reattached().await,
         };
@@ -92,14 +97,14 @@ impl Session {
 }
 
 /// Closes a session that ended with `result`, and emits `session_finished`: also for one that could not be opened.
-pub async fn finish(frontend: &dyn Frontend, session: Option<&Session>, result: &Result<()>) -> Result<()> {
+pub async fn finish<T>(frontend: &dyn Frontend, session: Option<&Session>, result: &Result<T>) -> Result<()> {
     let (mut total, mut changes) = (Spent::default(), Changes::default());
     if let Some(session) = session {
         total = session.conversation.total();
         changes = session.changes().await.unwrap_or_default();
         session.close().await;
     }
-    let code = result.as_ref().map_or_else(Error::exit_code, |()| ExitCode::Success);
+    let code = result.as_ref().map_or_else(Error::exit_code, |_| ExitCode::Success);
     frontend.events().emit(Event::SessionFinished {
         status: status(result).to_owned(),
         exit_code: code.code(),
@@ -110,9 +115,9 @@ pub async fn finish(frontend: &dyn Frontend, session: Option<&Session>, result: 
     })
 }
 
-fn status(result: &Result<()>) -> &'static str {
+fn status<T>(result: &Result<T>) -> &'static str {
     match result.as_ref().map_err(Error::kind) {
-        Ok(()) => "completed",
+        Ok(_) => "completed",
         Err(Kind::Interrupted) => "interrupted",
         Err(Kind::Terminated) => "terminated",
         Err(Kind::Limit) => "limit",

@@ -1,4 +1,4 @@
-//! A sandbox without a conversation: that of a session while it runs, or a fresh one for one command.
+//! A sandbox without a conversation: a running session's, or a fresh one for one command.
 
 use super::frontend::Frontend;
 use super::settings::{SandboxSettings, WorkspaceSettings};
@@ -22,7 +22,7 @@ pub struct OneShot {
 }
 
 impl OneShot {
-    /// Starts it; what has to be kept meanwhile is kept below `directory`.
+    /// Starts it; its temporary files are below `directory`.
     pub async fn start(
         workspace: &WorkspaceSettings,
         settings: &SandboxSettings,
@@ -58,15 +58,15 @@ pub async fn attach(backend: &dyn Backend, id: &SessionId) -> Result<Sandbox> {
         backend.resume(id.as_str()).await?;
     }
     let channel = backend.attach(id.as_str()).await.map_err(|error| {
-        error.hint(format!("its sandbox may be gone: `agent resume {id}` restores the session"))
+        error.hint(format!("its sandbox may not exist any more: `agent resume {id}` restores the session"))
     })?;
     Sandbox::connect(channel).await
 }
 
-/// What a one-shot sandbox keeps on the host; removed with it, or by the next one where this process is killed.
+/// The files of a one-shot sandbox on the host; removed with it, or by the next one if this process is killed.
 struct Scratch {
     directory: PathBuf,
-    /// Locked as long as this process lives.
+    /// Locked as long as this process runs.
     _lock: File,
 }
 
@@ -91,7 +91,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // It holds copies of the workspace: nothing is lost, and what cannot be removed now is removed later.
+        // Only copies of the workspace; what cannot be removed now is removed later.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
@@ -100,7 +100,7 @@ impl Drop for Scratch {
 fn remove_abandoned(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
         if File::open(entry.path().join(LOCK)).is_ok_and(|lock| lock.try_lock().is_ok()) {
-            // What cannot be removed now is tried again the next time.
+            // What cannot be removed now is removed later.
             let _ = fs::remove_dir_all(entry.path());
         }
     }

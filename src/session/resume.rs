@@ -1,4 +1,4 @@
-//! Resuming a session: what an earlier process left of it.
+//! Resuming the session of an earlier process.
 
 use super::startup::{Population, destroy};
 use crate::agent::{Price, Spent};
@@ -16,7 +16,7 @@ pub struct Resume {
     pub id: SessionId,
     /// What happened in it.
     pub history: History,
-    /// Its file, ready for more.
+    /// Its file, ready for further events.
     pub(super) file: SessionFile,
     /// What the user should know about its file.
     pub(super) losses: Vec<String>,
@@ -29,9 +29,8 @@ impl Resume {
         Ok(Self { id, file, history: History::of(&records), losses })
     }
 
-    /// Where its workspace is: in a sandbox that still runs, or only on this machine. `None`: it never had one.
-    ///
-    /// What is left of a sandbox that cannot be used is removed.
+    /// Where its workspace is: in a sandbox that still runs, or only on this machine. `None`: it never had one. A sandbox
+    /// that cannot be used is removed.
     pub async fn find_workspace(&self, store: &Store, backend: &dyn Backend) -> Result<Option<Population>> {
         let workspace = Workspace::load(&store.dir(&self.id)).await?.map(Arc::new);
         let listed = backend.list().await.unwrap_or_default();
@@ -44,7 +43,7 @@ impl Resume {
             _ => None,
         };
         match (workspace, running) {
-            // One whose start was interrupted may lack files.
+            // If its start was interrupted it may lack files.
             (Some(workspace), Some(sandbox)) if workspace.is_filled() => {
                 Ok(Some(Population::Reattach(workspace, sandbox)))
             }

@@ -7,7 +7,7 @@ use crate::approval::policy::Rules;
 use crate::error::Result;
 use crate::event::{Limits, SandboxInfo};
 use crate::log::SessionId;
-use crate::model::ChatModel;
+use crate::model::{ChatModel, Endpoint, OpenAi};
 use crate::sandbox::{Backend, Network, Spec, WorkspaceMount};
 use crate::tools::Bounds;
 use crate::workspace::{self, Mode, Workspace, mode, select};
@@ -43,9 +43,19 @@ impl ModelSettings {
         let (base_url, compaction) = (String::new(), true);
         Self { client, base_url, context_window: None, price: None, compaction, answer_schema: None }
     }
+
+    /// A model behind an OpenAI-compatible endpoint.
+    ///
+    /// # Errors
+    /// `Config` where the key, a header or the file of certificates cannot be used.
+    pub fn openai(endpoint: Endpoint) -> Result<Self> {
+        let base_url = endpoint.base_url.clone();
+        let context_window = endpoint.provider.context_window(&endpoint.model);
+        Ok(Self { base_url, context_window, ..Self::new(Arc::new(OpenAi::new(endpoint)?)) })
+    }
 }
 
-/// What bounds a session's work, and what needs the user's consent.
+/// Limits, and what needs the user's consent.
 #[derive(Debug, Clone, Default)]
 pub struct Governance {
     /// What ends the work on one prompt.
@@ -63,11 +73,11 @@ pub struct Governance {
 pub struct WorkspaceSettings {
     /// The host directory, absolute.
     pub root: PathBuf,
-    /// Whether the user named it. Otherwise `$HOME` itself is refused.
+    /// Whether the user named it. If not, `$HOME` itself is refused.
     pub named: bool,
-    /// How it gets into the sandbox.
+    /// How the sandbox gets it.
     pub mode: Mode,
-    /// Globs of excluded files that are copied all the same.
+    /// Globs of files that are copied although they would be excluded.
     pub include: Vec<String>,
     /// Globs of further files that are excluded.
     pub exclude: Vec<String>,
@@ -88,7 +98,7 @@ impl WorkspaceSettings {
     /// Fills a sandbox with this directory; the session's records of it are kept in `directory`.
     ///
     /// # Errors
-    /// It is to be bound and the sandbox could not write to it, or a glob is not valid.
+    /// The sandbox could not write to a bound directory, or a glob is not valid.
     pub(super) fn populate(&self, directory: &Path, backend: &dyn Backend) -> Result<Population> {
         if self.mode == Mode::Bind && !backend.capabilities().maps_owners {
             mode::bindable(&self.root)?;
@@ -125,18 +135,18 @@ pub struct SandboxSettings {
     pub network: Network,
     /// Their resources.
     pub limits: Limits,
-    /// What becomes of them afterwards.
+    /// Whether they are kept.
     pub retention: Retention,
 }
 
-/// What becomes of a sandbox when its session ends.
+/// Whether a sandbox outlives its session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retention {
     /// It is removed.
     Remove,
-    /// It stays.
+    /// It is kept.
     Keep {
-        /// Without a client it stops after this long.
+        /// It stops after this long without a client.
         ttl: Duration,
         /// Once stopped, it is removed this long after it was created.
         delete_after: Option<Duration>,
@@ -150,7 +160,7 @@ impl SandboxSettings {
         Self { backend, image: None, runtime: None, network, limits, retention }
     }
 
-    /// What a running sandbox is like: it stays as it was created, but for its hosts, which are judged on this side.
+    /// The settings of a running sandbox: those that it was created with, but for its hosts, which are judged here.
     pub(super) fn reattached(self, existing: &SandboxInfo) -> Self {
         let network = match (existing.network.as_str(), self.network) {
             ("full", _) => Network::Full,

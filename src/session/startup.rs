@@ -1,4 +1,4 @@
-//! The sandbox starts while the model thinks: begun at once, awaited by the first tool call.
+//! Starting the sandbox in the background: the model's first answer and the start take place at the same time.
 
 use super::frontend::{Frontend, Step};
 use super::settings::SandboxSettings;
@@ -23,7 +23,7 @@ pub struct Ready {
     pub sandbox: Sandbox,
     /// What the backend started.
     pub info: SandboxInfo,
-    /// What it works on.
+    /// The workspace in it.
     pub workspace: Arc<Workspace>,
     /// Whether it ran before this process.
     pub reattached: bool,
@@ -33,9 +33,9 @@ pub struct Ready {
 pub enum Population {
     /// A new session: the workspace is opened, and its files are copied in.
     Fill(BoxFuture<'static, Result<Workspace>>),
-    /// A session whose sandbox is gone: its workspace is restored in a fresh one.
+    /// The session's sandbox does not exist any more: its workspace is restored in a fresh one.
     Restore(Arc<Workspace>),
-    /// A session whose sandbox, with this id of the backend's own, still runs.
+    /// The session's sandbox, with this id on its backend, still runs.
     Reattach(Arc<Workspace>, String),
 }
 
@@ -61,14 +61,13 @@ impl Startup {
     ) -> Self {
         let backend = Arc::clone(&settings.backend);
         let reattaches = matches!(population, Population::Reattach(..));
-        let start =
-            Start { backend: Arc::clone(&backend), spec: settings.spec(id), frontend: Arc::clone(&frontend) };
-        let proxy = Arc::clone(&gateway);
-        let task = tokio::spawn(async move {
-            let ready = start.run(population).await?;
-            proxy.attach(&ready.sandbox).await?;
-            Ok(ready)
-        });
+        let start = Start {
+            backend: Arc::clone(&backend),
+            spec: settings.spec(id),
+            gateway: Arc::clone(&gateway),
+            frontend: Arc::clone(&frontend),
+        };
+        let task = tokio::spawn(start.run(population));
         sweep_once(&backend);
         let ready = async move {
             match task.await {
@@ -82,7 +81,7 @@ impl Startup {
         Self { ready, backend, gateway, frontend, session, announced: AtomicBool::new(false), reattaches }
     }
 
-    /// Waits until the sandbox is up, without an event.
+    /// Waits until the sandbox is up, without reporting it.
     pub(super) async fn ready_silently(&self) -> Result<Arc<Ready>> {
         self.ready.clone().await.map_err(|error| error.repeat())
     }
@@ -125,7 +124,7 @@ impl Startup {
             if let Ok(ready) = self.ready_silently().await {
                 ready.sandbox.shutdown().await;
             }
-            // That it is gone already is the usual case; a later sweep retries what failed.
+            // Usually the guest has removed it already; a later sweep retries what failed.
             let _ = self.backend.destroy(&self.session).await;
         };
         let _ = tokio::time::timeout(END_TIMEOUT, end).await;
@@ -136,6 +135,7 @@ impl Startup {
 struct Start {
     backend: Arc<dyn Backend>,
     spec: Spec,
+    gateway: Arc<Gateway>,
     frontend: Arc<dyn Frontend>,
 }
 
@@ -158,17 +158,19 @@ impl Start {
         }
         workspace.notices().iter().for_each(|text| self.notice(text.clone()));
         self.spec.workspace = workspace.mount().await;
-        match self.attempt(&workspace, is_new).await {
+        let ready = match self.attempt(&workspace, is_new).await {
             Err(error) if error.kind() == Kind::Sandbox && workspace.copy_instead().await? => {
-                // What is left of the failed attempt would be in the way of the next.
+                // The rest of the failed attempt would make the next one fail.
                 self.backend.destroy(&self.spec.session).await?;
                 self.spec.workspace = workspace.mount().await;
                 let ready = self.attempt(&workspace, is_new).await?;
                 self.notice(mode::copied(&error.to_string()));
-                Ok(ready)
+                ready
             }
-            result => result,
-        }
+            result => result?,
+        };
+        self.gateway.attach(&ready.sandbox).await?;
+        Ok(ready)
     }
 
     async fn attempt(&self, workspace: &Arc<Workspace>, is_new: bool) -> Result<Ready> {
@@ -193,6 +195,7 @@ impl Start {
         let channel = self.backend.attach(&self.spec.session).await?;
         let sandbox = Sandbox::connect(channel).await?;
         workspace.rejoin(&sandbox).await?;
+        self.gateway.attach(&sandbox).await?;
         let info = SandboxInfo { backend: self.backend.name().to_owned(), id, ..SandboxInfo::default() };
         Ok(Ready { sandbox, info, workspace: Arc::clone(workspace), reattached: true })
     }

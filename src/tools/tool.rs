@@ -8,7 +8,7 @@ use crate::log::Artifacts;
 use crate::sandbox::{Output, Sandbox};
 use crate::utf8_stream::Utf8Stream;
 use futures_util::future::BoxFuture;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::time::Duration;
 
 /// A tool that the model may call.
@@ -19,8 +19,10 @@ pub trait Tool: Send + Sync {
     /// What it does, for the model.
     fn description(&self) -> &str;
 
-    /// The JSON Schema of its arguments.
-    fn parameters(&self) -> Value;
+    /// The JSON Schema of its arguments; by default it has none.
+    fn parameters(&self) -> Value {
+        json!({ "type": "object", "properties": {} })
+    }
 
     /// What the policy judges before the call runs; `None` where there is nothing to judge.
     fn action<'a>(&self, arguments: &'a Value) -> Option<Action<'a>> {

@@ -10,7 +10,7 @@ use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -66,6 +66,11 @@ impl Builder {
         self.env("AGENT_BASE_URL", endpoint.url())
             .env("AGENT_API_KEY", "test-key")
             .env("AGENT_MODEL", "test-model")
+    }
+
+    /// A directory of its own: `workspace`, `home` or `agent`.
+    pub fn directory(&self, name: &str) -> PathBuf {
+        self.root.path().join(name)
     }
 
     /// Puts a file into the workspace.

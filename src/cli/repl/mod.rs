@@ -28,19 +28,20 @@ use std::sync::Arc;
 
 /// The REPL on a new session; ends with `session_finished` whatever happens.
 pub async fn repl(options: &Options) -> ExitCode {
-    drive(options, async |console, slot| start(options, None, console, slot).await).await
+    drive(options, Console::repl(options), async |console, slot| start(options, None, console, slot).await)
+        .await
 }
 
 /// The REPL on an earlier session.
 pub async fn resume(options: &Options, arguments: ResumeArgs) -> ExitCode {
-    drive(options, async |console, slot| {
+    drive(options, Console::repl(options), async |console, slot| {
         let resume = earlier(options, arguments)?;
         start(options, Some(resume), console, slot).await
     })
     .await
 }
 
-/// The session that is meant: by its id, the newest of all, or the newest of this workspace.
+/// The session with this id, the newest of all, or the newest of this workspace.
 fn earlier(options: &Options, arguments: ResumeArgs) -> Result<Resume> {
     let store = Store::open()?;
     let id = match arguments.id {
@@ -80,7 +81,7 @@ async fn start(
     match repl.run().await {
         Ok(()) => after_repl(console, session).await,
         Err(error) => {
-            // What `!CMD` did since the last prompt is not recorded yet.
+            // Changes by `!CMD` since the last prompt are not recorded yet.
             after_failure(console, session).await;
             Err(error)
         }
@@ -94,7 +95,7 @@ struct Repl<'a> {
     screen: &'a Screen,
     /// Colours on stderr.
     colours: Colours,
-    /// What the model has to know about the network with the next prompt.
+    /// A change of the network, for the model; sent with the next prompt.
     network_note: Option<String>,
     /// The last prompt of the session that is resumed.
     last_prompt: Option<String>,
@@ -150,7 +151,7 @@ impl Repl<'_> {
         self.remark("/help lists the commands, !CMD runs one in the sandbox, Ctrl-D leaves");
     }
 
-    /// Does what was entered. A failure is reported, and the REPL continues where it can.
+    /// Handles one line. A failure is reported, and the REPL continues if it can.
     async fn enter(&mut self, text: &str) -> Result<Flow> {
         let result = match text.strip_prefix('!') {
             _ if text.is_empty() => Ok(Flow::Continue),
@@ -186,7 +187,7 @@ impl Repl<'_> {
         with_signals(interrupt, self.session.prompt(&(text.to_owned() + &note))).await.map(|_| Flow::Continue)
     }
 
-    /// Anything else: Ctrl-C drops it, which ends its command in the sandbox.
+    /// Anything else: Ctrl-C drops its future, which kills its command in the sandbox.
     async fn interruptible(&mut self, entered: Entered<'_>) -> Result<Flow> {
         let interrupt = self.session.conversation.interrupt();
         interrupt.reset();
@@ -213,13 +214,14 @@ impl Repl<'_> {
     }
 }
 
-/// What was entered, where it is not a prompt.
+/// A line that is not a prompt.
 enum Entered<'t> {
     Shell(&'t str),
     Slash(&'static slash::Command, &'t str),
 }
 
-/// The result of `read`, unless the process is terminated first. A terminal that is closed counts as that, however it is noticed.
+/// The result of `read`, unless the process is terminated first. A closed terminal counts as termination, whether it is
+/// seen as a signal, an end of input or an error.
 async fn unless_terminated(
     end: &mut End,
     read: impl Future<Output = Result<(Input, Line)>>,

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 impl Repl<'_> {
-    /// Nobody reads more than a few screens here; `agent diff` has a pager.
+    /// Without a pager; `agent diff` has one.
     pub(super) async fn diff(&mut self, paths: &str) -> Result<Flow> {
         let (ready, changes) = self.changes(paths).await?;
         let mut text = Vec::new();

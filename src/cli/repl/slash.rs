@@ -105,13 +105,13 @@ const COMMANDS: &[Command] = &[
     },
 ];
 
-/// What the prompt knows of the commands.
+/// For completion at the prompt.
 pub(super) fn helps() -> Vec<CommandHelp> {
     COMMANDS.iter().map(|command| command.help).collect()
 }
 
-/// The command that `text` names, and its arguments. None where it is a prompt: it does not begin with a slash, or
-/// begins with a path.
+/// The command that `text` names, and its arguments. `None` for a prompt: text that does not start with a slash, or
+/// that starts with a path.
 pub(super) fn parse(text: &str) -> Option<Result<(&'static Command, &str)>> {
     let (name, arguments) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     if !name.starts_with('/') || name[1..].contains('/') {

@@ -149,8 +149,8 @@ impl Repl<'_> {
     }
 }
 
-/// What may be written to the host: no symlinks, because the sandbox chooses where they lead, and nothing that configures
-/// git. `None` where all of it is a repository.
+/// The entries that may be written to the host: no symlinks, because the sandbox chooses their targets, and nothing that
+/// configures git. `None` if the directory itself is a repository.
 fn safe_entries(mut entries: Vec<(TreePath, Entry)>, excluded: &mut Odd) -> Option<Vec<(TreePath, Entry)>> {
     let mut blocked = repositories(entries.iter().map(|(path, _)| (path, true)), |_| false);
     if blocked.contains(&b""[..]) {
@@ -176,7 +176,7 @@ fn safe_entries(mut entries: Vec<(TreePath, Entry)>, excluded: &mut Odd) -> Opti
     Some(entries)
 }
 
-/// Files on their way into the sandbox.
+/// Files to be uploaded together.
 struct Batch<'s> {
     sandbox: &'s Sandbox,
     files: Vec<FileWrite>,
@@ -235,7 +235,7 @@ fn two_paths(command: &str, arguments: &str) -> Result<(PathBuf, Option<PathBuf>
     }
 }
 
-/// The destination: `name` where none is given, `name` inside of one that ends in a slash.
+/// The destination: `name` if none is given, `name` inside of one that ends in a slash.
 fn below(destination: Option<PathBuf>, name: &OsStr) -> PathBuf {
     match destination {
         None => PathBuf::from(name),
