@@ -100,7 +100,7 @@ proptest! {
         let fixture = Fixture::new(&before, &after);
         let mut shown = Vec::new();
         let changes = fixture.changes();
-        diff::write_for_people(&mut shown, &changes, &fixture.store, false).unwrap();
+        diff::write_text(&mut shown, &changes, &fixture.store, false).unwrap();
         diff::write_stat(&mut shown, &changes, &fixture.store).unwrap();
         let shown = String::from_utf8(shown).unwrap();
         prop_assert!(!shown.chars().any(|c| c.is_control() && c != '\n' && c != '\t'), "{:?}", shown);
@@ -375,7 +375,7 @@ fn the_diff_reads_well() {
     );
     let changes = fixture.changes();
     let mut shown = Vec::new();
-    diff::write_for_people(&mut shown, &changes, &fixture.store, false).unwrap();
+    diff::write_text(&mut shown, &changes, &fixture.store, false).unwrap();
     shown.push(b'\n');
     diff::write_stat(&mut shown, &changes, &fixture.store).unwrap();
     insta::assert_snapshot!(String::from_utf8(shown).unwrap(), @r#"

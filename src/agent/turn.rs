@@ -299,7 +299,7 @@ impl Done {
         Self { result: ToolResult::failure(text), bad: true }
     }
 
-    /// The result without the wall time in a command's first line, which is never the same twice.
+    /// The result without the duration in a command's first line, which is never the same twice.
     fn fingerprint(&self) -> String {
         let text = &self.result.text;
         let body = match self.result.exit_code {

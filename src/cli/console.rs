@@ -140,7 +140,7 @@ async fn ask(progress: &Progress, question: &Question<'_>) -> Result<Answer> {
             }
         }
         Question::ApplyFile { change, store } => {
-            diff::write_for_people(&mut shown, change, store, Colours::of(&std::io::stderr()).0)?;
+            diff::write_text(&mut shown, change, store, Colours::of(&std::io::stderr()).0)?;
         }
         Question::ToolCall(_) | Question::Connect { .. } => {}
     }

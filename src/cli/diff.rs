@@ -43,7 +43,7 @@ pub async fn diff(options: &Options, arguments: DiffArgs) -> Result<ExitCode> {
             if let Some(risks) = risks::summary(&changes) {
                 writeln!(out, "{risks}\n")?;
             }
-            diff::write_for_people(out, &changes, store, color)
+            diff::write_text(out, &changes, store, color)
         }
     };
     // A patch may contain control characters, which only a program gets unchanged; the other formats are sanitised.

@@ -82,10 +82,10 @@ impl Checkpoints {
         let checkpoint = ready.workspace.checkpoint(&ready.sandbox, state.prompt).await?;
         state.cost = started.elapsed();
         state.last = Some(Instant::now());
-        let Some(Checkpoint { id, files, wish, forgotten, .. }) = checkpoint else { return Ok(()) };
+        let Some(Checkpoint { id, files, prompt, forgotten, .. }) = checkpoint else { return Ok(()) };
         state.undone.clear();
         let events = self.frontend.events();
-        events.emit(Event::Checkpoint { id, files, prompt: Some(wish) })?;
+        events.emit(Event::Checkpoint { id, files, prompt: Some(prompt) })?;
         match forgotten {
             0 => Ok(()),
             count => events.emit(Event::Notice {
@@ -126,8 +126,8 @@ impl Environment for Checkpoints {
 fn undo_target(list: &[Checkpoint], at: usize, count: usize) -> (usize, usize) {
     let (mut target, mut undone) = (at, 0);
     while target > 0 && undone < count {
-        let prompt = list[target].wish;
-        let before = list[..target].iter().rposition(|checkpoint| checkpoint.wish != prompt).unwrap_or(0);
+        let prompt = list[target].prompt;
+        let before = list[..target].iter().rposition(|checkpoint| checkpoint.prompt != prompt).unwrap_or(0);
         if list[before + 1..=target].iter().any(|checkpoint| checkpoint.after_gap) {
             break;
         }
@@ -140,7 +140,7 @@ fn undo_target(list: &[Checkpoint], at: usize, count: usize) -> (usize, usize) {
 fn redo_target(list: &[Checkpoint], at: usize, count: usize) -> usize {
     (0..count).fold(at, |at, _| {
         let Some(next) = list.get(at + 1) else { return at };
-        at + list[at + 1..].iter().take_while(|checkpoint| checkpoint.wish == next.wish).count()
+        at + list[at + 1..].iter().take_while(|checkpoint| checkpoint.prompt == next.prompt).count()
     })
 }
 
@@ -154,7 +154,7 @@ mod tests {
             id: id.to_string(),
             time: String::new(),
             files: 1,
-            wish: *prompt,
+            prompt: *prompt,
             forgotten: 0,
             after_gap: false,
         };

@@ -58,7 +58,7 @@ impl Side {
 }
 
 /// Writes the diff for people. Nothing in it is obeyed by a terminal but the colours, where `color` is set.
-pub fn write_for_people(out: &mut dyn Write, changes: &ChangeSet, store: &Store, color: bool) -> Result<()> {
+pub fn write_text(out: &mut dyn Write, changes: &ChangeSet, store: &Store, color: bool) -> Result<()> {
     let paint = Paint { color };
     for (path, change) in &changes.changes {
         for change in git_patch::halves(change) {

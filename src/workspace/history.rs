@@ -18,9 +18,9 @@ pub struct Checkpoint {
     pub time: String,
     /// How many files (symlinks count, directories and git's own do not) differ from the one before.
     pub files: u64,
-    /// The wish that led to it, counting from 1 over the whole session.
-    #[serde(default)]
-    pub wish: u64,
+    /// The prompt that led to it, counting from 1 over the whole session.
+    #[serde(default, alias = "wish")]
+    pub prompt: u64,
     /// How many older checkpoints had to go to make room for it.
     #[serde(default)]
     pub forgotten: usize,
@@ -50,7 +50,7 @@ impl History {
             id: "0".into(),
             time: crate::event::now(),
             files: 0,
-            wish: 0,
+            prompt: 0,
             forgotten: 0,
             after_gap: false,
         };
@@ -83,13 +83,13 @@ impl History {
     }
 
     /// Records a state, a difference from `base`, unless it is the current one, or differs in git's indices alone, which
-    /// `git status` writes: these are recorded with the next change. It belongs to `wish`, or to the wish of
+    /// `git status` writes: these are recorded with the next change. It belongs to `prompt`, or to the prompt of
     /// the current one. What had been undone can no longer be redone.
     pub fn record(
         &mut self,
         delta: Delta,
         base: &Manifest,
-        wish: Option<u64>,
+        prompt: Option<u64>,
         store: &Store,
     ) -> Result<Option<Checkpoint>> {
         if self.differing(&delta).all(is_git_index) {
@@ -99,7 +99,7 @@ impl History {
             id: self.next.to_string(),
             time: crate::event::now(),
             files: self.changed_files(&delta, base),
-            wish: wish.unwrap_or(self.checkpoints[self.at].wish),
+            prompt: prompt.unwrap_or(self.checkpoints[self.at].prompt),
             forgotten: 0,
             after_gap: false,
         };

@@ -205,10 +205,10 @@ impl Workspace {
         &self.store
     }
 
-    /// Records the sandbox's tree after the session's wish number `wish`, if it is not as it was at the last checkpoint.
-    pub async fn checkpoint(&self, sandbox: &Sandbox, wish: u64) -> Result<Option<Checkpoint>> {
+    /// Records the sandbox's tree after the session's prompt number `prompt`, if it is not as it was at the last checkpoint.
+    pub async fn checkpoint(&self, sandbox: &Sandbox, prompt: u64) -> Result<Option<Checkpoint>> {
         let mut state = self.state.lock().await;
-        self.look(&mut state, sandbox, Some(wish)).await
+        self.look(&mut state, sandbox, Some(prompt)).await
     }
 
     /// What the sandbox changed, as of now.
@@ -260,7 +260,7 @@ impl Workspace {
         &self,
         state: &mut State,
         sandbox: &Sandbox,
-        wish: Option<u64>,
+        prompt: Option<u64>,
     ) -> Result<Option<Checkpoint>> {
         let State { mount, base, scanner, history, aside, .. } = state;
         let is_overlay = matches!(mount, WorkspaceMount::Overlay { .. });
@@ -272,7 +272,7 @@ impl Workspace {
             *aside = now;
             self.store.save(ASIDE, aside)?;
         }
-        let mut checkpoint = history.record(delta, &base.nodes, wish, &self.store)?;
+        let mut checkpoint = history.record(delta, &base.nodes, prompt, &self.store)?;
         if let Some(checkpoint) = &mut checkpoint {
             self.save(BASE, base.clone()).await?;
             checkpoint.forgotten = self.enforce_retention(state)?;

@@ -20,7 +20,7 @@ impl Repl<'_> {
         if let Some(risks) = risks::summary(&changes) {
             writeln!(text, "{risks}\n")?;
         }
-        diff::write_for_people(&mut text, &changes, ready.workspace.store(), self.colours.0)?;
+        diff::write_text(&mut text, &changes, ready.workspace.store(), self.colours.0)?;
         self.screen.say(&String::from_utf8_lossy(&text));
         if changes.is_empty() {
             self.remark("nothing has changed");
@@ -99,10 +99,10 @@ impl Repl<'_> {
 
 /// `2 (prompt 1, 3 files changed)`
 fn words(checkpoint: &Checkpoint) -> String {
-    let Checkpoint { id, files, wish, .. } = checkpoint;
+    let Checkpoint { id, files, prompt, .. } = checkpoint;
     match (id.as_str(), *files) {
         ("0", _) => "0 (the beginning of the session)".to_owned(),
-        (_, 1) => format!("{id} (prompt {wish}, 1 file changed)"),
-        _ => format!("{id} (prompt {wish}, {files} files changed)"),
+        (_, 1) => format!("{id} (prompt {prompt}, 1 file changed)"),
+        _ => format!("{id} (prompt {prompt}, {files} files changed)"),
     }
 }
