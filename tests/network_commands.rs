@@ -166,7 +166,7 @@ fn everything_public_except_what_is_named() {
         "{}",
         finished.stdout
     );
-    assert!(finished.stdout.contains("remove it from --network"), "{}", finished.stdout);
+    assert!(finished.stdout.contains("remove the denial from the list of --network"), "{}", finished.stdout);
     assert!(finished.stdout.contains("a.evil.test:8080: the user denied it"), "{}", finished.stdout);
     assert!(finished.stdout.contains("10.0.0.1:80: it is a private address"), "{}", finished.stdout);
     assert_eq!(finished.stderr.matches("[DENIED]").count(), 3, "{}", finished.stderr);

@@ -92,7 +92,9 @@ impl Refusal {
     fn hint(&self, command: &str) -> String {
         match &self.remedy {
             Remedy::Name(entry) => format!("The user of agent can allow it with {command} {entry}."),
-            Remedy::Undeny => "Only the user of agent can revoke the denial.".to_owned(),
+            Remedy::Undeny => {
+                "The user of agent can remove the denial from the list of --network.".to_owned()
+            }
             Remedy::None => String::new(),
         }
     }
