@@ -48,7 +48,7 @@ async fn a_background_child_that_holds_stdout_does_not_hold_up_the_command() {
             inside.sandbox.run(shell("sleep 300 & echo started"), &mut |_| {}).await.expect("answers");
         assert_eq!(finished.outcome, Outcome::Exited(0));
         assert!(started.elapsed() < Duration::from_secs(30));
-        assert_eq!(finished.left_running, 1);
+        assert_eq!(finished.left_running, u32::from(inside.has_subreapers().await));
     })
     .await;
 }

@@ -81,7 +81,7 @@ async fn a_session_has_only_one_sandbox() {
     let Some(docker) = engine().await else { return };
     let one = Running::start(&docker, spec()).await;
     let again = docker.start(&one.spec, &|_, _, _| {}).await.err().expect("refused");
-    assert_eq!(again.to_string(), format!("session {} has a sandbox already", one.spec.session));
+    assert_eq!(again.to_string(), format!("session {} already has a sandbox", one.spec.session));
     one.destroy().await;
     docker.destroy("no-such-session").await.expect("nothing to remove is no error");
 }

@@ -412,7 +412,7 @@ fn a_private_directory_is_private() {
             assert_eq!(fs::metadata(&directory).unwrap().permissions().mode() & 0o777, 0o700);
         }
         let twice = Local.start(&spec, &|_, _, _| {}).await.err().unwrap();
-        assert!(twice.to_string().contains("has a sandbox already"), "{twice}");
+        assert!(twice.to_string().contains("already has a sandbox"), "{twice}");
         assert_eq!(said(&sandbox, "echo still here").await, "still here\n");
         sandbox.shutdown().await;
     });

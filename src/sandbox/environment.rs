@@ -4,7 +4,7 @@ use crate::sandbox::HOME;
 
 /// The variables, `PATH` included, the same on every backend.
 ///
-/// They keep programs from waiting for a person (pagers, prompts, colours) and point caches into `$HOME`.
+/// They keep programs from waiting for a user (pagers, prompts, colours) and point caches into `$HOME`.
 pub fn variables(path: &str) -> Vec<(String, String)> {
     let fixed = [
         ("HOME", HOME),
@@ -18,7 +18,7 @@ pub fn variables(path: &str) -> Vec<(String, String)> {
         ("GIT_PAGER", "cat"),
         ("MANPAGER", "cat"),
         ("GIT_TERMINAL_PROMPT", "0"),
-        // Who commits where nothing else says so: whatever a repository has configured comes first, which it would not do
+        // The author of commits where nothing else is configured: what a repository configures comes first, which it would not do
         // before GIT_AUTHOR_EMAIL.
         ("EMAIL", "agent@sandbox.invalid"),
         ("CI", "1"),

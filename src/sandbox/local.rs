@@ -15,7 +15,7 @@ use super::launch_spec::LaunchSpec;
 use super::ownership::{Ownership, ProcessId, sandbox_name};
 use super::{
     Backend, Capabilities, Channel, EnforcedLimits, Listed, Network, Networks, OnProgress, Spec, State,
-    WorkspaceMount, bootstrap, environment, host_ids, layer, run_bytes, sandbox_ids, seccomp,
+    WorkspaceMount, bootstrap, environment, host_ids, layer, run_bytes, seccomp, session_ids,
 };
 use crate::error::{Error, Result};
 use crate::event::{Limits, SandboxInfo};
@@ -64,8 +64,8 @@ impl Local {
             ownership: Ownership::of(spec),
             limits: spec.limits.clone(),
         };
-        let ids = sandbox_ids();
-        let owner = host_ids();
+        let ids = session_ids(&spec.session);
+        let owner = host_ids(ids);
         directory.make(&record, &["workspace", "home", "upper", "work"], owner)?;
         let groups = cgroup::make(&name, &spec.limits);
         let started = async {
@@ -273,7 +273,7 @@ fn resource_limits(limits: &Limits, groups: &Cgroups) -> Vec<(i32, u64)> {
 }
 
 fn cannot_hide(error: std::io::Error) -> Error {
-    Error::sandbox("what stays out of the workspace could not be hidden").caused_by(error)
+    Error::sandbox("the excluded files of the workspace could not be hidden").caused_by(error)
 }
 
 /// Starts the launcher and waits until its sandbox is ready. With a stream, the guest's first client is at it.

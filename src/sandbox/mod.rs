@@ -31,6 +31,7 @@ pub use wire::{Command, Entry, EntryKind, Facts, FileWrite, Finished, Node, Outc
 
 use crate::event::{Limits, SandboxInfo, Stream};
 use rustix::process::{getegid, geteuid};
+use sha2::{Digest, Sha256};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -42,24 +43,42 @@ pub const HOME: &str = "/home/agent";
 /// Where the guest keeps whole outputs that were too long to hand back. On the sized `/tmp`.
 pub const SPOOL: &str = "/tmp/.agent";
 
-/// The user and group that run inside: the caller's own, but never root (10001 stands in for it).
+/// The id that stands in for root inside. No distribution, no service manager and no `useradd` gives it to an account, and
+/// it is among the 65,536 ids that an engine with mapped users (`userns-remap`, rootless) has.
+const NOT_ROOT: u32 = 65_521;
+
+/// The user and group that run inside: the caller's own, but never root ([`NOT_ROOT`] stands in for it).
 pub fn sandbox_ids() -> (u32, u32) {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
-    let not_root = |id| if id == 0 { 10_001 } else { id };
+    let not_root = |id| if id == 0 { NOT_ROOT } else { id };
     (not_root(uid), not_root(gid))
 }
 
-/// The owner, as this process sees it, of the files that the user inside writes. Root in a user namespace that maps nobody
+/// The user and group of one session's local sandbox. Where the caller is root, each session has an id of its own, from
+/// 2^28 that nobody has: no account and no other sandbox shares its processes, or what the kernel counts by user.
+/// A user namespace that does not map these ids has [`sandbox_ids`].
+pub fn session_ids(session: &str) -> (u32, u32) {
+    const FIRST: u32 = 0x7000_0000;
+    let [a, b, c, d, ..] = <[u8; 32]>::from(Sha256::digest(session));
+    let id = FIRST + u32::from_le_bytes([a, b, c, d]) % (1 << 28);
+    match geteuid().is_root() && is_mapped((id, id)) {
+        true => (id, id),
+        false => sandbox_ids(),
+    }
+}
+
+/// The owner, as this process sees it, of the files that the user inside, `ids`, writes. Root in a user namespace that maps nobody
 /// else (`unshare -U -r`, a rootless CI job) cannot give files away: it is that user itself, under another number.
-pub fn host_ids() -> (u32, u32) {
+pub fn host_ids(ids: (u32, u32)) -> (u32, u32) {
+    if is_mapped(ids) { ids } else { (geteuid().as_raw(), getegid().as_raw()) }
+}
+
+/// Whether the user namespace of this process has that user and that group.
+fn is_mapped((uid, gid): (u32, u32)) -> bool {
     let maps = |file: &str, id| {
         std::fs::read_to_string(file).map_or(true, |map| map.lines().any(|line| maps_id(line, id)))
     };
-    let (uid, gid) = sandbox_ids();
-    match maps("/proc/self/uid_map", uid) && maps("/proc/self/gid_map", gid) {
-        true => (uid, gid),
-        false => (geteuid().as_raw(), getegid().as_raw()),
-    }
+    maps("/proc/self/uid_map", uid) && maps("/proc/self/gid_map", gid)
 }
 
 /// Whether a line of `uid_map` or `gid_map` (user_namespaces(7)) maps `id`.

@@ -2,7 +2,7 @@
 //! in a container, where the engine's own profile may be an old one (AF_VSOCK and io_uring pass that of Docker 20.10).
 //!
 //! In the spirit of Docker's default profile: what builds, tests and servers need works, and what only makes sense for
-//! whoever administers a machine, or has opened one kernel hole after another, is refused. Three programs, all of which
+//! administrators, or has opened one kernel hole after another, is refused. Three programs, all of which
 //! have to agree: what the kernel has learned after this list was made is unknown (`ENOSYS`), what has a plain
 //! substitute that programs fall back to is unknown too, and the rest of the list is refused (`EPERM`).
 
@@ -201,7 +201,7 @@ fn new_namespaces() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     .collect()
 }
 
-/// TIOCSTI types into a terminal, TIOCLINUX pastes into the console: both reach whoever sits there.
+/// TIOCSTI types into a terminal, TIOCLINUX pastes into the console: both reach the user of that terminal.
 fn terminal_injection() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     const TIOCSTI: u64 = 0x5412;
     const TIOCLINUX: u64 = 0x541c;

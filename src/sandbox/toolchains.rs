@@ -1,6 +1,6 @@
 //! The user's own toolchains: those that version managers keep below `$HOME` and that are on the `PATH`.
 //!
-//! Each is bound by itself at `/toolchains/NAME`, so that nothing else of `$HOME` comes along. `~/.local/bin`, `~/.cargo`
+//! Each is bound by itself at `/toolchains/NAME`, so that nothing else of `$HOME` is visible. `~/.local/bin`, `~/.cargo`
 //! and `~/go` are the user's programs and caches, not toolchains, and are never given.
 
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ pub(super) struct Machine {
     pub home: PathBuf,
     /// The directories of `PATH`.
     pub path: Vec<PathBuf>,
-    /// The variables by which version managers are told what to use.
+    /// The variables by which version managers learn what to use.
     pub variables: HashMap<&'static str, String>,
 }
 
@@ -85,7 +85,7 @@ impl Machine {
 
 /// Toolchains that find their parts by looking from where they are. The others have their place on this machine compiled
 /// in (the library path of pyenv's Python, the first lines of `pip` and `gem`), so a symlink stands there inside: the
-/// one thing that is told about `$HOME`, and nothing but the link is there.
+/// one thing that is shown of `$HOME`, and nothing but the link is there.
 const RELOCATABLE: [&str; 6] = ["rust", "node", "go", "java", "bun", "deno"];
 
 /// What was found, ready to be added to the tree.

@@ -88,7 +88,7 @@ async fn attack_11_a_sparse_terabyte_is_refused() {
 async fn attack_11_room_cannot_be_taken_without_writing() {
     with_a_quota(async |inside| {
         inside.expect_failure("fallocate -l 1M taken").await;
-        // Giving back is allowed, and who insists writes.
+        // Giving back is allowed, and writing works.
         inside.output_of("head -c 1000000 /dev/zero > f && fallocate -p -l 500000 f").await;
         assert_eq!(
             inside.python("import os; f = open(\"g\", \"w\"); os.posix_fallocate(f.fileno(), 0, 100000); print(os.stat(\"g\").st_size)").await,

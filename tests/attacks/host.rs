@@ -44,7 +44,7 @@ async fn attack_04_no_host_path_and_no_engine_that_was_not_given() {
     .await;
 }
 
-/// What is mounted writable is what is meant to be: also nothing below a read-only directory came along.
+/// What is mounted writable is what is meant to be: nothing below a read-only directory either.
 #[tokio::test]
 async fn attack_04_only_what_is_meant_for_it_is_mounted_writable() {
     on_every_backend(async |inside| {
@@ -103,6 +103,65 @@ async fn attack_25_the_sockets_of_host_programs_below_visible_directories_are_co
     .await;
     if _listener.is_some() {
         std::fs::remove_dir_all(directory).expect("removed");
+    }
+}
+
+/// What begins to listen only after the sandbox has started, and FIFOs, below directories that are visible inside.
+#[tokio::test]
+async fn attack_33_later_sockets_and_fifos_of_host_programs_are_not_reached() {
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+    let directory = Path::new("/usr/local/lib/agent-attack-33");
+    let (fifo, socket) = (directory.join("fifo"), directory.join("late.sock"));
+    let is_maker = std::fs::create_dir(directory).is_ok();
+    // Somebody reads, so that opening it to write would succeed.
+    let _reader = is_maker.then(|| {
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o666)).expect("a FIFO");
+        std::fs::set_permissions(&fifo, PermissionsExt::from_mode(0o666)).expect("open to all");
+        std::fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&fifo).expect("a reader")
+    });
+    let attempt = format!(
+        "import os, socket\ndef no(f):\n    try: f(); print(\"reached\")\n    except OSError: pass\n\
+         no(lambda: socket.socket(socket.AF_UNIX).connect(\"{}\"))\n\
+         no(lambda: os.open(\"{}\", os.O_WRONLY | os.O_NONBLOCK))",
+        socket.display(),
+        fifo.display()
+    );
+    on_every_backend(async |inside| {
+        if inside.backend == "docker" {
+            eprintln!("not held on docker: what listens later, and FIFOs, can be reached");
+            return;
+        }
+        let _listener = is_maker.then(|| {
+            let listener = std::os::unix::net::UnixListener::bind(&socket).expect("a listener");
+            std::fs::set_permissions(&socket, PermissionsExt::from_mode(0o777)).expect("open to all");
+            listener
+        });
+        assert_eq!(inside.output_of(&format!("ls {}", fifo.display())).await, fifo.to_str().expect("UTF-8"));
+        assert_eq!(inside.python(&attempt).await, "");
+    })
+    .await;
+    if is_maker {
+        std::fs::remove_dir_all(directory).expect("removed");
+    }
+}
+
+/// Settings with a password, which their owner alone may read, and who starts the sandbox.
+#[tokio::test]
+async fn attack_34_private_settings_of_the_caller_are_covered() {
+    let file = Path::new("/usr/local/etc/agent-attack-34.conf");
+    let is_maker = !file.exists() && std::fs::write(file, "password = C4NARY").is_ok();
+    if is_maker {
+        std::fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("private");
+        // The ordinary user of the second run.
+        std::os::unix::fs::chown(file, Some(12_345), None).expect("theirs");
+    }
+    on_every_backend(async |inside| {
+        let found = inside.sh(&format!("cat {}", file.display())).await.text();
+        assert!(!found.contains("C4NARY"), "on {}", inside.backend);
+    })
+    .await;
+    if is_maker {
+        std::fs::remove_file(file).expect("removed");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Attacks on the promise that nothing inside can hurt, each looked at from the host: `attack_07_…` is the seventh.
 //!
 //! They run on every backend, and on the local one as root and as an ordinary user. Where a backend cannot hold one as
-//! well as another, the test says so, and so does the table of `README.md`.
+//! well as another, the test prints a line, and `SECURITY.md` has the difference.
 //!
 //! | attacks | file |
 //! |---|---|
@@ -16,6 +16,9 @@
 //! | 19, 20, 22 to 24: the network, the endpoint, and a README that lies | `network.rs` |
 //! | 21, 29: repositories that nobody sees, the repository's own programs | `git.rs` |
 //! | 27: secret files, git's configuration | `files.rs`, `git.rs` |
+//! | 30, 31: the user inside | `privileges.rs` |
+//! | 32: memory in sockets | `resources.rs` |
+//! | 33, 34: sockets, FIFOs and settings of this machine | `host.rs` |
 //! | 28: a review that shows everything | `files.rs` |
 
 mod disk;

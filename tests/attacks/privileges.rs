@@ -1,7 +1,7 @@
 //! Who the processes inside are, and what the kernel refuses to them.
 
 use crate::support::backends::{TestSandbox, on_every_backend, on_every_backend_with};
-use agent::sandbox::{WorkspaceMount, sandbox_ids};
+use agent::sandbox::WorkspaceMount;
 use std::os::unix::fs::PermissionsExt;
 
 #[tokio::test]
@@ -16,10 +16,51 @@ async fn attack_01_no_process_has_a_privilege() {
             assert_eq!(field(set), "0000000000000000", "{set} on {}", inside.backend);
         }
         assert_eq!((field("NoNewPrivs").as_str(), field("Seccomp").as_str()), ("1", "2"));
-        let (uid, gid) = sandbox_ids();
+        let (uid, gid) = inside.ids();
         assert_ne!(uid, 0);
         assert_eq!(field("Uid"), [uid.to_string().as_str(); 4].join(" "));
         assert_eq!(field("Gid"), [gid.to_string().as_str(); 4].join(" "));
+    })
+    .await;
+}
+
+/// A bug: root's sandboxes ran as 10001, and an account of that number read the workspace through `/proc/PID/root`.
+#[tokio::test]
+async fn attack_30_no_account_of_this_machine_is_the_user_inside() {
+    let accounts = std::fs::read_to_string("/etc/passwd").expect("the accounts");
+    on_every_backend(async |inside| {
+        let uid = inside.output_of("id -u").await;
+        let is_account = accounts.lines().any(|line| line.split(':').nth(2) == Some(&uid));
+        assert!(!is_account, "{uid} on {}", inside.backend);
+        let other = inside.neighbour().await;
+        // SAFETY: only reads the process's credentials.
+        let is_root = unsafe { libc::geteuid() == 0 };
+        if inside.backend == "local" && is_root {
+            assert_ne!(other.output_of("id -u").await, uid, "each session has a user of its own");
+        }
+        other.destroy().await;
+    })
+    .await;
+}
+
+/// The kernel counts inotify instances by user, and gives each user 128.
+#[tokio::test]
+async fn attack_31_one_sandbox_leaves_others_their_inotify_instances() {
+    on_every_backend(async |inside| {
+        if inside.backend == "docker" {
+            eprintln!("not held on docker: all containers of a caller are one user");
+            return;
+        }
+        let hold = "import ctypes, time\nc = ctypes.CDLL(None)\nwhile c.inotify_init() >= 0: pass\n\
+                    open(\"/tmp/taken\", \"w\")\ntime.sleep(60)";
+        let take = format!(
+            "(/usr/bin/python3 -c '{hold}' &) >/dev/null 2>&1; until [ -e /tmp/taken ]; do sleep 0.05; done"
+        );
+        inside.output_of(&take).await;
+        let other = inside.neighbour().await;
+        let got = other.python("import ctypes\nprint(ctypes.CDLL(None).inotify_init() >= 0)").await;
+        assert_eq!(got, "True");
+        other.destroy().await;
     })
     .await;
 }
@@ -99,7 +140,7 @@ async fn attack_03_a_setuid_program_gains_nothing() {
     on_every_backend_with(
         |spec| spec.workspace = WorkspaceMount::Overlay { lower: tree.path().to_owned(), hidden: Vec::new() },
         async |inside| {
-            let (uid, gid) = sandbox_ids();
+            let (uid, gid) = inside.ids();
             assert_eq!(inside.output_of("./id -u; ./id -g").await, format!("{uid}\n{gid}"));
             // The system's own.
             let own = inside.sh("find /usr/bin /usr/sbin -perm -4000 -user 0 2>/dev/null").await.text();

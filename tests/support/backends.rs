@@ -5,6 +5,7 @@ use agent::sandbox::docker::Docker;
 use agent::sandbox::local::Local;
 use agent::sandbox::{
     Backend, Command, Finished, Network, Outcome, Output, Program, Sandbox, Spec, WorkspaceMount,
+    sandbox_ids, session_ids,
 };
 use std::os::unix::process::CommandExt;
 use std::time::Duration;
@@ -149,6 +150,20 @@ pub fn spec() -> Spec {
 }
 
 impl TestSandbox {
+    /// The user and group inside.
+    pub fn ids(&self) -> (u32, u32) {
+        match self.backend {
+            "local" => session_ids(&self.spec.session),
+            _ => sandbox_ids(),
+        }
+    }
+
+    /// Whether a process whose parent has ended still counts as its command's. gVisor before 2023 has no subreapers
+    /// (`PR_SET_CHILD_SUBREAPER`), which that takes: see `SECURITY.md`.
+    pub async fn has_subreapers(&self) -> bool {
+        self.python("import ctypes\nprint(ctypes.CDLL(None).prctl(36, 1, 0, 0, 0))").await == "0"
+    }
+
     /// Another session's sandbox of the same backend.
     pub async fn neighbour(&self) -> TestSandbox {
         let backend = backend(self.backend).await.expect("it was available before");

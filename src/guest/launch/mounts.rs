@@ -48,10 +48,11 @@ pub fn enter_new_root(plan: &Plan<'_>) -> Result<(), Failure> {
         let link = below(&root, link);
         make_parent(&link).and_then(|()| symlink(target, &link)).step_at("link", &link)?;
     }
+    // Where overlays find their empty second layer.
+    std::env::set_current_dir(&root).step("enter the new root")?;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").step("read the mounts")?;
     for (host, inside) in &spec.binds {
-        // The one device that is ever bound so covers what is not to be seen; it is to read as empty.
-        let no_devices = if host == Path::new("/dev/null") { 0 } else { MS_NODEV };
-        bind(host, &below(&root, inside), MS_RDONLY | MS_NOSUID | no_devices)?;
+        show(host, &below(&root, inside), &mounts)?;
     }
     let owner = format!("mode=0755,uid={},gid={},size={}", spec.uid, spec.gid, spec.run_bytes);
     tmpfs(&root.join("run"), &owner, MS_NOEXEC)?;
@@ -71,6 +72,30 @@ pub fn enter_new_root(plan: &Plan<'_>) -> Result<(), Failure> {
     remount(&root, MS_RDONLY | MS_NOSUID | MS_NODEV).step("make the root read-only")?;
     std::env::set_current_dir(&root).step("enter the new root")?;
     sys::pivot_to_current_directory().step("make the new root /")
+}
+
+/// Shows a part of the host read-only. A directory becomes an overlay without a writable layer: there, sockets and FIFOs
+/// are others than the host's, so that nobody connects to what a program of the host serves below it, whenever it began.
+/// Where the kernel refuses that, or something else is mounted below the directory, it is bound.
+fn show(host: &Path, target: &Path, mounts: &str) -> Result<(), Failure> {
+    let is_below = |(path, _): &(PathBuf, u64)| path != host && path.starts_with(host);
+    if host.is_dir() && !mounts.lines().filter_map(mount_point_and_flags).any(|mount| is_below(&mount)) {
+        make_parent(target).step_at("make a mount point", target)?;
+        if !target.exists() {
+            fs::create_dir(target).step_at("make a mount point", target)?;
+        }
+        let mut options = OsString::from("lowerdir=");
+        options.push(escaped(host));
+        // An overlay without a writable layer takes two others. The path is short because everybody inside can read it.
+        options.push(":tmp");
+        let flags = MS_RDONLY | MS_NOSUID | MS_NODEV;
+        if sys::mount_at(Path::new("overlay"), target, "overlay", flags, &options).is_ok() {
+            return Ok(());
+        }
+    }
+    // The one device that is ever bound so covers what is not to be seen; it is to read as empty.
+    let no_devices = if host == Path::new("/dev/null") { 0 } else { MS_NODEV };
+    bind(host, target, MS_RDONLY | MS_NOSUID | no_devices)
 }
 
 fn workspace(plan: &Plan<'_>, target: &Path) -> Result<(), Failure> {

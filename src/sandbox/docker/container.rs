@@ -1,5 +1,7 @@
 //! The container of a sandbox: every default that keeps what runs inside from hurting anything.
 
+use super::endpoint::Address;
+use super::engine::Engine;
 use super::image::Image;
 use super::overlay;
 use super::skeleton::{FILTERS, GUEST};
@@ -11,6 +13,7 @@ use bollard::models::{
     ContainerCreateBody, HostConfig, HostConfigLogConfig, Mount, MountBindOptions, MountType,
     ResourcesUlimits,
 };
+use rustix::process::{Resource, getrlimit};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
@@ -22,8 +25,8 @@ const OPEN_FILES: i64 = 16_384;
 /// The kernel's default period of the processor quota, in microseconds.
 const CPU_PERIOD: i64 = 100_000;
 
-/// What the engine is told. The guest is process 1 and talks over the container's standard input and output.
-pub(super) fn body(spec: &Spec, image: &Image) -> Result<ContainerCreateBody> {
+/// What the engine is asked for. The guest is process 1 and talks over the container's standard input and output.
+pub(super) fn body(spec: &Spec, image: &Image, engine: &Engine) -> Result<ContainerCreateBody> {
     let (uid, gid) = sandbox_ids();
     let env = variables(&image.path).into_iter().chain(image.env.iter().cloned());
     Ok(ContainerCreateBody {
@@ -41,7 +44,7 @@ pub(super) fn body(spec: &Spec, image: &Image) -> Result<ContainerCreateBody> {
         // The guest sees the end of its input when the first client goes, however it goes.
         stdin_once: Some(true),
         tty: Some(false),
-        host_config: Some(HostConfig { mounts: Some(mounts(spec, image)?), ..confinement(spec) }),
+        host_config: Some(HostConfig { mounts: Some(mounts(spec, image)?), ..confinement(spec, engine) }),
         ..Default::default()
     })
 }
@@ -79,7 +82,7 @@ pub(super) fn emptying(host: &Image, directory: &Path) -> Result<ContainerCreate
     })
 }
 
-fn confinement(spec: &Spec) -> HostConfig {
+fn confinement(spec: &Spec, engine: &Engine) -> HostConfig {
     let limits = &spec.limits;
     let memory = signed(limits.memory);
     HostConfig {
@@ -103,17 +106,26 @@ fn confinement(spec: &Spec) -> HostConfig {
         // A quota may exceed what the machine has, which `NanoCpus` may not.
         cpu_quota: Some(((limits.cpus * CPU_PERIOD as f64) as i64).max(1_000)),
         pids_limit: Some(signed(limits.pids)),
-        ulimits: Some(vec![
-            ulimit("nofile", OPEN_FILES),
-            ulimit("fsize", signed(limits.disk)),
-            ulimit("core", 0),
-        ]),
+        ulimits: Some(ulimits(limits.disk, engine)),
         log_config: Some(no_log()),
         auto_remove: Some(spec.ephemeral),
         init: Some(false),
         runtime: spec.runtime.clone(),
         ..Default::default()
     }
+}
+
+/// Podman asks for 1,048,576 processes of a user where nothing else is asked for, and an engine that may not raise limits
+/// (CAP_SYS_RESOURCE) cannot grant them. What this process may have, an engine beside it may have too; Podman lowers its
+/// own limit to the highest number of processes that the kernel can have. It is `pids_limit` that bounds a sandbox.
+fn ulimits(disk: u64, engine: &Engine) -> Vec<ResourcesUlimits> {
+    let mut ulimits = vec![ulimit("nofile", OPEN_FILES), ulimit("fsize", signed(disk)), ulimit("core", 0)];
+    if let (Address::Unix(_), Some(most)) = (&engine.endpoint.address, getrlimit(Resource::Nproc).maximum) {
+        let ids = std::fs::read_to_string("/proc/sys/kernel/pid_max").ok();
+        let ids = ids.and_then(|ids| ids.trim().parse().ok()).unwrap_or(u64::MAX);
+        ulimits.push(ulimit("nproc", signed(most.min(ids))));
+    }
+    ulimits
 }
 
 /// `/tmp` allows programs: builds and test runners put them there. It counts as memory. Podman takes no owner for `/run`,
@@ -145,8 +157,9 @@ fn binds(image: &Image) -> Result<Vec<Mount>> {
 }
 
 pub(super) fn real(workspace: &Path) -> Result<PathBuf> {
-    std::fs::canonicalize(workspace)
-        .map_err(|error| Error::usage(format!("{} is no workspace", workspace.display())).caused_by(error))
+    std::fs::canonicalize(workspace).map_err(|error| {
+        Error::usage(format!("{} is not a valid workspace", workspace.display())).caused_by(error)
+    })
 }
 
 fn bind(host: &Path, inside: &Path, read_only: bool) -> Result<Mount> {
@@ -160,7 +173,7 @@ fn bind(host: &Path, inside: &Path, read_only: bool) -> Result<Mount> {
         source: Some(text(host)?),
         target: Some(text(inside)?),
         read_only: Some(read_only),
-        // What is mounted below comes along writable on older engines: see `submounts`.
+        // What is mounted below would be writable on older engines: see `submounts`.
         bind_options: Some(MountBindOptions { non_recursive: Some(read_only), ..Default::default() }),
         ..Default::default()
     })
@@ -170,7 +183,7 @@ fn volume(inside: &str) -> Mount {
     Mount { typ: Some(MountType::VOLUME), target: Some(inside.to_owned()), ..Default::default() }
 }
 
-/// What the guest says is for its client alone.
+/// The guest's output is for its client alone.
 fn no_log() -> HostConfigLogConfig {
     HostConfigLogConfig { typ: Some("none".to_owned()), config: None }
 }

@@ -67,7 +67,7 @@ fn load(dir: &Path, name: &str) -> Result<Endpoint> {
     let certs = dir.join("contexts/tls").join(&hash).join("docker");
     let certs = certs.join("ca.pem").exists().then_some(certs);
     if docker.skip_tls_verify {
-        return Err(unusable("does not verify the engine's certificate, which `agent` insists on"));
+        return Err(unusable("does not verify the engine's certificate, which `agent` requires"));
     }
     let address = parse_host(&host, certs.as_deref(), &format!("the docker context `{name}`"))?;
     Ok(Endpoint { address, source: Source::Context(name.to_owned()) })

@@ -75,8 +75,10 @@ pub fn candidates(variables: Variables<'_>) -> Result<Vec<Endpoint>> {
             Some(_) => {
                 let named = path(variables, "DOCKER_CERT_PATH").or_else(|| context::config_dir(variables));
                 Some(named.ok_or_else(|| {
-                    Error::config("DOCKER_TLS_VERIFY is set, but there is no directory with certificates")
-                        .hint("set DOCKER_CERT_PATH to the directory of ca.pem, cert.pem and key.pem")
+                    Error::config(
+                        "DOCKER_TLS_VERIFY is set, but the directory with the certificates is missing",
+                    )
+                    .hint("set DOCKER_CERT_PATH to the directory of ca.pem, cert.pem and key.pem")
                 })?)
             }
             None => None,

@@ -18,7 +18,7 @@ const UNTAGGED: &str = "<none>:<none>";
 /// An image that holds the guest, and how to use it.
 #[derive(Debug, Clone)]
 pub(super) struct Image {
-    /// What people call it: `host`, or the name given by `--image`.
+    /// What users call it: `host`, or the name given by `--image`.
     pub name: String,
     /// The tag to create containers from. It may not exist yet. It begins with `localhost/`: Podman takes a name without
     /// a registry for one of docker.io, but stores an image that was imported under such a name as `localhost/NAME`.
@@ -53,7 +53,7 @@ impl Image {
         }
     }
 
-    /// The tags that another version of `agent` gave to `image`: one that a person gave is theirs. The id where it has no
+    /// The tags that another version of `agent` gave to `image`: one that the user gave is theirs. The id where it has no
     /// tag at all, because another process made the same at the same time and took the tag.
     fn former<'a>(&self, image: &'a ImageSummary) -> Vec<&'a str> {
         let (repository, tag) = self.repository_and_tag();

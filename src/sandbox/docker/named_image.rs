@@ -22,7 +22,7 @@ use std::io::Read;
 pub const DEFAULT: &str = "python:3-slim";
 /// `PATH` of an image that says nothing about it.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Bytes of `/etc/passwd` or `/etc/group` that are read from an image. More is no such file.
+/// Bytes of `/etc/passwd` or `/etc/group` that are read from an image. A longer one is not such a file.
 const MAX_ETC: u64 = 1 << 20;
 
 /// The image underneath and how to use what is prepared from it. Pulls it where the engine does not have it.
@@ -155,7 +155,7 @@ async fn read_file(engine: &Engine, container: &str, path: &str) -> Result<Vec<u
     Ok(text)
 }
 
-/// Refuses what is no image reference, since it becomes part of a request's path.
+/// Refuses what is not an image reference, since it becomes part of a request's path.
 fn check_name(name: &str) -> Result<()> {
     let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'/' | b':' | b'@');
     if name.is_empty()
@@ -163,7 +163,7 @@ fn check_name(name: &str) -> Result<()> {
         || !name.bytes().all(fits)
         || name.split('/').any(|part| part == "..")
     {
-        return Err(Error::usage(format!("`{}` is no name of an image", name.escape_debug()))
+        return Err(Error::usage(format!("`{}` is not a valid image name", name.escape_debug()))
             .hint("for example `--image python:3-slim`, or `--image host`"));
     }
     Ok(())

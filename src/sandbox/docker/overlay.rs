@@ -5,7 +5,7 @@
 //! (`guest show`) is what is mounted then.
 //!
 //! The engine's `local` volume driver mounts it (`type=overlay`), so the engine has to run on this machine. The layer is
-//! a directory of the user's on disk, for the engine does not remove what it was told to mount.
+//! a directory of the user's on disk, because the engine does not remove what it mounts from there.
 
 use super::engine::Engine;
 use super::{container, failure, host_image};
@@ -200,7 +200,7 @@ pub(super) fn sessions() -> Result<Vec<String>> {
     }
 }
 
-/// Whether the layer of `session`, which has no container, is not about to get one: whoever made it is gone.
+/// Whether the layer of `session`, which has no container, is not about to get one: the process that made it is gone.
 pub(super) fn is_abandoned(session: &str) -> bool {
     let Ok(layer) = layer(session) else { return false };
     match fs::read_to_string(layer.join(OWNER)) {

@@ -24,7 +24,7 @@ impl Docker {
         let (id, image) = match created {
             Ok(created) => created,
             Err(error) => {
-                // The first error is the one to tell; a layer that cannot be removed now is swept later.
+                // The first error is reported; a layer that cannot be removed now is swept later.
                 let _ = overlay::remove(&self.engine, &spec.session).await;
                 return Err(error);
             }
@@ -37,7 +37,7 @@ impl Docker {
             }
             Err(error) => {
                 unfinished.disarm();
-                // The first error is the one to tell; what cannot be removed now is swept later.
+                // The first error is reported; what cannot be removed now is swept later.
                 let _ = self.remove(&id).await;
                 Err(error)
             }
@@ -83,12 +83,12 @@ impl Docker {
     async fn try_create(&self, spec: &Spec, image: &Image) -> Result<Option<String>> {
         let name = sandbox_name(&spec.session)?;
         let options = CreateContainerOptionsBuilder::default().name(&name).build();
-        let body = container::body(spec, image)?;
+        let body = container::body(spec, image, &self.engine)?;
         match self.engine.client.create_container(Some(options), body).await {
             Ok(created) => Ok(Some(created.id)),
             Err(error) => match failure::status(&error) {
                 Some(404) if failure::text(&error).to_lowercase().contains("no such image") => Ok(None),
-                Some(409) => Err(Error::sandbox(format!("session {} has a sandbox already", spec.session))),
+                Some(409) => Err(Error::sandbox(format!("session {} already has a sandbox", spec.session))),
                 _ => Err(not_created(spec, error)),
             },
         }
@@ -117,17 +117,24 @@ fn not_created(spec: &Spec, error: bollard::errors::Error) -> Error {
     let of_the_runtime = spec.runtime.is_some() && failure::text(&error).contains("runtime");
     let error = failure::error("the sandbox's container could not be created", error);
     if of_the_runtime {
-        return error.hint("`agent doctor --runtime NAME` says which runtimes the engine has");
+        return error.hint("`agent doctor --runtime NAME` lists the runtimes of the engine");
     }
     error
 }
 
 fn not_started(error: bollard::errors::Error) -> Error {
-    let of_another_machine = failure::text(&error).contains("exec format error");
+    let text = failure::text(&error);
+    let (of_another_machine, of_limits) = (text.contains("exec format error"), text.contains("rlimit"));
     let error = failure::error("the sandbox's container could not be started", error);
     if of_another_machine {
         return error.hint(
             "image and engine are for another processor: AGENT_GUEST can name a guest built for theirs",
+        );
+    }
+    if of_limits {
+        return error.hint(
+            "the engine may not set resource limits (CAP_SYS_RESOURCE is missing): start it with that right, or use \
+             --sandbox local",
         );
     }
     error

@@ -1,7 +1,7 @@
 //! The private directory of a local sandbox, and what can be learnt from it about the sandbox's life.
 //!
 //! `~/.local/share/agent/sandboxes/SESSION/`, mode 0700. Not below the runtime directory, which is memory on most systems:
-//! workspaces are large, and one that is kept has to survive a reboot. The launcher's part of the layout is told in
+//! workspaces are large, and one that is kept has to survive a reboot. The launcher's part of the layout is described in
 //! `src/guest/launch.rs`.
 
 use crate::error::{Error, Result};
@@ -35,7 +35,7 @@ pub(super) struct Record {
 }
 
 impl Directory {
-    /// The directory of `session`, whether it exists or not. Refuses what is no session id, since it becomes a path.
+    /// The directory of `session`, whether it exists or not. Refuses what is not a session id, since it becomes a path.
     pub fn of(session: &str) -> Result<Self> {
         sandbox_name(session)?;
         Ok(Self { path: all()?.join(session) })
@@ -65,7 +65,7 @@ impl Directory {
         }
         builder.create(&self.path).map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => {
-                Error::sandbox(format!("session {} has a sandbox already", self.session()))
+                Error::sandbox(format!("session {} already has a sandbox", self.session()))
             }
             _ => failed(error),
         })?;
@@ -79,12 +79,12 @@ impl Directory {
         Ok(())
     }
 
-    /// Tells the launcher what to make.
+    /// Writes down what the launcher is to make.
     pub fn write_spec(&self, spec: &LaunchSpec) -> Result<()> {
         self.write(launch_spec::FILE, &spec.encode())
     }
 
-    /// What the launcher was told.
+    /// What the launcher was asked to make.
     pub fn spec(&self) -> Option<LaunchSpec> {
         LaunchSpec::decode(&fs::read(self.join(launch_spec::FILE)).ok()?).ok()
     }
