@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::workspace::host_dir::HostDir;
 use crate::workspace::manifest::{Hash, Manifest, Node, Target};
-use crate::workspace::select::{LeftOut, PickedKind, Selection, Stamp};
+use crate::workspace::select::{LeftOut, Picked, PickedKind, Selection, Stamp};
 use crate::workspace::store::Store;
 use crate::workspace::tree_path::TreePath;
 use serde::{Deserialize, Serialize};
@@ -25,19 +25,20 @@ pub struct Base {
 impl Base {
     /// The tree that was picked; nothing of it is read yet.
     pub fn new(selection: Selection) -> Self {
-        let mut base = Self { left_out: selection.left_out, ..Self::default() };
-        for (path, picked) in selection.picked {
+        let files = selection.picked.iter().filter(|(_, picked)| picked.kind == PickedKind::File);
+        // Collected from what is in order, a map is built without a search for each entry.
+        let stamps = files.map(|(path, picked)| (path.clone(), picked.stamp)).collect();
+        let node = |(path, picked): (TreePath, Picked)| {
             let node = match picked.kind {
                 PickedKind::File => {
-                    base.stamps.insert(path.clone(), picked.stamp);
                     Node::File { hash: Hash::UNKNOWN, size: picked.stamp.size, mode: picked.mode }
                 }
                 PickedKind::Symlink(target) => Node::Symlink { target: Target(target) },
                 PickedKind::Directory => Node::Directory { mode: picked.mode },
             };
-            base.nodes.insert(path, node);
-        }
-        base
+            (path, node)
+        };
+        Self { nodes: selection.picked.into_iter().map(node).collect(), stamps, left_out: selection.left_out }
     }
 
     /// Notes what a file held when it was read.
@@ -58,7 +59,7 @@ impl Base {
         }
         let Ok(mut file) = host.open_file(path) else { return Ok(()) };
         let untouched = |file: &std::fs::File| {
-            file.metadata().is_ok_and(|metadata| self.stamps.get(path) == Some(&Stamp::from(&metadata)))
+            rustix::fs::fstat(file).is_ok_and(|stat| self.stamps.get(path) == Some(&Stamp::from(&stat)))
         };
         if expected == Hash::UNKNOWN && !untouched(&file) {
             return Ok(());

@@ -111,7 +111,7 @@ impl HostDir {
             Err(error) => return Err(error),
         };
         match rustix::fs::statat(&parent, path.name(), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Ok(Some(stamp(&stat))),
+            Ok(stat) => Ok(Some(Stamp::from(&stat))),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -312,18 +312,6 @@ fn identity(stat: &Stat) -> Identity {
         size: stat.st_size as i64,
         mtime: (stat.st_mtime as i64, stat.st_mtime_nsec as u64),
         ctime: (stat.st_ctime as i64, stat.st_ctime_nsec as u64),
-    }
-}
-
-// As above.
-#[allow(clippy::unnecessary_cast)]
-fn stamp(stat: &Stat) -> Stamp {
-    let ns = |seconds: i64, ns: i64| seconds.saturating_mul(1_000_000_000).saturating_add(ns);
-    Stamp {
-        size: stat.st_size as u64,
-        mtime_ns: ns(stat.st_mtime as i64, stat.st_mtime_nsec as i64),
-        ctime_ns: ns(stat.st_ctime as i64, stat.st_ctime_nsec as i64),
-        inode: stat.st_ino as u64,
     }
 }
 

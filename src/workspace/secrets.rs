@@ -21,10 +21,8 @@ pub enum Suspicion {
 
 /// Judges by the path alone.
 pub fn name(path: &TreePath) -> Suspicion {
-    let lower = path.as_bytes().to_ascii_lowercase();
-    let name = lower.rsplit(|&b| b == b'/').next().unwrap_or_default();
-    let name = String::from_utf8_lossy(name);
-    match certain(&name).or_else(|| in_directory(&lower)) {
+    let name = String::from_utf8_lossy(path.name()).to_ascii_lowercase();
+    match certain(&name).or_else(|| in_directory(path)) {
         Some(kind) => Suspicion::Certain(kind),
         None => by_extension(&name),
     }
@@ -80,7 +78,7 @@ fn is_private_key_name(name: &str) -> bool {
 }
 
 /// Credential files that are known by the directory they stand in.
-fn in_directory(path: &[u8]) -> Option<&'static str> {
+fn in_directory(path: &TreePath) -> Option<&'static str> {
     const PLACES: [(&str, &str); 15] = [
         (".aws/credentials", "cloud credentials"),
         (".azure/accesstokens.json", "cloud credentials"),
@@ -98,6 +96,11 @@ fn in_directory(path: &[u8]) -> Option<&'static str> {
         (".hg/hgrc", "repository credentials"),
         (".git/credentials", "git credentials"),
     ];
+    // The directories in question are all hidden ones.
+    if !path.parent_bytes().split(|&b| b == b'/').any(|name| name.first() == Some(&b'.')) {
+        return None;
+    }
+    let path = path.as_bytes().to_ascii_lowercase();
     let ends = |place: &str| {
         path.strip_suffix(place.as_bytes()).is_some_and(|rest| rest.is_empty() || rest.ends_with(b"/"))
     };

@@ -12,11 +12,10 @@ use crate::workspace::tracked::{self, Tracked};
 use crate::workspace::tree_path::TreePath;
 use crate::workspace::walk::{self, Queue};
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
+use rustix::fs::{AtFlags, CWD, Dir, DirEntry, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::fs::{DirEntry, Metadata};
-use std::io::ErrorKind;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -122,14 +121,16 @@ pub struct Stamp {
     pub inode: u64,
 }
 
-impl From<&Metadata> for Stamp {
-    fn from(metadata: &Metadata) -> Self {
+// The widths of these fields differ between systems.
+#[allow(clippy::unnecessary_cast)]
+impl From<&Stat> for Stamp {
+    fn from(stat: &Stat) -> Self {
         let ns = |seconds: i64, ns: i64| seconds.saturating_mul(1_000_000_000).saturating_add(ns);
         Self {
-            size: metadata.len(),
-            mtime_ns: ns(metadata.mtime(), metadata.mtime_nsec()),
-            ctime_ns: ns(metadata.ctime(), metadata.ctime_nsec()),
-            inode: metadata.ino(),
+            size: stat.st_size as u64,
+            mtime_ns: ns(stat.st_mtime as i64, stat.st_mtime_nsec as i64),
+            ctime_ns: ns(stat.st_ctime as i64, stat.st_ctime_nsec as i64),
+            inode: stat.st_ino as u64,
         }
     }
 }
@@ -263,55 +264,64 @@ impl Walk<'_> {
             Some(path) => self.root.join(path.as_path()),
             None => self.root.to_owned(),
         };
-        let entries = match std::fs::read_dir(&absolute) {
-            Ok(entries) => entries,
+        let (dir, entries) = match list_directory(&absolute) {
+            Ok(listed) => listed,
             // Removed since its parent was listed.
-            Err(error) if error.kind() == ErrorKind::NotFound => return,
+            Err(Errno::NOENT) => return,
             Err(_) => {
                 found.left_out.extend(directory.path.map(|path| (path, LeftOut::Unreadable)));
                 return;
             }
         };
-        let entries: Vec<DirEntry> = entries.flatten().collect();
-        if directory.inside == Inside::Tree && entries.iter().any(|entry| entry.file_name() == ".gitignore") {
+        let has_rules = entries.iter().any(|entry| entry.file_name() == c".gitignore");
+        if directory.inside == Inside::Tree && has_rules {
             let text = read_rules(&absolute.join(".gitignore"));
             directory.rules = directory.rules.with(directory.path.as_ref(), &text, &self.patterns);
         }
         for entry in entries {
-            self.take_entry(&entry, &directory, queue, found);
+            self.take_entry(&dir, &entry, &directory, queue, found);
         }
     }
 
     fn take_entry(
         &self,
+        dir: &Dir,
         entry: &DirEntry,
         directory: &Directory,
         queue: &Queue<Directory>,
         found: &mut Found,
     ) {
-        let name = entry.file_name();
+        let name = entry.file_name().to_bytes();
         let path = match &directory.path {
-            Some(parent) => TreePath::new(&[parent.as_bytes(), b"/", name.as_bytes()].concat()),
-            None => TreePath::new(name.as_bytes()),
+            Some(parent) => parent.join(name),
+            None => TreePath::new(name),
         };
         let Ok(path) = path else {
             found.left_out.extend(directory.path.clone().map(|path| (path, LeftOut::TooDeep)));
             return;
         };
-        let Ok(kind) = entry.file_type() else { return };
-        if self.exclude.matched(path.as_path(), kind.is_dir()).is_ignore() {
+        let stat = || rustix::fs::statat(dir.fd()?, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW);
+        let kind = match entry.file_type() {
+            // Some file systems do not say it in a listing.
+            FileType::Unknown => {
+                stat().map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode))
+            }
+            kind => kind,
+        };
+        let is_directory = kind == FileType::Directory;
+        if self.exclude.matched(path.as_path(), is_directory).is_ignore() {
             found.left_out.push((path, LeftOut::Excluded));
             return;
         }
         let inside = match directory.inside {
-            Inside::Tree if name == ".git" => Inside::Git,
-            Inside::Tree if directory.rules.ignore(self.root, &path, kind.is_dir()) => Inside::Ignored,
+            Inside::Tree if name == b".git" => Inside::Git,
+            Inside::Tree if directory.rules.ignore(self.root, &path, is_directory) => Inside::Ignored,
             inside => inside,
         };
         if inside == Inside::Ignored {
-            if kind.is_dir() && !self.include.is_empty() && name != ".git" {
+            if is_directory && !self.include.is_empty() && name != b".git" {
                 queue.push(Directory { path: Some(path.clone()), rules: Rules::default(), inside });
-            } else if !kind.is_dir() && self.is_included(&path) {
+            } else if !is_directory && self.is_included(&path) {
                 found.included.push(path.clone());
             }
             if directory.inside == Inside::Tree {
@@ -319,45 +329,41 @@ impl Walk<'_> {
             }
             return;
         }
-        match entry.metadata() {
-            Ok(metadata) => self.take(path.clone(), &metadata, found),
+        match stat() {
+            Ok(stat) => self.take(path.clone(), &stat, found),
             // Removed since the directory was listed.
-            Err(error) if error.kind() == ErrorKind::NotFound => return,
+            Err(Errno::NOENT) => return,
             Err(_) => found.left_out.push((path.clone(), LeftOut::Unreadable)),
         }
-        if kind.is_dir() {
+        if is_directory {
             queue.push(Directory { path: Some(path), rules: directory.rules.clone(), inside });
         }
     }
 
     /// Picks a path, or leaves it out.
-    fn take(&self, path: TreePath, metadata: &Metadata, found: &mut Found) {
-        let kind = metadata.file_type();
-        let kind = if kind.is_dir() {
-            PickedKind::Directory
-        } else if kind.is_symlink() {
-            match std::fs::read_link(self.root.join(path.as_path())) {
+    fn take(&self, path: TreePath, stat: &Stat, found: &mut Found) {
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => PickedKind::File,
+            FileType::Directory => PickedKind::Directory,
+            FileType::Symlink => match std::fs::read_link(self.root.join(path.as_path())) {
                 Ok(target) => PickedKind::Symlink(target.into_os_string().into_vec()),
                 Err(_) => return found.left_out.push((path, LeftOut::Unreadable)),
-            }
-        } else if kind.is_file() {
-            PickedKind::File
-        } else {
-            return found.left_out.push((path, LeftOut::Special));
+            },
+            _ => return found.left_out.push((path, LeftOut::Special)),
         };
         let picked = Picked {
             kind,
-            mode: metadata.mode() & 0o777,
-            stamp: metadata.into(),
-            uid: metadata.uid(),
-            device: metadata.dev(),
+            mode: stat.st_mode & 0o777,
+            stamp: stat.into(),
+            uid: stat.st_uid,
+            device: stat.st_dev,
         };
         self.count.fetch_add(1, Ordering::Relaxed);
         let is_judged = !path.is_git_internal() || path.name() == b"credentials";
         if picked.kind != PickedKind::File || !is_judged || self.is_included(&path) {
             return found.picked.push((path, picked));
         }
-        if let Some(reason) = self.unsuitable(metadata) {
+        if let Some(reason) = self.unsuitable(stat) {
             return found.left_out.push((path, reason));
         }
         match secrets::name(&path) {
@@ -367,10 +373,10 @@ impl Walk<'_> {
     }
 
     /// Why a file of this size and shape is left out, if it is.
-    fn unsuitable(&self, metadata: &Metadata) -> Option<LeftOut> {
+    fn unsuitable(&self, stat: &Stat) -> Option<LeftOut> {
         // `st_blocks` counts 512 bytes whatever the file system's block is (stat(2)).
-        let on_disk = metadata.blocks().saturating_mul(512);
-        match metadata.len() {
+        let on_disk = u64::try_from(stat.st_blocks).unwrap_or_default().saturating_mul(512);
+        match Stamp::from(stat).size {
             size if size > self.max_file_bytes => Some(LeftOut::Huge),
             size if size > SPARSE_MIN && on_disk < size / 2 => Some(LeftOut::Sparse),
             _ => None,
@@ -437,18 +443,19 @@ impl Walk<'_> {
             for path in above.into_iter().rev().chain([path]).filter(is_ignored) {
                 let absolute = self.root.join(path.as_path());
                 // A tracked file may be deleted on the host.
-                let Ok(metadata) = absolute.symlink_metadata() else { break };
-                if self.exclude.matched_path_or_any_parents(path.as_path(), metadata.is_dir()).is_ignore() {
+                let Ok(stat) = rustix::fs::lstat(&absolute) else { break };
+                let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+                if self.exclude.matched_path_or_any_parents(path.as_path(), is_directory).is_ignore() {
                     break;
                 }
                 if taken.insert(path.clone()) {
-                    if metadata.is_dir() {
+                    if is_directory {
                         beside.extend(paths_in(&absolute, &path));
                     }
-                    self.take(path, &metadata, found);
+                    self.take(path, &stat, found);
                 }
                 // What an index names below a symlink is not part of the tree.
-                if !metadata.is_dir() {
+                if !is_directory {
                     break;
                 }
             }
@@ -470,11 +477,21 @@ impl Walk<'_> {
     }
 }
 
+/// An open directory and what is in it.
+fn list_directory(absolute: &Path) -> rustix::io::Result<(Dir, Vec<DirEntry>)> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut dir = Dir::new(rustix::fs::openat(CWD, absolute, flags, Mode::empty())?)?;
+    let is_inside = |entry: &rustix::io::Result<DirEntry>| {
+        !entry.as_ref().is_ok_and(|entry| matches!(entry.file_name().to_bytes(), b"." | b".."))
+    };
+    let entries = dir.by_ref().filter(is_inside).collect::<rustix::io::Result<_>>()?;
+    Ok((dir, entries))
+}
+
 /// The paths in a directory of the tree.
 fn paths_in(absolute: &Path, path: &TreePath) -> Vec<TreePath> {
     let entries = std::fs::read_dir(absolute).into_iter().flatten().flatten();
-    let join =
-        |entry: DirEntry| TreePath::new(&[path.as_bytes(), b"/", entry.file_name().as_bytes()].concat());
+    let join = |entry: std::fs::DirEntry| path.join(entry.file_name().as_bytes());
     // A name that is not a valid path cannot be hidden by it; no host file system has such names.
     entries.filter_map(|entry| join(entry).ok()).collect()
 }

@@ -164,7 +164,7 @@ fn read_one(host: &HostDir, store: &Store, path: TreePath, mode: u32, batch: &mu
     let content = host.open_file(&path).and_then(|mut file: File| {
         let mut content = Vec::new();
         file.read_to_end(&mut content)?;
-        Ok((content, Stamp::from(&file.metadata()?)))
+        Ok((content, Stamp::from(&rustix::fs::fstat(&file)?)))
     });
     let read = match content {
         Ok((content, stamp)) => {
@@ -194,12 +194,12 @@ pub fn is_git_config(path: &TreePath) -> bool {
 
 /// The content as the sandbox gets it. A rewritten one is kept, for the host's file is not the base then.
 fn sandbox_content(path: &TreePath, content: Vec<u8>, store: &Store) -> Result<Vec<u8>> {
-    match secrets::needed_git_config(&content) {
-        Some(clean) if is_git_config(path) => {
+    match is_git_config(path).then(|| secrets::needed_git_config(&content)).flatten() {
+        Some(clean) => {
             store.put(&clean)?;
             Ok(clean)
         }
-        _ => Ok(content),
+        None => Ok(content),
     }
 }
 

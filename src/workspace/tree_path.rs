@@ -46,6 +46,11 @@ impl TreePath {
         if depth > MAX_DEPTH { Err("it is nested too deeply") } else { Ok(Self(bytes.into())) }
     }
 
+    /// The path of `name` in this directory. The error is a reason to show beside it.
+    pub fn join(&self, name: &[u8]) -> Result<Self, &'static str> {
+        Self::new(&[self.as_bytes(), b"/", name].concat())
+    }
+
     /// The path as the file system takes it.
     pub fn as_path(&self) -> &Path {
         Path::new(OsStr::from_bytes(&self.0))
@@ -105,6 +110,10 @@ impl TreePath {
 fn is_dot_git(name: &[u8]) -> bool {
     if name.eq_ignore_ascii_case(b".git") || name.eq_ignore_ascii_case(b"git~1") {
         return true;
+    }
+    // No other spelling begins with another ASCII character, and most names are ruled out by this.
+    if name.first().is_some_and(|first| first.is_ascii() && *first != b'.') {
+        return false;
     }
     // NTFS drops trailing dots and spaces and takes `:` for a stream; HFS+ ignores these code points.
     let Ok(text) = std::str::from_utf8(name) else { return false };
