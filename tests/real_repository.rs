@@ -44,7 +44,7 @@ git -c protocol.file.allow=always submodule --quiet add ../lib vendor/sub && git
 mkdir build && echo ignored > build/out.o && echo ignored > other.gen && echo untracked > notes.txt
 "#;
 
-/// What the second wish does, in the sandbox and, for comparison, by hand.
+/// What the second prompt does, in the sandbox and, for comparison, by hand.
 const EDIT: &str = r#"
 set -e
 echo 42 > src/answer.txt

@@ -306,7 +306,7 @@ fn quiet_still_reports_refused_files() {
     let applied = call.run().expect_code(0);
     assert_eq!(applied.host_file("a.txt").as_deref(), Some("new\n"));
     for name in ["f", "out"] {
-        let notice = format!("[NOTICE] {name} is not taken over: ");
+        let notice = format!("[NOTICE] {name} is not applied: ");
         assert!(applied.stderr.contains(&notice), "{notice}: {}", applied.stderr);
     }
     assert_eq!(applied.stderr.lines().count(), 2, "{}", applied.stderr);

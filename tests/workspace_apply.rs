@@ -4,7 +4,7 @@ use crate::support::tree::{self, Entry, Tree, any_tree};
 use agent::error::Kind;
 use agent::workspace::apply::Plan;
 use agent::workspace::changes::{ChangeSet, Exclusions};
-use agent::workspace::entries::Odd;
+use agent::workspace::entries::Rejected;
 use agent::workspace::host_dir::HostDir;
 use agent::workspace::manifest::{self, Delta, Hash, Manifest, Node, Target};
 use agent::workspace::select::LeftOut;
@@ -52,8 +52,12 @@ impl Fixture {
 }
 
 fn review(base: &Manifest, delta: &Delta, left_out: &BTreeMap<TreePath, LeftOut>) -> ChangeSet {
-    let exclusions =
-        Exclusions { left_out, odd: &Odd::default(), ignored: &Default::default(), in_place: false };
+    let exclusions = Exclusions {
+        left_out,
+        rejected: &Rejected::default(),
+        ignored: &Default::default(),
+        in_place: false,
+    };
     ChangeSet::review(base, delta, &Delta::new(), &exclusions).unwrap()
 }
 
@@ -200,10 +204,10 @@ fn a_flood_of_refused_entries_is_cut_short() {
     delta.insert(path(".env"), Some(Node::File { hash: Hash::of(b"evil"), size: 4, mode: 0o644 }));
     let set = review(&BTreeMap::new(), &delta, &BTreeMap::from([(path(".env"), LeftOut::Secret)]));
     assert_eq!(set.refused.len(), 3002);
-    let told: Vec<String> = set.asides().collect();
+    let told: Vec<String> = set.messages().collect();
     assert_eq!(told.len(), 22, "{told:#?}");
     assert!(told.iter().all(|line| line.chars().count() < 300), "{told:#?}");
-    assert!(told.iter().any(|line| line.starts_with(".env is not taken over")));
+    assert!(told.iter().any(|line| line.starts_with(".env is not applied")));
     assert!(told.iter().any(|line| line.starts_with("… and 2981 more: a symlink that leads out")));
 }
 
@@ -232,10 +236,10 @@ fn hostile_entries_are_refused_and_named() {
     insta::assert_snapshot!(
         set.refused.iter().map(|r| format!("{}: {}\n", r.name, r.reason)).collect::<String>(),
         @r#"
-    .env: the workspace keeps it out (secret)
+    .env: it is excluded (secret)
     .g\u{200c}it/config: the file system may take it for git's own directory
     a/tricky: a symlink that leads out of the workspace
-    keys/id: the workspace keeps it out (excluded)
+    keys/id: it is excluded (excluded)
     out: a symlink that leads out of the workspace
     sub/.GIT/config: the file system may take it for git's own directory
     up: a symlink that leads out of the workspace
@@ -279,7 +283,7 @@ fn a_merge_that_fails_says_why_and_in_which_lines() {
     assert_eq!(error.exit_code().code(), 7);
     insta::assert_snapshot!(error, @r"
     nothing was written, because 3 files conflict
-      blob: it changed on the host since the session took it, and what is no text cannot be merged
+      blob: it changed on the host since the session took it, and binary content cannot be merged
       f: it changed on the host since the session took it, and both sides changed the same lines: line 11 (line 10 in the sandbox), line 22 (after line 19 in the sandbox), after line 30 (lines 28-29 in the sandbox)
       gone: it was deleted on the host, and only a file that both sides began with and still have can be merged
     ");

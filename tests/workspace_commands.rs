@@ -6,7 +6,7 @@ use crate::support::engine::engine;
 use serde_json::json;
 
 #[test]
-fn a_change_is_reviewed_applied_and_taken_back() {
+fn a_change_is_reviewed_applied_and_undone() {
     let command = "echo new > added.txt && rm gone.txt && echo more >> kept.txt";
     let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();
     let call = agent().endpoint(&model).file("gone.txt", "x\n").file("kept.txt", "one\n");
@@ -168,7 +168,7 @@ fn scripts_get_the_conflicts_as_json() {
 }
 
 #[test]
-fn a_bound_workspace_is_told_to_be_written_already() {
+fn a_bound_workspace_is_reported_as_already_written() {
     let command = "cat .env; echo new > a.txt; mkdir -p .git/hooks; echo x > .git/hooks/pre-commit";
     let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();
     let call = agent().endpoint(&model).file(".env", "TOKEN=1\n").file(".git/HEAD", "ref: refs/heads/main\n");
@@ -183,7 +183,7 @@ fn a_bound_workspace_is_told_to_be_written_already() {
     ] {
         assert!(ran.stderr.contains(told), "{told}: {}", ran.stderr);
     }
-    for untrue in ["stay", "not taken over", "keeps it out", "nothing is written yet"] {
+    for untrue in ["stay", "not applied", "is excluded", "nothing is written yet"] {
         assert!(!ran.stderr.contains(untrue), "{untrue}: {}", ran.stderr);
     }
 }
@@ -209,7 +209,7 @@ async fn a_workspace_that_the_sandbox_may_not_write_to_is_not_bound() {
 }
 
 #[test]
-fn what_stays_in_the_sandbox_is_told() {
+fn what_is_not_applied_is_reported() {
     let command = "git -c user.name=a -c user.email=a@a commit -qam second && mkdir built && echo x > built/x && echo y > y.log";
     let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();
     let call = agent().endpoint(&model).file("a.txt", "one\n").file(".gitignore", "built/\n*.log\n");
@@ -230,7 +230,7 @@ fn what_stays_in_the_sandbox_is_told() {
     let told = ran.again().args(["apply"]).run().expect_code(0).stderr;
     insta::assert_snapshot!(told, @r"
     Commits, branches and configuration of git that were made in the sandbox stay there: apply the files, and commit on this side.
-    New files that .gitignore names stay in the sandbox: built, y.log (--include, when a session begins, takes such files over).
+    New files that .gitignore names stay in the sandbox: built, y.log (--include, when a session begins, copies such files).
     There is nothing to apply.
     ");
     // Nothing of it is told where nothing of it happened.
@@ -241,7 +241,7 @@ fn what_stays_in_the_sandbox_is_told() {
 }
 
 #[test]
-fn an_included_file_is_taken_over_whatever_the_ignore_rules_say() {
+fn an_included_file_is_applied_although_it_is_ignored() {
     let command = "mkdir -p built/deep; echo x > built/deep/wanted; echo x > built/other";
     let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("ok").start();
     let call = agent().endpoint(&model).file(".gitignore", "built/\n");

@@ -76,7 +76,7 @@ const FILES: [(&str, &str); 8] = [
 ];
 
 #[tokio::test]
-async fn what_stays_out_is_not_there_from_the_first_moment() {
+async fn excluded_files_are_absent_from_the_start() {
     for name in BACKENDS {
         let Some(overlaid) = Overlaid::start(name, &FILES).await else { continue };
         let list = output_of(&overlaid.sandbox, "find . | sort; stat -c '%U %a' . src src/deep").await;
@@ -110,7 +110,7 @@ async fn what_stays_out_is_not_there_from_the_first_moment() {
 }
 
 #[tokio::test]
-async fn every_kind_of_change_is_seen_applied_and_taken_back() {
+async fn every_kind_of_change_is_seen_applied_and_undone() {
     for name in BACKENDS {
         let Some(overlaid) = Overlaid::start(name, &FILES).await else { continue };
         let before = tree::read(&overlaid.host(""), None);
@@ -184,7 +184,7 @@ async fn a_secret_that_is_made_at_the_top_later_is_not_seen() {
 }
 
 #[tokio::test]
-async fn what_the_host_changes_underneath_is_nobodys_change_inside() {
+async fn changes_of_the_host_underneath_are_not_changes_of_the_session() {
     for name in BACKENDS {
         let Some(overlaid) = Overlaid::start(name, &FILES).await else { continue };
         fs::write(overlaid.host("a.txt"), "the host's newer one\n").expect("written");
@@ -210,7 +210,7 @@ async fn what_the_host_changes_underneath_is_nobodys_change_inside() {
 }
 
 #[tokio::test]
-async fn a_tree_with_files_of_somebody_else_is_copied_and_says_why() {
+async fn a_tree_with_files_of_another_user_is_copied_with_a_notice() {
     // SAFETY: only reads the process's credentials.
     if unsafe { libc::geteuid() } != 0 {
         return;

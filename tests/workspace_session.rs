@@ -84,7 +84,7 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 #[tokio::test]
-async fn the_copy_is_exact_but_for_what_stays_out() {
+async fn the_copy_is_exact_except_for_excluded_files() {
     let directory = host(&[
         ("src/main.rs", "fn main() {}"),
         (".env", "KEY=1"),
@@ -99,7 +99,7 @@ async fn the_copy_is_exact_but_for_what_stays_out() {
     ]);
     fs::set_permissions(directory.path().join("src/main.rs"), fs::Permissions::from_mode(0o755)).unwrap();
     symlink("src/main.rs", directory.path().join("link")).unwrap();
-    fs::write(directory.path().join(std::ffi::OsString::from("odd\n\u{1b}name")), "odd").unwrap();
+    fs::write(directory.path().join(std::ffi::OsString::from("rejected\n\u{1b}name")), "rejected").unwrap();
     let session = Session::start(directory).await;
     let mut expected = tree::read(session.host.path(), None);
     expected.retain(|path, _| {
@@ -114,7 +114,7 @@ async fn the_copy_is_exact_but_for_what_stays_out() {
 }
 
 #[tokio::test]
-async fn git_works_inside_and_nothing_of_it_comes_back() {
+async fn git_works_inside_and_nothing_of_it_is_applied() {
     let directory = host(&[
         ("a.txt", "a\n"),
         (".gitignore", "*.gen\n"),
@@ -141,7 +141,7 @@ async fn git_works_inside_and_nothing_of_it_comes_back() {
 
 /// They stayed out without a word.
 #[tokio::test]
-async fn files_that_are_nested_too_deeply_are_told_and_stay() {
+async fn files_that_are_nested_too_deeply_are_reported_and_kept() {
     let deepest = vec!["d"; 128].join("/");
     let below = format!("{deepest}/file");
     let session = Session::start(host(&[("a.txt", "a"), (&below, "deep"), ("e/file", "e")])).await;
@@ -182,7 +182,7 @@ async fn secrets_that_git_tracks_are_copied_and_named_and_the_history_can_be_exc
 
 /// Of either object format, which git learns from a configuration that it is not shown.
 #[tokio::test]
-async fn what_is_tracked_comes_along_although_it_is_ignored() {
+async fn tracked_files_are_copied_although_they_are_ignored() {
     for format in ["sha1", "sha256"] {
         let directory = host(&[
             ("a", "a"),
@@ -219,7 +219,7 @@ async fn where_git_does_not_work_inside_a_notice_says_why() {
 }
 
 #[tokio::test]
-async fn rules_that_are_no_files_are_no_rules() {
+async fn a_gitignore_that_is_not_a_file_has_no_rules() {
     let directory = host(&[
         ("a", "a"),
         ("fifo/a", "a"),
@@ -259,7 +259,7 @@ async fn rules_that_are_no_files_are_no_rules() {
 
 /// Hundreds of megabytes of rules took minutes, and gigabytes of memory.
 #[tokio::test]
-async fn more_rules_than_anybody_has_are_passed_over_with_a_notice() {
+async fn too_many_rules_are_not_used_with_a_notice() {
     let rules: String = (0..15_000).map(|n| format!("a{n}?[bc]*\n")).collect();
     let long = format!("[{}]\n", "b".repeat(900_000));
     let files =
@@ -272,7 +272,7 @@ async fn more_rules_than_anybody_has_are_passed_over_with_a_notice() {
 }
 
 #[tokio::test]
-async fn turns_are_taken_back_and_done_again() {
+async fn turns_are_undone_and_redone() {
     let session = Session::start(host(&[("a", "1\n"), ("dir/b", "1\n")])).await;
     let base = tree::read(&session.inside(), None);
     session.turn("echo 2 > a; chmod 755 dir/b").await;
@@ -298,7 +298,7 @@ async fn turns_are_taken_back_and_done_again() {
 }
 
 #[tokio::test]
-async fn what_git_status_writes_is_no_step_of_its_own() {
+async fn what_git_status_writes_is_not_a_checkpoint() {
     // `git status` refreshes .git/index, and /undo took that back instead of the edit before it.
     let host = host(&[("a", "1\n")]);
     git(host.path(), &["init", "-q"]);
@@ -312,7 +312,7 @@ async fn what_git_status_writes_is_no_step_of_its_own() {
     session.workspace.undo(&session.guest.sandbox, 1).await.unwrap();
     assert_eq!(fs::read_to_string(session.inside().join("a")).unwrap(), "1\n");
 
-    // What else there is of git's own is one: a commit is taken back with its wish.
+    // What else there is of git's own is one: a commit is taken back with its prompt.
     session.turn("echo y > .git/refs/heads/index").await;
     assert_eq!(count().await, 2);
     session.turn("echo 3 > a; printf x >> .git/index").await;
@@ -320,7 +320,7 @@ async fn what_git_status_writes_is_no_step_of_its_own() {
 }
 
 #[tokio::test]
-async fn an_apply_is_taken_back_and_a_second_one_shows_only_what_is_new() {
+async fn an_apply_is_undone_and_a_second_one_has_only_what_is_new() {
     let session = Session::start(host(&[("a", "1\n"), ("b", "1\n")])).await;
     let before = tree::read(session.host.path(), None);
     session.turn("echo 2 > a; rm b; echo 1 > c").await;
@@ -338,7 +338,7 @@ async fn an_apply_is_taken_back_and_a_second_one_shows_only_what_is_new() {
 }
 
 #[tokio::test]
-async fn another_process_goes_on_where_the_first_left_off() {
+async fn another_process_continues_where_the_first_stopped() {
     let session = Session::start(host(&[("a", "1\n"), ("b", "1\n"), ("c", "1\n")])).await;
     session.turn("echo 2 > a; rm b; echo new > d").await;
     let left = tree::read(&session.inside(), None);
@@ -352,7 +352,7 @@ async fn another_process_goes_on_where_the_first_left_off() {
     fs::write(session.host("a"), "the host's newer one\n").unwrap();
     let fresh = Guest::start().await;
     again.reopen(false).await.unwrap();
-    again.bring_back(&fresh.sandbox, &mut |_, _| {}).await.unwrap();
+    again.restore_into(&fresh.sandbox, &mut |_, _| {}).await.unwrap();
     let mut expected = left;
     expected.extend(
         tree::read(session.host.path(), None).into_iter().filter(|(path, _)| path.as_bytes() == b"c"),
@@ -377,7 +377,7 @@ async fn a_workspace_as_it_began_has_what_is_kept_of_it() {
             Workspace::as_it_began(&sessions.join("s1"), &sessions.join(name)).await.unwrap().unwrap();
         let fresh = Guest::start().await;
         workspace.reopen(false).await.unwrap();
-        let report = workspace.bring_back(&fresh.sandbox, &mut |_, _| {}).await.unwrap();
+        let report = workspace.restore_into(&fresh.sandbox, &mut |_, _| {}).await.unwrap();
         assert!(workspace.changes(&fresh.sandbox).await.unwrap().is_empty());
         (tree::read(&fresh.path(""), None), report.lost)
     };
@@ -406,7 +406,7 @@ async fn a_merge_reaches_the_sandbox_too() {
 }
 
 #[tokio::test]
-async fn where_the_room_is_used_up_the_oldest_states_go() {
+async fn when_the_space_is_used_up_the_oldest_states_are_removed() {
     let options = Options { max_kept: Some(1 << 20), ..Options::default() };
     let session = Session::with(host(&[("a", "first\n")]), options).await;
     let blobs = session.home.path().join("sessions/s1/workspace/blobs");
@@ -444,7 +444,7 @@ async fn where_the_room_is_used_up_the_oldest_states_go() {
 }
 
 #[tokio::test]
-async fn odd_entries_are_named_and_never_taken_over() {
+async fn rejected_entries_are_listed_and_never_applied() {
     let session = Session::start(host(&[("a", "1\n"), (".env", "KEY=1")])).await;
     session
         .turn("rm a; mkfifo a; ln -s /etc/passwd out; ln -s ../../x up; echo stolen > .env; echo x > fine")
@@ -455,7 +455,7 @@ async fn odd_entries_are_named_and_never_taken_over() {
         changes.refused.iter().map(|refused| format!("{}: {}\n", refused.name, refused.reason)).collect();
     insta::assert_snapshot!(refused, @r"
     a: a device, FIFO or socket
-    .env: the workspace keeps it out (secret)
+    .env: it is excluded (secret)
     out: a symlink that leads out of the workspace
     up: a symlink that leads out of the workspace
     ");
@@ -472,7 +472,7 @@ async fn a_write_that_hides_its_times_is_seen() {
 }
 
 #[tokio::test]
-async fn some_directories_are_no_workspace() {
+async fn some_directories_cannot_be_a_workspace() {
     let open = async |path: &str| {
         let home = tempfile::tempdir().unwrap();
         Workspace::open(Path::new(path), home.path(), Options::default())

@@ -28,7 +28,7 @@ const LAST_LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 pub async fn apply(options: &Options, arguments: ApplyArgs) -> Result<ExitCode> {
     let kept = review::find_idle(options, arguments.id, arguments.paths).await?;
     let mut changes = kept.workspace.recorded_changes().await?.select(&kept.paths)?;
-    changes.asides().for_each(|aside| stderr::write(&format!("{aside}\n")));
+    changes.messages().for_each(|message| stderr::write(&format!("{message}\n")));
     if changes.is_empty() {
         stderr::write("There is nothing to apply.\n");
         return report(options, &kept.id, &changes, &Applied::default());
@@ -82,16 +82,16 @@ fn to_json(id: &SessionId, changes: &ChangeSet, applied: &Applied, conflicts: Va
     })
 }
 
-/// The end of `agent run`: with `--apply` the change is written, a user at a terminal is asked, and anybody else
-/// learns how to write it later.
+/// The end of `agent run`: with `--apply` the change is written, a user at a terminal is asked, and otherwise
+/// a message names the command that writes it later.
 pub async fn after_run(config: &Config, console: &Console, session: &Session) -> Result<()> {
     let Some(ready) = ready(session).await? else { return Ok(()) };
     let changes = ready.workspace.changes(&ready.sandbox).await?;
-    for aside in changes.asides() {
+    for message in changes.messages() {
         // What is refused is not written, and that is always reported.
-        match changes.remarks.contains(&aside) {
-            true => console.events().emit(Event::Notice { text: aside })?,
-            false => console.always_notice(aside)?,
+        match changes.remarks.contains(&message) {
+            true => console.events().emit(Event::Notice { text: message })?,
+            false => console.always_notice(message)?,
         }
     }
     if changes.is_empty() || changes.in_place {

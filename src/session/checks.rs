@@ -71,7 +71,7 @@ impl Session {
     async fn fresh_sandbox(&self) -> Result<Startup> {
         let directory = self.store.dir(&self.id);
         let population = match Workspace::load(&directory).await? {
-            Some(workspace) => Population::Restore(Arc::new(workspace.aside())),
+            Some(workspace) => Population::Restore(Arc::new(workspace.transient())),
             // No tool ran, so nothing changed: the workspace is the host's directory.
             None => self.workspace.populate(&directory, self.sandbox.backend.as_ref())?,
         };

@@ -34,7 +34,7 @@ impl OneShot {
         let scratch = Scratch::create(directory, &id)?;
         let population = match workspace.populate(&scratch.directory, settings.backend.as_ref())? {
             // Nobody resumes it, so nothing is recorded.
-            Population::Fill(opening) => Population::Fill(async { Ok(opening.await?.aside()) }.boxed()),
+            Population::Fill(opening) => Population::Fill(async { Ok(opening.await?.transient()) }.boxed()),
             population => population,
         };
         let events = Arc::clone(frontend.events());

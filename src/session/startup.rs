@@ -159,7 +159,7 @@ impl Start {
         workspace.notices().iter().for_each(|text| self.notice(text.clone()));
         self.spec.workspace = workspace.mount().await;
         let ready = match self.attempt(&workspace, is_new).await {
-            Err(error) if error.kind() == Kind::Sandbox && workspace.copy_instead().await? => {
+            Err(error) if error.kind() == Kind::Sandbox && workspace.fall_back_to_copy().await? => {
                 // The rest of the failed attempt would make the next one fail.
                 self.backend.destroy(&self.spec.session).await?;
                 self.spec.workspace = workspace.mount().await;
@@ -181,7 +181,7 @@ impl Start {
         let sandbox = Sandbox::connect(channel).await?;
         let CopyReport { lost, .. } = match is_new {
             true => workspace.copy_in(&sandbox, &mut on_copied).await?,
-            false => workspace.bring_back(&sandbox, &mut on_copied).await?,
+            false => workspace.restore_into(&sandbox, &mut on_copied).await?,
         };
         if lost > 0 {
             self.notice(format!(

@@ -1,7 +1,7 @@
 //! Writes a change set to the host's tree: first every file is checked, then each is written atomically.
 //!
 //! Nothing is written where any file conflicts. What the host had is recorded before the first write, so that the
-//! same code can put it back; a write that fails half-way is put back at once.
+//! same code can restore it; a write that fails half-way is reverted at once.
 
 use crate::error::{Error, Kind, Result};
 use crate::workspace::changes::{Change, ChangeSet};
@@ -62,7 +62,7 @@ impl Plan {
         &self.merged
     }
 
-    /// What will be written, as a change set from what the host has now. Its reverse takes the apply back.
+    /// What will be written, as a change set from what the host has now. Its reverse undoes the apply.
     pub fn record(&self) -> ChangeSet {
         let change = |step: &Step| Change { before: step.found.node.clone(), after: step.write.clone() };
         let changes = self.steps.iter().map(|(path, step)| (path.clone(), change(step))).collect();
@@ -74,7 +74,7 @@ impl Plan {
         self.steps.is_empty()
     }
 
-    /// Writes. What was done is put back where a step fails.
+    /// Writes. If a step fails, what was written is reverted.
     pub fn write(&self, host: &HostDir, store: &Store) -> Result<()> {
         let mut writer = Writer { steps: &self.steps, host, store, done: BTreeSet::new() };
         let result = writer.write();
@@ -97,7 +97,7 @@ enum Verdict {
     Done,
     /// It can be written.
     Write { step: Step, merged: bool },
-    /// It cannot, for this reason.
+    /// It cannot be written, for this reason.
     Conflict(String),
 }
 
@@ -133,7 +133,7 @@ impl Check<'_> {
         Ok(Verdict::Write { step: Step { found, write }, merged })
     }
 
-    /// Merges, where that was asked for. The reason against it begins with what conflicts.
+    /// Merges if that was requested. The reason against it begins with what conflicts.
     fn try_merge(&self, path: &TreePath, found: Option<&Node>, change: &Change) -> Result<Merged> {
         let reason = conflict_reason(found, change);
         if !self.merge {
@@ -145,7 +145,7 @@ impl Check<'_> {
         })
     }
 
-    /// Keeps what the host has, so that it can be put back, and says where that is not possible.
+    /// Keeps what the host has, so that it can be restored, and reports if that is not possible.
     fn cannot_replace(
         &self,
         path: &TreePath,
@@ -172,7 +172,7 @@ struct Writer<'a> {
     steps: &'a BTreeMap<TreePath, Step>,
     host: &'a HostDir,
     store: &'a Store,
-    /// Paths that were touched, so that they can be put back.
+    /// Paths that were touched, so that they can be restored.
     done: BTreeSet<&'a TreePath>,
 }
 
@@ -270,7 +270,7 @@ fn is_done(found: Option<&Node>, change: &Change) -> bool {
 fn is_base(found: Option<&Node>, change: &Change) -> bool {
     match (found, &change.before) {
         (None, None) => true,
-        // A directory that somebody else made meanwhile is no loss; its mode is set.
+        // A directory that was made meanwhile is kept; only its mode is set.
         (Some(Node::Directory { .. }), None) => change.after.as_ref().is_some_and(Node::is_directory),
         (None, Some(Node::Directory { .. })) => change.after.as_ref().is_some_and(Node::is_directory),
         (Some(found), Some(before)) => {

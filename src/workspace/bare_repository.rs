@@ -1,6 +1,6 @@
 //! Directories that git would take for a repository without a work tree.
 //!
-//! A directory with `HEAD`, `objects` and `refs` in it is one, whatever its name. Whoever runs git in it or below obeys its
+//! A directory with `HEAD`, `objects` and `refs` in it is one, whatever its name. git that runs in it or below obeys its
 //! `config`, which can name programs to run (`core.fsmonitor`, `core.pager`, a remote's `uploadpack`). So nothing
 //! of one is ever written to the host, as nothing of `.git` is.
 
@@ -20,7 +20,7 @@ const COMMON: &[u8] = b"commondir";
 const OBEYED: [&[u8]; 3] = [b"config", b"config.worktree", b"hooks"];
 
 /// The directories that hold one of the `written` paths and are repositories once all of them are written; the root itself
-/// is the empty path. A path that is `false` is taken away. `is_there` says whether there is something at a path besides.
+/// is the empty path. A path that is `false` is removed. `is_there`: whether something else is at a path.
 pub fn repositories<'p>(
     written: impl IntoIterator<Item = (&'p TreePath, bool)>,
     is_there: impl Fn(&TreePath) -> bool,

@@ -9,9 +9,9 @@ use crate::workspace::tree_path::TreePath;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What was taken along and how the host's files looked then.
+/// What was selected and how the host's files looked then.
 ///
-/// A file's hash is [`Hash::UNKNOWN`] until somebody reads the file: with an overlay nobody does at the start.
+/// A file's hash is [`Hash::UNKNOWN`] until the file is read: with an overlay that is not at the start.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Base {
     /// The tree.
@@ -48,9 +48,9 @@ impl Base {
         }
     }
 
-    /// Sees to it that the content of a base file is in the store, because the sandbox's version differs now and it
-    /// will be wanted for the diff, for undo and for merges. Where the host's file changed before anybody read it,
-    /// the content stays unknown: then undo and merge say so, and apply takes it for a conflict. Blocking.
+    /// Puts the content of a base file into the store: the sandbox's version differs now, so the diff, undo and merges need
+    /// it. If the host's file changed before it was read, the content stays unknown: undo and merge report that, and
+    /// apply treats it as a conflict. Blocking.
     pub fn settle(&mut self, path: &TreePath, host: &HostDir, store: &Store) -> Result<()> {
         let Some(Node::File { hash, .. }) = self.nodes.get(path) else { return Ok(()) };
         let expected = *hash;

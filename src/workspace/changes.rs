@@ -4,7 +4,7 @@ use crate::cli::ui::sanitise;
 use crate::error::{Error, Result};
 use crate::event::Changes;
 use crate::workspace::bare_repository::{self, repositories};
-use crate::workspace::entries::Odd;
+use crate::workspace::entries::Rejected;
 use crate::workspace::manifest::{Delta, Manifest, Node};
 use crate::workspace::scan::IgnoredEntries;
 use crate::workspace::select::LeftOut;
@@ -14,11 +14,11 @@ use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// Most paths that may differ. More is refused as a whole: nobody reviews that, and `--exclude` helps.
+/// Most paths that may differ. More is refused as a whole: it cannot be reviewed, and `--exclude` helps.
 pub const MAX_CHANGES: usize = 100_000;
 
 /// Lines that are printed for refused entries with the same reason; the rest are counted.
-const MAX_ASIDES: usize = 20;
+const MAX_MESSAGES: usize = 20;
 /// Characters of a name that such a line shows.
 const MAX_NAME: usize = 200;
 
@@ -58,12 +58,12 @@ pub struct Refused {
     pub reason: String,
 }
 
-/// What may not be written to, whatever the sandbox says.
+/// What is never written, whatever the sandbox has there.
 pub struct Exclusions<'a> {
     /// What the workspace keeps out of the sandbox.
     pub left_out: &'a BTreeMap<TreePath, LeftOut>,
-    /// What the sandbox has there cannot be taken over.
-    pub odd: &'a Odd,
+    /// What the sandbox has there cannot be applied.
+    pub rejected: &'a Rejected,
     /// What the ignore rules leave out.
     pub ignored: &'a IgnoredEntries,
     /// Whether the sandbox writes straight into the host's tree, so that nothing of this keeps anything out.
@@ -86,7 +86,7 @@ pub struct ChangeSet {
 }
 
 impl ChangeSet {
-    /// What of the sandbox's tree may be brought to the host.
+    /// What of the sandbox's tree may be written to the host.
     ///
     /// `base` is the tree that the session began with, `delta` what the sandbox has otherwise, `accepted` what the
     /// host has otherwise because an earlier apply wrote it. git's own administration never takes part.
@@ -96,13 +96,13 @@ impl ChangeSet {
         accepted: &Delta,
         exclusions: &Exclusions<'_>,
     ) -> Result<Self> {
-        let odd = exclusions
-            .odd
+        let rejected = exclusions
+            .rejected
             .names
             .iter()
             .map(|(name, reason)| Refused { name: name.clone(), reason: reason.clone() });
         let mut set = ChangeSet {
-            refused: odd.collect(),
+            refused: rejected.collect(),
             remarks: remarks(delta, exclusions),
             in_place: exclusions.in_place,
             ..Self::default()
@@ -112,11 +112,11 @@ impl ChangeSet {
             let in_tree =
                 |changed: &Delta| changed.get(path).cloned().unwrap_or_else(|| base.get(path).cloned());
             let before = in_tree(accepted);
-            let after = in_tree(delta).map(|node| tame_mode(node, before.as_ref()));
+            let after = in_tree(delta).map(|node| without_new_rights(node, before.as_ref()));
             if before == after || path.names().any(|name| name == b".git") {
                 continue;
             }
-            if at_or_above(path).any(|path| exclusions.odd.paths.contains(&path)) {
+            if at_or_above(path).any(|path| exclusions.rejected.paths.contains(&path)) {
                 continue;
             }
             match refusal(path, after.as_ref(), exclusions) {
@@ -130,7 +130,7 @@ impl ChangeSet {
                     crate::error::Kind::Limit,
                     format!("the sandbox changed more than {MAX_CHANGES} files"),
                 )
-                .hint("leave what is generated out with .gitignore or --exclude"));
+                .hint("exclude generated files with .gitignore or --exclude"));
             }
         }
         set.refuse_repositories(|path| {
@@ -139,7 +139,7 @@ impl ChangeSet {
         Ok(set)
     }
 
-    /// Takes out what would be part of a repository that git finds without a `.git`.
+    /// Refuses what would be part of a repository that git finds without a `.git`.
     fn refuse_repositories(&mut self, is_there: impl Fn(&TreePath) -> bool) {
         let written = self.changes.iter().map(|(path, change)| (path, change.after.is_some()));
         for directory in repositories(written, is_there) {
@@ -155,7 +155,7 @@ impl ChangeSet {
         }
     }
 
-    /// Whether there is nothing to bring to the host.
+    /// Whether there is nothing to apply.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
@@ -195,31 +195,31 @@ impl ChangeSet {
         Ok(if paths.is_empty() { self.clone() } else { selected })
     }
 
-    /// What takes it back.
+    /// The changes that undo it.
     pub fn reversed(&self) -> ChangeSet {
         let changes = self.changes.iter().map(|(path, change)| (path.clone(), change.reversed())).collect();
         ChangeSet { changes, ..Self::default() }
     }
 
-    /// None of the changes, but all that is reported beside them.
+    /// The same messages without any changes.
     pub fn without_changes(&self) -> ChangeSet {
         ChangeSet { changes: BTreeMap::new(), ..self.clone() }
     }
 
-    /// What is reported beside the changes, a line each: what is not taken over and why, of each reason at most
+    /// The messages beside the changes, a line each: what is not applied and why, of each reason at most
     /// 20 names, and the remarks. Safe to show.
-    pub fn asides(&self) -> impl Iterator<Item = String> {
+    pub fn messages(&self) -> impl Iterator<Item = String> {
         let fate = match self.in_place {
             true => "is in the workspace and in no diff",
-            false => "is not taken over",
+            false => "is not applied",
         };
         let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
         for Refused { name, reason } in &self.refused {
             by_reason.entry(reason).or_default().push(name);
         }
         let refused = by_reason.into_iter().flat_map(move |(reason, names)| {
-            let more = names.len().saturating_sub(MAX_ASIDES);
-            let lines = names.into_iter().take(MAX_ASIDES);
+            let more = names.len().saturating_sub(MAX_MESSAGES);
+            let lines = names.into_iter().take(MAX_MESSAGES);
             let lines =
                 lines.map(move |name| format!("{} {fate}: {reason}", shortened(&sanitise::plain(name))));
             lines.chain((more > 0).then(|| format!("… and {more} more: {reason}")))
@@ -267,7 +267,7 @@ fn remarks(delta: &Delta, exclusions: &Exclusions<'_>) -> Vec<String> {
             true => format!("New files that .gitignore names are in the workspace and in no diff: {names}{more}."),
             false => format!(
                 "New files that .gitignore names stay in the sandbox: {names}{more} (--include, when a session begins, \
-                 takes such files over)."
+                 copies such files)."
             ),
         });
     }
@@ -282,7 +282,7 @@ fn is_git_history(path: &TreePath) -> bool {
 }
 
 /// Write permission for group and others is never gained on the way to the host, nor are set-id and sticky bits.
-fn tame_mode(node: Node, before: Option<&Node>) -> Node {
+fn without_new_rights(node: Node, before: Option<&Node>) -> Node {
     let Some(mode) = node.mode() else { return node };
     let had = before.and_then(Node::mode).unwrap_or(0);
     node.with_mode(mode & (0o755 | (had & 0o022)))
@@ -300,7 +300,7 @@ fn refusal(path: &TreePath, after: Option<&Node>, exclusions: &Exclusions<'_>) -
         .chain(path.ancestors())
         .find_map(|path| exclusions.left_out.get(&path).copied());
     if let Some(reason) = kept_out {
-        let by = if exclusions.in_place { "it is not compared" } else { "the workspace keeps it out" };
+        let by = if exclusions.in_place { "it is not compared" } else { "it is excluded" };
         return Some(format!("{by} ({})", reason.reason()));
     }
     match after {

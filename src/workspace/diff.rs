@@ -46,7 +46,7 @@ impl Side {
         self.bytes().iter().take(8000).any(|&b| b == 0)
     }
 
-    /// Whether a reader could make nothing of it. A NUL byte alone does not say so: a shell runs a script with one, as
+    /// Whether it is not readable text. A NUL byte alone does not say so: a shell runs a script with one, as
     /// long as its first line is text.
     fn is_unreadable(&self) -> bool {
         let head = &self.bytes()[..self.bytes().len().min(8000)];
@@ -65,8 +65,8 @@ pub fn write_text(out: &mut dyn Write, changes: &ChangeSet, store: &Store, color
             write_change(out, path, &change, store, paint)?;
         }
     }
-    for aside in changes.asides() {
-        writeln!(out, "{}", paint.bold(&aside))?;
+    for message in changes.messages() {
+        writeln!(out, "{}", paint.bold(&message))?;
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! The sandbox's tree as its guest tells it, put in order; what cannot be as it is told, or could never be taken over, is
-//! set aside by name.
+//! The sandbox's tree as its guest reports it, validated and sorted; entries that are impossible or could never be
+//! applied are rejected by name.
 
 use crate::error::Result;
 use crate::sandbox::{Entry, EntryKind, Listing, Sandbox, WalkOptions};
@@ -9,28 +9,27 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Most odd entries that are kept by name.
+/// Most rejected entries that are kept by name.
 const MAX_ODD: usize = 1000;
 
-/// Entries that can never be taken over.
+/// Entries that can never be applied.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Odd {
+pub struct Rejected {
     /// The reasons, by a name that is safe to show.
     pub names: BTreeMap<String, String>,
-    /// Those of them whose names are at least paths: whatever is at or below them is not taken over.
+    /// Those whose names are valid paths: nothing at or below them is applied.
     pub paths: BTreeSet<TreePath>,
 }
 
-impl Odd {
-    /// Sets a path aside.
-    pub fn note(&mut self, path: TreePath, reason: String) {
-        self.note_name(path.to_string(), reason);
+impl Rejected {
+    pub fn reject(&mut self, path: TreePath, reason: String) {
+        self.reject_name(path.to_string(), reason);
         if self.paths.len() < MAX_PATHS {
             self.paths.insert(path);
         }
     }
 
-    fn note_name(&mut self, name: String, reason: String) {
+    fn reject_name(&mut self, name: String, reason: String) {
         if self.names.len() < MAX_ODD {
             self.names.insert(name, reason);
         }
@@ -53,15 +52,15 @@ pub async fn walk(
 }
 
 /// Keeps what has a plain name and a known kind, ordered by path, each once.
-pub fn sort_out(entries: Vec<Entry>, odd: &mut Odd) -> Vec<(TreePath, Entry)> {
+pub fn validate(entries: Vec<Entry>, rejected: &mut Rejected) -> Vec<(TreePath, Entry)> {
     let mut kept: Vec<(TreePath, Entry)> = Vec::with_capacity(entries.len());
     for entry in entries {
         let bytes = entry.path.as_os_str().as_bytes();
-        match (TreePath::new(bytes), oddity(&entry)) {
+        match (TreePath::new(bytes), rejection_reason(&entry)) {
             (Ok(path), None) => kept.push((path, entry)),
-            (Ok(path), Some(reason)) => odd.note(path, reason.to_owned()),
+            (Ok(path), Some(reason)) => rejected.reject(path, reason.to_owned()),
             (Err(reason), _) => {
-                odd.note_name(printable(&bytes[..bytes.len().min(MAX_PATH)]), reason.to_owned())
+                rejected.reject_name(printable(&bytes[..bytes.len().min(MAX_PATH)]), reason.to_owned())
             }
         }
     }
@@ -69,15 +68,15 @@ pub fn sort_out(entries: Vec<Entry>, odd: &mut Odd) -> Vec<(TreePath, Entry)> {
     kept.dedup_by(|(path, _), (former, _)| {
         let twice = path == former;
         if twice {
-            odd.note(path.clone(), "the sandbox names it twice".to_owned());
+            rejected.reject(path.clone(), "the sandbox names it twice".to_owned());
         }
         twice
     });
-    only_below_directories(kept, odd)
+    only_below_directories(kept, rejected)
 }
 
-/// Why an entry is nothing that could be taken over.
-fn oddity(entry: &Entry) -> Option<&'static str> {
+/// Why an entry could never be applied.
+fn rejection_reason(entry: &Entry) -> Option<&'static str> {
     match &entry.kind {
         EntryKind::Other => Some("a device, FIFO or socket"),
         EntryKind::Symlink(target) if target.as_os_str().len() > MAX_PATH => {
@@ -89,14 +88,17 @@ fn oddity(entry: &Entry) -> Option<&'static str> {
     }
 }
 
-/// Below something that is no directory there cannot be anything, whatever the guest says.
-fn only_below_directories(entries: Vec<(TreePath, Entry)>, odd: &mut Odd) -> Vec<(TreePath, Entry)> {
+/// Drops entries below something that is not a directory: the guest cannot be believed there.
+fn only_below_directories(
+    entries: Vec<(TreePath, Entry)>,
+    rejected: &mut Rejected,
+) -> Vec<(TreePath, Entry)> {
     let mut directories: HashSet<TreePath> = HashSet::new();
     let mut kept = Vec::with_capacity(entries.len());
     for (path, entry) in entries {
         // A directory comes before what is in it.
         if !path.parent_bytes().is_empty() && !directories.contains(path.parent_bytes()) {
-            odd.note(path, "it lies below what is no directory".to_owned());
+            rejected.reject(path, "its parent is not a directory".to_owned());
             continue;
         }
         if matches!(entry.kind, EntryKind::Directory) {

@@ -1,4 +1,4 @@
-//! Copies files from the sandbox into the store: small ones together, others a piece at a time.
+//! Copies files from the sandbox into the store: small ones together, others in chunks.
 
 use crate::error::{Error, Kind, Result};
 use crate::sandbox::{FileBytes, Sandbox};
@@ -6,7 +6,7 @@ use crate::workspace::manifest::Hash;
 use crate::workspace::store::{BlobWriter, Store};
 use crate::workspace::tree_path::TreePath;
 
-/// Largest file that is brought out, in bytes.
+/// Largest file that is copied, in bytes.
 pub const MAX_FILE: u64 = 256 << 20;
 /// Bytes that are asked for at once.
 const PIECE: u64 = 4 << 20;
@@ -17,8 +17,8 @@ pub enum Fetched {
     Content(Hash, u64),
     /// It is not there any more.
     Gone,
-    /// It cannot be brought out, for this reason.
-    Odd(String),
+    /// It cannot be copied, for this reason.
+    Rejected(String),
 }
 
 /// Reads files that are small together, as they were listed, in one request. One that cannot be read this way, or has
@@ -54,7 +54,7 @@ fn keep_whole(store: &Store, content: Option<FileBytes>) -> Result<Option<Fetche
 }
 
 fn broken_off(error: tokio::task::JoinError) -> Error {
-    Error::unexpected("a write to the store broke off").caused_by(error)
+    Error::unexpected("a write to the store failed").caused_by(error)
 }
 
 /// Reads `path`. Its hash is made here, from the bytes that came.
@@ -67,13 +67,13 @@ async fn fetch(sandbox: &Sandbox, store: &Store, path: &TreePath) -> Result<Fetc
             Err(error) if error.kind() != Kind::InSandbox => return Err(error),
             Err(error) => {
                 let gone = sandbox.stat(path.as_path()).await.is_err();
-                return Ok(if gone { Fetched::Gone } else { Fetched::Odd(error.to_string()) });
+                return Ok(if gone { Fetched::Gone } else { Fetched::Rejected(error.to_string()) });
             }
         };
         let length = piece.bytes.len() as u64;
         offset += length;
         if offset > MAX_FILE || piece.size > MAX_FILE {
-            return Ok(Fetched::Odd(format!("it is larger than {} MB", MAX_FILE >> 20)));
+            return Ok(Fetched::Rejected(format!("it is larger than {} MB", MAX_FILE >> 20)));
         }
         let (store, taken) = (store.clone(), writer.take());
         let keep = move || keep(&store, taken, &piece.bytes, length < PIECE);

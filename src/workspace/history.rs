@@ -6,7 +6,7 @@ use crate::workspace::store::Store;
 use crate::workspace::tree_path::TreePath;
 use serde::{Deserialize, Serialize};
 
-/// Most checkpoints that are kept; the oldest but the first go.
+/// Most checkpoints that are kept; the oldest but the first are removed.
 const MAX_CHECKPOINTS: usize = 1000;
 
 /// A recorded state of the sandbox's workspace.
@@ -18,10 +18,10 @@ pub struct Checkpoint {
     pub time: String,
     /// How many files (symlinks count, directories and git's own do not) differ from the one before.
     pub files: u64,
-    /// The prompt that led to it, counting from 1 over the whole session.
+    /// The number of the prompt that led to it, counting from 1 over the whole session.
     #[serde(default, alias = "wish")]
     pub prompt: u64,
-    /// How many older checkpoints had to go to make room for it.
+    /// How many older checkpoints were removed to make space for it.
     #[serde(default)]
     pub forgotten: usize,
     /// Whether the state that it was made after is not kept any more.
@@ -83,8 +83,8 @@ impl History {
     }
 
     /// Records a state, a difference from `base`, unless it is the current one, or differs in git's indices alone, which
-    /// `git status` writes: these are recorded with the next change. It belongs to `prompt`, or to the prompt of
-    /// the current one. What had been undone can no longer be redone.
+    /// `git status` writes: those are recorded with the next change. It belongs to `prompt`, or to that of
+    /// the current checkpoint. What had been undone can no longer be redone.
     pub fn record(
         &mut self,
         delta: Delta,
@@ -195,7 +195,7 @@ impl Default for History {
     }
 }
 
-/// Takes out a checkpoint that is forgotten; the one after it says so.
+/// Removes a checkpoint; the one after it records that.
 fn remove(checkpoints: &mut Vec<Checkpoint>, index: usize) -> Checkpoint {
     let forgotten = checkpoints.remove(index);
     if let Some(next) = checkpoints.get_mut(index) {

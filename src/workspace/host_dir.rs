@@ -27,7 +27,7 @@ pub struct HostDir {
 pub struct Observed {
     /// What was there; `None` for nothing.
     pub node: Option<Node>,
-    /// Device, inode, size, modification and change time: the same as long as nobody touched it.
+    /// Device, inode, size, modification and change time: unchanged as long as the file is.
     identity: Option<Identity>,
     owner: Option<(u32, u32)>,
 }
@@ -62,8 +62,8 @@ impl HostDir {
         self.look(path, true)
     }
 
-    /// Whether `path` is still as it was observed. Its metadata tells where nothing touched it. The change time alone moves
-    /// where another name of the same file goes; then the content tells.
+    /// Whether `path` is still as it was observed. Unchanged metadata is enough. If only the change time differs, as
+    /// after another name of the file was removed, the content decides.
     pub fn is_still(&self, path: &TreePath, observed: &Observed) -> io::Result<bool> {
         let now = self.look(path, false)?;
         Ok(now.identity == observed.identity || self.observe(path)?.node == observed.node)
@@ -147,15 +147,15 @@ impl HostDir {
         let temporary = Temporary::new(&parent);
         let mut file = temporary.create(0o600)?;
         io::copy(content, &mut file)?;
-        if let Some(owner) = former.owner.or_else(|| heir(&parent)) {
-            give(&file, owner);
+        if let Some(owner) = former.owner.or_else(|| new_owner(&parent)) {
+            change_owner(&file, owner);
         }
         rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
         file.sync_all()?;
         temporary.rename_to(path.name())
     }
 
-    /// Writes a file as any program of the caller's makes one: with the permission bits that the umask leaves.
+    /// Writes a file with the permission bits that the umask leaves.
     pub fn write_plain_file(
         &self,
         path: &TreePath,
@@ -166,8 +166,8 @@ impl HostDir {
         let temporary = Temporary::new(&parent);
         let mut file = temporary.create(if executable { 0o777 } else { 0o666 })?;
         io::copy(content, &mut file)?;
-        if let Some(owner) = heir(&parent) {
-            give(&file, owner);
+        if let Some(owner) = new_owner(&parent) {
+            change_owner(&file, owner);
         }
         file.sync_all()?;
         temporary.rename_to(path.name())
@@ -178,13 +178,13 @@ impl HostDir {
         let parent = self.parent(path)?;
         let temporary = Temporary::new(&parent);
         rustix::fs::symlinkat(target.0.as_slice(), &parent, &temporary.name)?;
-        if let Some(owner) = heir(&parent) {
-            give_link(&parent, &temporary.name, owner);
+        if let Some(owner) = new_owner(&parent) {
+            change_link_owner(&parent, &temporary.name, owner);
         }
         temporary.rename_to(path.name())
     }
 
-    /// Makes a directory; there already is not an error.
+    /// Makes a directory; an existing one is not an error.
     pub fn make_directory(&self, path: &TreePath) -> io::Result<()> {
         let parent = self.parent(path)?;
         let made = rustix::fs::mkdirat(&parent, path.name(), Mode::from_raw_mode(0o777));
@@ -194,8 +194,8 @@ impl HostDir {
             return Err(error.into());
         }
         let directory = open_directory(parent.as_fd(), path.name())?;
-        if let (Ok(()), Some(owner)) = (made, heir(&parent)) {
-            give(directory, owner);
+        if let (Ok(()), Some(owner)) = (made, new_owner(&parent)) {
+            change_owner(directory, owner);
         }
         Ok(())
     }
@@ -206,17 +206,17 @@ impl HostDir {
         Ok(rustix::fs::fchmod(&directory, Mode::from_raw_mode(mode))?)
     }
 
-    /// Removes a file or a symlink. Not there is not an error.
+    /// Removes a file or a symlink. A missing one is not an error.
     pub fn remove_file(&self, path: &TreePath) -> io::Result<()> {
         self.unlink(path, AtFlags::empty())
     }
 
-    /// Removes an empty directory. Not there is not an error.
+    /// Removes an empty directory. A missing one is not an error.
     pub fn remove_directory(&self, path: &TreePath) -> io::Result<()> {
         self.unlink(path, AtFlags::REMOVEDIR)
     }
 
-    /// Makes the names in a directory (`None`: the root) outlive a power failure. Not there is not an error.
+    /// Flushes the names in a directory (`None`: the root) to disk. A missing one is not an error.
     pub fn sync(&self, directory: Option<&TreePath>) -> io::Result<()> {
         let Some(path) = directory else { return Ok(rustix::fs::fsync(&self.root)?) };
         match self.parent(path).and_then(|parent| open_directory(parent.as_fd(), path.name())) {
@@ -250,21 +250,21 @@ impl HostDir {
     }
 }
 
-/// Whom something new in a directory is given to: where root works on somebody else's tree, that is whose directory it is.
-fn heir(directory: &OwnedFd) -> Option<(u32, u32)> {
+/// The owner of something new in a directory: the directory's own, if root works in another user's tree.
+fn new_owner(directory: &OwnedFd) -> Option<(u32, u32)> {
     let stat = rustix::fs::fstat(directory).ok()?;
     let is_root = geteuid().is_root();
     (is_root && stat.st_uid != 0).then_some((stat.st_uid, stat.st_gid))
 }
 
-/// Not allowed to anybody but root, or to members of the group, nor on every file system: then it stays the caller's.
-fn give(what: impl AsFd, (uid, gid): (u32, u32)) {
+/// Only root may, or a member of the group, and not on every file system; otherwise the caller stays the owner.
+fn change_owner(what: impl AsFd, (uid, gid): (u32, u32)) {
     let _ = rustix::fs::fchown(what, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
 }
 
-/// As [`give`], for a symlink. Whoever owns the directory may have put something else in its place: the name of a link
-/// of root's that is elsewhere too, or a file.
-fn give_link(parent: &OwnedFd, name: &str, (uid, gid): (u32, u32)) {
+/// As [`change_owner`], for a symlink. The directory's owner may have put something else in its place: a hard link to a
+/// symlink of root's, or a file.
+fn change_link_owner(parent: &OwnedFd, name: &str, (uid, gid): (u32, u32)) {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let Ok(link) = rustix::fs::openat(parent, name, flags, Mode::empty()) else { return };
     let is_ours = rustix::fs::fstat(&link).is_ok_and(|stat| {
@@ -279,7 +279,7 @@ fn give_link(parent: &OwnedFd, name: &str, (uid, gid): (u32, u32)) {
 fn open_directory(parent: std::os::fd::BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     match rustix::fs::openat(parent, name, flags, Mode::empty()) {
-        // What `O_DIRECTORY | O_NOFOLLOW` says of a symlink differs between systems.
+        // The error for a symlink under `O_DIRECTORY | O_NOFOLLOW` differs between systems.
         Err(Errno::LOOP | Errno::MLINK) => Err(Errno::NOTDIR.into()),
         opened => Ok(opened?),
     }
@@ -315,7 +315,7 @@ fn identity(stat: &Stat) -> Identity {
     }
 }
 
-/// A name that nobody else uses, removed again unless it was renamed.
+/// A unique temporary name, removed unless it was renamed.
 struct Temporary<'a> {
     parent: &'a OwnedFd,
     name: String,

@@ -1,7 +1,7 @@
 //! Which new files in the sandbox `.gitignore` leaves out: build outputs, installed packages, caches.
 //!
 //! They are neither recorded by checkpoints nor part of the change set. The rules are those of the sandbox's own
-//! `.gitignore` files (a rule that it adds can only hide a file from being taken over), and the host's outer ones.
+//! `.gitignore` files (a rule that it adds can only keep a file out of the changes), and the host's outer ones.
 
 use crate::lock::Lock;
 use crate::plain_file::{self, Links};
@@ -29,7 +29,7 @@ pub struct Ignored {
     rules: HashMap<Vec<u8>, DirectoryRules>,
     /// All patterns.
     patterns: usize,
-    /// What takes part whatever the rules say.
+    /// What is included whatever the rules say.
     include: Option<Gitignore>,
     /// Directories that were judged already.
     judged: BTreeMap<TreePath, bool>,
@@ -181,13 +181,13 @@ impl Ignored {
         Self { outer, root: root.to_owned(), patterns: budget.0.lock().used, ..Self::default() }
     }
 
-    /// With globs for what takes part all the same.
+    /// With globs for what is included all the same.
     pub fn including(mut self, include: Gitignore) -> Self {
         self.include = Some(include).filter(|globs| !globs.is_empty());
         self
     }
 
-    /// Whether something in an ignored directory may take part.
+    /// Whether something in an ignored directory may be included.
     pub fn may_include_below(&self) -> bool {
         self.include.is_some()
     }
@@ -228,7 +228,7 @@ impl Ignored {
         ignored
     }
 
-    /// The innermost directory that says something decides.
+    /// The innermost directory with a matching rule decides.
     fn matches(&self, path: &TreePath, is_directory: bool) -> bool {
         let directories = path.ancestors().map(|dir| dir.as_bytes().to_vec()).chain([Vec::new()]);
         for directory in directories {

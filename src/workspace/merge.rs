@@ -52,7 +52,7 @@ pub fn three_way(
     host.open_file(path)?.take(MAX_MERGE).read_to_end(&mut host_content)?;
     let (base_content, sandbox_content) = (store.read(hash(base))?, store.read(hash(theirs))?);
     if [&host_content, &base_content, &sandbox_content].iter().any(|content| content.contains(&0)) {
-        return impossible("what is no text cannot be merged");
+        return impossible("binary content cannot be merged");
     }
     let Ok(merged) = diffy::merge_bytes(&base_content, &host_content, &sandbox_content) else {
         return Ok(Merged::Impossible(conflict(&base_content, &host_content, &sandbox_content)));

@@ -1,4 +1,4 @@
-//! How the workspace comes into the sandbox: copied, as an overlay, or bound.
+//! How the workspace gets into the sandbox: copied, as an overlay, or bound.
 
 use crate::error::{Error, Result};
 use crate::sandbox::{WorkspaceMount, sandbox_ids};
@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// How the workspace comes into the sandbox.
+/// How the workspace gets into the sandbox.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Overlay for a big tree where it works, else copy
+    /// Overlay for a large tree where it works, else copy
     #[default]
     Auto,
     /// Every file is copied in.
@@ -25,12 +25,12 @@ pub enum Mode {
 }
 
 /// Trees smaller than this in both ways are copied, even where an overlay would work: it takes a fraction of a second,
-/// and what the user edits meanwhile does not shine through.
+/// and what the user edits meanwhile is not visible inside.
 const SMALL_PATHS: usize = 2_000;
 const SMALL_BYTES: u64 = 32 << 20;
 
-/// Decides. `can_overlay`: this is Linux, and the sandbox runs on this machine. With [`Mode::Auto`], a reason to tell
-/// where a big tree is copied all the same.
+/// Decides. `can_overlay`: this is Linux, and the sandbox runs on this machine. With [`Mode::Auto`], the reason
+/// why a large tree is copied all the same.
 pub fn decide(
     mode: Mode,
     root: &Path,
@@ -59,7 +59,7 @@ pub fn decide(
     }
 }
 
-/// Whether the sandbox may write to a bound `root`, so that nobody hears of it from the first command that fails.
+/// Whether the sandbox may write to a bound `root`, so that a failing command is not the first sign of it.
 ///
 /// # Errors
 /// `Usage`: its user may not write to the directory itself.
@@ -85,7 +85,7 @@ pub fn bindable(root: &Path) -> Result<()> {
     ))
 }
 
-/// The notice where a big tree is copied because it could not be an overlay.
+/// The notice for a large tree that is copied because it could not be an overlay.
 pub fn copied(obstacle: &str) -> String {
     format!("The workspace is copied, because an overlay is not possible here: {obstacle}.")
 }
@@ -99,7 +99,7 @@ fn obstacle(root: &Path, selection: &Selection) -> Result<Option<String>> {
         caller => caller,
     };
     Ok(selection.picked.iter().find_map(|(path, picked)| match picked {
-        // Copied up it would still be another's; and in a user namespace, which maps the caller alone, it cannot be
+        // Copied up it would still be the other user's; and in a user namespace, which maps the caller alone, it cannot be
         // copied up at all (EOVERFLOW).
         Picked { uid, .. } if *uid != owner => Some(format!("{path} belongs to another user")),
         // A lower layer is a single mount: it has nothing at the place of a further one.

@@ -1,5 +1,5 @@
-//! Contents that are written but may not outlive a power failure yet. They are made to when the next record is saved, all
-//! at once: the disk takes hundreds of files together in hardly more time than one.
+//! Contents that are written but not yet flushed to disk. They are flushed together when the next record is saved: hundreds
+//! of files take hardly more time than one.
 
 use crate::lock::Lock;
 use crate::workspace::manifest::Hash;
@@ -15,7 +15,7 @@ const SIDE_BY_SIDE: usize = 16;
 #[derive(Debug, Default)]
 pub struct Pending {
     files: Lock<BTreeMap<Hash, PathBuf>>,
-    /// Held by whoever flushes, so that nobody else takes the same files for flushed.
+    /// Held during a flush, so that two of them do not take the same files.
     flushing: Lock<()>,
 }
 
@@ -85,7 +85,7 @@ fn side_by_side<T: Sync>(items: &[T], act: impl Fn(&T) -> io::Result<()> + Sync)
         let join = |worker: std::thread::ScopedJoinHandle<'_, io::Result<()>>| {
             worker.join().unwrap_or_else(|_| Err(io::Error::other("a worker panicked")))
         };
-        // All are waited for, whatever the first says.
+        // All are awaited, even if the first fails.
         workers.into_iter().map(join).fold(Ok(()), Result::and)
     })
 }

@@ -38,7 +38,7 @@ pub async fn follow_host(
         Ok(followed)
     });
     let followed =
-        task.await.map_err(|error| Error::unexpected("a look at the host broke off").caused_by(error))??;
+        task.await.map_err(|error| Error::unexpected("a look at the host failed").caused_by(error))??;
     for (path, stamp) in followed {
         match delta.remove(&path).flatten().zip(stamp) {
             Some((node, stamp)) => {
@@ -68,7 +68,7 @@ pub async fn settle(base: &mut Base, delta: &mut Delta, places: &Places<'_>) -> 
         (moved_base, moved_delta, result)
     });
     let (settled_base, settled_delta, result) =
-        task.await.map_err(|error| Error::unexpected("a look at the host broke off").caused_by(error))?;
+        task.await.map_err(|error| Error::unexpected("a look at the host failed").caused_by(error))?;
     (*base, *delta) = (settled_base, settled_delta);
     result?;
     delta.retain(|path, node| match (node, base.nodes.get(path)) {

@@ -1,4 +1,4 @@
-//! Brings the sandbox's tree back to a recorded state: contents, deletions, modes, symlinks.
+//! Restores a recorded state of the sandbox's tree: contents, deletions, modes, symlinks.
 
 use crate::error::{Error, Result};
 use crate::sandbox::Sandbox;
@@ -26,10 +26,8 @@ pub async fn restore(sandbox: &Sandbox, base: &Base, store: &Store, from: &Delta
         _ => false,
     });
     if let Some((path, _)) = lost {
-        return Err(Error::unexpected(format!(
-            "{path} cannot be brought back: its former content is not kept"
-        ))
-        .hint("it changed on the host and in the sandbox within the same turn"));
+        return Err(Error::unexpected(format!("{path} cannot be restored: its earlier content is not kept"))
+            .hint("it changed on the host and in the sandbox within the same turn"));
     }
     remove(sandbox, base, from, steps.remove).await?;
     let (directories, others): (Vec<_>, Vec<_>) =

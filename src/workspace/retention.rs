@@ -51,5 +51,5 @@ fn refer(wanted: &mut HashMap<Hash, u64>, node: &Node) {
 
 fn too_much(limit: u64) -> Error {
     Error::new(Kind::Limit, format!("what the session changed takes more than {} MB", limit >> 20))
-        .hint("leave what is generated out with .gitignore or --exclude; `agent sessions prune` frees the room of old sessions")
+        .hint("exclude generated files with .gitignore or --exclude; `agent sessions prune` frees the space of old sessions")
 }

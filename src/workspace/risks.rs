@@ -1,4 +1,4 @@
-//! What of a change set other programs will execute, or follow: a hint where to look first, not a wall.
+//! Changes that other programs will execute or follow: a hint where to look first, not a defence.
 
 use crate::workspace::changes::{Change, ChangeSet};
 use crate::workspace::manifest::Node;
@@ -17,7 +17,7 @@ pub struct Risk {
     pub kind: &'static str,
 }
 
-/// The risks in `changes`, by path. What is only deleted is none.
+/// The risks in `changes`, by path. A deletion is not a risk.
 pub fn risks(changes: &ChangeSet) -> Vec<Risk> {
     let risk = |(path, change): (&TreePath, &Change)| {
         Some(Risk { path: path.to_string(), kind: kind(path, change)? })
@@ -25,7 +25,7 @@ pub fn risks(changes: &ChangeSet) -> Vec<Risk> {
     changes.changes.iter().filter_map(risk).collect()
 }
 
-/// One line for above the diff; `None` where there are no risks.
+/// One line to print above the diff; `None` where there are no risks.
 pub fn summary(changes: &ChangeSet) -> Option<String> {
     let risks = risks(changes);
     let named: Vec<String> =

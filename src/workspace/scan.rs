@@ -1,6 +1,6 @@
-//! Looks at the sandbox's tree: what differs from the base, with the contents brought into the store.
+//! Scans the sandbox's tree: what differs from the base, with the contents copied into the store.
 //!
-//! Nothing that the guest says is believed: names go through [`TreePath`], contents are hashed here, and counts and
+//! Nothing that the guest reports is trusted: names go through [`TreePath`], contents are hashed here, and counts and
 //! sizes are bounded. Files whose metadata did not change since the last look are not read again (the change time
 //! cannot be set by programs inside).
 //!
@@ -11,7 +11,7 @@ use crate::error::{Error, Kind, Result};
 use crate::sandbox::{Entry, EntryKind, Listing, Sandbox};
 use crate::workspace::base::Base;
 use crate::workspace::changes::MAX_CHANGES;
-use crate::workspace::entries::{Odd, sort_out, walk};
+use crate::workspace::entries::{Rejected, validate, walk};
 use crate::workspace::fetch::{Fetched, fetch_group};
 use crate::workspace::host_dir::HostDir;
 use crate::workspace::ignored::{Ignored, MAX_RULES};
@@ -27,7 +27,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-/// Bytes that one look may bring out.
+/// Bytes that one scan may copy.
 const MAX_BYTES: u64 = 2 << 30;
 /// Files that are read in one request, and bytes of them, as listed. A larger file has requests of its own.
 const GROUP: (usize, u64) = (500, 1 << 20);
@@ -44,8 +44,8 @@ const MAX_NAMED: usize = 5;
 pub struct Scan {
     /// What differs from the base.
     pub delta: Delta,
-    /// Entries that can never be taken over.
-    pub odd: Odd,
+    /// Entries that can never be applied.
+    pub rejected: Rejected,
     /// New entries that the ignore rules leave out.
     pub ignored: IgnoredEntries,
 }
@@ -84,7 +84,7 @@ pub struct Seen {
     settled: bool,
 }
 
-/// What the guest says of a file. Compared, never believed.
+/// What the guest reports about a file. Compared, never trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GuestStamp {
     size: u64,
@@ -99,7 +99,7 @@ impl From<&Entry> for GuestStamp {
 }
 
 impl GuestStamp {
-    /// Whether it is what the host says of the same inode.
+    /// Whether it matches the host's view of the same inode.
     pub fn is_of(self, host: &Stamp) -> bool {
         self == Self { size: host.size, mtime_ns: host.mtime_ns, ctime_ns: host.ctime_ns }
     }
@@ -129,12 +129,12 @@ struct Wanted {
 #[derive(Default)]
 struct Look {
     now_ns: i128,
-    /// Bytes that may still be brought out.
+    /// Bytes that may still be copied.
     budget: u64,
-    /// By path; `None` where the content is wanted, or there is nothing to take over after all.
+    /// By path; `None` where the content is wanted, or there is nothing to apply after all.
     found: Vec<(TreePath, Option<Seen>)>,
     wanted: Vec<Wanted>,
-    odd: Odd,
+    rejected: Rejected,
     ignored: IgnoredEntries,
 }
 
@@ -178,7 +178,7 @@ impl Look {
                 Kind::Limit,
                 format!("the sandbox changed more than {MAX_CHANGES} files"),
             )
-            .hint("leave what is generated out with .gitignore or --exclude"));
+            .hint("exclude generated files with .gitignore or --exclude"));
         }
         let groups: Vec<(Vec<TreePath>, Vec<Wanted>)> = groups(wanted)
             .into_iter()
@@ -196,7 +196,7 @@ impl Look {
                         found[place].1 = Some(self.seen(stamp, Node::File { hash, size, mode }));
                     }
                     Fetched::Gone => {}
-                    Fetched::Odd(reason) => self.odd.note(path, reason),
+                    Fetched::Rejected(reason) => self.rejected.reject(path, reason),
                 }
             }
         }
@@ -218,12 +218,12 @@ pub struct Places<'a> {
     /// The session's store.
     pub store: &'a Store,
     /// Where the tree is an overlay: what the sandbox is known to have otherwise than the base. Whatever differs beyond
-    /// that may be the host's own doing, which shines through.
+    /// that may be a change on the host, which is visible through the overlay.
     pub overlay: Option<&'a Delta>,
 }
 
 impl Scanner {
-    /// With the rules that hold from outside, and what is included whatever they say.
+    /// With the rules from outside the tree, and what is included in spite of them.
     pub fn new(ignored: Ignored) -> Self {
         Self { ignored, ..Self::default() }
     }
@@ -252,7 +252,8 @@ impl Scanner {
     /// Looks. What differs is in the store afterwards, its former content too.
     pub async fn scan(&mut self, sandbox: &Sandbox, base: &mut Base, places: &Places<'_>) -> Result<Scan> {
         let mut look = Look { now_ns: now_ns(), budget: MAX_BYTES, ..Look::default() };
-        let entries = sort_out(walk(sandbox, &mut self.listing, &self.skip, false).await?, &mut look.odd);
+        let entries =
+            validate(walk(sandbox, &mut self.listing, &self.skip, false).await?, &mut look.rejected);
         for (path, entry) in entries.iter().filter(|(path, _)| is_rules(path)) {
             look.judge(path.clone(), entry, self.known(path, base));
         }
@@ -267,7 +268,7 @@ impl Scanner {
         }
         reconcile::settle(base, &mut delta, places).await?;
         self.seen = present;
-        Ok(Scan { delta, odd: look.odd, ignored: look.ignored })
+        Ok(Scan { delta, rejected: look.rejected, ignored: look.ignored })
     }
 
     /// What is known of one path.
@@ -418,7 +419,7 @@ fn differs(base: Option<&Node>, now: &Node) -> bool {
 
 fn too_much() -> Error {
     Error::new(Kind::Limit, format!("the sandbox changed more than {} MB", MAX_BYTES >> 20))
-        .hint("leave what is generated out with .gitignore or --exclude")
+        .hint("exclude generated files with .gitignore or --exclude")
 }
 
 fn now_ns() -> i128 {

@@ -6,7 +6,7 @@ use crate::workspace::tree_path::TreePath;
 /// How much of a file's beginning is looked at.
 pub const HEAD: usize = 64 << 10;
 
-/// What a file's name says about it.
+/// What a file's name suggests about its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Suspicion {
     /// Nothing.

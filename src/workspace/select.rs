@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Most paths that a workspace may have.
 pub const MAX_PATHS: usize = 1_000_000;
 
-/// What the user says about the selection.
+/// The user's options for the selection.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Globs in `.gitignore`'s syntax: these are copied even if they are ignored, secret or huge.
@@ -151,7 +151,7 @@ pub enum LeftOut {
     Unreadable,
     /// What is in it is nested deeper than a path may be; the directory itself is picked.
     TooDeep,
-    /// `--exclude` says so.
+    /// Matched by `--exclude`.
     Excluded,
 }
 

@@ -8,7 +8,7 @@ use crate::event::Changes;
 use crate::sandbox::{Sandbox, WorkspaceMount};
 use crate::workspace::base::Base;
 use crate::workspace::changes::{ChangeSet, Exclusions};
-use crate::workspace::entries::Odd;
+use crate::workspace::entries::Rejected;
 use crate::workspace::history::{Checkpoint, History};
 use crate::workspace::ignored::Ignored;
 use crate::workspace::manifest::{Delta, Manifest};
@@ -45,7 +45,7 @@ pub struct Workspace {
     /// Whether a fresh sandbox gets the base itself, and not what the session made of it.
     rewinds: bool,
     /// Whether the session's records are somebody else's to write.
-    is_aside: bool,
+    is_transient: bool,
     notices: Vec<String>,
     options: select::Options,
     store: Store,
@@ -63,15 +63,15 @@ struct State {
     accepted: Delta,
     applied: Vec<Record>,
     /// What the last look found beside the changes.
-    aside: Aside,
+    skipped: Skipped,
 }
 
 /// What a look found beside the changes.
 #[derive(Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Aside {
-    /// Entries that cannot be taken over.
+struct Skipped {
+    /// Entries that cannot be applied.
     #[serde(flatten)]
-    odd: Odd,
+    rejected: Rejected,
     #[serde(default)]
     ignored: IgnoredEntries,
 }
@@ -136,12 +136,12 @@ impl Workspace {
             history: History::new(),
             accepted: Delta::new(),
             applied: Vec::new(),
-            aside: Aside::default(),
+            skipped: Skipped::default(),
         };
         let Options { mode, select: options, max_kept, .. } = options;
         let max_kept = max_kept.unwrap_or(retention::MAX_KEPT);
-        let (rewinds, is_aside, state) = (false, false, Mutex::new(state));
-        Ok(Self { root, mode, max_kept, rewinds, is_aside, notices, options, store, state })
+        let (rewinds, is_transient, state) = (false, false, Mutex::new(state));
+        Ok(Self { root, mode, max_kept, rewinds, is_transient, notices, options, store, state })
     }
 
     /// The workspace that an earlier process left in `session`; `None` where it never got one.
@@ -176,13 +176,13 @@ impl Workspace {
             history: History::load(&store)?.unwrap_or_default(),
             accepted: store.load(ACCEPTED)?.unwrap_or_default(),
             applied: store.load(APPLIED)?.unwrap_or_default(),
-            aside: store.load(ASIDE)?.unwrap_or_default(),
+            skipped: store.load(SKIPPED)?.unwrap_or_default(),
         };
         // What became of `auto` before may not be possible any more.
         let mode = if about.mount == Mode::Overlay { Mode::Auto } else { about.mount };
         let (max_kept, notices) = (retention::MAX_KEPT, Vec::new());
-        let (rewinds, is_aside, state) = (false, false, Mutex::new(state));
-        Ok(Some(Self { root, mode, max_kept, rewinds, is_aside, notices, options, store, state }))
+        let (rewinds, is_transient, state) = (false, false, Mutex::new(state));
+        Ok(Some(Self { root, mode, max_kept, rewinds, is_transient, notices, options, store, state }))
     }
 
     /// The host's directory, absolute and without symlinks.
@@ -205,7 +205,7 @@ impl Workspace {
         &self.store
     }
 
-    /// Records the sandbox's tree after the session's prompt number `prompt`, if it is not as it was at the last checkpoint.
+    /// Records the sandbox's tree after prompt number `prompt`, if it differs from the last checkpoint.
     pub async fn checkpoint(&self, sandbox: &Sandbox, prompt: u64) -> Result<Option<Checkpoint>> {
         let mut state = self.state.lock().await;
         self.look(&mut state, sandbox, Some(prompt)).await
@@ -262,15 +262,15 @@ impl Workspace {
         sandbox: &Sandbox,
         prompt: Option<u64>,
     ) -> Result<Option<Checkpoint>> {
-        let State { mount, base, scanner, history, aside, .. } = state;
+        let State { mount, base, scanner, history, skipped, .. } = state;
         let is_overlay = matches!(mount, WorkspaceMount::Overlay { .. });
         let overlay = is_overlay.then(|| history.delta());
         let places = Places { root: &self.root, store: &self.store, overlay };
-        let Scan { delta, odd, ignored } = scanner.scan(sandbox, base, &places).await?;
-        let now = Aside { odd, ignored };
-        if *aside != now {
-            *aside = now;
-            self.store.save(ASIDE, aside)?;
+        let Scan { delta, rejected, ignored } = scanner.scan(sandbox, base, &places).await?;
+        let now = Skipped { rejected, ignored };
+        if *skipped != now {
+            *skipped = now;
+            self.store.save(SKIPPED, skipped)?;
         }
         let mut checkpoint = history.record(delta, &base.nodes, prompt, &self.store)?;
         if let Some(checkpoint) = &mut checkpoint {
@@ -303,7 +303,7 @@ const BASE: &str = "base.json";
 const FILLED: &str = "filled.json";
 const ACCEPTED: &str = "accepted.json";
 const APPLIED: &str = "applied.json";
-const ASIDE: &str = "aside.json";
+const SKIPPED: &str = "skipped.json";
 
 fn about(root: &Path, mount: &WorkspaceMount, options: &select::Options) -> About {
     use std::os::unix::ffi::OsStrExt;
@@ -326,9 +326,9 @@ fn scanner(root: &Path, options: &select::Options) -> Result<Scanner> {
 }
 
 fn exclusions(state: &State) -> Exclusions<'_> {
-    let Aside { odd, ignored } = &state.aside;
+    let Skipped { rejected, ignored } = &state.skipped;
     let in_place = matches!(state.mount, WorkspaceMount::Bind(_));
-    Exclusions { left_out: &state.base.left_out, odd, ignored, in_place }
+    Exclusions { left_out: &state.base.left_out, rejected, ignored, in_place }
 }
 
 /// The changes against the base with what the host has `accepted`.
@@ -375,12 +375,12 @@ pub fn validate(root: &Path, named: bool) -> Result<PathBuf> {
     let home = std::env::var_os("HOME").and_then(|home| Path::new(&home).canonicalize().ok());
     if !named && home.is_some_and(|home| home == real) {
         return Err(Error::usage("your whole home directory would be the workspace")
-            .hint(format!("change to a project's directory, or say so: -C {}", root.display())));
+            .hint(format!("change to a project's directory, or name this one: -C {}", root.display())));
     }
     Ok(real)
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| Error::unexpected("work on the workspace broke off").caused_by(error))?
+    done.map_err(|error| Error::unexpected("work on the workspace failed").caused_by(error))?
 }

@@ -146,7 +146,7 @@ impl Store {
         }
     }
 
-    /// Opens a content for reading. Whoever reads it checks its hash (see [`Checked`]).
+    /// Opens a content for reading. Its hash is checked while it is read (see [`Checked`]).
     pub fn open_blob(&self, hash: Hash) -> Result<Checked<File>> {
         let path = self.path(hash);
         let pending = self.pending.get(hash).and_then(|pending| File::open(pending).ok());
@@ -206,7 +206,7 @@ impl Store {
         record.map(Some).map_err(|error| self.failed("read", &path, error.into()))
     }
 
-    /// Removes a record. Not there is not an error.
+    /// Removes a record. A missing one is not an error.
     pub fn remove(&self, name: &str) -> Result<()> {
         let path = self.dir.join(name);
         match fs::remove_file(&path) {
@@ -280,7 +280,7 @@ impl Drop for BlobWriter {
     }
 }
 
-/// A reader that fails at its end where the content is not what its hash says.
+/// A reader that fails at its end if the content does not match its hash.
 pub struct Checked<R> {
     inner: R,
     hasher: Sha256,

@@ -36,13 +36,13 @@ impl Tracked {
     }
 }
 
-/// Asks git, where `root` lies in a work tree and git is installed; otherwise there are none. Blocking.
+/// Asks git if `root` lies in a work tree and git is installed; otherwise the list is empty. Blocking.
 ///
 /// Of the repository only its index is used, and the object format. Its configuration names programs that git runs (a
 /// file-system monitor, the `uploadpack` of a remote that missing objects are fetched from), and a directory that looks
 /// like a bare repository brings a configuration of its own; so git is given an empty repository of ours instead, and
 /// whatever needs more than the index (a sparse one without its trees) gets no answer. It reads no ignore rules either: it
-/// would wait for one that is a FIFO.
+/// would block on one that is a FIFO.
 pub fn files(root: &Path) -> Tracked {
     let Some((top, git_dir)) = repository_of(root) else { return Tracked::default() };
     let index = git_dir.join("index");
@@ -86,8 +86,8 @@ fn ask(root: &Path, top: &Path, index: &Path, empty: &Path) -> Option<Vec<u8>> {
     answer
 }
 
-/// The work tree that `root` lies in, and where its index is. A `.git` that is a file (a submodule, a further work tree)
-/// says where.
+/// The work tree that `root` lies in, and where its index is. A `.git` that is a file (a submodule, a linked work tree)
+/// contains the path.
 fn repository_of(root: &Path) -> Option<(PathBuf, PathBuf)> {
     let has_git = |directory: &&Path| directory.join(".git").symlink_metadata().is_ok();
     let top = root.ancestors().find(has_git)?;
@@ -100,10 +100,10 @@ fn repository_of(root: &Path) -> Option<(PathBuf, PathBuf)> {
     Some((top.to_owned(), top.join(OsStr::from_bytes(target))))
 }
 
-/// Whether the names of objects are of the longer kind: an index does not say it of itself.
+/// Whether the repository uses SHA-256: its index does not contain the object format.
 fn is_sha256(git_dir: &Path) -> bool {
     let read = |name| plain_file::read(&git_dir.join(name), MAX_CONFIG, Links::Refuse).ok();
-    // That of a further work tree is two directories above.
+    // That of a linked work tree is two directories above.
     let config = read("config").or_else(|| read("../../config")).unwrap_or_default();
     let config = String::from_utf8_lossy(&config).to_ascii_lowercase();
     let mut settings = config.lines().filter_map(|line| line.split_once('='));

@@ -1,4 +1,4 @@
-//! Brings files into the sandbox: the whole selection at the start, and single files when a state is restored.
+//! Copies files into the sandbox: the whole selection at the start, and single files when a state is restored.
 
 use crate::error::{Error, Result};
 use crate::sandbox::{FileWrite, Node as Write, Sandbox};
@@ -87,7 +87,7 @@ pub async fn copy_in(
         }
         on_copied(report.bytes, total);
     }
-    reader.await.map_err(|error| Error::unexpected("reading the workspace broke off").caused_by(error))??;
+    reader.await.map_err(|error| Error::unexpected("reading the workspace failed").caused_by(error))??;
     let closed = directories(base, |mode| mode)
         .into_iter()
         .filter(|write| write.mode.is_some_and(|mode| mode & 0o700 != 0o700));
@@ -216,7 +216,7 @@ pub async fn write_all(sandbox: &Sandbox, writes: Vec<FileWrite>) -> Result<()> 
     sandbox.write_files(writes).await?.into_iter().collect()
 }
 
-/// Brings single paths to what `nodes` says, contents from the store. Bounded memory: a file at a time beyond a batch.
+/// Writes single paths as `nodes` describes them, contents from the store. Bounded memory: a file at a time beyond a batch.
 pub async fn write_nodes(sandbox: &Sandbox, store: &Store, nodes: Vec<(TreePath, Node)>) -> Result<()> {
     let mut batch = Vec::new();
     let mut bytes = 0;
@@ -233,7 +233,7 @@ pub async fn write_nodes(sandbox: &Sandbox, store: &Store, nodes: Vec<(TreePath,
                 };
                 let task = tokio::task::spawn_blocking(read).await;
                 let content =
-                    task.map_err(|error| Error::unexpected("reading the store broke off").caused_by(error))??;
+                    task.map_err(|error| Error::unexpected("reading the store failed").caused_by(error))??;
                 bytes += size;
                 (Write::Regular(content), Some(mode))
             }
@@ -249,7 +249,7 @@ pub async fn write_nodes(sandbox: &Sandbox, store: &Store, nodes: Vec<(TreePath,
 
 /// Looks whether an overlay shows the tree and takes writes: an engine elsewhere mounts another machine's directory, and
 /// one with user namespaces of its own shows the files as another user's.
-pub async fn try_overlay(sandbox: &Sandbox, base: &Base) -> Result<()> {
+pub async fn check_overlay(sandbox: &Sandbox, base: &Base) -> Result<()> {
     let failed = |error: Error| Error::sandbox("the overlay of the workspace does not work").caused_by(error);
     if let Some(path) = base.stamps.keys().next() {
         sandbox.stat(&inside(path)).await.map_err(failed)?;

@@ -96,7 +96,7 @@ fn attack_21_no_repository_is_applied_whatever_its_name() {
     assert_eq!(done.host_file("sub/HEAD"), None);
     assert_eq!(done.host_file("sub/config"), None);
     assert!(
-        done.stderr.contains("sub is not taken over: git would take it for a repository"),
+        done.stderr.contains("sub is not applied: git would take it for a repository"),
         "{}",
         done.stderr
     );

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::plain_file::{self, Links};
 use crate::sandbox::{Entry, EntryKind, FileWrite, Node, Sandbox, WalkOptions};
 use crate::workspace::bare_repository::{self, repositories};
-use crate::workspace::entries::{Odd, sort_out};
+use crate::workspace::entries::{Rejected, validate};
 use crate::workspace::host_dir::HostDir;
 use crate::workspace::tree_path::{TreePath, printable};
 use std::ffi::OsStr;
@@ -112,8 +112,8 @@ impl Repl<'_> {
     /// Regular files and directories, as far as they are safe.
     async fn download_directory(&self, sandbox: &Sandbox, from: &Path, to: &Path) -> Result<usize> {
         let options = WalkOptions { max_entries: MAX_FILES as u64, ..WalkOptions::default() };
-        let mut excluded = Odd::default();
-        let entries = sort_out(sandbox.walk(from, options).await?, &mut excluded);
+        let mut excluded = Rejected::default();
+        let entries = validate(sandbox.walk(from, options).await?, &mut excluded);
         let entries = safe_entries(entries, &mut excluded).ok_or_else(|| {
             Error::usage(format!("{} is not downloaded: {}", shown(from), bare_repository::REASON))
                 .hint("pack it inside the sandbox, and download the archive")
@@ -151,13 +151,16 @@ impl Repl<'_> {
 
 /// The entries that may be written to the host: no symlinks, because the sandbox chooses their targets, and nothing that
 /// configures git. `None` if the directory itself is a repository.
-fn safe_entries(mut entries: Vec<(TreePath, Entry)>, excluded: &mut Odd) -> Option<Vec<(TreePath, Entry)>> {
+fn safe_entries(
+    mut entries: Vec<(TreePath, Entry)>,
+    excluded: &mut Rejected,
+) -> Option<Vec<(TreePath, Entry)>> {
     let mut blocked = repositories(entries.iter().map(|(path, _)| (path, true)), |_| false);
     if blocked.contains(&b""[..]) {
         return None;
     }
     for directory in blocked.iter().filter_map(|directory| TreePath::new(directory).ok()) {
-        excluded.note(directory, bare_repository::REASON.to_owned());
+        excluded.reject(directory, bare_repository::REASON.to_owned());
     }
     entries.retain(|(path, entry)| {
         if path.ancestors().any(|directory| blocked.contains(directory.as_bytes())) {
@@ -170,7 +173,7 @@ fn safe_entries(mut entries: Vec<(TreePath, Entry)>, excluded: &mut Odd) -> Opti
         };
         // A directory precedes its contents.
         blocked.insert(path.as_bytes().to_vec());
-        excluded.note(path.clone(), reason.to_owned());
+        excluded.reject(path.clone(), reason.to_owned());
         false
     });
     Some(entries)

@@ -73,9 +73,7 @@ impl Workspace {
         let (root, store, back) = (self.root.clone(), self.store.clone(), record.written.reversed());
         let plan = blocking(move || Plan::check(&open(&root)?, &back, &store, false)).await;
         let plan = plan.map_err(|error| match error.kind() {
-            Kind::Conflict => {
-                error.hint("what you changed since stays: put these files aside and try again, or leave it")
-            }
+            Kind::Conflict => error.hint("nothing was reverted: move these files away and try again"),
             _ => error,
         })?;
         let changes = plan.record().counts();

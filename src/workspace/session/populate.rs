@@ -19,7 +19,7 @@ impl Workspace {
     /// `None` where that one never had a workspace.
     ///
     /// What is kept of the beginning is what `former` changed. Anything else is as the host has it now, and what of that
-    /// changed meanwhile is counted by [`Workspace::bring_back`].
+    /// changed meanwhile is counted by [`Workspace::restore_into`].
     pub async fn as_it_began(former: &Path, session: &Path) -> Result<Option<Self>> {
         let (former, session) = (former.to_owned(), session.to_owned());
         blocking(move || {
@@ -41,27 +41,27 @@ impl Workspace {
         .await
     }
 
-    /// For a second sandbox beside the session's own: brought back to the same state, with nothing written down.
-    pub fn aside(self) -> Self {
-        Self { is_aside: true, ..self }
+    /// For a second sandbox with the same state as the session's own: nothing is recorded.
+    pub fn transient(self) -> Self {
+        Self { is_transient: true, ..self }
     }
 
-    /// After a start with an overlay that failed: lets the files be copied, where nobody asked for an overlay by name.
+    /// After a start with an overlay that failed: copies the files, unless an overlay was requested by name.
     /// `false` where that would change nothing.
-    pub async fn copy_instead(&self) -> Result<bool> {
+    pub async fn fall_back_to_copy(&self) -> Result<bool> {
         let mut state = self.state.lock().await;
         if self.mode != Mode::Auto || state.mount == WorkspaceMount::Empty {
             return Ok(false);
         }
         state.mount = WorkspaceMount::Empty;
-        if !self.is_aside {
+        if !self.is_transient {
             self.save(ABOUT, about(&self.root, &state.mount, &self.options)).await?;
         }
         Ok(true)
     }
 
     /// Looks at the host's tree again for a fresh sandbox of a resumed session, before
-    /// [`Workspace::bring_back`]. What the user should know about it comes back.
+    /// [`Workspace::restore_into`]. Returns a notice for the user.
     pub async fn reopen(&self, can_overlay: bool) -> Result<Option<String>> {
         let (root, options, mode) = (self.root.clone(), self.options.clone(), self.mode);
         let look = move || {
@@ -70,23 +70,23 @@ impl Workspace {
         };
         let (selection, (mount, copied)) = blocking(look).await?;
         let mut state = self.state.lock().await;
-        if !self.is_aside {
+        if !self.is_transient {
             self.store.remove(FILLED)?;
         }
         (state.mount, state.found) = (mount, Some(selection));
         Ok(copied)
     }
 
-    /// Brings the files into a fresh sandbox of a new session, before anything runs in it.
+    /// Copies the files into a fresh sandbox of a new session, before anything runs in it.
     pub async fn copy_in(&self, sandbox: &Sandbox, on_copied: OnCopied<'_>) -> Result<CopyReport> {
         let mut state = self.state.lock().await;
         let report = self.fill(&mut state, sandbox, on_copied).await?;
         let State { mount, base, scanner, .. } = &mut *state;
-        // With an overlay the files' own stamps say that they are the host's.
+        // With an overlay the files' own stamps show that they are the host's.
         if *mount == WorkspaceMount::Empty {
             scanner.remember(sandbox, &base.nodes, false).await?;
         }
-        if !self.is_aside {
+        if !self.is_transient {
             self.save(BASE, base.clone()).await?;
             self.save(FILLED, ()).await?;
         }
@@ -110,7 +110,7 @@ impl Workspace {
                 transfer::copy_in(&self.root, base, &self.store, sandbox, on_copied).await
             }
             WorkspaceMount::Overlay { .. } => {
-                transfer::try_overlay(sandbox, base).await?;
+                transfer::check_overlay(sandbox, base).await?;
                 transfer::clean_git_configs(&self.root, base, &self.store, sandbox).await?;
                 Ok(CopyReport::default())
             }
@@ -118,9 +118,9 @@ impl Workspace {
         }
     }
 
-    /// Takes up a sandbox of this session that has been running all the time.
+    /// Continues with a sandbox of this session that is still running.
     pub async fn rejoin(&self, sandbox: &Sandbox) -> Result<()> {
-        // Otherwise the files' own stamps say which are the host's.
+        // Otherwise the files' own stamps show which are the host's.
         if self.mode != Mode::Copy {
             return Ok(());
         }
@@ -129,19 +129,19 @@ impl Workspace {
         state.scanner.remember(sandbox, &tree, true).await
     }
 
-    /// Brings a fresh sandbox to where the session left off: the host's tree as it is now, and on top of it
+    /// Restores the state of the session in a fresh sandbox: the host's tree as it is now, and on top of it
     /// everything that the session had changed. Files that the session changed keep their old base, so that a
     /// change on the host meanwhile is a conflict when they are applied.
     ///
-    /// A workspace of [`Workspace::as_it_began`] is brought back to its base instead, as far as that is kept.
-    pub async fn bring_back(&self, sandbox: &Sandbox, on_copied: OnCopied<'_>) -> Result<CopyReport> {
+    /// A workspace of [`Workspace::as_it_began`] is restored to its base instead, as far as that is kept.
+    pub async fn restore_into(&self, sandbox: &Sandbox, on_copied: OnCopied<'_>) -> Result<CopyReport> {
         let mut state = self.state.lock().await;
         if let WorkspaceMount::Bind(_) = state.mount {
             self.save(FILLED, ()).await?;
             return Ok(CopyReport::default());
         }
         let Some(selection) = &state.found else {
-            return Err(Error::unexpected("the workspace was not looked at before it is brought back"));
+            return Err(Error::unexpected("the workspace was not scanned before it is restored"));
         };
         let fresh = Base::new(selection.clone());
         let former = std::mem::replace(&mut state.base, fresh);
@@ -173,7 +173,7 @@ impl Workspace {
             state.scanner.remember(sandbox, &tree, false).await?;
         }
         state.found = None;
-        if !self.is_aside {
+        if !self.is_transient {
             self.save(BASE, state.base.clone()).await?;
             self.save(FILLED, ()).await?;
         }
@@ -198,7 +198,7 @@ fn changed_since(former: &Base, fresh: &Base, store: &Store) -> (Vec<TreePath>, 
     (since, lost)
 }
 
-/// Whether a path has what it had. With an overlay nobody read the file: its stamp tells.
+/// Whether a path is unchanged. With an overlay the file was not read, so its stamp decides.
 fn is_same(was: &Node, is: &Node, former: &Base, fresh: &Base, path: &TreePath) -> bool {
     let untouched = || former.stamps.get(path).is_some_and(|stamp| fresh.stamps.get(path) == Some(stamp));
     was == is || (was.mode() == is.mode() && (was.same_content(is) || untouched()))
