@@ -71,7 +71,7 @@ fn a_real_clients_name_is_read() {
 }
 
 #[test]
-fn what_is_no_tls_is_told_from_what_is_broken() {
+fn other_protocols_and_broken_tls_are_distinguished() {
     assert_eq!(read_hello(b""), Ok(Hello::Partial));
     for plain in [&b"GET / HTTP/1.1\r\n"[..], b"SSH-2.0-x\r\n", b"\x80\x2e\x01\x03\x01", b"\x16\x16\x16"] {
         assert_eq!(read_hello(plain), Ok(Hello::NotTls), "{plain:?}");

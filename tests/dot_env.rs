@@ -1,4 +1,4 @@
-//! What a `.env` may say, and what it may not: a repository that nobody has looked at may bring one along.
+//! What a `.env` may set and what it may not: an untrusted repository may contain one.
 
 use crate::support::agent::{Agent, agent};
 use crate::support::endpoint::{Endpoint, endpoint};
@@ -10,7 +10,7 @@ fn beside(dot_env: impl AsRef<[u8]>) -> Agent {
     agent().env("OPENAI_API_KEY", SECRET).env("DATABASE", SECRET).file(".env", dot_env).args(["run", "go"])
 }
 
-fn heard_no_secret(model: &Endpoint) -> bool {
+fn got_no_secret(model: &Endpoint) -> bool {
     !model.requests().iter().any(|request| format!("{request:?}").contains(SECRET))
 }
 
@@ -28,7 +28,7 @@ fn it_names_an_endpoint_a_key_and_a_model() {
 }
 
 #[test]
-fn it_does_not_reach_into_the_environment() {
+fn it_does_not_read_the_environment() {
     let model = endpoint().text("ok").repeat_last().start();
     let named = "AGENT_BASE_URL={url}\nAGENT_API_KEY=k\nAGENT_MODEL=m\n";
     for line in [
@@ -45,23 +45,22 @@ fn it_does_not_reach_into_the_environment() {
         let text = format!("{named}{line}\n").replace("{url}", &model.url());
         let finished = beside(&text).run();
         assert_eq!(finished.code, 2, "{text}: {}", finished.stderr);
-        assert!(heard_no_secret(&model) && !finished.stderr.contains(SECRET), "{text}: {}", finished.stderr);
+        assert!(got_no_secret(&model) && !finished.stderr.contains(SECRET), "{text}: {}", finished.stderr);
     }
     assert_eq!(model.connections(), 0);
 }
 
-/// A bug: nobody heard that it had no effect.
 #[test]
-fn settings_that_it_may_not_set_are_told_once() {
+fn settings_that_it_may_not_set_are_reported_once() {
     let model = endpoint().text("ok").repeat_last().start();
     let text = "AGENT_PIDS=9\nexport AGENT_MAX_TURNS=1\nAGENT_PIDS=8\nAGENT_SANDBOX=auto\nAGENT_OTHER=1\n";
     let finished = agent().endpoint(&model).file(".env", text).args(["run", "go"]).run().expect_code(0);
-    let told = ".env does not set AGENT_MAX_TURNS, AGENT_PIDS: ";
-    assert_eq!(finished.stderr.matches(told).count(), 1, "{}", finished.stderr);
+    let notice = "ignored in .env: AGENT_MAX_TURNS, AGENT_PIDS (";
+    assert_eq!(finished.stderr.matches(notice).count(), 1, "{}", finished.stderr);
 }
 
 #[test]
-fn what_it_says_to_other_programs_is_neither_read_nor_shown() {
+fn variables_of_other_programs_are_neither_read_nor_shown() {
     let model = endpoint().text("ok").repeat_last().start();
     let others = b"PASSWORD=two words\nOLD\n=\n'\nKEY=\"-----BEGIN\nline\n-----END\"\nA=${B\nLATIN=\xe9\n";
     let ours = format!("AGENT_BASE_URL={}\nAGENT_API_KEY=k\nAGENT_MODEL=m\n", model.url());

@@ -77,7 +77,7 @@ fn a_wrong_configuration_exits_with_2() {
         .run();
     let redirected = ends_with(redirected, 2);
     assert!(
-        redirected.stderr.contains("comes from somewhere else")
+        redirected.stderr.contains("comes from another source")
             && !redirected.stderr.contains("secret-of-the-user")
     );
     assert_eq!(model.connections(), 0);

@@ -20,11 +20,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A sandbox with a network, and what was told of it.
+/// A sandbox with a network, and its events.
 struct Net {
     sandbox: Sandbox,
     gateway: Arc<Gateway>,
-    told: Arc<Mutex<Vec<Event>>>,
+    seen: Arc<Mutex<Vec<Event>>>,
 }
 
 struct Keep(Arc<Mutex<Vec<Event>>>);
@@ -58,39 +58,39 @@ async fn everywhere<F: Future<Output = ()>>(hosts: &[&str], limits: Limits, test
         };
         let (channel, _) = backend.start(&spec, &|_, _, _| {}).await.expect("the sandbox starts");
         let sandbox = Sandbox::connect(channel).await.expect("the guest answers");
-        let told = Arc::default();
+        let seen = Arc::default();
         let events = Arc::new(Events::new(1));
-        events.begin("test", 1, Box::new(Keep(Arc::clone(&told))));
+        events.begin("test", 1, Box::new(Keep(Arc::clone(&seen))));
         let gateway = Gateway::new(&network, events, limits).expect("the list is one");
         gateway.attach(&sandbox).await.expect("the proxy opens");
-        test(Arc::new(Net { sandbox: sandbox.clone(), gateway, told })).await;
+        test(Arc::new(Net { sandbox: sandbox.clone(), gateway, seen })).await;
         sandbox.shutdown().await;
         backend.destroy(&spec.session).await.expect("the sandbox goes");
     }
 }
 
 impl Net {
-    /// How a command ended, and what it said on both streams.
+    /// How a command ended, and its output on both streams.
     async fn run(&self, command: &str) -> (Outcome, String) {
         let command = Command { timeout: Some(Duration::from_secs(120)), ..shell(command) };
-        let mut said = Vec::new();
+        let mut output = Vec::new();
         let finished = self
             .sandbox
-            .run(command, &mut |output| {
-                if let Output::Data(_, bytes) = output {
-                    said.extend_from_slice(bytes);
+            .run(command, &mut |part| {
+                if let Output::Data(_, bytes) = part {
+                    output.extend_from_slice(bytes);
                 }
             })
             .await
             .expect("the sandbox answers");
-        (finished.outcome, String::from_utf8_lossy(&said).into_owned())
+        (finished.outcome, String::from_utf8_lossy(&output).into_owned())
     }
 
-    /// What a command says that has to succeed.
-    async fn said(&self, command: &str) -> String {
-        let (outcome, said) = self.run(command).await;
-        assert_eq!(outcome, Outcome::Exited(0), "{command}: {said}\n{:?}", self.told());
-        said.trim_end().to_owned()
+    /// The output of a command that has to succeed.
+    async fn output(&self, command: &str) -> String {
+        let (outcome, output) = self.run(command).await;
+        assert_eq!(outcome, Outcome::Exited(0), "{command}: {output}\n{:?}", self.events());
+        output.trim_end().to_owned()
     }
 
     /// What the proxy answers to these bytes, until it closes. A program inside could send them.
@@ -118,29 +118,29 @@ impl Net {
         self.sandbox.write_files(vec![file]).await.expect("the file is written");
     }
 
-    fn told(&self) -> Vec<Event> {
-        self.told.lock().unwrap().clone()
+    fn events(&self) -> Vec<Event> {
+        self.seen.lock().unwrap().clone()
     }
 
-    /// Waits until something is told.
-    async fn tells(&self, what: impl Fn(&Event) -> bool) -> Event {
+    /// Waits for an event.
+    async fn wait_for(&self, what: impl Fn(&Event) -> bool) -> Event {
         let begun = Instant::now();
         loop {
-            if let Some(event) = self.told().into_iter().find(|event| what(event)) {
+            if let Some(event) = self.events().into_iter().find(|event| what(event)) {
                 return event;
             }
-            assert!(begun.elapsed() < DEADLINE, "only this was told: {:?}", self.told());
+            assert!(begun.elapsed() < DEADLINE, "only these events came: {:?}", self.events());
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
-    /// The rule that was told with the last refusal.
+    /// The rule of the last refusal.
     fn rule(&self) -> String {
-        let denied = self.told().into_iter().rev().find_map(|event| match event {
+        let denied = self.events().into_iter().rev().find_map(|event| match event {
             Event::Denied { rule, .. } => Some(rule),
             _ => None,
         });
-        denied.unwrap_or_else(|| panic!("nothing was denied: {:?}", self.told()))
+        denied.unwrap_or_else(|| panic!("nothing was denied: {:?}", self.events()))
     }
 }
 
@@ -169,19 +169,19 @@ async fn a_named_host_is_reached_over_http_https_and_plain_tcp() {
         let (http, https) = (http.host_and_port(), https.host_and_port());
         async move {
             net.trust_the_site().await;
-            assert_eq!(net.said(&format!("curl -sS http://{http}/hello")).await, "hello");
+            assert_eq!(net.output(&format!("curl -sS http://{http}/hello")).await, "hello");
             assert_eq!(
-                net.said(&format!("curl -sS --cacert ca.pem https://{https}/hello")).await,
+                net.output(&format!("curl -sS --cacert ca.pem https://{https}/hello")).await,
                 "hello, safely"
             );
             // Any protocol: the port was named.
             let raw = format!("{}GET /hello HTTP/1.1\r\nConnection: close\r\n\r\n", connect(&http));
             assert!(net.ask(raw).await.ends_with("\r\n\r\nhello\n"));
-            let event = net.tells(|event| matches!(event, Event::Connection { received: 14.., .. })).await;
+            let event = net.wait_for(|event| matches!(event, Event::Connection { received: 14.., .. })).await;
             let Event::Connection { host, port, allowed, sent, reason, .. } = event else { unreachable!() };
             assert_eq!((host.as_str(), allowed, reason), ("127.0.0.2", true, None));
             assert!(http.ends_with(&format!(":{port}")) && sent > 50);
-            assert_eq!(net.said("tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '").await, "lo");
+            assert_eq!(net.output("tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '").await, "lo");
         }
     })
     .await;
@@ -203,8 +203,8 @@ async fn ipv6_is_named_in_brackets() {
         async move {
             // The server speaks first.
             assert!(net.ask(connect(&address)).await.ends_with("\r\n\r\nsix\n"));
-            let told = net.tells(|event| matches!(event, Event::Connection { .. })).await;
-            assert!(matches!(told, Event::Connection { host, received: 4, .. } if host == "::1"));
+            let connection = net.wait_for(|event| matches!(event, Event::Connection { .. })).await;
+            assert!(matches!(connection, Event::Connection { host, received: 4, .. } if host == "::1"));
         }
     })
     .await;
@@ -237,11 +237,11 @@ async fn what_is_not_named_is_refused_and_nobody_sees_anything() {
                 assert!(answer.contains("--network"), "{answer}");
                 assert!(net.rule().contains("not on the list"), "{target}: {}", net.rule());
             }
-            let (outcome, said) = net.run(&format!("curl -sS http://{address}/secret")).await;
+            let (outcome, output) = net.run(&format!("curl -sS http://{address}/secret")).await;
             assert_eq!(outcome, Outcome::Exited(0));
-            assert!(said.contains(&format!("agent --network {address}")), "{said}");
+            assert!(output.contains(&format!("agent --network {address}")), "{output}");
             let connections = net
-                .told()
+                .events()
                 .into_iter()
                 .filter(|event| matches!(event, Event::Connection { allowed: false, .. }));
             assert_eq!(connections.count(), 14, "each is an event");
@@ -286,8 +286,8 @@ async fn a_redirect_is_checked_again() {
     everywhere(&[&site.host_and_port()], Limits::default(), |net| {
         let (site, address) = (site.host_and_port(), address.clone());
         async move {
-            let (_, said) = net.run(&format!("curl -sSL http://{site}/")).await;
-            assert!(said.contains(&format!("may not connect to {address}")), "{said}");
+            let (_, output) = net.run(&format!("curl -sSL http://{site}/")).await;
+            assert!(output.contains(&format!("may not connect to {address}")), "{output}");
         }
     })
     .await;
@@ -306,7 +306,7 @@ async fn tls_has_to_name_the_host_that_was_asked_for() {
                 assert!(answer.starts_with("HTTP/1.1 200 ") && !answer.contains("403"), "{answer}");
                 assert!(net.rule().contains(&format!("TLS asks for {name:?}")), "{}", net.rule());
             }
-            let sent = net.told().into_iter().filter_map(|event| match event {
+            let sent = net.events().into_iter().filter_map(|event| match event {
                 Event::Connection { sent, .. } => Some(sent),
                 _ => None,
             });
@@ -347,21 +347,21 @@ async fn a_second_request_does_not_ride_on_the_first() {
 async fn a_server_that_does_not_close_gets_no_second_request_either() {
     let listener = TcpListener::bind((ADDRESS, 0)).expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
-    let (heard, hears) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             let mut buffer = [0; 4096];
             let first = stream.read(&mut buffer).unwrap_or(0);
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none");
-            // What has not come by then will not come: the second request is sent as soon as the answer is there.
+            // The second request is sent as soon as the answer is there, so that it would be here by then.
             stream.set_read_timeout(Some(Duration::from_secs(1))).expect("a timeout");
             let second = stream.read(&mut buffer[first..]).unwrap_or(0);
-            let _ = heard.send(String::from_utf8_lossy(&buffer[..first + second]).into_owned());
+            let _ = sender.send(String::from_utf8_lossy(&buffer[..first + second]).into_owned());
         }
     });
-    let hears = Arc::new(Mutex::new(hears));
+    let receiver = Arc::new(Mutex::new(receiver));
     everywhere(&[&address], Limits::default(), |net| {
-        let (address, hears) = (address.clone(), Arc::clone(&hears));
+        let (address, receiver) = (address.clone(), Arc::clone(&receiver));
         async move {
             let request = format!("GET http://{address}/ HTTP/1.1\r\n\r\n");
             let mut stream = net.sandbox.connect_port(PORT).await.expect("the proxy listens");
@@ -370,9 +370,10 @@ async fn a_server_that_does_not_close_gets_no_second_request_either() {
             stream.read_exact(&mut answer).await.expect("an answer");
             assert!(answer.ends_with(b"one"), "{}", String::from_utf8_lossy(&answer));
             stream.write_all(request.replace("GET", "POST").as_bytes()).await.expect("the proxy listens");
-            let heard = tokio::task::spawn_blocking(move || hears.lock().unwrap().recv_timeout(DEADLINE));
-            let heard = heard.await.expect("no panic").expect("the server heard something");
-            assert_eq!(heard, format!("GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"));
+            let request =
+                tokio::task::spawn_blocking(move || receiver.lock().unwrap().recv_timeout(DEADLINE));
+            let request = request.await.expect("no panic").expect("the server got a request");
+            assert_eq!(request, format!("GET / HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"));
         }
     })
     .await;
@@ -386,8 +387,8 @@ async fn a_body_goes_through_as_long_as_it_says() {
         async move {
             let post =
                 format!("head -c 3000000 /dev/zero | curl -sS --data-binary @- -H 'Expect:' http://{site}/");
-            assert_eq!(net.said(&post).await, "thanks");
-            net.tells(|event| matches!(event, Event::Connection { sent: 3_000_000.., allowed: true, .. }))
+            assert_eq!(net.output(&post).await, "thanks");
+            net.wait_for(|event| matches!(event, Event::Connection { sent: 3_000_000.., allowed: true, .. }))
                 .await;
         }
     })
@@ -410,29 +411,29 @@ async fn there_is_a_limit_on_connections_at_once_in_all_and_on_bytes() {
             };
             let (first, second, third) = (open().await, open().await, open().await);
             assert_eq!([first.0, second.0, third.0], ["HTTP/1.1 200", "HTTP/1.1 200", "HTTP/1.1 503"]);
-            net.tells(|event| *event == Event::LimitReached { limit: "connections_at_once".into() }).await;
+            net.wait_for(|event| *event == Event::LimitReached { limit: "connections_at_once".into() }).await;
 
             // A server that closes ends the connection.
             let (_first, _) = listener.accept().expect("the first");
             drop(listener.accept().expect("the second"));
             drop(second.1);
-            net.tells(|event| matches!(event, Event::Connection { allowed: true, .. })).await;
+            net.wait_for(|event| matches!(event, Event::Connection { allowed: true, .. })).await;
             let mut stream = first.1;
             stream.write_all(&[b'x'; 20_000]).await.expect("the sandbox takes it");
-            net.tells(|event| *event == Event::LimitReached { limit: "network_bytes".into() }).await;
+            net.wait_for(|event| *event == Event::LimitReached { limit: "network_bytes".into() }).await;
 
             let (fourth, fifth) = (open().await, open().await);
             assert_eq!([&fourth.0, &fifth.0], ["HTTP/1.1 200", "HTTP/1.1 200"]);
             assert_eq!(open().await.0, "HTTP/1.1 503");
-            net.tells(|event| *event == Event::LimitReached { limit: "connections".into() }).await;
-            let told = net.told().len();
+            net.wait_for(|event| *event == Event::LimitReached { limit: "connections".into() }).await;
+            let before = net.events().len();
             assert_eq!(open().await.0, "HTTP/1.1 503");
-            assert_eq!(net.told().len(), told, "a flood is not told one by one");
-            // But what was let through before is told, however many came since.
+            assert_eq!(net.events().len(), before, "a flood is not reported one by one");
+            // But each connection that was allowed before is reported, however many came since.
             while listener.accept().is_ok() {}
             drop((fourth.1, fifth.1));
-            let is_told = |event: &&Event| matches!(event, Event::Connection { allowed: true, .. });
-            net.tells(|_| net.told().iter().filter(is_told).count() == 4).await;
+            let is_reported = |event: &&Event| matches!(event, Event::Connection { allowed: true, .. });
+            net.wait_for(|_| net.events().iter().filter(is_reported).count() == 4).await;
         }
     })
     .await;
@@ -444,22 +445,22 @@ async fn without_a_host_nothing_listens_until_one_is_allowed() {
     everywhere(&[], Limits::default(), |net| {
         let site = site.host_and_port();
         async move {
-            assert_eq!(net.said("echo \"[$HTTP_PROXY]\"").await, "[]");
+            assert_eq!(net.output("echo \"[$HTTP_PROXY]\"").await, "[]");
             assert!(net.sandbox.connect_port(PORT).await.is_err());
             let entry = Entry::parse(&site).unwrap();
             net.gateway.change(|rules| rules.allow(entry.clone()));
             net.gateway.attach(&net.sandbox).await.expect("the proxy opens");
-            assert_eq!(net.said(&format!("curl -sS http://{site}/")).await, "hello");
+            assert_eq!(net.output(&format!("curl -sS http://{site}/")).await, "hello");
             net.gateway.change(|rules| rules.deny(entry));
             net.gateway.attach(&net.sandbox).await.expect("the proxy stays");
-            assert!(net.said(&format!("curl -sS http://{site}/")).await.contains("the user denied it"));
+            assert!(net.output(&format!("curl -sS http://{site}/")).await.contains("the user denied it"));
         }
     })
     .await;
 }
 
 #[tokio::test]
-async fn a_person_is_asked_once_however_many_connections_wait() {
+async fn the_user_is_asked_once_however_many_connections_wait() {
     let site = Site::http().file("/", "hello\n");
     everywhere(&["127.0.0.1:1"], Limits::default(), |net| {
         let site = site.host_and_port();
@@ -513,7 +514,7 @@ async fn a_person_is_asked_once_however_many_connections_wait() {
 }
 
 #[tokio::test]
-async fn nothing_is_told_once_the_session_has_ended() {
+async fn no_event_is_emitted_once_the_session_has_ended() {
     let (_listener, address) = canary();
     everywhere(&[&address], Limits::default(), |net| {
         let address = address.clone();
@@ -522,9 +523,9 @@ async fn nothing_is_told_once_the_session_has_ended() {
             stream.write_all(connect(&address).as_bytes()).await.expect("the proxy listens");
             stream.read_exact(&mut [0; 12]).await.expect("an answer");
             net.gateway.end().await;
-            assert_eq!(net.told().len(), 1, "the open one is told: {:?}", net.told());
+            assert_eq!(net.events().len(), 1, "the open one is reported: {:?}", net.events());
             net.ask(connect("elsewhere.test:443")).await;
-            assert_eq!(net.told().len(), 1);
+            assert_eq!(net.events().len(), 1);
         }
     })
     .await;
@@ -579,17 +580,17 @@ z.writestr('greet-1.0.dist-info/RECORD', '')\"",
             net.trust_the_site().await;
             let trust = "export GIT_SSL_CAINFO=$PWD/ca.pem PIP_CERT=$PWD/ca.pem CARGO_HTTP_CAINFO=$PWD/ca.pem;";
             let pip = format!("{trust} python3 -m pip install -q --user --index-url {url}/simple greet && python3 -m greet");
-            assert!(net.said(&pip).await.ends_with("greetings"));
+            assert!(net.output(&pip).await.ends_with("greetings"));
             let git = format!("{trust} git clone -q {url}/repo.git && cat repo/file");
-            assert_eq!(net.said(&git).await, "cloned");
+            assert_eq!(net.output(&git).await, "cloned");
             let cargo = format!(
                 "{trust} mkdir -p project/src project/.cargo && cd project && echo > src/lib.rs
                  printf '[registries.own]\\nindex = \"sparse+{url}/index/\"\\n' > .cargo/config.toml
                  printf '[package]\\nname = \"p\"\\nversion = \"0.1.0\"\\n[dependencies]\\nhello = {{ version = \"1\", registry = \"own\" }}\\n' > Cargo.toml
                  cargo fetch -q && ls $HOME/.cargo/registry/src/*/"
             );
-            assert_eq!(net.said(&cargo).await, "hello-1.0.0");
-            let all = net.told();
+            assert_eq!(net.output(&cargo).await, "hello-1.0.0");
+            let all = net.events();
             assert!(all.iter().all(|event| matches!(event, Event::Connection { allowed: true, .. })), "{all:?}");
         }
     })

@@ -50,7 +50,7 @@ fn a_flood_of_refused_hosts_is_cut_short() {
 }
 
 #[test]
-fn the_model_is_told_what_was_refused_and_the_session_keeps_it() {
+fn the_model_gets_the_reason_of_a_refusal_and_the_session_keeps_it() {
     let site = Site::http().file("/", "hello\n");
     let command = format!("curl -sS http://{}/ && curl -sSf https://evil.test/", site.host_and_port());
     let model = endpoint().tool_call("run_commands", json!({ "command": command })).text("Refused.").start();
@@ -108,7 +108,7 @@ fn a_refused_host_is_asked_about_once_for_the_session_or_never() {
     terminal.wait_for("exit 0");
     terminal.wait_for_prompt();
 
-    // Ctrl-C is no answer: not this time.
+    // Ctrl-C refuses the connection this time.
     terminal.type_line(&format!("{fetch}; echo second"));
     terminal.wait_until("the second question", |screen| screen.matches("Allow it?").count() == 2);
     terminal.ctrl_c();
@@ -173,7 +173,7 @@ fn everything_public_except_what_is_named() {
 }
 
 #[test]
-fn without_a_network_the_model_and_the_user_hear_how_to_allow_a_host() {
+fn without_a_network_the_model_and_the_user_get_a_hint_how_to_allow_a_host() {
     let command = "curl -sS http://example.test/; curl -sS http://example.test/";
     let model = endpoint()
         .tool_call("run_commands", json!({ "command": command }))

@@ -1,4 +1,4 @@
-//! Judgement before execution: what rules catch, what they must not catch, and how a person is asked.
+//! Judgement before execution: what rules catch, what they must not catch, and how the user is asked.
 
 use agent::approval::policy::{Action, Gate, Judgement, Rules};
 use agent::approval::{Answer, Approve, Approver, Question};
@@ -61,7 +61,7 @@ fn is_denied(gate: &Gate, command: &str) -> bool {
 }
 
 #[test]
-fn the_example_of_the_manual_does_what_it_says() {
+fn the_example_in_the_manual_works() {
     let gate = gate(example(), Approve::Risky);
     for (command, expected) in [
         ("cargo test", "allow"),
@@ -179,7 +179,7 @@ fn a_program_is_found_wherever_it_runs() {
 }
 
 #[test]
-fn words_are_no_programs() {
+fn words_that_do_not_run_are_ignored() {
     let gate = denies("rm -rf");
     for command in [
         "echo rm -rf x",
@@ -385,7 +385,7 @@ fn javascript_globals_are_found_under_every_name() {
 }
 
 #[test]
-fn rust_go_and_ruby() {
+fn rust_go_and_ruby_names_are_found() {
     let rust = "rust = { modules = [\"std::process::Command\"], builtins = [\"unsafe\", \"include_str!\"] }";
     for code in [
         "use std::process::Command;",
@@ -516,8 +516,8 @@ fn code_that_cannot_be_read_is_asked_about_where_a_rule_speaks_of_it() {
     assert_eq!(of_file(&gate, "a.py", &long), "ask unreadable");
 }
 
-/// A person who gives these answers, one after the other; and what they were asked.
-fn person(answers: &[Answer]) -> (Arc<dyn Approver>, Arc<Mutex<Vec<String>>>) {
+/// A user who gives these answers, one after the other, and the questions.
+fn user(answers: &[Answer]) -> (Arc<dyn Approver>, Arc<Mutex<Vec<String>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     #[allow(clippy::unnecessary_to_owned)] // the gate keeps the answers longer than the borrow
     let (answers, log) = (Mutex::new(answers.to_vec().into_iter()), asked.clone());
@@ -534,8 +534,8 @@ async fn runs(gate: &Gate, command: &str) -> bool {
 }
 
 #[tokio::test]
-async fn a_person_sees_the_command_and_the_rule() {
-    let (ask, asked) = person(&[Answer::Once, Answer::No]);
+async fn the_user_sees_the_command_and_the_rule() {
+    let (ask, asked) = user(&[Answer::Once, Answer::No]);
     let gate = Gate::new(rules(example()), Approve::Risky, Some(ask)).unwrap();
     assert!(runs(&gate, "cd x && rm -rf build").await);
     insta::assert_snapshot!(asked.lock().unwrap()[0], @r"
@@ -547,16 +547,16 @@ async fn a_person_sees_the_command_and_the_rule() {
     let denial =
         gate.check(action("run_commands", &json!({ "command": "rm -rf build" }))).await.unwrap().unwrap();
     insta::assert_snapshot!(denial.message, @r"
-    error: not allowed: the person who was asked said no
+    error: not allowed: the user was asked and refused
     the rule: deleting (rm -r)
     it is about: rm -rf build
-    Nothing was run or written. Do it differently, or say in your answer what a person has to do.
+    Nothing was run or written. Do it differently, or say in your answer what the user has to do.
     ");
 }
 
 #[tokio::test]
 async fn always_lasts_for_the_session_and_for_that_rule() {
-    let (ask, asked) = person(&[Answer::Always, Answer::No]);
+    let (ask, asked) = user(&[Answer::Always, Answer::No]);
     let gate = Gate::new(rules(example()), Approve::Risky, Some(ask)).unwrap();
     assert!(runs(&gate, "rm -rf a").await);
     assert!(runs(&gate, "git clean -f").await);
@@ -567,7 +567,7 @@ async fn always_lasts_for_the_session_and_for_that_rule() {
 
 #[tokio::test]
 async fn approve_always_asks_about_every_command_and_every_write() {
-    let (ask, asked) = person(&[Answer::Always, Answer::No, Answer::Once, Answer::Always]);
+    let (ask, asked) = user(&[Answer::Always, Answer::No, Answer::Once, Answer::Always]);
     let gate = Gate::new(Rules::default(), Approve::Always, Some(ask)).unwrap();
     let write = |path: &str| json!({ "path": path, "data": "" });
     assert!(runs(&gate, "cargo test").await);
@@ -595,8 +595,8 @@ async fn where_nobody_can_be_asked_the_answer_is_no_and_says_so() {
         gate.check(action("run_commands", &json!({ "command": "git push" }))).await.unwrap().unwrap();
     insta::assert_snapshot!(denial.message, @r"
     error: denied by the rule publishing (git push) of the user's policy: git push
-    the reason: a person publishes
-    Nothing was run or written. Do not look for a way around the rule: do it differently, or say in your answer what a person has to do.
+    the reason: the maintainers publish
+    Nothing was run or written. Do not look for a way around the rule: do it differently, or say in your answer what the user has to do.
     ");
 }
 
@@ -739,7 +739,7 @@ fn wide_characters_hide_no_command() {
 
 /// Nested and named so that the scanners' state is a byte longer than the buffer they write it to.
 #[test]
-fn a_grammar_that_writes_past_its_buffer_harms_nobody() {
+fn a_grammar_that_writes_past_its_buffer_ends_its_own_process_alone() {
     let gate = gate(example(), Approve::Risky);
     for levels in 500..515 {
         let lines = (0..levels).map(|level| format!("{}if x:\n", " ".repeat(level)));
@@ -753,7 +753,7 @@ fn a_grammar_that_writes_past_its_buffer_harms_nobody() {
 }
 
 #[test]
-fn hostile_sizes_end_in_time() {
+fn hostile_sizes_are_read_in_bounded_time() {
     let gate = gate(example(), Approve::Risky);
     for piece in ["(", "$(", "if ", "\"$(", "<<A ", "sudo -x ", "a|", "a>b ", "x.", "f(", "sh -c '", "<<A\n"]
     {

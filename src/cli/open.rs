@@ -73,7 +73,7 @@ pub async fn open(
         limits: config.limits.clone(),
         bounds: config.bounds,
         rules: config.file.policy.clone(),
-        approve: config.options.approve.or(config.file.approve).unwrap_or_default(),
+        approve: config.file.approve.unwrap_or_default(),
     };
     builder.record = config.options.record.clone();
     builder.open(Arc::clone(console) as _).await

@@ -131,7 +131,7 @@ fn attack_20_an_injected_model_that_obeys_sends_nothing() {
     });
 }
 
-/// The same where a host is allowed: any other is not, by name or by address, and what was tried is told.
+/// The same where a host is allowed: any other is not, by name or by address, and each attempt is an event.
 #[test]
 fn attack_20_an_injected_model_reaches_no_host_but_those_that_were_named() {
     program_on_every_backend(|backend| {

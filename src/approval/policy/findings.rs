@@ -83,7 +83,7 @@ pub struct Use {
     pub place: String,
 }
 
-/// Something that could not be read, so that nobody knows what it does.
+/// Something that could not be read, so that its effect is unknown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unreadable {
     /// The language it is written in.

@@ -1,9 +1,9 @@
-//! Judgement before execution: rules about commands and code, and a person who is asked.
+//! Judgement before execution: rules about commands and code, and the questions to the user.
 //!
-//! A seat-belt, not the wall. The sandbox is what keeps the machine safe; a rule keeps a well-meaning model from
-//! what the person does not want, and shows what it wanted. Commands and code are read with grammars, through
+//! The sandbox is what keeps the machine safe; a rule keeps a well-meaning model from what the user does not want, and
+//! shows what it tried. Commands and code are read with grammars, through
 //! wrappers, substitutions, here-documents and aliases; what a program computes while it runs is out of reach:
-//! `$(which rm)`, `X=rm; $X`, base64, a script fetched from somewhere. Such a thing is *unreadable*, which is a
+//! `$(which rm)`, `X=rm; $X`, base64, a script fetched from somewhere. That is *unreadable*, which is a
 //! reason to ask with [`Approve::Risky`] and never one to deny.
 
 pub mod findings;
@@ -39,7 +39,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// How much of a command a person is shown, in characters.
+/// How much of a command the user is shown, in characters.
 const SHOWN_CHARS: usize = 2_000;
 
 /// Stands before every tool call.
@@ -48,16 +48,16 @@ pub struct Gate {
     rules: Rules,
     approve: Approve,
     approver: Option<Arc<dyn Approver>>,
-    /// What a person has said `always` to, by the keys of [`Question`].
+    /// What the user has answered `always` to, by the keys of [`Question`].
     allowed: Lock<HashSet<String>>,
 }
 
-/// What becomes of a tool call.
+/// The verdict on a tool call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Judgement {
     /// It runs.
     Allow,
-    /// A person decides.
+    /// The user decides.
     Ask(Question),
     /// It does not run.
     Deny(Denial),
@@ -74,7 +74,7 @@ pub struct Denial {
     pub message: String,
 }
 
-/// What a person is asked.
+/// What the user is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
     /// What would run or be written.
@@ -122,13 +122,13 @@ impl Gate {
         };
         let Some(approver) = &self.approver else {
             return Ok(Some(
-                question.denial("it needs a person's approval, and nobody can be asked in this run"),
+                question.denial("it needs the user's approval, and nobody can be asked in this run"),
             ));
         };
         match approver.ask(&AskUser::ToolCall(&question)).await? {
             Answer::Once => Ok(None),
             Answer::No | Answer::Never | Answer::Each => {
-                Ok(Some(question.denial("the person who was asked said no")))
+                Ok(Some(question.denial("the user was asked and refused")))
             }
             Answer::Always => {
                 self.allowed.lock().extend(question.keys);
@@ -137,7 +137,7 @@ impl Gate {
         }
     }
 
-    /// What the rules say of a tool call, what a person said `always` to included.
+    /// The verdict of the rules and of the user's earlier answers on a tool call.
     pub fn judge(&self, action: Option<Action<'_>>) -> Judgement {
         let Some(action) = action else { return Judgement::Allow };
         let asks_rules = self.approve != Approve::Never && !self.rules.ask.is_empty();
@@ -155,8 +155,8 @@ impl Gate {
         }
     }
 
-    /// The question, if there is one: what the rules ask about, and `keys` where everything is asked about. What a
-    /// person has already said `always` to is left out.
+    /// The question, if there is one: what the rules ask about, and `keys` where everything is asked about. What the
+    /// user has already answered `always` to is left out.
     fn question(&self, action: &Action<'_>, findings: &Findings, keys: Vec<String>) -> Judgement {
         let mut reasons = rules::matches(&self.rules.ask, findings);
         reasons.extend(self.unreadable(findings));
@@ -238,7 +238,7 @@ impl Denial {
         let because = found.because.as_deref().map(|why| format!("\nthe reason: {why}")).unwrap_or_default();
         let message = format!(
             "error: denied by the rule {} of the user's policy: {}{because}\nNothing was run or written. Do not \
-             look for a way around the rule: do it differently, or say in your answer what a person has to do.",
+             look for a way around the rule: do it differently, or say in your answer what the user has to do.",
             found.named(),
             found.what
         );
@@ -259,13 +259,13 @@ impl Question {
             self.reasons.first().map_or_else(|| shortened(&self.what, 200), |reason| reason.what.clone());
         let message = format!(
             "error: not allowed: {why}\nthe rule: {rule}\nit is about: {what}\nNothing was run or written. Do it \
-             differently, or say in your answer what a person has to do."
+             differently, or say in your answer what the user has to do."
         );
         Denial { what, rule, message }
     }
 }
 
-/// The question as a person reads it: what would run, and why that is a question.
+/// The question as the user reads it: what would run, and why that is a question.
 impl fmt::Display for Question {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.what)?;

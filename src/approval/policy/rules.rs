@@ -1,4 +1,4 @@
-//! `[policy]` of `config.toml`: what is never to run, and what a person is asked about.
+//! `[policy]` of `config.toml`: what never runs, and what the user is asked about.
 
 use super::findings::{Findings, Kind, Language, Use};
 use super::pattern::{CommandPattern, Likeness, NamePattern};
@@ -6,12 +6,12 @@ use crate::error::{Error, Result};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Deny and ask rules, by the names that people and the model are told.
+/// Deny and ask rules, by the names that the user and the model see.
 ///
 /// ```toml
 /// [policy.deny.publishing]
 /// commands = ["git push", "npm publish"]
-/// because = "a person publishes"
+/// because = "the maintainers publish"
 ///
 /// [policy.ask.native-code]
 /// python = { modules = ["ctypes"], builtins = ["eval", "exec"] }
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 pub struct Rules {
     /// What does not run.
     pub deny: BTreeMap<String, Rule>,
-    /// What a person is asked about, with `--approve risky` or `always`.
+    /// What the user is asked about, with `--approve risky` or `always`.
     pub ask: BTreeMap<String, Rule>,
 }
 
@@ -41,7 +41,7 @@ pub struct Rule {
     pub go: Names,
     /// Ruby, by the names that `require` takes; `system`, `eval`, `IO.popen` are built-ins.
     pub ruby: Names,
-    /// Why, in the words that the model and the person are told.
+    /// Why, as the model and the user read it.
     pub because: Option<String>,
 }
 
@@ -163,7 +163,7 @@ pub(super) fn undecided(rules: &Rules, findings: &Findings) -> Vec<String> {
     findings.commands.iter().filter(is_undecided).map(|command| shown(command)).collect()
 }
 
-/// A command as people write it, shortened.
+/// A command as a user would write it, shortened.
 pub(super) fn shown(command: &[super::findings::Word]) -> String {
     let words: Vec<&str> = command.iter().map(|word| word.text.as_str()).collect();
     shortened(&words.join(" "), 200)

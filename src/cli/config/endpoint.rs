@@ -24,9 +24,9 @@ pub struct EndpointChoice {
     pub model: Option<String>,
     /// The well-known endpoint, if it is one.
     pub provider: Option<&'static Provider>,
-    /// What the user should know.
+    /// Shown to the user.
     pub notices: Vec<String>,
-    /// What the user has to know, with `-q` too: a `.env` chose the endpoint that gets the conversation.
+    /// Shown with `-q` too: a `.env` chose the endpoint that gets the conversation.
     pub warning: Option<String>,
 }
 
@@ -48,10 +48,10 @@ pub fn choose_endpoint(options: &Options, layers: &Layers, file: &File) -> Resul
     if let (Source::File, Some(ignored)) = (place.setting.source, ignored) {
         notices.push(format!("{} in .env is ignored: config.toml names the endpoint", ignored.name));
     }
-    if !layers.passed_over().is_empty() {
-        let names: Vec<&str> = layers.passed_over().iter().map(String::as_str).collect();
+    if !layers.ignored().is_empty() {
+        let names: Vec<&str> = layers.ignored().iter().map(String::as_str).collect();
         notices.push(format!(
-            ".env does not set {}: it says which model answers and nothing else (the environment, config.toml and flags do)",
+            "ignored in .env: {} (a .env sets the endpoint, its key and the model; use the environment, config.toml or a flag)",
             names.join(", ")
         ));
     }
@@ -150,7 +150,7 @@ fn key(place: &Place, layers: &Layers, file: &File, notices: &mut Vec<String>) -
         && let Some(unused) = ["OPENAI_API_KEY", "NOVITA_API_KEY"].iter().find_map(|name| layers.get(name))
     {
         notices.push(format!(
-            "{} is not sent to {}: it belongs to another endpoint (AGENT_API_KEY goes to this one)",
+            "{} is not sent to {}: it belongs to another endpoint (set AGENT_API_KEY for this one)",
             unused.name, place.url
         ));
     }
@@ -191,7 +191,7 @@ fn key_beside_dot_env(place: &Place, layers: &Layers, file: &File) -> Result<Opt
     match elsewhere.or_else(|| setting(&file.api_key, Source::File, "api_key")) {
         None => Ok(None),
         Some(key) => Err(Error::config(format!(
-            "{} in .env sets the endpoint to {}, but {} comes from somewhere else: a key is never sent to an endpoint \
+            "{} in .env sets the endpoint to {}, but {} comes from another source: a key is never sent to an endpoint \
              that a .env chose",
             place.setting.name, place.url, key.name
         ))

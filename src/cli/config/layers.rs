@@ -1,11 +1,15 @@
 //! Where a setting comes from: flags, the environment, `.env`, the user's file.
 //!
 //! `.env` is read from the current directory alone, through an allow-list of names, and never put into the
-//! process's environment: an untrusted repository may bring one along.
+//! process's environment: an untrusted repository may contain one.
 
 use crate::agent::Price;
+use crate::approval::Approve;
+use crate::approval::policy::Rules;
+use crate::cli::options::Options;
 use crate::error::{Error, Result};
 use crate::plain_file::{self, Links};
+use crate::sandbox::SandboxChoice;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -36,7 +40,7 @@ pub struct Setting {
     pub name: String,
 }
 
-/// The names that a `.env` may set: what says which model answers. Nothing that weakens the sandbox.
+/// The names that a `.env` may set: the endpoint, its key and the model. Nothing that weakens the sandbox.
 pub const DOT_ENV_NAMES: [&str; 12] = [
     "AGENT_BASE_URL",
     "AGENT_API_KEY",
@@ -52,30 +56,6 @@ pub const DOT_ENV_NAMES: [&str; 12] = [
     "GROQ_API_KEY",
 ];
 
-/// The settings of `config.toml` that a variable of the environment sets too: `AGENT_` and the name in capitals. Which endpoint
-/// and which key is for `endpoint.rs` alone to say.
-pub const SETTINGS: [&str; 19] = [
-    "sandbox",
-    "image",
-    "runtime",
-    "network",
-    "memory",
-    "cpus",
-    "pids",
-    "disk",
-    "timeout",
-    "output_chars",
-    "redact_secrets",
-    "max_turns",
-    "max_tokens_total",
-    "max_cost",
-    "max_time",
-    "max_answer_tokens",
-    "temperature",
-    "compaction",
-    "approve",
-];
-
 /// The variable of a setting.
 pub fn variable(setting: &str) -> String {
     format!("AGENT_{}", setting.to_uppercase())
@@ -89,7 +69,7 @@ const MAX_FILE: u64 = 1 << 20;
 pub struct Layers {
     environment: BTreeMap<String, String>,
     dot_env: BTreeMap<String, String>,
-    passed_over: BTreeSet<String>,
+    ignored: BTreeSet<String>,
 }
 
 impl Layers {
@@ -99,19 +79,19 @@ impl Layers {
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .filter(|(name, _)| name.starts_with("AGENT_") || DOT_ENV_NAMES.contains(&name.as_str()))
             .collect::<BTreeMap<_, _>>();
-        let (dot_env, mut passed_over) = read_dot_env(&directory.join(".env"))?;
-        passed_over.retain(|name| !environment.contains_key(name));
-        Ok(Self { environment, dot_env, passed_over })
+        let (dot_env, mut ignored) = read_dot_env(&directory.join(".env"))?;
+        ignored.retain(|name| !environment.contains_key(name));
+        Ok(Self { environment, dot_env, ignored })
     }
 
     /// Layers made of given values, for tests and for use as a library.
     pub fn from_values(environment: BTreeMap<String, String>, dot_env: BTreeMap<String, String>) -> Self {
-        Self { environment, dot_env, passed_over: BTreeSet::new() }
+        Self { environment, dot_env, ignored: BTreeSet::new() }
     }
 
-    /// The [`SETTINGS`] that `.env` names and may not set, and that nothing in the environment sets: their variables.
-    pub fn passed_over(&self) -> &BTreeSet<String> {
-        &self.passed_over
+    /// The variables of the [`SETTINGS`] that `.env` tries to set, may not set, and the environment does not set.
+    pub fn ignored(&self) -> &BTreeSet<String> {
+        &self.ignored
     }
 
     /// A variable, from the environment or else from `.env`. Empty counts as not set.
@@ -128,7 +108,7 @@ impl Layers {
         })
     }
 
-    /// Whether `.env` sets the variable at all, to nothing even.
+    /// Whether `.env` sets the variable at all, if only to nothing.
     pub fn dot_env_mentions(&self, name: &str) -> bool {
         self.raw(name, Source::DotEnv).is_some()
     }
@@ -142,19 +122,18 @@ impl Layers {
     }
 }
 
-/// What the file sets, and the variables of ours in it that it may not set.
+/// What the file sets, and the variables of [`SETTINGS`] in it, which it may not set.
 fn read_dot_env(path: &Path) -> Result<(BTreeMap<String, String>, BTreeSet<String>)> {
     let denied = "make it readable for this user, or start agent in another directory";
     let bytes = read_bounded(path, denied)?.unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
     let lines = || text.trim_start_matches('\u{feff}').lines().filter_map(assignment);
-    let settings = SETTINGS.map(variable);
-    let passed_over =
-        lines().filter_map(|(name, _)| settings.iter().find(|known| *known == name)).cloned().collect();
-    let ours = lines().filter(|(name, _)| DOT_ENV_NAMES.contains(name));
+    let settings: BTreeSet<String> = SETTINGS.iter().map(|name| variable(name)).collect();
+    let ignored = lines().filter_map(|(name, _)| settings.get(name)).cloned().collect();
+    let allowed = lines().filter(|(name, _)| DOT_ENV_NAMES.contains(name));
     let dot_env =
-        ours.map(|(name, text)| Ok((name.to_owned(), value(path, name, text)?))).collect::<Result<_>>()?;
-    Ok((dot_env, passed_over))
+        allowed.map(|(name, text)| Ok((name.to_owned(), value(path, name, text)?))).collect::<Result<_>>()?;
+    Ok((dot_env, ignored))
 }
 
 /// A name and the text that the line gives to it. Much of the file is for other programs.
@@ -164,24 +143,26 @@ fn assignment(line: &str) -> Option<(&str, &str)> {
     exported.unwrap_or(line).split_once('=').map(|(name, text)| (name.trim(), text))
 }
 
-/// What the text means, quotes and comments taken into account. Each line is parsed by itself and may hold no `$`, because
-/// the parser substitutes from the process's environment, also in values of several lines: a repository's file could send
+/// The value without quotes and comments. Each line is parsed by itself and may not contain `$`, because the parser
+/// substitutes from the process's environment, also in values of several lines: a repository's file could send
 /// a key of the user's to an endpoint of its own. Errors do not repeat the text, which may be secret.
 fn value(path: &Path, name: &str, text: &str) -> Result<String> {
     let refused = |what: &str, hint: &str| {
         Err(Error::config(format!("{}: {name} {what}", path.display())).hint(hint.to_owned()))
     };
     if text.contains('$') {
-        let hint = "write the value itself: a .env must not reach into your environment";
+        let hint = "write the value itself: a .env may not read your environment";
         return refused("refers to another variable with `$`", hint);
     }
     match dotenvy::from_read_iter(format!("{name}={text}").as_bytes()).next() {
         Some(Ok((_, value))) if !value.contains(|c: char| c.is_control() || c == '\u{fffd}') => Ok(value),
-        _ => refused("cannot be read", "write NAME=value on one line; quote a value that has blanks in it"),
+        _ => {
+            refused("cannot be read", "write NAME=value on one line, and quote a value that contains spaces")
+        }
     }
 }
 
-/// A small file; `None` where there is none, or no plain one. `denied` says what to do where it may not be read.
+/// Reads a small file; `None` where no regular file has this name. `denied` is the hint where it may not be read.
 fn read_bounded(path: &Path, denied: &str) -> Result<Option<Vec<u8>>> {
     match plain_file::read(path, MAX_FILE + 1, Links::Follow) {
         Ok(bytes) if bytes.len() as u64 > MAX_FILE => {
@@ -204,83 +185,143 @@ fn read_bounded(path: &Path, denied: &str) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// `config.toml` of the user.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct File {
-    /// The model's name.
-    pub model: Option<String>,
-    /// The endpoint.
-    pub base_url: Option<String>,
-    /// The endpoint's key.
-    pub api_key: Option<String>,
-    /// A well-known endpoint's name.
-    pub provider: Option<String>,
-    /// `auto`, or a backend's name.
-    pub sandbox: Option<crate::sandbox::SandboxChoice>,
-    /// The container image.
-    pub image: Option<String>,
-    /// The OCI runtime.
-    pub runtime: Option<String>,
-    /// What the sandbox may reach.
-    pub network: Option<String>,
-    /// Memory of the sandbox.
-    pub memory: Option<String>,
-    /// Processors of the sandbox.
-    pub cpus: Option<f64>,
-    /// Processes of the sandbox.
-    pub pids: Option<u64>,
-    /// Disk of the sandbox.
-    pub disk: Option<String>,
-    /// Time limit of one command.
-    pub timeout: Option<String>,
-    /// Characters of output that go back to the model.
-    pub output_chars: Option<usize>,
-    /// Whether secrets in tool results are replaced before the model gets them (default: yes).
-    pub redact_secrets: Option<bool>,
-    /// Requests to the model.
-    pub max_turns: Option<u64>,
-    /// Tokens of a run.
-    pub max_tokens_total: Option<u64>,
-    /// Cost of a run.
-    pub max_cost: Option<f64>,
-    /// Wall time of a run.
-    pub max_time: Option<String>,
-    /// Tokens that one answer may have.
-    pub max_answer_tokens: Option<u32>,
-    /// The sampling temperature, from 0 to 2.
-    pub temperature: Option<f64>,
-    /// Whether older turns are summarised when the context fills up (default: yes).
-    pub compaction: Option<bool>,
-    /// Context windows by model, in tokens.
-    pub context: BTreeMap<String, u64>,
-    /// When to ask before a tool runs.
-    pub approve: Option<crate::approval::Approve>,
-    /// What the model may not do, and what it has to ask for.
-    pub policy: crate::approval::policy::Rules,
-    /// Prices by model.
-    pub prices: BTreeMap<String, Price>,
+/// Defines [`File`] and [`SETTINGS`]: each setting is written once. Those after `flags` also have an option of the
+/// command line, with the same name and type.
+macro_rules! settings {
+    (
+        endpoint { $($(#[$endpoint_doc:meta])* $endpoint:ident,)* }
+        flags { $($(#[$flag_doc:meta])* $flag:ident: $flag_type:ty,)* }
+        others { $($(#[$other_doc:meta])* $other:ident: $other_type:ty,)* }
+        tables { $($(#[$table_doc:meta])* $table:ident: $table_type:ty,)* }
+    ) => {
+        /// `config.toml` of the user, and above it what the environment and the flags set.
+        #[derive(Debug, Clone, Default, Deserialize)]
+        #[serde(deny_unknown_fields, default)]
+        pub struct File {
+            $($(#[$endpoint_doc])* pub $endpoint: Option<String>,)*
+            $($(#[$flag_doc])* pub $flag: Option<$flag_type>,)*
+            $($(#[$other_doc])* pub $other: Option<$other_type>,)*
+            $($(#[$table_doc])* pub $table: $table_type,)*
+            /// The flag or variable of each setting that has its value from one.
+            #[serde(skip)]
+            pub(super) origins: BTreeMap<&'static str, String>,
+        }
+
+        /// The settings that a flag or a variable of the environment sets too: `AGENT_` and the name in capitals. Which
+        /// endpoint gets which key is decided in `endpoint.rs` alone.
+        pub const SETTINGS: &[&str] = &[$(stringify!($flag),)* $(stringify!($other),)*];
+
+        impl File {
+            /// Puts the flags of the call above the other sources.
+            fn override_with(&mut self, options: &Options) {
+                $(if options.$flag.is_some() {
+                    self.$flag.clone_from(&options.$flag);
+                    let name = stringify!($flag);
+                    self.origins.insert(name, format!("--{}", name.replace('_', "-")));
+                })*
+            }
+        }
+    };
+}
+
+settings! {
+    endpoint {
+        /// The model's name.
+        model,
+        /// The endpoint.
+        base_url,
+        /// The endpoint's key.
+        api_key,
+        /// A well-known endpoint's name.
+        provider,
+    }
+    flags {
+        /// `auto`, or a backend's name.
+        sandbox: SandboxChoice,
+        /// The container image.
+        image: String,
+        /// The OCI runtime.
+        runtime: String,
+        /// What the sandbox may reach.
+        network: String,
+        /// Memory of the sandbox.
+        memory: String,
+        /// Processors of the sandbox.
+        cpus: f64,
+        /// Processes of the sandbox.
+        pids: u64,
+        /// Disk of the sandbox.
+        disk: String,
+        /// Time limit of one command.
+        timeout: String,
+        /// Requests to the model.
+        max_turns: u64,
+        /// Tokens of a run.
+        max_tokens_total: u64,
+        /// Cost of a run.
+        max_cost: f64,
+        /// Wall time of a run.
+        max_time: String,
+        /// When to ask before a tool runs.
+        approve: Approve,
+    }
+    others {
+        /// Characters of output that go back to the model.
+        output_chars: usize,
+        /// Whether secrets in tool results are replaced before the model gets them (default: yes).
+        redact_secrets: bool,
+        /// Tokens that one answer may have.
+        max_answer_tokens: u32,
+        /// The sampling temperature, from 0 to 2.
+        temperature: f64,
+        /// Whether older turns are summarised when the context fills up (default: yes).
+        compaction: bool,
+    }
+    tables {
+        /// Context windows by model, in tokens.
+        context: BTreeMap<String, u64>,
+        /// What the model may not do, and what it has to ask for.
+        policy: Rules,
+        /// Prices by model.
+        prices: BTreeMap<String, Price>,
+    }
 }
 
 impl File {
-    /// Reads `config.toml` of `directory`, where there is one; what the environment says of its [`SETTINGS`] goes first.
-    pub fn read(directory: &Path, layers: &Layers) -> Result<Self> {
+    /// Reads `config.toml` of `directory`, where there is one, and puts the environment and the flags above it.
+    pub fn read(directory: &Path, layers: &Layers, options: &Options) -> Result<Self> {
         let path = directory.join("config.toml");
         let denied = "agent reads its settings in the home directory: set HOME to this user's own, or \
                       AGENT_HOME to a directory that you can write to";
         let bytes = read_bounded(&path, denied)?.unwrap_or_default();
         let failed = |error| Error::config(format!("{}: {error}", path.display()));
-        let file = toml::from_slice(&bytes).map_err(failed)?;
-        let said = SETTINGS.map(|name| Some((name, layers.get_from(&variable(name), Source::Environment)?)));
-        let mut said = said.into_iter().flatten().peekable();
-        if said.peek().is_none() {
-            return Ok(file);
+        // Read as it is first: errors then show the line.
+        let mut file: File = toml::from_slice(&bytes).map_err(failed)?;
+        let of_environment = |name| layers.get_from(&variable(name), Source::Environment);
+        let set: Vec<_> = SETTINGS.iter().filter_map(|name| Some((*name, of_environment(name)?))).collect();
+        if !set.is_empty() {
+            let mut table: toml::Table = toml::from_slice(&bytes).map_err(failed)?;
+            for (name, setting) in &set {
+                table.insert((*name).to_owned(), typed(name, setting)?);
+            }
+            file = table.try_into().map_err(failed)?;
+            file.origins = set.into_iter().map(|(name, setting)| (name, setting.name)).collect();
         }
-        let mut table: toml::Table = toml::from_slice(&bytes).map_err(failed)?;
-        for (name, setting) in said {
-            table.insert(name.to_owned(), typed(name, &setting)?);
-        }
-        table.try_into().map_err(failed)
+        file.override_with(options);
+        Ok(file)
+    }
+
+    /// Prefixes an error about the value of a setting with the flag, the variable or the file that set it.
+    pub fn name_origin<T>(&self, setting: &str, result: Result<T>) -> Result<T> {
+        result.map_err(|error| {
+            let in_file = || format!("{setting} in config.toml");
+            let origin = self.origins.get(setting).cloned().unwrap_or_else(in_file);
+            let named = Error::config(format!("{origin}: {error}"));
+            match error.hint_text() {
+                Some(hint) => named.hint(hint),
+                None => named,
+            }
+        })
     }
 }
 
@@ -297,24 +338,23 @@ fn typed(name: &str, setting: &Setting) -> Result<Value> {
         }
     }
     let why = failure.map(|error| error.message().to_owned()).unwrap_or_default();
-    let wrong = Error::config(format!("{}: {why}", setting.name));
-    Err(if why.contains("a boolean") { wrong.hint("write true or false") } else { wrong })
+    let invalid = Error::config(format!("{}: {why}", setting.name));
+    Err(if why.contains("a boolean") { invalid.hint("write true or false") } else { invalid })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Some settings had a variable and some had none, and nobody heard of it.
     #[test]
     fn every_setting_has_a_variable_that_the_readme_names() {
         let endpoint = ["model", "base_url", "api_key", "provider"];
         let tables = ["context", "policy", "prices"];
         let error = toml::from_str::<File>("nonsense = 1").unwrap_err().message().to_owned();
         let names: Vec<&str> = error.split('`').skip(3).step_by(2).collect();
-        let expected = endpoint.iter().chain(&SETTINGS).chain(&tables);
+        let expected = endpoint.iter().chain(SETTINGS).chain(&tables);
         assert_eq!(BTreeSet::from_iter(names), BTreeSet::from_iter(expected.copied()));
-        for name in endpoint.into_iter().chain(SETTINGS) {
+        for name in endpoint.iter().chain(SETTINGS) {
             let readme = include_str!("../../../README.md");
             assert!(readme.contains(&format!("`{}`", variable(name))), "{name} is not in README.md");
         }

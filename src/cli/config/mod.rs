@@ -32,13 +32,13 @@ pub struct Config {
     pub bounds: Bounds,
     /// The limits of a run.
     pub limits: RunLimits,
-    /// With `--keep`: how long an idle sandbox goes on running.
+    /// With `--keep`: how long an idle sandbox keeps running.
     pub ttl: Duration,
-    /// With `--keep`: how long after it was made a sandbox that has stopped is removed.
+    /// With `--keep`: how long after its creation a stopped sandbox is removed.
     pub delete_after: Option<Duration>,
     /// The flags of the call.
     pub options: Options,
-    /// The user's file, with the settings of the environment in place of its own.
+    /// The user's file, with the settings of the environment and the flags above its own.
     pub file: File,
     /// The environment and `.env`.
     pub layers: Layers,
@@ -70,8 +70,7 @@ impl Config {
         let current = std::env::current_dir()
             .map_err(|error| Error::config("the current directory cannot be found").caused_by(error))?;
         let layers = Layers::read(&current)?;
-        let file = File::read(&crate::paths::config_dir()?, &layers)?;
-        let origins = Origins(&layers);
+        let file = File::read(&crate::paths::config_dir()?, &layers, options)?;
         let workspace = match &options.workspace {
             Some(directory) => current.join(directory),
             None => current,
@@ -85,9 +84,9 @@ impl Config {
         Ok(Self {
             workspace,
             workspace_named: options.workspace.is_some(),
-            sandbox: sandbox(options, origins, &file)?,
-            bounds: bounds(options, origins, &file)?,
-            limits: limits(options, origins, &file)?,
+            sandbox: sandbox(options, &file)?,
+            bounds: bounds(&file)?,
+            limits: limits(&file)?,
             ttl: options.ttl.as_deref().map_or(Ok(DEFAULT_TTL), duration)?,
             delete_after: options.delete_after.as_deref().map(duration).transpose()?,
             options: options.clone(),
@@ -96,63 +95,40 @@ impl Config {
         })
     }
 
-    /// What a million tokens of `model` cost, where the user's file says.
+    /// What a million tokens of `model` cost, if the user's file has a price.
     pub fn price(&self, model: &str) -> Option<Price> {
         self.file.prices.get(model).copied()
     }
 }
 
-fn sandbox(options: &Options, origins: Origins, file: &File) -> Result<SandboxConfig> {
-    let mut limits = Limits::default();
-    let size = |flag: &Option<String>, name, file: &Option<String>| {
-        let text = flag.as_ref().or(file.as_ref());
-        let size = text.map(|text| bytes(text).and_then(|size| at_least(size, 16 << 20))).transpose();
-        origins.name(flag.is_some(), name, size)
+fn sandbox(options: &Options, file: &File) -> Result<SandboxConfig> {
+    let default = Limits::default();
+    let size = |name, text: &Option<String>, default| {
+        let size =
+            text.as_ref().map(|text| bytes(text).and_then(|size| at_least(size, 16 << 20))).transpose();
+        Ok::<u64, Error>(file.name_origin(name, size)?.unwrap_or(default))
     };
-    limits.memory = size(&options.memory, "memory", &file.memory)?.unwrap_or(limits.memory);
-    limits.disk = size(&options.disk, "disk", &file.disk)?.unwrap_or(limits.disk);
-    if let Some(cpus) = options.cpus.or(file.cpus) {
-        let usable = match cpus.is_finite() && (0.01..=4096.0).contains(&cpus) {
-            true => Ok(cpus),
-            false => Err(Error::config(format!("{cpus} is not a valid number of processors"))),
-        };
-        limits.cpus = origins.name(options.cpus.is_some(), "cpus", usable)?;
-    }
-    if let Some(pids) = options.pids.or(file.pids) {
-        limits.pids = origins.name(options.pids.is_some(), "pids", at_least(pids, 8))?;
-    }
-    let named = options.network.as_ref().or(file.network.as_ref());
-    let network = named.map_or(Ok(Network::None), |text| network(text));
+    let limits = Limits {
+        memory: size("memory", &file.memory, default.memory)?,
+        disk: size("disk", &file.disk, default.disk)?,
+        cpus: file.name_origin("cpus", file.cpus.map_or(Ok(default.cpus), processors))?,
+        pids: file.name_origin("pids", at_least(file.pids.unwrap_or(default.pids), 8))?,
+    };
+    let network = file.network.as_ref().map_or(Ok(Network::None), |text| network(text));
     Ok(SandboxConfig {
-        choice: options.sandbox.or(file.sandbox).unwrap_or_default(),
-        image: options.image.clone().or_else(|| file.image.clone()),
-        runtime: options.runtime.clone().or_else(|| file.runtime.clone()),
-        network: origins.name(options.network.is_some(), "network", network)?,
+        choice: file.sandbox.unwrap_or_default(),
+        image: file.image.clone(),
+        runtime: file.runtime.clone(),
+        network: file.name_origin("network", network)?,
         limits,
         workspace_mode: options.workspace_mode.unwrap_or_default(),
     })
 }
 
-/// Where values come from: errors name the flag, the variable or the file.
-#[derive(Clone, Copy)]
-struct Origins<'a>(&'a Layers);
-
-impl Origins<'_> {
-    /// Prefixes an error with the origin of the setting.
-    fn name<T>(self, is_flag: bool, setting: &str, result: Result<T>) -> Result<T> {
-        result.map_err(|error| {
-            let variable = layers::variable(setting);
-            let origin = match is_flag {
-                true => format!("--{}", setting.replace('_', "-")),
-                false if self.0.get_from(&variable, Source::Environment).is_some() => variable,
-                false => format!("{setting} in config.toml"),
-            };
-            let named = Error::config(format!("{origin}: {error}"));
-            match error.hint_text() {
-                Some(hint) => named.hint(hint),
-                None => named,
-            }
-        })
+fn processors(cpus: f64) -> Result<f64> {
+    match cpus.is_finite() && (0.01..=4096.0).contains(&cpus) {
+        true => Ok(cpus),
+        false => Err(Error::config(format!("{cpus} is not a valid number of processors"))),
     }
 }
 
@@ -163,7 +139,6 @@ fn at_least(value: u64, least: u64) -> Result<u64> {
     }
 }
 
-/// What a run may cost.
 fn amount(cost: f64) -> Result<f64> {
     match cost.is_finite() && cost >= 0.0 {
         true => Ok(cost),
@@ -189,10 +164,10 @@ fn network(text: &str) -> Result<Network> {
     }
 }
 
-fn bounds(options: &Options, origins: Origins, file: &File) -> Result<Bounds> {
+fn bounds(file: &File) -> Result<Bounds> {
     let mut bounds = Bounds::default();
-    if let Some(text) = options.timeout.as_ref().or(file.timeout.as_ref()) {
-        bounds.timeout = origins.name(options.timeout.is_some(), "timeout", duration(text))?;
+    if let Some(text) = &file.timeout {
+        bounds.timeout = file.name_origin("timeout", duration(text))?;
         bounds.max_timeout = bounds.max_timeout.max(bounds.timeout);
     }
     if let Some(chars) = file.output_chars {
@@ -200,26 +175,25 @@ fn bounds(options: &Options, origins: Origins, file: &File) -> Result<Bounds> {
             true => Ok(chars),
             false => Err(Error::config(format!("{chars} is out of range: 4000 to 100000"))),
         };
-        bounds.output_chars = origins.name(false, "output_chars", usable)?;
+        bounds.output_chars = file.name_origin("output_chars", usable)?;
     }
     bounds.redact_secrets = file.redact_secrets.unwrap_or(bounds.redact_secrets);
     Ok(bounds)
 }
 
-fn limits(options: &Options, origins: Origins, file: &File) -> Result<RunLimits> {
-    let turns = options.max_turns.or(file.max_turns).unwrap_or(DEFAULT_MAX_TURNS);
-    let time = options.max_time.as_ref().or(file.max_time.as_ref()).map(|text| duration(text)).transpose();
-    let tokens = options.max_tokens_total.or(file.max_tokens_total);
-    let tokens = tokens.map(|tokens| at_least(tokens, 1)).transpose();
-    let cost = options.max_cost.or(file.max_cost).map(amount).transpose();
-    // Read where the endpoint is set up.
+fn limits(file: &File) -> Result<RunLimits> {
+    let turns = at_least(file.max_turns.unwrap_or(DEFAULT_MAX_TURNS), 1);
+    let tokens = file.max_tokens_total.map(|tokens| at_least(tokens, 1)).transpose();
+    let cost = file.max_cost.map(amount).transpose();
+    let time = file.max_time.as_deref().map(duration).transpose();
+    // Used where the endpoint is set up.
     let answer = file.max_answer_tokens.map_or(Ok(0), |tokens| at_least(tokens.into(), 1));
-    origins.name(false, "max_answer_tokens", answer)?;
-    origins.name(false, "temperature", file.temperature.map_or(Ok(0.0), temperature))?;
+    file.name_origin("max_answer_tokens", answer)?;
+    file.name_origin("temperature", file.temperature.map_or(Ok(0.0), temperature))?;
     Ok(RunLimits {
-        turns: origins.name(options.max_turns.is_some(), "max_turns", at_least(turns, 1))?,
-        tokens: origins.name(options.max_tokens_total.is_some(), "max_tokens_total", tokens)?,
-        cost: origins.name(options.max_cost.is_some(), "max_cost", cost)?,
-        time: origins.name(options.max_time.is_some(), "max_time", time)?,
+        turns: file.name_origin("max_turns", turns)?,
+        tokens: file.name_origin("max_tokens_total", tokens)?,
+        cost: file.name_origin("max_cost", cost)?,
+        time: file.name_origin("max_time", time)?,
     })
 }

@@ -1,7 +1,7 @@
 //! Go: imports, what is taken from them, and built-in functions.
 
 use super::names::{Names, Reading, builtin, module};
-use super::tree::{Descend, Source};
+use super::tree::{Descend, Source, line};
 use tree_sitter::Node;
 
 pub fn read(source: &Source<'_>, reading: &mut Reading) -> bool {
@@ -62,8 +62,4 @@ fn collect(source: &Source<'_>, names: &Names, reading: &mut Reading) -> bool {
         reading.uses.extend(members.map(|name| (name, line(node))));
         Descend::Yes
     })
-}
-
-fn line(node: Node<'_>) -> usize {
-    node.start_position().row + 1
 }

@@ -1,12 +1,10 @@
 //! JavaScript and TypeScript: `import`, `require`, and every name that leads to a module or a global.
 
 use super::super::findings::{Kind, Language, Name};
-use super::names::{MAX_DEPTH, Names, Reading, builtin, module};
-use super::tree::{Descend, Source, Visit, children};
+use super::names::{Names, Reading, builtin, module};
+use super::tree::{Descend, MAX_DEPTH, Source, Strings, Visit, children, line};
 use tree_sitter::Node;
 
-/// Assignments are followed through this many others: `a = eval; b = a; c = b`.
-const ROUNDS: usize = 4;
 /// Other names of the global object.
 const GLOBALS: [&str; 4] = ["globalThis", "window", "global", "self"];
 /// What takes code as text.
@@ -20,6 +18,14 @@ const SPAWNERS: [&str; 4] = [
     "child_process.execFile",
     "child_process.execFileSync",
 ];
+
+const STRINGS: Strings = Strings {
+    whole: &["string", "template_string"],
+    content: &["string_fragment", "escape_sequence"],
+    delimiters: &[],
+    adjacent: "",
+    sum: "binary_expression",
+};
 
 pub fn read(source: &Source<'_>, reading: &mut Reading) -> bool {
     let mut reader = Reader { source, names: Names::default() };
@@ -78,29 +84,21 @@ impl Reader<'_> {
     }
 
     fn bind_assignments(&mut self) -> bool {
-        for _ in 0..ROUNDS {
-            let mut news = false;
-            let source = self.source;
-            let in_time = source.walk(&mut |visit| {
-                let (name, value) = match visit.node.kind() {
-                    "variable_declarator" => ("name", "value"),
-                    "assignment_expression" | "assignment_pattern" | "object_assignment_pattern" => {
-                        ("left", "right")
-                    }
-                    "required_parameter" | "optional_parameter" => ("pattern", "value"),
-                    _ => return Descend::Yes,
-                };
-                let fields = (visit.node.child_by_field_name(name), visit.node.child_by_field_name(value));
-                if let (Some(name), Some(value)) = fields {
-                    news |= self.bind(name, value);
+        let source = self.source;
+        source.walk_until_settled(&mut |visit| {
+            let (name, value) = match visit.node.kind() {
+                "variable_declarator" => ("name", "value"),
+                "assignment_expression" | "assignment_pattern" | "object_assignment_pattern" => {
+                    ("left", "right")
                 }
-                Descend::Yes
-            });
-            if !in_time || !news {
-                return in_time;
+                "required_parameter" | "optional_parameter" => ("pattern", "value"),
+                _ => return false,
+            };
+            match (visit.node.child_by_field_name(name), visit.node.child_by_field_name(value)) {
+                (Some(name), Some(value)) => self.bind(name, value),
+                _ => false,
             }
-        }
-        true
+        })
     }
 
     fn bind(&mut self, pattern: Node<'_>, value: Node<'_>) -> bool {
@@ -258,36 +256,9 @@ impl Reader<'_> {
         }
     }
 
-    /// A string that is there as a whole: added literals too, but nothing that is computed.
     fn literal(&self, node: Node<'_>, depth: usize) -> Option<String> {
-        if depth > MAX_DEPTH {
-            return None;
-        }
-        match node.kind() {
-            "string" | "template_string" => {
-                let mut text = String::new();
-                for part in children(node) {
-                    match part.kind() {
-                        "string_fragment" | "escape_sequence" => {
-                            text += &super::shell::unescape_c(self.source.of(part));
-                        }
-                        _ => return None,
-                    }
-                }
-                Some(text)
-            }
-            "parenthesized_expression" => self.literal(*children(node).first()?, depth + 1),
-            "binary_expression" if self.source.of(node.child_by_field_name("operator")?) == "+" => {
-                let left = self.literal(node.child_by_field_name("left")?, depth + 1)?;
-                Some(left + &self.literal(node.child_by_field_name("right")?, depth + 1)?)
-            }
-            _ => None,
-        }
+        self.source.literal(node, &STRINGS, depth)
     }
-}
-
-fn line(node: Node<'_>) -> usize {
-    node.start_position().row + 1
 }
 
 fn parts<'t>(call: Node<'t>) -> Option<(Node<'t>, Vec<Node<'t>>)> {

@@ -12,8 +12,6 @@ const MAX_MEANINGS: usize = 16;
 const MAX_PATH: usize = 256;
 /// How many different names one piece of code may use; beyond that it counts as unreadable.
 const MAX_USES: usize = 50_000;
-/// How deep an expression is followed.
-pub const MAX_DEPTH: usize = 32;
 
 /// What one piece of code says.
 #[derive(Debug, Default)]

@@ -1,12 +1,10 @@
 //! Python: imports, and every name that leads to a module or a built-in.
 
 use super::super::findings::{Kind, Language, Name};
-use super::names::{MAX_DEPTH, Names, Reading, builtin, module};
-use super::tree::{Descend, Source, Visit, children};
+use super::names::{Names, Reading, builtin, module};
+use super::tree::{Descend, MAX_DEPTH, Source, Strings, Visit, children, line};
 use tree_sitter::Node;
 
-/// Assignments are followed through this many others: `a = eval; b = a; c = b`.
-const ROUNDS: usize = 4;
 /// What takes code as text.
 const EVALUATORS: [&str; 3] = ["eval", "exec", "compile"];
 /// What takes a shell command, as text or as a list of words.
@@ -22,6 +20,14 @@ const SHELLS: [&str; 10] = [
     "subprocess.getstatusoutput",
     "pty.spawn",
 ];
+
+const STRINGS: Strings = Strings {
+    whole: &["string"],
+    content: &["string_content"],
+    delimiters: &["string_start", "string_end"],
+    adjacent: "concatenated_string",
+    sum: "binary_operator",
+};
 
 pub fn read(source: &Source<'_>, reading: &mut Reading) -> bool {
     let mut reader = Reader { source, names: Names::default() };
@@ -96,22 +102,16 @@ impl<'s> Reader<'s> {
     }
 
     fn bind_assignments(&mut self) -> bool {
-        for _ in 0..ROUNDS {
-            let mut news = false;
-            let source = self.source;
-            let in_time = source.walk(&mut |visit| {
-                for (name, value) in bindings(visit.node) {
-                    for meaning in self.resolve(value, 0) {
-                        news |= self.names.bind(source.of(name), meaning);
-                    }
+        let source = self.source;
+        source.walk_until_settled(&mut |visit| {
+            let mut is_news = false;
+            for (name, value) in bindings(visit.node) {
+                for meaning in self.resolve(value, 0) {
+                    is_news |= self.names.bind(source.of(name), meaning);
                 }
-                Descend::Yes
-            });
-            if !in_time || !news {
-                return in_time;
             }
-        }
-        true
+            is_news
+        })
     }
 
     fn collect(&self, reading: &mut Reading) -> bool {
@@ -213,40 +213,9 @@ impl<'s> Reader<'s> {
         found
     }
 
-    /// A string that is there as a whole: joined and added literals too, but nothing that is computed.
     fn literal(&self, node: Node<'_>, depth: usize) -> Option<String> {
-        if depth > MAX_DEPTH {
-            return None;
-        }
-        match node.kind() {
-            "string" => self.string(node),
-            "concatenated_string" => {
-                children(node).into_iter().map(|part| self.literal(part, depth + 1)).collect()
-            }
-            "parenthesized_expression" => self.literal(*children(node).first()?, depth + 1),
-            "binary_operator" if self.source.of(node.child_by_field_name("operator")?) == "+" => {
-                let left = self.literal(node.child_by_field_name("left")?, depth + 1)?;
-                Some(left + &self.literal(node.child_by_field_name("right")?, depth + 1)?)
-            }
-            _ => None,
-        }
+        self.source.literal(node, &STRINGS, depth)
     }
-
-    fn string(&self, node: Node<'_>) -> Option<String> {
-        let mut text = String::new();
-        for part in children(node) {
-            match part.kind() {
-                "string_start" | "string_end" => {}
-                "string_content" => text += &super::shell::unescape_c(self.source.of(part)),
-                _ => return None,
-            }
-        }
-        Some(text)
-    }
-}
-
-fn line(node: Node<'_>) -> usize {
-    node.start_position().row + 1
 }
 
 fn parts<'t>(call: Node<'t>) -> Option<(Node<'t>, Vec<Node<'t>>)> {

@@ -1,8 +1,8 @@
 //! Ruby: what is required, and the methods and constants that need no `require`.
 
 use super::super::findings::Language;
-use super::names::{MAX_DEPTH, Reading, builtin, module};
-use super::tree::{Descend, Source, Visit, children};
+use super::names::{Reading, builtin, module};
+use super::tree::{Descend, MAX_DEPTH, Source, Strings, Visit, children, line};
 use tree_sitter::Node;
 
 /// What takes in a file or library by its name; `autoload` has the name second.
@@ -13,6 +13,14 @@ const SENDERS: [&str; 5] = ["send", "public_send", "__send__", "method", "const_
 const SHELLS: [&str; 3] = ["system", "exec", "spawn"];
 /// Receivers that add nothing: every object has the methods of `Kernel`.
 const KERNEL: [&str; 4] = ["Kernel", "Object", "self", "Process"];
+
+const STRINGS: Strings = Strings {
+    whole: &["string"],
+    content: &["string_content", "escape_sequence"],
+    delimiters: &[],
+    adjacent: "",
+    sum: "",
+};
 
 pub fn read(source: &Source<'_>, reading: &mut Reading) -> bool {
     source.walk(&mut |visit| {
@@ -90,19 +98,7 @@ fn path(source: &Source<'_>, node: Node<'_>, depth: usize) -> String {
 fn literal(source: &Source<'_>, node: Node<'_>) -> Option<String> {
     match node.kind() {
         "simple_symbol" => source.of(node).strip_prefix(':').map(str::to_owned),
-        "string" => {
-            let mut text = String::new();
-            for part in children(node) {
-                match part.kind() {
-                    "string_content" | "escape_sequence" => {
-                        text += &super::shell::unescape_c(source.of(part))
-                    }
-                    _ => return None,
-                }
-            }
-            Some(text)
-        }
-        _ => None,
+        _ => source.literal(node, &STRINGS, 0),
     }
 }
 
@@ -124,8 +120,4 @@ fn is_reference(visit: &Visit<'_, '_>) -> bool {
             | ("assignment", Some("left"))
             | ("method_parameters" | "block_parameters" | "lambda_parameters" | "scope_resolution", _)
     )
-}
-
-fn line(node: Node<'_>) -> usize {
-    node.start_position().row + 1
 }

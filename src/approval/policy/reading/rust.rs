@@ -1,7 +1,7 @@
 //! Rust: `use`, `extern crate`, paths, macros and `unsafe`.
 
-use super::names::{MAX_DEPTH, Names, Reading, builtin, module};
-use super::tree::{Descend, Source, children};
+use super::names::{Names, Reading, builtin, module};
+use super::tree::{Descend, MAX_DEPTH, Source, children, line};
 use tree_sitter::Node;
 
 pub fn read(source: &Source<'_>, reading: &mut Reading) -> bool {
@@ -138,10 +138,6 @@ impl Reader<'_> {
         let names = meanings.iter().chain(&crates).filter_map(below);
         reading.uses.extend(names.map(|name| (name, line(node))));
     }
-}
-
-fn line(node: Node<'_>) -> usize {
-    node.start_position().row + 1
 }
 
 /// One path from two, without blanks, type arguments, a leading `::`, `crate`'s raw marks and a last `self`.

@@ -1,6 +1,7 @@
 //! Parsing with bounds, and walking a tree without recursion: a hostile text may nest as deep as it is long.
 
 use super::super::findings::Language;
+use super::shell::unescape_c;
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -8,6 +9,10 @@ use tree_sitter::{Node, ParseOptions, Parser, Tree};
 
 /// The longest text that is parsed, in bytes.
 const MAX_SOURCE: usize = 1 << 20;
+/// How deep an expression is followed.
+pub const MAX_DEPTH: usize = 32;
+/// Assignments are followed through this many others: `a = eval; b = a; c = b`.
+const MAX_ASSIGNMENTS: usize = 4;
 /// How many nodes are visited between two looks at the clock.
 const NODES_PER_LOOK: usize = 64;
 
@@ -18,7 +23,21 @@ pub struct Source<'s> {
     deadline: Instant,
 }
 
-/// A node on its way: what stands above it, and its role there.
+/// The kinds of nodes that make up a string in one language; empty where it has none.
+pub struct Strings {
+    /// A string with its quotes.
+    pub whole: &'static [&'static str],
+    /// A piece of text in it, which may have escapes.
+    pub content: &'static [&'static str],
+    /// The quotes, where they are nodes.
+    pub delimiters: &'static [&'static str],
+    /// Strings side by side.
+    pub adjacent: &'static str,
+    /// An operator between two expressions.
+    pub sum: &'static str,
+}
+
+/// A node, its ancestors, and its role there.
 pub struct Visit<'v, 't> {
     pub node: Node<'t>,
     /// The field of the parent that the node stands in.
@@ -86,6 +105,49 @@ impl<'s> Source<'s> {
         }
         true
     }
+
+    /// Visits every node until `bind` finds nothing new any more. False where time ran out before the end.
+    pub fn walk_until_settled<'t>(&'t self, bind: &mut dyn FnMut(&Visit<'_, 't>) -> bool) -> bool {
+        for _ in 0..MAX_ASSIGNMENTS {
+            let mut is_news = false;
+            let in_time = self.walk(&mut |visit| {
+                is_news |= bind(visit);
+                Descend::Yes
+            });
+            if !in_time || !is_news {
+                return in_time;
+            }
+        }
+        true
+    }
+
+    /// A string that is there as a whole: adjacent and added literals too, but nothing that is computed.
+    pub fn literal(&self, node: Node<'_>, strings: &Strings, depth: usize) -> Option<String> {
+        if depth > MAX_DEPTH {
+            return None;
+        }
+        let literal = |node| self.literal(node, strings, depth + 1);
+        match node.kind() {
+            kind if strings.whole.contains(&kind) => {
+                let mut text = String::new();
+                for part in children(node) {
+                    match part.kind() {
+                        kind if strings.content.contains(&kind) => text += &unescape_c(self.of(part)),
+                        kind if strings.delimiters.contains(&kind) => {}
+                        _ => return None,
+                    }
+                }
+                Some(text)
+            }
+            "parenthesized_expression" => literal(*children(node).first()?),
+            kind if kind == strings.adjacent => children(node).into_iter().map(literal).collect(),
+            kind if kind == strings.sum && self.of(node.child_by_field_name("operator")?) == "+" => {
+                let left = literal(node.child_by_field_name("left")?)?;
+                Some(left + &literal(node.child_by_field_name("right")?)?)
+            }
+            _ => None,
+        }
+    }
 }
 
 /// The text as the parser gets it: as long as the real one, which every name is then taken from.
@@ -99,7 +161,12 @@ fn seen_by(language: Language, text: &str) -> Cow<'_, [u8]> {
     Cow::Owned(text.bytes().map(|byte| if byte.is_ascii() { byte } else { b'x' }).collect())
 }
 
-/// A node's named children, comments left out.
+/// The line that a node starts at, from 1.
+pub fn line(node: Node<'_>) -> usize {
+    node.start_position().row + 1
+}
+
+/// A node's named children without comments.
 pub fn children<'t>(node: Node<'t>) -> Vec<Node<'t>> {
     let mut cursor = node.walk();
     node.named_children(&mut cursor).filter(|child| !child.is_extra()).collect()

@@ -96,7 +96,7 @@ pub struct Inside {
     pub code: Vec<(Language, String)>,
     /// Modules: of `python3 -m x`, x.
     pub modules: Vec<(Language, String)>,
-    /// What it runs without anybody knowing it before: `curl … | sh`.
+    /// What it runs and only the run can know: `curl … | sh`.
     pub unreadable: Option<&'static str>,
 }
 
