@@ -16,20 +16,32 @@ const REMOVAL: Duration = Duration::from_secs(30);
 impl Docker {
     /// Removes a container and its volumes, running or not, and comes back when it is gone.
     pub(super) async fn remove(&self, container: &str) -> Result<()> {
-        let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
-        match self.engine.client.remove_container(container, Some(options)).await {
+        let mut removed = self.request_removal(container).await;
+        if let Err(error) = &removed
+            && failure::text(error).contains("is zombie")
+        {
+            // It was killed, and the engine looked before its runtime (gVisor's) had noticed.
+            self.wait_until(container, "not-running").await?;
+            removed = self.request_removal(container).await;
+        }
+        match removed {
             Ok(()) => Ok(()),
             Err(error) => match failure::status(&error) {
                 Some(404) => Ok(()),
                 // Its removal is under way: it has just ended by itself.
-                Some(409) => self.wait_until_removed(container).await,
+                Some(409) => self.wait_until(container, "removed").await,
                 _ => Err(failure::error("the sandbox could not be removed", error)),
             },
         }
     }
 
-    async fn wait_until_removed(&self, container: &str) -> Result<()> {
-        let options = WaitContainerOptionsBuilder::default().condition("removed").build();
+    async fn request_removal(&self, container: &str) -> std::result::Result<(), bollard::errors::Error> {
+        let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
+        self.engine.client.remove_container(container, Some(options)).await
+    }
+
+    async fn wait_until(&self, container: &str, condition: &str) -> Result<()> {
+        let options = WaitContainerOptionsBuilder::default().condition(condition).build();
         let mut gone = self.engine.client.wait_container(container, Some(options));
         // Whatever the answer says, an exit code or "no such container", the wait is over with it.
         tokio::time::timeout(REMOVAL, gone.next()).await.map(drop).map_err(|_| {
