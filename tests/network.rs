@@ -239,7 +239,7 @@ async fn what_is_not_named_is_refused_and_nobody_sees_anything() {
             }
             let (outcome, output) = net.run(&format!("curl -sS http://{address}/secret")).await;
             assert_eq!(outcome, Outcome::Exited(0));
-            assert!(output.contains(&format!("agent --network {address}")), "{output}");
+            assert!(output.contains(&format!("with --network {address}")), "{output}");
             let connections = net
                 .events()
                 .into_iter()
@@ -271,7 +271,7 @@ async fn a_name_that_leads_into_the_machines_own_network_is_refused_even_when_it
                 )),
                 "{answer}"
             );
-            assert!(answer.contains(&format!("agent --network 127.0.0.1:{port}, or")), "{answer}");
+            assert!(answer.contains(&format!("with --network 127.0.0.1:{port}")), "{answer}");
             assert!(net.rule().contains("a loopback address"), "{}", net.rule());
         }
     })

@@ -205,7 +205,7 @@ done
         assert!(output.status.success(), "on {backend}: {stdout}{stderr}");
         for reason in [
             "own.test:80: its address 8.8.4.77 is an address of this machine, and 8.8.4.77:80 is not on the list",
-            "agent --network 8.8.4.77:80,",
+            "with --network 8.8.4.77:80.",
             "neighbor.test:80: its address 8.8.4.78 is an address of this machine's local network",
         ] {
             assert!(stdout.contains(reason), "on {backend}: {reason}: {stdout}{stderr}");
