@@ -47,7 +47,7 @@ pub const SPOOL: &str = "/tmp/.agent";
 /// it is among the 65,536 ids that an engine with mapped users (`userns-remap`, rootless) has.
 const NOT_ROOT: u32 = 65_521;
 
-/// The user and group that run inside: the caller's own, but never root ([`NOT_ROOT`] stands in for it).
+/// The user and group that run inside: the caller's own, but never root (root is replaced by an id that no account has).
 pub fn sandbox_ids() -> (u32, u32) {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     let not_root = |id| if id == 0 { NOT_ROOT } else { id };
