@@ -11,7 +11,7 @@ fn beside(dot_env: impl AsRef<[u8]>) -> Agent {
 }
 
 fn got_no_secret(model: &Endpoint) -> bool {
-    !model.requests().iter().any(|request| format!("{request:?}").contains(SECRET))
+    !model.all_requests().iter().any(|request| format!("{request:?}").contains(SECRET))
 }
 
 #[test]

@@ -42,6 +42,7 @@ mod session_samples;
 mod session_store;
 mod session_verify;
 mod sessions;
+mod small_models;
 mod support;
 mod terminal;
 mod tools;

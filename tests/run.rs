@@ -103,6 +103,7 @@ fn every_call_of_one_message_is_answered_in_order() {
     // It may build on the call before it.
     assert!(answers[4].starts_with("error: not run, because the call before it"), "{}", answers[4]);
 }
+
 #[test]
 fn the_workspace_is_copied_and_agents_md_is_read() {
     let model = endpoint().tool_call("read_file", json!({ "path": "src/a.txt" })).text("ok").start();

@@ -143,6 +143,8 @@ pub fn one_of_each() -> Vec<Event> {
             | Event::AssistantMessage { .. }
             | Event::Retry { .. }
             | Event::Notice { .. }
+            | Event::CallForm { .. }
+            | Event::Nudge { .. }
             | Event::ToolStarted { .. }
             | Event::ToolOutput { .. }
             | Event::ToolFinished { .. }

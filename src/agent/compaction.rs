@@ -22,6 +22,8 @@ const OLD_OUTPUT: usize = 400;
 const KEPT_MESSAGES: usize = 12;
 /// Characters of the transcript that the summarising request shows of one message.
 const TRANSCRIPT_MESSAGE: usize = 2_000;
+/// Characters of a prompt that are always kept.
+const MIN_PROMPT: usize = 600;
 /// A rough average over code and English, for what was added since the endpoint's last exact count.
 const CHARS_PER_TOKEN: u64 = 4;
 
@@ -65,7 +67,13 @@ impl Window {
 impl Conversation {
     /// Compacts if the next request would nearly fill the window.
     pub(super) async fn compact_if_needed(&mut self) -> Result<()> {
-        let Some(size) = self.window.size.filter(|_| self.window.enabled) else { return Ok(()) };
+        if !self.window.enabled {
+            return Ok(());
+        }
+        if self.window.size.is_none() {
+            self.window.size = self.setup.model.context_window().await;
+        }
+        let Some(size) = self.window.size else { return Ok(()) };
         match self.window.estimate(&self.messages) as f64 > size as f64 * NEARLY_FULL {
             true => self.compact_to((size as f64 * TARGET) as u64).await,
             false => Ok(()),
@@ -109,6 +117,9 @@ impl Conversation {
         if self.window.recount(&self.messages) > target.saturating_mul(2) {
             let end = self.messages.len();
             shorten_outputs(&mut self.messages[1..end]);
+        }
+        if self.window.recount(&self.messages) > target {
+            shorten_prompts(&mut self.messages[1..], target);
         }
         let after = self.window.recount(&self.messages);
         let messages = serde_json::to_value(&self.messages)?;
@@ -175,6 +186,24 @@ fn shorten_outputs(messages: &mut [Message]) {
                 "{head}\n[{} characters of this old output omitted]\n{tail}",
                 length - 2 * OLD_OUTPUT
             );
+        }
+    }
+}
+
+/// Prompts that fill the window by themselves keep their beginning and end: together about `target` tokens, beside the rest.
+fn shorten_prompts(messages: &mut [Message], target: u64) {
+    let is_prompt = |message: &&Message| matches!(message, Message::User { .. });
+    let others: u64 = messages.iter().filter(|message| !is_prompt(message)).map(estimate).sum();
+    let prompts = messages.iter().filter(is_prompt).count().max(1) as u64;
+    let budget = target.saturating_sub(others).max(target / 4).saturating_mul(CHARS_PER_TOKEN) / prompts;
+    let kept = (budget as usize).max(MIN_PROMPT);
+    for message in messages {
+        let Message::User { text } = message else { continue };
+        let length = text.chars().count();
+        if length > kept + kept / 4 {
+            let head: String = text.chars().take(kept / 2).collect();
+            let tail: String = text.chars().skip(length - kept / 2).collect();
+            *text = format!("{head}\n[{} characters left out]\n{tail}", length - kept / 2 * 2);
         }
     }
 }
@@ -320,6 +349,20 @@ mod tests {
         assert!(text.starts_with("the task\n"), "{text}");
         assert!(text.contains("the summary") && text.contains("\nf0\n") && text.contains("\nf13"), "{text}");
         assert_eq!(rebuilt.len(), 2 + messages.len() - 30);
+    }
+
+    #[test]
+    fn prompts_that_fill_the_window_keep_head_and_tail() {
+        let long =
+            |name: &str| Message::User { text: format!("{name} begins {} {name} ends", "x".repeat(40_000)) };
+        let mut messages = vec![long("one"), long("two"), long("three")];
+        shorten_prompts(&mut messages, 4_096);
+        assert!(messages.iter().map(estimate).sum::<u64>() < 4_200);
+        let Message::User { text } = &messages[2] else { panic!() };
+        assert!(text.starts_with("three begins") && text.ends_with("three ends"), "{text}");
+        let shortened = messages.clone();
+        shorten_prompts(&mut messages, 4_096);
+        assert_eq!(messages, shortened);
     }
 
     #[test]

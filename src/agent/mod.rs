@@ -8,6 +8,7 @@ mod conversation;
 mod environment;
 mod interrupt;
 mod limits;
+mod nudge;
 mod prompt;
 mod repetition;
 mod turn;

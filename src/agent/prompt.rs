@@ -1,6 +1,7 @@
 //! The system prompt: short, and the same from the first request to the last, so that prompt caches hit.
 
 use crate::event::Limits;
+use crate::model::compact::INSTRUCTIONS_HEADING;
 use crate::plain_file::{self, Links};
 use crate::sandbox::{Network, WORKSPACE};
 use std::path::Path;
@@ -44,7 +45,7 @@ pub fn system_prompt(facts: &SandboxFacts, workspace: &Path) -> String {
         prompt += &format!("- Programs: {}\n", facts.programs.join(", "));
     }
     if let Some(text) = instructions(workspace) {
-        prompt += &format!("\n# The project's own instructions (AGENTS.md)\n{}\n", text.trim());
+        prompt += &format!("\n{INSTRUCTIONS_HEADING}\n{}\n", text.trim());
     }
     prompt
 }

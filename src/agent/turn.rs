@@ -1,5 +1,6 @@
 //! The turn loop: ask the model, run the tools that it calls, return their results, until it answers without a call.
 
+use super::nudge::{self, nudge};
 use super::repetition::{Repetition, Verdict};
 use super::{Answer, Conversation, Moment, Spent, Stop};
 use crate::error::{Error, Kind, Result};
@@ -25,7 +26,7 @@ impl Conversation {
         self.prompt += 1;
         self.add_prompt(text)?;
         let timer = self.setup.limits.time.map(|time| self.interrupt.after(time));
-        let result = self.rounds().await;
+        let result = self.rounds(text).await;
         if let Some(timer) = timer {
             timer.abort();
         }
@@ -57,9 +58,9 @@ impl Conversation {
         Ok(())
     }
 
-    async fn rounds(&mut self) -> Result<Answer> {
+    async fn rounds(&mut self, prompt: &str) -> Result<Answer> {
         let mut repetition = Repetition::default();
-        let mut bad_rounds = 0;
+        let (mut bad_rounds, mut nudged, mut progress) = (0, false, nudge::Progress::default());
         loop {
             if let Some(reached) = self.spent.reached(&self.setup.limits) {
                 self.emit(Event::LimitReached { limit: reached.name.to_owned() })?;
@@ -74,13 +75,24 @@ impl Conversation {
                 other => other?,
             };
             if reply.tool_calls.is_empty() {
-                return match reply.is_cut_off() {
+                if reply.is_cut_off() {
                     // Half an answer is not an answer, and its tool calls are missing.
-                    true => Err(self.limit("answer_tokens", ANSWER_CUT_OFF, LONGER_ANSWERS)?),
-                    false => Ok(Answer { text: reply.text }),
-                };
+                    return Err(self.limit("answer_tokens", ANSWER_CUT_OFF, LONGER_ANSWERS)?);
+                }
+                match nudge(&reply, self.setup.model.form(), prompt, &progress) {
+                    Some(text) if !nudged => {
+                        nudged = true;
+                        self.emit(Event::Nudge { text: text.clone() })?;
+                        self.messages.push(Message::User { text });
+                        continue;
+                    }
+                    _ if reply.text.trim().is_empty() => {
+                        return Err(Error::endpoint("the model's answer is empty").hint(ANOTHER_MODEL));
+                    }
+                    _ => return Ok(Answer { text: reply.text }),
+                }
             }
-            let round = self.run_tools(&reply, &mut repetition).await?;
+            let round = self.run_tools(&reply, &mut repetition, &mut progress).await?;
             self.checkpoint(Moment::BetweenTurns).await?;
             bad_rounds = if round.all_bad { bad_rounds + 1 } else { 0 };
             if bad_rounds >= MAX_BAD_ROUNDS {
@@ -107,11 +119,11 @@ impl Conversation {
             tools: self.setup.tools.specs(),
             answer_schema: self.setup.answer_schema.as_ref(),
         };
-        let events = &self.setup.events;
+        let (events, model) = (&self.setup.events, self.setup.model.name());
         let mut emitted = Ok(());
         let mut on_progress = |progress: Progress<'_>| {
             if emitted.is_ok() {
-                emitted = report(events, progress);
+                emitted = report(events, model, progress);
             }
         };
         let reply = tokio::select! {
@@ -139,7 +151,12 @@ impl Conversation {
     }
 
     /// Runs the calls of one message in order. Every call gets a result, whatever happens.
-    async fn run_tools(&mut self, reply: &Reply, repetition: &mut Repetition) -> Result<Round> {
+    async fn run_tools(
+        &mut self,
+        reply: &Reply,
+        repetition: &mut Repetition,
+        progress: &mut nudge::Progress,
+    ) -> Result<Round> {
         let mut round = Round { all_bad: true, verdict: Verdict::Fine };
         let (mut failure, mut bad) = (None, false);
         for call in &reply.tool_calls {
@@ -151,6 +168,8 @@ impl Conversation {
                     Ok(done) => {
                         round.all_bad &= done.bad;
                         bad = done.bad;
+                        progress.succeeded += u32::from(done.result.ok);
+                        progress.last_failure = (!done.result.ok).then(|| call.name.clone());
                         let verdict = repetition.record(&call.name, &call.arguments, &done.fingerprint());
                         round.verdict = worse(round.verdict, verdict);
                         done.text_with_warning(verdict)
@@ -346,11 +365,17 @@ fn unknown_tool(name: &str, tools: &Registry) -> String {
 }
 
 /// Turns the model's progress into events.
-fn report(events: &Events, progress: Progress<'_>) -> Result<()> {
+fn report(events: &Events, model: &str, progress: Progress<'_>) -> Result<()> {
     events.emit(match progress {
         Progress::Text(text) => Event::TextDelta { text: text.to_owned() },
         Progress::Reasoning(text) => Event::ReasoningDelta { text: text.to_owned() },
         Progress::Notice(text) => Event::Notice { text: text.to_owned() },
+        Progress::Form { form, reason } => {
+            events.emit(Event::Notice {
+                text: format!("tools are offered in the {form} form: {reason} ([models.NAME] form in config.toml sets it)"),
+            })?;
+            Event::CallForm { model: model.to_owned(), form, reason: reason.to_owned() }
+        }
         Progress::Retry { attempt, wait, reason } => {
             Event::Retry { attempt, wait_ms: wait.as_millis() as u64, reason: reason.to_owned() }
         }

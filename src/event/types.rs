@@ -3,6 +3,7 @@
 //! Adding a field is allowed; renaming or removing one is a breaking change and goes into the changelog.
 
 use super::Content;
+use crate::model::CallForm;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -76,6 +77,20 @@ pub enum Event {
     /// Something the user should know: a fallback that was chosen, files that were excluded.
     Notice {
         /// One sentence.
+        text: String,
+    },
+    /// The form in which tools are offered to the model and in which it writes its calls, if it is not the native one.
+    CallForm {
+        /// The model's name.
+        model: String,
+        /// The form.
+        form: CallForm,
+        /// Why it was chosen.
+        reason: String,
+    },
+    /// `agent` asked the model to continue, in place of accepting its answer: it was empty, or nothing was done.
+    Nudge {
+        /// What the model was sent.
         text: String,
     },
     /// A tool call starts.

@@ -1,7 +1,7 @@
 //! The state of a session, rebuilt from its events.
 
 use crate::event::{Changes, Event, Record, SandboxInfo, Usage};
-use crate::model::Message;
+use crate::model::{CallForm, Message};
 use std::collections::HashSet;
 
 /// Everything that is needed to resume a session.
@@ -17,6 +17,8 @@ pub struct History {
     pub sandbox: SandboxInfo,
     /// The conversation, without the system prompt. Every tool call in it has exactly one answer.
     pub messages: Vec<Message>,
+    /// The form of the tool calls that was chosen last, and for which model.
+    pub form: Option<(String, CallForm)>,
     /// Number of prompts.
     pub prompts: u64,
     pub last_prompt: String,
@@ -65,6 +67,8 @@ impl History {
                 self.last_prompt.clone_from(&text);
                 self.messages.push(Message::User { text });
             }
+            Event::Nudge { text } => self.messages.push(Message::User { text }),
+            Event::CallForm { model, form, .. } => self.form = Some((model, form)),
             Event::TurnStarted { turn } => {
                 self.finished = None;
                 self.turns = self.turns.max(turn);

@@ -1,6 +1,7 @@
 //! An endpoint as the configuration names it: address, key, model, patience.
 
 use crate::error::{Error, Result};
+use crate::model::CallForm;
 use crate::model::providers::{GENERIC, Provider};
 use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
@@ -28,6 +29,8 @@ pub struct Endpoint {
     pub max_tokens: Option<u32>,
     /// The sampling temperature; the endpoint's own default where absent.
     pub temperature: Option<f64>,
+    /// How tools are offered and calls are written; decided by what is known about the model where absent.
+    pub form: Option<CallForm>,
     /// Further headers of every request.
     pub headers: Vec<(String, String)>,
     /// A PEM file of certificates to trust beside the system's.
@@ -54,6 +57,7 @@ impl Endpoint {
             retries: Retries::default(),
             max_tokens: None,
             temperature: None,
+            form: None,
             headers: Vec::new(),
             ca_file: None,
         })

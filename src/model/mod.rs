@@ -1,6 +1,8 @@
 //! The model endpoint: what is asked, what comes back, and who answers.
 
+pub mod call_form;
 mod client;
+pub mod compact;
 mod described;
 pub mod endpoint;
 pub mod probe;
@@ -8,6 +10,7 @@ pub mod providers;
 pub mod replayed;
 pub mod tool_calls;
 
+pub use call_form::CallForm;
 pub use client::OpenAi;
 pub use endpoint::{Endpoint, Secret};
 pub use replayed::Replayed;
@@ -114,8 +117,15 @@ pub enum Progress<'a> {
         /// What went wrong.
         reason: &'a str,
     },
-    /// Something the person should know, a fallback for example.
+    /// Something the user should know, a fallback for example.
     Notice(&'a str),
+    /// The form of the tool calls from now on.
+    Form {
+        /// The form.
+        form: CallForm,
+        /// Why it was chosen.
+        reason: &'a str,
+    },
 }
 
 /// Where progress goes.
@@ -134,4 +144,17 @@ pub trait ChatModel: Send + Sync {
 
     /// The model's name.
     fn name(&self) -> &str;
+
+    /// The model's context window in tokens, if it is known.
+    fn context_window(&self) -> BoxFuture<'_, Option<u64>> {
+        Box::pin(async { None })
+    }
+
+    /// How tools are offered and calls are written, as far as that is decided.
+    fn form(&self) -> CallForm {
+        CallForm::Native
+    }
+
+    /// Continues with the form that the session had.
+    fn resume_form(&self, _form: CallForm) {}
 }

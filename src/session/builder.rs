@@ -126,6 +126,11 @@ impl Builder {
             self.sandbox = self.sandbox.clone().reattached(&resume.history.sandbox);
         }
         let spent = resume.spent(self.model.price);
+        if let Some((model, form)) = &resume.history.form
+            && model == self.model.client.name()
+        {
+            self.model.client.resume_form(*form);
+        }
         let Resume { id, history: History { messages, prompts, .. }, file, losses } = *resume;
         self.notices.extend(losses.into_iter().map(Notice::Usual));
         Ok(Opened { id, file, earlier: Some(Earlier { messages, spent, prompts }), population })

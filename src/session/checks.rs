@@ -4,7 +4,7 @@ use super::frontend::Step;
 use super::startup::{Population, Startup};
 use super::{Retention, Session};
 use crate::error::{Error, Kind, Result};
-use crate::event::Event;
+use crate::event::{Changes, Event};
 use crate::log::SessionId;
 use crate::sandbox::{Command, Outcome, Program, Sandbox, TAIL_BYTES};
 use crate::tools::{Collector, describe, report_limits};
@@ -20,9 +20,13 @@ struct Failure {
 
 impl Failure {
     /// The prompt that reports it to the model.
-    fn feedback(&self) -> String {
+    fn feedback(&self, changes: Changes) -> String {
+        let change = match changes == Changes::default() {
+            true => "without any change, because you have changed no file",
+            false => "with your change",
+        };
         format!(
-            "The check `{}` does not pass yet ({}). It ran in a fresh sandbox with your change. Its output:\n\n{}",
+            "The check `{}` does not pass yet ({}). It ran in a fresh sandbox {change}. Its output:\n\n{}",
             self.command, self.outcome, self.output
         )
     }
@@ -40,7 +44,8 @@ impl Session {
                 return Err(Error::new(Kind::Check, format!("the check did not pass: {}", failure.command))
                     .hint("`agent diff` shows the change; none of it was written"));
             }
-            self.conversation.turn(&failure.feedback()).await?;
+            let changes = self.changes().await?;
+            self.conversation.turn(&failure.feedback(changes)).await?;
         }
         Ok(())
     }

@@ -249,7 +249,7 @@ fn attack_24_keys_in_a_tools_result_do_not_reach_the_endpoint() {
         let call = || agent().sandbox(backend).file("notes.txt", format!("token {token}\n{key}\nend\n"));
         let model = calls().start();
         let finished = call().endpoint(&model).args(["run", "--json", "read"]).run().expect_code(0);
-        let sent = format!("{:?}", model.requests());
+        let sent = format!("{:?}", model.all_requests());
         assert!(!sent.contains(&token) && !sent.contains(line), "on {backend}");
         assert!(sent.contains("[secret: GitHub token]") && sent.contains("[secret: private key]"), "{sent}");
         let redacted = finished.events_of("secrets_redacted");
@@ -263,6 +263,6 @@ fn attack_24_keys_in_a_tools_result_do_not_reach_the_endpoint() {
             .args(["run", "read"])
             .run()
             .expect_code(0);
-        assert!(format!("{:?}", model.requests()).contains(&token), "on {backend}");
+        assert!(format!("{:?}", model.all_requests()).contains(&token), "on {backend}");
     });
 }

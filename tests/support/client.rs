@@ -27,6 +27,7 @@ impl Seen {
                 self.retries.push((attempt, wait, reason.to_owned()));
             }
             Progress::Notice(text) => self.notices.push(text.to_owned()),
+            Progress::Form { form, reason } => self.notices.push(format!("{form}: {reason}")),
         }
     }
 }

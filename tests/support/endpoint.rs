@@ -164,6 +164,14 @@ impl Script {
         self
     }
 
+    /// The time before `GET /models` is answered.
+    pub fn models_after(mut self, delay: Duration) -> Self {
+        if let Some(models) = &mut self.models {
+            models.delay = delay;
+        }
+        self
+    }
+
     /// Repeats the last answer for all further requests.
     pub fn repeat_last(mut self) -> Self {
         self.repeats_last = true;
@@ -308,8 +316,14 @@ impl Endpoint {
         &self.url
     }
 
-    /// All requests so far, `/models` included.
+    /// The requests so far, without those for the list of models.
     pub fn requests(&self) -> Vec<Request> {
+        let is_list = |request: &Request| request.method == "GET" && request.path.ends_with("/models");
+        self.all_requests().into_iter().filter(|request| !is_list(request)).collect()
+    }
+
+    /// All requests so far, `/models` included.
+    pub fn all_requests(&self) -> Vec<Request> {
         self.shared.requests.lock().unwrap().clone()
     }
 

@@ -280,11 +280,21 @@ settings! {
     tables {
         /// Context windows by model, in tokens.
         context: BTreeMap<String, u64>,
+        /// Settings of single models.
+        models: BTreeMap<String, ModelOptions>,
         /// What the model may not do, and what it has to ask for.
         policy: Rules,
         /// Prices by model.
         prices: BTreeMap<String, Price>,
     }
+}
+
+/// What `config.toml` sets for one model.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ModelOptions {
+    /// How tools are offered and calls are written.
+    pub form: Option<crate::model::CallForm>,
 }
 
 impl File {
@@ -349,7 +359,7 @@ mod tests {
     #[test]
     fn every_setting_has_a_variable_that_the_readme_names() {
         let endpoint = ["model", "base_url", "api_key", "provider"];
-        let tables = ["context", "policy", "prices"];
+        let tables = ["context", "models", "policy", "prices"];
         let error = toml::from_str::<File>("nonsense = 1").unwrap_err().message().to_owned();
         let names: Vec<&str> = error.split('`').skip(3).step_by(2).collect();
         let expected = endpoint.iter().chain(SETTINGS).chain(&tables);

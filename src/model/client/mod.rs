@@ -3,6 +3,7 @@
 mod answer;
 mod encoded;
 mod error_body;
+mod facts;
 mod failure;
 mod http;
 mod openai;

@@ -2,16 +2,22 @@
 
 use crate::error::{Error, Result};
 use crate::lock::Lock;
+use crate::model::call_form::parameters_in_name;
 use crate::model::client::answer::Ending;
 use crate::model::client::encoded::Encoded;
+use crate::model::client::facts::{self, Facts};
 use crate::model::client::failure::{Failure, Feature, Reason, quote};
 use crate::model::client::http;
 use crate::model::client::retry::Backoff;
-use crate::model::client::stream::{Assembly, call_ids};
-use crate::model::client::wire::{self, Chunk, Form};
+use crate::model::client::stream::{Assembly, call_ids, unique};
+use crate::model::client::wire::{self, Chunk};
+use crate::model::compact;
 use crate::model::described::described;
 use crate::model::endpoint::{Endpoint, Timeouts};
-use crate::model::{ChatModel, Message, OnProgress, Progress, Reply, Request};
+use crate::model::providers::GENERIC;
+use crate::model::tool_calls::parse;
+use crate::model::tool_calls::repair::repair;
+use crate::model::{CallForm, ChatModel, Message, OnProgress, Progress, Reply, Request};
 use async_openai::Client;
 use async_openai::config::Config;
 use async_openai::error::OpenAIError;
@@ -24,10 +30,15 @@ use secrecy::SecretString;
 use serde_json::Value;
 use std::collections::HashSet;
 use std::time::Duration;
+use tokio::sync::OnceCell;
 use tower::service_fn;
 
 /// How long the usage and the end of a stream may lag behind its last word.
 const GRACE_AFTER_FINISH: Duration = Duration::from_secs(5);
+/// How long the first request may wait for what the server knows about a model.
+const FACTS_TIMEOUT: Duration = Duration::from_secs(1);
+/// Models with more parameters write calls well; one that cannot be read is an accident.
+const MAYBE_SMALL: f64 = 14e9;
 /// How long a list of models may take.
 const LISTING_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -40,6 +51,15 @@ pub struct OpenAi {
     refused: Lock<HashSet<Feature>>,
     /// The conversation as it was last sent.
     encoded: Lock<Encoded>,
+    facts: OnceCell<Facts>,
+    form: Lock<Form>,
+}
+
+/// How tools are offered, and whether that has been reported.
+#[derive(Debug, Clone, Copy)]
+struct Form {
+    chosen: Option<CallForm>,
+    announced: bool,
 }
 
 impl OpenAi {
@@ -51,6 +71,8 @@ impl OpenAi {
             address: Address::new(&endpoint)?,
             refused: Lock::new(HashSet::new()),
             encoded: Lock::default(),
+            facts: OnceCell::new(),
+            form: Lock::new(Form { chosen: endpoint.form, announced: false }),
             endpoint,
         })
     }
@@ -70,22 +92,84 @@ impl OpenAi {
         !self.refused.lock().contains(&Feature::Tools)
     }
 
-    /// The model's context window in tokens: the provider's documented one, else what the list of models says.
-    pub async fn context_window(&self) -> Option<u64> {
-        let known = self.endpoint.provider.context_window(&self.endpoint.model);
-        if known.is_some() {
-            return known;
+    /// What is known about the model. A local or custom server is asked once, unless the form is configured.
+    async fn facts(&self) -> Facts {
+        *self.facts.get_or_init(|| self.learn_facts()).await
+    }
+
+    async fn learn_facts(&self) -> Facts {
+        let Endpoint { provider, base_url, model, .. } = &self.endpoint;
+        let mut facts = Facts { parameters: None, context_window: provider.context_window(model) };
+        let is_hosted = **provider != GENERIC && !provider.is_local();
+        if facts.context_window.is_none() && self.endpoint.form.is_none() && !is_hosted {
+            let learn = async {
+                let list = self.list().await.ok()?;
+                Some(facts::learn(&self.http, &self.address.headers, base_url, &list, model).await)
+            };
+            facts = tokio::time::timeout(FACTS_TIMEOUT, learn).await.ok().flatten().unwrap_or_default();
         }
-        let list = self.list().await.ok()?;
-        wire::context_window(&list, &self.endpoint.model)
+        Facts { parameters: facts.parameters.or_else(|| parameters_in_name(model)), ..facts }
+    }
+
+    /// Decides the form before the first request with tools, and announces it if it is not the usual one.
+    async fn choose_form(&self, request: &Request<'_>, on_progress: OnProgress<'_>) {
+        if !compact::fits(request.tools) {
+            return;
+        }
+        let form = *self.form.lock();
+        let (chosen, reason) = match form.chosen {
+            Some(chosen) => (chosen, "it is configured".to_owned()),
+            None => match self.facts().await.parameters {
+                Some(count) => (
+                    CallForm::for_size(count),
+                    format!("the model has {:.1} billion parameters", count / 1e9),
+                ),
+                None => (CallForm::Native, String::new()),
+            },
+        };
+        self.set_form(chosen, &reason, on_progress);
+    }
+
+    fn set_form(&self, chosen: CallForm, reason: &str, on_progress: OnProgress<'_>) {
+        let before =
+            std::mem::replace(&mut *self.form.lock(), Form { chosen: Some(chosen), announced: true });
+        if !before.announced && chosen != CallForm::Native {
+            on_progress(Progress::Form { form: chosen, reason });
+        }
+    }
+
+    /// The compact form from now on if a model that may be small wrote a call that cannot be read.
+    async fn reconsider_form(&self, request: &Request<'_>, reply: &Reply, on_progress: OnProgress<'_>) {
+        let is_unreadable = |arguments: &str| parse::parse(arguments).is_err();
+        let is_open = self.endpoint.form.is_none() && self.form() == CallForm::Native;
+        if is_open
+            && !reply.is_cut_off()
+            && compact::fits(request.tools)
+            && reply.tool_calls.iter().any(|call| is_unreadable(&call.arguments))
+            && self.facts().await.parameters.is_none_or(|count| count < MAYBE_SMALL)
+        {
+            self.form.lock().announced = false;
+            self.set_form(CallForm::Compact, "the model wrote a call that cannot be read", on_progress);
+        }
+    }
+
+    fn temperature(&self) -> Option<f64> {
+        let default = (self.form() == CallForm::Compact).then_some(compact::TEMPERATURE);
+        self.endpoint.temperature.or(default)
     }
 
     async fn ask_until_answered(&self, request: Request<'_>, on_progress: OnProgress<'_>) -> Result<Reply> {
+        self.choose_form(&request, on_progress).await;
         let mut backoff = Backoff::new(self.endpoint.retries);
         let streamed = self.streams();
         loop {
             let failure = match self.ask_once(&request, on_progress).await {
-                Ok(reply) => return Ok(reply),
+                Ok((reply, recovered)) => {
+                    if recovered {
+                        self.reconsider_form(&request, &reply, on_progress).await;
+                    }
+                    return Ok(reply);
+                }
                 Err(failure) => failure.without_key(&self.endpoint),
             };
             if self.do_without(&failure, &request, on_progress) {
@@ -103,7 +187,12 @@ impl OpenAi {
         }
     }
 
-    async fn ask_once(&self, request: &Request<'_>, on_progress: OnProgress<'_>) -> Result<Reply, Failure> {
+    /// One request. The reply, and whether its calls were written as text.
+    async fn ask_once(
+        &self,
+        request: &Request<'_>,
+        on_progress: OnProgress<'_>,
+    ) -> Result<(Reply, bool), Failure> {
         let body = self.body(request).map_err(|error| {
             Failure::new(Reason::Config, format!("the request cannot be written as JSON: {error}"))
         })?;
@@ -111,20 +200,55 @@ impl OpenAi {
         // The body goes to the service directly, so that the conversation is not encoded again for each request.
         // Whole answers come through the same door: the service makes a stream of one event of them.
         let stream = self.client(body, ending.clone()).chat().create_stream_byot::<_, Chunk>(()).await;
-        let assembly = Assembly::new(request.tools);
-        let assembly = receive(assembly, stream.map_err(failure_of)?, &ending, on_progress).await?;
-        let reply = assembly.finish(call_ids(request.messages), on_progress);
-        match shortcoming(&reply) {
-            Some(failure) => Err(failure),
-            None => Ok(reply),
+        let stream = stream.map_err(failure_of)?;
+        let earlier = call_ids(request.messages);
+        if !self.is_compact(request) {
+            let assembly = receive(Assembly::new(request.tools), stream, &ending, on_progress).await?;
+            let (reply, recovered) = assembly.finish(&earlier, on_progress);
+            return complete(reply, request.messages).map(|reply| (reply, recovered));
         }
+        // The text is an object; what is shown of it is known at its end.
+        let mut without_text = |progress: Progress<'_>| {
+            if !matches!(progress, Progress::Text(_)) {
+                on_progress(progress);
+            }
+        };
+        let assembly = receive(Assembly::new(&[]), stream, &ending, &mut without_text).await?;
+        let (reply, _) = assembly.finish(&earlier, &mut without_text);
+        let mut reply = complete(reply, request.messages)?;
+        compact::read(&mut reply);
+        let is_cut_off = reply.is_cut_off();
+        for call in &mut reply.tool_calls {
+            if call.id.is_empty() {
+                call.id = unique(String::new(), &earlier, &[]);
+            }
+            if let Some(note) = repair(call, request.tools, is_cut_off) {
+                on_progress(Progress::Notice(&note));
+            }
+        }
+        if reply.tool_calls.is_empty() && !reply.text.is_empty() {
+            on_progress(Progress::Text(&reply.text));
+        }
+        Ok((reply, false))
+    }
+
+    /// Whether this request is sent in the compact form. Those without tools (a summary) are plain text.
+    fn is_compact(&self, request: &Request<'_>) -> bool {
+        self.form() == CallForm::Compact && compact::fits(request.tools)
     }
 
     fn body(&self, request: &Request<'_>) -> serde_json::Result<Bytes> {
         let refused = self.refused.lock().clone();
-        let form = self.form(&refused);
+        let form = self.wire_form(&refused);
         let answer_schema = request.answer_schema.filter(|_| !refused.contains(&Feature::AnswerSchema));
-        if request.tools.is_empty() || !refused.contains(&Feature::Tools) {
+        if self.is_compact(request) {
+            let (messages, schema) = (compact::messages(request), compact::schema(request.tools));
+            let answer_schema = Some(&schema).filter(|_| !refused.contains(&Feature::AnswerSchema));
+            let request = Request { messages: &messages, tools: &[], answer_schema };
+            return wire::body(&form, &request, &mut self.encoded.lock());
+        }
+        let are_described = refused.contains(&Feature::Tools) || self.form() == CallForm::Text;
+        if request.tools.is_empty() || !are_described {
             return wire::body(&form, &Request { answer_schema, ..*request }, &mut self.encoded.lock());
         }
         let messages = described(request.messages, request.tools);
@@ -143,16 +267,16 @@ impl OpenAi {
         Client::build(self.http.clone(), self.address.clone()).with_http_service(service)
     }
 
-    fn form(&self, refused: &HashSet<Feature>) -> Form<'_> {
+    fn wire_form(&self, refused: &HashSet<Feature>) -> wire::Form<'_> {
         let (endpoint, provider) = (&self.endpoint, self.endpoint.provider);
         let field =
             if refused.contains(&Feature::MaxTokens) { "max_completion_tokens" } else { "max_tokens" };
-        Form {
+        wire::Form {
             model: &endpoint.model,
             stream: !refused.contains(&Feature::Streaming),
             stream_options: provider.stream_options && !refused.contains(&Feature::StreamOptions),
             max_tokens: endpoint.max_tokens.map(|tokens| (field, tokens)),
-            temperature: endpoint.temperature.filter(|_| !refused.contains(&Feature::Temperature)),
+            temperature: self.temperature().filter(|_| !refused.contains(&Feature::Temperature)),
             reasoning_echo: match (provider.reasoning_echo, refused.contains(&Feature::Reasoning)) {
                 (echo, false) => echo,
                 // It was refused where it was sent, or missed where it was not.
@@ -172,8 +296,8 @@ impl OpenAi {
         };
         let was_used = match feature {
             Feature::Tools => !request.tools.is_empty(),
-            Feature::AnswerSchema => request.answer_schema.is_some(),
-            Feature::Temperature => self.endpoint.temperature.is_some(),
+            Feature::AnswerSchema => request.answer_schema.is_some() || self.form() == CallForm::Compact,
+            Feature::Temperature => self.temperature().is_some(),
             Feature::MaxTokens => self.endpoint.max_tokens.is_some(),
             Feature::Streaming | Feature::StreamOptions | Feature::Reasoning => true,
         };
@@ -227,6 +351,20 @@ impl ChatModel for OpenAi {
     fn name(&self) -> &str {
         &self.endpoint.model
     }
+
+    fn context_window(&self) -> BoxFuture<'_, Option<u64>> {
+        Box::pin(async { self.facts().await.context_window })
+    }
+
+    fn form(&self) -> CallForm {
+        self.form.lock().chosen.unwrap_or_default()
+    }
+
+    fn resume_form(&self, form: CallForm) {
+        if self.endpoint.form.is_none_or(|configured| configured == form) {
+            *self.form.lock() = Form { chosen: Some(form), announced: true };
+        }
+    }
 }
 
 /// Reads a stream to its end.
@@ -264,27 +402,29 @@ fn has_answer(messages: &[Message]) -> bool {
     messages.iter().any(|message| matches!(message, Message::Assistant { .. }))
 }
 
-/// An answer that was given up is a failure, and so is one that says nothing, unless it was cut off before it could.
-fn shortcoming(reply: &Reply) -> Option<Failure> {
+/// The reply, unless it was given up. One that says nothing is a failure where the model has not answered before: then it
+/// may be the endpoint that does not stream.
+fn complete(reply: Reply, messages: &[Message]) -> Result<Reply, Failure> {
     match reply.finish_reason.as_deref() {
         Some("content_filter") => {
-            return Some(Failure::new(Reason::Filtered, "the provider's content filter stopped the answer"));
+            return Err(Failure::new(Reason::Filtered, "the provider's content filter stopped the answer"));
         }
         // Of gateways that have begun to answer (OpenRouter), and of DeepSeek.
         Some(reason @ ("error" | "insufficient_system_resource")) => {
             let message = format!("the endpoint gave up in the middle of its answer: {reason}");
-            return Some(Failure::new(Reason::Broken, message));
+            return Err(Failure::new(Reason::Broken, message));
         }
         _ => {}
     }
-    if !reply.tool_calls.is_empty() || !reply.text.trim().is_empty() || reply.is_cut_off() {
-        return None;
+    let is_empty = reply.tool_calls.is_empty() && reply.text.trim().is_empty() && !reply.is_cut_off();
+    if !is_empty || has_answer(messages) {
+        return Ok(reply);
     }
     let message = match reply.reasoning {
         Some(_) => "the model reasoned but gave no answer",
         None => "the model's answer is empty",
     };
-    Some(Failure::new(Reason::Empty, message))
+    Err(Failure::new(Reason::Empty, message))
 }
 
 fn failure_of(error: OpenAIError) -> Failure {

@@ -83,8 +83,9 @@ impl<'a> Assembly<'a> {
         self.reply.finish_reason.is_some()
     }
 
-    /// The whole answer. `earlier` are the ids of the calls that the conversation has already.
-    pub fn finish(mut self, earlier: HashSet<&str>, on_progress: OnProgress<'_>) -> Reply {
+    /// The whole answer, and whether its calls were written as text. `earlier` are the ids of the calls that the conversation
+    /// has already.
+    pub fn finish(mut self, earlier: &HashSet<&str>, on_progress: OnProgress<'_>) -> (Reply, bool) {
         let rest = self.thinking.finish();
         self.show(rest, on_progress);
         self.split_unopened();
@@ -92,9 +93,7 @@ impl<'a> Assembly<'a> {
             self.calls.extend(self.old_call.take());
         }
         self.calls.retain(|call| !call.name.is_empty() || !call.arguments.is_empty());
-        if self.calls.is_empty() {
-            self.recover(on_progress);
-        }
+        let recovered = self.calls.is_empty() && self.recover(on_progress);
         on_progress_text(self.reply.text.get(self.shown..), on_progress);
         let mut reply = self.reply;
         if reply.text.trim().is_empty() && !self.refusal.is_empty() {
@@ -104,7 +103,7 @@ impl<'a> Assembly<'a> {
         let is_cut_off = reply.is_cut_off();
         for call in self.calls {
             let mut call = ToolCall {
-                id: unique(call.id, &earlier, &reply.tool_calls),
+                id: unique(call.id, earlier, &reply.tool_calls),
                 name: call.name,
                 arguments: call.arguments,
             };
@@ -113,7 +112,7 @@ impl<'a> Assembly<'a> {
             }
             reply.tool_calls.push(call);
         }
-        reply
+        (reply, recovered)
     }
 
     /// Some templates open the reasoning in the prompt: the content then holds the closing tag alone.
@@ -129,8 +128,8 @@ impl<'a> Assembly<'a> {
     }
 
     /// Takes calls that were written as text out of the text.
-    fn recover(&mut self, on_progress: OnProgress<'_>) {
-        let Some(recovered) = recover(&self.reply.text, self.tools) else { return };
+    fn recover(&mut self, on_progress: OnProgress<'_>) -> bool {
+        let Some(recovered) = recover(&self.reply.text, self.tools) else { return false };
         let count = recovered.calls.len().min(MOST_CALLS);
         on_progress(Progress::Notice(&format!("{count} tool call(s) {WRITTEN_AS_TEXT} were recovered")));
         let unshown = recovered.text.strip_prefix(self.reply.text[..self.shown].trim());
@@ -142,6 +141,7 @@ impl<'a> Assembly<'a> {
         }));
         self.shown = recovered.text.len();
         self.reply.text = recovered.text;
+        true
     }
 
     fn say(&mut self, said: Said, on_progress: OnProgress<'_>) -> Result<(), Failure> {
@@ -294,7 +294,7 @@ pub fn call_ids(messages: &[Message]) -> HashSet<&str> {
 }
 
 /// `id`, or one like it that no call has yet.
-fn unique(id: String, earlier: &HashSet<&str>, calls: &[ToolCall]) -> String {
+pub fn unique(id: String, earlier: &HashSet<&str>, calls: &[ToolCall]) -> String {
     let is_taken = |id: &str| earlier.contains(id) || calls.iter().any(|call| call.id == id);
     if !id.is_empty() && !is_taken(&id) {
         return id;

@@ -255,14 +255,11 @@ pub fn model_names(list: &Value) -> Option<Vec<String>> {
     Some(models(list)?.iter().filter_map(model_name).map(str::to_owned).collect())
 }
 
-/// The context window of `model` in tokens, where a list of models says it: vLLM, OpenRouter, Groq and LM Studio do,
-/// each under a name of its own.
-pub fn context_window(list: &Value, model: &str) -> Option<u64> {
-    let entry = models(list)?.iter().find(|entry| model_name(entry) == Some(model))?;
-    ["max_model_len", "context_length", "context_window", "loaded_context_length", "max_context_length"]
-        .iter()
-        .find_map(|field| entry.get(*field)?.as_u64())
-        .filter(|window| *window > 0)
+/// The entry of `model` in a list of models; a server with a single model answers to any name.
+pub fn model_entry<'a>(list: &'a Value, model: &str) -> Option<&'a Value> {
+    let models = models(list)?;
+    let named = models.iter().find(|entry| model_name(entry) == Some(model));
+    named.or_else(|| models.first().filter(|_| models.len() == 1))
 }
 
 fn models(list: &Value) -> Option<&Vec<Value>> {

@@ -1,6 +1,6 @@
 //! `edit_file`: one exact replacement.
 
-use super::describe;
+use super::{describe, resolve, targets};
 use crate::approval::policy::Action;
 use crate::error::Result;
 use crate::sandbox::{FileWrite, Node};
@@ -11,7 +11,6 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 use similar::TextDiff;
-use std::path::{Path, PathBuf};
 
 /// The largest file that is edited, in bytes.
 const MAX_BYTES: u64 = 16 << 20;
@@ -27,7 +26,7 @@ impl Tool for EditFile {
 
     fn action<'a>(&self, arguments: &'a Value) -> Option<Action<'a>> {
         let text = |name: &str| arguments.get(name)?.as_str();
-        Some(Action::Write { files: vec![(text("path")?, text("new")?)], whole: false })
+        Some(Action::Write { files: targets(text("path")?, text("new")?), whole: false })
     }
 
     fn run<'a>(&'a self, context: Context<'a>, arguments: Value) -> BoxFuture<'a, Result<ToolResult>> {
@@ -52,7 +51,8 @@ async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
             "error: old is empty: it must be text that stands in the file; use write_file for a whole file",
         ));
     }
-    let file = context.sandbox.read_file(Path::new(&path), 0, MAX_BYTES + 1).await?;
+    let target = resolve(context.sandbox, &path).await;
+    let file = context.sandbox.read_file(&target, 0, MAX_BYTES + 1).await?;
     if file.bytes.len() as u64 > MAX_BYTES {
         return Ok(ToolResult::failure(format!("error: {path} is too large to edit: {} bytes", file.size)));
     }
@@ -68,13 +68,8 @@ async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
     };
     let content = [&file.bytes[..at], new.as_bytes(), &file.bytes[at + old.len()..]].concat();
     let line = line_of(&file.bytes, at);
-    let write = FileWrite {
-        path: PathBuf::from(&path),
-        node: Node::Regular(content),
-        mode: None,
-        mtime_ns: None,
-        follow: true,
-    };
+    let write =
+        FileWrite { path: target, node: Node::Regular(content), mode: None, mtime_ns: None, follow: true };
     match context.sandbox.write_files(vec![write]).await?.pop() {
         Some(Err(error)) => Err(error),
         _ => Ok(ToolResult::success(format!("edited {path} at line {line}{note}"))),

@@ -9,6 +9,8 @@ mod write_file;
 mod write_files;
 
 use super::Tool;
+use crate::sandbox::{Sandbox, WORKSPACE};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// All of them, in the order in which the model reads about them.
@@ -22,6 +24,22 @@ pub fn all() -> Vec<Arc<dyn Tool>> {
         Arc::new(job_output::JobOutput),
         Arc::new(job_kill::JobKill),
     ]
+}
+
+/// The absolute path in the sandbox. Models write `workspace/a` for `/workspace/a`, which it is unless there is a directory
+/// of that name.
+async fn resolve(sandbox: &Sandbox, path: &str) -> PathBuf {
+    let root = Path::new(WORKSPACE);
+    match Path::new(path).strip_prefix("workspace") {
+        Ok(inner) if sandbox.stat(&root.join("workspace")).await.is_err() => root.join(inner),
+        _ => root.join(path),
+    }
+}
+
+/// The files that a write to `path` may reach, for the policy: see [`resolve`].
+fn targets<'a>(path: &'a str, data: &'a str) -> Vec<(&'a str, &'a str)> {
+    let inner = Path::new(path).strip_prefix("workspace").ok().and_then(Path::to_str);
+    std::iter::once(path).chain(inner).map(|path| (path, data)).collect()
 }
 
 /// The parts of [`Tool`] that follow from a built-in tool's name and its argument type.

@@ -1,13 +1,12 @@
 //! `read_file`: text, by lines.
 
-use super::describe;
+use super::{describe, resolve};
 use crate::error::Result;
 use crate::tools::{Context, Tool, ToolResult, arguments};
 use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use std::path::Path;
 
 /// How much is fetched from the sandbox at a time, in bytes.
 const CHUNK: u64 = 1 << 20;
@@ -39,10 +38,11 @@ async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
     // No lines at all is nothing to ask for: a limit of 0 is none.
     let limit = arguments.limit.filter(|limit| *limit > 0).unwrap_or(u64::MAX);
     let mut page = Page::new(first, limit, context.bounds.output_chars);
+    let path = resolve(context.sandbox, &arguments.path).await;
     let (mut position, mut size);
     position = 0;
     loop {
-        let chunk = context.sandbox.read_file(Path::new(&arguments.path), position, CHUNK).await?;
+        let chunk = context.sandbox.read_file(&path, position, CHUNK).await?;
         size = chunk.size;
         position += chunk.bytes.len() as u64;
         let at_end = chunk.bytes.is_empty() || position >= size;

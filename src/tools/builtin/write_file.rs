@@ -1,6 +1,6 @@
 //! `write_file`: a whole file.
 
-use super::describe;
+use super::{describe, resolve, targets};
 use crate::approval::policy::Action;
 use crate::error::Result;
 use crate::sandbox::{FileWrite, Node};
@@ -17,7 +17,8 @@ impl Tool for WriteFile {
     describe!("write_file", Arguments);
 
     fn action<'a>(&self, arguments: &'a Value) -> Option<Action<'a>> {
-        Some(Action::Write { files: vec![path_and_data(arguments)?], whole: true })
+        let (path, data) = path_and_data(arguments)?;
+        Some(Action::Write { files: targets(path, data), whole: true })
     }
 
     fn run<'a>(&'a self, context: Context<'a>, arguments: Value) -> BoxFuture<'a, Result<ToolResult>> {
@@ -33,8 +34,10 @@ pub struct Arguments {
     data: String,
 }
 
-async fn run(context: Context<'_>, file: Arguments) -> Result<ToolResult> {
-    let (path, lines, bytes) = (file.path.clone(), file.data.lines().count(), file.data.len());
+async fn run(context: Context<'_>, mut file: Arguments) -> Result<ToolResult> {
+    let (lines, bytes) = (file.data.lines().count(), file.data.len());
+    let target = resolve(context.sandbox, &file.path).await.display().to_string();
+    let path = std::mem::replace(&mut file.path, target);
     match write(context, vec![file]).await?.pop() {
         Some(Err(error)) => Err(error),
         _ => Ok(ToolResult::success(format!("wrote {path}: {lines} lines, {bytes} bytes"))),

@@ -1,0 +1,202 @@
+//! The compact form of a conversation, for small models.
+
+use crate::support::agent::{Agent, Finished, agent};
+use crate::support::endpoint::{Endpoint, Script, endpoint};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+const NEXT_STEP: &str = "Continue with the next step, or answer if all of it is done.";
+
+/// A server like llama.cpp's, with a model of this many parameters.
+fn server(parameters: u64) -> Script {
+    let model = json!({ "id": "test-model", "meta": { "n_params": parameters, "n_ctx": 8192 } });
+    endpoint().models(200, json!({ "data": [model] }).to_string())
+}
+
+fn turn(step: Value) -> String {
+    step.to_string()
+}
+
+/// A small model that writes a file, runs it, and answers.
+fn working_model() -> Endpoint {
+    server(1_543_714_304)
+        .text(&turn(json!({ "tool": "write_file", "path": "hi.sh", "content": "echo hi\n" })))
+        .text(&turn(json!({ "tool": "run_commands", "command": "sh hi.sh" })))
+        .text(&turn(json!({ "tool": "answer", "text": "It prints hi." })))
+        .start()
+}
+
+fn run(call: Agent, model: &Endpoint) -> Finished {
+    call.endpoint(model).args(["run", "Write hi.sh and run it", "--json", "--session-key", "k"]).run()
+}
+
+fn roles(request: &Value) -> Vec<&str> {
+    let messages = request["messages"].as_array().expect("messages");
+    messages.iter().filter_map(|message| message["role"].as_str()).collect()
+}
+
+fn last_text(request: &Value) -> &str {
+    let last = request["messages"].as_array().and_then(|messages| messages.last()).expect("a message");
+    last["content"].as_str().expect("text")
+}
+
+#[test]
+fn a_small_model_works_in_the_compact_form() {
+    let model = working_model();
+    let finished = run(agent(), &model).expect_code(0);
+    let requests = model.chat_requests();
+    assert_eq!(requests[0]["tools"], Value::Null);
+    assert_eq!(requests[0]["temperature"], json!(0.2));
+    assert_eq!(requests[0]["response_format"]["type"], "json_schema");
+    assert_eq!(roles(&requests[2]), ["system", "user", "assistant", "user", "assistant", "user"]);
+    let result = last_text(&requests[2]);
+    assert!(result.starts_with("Result of run_commands:\nexit code 0, "), "{result}");
+    assert!(result.contains("hi\n") && result.ends_with(NEXT_STEP), "{result}");
+    // The prefix never changes.
+    let messages = |request: &Value| request["messages"].as_array().cloned().expect("messages");
+    assert_eq!(messages(&requests[1])[..], messages(&requests[2])[..4]);
+    let notices = finished.events_of("notice");
+    let reported =
+        notices.iter().filter(|notice| notice["text"].to_string().contains("compact form")).count();
+    assert_eq!(reported, 1, "{notices:?}");
+    let answer = finished.events_of("assistant_message").pop().expect("an answer");
+    assert_eq!(answer["text"], "It prints hi.");
+}
+
+#[test]
+fn a_resumed_session_keeps_its_form() {
+    let first = run(agent(), &working_model()).expect_code(0);
+    // Nothing reports the size now.
+    let answer = turn(json!({ "tool": "answer", "text": "Done." }));
+    let model = endpoint().text(&answer).text(&answer).start();
+    let second = run(first.again(), &model).expect_code(0);
+    let requests = model.chat_requests();
+    assert_eq!(requests[0]["tools"], Value::Null);
+    assert_eq!(roles(&requests[0])[..4], ["system", "user", "assistant", "user"]);
+    assert!(second.events_of("call_form").is_empty());
+}
+
+#[test]
+fn the_configuration_decides_the_form() {
+    let model = server(70_000_000_000).text(&turn(json!({ "tool": "answer", "text": "Hello." }))).start();
+    let call = agent().config("[models.test-model]\nform = \"compact\"\n");
+    call.endpoint(&model).args(["run", "hello"]).run().expect_code(0);
+    assert_eq!(model.chat_requests()[0]["tools"], Value::Null);
+
+    let model = server(1_000_000_000).text("Hello.").start();
+    let call = agent().config("temperature = 0.5\n[models.test-model]\nform = \"native\"\n");
+    call.endpoint(&model).args(["run", "hello"]).run().expect_code(0);
+    let request = &model.chat_requests()[0];
+    assert!(request["tools"].is_array());
+    assert_eq!(request["temperature"], json!(0.5));
+}
+
+#[test]
+fn the_server_is_not_asked_about_a_model_whose_form_is_configured() {
+    let model = server(1_000_000_000).text("Hello.").start();
+    let call = agent().config("[models.test-model]\nform = \"native\"\n");
+    call.endpoint(&model).args(["run", "hello"]).run().expect_code(0);
+    assert_eq!(model.all_requests().len(), 1, "{:?}", model.all_requests());
+}
+
+#[test]
+fn a_server_that_reports_nothing_usable_about_its_model_is_asked_all_the_same() {
+    let entry = |meta: Value| json!({ "data": [{ "id": "test-model", "meta": meta }] }).to_string();
+    for (status, body) in [
+        (500, String::new()),
+        (404, "<html>not found</html>".to_owned()),
+        (200, "null".to_owned()),
+        (200, json!({ "data": [{ "id": 1, "owned_by": [] }, 2] }).to_string()),
+        (200, entry(json!({ "n_params": -1, "n_ctx": 0 }))),
+        (200, entry(json!({ "n_params": 1, "n_ctx": 1 }))),
+        (200, entry(json!({ "n_params": "many", "n_ctx": u64::MAX }))),
+    ] {
+        let model = endpoint().models(status, &body).text("Hello.").start();
+        agent().endpoint(&model).args(["run", "hello"]).run().expect_code(0);
+        let requests = model.chat_requests();
+        assert!(requests.len() == 1 && requests[0]["tools"].is_array(), "{body}: {requests:?}");
+    }
+}
+
+#[test]
+fn a_server_that_does_not_report_its_models_in_time_is_not_waited_for() {
+    let model = server(1_000_000_000).models_after(Duration::from_secs(60)).text("Hello.").start();
+    let start = Instant::now();
+    agent().endpoint(&model).args(["run", "hello"]).run().expect_code(0);
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+    assert!(model.chat_requests()[0]["tools"].is_array());
+}
+
+#[test]
+fn a_large_model_gets_nothing_more_than_its_messages_and_tools() {
+    let model = server(70_000_000_000).text("Hello.").start();
+    agent().endpoint(&model).args(["run", "hello"]).run().expect_code(0);
+    let request = &model.chat_requests()[0];
+    let fields: Vec<&String> = request.as_object().expect("an object").keys().collect();
+    assert_eq!(fields, ["model", "messages", "tools", "stream", "stream_options"]);
+    assert_eq!(roles(request), ["system", "user"]);
+}
+
+#[test]
+fn a_call_that_cannot_be_read_changes_to_the_compact_form() {
+    let model = endpoint()
+        .text("<tool_call>\n{\"name\": \"run_commands\", \"arguments\": {\"command\": 'it's'}}\n</tool_call>")
+        .text(&turn(json!({ "tool": "run_commands", "command": "echo a > b" })))
+        .text(&turn(json!({ "tool": "answer", "text": "Done." })))
+        .start();
+    let finished =
+        agent().endpoint(&model).args(["run", "write a into b", "--json", "--apply"]).run().expect_code(0);
+    let requests = model.chat_requests();
+    assert!(requests[0]["tools"].is_array() && requests[1]["tools"].is_null());
+    assert_eq!(roles(&requests[1]), ["system", "user", "assistant", "user"]);
+    assert!(last_text(&requests[1]).contains("not valid JSON"), "{}", last_text(&requests[1]));
+    assert_eq!(finished.host_file("b").as_deref(), Some("a\n"));
+}
+
+#[test]
+fn a_small_model_that_answers_without_doing_anything_is_reminded_once() {
+    let model = server(1_500_000_000).text("Here is how: …").text("I am done.").start();
+    let finished = run(agent(), &model).expect_code(0);
+    let requests = model.chat_requests();
+    assert_eq!(requests.len(), 2);
+    assert_eq!(roles(&requests[1]), ["system", "user", "assistant", "user"]);
+    assert!(
+        last_text(&requests[1]).starts_with("You have not changed a file"),
+        "{}",
+        last_text(&requests[1])
+    );
+    assert_eq!(finished.events_of("nudge").len(), 1);
+}
+
+#[test]
+fn an_empty_answer_is_followed_by_one_reminder_which_a_resumed_session_remembers() {
+    let model = endpoint().tool_call("run_commands", json!({ "command": "true" })).text("").text("").start();
+    let first = run(agent(), &model).expect_code(3);
+    assert!(first.events_of("retry").is_empty(), "{:?}", first.events_of("retry"));
+    assert_eq!(model.chat_requests().len(), 3);
+    let model = endpoint().text("Done.").start();
+    run(first.again(), &model).expect_code(0);
+    let request = &model.chat_requests()[0];
+    assert_eq!(
+        roles(request),
+        ["system", "user", "assistant", "tool", "assistant", "user", "assistant", "user"]
+    );
+}
+
+#[test]
+fn paths_that_begin_with_the_workspace_name_are_in_the_workspace() {
+    let write = json!({ "path": "workspace/a.txt", "data": "one\n" });
+    let edit = json!({ "path": "workspace/a.txt", "old": "one", "new": "two" });
+    let model = endpoint()
+        .tool_calls(&[
+            ("write_file", write),
+            ("edit_file", edit),
+            ("read_file", json!({ "path": "/workspace/a.txt" })),
+        ])
+        .text("ok")
+        .start();
+    let finished = agent().endpoint(&model).args(["run", "go", "--apply"]).run().expect_code(0);
+    assert_eq!(finished.host_file("a.txt").as_deref(), Some("two\n"));
+    let messages = model.requests()[1].messages();
+    assert_eq!(messages[3]["content"], "wrote workspace/a.txt: 1 lines, 4 bytes");
+}
