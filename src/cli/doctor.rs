@@ -282,8 +282,8 @@ fn words(report: &Report, columns: Option<usize>) -> String {
         }
     }
     text + match report.ok {
-        true => "\nEverything is there.\n",
-        false => "\nThe main job cannot run yet.\n",
+        true => "\nReady.\n",
+        false => "\nNot ready: fix the FAILED checks above.\n",
     }
 }
 

@@ -25,7 +25,7 @@ pub fn map_caller(spec: &LaunchSpec, (uid, gid): (u32, u32)) -> Result<(), Failu
     fs::write("/proc/self/setgroups", "deny").step("give up setgroups")?;
     fs::write("/proc/self/uid_map", format!("{} {uid} 1", spec.uid)).step("map the user")?;
     fs::write("/proc/self/gid_map", format!("{} {gid} 1", spec.gid)).step("map the group")?;
-    // A second wall behind the seccomp filter: no user namespaces below this one.
+    // A second barrier behind the seccomp filter: no user namespaces below this one.
     let _ = fs::write("/proc/sys/user/max_user_namespaces", "0");
     // The kernel counts these by user, and gives each user few: a sandbox may not take all of them.
     for (name, most) in [("max_inotify_instances", "64"), ("max_inotify_watches", "32768")] {

@@ -1,4 +1,4 @@
-//! Landlock (landlock(7)), a second wall behind the read-only mounts: nothing is written, made or removed but below the
+//! Landlock (landlock(7)), a second barrier behind the read-only mounts: nothing is written, made or removed but below the
 //! directories that are meant for it, no mount is changed, and neither signals nor abstract Unix sockets reach past the
 //! sandbox, not even where it shares the host's network.
 

@@ -28,7 +28,7 @@ pub struct Checks {
     pub seccomp: bool,
     /// OCI runtimes that `--runtime` takes, sorted.
     pub runtimes: Vec<String>,
-    /// Those among `runtimes` that put a stronger wall around a sandbox than a namespace (gVisor, Kata).
+    /// Those among `runtimes` that isolate a sandbox more strongly than namespaces do (gVisor, Kata).
     pub stronger_runtimes: Vec<String>,
     /// `1` or `2`.
     pub cgroup_version: String,
@@ -142,7 +142,7 @@ impl Checks {
         }
         match stronger.is_empty() {
             true => {
-                "stronger walls are possible: a rootless engine, userns-remap, or --runtime runsc or kata"
+                "stronger isolation is available: a rootless engine, userns-remap, or --runtime runsc or kata"
                     .to_owned()
             }
             false => format!("stronger than usual: {}", stronger.join("; ")),

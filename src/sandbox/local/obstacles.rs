@@ -138,7 +138,7 @@ pub(super) fn weaknesses(limited: EnforcedLimits, is_root: bool) -> Vec<String> 
     }
     let landlock = landlock_version();
     if landlock < 2 {
-        weaker.push("read-only mounts are the only wall before the system's files (no Landlock)".to_owned());
+        weaker.push("read-only mounts alone protect the system's files (no Landlock)".to_owned());
     }
     if landlock < 6 {
         weaker.push(
