@@ -309,7 +309,7 @@ pub fn open_terminal() -> io::Result<(File, OwnedFd)> {
 pub fn set_terminal_size(terminal: RawFd, rows: u16, columns: u16) {
     // `struct winsize`: rows, columns, and two sizes in pixels.
     let size = [rows, columns, 0, 0];
-    // SAFETY: the kernel reads four 16-bit numbers. Only a descriptor that is no terminal would be an error.
+    // SAFETY: the kernel reads four 16-bit numbers. It fails only for a descriptor that is not a terminal.
     unsafe { ffi::ioctl(terminal, TIOCSWINSZ, &raw const size) };
 }
 

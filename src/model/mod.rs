@@ -31,7 +31,7 @@ pub enum Message {
         /// The text.
         text: String,
     },
-    /// The person.
+    /// What the user asks.
     User {
         /// The text.
         text: String,

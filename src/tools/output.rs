@@ -35,7 +35,7 @@ impl Collector {
         match output {
             Output::Gap(missing) => {
                 self.total = self.total.saturating_add(missing);
-                // What stood before a gap is no tail of what comes after it, nor the other way round.
+                // Output before a gap and output after it are never joined into one tail.
                 self.tail.clear();
                 self.gap = true;
             }

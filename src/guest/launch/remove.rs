@@ -61,7 +61,7 @@ fn remove_once(directory: &Path) -> io::Result<()> {
     }
 }
 
-/// Changes into the directory `name`, which is no symlink, after making sure that it can be read and emptied.
+/// Changes into the directory `name`, which must not be a symlink, after checking that it can be read and emptied.
 fn enter(name: &Path) -> io::Result<()> {
     let open = || OpenOptions::new().read(true).custom_flags(DIRECTORY_NOFOLLOW).open(name);
     let directory: File = match open() {

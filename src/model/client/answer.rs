@@ -214,7 +214,7 @@ impl Answer {
     }
 }
 
-/// One `data:` line. What is no JSON object, or is called an error, becomes an error object.
+/// One `data:` line. Anything but a JSON object, and any object named an error, becomes an error object.
 fn canonical(event: Event) -> Bytes {
     let is_object = event.data.trim_start().starts_with(['{', '[']);
     let data = if event.name == "error" || !is_object {
