@@ -1,6 +1,6 @@
 //! Parse, dispatch, end with the right exit code. Nothing else.
 
-use agent::cli::{self, options::Cli};
+use agent::cli::{self, Cli};
 use agent::exit_code::ExitCode;
 use clap::Parser;
 use std::process::ExitCode as ProcessExitCode;

@@ -1,11 +1,12 @@
 //! Writing what a session changed into the workspace: `agent apply`, and the end of a session.
 
+use super::arguments::ChangesArgs;
 use super::console::{Console, PlainUser};
 use super::print::print;
 use super::review;
 use crate::approval::choose_changes;
 use crate::cli::config::Config;
-use crate::cli::options::{ApplyArgs, Options};
+use crate::cli::options::Options;
 use crate::cli::ui::confirm;
 use crate::cli::ui::stderr;
 use crate::error::{Error, Result};
@@ -15,18 +16,38 @@ use crate::log::SessionId;
 use crate::session::{Frontend, Ready, Session};
 use crate::workspace::tree_path::TreePath;
 use crate::workspace::{Applied, ChangeSet};
+use clap::Args;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
+/// `agent apply`
+#[derive(Debug, Args)]
+pub struct ApplyArgs {
+    #[command(flatten)]
+    selection: ChangesArgs,
+    /// Try a three-way merge with files that changed meanwhile
+    #[arg(long)]
+    merge: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+}
+
+impl ApplyArgs {
+    pub fn options(&self) -> Options {
+        Options::of(&[&self.selection])
+    }
+}
+
 /// How long a session that failed may take to look at its sandbox once more.
 const LAST_LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// `agent apply [ID] [PATH…]`: asks where there is a terminal, and writes.
 pub async fn apply(options: &Options, arguments: ApplyArgs) -> Result<ExitCode> {
-    let kept = review::find_idle(options, arguments.id, arguments.paths).await?;
+    let kept = review::find_idle(options, arguments.selection.id, arguments.selection.paths).await?;
     let mut changes = kept.workspace.recorded_changes().await?.select(&kept.paths)?;
     changes.messages().for_each(|message| stderr::write(&format!("{message}\n")));
     if changes.is_empty() {

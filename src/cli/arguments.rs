@@ -1,6 +1,6 @@
 //! The groups of options that commands share. A command flattens those that have an effect on it.
 
-use super::options::Options;
+use super::options::{Group, Options};
 use crate::approval::Approve;
 use crate::sandbox::SandboxChoice;
 use crate::workspace::Mode;
@@ -12,13 +12,7 @@ use std::path::PathBuf;
 pub struct ModelArg {
     /// The model, by the endpoint's name for it
     #[arg(short, long, help_heading = "Model")]
-    pub model: Option<String>,
-}
-
-impl ModelArg {
-    pub fn add_to(self, options: &mut Options) {
-        options.model = self.model;
-    }
+    model: Option<String>,
 }
 
 /// Which endpoint.
@@ -26,17 +20,10 @@ impl ModelArg {
 pub struct EndpointArgs {
     /// The endpoint: any OpenAI-compatible chat-completions server
     #[arg(long, value_name = "URL", help_heading = "Model")]
-    pub base_url: Option<String>,
+    base_url: Option<String>,
     /// A well-known endpoint: openai, novita, deepseek, openrouter, together, groq, ollama, lmstudio, vllm, llamacpp
     #[arg(long, value_name = "NAME", help_heading = "Model")]
-    pub provider: Option<String>,
-}
-
-impl EndpointArgs {
-    pub fn add_to(self, options: &mut Options) {
-        options.base_url = self.base_url;
-        options.provider = self.provider;
-    }
+    provider: Option<String>,
 }
 
 /// Which workspace, by default the current directory.
@@ -44,13 +31,7 @@ impl EndpointArgs {
 pub struct DirectoryArg {
     /// The directory to work on (default: the current one)
     #[arg(short = 'C', long, value_name = "DIR", help_heading = "Workspace")]
-    pub workspace: Option<PathBuf>,
-}
-
-impl DirectoryArg {
-    pub fn add_to(self, options: &mut Options) {
-        options.workspace = self.workspace;
-    }
+    workspace: Option<PathBuf>,
 }
 
 /// What of the workspace gets into the sandbox, and how.
@@ -58,21 +39,13 @@ impl DirectoryArg {
 pub struct CopyArgs {
     /// How the sandbox gets the workspace; bind lets it write directly into the directory
     #[arg(long, value_enum, value_name = "MODE", help_heading = "Workspace")]
-    pub workspace_mode: Option<Mode>,
+    workspace_mode: Option<Mode>,
     /// Copy files that are excluded otherwise (a glob; may be repeated)
     #[arg(long, value_name = "GLOB", help_heading = "Workspace")]
-    pub include: Vec<String>,
+    include: Vec<String>,
     /// Exclude files (a glob; may be repeated)
     #[arg(long, value_name = "GLOB", help_heading = "Workspace")]
-    pub exclude: Vec<String>,
-}
-
-impl CopyArgs {
-    pub fn add_to(self, options: &mut Options) {
-        options.workspace_mode = self.workspace_mode;
-        options.include = self.include;
-        options.exclude = self.exclude;
-    }
+    exclude: Vec<String>,
 }
 
 /// Which kind of sandbox.
@@ -80,21 +53,13 @@ impl CopyArgs {
 pub struct BackendArgs {
     /// Where tools run
     #[arg(long, value_enum, value_name = "BACKEND", help_heading = "Sandbox")]
-    pub sandbox: Option<SandboxChoice>,
+    sandbox: Option<SandboxChoice>,
     /// The container image; `host` is this machine's own /usr, read-only
     #[arg(long, help_heading = "Sandbox")]
-    pub image: Option<String>,
+    image: Option<String>,
     /// An OCI runtime of the engine other than its default: runsc, kata
     #[arg(long, help_heading = "Sandbox")]
-    pub runtime: Option<String>,
-}
-
-impl BackendArgs {
-    pub fn add_to(self, options: &mut Options) {
-        options.sandbox = self.sandbox;
-        options.image = self.image;
-        options.runtime = self.runtime;
-    }
+    runtime: Option<String>,
 }
 
 /// What commands in the sandbox may use.
@@ -103,33 +68,22 @@ pub struct ResourceArgs {
     /// What the sandbox may reach: none (only loopback), registries (of packages), hosts (example.com,*.b.org:8443,…) or
     /// full (the engine's ordinary network)
     #[arg(long, value_name = "NETWORK", help_heading = "Sandbox")]
-    pub network: Option<String>,
+    network: Option<String>,
     /// Memory, swap included: 512m, 2g
     #[arg(long, value_name = "SIZE", help_heading = "Sandbox")]
-    pub memory: Option<String>,
+    memory: Option<String>,
     /// Processors
     #[arg(long, value_name = "N", help_heading = "Sandbox")]
-    pub cpus: Option<f64>,
+    cpus: Option<f64>,
     /// Processes and threads
     #[arg(long, value_name = "N", help_heading = "Sandbox")]
-    pub pids: Option<u64>,
+    pids: Option<u64>,
     /// Disk for workspace, home and temporary files
     #[arg(long, value_name = "SIZE", help_heading = "Sandbox")]
-    pub disk: Option<String>,
+    disk: Option<String>,
     /// Time limit of one command: 90, 90s, 10m
     #[arg(long, value_name = "TIME", help_heading = "Sandbox")]
-    pub timeout: Option<String>,
-}
-
-impl ResourceArgs {
-    pub fn add_to(self, options: &mut Options) {
-        options.network = self.network;
-        options.memory = self.memory;
-        options.cpus = self.cpus;
-        options.pids = self.pids;
-        options.disk = self.disk;
-        options.timeout = self.timeout;
-    }
+    timeout: Option<String>,
 }
 
 /// Whether the sandbox outlives the session.
@@ -137,21 +91,13 @@ impl ResourceArgs {
 pub struct KeepArgs {
     /// Keep the sandbox after the session
     #[arg(long, help_heading = "Sandbox")]
-    pub keep: bool,
+    keep: bool,
     /// With --keep: an idle sandbox stops after this long (default 1h)
     #[arg(long, value_name = "TIME", help_heading = "Sandbox")]
-    pub ttl: Option<String>,
+    ttl: Option<String>,
     /// With --keep: a stopped sandbox is removed this long after it was created (default: never)
     #[arg(long, value_name = "TIME", help_heading = "Sandbox")]
-    pub delete_after: Option<String>,
-}
-
-impl KeepArgs {
-    pub fn add_to(self, options: &mut Options) {
-        options.keep = self.keep;
-        options.ttl = self.ttl;
-        options.delete_after = self.delete_after;
-    }
+    delete_after: Option<String>,
 }
 
 /// What one prompt may use, and when the user is asked.
@@ -159,29 +105,19 @@ impl KeepArgs {
 pub struct LimitArgs {
     /// Requests to the model (default 100)
     #[arg(long, value_name = "N", help_heading = "Limits for one prompt")]
-    pub max_turns: Option<u64>,
+    max_turns: Option<u64>,
     /// Tokens, input and output together
     #[arg(long, value_name = "N", help_heading = "Limits for one prompt")]
-    pub max_tokens_total: Option<u64>,
+    max_tokens_total: Option<u64>,
     /// Cost, in the currency of the configured prices
     #[arg(long, value_name = "COST", help_heading = "Limits for one prompt")]
-    pub max_cost: Option<f64>,
+    max_cost: Option<f64>,
     /// Wall time: 90, 90s, 10m, 1h
     #[arg(long, value_name = "TIME", help_heading = "Limits for one prompt")]
-    pub max_time: Option<String>,
+    max_time: Option<String>,
     /// When to ask before a tool runs
     #[arg(long, value_enum, value_name = "WHEN", help_heading = "Sandbox")]
-    pub approve: Option<Approve>,
-}
-
-impl LimitArgs {
-    pub fn add_to(self, options: &mut Options) {
-        options.max_turns = self.max_turns;
-        options.max_tokens_total = self.max_tokens_total;
-        options.max_cost = self.max_cost;
-        options.max_time = self.max_time;
-        options.approve = self.approve;
-    }
+    approve: Option<Approve>,
 }
 
 /// Recordings.
@@ -189,17 +125,10 @@ impl LimitArgs {
 pub struct RecordArgs {
     /// Also write the session to this file
     #[arg(long, value_name = "FILE", help_heading = "Session")]
-    pub record: Option<PathBuf>,
+    record: Option<PathBuf>,
     /// Take the model's answers from a recorded session
     #[arg(long, value_name = "FILE", help_heading = "Session")]
-    pub replay: Option<PathBuf>,
-}
-
-impl RecordArgs {
-    pub fn add_to(self, options: &mut Options) {
-        options.record = self.record;
-        options.replay = self.replay;
-    }
+    replay: Option<PathBuf>,
 }
 
 /// What has to hold at the end of a run, and what then.
@@ -207,21 +136,13 @@ impl RecordArgs {
 pub struct CheckArgs {
     /// A command that has to pass, in a fresh sandbox, before a run counts as finished (may be repeated)
     #[arg(long, value_name = "CMD", help_heading = "Run")]
-    pub check: Vec<String>,
+    check: Vec<String>,
     /// How often a failed check goes back to the model (default 3)
     #[arg(long, value_name = "N", help_heading = "Run")]
-    pub check_attempts: Option<u32>,
+    check_attempts: Option<u32>,
     /// Write the change into the workspace when the run has finished
     #[arg(long, help_heading = "Run")]
-    pub apply: bool,
-}
-
-impl CheckArgs {
-    pub fn add_to(self, options: &mut Options) {
-        options.check = self.check;
-        options.check_attempts = self.check_attempts;
-        options.apply = self.apply;
-    }
+    apply: bool,
 }
 
 /// JSON instead of text.
@@ -229,13 +150,7 @@ impl CheckArgs {
 pub struct JsonArg {
     /// JSON on standard output: the events, one object a line, or the command's result
     #[arg(long, help_heading = "Output")]
-    pub json: bool,
-}
-
-impl JsonArg {
-    pub fn add_to(self, options: &mut Options) {
-        options.json = self.json;
-    }
+    json: bool,
 }
 
 /// How much is shown.
@@ -243,15 +158,113 @@ impl JsonArg {
 pub struct VerbosityArgs {
     /// No traces; only failures, what is not written yet, and a sandbox that is not the first choice
     #[arg(short, long, conflicts_with = "verbose", help_heading = "Output")]
-    pub quiet: bool,
+    quiet: bool,
     /// Whole arguments and results in the traces
     #[arg(short, long, help_heading = "Output")]
-    pub verbose: bool,
+    verbose: bool,
 }
 
-impl VerbosityArgs {
-    pub fn add_to(self, options: &mut Options) {
-        options.quiet = self.quiet;
-        options.verbose = self.verbose;
+/// What every command takes that plays a recording.
+#[derive(Debug, Clone, Default, Args)]
+pub struct PlaybackArgs {
+    #[command(flatten)]
+    backend: BackendArgs,
+    #[command(flatten)]
+    resources: ResourceArgs,
+    #[command(flatten)]
+    keep: KeepArgs,
+    #[command(flatten)]
+    limits: LimitArgs,
+    /// Also write the session to this file
+    #[arg(long, value_name = "FILE", help_heading = "Session")]
+    record: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonArg,
+    #[command(flatten)]
+    verbosity: VerbosityArgs,
+}
+
+/// What every command takes that opens a session for a model.
+#[derive(Debug, Clone, Default, Args)]
+pub struct SessionOptions {
+    #[command(flatten)]
+    model: ModelArg,
+    #[command(flatten)]
+    endpoint: EndpointArgs,
+    #[command(flatten)]
+    directory: DirectoryArg,
+    #[command(flatten)]
+    copy: CopyArgs,
+    #[command(flatten)]
+    backend: BackendArgs,
+    #[command(flatten)]
+    resources: ResourceArgs,
+    #[command(flatten)]
+    keep: KeepArgs,
+    #[command(flatten)]
+    limits: LimitArgs,
+    #[command(flatten)]
+    record: RecordArgs,
+    #[command(flatten)]
+    verbosity: VerbosityArgs,
+}
+
+/// A session, by default the newest of this workspace.
+#[derive(Debug, Args)]
+pub struct SessionArg {
+    #[command(flatten)]
+    directory: DirectoryArg,
+    #[command(flatten)]
+    json: JsonArg,
+    /// Its id, or the beginning of it (default: the newest of this workspace)
+    pub id: Option<String>,
+}
+
+impl SessionArg {
+    pub fn options(&self) -> Options {
+        Options::of(&[&self.directory, &self.json])
     }
+}
+
+/// The changes of a session, or some of them.
+#[derive(Debug, Args)]
+pub struct ChangesArgs {
+    #[command(flatten)]
+    directory: DirectoryArg,
+    #[command(flatten)]
+    json: JsonArg,
+    /// The session's id or the beginning of it (default: the newest of this workspace)
+    pub id: Option<String>,
+    /// Only these files and directories
+    pub paths: Vec<PathBuf>,
+}
+
+/// A group's own options, and the groups in it.
+macro_rules! groups {
+    ($($name:ident: $($field:ident)* $([$($group:ident)*])?;)*) => {$(
+        impl Group for $name {
+            fn add_to(&self, options: &mut Options) {
+                $(options.$field = self.$field.clone();)*
+                $($(self.$group.add_to(options);)*)?
+            }
+        }
+    )*};
+}
+
+groups! {
+    ModelArg: model;
+    EndpointArgs: base_url provider;
+    DirectoryArg: workspace;
+    CopyArgs: workspace_mode include exclude;
+    BackendArgs: sandbox image runtime;
+    ResourceArgs: network memory cpus pids disk timeout;
+    KeepArgs: keep ttl delete_after;
+    LimitArgs: max_turns max_tokens_total max_cost max_time approve;
+    RecordArgs: record replay;
+    CheckArgs: check check_attempts apply;
+    JsonArg: json;
+    VerbosityArgs: quiet verbose;
+    PlaybackArgs: record [backend resources keep limits json verbosity];
+    SessionOptions: [model endpoint directory copy backend resources keep limits record verbosity];
+    ChangesArgs: [directory json];
 }

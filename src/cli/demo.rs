@@ -1,14 +1,31 @@
 //! `agent demo`: recorded sessions against a real sandbox. No key, no network.
 
+use super::arguments::PlaybackArgs;
 use super::console::Console;
 use super::open::{From, drive, open, with_signals};
 use super::run::recorded;
 use crate::cli::config::Config;
-use crate::cli::options::{DemoArgs, Options};
+use crate::cli::options::Options;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::log::demo::{TASKS, Task};
+use clap::Args;
 use std::path::{Path, PathBuf};
+
+/// `agent demo`
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    #[command(flatten)]
+    playback: PlaybackArgs,
+    /// Only this one of the recorded tasks
+    task: Option<String>,
+}
+
+impl DemoArgs {
+    pub fn options(&self) -> Options {
+        Options::of(&[&self.playback])
+    }
+}
 
 /// Plays the tasks, or the named one.
 pub async fn demo(options: &Options, arguments: DemoArgs) -> ExitCode {

@@ -1,8 +1,9 @@
 //! `agent diff [ID] [PATH…]`: what a session changed.
 
+use super::arguments::ChangesArgs;
 use super::print::print;
 use super::review::find;
-use crate::cli::options::{DiffArgs, Options};
+use crate::cli::options::Options;
 use crate::cli::ui::sanitise;
 use crate::cli::ui::style::Colours;
 use crate::error::{Error, Result};
@@ -13,14 +14,40 @@ use crate::workspace::manifest::Node;
 use crate::workspace::risks::Risk;
 use crate::workspace::store::Store;
 use crate::workspace::{ChangeSet, diff, git_patch, risks};
+use clap::Args;
 use serde_json::{Value, json};
 use std::io::{BufWriter, ErrorKind, IsTerminal, Write, stdout};
 use std::path::Path;
 use std::process::Stdio;
 
+/// `agent diff`
+#[derive(Debug, Args)]
+pub struct DiffArgs {
+    #[command(flatten)]
+    selection: ChangesArgs,
+    /// How many lines changed in each file
+    #[arg(long, conflicts_with_all = ["name_only", "patch"])]
+    stat: bool,
+    /// Only the names
+    #[arg(long, conflicts_with = "patch")]
+    name_only: bool,
+    /// What `git apply` takes
+    #[arg(long)]
+    patch: bool,
+    /// Only what other programs will execute: CI, hooks, build scripts, new executables, symlinks
+    #[arg(long, conflicts_with_all = ["stat", "name_only", "patch"])]
+    risks: bool,
+}
+
+impl DiffArgs {
+    pub fn options(&self) -> Options {
+        Options::of(&[&self.selection])
+    }
+}
+
 /// Prints the change, through the user's pager if stdout is a terminal.
 pub async fn diff(options: &Options, arguments: DiffArgs) -> Result<ExitCode> {
-    let kept = find(options, arguments.id, arguments.paths).await?;
+    let kept = find(options, arguments.selection.id, arguments.selection.paths).await?;
     let changes = kept.workspace.recorded_changes().await?.select(&kept.paths)?;
     let store = kept.workspace.store();
     if options.json {

@@ -1,9 +1,10 @@
 //! `agent doctor`: is everything there that the main job needs?
 
+use super::arguments::{BackendArgs, DirectoryArg, EndpointArgs, JsonArg, ModelArg};
 use super::endpoint;
 use super::print::offer;
 use crate::cli::config::Config;
-use crate::cli::options::{DoctorArgs, Options};
+use crate::cli::options::Options;
 use crate::cli::ui::{sanitise, wrap};
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
@@ -13,8 +14,33 @@ use crate::sandbox::docker::checks::Checks;
 use crate::sandbox::docker::{DEFAULT_IMAGE, Docker};
 use crate::sandbox::local::Local;
 use crate::sandbox::{self, Backend, Command, Program, Sandbox, SandboxChoice, Spec, WorkspaceMount, local};
+use clap::Args;
 use serde::Serialize;
 use std::time::{Duration, Instant};
+
+/// `agent doctor`
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    #[command(flatten)]
+    model: ModelArg,
+    #[command(flatten)]
+    endpoint_options: EndpointArgs,
+    #[command(flatten)]
+    directory: DirectoryArg,
+    #[command(flatten)]
+    backend: BackendArgs,
+    #[command(flatten)]
+    json: JsonArg,
+    /// Try the endpoint: models, streaming, tools, parallel calls, usage
+    #[arg(long)]
+    endpoint: bool,
+}
+
+impl DoctorArgs {
+    pub fn options(&self) -> Options {
+        Options::of(&[&self.model, &self.endpoint_options, &self.directory, &self.backend, &self.json])
+    }
+}
 
 /// How long the sandbox that proves a backend may live, and its command may run.
 const PROOF_TTL: Duration = Duration::from_secs(10);

@@ -1,11 +1,12 @@
 //! `agent exec [-s ID] CMD…`: one command in a session's sandbox, or in a fresh one.
 
+use super::arguments::{BackendArgs, CopyArgs, DirectoryArg, ResourceArgs, VerbosityArgs};
 use super::console::Console;
 use super::open::{self, with_signals};
 use super::{earlier, fail};
 use crate::agent::Interrupt;
 use crate::cli::config::Config;
-use crate::cli::options::{ExecArgs, Options};
+use crate::cli::options::Options;
 use crate::cli::ui::json::output_error;
 use crate::cli::ui::sanitise::Sanitiser;
 use crate::cli::ui::stderr;
@@ -15,10 +16,39 @@ use crate::exit_code::ExitCode;
 use crate::paths;
 use crate::sandbox::{Command, Finished, Outcome, ProcessEvent, Program, Sandbox, wire};
 use crate::session::{Frontend, Notice, OneShot};
+use clap::Args;
+use std::ffi::OsString;
 use std::io::{IsTerminal, Read, Write};
 use std::process::ExitCode as ProcessExitCode;
 use std::sync::Arc;
 use tokio::sync::mpsc;
+
+/// `agent exec`
+#[derive(Debug, Args)]
+pub struct ExecArgs {
+    #[command(flatten)]
+    directory: DirectoryArg,
+    #[command(flatten)]
+    copy: CopyArgs,
+    #[command(flatten)]
+    backend: BackendArgs,
+    #[command(flatten)]
+    resources: ResourceArgs,
+    #[command(flatten)]
+    verbosity: VerbosityArgs,
+    /// The session whose sandbox to use
+    #[arg(short, long, value_name = "ID")]
+    session: Option<String>,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+impl ExecArgs {
+    pub fn options(&self) -> Options {
+        Options::of(&[&self.directory, &self.copy, &self.backend, &self.resources, &self.verbosity])
+    }
+}
 
 /// Bytes of standard input that are read at a time.
 const CHUNK: usize = 64 << 10;

@@ -1,8 +1,9 @@
 //! `agent fork ID`: a second session from the state of another one.
 
+use super::arguments::SessionArg;
 use super::print::print;
 use crate::cli::config::Config;
-use crate::cli::options::{Options, SessionArg};
+use crate::cli::options::Options;
 use crate::error::Result;
 use crate::exit_code::ExitCode;
 use crate::log::Store;

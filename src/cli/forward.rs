@@ -1,19 +1,37 @@
 //! `agent forward [ID] PORT[:LOCAL]`: a server inside the sandbox, on this machine's loopback.
 
+use super::arguments::DirectoryArg;
 use super::earlier::attach;
 use super::open::with_signals;
 use crate::agent::Interrupt;
 use crate::cli::config::Config;
-use crate::cli::options::{ForwardArgs, Options};
+use crate::cli::options::Options;
 use crate::cli::ui::stderr;
 use crate::error::{Error, Kind, Result};
 use crate::exit_code::ExitCode;
 use crate::log::Store;
 use crate::sandbox::Sandbox;
+use clap::Args;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+
+/// `agent forward`
+#[derive(Debug, Args)]
+pub struct ForwardArgs {
+    #[command(flatten)]
+    directory: DirectoryArg,
+    /// The session (default: the newest of this workspace), and the port inside with the one on this machine
+    #[arg(required = true, num_args = 1..=2, value_name = "[ID] PORT[:LOCAL]")]
+    target: Vec<String>,
+}
+
+impl ForwardArgs {
+    pub fn options(&self) -> Options {
+        Options::of(&[&self.directory])
+    }
+}
 
 /// Connections at once; further ones wait.
 const MAX_CONNECTIONS: usize = 64;

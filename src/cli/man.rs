@@ -1,7 +1,7 @@
 //! `agent man`.
 
+use super::commands::Cli;
 use super::print::offer;
-use crate::cli::options::Cli;
 use crate::cli::ui::json::output_error;
 use crate::error::Result;
 use crate::exit_code::ExitCode;

@@ -3,6 +3,7 @@
 mod answer;
 mod apply;
 mod arguments;
+mod commands;
 mod completions;
 pub mod config;
 mod console;
@@ -23,6 +24,7 @@ mod prompt;
 mod refuse;
 mod repl;
 mod replay;
+mod resume;
 mod review;
 mod run;
 mod sandbox;
@@ -34,7 +36,10 @@ mod undo;
 pub mod usage;
 mod value_enum;
 
-use crate::cli::options::{Cli, Command, Options};
+pub use crate::cli::commands::Cli;
+
+use crate::cli::commands::Command;
+use crate::cli::options::Options;
 use crate::cli::startup::Start;
 use crate::cli::ui::stderr;
 use crate::cli::ui::style::Colours;
@@ -78,9 +83,9 @@ async fn command(cli: Cli) -> ProcessExitCode {
         Command::Apply(arguments) => end(apply::apply(&arguments.options(), arguments).await),
         Command::Undo(arguments) => end(undo::undo(&arguments.options(), arguments).await),
         Command::Models(arguments) => end(models::models(&arguments.options()).await),
-        Command::Completions(arguments) => end(completions::completions(arguments.shell)),
+        Command::Completions(arguments) => end(completions::completions(&arguments)),
         Command::Man => end(man::man()),
-        Command::Resume(arguments) => repl::resume(&arguments.options(), arguments).await.into(),
+        Command::Resume(arguments) => resume::resume(&arguments.options(), arguments).await.into(),
         Command::Sandbox(arguments) => end(sandbox::sandbox(&arguments.options(), arguments).await),
         Command::Forward(arguments) => end(forward::forward(&arguments.options(), arguments).await),
     }

@@ -1,5 +1,6 @@
 //! `agent models`: what the endpoint offers.
 
+use super::arguments::{EndpointArgs, JsonArg};
 use super::endpoint;
 use super::print::offer;
 use crate::cli::config::Config;
@@ -8,7 +9,23 @@ use crate::cli::ui::sanitise;
 use crate::error::Result;
 use crate::exit_code::ExitCode;
 use crate::model::ChatModel;
+use clap::Args;
 use serde_json::json;
+
+/// `agent models`
+#[derive(Debug, Args)]
+pub struct ModelsArgs {
+    #[command(flatten)]
+    endpoint: EndpointArgs,
+    #[command(flatten)]
+    json: JsonArg,
+}
+
+impl ModelsArgs {
+    pub fn options(&self) -> Options {
+        Options::of(&[&self.endpoint, &self.json])
+    }
+}
 
 /// One name a line, or one JSON array.
 pub async fn models(options: &Options) -> Result<ExitCode> {

@@ -1,17 +1,42 @@
 //! `agent replay FILE|ID`: the model's part is recorded, the tools are real, and differences are reported.
 
+use super::arguments::{CopyArgs, DirectoryArg, PlaybackArgs};
 use super::console::Console;
 use super::open::{From, drive, open, with_signals};
 use super::run::recorded;
 use crate::cli::config::Config;
-use crate::cli::options::{Options, ReplayArgs};
+use crate::cli::options::Options;
 use crate::cli::ui::sanitise::plain;
 use crate::error::{Error, Kind, Result};
 use crate::exit_code::ExitCode;
 use crate::log::replay::Comparison;
 use crate::log::{History, Recording, SessionId, Store};
 use crate::session::{Frontend, ModelSettings};
+use clap::Args;
 use std::path::{Path, PathBuf};
+
+/// `agent replay`
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    #[command(flatten)]
+    directory: DirectoryArg,
+    #[command(flatten)]
+    copy: CopyArgs,
+    #[command(flatten)]
+    playback: PlaybackArgs,
+    /// A recorded session: a file, or the id of a kept one
+    #[arg(value_name = "FILE|ID")]
+    source: String,
+    /// Exit with 6 where a result differs
+    #[arg(long)]
+    strict: bool,
+}
+
+impl ReplayArgs {
+    pub fn options(&self) -> Options {
+        Options::of(&[&self.directory, &self.copy, &self.playback])
+    }
+}
 
 /// Plays the recording, and ends with `session_finished` whatever happens.
 pub async fn replay(options: &Options, arguments: ReplayArgs) -> ExitCode {

@@ -1,18 +1,51 @@
 //! `agent run`: one prompt, one answer.
 
 use super::apply::{after_failure, after_run};
+use super::arguments::{CheckArgs, JsonArg, SessionOptions};
 use super::console::Console;
 use super::open::{From, drive, open, with_signals};
 use super::{answer, earlier, endpoint, prompt};
 use crate::cli::config::Config;
-use crate::cli::options::{Options, RunArgs};
+use crate::cli::options::Options;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::log::{Recording, Store};
 use crate::model::Replayed;
 use crate::session::{ModelSettings, Resume, check_workspace};
-use std::path::Path;
+use clap::Args;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// `agent run`
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    session_options: SessionOptions,
+    #[command(flatten)]
+    check: CheckArgs,
+    #[command(flatten)]
+    json: JsonArg,
+    /// The prompt; `-` reads standard input
+    pub prompt: Option<String>,
+    /// Also write the final answer to this file
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub output: Option<PathBuf>,
+    /// The final answer has to be JSON that satisfies this schema
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub output_schema: Option<PathBuf>,
+    /// Continue this session
+    #[arg(long, value_name = "ID", conflicts_with = "session_key", help_heading = "Session")]
+    pub session: Option<String>,
+    /// Continue the session with this key, or start it
+    #[arg(long, value_name = "KEY", help_heading = "Session")]
+    pub session_key: Option<String>,
+}
+
+impl RunArgs {
+    pub fn options(&self) -> Options {
+        Options::of(&[&self.session_options, &self.check, &self.json])
+    }
+}
 
 /// How often a failed check goes back to the model by default.
 const CHECK_ATTEMPTS: u32 = 3;

@@ -1,13 +1,53 @@
 //! `agent sandbox`: the sandboxes that exist.
 
 use super::print::print;
-use crate::cli::options::{Options, SandboxArgs, SandboxCommand};
+use crate::cli::options::Options;
 use crate::cli::ui::sanitise::one_line;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::sandbox::{Backend, KINDS, Listed};
+use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::sync::Arc;
+
+/// `agent sandbox`
+#[derive(Debug, Args)]
+pub struct SandboxArgs {
+    /// JSON on standard output
+    #[arg(long, global = true, help_heading = "Output")]
+    json: bool,
+    /// What to do
+    #[command(subcommand)]
+    command: SandboxCommand,
+}
+
+impl SandboxArgs {
+    pub fn options(&self) -> Options {
+        Options { json: self.json, ..Options::default() }
+    }
+}
+
+/// What to do with the sandboxes that exist.
+#[derive(Debug, Subcommand)]
+enum SandboxCommand {
+    /// List them
+    List,
+    /// Freeze one, memory intact
+    Pause {
+        /// The session's id
+        id: String,
+    },
+    /// Resume a paused one, or start a stopped one
+    Resume {
+        /// The session's id
+        id: String,
+    },
+    /// End and remove one
+    Rm {
+        /// The session's id
+        id: String,
+    },
+}
 
 /// A sandbox, and where it is.
 type Found = (Arc<dyn Backend>, Listed);

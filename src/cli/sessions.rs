@@ -2,7 +2,7 @@
 
 use super::print::print;
 use super::verbosity;
-use crate::cli::options::{Options, SessionsArgs, SessionsCommand};
+use crate::cli::options::Options;
 use crate::cli::ui::stderr;
 use crate::cli::ui::style::Colours;
 use crate::error::{Error, Result};
@@ -11,7 +11,64 @@ use crate::log::list::{parse_age, to_text};
 use crate::log::report::Report;
 use crate::log::{SessionId, Store, read_records, verify};
 use crate::sandbox::by_name;
+use clap::{Args, Subcommand};
 use serde_json::json;
+
+/// `agent sessions`
+#[derive(Debug, Args)]
+pub struct SessionsArgs {
+    /// JSON on standard output
+    #[arg(long, global = true, help_heading = "Output")]
+    json: bool,
+    /// Whole arguments and results in what is shown
+    #[arg(short, long, global = true, help_heading = "Output")]
+    verbose: bool,
+    /// Without one: list
+    #[command(subcommand)]
+    command: Option<SessionsCommand>,
+}
+
+impl SessionsArgs {
+    pub fn options(&self) -> Options {
+        Options { json: self.json, verbose: self.verbose, ..Options::default() }
+    }
+}
+
+/// What to do with the kept sessions.
+#[derive(Debug, Subcommand)]
+enum SessionsCommand {
+    /// List them, the newest first
+    List,
+    /// Show one
+    Show {
+        /// Its id, or the beginning of it
+        id: String,
+    },
+    /// Remove one, with its sandbox
+    Rm {
+        /// Its id, or the beginning of it
+        id: String,
+    },
+    /// Remove old ones
+    Prune {
+        /// Older than this: 12h, 7d
+        #[arg(long, value_name = "TIME", default_value = "30d")]
+        older_than: String,
+    },
+    /// Find changed, missing or reordered lines
+    Verify {
+        /// Its id, or the beginning of it
+        id: String,
+    },
+    /// What the session touched: commands, files, hosts, packages, time and tokens
+    Report {
+        /// Its id, or the beginning of it
+        id: String,
+        /// As one HTML file that needs no network
+        #[arg(long)]
+        html: bool,
+    },
+}
 
 /// Lists them, or does what was asked for.
 pub async fn sessions(options: &Options, arguments: SessionsArgs) -> Result<ExitCode> {

@@ -1,7 +1,9 @@
 //! `agent` without a command: the REPL, or with a prompt the same as `agent run`.
 
-use super::options::{Cli, Options, RunArgs};
+use super::commands::Cli;
+use super::options::Options;
 use super::refuse::refuse;
+use super::run::RunArgs;
 use crate::error::{Error, Result};
 use clap::CommandFactory;
 

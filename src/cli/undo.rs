@@ -1,9 +1,10 @@
 //! `agent undo [ID]`: restores the host's files to their state before the session's last apply.
 
 use super::apply::counted;
+use super::arguments::SessionArg;
 use super::print::print;
 use super::review::find_idle;
-use crate::cli::options::{Options, SessionArg};
+use crate::cli::options::Options;
 use crate::cli::ui::stderr;
 use crate::error::Result;
 use crate::event::Changes;

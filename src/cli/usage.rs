@@ -1,6 +1,6 @@
 //! Usage errors that clap finds, with a hint about the command that was probably meant.
 
-use super::options::Cli;
+use super::commands::Cli;
 use clap::CommandFactory;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 

@@ -14,7 +14,7 @@ use super::run::{model, options_of};
 use super::signals::End;
 use crate::agent::Stop;
 use crate::cli::config::Config;
-use crate::cli::options::{Options, ResumeArgs};
+use crate::cli::options::Options;
 use crate::cli::ui::confirm;
 use crate::cli::ui::input::{self, Input, Line};
 use crate::cli::ui::sanitise;
@@ -22,7 +22,6 @@ use crate::cli::ui::screen::Screen;
 use crate::cli::ui::style::{BOLD, Colours, DIM};
 use crate::error::{Error, Kind, Result};
 use crate::exit_code::ExitCode;
-use crate::log::Store;
 use crate::session::{Resume, Session};
 use std::sync::Arc;
 
@@ -32,27 +31,8 @@ pub async fn repl(options: &Options) -> ExitCode {
         .await
 }
 
-/// The REPL on an earlier session.
-pub async fn resume(options: &Options, arguments: ResumeArgs) -> ExitCode {
-    drive(options, Console::repl(options), async |console, slot| {
-        let resume = earlier(options, arguments)?;
-        start(options, Some(resume), console, slot).await
-    })
-    .await
-}
-
-/// The session with this id, the newest of all, or the newest of this workspace.
-fn earlier(options: &Options, arguments: ResumeArgs) -> Result<Resume> {
-    let store = Store::open()?;
-    let id = match arguments.id {
-        Some(id) => store.find(&id)?,
-        None if arguments.last => store.last(None)?,
-        None => store.last(Some(&Config::load(options)?.workspace))?,
-    };
-    Resume::open(&store, id)
-}
-
-async fn start(
+/// The REPL on a session.
+pub(super) async fn start(
     options: &Options,
     resume: Option<Resume>,
     console: &Arc<Console>,

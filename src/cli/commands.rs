@@ -1,0 +1,77 @@
+//! The command line: every command.
+
+use super::apply::ApplyArgs;
+use super::arguments::SessionArg;
+use super::completions::CompletionsArgs;
+use super::demo::DemoArgs;
+use super::diff::DiffArgs;
+use super::doctor::DoctorArgs;
+use super::exec::ExecArgs;
+use super::forward::ForwardArgs;
+use super::models::ModelsArgs;
+use super::replay::ReplayArgs;
+use super::resume::ResumeArgs;
+use super::run::RunArgs;
+use super::sandbox::SandboxArgs;
+use super::sessions::SessionsArgs;
+use clap::{Parser, Subcommand};
+
+/// A coding agent for the terminal. Let it do anything: nothing it does can hurt you. Review one diff at the end.
+///
+/// Without a command and a prompt it opens the REPL on this directory; with a prompt it is `agent run`.
+#[derive(Debug, Parser)]
+#[command(name = "agent", version, about, after_help = EXIT_CODES, max_term_width = 110,
+          args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// The prompt, for one that could be taken for a command
+    #[arg(short = 'p', long = "prompt", value_name = "PROMPT", conflicts_with = "prompt")]
+    pub prompt_option: Option<String>,
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  finished (and --check, if any, passed)      5  a limit was reached: turns, tokens, cost, time, repetition
+  1  agent itself failed; a changed session file 6  --check did not pass
+  2  usage or configuration is wrong             7  the change could not be applied (conflict)
+  3  the model endpoint failed                   130 / 143  interrupted / terminated
+  4  the sandbox failed                          `agent exec` passes the command's code on; 125: agent failed";
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run one prompt: PROMPT as an argument, `-` or piped standard input (appended if both are given)
+    Run(Box<RunArgs>),
+    /// Run a command in a session's sandbox, or in a fresh one; its exit code is passed on
+    Exec(ExecArgs),
+    /// Play recorded tasks: the model's part is recorded, the tools are real; no key, no network
+    Demo(DemoArgs),
+    /// List, show, remove and verify sessions
+    Sessions(SessionsArgs),
+    /// Resume a session in the REPL
+    Resume(ResumeArgs),
+    /// Play a recorded session: the model's part is recorded, the tools are real
+    Replay(ReplayArgs),
+    /// Start a second session from the state of another one
+    Fork(SessionArg),
+    /// Show what a session changed
+    Diff(DiffArgs),
+    /// Write what a session changed into the workspace
+    Apply(ApplyArgs),
+    /// Restore the host's files to their state before an apply
+    Undo(SessionArg),
+    /// List, pause, resume and remove sandboxes
+    Sandbox(SandboxArgs),
+    /// Forward a port of this machine's loopback to a server inside the sandbox
+    Forward(ForwardArgs),
+    /// Check that this machine and its configuration are ready
+    Doctor(DoctorArgs),
+    /// List the models that the endpoint offers
+    Models(ModelsArgs),
+    /// Print a completion script for a shell
+    Completions(CompletionsArgs),
+    /// Print the manual page
+    Man,
+}
