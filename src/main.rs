@@ -6,6 +6,12 @@ use clap::Parser;
 use std::process::ExitCode as ProcessExitCode;
 
 fn main() -> ProcessExitCode {
+    match cli::answer_shell() {
+        Ok(false) => {}
+        Ok(true) => return ExitCode::Success.into(),
+        // Nothing to complete. A shell shows nothing either way.
+        Err(_) => return ExitCode::Failure.into(),
+    }
     match Cli::try_parse() {
         Ok(cli) => cli::dispatch(cli),
         Err(error) => {

@@ -4,6 +4,7 @@ mod attacks;
 mod backends;
 mod client_hello;
 mod command_line;
+mod completion;
 mod conversation;
 mod demo;
 mod docker;

@@ -1,5 +1,6 @@
 //! The groups of options that commands share. A command flattens those that have an effect on it.
 
+use super::completions::values;
 use super::options::{Group, Options};
 use crate::approval::Approve;
 use crate::sandbox::SandboxChoice;
@@ -11,7 +12,7 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, Default, Args)]
 pub struct ModelArg {
     /// The model, by the endpoint's name for it
-    #[arg(short, long, help_heading = "Model")]
+    #[arg(short, long, help_heading = "Model", add = values::models())]
     model: Option<String>,
 }
 
@@ -22,7 +23,7 @@ pub struct EndpointArgs {
     #[arg(long, value_name = "URL", help_heading = "Model")]
     base_url: Option<String>,
     /// A well-known endpoint: openai, novita, deepseek, openrouter, together, groq, ollama, lmstudio, vllm, llamacpp
-    #[arg(long, value_name = "NAME", help_heading = "Model")]
+    #[arg(long, value_name = "NAME", help_heading = "Model", add = values::providers())]
     provider: Option<String>,
 }
 
@@ -67,7 +68,7 @@ pub struct BackendArgs {
 pub struct ResourceArgs {
     /// What the sandbox may reach: none (only loopback), registries (of packages), hosts (example.com,*.b.org:8443,…) or
     /// full (the engine's ordinary network)
-    #[arg(long, value_name = "NETWORK", help_heading = "Sandbox")]
+    #[arg(long, value_name = "NETWORK", help_heading = "Sandbox", add = values::networks())]
     network: Option<String>,
     /// Memory, swap included: 512m, 2g
     #[arg(long, value_name = "SIZE", help_heading = "Sandbox")]
@@ -217,6 +218,7 @@ pub struct SessionArg {
     #[command(flatten)]
     json: JsonArg,
     /// Its id, or the beginning of it (default: the newest of this workspace)
+    #[arg(add = values::sessions())]
     pub id: Option<String>,
 }
 
@@ -234,6 +236,7 @@ pub struct ChangesArgs {
     #[command(flatten)]
     json: JsonArg,
     /// The session's id or the beginning of it (default: the newest of this workspace)
+    #[arg(add = values::sessions())]
     pub id: Option<String>,
     /// Only these files and directories
     pub paths: Vec<PathBuf>,

@@ -1,11 +1,33 @@
-//! `agent completions SHELL`.
+//! `agent completions SHELL`, and what the printed script asks while the user types.
+
+mod bash;
+mod models;
+pub mod values;
+
+pub use models::remember_models;
 
 use super::commands::Cli;
 use super::print::offer;
+use super::ui::json::output_error;
 use crate::error::Result;
 use crate::exit_code::ExitCode;
-use clap::{Args, CommandFactory};
+use clap::{Args, CommandFactory, ValueEnum};
 use clap_complete::Shell;
+use clap_complete::env::{CompleteEnv, Elvish, EnvCompleter, Fish, Powershell, Shells, Zsh};
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// Set by the script: what is completed then is the command line after `--`.
+const VARIABLE: &str = "AGENT_COMPLETE";
+
+const SHELLS: Shells<'static> = Shells(&[
+    &bash::Bash,
+    &ValuesFirst(&Elvish),
+    &ValuesFirst(&Fish),
+    &ValuesFirst(&Powershell),
+    &ValuesFirst(&Zsh),
+]);
 
 /// `agent completions`
 #[derive(Debug, Args)]
@@ -18,7 +40,67 @@ pub struct CompletionsArgs {
 /// Prints the script on standard output.
 pub fn completions(arguments: &CompletionsArgs) -> Result<ExitCode> {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut Cli::command(), "agent", &mut script);
+    let named = arguments.shell.to_possible_value();
+    if let Some(shell) = named.and_then(|shell| SHELLS.completer(shell.get_name())) {
+        // By name: a path would be wrong after the next installation.
+        shell.write_registration(VARIABLE, "agent", "agent", "agent", &mut script).map_err(output_error)?;
+    }
     offer(&script)?;
     Ok(ExitCode::Success)
+}
+
+/// Completes a command line where a shell's script asks for it; returns whether it did. It reads files only, never a
+/// network.
+///
+/// # Errors
+/// There is nothing to complete, or the shell does not listen any more.
+pub fn answer_shell() -> std::result::Result<bool, clap::Error> {
+    let directory = std::env::current_dir().ok();
+    CompleteEnv::with_factory(Cli::command)
+        .var(VARIABLE)
+        .shells(SHELLS)
+        .try_complete(std::env::args_os(), directory.as_deref())
+}
+
+/// A shell whose user gets options where there is nothing else, or after a `-`.
+struct ValuesFirst<'a>(&'a (dyn EnvCompleter + Sync));
+
+impl EnvCompleter for ValuesFirst<'_> {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn is(&self, name: &str) -> bool {
+        self.0.is(name)
+    }
+
+    fn write_registration(
+        &self,
+        variable: &str,
+        name: &str,
+        bin: &str,
+        completer: &str,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        self.0.write_registration(variable, name, bin, completer, out)
+    }
+
+    fn write_complete(
+        &self,
+        command: &mut clap::Command,
+        arguments: Vec<OsString>,
+        directory: Option<&Path>,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let mut lines = Vec::new();
+        self.0.write_complete(command, arguments, directory, &mut lines)?;
+        let lines: Vec<&[u8]> = lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).collect();
+        out.write_all(&without_options(&lines, |line| line.starts_with(b"-")).join(&b'\n'))
+    }
+}
+
+/// `candidates` without the options among them, unless they are all options.
+fn without_options<T: Copy>(candidates: &[T], is_option: impl Fn(&T) -> bool) -> Vec<T> {
+    let values: Vec<T> = candidates.iter().copied().filter(|candidate| !is_option(candidate)).collect();
+    if values.is_empty() { candidates.to_vec() } else { values }
 }

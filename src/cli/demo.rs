@@ -1,6 +1,7 @@
 //! `agent demo`: recorded sessions against a real sandbox. No key, no network.
 
 use super::arguments::PlaybackArgs;
+use super::completions::values;
 use super::console::Console;
 use super::open::{From, drive, open, with_signals};
 use super::run::recorded;
@@ -18,6 +19,7 @@ pub struct DemoArgs {
     #[command(flatten)]
     playback: PlaybackArgs,
     /// Only this one of the recorded tasks
+    #[arg(add = values::demo_tasks())]
     task: Option<String>,
 }
 

@@ -1,5 +1,6 @@
 //! From the configuration to a model that can be asked.
 
+use super::completions::remember_models;
 use crate::cli::config::{Config, EndpointChoice, Source, choose_endpoint};
 use crate::cli::ui::stderr;
 use crate::error::{Error, Result};
@@ -91,9 +92,17 @@ fn endpoint(config: &Config, choice: &EndpointChoice, model: &str) -> Result<End
     Ok(endpoint)
 }
 
+/// The models that the endpoint offers, which are kept for completion.
+pub async fn models(client: &OpenAi) -> Result<Vec<String>> {
+    let names = client.models().await?;
+    // The answer does not depend on the cache.
+    let _ = remember_models(&client.endpoint().base_url, &names);
+    Ok(names)
+}
+
 async fn only_model(client: &OpenAi) -> Result<String> {
     let hint = "name one with --model or AGENT_MODEL";
-    let mut names = client.models().await.map_err(|error| {
+    let mut names = models(client).await.map_err(|error| {
         Error::config(format!("no model is named, and the endpoint does not list its models: {error}"))
             .hint(hint)
     })?;

@@ -1,6 +1,7 @@
 //! `agent exec [-s ID] CMD…`: one command in a session's sandbox, or in a fresh one.
 
 use super::arguments::{BackendArgs, CopyArgs, DirectoryArg, ResourceArgs, VerbosityArgs};
+use super::completions::values;
 use super::console::Console;
 use super::open::{self, with_signals};
 use super::{earlier, fail};
@@ -8,13 +9,13 @@ use crate::agent::Interrupt;
 use crate::cli::config::Config;
 use crate::cli::options::Options;
 use crate::cli::ui::json::output_error;
-use crate::cli::ui::sanitise::Sanitiser;
 use crate::cli::ui::stderr;
 use crate::error::{Kind, Result};
 use crate::event::Stream;
 use crate::exit_code::ExitCode;
 use crate::paths;
 use crate::sandbox::{Command, Finished, Outcome, ProcessEvent, Program, Sandbox, wire};
+use crate::sanitise::Sanitiser;
 use crate::session::{Frontend, Notice, OneShot};
 use clap::Args;
 use std::ffi::OsString;
@@ -37,7 +38,7 @@ pub struct ExecArgs {
     #[command(flatten)]
     verbosity: VerbosityArgs,
     /// The session whose sandbox to use
-    #[arg(short, long, value_name = "ID")]
+    #[arg(short, long, value_name = "ID", add = values::sessions())]
     session: Option<String>,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]

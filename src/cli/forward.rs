@@ -1,6 +1,7 @@
 //! `agent forward [ID] PORT[:LOCAL]`: a server inside the sandbox, on this machine's loopback.
 
 use super::arguments::DirectoryArg;
+use super::completions::values;
 use super::earlier::attach;
 use super::open::with_signals;
 use crate::agent::Interrupt;
@@ -23,7 +24,7 @@ pub struct ForwardArgs {
     #[command(flatten)]
     directory: DirectoryArg,
     /// The session (default: the newest of this workspace), and the port inside with the one on this machine
-    #[arg(required = true, num_args = 1..=2, value_name = "[ID] PORT[:LOCAL]")]
+    #[arg(required = true, num_args = 1..=2, value_name = "[ID] PORT[:LOCAL]", add = values::sessions())]
     target: Vec<String>,
 }
 

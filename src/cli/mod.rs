@@ -37,6 +37,7 @@ pub mod usage;
 mod value_enum;
 
 pub use crate::cli::commands::Cli;
+pub use crate::cli::completions::answer_shell;
 
 use crate::cli::commands::Command;
 use crate::cli::options::Options;

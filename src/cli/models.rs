@@ -5,10 +5,9 @@ use super::endpoint;
 use super::print::offer;
 use crate::cli::config::Config;
 use crate::cli::options::Options;
-use crate::cli::ui::sanitise;
 use crate::error::Result;
 use crate::exit_code::ExitCode;
-use crate::model::ChatModel;
+use crate::sanitise;
 use clap::Args;
 use serde_json::json;
 
@@ -29,8 +28,7 @@ impl ModelsArgs {
 
 /// One name a line, or one JSON array.
 pub async fn models(options: &Options) -> Result<ExitCode> {
-    let connected = endpoint::without_model(&Config::load(options)?)?;
-    let names = connected.models().await?;
+    let names = endpoint::models(&endpoint::without_model(&Config::load(options)?)?).await?;
     let text = match options.json {
         true => format!("{}\n", json!(names)),
         false => names.iter().map(|name| format!("{}\n", sanitise::one_line(name, 200))).collect(),

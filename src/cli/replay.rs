@@ -1,16 +1,17 @@
 //! `agent replay FILE|ID`: the model's part is recorded, the tools are real, and differences are reported.
 
 use super::arguments::{CopyArgs, DirectoryArg, PlaybackArgs};
+use super::completions::values;
 use super::console::Console;
 use super::open::{From, drive, open, with_signals};
 use super::run::recorded;
 use crate::cli::config::Config;
 use crate::cli::options::Options;
-use crate::cli::ui::sanitise::plain;
 use crate::error::{Error, Kind, Result};
 use crate::exit_code::ExitCode;
 use crate::log::replay::Comparison;
 use crate::log::{History, Recording, SessionId, Store};
+use crate::sanitise::plain;
 use crate::session::{Frontend, ModelSettings};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -25,7 +26,7 @@ pub struct ReplayArgs {
     #[command(flatten)]
     playback: PlaybackArgs,
     /// A recorded session: a file, or the id of a kept one
-    #[arg(value_name = "FILE|ID")]
+    #[arg(value_name = "FILE|ID", add = values::sessions_or_files())]
     source: String,
     /// Exit with 6 where a result differs
     #[arg(long)]

@@ -1,6 +1,7 @@
 //! `agent resume [ID]`: an earlier session in the REPL.
 
 use super::arguments::SessionOptions;
+use super::completions::values;
 use super::console::Console;
 use super::open::drive;
 use super::repl::start;
@@ -18,6 +19,7 @@ pub struct ResumeArgs {
     #[command(flatten)]
     session_options: SessionOptions,
     /// Its id, or the beginning of it (default: the newest of this workspace)
+    #[arg(add = values::sessions())]
     id: Option<String>,
     /// The newest session of all
     #[arg(long, conflicts_with = "id")]

@@ -2,6 +2,7 @@
 
 use super::apply::{after_failure, after_run};
 use super::arguments::{CheckArgs, JsonArg, SessionOptions};
+use super::completions::values;
 use super::console::Console;
 use super::open::{From, drive, open, with_signals};
 use super::{answer, earlier, endpoint, prompt};
@@ -34,7 +35,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     pub output_schema: Option<PathBuf>,
     /// Continue this session
-    #[arg(long, value_name = "ID", conflicts_with = "session_key", help_heading = "Session")]
+    #[arg(long, value_name = "ID", conflicts_with = "session_key", help_heading = "Session", add = values::sessions())]
     pub session: Option<String>,
     /// Continue the session with this key, or start it
     #[arg(long, value_name = "KEY", help_heading = "Session")]

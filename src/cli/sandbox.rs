@@ -1,11 +1,12 @@
 //! `agent sandbox`: the sandboxes that exist.
 
+use super::completions::values;
 use super::print::print;
 use crate::cli::options::Options;
-use crate::cli::ui::sanitise::one_line;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::sandbox::{Backend, KINDS, Listed};
+use crate::sanitise::one_line;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -35,16 +36,19 @@ enum SandboxCommand {
     /// Freeze one, memory intact
     Pause {
         /// The session's id
+        #[arg(add = values::sessions())]
         id: String,
     },
     /// Resume a paused one, or start a stopped one
     Resume {
         /// The session's id
+        #[arg(add = values::sessions())]
         id: String,
     },
     /// End and remove one
     Rm {
         /// The session's id
+        #[arg(add = values::sessions())]
         id: String,
     },
 }

@@ -1,5 +1,6 @@
 //! `agent sessions`: the sessions that were kept.
 
+use super::completions::values;
 use super::print::print;
 use super::verbosity;
 use crate::cli::options::Options;
@@ -42,11 +43,13 @@ enum SessionsCommand {
     /// Show one
     Show {
         /// Its id, or the beginning of it
+        #[arg(add = values::sessions())]
         id: String,
     },
     /// Remove one, with its sandbox
     Rm {
         /// Its id, or the beginning of it
+        #[arg(add = values::sessions())]
         id: String,
     },
     /// Remove old ones
@@ -58,11 +61,13 @@ enum SessionsCommand {
     /// Find changed, missing or reordered lines
     Verify {
         /// Its id, or the beginning of it
+        #[arg(add = values::sessions())]
         id: String,
     },
     /// What the session touched: commands, files, hosts, packages, time and tokens
     Report {
         /// Its id, or the beginning of it
+        #[arg(add = values::sessions())]
         id: String,
         /// As one HTML file that needs no network
         #[arg(long)]

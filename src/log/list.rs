@@ -2,7 +2,7 @@
 
 use super::history::{Finished, History};
 use super::id::SessionId;
-use super::lines::read_until_fault;
+use super::lines::{Lines, read_until_fault};
 use super::store::{Store, modified};
 use crate::error::{Error, Result};
 use crate::event::{Changes, Event, Record, Usage};
@@ -10,6 +10,9 @@ use crate::sanitise::one_line;
 use jiff::{Span, SpanRelativeTo, Timestamp};
 use serde::Serialize;
 use std::fmt::Write;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 /// One session in a list.
@@ -43,6 +46,19 @@ impl Store {
         let mut summaries: Vec<Summary> = self.ids()?.into_iter().map(|id| self.summary(id)).collect();
         summaries.sort_by(|a, b| b.updated.cmp(&a.updated).then_with(|| b.id.cmp(&a.id)));
         Ok(summaries)
+    }
+
+    /// The sessions whose ids begin with `prefix`, the one written last first, at most `limit`, each with its first prompt on
+    /// one line. Only the beginning of their files is read.
+    pub fn recent(&self, prefix: &str, limit: usize) -> Result<Vec<(SessionId, String)>> {
+        let ids = self.ids()?.into_iter().filter(|id| id.as_str().starts_with(prefix));
+        let mut ids: Vec<_> = ids.map(|id| (modified(&self.events(&id)), id)).collect();
+        ids.sort_by(|a, b| b.cmp(a));
+        ids.truncate(limit);
+        Ok(ids
+            .into_iter()
+            .map(|(_, id)| (id.clone(), first_prompt(&self.events(&id)).unwrap_or_default()))
+            .collect())
     }
 
     /// One session as a list shows it.
@@ -84,6 +100,18 @@ pub fn parse_age(text: &str) -> Result<Duration> {
     let age = span.and_then(|span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok());
     age.and_then(|age| Duration::try_from(age).ok())
         .ok_or_else(|| Error::usage(format!("\"{text}\" is not an age")).hint("write 12h, 7d or 2w"))
+}
+
+/// The first prompt, if it is near the beginning of the file.
+fn first_prompt(events: &Path) -> Option<String> {
+    const NEAR: u64 = 64 << 10;
+    let mut lines = Lines::new(BufReader::new(File::open(events).ok()?.take(NEAR)), "");
+    while let Some(record) = lines.next_record().ok()? {
+        if let Event::UserMessage { text } = record.event {
+            return Some(one_line(&text, 72));
+        }
+    }
+    None
 }
 
 fn summarise(id: SessionId, updated: String, running: bool, records: &[Record]) -> Summary {

@@ -1,8 +1,8 @@
 //! The change set: what a session changed, ready to be reviewed and written to the host.
 
-use crate::cli::ui::sanitise;
 use crate::error::{Error, Result};
 use crate::event::Changes;
+use crate::sanitise;
 use crate::workspace::bare_repository::{self, repositories};
 use crate::workspace::entries::Rejected;
 use crate::workspace::manifest::{Delta, Manifest, Node};

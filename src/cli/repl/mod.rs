@@ -17,11 +17,11 @@ use crate::cli::config::Config;
 use crate::cli::options::Options;
 use crate::cli::ui::confirm;
 use crate::cli::ui::input::{self, Input, Line};
-use crate::cli::ui::sanitise;
 use crate::cli::ui::screen::Screen;
 use crate::cli::ui::style::{BOLD, Colours, DIM};
 use crate::error::{Error, Kind, Result};
 use crate::exit_code::ExitCode;
+use crate::sanitise;
 use crate::session::{Resume, Session};
 use std::sync::Arc;
 

@@ -2,9 +2,9 @@
 
 use super::input::{KEYBOARD, SavedMode};
 use super::progress::Progress;
-use super::sanitise;
 use super::style::{BOLD, Colours};
 use crate::error::{Error, Kind, Result};
+use crate::sanitise;
 use rustyline::config::Behavior;
 use rustyline::error::ReadlineError;
 use rustyline::history::DefaultHistory;

@@ -1,9 +1,9 @@
 //! The prompt: a line editor with history, completion, hints and input of several lines.
 
-use super::sanitise::is_dangerous;
 use super::style::{Colours, DIM, HEADING};
 use crate::error::{Error, Result};
 use crate::paths;
+use crate::sanitise::is_dangerous;
 use rustyline::completion::{Completer, FilenameCompleter, Pair};
 use rustyline::config::{Behavior, CompletionType};
 use rustyline::error::ReadlineError;

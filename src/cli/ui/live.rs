@@ -1,7 +1,7 @@
 //! The last lines of output that is still being written.
 
-use super::sanitise::Sanitiser;
 use super::wrap;
+use crate::sanitise::Sanitiser;
 use std::collections::VecDeque;
 
 /// Lines that are kept.

@@ -11,5 +11,3 @@ pub mod stderr;
 pub mod style;
 pub mod trace;
 pub(crate) mod wrap;
-
-pub use crate::sanitise;

@@ -3,7 +3,6 @@
 use super::json::output_error;
 use super::markdown::Markdown;
 use super::progress::{Hold, Progress};
-use super::sanitise::Sanitiser;
 use super::stderr;
 use super::style::{Colours, DIM};
 use super::trace::{Trace, Verbosity, activity, failure_text};
@@ -11,6 +10,7 @@ use super::wrap::{columns_of, terminal_columns};
 use crate::error::{Error, Result};
 use crate::event::{Event, Events, Listener, Record, Subscription};
 use crate::lock::Lock;
+use crate::sanitise::Sanitiser;
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 

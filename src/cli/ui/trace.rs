@@ -1,9 +1,10 @@
 //! The debug trace: what happens, one line each, for stderr.
 
 use super::style::{BAD, BOLD, Colours, DIM, GOOD, WARN};
-use super::{sanitise, wrap};
+use super::wrap;
 use crate::error::{Error, Kind};
 use crate::event::{Event, Record, Usage};
+use crate::sanitise;
 use anstyle::Style;
 use serde_json::Value;
 use std::fmt::Write;

@@ -7,8 +7,8 @@ mod render;
 mod table;
 
 use self::render::{Renderer, options};
-use super::sanitise::Sanitiser;
 use super::style::Colours;
+use crate::sanitise::Sanitiser;
 use pulldown_cmark::{CodeBlockKind, Event, Parser, Tag};
 use std::ops::Range;
 

@@ -1,9 +1,9 @@
 //! Complete Markdown blocks as lines for a terminal.
 
 use super::table::Table;
-use crate::cli::ui::sanitise;
 use crate::cli::ui::style::{BOLD, CODE, Colours, DIM, HEADING, LINK};
 use crate::cli::ui::wrap::{self, Line, Span};
+use crate::sanitise;
 use anstyle::Style;
 use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 use std::fmt::Write;
