@@ -38,7 +38,7 @@ pub fn prompt(text: &str) -> Event {
 }
 
 pub fn call(id: &str, name: &str, arguments: &str) -> ToolCall {
-    ToolCall { id: id.to_owned(), name: name.to_owned(), arguments: arguments.to_owned() }
+    ToolCall { id: id.to_owned(), name: name.to_owned(), arguments: arguments.into() }
 }
 
 pub fn answer(text: &str, tool_calls: Vec<ToolCall>) -> Event {

@@ -8,7 +8,6 @@ use super::Conversation;
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, Usage};
 use crate::model::{Message, Progress, Request};
-use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -238,7 +237,7 @@ const SUMMARY_MARK: &str = "[summary of the work since then, made because the co
 fn changed_files(messages: &[Message]) -> BTreeSet<String> {
     let mut files = BTreeSet::new();
     for call in calls(messages) {
-        let Ok(arguments) = serde_json::from_str::<Value>(&call.arguments) else { continue };
+        let Some(arguments) = call.arguments.json() else { continue };
         match call.name.as_str() {
             "write_file" | "edit_file" => files.extend(arguments["path"].as_str().map(str::to_owned)),
             "write_files" => {
@@ -321,7 +320,7 @@ mod tests {
         for round in 0..rounds {
             let id = format!("call-{round}");
             let arguments = format!("{{\"path\":\"f{round}\",\"data\":\"\"}}");
-            let call = ToolCall { id: id.clone(), name: "write_file".into(), arguments };
+            let call = ToolCall { id: id.clone(), name: "write_file".into(), arguments: arguments.into() };
             messages.push(Message::Assistant {
                 text: String::new(),
                 reasoning: None,

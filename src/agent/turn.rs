@@ -5,7 +5,6 @@ use super::repetition::{Repetition, Verdict};
 use super::{Answer, Conversation, Moment, Spent, Stop};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, Events, ToolCall};
-use crate::model::tool_calls::parse;
 use crate::model::{Message, Progress, Reply, Request};
 use crate::secret_scan;
 use crate::tools::{Context, Registry, Tool, ToolResult};
@@ -206,10 +205,10 @@ impl Conversation {
 
     /// Runs one call, with its events around it.
     async fn run_call(&self, call: &ToolCall, reply: &Reply) -> Result<Done> {
-        let parsed = parse::parse(&call.arguments);
+        let parsed = call.arguments.parse();
         let shown = match &parsed {
-            Ok((value, _)) => value.clone(),
-            Err(_) => Value::String(call.arguments.clone()),
+            Ok((value, _)) => (*value).clone(),
+            Err(_) => call.arguments.as_str().into(),
         };
         self.emit(Event::ToolStarted { id: call.id.clone(), name: call.name.clone(), arguments: shown })?;
         let started = Instant::now();
@@ -221,7 +220,7 @@ impl Conversation {
             }
             // The end of a message that was cut off is not what the model meant, even if it could be repaired.
             (Some(_), Ok((_, true))) if reply.is_cut_off() => Ok(Done::bad(CUT_OFF.to_owned())),
-            (Some(tool), Ok((value, _))) => self.run_if_allowed(tool, &call.id, value).await,
+            (Some(tool), Ok((value, _))) => self.run_if_allowed(tool, &call.id, value.clone()).await,
         };
         let result = match &done {
             Ok(done) => done.result.clone(),

@@ -4,6 +4,7 @@
 
 use super::Content;
 use crate::model::CallForm;
+use crate::model::tool_calls::arguments::Arguments;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -240,7 +241,8 @@ pub struct ToolCall {
     /// The tool's name.
     pub name: String,
     /// The arguments as the model wrote them; not necessarily valid JSON.
-    pub arguments: String,
+    #[schemars(with = "String")]
+    pub arguments: Arguments,
 }
 
 /// Token counts.

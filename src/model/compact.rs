@@ -5,6 +5,7 @@
 //! depends on nothing behind it: the prefix of each request is the request before.
 
 use crate::event::ToolCall;
+use crate::model::tool_calls::arguments::Arguments;
 use crate::model::tool_calls::parse;
 use crate::model::tool_calls::recover::{ARGUMENT_KEYS, NAME_KEYS, balanced};
 use crate::model::{Message, Reply, Request, ToolSpec};
@@ -112,16 +113,15 @@ fn written(text: &str, calls: &[ToolCall]) -> String {
 
 fn written_call(call: &ToolCall) -> String {
     let mut object = Map::from_iter([("tool".to_owned(), Value::from(call.name.as_str()))]);
-    match serde_json::from_str(&call.arguments) {
-        Ok(Value::Object(arguments)) => {
+    match call.arguments.object() {
+        Some(arguments) => {
             for (name, value) in arguments {
-                let name =
-                    if call.name == "write_file" && name == "data" { "content".to_owned() } else { name };
-                object.insert(name, value);
+                let name = if call.name == "write_file" && name == "data" { "content" } else { name };
+                object.insert(name.to_owned(), value.clone());
             }
         }
-        // It was not valid, and the result says so.
-        _ => drop(object.insert("arguments".to_owned(), call.arguments.as_str().into())),
+        // It was not valid, and the model has read that in the result.
+        None => drop(object.insert("arguments".to_owned(), call.arguments.as_str().into())),
     }
     Value::Object(object).to_string()
 }
@@ -167,7 +167,7 @@ pub fn schema(tools: &[ToolSpec]) -> Value {
 /// One turn of the model.
 #[derive(Debug, PartialEq)]
 enum Step {
-    Call { name: String, arguments: String },
+    Call { name: String, arguments: Arguments },
     Answer(String),
 }
 
@@ -206,7 +206,7 @@ fn step(text: &str, is_cut_off: bool) -> Option<Step> {
             }
             _ => {
                 if let Some(name) = name_in(raw) {
-                    return Some(Step::Call { name, arguments: raw.to_owned() });
+                    return Some(Step::Call { name, arguments: raw.into() });
                 }
             }
         }
@@ -241,7 +241,7 @@ fn step_of(object: &Map<String, Value>) -> Option<Step> {
     {
         fields.insert("data".to_owned(), content);
     }
-    Some(Step::Call { name: name.to_owned(), arguments: Value::Object(fields).to_string() })
+    Some(Step::Call { name: name.to_owned(), arguments: Value::Object(fields).into() })
 }
 
 fn answer(fields: &Map<String, Value>) -> String {
@@ -271,7 +271,7 @@ mod tests {
         let call = |id: &str, name: &str, arguments: Value| ToolCall {
             id: id.into(),
             name: name.into(),
-            arguments: arguments.to_string(),
+            arguments: arguments.into(),
         };
         let assistant = |text: &str, tool_calls| Message::Assistant {
             text: text.into(),
@@ -355,7 +355,7 @@ mod tests {
     #[test]
     fn a_turn_is_read_leniently() {
         let call = |name: &str, arguments: Value| {
-            Some(Step::Call { name: name.into(), arguments: arguments.to_string() })
+            Some(Step::Call { name: name.into(), arguments: arguments.into() })
         };
         let ls = || call("run_commands", json!({ "command": "ls" }));
         for (answer, expected) in [
@@ -393,7 +393,7 @@ mod tests {
         let mut reply = Reply { text: text.into(), finish_reason: Some("length".into()), ..Reply::default() };
         read(&mut reply);
         assert_eq!(reply.tool_calls[0].name, "write_file");
-        assert_eq!(reply.tool_calls[0].arguments, text);
+        assert_eq!(reply.tool_calls[0].arguments.as_str(), text);
     }
 
     #[test]

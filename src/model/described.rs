@@ -3,7 +3,7 @@
 
 use crate::event::ToolCall;
 use crate::model::{Message, ToolSpec};
-use serde_json::{Value, json};
+use serde_json::json;
 
 const INSTRUCTIONS: &str = include_str!("../../prompts/tools_as_text.md");
 
@@ -46,8 +46,7 @@ fn instructions(tools: &[ToolSpec]) -> String {
 }
 
 fn written(call: &ToolCall) -> String {
-    let arguments =
-        serde_json::from_str(&call.arguments).unwrap_or_else(|_| Value::String(call.arguments.clone()));
+    let arguments = call.arguments.json().cloned().unwrap_or_else(|| call.arguments.as_str().into());
     format!("<tool_call>\n{}\n</tool_call>", json!({ "name": call.name, "arguments": arguments }))
 }
 

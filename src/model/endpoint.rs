@@ -1,4 +1,4 @@
-//! An endpoint as the configuration names it: address, key, model, patience.
+//! An endpoint as the configuration names it: address, key, model, timeouts.
 
 use crate::error::{Error, Result};
 use crate::model::CallForm;

@@ -1,17 +1,19 @@
-//! Makes one canonical event stream of whatever a good answer's body is: server-sent events in any dialect, or one
-//! JSON document. An event leaves as one `data:` line of valid UTF-8.
+//! Reads an answer in pieces, whatever a good one's body is: server-sent events in any dialect, or one JSON document.
 
-use crate::lock::Lock;
 use crate::model::client::error_body::looks_like_html;
 use crate::model::client::failure::{Failure, Reason};
-use crate::model::client::http::{LONGEST_EVENT, broken_off, seconds, silence, too_large, web_page};
+use crate::model::client::http::{
+    LONGEST_EVENT, broken_off, not_json, seconds, silence, too_large, web_page,
+};
 use crate::model::client::sse::{Decoder, Event};
+use crate::model::client::wire::Chunk;
 use crate::model::endpoint::Timeouts;
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt, stream};
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use reqwest::Response;
 use serde_json::Value;
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
@@ -20,29 +22,11 @@ const LONGEST_STREAM: usize = 64 << 20;
 /// Bytes of white space before anything else comes.
 const LONGEST_NOTHING: usize = 1 << 20;
 
-/// A body as it comes over the wire.
-pub type Pieces = stream::BoxStream<'static, reqwest::Result<Bytes>>;
-
-/// How an answer's body ended: it cannot travel through async-openai with its name, so it travels beside it.
-#[derive(Clone, Default)]
-pub struct Ending(Arc<Lock<Option<Result<(), Failure>>>>);
-
-impl Ending {
-    /// What is known once the stream has ended: complete, broken, or (`None`) just over.
-    pub fn take(&self) -> Option<Result<(), Failure>> {
-        self.0.lock().take()
-    }
-
-    fn set(&self, ending: Result<(), Failure>) {
-        *self.0.lock() = Some(ending);
-    }
-}
-
-/// An answer's body on its way to canonical events.
+/// An answer that is being read.
 pub struct Answer {
-    body: Pieces,
+    body: BoxStream<'static, reqwest::Result<Bytes>>,
     shape: Shape,
-    ready: VecDeque<Bytes>,
+    ready: VecDeque<Event>,
     received: usize,
     last_event: Instant,
     any_event: bool,
@@ -63,10 +47,10 @@ enum Shape {
 }
 
 impl Answer {
-    /// An answer to a request that was sent at `started`.
-    pub fn new(body: Pieces, started: Instant, timeouts: Timeouts) -> Self {
+    /// The answer to a request that was sent at `started`.
+    pub fn new(response: Response, started: Instant, timeouts: Timeouts) -> Self {
         Self {
-            body,
+            body: response.bytes_stream().boxed(),
             shape: Shape::Unknown(Vec::new()),
             ready: VecDeque::new(),
             received: 0,
@@ -78,38 +62,26 @@ impl Answer {
         }
     }
 
-    /// The canonical events. How it ended is left in `ending`.
-    pub fn into_stream(self, ending: Ending) -> impl Stream<Item = std::io::Result<Bytes>> + Send + 'static {
-        stream::unfold((self, ending), |(mut answer, ending)| async move {
-            match answer.next().await {
-                Ok(Some(bytes)) => return Some((Ok(bytes), (answer, ending))),
-                Ok(None) if answer.complete => {
-                    ending.set(Ok(()));
-                    answer.give_back();
-                }
-                Ok(None) => {}
-                Err(failure) => ending.set(Err(failure)),
-            }
-            None
-        })
+    /// Whether the endpoint itself has ended the answer.
+    pub fn is_complete(&self) -> bool {
+        self.complete
     }
 
     /// Reads what may follow the last event, so that the connection can serve the next request.
-    fn give_back(self) {
+    pub fn give_back(self) {
         tokio::spawn(timeout(Duration::from_secs(2), self.body.take(16).for_each(|_| async {})));
     }
 
-    /// The next canonical event; `None` at the end.
-    async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+    /// The next piece; `None` at the end. Nothing is lost if the future is dropped.
+    pub async fn next(&mut self) -> Result<Option<Chunk>, Failure> {
         loop {
             if let Some(event) = self.ready.pop_front() {
-                return Ok(Some(event));
+                return chunk(event).map(Some);
             }
             if self.over {
                 return Ok(None);
             }
-            let patience = self.patience();
-            match timeout(patience, self.body.next()).await {
+            match timeout(self.silence_allowed(), self.body.next()).await {
                 Err(_) => return Err(self.silent()),
                 Ok(Some(Ok(piece))) => self.take_in(&piece)?,
                 Ok(Some(Err(error))) => return Err(broken_off(&error)),
@@ -119,7 +91,7 @@ impl Answer {
     }
 
     /// Comments keep the connection alive, but not for ever: the next event has its own deadline.
-    fn patience(&self) -> Duration {
+    fn silence_allowed(&self) -> Duration {
         let until_event = self.timeouts.first.saturating_sub(self.last_event.elapsed());
         if self.received == 0 { until_event } else { until_event.min(self.timeouts.idle) }
     }
@@ -209,22 +181,20 @@ impl Answer {
                 self.complete = true;
                 return;
             }
-            self.ready.push_back(canonical(event));
+            self.ready.push_back(event);
         }
     }
 }
 
-/// One `data:` line. Anything but a JSON object, and any object named an error, becomes an error object.
-fn canonical(event: Event) -> Bytes {
+/// The piece of an answer that an event carries. Anything but a JSON object, and any object named an error, reports one.
+fn chunk(event: Event) -> Result<Chunk, Failure> {
     let is_object = event.data.trim_start().starts_with(['{', '[']);
-    let data = if event.name == "error" || !is_object {
-        let error = serde_json::from_str(&event.data).unwrap_or(Value::String(event.data));
-        serde_json::json!({ "error": error }).to_string()
-    } else {
-        // Between JSON's tokens a line break is white space; inside a string it is not allowed anyway.
-        event.data.replace(['\n', '\r'], " ")
-    };
-    Bytes::from(format!("data: {data}\n\n"))
+    if event.name == "error" || !is_object {
+        return Ok(Chunk::of_error(serde_json::from_str(&event.data).unwrap_or(Value::String(event.data))));
+    }
+    // Between JSON's tokens a line break is white space; inside a string it is not allowed anyway.
+    let data = event.data.replace(['\n', '\r'], " ");
+    serde_json::from_str(&data).map_err(|error| not_json(&error, &data))
 }
 
 fn stalled(waited: Duration) -> Failure {

@@ -11,7 +11,7 @@ const LONGEST_SEARCH: usize = 64 * 1024;
 
 /// An endpoint's words about a failure.
 pub struct ErrorBody {
-    /// For people: bounded, on one line, possibly empty.
+    /// For messages: bounded, on one line, possibly empty.
     pub text: String,
     /// The status that the error object itself names.
     pub status: Option<StatusCode>,

@@ -1,8 +1,7 @@
 //! What a server reports about a model: its size and its context window. Each server has its own names for them.
 
 use crate::model::call_form::parameters;
-use crate::model::client::wire;
-use futures_util::StreamExt;
+use crate::model::client::{http, wire};
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 
@@ -68,14 +67,7 @@ pub async fn learn(
 
 async fn json(request: reqwest::RequestBuilder) -> Option<Value> {
     let response = request.send().await.ok().filter(|response| response.status().is_success())?;
-    let mut stream = response.bytes_stream();
-    let mut body = Vec::new();
-    while let Some(piece) = stream.next().await {
-        body.extend_from_slice(&piece.ok()?);
-        if body.len() > MAX_BYTES {
-            return None;
-        }
-    }
+    let body = http::read_bounded(response, MAX_BYTES).await.ok()??;
     serde_json::from_slice(&body).ok()
 }
 

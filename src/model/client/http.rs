@@ -1,20 +1,15 @@
-//! The service beneath async-openai: what that crate loses is kept here.
-//!
-//! An answer under a good status leaves as one canonical event stream (see `answer`). Everything else becomes a
-//! [`Failure`] with its name: the status and words of an error, a web page, a silence, an untrusted certificate.
+//! Sends requests. Whatever is not an answer under a good status becomes a [`Failure`] with its name: the status and words
+//! of an error, a web page, a silence, an untrusted certificate.
 
 use crate::error::{Error, Result};
-use crate::model::client::answer::{Answer, Ending};
 use crate::model::client::error_body::looks_like_html;
 use crate::model::client::failure::{Failure, Reason, quote};
-use crate::model::endpoint::{Endpoint, Timeouts};
+use crate::model::endpoint::Endpoint;
 use crate::plain_file::{self, Links};
-use async_openai::error::OpenAIError;
-use async_openai::middleware::HttpRequestFactory;
-use bytes::Bytes;
 use futures_util::StreamExt;
 use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderValue};
-use reqwest::{Body, Request, Response, StatusCode, redirect};
+use reqwest::{Request, Response, redirect};
+use serde_json::Value;
 use std::error::Error as _;
 use std::sync::Once;
 use std::time::Duration;
@@ -23,7 +18,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 /// Bytes of an error's body that are read.
 const LONGEST_ERROR: usize = 64 * 1024;
 /// How long an error's body may take.
-const ERROR_PATIENCE: Duration = Duration::from_secs(10);
+const ERROR_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of one event, or of an answer that is not streamed.
 pub const LONGEST_EVENT: usize = 8 << 20;
 /// Bytes of a file of certificates: all that systems trust together are a quarter of a mebibyte.
@@ -94,56 +89,22 @@ fn same_origin_redirects() -> redirect::Policy {
     })
 }
 
-/// Sends one request with `body` and gives its answer as a canonical event stream.
-pub async fn events(
-    client: reqwest::Client,
-    request: HttpRequestFactory,
-    body: Bytes,
-    timeouts: Timeouts,
-    ending: Ending,
-) -> Result<Response, OpenAIError> {
-    let started = Instant::now();
-    let mut request = request.build().await?;
-    *request.body_mut() = Some(body.into());
-    let response = send(&client, request, timeouts.first).await?;
-    let answer = Answer::new(response.bytes_stream().boxed(), started, timeouts);
-    Ok(respond(Body::wrap_stream(answer.into_stream(ending))))
-}
-
-/// Sends one request and gives its answer as a whole.
-pub async fn whole(
-    client: reqwest::Client,
-    request: HttpRequestFactory,
-    timeouts: Timeouts,
-) -> Result<Response, OpenAIError> {
-    let response = send(&client, request.build().await?, timeouts.first).await?;
-    let too_long = || boxed(too_large(LONGEST_EVENT));
-    let body = timeout(timeouts.first, read_bounded(response, LONGEST_EVENT))
-        .await
-        .map_err(|_| boxed(silence(timeouts.first)))?
-        .map_err(|error| boxed(broken_off(&error)))?
-        .ok_or_else(too_long)?;
-    if looks_like_html(&String::from_utf8_lossy(&body[..body.len().min(200)])) {
-        return Err(boxed(web_page()));
-    }
-    Ok(respond(Body::from(body)))
-}
-
-async fn send(
+/// Sends one request. An answer under another status than a good one is a failure.
+pub async fn send(
     client: &reqwest::Client,
     request: Request,
-    patience: Duration,
-) -> Result<Response, OpenAIError> {
-    let response = timeout(patience, client.execute(request))
+    first_byte: Duration,
+) -> Result<Response, Failure> {
+    let response = timeout(first_byte, client.execute(request))
         .await
-        .map_err(|_| boxed(silence(patience)))?
-        .map_err(|error| boxed(not_sent(&error)))?;
+        .map_err(|_| silence(first_byte))?
+        .map_err(|error| not_sent(&error))?;
     let status = response.status();
     let headers = response.headers().clone();
     let compression = compression(&headers);
     if status.is_success() {
         return match compression {
-            Some(name) => Err(boxed(compressed(name))),
+            Some(name) => Err(compressed(name)),
             None => Ok(response),
         };
     }
@@ -152,13 +113,26 @@ async fn send(
         let place = place.unwrap_or_else(|| "nowhere".to_owned());
         let message =
             format!("the endpoint redirects ({}) to {place}, which is not followed", status.as_u16());
-        return Err(boxed(Failure::new(Reason::Redirected, message)));
+        return Err(Failure::new(Reason::Redirected, message));
     }
     let body = match compression {
         Some(_) => Vec::new(),
         None => read_up_to(response, LONGEST_ERROR).await,
     };
-    Err(boxed(Failure::from_status(status, &headers, &String::from_utf8_lossy(&body))))
+    Err(Failure::from_status(status, &headers, &String::from_utf8_lossy(&body)))
+}
+
+/// The JSON document that a good answer is.
+pub async fn document(response: Response, time: Duration) -> Result<Value, Failure> {
+    let body = timeout(time, read_bounded(response, LONGEST_EVENT))
+        .await
+        .map_err(|_| silence(time))?
+        .map_err(|error| broken_off(&error))?
+        .ok_or_else(|| too_large(LONGEST_EVENT))?;
+    if looks_like_html(&String::from_utf8_lossy(&body[..body.len().min(200)])) {
+        return Err(web_page());
+    }
+    serde_json::from_slice(&body).map_err(|error| not_json(&error, &String::from_utf8_lossy(&body)))
 }
 
 /// The compression that a body came in, though none was asked for. Other words in that header are mistakes.
@@ -175,13 +149,8 @@ fn compressed(name: &str) -> Failure {
     Failure::new(Reason::NotTheProtocol, message)
 }
 
-fn respond(body: Body) -> Response {
-    let mut response = ::http::Response::new(body);
-    *response.status_mut() = StatusCode::OK;
-    response.into()
-}
-
-async fn read_bounded(response: Response, bound: usize) -> reqwest::Result<Option<Vec<u8>>> {
+/// A body of at most `bound` bytes; `None` if it is longer.
+pub async fn read_bounded(response: Response, bound: usize) -> reqwest::Result<Option<Vec<u8>>> {
     let mut stream = response.bytes_stream();
     let mut body = Vec::new();
     while let Some(piece) = stream.next().await {
@@ -195,7 +164,7 @@ async fn read_bounded(response: Response, bound: usize) -> reqwest::Result<Optio
 
 /// What can be had of an error's body: one that breaks off or takes too long still leaves the status.
 async fn read_up_to(response: Response, bound: usize) -> Vec<u8> {
-    let deadline = Instant::now() + ERROR_PATIENCE;
+    let deadline = Instant::now() + ERROR_TIMEOUT;
     let mut stream = response.bytes_stream();
     let mut body = Vec::new();
     while let Ok(Some(Ok(piece))) = timeout_at(deadline, stream.next()).await {
@@ -206,10 +175,6 @@ async fn read_up_to(response: Response, bound: usize) -> Vec<u8> {
         }
     }
     body
-}
-
-fn boxed(failure: Failure) -> OpenAIError {
-    OpenAIError::Boxed(Box::new(failure))
 }
 
 pub fn silence(waited: Duration) -> Failure {
@@ -231,6 +196,11 @@ pub fn too_large(bound: usize) -> Failure {
 
 pub fn web_page() -> Failure {
     Failure::new(Reason::NotTheProtocol, "the endpoint answered with a web page instead of JSON")
+}
+
+pub fn not_json(error: &serde_json::Error, text: &str) -> Failure {
+    let message = format!("the endpoint's answer is not the JSON it should be ({error}): {}", quote(text));
+    Failure::new(Reason::Broken, message)
 }
 
 pub fn broken_off(error: &reqwest::Error) -> Failure {

@@ -3,34 +3,34 @@
 use crate::error::{Error, Result};
 use crate::lock::Lock;
 use crate::model::call_form::parameters_in_name;
-use crate::model::client::answer::Ending;
+use crate::model::client::answer::Answer;
 use crate::model::client::encoded::Encoded;
 use crate::model::client::facts::{self, Facts};
-use crate::model::client::failure::{Failure, Feature, Reason, quote};
+use crate::model::client::failure::{Failure, Feature, Reason};
 use crate::model::client::http;
 use crate::model::client::retry::Backoff;
 use crate::model::client::stream::{Assembly, call_ids, unique};
-use crate::model::client::wire::{self, Chunk};
+use crate::model::client::wire;
 use crate::model::compact;
 use crate::model::described::described;
-use crate::model::endpoint::{Endpoint, Timeouts};
+use crate::model::endpoint::Endpoint;
 use crate::model::providers::GENERIC;
-use crate::model::tool_calls::parse;
 use crate::model::tool_calls::repair::repair;
 use crate::model::{CallForm, ChatModel, Message, OnProgress, Progress, Reply, Request};
 use async_openai::Client;
 use async_openai::config::Config;
 use async_openai::error::OpenAIError;
-use async_openai::types::stream::StreamResponse;
+use async_openai::middleware::HttpRequestFactory;
 use bytes::Bytes;
-use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use secrecy::SecretString;
 use serde_json::Value;
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OnceCell;
+use tokio::time::{Instant, timeout};
 use tower::service_fn;
 
 /// How long the usage and the end of a stream may lag behind its last word.
@@ -40,7 +40,7 @@ const FACTS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Models with more parameters write calls well; one that cannot be read is an accident.
 const MAYBE_SMALL: f64 = 14e9;
 /// How long a list of models may take.
-const LISTING_PATIENCE: Duration = Duration::from_secs(30);
+const LISTING_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A model behind an OpenAI-compatible endpoint.
 pub struct OpenAi {
@@ -106,7 +106,7 @@ impl OpenAi {
                 let list = self.list().await.ok()?;
                 Some(facts::learn(&self.http, &self.address.headers, base_url, &list, model).await)
             };
-            facts = tokio::time::timeout(FACTS_TIMEOUT, learn).await.ok().flatten().unwrap_or_default();
+            facts = timeout(FACTS_TIMEOUT, learn).await.ok().flatten().unwrap_or_default();
         }
         Facts { parameters: facts.parameters.or_else(|| parameters_in_name(model)), ..facts }
     }
@@ -140,12 +140,11 @@ impl OpenAi {
 
     /// The compact form from now on if a model that may be small wrote a call that cannot be read.
     async fn reconsider_form(&self, request: &Request<'_>, reply: &Reply, on_progress: OnProgress<'_>) {
-        let is_unreadable = |arguments: &str| parse::parse(arguments).is_err();
         let is_open = self.endpoint.form.is_none() && self.form() == CallForm::Native;
         if is_open
             && !reply.is_cut_off()
             && compact::fits(request.tools)
-            && reply.tool_calls.iter().any(|call| is_unreadable(&call.arguments))
+            && reply.tool_calls.iter().any(|call| call.arguments.parse().is_err())
             && self.facts().await.parameters.is_none_or(|count| count < MAYBE_SMALL)
         {
             self.form.lock().announced = false;
@@ -196,14 +195,10 @@ impl OpenAi {
         let body = self.body(request).map_err(|error| {
             Failure::new(Reason::Config, format!("the request cannot be written as JSON: {error}"))
         })?;
-        let ending = Ending::default();
-        // The body goes to the service directly, so that the conversation is not encoded again for each request.
-        // Whole answers come through the same door: the service makes a stream of one event of them.
-        let stream = self.client(body, ending.clone()).chat().create_stream_byot::<_, Chunk>(()).await;
-        let stream = stream.map_err(failure_of)?;
+        let answer = self.answer(body).await?;
         let earlier = call_ids(request.messages);
         if !self.is_compact(request) {
-            let assembly = receive(Assembly::new(request.tools), stream, &ending, on_progress).await?;
+            let assembly = receive(Assembly::new(request.tools), answer, on_progress).await?;
             let (reply, recovered) = assembly.finish(&earlier, on_progress);
             return complete(reply, request.messages).map(|reply| (reply, recovered));
         }
@@ -213,7 +208,7 @@ impl OpenAi {
                 on_progress(progress);
             }
         };
-        let assembly = receive(Assembly::new(&[]), stream, &ending, &mut without_text).await?;
+        let assembly = receive(Assembly::new(&[]), answer, &mut without_text).await?;
         let (reply, _) = assembly.finish(&earlier, &mut without_text);
         let mut reply = complete(reply, request.messages)?;
         compact::read(&mut reply);
@@ -259,11 +254,19 @@ impl OpenAi {
         )
     }
 
-    fn client(&self, body: Bytes, ending: Ending) -> Client<Address> {
-        let (http, timeouts) = (self.http.clone(), self.endpoint.timeouts);
-        let service = service_fn(move |request| {
-            http::events(http.clone(), request, body.clone(), timeouts, ending.clone())
-        });
+    /// Sends the conversation. It is encoded already, so async-openai makes a request without a body.
+    async fn answer(&self, body: Bytes) -> Result<Answer, Failure> {
+        let (started, made) = (Instant::now(), MadeRequest::default());
+        let result = self.client(&made).chat().create_byot::<_, Value>(()).await;
+        let mut request = made.take(result)?;
+        *request.body_mut() = Some(body.into());
+        let response = http::send(&self.http, request, self.endpoint.timeouts.first).await?;
+        Ok(Answer::new(response, started, self.endpoint.timeouts))
+    }
+
+    fn client(&self, made: &MadeRequest) -> Client<Address> {
+        let made = made.clone();
+        let service = service_fn(move |request| made.clone().keep(request));
         Client::build(self.http.clone(), self.address.clone()).with_http_service(service)
     }
 
@@ -324,12 +327,13 @@ impl OpenAi {
     }
 
     async fn list(&self) -> Result<Value, Failure> {
-        let (http, timeouts) = (self.http.clone(), self.endpoint.timeouts);
-        let timeouts = Timeouts { first: timeouts.first.min(LISTING_PATIENCE), ..timeouts };
-        let service = service_fn(move |request| http::whole(http.clone(), request, timeouts));
-        let client = Client::build(self.http.clone(), self.address.clone()).with_http_service(service);
-        let listed = client.models().list_byot().await;
-        listed.map_err(|error| failure_of(error).without_key(&self.endpoint))
+        let listed = async {
+            let made = MadeRequest::default();
+            let result = self.client(&made).models().list_byot::<Value>().await;
+            let time = self.endpoint.timeouts.first.min(LISTING_TIMEOUT);
+            http::document(http::send(&self.http, made.take(result)?, time).await?, time).await
+        };
+        listed.await.map_err(|failure: Failure| failure.without_key(&self.endpoint))
     }
 
     async fn list_models(&self) -> Result<Vec<String>> {
@@ -367,34 +371,32 @@ impl ChatModel for OpenAi {
     }
 }
 
-/// Reads a stream to its end.
+/// Reads an answer to its end.
 async fn receive<'a>(
     mut assembly: Assembly<'a>,
-    mut stream: StreamResponse<Chunk>,
-    ending: &Ending,
+    mut answer: Answer,
     on_progress: OnProgress<'_>,
 ) -> Result<Assembly<'a>, Failure> {
     loop {
-        let next = stream.next();
         let next = match assembly.is_finished() {
             // Some servers leave the connection open after the last word.
-            true => tokio::time::timeout(GRACE_AFTER_FINISH, next).await.unwrap_or(None),
-            false => next.await,
+            true => timeout(GRACE_AFTER_FINISH, answer.next()).await.unwrap_or(Ok(None)),
+            false => answer.next().await,
         };
         match next {
-            Some(Ok(chunk)) => assembly.add(chunk, on_progress)?,
-            Some(Err(error)) => return Err(failure_of(error)),
-            None => break,
+            Ok(Some(chunk)) => assembly.add(chunk, on_progress)?,
+            Ok(None) => break,
+            // What follows the last word may be missing.
+            Err(_) if assembly.is_finished() => break,
+            Err(failure) => return Err(failure),
         }
     }
-    if assembly.is_finished() {
-        return Ok(assembly);
+    match answer.is_complete() {
+        true => answer.give_back(),
+        false if assembly.is_finished() => {}
+        false => return Err(Failure::new(Reason::Broken, "the answer stopped before it was complete")),
     }
-    match ending.take() {
-        Some(Ok(())) => Ok(assembly),
-        Some(Err(failure)) => Err(failure),
-        None => Err(Failure::new(Reason::Broken, "the answer stopped before it was complete")),
-    }
+    Ok(assembly)
 }
 
 /// Whether the model has answered in this conversation.
@@ -427,18 +429,22 @@ fn complete(reply: Reply, messages: &[Message]) -> Result<Reply, Failure> {
     Err(Failure::new(Reason::Empty, message))
 }
 
-fn failure_of(error: OpenAIError) -> Failure {
-    match error {
-        OpenAIError::Boxed(error) => match error.downcast::<Failure>() {
-            Ok(failure) => *failure,
-            Err(error) => Failure::new(Reason::Broken, format!("the request failed: {error}")),
-        },
-        OpenAIError::JSONDeserialize(error, content) => {
-            let message =
-                format!("the endpoint's answer is not the JSON it should be ({error}): {}", quote(&content));
-            Failure::new(Reason::Broken, message)
-        }
-        other => Failure::new(Reason::Broken, format!("the request failed: {other}")),
+/// A request as async-openai makes it. This client sends it and reads the answer: that crate keeps neither the status and
+/// the headers of an error nor the name of an event, and reads answers as OpenAI's own servers write them.
+#[derive(Clone, Default)]
+struct MadeRequest(Arc<Lock<Option<reqwest::Request>>>);
+
+impl MadeRequest {
+    async fn keep(self, request: HttpRequestFactory) -> Result<reqwest::Response, OpenAIError> {
+        *self.0.lock() = Some(request.build().await?);
+        Ok(::http::Response::new("null").into())
+    }
+
+    fn take<T>(&self, result: Result<T, OpenAIError>) -> Result<reqwest::Request, Failure> {
+        self.0.lock().take().ok_or_else(|| {
+            let why = result.err().map(|error| error.to_string()).unwrap_or_default();
+            Failure::new(Reason::Config, format!("the request cannot be made: {why}"))
+        })
     }
 }
 

@@ -93,7 +93,8 @@ impl<'a> Assembly<'a> {
             self.calls.extend(self.old_call.take());
         }
         self.calls.retain(|call| !call.name.is_empty() || !call.arguments.is_empty());
-        let recovered = self.calls.is_empty() && self.recover(on_progress);
+        let recovered = if self.calls.is_empty() { self.recover(on_progress) } else { None };
+        let was_recovered = recovered.is_some();
         on_progress_text(self.reply.text.get(self.shown..), on_progress);
         let mut reply = self.reply;
         if reply.text.trim().is_empty() && !self.refusal.is_empty() {
@@ -101,18 +102,15 @@ impl<'a> Assembly<'a> {
             reply.text = self.refusal;
         }
         let is_cut_off = reply.is_cut_off();
-        for call in self.calls {
-            let mut call = ToolCall {
-                id: unique(call.id, earlier, &reply.tool_calls),
-                name: call.name,
-                arguments: call.arguments,
-            };
+        let calls = self.calls.into_iter().map(ToolCall::from);
+        for mut call in calls.chain(recovered.into_iter().flatten()) {
+            call.id = unique(call.id, earlier, &reply.tool_calls);
             if let Some(note) = repair(&mut call, self.tools, is_cut_off) {
                 on_progress(Progress::Notice(&note));
             }
             reply.tool_calls.push(call);
         }
-        (reply, recovered)
+        (reply, was_recovered)
     }
 
     /// Some templates open the reasoning in the prompt: the content then holds the closing tag alone.
@@ -128,20 +126,18 @@ impl<'a> Assembly<'a> {
     }
 
     /// Takes calls that were written as text out of the text.
-    fn recover(&mut self, on_progress: OnProgress<'_>) -> bool {
-        let Some(recovered) = recover(&self.reply.text, self.tools) else { return false };
+    fn recover(&mut self, on_progress: OnProgress<'_>) -> Option<Vec<ToolCall>> {
+        let recovered = recover(&self.reply.text, self.tools)?;
         let count = recovered.calls.len().min(MOST_CALLS);
         on_progress(Progress::Notice(&format!("{count} tool call(s) {WRITTEN_AS_TEXT} were recovered")));
         let unshown = recovered.text.strip_prefix(self.reply.text[..self.shown].trim());
         on_progress_text(unshown, on_progress);
-        self.calls.extend(recovered.calls.into_iter().take(MOST_CALLS).map(|call| Partial {
-            name: call.name,
-            arguments: call.arguments,
-            ..Partial::default()
-        }));
+        let calls = recovered.calls.into_iter().take(MOST_CALLS);
+        let calls =
+            calls.map(|call| ToolCall { id: String::new(), name: call.name, arguments: call.arguments });
         self.shown = recovered.text.len();
         self.reply.text = recovered.text;
-        true
+        Some(calls.collect())
     }
 
     fn say(&mut self, said: Said, on_progress: OnProgress<'_>) -> Result<(), Failure> {
@@ -254,8 +250,14 @@ fn repeats(call: &Partial, piece: &WireCall) -> bool {
     same_id && same_place && same_words && call.is_complete()
 }
 
+impl From<Partial> for ToolCall {
+    fn from(call: Partial) -> Self {
+        Self { id: call.id, name: call.name, arguments: call.arguments.into() }
+    }
+}
+
 impl Partial {
-    /// Whether the arguments are all there. Some servers begin every call with empty ones.
+    /// Whether the arguments are all there, asked where a server repeats itself. Some begin every call with empty ones.
     fn is_complete(&self) -> bool {
         matches!(serde_json::from_str(&self.arguments), Ok(Value::Object(object)) if !object.is_empty())
     }

@@ -82,9 +82,10 @@ pub fn written(message: &Message, reasoning_echo: Option<&str>) -> Value {
 
 fn written_call(call: &ToolCall) -> Value {
     // Templates on the server parse the arguments and some fail the whole request where they are no JSON object.
-    let is_object = matches!(serde_json::from_str(&call.arguments), Ok(Value::Object(_)));
-    let arguments =
-        if is_object { call.arguments.clone() } else { json!({ "invalid": call.arguments }).to_string() };
+    let arguments = match call.arguments.object() {
+        Some(_) => call.arguments.as_str().to_owned(),
+        None => json!({ "invalid": call.arguments }).to_string(),
+    };
     let function = json!({ "name": names::legal(&call.name), "arguments": arguments });
     json!({ "id": call.id, "type": "function", "function": function })
 }
@@ -115,6 +116,11 @@ pub struct Chunk {
 }
 
 impl Chunk {
+    /// The report of an error.
+    pub fn of_error(error: Value) -> Self {
+        Self { error: Some(error), ..Self::default() }
+    }
+
     /// The error that came in place of an answer, in whatever shape.
     pub fn reported_error(&self) -> Option<Value> {
         if let Some(error) = self.error.as_ref().filter(|e| !matches!(e, Value::Null | Value::Bool(false))) {

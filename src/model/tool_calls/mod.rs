@@ -1,5 +1,6 @@
 //! Tool calls as models write them: recovered from text, parsed, and repaired where only one meaning is possible.
 
+pub mod arguments;
 mod coerce;
 pub mod holdback;
 pub mod names;

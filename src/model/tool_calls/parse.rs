@@ -169,7 +169,7 @@ impl Repair<'_> {
                 c => self.out.push(c),
             }
         }
-        // A string without an end: how it would have gone on nobody knows.
+        // A string without an end: how it would have ended is unknown.
         None
     }
 

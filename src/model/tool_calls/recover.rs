@@ -2,9 +2,10 @@
 //!
 //! Recognised are `<tool_call>…</tool_call>` and its cousins, `<function=name>…`, `[TOOL_CALLS]…`, fenced JSON,
 //! and bare JSON at the beginning of a line. What has the shape of a call is a call, also where no such tool exists or
-//! its arguments cannot be read: the model is told then, and nothing behind it runs.
+//! its arguments cannot be read: the model gets an error then, and nothing behind it runs.
 
 use crate::model::ToolSpec;
+use crate::model::tool_calls::arguments::Arguments;
 use crate::model::tool_calls::{names, parse};
 use serde_json::{Map, Value, json};
 
@@ -38,7 +39,7 @@ pub struct RecoveredCall {
     /// The tool's name.
     pub name: String,
     /// The arguments: a JSON object, or the model's own text where it cannot be read.
-    pub arguments: String,
+    pub arguments: Arguments,
 }
 
 /// The calls in `text`; `None` where there is none.
@@ -64,7 +65,7 @@ fn recover_within(budget: &mut usize, text: &str, tools: &[ToolSpec]) -> Option<
                 let calls = calls.into_iter();
                 found
                     .calls
-                    .extend(calls.map(|(name, value)| RecoveredCall { name, arguments: value.to_string() }));
+                    .extend(calls.map(|(name, value)| RecoveredCall { name, arguments: value.into() }));
                 at = start + length;
             }
             None => {
@@ -351,7 +352,7 @@ fn unreadable(text: &str, tools: &[ToolSpec]) -> Option<RecoveredCall> {
     let rest = rest.trim_start().strip_prefix(',')?.trim_start();
     let (key, rest) = quoted(rest)?;
     let arguments = rest.trim_start().strip_prefix(':')?.trim();
-    ARGUMENT_KEYS.contains(&key).then(|| RecoveredCall { name, arguments: arguments.to_owned() })
+    ARGUMENT_KEYS.contains(&key).then(|| RecoveredCall { name, arguments: arguments.into() })
 }
 
 /// The string at the beginning of `text` and what follows it.
@@ -386,7 +387,7 @@ mod tests {
     }
 
     fn call(name: &str, arguments: Value) -> RecoveredCall {
-        RecoveredCall { name: name.into(), arguments: arguments.to_string() }
+        RecoveredCall { name: name.into(), arguments: arguments.into() }
     }
 
     fn ls() -> RecoveredCall {
@@ -422,7 +423,7 @@ mod tests {
             let recovered = recover(&text, &tools()).unwrap();
             assert_eq!(recovered.calls.len(), 1, "{text}");
             assert_eq!(recovered.calls[0].name, "run_commands");
-            assert!(parse::parse(&recovered.calls[0].arguments).is_err());
+            assert!(recovered.calls[0].arguments.parse().is_err());
         }
     }
 

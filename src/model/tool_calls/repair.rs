@@ -6,13 +6,13 @@
 use crate::event::ToolCall;
 use crate::model::ToolSpec;
 use crate::model::tool_calls::coerce::{coerced, is_type};
+use crate::model::tool_calls::names;
 use crate::model::tool_calls::recover::{ARGUMENT_KEYS, NAME_KEYS};
-use crate::model::tool_calls::{names, parse};
 use serde_json::{Map, Value};
 
-/// Things put right of one call that are told; the others are like them.
+/// Repairs of one call that a notice lists; the others are like them.
 const MOST_NOTES: usize = 5;
-/// Bytes of a value that is told.
+/// Bytes of a value that a notice quotes.
 const LONGEST_SHOWN: usize = 32;
 
 /// Other names under which models send a parameter.
@@ -36,7 +36,7 @@ pub fn repair(call: &mut ToolCall, tools: &[ToolSpec], is_cut_off: bool) -> Opti
         call.name.clone_from(&tool.name);
     }
     if let Some((arguments, done)) = repaired(call, tool, is_cut_off) {
-        call.arguments = Value::Object(arguments).to_string();
+        call.arguments = Value::Object(arguments).into();
         notes.extend(done);
     }
     (!notes.is_empty()).then(|| format!("the model called {} with {}", tool.name, notes.join(" and ")))
@@ -44,14 +44,14 @@ pub fn repair(call: &mut ToolCall, tools: &[ToolSpec], is_cut_off: bool) -> Opti
 
 /// The arguments put right, and what was done. Those that were cut off are left as they are.
 fn repaired(call: &ToolCall, tool: &ToolSpec, is_cut_off: bool) -> Option<(Map<String, Value>, Vec<String>)> {
-    let (value, repaired) = parse::parse(&call.arguments).ok()?;
+    let (value, repaired) = call.arguments.parse().ok()?;
     let mut notes = Vec::new();
     let mut arguments = match value {
         _ if repaired && is_cut_off => return None,
-        Value::Object(object) => object,
-        Value::Array(mut list) if list.len() == 1 => {
+        Value::Object(object) => object.clone(),
+        Value::Array(list) if list.len() == 1 => {
             notes.push("a list of one as its arguments".to_owned());
-            list.pop()?.as_object()?.clone()
+            list[0].as_object()?.clone()
         }
         _ => return None,
     };
@@ -203,8 +203,8 @@ mod tests {
             ),
             tool("write_file", json!({ "path": text, "data": text }), json!(["path", "data"])),
         ];
-        let mut call = ToolCall { id: "1".into(), name: name.into(), arguments: arguments.to_string() };
-        repair(&mut call, &tools, false).map(|_| serde_json::from_str(&call.arguments).unwrap())
+        let mut call = ToolCall { id: "1".into(), name: name.into(), arguments: arguments.into() };
+        repair(&mut call, &tools, false).map(|_| call.arguments.json().unwrap().clone())
     }
 
     #[test]
@@ -273,16 +273,16 @@ mod tests {
     }
 
     #[test]
-    fn what_lists_hold_is_put_right_and_told_once() {
+    fn what_lists_hold_is_put_right_and_reported_once() {
         let item =
             json!({ "type": "object", "required": ["path"], "properties": { "path": { "type": "string" } } });
         let files = json!({ "files": { "type": "array", "items": item } });
         let parameters = json!({ "type": "object", "properties": files, "required": ["files"] });
         let tools = [ToolSpec { name: "write_files".into(), description: String::new(), parameters }];
-        let arguments = r#"{"files": "[{\"file\": \"a\"}, {\"file\": \"b\"}]"}"#.to_owned();
+        let arguments = r#"{"files": "[{\"file\": \"a\"}, {\"file\": \"b\"}]"}"#.into();
         let mut call = ToolCall { id: "1".into(), name: "write_files".into(), arguments };
         let note = repair(&mut call, &tools, false).unwrap();
-        assert_eq!(call.arguments, r#"{"files":[{"path":"a"},{"path":"b"}]}"#);
+        assert_eq!(call.arguments.as_str(), r#"{"files":[{"path":"a"},{"path":"b"}]}"#);
         let expected = "the model called write_files with a text as \"files\", taken as a list and \"file\", taken as \"path\"";
         assert_eq!(note, expected);
     }
@@ -292,7 +292,7 @@ mod tests {
         let parameters =
             json!({ "properties": { "command": { "type": "string" } }, "required": ["command"] });
         let tools = [ToolSpec { name: "run_commands".into(), description: String::new(), parameters }];
-        let arguments = r#"{"cmd": "ls""#.to_owned();
+        let arguments = r#"{"cmd": "ls""#.into();
         let mut call = ToolCall { id: "1".into(), name: "run_commands".into(), arguments };
         assert_eq!(repair(&mut call, &tools, true), None);
         assert!(repair(&mut call, &tools, false).is_some());
