@@ -18,6 +18,7 @@ pub mod log;
 pub mod model;
 pub mod network;
 pub mod paths;
+pub mod picture;
 pub mod plain_file;
 pub mod sandbox;
 pub mod sanitise;

@@ -1,6 +1,6 @@
 //! The report on a session.
 
-use crate::session_samples::{answer, prompt, record, started, tool_finished, tool_started};
+use crate::session_samples::{answer, artifact, prompt, record, started, tool_finished, tool_started};
 use agent::event::{Event, Record, Usage};
 use agent::log::report::Report;
 use serde_json::json;
@@ -71,6 +71,7 @@ fn session() -> Vec<Record> {
         Event::CheckFinished { command: "cargo test".to_owned(), exit_code: Some(0), duration_ms: 61_000 },
         Event::LimitReached { limit: "tokens".to_owned() },
         Event::Notice { text: "2 files are excluded".to_owned() },
+        Event::Artifact { artifact: artifact("plot.png", "image/png"), tool_call: "4".to_owned() },
         tool_started("6", "run_commands", json!({"command": "sleep 100"})),
     ];
     let records = (1..).zip(events).map(|(seq, event)| record(seq, event));

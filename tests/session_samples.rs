@@ -1,6 +1,6 @@
 //! Sample events and sessions.
 
-use agent::event::{Changes, Event, Record, SandboxInfo, Stream, ToolCall, Usage, now};
+use agent::event::{Artifact, Changes, Event, Record, SandboxInfo, Stream, ToolCall, Usage, now};
 use agent::log::{SessionFile, SessionId, Store};
 use serde_json::json;
 
@@ -68,6 +68,17 @@ pub fn tool_finished(id: &str, name: &str, result: &str) -> Event {
     }
 }
 
+pub fn artifact(name: &str, media_type: &str) -> Artifact {
+    let sha256 = "0123456789abcdef".repeat(4);
+    Artifact {
+        id: sha256[..12].to_owned(),
+        name: name.to_owned(),
+        media_type: media_type.to_owned(),
+        bytes: 2345,
+        sha256,
+    }
+}
+
 pub fn finished(status: &str) -> Event {
     Event::SessionFinished {
         status: status.to_owned(),
@@ -101,6 +112,7 @@ pub fn one_of_each() -> Vec<Event> {
         tool_started("call_2", "run_commands", json!("{not JSON")),
         Event::ToolOutput { id: "call_1".to_owned(), stream: Stream::Stderr, data: "oh".to_owned() },
         tool_finished("call_1", "run_commands", "exit code 0, 0.01 s\n(no output)"),
+        Event::Artifact { artifact: artifact("plot.png", "image/png"), tool_call: "call_1".to_owned() },
         Event::SecretsRedacted { id: "call_1".to_owned(), types: [("GitHub token".to_owned(), 1)].into() },
         Event::Denied { what: "curl".to_owned(), rule: "no network".to_owned() },
         Event::Connection {
@@ -148,6 +160,7 @@ pub fn one_of_each() -> Vec<Event> {
             | Event::ToolStarted { .. }
             | Event::ToolOutput { .. }
             | Event::ToolFinished { .. }
+            | Event::Artifact { .. }
             | Event::SecretsRedacted { .. }
             | Event::Denied { .. }
             | Event::Connection { .. }

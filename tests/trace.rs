@@ -1,6 +1,6 @@
 //! The debug trace.
 
-use crate::session_samples::record;
+use crate::session_samples::{artifact, record};
 use agent::cli::ui::style::Colours;
 use agent::cli::ui::trace::{Trace, Verbosity, failure_text};
 use agent::error::Error;
@@ -72,6 +72,7 @@ fn session() -> Vec<Event> {
         finished("job_kill", None, true, "killed"),
         started("made_up", json!("not { json")),
         finished("made_up", None, false, "error: there is no tool \"made_up\""),
+        Event::Artifact { artifact: artifact("figure-1.png", "image/png"), tool_call: "1".into() },
         Event::Retry { attempt: 1, wait_ms: 500, reason: "connection refused".into() },
         Event::Notice { text: "the sandbox is local: no Docker engine answers".into() },
         Event::Denied { what: "connect to example.com:443".into(), rule: "--network none".into() },

@@ -2,7 +2,7 @@
 //!
 //! Adding a field is allowed; renaming or removing one is a breaking change and goes into the changelog.
 
-use super::Content;
+use super::{Artifact, Content};
 use crate::model::CallForm;
 use crate::model::tool_calls::arguments::Arguments;
 use schemars::JsonSchema;
@@ -131,6 +131,14 @@ pub enum Event {
         /// The parts of the result, where it is more than text.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         content: Vec<Content>,
+    },
+    /// A tool call produced a file, an image for example; its bytes are stored beside the session file.
+    Artifact {
+        /// The file.
+        #[serde(flatten)]
+        artifact: Artifact,
+        /// The id of the call.
+        tool_call: String,
     },
     /// Secrets in a tool's result were replaced before it was returned to the model.
     SecretsRedacted {

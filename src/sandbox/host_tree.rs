@@ -42,7 +42,7 @@ const ROOTS: [&str; 10] = [
 /// The entries of `/etc` that compilers, interpreters and libraries read, and that hold no secret. A `*` stands for the
 /// rest of a name. `maven/settings.xml`, `ssl/private`, `apt/auth.conf`, `npmrc`, `pip.conf` and `gitconfig` may
 /// hold credentials and are not among them; nor is `profile`, which would put another `PATH` in the place of ours.
-const ETC: [&str; 46] = [
+const ETC: [&str; 47] = [
     "alternatives",
     "ssl/certs",
     "ssl/openssl.cnf",
@@ -70,6 +70,7 @@ const ETC: [&str; 46] = [
     "maven/m2.conf",
     "maven/logging",
     "fonts",
+    "matplotlibrc",
     "gdb",
     "groff",
     "localtime",

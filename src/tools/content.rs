@@ -1,5 +1,6 @@
 //! What a tool returns: text, and parts that are more than text.
 
+use super::code::display::Collected;
 use crate::event::{Artifact, Content};
 
 /// What a tool returns.
@@ -40,17 +41,38 @@ impl ToolResult {
         self.with("file", artifact, |artifact| Content::Artifact { artifact })
     }
 
+    /// Adds what a run showed, with its lines.
+    #[must_use]
+    pub fn with_collected(mut self, collected: Collected) -> Self {
+        if !collected.content.is_empty() {
+            self.keep_text();
+        }
+        self.end_line();
+        self.text.push_str(&collected.lines);
+        self.content.extend(collected.content);
+        self
+    }
+
     fn with(mut self, kind: &str, artifact: Artifact, part: impl Fn(Artifact) -> Content) -> Self {
-        if self.content.is_empty() && !self.text.is_empty() {
-            self.content.push(Content::Text { text: self.text.clone() });
-        }
-        if !self.text.is_empty() && !self.text.ends_with('\n') {
-            self.text.push('\n');
-        }
+        self.keep_text();
+        self.end_line();
         let Artifact { name, media_type, bytes, .. } = &artifact;
         self.text.push_str(&format!("[{kind} {name}: {media_type}, {bytes} bytes]\n"));
         self.content.push(part(artifact));
         self
+    }
+
+    /// The text so far becomes the first part.
+    fn keep_text(&mut self) {
+        if self.content.is_empty() && !self.text.is_empty() {
+            self.content.push(Content::Text { text: self.text.clone() });
+        }
+    }
+
+    fn end_line(&mut self) {
+        if !self.text.is_empty() && !self.text.ends_with('\n') {
+            self.text.push('\n');
+        }
     }
 }
 

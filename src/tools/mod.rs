@@ -5,6 +5,7 @@
 
 mod arguments;
 mod builtin;
+pub mod code;
 mod content;
 mod outcome;
 mod output;

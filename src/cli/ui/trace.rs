@@ -3,7 +3,7 @@
 use super::style::{BAD, BOLD, Colours, DIM, GOOD, WARN};
 use super::wrap;
 use crate::error::{Error, Kind};
-use crate::event::{Event, Record, Usage};
+use crate::event::{Artifact, Event, Record, Usage};
 use crate::sanitise;
 use anstyle::Style;
 use serde_json::Value;
@@ -161,6 +161,9 @@ impl Trace {
                     lines.push_str(&self.indented(result));
                 }
                 lines
+            }
+            Event::Artifact { artifact: Artifact { id, name, media_type, bytes, .. }, .. } => {
+                self.debug(&format!("artifact {id}: {name}, {media_type}, {bytes} bytes"))
             }
             // A refused one is reported by `denied`.
             Event::Connection { host, port, allowed: true, reason: Some(reason), .. } => {

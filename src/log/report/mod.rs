@@ -7,7 +7,7 @@ mod text;
 pub use packages::Package;
 
 use super::history::{Finished, History};
-use crate::event::{Changes, Event, Record, SandboxInfo, Usage};
+use crate::event::{Artifact, Changes, Event, Record, SandboxInfo, Usage};
 use jiff::Timestamp;
 use packages::{Installation, installations};
 use serde::Serialize;
@@ -54,6 +54,8 @@ pub struct Report {
     pub denied: Vec<Denied>,
     /// Packages that commands installed or tried to install.
     pub packages: Vec<Installed>,
+    /// Files that tools produced.
+    pub artifacts: Vec<Produced>,
     /// Limits that were reached.
     pub limits: Vec<String>,
     /// Checks that ran.
@@ -126,6 +128,15 @@ pub struct Installed {
     pub package: Package,
     /// Whether it was installed; `None` if the command's exit code does not show that.
     pub ok: Option<bool>,
+}
+
+/// A file that a tool produced.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Produced {
+    /// When, RFC 3339.
+    pub time: String,
+    #[serde(flatten)]
+    pub artifact: Artifact,
 }
 
 /// A check that ran.
@@ -237,6 +248,7 @@ impl Tally {
                 entry.sent = entry.sent.saturating_add(sent);
                 entry.received = entry.received.saturating_add(received);
             }
+            Event::Artifact { artifact, .. } => report.artifacts.push(Produced { time, artifact }),
             Event::LimitReached { limit } => report.limits.push(limit),
             Event::CheckFinished { command, exit_code, duration_ms } => {
                 report.checks.push(Check { command, exit_code, duration_ms });

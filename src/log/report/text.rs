@@ -1,7 +1,8 @@
 //! The report for a terminal.
 
-use super::Report;
+use super::{Produced, Report};
 use crate::cli::ui::trace::duration_text as duration;
+use crate::event::Artifact;
 use crate::sanitise::one_line;
 
 /// The report as text, sanitised for a terminal.
@@ -62,6 +63,11 @@ pub(super) fn render(report: &Report) -> String {
         format!("{} {}{outcome}", installed.package.manager, line(&installed.package.name))
     });
     section(&mut out, "Packages", packages);
+    let artifacts = report.artifacts.iter().map(|Produced { artifact, .. }| {
+        let Artifact { id, name, media_type, bytes, .. } = artifact;
+        format!("{}  {} ({}, {bytes} bytes)", line(id), line(name), line(media_type))
+    });
+    section(&mut out, "Artifacts", artifacts);
     section(&mut out, "Limits reached", report.limits.iter().map(|limit| line(limit)));
     let checks = report.checks.iter().map(|check| {
         format!("{:>9} {:>8}  {}", exit(check.exit_code), duration(check.duration_ms), line(&check.command))

@@ -1,0 +1,3 @@
+//! Running code: what programs show besides text.
+
+pub mod display;
