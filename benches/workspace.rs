@@ -28,7 +28,7 @@ static MIDDLING: LazyLock<PathBuf> = LazyLock::new(|| tree("middling", 10_000, 1
 static REPOSITORY: LazyLock<PathBuf> = LazyLock::new(repository);
 static EMPTY: LazyLock<PathBuf> = LazyLock::new(|| tree("empty", 0, 0));
 
-/// A tree of `files` files of `bytes` bytes, twenty to a directory, with something in each thousandth that stays out.
+/// A tree of `files` files of `bytes` bytes, twenty to a directory, with something in each thousandth that is excluded.
 fn tree(name: &str, files: usize, bytes: usize) -> PathBuf {
     let root = ROOT.path().join(name);
     fs::create_dir_all(&root).expect("the tree");

@@ -83,7 +83,7 @@ async fn a_session_has_only_one_sandbox() {
     let again = docker.start(&one.spec, &|_, _, _| {}).await.err().expect("refused");
     assert_eq!(again.to_string(), format!("session {} already has a sandbox", one.spec.session));
     one.destroy().await;
-    docker.destroy("no-such-session").await.expect("nothing to remove is no error");
+    docker.destroy("no-such-session").await.expect("removing nothing is not an error");
 }
 
 #[tokio::test]
@@ -186,7 +186,7 @@ async fn sweep_removes_what_dead_owners_left_and_nothing_else() {
 async fn the_workspace_can_lie_over_a_directory_that_stays_as_it_is() {
     let Some(docker) = engine().await else { return };
     let home = tempfile::tempdir().expect("a directory");
-    // Where layers are kept is told by a variable, and variables belong to a whole process: a second one.
+    // Where layers are kept is set by a variable, and variables belong to a whole process: a second one.
     if std::env::var_os("AGENT_TEST_WITH_A_HOME").is_none() {
         let output = Command::new(std::env::current_exe().expect("this program"))
             .args(["docker::the_workspace_can_lie_over_a_directory_that_stays_as_it_is", "--exact"])
@@ -249,7 +249,7 @@ async fn a_named_image_is_prepared_once_and_keeps_its_own_variables() {
     }
 }
 
-/// Each version of the guest left an image for ever, and so did whoever lost its tag to another process.
+/// Each version of the guest left an image for ever, and so did each that lost its tag to another process.
 #[tokio::test]
 async fn what_other_versions_prepared_goes_when_a_new_image_is_made() {
     let Some(docker) = engine().await else { return };

@@ -92,7 +92,7 @@ async fn loses(messages: Vec<(u32, Message)>, reason: &str) {
     let outcome = loop {
         match tokio::time::timeout(Duration::from_secs(20), process.next()).await.unwrap().unwrap() {
             ProcessEvent::Finished(finished) => break finished.outcome,
-            // Taken in time or not, what is within the bounds is no lie.
+            // Taken in time or not, what is within the bounds is true.
             ProcessEvent::Output(..) | ProcessEvent::Gap(_) => {}
         }
     };

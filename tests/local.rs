@@ -1,6 +1,6 @@
 //! Local sandboxes: real ones, from the inside and from the outside.
 //!
-//! Each test runs in a process of its own, which has files and directories of its own: once as whoever runs the tests, and,
+//! Each test runs in a process of its own, which has files and directories of its own: once as the user who runs the tests, and,
 //! where that is root, once more as an ordinary user.
 
 use crate::support::backends::shell;

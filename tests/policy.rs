@@ -96,6 +96,7 @@ fn without_rules_everything_runs() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines)] // a table
 fn a_program_is_found_wherever_it_runs() {
     let gate = denies("rm -rf");
     for command in [
@@ -385,6 +386,7 @@ fn javascript_globals_are_found_under_every_name() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines)] // a table
 fn rust_go_and_ruby_names_are_found() {
     let rust = "rust = { modules = [\"std::process::Command\"], builtins = [\"unsafe\", \"include_str!\"] }";
     for code in [
@@ -628,6 +630,7 @@ fn mistakes_in_the_configuration_are_named() {
 }
 
 /// Pieces that grammars have opinions about.
+#[allow(clippy::too_many_lines)] // a table
 fn fragments() -> impl Strategy<Value = String> {
     let pieces = prop::sample::select(vec![
         "rm",

@@ -1,4 +1,4 @@
-//! A repository as people have them, through a whole session of edit, test, undo, edit and apply: the host's tree is
+//! A repository of a common shape, through a whole session of edit, test, undo, edit and apply: the host's tree is
 //! exactly what the same edits make of it by hand, and nothing else of it was touched.
 
 use crate::support::agent::agent;

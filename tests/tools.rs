@@ -4,7 +4,7 @@ use crate::support::agent::{Finished, agent};
 use crate::support::endpoint::endpoint;
 use serde_json::{Value, json};
 
-/// One message with these calls, on these files, all of it applied: what the model is told of each call.
+/// One message with these calls, on these files, all of it applied: the result that the model gets of each call.
 fn answers(files: &[(&str, &str)], calls: &[(&str, Value)]) -> (Vec<String>, Finished) {
     let model = endpoint().tool_calls(calls).text("ok").start();
     let call = files.iter().fold(agent().endpoint(&model), |call, (path, data)| call.file(path, data));
@@ -84,7 +84,7 @@ fn arguments_that_can_mean_one_thing_only_are_taken_as_that() {
     assert!(finished.stderr.contains(notice), "{}", finished.stderr);
 }
 
-/// A bug: the model was told that something is no string, and not what.
+/// A bug: the message did not name the argument that was not a string.
 #[test]
 fn arguments_that_fit_nothing_are_named() {
     let (answers, _finished) = answers(

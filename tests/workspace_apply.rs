@@ -100,7 +100,7 @@ proptest! {
     }
 
     #[test]
-    fn the_diff_for_people_holds_nothing_that_a_terminal_obeys(before in any_tree(), after in any_tree()) {
+    fn the_diff_for_users_holds_nothing_that_a_terminal_obeys(before in any_tree(), after in any_tree()) {
         let fixture = Fixture::new(&before, &after);
         let mut shown = Vec::new();
         let changes = fixture.changes();
@@ -288,7 +288,7 @@ fn a_merge_that_fails_says_why_and_in_which_lines() {
       gone: it was deleted on the host, and only a file that both sides began with and still have can be merged
     ");
     assert_eq!(fs::read_to_string(fixture.host.path().join("f")).unwrap(), outside);
-    // Where nobody asked for a merge, it is no reason.
+    // Where nobody asked for a merge, it is not a reason.
     assert!(!fixture.apply(&changes, false).unwrap_err().to_string().contains("merged"));
 }
 

@@ -233,7 +233,7 @@ fn what_is_not_applied_is_reported() {
     New files that .gitignore names stay in the sandbox: built, y.log (--include, when a session begins, copies such files).
     There is nothing to apply.
     ");
-    // Nothing of it is told where nothing of it happened.
+    // It is not reported where it did not happen.
     let quiet =
         endpoint().tool_call("run_commands", json!({ "command": "git status; git diff" })).text("ok").start();
     let quiet = ran.again().endpoint(&quiet).args(["run", "look"]).run().expect_code(0);

@@ -1,4 +1,4 @@
-//! The workspace as an overlay, on every backend: the host's tree underneath, never written, and what stays out hidden.
+//! The workspace as an overlay, on every backend: the host's tree underneath, never written, and what is excluded hidden.
 
 use crate::support::backends::{BACKENDS, backend, output_of, spec};
 use crate::support::tree;

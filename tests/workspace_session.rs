@@ -139,7 +139,7 @@ async fn git_works_inside_and_nothing_of_it_is_applied() {
     assert_eq!(session.changed().await, [""; 0]);
 }
 
-/// They stayed out without a word.
+/// They were excluded without a notice.
 #[tokio::test]
 async fn files_that_are_nested_too_deeply_are_reported_and_kept() {
     let deepest = vec!["d"; 128].join("/");

@@ -75,7 +75,7 @@ async fn read_input() -> Result<(String, Notice)> {
         return Err(Error::usage(format!("standard input is longer than {} MiB", MAX_INPUT >> 20))
             .hint("put it into a file of the workspace and name the file"));
     }
-    // A log with one invalid byte is no reason to fail.
+    // A log with one invalid byte is not a reason to fail.
     Ok(match String::from_utf8_lossy(&bytes) {
         Cow::Borrowed(text) => (text.to_owned(), None),
         Cow::Owned(text) => {

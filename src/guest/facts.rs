@@ -36,7 +36,7 @@ impl OomCounter {
 pub fn gather(tools: Vec<String>, oom: &OomCounter, search: &mut SearchPath) -> Facts {
     let number = |v2: &str, controller: &str, v1: &str| {
         let path = cgroup_file("", v2).or_else(|| cgroup_file(controller, v1))?;
-        // "max", and the huge number that stands for it in version 1, are no limit.
+        // "max", and the huge number that stands for it in version 1, mean that there is no limit.
         std::fs::read_to_string(path).ok()?.trim().parse().ok().filter(|&n: &u64| n < 1 << 60)
     };
     let disk = sys::file_system(Path::new(".")).ok();

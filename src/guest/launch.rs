@@ -78,7 +78,8 @@ pub fn remove(mut arguments: impl Iterator<Item = String>) -> Result<(), String>
 pub fn show(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
     let mut next = |what: &str| arguments.next().ok_or(format!("which {what}?"));
     let (tree, target) = (next("directory")?, next("target")?);
-    let number = |text: String| text.parse::<u32>().map_err(|_| format!("{text} is no id"));
+    let number =
+        |text: String| text.parse::<u32>().map_err(|_| format!("{text} is not a valid user or group id"));
     let (uid, gid) = (number(next("user")?)?, number(next("group")?)?);
     let (tree, target) = (Path::new(&tree), Path::new(&target));
     let show = || match idmap::exchange(tree, uid, gid)? {

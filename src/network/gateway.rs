@@ -225,7 +225,7 @@ impl Gateway {
     }
 
     /// Whether the rules or the user allow a connection. What needs no lookup is judged before the user is asked; a name is
-    /// resolved only after that, because the lookup itself is a message to whoever serves the domain.
+    /// resolved only after that, because the lookup itself is a message to the servers of the domain.
     pub(super) async fn judge(&self, host: &Host, port: u16) -> Result<Permit, CloseReason> {
         let denied = |why: &str| Err(CloseReason::Refused(Refusal::denied(why)));
         let verdict = self.rules.lock().judge(host, port);

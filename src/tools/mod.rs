@@ -1,7 +1,7 @@
 //! The tools that the model may call.
 //!
 //! A tool's description is a file in `prompts/tools/` and its JSON Schema comes from its argument type, so what the
-//! model is told and what is accepted cannot differ.
+//! model reads and what is accepted cannot differ.
 
 mod arguments;
 mod builtin;

@@ -1,4 +1,4 @@
-//! Shows a change set: as a unified diff for people, as a patch for `git apply`, as statistics, as names.
+//! Shows a change set: as a unified diff for users, as a patch for `git apply`, as statistics, as names.
 
 use crate::error::Result;
 use crate::workspace::changes::{Change, ChangeSet};
@@ -46,7 +46,7 @@ impl Side {
         self.bytes().iter().take(8000).any(|&b| b == 0)
     }
 
-    /// Whether it is not readable text. A NUL byte alone does not say so: a shell runs a script with one, as
+    /// Whether it is not readable text. A NUL byte alone does not decide it: a shell runs a script with one, as
     /// long as its first line is text.
     fn is_unreadable(&self) -> bool {
         let head = &self.bytes()[..self.bytes().len().min(8000)];
@@ -57,7 +57,7 @@ impl Side {
     }
 }
 
-/// Writes the diff for people. Nothing in it is obeyed by a terminal but the colours, where `color` is set.
+/// Writes the diff for users. Nothing in it is obeyed by a terminal but the colours, where `color` is set.
 pub fn write_text(out: &mut dyn Write, changes: &ChangeSet, store: &Store, color: bool) -> Result<()> {
     let paint = Paint { color };
     for (path, change) in &changes.changes {

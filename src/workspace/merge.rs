@@ -83,7 +83,7 @@ fn conflict(base: &[u8], host: &[u8], sandbox: &[u8]) -> String {
     format!("both sides changed the same lines{named}")
 }
 
-/// A range of lines as people count them.
+/// A range of lines, counted from 1.
 fn lines(range: &Range<usize>) -> String {
     match range.len() {
         0 => format!("after line {}", range.start),

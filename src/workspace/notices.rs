@@ -1,4 +1,4 @@
-//! What the user is told about the selection.
+//! Notices about the selection.
 
 use crate::plain_file::{self, Links};
 use crate::workspace::ignored::MAX_PATTERNS;

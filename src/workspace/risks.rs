@@ -51,83 +51,108 @@ fn kind(path: &TreePath, change: &Change) -> Option<&'static str> {
 fn by_path(path: &TreePath) -> Option<&'static str> {
     let lower = String::from_utf8_lossy(path.as_bytes()).to_lowercase();
     let name = lower.rsplit('/').next().unwrap_or_default();
-    let is_in = |directory: &str| lower.starts_with(directory) || lower.contains(&format!("/{directory}"));
-    if [".github/workflows/", ".github/actions/", ".circleci/", ".buildkite/", ".gitea/", ".forgejo/"]
-        .iter()
-        .any(|directory| is_in(directory))
-    {
-        return Some("CI");
-    }
-    if is_in(".vscode/") || is_in(".idea/") || is_in(".devcontainer/") || is_in(".zed/") {
-        return Some("editor");
-    }
-    if is_in(".husky/") || is_in(".githooks/") || is_in("git-hooks/") {
-        return Some("git hook");
-    }
-    if is_in(".cargo/") {
-        return Some("build");
-    }
-    match name {
-        ".gitlab-ci.yml"
-        | ".travis.yml"
-        | "azure-pipelines.yml"
-        | "jenkinsfile"
-        | "bitbucket-pipelines.yml"
-        | ".drone.yml"
-        | "appveyor.yml"
-        | ".woodpecker.yml"
-        | "action.yml"
-        | "action.yaml" => Some("CI"),
-        ".envrc" | ".mise.toml" | "mise.toml" | ".tool-versions" | ".vimrc" | ".nvimrc" | ".exrc"
-        | ".dir-locals.el" => Some("shell or editor"),
-        ".pre-commit-config.yaml"
-        | "lefthook.yml"
-        | "lefthook.yaml"
-        | ".lefthook.yml"
-        | ".overcommit.yml" => Some("git hook"),
-        ".gitmodules" | ".gitattributes" => Some("git"),
-        "package.json" | ".npmrc" | ".yarnrc" | ".yarnrc.yml" | ".pnpmfile.cjs" | "composer.json" => {
-            Some("package scripts")
-        }
-        "build.rs"
-        | "makefile"
-        | "gnumakefile"
-        | "justfile"
-        | "rakefile"
-        | "gemfile"
-        | "cmakelists.txt"
-        | "meson.build"
-        | "setup.py"
-        | "setup.cfg"
-        | "pyproject.toml"
-        | "conftest.py"
-        | "noxfile.py"
-        | "tox.ini"
-        | "build.gradle"
-        | "build.gradle.kts"
-        | "settings.gradle"
-        | "gradlew"
-        | "mvnw"
-        | "pom.xml"
-        | "configure"
-        | "configure.ac"
-        | "taskfile.yml"
-        | "build.xml"
-        | "sitecustomize.py"
-        | "rust-toolchain.toml"
-        | "flake.nix"
-        | "default.nix"
-        | "shell.nix" => Some("build"),
-        "dockerfile"
-        | "containerfile"
-        | "compose.yml"
-        | "compose.yaml"
-        | "docker-compose.yml"
-        | "docker-compose.yaml"
-        | "vagrantfile" => Some("container"),
+    let is_in = |directory: &&str| lower.starts_with(*directory) || lower.contains(&format!("/{directory}"));
+    let directory = DIRECTORIES.iter().find(|(_, directories)| directories.iter().any(is_in));
+    let named = || NAMES.iter().find(|(_, names)| names.contains(&name));
+    directory.or_else(named).map(|(kind, _)| *kind).or(match name {
         _ if name.starts_with("dockerfile.") || name.ends_with(".dockerfile") => Some("container"),
         _ if name.ends_with(".mk") || name.ends_with(".cmake") || name.ends_with(".gemspec") => Some("build"),
         _ if name.ends_with(".pth") => Some("Python start"),
         _ => None,
-    }
+    })
 }
+
+/// Directories whose files other programs execute.
+const DIRECTORIES: [(&str, &[&str]); 4] = [
+    ("CI", &[".github/workflows/", ".github/actions/", ".circleci/", ".buildkite/", ".gitea/", ".forgejo/"]),
+    ("editor", &[".vscode/", ".idea/", ".devcontainer/", ".zed/"]),
+    ("git hook", &[".husky/", ".githooks/", "git-hooks/"]),
+    ("build", &[".cargo/"]),
+];
+
+/// Files that other programs execute or take commands from, in lower case.
+const NAMES: [(&str, &[&str]); 7] = [
+    (
+        "CI",
+        &[
+            ".gitlab-ci.yml",
+            ".travis.yml",
+            "azure-pipelines.yml",
+            "jenkinsfile",
+            "bitbucket-pipelines.yml",
+            ".drone.yml",
+            "appveyor.yml",
+            ".woodpecker.yml",
+            "action.yml",
+            "action.yaml",
+        ],
+    ),
+    (
+        "shell or editor",
+        &[
+            ".envrc",
+            ".mise.toml",
+            "mise.toml",
+            ".tool-versions",
+            ".vimrc",
+            ".nvimrc",
+            ".exrc",
+            ".dir-locals.el",
+        ],
+    ),
+    (
+        "git hook",
+        &[".pre-commit-config.yaml", "lefthook.yml", "lefthook.yaml", ".lefthook.yml", ".overcommit.yml"],
+    ),
+    ("git", &[".gitmodules", ".gitattributes"]),
+    (
+        "package scripts",
+        &["package.json", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", "composer.json"],
+    ),
+    (
+        "build",
+        &[
+            "build.rs",
+            "makefile",
+            "gnumakefile",
+            "justfile",
+            "rakefile",
+            "gemfile",
+            "cmakelists.txt",
+            "meson.build",
+            "setup.py",
+            "setup.cfg",
+            "pyproject.toml",
+            "conftest.py",
+            "noxfile.py",
+            "tox.ini",
+            "build.gradle",
+            "build.gradle.kts",
+            "settings.gradle",
+            "gradlew",
+            "mvnw",
+            "pom.xml",
+            "configure",
+            "configure.ac",
+            "taskfile.yml",
+            "build.xml",
+            "sitecustomize.py",
+            "rust-toolchain.toml",
+            "flake.nix",
+            "default.nix",
+            "shell.nix",
+        ],
+    ),
+    (
+        "container",
+        &[
+            "dockerfile",
+            "containerfile",
+            "compose.yml",
+            "compose.yaml",
+            "docker-compose.yml",
+            "docker-compose.yaml",
+            "vagrantfile",
+        ],
+    ),
+];

@@ -68,7 +68,7 @@ async fn attack_15_a_parent_that_becomes_a_link_leads_no_write_out() {
     };
     for directory in [place.path(), &tree, &sentinel] {
         fs::create_dir_all(directory).expect("a directory");
-        std::os::unix::fs::chown(directory, Some(uid), Some(gid)).expect("whoever runs inside may write");
+        std::os::unix::fs::chown(directory, Some(uid), Some(gid)).expect("the user inside may write");
     }
     fs::write(sentinel.join("file"), "before").expect("a file");
     on_every_backend_with(

@@ -1,5 +1,5 @@
-//! Repositories that git finds where nobody sees a `.git`: their configuration names programs, and whoever runs git there
-//! runs them, `agent` itself or the person.
+//! Repositories that git finds where nobody sees a `.git`: their configuration names programs, and running git there
+//! runs them, by `agent` itself or by the user.
 
 use crate::support::agent::agent;
 use crate::support::endpoint::endpoint;
@@ -22,7 +22,7 @@ fn bash(directory: &Path, script: &str) {
 }
 
 /// A sparse index whose trees are missing has git fetch them, from a remote that is a program. Where the work tree's
-/// own `.git` says so, and where ordinary files of a clone look like a repository.
+/// own `.git` configures it, and where ordinary files of a clone look like a repository.
 #[test]
 fn attack_21_a_repository_whose_index_fetches_runs_nothing() {
     const HOSTILE: &str = r#"
@@ -102,7 +102,7 @@ fn attack_21_no_repository_is_applied_whatever_its_name() {
     );
 }
 
-/// Where `PATH` says so, git and the pager were looked up in the repository.
+/// With such a `PATH`, git and the pager were looked up in the repository.
 #[test]
 fn attack_29_a_program_of_the_repository_is_never_started_on_the_host() {
     let system = std::env::var("PATH").expect("a path");

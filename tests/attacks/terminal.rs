@@ -1,4 +1,4 @@
-//! What reaches a person's terminal of what the model says and of what its tools write. The filter itself is tried with every
+//! What reaches the user's terminal of what the model says and of what its tools write. The filter itself is tried with every
 //! sequence there is in `sanitise.rs`.
 
 use crate::support::endpoint::endpoint;

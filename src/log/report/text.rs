@@ -7,23 +7,7 @@ use crate::sanitise::one_line;
 
 /// The report as text, sanitised for a terminal.
 pub(super) fn render(report: &Report) -> String {
-    let Report { usage, changes, sandbox, .. } = report;
-    let error = report.error.as_deref().map(|error| format!(": {}", line(error))).unwrap_or_default();
-    let facts = [
-        ("session", format!("{}, {}{error}", report.session, report.status)),
-        ("workspace", line(&report.workspace)),
-        (
-            "changes",
-            format!("{} added, {} modified, {} deleted", changes.added, changes.modified, changes.deleted),
-        ),
-        ("model", line(&report.model_and_endpoint())),
-        ("sandbox", format!("{}, network {}", line(&sandbox.backend), line(&sandbox.network))),
-        ("time", format!("{} to {}", report.began, report.ended)),
-        ("", format!("model {}, tools {}", duration(report.model_ms), duration(report.tools_ms))),
-        ("turns", format!("{}, {} retries", report.turns, report.retries)),
-        ("tokens", format!("{} in ({} cached), {} out", usage.input, usage.cached, usage.output)),
-    ];
-    let mut out: String = facts.iter().map(|(name, fact)| format!("{name:<10} {fact}\n")).collect();
+    let mut out = facts(report);
     section(&mut out, "Prompts", report.prompts.iter().map(|prompt| line(prompt)));
     let commands = report.commands.iter().map(|command| {
         format!(
@@ -75,6 +59,27 @@ pub(super) fn render(report: &Report) -> String {
     section(&mut out, "Checks", checks);
     section(&mut out, "Notices", report.notices.iter().map(|notice| line(notice)));
     out
+}
+
+/// One line for each thing that every session has.
+fn facts(report: &Report) -> String {
+    let Report { usage, changes, sandbox, .. } = report;
+    let error = report.error.as_deref().map(|error| format!(": {}", line(error))).unwrap_or_default();
+    let facts = [
+        ("session", format!("{}, {}{error}", report.session, report.status)),
+        ("workspace", line(&report.workspace)),
+        (
+            "changes",
+            format!("{} added, {} modified, {} deleted", changes.added, changes.modified, changes.deleted),
+        ),
+        ("model", line(&report.model_and_endpoint())),
+        ("sandbox", format!("{}, network {}", line(&sandbox.backend), line(&sandbox.network))),
+        ("time", format!("{} to {}", report.began, report.ended)),
+        ("", format!("model {}, tools {}", duration(report.model_ms), duration(report.tools_ms))),
+        ("turns", format!("{}, {} retries", report.turns, report.retries)),
+        ("tokens", format!("{} in ({} cached), {} out", usage.input, usage.cached, usage.output)),
+    ];
+    facts.iter().map(|(name, fact)| format!("{name:<10} {fact}\n")).collect()
 }
 
 fn section(out: &mut String, title: &str, lines: impl ExactSizeIterator<Item = String>) {

@@ -81,7 +81,7 @@ pub fn written(message: &Message, reasoning_echo: Option<&str>) -> Value {
 }
 
 fn written_call(call: &ToolCall) -> Value {
-    // Templates on the server parse the arguments and some fail the whole request where they are no JSON object.
+    // Templates on the server parse the arguments and some fail the whole request where they are not a JSON object.
     let arguments = match call.arguments.object() {
         Some(_) => call.arguments.as_str().to_owned(),
         None => json!({ "invalid": call.arguments }).to_string(),

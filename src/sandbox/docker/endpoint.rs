@@ -130,7 +130,7 @@ pub(super) fn parse_host(host: &str, certs: Option<&Path>, named_by: &str) -> Re
                      DOCKER_HOST=unix:///tmp/docker.sock; or use `--sandbox local`"
                 )))
         }
-        _ => Err(Error::config(format!("{named_by} is {host}, which is no address of an engine"))
+        _ => Err(Error::config(format!("{named_by} is {host}, which is not a valid address of an engine"))
             .hint("unix:///path/to/docker.sock or tcp://host:port")),
     }
 }

@@ -101,7 +101,9 @@ impl Page {
 
     fn finish(self, path: &str, size: u64, at_end: bool) -> ToolResult {
         if self.binary {
-            return ToolResult::failure(format!("error: {path} is no text: a binary file of {size} bytes"));
+            return ToolResult::failure(format!(
+                "error: {path} is not a text file: it is binary, {size} bytes"
+            ));
         }
         let text = String::from_utf8_lossy(&self.bytes);
         if text.is_empty() {
