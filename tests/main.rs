@@ -1,5 +1,6 @@
 //! Every integration test, one module a capability, in one binary: it links once.
 
+mod alternation;
 mod artifacts;
 mod attacks;
 mod backends;

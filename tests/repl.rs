@@ -58,7 +58,8 @@ fn ctrl_c_stops_a_command_and_the_session_continues() {
     terminal.type_line("and now?");
     terminal.wait_for("Still here.");
     let messages = model.requests()[1].messages();
-    assert_eq!(messages[messages.len() - 2]["role"], "tool", "the stopped call has its answer: {messages:?}");
+    assert_eq!(messages[messages.len() - 3]["role"], "tool", "the stopped call has its answer: {messages:?}");
+    assert_eq!(messages[messages.len() - 2]["role"], "assistant", "and the prompt has one: {messages:?}");
     terminal.wait_for_prompt();
     terminal.ctrl_d();
     assert_eq!(terminal.wait(), 0);
@@ -387,4 +388,108 @@ fn flags_of_a_run_are_refused() {
         assert!(screen.contains(&format!("{} has no effect in the REPL", flags[0])), "{screen}");
         assert!(screen.contains("agent run"), "{screen}");
     }
+}
+
+/// What the user did was invisible to the model, which went on with files that were not there any more.
+#[test]
+fn the_model_learns_what_the_user_did_between_prompts() {
+    let model = endpoint()
+        .strict()
+        .tool_call("write_file", json!({ "path": "made.txt", "data": "one\n" }))
+        .text("Made.")
+        .text("I see.")
+        .text("Nothing new.")
+        .start();
+    let mut terminal = terminal().endpoint(&model).file("host.txt", "from the host\n").start();
+    terminal.wait_for_prompt();
+    terminal.type_line("make it");
+    terminal.wait_for("Made.");
+    terminal.wait_for_prompt();
+    terminal.type_line("!echo out'put'; exit 3");
+    terminal.wait_for("exit 3 in");
+    terminal.type_line("!echo run'ning'; sleep 1000");
+    terminal.wait_for("\nrunning");
+    terminal.ctrl_c();
+    terminal.wait_for("stopped; the session continues");
+    terminal.wait_for_prompt();
+    terminal.type_line("/upload host.txt in/copy.txt");
+    terminal.wait_for("uploaded as in/copy.txt");
+    terminal.type_line("/network allow example.org");
+    terminal.wait_for("allowed: example.org");
+    terminal.type_line("/undo");
+    terminal.wait_for("the workspace is at checkpoint");
+    terminal.type_line("what happened?");
+    terminal.wait_for("I see.");
+    terminal.wait_for_prompt();
+    let prompt = model.last().messages().pop().expect("a prompt")["content"].clone();
+    let prompt = prompt.as_str().expect("text");
+    assert!(prompt.ends_with("]\n\nwhat happened?"), "{prompt}");
+    for told in [
+        "- The user ran `echo out'put'; exit 3` in the sandbox: exit 3 in",
+        "Its output:\noutput",
+        "- The user ran `echo run'ning'; sleep 1000` in the sandbox and stopped it.",
+        "- The user copied 1 file(s) into the sandbox, as in/copy.txt.",
+        "- The user changed what the sandbox may reach: allowed: example.org",
+        "- The user undid the changes of the last prompt: these files in the sandbox changed: ",
+        "made.txt",
+    ] {
+        assert!(prompt.contains(told), "{told} is missing in:\n{prompt}");
+    }
+    terminal.type_line("and now?");
+    terminal.wait_for("Nothing new.");
+    assert_eq!(model.last().messages().pop().expect("a prompt")["content"], "and now?");
+}
+
+#[test]
+fn a_note_that_was_not_sent_yet_is_sent_after_a_resume() {
+    let model = endpoint().strict().text("One.").text("Two.").start();
+    let first = terminal().endpoint(&model);
+    let next = first.again().endpoint(&model).args(["resume"]);
+    let mut terminal = first.start();
+    terminal.wait_for_prompt();
+    terminal.type_line("one");
+    terminal.wait_for("One.");
+    terminal.wait_for_prompt();
+    terminal.type_line("!echo he're'");
+    terminal.wait_for("\nhere\n");
+    terminal.wait_for_prompt();
+    terminal.ctrl_d();
+    assert_eq!(terminal.wait(), 0);
+    let mut terminal = next.start();
+    terminal.wait_for_prompt();
+    terminal.type_line("two");
+    terminal.wait_for("Two.");
+    let prompt = model.last().messages().pop().expect("a prompt")["content"].to_string();
+    assert!(prompt.contains("The user ran `echo he're'` in the sandbox"), "{prompt}");
+}
+
+#[test]
+fn a_compaction_never_makes_the_conversation_longer() {
+    let model = endpoint().text("Hello.").text(&"a summary that is long ".repeat(200)).start();
+    let mut terminal = start(&model);
+    terminal.type_line("hi");
+    terminal.wait_for("Hello.");
+    terminal.wait_for_prompt();
+    terminal.type_line("/compact");
+    terminal.wait_for("a summary would not be shorter: the conversation stays as it is");
+}
+
+#[test]
+fn configured_prices_are_shown() {
+    let model = endpoint().text("Hello.").start();
+    let terminal = terminal().endpoint(&model);
+    let config = terminal.directory("agent").join("config");
+    std::fs::create_dir_all(&config).expect("the directory");
+    let prices = "[prices.test-model]\ninput = 1000.0\noutput = 2000.0\n";
+    std::fs::write(config.join("config.toml"), prices).expect("the file");
+    let mut terminal = terminal.start();
+    terminal.wait_for_prompt();
+    terminal.type_line("hi");
+    terminal.wait_for("Hello.");
+    terminal.wait_for_prompt();
+    terminal.type_line("/usage");
+    terminal.wait_for("1 turn(s), 10 tokens in, 5 out, cost 0.0200");
+    terminal.type_line("/exit");
+    assert_eq!(terminal.wait(), 0);
+    assert!(terminal.screen().contains("10 tokens in, 5 out, cost 0.0200"), "{}", terminal.screen());
 }

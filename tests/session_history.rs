@@ -24,6 +24,12 @@ fn tool(id: &str, text: &str) -> Message {
     Message::Tool { id: id.to_owned(), name: "run_commands".to_owned(), text: text.to_owned() }
 }
 
+/// In place of an answer that was never recorded.
+fn unanswered() -> Message {
+    let text = "[the session ended before this was answered]".to_owned();
+    Message::Assistant { text, reasoning: None, tool_calls: Vec::new() }
+}
+
 const INTERRUPTED: &str = "interrupted: the session ended before this call was done; it may have run in part";
 
 #[test]
@@ -72,7 +78,8 @@ fn an_interrupted_call_gets_an_answer() {
     let answers: Vec<&Message> =
         history.messages.iter().filter(|message| matches!(message, Message::Tool { .. })).collect();
     assert_eq!(answers, [&tool("c1", "done"), &tool("c2", INTERRUPTED), &tool("c1", INTERRUPTED)]);
-    assert_eq!(history.messages[4], user("two"));
+    assert_eq!(history.messages[4], unanswered());
+    assert_eq!(history.messages[5], user("two"));
     assert_eq!(history.finished, None);
 }
 
@@ -89,14 +96,14 @@ fn a_compaction_replaces_what_came_before_it() {
         prompt("now"),
         Event::Compacted { before: 9, after: 3, messages: json!("not messages") },
     ]);
-    assert_eq!(history.messages, [user("summary"), user("now")]);
+    assert_eq!(history.messages, [user("summary"), unanswered(), user("now"), unanswered()]);
     assert_eq!(history.usage.input, 10, "the usage before a compaction counts");
 }
 
 #[test]
 fn a_cleared_conversation_is_not_restored() {
     let cleared = history([prompt("long ago"), answer("yes", Vec::new()), Event::Cleared {}, prompt("now")]);
-    assert_eq!(cleared.messages, [user("now")]);
+    assert_eq!(cleared.messages, [user("now"), unanswered()]);
     assert_eq!(cleared.usage.input, 10, "the usage before counts");
 }
 

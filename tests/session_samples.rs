@@ -85,6 +85,7 @@ pub fn finished(status: &str) -> Event {
         exit_code: 0,
         turns: 2,
         usage: Usage { input: 20, output: 10, cached: 4 },
+        cost: Some(0.25),
         changes: Changes { added: 1, modified: 2, deleted: 3 },
         error: None,
     }
@@ -109,6 +110,8 @@ pub fn one_of_each() -> Vec<Event> {
         },
         Event::Retry { attempt: 1, wait_ms: 500, reason: "429".to_owned() },
         Event::Notice { text: "the image host is used".to_owned() },
+        Event::AnswerStopped { text: "Half of".to_owned(), reason: "the user stopped it".to_owned() },
+        Event::Note { text: "The user ran `ls`.".to_owned() },
         tool_started("call_1", "run_commands", json!({"command": "true"})),
         tool_started("call_2", "run_commands", json!("{not JSON")),
         Event::ToolOutput { id: "call_1".to_owned(), stream: Stream::Stderr, data: "oh".to_owned() },
@@ -140,6 +143,7 @@ pub fn one_of_each() -> Vec<Event> {
             exit_code: 3,
             turns: 0,
             usage: Usage::default(),
+            cost: None,
             changes: Changes::default(),
             error: Some("refused".to_owned()),
         },
@@ -158,6 +162,8 @@ pub fn one_of_each() -> Vec<Event> {
             | Event::Notice { .. }
             | Event::CallForm { .. }
             | Event::Nudge { .. }
+            | Event::AnswerStopped { .. }
+            | Event::Note { .. }
             | Event::ToolStarted { .. }
             | Event::ToolOutput { .. }
             | Event::ToolFinished { .. }

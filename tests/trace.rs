@@ -85,6 +85,7 @@ fn session() -> Vec<Event> {
             exit_code: 5,
             turns: 2,
             usage: Usage { input: 2400, output: 68, cached: 2000 },
+            cost: None,
             changes: Changes { added: 1, modified: 1, deleted: 0 },
             error: None,
         },

@@ -74,7 +74,7 @@ impl Conversation {
         }
         let Some(size) = self.window.size else { return Ok(()) };
         match self.window.estimate(&self.messages) as f64 > size as f64 * NEARLY_FULL {
-            true => self.compact_to((size as f64 * TARGET) as u64).await,
+            true => self.compact_to((size as f64 * TARGET) as u64).await.map(drop),
             false => Ok(()),
         }
     }
@@ -95,21 +95,22 @@ impl Conversation {
         let now = self.window.recount(&self.messages);
         // Without a known window, half of what did not fit is the best guess.
         let size = self.window.size.map_or(now, |size| size.min(now));
-        self.compact_to((size as f64 * TARGET) as u64).await
+        self.compact_to((size as f64 * TARGET) as u64).await.map(drop)
     }
 
-    /// Compacts unconditionally: `/compact`.
-    pub async fn compact(&mut self) -> Result<()> {
+    /// Compacts unconditionally: `/compact`. `false` if that would not make the conversation shorter.
+    pub async fn compact(&mut self) -> Result<bool> {
         let now = self.window.recount(&self.messages);
         self.compact_to(now / 4).await
     }
 
-    async fn compact_to(&mut self, target: u64) -> Result<()> {
+    async fn compact_to(&mut self, target: u64) -> Result<bool> {
         let before = self.window.recount(&self.messages);
+        let original = self.messages.clone();
         let tail = tail_start(&self.messages, target);
         shorten_outputs(&mut self.messages[..tail]);
         if self.window.recount(&self.messages) > target && tail > 2 {
-            let summary = self.summarise(tail).await?;
+            let summary = self.summarise(tail).await.inspect_err(|_| self.messages.clone_from(&original))?;
             self.messages = rebuilt(&self.messages, tail, &summary);
         }
         // In a small window the last outputs alone can be too much.
@@ -121,8 +122,13 @@ impl Conversation {
             shorten_prompts(&mut self.messages[1..], target);
         }
         let after = self.window.recount(&self.messages);
+        if after >= before {
+            self.messages = original;
+            self.window.recount(&self.messages);
+            return Ok(false);
+        }
         let messages = serde_json::to_value(&self.messages)?;
-        self.emit(Event::Compacted { before, after, messages })
+        self.emit(Event::Compacted { before, after, messages }).map(|()| true)
     }
 
     /// The model's summary of everything before `tail`. If it fails or is cut off, a plain list of the calls replaces it.
@@ -225,8 +231,14 @@ fn rebuilt(messages: &[Message], tail: usize, summary: &str) -> Vec<Message> {
     if let Some(failure) = last_failure(old) {
         let _ = write!(text, "\n[the last failure before this point]\n{failure}\n");
     }
+    let mut rest = &messages[tail..];
+    // User and assistant alternate: a prompt that follows becomes the end of this message.
+    if let [Message::User { text: prompt }, others @ ..] = rest {
+        let _ = write!(text, "\n{}", prompt.trim());
+        rest = others;
+    }
     let mut rebuilt = vec![messages[0].clone(), Message::User { text }];
-    rebuilt.extend_from_slice(&messages[tail..]);
+    rebuilt.extend_from_slice(rest);
     rebuilt
 }
 

@@ -6,7 +6,9 @@ use crate::approval::policy::Gate;
 use crate::error::Result;
 use crate::event::{Event, Events};
 use crate::log::Artifacts;
+use crate::model::dialogue::{self, Notes};
 use crate::model::{ChatModel, Message};
+use crate::secret_scan;
 use crate::tools::{Bounds, Registry};
 use serde_json::Value;
 use std::path::Path;
@@ -42,6 +44,10 @@ pub struct Setup {
 pub struct Conversation {
     pub(super) setup: Setup,
     pub(super) messages: Vec<Message>,
+    /// What the model is told with the next prompt.
+    pub(super) notes: Notes,
+    /// What has arrived of the message that the model is writing.
+    pub(super) arrived: String,
     pub(super) interrupt: Interrupt,
     pub(super) window: Window,
     /// The prompt under way, or the last one, counting from 1 over the whole session.
@@ -56,6 +62,8 @@ pub struct Conversation {
 pub struct Earlier {
     /// The conversation, without its system prompt.
     pub messages: Vec<Message>,
+    /// What the model is told with the next prompt.
+    pub notes: Notes,
     /// What it has cost.
     pub spent: Spent,
     /// How many prompts the session has had.
@@ -77,6 +85,8 @@ impl Conversation {
             window: setup.window,
             setup,
             messages: vec![system],
+            notes: Notes::default(),
+            arrived: String::new(),
             interrupt: Interrupt::default(),
             prompt: 0,
             spent: Spent::default(),
@@ -87,6 +97,7 @@ impl Conversation {
     /// Restores the conversation of an earlier process.
     pub fn resume(&mut self, earlier: Earlier) {
         self.messages.extend(earlier.messages);
+        self.notes = earlier.notes;
         self.total = earlier.spent;
         self.prompt = earlier.prompts;
     }
@@ -99,6 +110,27 @@ impl Conversation {
     /// What the session has spent.
     pub fn total(&self) -> Spent {
         self.total
+    }
+
+    /// What that cost, where prices are configured.
+    pub fn cost(&self) -> Option<f64> {
+        self.setup.price.map(|_| self.total.cost)
+    }
+
+    /// Tells the model with the next prompt what happened since the last one.
+    ///
+    /// # Errors
+    /// The event cannot be written; then the model is not told.
+    pub fn note(&mut self, text: &str) -> Result<()> {
+        let mut text = dialogue::bounded(text);
+        if self.setup.bounds.redact_secrets
+            && let Some(redacted) = secret_scan::redact(&text)
+        {
+            text = redacted.text;
+        }
+        self.emit(Event::Note { text: text.clone() })?;
+        self.notes.push(&text);
+        Ok(())
     }
 
     /// The bounds of one tool call.
@@ -130,6 +162,7 @@ impl Conversation {
     pub fn clear(&mut self) -> Result<()> {
         self.emit(Event::Cleared {})?;
         self.messages.truncate(1);
+        self.notes.clear();
         Ok(())
     }
 

@@ -5,6 +5,7 @@ use super::repetition::{Repetition, Verdict};
 use super::{Answer, Conversation, Moment, Spent, Stop};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, Events, ToolCall};
+use crate::model::dialogue::{self, awaits_answer, well_formed};
 use crate::model::{Message, Progress, Reply, Request};
 use crate::secret_scan;
 use crate::tools::{Context, Registry, Tool, ToolResult};
@@ -19,7 +20,8 @@ impl Conversation {
     ///
     /// # Errors
     /// `Interrupted` or `Terminated` if it was stopped (the session can continue), `Limit` if a limit was reached,
-    /// else whatever failed. The conversation stays well-formed in every case: each tool call has its result.
+    /// else whatever failed. The conversation stays well-formed in every case: each tool call has its result, and each
+    /// prompt an answer, if only the part of it that had arrived.
     pub async fn turn(&mut self, text: &str) -> Result<Answer> {
         self.spent = Spent::default();
         self.prompt += 1;
@@ -29,6 +31,14 @@ impl Conversation {
         if let Some(timer) = timer {
             timer.abort();
         }
+        let result = match result {
+            Err(error) => {
+                // What failed first is what to report.
+                let _ = self.keep_stopped(&error);
+                Err(error)
+            }
+            answer => answer,
+        };
         let result = self.checkpointed(result).await;
         if let Err(error) = &result
             && self.interrupt.reason() == Some(Stop::OutOfTime)
@@ -53,8 +63,27 @@ impl Conversation {
 
     fn add_prompt(&mut self, text: &str) -> Result<()> {
         self.emit(Event::UserMessage { text: text.to_owned() })?;
-        self.messages.push(Message::User { text: text.to_owned() });
+        let text = self.notes.before(text);
+        self.messages.push(Message::User { text });
         Ok(())
+    }
+
+    /// Ends a prompt that failed so that the next one can follow: what had arrived of the answer is kept, with the reason.
+    fn keep_stopped(&mut self, error: &Error) -> Result<()> {
+        let text = std::mem::take(&mut self.arrived);
+        if !awaits_answer(&self.messages) {
+            // A call may lack its result if that could not be recorded.
+            self.messages = well_formed(std::mem::take(&mut self.messages));
+            return Ok(());
+        }
+        let reason = match error.kind() {
+            Kind::Interrupted => "the user stopped this answer here".to_owned(),
+            Kind::Terminated => "the session was ended here".to_owned(),
+            _ => format!("this ended here without an answer: {error}"),
+        };
+        self.messages.push(dialogue::stopped(&text, &reason));
+        self.messages = well_formed(std::mem::take(&mut self.messages));
+        self.emit(Event::AnswerStopped { text, reason })
     }
 
     async fn rounds(&mut self, prompt: &str) -> Result<Answer> {
@@ -119,8 +148,14 @@ impl Conversation {
             answer_schema: self.setup.answer_schema.as_ref(),
         };
         let (events, model) = (&self.setup.events, self.setup.model.name());
-        let mut emitted = Ok(());
+        let (mut emitted, arrived) = (Ok(()), &mut self.arrived);
+        arrived.clear();
         let mut on_progress = |progress: Progress<'_>| {
+            match progress {
+                Progress::Text(text) => arrived.push_str(text),
+                Progress::Retry { .. } => arrived.clear(),
+                _ => {}
+            }
             if emitted.is_ok() {
                 emitted = report(events, model, progress);
             }
@@ -131,6 +166,7 @@ impl Conversation {
             reply = self.setup.model.ask(request, &mut on_progress) => reply?,
         };
         emitted?;
+        self.arrived.clear();
         self.spent.add(reply.usage, self.setup.price);
         self.total.add(reply.usage, self.setup.price);
         self.window.count(reply.usage, self.messages.len());

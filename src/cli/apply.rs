@@ -12,8 +12,9 @@ use crate::cli::ui::stderr;
 use crate::error::{Error, Result};
 use crate::event::{Changes, Event};
 use crate::exit_code::ExitCode;
-use crate::log::SessionId;
+use crate::log::{SessionId, Store};
 use crate::session::{Frontend, Ready, Session};
+use crate::workspace::notices::listed;
 use crate::workspace::tree_path::TreePath;
 use crate::workspace::{Applied, ChangeSet};
 use clap::Args;
@@ -67,10 +68,23 @@ pub async fn apply(options: &Options, arguments: ApplyArgs) -> Result<ExitCode> 
         Ok(applied) => applied,
     };
     stderr::write(&format!("{} (`agent undo {}` reverts it)\n", counted(applied.changes), kept.id));
+    if let Some(note) = note(&changes) {
+        // It is written, whether or not the session learns of it.
+        let _ = Store::open().and_then(|store| store.note(&kept.id, &note));
+    }
     for path in &applied.merged {
         stderr::write(&format!("merged with the host's version: {path}\n"));
     }
     report(options, &kept.id, &changes, &applied)
+}
+
+/// Names of files that a note for the model lists.
+const NAMED: usize = 30;
+
+/// What the model is told of an apply.
+pub fn note(written: &ChangeSet) -> Option<String> {
+    let names = listed(written.changes.keys().map(ToString::to_string), NAMED)?;
+    Some(format!("The user wrote these changes to their own files: {names}."))
 }
 
 /// With `--json`, what was done.
@@ -105,7 +119,7 @@ fn to_json(id: &SessionId, changes: &ChangeSet, applied: &Applied, conflicts: Va
 
 /// The end of `agent run`: with `--apply` the change is written, a user at a terminal is asked, and otherwise
 /// a message names the command that writes it later.
-pub async fn after_run(config: &Config, console: &Console, session: &Session) -> Result<()> {
+pub async fn after_run(config: &Config, console: &Console, session: &mut Session) -> Result<()> {
     let Some(ready) = ready(session).await? else { return Ok(()) };
     let changes = ready.workspace.changes(&ready.sandbox).await?;
     for message in changes.messages() {
@@ -131,7 +145,8 @@ pub async fn after_run(config: &Config, console: &Console, session: &Session) ->
     }
     let applied = ready.workspace.apply(&wanted, false, Some(&ready.sandbox)).await?;
     let text = format!("{}, written to {}", counted(applied.changes), config.workspace.display());
-    console.events().emit(Event::Notice { text })
+    console.events().emit(Event::Notice { text })?;
+    note(&wanted).map_or(Ok(()), |note| session.conversation.note(&note))
 }
 
 /// The end of the REPL: reports how to write later what is not written yet.

@@ -9,7 +9,7 @@ use crate::cli::ui::stderr;
 use crate::error::Result;
 use crate::event::Changes;
 use crate::exit_code::ExitCode;
-use crate::log::SessionId;
+use crate::log::{SessionId, Store};
 use serde_json::{Value, json};
 
 /// Reverts the last apply that has not been reverted yet.
@@ -24,9 +24,15 @@ pub async fn undo(options: &Options, arguments: SessionArg) -> Result<ExitCode> 
             return Err(error);
         }
     };
+    // It is reverted, whether or not the session learns of it.
+    let _ = Store::open().and_then(|store| store.note(&kept.id, REVERTED));
     stderr::write(&format!("{} (`agent apply {}` applies it again)\n", counted(changes), kept.id));
     print(options, "", &to_json(&kept.id, changes, json!([])))
 }
+
+/// What the model is told.
+const REVERTED: &str =
+    "The user took back what was written to their own files last; the sandbox still has the changes.";
 
 fn to_json(id: &SessionId, undone: Changes, conflicts: Value) -> Value {
     json!({ "session": id, "undone": undone, "conflicts": conflicts })

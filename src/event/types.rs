@@ -94,6 +94,20 @@ pub enum Event {
         /// What the model was sent.
         text: String,
     },
+    /// The model's message was not finished, or a prompt ended without an answer: what had arrived stays in the
+    /// conversation.
+    AnswerStopped {
+        /// The text that had arrived; may be empty.
+        text: String,
+        /// Why it ended there, as the model is told.
+        reason: String,
+    },
+    /// Something that happened between two prompts: a command or an `/undo` of the user, files that changed on the host.
+    /// The model is told with the next prompt.
+    Note {
+        /// What the model is told.
+        text: String,
+    },
     /// A tool call starts.
     ToolStarted {
         /// The call's id.
@@ -226,6 +240,9 @@ pub enum Event {
         turns: u64,
         /// Tokens used over the whole session.
         usage: Usage,
+        /// What they cost, in the currency of the configured prices; absent without prices.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cost: Option<f64>,
         /// The changes of the session in the workspace.
         changes: Changes,
         /// The error message, if the run failed.

@@ -1,8 +1,8 @@
 //! The state of a session, rebuilt from its events.
 
 use crate::event::{Changes, Event, Record, SandboxInfo, Usage};
+use crate::model::dialogue::{self, Notes, well_formed};
 use crate::model::{CallForm, Message};
-use std::collections::HashSet;
 
 /// Everything that is needed to resume a session.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -15,8 +15,10 @@ pub struct History {
     pub workspace: String,
     /// The sandbox of the last run.
     pub sandbox: SandboxInfo,
-    /// The conversation, without the system prompt. Every tool call in it has exactly one answer.
+    /// The conversation, without the system prompt, well-formed (see [`dialogue`]).
     pub messages: Vec<Message>,
+    /// What the model is told with the next prompt.
+    pub notes: Notes,
     /// The form of the tool calls that was chosen last, and for which model.
     pub form: Option<(String, CallForm)>,
     /// Number of prompts.
@@ -50,7 +52,7 @@ impl History {
         for record in records {
             history.take(record);
         }
-        history.messages = answer_open_calls(std::mem::take(&mut history.messages));
+        history.messages = well_formed(std::mem::take(&mut history.messages));
         history
     }
 
@@ -65,7 +67,12 @@ impl History {
                 self.finished = None;
                 self.prompts += 1;
                 self.last_prompt.clone_from(&text);
+                let text = self.notes.before(&text);
                 self.messages.push(Message::User { text });
+            }
+            Event::Note { text } => self.notes.push(&text),
+            Event::AnswerStopped { text, reason } => {
+                self.messages.push(dialogue::stopped(&text, &reason));
             }
             Event::Nudge { text } => self.messages.push(Message::User { text }),
             Event::CallForm { model, form, .. } => self.form = Some((model, form)),
@@ -87,7 +94,10 @@ impl History {
                     self.messages.retain(|message| !matches!(message, Message::System { .. }));
                 }
             }
-            Event::Cleared {} => self.messages.clear(),
+            Event::Cleared {} => {
+                self.messages.clear();
+                self.notes.clear();
+            }
             Event::Checkpoint { id, .. } => self.checkpoints.push(id),
             Event::SessionFinished { status, changes, error, .. } => {
                 self.finished = Some(Finished { status, changes, error });
@@ -95,37 +105,4 @@ impl History {
             _ => {}
         }
     }
-}
-
-/// Gives every tool call exactly one answer, directly after the message that asks for it.
-///
-/// An interrupted run leaves calls without one. Answers without a call are dropped.
-fn answer_open_calls(messages: Vec<Message>) -> Vec<Message> {
-    let mut answered = Vec::with_capacity(messages.len());
-    let mut open: Vec<(String, String)> = Vec::new();
-    for message in messages {
-        match &message {
-            Message::Tool { id, .. } => {
-                let Some(call) = open.iter().position(|(open_id, _)| open_id == id) else { continue };
-                open.remove(call);
-            }
-            _ => close(&mut open, &mut answered),
-        }
-        if let Message::Assistant { tool_calls, .. } = &message {
-            let mut seen = HashSet::new();
-            let calls = tool_calls.iter().filter(|call| seen.insert(&call.id));
-            open.extend(calls.map(|call| (call.id.clone(), call.name.clone())));
-        }
-        answered.push(message);
-    }
-    close(&mut open, &mut answered);
-    answered
-}
-
-fn close(open: &mut Vec<(String, String)>, messages: &mut Vec<Message>) {
-    messages.extend(open.drain(..).map(|(id, name)| {
-        let text =
-            "interrupted: the session ended before this call was done; it may have run in part".to_owned();
-        Message::Tool { id, name, text }
-    }));
 }

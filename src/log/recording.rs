@@ -83,13 +83,28 @@ impl Recording {
 
     /// The model's messages, in order.
     pub fn replies(&self) -> Vec<Reply> {
-        let reply = |record: &Record| match record.event.clone() {
+        let prompts = |from: usize| {
+            let mut later = self.records[from..].iter();
+            later.any(|record| matches!(record.event, Event::UserMessage { .. }))
+        };
+        let reply = |(at, record): (usize, &Record)| match record.event.clone() {
             Event::AssistantMessage { text, reasoning, tool_calls, finish_reason, usage } => {
                 Some(Reply { text, reasoning, tool_calls, finish_reason, usage })
             }
+            // The prompt that follows needs the answer to this one to be over.
+            Event::AnswerStopped { text, reason } if !self.is_limit(at) && prompts(at) => Some(Reply {
+                text: format!("{text}\n[{reason}]").trim_start().to_owned(),
+                ..Reply::default()
+            }),
             _ => None,
         };
-        self.records.iter().filter_map(reply).collect()
+        self.records.iter().enumerate().filter_map(reply).collect()
+    }
+
+    /// Whether the record before says that a limit was reached, which a replay reaches again.
+    fn is_limit(&self, at: usize) -> bool {
+        let before = at.checked_sub(1).and_then(|before| self.records.get(before));
+        before.is_some_and(|record| matches!(record.event, Event::LimitReached { .. }))
     }
 
     /// The results of the tools, in order.

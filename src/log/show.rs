@@ -34,6 +34,9 @@ impl Shown {
             Event::UserMessage { text } => {
                 Some(format!("{}\n", colours.paint(BOLD, format!("> {}", plain(text)))))
             }
+            Event::AnswerStopped { text, reason } => {
+                Some(format!("{}\n", plain(format!("{text}\n[{reason}]").trim_start())))
+            }
             Event::AssistantMessage { text, .. } if !text.is_empty() => {
                 Some(format!("{}\n{}", plain(text), trace.describe(record).unwrap_or_default()))
             }

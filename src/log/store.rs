@@ -159,6 +159,16 @@ impl Store {
         Ok(id)
     }
 
+    /// Tells the model of session `id` with its next prompt what happened meanwhile.
+    ///
+    /// # Errors
+    /// The session is in use, or its file is damaged.
+    pub fn note(&self, id: &SessionId, text: &str) -> Result<()> {
+        let mut file = self.reopen(id)?.file;
+        let event = Event::Note { text: text.to_owned() };
+        file.append(&Record { seq: file.next_seq(), time: now(), session: id.to_string(), event })
+    }
+
     /// Whether a process is writing the session now.
     pub fn is_running(&self, id: &SessionId) -> bool {
         file::is_locked(&self.events(id))

@@ -4,6 +4,7 @@ pub mod call_form;
 mod client;
 pub mod compact;
 mod described;
+pub mod dialogue;
 pub mod endpoint;
 pub mod probe;
 pub mod providers;

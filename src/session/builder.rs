@@ -131,9 +131,9 @@ impl Builder {
         {
             self.model.client.resume_form(*form);
         }
-        let Resume { id, history: History { messages, prompts, .. }, file, losses } = *resume;
+        let Resume { id, history: History { messages, notes, prompts, .. }, file, losses } = *resume;
         self.notices.extend(losses.into_iter().map(Notice::Usual));
-        Ok(Opened { id, file, earlier: Some(Earlier { messages, spent, prompts }), population })
+        Ok(Opened { id, file, earlier: Some(Earlier { messages, notes, spent, prompts }), population })
     }
 
     fn announce(&self, id: &SessionId, events: &Events) -> Result<()> {

@@ -6,7 +6,7 @@ use crate::agent::{Environment, Moment};
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::sandbox::Sandbox;
-use crate::workspace::Checkpoint;
+use crate::workspace::{Checkpoint, Restored};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ impl Checkpoints {
 
     /// Undoes the last `prompts` prompts, with everything that shell commands did in the workspace: the checkpoint that
     /// is restored, and how many prompts that undid. `None`: there is nothing to undo.
-    pub async fn undo(&self, prompts: usize) -> Result<Option<(Checkpoint, usize)>> {
+    pub async fn undo(&self, prompts: usize) -> Result<Option<(Restored, usize)>> {
         let mut state = self.state.lock().await;
         self.record(&mut state).await?;
         let ready = self.startup.ready().await?;
@@ -50,9 +50,9 @@ impl Checkpoints {
         let (target, undone) = undo_target(&list, at, prompts);
         match u32::try_from(at - target) {
             Ok(steps @ 1..) => {
-                let checkpoint = ready.workspace.undo(&ready.sandbox, steps).await?;
+                let restored = ready.workspace.undo(&ready.sandbox, steps).await?;
                 state.undone.push(undone);
-                Ok(Some((checkpoint, undone)))
+                Ok(Some((restored, undone)))
             }
             _ if at > 0 && prompts > 0 => Err(Error::usage(
                 "the workspace as it was before this prompt is not kept any more: it took too much space",
@@ -63,16 +63,16 @@ impl Checkpoints {
     }
 
     /// Redoes what was undone last; of an undo by an earlier process, one prompt.
-    pub async fn redo(&self) -> Result<Checkpoint> {
+    pub async fn redo(&self) -> Result<Restored> {
         let mut state = self.state.lock().await;
         let ready = self.startup.ready().await?;
         let (list, at) = ready.workspace.checkpoints().await;
         let target = redo_target(&list, at, state.undone.last().copied().unwrap_or(1));
         // The workspace reports that there is nothing to redo.
         let steps = u32::try_from(target - at).unwrap_or(u32::MAX).max(1);
-        let checkpoint = ready.workspace.redo(&ready.sandbox, steps).await?;
+        let restored = ready.workspace.redo(&ready.sandbox, steps).await?;
         state.undone.pop();
-        Ok(checkpoint)
+        Ok(restored)
     }
 
     /// Records the workspace, if it changed since the last time.

@@ -98,9 +98,9 @@ impl Session {
 
 /// Closes a session that ended with `result`, and emits `session_finished`: also for one that could not be opened.
 pub async fn finish<T>(frontend: &dyn Frontend, session: Option<&Session>, result: &Result<T>) -> Result<()> {
-    let (mut total, mut changes) = (Spent::default(), Changes::default());
+    let (mut total, mut cost, mut changes) = (Spent::default(), None, Changes::default());
     if let Some(session) = session {
-        total = session.conversation.total();
+        (total, cost) = (session.conversation.total(), session.conversation.cost());
         changes = session.changes().await.unwrap_or_default();
         session.close().await;
     }
@@ -110,6 +110,7 @@ pub async fn finish<T>(frontend: &dyn Frontend, session: Option<&Session>, resul
         exit_code: code.code(),
         turns: total.turns,
         usage: total.usage,
+        cost,
         changes,
         error: result.as_ref().err().map(ToString::to_string),
     })

@@ -119,15 +119,22 @@ impl History {
 
     /// In how many files `delta` differs from the current state.
     fn changed_files(&self, delta: &Delta, base: &Manifest) -> u64 {
-        let is_file = |state: &Delta, path| {
+        self.files_differing(delta, base).len() as u64
+    }
+
+    /// The files (no directories, nothing of git's own) in which the current state differs from `delta`.
+    pub fn files_differing(&self, delta: &Delta, base: &Manifest) -> Vec<TreePath> {
+        let is_directory = |state: &Delta, path| {
             let node = state.get(path).map_or_else(|| base.get(path), Option::as_ref);
-            node.is_some_and(|node: &Node| !node.is_directory())
+            node.is_none_or(Node::is_directory)
         };
-        let changed = self
+        let files = self
             .differing(delta)
             .filter(|path| !path.names().any(|name| name == b".git"))
-            .filter(|path| is_file(delta, *path) || is_file(&self.delta, *path));
-        changed.count() as u64
+            .filter(|path| !is_directory(delta, *path) || !is_directory(&self.delta, *path));
+        let mut files: Vec<TreePath> = files.cloned().collect();
+        files.sort();
+        files
     }
 
     /// What is not in `delta` as it is in the current state.

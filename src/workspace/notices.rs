@@ -72,13 +72,17 @@ pub fn of_bound(selection: &Selection) -> Vec<String> {
     std::iter::once(bound.to_owned()).chain(secrets).collect()
 }
 
-/// The first names, and how many more there are; `None` where there are none.
 fn list(names: impl Iterator<Item = String>) -> Option<String> {
+    listed(names, LISTED)
+}
+
+/// The first `most` names, and how many more there are; `None` where there are none.
+pub fn listed(names: impl Iterator<Item = String>, most: usize) -> Option<String> {
     let names: Vec<String> = names.collect();
-    let named = names.iter().take(LISTED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let named = names.iter().take(most).map(String::as_str).collect::<Vec<_>>().join(", ");
     match names.len() {
         0 => None,
-        count if count > LISTED => Some(format!("{named} and {} more", count - LISTED)),
+        count if count > most => Some(format!("{named} and {} more", count - most)),
         _ => Some(named),
     }
 }

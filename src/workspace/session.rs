@@ -104,6 +104,15 @@ pub struct Applied {
     pub merged: Vec<TreePath>,
 }
 
+/// What an undo or a redo did in the sandbox.
+#[derive(Debug, Clone)]
+pub struct Restored {
+    /// Where the sandbox is now.
+    pub checkpoint: Checkpoint,
+    /// The files that are different from before.
+    pub files: Vec<TreePath>,
+}
+
 impl Workspace {
     /// Opens `root` for a new session that keeps its files in the directory `session`. Looks at every name in the
     /// tree, reads almost nothing, writes nothing to it.
@@ -232,12 +241,12 @@ impl Workspace {
 
     /// Takes back the last `steps` checkpoints in the sandbox. What changed since the last one is recorded first, and
     /// counts as one.
-    pub async fn undo(&self, sandbox: &Sandbox, steps: u32) -> Result<Checkpoint> {
+    pub async fn undo(&self, sandbox: &Sandbox, steps: u32) -> Result<Restored> {
         self.restore_checkpoint(sandbox, i64::from(steps)).await
     }
 
     /// Does again what was undone last.
-    pub async fn redo(&self, sandbox: &Sandbox, steps: u32) -> Result<Checkpoint> {
+    pub async fn redo(&self, sandbox: &Sandbox, steps: u32) -> Result<Restored> {
         self.restore_checkpoint(sandbox, -i64::from(steps)).await
     }
 
@@ -247,13 +256,14 @@ impl Workspace {
         (state.history.list().to_vec(), state.history.position())
     }
 
-    async fn restore_checkpoint(&self, sandbox: &Sandbox, steps: i64) -> Result<Checkpoint> {
+    async fn restore_checkpoint(&self, sandbox: &Sandbox, steps: i64) -> Result<Restored> {
         let mut state = self.state.lock().await;
         self.look(&mut state, sandbox, None).await?;
         let (index, target) = state.history.seek(steps, &self.store)?;
         restore::restore(sandbox, &state.base, &self.store, state.history.delta(), &target).await?;
+        let files = state.history.files_differing(&target, &state.base.nodes);
         state.history.move_to(index, target, &self.store)?;
-        Ok(state.history.list()[index].clone())
+        Ok(Restored { checkpoint: state.history.list()[index].clone(), files })
     }
 
     async fn look(

@@ -33,6 +33,7 @@ pub struct Script {
     repeats_last: bool,
     models: Option<Answer>,
     tls: bool,
+    strict: bool,
 }
 
 #[derive(Clone)]
@@ -181,6 +182,12 @@ impl Script {
     /// The endpoint speaks TLS, with the self-signed certificate `tests/support/tls/certificate.pem`.
     pub fn tls(mut self) -> Self {
         self.tls = true;
+        self
+    }
+
+    /// Requests that a strict chat template refuses are refused: see [`template_error`].
+    pub fn strict(mut self) -> Self {
+        self.strict = true;
         self
     }
 
@@ -376,6 +383,49 @@ impl Request {
     }
 }
 
+/// Why a server whose chat template is as strict as those of Mistral's models refuses these messages: after the system
+/// prompt, user and assistant alternate, and every tool call is followed by its one answer.
+pub fn template_error(messages: &[Value]) -> Option<String> {
+    let mut before = "assistant";
+    let mut open: Vec<&str> = Vec::new();
+    for (at, message) in messages.iter().enumerate() {
+        let role = message["role"].as_str().unwrap_or_default();
+        match role {
+            "system" if at == 0 => continue,
+            "tool" => {
+                let id = message["tool_call_id"].as_str().unwrap_or_default();
+                let Some(call) = open.iter().position(|open| *open == id) else {
+                    return Some(format!("the tool result {id:?} has no call"));
+                };
+                open.remove(call);
+            }
+            "user" if before == "assistant" && open.is_empty() => {}
+            "assistant" if before != "assistant" && open.is_empty() => {
+                let calls = message["tool_calls"].as_array().into_iter().flatten();
+                open.extend(calls.filter_map(|call| call["id"].as_str()));
+            }
+            _ if !open.is_empty() => return Some("a tool call has no answer".to_owned()),
+            _ => {
+                return Some(
+                    "After the optional system message, conversation roles must alternate \
+                     user/assistant/user/assistant/..."
+                        .to_owned(),
+                );
+            }
+        }
+        before = role;
+    }
+    None
+}
+
+fn refusal(reason: &Option<String>) -> Answer {
+    let message = reason.clone().unwrap_or_default();
+    let body = json!({ "error": { "message": message, "type": "error", "code": null } }).to_string();
+    let mut answer = Answer::new(Content::Raw(body.into_bytes()));
+    answer.status = 400;
+    answer
+}
+
 /// The body and status of a recorded answer.
 pub fn sample(name: &str) -> (Vec<u8>, u16) {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/samples/{name}.resp"));
@@ -405,8 +455,10 @@ fn serve(stream: TcpStream, tls: Option<Arc<rustls::ServerConfig>>, shared: &Sha
         let streamed = request.body["stream"] == true;
         let is_chat = request.path.ends_with("/chat/completions");
         let is_models = request.method == "GET" && request.path.ends_with("/models");
+        let refused = template_error(&request.messages());
         shared.requests.lock().unwrap().push(request);
         let answer = match (is_chat, is_models) {
+            (true, _) if refused.is_some() && shared.script.lock().unwrap().strict => refusal(&refused),
             (true, _) => shared.script.lock().unwrap().next(),
             (_, true) => shared.script.lock().unwrap().models.clone().unwrap_or_else(|| {
                 Answer::new(Content::Raw(br#"{"object":"list","data":[{"id":"fake-model"}]}"#.to_vec()))

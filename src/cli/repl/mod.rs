@@ -54,7 +54,6 @@ pub(super) async fn start(
         console,
         screen: &console.screen,
         colours: Colours::of(&std::io::stderr()),
-        network_note: None,
         last_prompt,
         session,
     };
@@ -75,8 +74,6 @@ struct Repl<'a> {
     screen: &'a Screen,
     /// Colours on stderr.
     colours: Colours,
-    /// A change of the network, for the model; sent with the next prompt.
-    network_note: Option<String>,
     /// The last prompt of the session that is resumed.
     last_prompt: Option<String>,
     session: &'a mut Session,
@@ -135,7 +132,17 @@ impl Repl<'_> {
     async fn enter(&mut self, text: &str) -> Result<Flow> {
         let result = match text.strip_prefix('!') {
             _ if text.is_empty() => Ok(Flow::Continue),
-            Some(command) => self.interruptible(Entered::Shell(command.trim())).await,
+            Some(command) => {
+                let command = command.trim();
+                let result = self.interruptible(Entered::Shell(command)).await;
+                match &result {
+                    Err(error) if error.kind() == Kind::Interrupted => {
+                        self.note(&format!("The user ran `{command}` in the sandbox and stopped it."))?;
+                    }
+                    _ => {}
+                }
+                result
+            }
             None => match slash::parse(text) {
                 Some(parsed) => match parsed {
                     Ok((command, arguments)) => self.interruptible(Entered::Slash(command, arguments)).await,
@@ -163,8 +170,7 @@ impl Repl<'_> {
     async fn turn(&mut self, text: &str) -> Result<Flow> {
         let interrupt = self.session.conversation.interrupt();
         interrupt.reset();
-        let note = self.network_note.take().map(|note| format!("\n\n[network: {note}]")).unwrap_or_default();
-        with_signals(interrupt, self.session.prompt(&(text.to_owned() + &note))).await.map(|_| Flow::Continue)
+        with_signals(interrupt, self.session.prompt(text)).await.map(|_| Flow::Continue)
     }
 
     /// Anything else: Ctrl-C drops its future, which kills its command in the sandbox.
@@ -186,6 +192,11 @@ impl Repl<'_> {
             Entered::Shell(command) => self.shell(command).await.map(|()| Flow::Continue),
             Entered::Slash(command, arguments) => (command.run)(self, arguments).await,
         }
+    }
+
+    /// Tells the model with the next prompt what the user did.
+    fn note(&mut self, text: &str) -> Result<()> {
+        self.session.conversation.note(text)
     }
 
     /// One dimmed line. `text` must be sanitised.

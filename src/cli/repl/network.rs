@@ -51,7 +51,7 @@ impl Repl<'_> {
             words += &format!("; denied: {}", list(denied));
         }
         if changed {
-            self.network_note = Some(words.clone());
+            self.note(&format!("The user changed what the sandbox may reach: {words}."))?;
         }
         self.show(&words)
     }

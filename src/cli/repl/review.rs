@@ -2,20 +2,26 @@
 
 use super::{Flow, Repl};
 use crate::approval::choose_changes;
-use crate::cli::apply::counted;
+use crate::cli::apply::{self, counted};
 use crate::cli::review;
+use crate::cli::ui::sanitise;
 use crate::cli::ui::style::BOLD;
 use crate::error::{Error, Result};
 use crate::session::Ready;
-use crate::workspace::{ChangeSet, Checkpoint, diff, risks};
+use crate::workspace::notices::listed;
+use crate::workspace::tree_path::TreePath;
+use crate::workspace::{ChangeSet, Checkpoint, Restored, diff, risks};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// Names of files that a note for the model lists.
+const NAMED: usize = 30;
+
 impl Repl<'_> {
     /// Without a pager; `agent diff` has one.
     pub(super) async fn diff(&mut self, paths: &str) -> Result<Flow> {
-        let (ready, changes) = self.changes(paths).await?;
+        let (ready, changes) = self.changes(split(paths)?).await?;
         let mut text = Vec::new();
         if let Some(risks) = risks::summary(&changes) {
             writeln!(text, "{risks}\n")?;
@@ -29,8 +35,18 @@ impl Repl<'_> {
     }
 
     /// Shows the summary and asks; a conflict writes nothing.
-    pub(super) async fn apply(&mut self, paths: &str) -> Result<Flow> {
-        let (ready, changes) = self.changes(paths).await?;
+    ///
+    /// `--merge` merges files that were changed on the host as well.
+    pub(super) async fn apply(&mut self, arguments: &str) -> Result<Flow> {
+        let mut words = split(arguments)?;
+        let count = words.len();
+        words.retain(|word| word != "--merge");
+        let merge = words.len() < count;
+        if let Some(option) = words.iter().find(|word| word.starts_with("--")) {
+            return Err(Error::usage(format!("/apply has no option {}", sanitise::one_line(option, 40)))
+                .hint("/apply [--merge] [PATH…]"));
+        }
+        let (ready, changes) = self.changes(words).await?;
         if changes.is_empty() {
             self.remark("there is nothing to apply");
             return Ok(Flow::Continue);
@@ -40,8 +56,14 @@ impl Repl<'_> {
             self.remark("nothing was written");
             return Ok(Flow::Continue);
         }
-        let applied = ready.workspace.apply(&chosen, false, Some(&ready.sandbox)).await?;
+        let applied = ready.workspace.apply(&chosen, merge, Some(&ready.sandbox)).await?;
         self.remark(&format!("written: {}", counted(applied.changes)));
+        for path in &applied.merged {
+            self.remark(&format!("merged with the host's version: {path}"));
+        }
+        if let Some(note) = apply::note(&chosen) {
+            self.note(&note)?;
+        }
         Ok(Flow::Continue)
     }
 
@@ -51,12 +73,17 @@ impl Repl<'_> {
             count => count.parse().map_err(|_| Error::usage("/undo takes the number of prompts to undo"))?,
         };
         match self.session.checkpoints().undo(prompts).await? {
-            Some((checkpoint, undone)) => {
+            Some((Restored { checkpoint, files }, undone)) => {
                 let only = match undone < prompts {
                     true => format!("; {undone} undone, there were no more"),
                     false => String::new(),
                 };
                 self.remark(&format!("the workspace is at checkpoint {}{only}", words(&checkpoint)));
+                let what = match undone {
+                    1 => "the changes of the last prompt".to_owned(),
+                    count => format!("the changes of the last {count} prompts"),
+                };
+                self.note_restored(&format!("The user undid {what}"), &files)?;
             }
             None => self.remark("there is nothing to undo"),
         }
@@ -64,8 +91,9 @@ impl Repl<'_> {
     }
 
     pub(super) async fn redo(&mut self) -> Result<Flow> {
-        let checkpoint = self.session.checkpoints().redo().await?;
+        let Restored { checkpoint, files } = self.session.checkpoints().redo().await?;
         self.remark(&format!("the workspace is at checkpoint {}", words(&checkpoint)));
+        self.note_restored("The user redid what they had undone", &files)?;
         Ok(Flow::Continue)
     }
 
@@ -80,8 +108,14 @@ impl Repl<'_> {
         Ok(Flow::Continue)
     }
 
-    async fn changes(&self, paths: &str) -> Result<(Arc<Ready>, ChangeSet)> {
-        let paths = shell_words::split(paths).map_err(|_| Error::usage("a quotation mark is not closed"))?;
+    fn note_restored(&mut self, what: &str, files: &[TreePath]) -> Result<()> {
+        match listed(files.iter().map(ToString::to_string), NAMED) {
+            Some(names) => self.note(&format!("{what}: these files in the sandbox changed: {names}.")),
+            None => self.note(&format!("{what}.")),
+        }
+    }
+
+    async fn changes(&self, paths: Vec<String>) -> Result<(Arc<Ready>, ChangeSet)> {
         let paths: Vec<PathBuf> = paths.into_iter().map(PathBuf::from).collect();
         let ready = self.ready().await?;
         let paths = review::within(ready.workspace.root(), &paths)?;
@@ -95,6 +129,10 @@ impl Repl<'_> {
         self.screen.progress().clear();
         Ok(ready)
     }
+}
+
+fn split(arguments: &str) -> Result<Vec<String>> {
+    shell_words::split(arguments).map_err(|_| Error::usage("a quotation mark is not closed"))
 }
 
 /// `2 (prompt 1, 3 files changed)`

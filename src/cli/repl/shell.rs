@@ -6,7 +6,10 @@ use crate::error::{Error, Result};
 use crate::sandbox::{Command, Finished, Outcome, Output, Program, wire};
 use crate::sanitise::Sanitiser;
 use crate::session::Frontend;
-use crate::tools::report_limits;
+use crate::tools::{Collector, report_limits};
+
+/// Characters of the output that the model is shown with the next prompt.
+const SHOWN_TO_MODEL: usize = 3_000;
 
 impl Repl<'_> {
     /// Runs `command` without a time limit: Ctrl-C ends it.
@@ -17,8 +20,9 @@ impl Repl<'_> {
         self.screen.progress().show("waiting for the sandbox");
         let sandbox = self.session.startup().ready().await?.sandbox.clone();
         self.screen.progress().clear();
+        let text = command;
         let command = Command {
-            program: Program::Shell(command.to_owned()),
+            program: Program::Shell(text.to_owned()),
             cwd: None,
             env: Vec::new(),
             timeout: None,
@@ -28,8 +32,10 @@ impl Repl<'_> {
         let mut sanitiser = Sanitiser::new(self.colours.0);
         let screen = self.screen.clone();
         let mut at_line_start = true;
+        let mut collector = Collector::new(SHOWN_TO_MODEL);
         let mut show = |output: Output<'_>| {
             let mut clean = String::new();
+            collector.push(output);
             match output {
                 Output::Data(_, bytes) => sanitiser.push_bytes(bytes, &mut clean),
                 Output::Gap(bytes) => clean = format!("\n[{bytes} bytes are omitted here]\n"),
@@ -47,7 +53,12 @@ impl Repl<'_> {
         }
         self.screen.say(&rest);
         self.remark(&ending(&finished));
-        report_limits(self.console.events(), &finished)
+        report_limits(self.console.events(), &finished)?;
+        let output = collector.finish(None).text;
+        self.note(&format!(
+            "The user ran `{text}` in the sandbox: {}. Its output:\n{output}",
+            ending(&finished)
+        ))
     }
 }
 

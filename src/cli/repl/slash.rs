@@ -60,7 +60,11 @@ const COMMANDS: &[Command] = &[
         run: |repl, paths| Box::pin(repl.diff(paths)),
     },
     Command {
-        help: CommandHelp { name: "/apply", arguments: "[PATH…]", help: "write the changes to your files" },
+        help: CommandHelp {
+            name: "/apply",
+            arguments: "[--merge] [PATH…]",
+            help: "write the changes to your files",
+        },
         run: |repl, paths| Box::pin(repl.apply(paths)),
     },
     Command {
@@ -173,8 +177,10 @@ impl Repl<'_> {
     }
 
     fn usage(&self) -> Result<Flow> {
-        let total = self.session.conversation.total();
-        self.screen.say(&format!("{} turn(s), {}\n", total.turns, usage_text(total.usage)));
+        let conversation = &self.session.conversation;
+        let total = conversation.total();
+        let usage = usage_text(total.usage, conversation.cost());
+        self.screen.say(&format!("{} turn(s), {usage}\n", total.turns));
         Ok(Flow::Continue)
     }
 
@@ -196,7 +202,11 @@ impl Repl<'_> {
 
     async fn compact(&mut self) -> Result<Flow> {
         self.screen.progress().show("summarising…");
-        self.session.conversation.compact().await?;
+        let is_shorter = self.session.conversation.compact().await?;
+        self.screen.progress().clear();
+        if !is_shorter {
+            self.remark("a summary would not be shorter: the conversation stays as it is");
+        }
         Ok(Flow::Continue)
     }
 

@@ -68,6 +68,7 @@ impl Repl<'_> {
         let sent = batch.finish().await?;
         self.screen.progress().clear();
         self.remark(&format!("uploaded as {} ({sent} file(s))", shown(&destination)));
+        self.note(&format!("The user copied {sent} file(s) into the sandbox, as {}.", shown(&destination)))?;
         Ok(Flow::Continue)
     }
 

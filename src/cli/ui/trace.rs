@@ -169,9 +169,9 @@ impl Trace {
             Event::Connection { host, port, allowed: true, reason: Some(reason), .. } => {
                 self.debug(&format!("connection to {host}:{port} failed: {reason}"))
             }
-            Event::SessionFinished { status, turns, usage, changes, .. } => {
+            Event::SessionFinished { status, turns, usage, cost, changes, .. } => {
                 let files = changes.added + changes.modified + changes.deleted;
-                let usage = usage_text(*usage);
+                let usage = usage_text(*usage, *cost);
                 self.debug(&format!(
                     "Session finished: {status} after {turns} turn(s), {usage}, {files} file(s) changed."
                 ))
@@ -197,7 +197,8 @@ impl Trace {
                 ))
             }
             Event::TurnStarted { turn } => self.debug(&format!("Turn {turn}")),
-            Event::AssistantMessage { usage: Some(usage), .. } => self.debug(&usage_text(*usage)),
+            Event::AssistantMessage { usage: Some(usage), .. } => self.debug(&usage_text(*usage, None)),
+            Event::Note { text } => self.debug(&format!("The model is told with the next prompt: {text}")),
             Event::Checkpoint { id, files, .. } => {
                 self.debug(&format!("Checkpoint {id}: {files} file(s) changed"))
             }
@@ -330,10 +331,11 @@ fn limit_text(limit: &str) -> String {
     }
 }
 
-/// `2400 tokens in (2000 cached), 68 out`
-pub fn usage_text(usage: Usage) -> String {
+/// `2400 tokens in (2000 cached), 68 out, cost 0.0123`
+pub fn usage_text(usage: Usage, cost: Option<f64>) -> String {
+    let cost = cost.map(|cost| format!(", cost {cost:.4}")).unwrap_or_default();
     let cached = if usage.cached > 0 { format!(" ({} cached)", usage.cached) } else { String::new() };
-    format!("{} tokens in{cached}, {} out", usage.input, usage.output)
+    format!("{} tokens in{cached}, {} out{cost}", usage.input, usage.output)
 }
 
 /// `12 ms`, `1.2 s` or `2 min 5 s`
