@@ -44,7 +44,7 @@ pub struct Setup {
 pub struct Conversation {
     pub(super) setup: Setup,
     pub(super) messages: Vec<Message>,
-    /// What the model is told with the next prompt.
+    /// What the model learns with the next prompt.
     pub(super) notes: Notes,
     /// What has arrived of the message that the model is writing.
     pub(super) arrived: String,
@@ -62,7 +62,7 @@ pub struct Conversation {
 pub struct Earlier {
     /// The conversation, without its system prompt.
     pub messages: Vec<Message>,
-    /// What the model is told with the next prompt.
+    /// What the model learns with the next prompt.
     pub notes: Notes,
     /// What it has cost.
     pub spent: Spent,
@@ -120,7 +120,7 @@ impl Conversation {
     /// Tells the model with the next prompt what happened since the last one.
     ///
     /// # Errors
-    /// The event cannot be written; then the model is not told.
+    /// The event cannot be written; then the model does not learn of it.
     pub fn note(&mut self, text: &str) -> Result<()> {
         let mut text = dialogue::bounded(text);
         if self.setup.bounds.redact_secrets

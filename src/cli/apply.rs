@@ -81,7 +81,7 @@ pub async fn apply(options: &Options, arguments: ApplyArgs) -> Result<ExitCode> 
 /// Names of files that a note for the model lists.
 const NAMED: usize = 30;
 
-/// What the model is told of an apply.
+/// What the model learns of an apply.
 pub fn note(written: &ChangeSet) -> Option<String> {
     let names = listed(written.changes.keys().map(ToString::to_string), NAMED)?;
     Some(format!("The user wrote these changes to their own files: {names}."))

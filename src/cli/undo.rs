@@ -30,7 +30,7 @@ pub async fn undo(options: &Options, arguments: SessionArg) -> Result<ExitCode> 
     print(options, "", &to_json(&kept.id, changes, json!([])))
 }
 
-/// What the model is told.
+/// What the model learns.
 const REVERTED: &str =
     "The user took back what was written to their own files last; the sandbox still has the changes.";
 

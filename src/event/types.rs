@@ -99,13 +99,13 @@ pub enum Event {
     AnswerStopped {
         /// The text that had arrived; may be empty.
         text: String,
-        /// Why it ended there, as the model is told.
+        /// Why it ended there, as the model learns it.
         reason: String,
     },
     /// Something that happened between two prompts: a command or an `/undo` of the user, files that changed on the host.
-    /// The model is told with the next prompt.
+    /// The model learns with the next prompt.
     Note {
-        /// What the model is told.
+        /// What the model learns.
         text: String,
     },
     /// A tool call starts.

@@ -17,7 +17,7 @@ pub struct History {
     pub sandbox: SandboxInfo,
     /// The conversation, without the system prompt, well-formed (see [`dialogue`]).
     pub messages: Vec<Message>,
-    /// What the model is told with the next prompt.
+    /// What the model learns with the next prompt.
     pub notes: Notes,
     /// The form of the tool calls that was chosen last, and for which model.
     pub form: Option<(String, CallForm)>,

@@ -198,7 +198,7 @@ impl Trace {
             }
             Event::TurnStarted { turn } => self.debug(&format!("Turn {turn}")),
             Event::AssistantMessage { usage: Some(usage), .. } => self.debug(&usage_text(*usage, None)),
-            Event::Note { text } => self.debug(&format!("The model is told with the next prompt: {text}")),
+            Event::Note { text } => self.debug(&format!("The model learns with the next prompt: {text}")),
             Event::Checkpoint { id, files, .. } => {
                 self.debug(&format!("Checkpoint {id}: {files} file(s) changed"))
             }
