@@ -118,7 +118,7 @@ impl Scripted {
         shared.calls += 1;
         let arguments = json!({ "what": what }).to_string();
         let name = if what == "unknown" { "no_such_tool" } else { "act" };
-        ToolCall { id: format!("c{}", shared.calls), name: name.into(), arguments }
+        ToolCall { id: format!("c{}", shared.calls), name: name.into(), arguments: arguments.into() }
     }
 }
 
