@@ -12,6 +12,7 @@ pub mod cli;
 pub mod error;
 pub mod event;
 pub mod exit_code;
+pub mod hash;
 pub mod host_program;
 pub mod lock;
 pub mod log;

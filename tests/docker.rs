@@ -442,7 +442,7 @@ async fn import(name: &str, changes: &[&str]) {
 /// An image that was made of the image `name` years ago.
 async fn load_old(tag: &str, name: &str) {
     let layer = archive_of_passwd(tag);
-    let digest = agent::workspace::manifest::Hash::of(&layer);
+    let digest = agent::hash::Hash::of(&layer);
     let config = json!({
         "architecture": if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" },
         "os": "linux",

@@ -1,6 +1,7 @@
 //! A hostile guest: whatever it sends, the connection ends with a named error, and what was waiting is `Lost`.
 
 use agent::error::Kind;
+use agent::sandbox::bootstrap;
 use agent::sandbox::wire::{self, Decoder, MAGIC, Message, VERSION, encode};
 use agent::sandbox::{
     Channel, Command, Entry, EntryKind, FileWrite, Finished, Node, Outcome, ProcessEvent, Program, Sandbox,
@@ -24,7 +25,9 @@ impl HostileGuest {
         let channel = Channel::new(reader, writer);
         let (sandbox, ()) = tokio::join!(Sandbox::connect(channel), async {
             assert!(matches!(hostile.receive().await, (0, Message::Hello { .. })));
+            let (0, Message::Prove { nonce }) = hostile.receive().await else { panic!("no question") };
             hostile.send(0, Message::Hello { magic: MAGIC, version: VERSION }).await;
+            hostile.send(0, Message::Proof { hash: bootstrap::proof(&nonce) }).await;
         });
         (sandbox.unwrap(), hostile)
     }
@@ -304,7 +307,43 @@ async fn another_version_of_the_protocol() {
     guest.write_all(&hello).await.unwrap();
     let channel = Channel::new(reader, writer);
     let Err(error) = Sandbox::connect(channel).await else { panic!() };
-    assert!(error.to_string().contains("speaks version 3 of the protocol, this agent speaks 2"), "{error}");
+    assert!(error.to_string().contains("speaks version 4 of the protocol, this agent speaks 3"), "{error}");
+}
+
+#[tokio::test]
+async fn a_greeting_that_was_recorded_earlier_is_refused() {
+    let greeting = |nonce: &[u8; 32]| {
+        let mut bytes = Vec::new();
+        encode(0, &Message::Hello { magic: MAGIC, version: VERSION }, &mut bytes).unwrap();
+        encode(0, &Message::Proof { hash: bootstrap::proof(nonce) }, &mut bytes).unwrap();
+        bytes
+    };
+    let mut recorded = None;
+    for is_replay in [false, true] {
+        let (host, mut guest) = tokio::io::duplex(1000);
+        let (reader, writer) = tokio::io::split(host);
+        let (connected, ()) = tokio::join!(Sandbox::connect(Channel::new(reader, writer)), async {
+            let mut decoder = Decoder::new();
+            let nonce = loop {
+                match decoder.next().unwrap() {
+                    Some((0, Message::Prove { nonce })) => break nonce,
+                    Some(_) => continue,
+                    None => {}
+                }
+                let mut buffer = [0; 1000];
+                let length = guest.read(&mut buffer).await.unwrap();
+                decoder.feed(&buffer[..length]);
+            };
+            let bytes = recorded.get_or_insert_with(|| greeting(&nonce));
+            guest.write_all(bytes).await.unwrap();
+        });
+        match connected {
+            Ok(_) => assert!(!is_replay, "a replayed greeting was taken for the guest"),
+            Err(error) => {
+                assert!(is_replay && error.to_string().contains("is not the guest of this build"), "{error}");
+            }
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]

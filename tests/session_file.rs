@@ -34,7 +34,7 @@ fn a_line_is_the_event_as_json_with_the_hash_of_the_line_before() {
     for (line, record) in text.lines().zip(&records) {
         let shown = serde_json::to_string(record).unwrap();
         assert_eq!(line, format!("{},\"prev\":\"{prev}\"}}", shown.strip_suffix('}').unwrap()));
-        prev = agent::log::Hash::of(line.as_bytes()).to_string();
+        prev = agent::hash::Hash::of(line.as_bytes()).to_string();
     }
     let head = std::fs::read_to_string(store.dir(&id).join("head")).unwrap();
     assert_eq!(head, format!("{:020} {prev}\n", records.len()));

@@ -2,11 +2,12 @@
 
 use crate::support::tree::{self, Entry, Tree, any_tree};
 use agent::error::Kind;
+use agent::hash::Hash;
 use agent::workspace::apply::Plan;
 use agent::workspace::changes::{ChangeSet, Exclusions};
 use agent::workspace::entries::Rejected;
 use agent::workspace::host_dir::HostDir;
-use agent::workspace::manifest::{self, Delta, Hash, Manifest, Node, Target};
+use agent::workspace::manifest::{self, Delta, Manifest, Node, Target};
 use agent::workspace::select::LeftOut;
 use agent::workspace::store::Store;
 use agent::workspace::tree_path::TreePath;

@@ -3,8 +3,8 @@
 use crate::support::guest::Guest;
 use crate::support::tree::{self, Entry, Tree, any_tree};
 use agent::error::Kind;
+use agent::hash::Hash;
 use agent::sandbox::{FileWrite, Node as Write};
-use agent::workspace::manifest::Hash;
 use agent::workspace::{ChangeSet, Options, Workspace};
 use proptest::prelude::*;
 use std::fs;

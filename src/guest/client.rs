@@ -1,5 +1,6 @@
 //! A connected host: frames in, frames out, both bounded.
 
+use crate::sha256::Sha256;
 use crate::sys::{self, POLLIN, POLLOUT, Poll};
 use crate::wire::{self, CHUNK, Decoder, MAGIC, Message, Outbox, VERSION};
 use std::fs::File;
@@ -99,7 +100,7 @@ impl Client {
         }
     }
 
-    /// The next request. Greetings and pings are answered here. A client that violates the protocol is closed.
+    /// The next request. Greetings, proofs and pings are answered here. A client that violates the protocol is closed.
     pub fn next(&mut self) -> Option<(u32, Message)> {
         while !self.closed && !self.congested() {
             match self.decoder.next() {
@@ -111,6 +112,11 @@ impl Client {
                         self.flush();
                         self.closed = true;
                     }
+                }
+                Ok(Some((0, Message::Prove { nonce }))) if self.greeted => {
+                    let mut hash = Sha256::new();
+                    hash.update(&wire::proven(&nonce, env!("GUEST_BUILD")));
+                    self.send(0, &Message::Proof { hash: hash.finish() });
                 }
                 Ok(Some((0, Message::Ping {}))) if self.greeted => self.send(0, &Message::Pong {}),
                 Ok(Some(frame)) if self.greeted => return Some(frame),

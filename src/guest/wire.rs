@@ -13,7 +13,8 @@
 //!
 //! # Streams
 //!
-//! The first frame each way is [`Message::Hello`] on stream 0; the host speaks first. After it every request of the
+//! The first frame each way is [`Message::Hello`] on stream 0; the host speaks first, and sends [`Message::Prove`] with it,
+//! which the guest answers with [`Message::Proof`]. After that every request of the
 //! host opens a stream of its own with an odd id that grows, and every connection that the guest hands over
 //! ([`Message::Open`]) one with an even id that grows. Requests do not wait for each other: many are in flight. Each
 //! sender takes turns between its streams, a frame at a time, so that a small answer does not wait behind a bulk
@@ -57,7 +58,7 @@ use std::time::Duration;
 pub use window::{ReceiveWindow, WindowBudget};
 
 /// The version of the protocol. Both sides must speak the same.
-pub const VERSION: u16 = 2;
+pub const VERSION: u16 = 3;
 /// The first bytes of every connection's `Hello`.
 pub const MAGIC: [u8; 4] = *b"agnt";
 /// The longest frame, in bytes after the length.
@@ -76,6 +77,11 @@ pub const MAX_CHANGES: usize = 64;
 /// The credit that a frame with `carried` bytes uses. Frames are shorter than 4 GiB, so nothing is cut off.
 pub fn cost(carried: usize) -> u32 {
     carried as u32 + FRAME_COST
+}
+
+/// What a guest proves itself by is the SHA-256 of this. `build` is the hash of the sources that it was built from.
+pub fn proven(nonce: &[u8; 32], build: &str) -> Vec<u8> {
+    [&nonce[..], build.as_bytes()].concat()
 }
 
 /// How many files a disk quota of `bytes` allows: as many as ext4 has inodes for (one for 16 KiB), and at least 16,384.
@@ -362,6 +368,14 @@ tagged! {
         },
         /// From the host, on stream 0: answer `Pong`.
         0x08 = Ping {},
+        /// From the host: prove that this build of the guest answers, and answers now.
+        0x0a = Prove {
+            nonce: [u8; 32],
+        },
+        /// From the guest: the hash of what [`proven`] returns.
+        0x0b = Proof {
+            hash: [u8; 32],
+        },
         0x09 = Pong {},
 
         /// Run a command. `Output` and `Gap`, then `Finished`. With a terminal, standard input and both outputs are one.

@@ -1,8 +1,8 @@
 //! Files that tools produced, stored once by hash beside the session file.
 
-use super::Hash;
 use crate::error::{Error, Result};
 use crate::event::Artifact;
+use crate::hash::Hash;
 use crate::lock::Lock;
 use crate::paths::{create_error, make_dir};
 use crate::plain_file::{self, Links};

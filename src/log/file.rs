@@ -1,9 +1,10 @@
 //! Writing a session file: the log of the event bus.
 
-use super::chain::{Hash, prev_of, seal};
+use super::chain::{prev_of, seal};
 use super::lines::{Lines, MAX_LINE};
 use crate::error::{Error, Result};
 use crate::event::{Event, Listener, Record, json, now};
+use crate::hash::Hash;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -148,7 +149,7 @@ impl SessionFile {
             path: path.to_owned(),
             file,
             head,
-            last: Hash::ZERO,
+            last: Hash::UNKNOWN,
             lines: 0,
             bytes: 0,
             seq: 0,

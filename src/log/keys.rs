@@ -1,9 +1,9 @@
 //! Sessions that callers name by a key of their own (`--session-key`).
 
-use super::chain::Hash;
 use super::id::SessionId;
 use super::store::Store;
 use crate::error::{Error, Result};
+use crate::hash::Hash;
 use crate::paths::make_dir;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -45,7 +45,7 @@ impl Store {
         let name = read(&File::open(self.dir(id).join(KEY)).ok()?);
         // The name becomes a path: only a hash is accepted.
         let is_hash =
-            name.len() == Hash::ZERO.to_string().len() && name.bytes().all(|b| b.is_ascii_hexdigit());
+            name.len() == Hash::UNKNOWN.to_string().len() && name.bytes().all(|b| b.is_ascii_hexdigit());
         is_hash.then(|| self.keys().join(name))
     }
 

@@ -54,7 +54,6 @@ mod store;
 mod verify;
 
 pub use artifacts::{ArtifactLimits, Artifacts};
-pub use chain::Hash;
 pub use file::{Reopened, SessionFile};
 pub use history::{Finished, History};
 pub use id::SessionId;

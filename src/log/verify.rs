@@ -1,10 +1,11 @@
 //! Finding a line that was changed, removed or moved after it was written.
 
-use super::chain::{Hash, prev_of};
+use super::chain::prev_of;
 use super::file::read_head;
 use super::lines::Lines;
 use crate::error::{Error, Result};
 use crate::event::{Event, Record};
+use crate::hash::Hash;
 use memchr::memmem;
 use serde::Serialize;
 use std::path::Path;
@@ -90,14 +91,14 @@ fn known_loss((line, lost): (u64, Option<u64>)) -> Option<Fault> {
 
 /// The first line that does not name the hash of the line before it, and why.
 fn broken_link(links: &[Link], head: Option<(u64, Hash)>) -> Option<Fault> {
-    let hash_before = |index: usize| index.checked_sub(1).map_or(Hash::ZERO, |before| links[before].hash);
+    let hash_before = |index: usize| index.checked_sub(1).map_or(Hash::UNKNOWN, |before| links[before].hash);
     let at = (0..links.len()).find(|&index| links[index].prev != Some(hash_before(index)))?;
     let number = at as u64 + 1;
     let fault = |line: u64, what: String| Some(Fault { line, what });
     if let Some(other) = links.iter().position(|link| links[at].prev == Some(link.hash)) {
         return fault(number, format!("is out of place: it belongs after line {}", other + 1));
     }
-    if at > 0 && links[at].prev == Some(Hash::ZERO) {
+    if at > 0 && links[at].prev == Some(Hash::UNKNOWN) {
         return fault(number, "is out of place: it belongs at the beginning".to_owned());
     }
     // If the next line does not follow either, this line was changed, at its `prev`.
@@ -127,6 +128,6 @@ fn broken_end(links: &[Link], (lines, last): (u64, Hash)) -> Option<Fault> {
             what: format!("and what follows is missing: {lines} were written"),
         });
     }
-    let hash = (lines as usize).checked_sub(1).map_or(Hash::ZERO, |index| links[index].hash);
+    let hash = (lines as usize).checked_sub(1).map_or(Hash::UNKNOWN, |index| links[index].hash);
     (hash != last).then(|| Fault { line: lines.max(1), what: "was changed".to_owned() })
 }

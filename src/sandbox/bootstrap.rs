@@ -1,7 +1,8 @@
-//! The guest program: embedded by `build.rs`, or the one that `AGENT_GUEST` names.
+//! The guest program: embedded by `build.rs`, or the one that `AGENT_GUEST` names; and the proof that it is what answers.
 
+use super::wire;
 use crate::error::{Error, Result};
-use sha2::{Digest, Sha256};
+use crate::hash::Hash;
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::Write;
@@ -67,12 +68,22 @@ pub(super) fn is_for_this_processor() -> Result<bool> {
     Ok(bytes()?.get(MACHINE) == Some(&expected.to_le_bytes()))
 }
 
+/// What a connection begins with: a number that was never sent before, which the guest returns hashed with its build. A stream that
+/// was recorded earlier cannot answer, and neither can a guest of other sources, whose messages may mean something else.
+pub(super) fn nonce() -> [u8; 32] {
+    std::array::from_fn(|_| fastrand::u8(..))
+}
+
+/// The answer of a guest of this build.
+pub fn proof(nonce: &[u8; 32]) -> [u8; 32] {
+    Hash::of(wire::proven(nonce, env!("GUEST_BUILD"))).0
+}
+
 /// A short hash of the guest's bytes: 12 hexadecimal digits. Files and volumes that hold a guest are named by it.
 ///
 /// # Errors
 ///
 /// Those of [`bytes()`].
 pub fn id() -> Result<String> {
-    let digest = Sha256::digest(bytes()?);
-    Ok(hex::encode(&digest[..6]))
+    Ok(Hash::of(bytes()?).short(6))
 }

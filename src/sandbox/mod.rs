@@ -30,8 +30,8 @@ pub use registry::{Chosen, KINDS, Kind, SandboxChoice, by_name, choose, sweep_on
 pub use wire::{Command, Entry, EntryKind, Facts, FileWrite, Finished, Node, Outcome, Program, TerminalSize};
 
 use crate::event::{Limits, SandboxInfo, Stream};
+use crate::hash::Hash;
 use rustix::process::{getegid, geteuid};
-use sha2::{Digest, Sha256};
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -59,7 +59,7 @@ pub fn sandbox_ids() -> (u32, u32) {
 /// A user namespace that does not map these ids has [`sandbox_ids`].
 pub fn session_ids(session: &str) -> (u32, u32) {
     const FIRST: u32 = 0x7000_0000;
-    let [a, b, c, d, ..] = <[u8; 32]>::from(Sha256::digest(session));
+    let [a, b, c, d, ..] = Hash::of(session).0;
     let id = FIRST + u32::from_le_bytes([a, b, c, d]) % (1 << 28);
     match geteuid().is_root() && is_mapped((id, id)) {
         true => (id, id),

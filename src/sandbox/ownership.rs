@@ -2,8 +2,8 @@
 
 use super::Spec;
 use crate::error::{Error, Result};
+use crate::hash::Hash;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
@@ -241,8 +241,7 @@ pub fn this_host() -> String {
     let uid = rustix::process::geteuid().as_raw();
     let uname = rustix::system::uname();
     let name = uname.nodename().to_string_lossy();
-    let hash = Sha256::digest(format!("{}\0{name}\0{}\0{uid}", machine.trim(), processes.display()));
-    hex::encode(&hash[..8])
+    Hash::of(format!("{}\0{name}\0{}\0{uid}", machine.trim(), processes.display())).short(8)
 }
 
 #[cfg(test)]

@@ -4,9 +4,10 @@
 //! same code can restore it; a write that fails half-way is reverted at once.
 
 use crate::error::{Error, Kind, Result};
+use crate::hash::Hash;
 use crate::workspace::changes::{Change, ChangeSet};
 use crate::workspace::host_dir::{HostDir, Observed};
-use crate::workspace::manifest::{Hash, Node};
+use crate::workspace::manifest::Node;
 use crate::workspace::merge::{self, Merged};
 use crate::workspace::store::Store;
 use crate::workspace::tree_path::TreePath;

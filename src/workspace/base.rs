@@ -1,8 +1,9 @@
 //! The host's tree as the session took it: what every change is measured against.
 
 use crate::error::Result;
+use crate::hash::Hash;
 use crate::workspace::host_dir::HostDir;
-use crate::workspace::manifest::{Hash, Manifest, Node, Target};
+use crate::workspace::manifest::{Manifest, Node, Target};
 use crate::workspace::select::{LeftOut, Picked, PickedKind, Selection, Stamp};
 use crate::workspace::store::Store;
 use crate::workspace::tree_path::TreePath;

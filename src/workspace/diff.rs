@@ -1,10 +1,11 @@
 //! Shows a change set: as a unified diff for users, as a patch for `git apply`, as statistics, as names.
 
 use crate::error::Result;
+use crate::hash::Hash;
 use crate::workspace::changes::{Change, ChangeSet};
 use crate::workspace::git_patch;
 use crate::workspace::hunks;
-use crate::workspace::manifest::{Hash, Node};
+use crate::workspace::manifest::Node;
 use crate::workspace::store::Store;
 use crate::workspace::tree_path::{TreePath, is_deceptive};
 use std::io::Write;

@@ -1,8 +1,8 @@
 //! Copies files from the sandbox into the store: small ones together, others in chunks.
 
 use crate::error::{Error, Kind, Result};
+use crate::hash::Hash;
 use crate::sandbox::{FileBytes, Sandbox};
-use crate::workspace::manifest::Hash;
 use crate::workspace::store::{BlobWriter, Store};
 use crate::workspace::tree_path::TreePath;
 

@@ -3,8 +3,9 @@
 //! Every step goes from an open directory to a name in it with `O_NOFOLLOW` (openat(2)), so a symlink that takes a
 //! directory's place at any moment is an error and never a way out.
 
+use crate::hash::Hash;
 use crate::plain_file::{self, Links};
-use crate::workspace::manifest::{Hash, Node, Target};
+use crate::workspace::manifest::{Node, Target};
 use crate::workspace::select::Stamp;
 use crate::workspace::tree_path::TreePath;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};

@@ -1,10 +1,9 @@
 //! What a tree holds: each path with its kind, mode and the hash of its content.
 
+use crate::hash::Hash;
 use crate::workspace::tree_path::{TreePath, from_text, to_text};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// A tree: every path with what is there.
 pub type Manifest = BTreeMap<TreePath, Node>;
@@ -67,54 +66,6 @@ impl Node {
             (Node::Directory { .. }, Node::Directory { .. }) => true,
             _ => false,
         }
-    }
-}
-
-/// SHA-256 of a file's content.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, std::hash::Hash)]
-pub struct Hash(pub [u8; 32]);
-
-impl Hash {
-    /// The content is not known any more: the host's file had changed before anybody read it. Equals no content.
-    pub const UNKNOWN: Hash = Hash([0; 32]);
-
-    /// The hash of `content`.
-    pub fn of(content: &[u8]) -> Self {
-        Self(Sha256::digest(content).into())
-    }
-}
-
-impl fmt::Display for Hash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex::encode(self.0))
-    }
-}
-
-impl fmt::Debug for Hash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self}")
-    }
-}
-
-impl Serialize for Hash {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Hash {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let broken = || D::Error::custom("a hash is not 64 hexadecimal digits");
-        if text.len() != 64 || !text.is_ascii() {
-            return Err(broken());
-        }
-        let mut hash = [0; 32];
-        for (byte, digits) in hash.iter_mut().zip(text.as_bytes().chunks(2)) {
-            let digits = std::str::from_utf8(digits).map_err(|_| broken())?;
-            *byte = u8::from_str_radix(digits, 16).map_err(|_| broken())?;
-        }
-        Ok(Self(hash))
     }
 }
 

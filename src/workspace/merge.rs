@@ -1,10 +1,11 @@
 //! Three-way merges of files that both the sandbox and the host changed.
 
 use crate::error::Result;
+use crate::hash::Hash;
 use crate::workspace::changes::Change;
 use crate::workspace::host_dir::HostDir;
 use crate::workspace::hunks;
-use crate::workspace::manifest::{Hash, Node};
+use crate::workspace::manifest::Node;
 use crate::workspace::store::Store;
 use crate::workspace::tree_path::TreePath;
 use std::io::Read;

@@ -1,8 +1,8 @@
 //! Contents that are written but not yet flushed to disk. They are flushed together when the next record is saved: hundreds
 //! of files take hardly more time than one.
 
+use crate::hash::Hash;
 use crate::lock::Lock;
-use crate::workspace::manifest::Hash;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io;

@@ -2,9 +2,10 @@
 //! where the sandbox has something else now.
 
 use crate::error::{Error, Result};
+use crate::hash::Hash;
 use crate::workspace::base::Base;
 use crate::workspace::host_dir::HostDir;
-use crate::workspace::manifest::{Delta, Hash, Node};
+use crate::workspace::manifest::{Delta, Node};
 use crate::workspace::scan::{Places, Seen};
 use crate::workspace::select::Stamp;
 use crate::workspace::tree_path::TreePath;

@@ -1,9 +1,10 @@
 //! Restores a recorded state of the sandbox's tree: contents, deletions, modes, symlinks.
 
 use crate::error::{Error, Result};
+use crate::hash::Hash;
 use crate::sandbox::Sandbox;
 use crate::workspace::base::Base;
-use crate::workspace::manifest::{Delta, Hash, Node};
+use crate::workspace::manifest::{Delta, Node};
 use crate::workspace::store::Store;
 use crate::workspace::transfer::{inside, remove_directories, write_nodes};
 use crate::workspace::tree_path::TreePath;

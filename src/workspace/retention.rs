@@ -1,8 +1,9 @@
 //! How much of a session's contents is kept on disk: beyond the limit, the oldest checkpoints are removed.
 
 use crate::error::{Error, Kind, Result};
+use crate::hash::Hash;
 use crate::workspace::history::History;
-use crate::workspace::manifest::{Hash, Node};
+use crate::workspace::manifest::Node;
 use crate::workspace::store::Store;
 use std::collections::HashMap;
 

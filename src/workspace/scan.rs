@@ -8,6 +8,7 @@
 //! side, once.
 
 use crate::error::{Error, Kind, Result};
+use crate::hash::Hash;
 use crate::sandbox::{Entry, EntryKind, Listing, Sandbox};
 use crate::workspace::base::Base;
 use crate::workspace::changes::MAX_CHANGES;
@@ -15,7 +16,7 @@ use crate::workspace::entries::{Rejected, validate, walk};
 use crate::workspace::fetch::{Fetched, fetch_group};
 use crate::workspace::host_dir::HostDir;
 use crate::workspace::ignored::{Ignored, MAX_RULES};
-use crate::workspace::manifest::{Delta, Hash, Manifest, Node, Target};
+use crate::workspace::manifest::{Delta, Manifest, Node, Target};
 use crate::workspace::reconcile;
 use crate::workspace::select::Stamp;
 use crate::workspace::store::Store;

@@ -4,7 +4,7 @@
 //! against their hash whenever they are read.
 
 use crate::error::{Error, Result};
-use crate::workspace::manifest::Hash;
+use crate::hash::Hash;
 use crate::workspace::pending::Pending;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -1,10 +1,11 @@
 //! Copies files into the sandbox: the whole selection at the start, and single files when a state is restored.
 
 use crate::error::{Error, Result};
+use crate::hash::Hash;
 use crate::sandbox::{FileWrite, Node as Write, Sandbox};
 use crate::workspace::base::Base;
 use crate::workspace::host_dir::HostDir;
-use crate::workspace::manifest::{Hash, Node};
+use crate::workspace::manifest::Node;
 use crate::workspace::secrets;
 use crate::workspace::select::{LeftOut, Stamp};
 use crate::workspace::store::Store;

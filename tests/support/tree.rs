@@ -1,7 +1,8 @@
 //! Trees of files: random ones, and reading and writing them.
 
+use agent::hash::Hash;
 pub use agent::workspace::manifest::Manifest;
-use agent::workspace::manifest::{Hash, Node, Target};
+use agent::workspace::manifest::{Node, Target};
 use agent::workspace::store::Store;
 use agent::workspace::tree_path::TreePath;
 use proptest::prelude::*;

@@ -5,8 +5,8 @@
 
 use super::endpoint::{Endpoint, Source, Variables, parse_host, path, text};
 use crate::error::{Error, Result};
+use crate::hash::Hash;
 use serde::Deserialize;
-use sha2::{Digest, Sha256};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -54,7 +54,7 @@ pub(super) fn current(variables: Variables<'_>) -> Result<Option<Endpoint>> {
 }
 
 fn load(dir: &Path, name: &str) -> Result<Endpoint> {
-    let hash = hex::encode(Sha256::digest(name.as_bytes()));
+    let hash = Hash::of(name).to_string();
     let unusable = |why: &str| {
         Error::config(format!("the docker context `{name}` {why}")).hint(
             "`docker context ls` shows the contexts, `docker context use default` goes back to the default",

@@ -165,7 +165,7 @@ pub(super) fn path(variables: Variables<'_>, name: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sha2::{Digest, Sha256};
+    use crate::hash::Hash;
     use std::fs;
 
     fn find(variables: &[(&str, &str)]) -> Result<Vec<Endpoint>> {
@@ -180,7 +180,7 @@ mod tests {
     fn home(current: &str, meta: &str) -> tempfile::TempDir {
         let home = tempfile::tempdir().unwrap();
         let docker = home.path().join(".docker");
-        let hash = hex::encode(Sha256::digest("build"));
+        let hash = Hash::of("build").to_string();
         fs::create_dir_all(docker.join("contexts/meta").join(&hash)).unwrap();
         fs::write(docker.join("config.json"), format!(r#"{{"auths":{{}},"currentContext":"{current}"}}"#))
             .unwrap();
@@ -236,7 +236,7 @@ mod tests {
         let home = home("build", META);
         let variables = [("HOME", home.path().to_str().unwrap())];
         assert_eq!(shown(&variables), ["tcp://build:2376 (from the docker context `build`)"]);
-        let hash = hex::encode(Sha256::digest("build"));
+        let hash = Hash::of("build").to_string();
         let certs = home.path().join(".docker/contexts/tls").join(hash).join("docker");
         fs::create_dir_all(&certs).unwrap();
         fs::write(certs.join("ca.pem"), "").unwrap();

@@ -1,8 +1,8 @@
 //! The few files that the sandbox itself needs in an image: a sorted list of entries that can be hashed and packed.
 
 use crate::error::{Error, Result};
+use crate::hash::Hash;
 use crate::sandbox::{HOME, WORKSPACE, bootstrap, sandbox_ids, seccomp};
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -61,10 +61,9 @@ impl Skeleton {
 
     /// A short name for exactly these entries, this guest and this user.
     pub(super) fn id(&self, also: &[&str]) -> Result<String> {
-        let mut hash = Sha256::new();
         // Debug text escapes quotes and newlines, so two different lists never read the same.
-        hash.update(format!("{:?} {:?} {} {also:?}", self.entries, sandbox_ids(), bootstrap::id()?));
-        Ok(hex::encode(&hash.finalize()[..8]))
+        let text = format!("{:?} {:?} {} {also:?}", self.entries, sandbox_ids(), bootstrap::id()?);
+        Ok(Hash::of(text).short(8))
     }
 
     /// The entries as a tar archive.

@@ -8,6 +8,7 @@ use super::stream::{ANSWER_TIMEOUT, Incoming};
 use crate::error::{Error, Kind, Result};
 use crate::lock::Lock;
 use crate::sandbox::Channel;
+use crate::sandbox::bootstrap;
 use crate::sandbox::wire::{
     self, CHUNK, Decoder, MAGIC, MAX_FRAME, MAX_WINDOW, Message, Outbox, ReceiveWindow, VERSION, WINDOW,
     WindowBudget,
@@ -347,24 +348,38 @@ fn broken(reason: &str) -> Error {
         .hint("the sandbox may have been stopped or may have run out of memory; start a new one")
 }
 
-/// Both hellos.
+/// Both hellos, and the proof that the guest answers now.
 async fn greet(
     reader: &mut (impl AsyncRead + Unpin),
     writer: &mut (impl AsyncWrite + Unpin),
 ) -> Result<Decoder> {
     let failed = |error: std::io::Error| Error::sandbox("the guest cannot be reached").caused_by(error);
+    let nonce = bootstrap::nonce();
     let mut hello = Vec::new();
-    wire::encode(0, &Message::Hello { magic: MAGIC, version: VERSION }, &mut hello)
-        .map_err(|error| Error::unexpected("a greeting does not fit a frame").caused_by(error))?;
+    for message in [Message::Hello { magic: MAGIC, version: VERSION }, Message::Prove { nonce }] {
+        wire::encode(0, &message, &mut hello)
+            .map_err(|error| Error::unexpected("a greeting does not fit a frame").caused_by(error))?;
+    }
     writer.write_all(&hello).await.map_err(failed)?;
     writer.flush().await.map_err(failed)?;
     let mut decoder = Decoder::new();
     let mut buffer = vec![0; 4096];
+    let mut greeted = false;
     loop {
         match decoder.next() {
             Ok(None) => {}
-            Ok(Some((0, Message::Hello { magic: MAGIC, version: VERSION }))) => return Ok(decoder),
-            Ok(Some((0, Message::Hello { magic: MAGIC, version }))) => {
+            Ok(Some((0, Message::Hello { magic: MAGIC, version: VERSION }))) if !greeted => {
+                greeted = true;
+                continue;
+            }
+            Ok(Some((0, Message::Proof { hash }))) if greeted => {
+                if hash == bootstrap::proof(&nonce) {
+                    return Ok(decoder);
+                }
+                return Err(Error::sandbox("what answers in the sandbox is not the guest of this build")
+                    .hint("the sandbox was made by another build of agent, or its stream is not live; start a new one"));
+            }
+            Ok(Some((0, Message::Hello { magic: MAGIC, version }))) if !greeted => {
                 return Err(Error::sandbox(format!(
                     "the sandbox's guest speaks version {version} of the protocol, this agent speaks {VERSION}"
                 ))

@@ -3,9 +3,10 @@
 use super::State;
 use super::{ABOUT, BASE, FILLED, Workspace, about, blocking, tree};
 use crate::error::{Error, Result};
+use crate::hash::Hash;
 use crate::sandbox::{Sandbox, WorkspaceMount};
 use crate::workspace::base::Base;
-use crate::workspace::manifest::{Hash, Node};
+use crate::workspace::manifest::Node;
 use crate::workspace::mode::{self, Mode};
 use crate::workspace::restore;
 use crate::workspace::select::select;
