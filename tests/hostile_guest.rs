@@ -312,29 +312,13 @@ async fn another_version_of_the_protocol() {
 
 #[tokio::test]
 async fn a_greeting_that_was_recorded_earlier_is_refused() {
-    let greeting = |nonce: &[u8; 32]| {
-        let mut bytes = Vec::new();
-        encode(0, &Message::Hello { magic: MAGIC, version: VERSION }, &mut bytes).unwrap();
-        encode(0, &Message::Proof { hash: bootstrap::proof(nonce) }, &mut bytes).unwrap();
-        bytes
-    };
     let mut recorded = None;
     for is_replay in [false, true] {
         let (host, mut guest) = tokio::io::duplex(1000);
         let (reader, writer) = tokio::io::split(host);
         let (connected, ()) = tokio::join!(Sandbox::connect(Channel::new(reader, writer)), async {
-            let mut decoder = Decoder::new();
-            let nonce = loop {
-                match decoder.next().unwrap() {
-                    Some((0, Message::Prove { nonce })) => break nonce,
-                    Some(_) => continue,
-                    None => {}
-                }
-                let mut buffer = [0; 1000];
-                let length = guest.read(&mut buffer).await.unwrap();
-                decoder.feed(&buffer[..length]);
-            };
-            let bytes = recorded.get_or_insert_with(|| greeting(&nonce));
+            let answer = crate::support::guest::answer_to_greeting(&mut guest).await;
+            let bytes = recorded.get_or_insert(answer);
             guest.write_all(bytes).await.unwrap();
         });
         match connected {

@@ -1,6 +1,7 @@
 //! The real guest as a plain child process, with a workspace of its own.
 
 use super::link::{Link, Traffic};
+use agent::sandbox::bootstrap;
 use agent::sandbox::wire::{Decoder, MAGIC, Message, VERSION, encode};
 use agent::sandbox::{Channel, Command, Finished, Outcome, Output, Program, Sandbox, bootstrap};
 use std::os::unix::fs::PermissionsExt;
@@ -74,15 +75,31 @@ pub async fn attach(name: &str) -> (Child, Sandbox) {
 
 /// Answers a host's greeting as a guest does.
 pub async fn greet(stream: &mut DuplexStream) {
+    let answer = answer_to_greeting(stream).await;
+    stream.write_all(&answer).await.expect("a host");
+}
+
+/// Reads a host's greeting; returns what a guest answers.
+pub async fn answer_to_greeting(stream: &mut DuplexStream) -> Vec<u8> {
     let mut decoder = Decoder::new();
-    while decoder.next().expect("a frame").is_none() {
-        let mut buffer = [0; 64];
-        let length = stream.read(&mut buffer).await.expect("a greeting");
-        decoder.feed(&buffer[..length]);
+    loop {
+        match decoder.next().expect("a frame") {
+            Some((0, Message::Prove { nonce })) => {
+                let mut answer = Vec::new();
+                let proof = Message::Proof { hash: bootstrap::proof(&nonce) };
+                for message in [Message::Hello { magic: MAGIC, version: VERSION }, proof] {
+                    encode(0, &message, &mut answer).expect("it fits");
+                }
+                return answer;
+            }
+            Some(frame) => assert!(matches!(frame, (0, Message::Hello { .. })), "{frame:?}"),
+            None => {
+                let mut buffer = [0; 64];
+                let length = stream.read(&mut buffer).await.expect("a greeting");
+                decoder.feed(&buffer[..length]);
+            }
+        }
     }
-    let mut hello = Vec::new();
-    encode(0, &Message::Hello { magic: MAGIC, version: VERSION }, &mut hello).expect("it fits");
-    stream.write_all(&hello).await.expect("a host");
 }
 
 /// The standard input and output of a child as a channel.

@@ -101,7 +101,7 @@ pub enum Action<'a> {
 }
 
 impl Gate {
-    /// A gate that keeps `rules`. Without an `approver` there is nobody to ask: a question becomes a denial that says so.
+    /// A gate that keeps `rules`. Without an `approver` a question becomes a denial with that reason.
     pub fn new(rules: Rules, approve: Approve, approver: Option<Arc<dyn Approver>>) -> Result<Self> {
         rules.check()?;
         if !cfg!(feature = "policy") && approve == Approve::Risky {

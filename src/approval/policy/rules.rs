@@ -64,7 +64,7 @@ pub struct Match {
     pub pattern: String,
     /// What fell under it: the command, or the name and where it is used.
     pub what: String,
-    /// Why, where the rule says so.
+    /// Why, where the rule gives a reason.
     pub because: Option<String>,
 }
 

@@ -1,33 +1,30 @@
 //! Go: imports, what is taken from them, and built-in functions.
 
-use super::names::{Names, Reading, builtin, module};
-use super::tree::{Descend, Source, line};
-use tree_sitter::Node;
+use super::code::{Code, Syntax};
+use super::names::{Reading, module};
+use super::tree::{Descend, Source, Strings, Visit};
+
+const SYNTAX: Syntax = Syntax::of_strings(Strings::NONE);
 
 pub fn read(source: &Source<'_>, reading: &mut Reading) -> bool {
-    let mut names = Names::default();
-    let in_time = source.walk(&mut |visit| {
-        if visit.node.kind() == "import_spec" {
-            import(source, visit.node, &mut names, reading);
-        }
-        Descend::Yes
-    });
-    in_time && collect(source, &names, reading)
+    let mut code = Code::new(source, reading, &SYNTAX);
+    code.walk(import) && code.walk(collect)
 }
 
-fn import(source: &Source<'_>, spec: Node<'_>, names: &mut Names, reading: &mut Reading) {
-    let Some(path) = spec.child_by_field_name("path") else { return };
-    let path = source.of(path).trim_matches(['"', '`']);
-    reading.uses.push((module(path), line(spec)));
-    match spec.child_by_field_name("name").map(|name| source.of(name)) {
-        Some(".") => names.stars.push(module(path)),
-        Some(alias) => {
-            names.bind(alias, module(path));
-        }
-        None => {
-            names.bind(package(path), module(path));
+fn import<'s>(code: &mut Code<'s, '_>, visit: &Visit<'_, 's>) -> Descend {
+    let spec = visit.node;
+    if let ("import_spec", Some(path)) = (spec.kind(), spec.child_by_field_name("path")) {
+        let path = code.source.of(path).trim_matches(['"', '`']);
+        match code.field(spec, "name") {
+            "." => {
+                code.note([module(path)], spec);
+                code.names.stars.push(module(path));
+            }
+            "" => code.import(path, package(path), spec),
+            alias => code.import(path, alias, spec),
         }
     }
+    Descend::Yes
 }
 
 /// The name that a package goes by if it follows custom: the last element, a major version left out.
@@ -42,24 +39,20 @@ fn package(path: &str) -> &str {
     if is_version(last) { elements.next().unwrap_or(last) } else { last }
 }
 
-fn collect(source: &Source<'_>, names: &Names, reading: &mut Reading) -> bool {
-    source.walk(&mut |visit| {
-        let node = visit.node;
-        let fields = match node.kind() {
-            "import_declaration" => return Descend::No,
-            "selector_expression" => ("operand", "field"),
-            "qualified_type" => ("package", "name"),
-            "identifier" => {
-                let name = source.of(node);
-                let stars = names.stars.iter().filter_map(|star| star.member(".", name));
-                reading.uses.extend(stars.take(16).chain([builtin(name)]).map(|name| (name, line(node))));
-                return Descend::Yes;
-            }
-            _ => return Descend::Yes,
-        };
-        let text = |field| node.child_by_field_name(field).map_or("", |child| source.of(child));
-        let members = names.bound(text(fields.0)).iter().filter_map(|name| name.member(".", text(fields.1)));
-        reading.uses.extend(members.map(|name| (name, line(node))));
-        Descend::Yes
-    })
+fn collect<'s>(code: &mut Code<'s, '_>, visit: &Visit<'_, 's>) -> Descend {
+    let node = visit.node;
+    let (of, name) = match node.kind() {
+        "import_declaration" => return Descend::No,
+        "selector_expression" => ("operand", "field"),
+        "qualified_type" => ("package", "name"),
+        "identifier" => {
+            code.note(code.names.meanings(code.source.of(node), "."), node);
+            return Descend::Yes;
+        }
+        _ => return Descend::Yes,
+    };
+    let name = code.field(node, name);
+    let of = code.names.bound(code.field(node, of)).iter();
+    code.note(of.filter_map(|of| of.member(".", name)).collect::<Vec<_>>(), node);
+    Descend::Yes
 }

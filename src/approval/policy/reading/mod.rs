@@ -5,6 +5,7 @@
 //! one text, how many there are and how deep. What lies beyond a bound counts as unreadable, which is an answer of its
 //! own.
 
+mod code;
 mod go;
 mod heredocs;
 mod javascript;

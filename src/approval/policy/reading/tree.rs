@@ -37,6 +37,14 @@ pub struct Strings {
     pub sum: &'static str,
 }
 
+impl Strings {
+    /// Of a language in which no string is looked into.
+    pub const NONE: Self = Self { whole: &[], content: &[], delimiters: &[], adjacent: "", sum: "" };
+}
+
+/// A place in a tree: the kinds of the parent, and the field that a node stands in, or any.
+pub type Place = (&'static [&'static str], Option<&'static str>);
+
 /// A node, its ancestors, and its role there.
 pub struct Visit<'v, 't> {
     pub node: Node<'t>,
@@ -44,6 +52,16 @@ pub struct Visit<'v, 't> {
     pub field: Option<&'static str>,
     /// From the root to the parent.
     pub ancestors: &'v [Node<'t>],
+}
+
+impl Visit<'_, '_> {
+    /// Whether the node stands in one of these places.
+    pub fn is_in(&self, places: &[Place]) -> bool {
+        let parent = self.ancestors.last().map_or("", |parent| parent.kind());
+        places
+            .iter()
+            .any(|(parents, field)| parents.contains(&parent) && (field.is_none() || *field == self.field))
+    }
 }
 
 /// Whether to look at a node's children.
