@@ -1,7 +1,6 @@
 //! A hostile guest: whatever it sends, the connection ends with a named error, and what was waiting is `Lost`.
 
 use agent::error::Kind;
-use agent::sandbox::bootstrap;
 use agent::sandbox::wire::{self, Decoder, MAGIC, Message, VERSION, encode};
 use agent::sandbox::{
     Channel, Command, Entry, EntryKind, FileWrite, Finished, Node, Outcome, ProcessEvent, Program, Sandbox,
@@ -24,10 +23,7 @@ impl HostileGuest {
         let mut hostile = HostileGuest { stream: guest, decoder: Decoder::new() };
         let channel = Channel::new(reader, writer);
         let (sandbox, ()) = tokio::join!(Sandbox::connect(channel), async {
-            assert!(matches!(hostile.receive().await, (0, Message::Hello { .. })));
-            let (0, Message::Prove { nonce }) = hostile.receive().await else { panic!("no question") };
-            hostile.send(0, Message::Hello { magic: MAGIC, version: VERSION }).await;
-            hostile.send(0, Message::Proof { hash: bootstrap::proof(&nonce) }).await;
+            crate::support::guest::greet(&mut hostile.stream).await;
         });
         (sandbox.unwrap(), hostile)
     }

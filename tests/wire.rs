@@ -133,6 +133,8 @@ fn facts() -> impl Strategy<Value = Facts> {
 fn both_ways() -> impl Strategy<Value = Message> {
     prop_oneof![
         any::<([u8; 4], u16)>().prop_map(|(magic, version)| Message::Hello { magic, version }),
+        any::<[u8; 32]>().prop_map(|nonce| Message::Prove { nonce }),
+        any::<[u8; 32]>().prop_map(|hash| Message::Proof { hash }),
         bytes().prop_map(|bytes| Message::Data { bytes }),
         Just(Message::Eof {}),
         any::<u32>().prop_map(|bytes| Message::Credit { bytes }),

@@ -1,7 +1,6 @@
 //! The real guest as a plain child process, with a workspace of its own.
 
 use super::link::{Link, Traffic};
-use agent::sandbox::bootstrap;
 use agent::sandbox::wire::{Decoder, MAGIC, Message, VERSION, encode};
 use agent::sandbox::{Channel, Command, Finished, Outcome, Output, Program, Sandbox, bootstrap};
 use std::os::unix::fs::PermissionsExt;
