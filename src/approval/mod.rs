@@ -125,7 +125,7 @@ pub async fn choose_changes(
         Answer::Always | Answer::No | Answer::Never => return Ok(chosen),
     }
     for (path, change) in &changes.changes {
-        // A directory is created with its files; an empty one is no loss.
+        // A directory is created with its files; an empty one is not worth a message.
         if change.is_directory_only() {
             continue;
         }
