@@ -1,8 +1,10 @@
 //! System calls that are refused to the guest and its descendants, beyond what the sandbox refuses.
 
+use crate::bpf::{
+    self, ALLOW, AND, ARCHITECTURE, FAIL, IF_ANY_BIT, IF_EQUAL, Instruction, LOAD, NUMBER, RETURN, argument,
+};
 use crate::sys;
-use std::path::Path;
-use std::{fs, io};
+use std::io;
 
 /// Refuses this process and its descendants to allocate disk space without writing to it, which is faster than the quota
 /// can be checked; the C library's posix_fallocate(3) writes then. A file that would be too long becomes an error.
@@ -20,39 +22,11 @@ pub fn refuse_limits_of_others() {
     let _ = sys::install_filter(&limits_filter());
 }
 
-/// Installs the filters in `file`, one after the other. Each is its length in bytes as a little-endian `u32`, then its
-/// instructions (`struct sock_filter`).
-///
-/// A filter that the kernel does not take is an error: the sandbox must not be weaker than its caller believes.
-pub fn install(file: &Path) -> io::Result<()> {
-    let bytes = fs::read(file)?;
-    let mut rest = bytes.as_slice();
-    while let Some((length, after)) = rest.split_first_chunk() {
-        let length = u32::from_le_bytes(*length) as usize;
-        let (program, after) = after.split_at_checked(length).ok_or(io::ErrorKind::UnexpectedEof)?;
-        let (instructions, []) = program.as_chunks::<8>() else {
-            return Err(io::ErrorKind::InvalidData.into());
-        };
-        sys::install_filter(instructions)?;
-        rest = after;
-    }
-    Ok(())
-}
-
-/// An instruction: its code, how far to jump where it holds and where it does not, its value.
-type Instruction = (u16, u8, u8, u32);
-
-const LOAD: u16 = 0x20;
-const AND: u16 = 0x54;
-const IF_EQUAL: u16 = 0x15;
-const IF_ANY_BIT: u16 = 0x45;
-const RETURN: u16 = 0x06;
-const ALLOW: u32 = 0x7fff_0000;
-const FAIL: u32 = 0x0005_0000;
-
-/// Where the lower half of an argument is in `struct seccomp_data`, on the little-endian machines that there are.
-const fn argument(index: u32) -> u32 {
-    16 + 8 * index
+/// Installs the filters that the host has stored. One that is damaged, or that the kernel does not take, is an error: the
+/// sandbox must not be weaker than its caller believes.
+pub fn install(stored: &[u8]) -> io::Result<()> {
+    let programs = bpf::stored(stored).ok_or(io::ErrorKind::InvalidData)?;
+    programs.into_iter().try_for_each(sys::install_filter)
 }
 
 /// fallocate(2) is supported only for freeing space.
@@ -98,8 +72,6 @@ fn limits_filter() -> Vec<[u8; 8]> {
 /// Allows every system call but the one of these numbers, the machine's own and that of its 32-bit programs, which `judge`
 /// examines. Where it jumps past its end, or comes to it, the call is allowed.
 fn filter((number, its_number): (u32, u32), judge: &[Instruction]) -> Vec<[u8; 8]> {
-    const NUMBER: u32 = 0;
-    const ARCHITECTURE: u32 = 4;
     const X32: u32 = 0x4000_0000;
     #[cfg(target_arch = "x86_64")]
     let (machine, compatible) = (0xC000_003E, 0x4000_0003);
@@ -116,9 +88,5 @@ fn filter((number, its_number): (u32, u32), judge: &[Instruction]) -> Vec<[u8; 8
         (LOAD, 0, 0, NUMBER),
         (IF_EQUAL, 0, judged, its_number),
     ];
-    let bytes = |(code, yes, no, value): &Instruction| {
-        let (code, value) = (code.to_ne_bytes(), value.to_ne_bytes());
-        [code[0], code[1], *yes, *no, value[0], value[1], value[2], value[3]]
-    };
-    select.iter().chain(judge).chain(&[(RETURN, 0, 0, ALLOW)]).map(bytes).collect()
+    bpf::assemble(select.iter().chain(judge).chain(&[(RETURN, 0, 0, ALLOW)]).copied())
 }

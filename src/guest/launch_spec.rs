@@ -34,8 +34,8 @@ record! {
         cgroup_files: Vec<PathBuf>,
         /// Resource limits: `RLIMIT_*` number, value.
         rlimits: Vec<(i32, u64)>,
-        /// Seccomp programs, installed in this order.
-        seccomp: Vec<Vec<u8>>,
+        /// Seccomp programs, as `bpf.rs` stores them.
+        seccomp: Vec<u8>,
         /// Whether the host's network is shared.
         host_network: bool,
         /// Sizes of `/tmp`, `/dev/shm` and `/run` in bytes.
@@ -84,7 +84,7 @@ mod tests {
             overlay: Some("/home/me/project".into()),
             cgroups: vec!["/sys/fs/cgroup/a".into()],
             rlimits: vec![(7, 1024)],
-            seccomp: vec![vec![0, 1, 255], Vec::new()],
+            seccomp: vec![0, 1, 255],
             tmp_bytes: u64::MAX,
             keep: true,
             ..LaunchSpec::default()

@@ -41,7 +41,7 @@ pub struct Options {
     keepalive: Option<Duration>,
     /// Bytes that the sandbox's files may take on the disk.
     disk: Option<u64>,
-    /// The file with the system call filters to install: see [`filters::install`].
+    /// The file with the system call filters to install.
     filters: Option<PathBuf>,
 }
 
@@ -94,7 +94,7 @@ pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     }
     sys::prctl(sys::PR_SET_NO_NEW_PRIVS, 1).map_err(failed("cannot drop privileges"))?;
     if let Some(file) = &options.filters {
-        filters::install(file).map_err(failed("cannot install the system call filters"))?;
+        std::fs::read(file).and_then(|stored| filters::install(&stored)).map_err(failed("cannot install the system call filters"))?;
     }
     let signals = Signals::block(&[sys::SIGCHLD, sys::SIGTERM, sys::SIGINT, sys::SIGHUP])
         .map_err(failed("cannot block signals"))?;

@@ -246,7 +246,7 @@ fn launch_spec(spec: &Spec, groups: &Cgroups, (uid, gid): (u32, u32)) -> Result<
         cgroups: groups.directories.clone(),
         cgroup_files: groups.counters.clone(),
         rlimits: resource_limits(&spec.limits, groups),
-        seccomp: seccomp::programs()?,
+        seccomp: seccomp::filters()?,
         host_network: spec.network == Network::Full,
         tmp_bytes: memory / 2,
         shm_bytes: memory / 4,

@@ -5,6 +5,9 @@
 
 mod backend;
 pub mod bootstrap;
+#[path = "../guest/bpf.rs"]
+#[allow(dead_code, reason = "the host stores programs, the guest reads them")]
+mod bpf;
 mod cgroup;
 pub mod docker;
 pub mod environment;

@@ -6,11 +6,12 @@
 //! have to agree: what the kernel has learned after this list was made is unknown (`ENOSYS`), what has a plain
 //! substitute that programs fall back to is unknown too, and the rest of the list is refused (`EPERM`).
 
+use super::bpf::{self, ALLOW, FAIL, IF_GREATER, LOAD, NUMBER, RETURN};
 use crate::error::{Error, Result};
 use libc::c_long;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition as Condition,
-    SeccompFilter, SeccompRule, TargetArch, sock_filter,
+    SeccompFilter, SeccompRule, TargetArch,
 };
 use std::collections::BTreeMap;
 
@@ -120,24 +121,24 @@ const OPENS_HERE: [(c_long, u8); 0] = [];
 /// Each of the bits that let a program run as its owner or its group.
 const SET_ID: [u64; 2] = [libc::S_ISUID as u64, libc::S_ISGID as u64];
 
-/// The seccomp programs, each the bytes of an array of `struct sock_filter`, in the order in which they are installed.
-pub fn programs() -> Result<Vec<Vec<u8>>> {
+/// The filters as the guest installs them.
+pub fn filters() -> Result<Vec<u8>> {
+    Ok(bpf::store(&programs()?))
+}
+
+/// The seccomp programs, in the order in which they are installed.
+fn programs() -> Result<[Vec<[u8; 8]>; 3]> {
     let refused = compile(refusals().map_err(unusable)?, libc::EPERM)?;
     let unknown = compile(UNKNOWN.iter().map(|number| (*number, Vec::new())).collect(), libc::ENOSYS)?;
-    Ok([newer_than(LAST_REVIEWED), unknown, refused].iter().map(bytes).collect())
+    Ok([newer_than(LAST_REVIEWED), unknown, refused])
 }
 
-/// The programs as the guest reads them from a file: each after its length in bytes.
-pub fn file() -> Result<Vec<u8>> {
-    let with_length = |program: Vec<u8>| [&(program.len() as u32).to_le_bytes()[..], &program].concat();
-    Ok(programs()?.into_iter().flat_map(with_length).collect())
-}
-
-fn compile(rules: BTreeMap<c_long, Vec<SeccompRule>>, errno: i32) -> Result<BpfProgram> {
+fn compile(rules: BTreeMap<c_long, Vec<SeccompRule>>, errno: i32) -> Result<Vec<[u8; 8]>> {
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(unusable)?;
     let refuse = SeccompAction::Errno(errno.unsigned_abs());
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refuse, arch).map_err(unusable)?;
-    BpfProgram::try_from(filter).map_err(unusable)
+    let program = BpfProgram::try_from(filter).map_err(unusable)?;
+    Ok(bpf::assemble(program.into_iter().map(|it| (it.code, it.jt, it.jf, it.k))))
 }
 
 fn unusable(error: seccompiler::BackendError) -> Error {
@@ -240,23 +241,13 @@ fn exotic_sockets() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
 }
 
 /// Every number above `last` is unknown. By hand, because seccompiler knows no ranges of numbers.
-fn newer_than(last: u32) -> BpfProgram {
-    const NUMBER_OFFSET: u32 = 0;
-    let statement = |code: u32, k: u32, jt: u8| sock_filter { code: code as u16, jt, jf: 0, k };
-    vec![
-        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, NUMBER_OFFSET, 0),
-        statement(libc::BPF_JMP | libc::BPF_JGT | libc::BPF_K, last, 1),
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0),
-        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::ENOSYS.unsigned_abs(), 0),
-    ]
-}
-
-/// `struct sock_filter` of `<linux/filter.h>` in the machine's byte order.
-fn bytes(program: &BpfProgram) -> Vec<u8> {
-    program
-        .iter()
-        .flat_map(|i| [&i.code.to_ne_bytes()[..], &[i.jt, i.jf], &i.k.to_ne_bytes()].concat())
-        .collect()
+fn newer_than(last: u32) -> Vec<[u8; 8]> {
+    bpf::assemble([
+        (LOAD, 0, 0, NUMBER),
+        (IF_GREATER, 1, 0, last),
+        (RETURN, 0, 0, ALLOW),
+        (RETURN, 0, 0, FAIL | libc::ENOSYS.unsigned_abs()),
+    ])
 }
 
 #[cfg(test)]
@@ -267,7 +258,9 @@ mod tests {
     fn the_programs_fit_the_kernel() {
         const BPF_MAXINSNS: usize = 4096;
         let programs = programs().unwrap();
-        assert_eq!(programs.len(), 3);
-        assert!(programs.iter().all(|program| program.len() % 8 == 0 && program.len() / 8 <= BPF_MAXINSNS));
+        assert!(programs.iter().all(|program| (1..=BPF_MAXINSNS).contains(&program.len())));
+        let stored = filters().unwrap();
+        assert_eq!(bpf::stored(&stored).unwrap(), programs);
+        assert_eq!(bpf::stored(&stored[1..]), None);
     }
 }

@@ -2,6 +2,7 @@
 
 use super::step::{Failure, Step};
 use super::{landlock, sys};
+use crate::filters;
 use crate::launch_spec::LaunchSpec;
 use std::fs;
 
@@ -46,8 +47,5 @@ pub fn give_up_privileges(spec: &LaunchSpec, is_root: bool) -> Result<(), Failur
     sys::drop_capabilities().step("drop the capabilities")?;
     sys::set_no_new_privileges().step("set no_new_privs")?;
     landlock::restrict().step("restrict writing by Landlock")?;
-    for program in &spec.seccomp {
-        sys::install_filter(program).step("install the seccomp filter")?;
-    }
-    Ok(())
+    filters::install(&spec.seccomp).step("install the seccomp filters")
 }

@@ -333,26 +333,6 @@ pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Installs a seccomp program: the bytes of an array of `struct sock_filter`.
-pub fn install_filter(program: &[u8]) -> io::Result<()> {
-    const PR_SET_SECCOMP: c_int = 22;
-    const SECCOMP_MODE_FILTER: c_ulong = 2;
-    #[repr(C)]
-    struct Program {
-        length: u16,
-        instructions: *const u64,
-    }
-    // Eight bytes each, and aligned as the kernel's structure is.
-    let instructions: Vec<u64> = program
-        .chunks_exact(8)
-        .map(|i| u64::from_ne_bytes([i[0], i[1], i[2], i[3], i[4], i[5], i[6], i[7]]))
-        .collect();
-    let length =
-        u16::try_from(instructions.len()).map_err(|_| io::Error::other("a seccomp program is too long"))?;
-    let program = Program { length, instructions: instructions.as_ptr() };
-    process_control(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &raw const program as c_ulong)
-}
-
 /// The version of Landlock's interface, 0 where there is none.
 pub fn landlock_version() -> i64 {
     const LANDLOCK_CREATE_RULESET_VERSION: c_int = 1;

@@ -41,7 +41,7 @@ impl Skeleton {
         let mut skeleton = Self::default();
         skeleton.add(GUEST, Node::Guest);
         if bootstrap::is_for_this_processor()? {
-            skeleton.add(FILTERS, Node::File(seccomp::file()?));
+            skeleton.add(FILTERS, Node::File(seccomp::filters()?));
         }
         // runc gives a tmpfs the mode of the image's directory, whatever its own options say.
         skeleton.add("/run", Node::SharedDirectory);
