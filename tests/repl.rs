@@ -493,3 +493,41 @@ fn configured_prices_are_shown() {
     assert_eq!(terminal.wait(), 0);
     assert!(terminal.screen().contains("10 tokens in, 5 out, cost 0.0200"), "{}", terminal.screen());
 }
+
+#[test]
+fn edits_on_the_host_arrive_before_the_next_prompt_and_are_merged() {
+    let lines: String = (1..20).map(|number| format!("line {number}\n")).collect();
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": "sed -i 's/line 2$/inside/' both.txt" }))
+        .text("Done.")
+        .tool_call("run_commands", json!({ "command": "cat host.txt" }))
+        .text("I see.")
+        .start();
+    let mut terminal = terminal().endpoint(&model).file("host.txt", "old\n").file("both.txt", &lines).start();
+    let host = terminal.root().join("workspace");
+    terminal.wait_for_prompt();
+    terminal.type_line("change it");
+    terminal.wait_for("Done.");
+    terminal.wait_for_prompt();
+    std::fs::write(host.join("host.txt"), "edited on the host\n").expect("written");
+    std::fs::write(host.join("both.txt"), lines.replace("line 18", "outside")).expect("written");
+    terminal.type_line("look");
+    terminal.wait_for("which keeps its own version: both.txt");
+    terminal.wait_for("I see.");
+    terminal.wait_for_prompt();
+    let messages = model.last().messages();
+    let prompt = messages[messages.len() - 3]["content"].to_string();
+    assert!(prompt.contains("The user changed these files, and the sandbox has them: host.txt."), "{prompt}");
+    assert!(messages[messages.len() - 1]["content"].to_string().contains("edited on the host"));
+    terminal.type_line("/apply");
+    terminal.wait_for("[yes/no/each]");
+    terminal.type_line("yes");
+    terminal.wait_for("a file conflicts");
+    terminal.wait_for_prompt();
+    terminal.type_line("/apply --merge");
+    terminal.wait_until("the question again", |screen| screen.matches("[yes/no/each]").count() == 2);
+    terminal.type_line("yes");
+    terminal.wait_for("merged with the host's version: both.txt");
+    let merged = std::fs::read_to_string(host.join("both.txt")).expect("the file");
+    assert!(merged.contains("inside\n") && merged.contains("outside\n"), "{merged}");
+}

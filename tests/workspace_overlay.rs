@@ -233,3 +233,34 @@ async fn a_tree_with_files_of_another_user_is_copied_with_a_notice() {
     let error = open("s3", Mode::Overlay).await.err().expect("refused");
     insta::assert_snapshot!(error.to_string(), @"the workspace cannot be an overlay: file-7 belongs to another user");
 }
+
+#[tokio::test]
+async fn edits_on_the_host_are_reported_and_a_new_secret_stays_out() {
+    for name in BACKENDS {
+        let Some(overlaid) = Overlaid::start(name, &FILES).await else { continue };
+        let refresh = async || {
+            let refreshed = overlaid.workspace.refresh(&overlaid.sandbox).await.expect("a look");
+            let names = |paths: Vec<agent::workspace::tree_path::TreePath>| -> Vec<String> {
+                paths.iter().map(ToString::to_string).collect()
+            };
+            (names(refreshed.followed), names(refreshed.conflicts))
+        };
+        assert_eq!(refresh().await, (Vec::new(), Vec::new()));
+        output_of(&overlaid.sandbox, "echo inside > src/one.rs; echo back > a.txt; echo a > a.txt").await;
+        overlaid.workspace.checkpoint(&overlaid.sandbox, 1).await.expect("a look");
+        fs::write(overlaid.host("a.txt"), "host\n").expect("written");
+        fs::write(overlaid.host("src/one.rs"), "host\n").expect("written");
+        fs::write(overlaid.host("src/new.rs"), "host\n").expect("written");
+        fs::write(overlaid.host("src/prod.env"), "TOKEN=1\n").expect("written");
+        let (followed, conflicts) = refresh().await;
+        assert_eq!(
+            (followed, conflicts),
+            (vec!["a.txt".into(), "src/new.rs".into()], vec!["src/one.rs".into()])
+        );
+        let seen = output_of(&overlaid.sandbox, "cat a.txt src/one.rs src/new.rs; ls src").await;
+        assert_eq!(seen, "host\ninside\nhost\ndeep\nnew.rs\none.rs", "{name}");
+        assert_eq!(refresh().await, (Vec::new(), Vec::new()));
+        assert_eq!(overlaid.changed().await, ["~src/one.rs"]);
+        overlaid.end().await;
+    }
+}

@@ -568,3 +568,95 @@ async fn what_a_tool_writes_is_seen() {
     assert_eq!(session.changed().await, ["a"]);
     let _ = Entry::Directory;
 }
+
+/// The names of what followed the host, and of what is in conflict.
+async fn refreshed(session: &Session) -> (Vec<String>, Vec<String>) {
+    let refreshed = session.workspace.refresh(&session.guest.sandbox).await.unwrap();
+    let names =
+        |paths: &[agent::workspace::tree_path::TreePath]| paths.iter().map(ToString::to_string).collect();
+    (names(&refreshed.followed), names(&refreshed.conflicts))
+}
+
+fn inside(session: &Session, name: &str) -> Option<String> {
+    fs::read_to_string(session.guest.path(name)).ok()
+}
+
+const NOTHING: (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+
+/// They were invisible inside, and blocked an apply with a conflict.
+#[tokio::test]
+async fn edits_on_the_host_arrive_in_what_the_sandbox_has_not_changed() {
+    let files = [("a.txt", "a"), ("b.txt", "b"), ("c.txt", "c"), ("src/d.txt", "d"), ("gone/e.txt", "e")];
+    let session = Session::start(host(&files)).await;
+    assert_eq!(refreshed(&session).await, NOTHING);
+    session.turn("echo inside > b.txt; echo same > c.txt; echo new > n.txt").await;
+    fs::write(session.host("a.txt"), "host").unwrap();
+    fs::write(session.host("b.txt"), "host").unwrap();
+    fs::write(session.host("c.txt"), "same\n").unwrap();
+    fs::create_dir_all(session.host("src/deep/er")).unwrap();
+    fs::write(session.host("src/deep/er/new.txt"), "new").unwrap();
+    symlink("a.txt", session.host("src/link")).unwrap();
+    fs::write(session.host(".env"), "TOKEN=1").unwrap();
+    fs::remove_dir_all(session.host("gone")).unwrap();
+    let (followed, conflicts) = refreshed(&session).await;
+    assert_eq!(followed, ["a.txt", "c.txt", "gone/e.txt", "src/deep/er/new.txt", "src/link"]);
+    assert_eq!(conflicts, ["b.txt"]);
+    assert_eq!(inside(&session, "a.txt").as_deref(), Some("host"));
+    assert_eq!(inside(&session, "src/deep/er/new.txt").as_deref(), Some("new"));
+    assert_eq!(fs::read_link(session.guest.path("src/link")).unwrap(), Path::new("a.txt"));
+    assert_eq!(inside(&session, "b.txt").as_deref(), Some("inside\n"));
+    assert!(!session.guest.path("gone").exists() && inside(&session, ".env").is_none());
+    // Told once, and nothing of it is a change of the session.
+    assert_eq!(refreshed(&session).await, NOTHING);
+    assert_eq!(session.changed().await, ["b.txt", "n.txt"]);
+    // What followed the host can be changed and applied.
+    session.turn("echo more >> a.txt; rm b.txt").await;
+    session.workspace.undo(&session.guest.sandbox, 1).await.unwrap();
+    assert_eq!(inside(&session, "a.txt").as_deref(), Some("host"));
+    session.turn("echo more >> a.txt").await;
+    let changes = session.changes().await.select(&["a.txt".into(), "n.txt".into()]).unwrap();
+    session.workspace.apply(&changes, false, Some(&session.guest.sandbox)).await.unwrap();
+    assert_eq!(fs::read_to_string(session.host("a.txt")).unwrap(), "hostmore\n");
+    assert_eq!(refreshed(&session).await, NOTHING, "an apply is not the user's edit");
+    // Applied and edited again on the host: the sandbox has not changed it since.
+    fs::write(session.host("n.txt"), "edited").unwrap();
+    assert_eq!(refreshed(&session).await, (vec!["n.txt".to_owned()], Vec::new()));
+    assert_eq!(inside(&session, "n.txt").as_deref(), Some("edited"));
+    assert_eq!(session.changed().await, ["b.txt"]);
+}
+
+#[tokio::test]
+async fn what_git_records_on_the_host_arrives_unless_the_sandbox_committed() {
+    let directory = host(&[("a.txt", "a"), (".gitignore", "built/\n")]);
+    git(directory.path(), &["init", "-q"]);
+    git(directory.path(), &["add", "-A"]);
+    git(directory.path(), &["commit", "-qm", "one"]);
+    let session = Session::start(directory).await;
+    session.turn("git status").await;
+    fs::write(session.host("a.txt"), "b").unwrap();
+    git(session.host.path(), &["commit", "-qam", "two"]);
+    fs::create_dir(session.host("built")).unwrap();
+    fs::write(session.host("built/x"), "ignored").unwrap();
+    assert_eq!(refreshed(&session).await, (vec!["a.txt".to_owned()], Vec::new()));
+    let log = session.guest.sh("git log --format=%s; git status --short; ls").await;
+    assert_eq!(log.text(), "two\none\na.txt\n");
+    session
+        .turn("echo c > c.txt; git add c.txt; git -c user.name=a -c user.email=a@b commit -qm three")
+        .await;
+    fs::write(session.host("a.txt"), "d").unwrap();
+    git(session.host.path(), &["commit", "-qam", "four"]);
+    assert_eq!(refreshed(&session).await, (vec!["a.txt".to_owned()], Vec::new()));
+    let log = session.guest.sh("git log --format=%s; git fsck --strict").await;
+    assert_eq!(log.text(), "three\ntwo\none\n");
+}
+
+#[tokio::test]
+async fn a_new_rule_in_gitignore_holds_for_files_that_appear_later() {
+    let session = Session::start(host(&[("a.txt", "a"), (".gitignore", "x\n")])).await;
+    fs::write(session.host(".gitignore"), "x\n*.log\n").unwrap();
+    fs::write(session.host("b.log"), "log").unwrap();
+    fs::write(session.host("b.txt"), "b").unwrap();
+    let (followed, _) = refreshed(&session).await;
+    assert_eq!(followed, [".gitignore", "b.txt"]);
+    assert!(inside(&session, "b.log").is_none());
+}

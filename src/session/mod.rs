@@ -27,7 +27,13 @@ use crate::error::{Error, Kind, Result};
 use crate::event::{Changes, Event};
 use crate::exit_code::ExitCode;
 use crate::log::{SessionId, Store};
+use crate::workspace::Refreshed;
+use crate::workspace::notices::listed;
+use crate::workspace::tree_path::TreePath;
 use std::sync::Arc;
+
+/// Files that a notice or note names.
+const NAMED: usize = 20;
 
 /// An open session: a conversation, and the sandbox that it works in.
 pub struct Session {
@@ -46,7 +52,38 @@ pub struct Session {
 impl Session {
     /// Works on one prompt until the model answers.
     pub async fn prompt(&mut self, text: &str) -> Result<Answer> {
+        self.follow_host().await?;
         self.conversation.turn(text).await
+    }
+
+    /// Brings the sandbox up to date with the user's edits since the last prompt, and tells user and model.
+    async fn follow_host(&mut self) -> Result<()> {
+        let ready = match self.startup.if_ready() {
+            Some(ready) => ready,
+            // It has the files of an earlier process. A fresh one gets those of now.
+            None if self.startup.is_reattached().await => self.startup.ready().await?,
+            None => return Ok(()),
+        };
+        let Refreshed { followed, conflicts } = match ready.workspace.refresh(&ready.sandbox).await {
+            Ok(refreshed) => refreshed,
+            Err(error) => {
+                let text = format!("The host's files could not be compared with the sandbox's: {error}.");
+                return self.frontend.events().emit(Event::Notice { text });
+            }
+        };
+        let names = |paths: &[TreePath]| listed(paths.iter().map(ToString::to_string), NAMED);
+        if let Some(names) = names(&followed) {
+            self.conversation
+                .note(&format!("The user changed these files, and the sandbox has them: {names}."))?;
+        }
+        if let Some(names) = names(&conflicts) {
+            let text =
+                format!("Changed on the host and in the sandbox, which keeps its own version: {names}.");
+            self.conversation.note(&text)?;
+            let hint = "An apply merges them with --merge, or reports them as conflicts.";
+            self.frontend.always_notice(format!("{text} {hint}"))?;
+        }
+        Ok(())
     }
 
     /// Closes the session after its last prompt, with that prompt's result, and emits `session_finished`.

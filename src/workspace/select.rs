@@ -109,7 +109,7 @@ pub enum PickedKind {
 }
 
 /// Enough of a file's metadata to tell whether it was written to since. The change time cannot be set by programs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Stamp {
     /// Bytes.
     pub size: u64,
@@ -172,21 +172,32 @@ impl LeftOut {
 
 /// Walks `root` in parallel and decides. Blocking.
 pub fn select(root: &Path, options: &Options) -> Result<Selection> {
-    let walk = Walk {
-        root,
-        include: globs(root, &options.include, "--include")?,
-        exclude: globs(root, &options.exclude, "--exclude")?,
-        max_file_bytes: options.max_file_bytes,
-        patterns: PatternBudget::default(),
-        count: AtomicUsize::new(0),
-    };
+    let walk = Walk::new(root, options, &|_| false)?;
     // git lists its index while the tree is walked.
     let (found, tracked) = std::thread::scope(|scope| {
         let tracked = scope.spawn(|| tracked::files(root));
-        let found = walk.run();
+        let found = walk.run(vec![walk.directory(None)]);
         (found, tracked.join())
     });
     let tracked = tracked.map_err(|_| Error::unexpected("listing the files that git tracks failed"))?;
+    walk.decide(found, &tracked).finish(options.max_total_bytes)
+}
+
+/// Lists `directories` again (`None`: the root), and what is new below them. Directories that are known are not looked
+/// into. Blocking.
+pub fn list_again(
+    root: &Path,
+    options: &Options,
+    directories: BTreeSet<Option<TreePath>>,
+    is_known: &(dyn Fn(&TreePath) -> bool + Sync),
+) -> Result<Selection> {
+    let walk = Walk::new(root, options, is_known)?;
+    let found = walk.run(directories.into_iter().map(|path| walk.directory(path)).collect());
+    // Asking git is worth it only where its answer decides something.
+    let tracked = match found.suspects.is_empty() && found.ignored.is_empty() {
+        true => Tracked::default(),
+        false => tracked::files(root),
+    };
     walk.decide(found, &tracked).finish(options.max_total_bytes)
 }
 
@@ -198,6 +209,10 @@ struct Walk<'a> {
     patterns: PatternBudget,
     /// Paths picked so far, by all threads.
     count: AtomicUsize,
+    /// Directories that are not looked into.
+    is_known: &'a (dyn Fn(&TreePath) -> bool + Sync),
+    /// The rules that hold for the root from outside.
+    outer: Rules,
 }
 
 /// A directory to be listed.
@@ -241,11 +256,51 @@ impl Found {
     }
 }
 
-impl Walk<'_> {
-    fn run(&self) -> Found {
-        let root =
-            Directory { path: None, rules: Rules::outer(self.root, &self.patterns), inside: Inside::Tree };
-        let found = walk::each_directory(root, |directory, queue, found: &mut Found| {
+impl<'a> Walk<'a> {
+    fn new(
+        root: &'a Path,
+        options: &Options,
+        is_known: &'a (dyn Fn(&TreePath) -> bool + Sync),
+    ) -> Result<Self> {
+        let patterns = PatternBudget::default();
+        Ok(Self {
+            root,
+            include: globs(root, &options.include, "--include")?,
+            exclude: globs(root, &options.exclude, "--exclude")?,
+            max_file_bytes: options.max_file_bytes,
+            outer: Rules::outer(root, &patterns),
+            patterns,
+            count: AtomicUsize::new(0),
+            is_known,
+        })
+    }
+
+    /// A directory of the tree with the rules that hold in it, but for its own.
+    fn directory(&self, path: Option<TreePath>) -> Directory {
+        let (mut rules, mut inside) = (self.outer.clone(), Inside::Tree);
+        let mut above = None;
+        let mut chain: Vec<TreePath> = path.iter().flat_map(TreePath::ancestors).collect();
+        chain.reverse();
+        for below in chain.into_iter().chain(path.clone()) {
+            if inside == Inside::Tree {
+                let directory = above
+                    .as_ref()
+                    .map_or(self.root.to_owned(), |above: &TreePath| self.root.join(above.as_path()));
+                rules =
+                    rules.with(above.as_ref(), &read_rules(&directory.join(".gitignore")), &self.patterns);
+                if below.name() == b".git" {
+                    inside = Inside::Git;
+                } else if rules.ignore(self.root, &below, true) {
+                    inside = Inside::Ignored;
+                }
+            }
+            above = Some(below);
+        }
+        Directory { path, rules, inside }
+    }
+
+    fn run(&self, directories: Vec<Directory>) -> Found {
+        let found = walk::each_directory(directories, |directory, queue, found: &mut Found| {
             if self.count.load(Ordering::Relaxed) <= MAX_PATHS {
                 self.list(directory, queue, found);
             }
@@ -335,7 +390,7 @@ impl Walk<'_> {
             Err(Errno::NOENT) => return,
             Err(_) => found.left_out.push((path.clone(), LeftOut::Unreadable)),
         }
-        if is_directory {
+        if is_directory && !(self.is_known)(&path) {
             queue.push(Directory { path: Some(path), rules: directory.rules.clone(), inside });
         }
     }

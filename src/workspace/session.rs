@@ -2,6 +2,9 @@
 
 mod host;
 mod populate;
+mod refresh;
+
+pub use refresh::Refreshed;
 
 use crate::error::{Error, Result};
 use crate::event::Changes;
@@ -10,6 +13,7 @@ use crate::workspace::base::Base;
 use crate::workspace::changes::{ChangeSet, Exclusions};
 use crate::workspace::entries::Rejected;
 use crate::workspace::history::{Checkpoint, History};
+use crate::workspace::host_changes::HostView;
 use crate::workspace::ignored::Ignored;
 use crate::workspace::manifest::{Delta, Manifest};
 use crate::workspace::mode::{self, Mode};
@@ -56,6 +60,8 @@ struct State {
     mount: WorkspaceMount,
     /// The host's tree as [`Workspace::reopen`] found it.
     found: Option<Selection>,
+    /// How the host's tree looked last; `None` until a process that attached to a running sandbox has looked.
+    view: Option<HostView>,
     base: Base,
     scanner: Scanner,
     history: History,
@@ -140,6 +146,7 @@ impl Workspace {
         let state = State {
             mount,
             found: None,
+            view: Some(HostView::of(&root, &selection)),
             base: Base::new(selection),
             scanner: scanner(&root, &options.select)?,
             history: History::new(),
@@ -180,6 +187,7 @@ impl Workspace {
         let state = State {
             mount,
             found: None,
+            view: None,
             base,
             scanner: scanner(&root, &options)?,
             history: History::load(&store)?.unwrap_or_default(),

@@ -66,13 +66,43 @@ pub async fn copy_in(
     sandbox: &Sandbox,
     on_copied: OnCopied<'_>,
 ) -> Result<CopyReport> {
+    write_all(sandbox, directories(base.nodes.iter(), |mode| mode | 0o700)).await?;
+    let nodes = base.nodes.iter().map(|(path, node)| (path.clone(), node.clone())).collect();
+    let report = copy_nodes(root, base, nodes, store, sandbox, on_copied).await?;
+    let closed = directories(base.nodes.iter(), |mode| mode)
+        .into_iter()
+        .filter(|write| write.mode.is_some_and(|mode| mode & 0o700 != 0o700));
+    write_all(sandbox, closed.collect()).await?;
+    Ok(report)
+}
+
+/// Copies single paths of `base` as the host has them now.
+pub async fn copy_again(
+    root: &Path,
+    base: &mut Base,
+    store: &Store,
+    sandbox: &Sandbox,
+    paths: Vec<TreePath>,
+) -> Result<()> {
+    let node = |path: TreePath| base.nodes.get(&path).cloned().map(|node| (path, node));
+    let nodes: Vec<(TreePath, Node)> = paths.into_iter().filter_map(node).collect();
+    write_all(sandbox, directories(nodes.iter().map(|(path, node)| (path, node)), |mode| mode | 0o700))
+        .await?;
+    copy_nodes(root, base, nodes, store, sandbox, &mut |_, _| {}).await.map(drop)
+}
+
+/// Copies files and symlinks; directories are there already.
+async fn copy_nodes(
+    root: &Path,
+    base: &mut Base,
+    nodes: Vec<(TreePath, Node)>,
+    store: &Store,
+    sandbox: &Sandbox,
+    on_copied: OnCopied<'_>,
+) -> Result<CopyReport> {
     let total: u64 = base.stamps.values().map(|stamp| stamp.size).sum();
     let mut report = CopyReport::default();
-    write_all(sandbox, directories(base, |mode| mode | 0o700)).await?;
-
     let (sender, mut receiver) = mpsc::channel(1);
-    let nodes: Vec<(TreePath, Node)> =
-        base.nodes.iter().map(|(path, node)| (path.clone(), node.clone())).collect();
     let (root, store) = (root.to_owned(), store.clone());
     let reader = tokio::task::spawn_blocking(move || read_batches(&root, &store, nodes, &sender));
     let mut written = stream::poll_fn(move |context| receiver.poll_recv(context))
@@ -89,15 +119,14 @@ pub async fn copy_in(
         on_copied(report.bytes, total);
     }
     reader.await.map_err(|error| Error::unexpected("reading the workspace failed").caused_by(error))??;
-    let closed = directories(base, |mode| mode)
-        .into_iter()
-        .filter(|write| write.mode.is_some_and(|mode| mode & 0o700 != 0o700));
-    write_all(sandbox, closed.collect()).await?;
     Ok(report)
 }
 
-fn directories(base: &Base, mode: impl Fn(u32) -> u32) -> Vec<FileWrite> {
-    let directories = base.nodes.iter().filter_map(|(path, node)| match node {
+fn directories<'n>(
+    nodes: impl Iterator<Item = (&'n TreePath, &'n Node)>,
+    mode: impl Fn(u32) -> u32,
+) -> Vec<FileWrite> {
+    let directories = nodes.filter_map(|(path, node)| match node {
         Node::Directory { mode: bits } => Some((path, *bits)),
         _ => None,
     });

@@ -54,12 +54,12 @@ impl<D> Drop for Listing<'_, D> {
     }
 }
 
-/// Calls `list` for `first` and for every directory that it pushes. Returns what each thread found. Blocking.
+/// Calls `list` for each of `first` and for every directory that it pushes. Returns what each thread found. Blocking.
 pub fn each_directory<D: Send, F: Default + Send>(
-    first: D,
+    first: Vec<D>,
     list: impl Fn(D, &Queue<D>, &mut F) + Sync,
 ) -> Vec<F> {
-    let queue = Queue { state: Lock::new(State { waiting: vec![first], busy: 0 }), changed: Condvar::new() };
+    let queue = Queue { state: Lock::new(State { waiting: first, busy: 0 }), changed: Condvar::new() };
     let run = || {
         let mut found = F::default();
         while let Some(directory) = queue.next() {
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn every_directory_is_listed_once() {
-        let found = each_directory(1u64, |number, queue, found: &mut Vec<u64>| {
+        let found = each_directory(vec![1u64], |number, queue, found: &mut Vec<u64>| {
             found.push(number);
             for child in [number * 2, number * 2 + 1].into_iter().filter(|child| *child < 1000) {
                 queue.push(child);

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::hash::Hash;
 use crate::sandbox::{Sandbox, WorkspaceMount};
 use crate::workspace::base::Base;
+use crate::workspace::host_changes::HostView;
 use crate::workspace::manifest::Node;
 use crate::workspace::mode::{self, Mode};
 use crate::workspace::restore;
@@ -74,6 +75,7 @@ impl Workspace {
         if !self.is_transient {
             self.store.remove(FILLED)?;
         }
+        state.view = Some(HostView::of(&self.root, &selection));
         (state.mount, state.found) = (mount, Some(selection));
         Ok(copied)
     }

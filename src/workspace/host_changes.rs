@@ -1,0 +1,188 @@
+//! What changed in the host's tree since the session looked last: found by metadata, without reading a file.
+//!
+//! Files are compared by their stamps. A directory whose own stamp differs has other names in it and is listed again; the
+//! rest of the tree is not.
+
+use crate::error::Result;
+use crate::workspace::base::Base;
+use crate::workspace::manifest::Node;
+use crate::workspace::select::{self, LeftOut, Picked, PickedKind, Selection, Stamp};
+use crate::workspace::tree_path::TreePath;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+/// How the host's tree looked when the session looked last, beyond what the base records.
+#[derive(Debug, Clone, Default)]
+pub struct HostView {
+    root: Option<Stamp>,
+    directories: BTreeMap<TreePath, Stamp>,
+    /// Files whose state on the host is known although it is not that of the base: they were applied, or they are in
+    /// conflict and the user knows. `None` for one that is gone.
+    known: BTreeMap<TreePath, Option<Stamp>>,
+}
+
+/// What may have changed.
+#[derive(Debug, Default)]
+pub struct HostChanges {
+    /// What is there now; `None` for what is gone. In the order of the paths.
+    pub paths: BTreeMap<TreePath, Option<Picked>>,
+    /// What is there now and is excluded.
+    pub left_out: BTreeMap<TreePath, LeftOut>,
+}
+
+impl HostView {
+    /// The view of somebody who has just seen `selection`.
+    pub fn of(root: &Path, selection: &Selection) -> Self {
+        let mut view = Self::default();
+        view.take(selection);
+        view.root =
+            open_root(root).ok().and_then(|root| stat(&root, Path::new(""))).map(|stat| Stamp::from(&stat));
+        view
+    }
+
+    fn take(&mut self, selection: &Selection) {
+        let directories = selection.picked.iter().filter(|(_, picked)| picked.kind == PickedKind::Directory);
+        self.directories.extend(directories.map(|(path, picked)| (path.clone(), picked.stamp)));
+    }
+
+    /// Notes that what the host has at `path` needs no further attention.
+    pub fn know(&mut self, path: &TreePath, stamp: Option<Stamp>) {
+        self.known.insert(path.clone(), stamp);
+    }
+
+    /// Forgets what was noted: the base has it now.
+    pub fn forget(&mut self, path: &TreePath) {
+        self.known.remove(path);
+    }
+
+    /// Looks again. Blocking.
+    pub fn refresh(&mut self, root: &Path, options: &select::Options, base: &Base) -> Result<HostChanges> {
+        let open = open_root(root)?;
+        let mut changes = HostChanges::default();
+        let mut listed = BTreeSet::new();
+        let now = stat(&open, Path::new("")).map(|stat| Stamp::from(&stat));
+        if self.root != now {
+            self.root = now;
+            listed.insert(None);
+        }
+        let mut rules_changed = false;
+        for (path, looked) in self.look(&open, base) {
+            match looked {
+                Looked::Listing => {
+                    listed.insert(Some(path));
+                }
+                Looked::Now(picked) => {
+                    rules_changed |= path.name() == b".gitignore";
+                    changes.paths.insert(path, picked.map(|picked| *picked));
+                }
+            }
+        }
+        if rules_changed {
+            let selection = select::select(root, options)?;
+            self.take(&selection);
+            self.add(&mut changes, selection, base);
+        } else if !listed.is_empty() {
+            let is_known = |path: &TreePath| matches!(base.nodes.get(path), Some(Node::Directory { .. }));
+            let selection = select::list_again(root, options, listed, &is_known)?;
+            self.take(&selection);
+            self.add(&mut changes, selection, base);
+        }
+        Ok(changes)
+    }
+
+    /// What is new or another thing among what was listed again. Files that are known were looked at already.
+    fn add(&self, changes: &mut HostChanges, selection: Selection, base: &Base) {
+        for (path, picked) in selection.picked {
+            let is_same = match (base.nodes.get(&path), &picked.kind) {
+                (Some(Node::File { .. }), PickedKind::File)
+                | (Some(Node::Directory { .. }), PickedKind::Directory) => true,
+                (Some(Node::Symlink { target }), PickedKind::Symlink(now)) => target.0 == *now,
+                (None, PickedKind::File) => self.known.get(&path) == Some(&Some(picked.stamp)),
+                _ => false,
+            };
+            if !is_same {
+                changes.paths.insert(path, Some(picked));
+            }
+        }
+        changes.left_out = selection.left_out;
+        changes.left_out.retain(|path, _| !base.left_out.contains_key(path));
+    }
+
+    /// Compares everything that the base knows, on as many threads as there are processors.
+    fn look(&self, root: &OwnedFd, base: &Base) -> Vec<(TreePath, Looked)> {
+        let nodes: Vec<(&TreePath, &Node)> = base.nodes.iter().collect();
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
+        let share = nodes.len().div_ceil(threads).max(1);
+        let mut found = std::thread::scope(|scope| {
+            let look = |nodes: &[(&TreePath, &Node)]| -> Vec<(TreePath, Looked)> {
+                let one = |(path, node): &(&TreePath, &Node)| {
+                    Some(((*path).clone(), self.look_at(root, base, path, node)?))
+                };
+                nodes.iter().filter_map(one).collect()
+            };
+            let threads: Vec<_> = nodes.chunks(share).map(|nodes| scope.spawn(move || look(nodes))).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect::<Vec<_>>()
+        });
+        let others = self.known.iter().filter(|(path, _)| !base.nodes.contains_key(*path));
+        found.extend(others.filter_map(|(path, known)| {
+            let now = stat(root, path.as_path());
+            (now.as_ref().map(Stamp::from) != *known).then(|| (path.clone(), Looked::Now(now.and_then(pick))))
+        }));
+        found
+    }
+
+    fn look_at(&self, root: &OwnedFd, base: &Base, path: &TreePath, node: &Node) -> Option<Looked> {
+        let now = stat(root, path.as_path());
+        let stamp = now.as_ref().map(Stamp::from);
+        let former = match (self.known.get(path), node) {
+            (Some(known), _) => *known,
+            (None, Node::Directory { .. }) => self.directories.get(path).copied(),
+            (None, Node::File { .. }) => base.stamps.get(path).copied(),
+            // The directory of a symlink that was replaced is listed again.
+            (None, Node::Symlink { .. }) if stamp.is_some() => return None,
+            (None, Node::Symlink { .. }) => Some(Stamp::default()),
+        };
+        if stamp == former {
+            return None;
+        }
+        let is_directory = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        match (node, now) {
+            (Node::Directory { .. }, Some(now)) if is_directory(&now) => Some(Looked::Listing),
+            (_, now) => Some(Looked::Now(now.and_then(pick))),
+        }
+    }
+}
+
+enum Looked {
+    /// A directory with other names in it.
+    Listing,
+    /// What is there now.
+    Now(Option<Box<Picked>>),
+}
+
+fn open_root(root: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(root, flags, Mode::empty()).map_err(std::io::Error::from)?)
+}
+
+/// How something looks. A directory on the way that became a symlink differs itself, and what is read later is opened
+/// without following links.
+fn stat(root: &OwnedFd, path: &Path) -> Option<Stat> {
+    match path.as_os_str().is_empty() {
+        true => rustix::fs::fstat(root).ok(),
+        false => rustix::fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW).ok(),
+    }
+}
+
+/// A file as a selection picks it. Anything else is found by listing its directory again.
+fn pick(stat: Stat) -> Option<Box<Picked>> {
+    let kind = match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => PickedKind::File,
+        FileType::Directory => PickedKind::Directory,
+        _ => return None,
+    };
+    let (mode, uid, device) = (stat.st_mode & 0o777, stat.st_uid, stat.st_dev);
+    Some(Box::new(Picked { kind, mode, stamp: Stamp::from(&stat), uid, device }))
+}
