@@ -1,4 +1,4 @@
-//! Programs of this machine that `agent` starts for the user: git, a pager.
+//! Programs of this machine that `agent` starts for the user: git, a pager, what opens a file.
 //!
 //! The working directory belongs to the repository, and so may entries of `PATH` (`./bin`, `node_modules/.bin`, an empty
 //! one): whatever lies there is not started.
@@ -9,7 +9,7 @@ use std::process::Command;
 
 /// Variables that a host program gets, beside those whose name begins with `LC_` or `XDG_`. Neither keys nor what makes a
 /// program load or start another one.
-const KEPT: [&str; 18] = [
+const KEPT: [&str; 19] = [
     "HOME",
     "USER",
     "LOGNAME",
@@ -25,6 +25,7 @@ const KEPT: [&str; 18] = [
     "TMPDIR",
     "DISPLAY",
     "WAYLAND_DISPLAY",
+    "XAUTHORITY",
     "DBUS_SESSION_BUS_ADDRESS",
     "LESS",
     "LESSCHARSET",

@@ -28,6 +28,7 @@ mod local;
 mod markdown;
 mod network;
 mod network_commands;
+mod pictures;
 #[cfg(feature = "policy")]
 mod policy;
 mod proxy_requests;

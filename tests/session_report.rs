@@ -3,6 +3,9 @@
 use crate::session_samples::{answer, artifact, prompt, record, started, tool_finished, tool_started};
 use agent::event::{Event, Record, Usage};
 use agent::log::report::Report;
+use agent::picture::Pixels;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
 fn connection(host: &str, allowed: bool) -> Event {
@@ -106,7 +109,7 @@ fn the_page_needs_no_network_and_escapes_everything() {
     records.push(record(93, tool_started("8", "read_file", json!({"path": hostile}))));
     records.push(record(94, connection(hostile, false)));
     records.push(Record { session: hostile.to_owned(), ..record(95, started()) });
-    let page = Report::on(&records).to_html();
+    let page = Report::on(&records).to_html(|_| None);
     assert!(page.contains("default-src 'none'; style-src 'sha256-"));
     assert!(page.matches("&lt;script&gt;alert(1)&lt;/script&gt;").count() >= 6);
     for forbidden in
@@ -122,5 +125,27 @@ fn an_empty_session_has_an_empty_report() {
     let report = Report::on(&[]);
     assert_eq!(report.status, "unfinished");
     assert!(report.to_text().contains("unfinished"));
-    assert!(report.to_html().ends_with("</html>\n"));
+    assert!(report.to_html(|_| None).ends_with("</html>\n"));
+}
+
+/// An image is in the page only if its bytes are one, whatever the event says of them.
+#[test]
+fn images_are_in_the_page_and_nothing_else_is() {
+    let png = Pixels { width: 2, height: 2, rgb: vec![7; 12] }.to_png().unwrap();
+    let mut records = session();
+    for (seq, name) in [(90, "good.png"), (91, "<img src=x>\".png"), (92, "missing.png")] {
+        let artifact = artifact(name, "text/html\"><script>");
+        records.push(record(seq, Event::Artifact { artifact, tool_call: "1".to_owned() }));
+    }
+    let page = Report::on(&records).to_html(|artifact| match artifact.name.as_str() {
+        "good.png" => Some(png.clone()),
+        "missing.png" => None,
+        _ => Some(b"<svg onload=alert(1)>".to_vec()),
+    });
+    assert!(page.contains("; img-src data:; base-uri 'none'"), "{page}");
+    let image = format!("<img alt=\"good.png\" src=\"data:image/png;base64,{}\">", STANDARD.encode(&png));
+    assert_eq!((page.matches("<img ").count(), page.matches(&image).count()), (1, 1), "{page}");
+    assert!(
+        page.contains("&lt;img src=x&gt;&quot;.png") && !page.contains("<script") && !page.contains("<svg")
+    );
 }

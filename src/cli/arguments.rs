@@ -3,6 +3,7 @@
 use super::completions::values;
 use super::options::{Group, Options};
 use crate::approval::Approve;
+use crate::cli::ui::pictures::Images;
 use crate::sandbox::SandboxChoice;
 use crate::workspace::Mode;
 use clap::Args;
@@ -163,6 +164,9 @@ pub struct VerbosityArgs {
     /// Whole arguments and results in the traces
     #[arg(short, long, help_heading = "Output")]
     verbose: bool,
+    /// When pictures that programs show are drawn in the terminal
+    #[arg(long, value_enum, value_name = "WHEN", help_heading = "Output")]
+    images: Option<Images>,
 }
 
 /// What every command takes that plays a recording.
@@ -266,7 +270,7 @@ groups! {
     RecordArgs: record replay;
     CheckArgs: check check_attempts apply;
     JsonArg: json;
-    VerbosityArgs: quiet verbose;
+    VerbosityArgs: quiet verbose images;
     PlaybackArgs: record [backend resources keep limits json verbosity];
     SessionOptions: [model endpoint directory copy backend resources keep limits record verbosity];
     ChangesArgs: [directory json];

@@ -2,6 +2,7 @@
 
 use super::apply::ApplyArgs;
 use super::arguments::SessionArg;
+use super::artifacts::ArtifactsArgs;
 use super::completions::CompletionsArgs;
 use super::demo::DemoArgs;
 use super::diff::DiffArgs;
@@ -62,6 +63,8 @@ pub enum Command {
     Apply(ApplyArgs),
     /// Restore the host's files to their state before an apply
     Undo(SessionArg),
+    /// List, draw, copy and open the pictures and files that a session's tools produced
+    Artifacts(ArtifactsArgs),
     /// List, pause, resume and remove sandboxes
     Sandbox(SandboxArgs),
     /// Forward a port of this machine's loopback to a server inside the sandbox

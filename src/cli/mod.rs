@@ -3,6 +3,7 @@
 mod answer;
 mod apply;
 mod arguments;
+mod artifacts;
 mod commands;
 mod completions;
 pub mod config;
@@ -61,6 +62,7 @@ pub fn dispatch(cli: Cli) -> ProcessExitCode {
     let code = runtime.block_on(command(cli));
     // A reader of standard input may be blocked for ever; the process does not wait for it.
     runtime.shutdown_background();
+    ui::pictures::settle();
     code
 }
 
@@ -83,6 +85,7 @@ async fn command(cli: Cli) -> ProcessExitCode {
         Command::Diff(arguments) => end(diff::diff(&arguments.options(), arguments).await),
         Command::Apply(arguments) => end(apply::apply(&arguments.options(), arguments).await),
         Command::Undo(arguments) => end(undo::undo(&arguments.options(), arguments).await),
+        Command::Artifacts(arguments) => end(artifacts::artifacts(&arguments.options(), arguments)),
         Command::Models(arguments) => end(models::models(&arguments.options()).await),
         Command::Completions(arguments) => end(completions::completions(&arguments)),
         Command::Man => end(man::man()),

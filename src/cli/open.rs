@@ -54,6 +54,7 @@ pub async fn open(
     from: From,
     console: &Arc<Console>,
 ) -> Result<Session> {
+    console.screen.set_images(config.images());
     let (sandbox, reason) = sandbox(config).await?;
     let mut builder =
         Builder { workspace: workspace(config), sandbox, ..Builder::new(&config.workspace, model)? };

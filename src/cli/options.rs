@@ -1,6 +1,7 @@
 //! What was given on the command line, as plain data.
 
 use crate::approval::Approve;
+use crate::cli::ui::pictures::Images;
 use crate::sandbox::SandboxChoice;
 use crate::workspace::Mode;
 use std::path::PathBuf;
@@ -40,6 +41,7 @@ pub struct Options {
     pub json: bool,
     pub quiet: bool,
     pub verbose: bool,
+    pub images: Option<Images>,
 }
 
 /// Options that several commands share; `arguments.rs` has them.

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::log::list::{parse_age, to_text};
 use crate::log::report::Report;
-use crate::log::{SessionId, Store, read_records, verify};
+use crate::log::{ArtifactLimits, Artifacts, SessionId, Store, read_records, verify};
 use crate::sandbox::by_name;
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -91,8 +91,14 @@ pub async fn sessions(options: &Options, arguments: SessionsArgs) -> Result<Exit
         SessionsCommand::Prune { older_than } => prune(options, &store, &older_than).await,
         SessionsCommand::Verify { id } => check(options, &store, store.find(&id)?),
         SessionsCommand::Report { id, html } => {
-            let report = Report::on(&read_records(&store.events(&store.find(&id)?))?);
-            print(options, &if html { report.to_html() } else { report.to_text() }, &report)
+            let id = store.find(&id)?;
+            let report = Report::on(&read_records(&store.events(&id))?);
+            let artifacts = Artifacts::of_session(&store.dir(&id), ArtifactLimits::default());
+            let text = match html {
+                true => report.to_html(|artifact| artifacts.read(artifact).ok()),
+                false => report.to_text(),
+            };
+            print(options, &text, &report)
         }
     }
 }

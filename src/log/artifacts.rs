@@ -89,15 +89,20 @@ impl Artifacts {
         })
     }
 
+    /// The file with the bytes of an artifact; `None` if its hash is not one.
+    pub fn path(&self, artifact: &Artifact) -> Option<PathBuf> {
+        Hash::parse(artifact.sha256.as_bytes()).map(|hash| self.directory.join(hash.to_string()))
+    }
+
     /// The bytes of an artifact.
     ///
     /// # Errors
     /// The file is missing, or is not what was stored.
     pub fn read(&self, artifact: &Artifact) -> Result<Vec<u8>> {
-        let Some(hash) = Hash::parse(artifact.sha256.as_bytes()) else {
+        let hash = Hash::parse(artifact.sha256.as_bytes());
+        let (Some(hash), Some(path)) = (hash, self.path(artifact)) else {
             return Err(Error::usage(format!("{:?} is not a valid SHA-256", artifact.sha256)));
         };
-        let path = self.directory.join(hash.to_string());
         let bytes = plain_file::read(&path, self.limits.file, Links::Refuse).map_err(|error| {
             Error::usage(format!("the artifact {} could not be read", artifact.name)).caused_by(error)
         })?;

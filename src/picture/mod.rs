@@ -1,5 +1,10 @@
-//! Images that programs in the sandbox made: what they claim to be, without trusting any of it.
+//! Images that programs in the sandbox made: read without trusting them, decoded within bounds, and written again.
 
+mod decode;
 mod header;
+mod pixels;
+pub mod sixel;
 
+pub use decode::decode;
 pub use header::{Format, Header, MAX_PIXELS, MAX_SIDE};
+pub use pixels::Pixels;

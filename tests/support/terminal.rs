@@ -33,6 +33,15 @@ pub fn terminal() -> Builder {
 pub struct Builder {
     command: Command,
     root: Arc<TempDir>,
+    answers: Option<Answers>,
+    columns: u16,
+}
+
+/// What the terminal answers to the question for its attributes (DA1), and how much later.
+#[derive(Clone)]
+struct Answers {
+    text: String,
+    delay: Duration,
 }
 
 impl Builder {
@@ -58,7 +67,17 @@ impl Builder {
         // The local backend is always available; tests of the other one name it.
         command.env("AGENT_SANDBOX", "local");
         command.current_dir(root.path().join("workspace"));
-        Self { command, root }
+        Self { command, root, answers: None, columns: COLUMNS.get() }
+    }
+
+    /// Answers DA1, and what was asked before it, with `text` after this time.
+    pub fn answering(self, text: &str, delay: Duration) -> Self {
+        Self { answers: Some(Answers { text: text.to_owned(), delay }), ..self }
+    }
+
+    /// A window of this many columns.
+    pub fn columns(self, columns: u16) -> Self {
+        Self { columns, ..self }
     }
 
     /// Configures the scripted endpoint, with a key and a model.
@@ -90,7 +109,7 @@ impl Builder {
     }
 
     pub fn start(mut self) -> Terminal {
-        let (keyboard, program) = pseudo_terminal().expect("a pseudo-terminal");
+        let (keyboard, program) = pseudo_terminal(self.columns).expect("a pseudo-terminal");
         let end = || program.try_clone().expect("a descriptor");
         self.command.stdin(end()).stdout(end()).stderr(end());
         let take_the_terminal = || {
@@ -110,7 +129,8 @@ impl Builder {
         let mut reader = keyboard.try_clone().expect("a reader");
         let (watched, watching) = std::io::pipe().expect("a pipe");
         let seen = Arc::clone(&view);
-        let reading = std::thread::spawn(move || seen.follow(&mut reader, &watched));
+        let answers = self.answers;
+        let reading = std::thread::spawn(move || seen.follow(&mut reader, &watched, answers));
         Terminal {
             child,
             view,
@@ -123,12 +143,12 @@ impl Builder {
 
 /// The two ends of a new terminal, the program's last. No child that another test forks meanwhile keeps either of them:
 /// both are closed on exec from the start.
-fn pseudo_terminal() -> rustix::io::Result<(File, OwnedFd)> {
+fn pseudo_terminal(columns: u16) -> rustix::io::Result<(File, OwnedFd)> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let controller = rustix::pty::openpt(flags)?;
     rustix::pty::grantpt(&controller)?;
     rustix::pty::unlockpt(&controller)?;
-    let size = Winsize { ws_row: ROWS.get(), ws_col: COLUMNS.get(), ws_xpixel: 0, ws_ypixel: 0 };
+    let size = Winsize { ws_row: ROWS.get(), ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
     tcsetwinsize(&controller, size)?;
     let program = rustix::pty::ioctl_tiocgptpeer(&controller, flags)?;
     Ok((controller.into(), program))
@@ -165,7 +185,7 @@ impl Default for Drawn {
 }
 
 impl View {
-    fn follow(&self, reader: &mut File, watched: &PipeReader) {
+    fn follow(&self, reader: &mut File, watched: &PipeReader, mut answers: Option<Answers>) {
         let mut buffer = [0; 8192];
         loop {
             let wait = PollFlags::IN;
@@ -176,6 +196,11 @@ impl View {
             let mut drawn = self.lock();
             drawn.parser.process(&buffer[..length]);
             drawn.raw.extend_from_slice(&buffer[..length]);
+            if drawn.raw.windows(3).any(|bytes| bytes == b"\x1b[c")
+                && let Some(answers) = answers.take()
+            {
+                answer(reader, answers);
+            }
             drawn.has_ended = length == 0;
             self.changed.notify_all();
             if length == 0 {
@@ -192,6 +217,15 @@ impl View {
         // A test that panics while it looks changes nothing.
         self.drawn.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn answer(terminal: &File, Answers { text, delay }: Answers) {
+    let mut keyboard = terminal.try_clone().expect("the keyboard");
+    std::thread::spawn(move || {
+        std::thread::sleep(delay);
+        // The program may have ended.
+        let _ = keyboard.write_all(text.as_bytes());
+    });
 }
 
 impl Terminal {
@@ -236,6 +270,13 @@ impl Terminal {
     /// The screen as text, without the empty lines at its end.
     pub fn screen(&self) -> String {
         self.view.lock().parser.screen().contents().trim_end().to_string()
+    }
+
+    /// The colours of the character at a place of the screen, and the character.
+    pub fn cell(&self, row: u16, column: u16) -> (String, vt100::Color, vt100::Color) {
+        let drawn = self.view.lock();
+        let cell = drawn.parser.screen().cell(row, column).expect("a cell");
+        (cell.contents().to_owned(), cell.fgcolor(), cell.bgcolor())
     }
 
     /// Waits until the prompt is at the end of the screen.

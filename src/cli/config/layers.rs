@@ -7,6 +7,7 @@ use crate::agent::Price;
 use crate::approval::Approve;
 use crate::approval::policy::Rules;
 use crate::cli::options::Options;
+use crate::cli::ui::pictures::Images;
 use crate::error::{Error, Result};
 use crate::plain_file::{self, Links};
 use crate::sandbox::SandboxChoice;
@@ -286,7 +287,17 @@ settings! {
         policy: Rules,
         /// Prices by model.
         prices: BTreeMap<String, Price>,
+        /// What the terminal shows.
+        ui: UiOptions,
     }
+}
+
+/// What `config.toml` sets for the terminal.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct UiOptions {
+    /// When pictures are drawn.
+    pub images: Option<Images>,
 }
 
 /// What `config.toml` sets for one model.
@@ -359,7 +370,7 @@ mod tests {
     #[test]
     fn every_setting_has_a_variable_that_the_readme_names() {
         let endpoint = ["model", "base_url", "api_key", "provider"];
-        let tables = ["context", "models", "policy", "prices"];
+        let tables = ["context", "models", "policy", "prices", "ui"];
         let error = toml::from_str::<File>("nonsense = 1").unwrap_err().message().to_owned();
         let names: Vec<&str> = error.split('`').skip(3).step_by(2).collect();
         let expected = endpoint.iter().chain(SETTINGS).chain(&tables);

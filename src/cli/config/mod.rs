@@ -10,6 +10,7 @@ pub use units::{bytes, duration};
 
 use crate::agent::{DEFAULT_MAX_TURNS, Price, RunLimits};
 use crate::cli::options::Options;
+use crate::cli::ui::pictures::Images;
 use crate::error::{Error, Result};
 use crate::event::Limits;
 use crate::network;
@@ -93,6 +94,11 @@ impl Config {
             file,
             layers,
         })
+    }
+
+    /// When pictures are drawn in the terminal.
+    pub fn images(&self) -> Images {
+        self.options.images.or(self.file.ui.images).unwrap_or_default()
     }
 
     /// What a million tokens of `model` cost, if the user's file has a price.

@@ -1,5 +1,6 @@
 //! `agent`: the REPL. A line is a prompt, `!` and a command for the sandbox, or a slash command.
 
+mod artifacts;
 mod network;
 mod review;
 mod shell;

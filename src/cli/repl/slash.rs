@@ -61,6 +61,14 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         help: CommandHelp {
+            name: "/artifacts",
+            arguments: "[show|get|open NAME]",
+            help: "the pictures and files that tools produced",
+        },
+        run: |repl, arguments| Box::pin(async { repl.artifacts(arguments) }),
+    },
+    Command {
+        help: CommandHelp {
             name: "/apply",
             arguments: "[--merge] [PATH…]",
             help: "write the changes to your files",

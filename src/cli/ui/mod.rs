@@ -5,6 +5,7 @@ pub mod input;
 pub mod json;
 pub mod live;
 pub mod markdown;
+pub mod pictures;
 pub mod progress;
 pub mod screen;
 pub mod stderr;

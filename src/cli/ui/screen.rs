@@ -2,13 +2,14 @@
 
 use super::json::output_error;
 use super::markdown::Markdown;
+use super::pictures::{Images, Kept, Pictures};
 use super::progress::{Hold, Progress};
 use super::stderr;
 use super::style::{Colours, DIM};
 use super::trace::{Trace, Verbosity, activity, failure_text};
 use super::wrap::{columns_of, terminal_columns};
 use crate::error::{Error, Result};
-use crate::event::{Event, Events, Listener, Record, Subscription};
+use crate::event::{Artifact, Event, Events, Listener, Record, Subscription};
 use crate::lock::Lock;
 use crate::sanitise::Sanitiser;
 use std::io::{self, IsTerminal, Write};
@@ -38,6 +39,7 @@ struct State {
     /// Colours on stderr.
     colours: Colours,
     reasoning: Reasoning,
+    pictures: Pictures,
     /// Output for stderr that waits until the last hold is dropped.
     held: String,
     /// Number of live [`Held`] guards.
@@ -89,6 +91,7 @@ impl Screen {
             progress: progress.clone(),
             colours,
             reasoning,
+            pictures: Pictures::default(),
             held: String::new(),
             holds: 0,
         };
@@ -122,6 +125,17 @@ impl Screen {
         if let AnswerOutput::Raw { last } = &mut self.state.lock().answer {
             *last = Some(format!("{text}\n"));
         }
+    }
+
+    /// When pictures are drawn.
+    pub fn set_images(&self, images: Images) {
+        self.state.lock().pictures.images = images;
+    }
+
+    /// Draws an artifact of a session again.
+    pub fn show_artifact(&self, session: &str, artifact: &Artifact) {
+        self.flush();
+        self.state.lock().artifact(session, artifact);
     }
 
     /// Prints sanitised `text` to stderr.
@@ -212,7 +226,31 @@ impl State {
         if let Some(lines) = self.trace.describe(record) {
             self.say(&lines);
         }
+        if let Event::Artifact { artifact, .. } = &record.event {
+            self.artifact(&record.session, artifact);
+        }
         Ok(())
+    }
+
+    /// Draws an image, and prints where the file is.
+    fn artifact(&mut self, session: &str, artifact: &Artifact) {
+        if self.trace.verbosity() == Verbosity::Quiet {
+            return;
+        }
+        let Some(kept) = Kept::of(session, artifact) else { return };
+        // A picture does not wait while a question is on the screen.
+        if kept.is_image() && self.holds == 0 {
+            match kept.read().and_then(|bytes| self.pictures.draw(bytes)) {
+                Ok(Some(picture)) => self.say(&picture),
+                Ok(None) => {}
+                Err(why) => {
+                    let line = self.trace.notice(&format!("{} is not shown: {why}", artifact.name));
+                    self.say(&line);
+                }
+            }
+        }
+        let line = kept.line(self.colours);
+        self.say(&line);
     }
 
     /// The terminal may have been resized since the last event.

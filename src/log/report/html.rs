@@ -1,8 +1,10 @@
 //! The report as one HTML page without scripts and network access. Everything from the session is escaped.
 
 use super::text::exit;
-use super::{Command, Report};
+use super::{Command, Produced, Report};
 use crate::cli::ui::trace::duration_text as duration;
+use crate::event::Artifact;
+use crate::picture::Header;
 use crate::sanitise::is_dangerous;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,14 +12,20 @@ use sha2::{Digest, Sha256};
 
 const STYLE: &str = include_str!("page.css");
 
-/// The page. Its content security policy allows its own style sheet, by hash.
-pub(super) fn page(report: &Report) -> String {
+/// Bytes of images that one page has; further ones are only named.
+const MAX_IMAGES: usize = 32 << 20;
+
+/// The page. Its content security policy allows its own style sheet, by hash, and images that are in the page itself.
+pub(super) fn page(report: &Report, read: &dyn Fn(&Artifact) -> Option<Vec<u8>>) -> String {
     let hash = STANDARD.encode(Sha256::digest(STYLE));
+    let artifacts = artifacts(report, read);
+    let images = if artifacts.contains("<img ") { " img-src data:;" } else { "" };
     let policy =
-        format!("default-src 'none'; style-src 'sha256-{hash}'; base-uri 'none'; form-action 'none'");
+        format!("default-src 'none'; style-src 'sha256-{hash}';{images} base-uri 'none'; form-action 'none'");
     let title = format!("Session {}", escape(&report.session));
     let body =
-        [summary(report), prompts(report), commands(report), touched(report), outcome(report)].concat();
+        [summary(report), prompts(report), commands(report), touched(report), artifacts, outcome(report)]
+            .concat();
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
@@ -129,6 +137,24 @@ fn touched(report: &Report) -> String {
         table("Packages", ["Manager", "Package", ""], packages),
     ]
     .concat()
+}
+
+/// Images, and the names of other files.
+fn artifacts(report: &Report, read: &dyn Fn(&Artifact) -> Option<Vec<u8>>) -> String {
+    let mut left = MAX_IMAGES;
+    let figures = report.artifacts.iter().map(|Produced { artifact, .. }| {
+        let Artifact { id, name, media_type, bytes, .. } = artifact;
+        let image = read(artifact).filter(|bytes| bytes.len() <= left).and_then(|bytes| {
+            let header = Header::of(&bytes).ok()?;
+            left -= bytes.len();
+            let (name, data) = (escape(name), STANDARD.encode(&bytes));
+            Some(format!("<img alt=\"{name}\" src=\"data:{};base64,{data}\">\n", header.format.media_type()))
+        });
+        let (image, name) = (image.unwrap_or_default(), code(name));
+        let about = escape(&format!("{media_type}, {bytes} bytes, {id}"));
+        format!("<figure>\n{image}<figcaption>{name} {about}</figcaption>\n</figure>\n")
+    });
+    section("Artifacts", figures.collect::<Vec<_>>().into_iter())
 }
 
 /// Limits, checks, notices.

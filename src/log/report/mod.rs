@@ -197,9 +197,9 @@ impl Report {
         text::render(self)
     }
 
-    /// The report as one HTML page that needs no network.
-    pub fn to_html(&self) -> String {
-        html::page(self)
+    /// The report as one HTML page that needs no network. `read` has the bytes of an artifact; images are in the page.
+    pub fn to_html(&self, read: impl Fn(&Artifact) -> Option<Vec<u8>>) -> String {
+        html::page(self, &read)
     }
 }
 

@@ -1,0 +1,320 @@
+//! `agent artifacts`: the pictures and files that the tools of a session produced.
+
+use super::arguments::{DirectoryArg, JsonArg};
+use super::completions::values;
+use super::print::{offer, print};
+use crate::cli::config::Config;
+use crate::cli::options::Options;
+use crate::cli::ui::pictures::{Images, Kept, Pictures};
+use crate::cli::ui::stderr;
+use crate::cli::ui::style::Colours;
+use crate::error::{Error, Result};
+use crate::event::Artifact;
+use crate::exit_code::ExitCode;
+use crate::host_program;
+use crate::log::report::{Produced, Report};
+use crate::log::{ArtifactLimits, Artifacts, SessionId, Store, read_records};
+use crate::paths;
+use crate::sanitise::one_line;
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use std::collections::HashSet;
+use std::fs::Permissions;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+/// `agent artifacts`
+#[derive(Debug, Args)]
+#[command(subcommand_precedence_over_arg = true)]
+pub struct ArtifactsArgs {
+    #[command(flatten)]
+    directory: DirectoryArg,
+    #[command(flatten)]
+    json: JsonArg,
+    /// The session's id or the beginning of it (default: the newest of this workspace)
+    #[arg(add = values::sessions())]
+    id: Option<String>,
+    /// Without one: list
+    #[command(subcommand)]
+    command: Option<ArtifactsCommand>,
+}
+
+impl ArtifactsArgs {
+    pub fn options(&self) -> Options {
+        Options::of(&[&self.directory, &self.json])
+    }
+}
+
+/// What to do with the artifacts of a session.
+#[derive(Debug, Subcommand)]
+pub enum ArtifactsCommand {
+    /// List them
+    List,
+    /// Copy some of them, or all, into this directory
+    Get {
+        /// Their names or ids, or the beginnings of ids (default: all)
+        artifacts: Vec<String>,
+        /// Into this directory, or as this file
+        #[arg(short, long, value_name = "PATH")]
+        output: Option<PathBuf>,
+        /// Overwrite files that are there
+        #[arg(short, long)]
+        force: bool,
+    },
+    /// Draw some of the images, or all, in the terminal
+    Show {
+        /// Their names or ids, or the beginnings of ids (default: all)
+        artifacts: Vec<String>,
+        /// When pictures are drawn in the terminal
+        #[arg(long, value_enum, value_name = "WHEN")]
+        images: Option<Images>,
+    },
+    /// Open one in the program that this machine has for its type
+    Open {
+        /// Its name or id, or the beginning of its id
+        artifact: String,
+    },
+}
+
+/// Lists them, or does what was asked for.
+pub fn artifacts(options: &Options, arguments: ArtifactsArgs) -> Result<ExitCode> {
+    let store = Store::open()?;
+    let config = Config::load(options)?;
+    let id = match &arguments.id {
+        Some(id) => store.find(id)?,
+        None => store.last(Some(&config.workspace))?,
+    };
+    let session = SessionArtifacts::read(&store, id)?;
+    match arguments.command.unwrap_or(ArtifactsCommand::List) {
+        ArtifactsCommand::List => {
+            if session.produced.is_empty() && !options.json {
+                stderr::write(&format!("Session {} has no artifacts.\n", session.id));
+            }
+            print(options, &session.list(), &session.to_json())
+        }
+        ArtifactsCommand::Get { artifacts, output, force } => {
+            let written = session.get(&artifacts, output.as_deref(), force)?;
+            let names: Vec<String> = written.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+            let lines: String = names.iter().map(|name| format!("{}\n", one_line(name, 4096))).collect();
+            print(options, &lines, &json!({ "session": session.id, "written": names }))
+        }
+        ArtifactsCommand::Show { artifacts, images } => {
+            let images = images.unwrap_or_else(|| config.images());
+            let mut pictures = Pictures::new(images);
+            for artifact in session.chosen(&artifacts)? {
+                offer(session.draw(artifact, &mut pictures).as_bytes())?;
+            }
+            Ok(ExitCode::Success)
+        }
+        ArtifactsCommand::Open { artifact } => {
+            let path = session.open(&artifact, &config.workspace)?;
+            print(options, "", &json!({ "session": session.id, "opened": path.to_string_lossy() }))
+        }
+    }
+}
+
+/// The artifacts of one session.
+pub struct SessionArtifacts {
+    id: SessionId,
+    produced: Vec<Produced>,
+    artifacts: Artifacts,
+}
+
+impl SessionArtifacts {
+    /// Those of a session, which may be running.
+    pub fn read(store: &Store, id: SessionId) -> Result<Self> {
+        let mut produced = Report::on(&read_records(&store.events(&id))?).artifacts;
+        // The same file under the same name, shown twice, is one.
+        let mut seen = HashSet::new();
+        produced.retain(|Produced { artifact, .. }| {
+            seen.insert((artifact.name.clone(), artifact.sha256.clone()))
+        });
+        let artifacts = Artifacts::of_session(&store.dir(&id), ArtifactLimits::default());
+        Ok(Self { id, produced, artifacts })
+    }
+
+    /// One line each, the oldest first.
+    pub fn list(&self) -> String {
+        let line = |Produced { artifact, time }: &Produced| {
+            let Artifact { id, name, media_type, bytes, .. } = artifact;
+            let time = time.get(..19).unwrap_or(time).replace('T', " ");
+            format!(
+                "{}  {}  {bytes:>9}  {media_type:<16}  {}\n",
+                one_line(id, 12),
+                one_line(&time, 19),
+                one_line(name, 100)
+            )
+        };
+        self.produced.iter().map(line).collect()
+    }
+
+    fn to_json(&self) -> Value {
+        json!({ "session": self.id, "artifacts": self.produced })
+    }
+
+    /// The artifacts that `names` names, each once; all where it is empty.
+    pub fn chosen(&self, names: &[String]) -> Result<Vec<&Artifact>> {
+        if names.is_empty() {
+            return Ok(self.produced.iter().map(|produced| &produced.artifact).collect());
+        }
+        let mut chosen: Vec<&Artifact> = Vec::new();
+        for name in names {
+            let artifact = self.find(name)?;
+            if !chosen.contains(&artifact) {
+                chosen.push(artifact);
+            }
+        }
+        Ok(chosen)
+    }
+
+    /// The newest artifact of this name, or the one whose id begins so.
+    fn find(&self, name: &str) -> Result<&Artifact> {
+        let all = || self.produced.iter().rev().map(|produced| &produced.artifact);
+        if let Some(artifact) = all().find(|artifact| artifact.name == name || artifact.id == name) {
+            return Ok(artifact);
+        }
+        let of_id: Vec<&Artifact> = all().filter(|artifact| artifact.id.starts_with(name)).collect();
+        let hashes: HashSet<&str> = of_id.iter().map(|artifact| artifact.sha256.as_str()).collect();
+        match (of_id.first(), hashes.len()) {
+            (Some(artifact), 1) => Ok(artifact),
+            (Some(_), count) => {
+                Err(Error::usage(format!("{count} artifacts have ids that begin with {name}"))
+                    .hint("use more of the id"))
+            }
+            (None, _) => Err(Error::usage(format!("session {} has no artifact {name:?}", self.id))
+                .hint(format!("see `agent artifacts {}`", self.id))),
+        }
+    }
+
+    /// Copies the artifacts that `names` names. Nothing is written if one of the files is there already.
+    pub fn get(&self, names: &[String], output: Option<&Path>, force: bool) -> Result<Vec<PathBuf>> {
+        let chosen = self.chosen(names)?;
+        let targets = match output {
+            Some(file) if !file.is_dir() && !file.as_os_str().as_encoded_bytes().ends_with(b"/") => {
+                if chosen.len() != 1 {
+                    return Err(Error::usage(format!("{} artifacts do not fit into one file", chosen.len()))
+                        .hint("name an existing directory, or end the name with /"));
+                }
+                vec![file.to_owned()]
+            }
+            directory => within(directory.unwrap_or(Path::new(".")), &chosen),
+        };
+        if !force && let Some(there) = targets.iter().find(|path| path.symlink_metadata().is_ok()) {
+            return Err(exists(there));
+        }
+        for (artifact, path) in chosen.iter().zip(&targets) {
+            write(path, &self.artifacts.read(artifact)?, force)?;
+        }
+        Ok(targets)
+    }
+
+    /// The picture and the line with its file.
+    fn draw(&self, artifact: &Artifact, pictures: &mut Pictures) -> String {
+        let Some(kept) = Kept::of(self.id.as_str(), artifact) else { return String::new() };
+        let drawn = match kept.is_image() {
+            true => kept.read().and_then(|bytes| pictures.draw(bytes)),
+            false => Ok(None),
+        };
+        let name = one_line(&artifact.name, 100);
+        let picture = match drawn {
+            Ok(picture) => format!("{name}\n{}", picture.unwrap_or_default()),
+            Err(why) => format!("{name} is not shown: {}\n", one_line(&why, 200)),
+        };
+        picture + &kept.line(Colours::of(&std::io::stdout()))
+    }
+
+    /// Opens a copy, whose ending says the type that was found out here, not the one that the program gave its file.
+    pub fn open(&self, name: &str, workspace: &Path) -> Result<PathBuf> {
+        let artifact = self.find(name)?;
+        let Some((_, ending)) = OPENED.iter().find(|(known, _)| *known == artifact.media_type) else {
+            return Err(Error::usage(format!("{} is of an unknown type", artifact.name))
+                .hint(format!("copy it with `agent artifacts {} get {}`", self.id, artifact.id)));
+        };
+        let directory = paths::cache_dir()?.join("artifacts");
+        paths::make_dir(&directory)?;
+        let hash = artifact.sha256.get(..16).unwrap_or_default();
+        let path = directory.join(format!("{hash}.{ending}"));
+        write(&path, &self.artifacts.read(artifact)?, true)?;
+        if RUNS_SCRIPTS.contains(ending) {
+            stderr::write("A program in the sandbox wrote this page; a browser runs the scripts in it.\n");
+        }
+        start(&path, workspace)?;
+        Ok(path)
+    }
+}
+
+const OPENER: &str = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+/// How long the opener is waited for; where it is the viewer itself, it keeps running.
+const OPENING: Duration = Duration::from_secs(3);
+/// Media types that are opened, and their endings.
+const OPENED: [(&str, &str); 9] = [
+    ("image/png", "png"),
+    ("image/jpeg", "jpg"),
+    ("image/svg+xml", "svg"),
+    ("text/html", "html"),
+    ("application/pdf", "pdf"),
+    ("application/json", "json"),
+    ("application/vnd.plotly.v1+json", "json"),
+    ("text/csv", "csv"),
+    ("text/plain", "txt"),
+];
+const RUNS_SCRIPTS: [&str; 2] = ["html", "svg"];
+
+fn start(path: &Path, workspace: &Path) -> Result<()> {
+    let place = path.display();
+    let Some(mut command) = host_program::command(OPENER.as_ref(), workspace) else {
+        return Err(Error::usage(format!("there is no {OPENER} to open it with"))
+            .hint(format!("the file is {place}")));
+    };
+    let null = Stdio::null;
+    let spawned = command.arg(path).stdin(null()).stdout(null()).stderr(null()).process_group(0).spawn();
+    let failed = |why: String| Error::usage(format!("{OPENER} {why}")).hint(format!("the file is {place}"));
+    let mut child = spawned.map_err(|error| failed(format!("could not be started: {error}")))?;
+    let deadline = Instant::now() + OPENING;
+    while Instant::now() < deadline {
+        match child.try_wait()? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => return Err(failed(format!("failed ({status})"))),
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+    Ok(())
+}
+
+/// A path for each artifact. Where two have the same name, the id of the later ones is in theirs.
+fn within(directory: &Path, artifacts: &[&Artifact]) -> Vec<PathBuf> {
+    let mut taken = HashSet::new();
+    let mut path = |artifact: &&Artifact| {
+        let name = match taken.insert(artifact.name.clone()) {
+            true => artifact.name.clone(),
+            false => format!("{}-{}", artifact.id, artifact.name),
+        };
+        directory.join(name)
+    };
+    artifacts.iter().map(&mut path).collect()
+}
+
+fn exists(path: &Path) -> Error {
+    Error::usage(format!("{} exists already", path.display())).hint("--force overwrites it")
+}
+
+/// Writes a whole file or none.
+fn write(path: &Path, bytes: &[u8], force: bool) -> Result<()> {
+    let failed = |error: std::io::Error| match error.kind() {
+        ErrorKind::AlreadyExists => exists(path),
+        _ => Error::usage(format!("{} could not be written", path.display())).caused_by(error),
+    };
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    std::fs::create_dir_all(parent).map_err(failed)?;
+    let mut builder = tempfile::Builder::new();
+    // Less what the umask takes away.
+    builder.permissions(Permissions::from_mode(0o666));
+    let mut file = builder.tempfile_in(parent).map_err(failed)?;
+    file.write_all(bytes).map_err(failed)?;
+    let kept = if force { file.persist(path) } else { file.persist_noclobber(path) };
+    kept.map(drop).map_err(|error| failed(error.error))
+}
