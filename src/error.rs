@@ -128,6 +128,15 @@ impl Error {
         }
     }
 
+    /// Whether a full disk or a quota caused it.
+    pub fn is_disk_full(&self) -> bool {
+        use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+        let causes = self.source.iter().flat_map(|source| source.chain());
+        causes
+            .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
+            .any(|error| matches!(error.kind(), StorageFull | QuotaExceeded))
+    }
+
     pub fn kind(&self) -> Kind {
         self.kind
     }

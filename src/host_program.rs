@@ -44,6 +44,29 @@ pub fn command(program: &OsStr, workspace: &Path) -> Option<Command> {
     Some(command)
 }
 
+/// Variables of programs that reach the network for the user: proxies, certificates, the agent that has SSH keys.
+const OF_NETWORK: [&str; 12] = [
+    "http_proxy",
+    "https_proxy",
+    "all_proxy",
+    "no_proxy",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "GIT_SSL_CAINFO",
+    "SSH_AUTH_SOCK",
+];
+
+/// [`command`] for a program that fetches something for the user.
+pub fn networked(program: &OsStr, workspace: &Path) -> Option<Command> {
+    let mut command = command(program, workspace)?;
+    command.envs(OF_NETWORK.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+    Some(command)
+}
+
 fn is_kept(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     name.starts_with(b"LC_") || name.starts_with(b"XDG_") || KEPT.iter().any(|kept| kept.as_bytes() == name)

@@ -8,6 +8,7 @@
 
 pub mod agent;
 pub mod approval;
+pub mod batch;
 pub mod cli;
 pub mod error;
 pub mod event;

@@ -4,6 +4,7 @@ mod alternation;
 mod artifacts;
 mod attacks;
 mod backends;
+mod batch;
 mod client_hello;
 mod command_line;
 mod completion;

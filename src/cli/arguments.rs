@@ -142,6 +142,9 @@ pub struct CheckArgs {
     /// How often a failed check goes back to the model (default 3)
     #[arg(long, value_name = "N", help_heading = "Run")]
     check_attempts: Option<u32>,
+    /// Time limit of one check: 90, 90s, 10m (default 1h)
+    #[arg(long, value_name = "TIME", help_heading = "Run")]
+    check_timeout: Option<String>,
     /// Write the change into the workspace when the run has finished
     #[arg(long, help_heading = "Run")]
     apply: bool,
@@ -268,7 +271,7 @@ groups! {
     KeepArgs: keep ttl delete_after;
     LimitArgs: max_turns max_tokens_total max_cost max_time approve;
     RecordArgs: record replay;
-    CheckArgs: check check_attempts apply;
+    CheckArgs: check check_attempts check_timeout apply;
     JsonArg: json;
     VerbosityArgs: quiet verbose images;
     PlaybackArgs: record [backend resources keep limits json verbosity];

@@ -3,6 +3,7 @@
 use super::apply::ApplyArgs;
 use super::arguments::SessionArg;
 use super::artifacts::ArtifactsArgs;
+use super::batch::BatchArgs;
 use super::completions::CompletionsArgs;
 use super::demo::DemoArgs;
 use super::diff::DiffArgs;
@@ -55,6 +56,8 @@ pub enum Command {
     Resume(ResumeArgs),
     /// Play a recorded session: the model's part is recorded, the tools are real
     Replay(ReplayArgs),
+    /// Run many tasks, each in a sandbox of its own; started again, it continues where it was stopped
+    Batch(Box<BatchArgs>),
     /// Start a second session from the state of another one
     Fork(SessionArg),
     /// Show what a session changed

@@ -1,13 +1,17 @@
 //! From the configuration to a model that can be asked.
 
 use super::completions::remember_models;
+use crate::batch::Models;
 use crate::cli::config::{Config, EndpointChoice, Source, choose_endpoint};
 use crate::cli::ui::stderr;
 use crate::error::{Error, Result};
+use crate::model::endpoint::Retries;
 use crate::model::probe::{self, Probe};
-use crate::model::{ChatModel, Endpoint, OpenAi, Secret};
+use crate::model::{ChatModel, Endpoint, Limiter, OpenAi, Secret};
 use crate::sanitise;
+use crate::session::ModelSettings;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A model that can be asked.
 pub struct Connected {
@@ -23,6 +27,51 @@ pub struct Connected {
 
 /// The model that the configuration names. If it names none and the endpoint offers exactly one, that one.
 pub async fn connect(config: &Config) -> Result<Connected> {
+    let (client, notices) = connect_client(config).await?;
+    let window = window(config, client.endpoint());
+    Ok(Connected { base_url: client.endpoint().base_url.clone(), model: Arc::new(client), window, notices })
+}
+
+/// The models of the configured endpoint for many sessions at once, over one pool of connections.
+pub struct ManyModels {
+    config: Config,
+    first: OpenAi,
+}
+
+impl ManyModels {
+    /// With the notices for the user. All requests wait for `limiter`, and are repeated for longer than those of one session:
+    /// an endpoint that is gone for some minutes is no reason to lose the work of many.
+    pub async fn connect(config: &Config, limiter: Arc<Limiter>) -> Result<(Self, Vec<String>)> {
+        let (first, notices) = connect_client(config).await?;
+        let endpoint = Endpoint { retries: RETRIES_OF_MANY, ..first.endpoint().clone() };
+        let first = OpenAi::new(endpoint)?.limited_by(limiter);
+        Ok((Self { config: config.clone(), first }, notices))
+    }
+}
+
+const RETRIES_OF_MANY: Retries = Retries {
+    attempts: 60,
+    first_wait: Duration::from_millis(500),
+    longest_wait: Duration::from_secs(60),
+    total_wait: Duration::from_secs(900),
+};
+
+impl Models for ManyModels {
+    fn settings(&self, name: Option<&str>) -> Result<ModelSettings> {
+        let name = name.unwrap_or(&self.first.endpoint().model);
+        let client =
+            self.first.sibling(name, self.config.file.models.get(name).and_then(|options| options.form));
+        Ok(ModelSettings {
+            price: self.config.price(name),
+            base_url: client.endpoint().base_url.clone(),
+            context_window: window(&self.config, client.endpoint()),
+            compaction: self.config.file.compaction.unwrap_or(true),
+            ..ModelSettings::new(Arc::new(client))
+        })
+    }
+}
+
+async fn connect_client(config: &Config) -> Result<(OpenAi, Vec<String>)> {
     let mut choice = choose(config)?;
     let mut notices = std::mem::take(&mut choice.notices);
     if let Some(warning) = choice.warning.take() {
@@ -43,9 +92,7 @@ pub async fn connect(config: &Config) -> Result<Connected> {
             only
         }
     };
-    let client = open(config, &choice, &model)?;
-    let window = window(config, client.endpoint());
-    Ok(Connected { base_url: client.endpoint().base_url.clone(), model: Arc::new(client), window, notices })
+    Ok((open(config, &choice, &model)?, notices))
 }
 
 /// The context window: from config.toml, else what is documented of the provider.

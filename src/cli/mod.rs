@@ -4,6 +4,7 @@ mod answer;
 mod apply;
 mod arguments;
 mod artifacts;
+mod batch;
 mod commands;
 mod completions;
 pub mod config;
@@ -80,6 +81,7 @@ async fn command(cli: Cli) -> ProcessExitCode {
         Command::Demo(arguments) => demo::demo(&arguments.options(), arguments).await.into(),
         Command::Sessions(arguments) => end(sessions::sessions(&arguments.options(), arguments).await),
         Command::Replay(arguments) => replay::replay(&arguments.options(), arguments).await.into(),
+        Command::Batch(arguments) => batch::batch(&arguments.options(), *arguments).await.into(),
         Command::Fork(arguments) => end(fork::fork(&arguments.options(), arguments)),
         Command::Doctor(arguments) => end(doctor::doctor(&arguments.options(), arguments).await),
         Command::Diff(arguments) => end(diff::diff(&arguments.options(), arguments).await),

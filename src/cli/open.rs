@@ -70,14 +70,19 @@ pub async fn open(
             Start::Resume(resume, population)
         }
     };
-    builder.governance = Governance {
+    builder.governance = governance(config);
+    builder.record = config.options.record.clone();
+    builder.open(Arc::clone(console) as _).await
+}
+
+/// Limits and policy of the call.
+pub fn governance(config: &Config) -> Governance {
+    Governance {
         limits: config.limits.clone(),
         bounds: config.bounds,
         rules: config.file.policy.clone(),
         approve: config.file.approve.unwrap_or_default(),
-    };
-    builder.record = config.options.record.clone();
-    builder.open(Arc::clone(console) as _).await
+    }
 }
 
 /// The workspace that the call names.
@@ -103,7 +108,8 @@ pub async fn sandbox(config: &Config) -> Result<(SandboxSettings, Option<Notice>
         false => Retention::Remove,
     };
     let (image, runtime, network, limits) = (asked.image, asked.runtime, asked.network, asked.limits);
-    let settings = SandboxSettings { backend, image, runtime, network, limits, retention };
+    let env = Vec::new();
+    let settings = SandboxSettings { backend, image, runtime, network, limits, retention, env };
     Ok((settings, reason.map(notice)))
 }
 

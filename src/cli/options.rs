@@ -37,6 +37,7 @@ pub struct Options {
     pub replay: Option<PathBuf>,
     pub check: Vec<String>,
     pub check_attempts: Option<u32>,
+    pub check_timeout: Option<String>,
     pub apply: bool,
     pub json: bool,
     pub quiet: bool,

@@ -15,10 +15,11 @@ pub fn refuse(given: &[(&str, bool)], wherever: &str, hint: &str) -> Result<()> 
 }
 
 /// The options about the end of a run, and whether they were given.
-pub fn of_a_run(options: &Options) -> [(&'static str, bool); 3] {
+pub fn of_a_run(options: &Options) -> [(&'static str, bool); 4] {
     [
         ("--check", !options.check.is_empty()),
         ("--check-attempts", options.check_attempts.is_some()),
+        ("--check-timeout", options.check_timeout.is_some()),
         ("--apply", options.apply),
     ]
 }

@@ -8,21 +8,36 @@ use tokio::task::JoinHandle;
 
 /// Listens until the returned task is aborted. A second Ctrl-C exits at once; the sandbox then ends by its idle timeout.
 pub fn listen(interrupt: Interrupt) -> Result<JoinHandle<()>> {
+    listen_with(move |signal| match signal {
+        Received::Interrupt(1) => interrupt.trigger(Stop::Interrupted),
+        Received::Interrupt(_) => std::process::exit(ExitCode::Interrupted.code().into()),
+        Received::End => interrupt.trigger(Stop::Terminated),
+    })
+}
+
+/// A signal that asks the process to stop.
+pub enum Received {
+    /// Ctrl-C, for this time, counting from 1.
+    Interrupt(u32),
+    /// SIGTERM or SIGHUP.
+    End,
+}
+
+/// Hands the signals to `handle` until the returned task is aborted.
+pub fn listen_with(handle: impl Fn(Received) + Send + 'static) -> Result<JoinHandle<()>> {
     let mut int = receive(SignalKind::interrupt())?;
     let mut end = End::new()?;
     Ok(tokio::spawn(async move {
-        let mut interrupted = false;
+        let mut count = 0;
         loop {
-            tokio::select! {
+            let received = tokio::select! {
                 _ = int.recv() => {
-                    if interrupted {
-                        std::process::exit(ExitCode::Interrupted.code().into());
-                    }
-                    interrupted = true;
-                    interrupt.trigger(Stop::Interrupted);
+                    count += 1;
+                    Received::Interrupt(count)
                 }
-                () = end.wait() => interrupt.trigger(Stop::Terminated),
-            }
+                () = end.wait() => Received::End,
+            };
+            handle(received);
         }
     }))
 }

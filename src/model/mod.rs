@@ -6,6 +6,7 @@ pub mod compact;
 mod described;
 pub mod dialogue;
 pub mod endpoint;
+mod limiter;
 pub mod probe;
 pub mod providers;
 pub mod replayed;
@@ -14,6 +15,7 @@ pub mod tool_calls;
 pub use call_form::CallForm;
 pub use client::OpenAi;
 pub use endpoint::{Endpoint, Secret};
+pub use limiter::{Limiter, Slot};
 pub use replayed::Replayed;
 
 use crate::error::Result;

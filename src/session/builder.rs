@@ -7,7 +7,7 @@ use super::startup::{Population, Startup};
 use super::{Resume, Session};
 use crate::agent::{Conversation, Earlier, SandboxFacts, Setup, Window};
 use crate::approval::policy::Gate;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::event::{Event, Events};
 use crate::log::{ArtifactLimits, Artifacts, History, SessionFile, SessionId, Store};
 use crate::network::{self, Gateway};
@@ -93,15 +93,18 @@ impl Builder {
             }
         }
         let directory = self.store.dir(&id);
-        let population = match (population, &self.start) {
+        let rewound = match &self.start {
+            Start::Rewind(other) => Some(self.store.dir(other)),
+            _ => None,
+        };
+        let rewound = match rewound {
+            Some(other) => Workspace::as_it_began(&other, &directory).await?,
+            None => None,
+        };
+        let population = match (population, rewound) {
             (Some(population), _) => population,
-            (None, Start::Rewind(other)) => {
-                match Workspace::as_it_began(&self.store.dir(other), &directory).await? {
-                    Some(workspace) => Population::Restore(Arc::new(workspace)),
-                    None => self.workspace.populate(&directory, self.sandbox.backend.as_ref())?,
-                }
-            }
-            (None, _) => self.workspace.populate(&directory, self.sandbox.backend.as_ref())?,
+            (None, Some(workspace)) => Population::Restore(Arc::new(workspace)),
+            (None, None) => self.workspace.populate(&directory, self.sandbox.backend.as_ref())?,
         };
         let gateway = Gateway::new(&self.sandbox.network, events, network::Limits::default())?;
         gateway.allow_with(frontend.network_command());
@@ -180,12 +183,7 @@ impl Builder {
 
     /// A cost limit needs a price.
     fn check_price(&self) -> Result<()> {
-        if self.governance.limits.cost.is_none() || self.model.price.is_some() {
-            return Ok(());
-        }
-        let model = self.model.client.name();
-        Err(Error::config(format!("--max-cost needs the price of {model}, which is not configured"))
-            .hint(format!("add [prices.{model:?}] with input and output per million tokens to config.toml")))
+        if self.governance.limits.cost.is_some() { self.model.check_price() } else { Ok(()) }
     }
 }
 

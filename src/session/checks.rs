@@ -94,7 +94,7 @@ impl Session {
             program: Program::Shell(command.to_owned()),
             cwd: None,
             env: Vec::new(),
-            timeout: Some(bounds.max_timeout),
+            timeout: Some(bounds.check_timeout),
             live_bytes: TAIL_BYTES as u64,
             stdin: false,
         };
@@ -112,7 +112,7 @@ impl Session {
         })?;
         Ok((exit_code != Some(0)).then(|| Failure {
             command: command.to_owned(),
-            outcome: describe(finished.outcome, Some(bounds.max_timeout)),
+            outcome: describe(finished.outcome, Some(bounds.check_timeout)),
             output: collector.finish(None).text,
         }))
     }

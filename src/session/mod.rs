@@ -153,7 +153,8 @@ pub async fn finish<T>(frontend: &dyn Frontend, session: Option<&Session>, resul
     })
 }
 
-fn status<T>(result: &Result<T>) -> &'static str {
+/// The word for a result in `session_finished`.
+pub fn status<T>(result: &Result<T>) -> &'static str {
     match result.as_ref().map_err(Error::kind) {
         Ok(_) => "completed",
         Err(Kind::Interrupted) => "interrupted",

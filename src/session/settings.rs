@@ -4,7 +4,7 @@ use super::startup::Population;
 use crate::agent::{Price, RunLimits};
 use crate::approval::Approve;
 use crate::approval::policy::Rules;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::event::{Limits, SandboxInfo};
 use crate::log::SessionId;
 use crate::model::{ChatModel, Endpoint, OpenAi};
@@ -52,6 +52,18 @@ impl ModelSettings {
         let base_url = endpoint.base_url.clone();
         let context_window = endpoint.provider.context_window(&endpoint.model);
         Ok(Self { base_url, context_window, ..Self::new(Arc::new(OpenAi::new(endpoint)?)) })
+    }
+}
+
+impl ModelSettings {
+    /// Checks that the model has a price, which a limit on the cost needs.
+    pub fn check_price(&self) -> Result<()> {
+        if self.price.is_some() {
+            return Ok(());
+        }
+        let model = self.client.name();
+        Err(Error::config(format!("--max-cost needs the price of {model}, which is not configured"))
+            .hint(format!("add [prices.{model:?}] with input and output per million tokens to config.toml")))
     }
 }
 
@@ -137,6 +149,8 @@ pub struct SandboxSettings {
     pub limits: Limits,
     /// Whether they are kept.
     pub retention: Retention,
+    /// Variables that commands start with, beside the sandbox's own.
+    pub env: Vec<(String, String)>,
 }
 
 /// Whether a sandbox outlives its session.
@@ -157,7 +171,7 @@ impl SandboxSettings {
     /// Temporary sandboxes of `backend` with its default image, no network and the default limits.
     pub fn new(backend: Arc<dyn Backend>) -> Self {
         let (network, limits, retention) = (Network::None, Limits::default(), Retention::Remove);
-        Self { backend, image: None, runtime: None, network, limits, retention }
+        Self { backend, image: None, runtime: None, network, limits, retention, env: Vec::new() }
     }
 
     /// The settings of a running sandbox: those that it was created with, but for its hosts, which are judged here.

@@ -64,6 +64,7 @@ impl Startup {
         let start = Start {
             backend: Arc::clone(&backend),
             spec: settings.spec(id),
+            env: settings.env.clone(),
             gateway: Arc::clone(&gateway),
             frontend: Arc::clone(&frontend),
         };
@@ -135,6 +136,7 @@ impl Startup {
 struct Start {
     backend: Arc<dyn Backend>,
     spec: Spec,
+    env: Vec<(String, String)>,
     gateway: Arc<Gateway>,
     frontend: Arc<dyn Frontend>,
 }
@@ -178,7 +180,7 @@ impl Start {
         let on_pull = |what: &str, done, total| self.frontend.progress(Step::Pull(what, done, total));
         let mut on_copied = |done, total| self.frontend.progress(Step::Copy(done, total));
         let (channel, info) = self.backend.start(&self.spec, &on_pull).await?;
-        let sandbox = Sandbox::connect(channel).await?;
+        let sandbox = Sandbox::connect(channel).await?.with_env(&self.env);
         let CopyReport { lost, .. } = match is_new {
             true => workspace.copy_in(&sandbox, &mut on_copied).await?,
             false => workspace.restore_into(&sandbox, &mut on_copied).await?,
@@ -193,7 +195,7 @@ impl Start {
 
     async fn reattach(&self, workspace: &Arc<Workspace>, id: String) -> Result<Ready> {
         let channel = self.backend.attach(&self.spec.session).await?;
-        let sandbox = Sandbox::connect(channel).await?;
+        let sandbox = Sandbox::connect(channel).await?.with_env(&self.env);
         workspace.rejoin(&sandbox).await?;
         self.gateway.attach(&sandbox).await?;
         let info = SandboxInfo { backend: self.backend.name().to_owned(), id, ..SandboxInfo::default() };

@@ -120,6 +120,8 @@ pub struct Bounds {
     pub timeout: Duration,
     /// The longest timeout that the model may set.
     pub max_timeout: Duration,
+    /// The timeout of a check.
+    pub check_timeout: Duration,
     /// Whether private keys and well-known tokens in a result are replaced before the model gets it.
     pub redact_secrets: bool,
 }
@@ -130,6 +132,7 @@ impl Default for Bounds {
             output_chars: 30_000,
             timeout: Duration::from_secs(120),
             max_timeout: Duration::from_secs(3600),
+            check_timeout: Duration::from_secs(3600),
             redact_secrets: true,
         }
     }

@@ -34,7 +34,11 @@ pub struct Script {
     models: Option<Answer>,
     tls: bool,
     strict: bool,
+    rule: Option<Rule>,
 }
+
+/// Makes the answer to a chat request of its body.
+type Rule = Arc<dyn Fn(&Value) -> Script + Send + Sync>;
 
 #[derive(Clone)]
 struct Answer {
@@ -176,6 +180,12 @@ impl Script {
     /// Repeats the last answer for all further requests.
     pub fn repeat_last(mut self) -> Self {
         self.repeats_last = true;
+        self
+    }
+
+    /// Every chat request gets the first answer of what `rule` makes of its body: for many conversations at once.
+    pub fn by_rule(mut self, rule: impl Fn(&Value) -> Script + Send + Sync + 'static) -> Self {
+        self.rule = Some(Arc::new(rule));
         self
     }
 
@@ -455,10 +465,13 @@ fn serve(stream: TcpStream, tls: Option<Arc<rustls::ServerConfig>>, shared: &Sha
         let streamed = request.body["stream"] == true;
         let is_chat = request.path.ends_with("/chat/completions");
         let is_models = request.method == "GET" && request.path.ends_with("/models");
+        let rule = shared.script.lock().unwrap().rule.clone().filter(|_| is_chat);
+        let ruled = rule.map(|rule| rule(&request.body).next());
         let refused = template_error(&request.messages());
         shared.requests.lock().unwrap().push(request);
         let answer = match (is_chat, is_models) {
             (true, _) if refused.is_some() && shared.script.lock().unwrap().strict => refusal(&refused),
+            (true, _) if ruled.is_some() => ruled.unwrap(),
             (true, _) => shared.script.lock().unwrap().next(),
             (_, true) => shared.script.lock().unwrap().models.clone().unwrap_or_else(|| {
                 Answer::new(Content::Raw(br#"{"object":"list","data":[{"id":"fake-model"}]}"#.to_vec()))

@@ -86,7 +86,7 @@ impl Config {
             workspace,
             workspace_named: options.workspace.is_some(),
             sandbox: sandbox(options, &file)?,
-            bounds: bounds(&file)?,
+            bounds: bounds(&file, options)?,
             limits: limits(&file)?,
             ttl: options.ttl.as_deref().map_or(Ok(DEFAULT_TTL), duration)?,
             delete_after: options.delete_after.as_deref().map(duration).transpose()?,
@@ -170,7 +170,7 @@ fn network(text: &str) -> Result<Network> {
     }
 }
 
-fn bounds(file: &File) -> Result<Bounds> {
+fn bounds(file: &File, options: &Options) -> Result<Bounds> {
     let mut bounds = Bounds::default();
     if let Some(text) = &file.timeout {
         bounds.timeout = file.name_origin("timeout", duration(text))?;
@@ -182,6 +182,10 @@ fn bounds(file: &File) -> Result<Bounds> {
             false => Err(Error::config(format!("{chars} is out of range: 4000 to 100000"))),
         };
         bounds.output_chars = file.name_origin("output_chars", usable)?;
+    }
+    if let Some(text) = &options.check_timeout {
+        bounds.check_timeout =
+            duration(text).map_err(|error| Error::config(format!("--check-timeout: {error}")))?;
     }
     bounds.redact_secrets = file.redact_secrets.unwrap_or(bounds.redact_secrets);
     Ok(bounds)

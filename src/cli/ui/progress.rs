@@ -98,6 +98,13 @@ impl Progress {
         drawn.spinner().inspect(ProgressBar::reset_elapsed);
     }
 
+    /// Changes the text beside the spinner; the time goes on.
+    pub fn update(&self, activity: &str) {
+        let Some(drawn) = &self.drawn else { return };
+        activity.clone_into(&mut drawn.shown.lock().activity);
+        drawn.spinner();
+    }
+
     /// Adds output, whose last lines are shown beneath the spinner.
     pub fn output(&self, data: &str) {
         if let Some(drawn) = &self.drawn {

@@ -15,17 +15,27 @@ const STYLE: &str = include_str!("page.css");
 /// Bytes of images that one page has; further ones are only named.
 const MAX_IMAGES: usize = 32 << 20;
 
-/// The page. Its content security policy allows its own style sheet, by hash, and images that are in the page itself.
+/// The page.
 pub(super) fn page(report: &Report, read: &dyn Fn(&Artifact) -> Option<Vec<u8>>) -> String {
+    let body = [
+        summary(report),
+        prompts(report),
+        commands(report),
+        touched(report),
+        artifacts(report, read),
+        outcome(report),
+    ];
+    document(&format!("Session {}", report.session), &body.concat())
+}
+
+/// A page with this title and this body, which is HTML. Its content security policy allows its own style sheet, by hash, and
+/// images that are in the page itself.
+pub fn document(title: &str, body: &str) -> String {
     let hash = STANDARD.encode(Sha256::digest(STYLE));
-    let artifacts = artifacts(report, read);
-    let images = if artifacts.contains("<img ") { " img-src data:;" } else { "" };
+    let images = if body.contains("<img ") { " img-src data:;" } else { "" };
     let policy =
         format!("default-src 'none'; style-src 'sha256-{hash}';{images} base-uri 'none'; form-action 'none'");
-    let title = format!("Session {}", escape(&report.session));
-    let body =
-        [summary(report), prompts(report), commands(report), touched(report), artifacts, outcome(report)]
-            .concat();
+    let title = escape(title);
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
@@ -35,8 +45,8 @@ pub(super) fn page(report: &Report, read: &dyn Fn(&Artifact) -> Option<Vec<u8>>)
     )
 }
 
-/// Text as HTML. Control characters, and those that change the direction of text, are shown as their code.
-fn escape(text: &str) -> String {
+/// Text as HTML or XML. Control characters, and those that change the direction of text, are shown as their code.
+pub fn escape(text: &str) -> String {
     let mut html = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -46,7 +56,9 @@ fn escape(text: &str) -> String {
             '"' => html.push_str("&quot;"),
             '\'' => html.push_str("&#39;"),
             '\n' | '\t' => html.push(c),
-            c if is_dangerous(c) || c.is_control() => html.extend(c.escape_unicode()),
+            c if is_dangerous(c) || c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => {
+                html.extend(c.escape_unicode())
+            }
             c => html.push(c),
         }
     }

@@ -1,6 +1,6 @@
 //! What a session touched: commands, files, hosts, packages, time and tokens, from its events alone.
 
-mod html;
+pub mod html;
 mod packages;
 mod text;
 

@@ -14,6 +14,7 @@ use crate::model::client::wire;
 use crate::model::compact;
 use crate::model::described::described;
 use crate::model::endpoint::Endpoint;
+use crate::model::limiter::Limiter;
 use crate::model::providers::GENERIC;
 use crate::model::tool_calls::repair::repair;
 use crate::model::{CallForm, ChatModel, Message, OnProgress, Progress, Reply, Request};
@@ -51,8 +52,11 @@ pub struct OpenAi {
     refused: Lock<HashSet<Feature>>,
     /// The conversation as it was last sent.
     encoded: Lock<Encoded>,
-    facts: OnceCell<Facts>,
+    /// The same for all clients of one model.
+    facts: Arc<OnceCell<Facts>>,
     form: Lock<Form>,
+    /// Shared with other clients of this endpoint.
+    limiter: Option<Arc<Limiter>>,
 }
 
 /// How tools are offered, and whether that has been reported.
@@ -71,10 +75,31 @@ impl OpenAi {
             address: Address::new(&endpoint)?,
             refused: Lock::new(HashSet::new()),
             encoded: Lock::default(),
-            facts: OnceCell::new(),
+            facts: Arc::default(),
             form: Lock::new(Form { chosen: endpoint.form, announced: false }),
+            limiter: None,
             endpoint,
         })
+    }
+
+    /// A client for another conversation, with `model` and in that `form`, over the same connections.
+    pub fn sibling(&self, model: &str, form: Option<CallForm>) -> Self {
+        let is_same = model == self.endpoint.model;
+        Self {
+            endpoint: Endpoint { model: model.to_owned(), form, ..self.endpoint.clone() },
+            http: self.http.clone(),
+            address: self.address.clone(),
+            refused: Lock::new(if is_same { self.refused.lock().clone() } else { HashSet::new() }),
+            encoded: Lock::default(),
+            facts: if is_same { Arc::clone(&self.facts) } else { Arc::default() },
+            form: Lock::new(Form { chosen: form, announced: false }),
+            limiter: self.limiter.clone(),
+        }
+    }
+
+    /// Its requests, and those of its siblings, wait for a slot of `limiter`.
+    pub fn limited_by(self, limiter: Arc<Limiter>) -> Self {
+        Self { limiter: Some(limiter), ..self }
     }
 
     /// The endpoint that it asks.
@@ -161,9 +186,15 @@ impl OpenAi {
         self.choose_form(&request, on_progress).await;
         let mut backoff = Backoff::new(self.endpoint.retries);
         let streamed = self.streams();
+        let limiter = self.limiter.as_deref();
         loop {
+            let slot = match limiter {
+                Some(limiter) => Some(limiter.slot().await),
+                None => None,
+            };
             let failure = match self.ask_once(&request, on_progress).await {
                 Ok((reply, recovered)) => {
+                    limiter.inspect(|limiter| limiter.answered());
                     if recovered {
                         self.reconsider_form(&request, &reply, on_progress).await;
                     }
@@ -171,6 +202,7 @@ impl OpenAi {
                 }
                 Err(failure) => failure.without_key(&self.endpoint),
             };
+            drop(slot);
             if self.do_without(&failure, &request, on_progress) {
                 continue;
             }
@@ -181,6 +213,7 @@ impl OpenAi {
                 }
                 return Err(failure.into_error(&self.endpoint));
             };
+            limiter.inspect(|limiter| limiter.refused(wait));
             on_progress(Progress::Retry { attempt, wait, reason: &failure.message });
             tokio::time::sleep(wait).await;
         }

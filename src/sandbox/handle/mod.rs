@@ -20,6 +20,7 @@ use super::wire::{Facts, Message};
 use crate::error::{Error, Kind, Result};
 use connection::Connection;
 use expect::Expect;
+use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 use stream::ANSWER_TIMEOUT;
@@ -34,6 +35,8 @@ use tokio::io::DuplexStream;
 #[derive(Clone)]
 pub struct Sandbox {
     connection: Arc<Connection>,
+    /// Variables that commands and jobs start with.
+    env: Arc<[(OsString, OsString)]>,
 }
 
 impl Sandbox {
@@ -44,7 +47,13 @@ impl Sandbox {
     ///
     /// The guest is not there, does not answer for 20 s, or speaks another version of the protocol.
     pub async fn connect(channel: Channel) -> Result<Self> {
-        Ok(Self { connection: Connection::open(channel).await? })
+        Ok(Self { connection: Connection::open(channel).await?, env: Arc::new([]) })
+    }
+
+    /// The same sandbox, in which commands and jobs of this handle start with these variables.
+    pub fn with_env(self, env: &[(String, String)]) -> Self {
+        let env = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        Self { env, ..self }
     }
 
     /// What the guest knows about the sandbox, and which of `tools` are on its `PATH`.

@@ -57,10 +57,17 @@ impl Sandbox {
     }
 
     fn spawn_with(&self, command: Command, terminal: Option<TerminalSize>) -> Result<Process> {
+        let command = self.in_environment(command);
         let limit = command.timeout.map(|timeout| timeout.saturating_add(OVERTIME));
         let stream = self.connection.request(&Message::Run { command, terminal }, Expect::Command)?;
         let deadline = limit.and_then(|limit| tokio::time::Instant::now().checked_add(limit));
         Ok(Process { sender: stream.sender(), stream, deadline, job: None })
+    }
+
+    /// A command's own variables are above those of the handle.
+    fn in_environment(&self, mut command: Command) -> Command {
+        command.env.splice(0..0, self.env.iter().cloned());
+        command
     }
 
     /// Starts a background job. It outlives this client. Its output is kept (the last 256 KiB) for
@@ -83,7 +90,7 @@ impl Sandbox {
     }
 
     async fn start_job_with(&self, command: Command, terminal: Option<TerminalSize>) -> Result<u64> {
-        let request = Message::StartJob { command, terminal };
+        let request = Message::StartJob { command: self.in_environment(command), terminal };
         match self.connection.request(&request, Expect::JobStarted)?.answer().await? {
             Message::JobStarted { job } => Ok(job),
             _ => Err(unexpected_answer()),

@@ -1,0 +1,49 @@
+//! What several sessions may spend together.
+
+use crate::agent::{Price, Spent};
+use crate::error::{Error, Kind};
+use crate::event::Usage;
+use crate::lock::Lock;
+
+/// Cost and tokens of several sessions together, and their limits.
+#[derive(Debug, Default)]
+pub struct Budget {
+    max_cost: Option<f64>,
+    max_tokens: Option<u64>,
+    spent: Lock<Spent>,
+}
+
+impl Budget {
+    /// A budget of which `spent` is used already.
+    pub fn new(max_cost: Option<f64>, max_tokens: Option<u64>, spent: Spent) -> Self {
+        Self { max_cost, max_tokens, spent: Lock::new(spent) }
+    }
+
+    /// Counts one answer.
+    pub fn add(&self, usage: Option<Usage>, price: Option<Price>) {
+        self.spent.lock().add(usage, price);
+    }
+
+    /// What was spent.
+    pub fn spent(&self) -> Spent {
+        *self.spent.lock()
+    }
+
+    /// Why no further request is allowed, if none is.
+    pub fn exhausted(&self) -> Option<Error> {
+        let Spent { usage, cost, .. } = self.spent();
+        let tokens = usage.input.saturating_add(usage.output);
+        let limit = |message: String, hint: &str| Some(Error::new(Kind::Limit, message).hint(hint));
+        if let Some(most) = self.max_cost.filter(|most| cost >= *most) {
+            let message =
+                format!("the cost limit of {most} for all together is reached: {cost:.4} was spent");
+            return limit(message, "raise --max-cost; the same command continues");
+        }
+        if let Some(most) = self.max_tokens.filter(|most| tokens >= *most) {
+            let message =
+                format!("the limit of {most} tokens for all together is reached: {tokens} were used");
+            return limit(message, "raise --max-tokens-total");
+        }
+        None
+    }
+}

@@ -1,0 +1,67 @@
+//! A model that is paid together with those of other sessions.
+
+use super::budget::Budget;
+use crate::agent::Price;
+use crate::error::Result;
+use crate::model::{CallForm, ChatModel, OnProgress, Progress, Reply, Request};
+use futures_util::future::BoxFuture;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Receives the wait before the next attempt, and why the last one failed.
+pub type OnRetry = Box<dyn Fn(Duration, &str) + Send + Sync>;
+
+/// A model whose answers are counted in a [`Budget`], and which is not asked once that is used up.
+pub struct Governed {
+    /// The model.
+    pub model: Arc<dyn ChatModel>,
+    /// What a million of its tokens cost.
+    pub price: Option<Price>,
+    /// Shared by everything that is paid together.
+    pub budget: Arc<Budget>,
+    /// Called when the endpoint fails and is asked again.
+    pub on_retry: OnRetry,
+}
+
+impl Governed {
+    async fn ask_within_budget(&self, request: Request<'_>, on_progress: OnProgress<'_>) -> Result<Reply> {
+        if let Some(error) = self.budget.exhausted() {
+            return Err(error);
+        }
+        let mut watched = |progress: Progress<'_>| {
+            if let Progress::Retry { wait, reason, .. } = progress {
+                (self.on_retry)(wait, reason);
+            }
+            on_progress(progress);
+        };
+        let reply = self.model.ask(request, &mut watched).await?;
+        self.budget.add(reply.usage, self.price);
+        Ok(reply)
+    }
+}
+
+impl ChatModel for Governed {
+    fn ask<'a>(&'a self, request: Request<'a>, on_progress: OnProgress<'a>) -> BoxFuture<'a, Result<Reply>> {
+        Box::pin(self.ask_within_budget(request, on_progress))
+    }
+
+    fn models(&self) -> BoxFuture<'_, Result<Vec<String>>> {
+        self.model.models()
+    }
+
+    fn name(&self) -> &str {
+        self.model.name()
+    }
+
+    fn context_window(&self) -> BoxFuture<'_, Option<u64>> {
+        self.model.context_window()
+    }
+
+    fn form(&self) -> CallForm {
+        self.model.form()
+    }
+
+    fn resume_form(&self, form: CallForm) {
+        self.model.resume_form(form);
+    }
+}

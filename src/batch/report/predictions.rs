@@ -1,0 +1,33 @@
+//! The patches in the form that the SWE-bench harness reads.
+
+use crate::batch::{Task, TaskResult};
+use crate::error::{Error, Result};
+use crate::event::json::to_vec;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+/// One line for each result. A task that changed nothing has an empty patch.
+pub(super) fn lines(
+    tasks: &[Arc<Task>],
+    results: &BTreeMap<String, TaskResult>,
+    directory: &Path,
+) -> Result<Vec<u8>> {
+    let mut lines = Vec::new();
+    for result in tasks.iter().filter_map(|task| results.get(&task.id)) {
+        let patch = match &result.patch {
+            None => Vec::new(),
+            Some(name) => std::fs::read(directory.join(name))
+                .map_err(|error| Error::unexpected(format!("{name} cannot be read")).caused_by(error))?,
+        };
+        let line = json!({
+            "instance_id": result.id,
+            "model_name_or_path": result.model,
+            "model_patch": String::from_utf8_lossy(&patch),
+        });
+        lines.extend(to_vec(&line)?);
+        lines.push(b'\n');
+    }
+    Ok(lines)
+}

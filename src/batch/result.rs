@@ -1,0 +1,98 @@
+//! What became of a task, and of all tasks together.
+
+use crate::event::{Changes, Usage};
+use serde::{Deserialize, Serialize};
+
+/// One line of `results.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskResult {
+    /// The task.
+    pub id: String,
+    /// Which version of the task it was: [`super::Task::digest`].
+    pub digest: String,
+    /// As in `session_finished`: `completed`, `check_failed`, `limit` or `failed`.
+    pub status: String,
+    /// The exit code that `agent run` would have had.
+    pub exit_code: u8,
+    /// The final answer; empty where there is none.
+    pub answer: String,
+    /// Why it did not complete.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Whether the check passed; absent where the task has none or it did not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check: Option<CheckOutcome>,
+    /// The session, for `agent sessions show`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// The model.
+    pub model: String,
+    /// Requests that the model answered.
+    pub turns: u64,
+    /// Its tokens.
+    pub usage: Usage,
+    /// What they cost, where the model has a price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<f64>,
+    /// Wall time.
+    pub seconds: f64,
+    /// Files changed.
+    pub changes: Changes,
+    /// The change, as a path relative to the output directory; absent where nothing changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patch: Option<String>,
+    /// How often it was started: more than once after failures that were not its own.
+    pub attempts: u32,
+    /// When it ended, RFC 3339.
+    pub ended: String,
+}
+
+/// The outcome of a task's check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckOutcome {
+    Passed,
+    Failed,
+}
+
+impl TaskResult {
+    /// Whether it completed and its check, if any, passed.
+    pub fn passed(&self) -> bool {
+        self.exit_code == 0
+    }
+}
+
+/// The numbers of a batch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Summary {
+    /// Tasks of the file.
+    pub tasks: usize,
+    /// Tasks with a result.
+    pub done: usize,
+    pub passed: usize,
+    pub failed: usize,
+    /// Tokens of all results.
+    pub usage: Usage,
+    /// Cost of all results, where models have prices.
+    pub cost: Option<f64>,
+}
+
+impl Summary {
+    /// Of `tasks` tasks, so far with these results.
+    pub fn of<'a>(tasks: usize, results: impl IntoIterator<Item = &'a TaskResult>) -> Self {
+        results.into_iter().fold(Self { tasks, ..Self::default() }, |mut summary, result| {
+            summary.add(result);
+            summary
+        })
+    }
+
+    /// Counts one result.
+    pub fn add(&mut self, result: &TaskResult) {
+        self.done += 1;
+        *(if result.passed() { &mut self.passed } else { &mut self.failed }) += 1;
+        self.usage.add(result.usage);
+        if let Some(cost) = result.cost {
+            self.cost = Some(self.cost.unwrap_or_default() + cost);
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Running what has no result yet, a number of tasks at a time.
+
+use super::budget::Budget;
+use super::output::Output;
+use super::report;
+use super::result::{Summary, TaskResult};
+use super::runner::{Attempt, Cause, Models, Outcome, Shared, Trouble as Failure};
+use super::task::Task;
+use super::task_file::TaskFile;
+use super::trouble::{MAX_ATTEMPTS, MAX_STARTS, Trouble};
+use super::workspace::Workspaces;
+use crate::agent::Stop;
+use crate::error::{Error, Kind, Result};
+use crate::lock::Lock;
+use crate::log::{SessionId, Store};
+use crate::session::{Governance, SandboxSettings, WorkspaceSettings};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// Tasks in a row that the endpoint answers nothing, each after its own retries, until the batch stops.
+const MAX_SILENT: u32 = 3;
+
+/// How the tasks of a batch are run.
+pub struct Settings {
+    /// Tasks at a time.
+    pub parallel: usize,
+    /// How often the model gets to see a failed check, and may correct its work, before the check counts: 1 is never.
+    pub check_attempts: u32,
+    /// Limits of each task, and policy.
+    pub governance: Governance,
+    /// The workspace of tasks that name none.
+    pub workspace: WorkspaceSettings,
+    /// The sandboxes.
+    pub sandbox: SandboxSettings,
+    /// Where the sessions are kept.
+    pub store: Store,
+}
+
+/// Whether a batch has to end before all is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Halt {
+    #[default]
+    No,
+    /// No further task begins.
+    Finish,
+    /// Running tasks are stopped; they begin again when the batch is continued.
+    Stop(Stop),
+}
+
+/// Follows a batch.
+pub trait Observer: Send + Sync {
+    fn on(&self, update: Update<'_>);
+}
+
+/// What happens in a batch.
+pub enum Update<'a> {
+    /// A task has begun, in this session.
+    Started { id: &'a str, session: &'a SessionId },
+    /// A task is done.
+    Done { result: &'a TaskResult, summary: Summary },
+    /// A task failed through no fault of its own, and begins again later.
+    Again { id: &'a str, error: &'a Error, pause: Option<Duration> },
+    /// The endpoint failed and is asked again.
+    Retry { id: &'a str, wait: Duration, reason: &'a str },
+}
+
+/// A batch that is ready to run.
+pub struct Batch {
+    /// Its tasks.
+    pub file: TaskFile,
+    /// Where its results are, and those of earlier runs.
+    pub output: Output,
+    pub settings: Settings,
+    pub models: Arc<dyn Models>,
+    /// What all tasks may spend together.
+    pub budget: Arc<Budget>,
+    pub observer: Arc<dyn Observer>,
+    /// Ends it early.
+    pub halt: Arc<watch::Sender<Halt>>,
+}
+
+/// A batch that runs.
+struct Scheduler {
+    tasks: Vec<Arc<Task>>,
+    shared: Arc<Shared>,
+}
+
+/// A task that waits.
+struct Job {
+    task: Arc<Task>,
+    attempts: u32,
+    /// Failures that count against the task, and how many tasks were done at the last of them.
+    failures: u32,
+    done_then: usize,
+}
+
+/// What changes while a batch runs.
+struct Progress {
+    queue: VecDeque<Job>,
+    running: JoinSet<(Job, Option<Outcome>)>,
+    trouble: Trouble,
+    silent: u32,
+    /// Tasks at a time: fewer after a sandbox could not be started beside those that run.
+    parallel: usize,
+    /// Why the batch ends early.
+    fatal: Option<Error>,
+}
+
+impl Batch {
+    /// Runs every task without a result, and writes the reports.
+    ///
+    /// # Errors
+    /// A task asks for something that the backend does not have; nothing was started. The batch itself failed, reached its
+    /// budget or was stopped: the results so far are there, and another run continues.
+    pub async fn run(self) -> Result<Summary> {
+        self.check()?;
+        let Self { file, output, settings, models, budget, observer, halt } = self;
+        let workspaces = Workspaces {
+            default: settings.workspace.clone(),
+            tasks: file.directory,
+            output: output.directory().to_owned(),
+            cloning: Lock::default(),
+        };
+        let tasks = file.tasks.into_iter().map(Arc::new).collect();
+        let shared = Shared { settings, workspaces, output, models, budget, observer, halt };
+        let scheduler = Scheduler { tasks, shared: Arc::new(shared) };
+        let ended = scheduler.run_all().await;
+        let reports = report::write(&scheduler.shared.output, &scheduler.tasks);
+        ended.and(reports)?;
+        Ok(scheduler.summary())
+    }
+
+    fn check(&self) -> Result<()> {
+        let backend = &self.settings.sandbox.backend;
+        let capabilities = backend.capabilities();
+        for task in &self.file.tasks {
+            let named = |error: Error| Error::config(format!("task {}: {error}", task.id));
+            capabilities.check_image(backend.name(), task.image.as_deref(), None).map_err(named)?;
+            if let Some(model) = &task.model {
+                self.models.settings(Some(model)).map_err(named)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Scheduler {
+    fn summary(&self) -> Summary {
+        self.shared.output.summary(self.tasks.len())
+    }
+
+    async fn run_all(&self) -> Result<()> {
+        let waiting = self.tasks.iter().filter(|task| !self.shared.output.is_done(&task.id));
+        let job = |task: &Arc<Task>| Job {
+            task: Arc::clone(task),
+            attempts: 0,
+            failures: 0,
+            done_then: usize::MAX,
+        };
+        let mut progress = Progress {
+            queue: waiting.map(job).collect(),
+            running: JoinSet::new(),
+            trouble: Trouble::default(),
+            silent: 0,
+            parallel: self.shared.settings.parallel,
+            fatal: None,
+        };
+        let mut halt = self.shared.halt.subscribe();
+        loop {
+            let is_ending = progress.fatal.is_some() || self.ends_early();
+            if !is_ending {
+                self.start(&mut progress);
+            }
+            if progress.running.is_empty() && (is_ending || progress.queue.is_empty()) {
+                break;
+            }
+            let pause = progress.trouble.paused_until().filter(|_| !is_ending && !progress.queue.is_empty());
+            tokio::select! {
+                Some(ended) = progress.running.join_next() => {
+                    // The attempts catch panics themselves.
+                    if let Ok((job, outcome)) = ended {
+                        self.ended(&mut progress, job, outcome).await;
+                    }
+                }
+                () = sleep_until(pause) => {}
+                Ok(()) = halt.changed() => {}
+            }
+        }
+        self.verdict(progress)
+    }
+
+    fn ends_early(&self) -> bool {
+        *self.shared.halt.borrow() != Halt::No || self.shared.budget.exhausted().is_some()
+    }
+
+    fn verdict(&self, progress: Progress) -> Result<()> {
+        if let Some(error) = progress.fatal {
+            return Err(error);
+        }
+        let Summary { tasks, done, .. } = self.summary();
+        let halted = *self.shared.halt.borrow();
+        match halted {
+            _ if done == tasks => Ok(()),
+            Halt::No => self.shared.budget.exhausted().map_or(Ok(()), Err),
+            Halt::Finish | Halt::Stop(_) => {
+                let kind =
+                    if halted == Halt::Stop(Stop::Terminated) { Kind::Terminated } else { Kind::Interrupted };
+                Err(Error::new(kind, format!("stopped: {done} of {tasks} tasks are done"))
+                    .hint("the same command continues with the others"))
+            }
+        }
+    }
+
+    /// Starts as many tasks as may run.
+    fn start(&self, progress: &mut Progress) {
+        while progress.trouble.paused_until().is_none() && progress.running.len() < progress.parallel {
+            let Some(mut job) = progress.queue.pop_front() else { break };
+            job.attempts += 1;
+            let shared = Arc::clone(&self.shared);
+            progress.running.spawn(async move {
+                let (task, attempts) = (Arc::clone(&job.task), job.attempts);
+                let attempt = tokio::spawn(async move { Attempt::new(&shared, &task, attempts).run().await });
+                (job, attempt.await.ok())
+            });
+        }
+    }
+
+    async fn ended(&self, progress: &mut Progress, job: Job, outcome: Option<Outcome>) {
+        match outcome {
+            Some(Outcome::Done(result)) => {
+                progress.trouble.worked();
+                progress.silent = 0;
+                progress.parallel = (progress.parallel + 1).min(self.shared.settings.parallel);
+                self.record(progress, *result).await;
+            }
+            Some(Outcome::Trouble(failure)) => self.failed(progress, job, failure).await,
+            Some(Outcome::Stopped) => {}
+            None => {
+                let message = format!("the work on {} ended unexpectedly", job.task.id);
+                self.give_up(progress, Error::unexpected(message));
+            }
+        }
+    }
+
+    /// A task failed through no fault of its own.
+    async fn failed(&self, progress: &mut Progress, mut job: Job, failure: Failure) {
+        let Failure { error, cause, result } = failure;
+        let mut pause = None;
+        match cause {
+            Cause::Disk => return self.give_up(progress, error),
+            Cause::Endpoint => {
+                progress.silent += 1;
+                if progress.silent >= MAX_SILENT {
+                    return self.give_up(progress, error);
+                }
+            }
+            Cause::Start => {
+                progress.parallel = progress.running.len().max(1);
+                match progress.trouble.failed() {
+                    Ok(next) => pause = next,
+                    // As long as others have their sandboxes, one of them may make room.
+                    Err(()) if progress.running.is_empty() => return self.give_up(progress, error),
+                    Err(()) => pause = Some(progress.trouble.pause_longest()),
+                }
+            }
+            Cause::Broken => {}
+        }
+        // Where others work meanwhile, or something worked before, it may be the task after all.
+        let done = self.summary().done;
+        if cause == Cause::Broken || job.done_then != done {
+            (job.failures, job.done_then) = (job.failures + 1, done);
+        }
+        if job.failures >= if cause == Cause::Start { MAX_STARTS } else { MAX_ATTEMPTS } {
+            return self.record(progress, *result).await;
+        }
+        self.shared.observer.on(Update::Again { id: &job.task.id, error: &error, pause });
+        progress.queue.push_back(job);
+    }
+
+    async fn record(&self, progress: &mut Progress, result: TaskResult) {
+        let shared = Arc::clone(&self.shared);
+        let recorded =
+            tokio::task::spawn_blocking(move || shared.output.record(&result).map(|()| result)).await;
+        match recorded {
+            Ok(Ok(result)) => {
+                self.shared.observer.on(Update::Done { result: &result, summary: self.summary() })
+            }
+            Ok(Err(error)) => self.give_up(progress, error),
+            Err(error) => {
+                self.give_up(progress, Error::unexpected("a result could not be written").caused_by(error));
+            }
+        }
+    }
+
+    /// Ends the batch: what runs is stopped. The first reason counts.
+    fn give_up(&self, progress: &mut Progress, error: Error) {
+        progress.fatal.get_or_insert(error);
+        self.shared.halt.send_replace(Halt::Stop(Stop::Interrupted));
+    }
+}
+
+async fn sleep_until(time: Option<tokio::time::Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,169 @@
+//! The directory that a task works on: one of the user's, a checkout of a repository, or a few files.
+
+use super::task::Task;
+use crate::error::{Error, Kind, Result};
+use crate::host_program;
+use crate::lock::Lock;
+use crate::paths::make_dir;
+use crate::session::WorkspaceSettings;
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+
+/// Bytes of git's own message that are repeated.
+const MAX_MESSAGE: usize = 500;
+
+/// Makes the workspaces of a batch.
+pub(super) struct Workspaces {
+    /// For tasks that name none.
+    pub default: WorkspaceSettings,
+    /// Where relative paths of the tasks start.
+    pub tasks: PathBuf,
+    /// The output directory, which is part of no workspace.
+    pub output: PathBuf,
+    /// Held while a repository is cloned or fetched into.
+    pub cloning: Lock<HashMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+/// The workspace of one task.
+pub(super) struct Prepared {
+    pub settings: WorkspaceSettings,
+    /// A directory that exists for this task alone.
+    own: Option<PathBuf>,
+}
+
+impl Prepared {
+    /// Removes what was made for the task.
+    pub async fn remove(self) {
+        if let Some(own) = self.own {
+            // What is left is removed when the batch is started again.
+            let _ = tokio::task::spawn_blocking(move || fs::remove_dir_all(own)).await;
+        }
+    }
+}
+
+impl Workspaces {
+    pub async fn prepare(&self, task: &Task) -> Result<Prepared> {
+        let own = self.output.join("workspaces").join(&task.id);
+        let own = match (&task.files, &task.repo) {
+            (Some(files), _) => {
+                let (files, own) = (files.clone(), own);
+                let written =
+                    tokio::task::spawn_blocking(move || write_files(&own, &files).map(|()| own)).await;
+                Some(written.map_err(|error| {
+                    Error::unexpected("the files could not be written").caused_by(error)
+                })??)
+            }
+            (None, Some(repo)) => {
+                fresh(&own)?;
+                self.check_out(repo, task.commit.as_deref(), &own).await?;
+                Some(own)
+            }
+            (None, None) => None,
+        };
+        let root = match (&own, &task.workspace) {
+            (Some(own), _) => own.clone(),
+            (None, Some(named)) => self.tasks.join(named),
+            (None, None) => return Ok(Prepared { settings: self.without_output(self.default.clone()), own }),
+        };
+        let settings = WorkspaceSettings { root, named: true, ..self.default.clone() };
+        Ok(Prepared { settings: self.without_output(settings), own })
+    }
+
+    /// The output directory changes all the time; a task sees nothing of it.
+    fn without_output(&self, mut settings: WorkspaceSettings) -> WorkspaceSettings {
+        if let Ok(inside) = self.output.strip_prefix(&settings.root)
+            && inside.components().next().is_some()
+        {
+            settings.exclude.push(format!("/{}", inside.display()));
+        }
+        settings
+    }
+
+    /// The history up to `commit`, and its files, in `directory`. Later commits are not there: they may be the answer.
+    async fn check_out(&self, repo: &str, commit: Option<&str>, directory: &Path) -> Result<()> {
+        let local = self.tasks.join(repo);
+        let source = if local.exists() { local.into_os_string() } else { repo.into() };
+        let name = hex::encode(&Sha256::digest(source.as_encoded_bytes())[..8]);
+        let bare = self.output.join("repositories").join(format!("{name}.git"));
+        let commit = self.fetch(&source, commit, &bare).await?;
+        git(directory, &words(&["init", "--quiet", "--template="])).await?;
+        let mut fetch: Vec<&OsStr> = words(&["fetch", "--quiet", "--no-tags", "--"]);
+        fetch.extend([bare.as_os_str(), commit.as_ref()]);
+        git(directory, &fetch).await?;
+        git(directory, &words(&["checkout", "--quiet", "-B", "main", "FETCH_HEAD"])).await.map(drop)
+    }
+
+    /// Clones `source` to `bare` if it is not there yet; the hash of `commit`.
+    async fn fetch(&self, source: &OsStr, commit: Option<&str>, bare: &Path) -> Result<String> {
+        let cloning = Arc::clone(self.cloning.lock().entry(bare.to_owned()).or_default());
+        let _held = cloning.lock().await;
+        let parent = bare.parent().unwrap_or(bare);
+        if !bare.exists() {
+            let partial = bare.with_extension("partial");
+            fresh(&partial)?;
+            let clone = ["clone", "--bare", "--quiet", "--template=", "--"].map(OsStr::new);
+            git(parent, &[&clone[..], &[source, partial.as_os_str()]].concat()).await?;
+            let any = ["config", "uploadpack.allowAnySHA1InWant", "true"].map(OsStr::new);
+            git(&partial, &any).await?;
+            fs::rename(&partial, bare)?;
+        }
+        let resolve = |name: String| async move {
+            let words = ["rev-parse", "--quiet", "--verify", "--end-of-options", &name].map(OsStr::new);
+            git(bare, &words).await.map(|hash| hash.trim().to_owned())
+        };
+        let named = commit.unwrap_or("HEAD");
+        if let Ok(hash) = resolve(format!("{named}^{{commit}}")).await {
+            return Ok(hash);
+        }
+        git(bare, &["fetch".as_ref(), "--quiet".as_ref(), "--".as_ref(), source, named.as_ref()]).await?;
+        resolve("FETCH_HEAD^{commit}".to_owned()).await
+    }
+}
+
+fn words(words: &[&'static str]) -> Vec<&'static OsStr> {
+    words.iter().map(|word| OsStr::new(*word)).collect()
+}
+
+/// An empty directory.
+fn fresh(directory: &Path) -> Result<()> {
+    if directory.exists() {
+        fs::remove_dir_all(directory)?;
+    }
+    make_dir(directory)
+}
+
+/// The paths were checked with the task, and nothing else writes to the directory, so none leads out of it.
+fn write_files(directory: &Path, files: &BTreeMap<String, String>) -> Result<()> {
+    fresh(directory)?;
+    for (path, text) in files {
+        let path = directory.join(path);
+        path.parent().map_or(Ok(()), fs::create_dir_all)?;
+        fs::write(path, text)?;
+    }
+    Ok(())
+}
+
+/// Runs git, without the configuration of a repository that names programs.
+async fn git(directory: &Path, arguments: &[&OsStr]) -> Result<String> {
+    let missing = || Error::config("git is not installed, which a task with `repo` needs");
+    let mut command = host_program::networked("git".as_ref(), directory).ok_or_else(missing)?;
+    command.args(["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0"]);
+    command.args(arguments).current_dir(directory).env("GIT_TERMINAL_PROMPT", "0").stdin(Stdio::null());
+    let output = tokio::process::Command::from(command).kill_on_drop(true).output().await;
+    let output = output.map_err(|error| Error::config("git could not be started").caused_by(error))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let message = String::from_utf8_lossy(&output.stderr);
+    let message = crate::sanitise::one_line(message.trim(), MAX_MESSAGE);
+    let what = arguments.first().map(|word| word.to_string_lossy()).unwrap_or_default();
+    Err(Error::new(
+        Kind::Usage,
+        format!("the repository of the task cannot be used: git {what} failed: {message}"),
+    ))
+}
