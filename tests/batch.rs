@@ -283,7 +283,7 @@ fn an_endpoint_that_goes_away_for_a_while_costs_no_task() {
         .start();
     let call = agent().file("tasks.jsonl", tasks(30));
     let workspace = call.workspace().to_owned();
-    batch(call, &model, &["--parallel", "4"]).run().expect_code(0);
+    let _finished = batch(call, &model, &["--parallel", "4"]).run().expect_code(0);
     assert_eq!(by_id(&workspace).len(), 30);
 }
 
@@ -412,7 +412,7 @@ fn a_repository_is_checked_out_up_to_the_commit() {
         json!({"id": "missing", "prompt": "write new", "repo": "library", "commit": "0123456789"}),
     ];
     let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    batch(call.file("tasks.jsonl", lines), &model, &[]).run().expect_code(6);
+    let _finished = batch(call.file("tasks.jsonl", lines), &model, &[]).run().expect_code(6);
     let results = by_id(&workspace);
     for id in ["early", "short", "latest"] {
         assert_eq!(results[id]["status"], "completed", "{}", results[id]);
@@ -474,4 +474,84 @@ fn the_schema_is_derived_from_the_tasks() {
         assert!(validator.is_valid(&serde_json::from_str(line).unwrap()), "{line}");
     }
     assert!(!validator.is_valid(&json!({"id": "a", "prompt": "p", "promt": "p"})));
+}
+
+/// What solves each task of `examples/evals/programming.jsonl`.
+fn solutions() -> BTreeMap<&'static str, Vec<(&'static str, &'static str)>> {
+    const ROMAN: &str = "NUMERALS = [(1000, 'M'), (900, 'CM'), (500, 'D'), (400, 'CD'), (100, 'C'), (90, 'XC'), (50, 'L'),\n    \
+                         (40, 'XL'), (10, 'X'), (9, 'IX'), (5, 'V'), (4, 'IV'), (1, 'I')]\n\n\ndef to_roman(n):\n    text = ''\n    \
+                         for value, letters in NUMERALS:\n        text += letters * (n // value)\n        n %= value\n    return text\n\n\n\
+                         def from_roman(text):\n    for n in range(1, 4000):\n        if to_roman(n) == text:\n            return n\n    \
+                         raise ValueError(text)\n";
+    const INTERVALS: &str = "def merge(intervals):\n    merged = []\n    for start, end in sorted(intervals):\n        \
+                             if merged and start <= merged[-1][1]:\n            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))\n        \
+                             else:\n            merged.append((start, end))\n    return merged\n";
+    const PAGES: &str = "def pages(items, size):\n    return [items[start:start + size] for start in range(0, len(items), size)]\n";
+    const COUNT: &str = "tr 'A-Z' 'a-z' | tr -cs 'a-z' '\\n' | grep . | sort | uniq -c | sort -k1,1nr -k2 | awk '{print $1, $2}'\n";
+    const TOTAL: &str = "import csv\nimport sys\n\nwith open(sys.argv[1]) as file:\n    print(round(sum(float(row['price']) for row in csv.DictReader(file)), 2))\n";
+    const CACHE: &str = "from collections import OrderedDict\n\n\nclass LRU:\n    def __init__(self, capacity):\n        \
+                         self.capacity, self.items = capacity, OrderedDict()\n\n    def get(self, key):\n        if key in self.items:\n            \
+                         self.items.move_to_end(key)\n        return self.items.get(key)\n\n    def put(self, key, value):\n        \
+                         self.items[key] = value\n        self.items.move_to_end(key)\n        if len(self.items) > self.capacity:\n            \
+                         self.items.popitem(last=False)\n";
+    const BRACKETS: &str = "line = input()\nopen_ones = []\nfor at, c in enumerate(line):\n    if c in '([{':\n        open_ones.append((at, c))\n    \
+                            elif c in ')]}':\n        if not open_ones or open_ones[-1][1] + c not in ('()', '[]', '{}'):\n            \
+                            print('no', at)\n            break\n        open_ones.pop()\nelse:\n    print('no %d' % open_ones[-1][0] if open_ones else 'yes')\n";
+    BTreeMap::from([
+        ("roman-numerals", vec![("roman.py", ROMAN)]),
+        ("interval-merge", vec![("intervals.py", INTERVALS)]),
+        ("fix-off-by-one", vec![("pages.py", PAGES)]),
+        ("word-count", vec![("count.sh", COUNT)]),
+        ("fix-csv-quotes", vec![("total.py", TOTAL)]),
+        ("lru-cache", vec![("cache.py", CACHE)]),
+        (
+            "rename-function",
+            vec![
+                ("shapes/__init__.py", "from shapes.square import area\n"),
+                (
+                    "shapes/square.py",
+                    "def area(side):\n    return side * side\n\n\ndef describe(side):\n    return f'computed: {area(side)}'\n",
+                ),
+                (
+                    "main.py",
+                    "from shapes import area\nfrom shapes.square import describe\n\nprint(area(3), describe(2))\n",
+                ),
+            ],
+        ),
+        ("balanced-brackets", vec![("brackets.py", BRACKETS)]),
+    ])
+}
+
+#[test]
+fn the_checks_of_the_examples_fail_before_and_pass_after_the_work() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/evals/programming.jsonl");
+    let text = read(path.clone());
+    let prompts: BTreeMap<String, String> = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .map(|task| (task["prompt"].as_str().unwrap().to_owned(), task["id"].as_str().unwrap().to_owned()))
+        .collect();
+    let (count, known) = (prompts.len(), prompts.clone());
+    let run = |model: &Endpoint, code: i32| {
+        let call = agent();
+        let workspace = call.workspace().to_owned();
+        let arguments = ["batch", path.to_str().unwrap(), "--out", "out", "--check-timeout", "1m"];
+        let _finished = call.endpoint(model).args(arguments).run().expect_code(code);
+        by_id(&workspace)
+    };
+    let idle = endpoint().by_rule(|_| endpoint().text("I will do it tomorrow.")).start();
+    let results = run(&idle, 6);
+    assert!(results.values().all(|result| result["check"] == "failed") && results.len() == count);
+    let able = endpoint().by_rule(move |body| {
+        let (prompt, is_first) = prompt_of(body);
+        let files = solutions().remove(known[&prompt].as_str()).expect("a solution");
+        let files: Vec<Value> =
+            files.iter().map(|(path, data)| json!({"path": path, "data": data})).collect();
+        match is_first {
+            true => endpoint().tool_call("write_files", json!({ "files": files })),
+            false => endpoint().text("Done."),
+        }
+    });
+    let results = run(&able.start(), 0);
+    assert_eq!(results.len(), count);
 }

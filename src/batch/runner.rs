@@ -186,7 +186,7 @@ impl<'a> Attempt<'a> {
         if self.task.check.is_empty() {
             return Ok(());
         }
-        // The model's work is paid for; a sandbox that does not start is no reason to repeat it.
+        // The model's work is paid for, and is not repeated because a sandbox does not start.
         for start in 1.. {
             match session.run_checks(&self.task.check, self.shared.settings.check_attempts).await {
                 Err(error) if error.kind() == Kind::Sandbox && start < CHECK_STARTS => {

@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 
 /// Tasks in a row that the endpoint answers nothing, each after its own retries, until the batch stops.
 const MAX_SILENT: u32 = 3;
+const FREE_SPACE: &str = "free disk space and run the same command again: what has no result continues";
 
 /// How the tasks of a batch are run.
 pub struct Settings {
@@ -250,7 +251,7 @@ impl Scheduler {
         let Failure { error, cause, result } = failure;
         let mut pause = None;
         match cause {
-            Cause::Disk => return self.give_up(progress, error),
+            Cause::Disk => return self.give_up(progress, error.hint(FREE_SPACE)),
             Cause::Endpoint => {
                 progress.silent += 1;
                 if progress.silent >= MAX_SILENT {

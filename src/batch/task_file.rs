@@ -106,7 +106,7 @@ impl Found {
         }
     }
 
-    /// A column is a field; `limits.max_turns` or `env.CI` is a field within one. An empty cell is no field.
+    /// A column is a field; `limits.max_turns` or `env.CI` is a field within one. Empty cells are left out.
     fn read_csv(&mut self, bytes: &[u8]) {
         let mut reader = csv::Reader::from_reader(bytes);
         let headers = match reader.headers() {

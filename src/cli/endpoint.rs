@@ -40,7 +40,7 @@ pub struct ManyModels {
 
 impl ManyModels {
     /// With the notices for the user. All requests wait for `limiter`, and are repeated for longer than those of one session:
-    /// an endpoint that is gone for some minutes is no reason to lose the work of many.
+    /// the work of many is not lost because the endpoint is gone for some minutes.
     pub async fn connect(config: &Config, limiter: Arc<Limiter>) -> Result<(Self, Vec<String>)> {
         let (first, notices) = connect_client(config).await?;
         let endpoint = Endpoint { retries: RETRIES_OF_MANY, ..first.endpoint().clone() };
