@@ -481,8 +481,8 @@ fn solutions() -> BTreeMap<&'static str, Vec<(&'static str, &'static str)>> {
     const ROMAN: &str = "NUMERALS = [(1000, 'M'), (900, 'CM'), (500, 'D'), (400, 'CD'), (100, 'C'), (90, 'XC'), (50, 'L'),\n    \
                          (40, 'XL'), (10, 'X'), (9, 'IX'), (5, 'V'), (4, 'IV'), (1, 'I')]\n\n\ndef to_roman(n):\n    text = ''\n    \
                          for value, letters in NUMERALS:\n        text += letters * (n // value)\n        n %= value\n    return text\n\n\n\
-                         def from_roman(text):\n    for n in range(1, 4000):\n        if to_roman(n) == text:\n            return n\n    \
-                         raise ValueError(text)\n";
+                         VALUES = {to_roman(n): n for n in range(1, 4000)}\n\n\ndef from_roman(text):\n    if text not in VALUES:\n        \
+                         raise ValueError(text)\n    return VALUES[text]\n";
     const INTERVALS: &str = "def merge(intervals):\n    merged = []\n    for start, end in sorted(intervals):\n        \
                              if merged and start <= merged[-1][1]:\n            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))\n        \
                              else:\n            merged.append((start, end))\n    return merged\n";
