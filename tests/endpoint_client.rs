@@ -3,7 +3,7 @@
 use crate::support::client::{ask, ask_with, client, settings, tools};
 use crate::support::endpoint::endpoint;
 use agent::event::{ToolCall, Usage};
-use agent::model::{Message, OpenAi, Secret};
+use agent::model::{ChatModel, Message, OpenAi, Secret};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -33,6 +33,28 @@ async fn a_request_carries_the_conversation_and_the_tools() {
     assert!(request.headers.iter().all(|(name, _)| !name.starts_with("openai-")), "{:?}", request.headers);
     let sent = serde_json::to_string_pretty(&request.body).unwrap();
     insta::assert_snapshot!(sent);
+}
+
+/// Other models read the line about it in the result.
+#[tokio::test]
+async fn images_are_sent_to_models_that_take_them() {
+    let endpoint = endpoint().text("A line.").start();
+    let mut settings = settings(&endpoint);
+    settings.images = true;
+    let call = ToolCall { id: "c1".into(), name: "run_code".into(), arguments: "{}".into() };
+    let messages = [
+        Message::User { text: "Draw.".into() },
+        Message::Assistant { text: String::new(), reasoning: None, tool_calls: vec![call] },
+        Message::Tool { id: "c1".into(), name: "run_code".into(), text: "[image figure-1.png: …]".into() },
+    ];
+    let model = OpenAi::new(settings).unwrap();
+    assert!(model.takes_images() && !client(&endpoint).takes_images());
+    model.add_images("c1", vec!["data:image/png;base64,iVBORw==".to_owned()]);
+    ask_with(&model, &messages, &tools()[..1]).await.0.unwrap();
+    let sent = endpoint.last().messages().to_vec();
+    assert_eq!(sent[2]["content"], "[image figure-1.png: …]");
+    let image = json!({ "type": "image_url", "image_url": { "url": "data:image/png;base64,iVBORw==" } });
+    assert_eq!((&sent[3]["role"], &sent[3]["content"][1]), (&json!("user"), &image));
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@
 mod compaction;
 mod conversation;
 mod environment;
+mod images;
 mod interrupt;
 mod limits;
 mod nudge;

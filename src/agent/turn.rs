@@ -207,6 +207,7 @@ impl Conversation {
                         progress.last_failure = (!done.result.ok).then(|| call.name.clone());
                         let verdict = repetition.record(&call.name, &call.arguments, &done.fingerprint());
                         round.verdict = worse(round.verdict, verdict);
+                        self.send_images(&call.id, &done.result.content);
                         done.text_with_warning(verdict)
                     }
                     Err(error) => {

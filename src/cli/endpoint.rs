@@ -133,7 +133,9 @@ fn endpoint(config: &Config, choice: &EndpointChoice, model: &str) -> Result<End
     endpoint.key = choice.key.as_deref().map(Secret::new).transpose()?;
     endpoint.max_tokens = config.file.max_answer_tokens;
     endpoint.temperature = config.file.temperature;
-    endpoint.form = config.file.models.get(model).and_then(|options| options.form);
+    let options = config.file.models.get(model).cloned().unwrap_or_default();
+    endpoint.form = options.form;
+    endpoint.images = options.images;
     endpoint.ca_file =
         config.layers.get_from("AGENT_CA_FILE", Source::Environment).map(|file| file.value.into());
     Ok(endpoint)

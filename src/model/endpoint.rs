@@ -31,6 +31,8 @@ pub struct Endpoint {
     pub temperature: Option<f64>,
     /// How tools are offered and calls are written; decided by what is known about the model where absent.
     pub form: Option<CallForm>,
+    /// Whether the model takes images.
+    pub images: bool,
     /// Further headers of every request.
     pub headers: Vec<(String, String)>,
     /// A PEM file of certificates to trust beside the system's.
@@ -58,6 +60,7 @@ impl Endpoint {
             max_tokens: None,
             temperature: None,
             form: None,
+            images: false,
             headers: Vec::new(),
             ca_file: None,
         })

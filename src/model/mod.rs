@@ -160,4 +160,12 @@ pub trait ChatModel: Send + Sync {
 
     /// Continues with the form that the session had.
     fn resume_form(&self, _form: CallForm) {}
+
+    /// Whether it takes images.
+    fn takes_images(&self) -> bool {
+        false
+    }
+
+    /// Adds images to the result of a call, as `data:` URLs, before that result is first sent.
+    fn add_images(&self, _call: &str, _images: Vec<String>) {}
 }

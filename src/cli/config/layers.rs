@@ -306,6 +306,8 @@ pub struct UiOptions {
 pub struct ModelOptions {
     /// How tools are offered and calls are written.
     pub form: Option<crate::model::CallForm>,
+    /// Whether it is sent the images that tools produce.
+    pub images: bool,
 }
 
 impl File {

@@ -2,6 +2,11 @@
 
 use crate::model::Message;
 use crate::model::client::wire;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+
+/// Bytes of images that one conversation sends; the model reads about further ones only.
+const MAX_IMAGES: usize = 24 << 20;
 
 /// The messages of the last request, and their JSON.
 #[derive(Debug, Default)]
@@ -12,12 +17,24 @@ pub struct Encoded {
     ends: Vec<usize>,
     /// The messages, separated by commas.
     json: Vec<u8>,
+    /// Images by the call that returned them, as `data:` URLs.
+    images: HashMap<String, Vec<String>>,
+    image_bytes: usize,
     /// How many messages were encoded over the whole session.
     #[cfg(test)]
     work: usize,
 }
 
 impl Encoded {
+    /// Adds images to the result of a call, which is not encoded yet.
+    pub fn add_images(&mut self, call: &str, images: Vec<String>) {
+        let bytes = images.iter().map(String::len).sum::<usize>();
+        if self.image_bytes + bytes <= MAX_IMAGES {
+            self.image_bytes += bytes;
+            self.images.insert(call.to_owned(), images);
+        }
+    }
+
     /// The JSON of `messages`, separated by commas. Only what differs from the last request is encoded.
     pub fn update(
         &mut self,
@@ -32,11 +49,15 @@ impl Encoded {
         self.messages.truncate(kept);
         self.ends.truncate(kept);
         self.json.truncate(self.ends.last().copied().unwrap_or(0));
-        for message in &messages[kept..] {
+        for (index, message) in messages.iter().enumerate().skip(kept) {
             if !self.json.is_empty() {
                 self.json.push(b',');
             }
             serde_json::to_writer(&mut self.json, &wire::written(message, reasoning_echo))?;
+            if let Some(images) = self.images_of_round(messages, index) {
+                self.json.push(b',');
+                serde_json::to_writer(&mut self.json, &images)?;
+            }
             self.ends.push(self.json.len());
             self.messages.push(message.clone());
             #[cfg(test)]
@@ -46,12 +67,32 @@ impl Encoded {
         }
         Ok(&self.json)
     }
+
+    /// After the last result of a round: a message with its images. In the results themselves few endpoints take images.
+    fn images_of_round(&self, messages: &[Message], last: usize) -> Option<Value> {
+        let call = |message: &Message| match message {
+            Message::Tool { id, .. } => Some(id.clone()),
+            _ => None,
+        };
+        if self.images.is_empty() || messages.get(last + 1).is_some_and(|next| call(next).is_some()) {
+            return None;
+        }
+        let round: Vec<String> = messages[..=last].iter().rev().map_while(call).collect();
+        let urls: Vec<&String> =
+            round.iter().rev().filter_map(|call| self.images.get(call)).flatten().collect();
+        if urls.is_empty() {
+            return None;
+        }
+        let text = json!({ "type": "text", "text": "The images that the tools returned:" });
+        let image = |url: &&String| json!({ "type": "image_url", "image_url": { "url": url } });
+        let content: Vec<Value> = std::iter::once(text).chain(urls.iter().map(image)).collect();
+        Some(json!({ "role": "user", "content": content }))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::Value;
 
     fn user(text: &str) -> Message {
         Message::User { text: text.to_owned() }
@@ -85,6 +126,42 @@ mod tests {
         assert_eq!(texts(&mut encoded, &[user("a")]), ["a"]);
         assert_eq!(texts(&mut encoded, &[]), Vec::<String>::new());
         assert_eq!(texts(&mut encoded, &[user("z")]), ["z"]);
+    }
+
+    #[test]
+    fn images_follow_the_results_of_their_round_and_stay_there() {
+        let mut encoded = Encoded::default();
+        encoded.add_images("b", vec!["data:image/png;base64,AA==".into()]);
+        encoded.add_images("a", vec!["data:image/png;base64,BB==".into()]);
+        let tool = |id: &str| Message::Tool { id: id.into(), name: "run_code".into(), text: id.into() };
+        let mut messages = vec![user("draw"), tool("a"), tool("b")];
+        let sent = |encoded: &mut Encoded, messages: &[Message]| {
+            let json = encoded.update(messages, None).unwrap();
+            serde_json::from_slice::<Vec<Value>>(&[b"[", json, b"]"].concat()).unwrap()
+        };
+        let first = sent(&mut encoded, &messages);
+        assert_eq!(first.len(), 4);
+        let urls: Vec<&str> = first[3]["content"].as_array().unwrap()[1..]
+            .iter()
+            .map(|part| part["image_url"]["url"].as_str().unwrap())
+            .collect();
+        assert_eq!(
+            (first[3]["role"].as_str(), urls),
+            (Some("user"), vec!["data:image/png;base64,BB==", "data:image/png;base64,AA=="],)
+        );
+        messages.extend([user("more"), tool("c")]);
+        let second = sent(&mut encoded, &messages);
+        assert_eq!((&second[..4], second.len()), (&first[..], 6));
+        assert_eq!(encoded.work, 5, "what was sent is not encoded again");
+    }
+
+    #[test]
+    fn the_images_of_a_conversation_are_bounded() {
+        let mut encoded = Encoded::default();
+        encoded.add_images("a", vec!["x".repeat(MAX_IMAGES - 1)]);
+        encoded.add_images("b", vec!["xx".into()]);
+        encoded.add_images("c", vec!["x".into()]);
+        assert_eq!((encoded.images.contains_key("b"), encoded.images.contains_key("c")), (false, true));
     }
 
     #[test]

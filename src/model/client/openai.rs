@@ -402,6 +402,14 @@ impl ChatModel for OpenAi {
             *self.form.lock() = Form { chosen: Some(form), announced: true };
         }
     }
+
+    fn takes_images(&self) -> bool {
+        self.endpoint.images && self.form() == CallForm::Native
+    }
+
+    fn add_images(&self, call: &str, images: Vec<String>) {
+        self.encoded.lock().add_images(call, images);
+    }
 }
 
 /// Reads an answer to its end.
