@@ -5,6 +5,7 @@
 use agent::event::Limits;
 use agent::sandbox::docker::Docker;
 use agent::sandbox::local::Local;
+use agent::sandbox::machine::Machine;
 use agent::sandbox::{Backend, Command, FileWrite, Network, Node, Program, Sandbox, Spec, WorkspaceMount};
 use bollard::body_full;
 use bollard::query_parameters::{DownloadFromContainerOptionsBuilder, UploadToContainerOptionsBuilder};
@@ -54,7 +55,7 @@ struct Shared {
 
 static DOCKER: LazyLock<Option<Shared>> = LazyLock::new(|| {
     RUNTIME.block_on(async {
-        let backend = Docker::connect().await.ok()?;
+        let backend = Docker::connect(machine()).await.ok()?;
         let spec = spec("shared");
         let (channel, info) = backend.start(&spec, &|_, _, _| {}).await.ok()?;
         let sandbox = Sandbox::connect(channel).await.ok()?;
@@ -351,7 +352,8 @@ mod ready {
 
     #[divan::bench]
     fn local_sandbox(bencher: Bencher) {
-        bench(bencher, &Local);
+        static LOCAL: LazyLock<Local> = LazyLock::new(|| Local::new(machine()));
+        bench(bencher, &*LOCAL);
     }
 }
 
@@ -396,4 +398,8 @@ mod binary {
         let done = command.output().expect("it starts");
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
+}
+
+fn machine() -> std::sync::Arc<Machine> {
+    std::sync::Arc::new(Machine::of_this_process())
 }

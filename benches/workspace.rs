@@ -4,12 +4,14 @@
 
 use agent::event::Limits;
 use agent::sandbox::local::Local;
+use agent::sandbox::machine::Machine;
 use agent::sandbox::{Backend, Network, Sandbox, Spec};
 use agent::workspace::{Mode, Options, Workspace};
 use divan::Bencher;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::sync::LazyLock;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -170,7 +172,7 @@ mod checkpoint {
         let mode = if mode == "copy" { Mode::Copy } else { Mode::Overlay };
         let session = format!("bench-{}", fastrand::u32(..));
         let (workspace, sandbox) = RUNTIME.block_on(async {
-            let options = Options { mode, can_overlay: true, ..Options::default() };
+            let options = Options { mode, can_overlay: true, ..Options::new(machine()) };
             let directory = ROOT.path().join("sessions").join(&session);
             let workspace = Workspace::open(&MIDDLING, &directory, options).await.expect("it opens");
             let spec = Spec {
@@ -184,7 +186,7 @@ mod checkpoint {
                 delete_after: None,
                 workspace: workspace.mount().await,
             };
-            let (channel, _) = Local.start(&spec, &|_, _, _| {}).await.expect("it starts");
+            let (channel, _) = Local::new(machine()).start(&spec, &|_, _, _| {}).await.expect("it starts");
             let sandbox = Sandbox::connect(channel).await.expect("it answers");
             workspace.copy_in(&sandbox, &mut |_, _| {}).await.expect("it is filled");
             // The first look reads what was written too shortly before it.
@@ -197,7 +199,11 @@ mod checkpoint {
         });
         RUNTIME.block_on(async {
             sandbox.shutdown().await;
-            Local.destroy(&session).await.expect("it goes");
+            Local::new(machine()).destroy(&session).await.expect("it goes");
         });
     }
+}
+
+fn machine() -> Arc<Machine> {
+    Arc::new(Machine::of_this_process())
 }

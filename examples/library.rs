@@ -2,11 +2,11 @@
 //!
 //! `cargo run --example library -- http://127.0.0.1:11434/v1 qwen3 "which port is free?"`
 
-use agent::event::{Events, Record};
-use agent::model::Endpoint;
+use agent::event::Events;
+use agent::sandbox::machine::Machine;
 use agent::session::{Builder, ModelSettings};
 use agent::tools::{Context, Tool, ToolResult};
-use agent::{Error, Result};
+use agent::{Error, Result, model::Endpoint};
 use futures_util::future::{BoxFuture, FutureExt};
 use serde_json::Value;
 use std::sync::Arc;
@@ -27,15 +27,10 @@ impl Tool for FreePort {
     }
 }
 
-/// One prompt in a session that prints its events.
 pub async fn ask(mut builder: Builder, prompt: &str) -> Result<String> {
     builder.tools.add(Arc::new(FreePort))?;
-    let events = Arc::new(Events::new(1));
-    events.listen(Box::new(|_: &Record, json: &[u8]| {
-        println!("{}", String::from_utf8_lossy(json));
-        Ok(())
-    }));
-    let mut session = builder.open(Arc::new(events)).await?;
+    // `Events` can have listeners; `Frontend` has what else a session tells and asks its user.
+    let mut session = builder.open(Arc::new(Arc::new(Events::new(1)))).await?;
     let answer = session.prompt(prompt).await;
     session.finish(&answer).await?;
     Ok(answer?.text)
@@ -48,6 +43,7 @@ async fn main() -> Result<()> {
         return Err(Error::usage("usage: library BASE_URL MODEL PROMPT"));
     };
     let model = ModelSettings::openai(Endpoint::new(base_url, model)?)?;
-    println!("{}", ask(Builder::new(std::env::current_dir()?, model)?, prompt).await?);
+    let builder = Builder::new(Machine::of_this_process(), std::env::current_dir()?, model)?;
+    println!("{}", ask(builder, prompt).await?);
     Ok(())
 }

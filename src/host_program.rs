@@ -3,6 +3,7 @@
 //! The working directory belongs to the repository, and so may entries of `PATH` (`./bin`, `node_modules/.bin`, an empty
 //! one): whatever lies there is not started.
 
+use crate::sandbox::machine::Machine;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -33,14 +34,13 @@ const KEPT: [&str; 19] = [
 
 /// A command for `program`, a name that is looked up in `PATH` or an absolute path, with a clean environment. `None` where
 /// such a program exists nowhere else than in `workspace` and the work tree around it.
-pub fn command(program: &OsStr, workspace: &Path) -> Option<Command> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let search = Search::new(&path, workspace);
+pub fn command(program: &OsStr, workspace: &Path, machine: &Machine) -> Option<Command> {
+    let search = Search::new(machine.variable("PATH").unwrap_or_default(), workspace);
     let mut command = Command::new(search.find(program)?);
     command
         .env_clear()
         .env("PATH", search.path())
-        .envs(std::env::vars_os().filter(|(name, _)| is_kept(name)));
+        .envs(machine.variables().filter(|(name, _)| is_kept(name)));
     Some(command)
 }
 
@@ -61,9 +61,9 @@ const OF_NETWORK: [&str; 12] = [
 ];
 
 /// [`command`] for a program that fetches something for the user.
-pub fn networked(program: &OsStr, workspace: &Path) -> Option<Command> {
-    let mut command = command(program, workspace)?;
-    command.envs(OF_NETWORK.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+pub fn networked(program: &OsStr, workspace: &Path, machine: &Machine) -> Option<Command> {
+    let mut command = command(program, workspace, machine)?;
+    command.envs(OF_NETWORK.iter().filter_map(|name| Some((name, machine.variable(name)?))));
     Some(command)
 }
 

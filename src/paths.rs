@@ -1,25 +1,10 @@
-//! Where `agent` keeps its files: the XDG base directories, or one directory named by `AGENT_HOME`.
+//! Making the directories in which `agent` keeps its files. Where they are: [`crate::sandbox::machine::Machine`].
 
 use crate::error::{Error, Result};
 use std::fs::DirBuilder;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
-
-/// `~/.config/agent`: `config.toml`.
-pub fn config_dir() -> Result<PathBuf> {
-    dir("config", "XDG_CONFIG_HOME", ".config")
-}
-
-/// `~/.local/share/agent`: sessions and the REPL's history.
-pub fn data_dir() -> Result<PathBuf> {
-    dir("data", "XDG_DATA_HOME", ".local/share")
-}
-
-/// `~/.cache/agent`: files that can be recreated.
-pub fn cache_dir() -> Result<PathBuf> {
-    dir("cache", "XDG_CACHE_HOME", ".cache")
-}
+use std::path::Path;
 
 /// Creates a directory and its parents, accessible to this user only.
 ///
@@ -43,26 +28,4 @@ pub fn create_error(path: &Path, error: io::Error) -> Error {
         ),
         _ => Error::unexpected(message).caused_by(error),
     }
-}
-
-fn dir(under_agent_home: &str, variable: &str, under_home: &str) -> Result<PathBuf> {
-    match std::env::var_os("AGENT_HOME").filter(|home| !home.is_empty()).map(PathBuf::from) {
-        Some(base) if base.is_absolute() => return Ok(base.join(under_agent_home)),
-        Some(base) => {
-            return Err(Error::config(format!("AGENT_HOME={} is not an absolute path", base.display()))
-                .hint("use an absolute path, or unset it"));
-        }
-        None => {}
-    }
-    absolute(variable)
-        .or_else(|| absolute("HOME").map(|home| home.join(under_home)))
-        .map(|base| base.join("agent"))
-        .ok_or_else(|| {
-            Error::config("no directory for sessions: HOME is not set").hint("set HOME or AGENT_HOME")
-        })
-}
-
-/// A variable that holds an absolute path. The XDG specification says to ignore any other.
-fn absolute(variable: &str) -> Option<PathBuf> {
-    std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
 }

@@ -1,6 +1,7 @@
 //! The Docker backend with real containers.
 
 use crate::support::engine::{DEADLINE, Running, engine, run, sandbox_exists, spec, wait_until_removed};
+use crate::support::machine;
 use crate::support::registry::Registry;
 use agent::sandbox::{Backend, Outcome, Sandbox, State, WorkspaceMount, sandbox_ids};
 use bollard::Docker as Client;
@@ -214,7 +215,7 @@ async fn the_workspace_can_lie_over_a_directory_that_stays_as_it_is() {
     assert_eq!(std::fs::read_to_string(tree.join("file")).expect("the file"), "before\n");
     assert!(tree.join("old").exists() && !tree.join("new").exists());
     running.destroy().await;
-    let layers = agent::paths::cache_dir().expect("a cache").join("layers");
+    let layers = machine().cache_dir().expect("a cache").join("layers");
     assert_eq!(std::fs::read_dir(layers).expect("the layers").count(), 0);
 }
 

@@ -2,6 +2,7 @@
 
 use crate::support::guest::{Guest, shell};
 use crate::support::link::{Link, Traffic};
+use crate::support::machine;
 use agent::sandbox::{FileWrite, Listing, Node, Outcome, Sandbox, WalkOptions};
 use agent::workspace::{Options, Workspace};
 use std::path::Path;
@@ -113,7 +114,7 @@ async fn a_checkpoint_of_five_hundred_new_files_takes_at_most_four_round_trips()
     let (host, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (guest, traffic) = far().await;
     let session = home.path().join("sessions/s1");
-    let workspace = Workspace::open(host.path(), &session, Options::default()).await.unwrap();
+    let workspace = Workspace::open(host.path(), &session, Options::new(machine())).await.unwrap();
     workspace.copy_in(&guest.sandbox, &mut |_, _| {}).await.unwrap();
     guest.sandbox.write_files(files(500, "new")).await.unwrap();
     traffic.take_round_trips();

@@ -4,6 +4,7 @@
 //! where that is root, once more as an ordinary user.
 
 use crate::support::backends::shell;
+use crate::support::machine;
 use agent::event::Limits;
 use agent::sandbox::local::Local;
 use agent::sandbox::{Backend, Command, Network, Outcome, Output, Sandbox, Spec, State, WorkspaceMount};
@@ -105,8 +106,12 @@ fn spec(session: &str) -> Spec {
     }
 }
 
+fn local() -> Local {
+    Local::new(machine())
+}
+
 async fn start(spec: &Spec) -> Sandbox {
-    let (channel, info) = Local.start(spec, &|_, _, _| {}).await.unwrap();
+    let (channel, info) = local().start(spec, &|_, _, _| {}).await.unwrap();
     assert_eq!((info.backend.as_str(), info.image), ("local", None));
     Sandbox::connect(channel).await.unwrap()
 }
@@ -206,7 +211,7 @@ fn a_second_client_finds_what_the_first_has_left() {
         let spec = spec("attach");
         let first = start(&spec).await;
         said(&first, "echo kept > /tmp/kept").await;
-        let second = Sandbox::connect(Local.attach(&spec.session).await.unwrap()).await.unwrap();
+        let second = Sandbox::connect(local().attach(&spec.session).await.unwrap()).await.unwrap();
         assert_eq!(said(&second, "cat /tmp/kept").await, "kept\n");
         drop(first);
         assert_eq!(said(&second, "cat /tmp/kept").await, "kept\n");
@@ -214,17 +219,17 @@ fn a_second_client_finds_what_the_first_has_left() {
             listed.into_iter().map(|sandbox| (sandbox.session, sandbox.state)).collect::<Vec<_>>()
         };
         let state = |state| vec![(spec.session.clone(), state)];
-        assert_eq!(states(Local.list().await.unwrap()), state(State::Running));
-        Local.pause(&spec.session).await.unwrap();
-        assert_eq!(states(Local.list().await.unwrap()), state(State::Paused));
-        Local.resume(&spec.session).await.unwrap();
-        assert_eq!(states(Local.list().await.unwrap()), state(State::Running));
+        assert_eq!(states(local().list().await.unwrap()), state(State::Running));
+        local().pause(&spec.session).await.unwrap();
+        assert_eq!(states(local().list().await.unwrap()), state(State::Paused));
+        local().resume(&spec.session).await.unwrap();
+        assert_eq!(states(local().list().await.unwrap()), state(State::Running));
         assert_eq!(said(&second, "cat /tmp/kept").await, "kept\n");
-        Local.sweep().await.unwrap();
+        local().sweep().await.unwrap();
         assert_eq!(said(&second, "cat /tmp/kept").await, "kept\n");
-        Local.pause(&spec.session).await.unwrap();
-        Local.destroy(&spec.session).await.unwrap();
-        assert!(Local.list().await.unwrap().is_empty());
+        local().pause(&spec.session).await.unwrap();
+        local().destroy(&spec.session).await.unwrap();
+        assert!(local().list().await.unwrap().is_empty());
         assert!(is_lost(&second).await);
     });
 }
@@ -236,16 +241,16 @@ fn a_kept_sandbox_starts_again_with_its_files() {
         let first = start(&spec).await;
         said(&first, "echo kept > kept").await;
         first.shutdown().await;
-        let stopped = async || Local.list().await.unwrap()[0].state == State::Stopped;
+        let stopped = async || local().list().await.unwrap()[0].state == State::Stopped;
         let deadline = Instant::now() + SOON;
         while !stopped().await && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        Local.sweep().await.unwrap();
-        Local.resume(&spec.session).await.unwrap();
-        let again = Sandbox::connect(Local.attach(&spec.session).await.unwrap()).await.unwrap();
+        local().sweep().await.unwrap();
+        local().resume(&spec.session).await.unwrap();
+        let again = Sandbox::connect(local().attach(&spec.session).await.unwrap()).await.unwrap();
         assert_eq!(said(&again, "cat kept").await, "kept\n");
-        Local.destroy(&spec.session).await.unwrap();
+        local().destroy(&spec.session).await.unwrap();
     });
 }
 
@@ -394,7 +399,7 @@ fn what_a_killed_launcher_leaves_is_swept() {
         // A sandbox is left over once its first process has ended.
         let started = Instant::now();
         while directory.exists() && started.elapsed() < SOON {
-            Local.sweep().await.unwrap();
+            local().sweep().await.unwrap();
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         assert!(!directory.exists());
@@ -411,7 +416,7 @@ fn a_private_directory_is_private() {
         for directory in [sandboxes.clone(), sandboxes.join(&spec.session)] {
             assert_eq!(fs::metadata(&directory).unwrap().permissions().mode() & 0o777, 0o700);
         }
-        let twice = Local.start(&spec, &|_, _, _| {}).await.err().unwrap();
+        let twice = local().start(&spec, &|_, _, _| {}).await.err().unwrap();
         assert!(twice.to_string().contains("already has a sandbox"), "{twice}");
         assert_eq!(said(&sandbox, "echo still here").await, "still here\n");
         sandbox.shutdown().await;
@@ -424,7 +429,7 @@ fn where_user_namespaces_are_forbidden_the_error_says_so() {
     const NAME: &str = "where_user_namespaces_are_forbidden_the_error_says_so";
     if std::env::var_os(FORBIDDEN).is_some() {
         return each_user(NAME, || async {
-            let error = Local.start(&spec("forbidden"), &|_, _, _| {}).await.err().unwrap();
+            let error = local().start(&spec("forbidden"), &|_, _, _| {}).await.err().unwrap();
             assert!(error.to_string().contains("user.max_user_namespaces = 0"), "{error}");
             assert!(error.hint_text().unwrap().contains("sysctl"));
             assert!(!agent::sandbox::local::checks().obstacles.is_empty());
@@ -452,11 +457,11 @@ fn where_user_namespaces_are_forbidden_the_error_says_so() {
 fn what_is_no_session_id_is_refused() {
     each_user("what_is_no_session_id_is_refused", || async {
         for bad in ["../x", "", "A/b", "."] {
-            assert!(Local.destroy(bad).await.is_err(), "{bad}");
-            assert!(Local.attach(bad).await.is_err(), "{bad}");
+            assert!(local().destroy(bad).await.is_err(), "{bad}");
+            assert!(local().attach(bad).await.is_err(), "{bad}");
         }
         let other_image = Spec { image: Some("python:3".into()), ..spec("image") };
-        assert!(Local.start(&other_image, &|_, _, _| {}).await.is_err());
-        Local.destroy("never-was").await.unwrap();
+        assert!(local().start(&other_image, &|_, _, _| {}).await.is_err());
+        local().destroy("never-was").await.unwrap();
     });
 }

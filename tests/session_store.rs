@@ -4,7 +4,7 @@ use crate::session_samples::{
     answer, call, finished, prompt, session_of, started, store, tool_finished, tool_started, write,
 };
 use agent::cli::ui::style::Colours;
-use agent::cli::ui::trace::Verbosity;
+use agent::cli::ui::trace::{Verbosity, transcript};
 use agent::error::Kind;
 use agent::event::Event;
 use agent::log::list::{parse_age, to_text};
@@ -259,7 +259,7 @@ fn a_session_is_shown_as_it_was_printed() {
         ],
     );
     let shown = store.show(id.clone());
-    insta::assert_snapshot!(shown.to_text(Verbosity::Normal, Colours(false)));
+    insta::assert_snapshot!(transcript(&shown.events, Verbosity::Normal, Colours(false)));
     let json = serde_json::to_value(&shown).unwrap();
     assert_eq!((json["id"].as_str(), json["events"].as_array().map(Vec::len)), (Some(id.as_str()), Some(7)));
     // Events before damage are still shown.

@@ -1,6 +1,7 @@
 //! The workspace as an overlay, on every backend: the host's tree underneath, never written, and what is excluded hidden.
 
 use crate::support::backends::{BACKENDS, backend, output_of, spec};
+use crate::support::machine;
 use crate::support::tree;
 use agent::sandbox::{Backend, Sandbox, Spec};
 use agent::workspace::{Mode, Options, Workspace};
@@ -31,7 +32,7 @@ impl Overlaid {
         let options = Options {
             mode: Mode::Overlay,
             can_overlay: backend.capabilities().host_paths,
-            ..Options::default()
+            ..Options::new(machine())
         };
         let session = root.path().join("data/sessions/s");
         let workspace =
@@ -223,7 +224,7 @@ async fn a_tree_with_files_of_another_user_is_copied_with_a_notice() {
     let tree = host.path();
     let open = |session: &str, mode| {
         let session = home.path().join("sessions").join(session);
-        let options = Options { mode, can_overlay: true, ..Options::default() };
+        let options = Options { mode, can_overlay: true, ..Options::new(machine()) };
         async move { Workspace::open(tree, &session, options).await }
     };
     assert!(open("s1", Mode::Auto).await.expect("it opens").notices().is_empty());

@@ -1,6 +1,7 @@
 //! A session's workspace against the real guest: copied in, changed, reviewed, taken back, applied.
 
 use crate::support::guest::Guest;
+use crate::support::machine;
 use crate::support::tree::{self, Entry, Tree, any_tree};
 use agent::error::Kind;
 use agent::hash::Hash;
@@ -22,7 +23,7 @@ struct Session {
 
 impl Session {
     async fn start(host: TempDir) -> Self {
-        Self::with(host, Options::default()).await
+        Self::with(host, Options::new(machine())).await
     }
 
     async fn with(host: TempDir, options: Options) -> Self {
@@ -163,7 +164,7 @@ async fn secrets_that_git_tracks_are_copied_and_named_and_the_history_can_be_exc
         git(directory.path(), &["init", "-q"]);
         git(directory.path(), &["add", "a.txt", ".env"]);
         git(directory.path(), &["commit", "-qm", "first"]);
-        let mut options = Options::default();
+        let mut options = Options::new(machine());
         options.select.exclude = exclude.iter().map(ToString::to_string).collect();
         Session::with(directory, options).await
     };
@@ -209,7 +210,7 @@ async fn where_git_does_not_work_inside_a_notice_says_why() {
     let notices = async |name: &str| {
         let session = directory.path().join("sessions").join(name.replace('/', "-"));
         let root = directory.path().join(name);
-        let workspace = Workspace::open(&root, &session, Options::default()).await.unwrap();
+        let workspace = Workspace::open(&root, &session, Options::new(machine())).await.unwrap();
         let top = directory.path().canonicalize().unwrap();
         workspace.notices().join("\n").replace(top.to_str().unwrap(), "")
     };
@@ -342,7 +343,7 @@ async fn another_process_continues_where_the_first_stopped() {
     let session = Session::start(host(&[("a", "1\n"), ("b", "1\n"), ("c", "1\n")])).await;
     session.turn("echo 2 > a; rm b; echo new > d").await;
     let left = tree::read(&session.inside(), None);
-    let again = Workspace::load(&session.home.path().join("sessions/s1")).await.unwrap().unwrap();
+    let again = Workspace::load(&session.home.path().join("sessions/s1"), machine()).await.unwrap().unwrap();
     assert_eq!(again.recorded_changes().await.unwrap(), session.changes().await);
 
     again.rejoin(&session.guest.sandbox).await.unwrap();
@@ -373,8 +374,10 @@ async fn a_workspace_as_it_began_has_what_is_kept_of_it() {
     fs::write(session.host("later"), "the host's own\n").unwrap();
     let again = async |name: &str| {
         let sessions = session.home.path().join("sessions");
-        let workspace =
-            Workspace::as_it_began(&sessions.join("s1"), &sessions.join(name)).await.unwrap().unwrap();
+        let workspace = Workspace::as_it_began(&sessions.join("s1"), &sessions.join(name), machine())
+            .await
+            .unwrap()
+            .unwrap();
         let fresh = Guest::start().await;
         workspace.reopen(false).await.unwrap();
         let report = workspace.restore_into(&fresh.sandbox, &mut |_, _| {}).await.unwrap();
@@ -407,7 +410,7 @@ async fn a_merge_reaches_the_sandbox_too() {
 
 #[tokio::test]
 async fn when_the_space_is_used_up_the_oldest_states_are_removed() {
-    let options = Options { max_kept: Some(1 << 20), ..Options::default() };
+    let options = Options { max_kept: Some(1 << 20), ..Options::new(machine()) };
     let session = Session::with(host(&[("a", "first\n")]), options).await;
     let blobs = session.home.path().join("sessions/s1/workspace/blobs");
     let kept = || -> u64 {
@@ -475,7 +478,7 @@ async fn a_write_that_hides_its_times_is_seen() {
 async fn some_directories_cannot_be_a_workspace() {
     let open = async |path: &str| {
         let home = tempfile::tempdir().unwrap();
-        Workspace::open(Path::new(path), home.path(), Options::default())
+        Workspace::open(Path::new(path), home.path(), Options::new(machine()))
             .await
             .map(drop)
             .unwrap_err()
@@ -496,7 +499,7 @@ async fn include_and_exclude_have_the_last_word() {
         (".git/config", ""),
         ("b", "b"),
     ]);
-    let mut options = Options::default();
+    let mut options = Options::new(machine());
     options.select.include = vec!["node_modules/".into(), ".env".into()];
     options.select.exclude = vec!["/docs".into(), ".git".into()];
     let session = Session::with(directory, options).await;

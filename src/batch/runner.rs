@@ -177,7 +177,7 @@ impl<'a> Attempt<'a> {
                 ..governance.clone()
             },
             store: store.clone(),
-            ..Builder::new(&workspace.root, model)?
+            ..Builder::new(Arc::clone(&workspace.machine), &workspace.root, model)?
         })
     }
 

@@ -3,6 +3,7 @@
 use super::task::Task;
 use crate::error::{Error, Result};
 use crate::plain_file::{self, Links};
+use crate::sandbox::machine::Machine;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,7 +29,7 @@ pub struct TaskFile {
 ///
 /// # Errors
 /// `Config`, with every problem and its line.
-pub fn read_tasks(path: &Path) -> Result<TaskFile> {
+pub fn read_tasks(path: &Path, machine: &Machine) -> Result<TaskFile> {
     let path = path.canonicalize().map_err(|error| unreadable(path, error))?;
     let mut found = Found::default();
     if path.is_dir() {
@@ -41,7 +42,7 @@ pub fn read_tasks(path: &Path) -> Result<TaskFile> {
         }
     }
     let directory = if path.is_dir() { path.clone() } else { path.parent().unwrap_or(&path).to_owned() };
-    found.check(&directory);
+    found.check(&directory, machine);
     let Found { tasks, problems } = found;
     let tasks = match (problems.len(), tasks.len()) {
         (0, 0) => return Err(Error::config(format!("{} has no task", path.display()))),
@@ -154,12 +155,12 @@ impl Found {
         Ok(())
     }
 
-    fn check(&mut self, directory: &Path) {
+    fn check(&mut self, directory: &Path, machine: &Machine) {
         let mut places: BTreeMap<&str, &str> = BTreeMap::new();
         for (place, task) in &self.tasks {
             self.problems.extend(task.problems().into_iter().map(|problem| format!("{place}: {problem}")));
             if let Some(workspace) = &task.workspace
-                && let Err(error) = crate::workspace::validate(&directory.join(workspace), true)
+                && let Err(error) = crate::workspace::validate(&directory.join(workspace), true, machine)
             {
                 self.problems.push(format!("{place}: {error}"));
             }
@@ -185,7 +186,7 @@ mod tests {
     fn every_problem_is_listed_with_its_line() {
         let text = "{\"id\": \"a\", \"prompt\": \"p\"}\n\n{\"id\": \"a\", \"prompt\": \"\"}\n{\"id\": \"b\", \"promt\": \"p\"}\n";
         let (_directory, path) = file("tasks.jsonl", text);
-        let error = read_tasks(&path).unwrap_err().to_string();
+        let error = read_tasks(&path, &Machine::new([])).unwrap_err().to_string();
         for part in [
             "line 3: the prompt is empty",
             "the id \"a\" is that of line 1 too",
@@ -199,7 +200,7 @@ mod tests {
     fn a_table_has_a_column_for_each_field() {
         let text = "id,prompt,check,limits.max_turns,env.MODE,files.a.txt\none,\"say \"\"hi\"\", now\",true,7,5,x\ntwo,p,,,,\n";
         let (_directory, path) = file("tasks.csv", text);
-        let tasks = read_tasks(&path).unwrap().tasks;
+        let tasks = read_tasks(&path, &Machine::new([])).unwrap().tasks;
         assert_eq!(tasks[0].prompt, "say \"hi\", now");
         assert_eq!((tasks[0].limits.max_turns, tasks[0].env["MODE"].as_str()), (Some(7), "5"));
         assert_eq!(tasks[0].files.as_ref().unwrap()["a.txt"], "x");
@@ -211,7 +212,7 @@ mod tests {
         let (directory, _) = file("second.md", "# Do it\n");
         std::fs::write(directory.path().join("first.md"), "p").unwrap();
         std::fs::write(directory.path().join("notes.txt"), "p").unwrap();
-        let tasks = read_tasks(directory.path()).unwrap().tasks;
+        let tasks = read_tasks(directory.path(), &Machine::new([])).unwrap().tasks;
         assert_eq!(tasks.iter().map(|task| task.id.as_str()).collect::<Vec<_>>(), ["first", "second"]);
         assert_eq!(tasks[1].prompt, "# Do it\n");
     }

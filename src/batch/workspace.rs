@@ -91,11 +91,11 @@ impl Workspaces {
         let name = hex::encode(&Sha256::digest(source.as_encoded_bytes())[..8]);
         let bare = self.output.join("repositories").join(format!("{name}.git"));
         let commit = self.fetch(&source, commit, &bare).await?;
-        git(directory, &words(&["init", "--quiet", "--template="])).await?;
+        self.git(directory, &words(&["init", "--quiet", "--template="])).await?;
         let mut fetch: Vec<&OsStr> = words(&["fetch", "--quiet", "--no-tags", "--"]);
         fetch.extend([bare.as_os_str(), commit.as_ref()]);
-        git(directory, &fetch).await?;
-        git(directory, &words(&["checkout", "--quiet", "-B", "main", "FETCH_HEAD"])).await.map(drop)
+        self.git(directory, &fetch).await?;
+        self.git(directory, &words(&["checkout", "--quiet", "-B", "main", "FETCH_HEAD"])).await.map(drop)
     }
 
     /// Clones `source` to `bare` if it is not there yet; the hash of `commit`.
@@ -107,21 +107,43 @@ impl Workspaces {
             let partial = bare.with_extension("partial");
             fresh(&partial)?;
             let clone = ["clone", "--bare", "--quiet", "--template=", "--"].map(OsStr::new);
-            git(parent, &[&clone[..], &[source, partial.as_os_str()]].concat()).await?;
+            self.git(parent, &[&clone[..], &[source, partial.as_os_str()]].concat()).await?;
             let any = ["config", "uploadpack.allowAnySHA1InWant", "true"].map(OsStr::new);
-            git(&partial, &any).await?;
+            self.git(&partial, &any).await?;
             fs::rename(&partial, bare)?;
         }
         let resolve = |name: String| async move {
             let words = ["rev-parse", "--quiet", "--verify", "--end-of-options", &name].map(OsStr::new);
-            git(bare, &words).await.map(|hash| hash.trim().to_owned())
+            self.git(bare, &words).await.map(|hash| hash.trim().to_owned())
         };
         let named = commit.unwrap_or("HEAD");
         if let Ok(hash) = resolve(format!("{named}^{{commit}}")).await {
             return Ok(hash);
         }
-        git(bare, &["fetch".as_ref(), "--quiet".as_ref(), "--".as_ref(), source, named.as_ref()]).await?;
+        self.git(bare, &["fetch".as_ref(), "--quiet".as_ref(), "--".as_ref(), source, named.as_ref()])
+            .await?;
         resolve("FETCH_HEAD^{commit}".to_owned()).await
+    }
+
+    /// Runs git, without the configuration of a repository that names programs.
+    async fn git(&self, directory: &Path, arguments: &[&OsStr]) -> Result<String> {
+        let missing = || Error::config("git is not installed, which a task with `repo` needs");
+        let mut command =
+            host_program::networked("git".as_ref(), directory, &self.default.machine).ok_or_else(missing)?;
+        command.args(["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0"]);
+        command.args(arguments).current_dir(directory).env("GIT_TERMINAL_PROMPT", "0").stdin(Stdio::null());
+        let output = tokio::process::Command::from(command).kill_on_drop(true).output().await;
+        let output = output.map_err(|error| Error::config("git could not be started").caused_by(error))?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let message = String::from_utf8_lossy(&output.stderr);
+        let message = crate::sanitise::one_line(message.trim(), MAX_MESSAGE);
+        let what = arguments.first().map(|word| word.to_string_lossy()).unwrap_or_default();
+        Err(Error::new(
+            Kind::Usage,
+            format!("the repository of the task cannot be used: git {what} failed: {message}"),
+        ))
     }
 }
 
@@ -146,24 +168,4 @@ fn write_files(directory: &Path, files: &BTreeMap<String, String>) -> Result<()>
         fs::write(path, text)?;
     }
     Ok(())
-}
-
-/// Runs git, without the configuration of a repository that names programs.
-async fn git(directory: &Path, arguments: &[&OsStr]) -> Result<String> {
-    let missing = || Error::config("git is not installed, which a task with `repo` needs");
-    let mut command = host_program::networked("git".as_ref(), directory).ok_or_else(missing)?;
-    command.args(["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0"]);
-    command.args(arguments).current_dir(directory).env("GIT_TERMINAL_PROMPT", "0").stdin(Stdio::null());
-    let output = tokio::process::Command::from(command).kill_on_drop(true).output().await;
-    let output = output.map_err(|error| Error::config("git could not be started").caused_by(error))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-    }
-    let message = String::from_utf8_lossy(&output.stderr);
-    let message = crate::sanitise::one_line(message.trim(), MAX_MESSAGE);
-    let what = arguments.first().map(|word| word.to_string_lossy()).unwrap_or_default();
-    Err(Error::new(
-        Kind::Usage,
-        format!("the repository of the task cannot be used: git {what} failed: {message}"),
-    ))
 }

@@ -6,6 +6,7 @@ use super::print::print;
 use super::review;
 use crate::approval::choose_changes;
 use crate::cli::config::Config;
+use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::cli::ui::confirm;
 use crate::cli::ui::stderr;
@@ -70,7 +71,7 @@ pub async fn apply(options: &Options, arguments: ApplyArgs) -> Result<ExitCode> 
     stderr::write(&format!("{} (`agent undo {}` reverts it)\n", counted(applied.changes), kept.id));
     if let Some(note) = note(&changes) {
         // It is written, whether or not the session learns of it.
-        let _ = Store::open().and_then(|store| store.note(&kept.id, &note));
+        let _ = Store::open(&machine()).and_then(|store| store.note(&kept.id, &note));
     }
     for path in &applied.merged {
         stderr::write(&format!("merged with the host's version: {path}\n"));

@@ -4,6 +4,7 @@ use super::arguments::{DirectoryArg, JsonArg};
 use super::completions::values;
 use super::print::{offer, print};
 use crate::cli::config::Config;
+use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::cli::ui::pictures::{Images, Kept, Pictures};
 use crate::cli::ui::stderr;
@@ -82,7 +83,7 @@ pub enum ArtifactsCommand {
 
 /// Lists them, or does what was asked for.
 pub fn artifacts(options: &Options, arguments: ArtifactsArgs) -> Result<ExitCode> {
-    let store = Store::open()?;
+    let store = Store::open(&machine())?;
     let config = Config::load(options)?;
     let id = match &arguments.id {
         Some(id) => store.find(id)?,
@@ -234,7 +235,7 @@ impl SessionArtifacts {
             return Err(Error::usage(format!("{} is of an unknown type", artifact.name))
                 .hint(format!("copy it with `agent artifacts {} get {}`", self.id, artifact.id)));
         };
-        let directory = paths::cache_dir()?.join("artifacts");
+        let directory = machine().cache_dir()?.join("artifacts");
         paths::make_dir(&directory)?;
         let hash = artifact.sha256.get(..16).unwrap_or_default();
         let path = directory.join(format!("{hash}.{ending}"));
@@ -266,7 +267,7 @@ const RUNS_SCRIPTS: [&str; 2] = ["html", "svg"];
 
 fn start(path: &Path, workspace: &Path) -> Result<()> {
     let place = path.display();
-    let Some(mut command) = host_program::command(OPENER.as_ref(), workspace) else {
+    let Some(mut command) = host_program::command(OPENER.as_ref(), workspace, &machine()) else {
         return Err(Error::usage(format!("there is no {OPENER} to open it with"))
             .hint(format!("the file is {place}")));
     };

@@ -4,6 +4,7 @@ use super::arguments::{
     BackendArgs, CopyArgs, DirectoryArg, EndpointArgs, JsonArg, ModelArg, ResourceArgs, VerbosityArgs,
 };
 use super::endpoint::ManyModels;
+use super::machine;
 use super::open;
 use super::print::print;
 use super::signals::{Received, listen_with};
@@ -16,11 +17,11 @@ use crate::cli::options::Options;
 use crate::cli::ui::progress::Progress;
 use crate::cli::ui::stderr;
 use crate::cli::ui::style::{BAD, Colours, DIM, GOOD, WARN};
-use crate::cli::ui::trace::duration_text;
 use crate::error::{Error, Kind, Result};
 use crate::exit_code::ExitCode;
 use crate::lock::Lock;
 use crate::log::Store;
+use crate::log::report::duration_text;
 use crate::model::Limiter;
 use crate::sanitise::one_line;
 use crate::session::Notice;
@@ -148,7 +149,7 @@ async fn run(options: &Options, arguments: &BatchArgs) -> Result<ExitCode> {
         return Err(Error::usage("name the tasks, and a directory for the results with --out"));
     };
     let config = Config::load(options)?;
-    let file = read_tasks(tasks)?;
+    let file = read_tasks(tasks, &machine())?;
     let limiter = Arc::new(Limiter::new(arguments.parallel.into()));
     let (models, mut notices) = ManyModels::connect(&config, limiter).await?;
     if let Some(cost) = arguments.max_cost {
@@ -159,7 +160,7 @@ async fn run(options: &Options, arguments: &BatchArgs) -> Result<ExitCode> {
     notices.extend(reason.map(|reason| match reason {
         Notice::Usual(text) | Notice::Always(text) => text,
     }));
-    let store = Store::open()?;
+    let store = Store::open(&machine())?;
     let output = Output::open(out, &file, &store)?;
     let again = if arguments.retry_failed { output.forget_failed()? } else { 0 };
     let before = output.summary(file.tasks.len());

@@ -6,6 +6,7 @@ use super::console::Console;
 use super::open::{From, drive, open, with_signals};
 use super::run::recorded;
 use crate::cli::config::Config;
+use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
@@ -77,7 +78,7 @@ struct EmptyDirectory(PathBuf);
 
 impl EmptyDirectory {
     fn create() -> Result<Self> {
-        let path = crate::paths::cache_dir()?.join(format!("demo-{}", std::process::id()));
+        let path = machine().cache_dir()?.join(format!("demo-{}", std::process::id()));
         crate::paths::make_dir(&path)?;
         Ok(Self(path))
     }

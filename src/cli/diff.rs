@@ -3,6 +3,7 @@
 use super::arguments::ChangesArgs;
 use super::print::print;
 use super::review::find;
+use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::cli::ui::style::Colours;
 use crate::error::{Error, Result};
@@ -141,7 +142,9 @@ fn page(workspace: &Path, write: &dyn Fn(&mut dyn Write) -> Result<()>) -> Resul
     let Some((program, arguments)) = words.split_first().filter(|(program, _)| *program != "cat") else {
         return Ok(false);
     };
-    let Some(mut command) = host_program::command(program.as_ref(), workspace) else { return Ok(false) };
+    let Some(mut command) = host_program::command(program.as_ref(), workspace, &machine()) else {
+        return Ok(false);
+    };
     command.args(arguments).stdin(Stdio::piped());
     if std::env::var_os("LESS").is_none() {
         command.env("LESS", "FRX");

@@ -4,6 +4,7 @@ use super::arguments::{BackendArgs, DirectoryArg, EndpointArgs, JsonArg, ModelAr
 use super::endpoint;
 use super::print::offer;
 use crate::cli::config::Config;
+use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::cli::ui::wrap;
 use crate::error::{Error, Result};
@@ -127,7 +128,7 @@ async fn sandboxes(config: &Config) -> Result<(bool, Vec<Check>)> {
 async fn engine(config: &Config) -> Result<Vec<Check>> {
     let wanted = &config.sandbox;
     let engine = async {
-        let docker = Docker::connect().await?;
+        let docker = Docker::connect(machine()).await?;
         docker.checks().await.map(|checks| (docker, checks))
     };
     let (docker, engine) = match engine.await {
@@ -230,7 +231,7 @@ async fn namespaces(config: &Config) -> Vec<Check> {
             hint: Some(obstacle.hint.clone()),
         }];
     }
-    let mut checks = vec![proof(config, &Local).await];
+    let mut checks = vec![proof(config, &Local::new(machine())).await];
     if !local.weaknesses.is_empty() {
         checks
             .push(ok("limits", format!("local is weaker than a container: {}", local.weaknesses.join("; "))));

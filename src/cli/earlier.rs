@@ -2,6 +2,7 @@
 
 use super::endpoint::{self, Connected};
 use crate::cli::config::Config;
+use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::error::{Error, Result};
 use crate::log::{History, Store, read_records};
@@ -49,13 +50,13 @@ pub async fn connect(resume: &Resume, config: &mut Config) -> Result<Connected> 
 /// # Errors
 /// It does not run, or `-C` names another workspace.
 pub async fn attach(id: &str, options: &Options) -> Result<Sandbox> {
-    let store = Store::open()?;
+    let store = Store::open(&machine())?;
     let id = store.find(id)?;
     let history = History::of(&read_records(&store.events(&id))?);
     if let Some(named) = &options.workspace {
         check_workspace(&id, &history, named)?;
     }
-    let backend = by_name(&history.sandbox.backend).await?;
+    let backend = by_name(&history.sandbox.backend, &machine()).await?;
     crate::session::attach(backend.as_ref(), &id).await
 }
 

@@ -3,6 +3,7 @@
 use super::completions::remember_models;
 use crate::batch::Models;
 use crate::cli::config::{Config, EndpointChoice, Source, choose_endpoint};
+use crate::cli::machine;
 use crate::cli::ui::stderr;
 use crate::error::{Error, Result};
 use crate::model::endpoint::Retries;
@@ -138,6 +139,7 @@ fn endpoint(config: &Config, choice: &EndpointChoice, model: &str) -> Result<End
     endpoint.images = options.images;
     endpoint.ca_file =
         config.layers.get_from("AGENT_CA_FILE", Source::Environment).map(|file| file.value.into());
+    endpoint.proxy_variable = machine().proxy_variable();
     Ok(endpoint)
 }
 

@@ -7,13 +7,13 @@ use super::open::{self, with_signals};
 use super::{earlier, fail};
 use crate::agent::Interrupt;
 use crate::cli::config::Config;
+use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::cli::ui::json::output_error;
 use crate::cli::ui::stderr;
 use crate::error::{Kind, Result};
 use crate::event::Stream;
 use crate::exit_code::ExitCode;
-use crate::paths;
 use crate::sandbox::{Command, Finished, Outcome, ProcessEvent, Program, Sandbox, wire};
 use crate::sanitise::Sanitiser;
 use crate::session::{Frontend, Notice, OneShot};
@@ -106,7 +106,7 @@ async fn sandbox(
     if let Some(Notice::Always(text)) = reason {
         console.always_notice(text)?;
     }
-    let directory = paths::data_dir()?.join("scratch");
+    let directory = machine().data_dir()?.join("scratch");
     let workspace = open::workspace(config);
     let fresh = OneShot::start(&workspace, &settings, &directory, Arc::clone(console) as _).await?;
     Ok((fresh.sandbox.clone(), Some(fresh)))

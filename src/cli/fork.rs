@@ -3,6 +3,7 @@
 use super::arguments::SessionArg;
 use super::print::print;
 use crate::cli::config::Config;
+use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::error::Result;
 use crate::exit_code::ExitCode;
@@ -11,7 +12,7 @@ use serde_json::json;
 
 /// Prints the new session's id.
 pub fn fork(options: &Options, arguments: SessionArg) -> Result<ExitCode> {
-    let store = Store::open()?;
+    let store = Store::open(&machine())?;
     let source = match arguments.id {
         Some(id) => store.find(&id)?,
         None => store.last(Some(&Config::load(options)?.workspace))?,

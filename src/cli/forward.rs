@@ -6,6 +6,7 @@ use super::earlier::attach;
 use super::open::with_signals;
 use crate::agent::Interrupt;
 use crate::cli::config::Config;
+use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::cli::ui::stderr;
 use crate::error::{Error, Kind, Result};
@@ -47,7 +48,7 @@ pub async fn forward(options: &Options, arguments: ForwardArgs) -> Result<ExitCo
     let (inside, local) = parse(ports)?;
     let id = match id {
         Some(id) => id.to_owned(),
-        None => Store::open()?.last(Some(&Config::load(options)?.workspace))?.to_string(),
+        None => Store::open(&machine())?.last(Some(&Config::load(options)?.workspace))?.to_string(),
     };
     let sandbox = attach(&id, options).await?;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, local)).await.map_err(|error| {

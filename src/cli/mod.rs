@@ -50,7 +50,15 @@ use crate::cli::ui::trace::{Verbosity, failure_text};
 use crate::cli::ui::wrap;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
+use crate::sandbox::machine::Machine;
 use std::process::ExitCode as ProcessExitCode;
+use std::sync::{Arc, LazyLock};
+
+/// Facts of this machine, read once.
+pub fn machine() -> Arc<Machine> {
+    static MACHINE: LazyLock<Arc<Machine>> = LazyLock::new(|| Arc::new(Machine::of_this_process()));
+    Arc::clone(&MACHINE)
+}
 
 /// Runs the subcommand.
 pub fn dispatch(cli: Cli) -> ProcessExitCode {

@@ -3,6 +3,7 @@
 use super::console::Console;
 use crate::agent::Interrupt;
 use crate::cli::config::Config;
+use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::error::Result;
 use crate::event::SandboxInfo;
@@ -56,14 +57,18 @@ pub async fn open(
 ) -> Result<Session> {
     console.screen.set_images(config.images());
     let (sandbox, reason) = sandbox(config).await?;
-    let mut builder =
-        Builder { workspace: workspace(config), sandbox, ..Builder::new(&config.workspace, model)? };
+    let mut builder = Builder {
+        workspace: workspace(config),
+        sandbox,
+        ..Builder::new(machine(), &config.workspace, model)?
+    };
     builder.notices.extend(reason);
     builder.start = match from {
         From::Workspace => Start::New,
         From::BeginningOf(other) => Start::Rewind(other),
         From::Session(resume) => {
-            let population = resume.find_workspace(&builder.store, builder.sandbox.backend.as_ref()).await?;
+            let population =
+                resume.find_workspace(&builder.store, builder.sandbox.backend.as_ref(), machine()).await?;
             if let Some(Population::Reattach(..)) = population {
                 builder.notices.extend(without_effect(config, &resume.history.sandbox));
             }
@@ -88,6 +93,7 @@ pub fn governance(config: &Config) -> Governance {
 /// The workspace that the call names.
 pub fn workspace(config: &Config) -> WorkspaceSettings {
     WorkspaceSettings {
+        machine: machine(),
         root: config.workspace.clone(),
         named: config.workspace_named,
         mode: config.sandbox.workspace_mode,
@@ -100,7 +106,7 @@ pub fn workspace(config: &Config) -> WorkspaceSettings {
 pub async fn sandbox(config: &Config) -> Result<(SandboxSettings, Option<Notice>)> {
     let asked = config.sandbox.clone();
     let Chosen { backend, reason, is_fallback } =
-        choose(asked.choice, asked.image.as_deref(), asked.runtime.as_deref()).await?;
+        choose(asked.choice, asked.image.as_deref(), asked.runtime.as_deref(), &machine()).await?;
     // That it is not the container is always reported.
     let notice = if is_fallback { Notice::Always } else { Notice::Usual };
     let retention = match config.options.keep {

@@ -6,6 +6,7 @@ use super::console::Console;
 use super::open::{From, drive, open, with_signals};
 use super::run::recorded;
 use crate::cli::config::Config;
+use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::error::{Error, Kind, Result};
 use crate::exit_code::ExitCode;
@@ -102,7 +103,7 @@ fn source(name: &str) -> Result<Source> {
     if Path::new(name).exists() {
         return Ok(Source { recording: Recording::load(Path::new(name))?, workspace: None, session: None });
     }
-    let store = Store::open()?;
+    let store = Store::open(&machine())?;
     let begins = store.ids()?.iter().any(|id| id.as_str().starts_with(name));
     let found = store.find(name).map_err(|error| match begins {
         true => error,

@@ -6,6 +6,7 @@ use super::console::Console;
 use super::open::drive;
 use super::repl::start;
 use crate::cli::config::Config;
+use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::error::Result;
 use crate::exit_code::ExitCode;
@@ -42,7 +43,7 @@ pub async fn resume(options: &Options, arguments: ResumeArgs) -> ExitCode {
 
 /// The session with this id, the newest of all, or the newest of this workspace.
 fn earlier(options: &Options, arguments: ResumeArgs) -> Result<Resume> {
-    let store = Store::open()?;
+    let store = Store::open(&machine())?;
     let id = match arguments.id {
         Some(id) => store.find(&id)?,
         None if arguments.last => store.last(None)?,

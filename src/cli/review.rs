@@ -1,5 +1,6 @@
 //! What `diff`, `apply` and `undo` share: finding the session's workspace and the paths in it.
 
+use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::error::{Error, Kind, Result};
 use crate::log::{SessionId, Store};
@@ -19,7 +20,7 @@ pub struct Kept {
 /// Finds the session whose id starts with `id`, or the newest of the workspace. A first argument that is not a session
 /// is a path: `agent diff src/main.rs` need not name the session.
 pub async fn find(options: &Options, id: Option<String>, paths: Vec<PathBuf>) -> Result<Kept> {
-    let sessions = Store::open()?;
+    let sessions = Store::open(&machine())?;
     let named = id.as_deref().map(|id| sessions.find(id));
     let (id, paths) = match (named, id) {
         (Some(Ok(found)), _) => (found, paths),
@@ -29,7 +30,7 @@ pub async fn find(options: &Options, id: Option<String>, paths: Vec<PathBuf>) ->
             (sessions.last(Some(&directory(options)?))?, paths)
         }
     };
-    let workspace = Workspace::load(&sessions.dir(&id)).await?.ok_or_else(|| {
+    let workspace = Workspace::load(&sessions.dir(&id), machine()).await?.ok_or_else(|| {
         Error::usage(format!("session {id} ended before it had a workspace"))
             .hint("see `agent sessions list`")
     })?;
@@ -40,7 +41,7 @@ pub async fn find(options: &Options, id: Option<String>, paths: Vec<PathBuf>) ->
 /// The same for a command that writes: refuses a session that is running, which keeps its records itself.
 pub async fn find_idle(options: &Options, id: Option<String>, paths: Vec<PathBuf>) -> Result<Kept> {
     let kept = find(options, id, paths).await?;
-    if Store::open()?.is_running(&kept.id) {
+    if Store::open(&machine())?.is_running(&kept.id) {
         return Err(Error::new(Kind::Usage, format!("session {} is running", kept.id))
             .hint("use /apply there, or wait until it has ended"));
     }

@@ -7,6 +7,7 @@ use super::console::Console;
 use super::open::{From, drive, open, with_signals};
 use super::{answer, earlier, endpoint, prompt};
 use crate::cli::config::Config;
+use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
@@ -136,7 +137,7 @@ pub fn recorded(name: &str, replies: Vec<crate::model::Reply>) -> ModelSettings 
 
 /// The session that the call names.
 fn named_session(arguments: &RunArgs) -> Result<Option<Resume>> {
-    let store = Store::open()?;
+    let store = Store::open(&machine())?;
     let id = match (&arguments.session, &arguments.session_key) {
         (Some(id), _) => Some(store.find(id)?),
         (None, Some(key)) if key.trim().is_empty() => {

@@ -2,6 +2,7 @@
 
 use super::completions::values;
 use super::print::print;
+use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
@@ -84,7 +85,7 @@ pub async fn sandbox(options: &Options, arguments: SandboxArgs) -> Result<ExitCo
 async fn all() -> Result<Vec<Found>> {
     let mut found = Vec::new();
     for kind in &KINDS {
-        let Ok(backend) = kind.connect().await else { continue };
+        let Ok(backend) = kind.connect(&machine()).await else { continue };
         // What should be gone by now is not listed; what cannot be removed is.
         let _ = backend.sweep().await;
         let listed = backend.list().await?;

@@ -3,9 +3,11 @@
 use super::completions::values;
 use super::print::print;
 use super::verbosity;
+use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::cli::ui::stderr;
 use crate::cli::ui::style::Colours;
+use crate::cli::ui::trace::transcript;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::log::list::{parse_age, to_text};
@@ -77,7 +79,7 @@ enum SessionsCommand {
 
 /// Lists them, or does what was asked for.
 pub async fn sessions(options: &Options, arguments: SessionsArgs) -> Result<ExitCode> {
-    let store = Store::open()?;
+    let store = Store::open(&machine())?;
     match arguments.command.unwrap_or(SessionsCommand::List) {
         SessionsCommand::List => {
             let list = store.list()?;
@@ -106,7 +108,7 @@ pub async fn sessions(options: &Options, arguments: SessionsArgs) -> Result<Exit
 /// Shows what can be read; a damaged file is an error all the same.
 fn show(options: &Options, store: &Store, id: SessionId) -> Result<ExitCode> {
     let shown = store.show(id);
-    print(options, &shown.to_text(verbosity(options), Colours::of(&std::io::stdout())), &shown)?;
+    print(options, &transcript(&shown.events, verbosity(options), Colours::of(&std::io::stdout())), &shown)?;
     match shown.summary.error {
         Some(error) if shown.summary.status == "broken" => Err(Error::unexpected(error)),
         _ => Ok(ExitCode::Success),
@@ -133,7 +135,7 @@ async fn prune(options: &Options, store: &Store, age: &str) -> Result<ExitCode> 
 /// Ends the sandbox that a session may have left. Where its engine does not answer, the sweep of a later start
 /// does it.
 async fn end_sandbox(backend: &str, id: &SessionId) {
-    if let Ok(backend) = by_name(backend).await {
+    if let Ok(backend) = by_name(backend, &machine()).await {
         let _ = backend.destroy(id.as_str()).await;
     }
 }

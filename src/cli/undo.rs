@@ -4,6 +4,7 @@ use super::apply::counted;
 use super::arguments::SessionArg;
 use super::print::print;
 use super::review::find_idle;
+use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::cli::ui::stderr;
 use crate::error::Result;
@@ -25,7 +26,7 @@ pub async fn undo(options: &Options, arguments: SessionArg) -> Result<ExitCode> 
         }
     };
     // It is reverted, whether or not the session learns of it.
-    let _ = Store::open().and_then(|store| store.note(&kept.id, REVERTED));
+    let _ = Store::open(&machine()).and_then(|store| store.note(&kept.id, REVERTED));
     stderr::write(&format!("{} (`agent apply {}` applies it again)\n", counted(changes), kept.id));
     print(options, "", &to_json(&kept.id, changes, json!([])))
 }

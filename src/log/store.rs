@@ -7,7 +7,8 @@ use super::keys;
 use super::lines::{Lines, read_records};
 use crate::error::{Error, Result};
 use crate::event::{Event, Record, now};
-use crate::paths::{self, create_error, make_dir};
+use crate::paths::{create_error, make_dir};
+use crate::sandbox::machine::Machine;
 use std::fs::{self, DirBuilder, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
@@ -21,9 +22,9 @@ pub struct Store {
 }
 
 impl Store {
-    /// The store in [`paths::data_dir`].
-    pub fn open() -> Result<Self> {
-        Ok(Self::at(paths::data_dir()?))
+    /// The store of the user of `machine`.
+    pub fn open(machine: &Machine) -> Result<Self> {
+        Ok(Self::at(machine.data_dir()?))
     }
 
     /// A store in `root`. Nothing is created before it is needed.

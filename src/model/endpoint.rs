@@ -37,6 +37,8 @@ pub struct Endpoint {
     pub headers: Vec<(String, String)>,
     /// A PEM file of certificates to trust beside the system's.
     pub ca_file: Option<PathBuf>,
+    /// The variable that names a proxy, for messages.
+    pub proxy_variable: Option<&'static str>,
 }
 
 impl Endpoint {
@@ -63,6 +65,7 @@ impl Endpoint {
             images: false,
             headers: Vec::new(),
             ca_file: None,
+            proxy_variable: None,
         })
     }
 }

@@ -157,7 +157,8 @@ async fn read_request(client: &mut DuplexStream) -> Result<Option<(Request, Vec<
 /// Connects to the host, if the rules allow it.
 async fn reach(gateway: &Gateway, host: &Host, port: u16) -> Result<(TcpStream, Reach), CloseReason> {
     let permit = gateway.judge(host, port).await?;
-    let server = dial(host, port, |address| gateway.judge_address(&permit, host, address, port)).await?;
+    let dialled = dial(host, port, |address| gateway.judge_address(&permit, host, address, port)).await;
+    let server = dialled.map_err(|reason| gateway.mention_proxy(reason))?;
     Ok((server, permit.reach))
 }
 

@@ -63,6 +63,8 @@ pub struct Gateway {
     approver: Lock<Option<Arc<dyn Approver>>>,
     /// What the user types to allow hosts, for messages.
     command: Lock<&'static str>,
+    /// Whether this machine reaches the internet through a proxy of its own.
+    is_behind_proxy: AtomicBool,
     asked: Lock<HashMap<(Host, u16), Asked>>,
     connections: AtomicU64,
     bytes: AtomicU64,
@@ -97,6 +99,7 @@ impl Gateway {
             rules: Lock::new(rules),
             approver: Lock::default(),
             command: Lock::new("--network"),
+            is_behind_proxy: AtomicBool::new(false),
             asked: Lock::default(),
             connections: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -107,6 +110,22 @@ impl Gateway {
             ended: watch::Sender::new(false),
             silent: Lock::new(false),
         }))
+    }
+
+    /// Reports whether this machine reaches the internet through a proxy of its own. That proxy is not used: it would
+    /// resolve the name again and connect to an address that was not judged.
+    pub fn behind_proxy(&self, is_behind_proxy: bool) {
+        self.is_behind_proxy.store(is_behind_proxy, Relaxed);
+    }
+
+    /// A failed connection may be due to the proxy that is not used.
+    pub(super) fn mention_proxy(&self, reason: CloseReason) -> CloseReason {
+        match reason {
+            CloseReason::Failed(text) if self.is_behind_proxy.load(Relaxed) => {
+                CloseReason::Failed(text + " (this machine's own proxy is not used for the sandbox)")
+            }
+            reason => reason,
+        }
     }
 
     /// Whether the sandbox has the engine's ordinary network, which bypasses this gateway.

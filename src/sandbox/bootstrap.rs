@@ -1,5 +1,6 @@
 //! The guest program: embedded by `build.rs`, or the one that `AGENT_GUEST` names; and the proof that it is what answers.
 
+use super::machine::Machine;
 use super::wire;
 use crate::error::{Error, Result};
 use crate::hash::Hash;
@@ -21,8 +22,8 @@ const VARIABLE: &str = "AGENT_GUEST";
 ///
 /// `AGENT_GUEST` names something that cannot be read, or there is no embedded guest (on other systems than Linux,
 /// without the musl target).
-pub fn bytes() -> Result<Cow<'static, [u8]>> {
-    if let Some(path) = std::env::var_os(VARIABLE).map(PathBuf::from) {
+pub fn bytes(machine: &Machine) -> Result<Cow<'static, [u8]>> {
+    if let Some(path) = machine.variable(VARIABLE).map(PathBuf::from) {
         return std::fs::read(&path).map(Cow::Owned).map_err(|error| {
             Error::config(format!("{VARIABLE} names {}, which cannot be read", path.display()))
                 .hint(format!("unset {VARIABLE}, or name a guest built for the sandbox's Linux"))
@@ -38,7 +39,7 @@ pub fn bytes() -> Result<Cow<'static, [u8]>> {
 
 /// The guest as a program that can be executed here: a sealed file in memory, which nothing can change while it runs. The
 /// path holds as long as the file is open.
-pub(super) fn program() -> Result<(String, File)> {
+pub(super) fn program(machine: &Machine) -> Result<(String, File)> {
     let failed = |error: std::io::Error| Error::sandbox("the guest cannot be laid out").caused_by(error);
     // SAFETY: the name is NUL-terminated.
     let fd = unsafe { libc::memfd_create(c"guest".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
@@ -47,7 +48,7 @@ pub(super) fn program() -> Result<(String, File)> {
     }
     // SAFETY: the descriptor was just made and is nobody else's.
     let mut file = unsafe { File::from_raw_fd(fd) };
-    file.write_all(&bytes()?).map_err(failed)?;
+    file.write_all(&bytes(machine)?).map_err(failed)?;
     let seals = libc::F_SEAL_WRITE | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
     // SAFETY: takes no pointer.
     if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) } < 0 {
@@ -57,7 +58,7 @@ pub(super) fn program() -> Result<(String, File)> {
 }
 
 /// Whether the guest is built for this machine's processor, so that what is made for this machine serves it too.
-pub(super) fn is_for_this_processor() -> Result<bool> {
+pub(super) fn is_for_this_processor(machine: &Machine) -> Result<bool> {
     // `e_machine` of the ELF header (elf(5)).
     const MACHINE: std::ops::Range<usize> = 18..20;
     let expected: u16 = match std::env::consts::ARCH {
@@ -65,7 +66,7 @@ pub(super) fn is_for_this_processor() -> Result<bool> {
         "aarch64" => 183,
         _ => return Ok(false),
     };
-    Ok(bytes()?.get(MACHINE) == Some(&expected.to_le_bytes()))
+    Ok(bytes(machine)?.get(MACHINE) == Some(&expected.to_le_bytes()))
 }
 
 /// What a connection begins with: a number that was never sent before, which the guest returns hashed with its build. A stream that
@@ -79,11 +80,7 @@ pub fn proof(nonce: &[u8; 32]) -> [u8; 32] {
     Hash::of(wire::proven(nonce, env!("GUEST_BUILD"))).0
 }
 
-/// A short hash of the guest's bytes: 12 hexadecimal digits. Files and volumes that hold a guest are named by it.
-///
-/// # Errors
-///
-/// Those of [`bytes()`].
-pub fn id() -> Result<String> {
-    Ok(Hash::of(bytes()?).short(6))
+/// A short hash of a guest's bytes: 12 hexadecimal digits. Files and volumes that hold a guest are named by it.
+pub fn id(guest: &[u8]) -> String {
+    Hash::of(guest).short(6)
 }

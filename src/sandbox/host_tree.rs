@@ -4,7 +4,8 @@
 //! The list is made of what it allows, never of what it forbids: the system's own directories, the handful of `/etc`
 //! entries that toolchains read, and the user's toolchains (`toolchains.rs`). Nothing else of `$HOME` is ever there.
 
-use super::toolchains::{self, Machine};
+use super::machine::Machine;
+use super::toolchains;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
@@ -115,12 +116,8 @@ const MAX_LOOKED_AT: usize = 4096;
 const STANDARD_PATH: [&str; 6] =
     ["/usr/local/bin", "/usr/local/sbin", "/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 
-/// Looks at this machine. Takes a millisecond or so; what is not there or not readable is left out.
-pub fn host_tree() -> HostTree {
-    discover(&Machine::this())
-}
-
-fn discover(machine: &Machine) -> HostTree {
+/// Looks at the machine. Takes a millisecond or so; what is not there or not readable is left out.
+pub fn host_tree(machine: &Machine) -> HostTree {
     let mut tree = HostTree::default();
     for root in ROOTS {
         tree.give(machine, Path::new(root));
@@ -350,7 +347,7 @@ mod tests {
     fn a_merged_usr_stays_a_symlink_and_a_separate_bin_is_bound() {
         let (root, machine) = machine_with(&["usr/bin/sh", "sbin/init"]);
         symlink("usr/bin", root.path().join("bin")).unwrap();
-        let tree = discover(&machine);
+        let tree = host_tree(&machine);
         assert_eq!(insides(&tree), ["/usr", "/sbin"]);
         assert_eq!(tree.symlinks, [(PathBuf::from("/bin"), PathBuf::from("usr/bin"))]);
     }
@@ -372,7 +369,7 @@ mod tests {
             "etc/hosts",
         ]);
         symlink("../usr/share/zoneinfo/UTC", root.path().join("etc/localtime")).unwrap();
-        let tree = discover(&machine);
+        let tree = host_tree(&machine);
         assert_eq!(insides(&tree), ["/usr", "/etc/ssl/certs", "/etc/java-17-openjdk", "/etc/maven/m2.conf"]);
         assert_eq!(tree.symlinks[0].0, Path::new("/etc/localtime"));
     }
@@ -380,7 +377,7 @@ mod tests {
     #[test]
     fn files_that_may_hold_credentials_are_covered() {
         let (_root, machine) = machine_with(&["usr/bin/node", "usr/etc/npmrc", "usr/local/etc/gitconfig"]);
-        let tree = discover(&machine);
+        let tree = host_tree(&machine);
         assert_eq!(insides(&tree), ["/usr", "/usr/etc/npmrc", "/usr/local/etc/gitconfig"]);
         assert!(tree.binds[1..].iter().all(|(host, _)| host == Path::new("/dev/null")));
     }
@@ -391,7 +388,7 @@ mod tests {
         fs::create_dir_all(root.path().join("etc")).unwrap();
         symlink("../srv/zones/UTC", root.path().join("etc/localtime")).unwrap();
         let real = fs::canonicalize(root.path().join("srv/zones/UTC")).unwrap();
-        assert!(discover(&machine).binds.contains(&(real, "/etc/localtime".into())));
+        assert!(host_tree(&machine).binds.contains(&(real, "/etc/localtime".into())));
     }
 
     #[test]
@@ -400,7 +397,7 @@ mod tests {
         let machine =
             Machine::fake(root.path(), "/home/me", &["/home/me/.local/bin", "/usr/local/go/bin", "/usr/bin"]);
         assert_eq!(
-            discover(&machine).path,
+            host_tree(&machine).path,
             "/home/agent/.local/bin:/home/agent/.cargo/bin:/usr/local/go/bin:/usr/local/bin:/usr/local/sbin:\
              /usr/bin:/usr/sbin:/bin:/sbin"
         );
@@ -417,7 +414,7 @@ mod tests {
         let table =
             format!("Num RefCount …\n0: 2 0 10000 1 1 7 {}\n0: 2 0 0 1 1 8 @abstract\n", socket.display());
         fs::write(root.path().join("proc/net/unix"), table).unwrap();
-        let tree = discover(&machine);
+        let tree = host_tree(&machine);
         for covered in ["/usr/share/x", "/etc/php/secret.ini"] {
             assert!(
                 tree.binds.contains(&("/dev/null".into(), covered.into())),
@@ -432,13 +429,13 @@ mod tests {
     fn of_opt_only_what_path_names() {
         let (root, _) = machine_with(&["opt/used/bin/tool", "opt/other/socket"]);
         let machine = Machine::fake(root.path(), "/home/me", &["/opt/used/bin", "/usr/bin"]);
-        let tree = discover(&machine);
+        let tree = host_tree(&machine);
         assert!(tree.shows(Path::new("/opt/used/bin")) && !tree.shows(Path::new("/opt/other")));
     }
 
     #[test]
     fn this_machine_has_a_usr_and_no_home() {
-        let tree = host_tree();
+        let tree = host_tree(&Machine::of_this_process());
         assert!(tree.shows(Path::new("/usr/bin")));
         for (_, inside) in &tree.binds {
             assert!(!inside.starts_with("/root") && !inside.starts_with("/home"), "{}", inside.display());

@@ -12,6 +12,7 @@ pub use obstacles::{Checks, Obstacle, checks};
 
 use super::cgroup::{self, Cgroups};
 use super::launch_spec::LaunchSpec;
+use super::machine::Machine;
 use super::ownership::{Ownership, ProcessId, sandbox_name};
 use super::{
     Backend, Capabilities, Channel, EnforcedLimits, Listed, Network, Networks, OnProgress, Spec, State,
@@ -24,6 +25,7 @@ use directory::{Directory, Record};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::net::UnixStream;
@@ -51,13 +53,24 @@ pub const CAPABILITIES: Capabilities = Capabilities {
 };
 
 /// The backend over Linux namespaces.
-#[derive(Debug, Clone, Default)]
-pub struct Local;
+#[derive(Debug, Clone)]
+pub struct Local {
+    machine: Arc<Machine>,
+}
 
 impl Local {
+    /// The backend on this machine.
+    pub fn new(machine: Arc<Machine>) -> Self {
+        Self { machine }
+    }
+
+    fn directory(&self, session: &str) -> Result<Directory> {
+        Directory::of(&self.machine, session)
+    }
+
     async fn start_sandbox(&self, spec: &Spec) -> Result<(Channel, SandboxInfo)> {
         CAPABILITIES.check(NAME, spec)?;
-        let directory = Directory::of(&spec.session)?;
+        let directory = self.directory(&spec.session)?;
         let name = sandbox_name(&spec.session)?;
         let record = Record {
             created: jiff::Timestamp::now().to_string(),
@@ -72,8 +85,8 @@ impl Local {
             if let WorkspaceMount::Overlay { lower, hidden } = &spec.workspace {
                 layer::hide(&directory.path().join("upper"), lower, hidden, owner).map_err(cannot_hide)?;
             }
-            directory.write_spec(&launch_spec(spec, &groups, ids)?)?;
-            let mut child = launch(&directory, true).await?;
+            directory.write_spec(&launch_spec(&self.machine, spec, &groups, ids)?)?;
+            let mut child = launch(&self.machine, &directory, true).await?;
             let channel = child
                 .stdout
                 .take()
@@ -112,11 +125,11 @@ impl Local {
             }
         }
         cgroup::remove(&groups);
-        if directory.exists() { remove(directory.path()).await } else { Ok(()) }
+        if directory.exists() { remove(&self.machine, directory.path()).await } else { Ok(()) }
     }
 
     async fn set_frozen(&self, session: &str, frozen: bool) -> Result<()> {
-        let directory = Directory::of(session)?;
+        let directory = self.directory(session)?;
         let Some(first) = directory.running() else {
             return Err(Error::sandbox(format!("session {session} has no running sandbox")));
         };
@@ -125,7 +138,7 @@ impl Local {
     }
 
     async fn resume_sandbox(&self, session: &str) -> Result<()> {
-        let directory = Directory::of(session)?;
+        let directory = self.directory(session)?;
         if directory.running().is_some() {
             return self.set_frozen(session, false).await;
         }
@@ -136,12 +149,12 @@ impl Local {
         (spec.cgroups, spec.cgroup_files) = (groups.directories.clone(), groups.counters.clone());
         spec.rlimits = resource_limits(&record.limits, &groups);
         directory.write_spec(&spec)?;
-        reap(launch(&directory, false).await?);
+        reap(launch(&self.machine, &directory, false).await?);
         Ok(())
     }
 
     fn listed(&self) -> Result<Vec<Listed>> {
-        let all = Directory::list()?.into_iter();
+        let all = Directory::list(&self.machine)?.into_iter();
         let described = all.filter_map(|(session, directory)| {
             let Record { created, ownership, .. } = directory.record()?;
             let expires = ownership.expiry_date().map(str::to_owned);
@@ -154,7 +167,7 @@ impl Local {
     async fn sweep_abandoned(&self) -> Result<()> {
         cgroup::sweep();
         let mut result = Ok(());
-        for (_, directory) in Directory::list()? {
+        for (_, directory) in Directory::list(&self.machine)? {
             if directory.is_left_over(state(&directory)) {
                 result = self.destroy_sandbox(&directory).await.and(result);
             }
@@ -183,7 +196,7 @@ impl Backend for Local {
     }
 
     async fn attach(&self, session: &str) -> Result<Channel> {
-        let (_directory, socket) = Directory::of(session)?.socket()?;
+        let (_directory, socket) = self.directory(session)?.socket()?;
         let stream = UnixStream::connect(socket).await.map_err(|error| {
             Error::sandbox(format!("session {session} has no running sandbox")).caused_by(error)
         })?;
@@ -192,7 +205,7 @@ impl Backend for Local {
     }
 
     async fn destroy(&self, session: &str) -> Result<()> {
-        self.destroy_sandbox(&Directory::of(session)?).await
+        self.destroy_sandbox(&self.directory(session)?).await
     }
 
     async fn pause(&self, session: &str) -> Result<()> {
@@ -222,8 +235,13 @@ fn state(directory: &Directory) -> State {
     }
 }
 
-fn launch_spec(spec: &Spec, groups: &Cgroups, (uid, gid): (u32, u32)) -> Result<LaunchSpec> {
-    let tree = super::host_tree::host_tree();
+fn launch_spec(
+    machine: &Machine,
+    spec: &Spec,
+    groups: &Cgroups,
+    (uid, gid): (u32, u32),
+) -> Result<LaunchSpec> {
+    let tree = super::host_tree::host_tree(machine);
     let variables = environment::variables(&tree.path).into_iter().chain(tree.env);
     let idle_ttl = spec.idle_ttl.as_secs().max(1).to_string();
     let disk = spec.limits.disk.to_string();
@@ -277,8 +295,8 @@ fn cannot_hide(error: std::io::Error) -> Error {
 }
 
 /// Starts the launcher and waits until its sandbox is ready. With a stream, the guest's first client is at it.
-async fn launch(directory: &Directory, with_stream: bool) -> Result<Child> {
-    let (program, _open) = bootstrap::program()?;
+async fn launch(machine: &Machine, directory: &Directory, with_stream: bool) -> Result<Child> {
+    let (program, _open) = bootstrap::program(machine)?;
     let stream = || if with_stream { Stdio::piped() } else { Stdio::null() };
     let mut child = Command::new(program)
         .arg("launch")
@@ -328,8 +346,8 @@ fn reap(mut child: Child) {
 }
 
 /// Removes a private directory by the guest's hand, which knows how to remove what a hostile program has left.
-async fn remove(path: &Path) -> Result<()> {
-    let (program, _open) = bootstrap::program()?;
+async fn remove(machine: &Machine, path: &Path) -> Result<()> {
+    let (program, _open) = bootstrap::program(machine)?;
     let output =
         Command::new(program).arg("remove").arg(path).env_clear().stdin(Stdio::null()).output().await;
     let output = output.map_err(|error| Error::sandbox("a sandbox could not be removed").caused_by(error))?;

@@ -17,6 +17,7 @@ pub mod host_tree;
 mod launch_spec;
 mod layer;
 pub mod local;
+pub mod machine;
 pub mod ownership;
 mod registry;
 mod seccomp;

@@ -2,6 +2,7 @@
 
 use super::docker::{self, Docker};
 use super::local::{self, Local};
+use super::machine::Machine;
 use super::{Backend, Capabilities};
 use crate::error::{Error, Result};
 use crate::lock::Lock;
@@ -9,6 +10,8 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Deserializer};
 use std::str::FromStr;
 use std::sync::Arc;
+
+type Connecting = BoxFuture<'static, Result<Arc<dyn Backend>>>;
 
 /// A kind of backend, as far as it is known before it is connected to.
 pub struct Kind {
@@ -20,7 +23,7 @@ pub struct Kind {
     pub capabilities: Capabilities,
     /// Whether `auto` may choose it.
     automatic: bool,
-    connect: fn() -> BoxFuture<'static, Result<Arc<dyn Backend>>>,
+    connect: fn(Arc<Machine>) -> Connecting,
 }
 
 /// Every kind; `auto` takes the first that works.
@@ -30,14 +33,16 @@ pub static KINDS: [Kind; 2] = [
         about: "A locked-down container",
         capabilities: docker::CAPABILITIES,
         automatic: true,
-        connect: || Box::pin(async { Ok(Arc::new(Docker::connect().await?) as Arc<dyn Backend>) }),
+        connect: |machine| {
+            Box::pin(async move { Ok(Arc::new(Docker::connect(machine).await?) as Arc<dyn Backend>) })
+        },
     },
     Kind {
         name: local::NAME,
         about: "Linux namespaces",
         capabilities: local::CAPABILITIES,
         automatic: true,
-        connect: || Box::pin(async { Ok(Arc::new(Local) as Arc<dyn Backend>) }),
+        connect: |machine| Box::pin(async move { Ok(Arc::new(Local::new(machine)) as Arc<dyn Backend>) }),
     },
 ];
 
@@ -53,9 +58,9 @@ impl Kind {
         })
     }
 
-    /// The backend, where it can be used here.
-    pub async fn connect(&self) -> Result<Arc<dyn Backend>> {
-        (self.connect)().await
+    /// The backend, where it can be used on `machine`.
+    pub async fn connect(&self, machine: &Arc<Machine>) -> Result<Arc<dyn Backend>> {
+        (self.connect)(Arc::clone(machine)).await
     }
 
     fn accepts(&self, image: Option<&str>, runtime: Option<&str>) -> Result<()> {
@@ -114,15 +119,20 @@ pub struct Chosen {
 ///
 /// # Errors
 /// The named backend does not work (it is never replaced by another), or has no images or runtimes where one is named.
-pub async fn choose(choice: SandboxChoice, image: Option<&str>, runtime: Option<&str>) -> Result<Chosen> {
+pub async fn choose(
+    choice: SandboxChoice,
+    image: Option<&str>,
+    runtime: Option<&str>,
+    machine: &Arc<Machine>,
+) -> Result<Chosen> {
     if let SandboxChoice::Named(name) = choice {
         let kind = Kind::named(name)?;
         kind.accepts(image, runtime)?;
-        return Ok(Chosen { backend: kind.connect().await?, reason: None, is_fallback: false });
+        return Ok(Chosen { backend: kind.connect(machine).await?, reason: None, is_fallback: false });
     }
     let mut first_failure: Option<Error> = None;
     for kind in KINDS.iter().filter(|kind| kind.automatic && kind.accepts(image, runtime).is_ok()) {
-        match kind.connect().await {
+        match kind.connect(machine).await {
             Ok(backend) => {
                 let why = first_failure.as_ref().map_or_else(|| backend.location(), Error::to_string);
                 let reason = Some(format!("sandbox: {} ({why})", kind.name));
@@ -135,8 +145,8 @@ pub async fn choose(choice: SandboxChoice, image: Option<&str>, runtime: Option<
 }
 
 /// The backend of an earlier session.
-pub async fn by_name(name: &str) -> Result<Arc<dyn Backend>> {
-    Kind::named(name)?.connect().await
+pub async fn by_name(name: &str, machine: &Arc<Machine>) -> Result<Arc<dyn Backend>> {
+    Kind::named(name)?.connect(machine).await
 }
 
 /// Removes, in the background, what is left over on `backend`: once in the life of this process.

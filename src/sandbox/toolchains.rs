@@ -3,66 +3,16 @@
 //! Each is bound by itself at `/toolchains/NAME`, so that nothing else of `$HOME` is visible. `~/.local/bin`, `~/.cargo`
 //! and `~/go` are the user's programs and caches, not toolchains, and are never given.
 
-use std::collections::HashMap;
+use super::machine::Machine;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where toolchains are inside.
 const INSIDE: &str = "/toolchains";
 
-/// The machine that is looked at: this one, or one made up by a test.
-pub(super) struct Machine {
-    /// `/`, but for tests.
-    pub root: PathBuf,
-    /// The user's home, as a path of that machine.
-    pub home: PathBuf,
-    /// The directories of `PATH`.
-    pub path: Vec<PathBuf>,
-    /// The variables by which version managers learn what to use.
-    pub variables: HashMap<&'static str, String>,
-}
-
-/// The variables that choose a toolchain or say where they are kept.
-const VARIABLES: [&str; 12] = [
-    "RUSTUP_HOME",
-    "RUSTUP_TOOLCHAIN",
-    "PYENV_ROOT",
-    "PYENV_VERSION",
-    "RBENV_ROOT",
-    "RBENV_VERSION",
-    "VOLTA_HOME",
-    "ASDF_DATA_DIR",
-    "MISE_DATA_DIR",
-    "NVM_DIR",
-    "SDKMAN_DIR",
-    "JAVA_HOME",
-];
-
 impl Machine {
-    pub fn this() -> Self {
-        let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        Self {
-            root: "/".into(),
-            // Without a home there is nothing to find; `/nonexistent` is what Debian calls that.
-            home: home.unwrap_or_else(|| "/nonexistent".into()),
-            path: std::env::split_paths(&path).filter(|dir| dir.is_absolute()).collect(),
-            variables: VARIABLES.iter().filter_map(|name| Some((*name, std::env::var(name).ok()?))).collect(),
-        }
-    }
-
-    #[cfg(test)]
-    pub fn fake(root: &Path, home: &str, path: &[&str]) -> Self {
-        Self {
-            root: root.into(),
-            home: home.into(),
-            path: path.iter().map(PathBuf::from).collect(),
-            variables: HashMap::new(),
-        }
-    }
-
     /// Where a path of that machine really is.
-    pub fn on_host(&self, path: &Path) -> PathBuf {
+    pub(super) fn on_host(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
@@ -74,7 +24,7 @@ impl Machine {
 
     /// A version manager's directory: its variable, or its usual place below `$HOME`.
     fn manager(&self, variable: &str, usual: &str) -> PathBuf {
-        let named = self.variables.get(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+        let named = self.variable(variable).map(PathBuf::from).filter(|path| path.is_absolute());
         self.on_host(&named.unwrap_or_else(|| self.home.join(usual)))
     }
 
@@ -107,8 +57,7 @@ pub(super) fn find(machine: &Machine) -> Toolchains {
             found.add(machine, &name, &prefix);
         }
     }
-    if let Some(java) =
-        machine.variables.get("JAVA_HOME").map(PathBuf::from).filter(|java| java.is_absolute())
+    if let Some(java) = machine.variable("JAVA_HOME").map(PathBuf::from).filter(|java| java.is_absolute())
         && let Some(inside) = found.inside(&machine.on_host(&java)).or_else(|| system_java(&java))
     {
         found.env.push(("JAVA_HOME".into(), inside));
@@ -221,7 +170,7 @@ fn matches(path: &Path, pattern: &str) -> Option<Vec<String>> {
 fn rustup(machine: &Machine) -> Vec<Named> {
     let home = machine.manager("RUSTUP_HOME", ".rustup");
     let toolchains = home.join("toolchains");
-    let chosen = machine.variables.get("RUSTUP_TOOLCHAIN").cloned().or_else(|| {
+    let chosen = machine.text("RUSTUP_TOOLCHAIN").or_else(|| {
         let settings: toml::Table = machine.read(&home.join("settings.toml"))?.parse().ok()?;
         settings.get("default_toolchain")?.as_str().map(str::to_owned)
     });
@@ -249,7 +198,7 @@ fn rbenv(machine: &Machine) -> Vec<Named> {
 
 /// pyenv and rbenv: versions separated by colons in a variable, or a line each in the file `version`.
 fn listed(machine: &Machine, base: PathBuf, variable: &str, language: &str) -> Vec<Named> {
-    let named = machine.variables.get(variable).cloned();
+    let named = machine.text(variable);
     let text = named.or_else(|| machine.read(&base.join("version"))).unwrap_or_default();
     text.split([':', '\n'])
         .map(str::trim)
@@ -321,7 +270,7 @@ mod tests {
             }
         }
         let mut machine = Machine::fake(root.path(), "/home/me", path);
-        machine.variables = variables.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+        variables.iter().for_each(|(name, value)| machine.set(name, value));
         let found = find(&machine);
         let base = fs::canonicalize(root.path()).unwrap();
         let binds = found

@@ -13,6 +13,7 @@ use crate::log::{ArtifactLimits, Artifacts, History, SessionFile, SessionId, Sto
 use crate::network::{self, Gateway};
 use crate::sandbox::host_tree::host_tree;
 use crate::sandbox::local::Local;
+use crate::sandbox::machine::Machine;
 use crate::tools::Registry;
 use crate::workspace::Workspace;
 use std::path::PathBuf;
@@ -20,6 +21,8 @@ use std::sync::Arc;
 
 /// What a session is built from.
 pub struct Builder {
+    /// Facts of this machine.
+    pub machine: Arc<Machine>,
     /// The model.
     pub model: ModelSettings,
     /// The tools that the model may call.
@@ -64,17 +67,23 @@ impl Builder {
     ///
     /// # Errors
     /// The user has no home directory.
-    pub fn new(workspace: impl Into<PathBuf>, model: ModelSettings) -> Result<Self> {
+    pub fn new(
+        machine: impl Into<Arc<Machine>>,
+        workspace: impl Into<PathBuf>,
+        model: ModelSettings,
+    ) -> Result<Self> {
+        let machine = machine.into();
         Ok(Self {
             model,
             tools: Registry::builtin(),
             governance: Governance::default(),
-            workspace: WorkspaceSettings::new(workspace),
-            sandbox: SandboxSettings::new(Arc::new(Local)),
-            store: Store::open()?,
+            workspace: WorkspaceSettings::new(Arc::clone(&machine), workspace),
+            sandbox: SandboxSettings::new(Arc::new(Local::new(Arc::clone(&machine)))),
+            store: Store::open(&machine)?,
             start: Start::New,
             record: None,
             notices: Vec::new(),
+            machine,
         })
     }
 
@@ -98,7 +107,7 @@ impl Builder {
             _ => None,
         };
         let rewound = match rewound {
-            Some(other) => Workspace::as_it_began(&other, &directory).await?,
+            Some(other) => Workspace::as_it_began(&other, &directory, Arc::clone(&self.machine)).await?,
             None => None,
         };
         let population = match (population, rewound) {
@@ -107,6 +116,7 @@ impl Builder {
             (None, None) => self.workspace.populate(&directory, self.sandbox.backend.as_ref())?,
         };
         let gateway = Gateway::new(&self.sandbox.network, events, network::Limits::default())?;
+        gateway.behind_proxy(self.machine.proxy_variable().is_some());
         gateway.allow_with(frontend.network_command());
         if let Some(approver) = frontend.approver() {
             gateway.ask_with(approver);
@@ -156,7 +166,7 @@ impl Builder {
         earlier: Option<Earlier>,
         frontend: Arc<dyn Frontend>,
     ) -> Result<Session> {
-        let Self { model, tools, governance, workspace, sandbox, store, .. } = self;
+        let Self { machine, model, tools, governance, workspace, sandbox, store, .. } = self;
         let prompts = earlier.as_ref().map_or(0, |earlier| earlier.prompts);
         let checkpoints = Arc::new(Checkpoints::new(Arc::clone(&startup), Arc::clone(&frontend), prompts));
         let Governance { limits, bounds, rules, approve } = governance;
@@ -173,7 +183,7 @@ impl Builder {
             window: Window::new(model.context_window, model.compaction),
             answer_schema: model.answer_schema,
         };
-        let mut conversation = Conversation::new(setup, &facts(&sandbox), &workspace.root);
+        let mut conversation = Conversation::new(setup, &facts(&sandbox, &machine), &workspace.root);
         let resumed = earlier.is_some();
         if let Some(earlier) = earlier {
             conversation.resume(earlier);
@@ -209,12 +219,12 @@ fn listen(
 }
 
 /// What the system prompt says about the sandbox.
-fn facts(sandbox: &SandboxSettings) -> SandboxFacts {
+fn facts(sandbox: &SandboxSettings, machine: &Machine) -> SandboxFacts {
     let SandboxSettings { network, limits, image, .. } = sandbox.clone();
     // An engine on another machine shows that machine's programs, or those of an image.
     let shows_this_machine =
         sandbox.backend.capabilities().host_paths && image.as_deref().is_none_or(|image| image == "host");
-    let programs = if shows_this_machine { host_tree().programs(&PROGRAMS) } else { Vec::new() };
+    let programs = if shows_this_machine { host_tree(machine).programs(&PROGRAMS) } else { Vec::new() };
     SandboxFacts { network, limits, image, programs }
 }
 

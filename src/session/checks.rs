@@ -75,7 +75,7 @@ impl Session {
     /// A second sandbox with the files of the workspace and nothing else.
     async fn fresh_sandbox(&self) -> Result<Startup> {
         let directory = self.store.dir(&self.id);
-        let population = match Workspace::load(&directory).await? {
+        let population = match Workspace::load(&directory, Arc::clone(&self.workspace.machine)).await? {
             Some(workspace) => Population::Restore(Arc::new(workspace.transient())),
             // No tool ran, so nothing changed: the workspace is the host's directory.
             None => self.workspace.populate(&directory, self.sandbox.backend.as_ref())?,

@@ -39,6 +39,7 @@ impl OneShot {
         };
         let events = Arc::clone(frontend.events());
         let gateway = Gateway::new(&settings.network, events, network::Limits::default())?;
+        gateway.behind_proxy(workspace.machine.proxy_variable().is_some());
         let startup = Startup::begin(&id, settings, population, gateway, frontend);
         let sandbox = startup.ready_silently().await?.sandbox.clone();
         Ok(Self { sandbox, startup, _scratch: scratch })

@@ -4,6 +4,7 @@ use super::startup::{Population, destroy};
 use crate::agent::{Price, Spent};
 use crate::error::{Error, Result};
 use crate::log::{History, Reopened, SessionFile, SessionId, Store};
+use crate::sandbox::machine::Machine;
 use crate::sandbox::{Backend, State};
 use crate::workspace::Workspace;
 use crate::workspace::tree_path::printable;
@@ -31,8 +32,13 @@ impl Resume {
 
     /// Where its workspace is: in a sandbox that still runs, or only on this machine. `None`: it never had one. A sandbox
     /// that cannot be used is removed.
-    pub async fn find_workspace(&self, store: &Store, backend: &dyn Backend) -> Result<Option<Population>> {
-        let workspace = Workspace::load(&store.dir(&self.id)).await?.map(Arc::new);
+    pub async fn find_workspace(
+        &self,
+        store: &Store,
+        backend: &dyn Backend,
+        machine: Arc<Machine>,
+    ) -> Result<Option<Population>> {
+        let workspace = Workspace::load(&store.dir(&self.id), machine).await?.map(Arc::new);
         let listed = backend.list().await.unwrap_or_default();
         let existing = listed.into_iter().find(|listed| listed.session == self.id.as_str());
         let running = match existing {

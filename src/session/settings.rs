@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::event::{Limits, SandboxInfo};
 use crate::log::SessionId;
 use crate::model::{ChatModel, Endpoint, OpenAi};
+use crate::sandbox::machine::Machine;
 use crate::sandbox::{Backend, Network, Spec, WorkspaceMount};
 use crate::tools::Bounds;
 use crate::workspace::{self, Mode, Workspace, mode, select};
@@ -83,6 +84,8 @@ pub struct Governance {
 /// The directory that a session works on.
 #[derive(Debug, Clone)]
 pub struct WorkspaceSettings {
+    /// The machine that it is on.
+    pub machine: Arc<Machine>,
     /// The host directory, absolute.
     pub root: PathBuf,
     /// Whether the user named it. If not, `$HOME` itself is refused.
@@ -97,14 +100,14 @@ pub struct WorkspaceSettings {
 
 impl WorkspaceSettings {
     /// `root`, with the defaults for everything else.
-    pub fn new(root: impl Into<PathBuf>) -> Self {
+    pub fn new(machine: Arc<Machine>, root: impl Into<PathBuf>) -> Self {
         let (include, exclude) = (Vec::new(), Vec::new());
-        Self { root: root.into(), named: true, mode: Mode::default(), include, exclude }
+        Self { machine, root: root.into(), named: true, mode: Mode::default(), include, exclude }
     }
 
     /// Checks that this directory may be a workspace.
     pub(super) fn validate(&self) -> Result<()> {
-        workspace::validate(&self.root, self.named).map(drop)
+        workspace::validate(&self.root, self.named, &self.machine).map(drop)
     }
 
     /// Fills a sandbox with this directory; the session's records of it are kept in `directory`.
@@ -123,7 +126,7 @@ impl WorkspaceSettings {
             select: select::Options {
                 include: self.include.clone(),
                 exclude: self.exclude.clone(),
-                ..select::Options::default()
+                ..select::Options::new(Arc::clone(&self.machine))
             },
             mode: self.mode,
             can_overlay: backend.capabilities().host_paths,

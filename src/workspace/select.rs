@@ -6,6 +6,7 @@
 
 use crate::error::{Error, Result};
 use crate::plain_file::{self, Links};
+use crate::sandbox::machine::Machine;
 use crate::workspace::ignored::{PatternBudget, Rules, read_rules};
 use crate::workspace::secrets::{self, Suspicion};
 use crate::workspace::tracked::{self, Tracked};
@@ -17,6 +18,7 @@ use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Most paths that a workspace may have.
@@ -25,6 +27,8 @@ pub const MAX_PATHS: usize = 1_000_000;
 /// The user's options for the selection.
 #[derive(Debug, Clone)]
 pub struct Options {
+    /// The machine that the directory is on: its git lists what is tracked, and its cache is never selected.
+    pub machine: Arc<Machine>,
     /// Globs in `.gitignore`'s syntax: these are copied even if they are ignored, secret or huge.
     pub include: Vec<String>,
     /// Globs in `.gitignore`'s syntax: these are left out, whatever else selects them.
@@ -35,9 +39,11 @@ pub struct Options {
     pub max_total_bytes: u64,
 }
 
-impl Default for Options {
-    fn default() -> Self {
-        Self { include: Vec::new(), exclude: Vec::new(), max_file_bytes: 256 << 20, max_total_bytes: 8 << 30 }
+impl Options {
+    /// Everything that is selected by default.
+    pub fn new(machine: Arc<Machine>) -> Self {
+        let (include, exclude) = (Vec::new(), Vec::new());
+        Self { machine, include, exclude, max_file_bytes: 256 << 20, max_total_bytes: 8 << 30 }
     }
 }
 
@@ -175,7 +181,7 @@ pub fn select(root: &Path, options: &Options) -> Result<Selection> {
     let walk = Walk::new(root, options, &|_| false)?;
     // git lists its index while the tree is walked.
     let (found, tracked) = std::thread::scope(|scope| {
-        let tracked = scope.spawn(|| tracked::files(root));
+        let tracked = scope.spawn(|| tracked::files(root, &options.machine));
         let found = walk.run(vec![walk.directory(None)]);
         (found, tracked.join())
     });
@@ -196,7 +202,7 @@ pub fn list_again(
     // Asking git is worth it only where its answer decides something.
     let tracked = match found.suspects.is_empty() && found.ignored.is_empty() {
         true => Tracked::default(),
-        false => tracked::files(root),
+        false => tracked::files(root, &options.machine),
     };
     walk.decide(found, &tracked).finish(options.max_total_bytes)
 }

@@ -8,6 +8,7 @@ pub use refresh::Refreshed;
 
 use crate::error::{Error, Result};
 use crate::event::Changes;
+use crate::sandbox::machine::Machine;
 use crate::sandbox::{Sandbox, WorkspaceMount};
 use crate::workspace::base::Base;
 use crate::workspace::changes::{ChangeSet, Exclusions};
@@ -24,10 +25,11 @@ use crate::workspace::tree_path::TreePath;
 use crate::workspace::{notices, restore, retention};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tokio::sync::Mutex;
 
 /// How a workspace is opened.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// What is selected.
     pub select: select::Options,
@@ -39,6 +41,14 @@ pub struct Options {
     pub named: bool,
     /// Bytes that kept contents may take; `None`: [`retention::MAX_KEPT`].
     pub max_kept: Option<u64>,
+}
+
+impl Options {
+    /// The defaults on `machine`.
+    pub fn new(machine: Arc<Machine>) -> Self {
+        let (select, mode) = (select::Options::new(machine), Mode::default());
+        Self { select, mode, can_overlay: false, named: false, max_kept: None }
+    }
 }
 
 /// The workspace of one session: the host's directory, the sandbox's version of it, and everything between them.
@@ -128,9 +138,10 @@ impl Workspace {
     }
 
     fn open_now(root: &Path, session: &Path, mut options: Options) -> Result<Self> {
-        let root = validate(root, options.named)?;
+        let machine = Arc::clone(&options.select.machine);
+        let root = validate(root, options.named, &machine)?;
         // What `agent` itself keeps is never part of a workspace: sessions, sandboxes, layers.
-        let own = [session.ancestors().nth(2).map(Path::to_owned), crate::paths::cache_dir().ok()];
+        let own = [session.ancestors().nth(2).map(Path::to_owned), machine.cache_dir().ok()];
         for inside in own.iter().flatten().filter_map(|own| own.strip_prefix(&root).ok()) {
             options.select.exclude.push(format!("/{}", inside.display()));
         }
@@ -161,12 +172,12 @@ impl Workspace {
     }
 
     /// The workspace that an earlier process left in `session`; `None` where it never got one.
-    pub async fn load(session: &Path) -> Result<Option<Self>> {
+    pub async fn load(session: &Path, machine: Arc<Machine>) -> Result<Option<Self>> {
         let session = session.to_owned();
-        blocking(move || Self::load_now(&session)).await
+        blocking(move || Self::load_now(&session, machine)).await
     }
 
-    fn load_now(session: &Path) -> Result<Option<Self>> {
+    fn load_now(session: &Path, machine: Arc<Machine>) -> Result<Option<Self>> {
         let store = Store::open(&session.join("workspace"))?;
         let (Some(about), Some(base)) = (store.load::<About>(ABOUT)?, store.load(BASE)?) else {
             return Ok(None);
@@ -176,8 +187,11 @@ impl Workspace {
                 PathBuf::from(<std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(bytes))
             })
             .ok_or_else(|| Error::unexpected("the session's record of its workspace is damaged"))?;
-        let options =
-            select::Options { include: about.include, exclude: about.exclude, ..Default::default() };
+        let options = select::Options {
+            include: about.include,
+            exclude: about.exclude,
+            ..select::Options::new(machine)
+        };
         let mount = match about.mount {
             // What it hides was decided when it was made.
             Mode::Overlay => WorkspaceMount::Overlay { lower: root.clone(), hidden: Vec::new() },
@@ -366,7 +380,7 @@ fn tree(base: &Base, delta: &Delta) -> Manifest {
 }
 
 /// The directory as it really is, if it can be a workspace. `named`: whether the user named it with `-C`.
-pub fn validate(root: &Path, named: bool) -> Result<PathBuf> {
+pub fn validate(root: &Path, named: bool, machine: &Machine) -> Result<PathBuf> {
     let cannot = |error| {
         Error::usage(format!("{} cannot be the workspace", root.display()))
             .caused_by(anyhow::Error::from(error))
@@ -390,7 +404,7 @@ pub fn validate(root: &Path, named: bool) -> Result<PathBuf> {
             Error::usage("the whole machine cannot be the workspace").hint("name a directory with -C")
         );
     }
-    let home = std::env::var_os("HOME").and_then(|home| Path::new(&home).canonicalize().ok());
+    let home = machine.home().and_then(|home| home.canonicalize().ok());
     if !named && home.is_some_and(|home| home == real) {
         return Err(Error::usage("your whole home directory would be the workspace")
             .hint(format!("change to a project's directory, or name this one: -C {}", root.display())));

@@ -2,8 +2,8 @@
 
 use crate::error::{Error, Result};
 use crate::host_program;
-use crate::paths;
 use crate::plain_file::{self, Links};
+use crate::sandbox::machine::Machine;
 use crate::workspace::transfer::MAX_CONFIG;
 use rustix::fs::CWD;
 use std::ffi::OsStr;
@@ -43,19 +43,19 @@ impl Tracked {
 /// like a bare repository brings a configuration of its own; so git is given an empty repository of ours instead, and
 /// whatever needs more than the index (a sparse one without its trees) gets no answer. It reads no ignore rules either: it
 /// would block on one that is a FIFO.
-pub fn files(root: &Path) -> Tracked {
+pub fn files(root: &Path, machine: &Machine) -> Tracked {
     let Some((top, git_dir)) = repository_of(root) else { return Tracked::default() };
     let index = git_dir.join("index");
     if plain_file::open_at(CWD, &index, Links::Refuse).is_err() {
         return Tracked::default();
     }
-    let Ok(empty) = empty_repository(is_sha256(&git_dir)) else { return Tracked::default() };
-    Tracked { names: ask(root, &top, &index, &empty).unwrap_or_default() }
+    let Ok(empty) = empty_repository(is_sha256(&git_dir), machine) else { return Tracked::default() };
+    Tracked { names: ask(root, &top, &index, &empty, machine).unwrap_or_default() }
 }
 
 /// git's answer, if there is a git and it answers in time.
-fn ask(root: &Path, top: &Path, index: &Path, empty: &Path) -> Option<Vec<u8>> {
-    let mut git = host_program::command("git".as_ref(), root)?;
+fn ask(root: &Path, top: &Path, index: &Path, empty: &Path, machine: &Machine) -> Option<Vec<u8>> {
+    let mut git = host_program::command("git".as_ref(), root, machine)?;
     git.env("GIT_DIR", empty)
         .env("GIT_CONFIG_NOSYSTEM", "1")
         .env("GIT_CONFIG_GLOBAL", "/dev/null")
@@ -111,14 +111,14 @@ fn is_sha256(git_dir: &Path) -> bool {
 }
 
 /// A repository with nothing in it: what git asks for before it reads an index.
-fn empty_repository(is_sha256: bool) -> Result<PathBuf> {
+fn empty_repository(is_sha256: bool, machine: &Machine) -> Result<PathBuf> {
     let (name, config) = match is_sha256 {
         false => ("empty.git", ""),
         true => {
             ("empty-sha256.git", "[core]\nrepositoryformatversion = 1\n[extensions]\nobjectformat = sha256\n")
         }
     };
-    let directory = paths::cache_dir()?.join(name);
+    let directory = machine.cache_dir()?.join(name);
     let keep = |name: &str, content: &str| {
         let path = directory.join(name);
         // Another process's git may be reading it.

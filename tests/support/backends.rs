@@ -122,8 +122,8 @@ pub async fn backend(name: &str) -> Option<Box<dyn Backend>> {
         return None;
     }
     match name {
-        "local" => Some(Box::new(Local)),
-        _ => match Docker::connect().await {
+        "local" => Some(Box::new(Local::new(super::machine()))),
+        _ => match Docker::connect(super::machine()).await {
             Ok(docker) => Some(Box::new(docker)),
             Err(error) if std::env::var_os("AGENT_TEST_REQUIRE_DOCKER").is_some() => panic!("{error}"),
             Err(error) => {

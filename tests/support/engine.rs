@@ -10,7 +10,7 @@ pub const DEADLINE: Duration = Duration::from_secs(30);
 
 /// The engine; without one the test is skipped with a notice, or fails if `AGENT_TEST_REQUIRE_DOCKER` is set.
 pub async fn engine() -> Option<Docker> {
-    match Docker::connect().await {
+    match Docker::connect(super::machine()).await {
         Ok(docker) => Some(docker),
         Err(error) if std::env::var_os("AGENT_TEST_REQUIRE_DOCKER").is_some() => {
             panic!("AGENT_TEST_REQUIRE_DOCKER is set, but {error}")

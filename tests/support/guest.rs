@@ -28,7 +28,7 @@ pub fn program() -> PathBuf {
     let (_, path) = PROGRAM.get_or_init(|| {
         let directory = TempDir::new().expect("a temporary directory");
         let path = directory.path().join("guest");
-        std::fs::write(&path, bootstrap::bytes().expect("a guest is embedded"))
+        std::fs::write(&path, bootstrap::bytes(&super::machine()).expect("a guest is embedded"))
             .expect("the guest is written");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("permissions");
         (directory, path)

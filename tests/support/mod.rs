@@ -12,3 +12,11 @@ pub mod registry;
 pub mod site;
 pub mod terminal;
 pub mod tree;
+
+use ::agent::sandbox::machine::Machine;
+use std::sync::Arc;
+
+/// This machine, as the process finds it.
+pub fn machine() -> Arc<Machine> {
+    Arc::new(Machine::of_this_process())
+}

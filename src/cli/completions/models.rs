@@ -1,5 +1,6 @@
 //! The models that endpoints offered when they were asked last, for completion: it must not ask again.
 
+use crate::cli::machine;
 use crate::error::Result;
 use crate::paths;
 use crate::plain_file::{self, Links};
@@ -28,7 +29,7 @@ pub fn remember_models(base_url: &str, names: &[String]) -> Result<()> {
     }
     offered.insert(base_url.to_owned(), names.iter().take(MAX_MODELS).cloned().collect());
     let path = file()?;
-    let directory = paths::cache_dir()?;
+    let directory = machine().cache_dir()?;
     paths::make_dir(&directory)?;
     let mut file = tempfile::NamedTempFile::new_in(directory)?;
     file.write_all(&crate::event::json::to_vec(&offered)?)?;
@@ -43,5 +44,5 @@ pub fn offered() -> Offered {
 }
 
 fn file() -> Result<PathBuf> {
-    Ok(paths::cache_dir()?.join("models.json"))
+    Ok(machine().cache_dir()?.join("models.json"))
 }

@@ -2,11 +2,11 @@
 
 use super::models::offered;
 use crate::cli::config::{File, Layers};
+use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::log::Store;
 use crate::log::demo::TASKS;
 use crate::model::providers;
-use crate::paths;
 use clap_complete::engine::{
     ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
 };
@@ -19,7 +19,7 @@ const MAX_SESSIONS: usize = 50;
 /// Ids of sessions, the newest first, with their first prompts.
 pub fn sessions() -> ArgValueCompleter {
     ArgValueCompleter::new(|typed: &OsStr| {
-        let (Some(typed), Ok(store)) = (typed.to_str(), Store::open()) else { return Vec::new() };
+        let (Some(typed), Ok(store)) = (typed.to_str(), Store::open(&machine())) else { return Vec::new() };
         let recent = store.recent(typed, MAX_SESSIONS).unwrap_or_default();
         recent.iter().map(|(id, prompt)| candidate(id.as_str(), prompt)).collect()
     })
@@ -44,7 +44,8 @@ pub fn models() -> ArgValueCandidates {
             models.extend(names.into_iter().map(|name| (name, base_url.clone())));
         }
         // What is wrong in the file is reported by every other command.
-        let file = paths::config_dir()
+        let file = machine()
+            .config_dir()
             .and_then(|directory| File::read(&directory, &Layers::default(), &Options::default()))
             .unwrap_or_default();
         let configured =

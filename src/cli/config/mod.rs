@@ -9,6 +9,7 @@ pub use layers::{DOT_ENV_NAMES, File, Layers, SETTINGS, Setting, Source};
 pub use units::{bytes, duration};
 
 use crate::agent::{DEFAULT_MAX_TURNS, Price, RunLimits};
+use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::cli::ui::pictures::Images;
 use crate::error::{Error, Result};
@@ -71,7 +72,7 @@ impl Config {
         let current = std::env::current_dir()
             .map_err(|error| Error::config("the current directory cannot be found").caused_by(error))?;
         let layers = Layers::read(&current)?;
-        let file = File::read(&crate::paths::config_dir()?, &layers, options)?;
+        let file = File::read(&machine().config_dir()?, &layers, options)?;
         let workspace = match &options.workspace {
             Some(directory) => current.join(directory),
             None => current,

@@ -1,8 +1,8 @@
 //! `!CMD`: a command in the session's sandbox, its output as it comes.
 
 use super::Repl;
-use crate::cli::ui::trace::duration_text;
 use crate::error::{Error, Result};
+use crate::log::report::duration_text;
 use crate::sandbox::{Command, Finished, Outcome, Output, Program, wire};
 use crate::sanitise::Sanitiser;
 use crate::session::Frontend;

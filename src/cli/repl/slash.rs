@@ -3,6 +3,7 @@
 use super::{Flow, Repl};
 use crate::agent::Window;
 use crate::cli::endpoint;
+use crate::cli::machine;
 use crate::cli::ui::input::CommandHelp;
 use crate::cli::ui::trace::usage_text;
 use crate::error::{Error, Result};
@@ -201,7 +202,7 @@ impl Repl<'_> {
         };
         let failed =
             |error| Error::usage(format!("{} could not be written", path.display())).caused_by(error);
-        let mut from = File::open(Store::open()?.events(id)).map_err(failed)?;
+        let mut from = File::open(Store::open(&machine())?.events(id)).map_err(failed)?;
         let mut to = File::create_new(&path).map_err(failed)?;
         io::copy(&mut from, &mut to).map_err(failed)?;
         self.remark(&format!("saved as {}", sanitise::one_line(&path.display().to_string(), 200)));

@@ -1,8 +1,8 @@
 //! The prompt: a line editor with history, completion, hints and input of several lines.
 
 use super::style::{Colours, DIM, HEADING};
+use crate::cli::machine;
 use crate::error::{Error, Result};
-use crate::paths;
 use crate::sanitise::is_dangerous;
 use rustyline::completion::{Completer, FilenameCompleter, Pair};
 use rustyline::config::{Behavior, CompletionType};
@@ -70,7 +70,7 @@ impl Input {
         let earlier = DefaultHistory::with_config(&config);
         let mut editor = Editor::with_history(config, earlier).map_err(terminal_error)?;
         editor.set_helper(Some(Assistant::new(commands)));
-        let directory = paths::data_dir()?;
+        let directory = machine().data_dir()?;
         let history = directory.join("history");
         // Without a history the prompt works all the same.
         let _ = DirBuilder::new().recursive(true).mode(0o700).create(&directory);

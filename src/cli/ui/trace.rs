@@ -4,11 +4,11 @@ use super::style::{BAD, BOLD, Colours, DIM, GOOD, WARN};
 use super::wrap;
 use crate::error::{Error, Kind};
 use crate::event::{Artifact, Event, Record, Usage};
+use crate::log::report::duration_text;
 use crate::sanitise;
 use anstyle::Style;
 use serde_json::Value;
 use std::fmt::Write;
-use std::time::Duration;
 
 /// The longest line of the ordinary trace, in columns. `-v` shows the whole.
 const COLUMNS: usize = 300;
@@ -338,15 +338,6 @@ pub fn usage_text(usage: Usage, cost: Option<f64>) -> String {
     format!("{} tokens in{cached}, {} out{cost}", usage.input, usage.output)
 }
 
-/// `12 ms`, `1.2 s` or `2 min 5 s`
-pub fn duration_text(milliseconds: u64) -> String {
-    match milliseconds {
-        0..1_000 => format!("{milliseconds} ms"),
-        1_000..60_000 => format!("{:.1} s", Duration::from_millis(milliseconds).as_secs_f64()),
-        _ => format!("{} min {} s", milliseconds / 60_000, milliseconds / 1_000 % 60),
-    }
-}
-
 /// The error message and its hint, broken between words at `columns`. Empty if the reader of the output has closed it, as
 /// pipes end that way.
 pub fn failure_text(error: &Error, colours: Colours, columns: Option<usize>) -> String {
@@ -371,4 +362,22 @@ pub(super) fn activity(name: &str, arguments: &Value) -> String {
         }
         (name, None) => sanitise::one_line(name, 40),
     }
+}
+
+/// The session as it was printed while it ran: prompts, answers, and the trace between them.
+pub fn transcript(events: &[Record], verbosity: Verbosity, colours: Colours) -> String {
+    let mut trace = Trace::new(verbosity, colours);
+    let text = events.iter().filter_map(|record| match &record.event {
+        Event::UserMessage { text } => {
+            Some(format!("{}\n", colours.paint(BOLD, format!("> {}", sanitise::plain(text)))))
+        }
+        Event::AnswerStopped { text, reason } => {
+            Some(format!("{}\n", sanitise::plain(format!("{text}\n[{reason}]").trim_start())))
+        }
+        Event::AssistantMessage { text, .. } if !text.is_empty() => {
+            Some(format!("{}\n{}", sanitise::plain(text), trace.describe(record).unwrap_or_default()))
+        }
+        _ => trace.describe(record),
+    });
+    text.collect()
 }

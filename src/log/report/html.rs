@@ -1,8 +1,8 @@
 //! The report as one HTML page without scripts and network access. Everything from the session is escaped.
 
+use super::duration_text as duration;
 use super::text::exit;
 use super::{Command, Produced, Report};
-use crate::cli::ui::trace::duration_text as duration;
 use crate::event::Artifact;
 use crate::picture::Header;
 use crate::sanitise::is_dangerous;

@@ -1,7 +1,7 @@
 //! The report for a terminal.
 
+use super::duration_text as duration;
 use super::{Produced, Report};
-use crate::cli::ui::trace::duration_text as duration;
 use crate::event::Artifact;
 use crate::sanitise::one_line;
 

@@ -166,7 +166,7 @@ impl std::error::Error for Failure {}
 fn hint(reason: Reason, endpoint: &Endpoint) -> Option<String> {
     let base_url = &endpoint.base_url;
     Some(match reason {
-        Reason::Unreachable => format!("is the endpoint running, and is {base_url} its address?{}", proxy_hint()),
+        Reason::Unreachable => format!("is the endpoint running, and is {base_url} its address?{}", proxy_hint(endpoint)),
         Reason::Certificate => {
             "name the certificate, or its CA, as a PEM file in AGENT_CA_FILE (or all trusted ones in SSL_CERT_FILE)".into()
         }
@@ -198,11 +198,8 @@ fn key_hint(endpoint: &Endpoint) -> String {
     }
 }
 
-fn proxy_hint() -> String {
-    let names = ["http_proxy", "https_proxy", "all_proxy"];
-    let is_set =
-        |name: &str| std::env::var_os(name).is_some() || std::env::var_os(name.to_uppercase()).is_some();
-    match names.iter().find(|name| is_set(name)) {
+fn proxy_hint(endpoint: &Endpoint) -> String {
+    match endpoint.proxy_variable {
         Some(name) => format!(" A proxy is set ({name}); NO_PROXY names the hosts that do without it"),
         None => String::new(),
     }

@@ -7,6 +7,7 @@ use super::overlay;
 use super::skeleton::{FILTERS, GUEST};
 use crate::error::{Error, Result};
 use crate::sandbox::environment::variables;
+use crate::sandbox::machine::Machine;
 use crate::sandbox::ownership::Ownership;
 use crate::sandbox::{HOME, Network, Spec, WORKSPACE, WorkspaceMount, bootstrap, run_bytes, sandbox_ids};
 use bollard::models::{
@@ -32,7 +33,7 @@ pub(super) fn body(spec: &Spec, image: &Image, engine: &Engine) -> Result<Contai
     Ok(ContainerCreateBody {
         image: Some(image.tag.clone()),
         entrypoint: Some(vec![GUEST.to_owned()]),
-        cmd: Some(serve_arguments(spec)?),
+        cmd: Some(serve_arguments(spec, &engine.machine)?),
         user: Some(format!("{uid}:{gid}")),
         working_dir: Some(WORKSPACE.to_owned()),
         hostname: Some("sandbox".to_owned()),
@@ -44,15 +45,18 @@ pub(super) fn body(spec: &Spec, image: &Image, engine: &Engine) -> Result<Contai
         // The guest sees the end of its input when the first client goes, however it goes.
         stdin_once: Some(true),
         tty: Some(false),
-        host_config: Some(HostConfig { mounts: Some(mounts(spec, image)?), ..confinement(spec, engine) }),
+        host_config: Some(HostConfig {
+            mounts: Some(mounts(spec, image, &engine.machine)?),
+            ..confinement(spec, engine)
+        }),
         ..Default::default()
     })
 }
 
-fn serve_arguments(spec: &Spec) -> Result<Vec<String>> {
+fn serve_arguments(spec: &Spec, machine: &Machine) -> Result<Vec<String>> {
     let (idle_ttl, disk) = (spec.idle_ttl.as_secs().to_string(), spec.limits.disk.to_string());
     let mut arguments = vec!["serve", "--idle-ttl", &idle_ttl, "--socket", SOCKET, "--disk", &disk];
-    if bootstrap::is_for_this_processor()? {
+    if bootstrap::is_for_this_processor(machine)? {
         arguments.extend(["--filters", FILTERS]);
     }
     Ok(arguments.into_iter().map(str::to_owned).collect())
@@ -141,13 +145,13 @@ fn tmpfs(memory: u64) -> HashMap<String, String> {
 
 /// The image's own read-only binds, and volumes without a name for what may be written: they are removed with the
 /// container, and take the ownership of the directory that the image has in their place.
-fn mounts(spec: &Spec, image: &Image) -> Result<Vec<Mount>> {
+fn mounts(spec: &Spec, image: &Image, machine: &Machine) -> Result<Vec<Mount>> {
     let mut mounts = binds(image)?;
     mounts.push(volume(HOME));
     mounts.push(match &spec.workspace {
         WorkspaceMount::Empty => volume(WORKSPACE),
         WorkspaceMount::Bind(directory) => bind(&real(directory)?, Path::new(WORKSPACE), false)?,
-        WorkspaceMount::Overlay { lower, .. } => overlay::mount(&spec.session, &real(lower)?)?,
+        WorkspaceMount::Overlay { lower, .. } => overlay::mount(machine, &spec.session, &real(lower)?)?,
     });
     Ok(mounts)
 }

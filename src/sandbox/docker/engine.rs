@@ -3,10 +3,13 @@
 use super::endpoint::{Address, Endpoint, Source, candidates};
 use super::failure;
 use crate::error::{Error, Result};
+use crate::sandbox::machine::Machine;
 use bollard::models::SystemInfo;
 use bollard::{API_DEFAULT_VERSION, Docker};
+use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -23,19 +26,22 @@ pub struct Engine {
     pub(super) client: Docker,
     /// Where it was found.
     pub endpoint: Endpoint,
+    /// The machine that asks.
+    pub(super) machine: Arc<Machine>,
 }
 
 impl Engine {
     /// Finds the engine as the docker client does and makes sure that it answers.
-    pub async fn find() -> Result<Engine> {
-        Self::find_among(candidates(&|name| std::env::var_os(name))?).await
+    pub async fn find(machine: Arc<Machine>) -> Result<Engine> {
+        let candidates = candidates(&|name| machine.variable(name).map(OsStr::to_owned))?;
+        Self::find_among(candidates, machine).await
     }
 
     /// The first of `endpoints` that answers.
-    async fn find_among(endpoints: Vec<Endpoint>) -> Result<Engine> {
+    async fn find_among(endpoints: Vec<Endpoint>, machine: Arc<Machine>) -> Result<Engine> {
         let mut first_failure = None;
         for endpoint in endpoints {
-            match Self::connect(&endpoint).await {
+            match Self::connect(&endpoint, &machine).await {
                 Ok(engine) => return Ok(engine),
                 Err(Unreachable::Absent) if endpoint.source == Source::WellKnown => {}
                 Err(failure) => {
@@ -49,13 +55,13 @@ impl Engine {
         }))
     }
 
-    async fn connect(endpoint: &Endpoint) -> Result<Engine, Unreachable> {
+    async fn connect(endpoint: &Endpoint, machine: &Arc<Machine>) -> Result<Engine, Unreachable> {
         if let Address::Unix(socket) = &endpoint.address {
             probe(socket).await?;
         }
         let client = client(&endpoint.address).map_err(|error| Unreachable::Failed(failure::text(&error)))?;
         match timeout(CONNECT_TIMEOUT, client.ping()).await {
-            Ok(Ok(_)) => Ok(Engine { client, endpoint: endpoint.clone() }),
+            Ok(Ok(_)) => Ok(Engine { client, endpoint: endpoint.clone(), machine: Arc::clone(machine) }),
             Ok(Err(error)) => Err(Unreachable::Failed(failure::text(&error))),
             Err(_) => Err(Unreachable::Failed(format!("no answer within {} s", CONNECT_TIMEOUT.as_secs()))),
         }
@@ -165,10 +171,14 @@ mod tests {
         Endpoint { address: Address::Unix(path), source: Source::WellKnown }
     }
 
+    async fn find_among(endpoint: Endpoint) -> Result<Engine> {
+        Engine::find_among(vec![endpoint], Arc::new(Machine::new([]))).await
+    }
+
     #[tokio::test]
     async fn with_no_socket_anywhere_the_error_says_what_to_do() {
         let dir = tempfile::tempdir().unwrap();
-        let error = Engine::find_among(vec![well_known(dir.path().join("none.sock"))]).await.unwrap_err();
+        let error = find_among(well_known(dir.path().join("none.sock"))).await.unwrap_err();
         assert_eq!(error.to_string(), "no Docker engine was found");
         assert!(error.hint_text().unwrap().contains("--sandbox local"));
     }
@@ -178,15 +188,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let stale = dir.path().join("stale.sock");
         drop(UnixListener::bind(&stale).unwrap());
-        assert!(
-            Engine::find_among(vec![well_known(stale.clone())])
-                .await
-                .unwrap_err()
-                .to_string()
-                .contains("was found")
-        );
+        assert!(find_among(well_known(stale.clone())).await.unwrap_err().to_string().contains("was found"));
         let named = Endpoint { address: Address::Unix(stale), source: Source::DockerHost };
-        let error = Engine::find_among(vec![named]).await.unwrap_err();
+        let error = find_among(named).await.unwrap_err();
         assert!(error.to_string().ends_with("stale.sock (from DOCKER_HOST)"), "{error}");
     }
 
@@ -197,7 +201,7 @@ mod tests {
         let listener = UnixListener::bind(&socket).unwrap();
         // Takes the probe's connection and the client's, and closes both.
         let server = std::thread::spawn(move || (0..2).for_each(|_| drop(listener.accept())));
-        let error = Engine::find_among(vec![well_known(socket)]).await.unwrap_err();
+        let error = find_among(well_known(socket)).await.unwrap_err();
         assert!(error.to_string().contains("does not answer"), "{error}");
         server.join().unwrap();
     }

@@ -11,6 +11,7 @@ use super::skeleton::{Node, Skeleton};
 use super::submounts::with_submounts;
 use crate::error::{Error, Result};
 use crate::sandbox::host_tree::{HostTree, host_tree};
+use crate::sandbox::machine::Machine;
 use crate::sandbox::{HOME, sandbox_ids};
 use bollard::query_parameters::CreateImageOptionsBuilder;
 use futures_util::TryStreamExt;
@@ -20,13 +21,13 @@ use std::path::Path;
 pub(super) const NAME: &str = "host";
 
 /// The image, whether the engine has it or not, and what to make it of.
-pub(super) fn describe() -> Result<(Image, Skeleton)> {
-    let tree = host_tree().without_links_in_the_root();
-    let skeleton = skeleton(&tree)?;
+pub(super) fn describe(here: &Machine) -> Result<(Image, Skeleton)> {
+    let tree = host_tree(here).without_links_in_the_root();
+    let skeleton = skeleton(&tree, here)?;
     let machine = uname();
     let image = Image {
         name: NAME.to_owned(),
-        tag: format!("localhost/agent-host:{}", skeleton.id(&[&machine.nodename, &machine.release])?),
+        tag: format!("localhost/agent-host:{}", skeleton.id(&[&machine.nodename, &machine.release])),
         path: tree.path,
         env: tree.env,
         binds: with_submounts(tree.binds),
@@ -64,9 +65,9 @@ pub(super) fn not_here(engine: &Engine) -> Error {
     .hint("name another image, for example `--image python:3-slim`")
 }
 
-fn skeleton(tree: &HostTree) -> Result<Skeleton> {
+fn skeleton(tree: &HostTree, here: &Machine) -> Result<Skeleton> {
     let (uid, gid) = sandbox_ids();
-    let mut skeleton = Skeleton::base()?;
+    let mut skeleton = Skeleton::base(here)?;
     let passwd = format!(
         "root:x:0:0:root:/:/bin/sh\nagent:x:{uid}:{gid}:agent:{HOME}:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
     );

@@ -19,6 +19,7 @@ mod submounts;
 
 use crate::error::{Error, Result};
 use crate::event::SandboxInfo;
+use crate::sandbox::machine::Machine;
 use crate::sandbox::ownership::{self, Ownership, sandbox_name};
 use crate::sandbox::{
     Backend, Capabilities, Channel, EnforcedLimits, Listed, Networks, OnProgress, Spec, State,
@@ -31,6 +32,7 @@ use bollard::query_parameters::{
 };
 use engine::Engine;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 pub use named_image::DEFAULT as DEFAULT_IMAGE;
 
@@ -57,8 +59,8 @@ pub struct Docker {
 
 impl Docker {
     /// Finds an engine that answers. The error says where it was looked for, and what to do.
-    pub async fn connect() -> Result<Docker> {
-        Ok(Docker { engine: Engine::find().await? })
+    pub async fn connect(machine: Arc<Machine>) -> Result<Docker> {
+        Ok(Docker { engine: Engine::find(machine).await? })
     }
 
     /// The engine in use.
@@ -144,7 +146,7 @@ impl Backend for Docker {
             Some(ContainerStateStatusEnum::RUNNING) => Ok(()),
             Some(ContainerStateStatusEnum::PAUSED) => client.unpause_container(&name).await.map_err(failed),
             _ => {
-                let mapped = overlay::show_mapped(session).await?;
+                let mapped = overlay::show_mapped(&self.engine.machine, session).await?;
                 let started = client.start_container(&name, None::<StartContainerOptions>).await;
                 if let Some(mapped) = mapped {
                     mapped.end().await;

@@ -47,7 +47,7 @@ pub(super) async fn find(
     let path = env.iter().find_map(|variable| variable.strip_prefix("PATH=")).unwrap_or(PATH);
     let image = Image {
         name: name.to_owned(),
-        tag: format!("localhost/agent-image:{}", Skeleton::base()?.id(&[&id])?),
+        tag: format!("localhost/agent-image:{}", Skeleton::base(&engine.machine)?.id(&[&id])),
         path: path.to_owned(),
         env: Vec::new(),
         binds: Vec::new(),
@@ -90,7 +90,7 @@ pub(super) async fn prepare(engine: &Engine, image: &Image, underneath: &str) ->
 async fn fill_and_commit(engine: &Engine, image: &Image, container: &str) -> Result<()> {
     let failed = |error| failure::error(format!("the image {} could not be prepared", image.name), error);
     let (uid, gid) = sandbox_ids();
-    let mut skeleton = Skeleton::base()?;
+    let mut skeleton = Skeleton::base(&engine.machine)?;
     let lines = [
         ("/etc/passwd", format!("agent:x:{uid}:{gid}:agent:{HOME}:/bin/sh\n"), uid),
         ("/etc/group", format!("agent:x:{gid}:\n"), gid),

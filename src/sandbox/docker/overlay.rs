@@ -10,7 +10,7 @@
 use super::engine::Engine;
 use super::{container, failure, host_image};
 use crate::error::{Error, Result};
-use crate::paths;
+use crate::sandbox::machine::Machine;
 use crate::sandbox::ownership::{ProcessId, sandbox_name};
 use crate::sandbox::{WORKSPACE, bootstrap, layer, sandbox_ids};
 use bollard::models::{Mount, MountType, MountVolumeOptions, MountVolumeOptionsDriverConfig};
@@ -38,8 +38,8 @@ const TREE: &str = "tree";
 const OWNER: &str = "owner";
 
 /// Makes the layer for `session` over the directory `lower`, with `hidden` whited out in it.
-pub(super) fn make(session: &str, lower: &Path, hidden: &[PathBuf]) -> Result<()> {
-    let layer = layer(session)?;
+pub(super) fn make(machine: &Machine, session: &str, lower: &Path, hidden: &[PathBuf]) -> Result<()> {
+    let layer = layer(machine, session)?;
     escaped(lower, true)?;
     let (uid, gid) = sandbox_ids();
     let fill = || {
@@ -66,8 +66,8 @@ pub(super) fn make(session: &str, lower: &Path, hidden: &[PathBuf]) -> Result<()
 /// Shows the host directory of `session` below its layer for as long as the engine needs to mount the overlay, where it
 /// belongs to another user than the one inside: root's tree, for the sandbox of a caller who is root. The kernel's
 /// overlay keeps a hold of it from then on.
-pub(super) async fn show_mapped(session: &str) -> Result<Option<Mapped>> {
-    let layer = layer(session)?;
+pub(super) async fn show_mapped(machine: &Machine, session: &str) -> Result<Option<Mapped>> {
+    let layer = layer(machine, session)?;
     let tree = match fs::read(layer.join(TREE)) {
         Ok(tree) => OsString::from_vec(tree),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -75,7 +75,7 @@ pub(super) async fn show_mapped(session: &str) -> Result<Option<Mapped>> {
     };
     let target = layer.join(MAPPED);
     let (uid, gid) = sandbox_ids();
-    let (program, _open) = bootstrap::program()?;
+    let (program, _open) = bootstrap::program(machine)?;
     let mut show = tokio::process::Command::new(program);
     show.arg("show").arg(tree).arg(&target).args([uid.to_string(), gid.to_string()]).env_clear();
     show.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -119,8 +119,8 @@ fn unmount(target: &Path) {
 }
 
 /// How to mount the layer of `session` over `lower`.
-pub(super) fn mount(session: &str, lower: &Path) -> Result<Mount> {
-    let layer = layer(session)?;
+pub(super) fn mount(machine: &Machine, session: &str, lower: &Path) -> Result<Mount> {
+    let layer = layer(machine, session)?;
     let (upper, work, mapped) = (layer.join("upper"), layer.join("work"), layer.join(MAPPED));
     let lower = if mapped.is_dir() { &mapped } else { lower };
     let options = format!(
@@ -150,7 +150,7 @@ pub(super) fn mount(session: &str, lower: &Path) -> Result<Mount> {
 
 /// Removes the layer of `session`, where it has one. The container has to be gone.
 pub(super) async fn remove(engine: &Engine, session: &str) -> Result<()> {
-    let layer = layer(session)?;
+    let layer = layer(&engine.machine, session)?;
     let failed = |error| Error::sandbox(format!("{} could not be removed", layer.display())).caused_by(error);
     // Left over where the start was killed at the wrong moment. It is read-only, so that not even a mount that stays
     // could make the removal reach the host's files.
@@ -170,7 +170,7 @@ pub(super) async fn remove(engine: &Engine, session: &str) -> Result<()> {
 /// container that sees this one directory can.
 async fn empty_as_root(engine: &Engine, layer: &Path) -> Result<()> {
     let failed = |error| failure::error(format!("{} could not be emptied", layer.display()), error);
-    let (image, skeleton) = host_image::describe()?;
+    let (image, skeleton) = host_image::describe(&engine.machine)?;
     let body = container::emptying(&image, layer)?;
     let create = || engine.client.create_container(None::<CreateContainerOptions>, body.clone());
     let created = match create().await {
@@ -190,8 +190,8 @@ async fn empty_as_root(engine: &Engine, layer: &Path) -> Result<()> {
 }
 
 /// The sessions that have a layer.
-pub(super) fn sessions() -> Result<Vec<String>> {
-    match fs::read_dir(layers()?) {
+pub(super) fn sessions(machine: &Machine) -> Result<Vec<String>> {
+    match fs::read_dir(layers(machine)?) {
         Ok(entries) => {
             Ok(entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect())
         }
@@ -201,8 +201,8 @@ pub(super) fn sessions() -> Result<Vec<String>> {
 }
 
 /// Whether the layer of `session`, which has no container, is not about to get one: the process that made it is gone.
-pub(super) fn is_abandoned(session: &str) -> bool {
-    let Ok(layer) = layer(session) else { return false };
+pub(super) fn is_abandoned(machine: &Machine, session: &str) -> bool {
+    let Ok(layer) = layer(machine, session) else { return false };
     match fs::read_to_string(layer.join(OWNER)) {
         Ok(owner) => !owner.parse().is_ok_and(ProcessId::is_alive),
         // Made a moment ago, or before owners were written down.
@@ -213,13 +213,13 @@ pub(super) fn is_abandoned(session: &str) -> bool {
     }
 }
 
-fn layers() -> Result<PathBuf> {
-    Ok(paths::cache_dir()?.join("layers"))
+fn layers(machine: &Machine) -> Result<PathBuf> {
+    Ok(machine.cache_dir()?.join("layers"))
 }
 
-fn layer(session: &str) -> Result<PathBuf> {
+fn layer(machine: &Machine, session: &str) -> Result<PathBuf> {
     sandbox_name(session)?;
-    Ok(layers()?.join(session))
+    Ok(layers(machine)?.join(session))
 }
 
 /// A path as the kernel's overlay options take it: a comma ends an option, a colon ends a lower directory.

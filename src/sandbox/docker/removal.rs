@@ -63,14 +63,17 @@ impl Docker {
     }
 
     async fn remove_abandoned_layers(&self) -> Result<()> {
-        let layers = overlay::sessions()?;
+        let layers = overlay::sessions(&self.engine.machine)?;
         if layers.is_empty() {
             return Ok(());
         }
         // Asked after the layers were listed: a container is made after its layer.
         let session = |c: ContainerSummary| c.labels?.remove(ownership::SESSION);
         let living: HashSet<String> = self.containers().await?.into_iter().filter_map(session).collect();
-        for layer in layers.iter().filter(|layer| !living.contains(*layer) && overlay::is_abandoned(layer)) {
+        for layer in layers
+            .iter()
+            .filter(|layer| !living.contains(*layer) && overlay::is_abandoned(&self.engine.machine, layer))
+        {
             overlay::remove(&self.engine, layer).await?;
         }
         Ok(())

@@ -2,7 +2,9 @@
 
 use crate::error::{Error, Result};
 use crate::hash::Hash;
+use crate::sandbox::machine::Machine;
 use crate::sandbox::{HOME, WORKSPACE, bootstrap, sandbox_ids, seccomp};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -30,17 +32,18 @@ pub(super) enum Node {
 }
 
 /// Entries by absolute path. Parents sort before what is below them.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Skeleton {
     entries: BTreeMap<PathBuf, Node>,
+    guest: Cow<'static, [u8]>,
 }
 
 impl Skeleton {
     /// What every image gets: the guest, its system call filters, `/run`, the workspace, and the home.
-    pub(super) fn base() -> Result<Self> {
-        let mut skeleton = Self::default();
+    pub(super) fn base(machine: &Machine) -> Result<Self> {
+        let mut skeleton = Self { entries: BTreeMap::new(), guest: bootstrap::bytes(machine)? };
         skeleton.add(GUEST, Node::Guest);
-        if bootstrap::is_for_this_processor()? {
+        if bootstrap::is_for_this_processor(machine)? {
             skeleton.add(FILTERS, Node::File(seccomp::filters()?));
         }
         // runc gives a tmpfs the mode of the image's directory, whatever its own options say.
@@ -60,10 +63,10 @@ impl Skeleton {
     }
 
     /// A short name for exactly these entries, this guest and this user.
-    pub(super) fn id(&self, also: &[&str]) -> Result<String> {
+    pub(super) fn id(&self, also: &[&str]) -> String {
         // Debug text escapes quotes and newlines, so two different lists never read the same.
-        let text = format!("{:?} {:?} {} {also:?}", self.entries, sandbox_ids(), bootstrap::id()?);
-        Ok(Hash::of(text).short(8))
+        let text = format!("{:?} {:?} {} {also:?}", self.entries, sandbox_ids(), bootstrap::id(&self.guest));
+        Hash::of(text).short(8)
     }
 
     /// The entries as a tar archive.
@@ -72,7 +75,6 @@ impl Skeleton {
     }
 
     fn pack(&self) -> anyhow::Result<Vec<u8>> {
-        let guest = bootstrap::bytes()?;
         let mut archive = tar::Builder::new(Vec::new());
         for (path, node) in &self.entries {
             let inside = path.strip_prefix("/")?;
@@ -100,7 +102,7 @@ impl Skeleton {
                     continue;
                 }
                 Node::File(data) => data,
-                Node::Guest => &guest,
+                Node::Guest => &self.guest,
             };
             header.set_size(data.len() as u64);
             archive.append_data(&mut header, inside, data)?;

@@ -18,7 +18,7 @@ impl Docker {
         on_progress: OnProgress<'_>,
     ) -> Result<(Channel, SandboxInfo)> {
         if let WorkspaceMount::Overlay { lower, hidden } = &spec.workspace {
-            overlay::make(&spec.session, &container::real(lower)?, hidden)?;
+            overlay::make(&self.engine.machine, &spec.session, &container::real(lower)?, hidden)?;
         }
         let created = self.create(spec, on_progress).await;
         let (id, image) = match created {
@@ -48,7 +48,7 @@ impl Docker {
     async fn create(&self, spec: &Spec, on_progress: OnProgress<'_>) -> Result<(String, Image)> {
         let asked_for = spec.image.as_deref();
         if asked_for.is_none_or(|name| name == host_image::NAME) {
-            let (image, skeleton) = host_image::describe()?;
+            let (image, skeleton) = host_image::describe(&self.engine.machine)?;
             if let Some(id) = self.try_create(spec, &image).await? {
                 return Ok((id, image));
             }
@@ -103,7 +103,7 @@ impl Docker {
             .attach_container(id, Some(options))
             .await
             .map_err(|error| failure::error("the sandbox's container could not be attached to", error))?;
-        let mapped = overlay::show_mapped(session).await?;
+        let mapped = overlay::show_mapped(&self.engine.machine, session).await?;
         let started = self.engine.client.start_container(id, None::<StartContainerOptions>).await;
         if let Some(mapped) = mapped {
             mapped.end().await;

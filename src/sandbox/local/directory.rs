@@ -6,9 +6,9 @@
 
 use crate::error::{Error, Result};
 use crate::event::Limits;
-use crate::paths;
 use crate::sandbox::State;
 use crate::sandbox::launch_spec::{self, LaunchSpec};
+use crate::sandbox::machine::Machine;
 use crate::sandbox::ownership::{Ownership, ProcessId, sandbox_name};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File};
@@ -36,14 +36,14 @@ pub(super) struct Record {
 
 impl Directory {
     /// The directory of `session`, whether it exists or not. Refuses what is not a session id, since it becomes a path.
-    pub fn of(session: &str) -> Result<Self> {
+    pub fn of(machine: &Machine, session: &str) -> Result<Self> {
         sandbox_name(session)?;
-        Ok(Self { path: all()?.join(session) })
+        Ok(Self { path: all(machine)?.join(session) })
     }
 
     /// Every directory that is there.
-    pub fn list() -> Result<Vec<(String, Self)>> {
-        let entries = match fs::read_dir(all()?) {
+    pub fn list(machine: &Machine) -> Result<Vec<(String, Self)>> {
+        let entries = match fs::read_dir(all(machine)?) {
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 return Ok(Vec::new());
             }
@@ -52,7 +52,9 @@ impl Directory {
             }
         };
         let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-        Ok(names.filter_map(|name| Self::of(&name).ok().map(|directory| (name, directory))).collect())
+        Ok(names
+            .filter_map(|name| Self::of(machine, &name).ok().map(|directory| (name, directory)))
+            .collect())
     }
 
     /// Makes it, empty, with the directories that the launcher expects. The writable ones belong to `ids`.
@@ -155,6 +157,6 @@ impl Directory {
 }
 
 /// Where the private directories of all sandboxes are.
-fn all() -> Result<PathBuf> {
-    Ok(paths::data_dir()?.join("sandboxes"))
+fn all(machine: &Machine) -> Result<PathBuf> {
+    Ok(machine.data_dir()?.join("sandboxes"))
 }

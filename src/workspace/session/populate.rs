@@ -4,6 +4,7 @@ use super::State;
 use super::{ABOUT, BASE, FILLED, Workspace, about, blocking, tree};
 use crate::error::{Error, Result};
 use crate::hash::Hash;
+use crate::sandbox::machine::Machine;
 use crate::sandbox::{Sandbox, WorkspaceMount};
 use crate::workspace::base::Base;
 use crate::workspace::host_changes::HostView;
@@ -15,6 +16,7 @@ use crate::workspace::store::Store;
 use crate::workspace::transfer::{self, CopyReport, OnCopied};
 use crate::workspace::tree_path::TreePath;
 use std::path::Path;
+use std::sync::Arc;
 
 impl Workspace {
     /// The workspace of a new session in the directory `session`, as another one, `former`, found it when it began.
@@ -22,7 +24,7 @@ impl Workspace {
     ///
     /// What is kept of the beginning is what `former` changed. Anything else is as the host has it now, and what of that
     /// changed meanwhile is counted by [`Workspace::restore_into`].
-    pub async fn as_it_began(former: &Path, session: &Path) -> Result<Option<Self>> {
+    pub async fn as_it_began(former: &Path, session: &Path, machine: Arc<Machine>) -> Result<Option<Self>> {
         let (former, session) = (former.to_owned(), session.to_owned());
         blocking(move || {
             let (from, to) =
@@ -38,7 +40,7 @@ impl Workspace {
             hashes.filter(|hash| from.contains(*hash)).try_for_each(|hash| to.adopt(&from, hash))?;
             to.save(ABOUT, &about)?;
             to.save(BASE, &base)?;
-            Ok(Self::load_now(&session)?.map(|workspace| Self { rewinds: true, ..workspace }))
+            Ok(Self::load_now(&session, machine)?.map(|workspace| Self { rewinds: true, ..workspace }))
         })
         .await
     }

@@ -1,5 +1,6 @@
 //! The stored file of an artifact, for the screen.
 
+use crate::cli::machine;
 use crate::cli::ui::style::{Colours, DIM};
 use crate::event::Artifact;
 use crate::log::{ArtifactLimits, Artifacts, SessionId, Store};
@@ -18,7 +19,7 @@ pub struct Kept<'a> {
 impl<'a> Kept<'a> {
     /// That of the session `id`; `None` where it keeps none, as a recording.
     pub fn of(id: &str, artifact: &'a Artifact) -> Option<Self> {
-        let directory = Store::open().ok()?.dir(&SessionId::parse(id).ok()?);
+        let directory = Store::open(&machine()).ok()?.dir(&SessionId::parse(id).ok()?);
         let artifacts = Artifacts::of_session(&directory, ArtifactLimits::default());
         let path = artifacts.path(artifact)?;
         Some(Self { artifact, artifacts, path })

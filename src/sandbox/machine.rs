@@ -1,0 +1,221 @@
+//! Facts of this machine: its paths, and what its environment says about it.
+//!
+//! The one place below the command line that reads the environment of the process. The caller of a session reads it once
+//! and passes it on, so that two sessions of one process, or a test, can have different ones.
+
+use crate::error::{Error, Result};
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+#[cfg(test)]
+use std::path::Path;
+use std::path::PathBuf;
+
+/// This machine, or one made up by a test.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Machine {
+    /// `/`, but for tests.
+    pub(super) root: PathBuf,
+    /// The user's home, as a path of that machine.
+    pub(super) home: PathBuf,
+    /// The directories of `PATH`.
+    pub(super) path: Vec<PathBuf>,
+    /// The variables of [`is_fact`] that are set.
+    variables: BTreeMap<OsString, OsString>,
+}
+
+/// Variables that say something about the machine, beside those whose name begins with one of [`PREFIXES`]: where files
+/// are, toolchains, proxies, and what a program of the machine needs to be used ([`crate::host_program`]). No key is among
+/// them.
+const NAMES: [&str; 46] = [
+    "PATH",
+    "HOME",
+    "AGENT_HOME",
+    "AGENT_GUEST",
+    // Toolchains: which one, or where they are kept.
+    "RUSTUP_HOME",
+    "RUSTUP_TOOLCHAIN",
+    "PYENV_ROOT",
+    "PYENV_VERSION",
+    "RBENV_ROOT",
+    "RBENV_VERSION",
+    "VOLTA_HOME",
+    "ASDF_DATA_DIR",
+    "MISE_DATA_DIR",
+    "NVM_DIR",
+    "SDKMAN_DIR",
+    "JAVA_HOME",
+    "HTTP_PROXY",
+    "http_proxy",
+    "HTTPS_PROXY",
+    "https_proxy",
+    "ALL_PROXY",
+    "all_proxy",
+    "NO_PROXY",
+    "no_proxy",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "GIT_SSL_CAINFO",
+    "SSH_AUTH_SOCK",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "TERM",
+    "COLORTERM",
+    "NO_COLOR",
+    "COLUMNS",
+    "LINES",
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "TMPDIR",
+    "DISPLAY",
+    "WAYLAND_DISPLAY",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "LESS",
+    "LESSCHARSET",
+    "PAGER",
+];
+const PREFIXES: [&str; 3] = ["LC_", "XDG_", "DOCKER_"];
+
+impl Machine {
+    /// The machine of this process, as it is now.
+    pub fn of_this_process() -> Self {
+        Self::new(std::env::vars_os())
+    }
+
+    /// This machine with these variables, of which those are kept that it needs.
+    pub fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+        let variables: BTreeMap<_, _> = variables.into_iter().filter(|(name, _)| is_fact(name)).collect();
+        let path = variables.get(OsStr::new("PATH")).cloned().unwrap_or_default();
+        Self {
+            root: "/".into(),
+            // Without a home there is nothing to find; `/nonexistent` is what Debian calls that.
+            home: absolute(&variables, "HOME").unwrap_or_else(|| "/nonexistent".into()),
+            path: std::env::split_paths(&path).filter(|directory| directory.is_absolute()).collect(),
+            variables,
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn fake(root: &Path, home: &str, path: &[&str]) -> Self {
+        let (path, variables) = (path.iter().map(PathBuf::from).collect(), BTreeMap::new());
+        Self { root: root.into(), home: home.into(), path, variables }
+    }
+
+    #[cfg(test)]
+    pub(super) fn set(&mut self, name: &str, value: &str) {
+        self.variables.insert(name.into(), value.into());
+    }
+
+    /// A variable of the environment.
+    pub fn variable(&self, name: &str) -> Option<&OsStr> {
+        self.variables.get(OsStr::new(name)).map(OsString::as_os_str)
+    }
+
+    /// A variable that is text.
+    pub fn text(&self, name: &str) -> Option<String> {
+        self.variable(name)?.to_str().map(str::to_owned)
+    }
+
+    /// Those that are kept, with their values.
+    pub fn variables(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+        self.variables.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()))
+    }
+
+    /// The user's home, where there is one.
+    pub fn home(&self) -> Option<PathBuf> {
+        absolute(&self.variables, "HOME")
+    }
+
+    /// The first of the variables that name an HTTP proxy, in lower case.
+    pub fn proxy_variable(&self) -> Option<&'static str> {
+        let is_set = |name: &str| self.variable(name).is_some_and(|value| !value.is_empty());
+        let names = ["http_proxy", "https_proxy", "all_proxy"];
+        names.into_iter().find(|name| is_set(name) || is_set(&name.to_uppercase()))
+    }
+
+    /// `~/.config/agent`: `config.toml`.
+    ///
+    /// # Errors
+    /// `Config` where the user has no home directory, as for the other directories.
+    pub fn config_dir(&self) -> Result<PathBuf> {
+        self.own_dir("config", "XDG_CONFIG_HOME", ".config")
+    }
+
+    /// `~/.local/share/agent`: sessions and the REPL's history.
+    pub fn data_dir(&self) -> Result<PathBuf> {
+        self.own_dir("data", "XDG_DATA_HOME", ".local/share")
+    }
+
+    /// `~/.cache/agent`: files that can be recreated.
+    pub fn cache_dir(&self) -> Result<PathBuf> {
+        self.own_dir("cache", "XDG_CACHE_HOME", ".cache")
+    }
+
+    /// The XDG base directory, or the one below `AGENT_HOME`.
+    fn own_dir(&self, under_agent_home: &str, variable: &str, under_home: &str) -> Result<PathBuf> {
+        match self.variable("AGENT_HOME").filter(|home| !home.is_empty()).map(PathBuf::from) {
+            Some(base) if base.is_absolute() => return Ok(base.join(under_agent_home)),
+            Some(base) => {
+                return Err(Error::config(format!("AGENT_HOME={} is not an absolute path", base.display()))
+                    .hint("use an absolute path, or unset it"));
+            }
+            None => {}
+        }
+        absolute(&self.variables, variable)
+            .or_else(|| self.home().map(|home| home.join(under_home)))
+            .map(|base| base.join("agent"))
+            .ok_or_else(|| {
+                Error::config("no directory for sessions: HOME is not set").hint("set HOME or AGENT_HOME")
+            })
+    }
+}
+
+/// The names alone: the address of a proxy may contain a password.
+impl fmt::Debug for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Machine").field("home", &self.home).field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+fn is_fact(name: &OsStr) -> bool {
+    let name = name.to_str().unwrap_or_default();
+    NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// A variable that holds an absolute path. The XDG specification says to ignore any other.
+fn absolute(variables: &BTreeMap<OsString, OsString>, name: &str) -> Option<PathBuf> {
+    variables.get(OsStr::new(name)).map(PathBuf::from).filter(|path| path.is_absolute())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(variables: &[(&str, &str)]) -> Machine {
+        Machine::new(variables.iter().map(|(name, value)| (name.into(), value.into())))
+    }
+
+    #[test]
+    fn directories_are_those_of_agent_home_or_of_xdg() {
+        let dir = |variables| machine(variables).data_dir().map(|path| path.display().to_string()).ok();
+        assert_eq!(dir(&[("AGENT_HOME", "/a"), ("HOME", "/h")]).as_deref(), Some("/a/data"));
+        assert_eq!(dir(&[("XDG_DATA_HOME", "/x"), ("HOME", "/h")]).as_deref(), Some("/x/agent"));
+        assert_eq!(dir(&[("XDG_DATA_HOME", "x"), ("HOME", "/h")]).as_deref(), Some("/h/.local/share/agent"));
+        assert_eq!(dir(&[("AGENT_HOME", "a"), ("HOME", "/h")]), None);
+        assert_eq!(dir(&[("HOME", "")]), None);
+    }
+
+    #[test]
+    fn keys_are_not_facts() {
+        let machine = machine(&[
+            ("OPENAI_API_KEY", "secret"),
+            ("AGENT_API_KEY", "secret"),
+            ("HTTPS_PROXY", "http://p"),
+        ]);
+        assert_eq!(machine.variables().count(), 1);
+        assert_eq!(machine.proxy_variable(), Some("https_proxy"));
+        assert!(!format!("{machine:?}").contains("http"));
+    }
+}
