@@ -1,6 +1,7 @@
 //! Pictures in terminals of each kind, byte for byte.
 
 use crate::session_samples::{record, started};
+use crate::support::endpoint::endpoint;
 use crate::support::terminal::{Builder, Terminal, terminal};
 use agent::event::Event;
 use agent::log::{ArtifactLimits, Artifacts, SessionId, Store};
@@ -318,6 +319,49 @@ fn an_artifact_of_another_hash_is_not_shown() {
     std::fs::write(&stored, Pixels { width: 1, height: 1, rgb: vec![0; 3] }.to_png().unwrap()).unwrap();
     let text = shown(terminal);
     assert!(text.contains("plot.png was changed on disk") && !text.contains('▀'), "{text:?}");
+}
+
+#[test]
+fn in_the_repl_a_picture_is_drawn_again_in_the_size_that_the_terminal_has_now() {
+    let model = endpoint().text("Hello.").start();
+    let builder = terminal().endpoint(&model).env(REMOTE.0, REMOTE.1).answering("\x1b[?1;2c", NOW);
+    let second = builder.again().endpoint(&model).env(REMOTE.0, REMOTE.1).answering("\x1b[?1;2c", NOW);
+    let mut first = builder.start();
+    first.wait_for_prompt();
+    first.type_line("hello");
+    first.wait_for("Hello.");
+    first.wait_for_prompt();
+    first.ctrl_d();
+    assert_eq!(first.wait(), 0);
+    let store = Store::at(second.directory("agent").join("data"));
+    let id = store.last(None).unwrap();
+    let wide = Pixels { width: 600, height: 20, rgb: vec![9; 600 * 20 * 3] };
+    let artifacts = Artifacts::of_session(&store.dir(&id), ArtifactLimits::default());
+    let artifact = artifacts.add("wide.png", "image/png", &wide.to_png().unwrap()).unwrap();
+    let mut file = store.reopen(&id).unwrap().file;
+    file.append(&record(file.next_seq(), Event::Artifact { artifact, tool_call: "c".to_owned() })).unwrap();
+    drop(file);
+    let workspace = second.directory("workspace");
+    let mut repl = second.args(["resume", id.as_str()]).start();
+    repl.wait_for_prompt();
+    repl.type_line("/artifacts");
+    repl.wait_for("image/png         wide.png");
+    repl.wait_for_prompt();
+    let widest = |screen: &str| screen.lines().map(|line| line.matches('▀').count()).max().unwrap_or(0);
+    for columns in [100, 60] {
+        repl.resize(columns);
+        repl.type_line("/artifacts show");
+        repl.wait_until("the picture", |screen| widest(screen) == usize::from(columns));
+        repl.wait_for_prompt();
+    }
+    repl.type_line("/artifacts get wide.png copy.png");
+    repl.wait_for("written: copy.png");
+    assert_eq!(std::fs::read(workspace.join("copy.png")).unwrap(), wide.to_png().unwrap());
+    repl.type_line("/artifacts get wide.png copy.png");
+    repl.wait_for("copy.png exists already");
+    repl.wait_for_prompt();
+    repl.ctrl_d();
+    assert_eq!(repl.wait(), 0);
 }
 
 /// A decoder of sixels, written from the manual of the VT340.

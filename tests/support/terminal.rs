@@ -295,6 +295,15 @@ impl Terminal {
         unsafe { libc::kill(self.child.id() as i32, signal) };
     }
 
+    /// Changes the number of columns, as dragging the window's edge does.
+    pub fn resize(&self, columns: u16) {
+        let keyboard = self.keyboard.as_ref().expect("the terminal is still there");
+        let size = Winsize { ws_row: ROWS.get(), ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(keyboard, size).expect("the window takes a size");
+        let columns = NonZero::new(columns).expect("columns");
+        self.view.lock().parser.screen_mut().set_size(ROWS, columns);
+    }
+
     /// Closes the terminal as a closed window does.
     pub fn hang_up(&mut self) {
         if let Some((watching, reading)) = self.watching.take() {
