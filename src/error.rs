@@ -48,6 +48,7 @@ pub struct Error {
     hint: Option<String>,
     source: Option<anyhow::Error>,
     context_window: Option<u64>,
+    prompt_tokens: Option<u64>,
     /// Boxed, because every result is at least as large as an error.
     details: Option<Box<Value>>,
 }
@@ -55,7 +56,15 @@ pub struct Error {
 impl Error {
     /// A failure of `kind`, described in one sentence that starts in lower case.
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None, source: None, context_window: None, details: None }
+        Self {
+            kind,
+            message: message.into(),
+            hint: None,
+            source: None,
+            context_window: None,
+            prompt_tokens: None,
+            details: None,
+        }
     }
 
     /// The command line is wrong.
@@ -95,15 +104,21 @@ impl Error {
         self
     }
 
-    /// Adds the model's context window in tokens, as an endpoint named it when the conversation did not fit.
-    pub fn context_window(mut self, tokens: u64) -> Self {
-        self.context_window = Some(tokens);
+    /// Adds the model's context window and the prompt's size in tokens, as an endpoint named them when the conversation did
+    /// not fit.
+    pub fn overflow(mut self, window: Option<u64>, prompt: Option<u64>) -> Self {
+        (self.context_window, self.prompt_tokens) = (window, prompt);
         self
     }
 
     /// The model's context window in tokens, where an overflow named it.
     pub fn known_context_window(&self) -> Option<u64> {
         self.context_window
+    }
+
+    /// The tokens of the prompt, where an overflow named them.
+    pub fn known_prompt_tokens(&self) -> Option<u64> {
+        self.prompt_tokens
     }
 
     /// Adds machine-readable details for `--json`.
@@ -124,6 +139,7 @@ impl Error {
             hint: self.hint.clone(),
             source: None,
             context_window: self.context_window,
+            prompt_tokens: self.prompt_tokens,
             details: self.details.clone(),
         }
     }

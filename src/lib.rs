@@ -26,6 +26,7 @@ pub mod sandbox;
 pub mod sanitise;
 pub mod secret_scan;
 pub mod session;
+pub mod shorten;
 pub mod tools;
 pub mod utf8_stream;
 pub mod workspace;

@@ -1,6 +1,6 @@
 //! The client against a fake endpoint: what is sent, what comes back, what an endpoint may not understand.
 
-use crate::support::client::{ask, ask_with, client, settings, tools};
+use crate::support::client::{ask, ask_with, client, client_with_facts, settings, tools};
 use crate::support::endpoint::endpoint;
 use agent::event::{ToolCall, Usage};
 use agent::model::{ChatModel, Message, OpenAi, Secret};
@@ -296,7 +296,7 @@ async fn a_stream_that_stays_open_after_the_last_word_is_complete() {
 #[tokio::test]
 async fn connections_are_used_again() {
     let endpoint = endpoint().text("one").text("two").start();
-    let model = client(&endpoint);
+    let model = client_with_facts(&endpoint);
     ask(&model).await.0.unwrap();
     tokio::time::sleep(Duration::from_millis(20)).await;
     ask(&model).await.0.unwrap();

@@ -1,7 +1,7 @@
 //! Every fault that an endpoint can have: tried again where that helps, named where it does not, bounded always.
 
 use crate::support::agent::agent;
-use crate::support::client::{ask, client, failure, settings, settings_at};
+use crate::support::client::{ask, client, client_with_facts, failure, settings, settings_at};
 use crate::support::endpoint::endpoint;
 use agent::error::Kind;
 use agent::model::endpoint::Timeouts;
@@ -371,7 +371,7 @@ async fn models_are_listed() {
 #[tokio::test]
 async fn giving_up_closes_the_connection() {
     let endpoint = endpoint().endless("data: {\"choices\":[]}\n\n").pace(Duration::from_millis(1)).start();
-    let model = client(&endpoint);
+    let model = client_with_facts(&endpoint);
     let _ = tokio::time::timeout(Duration::from_millis(200), ask(&model)).await;
     let deadline = Instant::now() + Duration::from_secs(10);
     while endpoint.open_connections() > 0 {

@@ -1,11 +1,26 @@
 //! What `agent doctor --endpoint` finds out, and the recorded model.
 
 use crate::support::client::{Seen, client, settings};
-use crate::support::endpoint::endpoint;
+use crate::support::endpoint::{Endpoint, endpoint};
 use agent::error::Kind;
-use agent::model::probe::{Outcome, Probe, probe};
-use agent::model::{ChatModel, Message, Replayed, Reply, Request};
+use agent::model::probe::{self, Outcome, Probe, Recommendation, Step};
+use agent::model::{CallForm, ChatModel, Message, Replayed, Reply, Request};
+use agent::tools::Registry;
 use serde_json::{Value, json};
+
+/// The result; each finding was reported, after what it is about.
+async fn probe(endpoint: &Endpoint) -> Probe {
+    let (mut tried, mut reported) = (Vec::new(), Vec::new());
+    let mut on_step = |step: Step<'_>| match step {
+        Step::Trying(what) => tried.push(what),
+        Step::Found(finding) => reported.push((finding.what, finding.outcome)),
+    };
+    let registry = Registry::builtin();
+    let probe = probe::probe(settings(endpoint), registry.specs(), &mut on_step).await.unwrap();
+    assert_eq!(reported, outcomes(&probe));
+    assert!(tried.len() > 1 && reported.iter().any(|(what, _)| tried.contains(what)), "{tried:?}");
+    probe
+}
 
 fn outcomes(probe: &Probe) -> Vec<(&str, Outcome)> {
     probe.findings.iter().map(|finding| (finding.what, finding.outcome)).collect()
@@ -23,10 +38,52 @@ async fn an_endpoint_that_can_do_everything() {
         .text("It is 17 degrees.")
         .tool_calls(&[("get_temperature", paris()), ("get_temperature", json!({ "city": "Rome" }))])
         .start();
-    let probe = probe(settings(&endpoint)).await.unwrap();
+    let probe = probe(&endpoint).await;
     assert!(probe.findings.iter().all(|finding| finding.outcome == Outcome::Works), "{probe:?}");
-    assert!(probe.is_usable());
+    let recommended = Recommendation {
+        form: CallForm::Native,
+        is_automatic: true,
+        temperature: None,
+        context_window: None,
+    };
+    assert_eq!(probe.recommendation, Some(recommended));
     assert_eq!(endpoint.chat_requests().len(), 4);
+    assert!(endpoint.chat_requests().iter().all(|request| request["max_tokens"] == 256));
+}
+
+#[tokio::test]
+async fn a_small_model_is_tried_in_the_compact_form() {
+    let list =
+        json!({ "data": [{ "id": "fake-model", "meta": { "n_params": 1_500_000_000u64, "n_ctx": 8192 } }] });
+    let call = json!({ "tool": "run_commands", "command": "ls" }).to_string();
+    let endpoint = endpoint().models(200, list.to_string()).text("ready").text(&call).start();
+    let probe = probe(&endpoint).await;
+    let names: Vec<&str> = outcomes(&probe).into_iter().map(|(what, _)| what).collect();
+    assert_eq!(names, ["models", "answer", "streaming", "usage", "compact form"]);
+    let recommended = Recommendation {
+        form: CallForm::Compact,
+        is_automatic: true,
+        temperature: Some(0.2),
+        context_window: Some(8192),
+    };
+    assert_eq!(probe.recommendation, Some(recommended));
+}
+
+#[tokio::test]
+async fn a_model_that_calls_no_tool_may_still_take_the_compact_form() {
+    let call = json!({ "tool": "run_commands", "command": "ls" }).to_string();
+    let endpoint = endpoint().text("ready").text("It is warm in Paris.").text(&call).start();
+    let recommended = probe(&endpoint).await.recommendation.unwrap();
+    assert_eq!((recommended.form, recommended.is_automatic), (CallForm::Compact, false));
+}
+
+#[tokio::test]
+async fn a_model_that_reasons_beyond_the_limit_is_not_refused() {
+    let reasoning = json!({ "role": "assistant", "content": "", "reasoning_content": "Paris, …" });
+    let endpoint = endpoint().text("ready").message(reasoning, "length").start();
+    let probe = probe(&endpoint).await;
+    assert_eq!(outcomes(&probe).last(), Some(&("tools", Outcome::Fallback)));
+    assert_eq!(probe.recommendation.map(|recommended| recommended.form), Some(CallForm::Native));
 }
 
 #[tokio::test]
@@ -40,7 +97,7 @@ async fn an_endpoint_that_needs_every_fallback() {
         .text("Mild.")
         .text("I cannot do two.")
         .start();
-    let probe = probe(settings(&endpoint)).await.unwrap();
+    let probe = probe(&endpoint).await;
     assert!(probe.is_usable());
     use Outcome::*;
     assert_eq!(
@@ -60,7 +117,7 @@ async fn an_endpoint_that_needs_every_fallback() {
 #[tokio::test]
 async fn an_endpoint_that_refuses_the_key() {
     let endpoint = endpoint().error(401, "wrong key").start();
-    let probe = probe(settings(&endpoint)).await.unwrap();
+    let probe = probe(&endpoint).await;
     assert!(!probe.is_usable());
     assert_eq!(outcomes(&probe).last(), Some(&("answer", Outcome::Fails)));
 }
@@ -69,7 +126,10 @@ async fn an_endpoint_that_refuses_the_key() {
 async fn the_list_of_models_may_know_the_context_window() {
     let list = json!({ "data": [{ "id": "other", "max_model_len": 1 }, { "id": "fake-model", "max_model_len": 8192 }] });
     let endpoint = endpoint().models(200, list.to_string()).start();
-    assert_eq!(client(&endpoint).context_window().await, Some(8192));
+    let client = client(&endpoint);
+    assert_eq!(client.context_window(), None);
+    let names: Vec<_> = client.models_with_facts().await.unwrap();
+    assert_eq!(names[1].1.context_window, Some(8192));
 }
 
 #[tokio::test]

@@ -92,11 +92,119 @@ fn the_configuration_decides_the_form() {
 }
 
 #[test]
-fn the_server_is_not_asked_about_a_model_whose_form_is_configured() {
-    let model = server(1_000_000_000).text("Hello.").start();
-    let call = agent().config("[models.test-model]\nform = \"native\"\n");
-    call.endpoint(&model).args(["run", "hello"]).run().expect_code(0);
-    assert_eq!(model.all_requests().len(), 1, "{:?}", model.all_requests());
+fn the_first_request_does_not_wait_for_the_server_if_the_form_is_known() {
+    let slow = || server(1_000_000_000).models_after(Duration::from_secs(600)).text("Hello.").start();
+    for (config, name, form) in [
+        ("[models.test-model]\nform = \"native\"\n", "test-model", "native"),
+        ("", "some-model-0.5b", "compact"),
+        ("", "some-model-70b", "native"),
+    ] {
+        let model = slow();
+        let call = agent().config(config).endpoint(&model).args(["run", "--json", "-m", name, "hello"]);
+        let finished = call.run().expect_code(0);
+        let requests = model.all_requests();
+        assert_eq!(model.chat_requests()[0]["tools"].is_array(), form == "native", "{name}");
+        // Its answer was not waited for.
+        assert!(requests.iter().filter(|request| request.method == "GET").count() <= 1, "{requests:?}");
+        assert_eq!(finished.events_of("call_form").len(), usize::from(form == "compact"));
+    }
+}
+
+/// The window is learned beside the first request and used from the second on.
+#[test]
+fn sessions_go_on_in_small_windows() {
+    for (window, form) in [(4096, "native"), (4096, "compact"), (8192, "native"), (8192, "compact")] {
+        let list = json!({ "data": [{ "id": "test-model", "meta": { "n_ctx": window } }] });
+        let call = |path: &str| match form {
+            "compact" => {
+                json!({ "role": "assistant", "content": turn(json!({ "tool": "read_file", "path": path })) })
+            }
+            _ => {
+                let function =
+                    json!({ "name": "read_file", "arguments": json!({ "path": path }).to_string() });
+                let call = json!({ "id": path, "type": "function", "function": function });
+                json!({ "role": "assistant", "content": "", "tool_calls": [call] })
+            }
+        };
+        let answer = match form {
+            "compact" => turn(json!({ "tool": "answer", "text": "Done." })),
+            _ => "Done.".to_owned(),
+        };
+        let mut script = endpoint().models(200, list.to_string()).window(window);
+        for name in ["a", "b", "c", "d", "e", "f"] {
+            script = script.message(call(&format!("{name}.txt")), "stop");
+        }
+        // A summary may be asked for anywhere; its text does not matter.
+        let model = script.text(&answer).repeat_last().start();
+        let mut call = agent().config(&format!("[models.test-model]\nform = \"{form}\"\n"));
+        for name in ["a", "b", "c", "d", "e", "f"] {
+            call = call.file(&format!("{name}.txt"), "words of a file\n".repeat(400));
+        }
+        let first = call
+            .endpoint(&model)
+            .args(["run", "--json", "--session-key", "k", "Read all of the files."])
+            .run();
+        let first = first.expect_code(0);
+        assert!(!first.events_of("compacted").is_empty(), "{window} {form}");
+        let prompt = format!("Explain this. {} What is it?", "fn main() {}\n".repeat(700));
+        for _ in 0..3 {
+            let next =
+                first.again().endpoint(&model).args(["run", "--json", "--session-key", "k", &prompt]).run();
+            next.expect_code(0);
+        }
+        let last = model.chat_requests().pop().expect("a request")["messages"].to_string();
+        assert!(last.contains("What is it?"), "{window} {form}: {last}");
+    }
+}
+
+#[test]
+fn an_answer_that_is_an_unreadable_call_ends_as_a_limit_and_is_not_applied() {
+    let broken = "<tool_call>\n{\"name\": \"write_file\", \"arguments\": {\"path\": 'it's', \"data\": \"\n</tool_call>";
+    for form in ["native", "compact"] {
+        let model = server(1_000_000_000).text(broken).repeat_last().start();
+        let call = agent().config(&format!("[models.test-model]\nform = \"{form}\"\n"));
+        let finished =
+            call.endpoint(&model).args(["run", "--json", "--apply", "write a file"]).run().expect_code(5);
+        assert_eq!(finished.events_of("limit_reached")[0]["limit"], "bad_calls", "{form}");
+        assert_eq!(model.chat_requests().len(), 3, "{form}");
+    }
+}
+
+#[test]
+fn prompts_without_an_answer_in_between_are_sent_as_one_message() {
+    let model = endpoint().error(400, "out of order").start();
+    let first = run(agent(), &model).expect_code(3);
+    let model = endpoint().text("Done.").start();
+    run(first.again(), &model).expect_code(0);
+    let request = &model.chat_requests()[0];
+    assert_eq!(roles(request), ["system", "user"]);
+    assert_eq!(last_text(request), "Write hi.sh and run it\n\nWrite hi.sh and run it");
+}
+
+#[test]
+fn models_are_listed_with_what_is_known_about_them() {
+    let list = json!({ "data": [
+        { "id": "small", "meta": { "n_params": 1_500_000_000u64, "n_ctx": 8192 } },
+        { "id": "of-unknown-size", "max_model_len": 32768 },
+        { "id": "unknown" },
+    ] });
+    let model = endpoint().models(200, list.to_string()).start();
+    let finished = agent().endpoint(&model).args(["models"]).run().expect_code(0);
+    let expected = "small            8192 tokens, compact form\nof-unknown-size  32768 tokens\nunknown\n";
+    assert_eq!(finished.stdout, expected);
+    let finished = agent().endpoint(&model).args(["models", "--json"]).run().expect_code(0);
+    let listed: Value = serde_json::from_str(&finished.stdout).expect("JSON");
+    assert_eq!(listed[0], json!({ "name": "small", "context_window": 8192, "form": "compact" }));
+    assert_eq!(listed[2], json!({ "name": "unknown", "context_window": null, "form": null }));
+}
+
+#[test]
+fn doctor_recommends_how_to_use_a_model() {
+    let call = turn(json!({ "tool": "run_commands", "command": "ls" }));
+    let model = server(1_500_000_000).text("ready").text(&call).start();
+    let finished = agent().endpoint(&model).args(["doctor", "--endpoint"]).run().expect_code(0);
+    let expected = "recommended    form compact, temperature 0.2, context window 8192 tokens\n\nReady.\n";
+    assert!(finished.stdout.ends_with(expected), "{}", finished.stdout);
 }
 
 #[test]

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Runs the tasks of a file with `agent` against an endpoint, and prints what was solved.
 
-    examples/evals/run.py http://127.0.0.1:8080/v1 MODEL [--tasks FILE] [--agent PATH] [--only SUBSTRING]
+    examples/evals/run.py http://127.0.0.1:8080/v1 MODEL [--tasks FILE] [--agent PATH] [--only SUBSTRING] [--record DIR]
 
-Each task has files, a prompt and a check: a shell command that passes if the task is solved. The check runs in a sandbox of
-its own (`agent exec`), because the model wrote what it executes.
+Each task has files, a prompt and an oracle: a shell command that passes if the task is solved. The oracle runs in a sandbox
+of its own (`agent exec`), because the model wrote what it executes. A task with `"check": true` gives the oracle to the
+agent too (`--check`). Nothing else is configured.
 """
 
 import argparse
@@ -15,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-TASK_SECONDS = 600
+COLUMNS = f"{'task':24} {'solved':7} {'exit':>4} {'turns':>5} {'in':>7} {'out':>6} {'cached':>7} {'seconds':>7}"
 
 
 def main():
@@ -24,24 +25,32 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--tasks", default=Path(__file__).with_name("small.jsonl"))
     parser.add_argument("--agent", default="agent")
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="run the tasks whose name contains this")
+    parser.add_argument("--record", help="keep each session's events in this directory")
+    parser.add_argument("--seconds", type=int, default=900, help="what one task may take")
     options = parser.parse_args()
     lines = Path(options.tasks).read_text().splitlines()
     tasks = [task for task in map(json.loads, lines) if options.only in task["id"]]
-    print(f"{'task':24} {'solved':7} {'exit':>4} {'turns':>5} {'tokens':>7} {'cached':>7} {'seconds':>7}")
+    print(COLUMNS)
     results = []
     for task in tasks:
         result = run(task, options)
         results.append(result)
-        solved = "yes" if result["solved"] else "no"
-        print(
-            f"{task['id']:24} {solved:7} {result['exit']:4} {result['turns']:5} {result['tokens']:7}"
-            f" {result['cached']:7} {result['seconds']:7.1f}",
-            flush=True,
-        )
+        print(row(task["id"], result), flush=True)
     solved = sum(result["solved"] for result in results)
-    seconds = sum(result["seconds"] for result in results)
-    print(f"solved {solved} of {len(results)} in {seconds:.0f} s")
+    wrong = sum(not result["solved"] and result["exit"] == 0 for result in results)
+    total = {key: sum(result[key] for result in results) for key in ("turns", "in", "out", "cached", "seconds")}
+    print(row("all", {**total, "solved": f"{solved}/{len(results)}", "exit": ""}))
+    print(f"{wrong} were reported as finished without being solved")
+
+
+def row(name, result):
+    solved = {True: "yes", False: "no"}.get(result["solved"], result["solved"])
+    cached = f"{100 * result['cached'] // max(result['in'], 1)} %"
+    return (
+        f"{name:24} {solved:7} {result['exit']:>4} {result['turns']:5} {result['in']:7} {result['out']:6}"
+        f" {cached:>7} {result['seconds']:7.1f}"
+    )
 
 
 def run(task, options):
@@ -51,23 +60,25 @@ def run(task, options):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content)
         environment = {**os.environ, "AGENT_BASE_URL": options.base_url, "AGENT_MODEL": options.model}
-        command = [options.agent, "run", "--json", "--apply", "-C", directory, task["prompt"]]
+        command = [options.agent, "run", "--json", "--apply", "-C", directory, "--max-time", f"{options.seconds}s"]
+        if task.get("check"):
+            command += ["--check", task["oracle"]]
+        if options.record:
+            Path(options.record).mkdir(parents=True, exist_ok=True)
+            command += ["--record", str(Path(options.record, f"{task['id']}.jsonl"))]
         started = time.monotonic()
-        try:
-            finished = subprocess.run(command, env=environment, capture_output=True, timeout=TASK_SECONDS)
-            code, output = finished.returncode, finished.stdout
-        except subprocess.TimeoutExpired as expired:
-            code, output = -1, expired.stdout or b""
+        finished = subprocess.run([*command, task["prompt"]], env=environment, capture_output=True)
         seconds = time.monotonic() - started
-        last = last_event(output)
+        last = last_event(finished.stdout)
         usage = last.get("usage", {})
-        check = [options.agent, "exec", "-q", "-C", directory, "--", "sh", "-c", task["check"]]
-        solved = subprocess.run(check, capture_output=True).returncode == 0
+        oracle = [options.agent, "exec", "-q", "-C", directory, "--", "sh", "-c", task["oracle"]]
+        solved = subprocess.run(oracle, capture_output=True).returncode == 0
         return {
             "solved": solved,
-            "exit": code,
+            "exit": finished.returncode,
             "turns": last.get("turns", 0),
-            "tokens": usage.get("input", 0) + usage.get("output", 0),
+            "in": usage.get("input", 0),
+            "out": usage.get("output", 0),
             "cached": usage.get("cached", 0),
             "seconds": seconds,
         }

@@ -4,10 +4,11 @@
 //! prompts, the list of changed files, the last failure and the last turns are kept verbatim. The session file keeps
 //! everything.
 
-use super::Conversation;
+use super::{Conversation, Window};
 use crate::error::{Error, Kind, Result};
-use crate::event::{Event, Usage};
-use crate::model::{Message, Progress, Request};
+use crate::event::Event;
+use crate::model::{Message, Progress, Reply, Request};
+use crate::shorten::head_and_tail;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -21,47 +22,12 @@ const OLD_OUTPUT: usize = 400;
 const KEPT_MESSAGES: usize = 12;
 /// Characters of the transcript that the summarising request shows of one message.
 const TRANSCRIPT_MESSAGE: usize = 2_000;
+/// Dense code has so few characters a token.
+const MIN_CHARS_PER_TOKEN: u64 = 3;
 /// Characters of a prompt that are always kept.
 const MIN_PROMPT: usize = 600;
-/// A rough average over code and English, for what was added since the endpoint's last exact count.
-const CHARS_PER_TOKEN: u64 = 4;
-
-/// The context window, and how full it is.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Window {
-    /// Tokens that fit, where that is known.
-    pub size: Option<u64>,
-    /// Whether anything is compacted at all.
-    pub enabled: bool,
-    /// Tokens that the endpoint counted for the first `counted` messages.
-    tokens: u64,
-    counted: usize,
-}
-
-impl Window {
-    /// A window of `size` tokens.
-    pub fn new(size: Option<u64>, enabled: bool) -> Self {
-        Self { size, enabled, ..Self::default() }
-    }
-
-    /// Records the endpoint's exact count for the first `messages` messages.
-    pub fn count(&mut self, usage: Option<Usage>, messages: usize) {
-        if let Some(usage) = usage.filter(|usage| usage.input > 0) {
-            (self.tokens, self.counted) = (usage.input, messages);
-        }
-    }
-
-    /// Tokens of the conversation: what was counted, and an estimate of what was added since.
-    fn estimate(&self, messages: &[Message]) -> u64 {
-        let fresh = messages.get(self.counted..).unwrap_or_default();
-        self.tokens + fresh.iter().map(estimate).sum::<u64>()
-    }
-
-    fn recount(&mut self, messages: &[Message]) -> u64 {
-        (self.tokens, self.counted) = (0, 0);
-        self.estimate(messages)
-    }
-}
+/// Compactions of one request; each leaves at most half of what did not fit.
+const MAX_COMPACTIONS: u32 = 3;
 
 impl Conversation {
     /// Compacts if the next request would nearly fill the window.
@@ -69,20 +35,32 @@ impl Conversation {
         if !self.window.enabled {
             return Ok(());
         }
-        if self.window.size.is_none() {
-            self.window.size = self.setup.model.context_window().await;
-        }
+        self.window.size = self.window.size.or_else(|| self.setup.model.context_window());
         let Some(size) = self.window.size else { return Ok(()) };
-        match self.window.estimate(&self.messages) as f64 > size as f64 * NEARLY_FULL {
+        match self.window.used(&self.messages) as f64 > size as f64 * NEARLY_FULL {
             true => self.compact_to((size as f64 * TARGET) as u64).await.map(drop),
             false => Ok(()),
         }
     }
 
+    /// Asks the model, and compacts as often as the endpoint reports that the conversation does not fit.
+    pub(super) async fn ask_within_window(&mut self) -> Result<Reply> {
+        for _ in 0..MAX_COMPACTIONS {
+            match self.ask().await {
+                Err(error) if error.kind() == Kind::ContextOverflow => {
+                    self.compact_after_overflow(error).await?
+                }
+                other => return other,
+            }
+        }
+        self.ask().await
+    }
+
     /// Compacts after the endpoint reported that the conversation does not fit, or reports why that cannot help.
-    pub(super) async fn compact_after_overflow(&mut self, error: Error) -> Result<()> {
-        if let Some(size) = error.known_context_window() {
-            self.window.size = Some(size);
+    async fn compact_after_overflow(&mut self, error: Error) -> Result<()> {
+        self.window.size = error.known_context_window().or(self.window.size);
+        if let Some(tokens) = error.known_prompt_tokens() {
+            self.window.count(tokens, &self.messages);
         }
         if !self.window.enabled {
             return Err(error.hint("compaction is disabled: set compaction = true in config.toml"));
@@ -107,7 +85,7 @@ impl Conversation {
     async fn compact_to(&mut self, target: u64) -> Result<bool> {
         let before = self.window.recount(&self.messages);
         let original = self.messages.clone();
-        let tail = tail_start(&self.messages, target);
+        let tail = tail_start(&self.messages, target, &self.window);
         shorten_outputs(&mut self.messages[..tail]);
         if self.window.recount(&self.messages) > target && tail > 2 {
             let summary = self.summarise(tail).await.inspect_err(|_| self.messages.clone_from(&original))?;
@@ -119,7 +97,7 @@ impl Conversation {
             shorten_outputs(&mut self.messages[1..end]);
         }
         if self.window.recount(&self.messages) > target {
-            shorten_prompts(&mut self.messages[1..], target);
+            shorten_prompts(&mut self.messages[1..], target, &self.window);
         }
         let after = self.window.recount(&self.messages);
         if after >= before {
@@ -135,7 +113,7 @@ impl Conversation {
     async fn summarise(&mut self, tail: usize) -> Result<String> {
         let messages = [
             Message::System { text: include_str!("../../prompts/compact.md").trim().to_owned() },
-            Message::User { text: transcript(&self.messages[1..tail]) },
+            Message::User { text: transcript(&self.messages[1..tail], self.window.size) },
         ];
         let request = Request { messages: &messages, tools: &[], answer_schema: None };
         let mut ignore = |_: Progress<'_>| {};
@@ -165,11 +143,11 @@ impl Conversation {
 }
 
 /// The index of the first message that is kept verbatim: never between a call and its results.
-fn tail_start(messages: &[Message], target: u64) -> usize {
+fn tail_start(messages: &[Message], target: u64, window: &Window) -> usize {
     let mut start = messages.len();
     let mut tokens = 0;
     for (at, message) in messages.iter().enumerate().skip(1).rev() {
-        tokens += estimate(message);
+        tokens += window.estimate([message]);
         if messages.len() - at > KEPT_MESSAGES || (tokens > target && start < messages.len()) {
             break;
         }
@@ -183,32 +161,23 @@ fn tail_start(messages: &[Message], target: u64) -> usize {
 fn shorten_outputs(messages: &mut [Message]) {
     for message in messages {
         let Message::Tool { text, .. } = message else { continue };
-        let length = text.chars().count();
-        if length > OLD_OUTPUT * 3 {
-            let head: String = text.chars().take(OLD_OUTPUT).collect();
-            let tail: String = text.chars().skip(length - OLD_OUTPUT).collect();
-            *text = format!(
-                "{head}\n[{} characters of this old output omitted]\n{tail}",
-                length - 2 * OLD_OUTPUT
-            );
+        if text.chars().count() > OLD_OUTPUT * 3 {
+            *text = head_and_tail(text, OLD_OUTPUT * 2).into_owned();
         }
     }
 }
 
 /// Prompts that fill the window by themselves keep their beginning and end: together about `target` tokens, beside the rest.
-fn shorten_prompts(messages: &mut [Message], target: u64) {
+fn shorten_prompts(messages: &mut [Message], target: u64, window: &Window) {
     let is_prompt = |message: &&Message| matches!(message, Message::User { .. });
-    let others: u64 = messages.iter().filter(|message| !is_prompt(message)).map(estimate).sum();
+    let others = window.estimate(messages.iter().filter(|message| !is_prompt(message)));
     let prompts = messages.iter().filter(is_prompt).count().max(1) as u64;
-    let budget = target.saturating_sub(others).max(target / 4).saturating_mul(CHARS_PER_TOKEN) / prompts;
+    let budget = window.chars(target.saturating_sub(others).max(target / 4)) / prompts;
     let kept = (budget as usize).max(MIN_PROMPT);
     for message in messages {
         let Message::User { text } = message else { continue };
-        let length = text.chars().count();
-        if length > kept + kept / 4 {
-            let head: String = text.chars().take(kept / 2).collect();
-            let tail: String = text.chars().skip(length - kept / 2).collect();
-            *text = format!("{head}\n[{} characters left out]\n{tail}", length - kept / 2 * 2);
+        if text.chars().count() > kept + kept / 4 {
+            *text = head_and_tail(text, kept).into_owned();
         }
     }
 }
@@ -289,8 +258,11 @@ fn calls_made(messages: &[Message]) -> String {
     format!("The calls made so far:\n{}", calls(messages).map(line).collect::<Vec<_>>().join("\n"))
 }
 
-fn transcript(messages: &[Message]) -> String {
-    let cut = |text: &str| text.chars().take(TRANSCRIPT_MESSAGE).collect::<String>();
+/// The messages as the summarising request shows them: at most half of the window.
+fn transcript(messages: &[Message], window: Option<u64>) -> String {
+    let room = window.map_or(usize::MAX, |tokens| (tokens * MIN_CHARS_PER_TOKEN) as usize / 2);
+    let most = (room / messages.len().max(1)).min(TRANSCRIPT_MESSAGE);
+    let cut = |text: &str| head_and_tail(text, most).into_owned();
     let mut transcript = String::new();
     for message in messages {
         let _ = match message {
@@ -306,19 +278,7 @@ fn transcript(messages: &[Message]) -> String {
             Message::Tool { name, text, .. } => writeln!(transcript, "## result of {name}\n{}\n", cut(text)),
         };
     }
-    transcript
-}
-
-/// A rough number of tokens.
-fn estimate(message: &Message) -> u64 {
-    let chars = match message {
-        Message::System { text } | Message::User { text } | Message::Tool { text, .. } => text.len(),
-        Message::Assistant { text, reasoning, tool_calls } => {
-            let calls: usize = tool_calls.iter().map(|call| call.name.len() + call.arguments.len()).sum();
-            text.len() + reasoning.as_ref().map_or(0, String::len) + calls
-        }
-    };
-    chars as u64 / CHARS_PER_TOKEN + 8
+    head_and_tail(&transcript, room).into_owned()
 }
 
 #[cfg(test)]
@@ -347,7 +307,7 @@ mod tests {
     fn the_tail_never_begins_with_a_tool_result() {
         let messages = conversation(20);
         for target in [0, 100, 1_000, 5_000, 1_000_000] {
-            let start = tail_start(&messages, target);
+            let start = tail_start(&messages, target, &Window::default());
             assert!(start > 1 && !matches!(messages[start], Message::Tool { .. }), "{target}: {start}");
         }
     }
@@ -367,13 +327,21 @@ mod tests {
         let long =
             |name: &str| Message::User { text: format!("{name} begins {} {name} ends", "x".repeat(40_000)) };
         let mut messages = vec![long("one"), long("two"), long("three")];
-        shorten_prompts(&mut messages, 4_096);
-        assert!(messages.iter().map(estimate).sum::<u64>() < 4_200);
+        let window = Window::default();
+        shorten_prompts(&mut messages, 4_096, &window);
+        assert!(window.estimate(&messages) < 4_200);
         let Message::User { text } = &messages[2] else { panic!() };
         assert!(text.starts_with("three begins") && text.ends_with("three ends"), "{text}");
         let shortened = messages.clone();
-        shorten_prompts(&mut messages, 4_096);
+        shorten_prompts(&mut messages, 4_096, &window);
         assert_eq!(messages, shortened);
+    }
+
+    #[test]
+    fn the_transcript_fits_into_half_of_the_window() {
+        let messages = conversation(40);
+        assert!(transcript(&messages, Some(4_096)).len() < 4_096 * 2);
+        assert!(transcript(&messages, None).len() > 40_000);
     }
 
     #[test]
@@ -381,6 +349,6 @@ mod tests {
         let mut messages = conversation(1);
         shorten_outputs(&mut messages);
         let Message::Tool { text, .. } = &messages[3] else { panic!() };
-        assert!(text.contains("3200 characters of this old output omitted"), "{text}");
+        assert!(text.contains("[3200 characters left out]"), "{text}");
     }
 }

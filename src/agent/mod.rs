@@ -13,10 +13,11 @@ mod nudge;
 mod prompt;
 mod repetition;
 mod turn;
+mod window;
 
-pub use compaction::Window;
 pub use conversation::{Answer, Conversation, Earlier, Setup};
 pub use environment::{Environment, Moment};
 pub use interrupt::{Interrupt, Stop};
 pub use limits::{DEFAULT_MAX_TURNS, Price, RunLimits, Spent};
 pub use prompt::{SandboxFacts, system_prompt};
+pub use window::Window;

@@ -95,13 +95,7 @@ impl Conversation {
                 return Err(reached.error);
             }
             self.compact_if_needed().await?;
-            let reply = match self.ask().await {
-                Err(error) if error.kind() == Kind::ContextOverflow => {
-                    self.compact_after_overflow(error).await?;
-                    self.ask().await?
-                }
-                other => other?,
-            };
+            let reply = self.ask_within_window().await?;
             if reply.tool_calls.is_empty() {
                 if reply.is_cut_off() {
                     // Half an answer is not an answer, and its tool calls are missing.
@@ -140,7 +134,7 @@ impl Conversation {
     }
 
     /// One request to the model; its message becomes part of the conversation.
-    async fn ask(&mut self) -> Result<Reply> {
+    pub(super) async fn ask(&mut self) -> Result<Reply> {
         self.emit(Event::TurnStarted { turn: self.total.turns + 1 })?;
         let request = Request {
             messages: &self.messages,
@@ -169,7 +163,9 @@ impl Conversation {
         self.arrived.clear();
         self.spent.add(reply.usage, self.setup.price);
         self.total.add(reply.usage, self.setup.price);
-        self.window.count(reply.usage, self.messages.len());
+        if let Some(usage) = reply.usage {
+            self.window.count(usage.input, &self.messages);
+        }
         self.emit(Event::AssistantMessage {
             text: reply.text.clone(),
             reasoning: reply.reasoning.clone(),
@@ -396,6 +392,12 @@ fn not_run(error: &Error) -> String {
 
 fn unknown_tool(name: &str, tools: &Registry) -> String {
     let known: Vec<&str> = tools.specs().iter().map(|tool| tool.name.as_str()).collect();
+    if name.is_empty() {
+        return format!(
+            "error: this call cannot be read: it names no tool; the tools are {}",
+            known.join(", ")
+        );
+    }
     let name: String = name.chars().take(100).collect();
     format!("error: there is no tool {name:?}; the tools are {}", known.join(", "))
 }

@@ -6,11 +6,12 @@ use super::print::offer;
 use crate::cli::config::Config;
 use crate::cli::machine;
 use crate::cli::options::Options;
+use crate::cli::ui::progress::Progress;
 use crate::cli::ui::wrap;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::log::SessionId;
-use crate::model::probe::{Finding, Outcome};
+use crate::model::probe::{Finding, Outcome, Recommendation, Step};
 use crate::sandbox::docker::checks::Checks;
 use crate::sandbox::docker::{DEFAULT_IMAGE, Docker};
 use crate::sandbox::local::Local;
@@ -47,6 +48,9 @@ impl DoctorArgs {
 /// How long the sandbox that proves a backend may live, and its command may run.
 const PROOF_TTL: Duration = Duration::from_secs(10);
 
+/// The columns before what was found.
+const INDENT: usize = 24;
+
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]
 struct Check {
@@ -76,23 +80,60 @@ struct Report {
     checks: Vec<Check>,
 }
 
-/// Looks at everything, prints it, and fails with the exit code of the first thing that stands in the way.
+/// Looks at everything, prints each check as it is done, and fails with the exit code of the first thing that stands in
+/// the way.
 pub async fn doctor(options: &Options, arguments: DoctorArgs) -> Result<ExitCode> {
     let config = Config::load(options)?;
-    let (sandbox, mut checks) = sandboxes(&config).await?;
+    let mut checks = Checklist {
+        checks: Vec::new(),
+        columns: wrap::columns_of(&std::io::stdout()),
+        progress: if options.json || options.quiet { Progress::hidden() } else { Progress::stderr() },
+        is_json: options.json,
+        printed: Ok(()),
+    };
+    let (sandbox, looked_at) = sandboxes(&config).await?;
+    looked_at.into_iter().for_each(|check| checks.push(check));
     let endpoint = endpoints(&config, arguments.endpoint, &mut checks).await;
     let code = match (sandbox, endpoint) {
         (false, _) => ExitCode::Sandbox,
         (true, Err(error)) => error.exit_code(),
         (true, Ok(())) => ExitCode::Success,
     };
-    let report = Report { ok: code == ExitCode::Success, checks };
-    let text = match options.json {
-        true => format!("{}\n", serde_json::to_string_pretty(&report)?),
-        false => words(&report, wrap::columns_of(&std::io::stdout())),
-    };
-    offer(text.as_bytes())?;
-    Ok(code)
+    checks.finish(code)
+}
+
+/// The checks so far; each is printed as it is added.
+struct Checklist {
+    checks: Vec<Check>,
+    columns: Option<usize>,
+    progress: Progress,
+    is_json: bool,
+    printed: Result<()>,
+}
+
+impl Checklist {
+    fn push(&mut self, check: Check) {
+        self.progress.clear();
+        if !self.is_json && self.printed.is_ok() {
+            self.printed = offer(words(&check, self.columns).as_bytes());
+        }
+        self.checks.push(check);
+    }
+
+    fn finish(self, code: ExitCode) -> Result<ExitCode> {
+        self.progress.clear();
+        self.printed?;
+        let ok = code == ExitCode::Success;
+        let text = match (self.is_json, ok) {
+            (true, _) => {
+                format!("{}\n", serde_json::to_string_pretty(&Report { ok, checks: self.checks })?)
+            }
+            (false, true) => "\nReady.\n".to_owned(),
+            (false, false) => "\nNot ready: fix the FAILED checks above.\n".to_owned(),
+        };
+        offer(text.as_bytes())?;
+        Ok(code)
+    }
 }
 
 /// Looks at the backend that was named, which is never replaced by another. Otherwise at both: one that works is enough.
@@ -239,7 +280,7 @@ async fn namespaces(config: &Config) -> Vec<Check> {
     checks
 }
 
-async fn endpoints(config: &Config, probe: bool, checks: &mut Vec<Check>) -> Result<()> {
+async fn endpoints(config: &Config, probe: bool, checks: &mut Checklist) -> Result<()> {
     let choice = endpoint::choose(config).inspect_err(|error| {
         checks.push(failed("endpoint", State::Failed, error));
     })?;
@@ -251,12 +292,17 @@ async fn endpoints(config: &Config, probe: bool, checks: &mut Vec<Check>) -> Res
         let connected = endpoint::connect(config).await?;
         match probe {
             true => {
-                let probe = endpoint::probe(config, connected.model.name()).await?;
-                let usable = probe.is_usable();
-                checks.extend(probe.findings.iter().map(finding));
-                match usable {
-                    true => Ok(()),
-                    false => Err(Error::endpoint(format!("{} cannot serve an agent", connected.base_url))),
+                let name = connected.model.name();
+                let mut on_step = |step: Step<'_>| match step {
+                    Step::Trying(what) => checks.progress.show(&format!("trying: {what}")),
+                    Step::Found(found) => checks.push(finding(found)),
+                };
+                match endpoint::probe(config, name, &mut on_step).await?.recommendation {
+                    Some(recommended) => {
+                        checks.push(recommendation(name, recommended, connected.window));
+                        Ok(())
+                    }
+                    None => Err(Error::endpoint(format!("{} cannot serve an agent", connected.base_url))),
                 }
             }
             false => connected.model.models().await.map(|models| {
@@ -278,6 +324,21 @@ async fn endpoints(config: &Config, probe: bool, checks: &mut Vec<Check>) -> Res
     result.inspect_err(|error| checks.push(failed("endpoint", State::Failed, error)))
 }
 
+/// How to use the model, and the setting for it where it is not used like that anyway.
+fn recommendation(model: &str, recommended: Recommendation, configured: Option<u64>) -> Check {
+    let Recommendation { form, is_automatic, temperature, context_window } = recommended;
+    let temperature = temperature.map_or("the server's".to_owned(), |temperature| temperature.to_string());
+    let window = configured.or(context_window);
+    let tokens = window.map_or("unknown".to_owned(), |tokens| format!("{tokens} tokens"));
+    let form_setting = (!is_automatic).then(|| format!("[models.{model:?}] form = \"{form}\""));
+    let window_setting = window.is_none().then(|| format!("[context] {model:?} = TOKENS"));
+    let settings: Vec<String> = form_setting.into_iter().chain(window_setting).collect();
+    Check {
+        hint: (!settings.is_empty()).then(|| format!("in config.toml: {}", settings.join("; "))),
+        ..ok("recommended", format!("form {form}, temperature {temperature}, context window {tokens}"))
+    }
+}
+
 fn finding(finding: &Finding) -> Check {
     let state = match finding.outcome {
         Outcome::Works => State::Ok,
@@ -295,24 +356,18 @@ fn failed(name: &'static str, state: State, error: &Error) -> Check {
     Check { name, state, found: error.to_string(), hint: error.hint_text().map(str::to_owned) }
 }
 
-fn words(report: &Report, columns: Option<usize>) -> String {
-    let mut text = String::new();
-    for check in &report.checks {
-        let mark = match check.state {
-            State::Ok => "ok     ",
-            State::Warning => "warning",
-            State::Failed => "FAILED ",
-        };
-        let found = wrap::hanging(&sanitise::plain(&check.found), 19, columns);
-        text += &format!("{mark}  {:<9} {found}\n", check.name);
-        if let Some(hint) = &check.hint {
-            text += &format!("{:19}→ {}\n", "", wrap::hanging(&sanitise::plain(hint), 21, columns));
-        }
+fn words(check: &Check, columns: Option<usize>) -> String {
+    let mark = match check.state {
+        State::Ok => "ok     ",
+        State::Warning => "warning",
+        State::Failed => "FAILED ",
+    };
+    let found = wrap::hanging(&sanitise::plain(&check.found), INDENT, columns);
+    let mut text = format!("{mark}  {:<14} {found}\n", check.name);
+    if let Some(hint) = &check.hint {
+        text += &format!("{:INDENT$}→ {}\n", "", wrap::hanging(&sanitise::plain(hint), INDENT + 2, columns));
     }
-    text + match report.ok {
-        true => "\nReady.\n",
-        false => "\nNot ready: fix the FAILED checks above.\n",
-    }
+    text
 }
 
 #[cfg(test)]
@@ -329,15 +384,14 @@ mod tests {
                 "set kernel.unprivileged_userns_clone=1 with sysctl, or start a Docker engine".to_owned(),
             ),
         };
-        let report = Report { ok: false, checks: vec![check] };
-        let unbroken = words(&report, None);
-        for columns in [40, 80] {
-            let text = words(&report, Some(columns));
+        let unbroken = words(&check, None);
+        for columns in [48, 80] {
+            let text = words(&check, Some(columns));
             let lines: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).collect();
             let fits =
                 |line: &&str| line.chars().count() <= columns || line.trim_start().split(' ').count() == 1;
             assert!(lines.iter().all(fits), "{text}");
-            assert!(lines[1..].iter().all(|line| line.starts_with(&" ".repeat(19))), "{text}");
+            assert!(lines[1..].iter().all(|line| line.starts_with(&" ".repeat(INDENT))), "{text}");
             assert!(text.split_whitespace().eq(unbroken.split_whitespace()), "{text}");
         }
     }

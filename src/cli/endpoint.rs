@@ -7,10 +7,11 @@ use crate::cli::machine;
 use crate::cli::ui::stderr;
 use crate::error::{Error, Result};
 use crate::model::endpoint::Retries;
-use crate::model::probe::{self, Probe};
+use crate::model::probe::{self, Probe, Step};
 use crate::model::{ChatModel, Endpoint, Limiter, OpenAi, Secret};
 use crate::sanitise;
 use crate::session::ModelSettings;
+use crate::tools::Registry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -122,8 +123,13 @@ fn open(config: &Config, choice: &EndpointChoice, model: &str) -> Result<OpenAi>
 }
 
 /// Tests what the endpoint can do.
-pub async fn probe(config: &Config, model: &str) -> Result<Probe> {
-    probe::probe(endpoint(config, &choose(config)?, model)?).await
+pub async fn probe(
+    config: &Config,
+    model: &str,
+    on_step: &mut (dyn FnMut(Step<'_>) + Send),
+) -> Result<Probe> {
+    let endpoint = endpoint(config, &choose(config)?, model)?;
+    probe::probe(endpoint, Registry::builtin().specs(), on_step).await
 }
 
 fn endpoint(config: &Config, choice: &EndpointChoice, model: &str) -> Result<Endpoint> {
@@ -134,6 +140,7 @@ fn endpoint(config: &Config, choice: &EndpointChoice, model: &str) -> Result<End
     endpoint.key = choice.key.as_deref().map(Secret::new).transpose()?;
     endpoint.max_tokens = config.file.max_answer_tokens;
     endpoint.temperature = config.file.temperature;
+    endpoint.context_window = config.file.context.get(model).copied();
     let options = config.file.models.get(model).cloned().unwrap_or_default();
     endpoint.form = options.form;
     endpoint.images = options.images;

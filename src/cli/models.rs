@@ -2,14 +2,18 @@
 
 use super::arguments::{EndpointArgs, JsonArg};
 use super::endpoint;
-use super::print::offer;
+use super::print::print;
 use crate::cli::config::Config;
 use crate::cli::options::Options;
 use crate::error::Result;
 use crate::exit_code::ExitCode;
+use crate::model::{CallForm, Facts};
 use crate::sanitise;
 use clap::Args;
-use serde_json::json;
+use serde::Serialize;
+
+/// Characters of a model's name that are shown.
+const MAX_NAME: usize = 200;
 
 /// `agent models`
 #[derive(Debug, Args)]
@@ -26,13 +30,42 @@ impl ModelsArgs {
     }
 }
 
-/// One name a line, or one JSON array.
+/// A model that the endpoint offers.
+#[derive(Serialize)]
+struct Model {
+    name: String,
+    /// In tokens.
+    context_window: Option<u64>,
+    /// How tools are offered to it; `None` if nothing is known about it.
+    form: Option<CallForm>,
+}
+
+/// One model a line with its context window and its form where they are known, or one JSON array.
 pub async fn models(options: &Options) -> Result<ExitCode> {
-    let names = endpoint::models(&endpoint::without_model(&Config::load(options)?)?).await?;
-    let text = match options.json {
-        true => format!("{}\n", json!(names)),
-        false => names.iter().map(|name| format!("{}\n", sanitise::one_line(name, 200))).collect(),
+    let config = Config::load(options)?;
+    let connected = endpoint::without_model(&config)?;
+    let describe = |(name, facts): (String, Facts)| {
+        let configured = config.file.models.get(&name).and_then(|options| options.form);
+        let window = config.file.context.get(&name).copied();
+        Model {
+            context_window: window.or(facts.context_window),
+            form: configured.or(facts.parameters.map(CallForm::for_size)),
+            name,
+        }
     };
-    offer(text.as_bytes())?;
-    Ok(ExitCode::Success)
+    let models: Vec<Model> = connected.models_with_facts().await?.into_iter().map(describe).collect();
+    print(options, &words(&models), &models)
+}
+
+fn words(models: &[Model]) -> String {
+    let name = |model: &Model| sanitise::one_line(&model.name, MAX_NAME);
+    let is_known = |model: &&Model| model.context_window.is_some() || model.form.is_some();
+    let width = models.iter().filter(is_known).map(|model| name(model).chars().count()).max().unwrap_or(0);
+    let line = |model: &Model| {
+        let window = model.context_window.map(|tokens| format!("{tokens} tokens"));
+        let form = model.form.map(|form| format!("{form} form"));
+        let facts: Vec<String> = window.into_iter().chain(form).collect();
+        format!("{:width$}  {}", name(model), facts.join(", ")).trim_end().to_owned() + "\n"
+    };
+    models.iter().map(line).collect()
 }

@@ -29,6 +29,8 @@ pub struct Endpoint {
     pub max_tokens: Option<u32>,
     /// The sampling temperature; the endpoint's own default where absent.
     pub temperature: Option<f64>,
+    /// The context window in tokens; what the server or its documentation says where absent.
+    pub context_window: Option<u64>,
     /// How tools are offered and calls are written; decided by what is known about the model where absent.
     pub form: Option<CallForm>,
     /// Whether the model takes images.
@@ -61,6 +63,7 @@ impl Endpoint {
             retries: Retries::default(),
             max_tokens: None,
             temperature: None,
+            context_window: None,
             form: None,
             images: false,
             headers: Vec::new(),

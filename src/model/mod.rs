@@ -13,7 +13,7 @@ pub mod replayed;
 pub mod tool_calls;
 
 pub use call_form::CallForm;
-pub use client::OpenAi;
+pub use client::{Facts, OpenAi};
 pub use endpoint::{Endpoint, Secret};
 pub use limiter::{Limiter, Slot};
 pub use replayed::Replayed;
@@ -148,9 +148,9 @@ pub trait ChatModel: Send + Sync {
     /// The model's name.
     fn name(&self) -> &str;
 
-    /// The model's context window in tokens, if it is known.
-    fn context_window(&self) -> BoxFuture<'_, Option<u64>> {
-        Box::pin(async { None })
+    /// The model's context window in tokens, as far as it is known yet.
+    fn context_window(&self) -> Option<u64> {
+        None
     }
 
     /// How tools are offered and calls are written, as far as that is decided.

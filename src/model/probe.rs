@@ -1,34 +1,62 @@
 //! Tries what an endpoint can do, for `agent doctor --endpoint`: a handful of small requests.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::event::ToolCall;
 use crate::model::client::stream::WRITTEN_AS_TEXT;
-use crate::model::{ChatModel, Endpoint, Message, OpenAi, Progress, Reply, Request, ToolSpec};
+use crate::model::{
+    CallForm, ChatModel, Endpoint, Message, OpenAi, Progress, Reply, Request, ToolSpec, compact,
+};
 use serde::Serialize;
 use serde_json::json;
+use std::time::Duration;
 
-/// Tokens that one answer of the probe may have: enough for a model that reasons before it answers.
-const MOST_TOKENS: u32 = 2048;
+/// Tokens that one answer of the probe may have.
+const MAX_TOKENS: u32 = 256;
+/// How long one answer may take.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What was tried, in order. It ends at the first request that got no answer at all.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Probe {
     /// One entry a trial.
     pub findings: Vec<Finding>,
+    /// How to use the model, if it can be used.
+    pub recommendation: Option<Recommendation>,
 }
 
 impl Probe {
     /// Whether the main job can be done: the model answers, and calls tools in one way or another.
     pub fn is_usable(&self) -> bool {
-        let works = |what| self.findings.iter().any(|f| f.what == what && f.outcome != Outcome::Fails);
-        works("answer") && works("tools")
+        self.recommendation.is_some()
     }
+}
+
+/// How to use a model.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Recommendation {
+    /// How tools are offered.
+    pub form: CallForm,
+    /// Whether that form is taken without a setting.
+    pub is_automatic: bool,
+    /// The temperature; the endpoint's own where absent.
+    pub temperature: Option<f64>,
+    /// The context window in tokens, where it is known.
+    pub context_window: Option<u64>,
+}
+
+/// What happens while an endpoint is tried.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Step<'a> {
+    /// This is tried next.
+    Trying(&'static str),
+    /// This was found.
+    Found(&'a Finding),
 }
 
 /// One trial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// `models`, `answer`, `streaming`, `usage`, `tools`, `parallel calls` or `tool result`.
+    /// `models`, `answer`, `streaming`, `usage`, `tools`, `tool result`, `parallel calls` or `compact form`.
     pub what: &'static str,
     /// How it went.
     pub outcome: Outcome,
@@ -48,34 +76,57 @@ pub enum Outcome {
     Fails,
 }
 
-/// Tries the endpoint. Failures are findings, not errors.
+/// Tries the endpoint, with the tools of a session for the compact form. Failures are findings, not errors.
 ///
 /// # Errors
 /// `Config` where the client cannot even be set up.
-pub async fn probe(mut endpoint: Endpoint) -> Result<Probe> {
-    endpoint.max_tokens.get_or_insert(MOST_TOKENS);
+pub async fn probe(
+    mut endpoint: Endpoint,
+    tools: &[ToolSpec],
+    on_step: &mut (dyn FnMut(Step<'_>) + Send),
+) -> Result<Probe> {
+    let temperature = endpoint.temperature;
+    endpoint.max_tokens = Some(endpoint.max_tokens.map_or(MAX_TOKENS, |tokens| tokens.min(MAX_TOKENS)));
     endpoint.retries.attempts = endpoint.retries.attempts.min(1);
-    let mut trial = Trial { model: OpenAi::new(endpoint)?, findings: Vec::new(), notices: Vec::new() };
+    let mut trial = Trial {
+        model: OpenAi::new(endpoint)?,
+        findings: Vec::new(),
+        on_step,
+        notices: Vec::new(),
+        was_cut_off: false,
+    };
     trial.models().await;
-    if trial.answer().await
-        && let Some((question, calls)) = trial.tools().await
-    {
-        trial.tool_result(question, calls).await;
-        trial.parallel_calls().await;
+    // A server that does not answer is tried all the same.
+    let _ = tokio::time::timeout(TIMEOUT, trial.model.facts()).await;
+    let mut form = None;
+    if trial.answer().await {
+        form = trial.form(tools).await;
     }
-    Ok(Probe { findings: trial.findings })
+    let recommendation = form.map(|form| Recommendation {
+        form,
+        is_automatic: trial.model.usual_form() == form,
+        temperature: temperature.or((form == CallForm::Compact).then_some(compact::TEMPERATURE)),
+        context_window: trial.model.context_window(),
+    });
+    Ok(Probe { findings: trial.findings, recommendation })
 }
 
-struct Trial {
+struct Trial<'a> {
     model: OpenAi,
     findings: Vec<Finding>,
+    on_step: &'a mut (dyn FnMut(Step<'_>) + Send),
     /// What the client had to say during the last request.
     notices: Vec<String>,
+    /// Whether the last answer reached the limit on its tokens.
+    was_cut_off: bool,
 }
 
-impl Trial {
+impl Trial<'_> {
     async fn models(&mut self) {
-        match self.model.models().await {
+        (self.on_step)(Step::Trying("models"));
+        let names =
+            tokio::time::timeout(TIMEOUT, self.model.models()).await.unwrap_or_else(|_| Err(too_slow("")));
+        match names {
             Ok(names) if names.iter().any(|name| name == self.model.name()) => {
                 self.works("models", format!("{} listed, {} among them", names.len(), self.model.name()));
             }
@@ -88,7 +139,7 @@ impl Trial {
     }
 
     async fn answer(&mut self) -> bool {
-        let reply = match self.ask(&[user("Answer with the single word: ready")], &[]).await {
+        let reply = match self.ask("answer", &[user("Answer with the single word: ready")], &[]).await {
             Ok(reply) => reply,
             Err(error) => {
                 self.found("answer", Outcome::Fails, error.to_string());
@@ -111,34 +162,55 @@ impl Trial {
         true
     }
 
-    async fn tools(&mut self) -> Option<(Message, Vec<ToolCall>)> {
+    /// The best form in which the model calls tools, if there is one.
+    async fn form(&mut self, tools: &[ToolSpec]) -> Option<CallForm> {
+        if self.model.usual_form() == CallForm::Compact && self.compact_form(tools).await {
+            return Some(CallForm::Compact);
+        }
+        match self.tools().await {
+            Tools::Called { question, calls, form } => {
+                self.tool_result(question, calls).await;
+                self.parallel_calls().await;
+                Some(form)
+            }
+            // A model that reasons for long may call them well.
+            Tools::NotSeen => Some(CallForm::Native),
+            Tools::NotCalled => self.compact_form(tools).await.then_some(CallForm::Compact),
+        }
+    }
+
+    async fn tools(&mut self) -> Tools {
         let question = user("Use the tool to look up the temperature in Paris.");
-        let reply = match self.ask(std::slice::from_ref(&question), &[thermometer()]).await {
+        let reply = match self.ask("tools", std::slice::from_ref(&question), &[thermometer()]).await {
             Ok(reply) => reply,
             Err(error) => {
                 self.found("tools", Outcome::Fails, error.to_string());
-                return None;
+                return Tools::NotCalled;
             }
         };
         let written = self.notices.iter().any(|notice| notice.contains(WRITTEN_AS_TEXT));
+        if reply.tool_calls.is_empty() && self.was_cut_off {
+            let unknown = format!("not known: the answer was cut off after {MAX_TOKENS} tokens");
+            self.found("tools", Outcome::Fallback, unknown);
+            return Tools::NotSeen;
+        }
+        let mut form = CallForm::Native;
         match (reply.tool_calls.is_empty(), self.model.takes_tools(), written) {
             (true, ..) => {
                 self.found("tools", Outcome::Fails, "the model was asked to call a tool and did not".into());
-                return None;
+                return Tools::NotCalled;
             }
             (_, false, _) => {
-                self.found(
-                    "tools",
-                    Outcome::Fallback,
-                    "refused: they will be described in the prompt".into(),
-                );
+                form = CallForm::Text;
+                let refused = "refused: they will be described in the prompt".to_owned();
+                self.found("tools", Outcome::Fallback, refused);
             }
             (_, _, true) => {
                 self.found("tools", Outcome::Fallback, "calls come as text and will be recovered".into());
             }
             _ => self.works("tools", "called as they should be"),
         }
-        Some((question, reply.tool_calls))
+        Tools::Called { question, calls: reply.tool_calls, form }
     }
 
     async fn tool_result(&mut self, question: Message, tool_calls: Vec<ToolCall>) {
@@ -150,7 +222,7 @@ impl Trial {
         let results: Vec<Message> = results.collect();
         let called = Message::Assistant { text: String::new(), reasoning: None, tool_calls };
         let conversation: Vec<Message> = [question, called].into_iter().chain(results).collect();
-        match self.ask(&conversation, &[thermometer()]).await {
+        match self.ask("tool result", &conversation, &[thermometer()]).await {
             Ok(reply) if reply.text.contains("17") => {
                 self.works("tool result", "the model reads what a tool gives back")
             }
@@ -165,7 +237,7 @@ impl Trial {
 
     async fn parallel_calls(&mut self) {
         let question = user("Use the tool twice, in one message: for Paris and for Rome.");
-        match self.ask(&[question], &[thermometer()]).await {
+        match self.ask("parallel calls", &[question], &[thermometer()]).await {
             Ok(reply) if reply.tool_calls.len() > 1 => {
                 self.works("parallel calls", format!("{} calls in one message", reply.tool_calls.len()));
             }
@@ -174,15 +246,47 @@ impl Trial {
         }
     }
 
-    async fn ask(&mut self, messages: &[Message], tools: &[ToolSpec]) -> Result<Reply> {
+    /// Whether the model answers with an object of the compact form.
+    async fn compact_form(&mut self, tools: &[ToolSpec]) -> bool {
+        let before = self.model.form();
+        self.model.resume_form(CallForm::Compact);
+        let reply = self.ask("compact form", &[user("List the files.")], tools).await;
+        self.model.resume_form(before);
+        match reply {
+            Ok(reply) if reply.tool_calls.first().is_some_and(|call| call.name == "run_commands") => {
+                self.works("compact form", "the model answers with one object a turn");
+                true
+            }
+            Ok(_) => {
+                self.found(
+                    "compact form",
+                    Outcome::Fails,
+                    "the model was asked for a command and gave none".into(),
+                );
+                false
+            }
+            Err(error) => {
+                self.found("compact form", Outcome::Fails, error.to_string());
+                false
+            }
+        }
+    }
+
+    async fn ask(&mut self, what: &'static str, messages: &[Message], tools: &[ToolSpec]) -> Result<Reply> {
+        (self.on_step)(Step::Trying(what));
         let notices = &mut self.notices;
         notices.clear();
-        let mut on_progress = |progress: Progress<'_>| {
-            if let Progress::Notice(text) = progress {
-                notices.push(text.to_owned());
-            }
+        let mut begun = "";
+        let mut on_progress = |progress: Progress<'_>| match progress {
+            Progress::Notice(text) => notices.push(text.to_owned()),
+            Progress::Text(_) | Progress::Reasoning(_) => begun = "; the answer had begun",
+            _ => {}
         };
-        self.model.ask(Request { messages, tools, answer_schema: None }, &mut on_progress).await
+        let request = Request { messages, tools, answer_schema: None };
+        let asked = tokio::time::timeout(TIMEOUT, self.model.ask(request, &mut on_progress)).await;
+        let reply = asked.unwrap_or_else(|_| Err(too_slow(begun)));
+        self.was_cut_off = reply.as_ref().is_ok_and(Reply::is_cut_off);
+        reply
     }
 
     fn works(&mut self, what: &'static str, detail: impl Into<String>) {
@@ -190,8 +294,26 @@ impl Trial {
     }
 
     fn found(&mut self, what: &'static str, outcome: Outcome, detail: String) {
-        self.findings.push(Finding { what, outcome, detail });
+        let finding = Finding { what, outcome, detail };
+        (self.on_step)(Step::Found(&finding));
+        self.findings.push(finding);
     }
+}
+
+/// What came of offering a tool.
+enum Tools {
+    Called {
+        question: Message,
+        calls: Vec<ToolCall>,
+        form: CallForm,
+    },
+    NotCalled,
+    /// The answer ended too soon.
+    NotSeen,
+}
+
+fn too_slow(begun: &str) -> Error {
+    Error::endpoint(format!("not complete within {} s{begun}", TIMEOUT.as_secs()))
 }
 
 fn user(text: &str) -> Message {

@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::event::{Event, Events};
+use crate::model::compact::TIMED_OUT;
 use crate::sandbox::{Finished, Outcome, wire};
 use std::time::Duration;
 
@@ -16,8 +17,8 @@ pub fn describe(outcome: Outcome, timeout: Option<Duration>) -> String {
     match outcome {
         Outcome::Exited(code) => format!("exit code {code}"),
         Outcome::TimedOut => match timeout {
-            Some(limit) => format!("Timed out after {} s", limit.as_secs_f64()),
-            None => "Timed out".to_owned(),
+            Some(limit) => format!("{TIMED_OUT} after {} s", limit.as_secs_f64()),
+            None => TIMED_OUT.to_owned(),
         },
         Outcome::OomKilled => "killed: out of memory".to_owned(),
         Outcome::OverQuota { bytes } => {

@@ -3,7 +3,7 @@
 use super::endpoint::Endpoint;
 use agent::Error;
 use agent::model::endpoint::Retries;
-use agent::model::{ChatModel, Message, OpenAi, Progress, Reply, Request, ToolSpec};
+use agent::model::{CallForm, ChatModel, Message, OpenAi, Progress, Reply, Request, ToolSpec};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -66,6 +66,14 @@ pub fn settings_at(url: &str) -> agent::model::Endpoint {
 
 pub fn client(endpoint: &Endpoint) -> OpenAi {
     OpenAi::new(settings(endpoint)).unwrap()
+}
+
+/// A client with nothing to ask the server about its model.
+pub fn client_with_facts(endpoint: &Endpoint) -> OpenAi {
+    let mut settings = settings(endpoint);
+    settings.form = Some(CallForm::Native);
+    settings.context_window = Some(100_000);
+    OpenAi::new(settings).expect("a client")
 }
 
 pub fn client_without_retries(endpoint: &Endpoint) -> OpenAi {

@@ -31,6 +31,7 @@ pub fn endpoint() -> Script {
 pub struct Script {
     answers: VecDeque<Answer>,
     repeats_last: bool,
+    window: Option<u64>,
     models: Option<Answer>,
     tls: bool,
     strict: bool,
@@ -177,6 +178,12 @@ impl Script {
         self
     }
 
+    /// Refuses requests of more tokens, and counts those of the others. A token is three bytes of the request.
+    pub fn window(mut self, tokens: u64) -> Self {
+        self.window = Some(tokens);
+        self
+    }
+
     /// Repeats the last answer for all further requests.
     pub fn repeat_last(mut self) -> Self {
         self.repeats_last = true;
@@ -286,6 +293,29 @@ impl Script {
     fn change(mut self, edit: impl FnOnce(&mut Answer)) -> Self {
         edit(self.answers.back_mut().expect("an answer comes first"));
         self
+    }
+
+    /// The answer to a request with this body.
+    fn answer_to(&mut self, body: &Value) -> Answer {
+        let Some(window) = self.window else { return self.next() };
+        let tokens = (body["messages"].to_string().len() + body["tools"].to_string().len()) as u64 / 3;
+        if tokens > window {
+            let message = format!(
+                "request ({tokens} tokens) exceeds the available context size ({window} tokens), try increasing it"
+            );
+            let error = json!({
+                "code": 400, "message": message, "type": "exceed_context_size_error",
+                "n_prompt_tokens": tokens, "n_ctx": window,
+            });
+            let mut answer = Answer::new(Content::Raw(json!({ "error": error }).to_string().into()));
+            answer.status = 400;
+            return answer;
+        }
+        let mut answer = self.next();
+        if let Content::Message { usage, .. } = &mut answer.content {
+            usage["prompt_tokens"] = tokens.into();
+        }
+        answer
     }
 
     fn next(&mut self) -> Answer {
@@ -468,11 +498,11 @@ fn serve(stream: TcpStream, tls: Option<Arc<rustls::ServerConfig>>, shared: &Sha
         let rule = shared.script.lock().unwrap().rule.clone().filter(|_| is_chat);
         let ruled = rule.map(|rule| rule(&request.body).next());
         let refused = template_error(&request.messages());
-        shared.requests.lock().unwrap().push(request);
+        shared.requests.lock().unwrap().push(request.clone());
         let answer = match (is_chat, is_models) {
             (true, _) if refused.is_some() && shared.script.lock().unwrap().strict => refusal(&refused),
             (true, _) if ruled.is_some() => ruled.unwrap(),
-            (true, _) => shared.script.lock().unwrap().next(),
+            (true, _) => shared.script.lock().unwrap().answer_to(&request.body),
             (_, true) => shared.script.lock().unwrap().models.clone().unwrap_or_else(|| {
                 Answer::new(Content::Raw(br#"{"object":"list","data":[{"id":"fake-model"}]}"#.to_vec()))
             }),

@@ -331,10 +331,12 @@ fn limit_text(limit: &str) -> String {
     }
 }
 
-/// `2400 tokens in (2000 cached), 68 out, cost 0.0123`
+/// `2400 tokens in (2000 cached, 83 %), 68 out, cost 0.0123`
 pub fn usage_text(usage: Usage, cost: Option<f64>) -> String {
     let cost = cost.map(|cost| format!(", cost {cost:.4}")).unwrap_or_default();
-    let cached = if usage.cached > 0 { format!(" ({} cached)", usage.cached) } else { String::new() };
+    let share = usage.cached.saturating_mul(100) / usage.input.max(1);
+    let cached =
+        if usage.cached > 0 { format!(" ({} cached, {share} %)", usage.cached) } else { String::new() };
     format!("{} tokens in{cached}, {} out{cost}", usage.input, usage.output)
 }
 

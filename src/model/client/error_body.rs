@@ -21,6 +21,8 @@ pub struct ErrorBody {
     all: String,
     /// A context window that a field of its own names.
     window: Option<u64>,
+    /// The tokens of the prompt that a field of its own names.
+    prompt: Option<u64>,
 }
 
 impl ErrorBody {
@@ -31,7 +33,7 @@ impl ErrorBody {
             Ok(value @ (Value::Object(_) | Value::Array(_) | Value::String(_))) => Self::in_value(&value),
             _ => {
                 let text = if looks_like_html(body) { page(body) } else { quote(body) };
-                Self::new(text, body, None, None)
+                Self::new(text, body, None)
             }
         }
     }
@@ -60,16 +62,20 @@ impl ErrorBody {
         };
         let status = code.and_then(number).and_then(|n| StatusCode::from_u16(u16::try_from(n).ok()?).ok());
         let status = status.filter(|status| status.as_u16() >= 400);
-        Self::new(text, &value.to_string(), status, field(&["n_ctx"]).and_then(number))
+        Self {
+            window: field(&["n_ctx"]).and_then(number),
+            prompt: field(&["n_prompt_tokens"]).and_then(number),
+            ..Self::new(text, &value.to_string(), status)
+        }
     }
 
-    fn new(text: String, all: &str, status: Option<StatusCode>, window: Option<u64>) -> Self {
+    fn new(text: String, all: &str, status: Option<StatusCode>) -> Self {
         let mut end = all.len().min(LONGEST_SEARCH);
         while !all.is_char_boundary(end) {
             end -= 1;
         }
         let all = all[..end].to_lowercase();
-        Self { text, status, wait: retry::wait_in(&all), all, window }
+        Self { text, status, wait: retry::wait_in(&all), all, window: None, prompt: None }
     }
 
     /// What it means under `status`: the words correct the status, which is wrong too often.
@@ -83,7 +89,7 @@ impl ErrorBody {
             (403, _) => Reason::KeyRefused,
             (404, Some(reason @ (Reason::UnknownModel | Reason::Unsupported(_)))) => reason,
             (404, _) => Reason::NotFound,
-            (413, _) => Reason::ContextOverflow { window: self.window() },
+            (413, _) => self.overflow(),
             (429, Some(Reason::QuotaUsedUp)) => Reason::QuotaUsedUp,
             (409 | 425 | 429 | 503 | 529, _) => Reason::Busy,
             // Some servers report their caller's mistakes as failures of their own.
@@ -105,7 +111,7 @@ impl ErrorBody {
             return Some(Reason::QuotaUsedUp);
         }
         if self.has_any(OVERFLOW) && !self.has("per minute") {
-            return Some(Reason::ContextOverflow { window: self.window() });
+            return Some(self.overflow());
         }
         if self.has_any(KEY) {
             return Some(Reason::KeyRefused);
@@ -139,16 +145,19 @@ impl ErrorBody {
         words.iter().any(|word| self.has(word))
     }
 
-    /// The context window in tokens that an overflow names.
-    fn window(&self) -> Option<u64> {
-        self.window.or_else(|| BEFORE_THE_WINDOW.iter().find_map(|before| self.window_after(before)))
+    fn overflow(&self) -> Reason {
+        let after = |all: &[&str]| all.iter().find_map(|before| self.tokens_after(before));
+        Reason::ContextOverflow {
+            window: self.window.or_else(|| after(BEFORE_THE_WINDOW)),
+            prompt: self.prompt.or_else(|| after(BEFORE_THE_PROMPT)),
+        }
     }
 
-    fn window_after(&self, before: &str) -> Option<u64> {
+    fn tokens_after(&self, before: &str) -> Option<u64> {
         let after = &self.all[self.all.find(before)? + before.len()..];
         let number: String =
             after.chars().take_while(|c| c.is_ascii_digit() || *c == ',').filter(|c| *c != ',').collect();
-        number.parse().ok().filter(|window| *window >= 128)
+        number.parse().ok().filter(|tokens| *tokens >= 128)
     }
 }
 
@@ -225,6 +234,15 @@ const BEFORE_THE_WINDOW: &[&str] = &[
     "maximum number of tokens allowed (",
     "max_model_len=",
     "tokens > ",
+];
+
+const BEFORE_THE_PROMPT: &[&str] = &[
+    "your messages resulted in ",
+    "prompt is too long: ",
+    "you requested ",
+    "input token count (",
+    "error: request (",
+    "\"request (",
 ];
 
 const MODEL: &[&str] = &[
@@ -339,6 +357,19 @@ mod tests {
     }
 
     #[test]
+    fn the_tokens_of_a_prompt_that_does_not_fit_are_read() {
+        let llama = json!({ "error": {
+            "message": "request (9994 tokens) exceeds the available context size (8192 tokens), try increasing it",
+            "type": "exceed_context_size_error", "n_prompt_tokens": 9994, "n_ctx": 8192,
+        } });
+        let openai = json!({ "error": { "message": "This model's maximum context length is 8192 tokens. However, your messages resulted in 9,994 tokens." } });
+        for body in [llama, openai] {
+            let reason = ErrorBody::in_value(&body).reason(StatusCode::BAD_REQUEST);
+            assert_eq!(reason, Reason::ContextOverflow { window: Some(8192), prompt: Some(9994) });
+        }
+    }
+
+    #[test]
     fn overflows_of_many_servers() {
         for (message, window) in [
             (
@@ -361,7 +392,10 @@ mod tests {
             ),
             ("Please reduce the length of the messages or completion.", None),
         ] {
-            assert_eq!(reason(400, message), Reason::ContextOverflow { window }, "{message}");
+            let Reason::ContextOverflow { window: named, .. } = reason(400, message) else {
+                panic!("{message}")
+            };
+            assert_eq!(named, window, "{message}");
         }
         assert_eq!(reason(429, "Rate limit reached: 30000 tokens per minute, context window"), Reason::Busy);
     }

@@ -29,7 +29,8 @@ impl Facts {
         }
     }
 
-    fn or(self, other: Self) -> Self {
+    /// These facts, and the others where these are missing.
+    pub fn or(self, other: Self) -> Self {
         Self {
             parameters: self.parameters.or(other.parameters),
             context_window: self.context_window.or(other.context_window),

@@ -55,6 +55,8 @@ pub enum Reason {
     ContextOverflow {
         /// The window in tokens, where the endpoint says.
         window: Option<u64>,
+        /// The tokens of the prompt, where the endpoint says.
+        prompt: Option<u64>,
     },
     /// Something that we sent is not taken; the request can go without it.
     Unsupported(Feature),
@@ -145,7 +147,7 @@ impl Failure {
         };
         let error = Error::new(kind, self.message);
         let error = match self.reason {
-            Reason::ContextOverflow { window: Some(window) } => error.context_window(window),
+            Reason::ContextOverflow { window, prompt } => error.overflow(window, prompt),
             _ => error,
         };
         match hint(self.reason, endpoint) {

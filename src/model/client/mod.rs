@@ -1,5 +1,6 @@
 //! The client for OpenAI-compatible endpoints.
 
+mod address;
 mod answer;
 mod encoded;
 mod error_body;
@@ -13,4 +14,5 @@ pub mod stream;
 mod thinking;
 mod wire;
 
+pub use facts::Facts;
 pub use openai::OpenAi;

@@ -1,8 +1,9 @@
 //! The client for any OpenAI-compatible endpoint: retries what may pass, does without what is not understood.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::lock::Lock;
 use crate::model::call_form::parameters_in_name;
+use crate::model::client::address::Address;
 use crate::model::client::answer::Answer;
 use crate::model::client::encoded::Encoded;
 use crate::model::client::facts::{self, Facts};
@@ -19,16 +20,15 @@ use crate::model::providers::GENERIC;
 use crate::model::tool_calls::repair::repair;
 use crate::model::{CallForm, ChatModel, Message, OnProgress, Progress, Reply, Request};
 use async_openai::Client;
-use async_openai::config::Config;
 use async_openai::error::OpenAIError;
 use async_openai::middleware::HttpRequestFactory;
 use bytes::Bytes;
-use futures_util::future::BoxFuture;
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
-use secrecy::SecretString;
+use futures_util::future::{BoxFuture, Either, join_all, select};
 use serde_json::Value;
 use std::collections::HashSet;
+use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout};
@@ -38,6 +38,10 @@ use tower::service_fn;
 const GRACE_AFTER_FINISH: Duration = Duration::from_secs(5);
 /// How long the first request may wait for what the server knows about a model.
 const FACTS_TIMEOUT: Duration = Duration::from_secs(1);
+/// Models of one endpoint that the server is asked about one by one.
+const MAX_MODELS_ASKED: usize = 50;
+/// How often the server is asked for that, where it did not answer in time.
+const MAX_FACTS_REQUESTS: u32 = 3;
 /// Models with more parameters write calls well; one that cannot be read is an accident.
 const MAYBE_SMALL: f64 = 14e9;
 /// How long a list of models may take.
@@ -54,6 +58,7 @@ pub struct OpenAi {
     encoded: Lock<Encoded>,
     /// The same for all clients of one model.
     facts: Arc<OnceCell<Facts>>,
+    facts_requests: AtomicU32,
     form: Lock<Form>,
     /// Shared with other clients of this endpoint.
     limiter: Option<Arc<Limiter>>,
@@ -76,6 +81,7 @@ impl OpenAi {
             refused: Lock::new(HashSet::new()),
             encoded: Lock::default(),
             facts: Arc::default(),
+            facts_requests: AtomicU32::new(0),
             form: Lock::new(Form { chosen: endpoint.form, announced: false }),
             limiter: None,
             endpoint,
@@ -117,42 +123,96 @@ impl OpenAi {
         !self.refused.lock().contains(&Feature::Tools)
     }
 
-    /// What is known about the model. A local or custom server is asked once, unless the form is configured.
-    async fn facts(&self) -> Facts {
-        *self.facts.get_or_init(|| self.learn_facts()).await
+    /// The form that a session begins with, as far as is known yet.
+    pub fn usual_form(&self) -> CallForm {
+        let by_size = || self.known().parameters.map_or(CallForm::Native, CallForm::for_size);
+        self.endpoint.form.unwrap_or_else(by_size)
     }
 
-    async fn learn_facts(&self) -> Facts {
-        let Endpoint { provider, base_url, model, .. } = &self.endpoint;
-        let mut facts = Facts { parameters: None, context_window: provider.context_window(model) };
-        let is_hosted = **provider != GENERIC && !provider.is_local();
-        if facts.context_window.is_none() && self.endpoint.form.is_none() && !is_hosted {
-            let learn = async {
-                let list = self.list().await.ok()?;
-                Some(facts::learn(&self.http, &self.address.headers, base_url, &list, model).await)
+    /// The models that the endpoint offers, with what is known of each.
+    pub async fn models_with_facts(&self) -> Result<Vec<(String, Facts)>> {
+        let list = self.list().await.map_err(|failure| failure.into_error(&self.endpoint))?;
+        let names = wire::model_names(&list).ok_or_else(|| no_list().into_error(&self.endpoint))?;
+        let Endpoint { base_url, provider, .. } = &self.endpoint;
+        let is_asked = names.len() <= MAX_MODELS_ASKED;
+        let of_model = async |name: String| {
+            let facts = if is_asked {
+                let learn = facts::learn(&self.http, &self.address.headers, base_url, &list, &name);
+                tokio::time::timeout(FACTS_TIMEOUT, learn).await.unwrap_or_default()
+            } else {
+                facts::listed(&list, &name)
             };
-            facts = timeout(FACTS_TIMEOUT, learn).await.ok().flatten().unwrap_or_default();
-        }
-        Facts { parameters: facts.parameters.or_else(|| parameters_in_name(model)), ..facts }
+            let documented = Facts {
+                parameters: parameters_in_name(&name),
+                context_window: provider.context_window(&name),
+            };
+            let facts = facts.or(documented);
+            (name, facts)
+        };
+        Ok(join_all(names.into_iter().map(of_model)).await)
     }
 
-    /// Decides the form before the first request with tools, and announces it if it is not the usual one.
+    /// What is known about the model so far, without asking anybody.
+    fn known(&self) -> Facts {
+        let Endpoint { provider, model, .. } = &self.endpoint;
+        let documented =
+            Facts { parameters: parameters_in_name(model), context_window: provider.context_window(model) };
+        let configured = Facts { parameters: None, context_window: self.endpoint.context_window };
+        configured.or(self.facts.get().copied().unwrap_or_default()).or(documented)
+    }
+
+    /// What is known about the model, after the server was asked.
+    pub async fn facts(&self) -> Facts {
+        if self.asks_for_facts() {
+            self.learn_facts().await;
+        }
+        self.known()
+    }
+
+    /// Whether the server is to be asked about the model: a local or custom one, until it has answered or all is known.
+    fn asks_for_facts(&self) -> bool {
+        let Endpoint { provider, form, .. } = &self.endpoint;
+        let is_hosted = **provider != GENERIC && !provider.is_local();
+        let known = self.known();
+        let is_enough = known.context_window.is_some() && (form.is_some() || known.parameters.is_some());
+        !is_hosted
+            && !is_enough
+            && !self.facts.initialized()
+            && self.facts_requests.load(Ordering::Relaxed) < MAX_FACTS_REQUESTS
+    }
+
+    async fn learn_facts(&self) {
+        self.facts_requests.fetch_add(1, Ordering::Relaxed);
+        let Endpoint { base_url, model, .. } = &self.endpoint;
+        let learn = async {
+            match self.list().await {
+                Ok(list) => facts::learn(&self.http, &self.address.headers, base_url, &list, model).await,
+                Err(_) => Facts::default(),
+            }
+        };
+        self.facts.get_or_init(|| learn).await;
+    }
+
+    /// Decides the form before a request with tools, and announces it if it is not the usual one. Only where the size of the
+    /// model decides, its name does not state it, and the server is near, the first request waits for the server's word.
     async fn choose_form(&self, request: &Request<'_>, on_progress: OnProgress<'_>) {
         if !compact::fits(request.tools) {
             return;
         }
         let form = *self.form.lock();
-        let (chosen, reason) = match form.chosen {
-            Some(chosen) => (chosen, "it is configured".to_owned()),
-            None => match self.facts().await.parameters {
-                Some(count) => (
-                    CallForm::for_size(count),
-                    format!("the model has {:.1} billion parameters", count / 1e9),
-                ),
-                None => (CallForm::Native, String::new()),
-            },
-        };
-        self.set_form(chosen, &reason, on_progress);
+        if let Some(chosen) = form.chosen {
+            return self.set_form(chosen, "it is configured", on_progress);
+        }
+        let is_near = self.endpoint.base_url.starts_with("http://");
+        let is_first = self.facts_requests.load(Ordering::Relaxed) == 0;
+        if self.known().parameters.is_none() && is_near && is_first && self.asks_for_facts() {
+            // A server that takes longer is asked beside the request.
+            let _ = tokio::time::timeout(FACTS_TIMEOUT, self.learn_facts()).await;
+        }
+        if let Some(count) = self.known().parameters {
+            let reason = format!("the model has {:.1} billion parameters", count / 1e9);
+            self.set_form(CallForm::for_size(count), &reason, on_progress);
+        }
     }
 
     fn set_form(&self, chosen: CallForm, reason: &str, on_progress: OnProgress<'_>) {
@@ -164,13 +224,13 @@ impl OpenAi {
     }
 
     /// The compact form from now on if a model that may be small wrote a call that cannot be read.
-    async fn reconsider_form(&self, request: &Request<'_>, reply: &Reply, on_progress: OnProgress<'_>) {
+    fn reconsider_form(&self, request: &Request<'_>, reply: &Reply, on_progress: OnProgress<'_>) {
         let is_open = self.endpoint.form.is_none() && self.form() == CallForm::Native;
         if is_open
             && !reply.is_cut_off()
             && compact::fits(request.tools)
             && reply.tool_calls.iter().any(|call| call.arguments.parse().is_err())
-            && self.facts().await.parameters.is_none_or(|count| count < MAYBE_SMALL)
+            && self.known().parameters.is_none_or(|count| count < MAYBE_SMALL)
         {
             self.form.lock().announced = false;
             self.set_form(CallForm::Compact, "the model wrote a call that cannot be read", on_progress);
@@ -182,8 +242,20 @@ impl OpenAi {
         self.endpoint.temperature.or(default)
     }
 
-    async fn ask_until_answered(&self, request: Request<'_>, on_progress: OnProgress<'_>) -> Result<Reply> {
+    /// Asks, and beside that asks the server about the model where it has not said yet.
+    async fn ask_and_learn(&self, request: Request<'_>, on_progress: OnProgress<'_>) -> Result<Reply> {
         self.choose_form(&request, on_progress).await;
+        let asking = pin!(self.ask_until_answered(request, on_progress));
+        if !self.asks_for_facts() {
+            return asking.await;
+        }
+        match select(asking, pin!(self.learn_facts())).await {
+            Either::Left((reply, _)) => reply,
+            Either::Right(((), asking)) => asking.await,
+        }
+    }
+
+    async fn ask_until_answered(&self, request: Request<'_>, on_progress: OnProgress<'_>) -> Result<Reply> {
         let mut backoff = Backoff::new(self.endpoint.retries);
         let streamed = self.streams();
         let limiter = self.limiter.as_deref();
@@ -196,7 +268,7 @@ impl OpenAi {
                 Ok((reply, recovered)) => {
                     limiter.inspect(|limiter| limiter.answered());
                     if recovered {
-                        self.reconsider_form(&request, &reply, on_progress).await;
+                        self.reconsider_form(&request, &reply, on_progress);
                     }
                     return Ok(reply);
                 }
@@ -244,7 +316,7 @@ impl OpenAi {
         let assembly = receive(Assembly::new(&[]), answer, &mut without_text).await?;
         let (reply, _) = assembly.finish(&earlier, &mut without_text);
         let mut reply = complete(reply, request.messages)?;
-        compact::read(&mut reply);
+        compact::read(&mut reply, request.tools);
         let is_cut_off = reply.is_cut_off();
         for call in &mut reply.tool_calls {
             if call.id.is_empty() {
@@ -270,7 +342,7 @@ impl OpenAi {
         let form = self.wire_form(&refused);
         let answer_schema = request.answer_schema.filter(|_| !refused.contains(&Feature::AnswerSchema));
         if self.is_compact(request) {
-            let (messages, schema) = (compact::messages(request), compact::schema(request.tools));
+            let (messages, schema) = (compact::messages(request), compact::schema(request));
             let answer_schema = Some(&schema).filter(|_| !refused.contains(&Feature::AnswerSchema));
             let request = Request { messages: &messages, tools: &[], answer_schema };
             return wire::body(&form, &request, &mut self.encoded.lock());
@@ -370,7 +442,6 @@ impl OpenAi {
     }
 
     async fn list_models(&self) -> Result<Vec<String>> {
-        let no_list = || Failure::new(Reason::NotTheProtocol, "the endpoint's list of models is not one");
         let names = self.list().await.and_then(|list| wire::model_names(&list).ok_or_else(no_list));
         names.map_err(|failure| failure.into_error(&self.endpoint))
     }
@@ -378,7 +449,7 @@ impl OpenAi {
 
 impl ChatModel for OpenAi {
     fn ask<'a>(&'a self, request: Request<'a>, on_progress: OnProgress<'a>) -> BoxFuture<'a, Result<Reply>> {
-        Box::pin(self.ask_until_answered(request, on_progress))
+        Box::pin(self.ask_and_learn(request, on_progress))
     }
 
     fn models(&self) -> BoxFuture<'_, Result<Vec<String>>> {
@@ -389,8 +460,8 @@ impl ChatModel for OpenAi {
         &self.endpoint.model
     }
 
-    fn context_window(&self) -> BoxFuture<'_, Option<u64>> {
-        Box::pin(async { self.facts().await.context_window })
+    fn context_window(&self) -> Option<u64> {
+        self.known().context_window
     }
 
     fn form(&self) -> CallForm {
@@ -440,6 +511,10 @@ async fn receive<'a>(
     Ok(assembly)
 }
 
+fn no_list() -> Failure {
+    Failure::new(Reason::NotTheProtocol, "the endpoint's list of models is not one")
+}
+
 /// Whether the model has answered in this conversation.
 fn has_answer(messages: &[Message]) -> bool {
     messages.iter().any(|message| matches!(message, Message::Assistant { .. }))
@@ -486,55 +561,5 @@ impl MadeRequest {
             let why = result.err().map(|error| error.to_string()).unwrap_or_default();
             Failure::new(Reason::Config, format!("the request cannot be made: {why}"))
         })
-    }
-}
-
-/// Where requests go and what they carry: the key and the configured headers, and nothing from the environment.
-#[derive(Clone)]
-struct Address {
-    base_url: String,
-    headers: HeaderMap,
-    /// async-openai wants to be able to ask for it; it is in the headers already.
-    no_key: SecretString,
-}
-
-impl Address {
-    fn new(endpoint: &Endpoint) -> Result<Self> {
-        let mut headers = HeaderMap::new();
-        for (name, value) in &endpoint.headers {
-            let (Ok(header), Ok(value)) = (name.parse::<HeaderName>(), HeaderValue::from_str(value)) else {
-                return Err(Error::config(format!("the header {name:?} cannot be sent as it is configured")));
-            };
-            headers.insert(header, value);
-        }
-        if let Some(key) = &endpoint.key {
-            let mut bearer = HeaderValue::from_str(&format!("Bearer {}", key.expose()))
-                .map_err(|_| Error::config("the API key holds a character that cannot be sent"))?;
-            bearer.set_sensitive(true);
-            headers.insert(AUTHORIZATION, bearer);
-        }
-        Ok(Self { base_url: endpoint.base_url.clone(), headers, no_key: SecretString::default() })
-    }
-}
-
-impl Config for Address {
-    fn headers(&self) -> HeaderMap {
-        self.headers.clone()
-    }
-
-    fn url(&self, path: &str) -> String {
-        format!("{}{path}", self.base_url)
-    }
-
-    fn query(&self) -> Vec<(&str, &str)> {
-        Vec::new()
-    }
-
-    fn api_base(&self) -> &str {
-        &self.base_url
-    }
-
-    fn api_key(&self) -> &SecretString {
-        &self.no_key
     }
 }

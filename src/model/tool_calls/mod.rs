@@ -7,3 +7,4 @@ pub mod names;
 pub mod parse;
 pub mod recover;
 pub mod repair;
+pub mod tags;

@@ -1,12 +1,12 @@
 //! Tool calls that a model wrote as text: small models do, and endpoints without a parser for their model's format.
 //!
-//! Recognised are `<tool_call>…</tool_call>` and its cousins, `<function=name>…`, `[TOOL_CALLS]…`, fenced JSON,
-//! and bare JSON at the beginning of a line. What has the shape of a call is a call, also where no such tool exists or
-//! its arguments cannot be read: the model gets an error then, and nothing behind it runs.
+//! Recognised are `<tool_call>…</tool_call>` and its cousins, elements (see [`tags`](super::tags)), `[TOOL_CALLS]…`, fenced
+//! JSON, and bare JSON at the beginning of a line. What has the shape of a call is a call, also where no such tool exists
+//! or its arguments cannot be read: the model gets an error then, and nothing behind it runs.
 
 use crate::model::ToolSpec;
 use crate::model::tool_calls::arguments::Arguments;
-use crate::model::tool_calls::{names, parse};
+use crate::model::tool_calls::{names, parse, tags};
 use serde_json::{Map, Value, json};
 
 /// Places of a text that are tried; a text full of brackets must not cost for ever.
@@ -17,9 +17,6 @@ const MAX_INDENT: usize = 256;
 
 /// Bytes of text that are examined for calls in one answer, counted anew from each place that is tried.
 const BUDGET: usize = 32 << 20;
-
-/// Parameters of one call that are read: each may cost a look at all of the text.
-const MOST_PARAMETERS: usize = 100;
 
 /// Bytes of JSON without an end that are still read as if it had one.
 const LONGEST_UNENDED: usize = 256 * 1024;
@@ -69,7 +66,7 @@ fn recover_within(budget: &mut usize, text: &str, tools: &[ToolSpec]) -> Option<
                 at = start + length;
             }
             None => {
-                if let Some(call) = unreadable(&text[start..], tools) {
+                if let Some(call) = unreadable(&text[start..], begins_line(text, start), tools) {
                     // What follows may build on it.
                     found.calls.push(call);
                     at = text.len();
@@ -99,6 +96,8 @@ pub const MARKS: &[(&str, &str)] = &[
     ("<tools>", "</tools>"),
     ("<|tool_call|>", "<|/tool_call|>"),
     ("<function=", "</function>"),
+    ("<function ", "</function>"),
+    ("<invoke ", "</invoke>"),
     ("[TOOL_CALLS]", ""),
     ("<|python_tag|>", "<|eom_id|>"),
 ];
@@ -129,8 +128,9 @@ type Calls = Vec<(String, Value)>;
 
 /// The calls at the very beginning of `text`, and how many bytes they take.
 fn candidate(text: &str, tools: &[ToolSpec]) -> Option<(Calls, usize)> {
-    if text.starts_with("<function=") {
-        return function_tag(text, tools);
+    if tags::OPENINGS.iter().any(|opening| text.starts_with(opening)) {
+        let (call, length) = tags::element(text, tools)?;
+        return Some((vec![call], length));
     }
     if let Some(rest) = text.strip_prefix("[TOOL_CALLS]") {
         let (calls, length) = mistral(rest, tools)?;
@@ -176,14 +176,19 @@ fn inside(body: &str, tools: &[ToolSpec]) -> Option<Calls> {
     let mut rest = body.trim();
     let mut calls = Vec::new();
     while !rest.is_empty() {
-        let (more, length) = match rest.starts_with("<function=") {
-            true => function_tag(rest, tools)?,
-            false => {
-                let (value, length) = json_at(rest)?;
-                (calls_in(&value, tools)?, length)
-            }
+        let length = if rest.starts_with('<') {
+            let (call, length) = tags::element(rest, tools)?;
+            calls.push(call);
+            length
+        } else if rest.starts_with(['{', '[']) {
+            let (value, length) = json_at(rest)?;
+            calls.extend(calls_in(&value, tools)?);
+            length
+        } else {
+            let (call, length) = tags::assignments(rest, tools)?;
+            calls.push(call);
+            length
         };
-        calls.extend(more);
         // A comma or semicolon between them, a bracket too many behind them.
         rest = rest[length..].trim_start_matches([',', ';', '}', ']']).trim_start();
     }
@@ -199,63 +204,15 @@ fn mistral(text: &str, tools: &[ToolSpec]) -> Option<(Calls, usize)> {
         return Some((calls_in(&value, tools)?, skipped + length));
     }
     let name_end = body.find(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '-' | '.')))?;
-    let name = known(&body[..name_end], tools)?;
+    let name = known_or_invented(&body[..name_end], tools)?;
     let rest = body[name_end..].trim_start();
     let rest = rest.strip_prefix("[ARGS]").unwrap_or(rest).trim_start();
     let (value, length) = json_at(rest)?;
     Some((vec![(name, value)], text.len() - rest.len() + length))
 }
 
-/// `<function=name>{…}</function>`, or with `<parameter=x>…</parameter>` inside.
-fn function_tag(text: &str, tools: &[ToolSpec]) -> Option<(Calls, usize)> {
-    let rest = text.strip_prefix("<function=")?;
-    let name_end = rest.find('>')?;
-    let name = known(rest[..name_end].trim_matches(['"', '\'', ' ']), tools)?;
-    let body = &rest[name_end + 1..];
-    let offset = text.len() - body.len();
-    let (body, length) = match body.find("</function>") {
-        Some(end) => (&body[..end], offset + end + "</function>".len()),
-        None => (body, text.len()),
-    };
-    let arguments = match body.trim() {
-        "" => json!({}),
-        json if json.starts_with('{') => parse::parse(json).ok()?.0,
-        tags => Value::Object(parameters(tags, tools.iter().find(|tool| tool.name == name)?)?),
-    };
-    Some((vec![(name, arguments)], length))
-}
-
-fn parameters(mut tags: &str, tool: &ToolSpec) -> Option<Map<String, Value>> {
-    let (mut parameters, mut is_closed) = (Map::new(), true);
-    for _ in 0..MOST_PARAMETERS {
-        let Some(start) = tags.find("<parameter=") else { break };
-        let rest = &tags[start + "<parameter=".len()..];
-        let name_end = rest.find('>')?;
-        let name = rest[..name_end].trim_matches(['"', '\'', ' ']);
-        let rest = &rest[name_end + 1..];
-        let closing = if is_closed { rest.find("</parameter>") } else { None };
-        is_closed = closing.is_some();
-        let end = closing.or_else(|| rest.find("<parameter=")).unwrap_or(rest.len());
-        // One line break after the opening and before the closing tag belongs to the format.
-        let value = rest[..end].strip_prefix('\n').unwrap_or(&rest[..end]);
-        let value = value.strip_suffix('\n').unwrap_or(value);
-        parameters.insert(name.to_owned(), typed(value, &tool.parameters["properties"][name]));
-        tags = &rest[end..];
-    }
-    (!parameters.is_empty()).then_some(parameters)
-}
-
-/// Text in the format is of the type that the schema says.
-fn typed(value: &str, schema: &Value) -> Value {
-    let is_text = schema["type"].as_str().is_none_or(|t| t == "string");
-    match serde_json::from_str(value.trim()) {
-        Ok(parsed) if !is_text => parsed,
-        _ => Value::String(value.to_owned()),
-    }
-}
-
 /// The JSON object or list at the beginning of `text`, leniently read, and its length.
-fn json_at(text: &str) -> Option<(Value, usize)> {
+pub fn json_at(text: &str) -> Option<(Value, usize)> {
     if !text.starts_with(['{', '[']) {
         return None;
     }
@@ -337,22 +294,58 @@ fn invented(name: &str, object: &Map<String, Value>) -> Option<String> {
             || NAME_KEYS.contains(&key.as_str())
             || ARGUMENT_KEYS.contains(&key.as_str())
     };
-    let is_identifier = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "_-.:".contains(c));
-    (is_identifier && object.keys().all(is_of_call)).then(|| name.to_owned())
+    (is_identifier(name) && object.keys().all(is_of_call)).then(|| name.to_owned())
 }
 
-/// A call of an existing tool at the beginning of `text` that cannot be read.
-fn unreadable(text: &str, tools: &[ToolSpec]) -> Option<RecoveredCall> {
-    let body = MARKS.iter().find_map(|(open, _)| text.strip_prefix(open)).unwrap_or(text);
-    let body =
-        body.strip_prefix("```").map_or(body, |fenced| fenced.trim_start_matches(char::is_alphanumeric));
-    let (key, rest) = quoted(body.trim_start().strip_prefix('{')?.trim_start())?;
+fn is_identifier(name: &str) -> bool {
+    !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || "_-.:".contains(c))
+}
+
+/// The tool that is meant, or a name that none has, where a format leaves no doubt that it is one.
+pub fn known_or_invented(name: &str, tools: &[ToolSpec]) -> Option<String> {
+    known(name, tools).or_else(|| is_identifier(name).then(|| name.to_owned()))
+}
+
+/// A call at the beginning of `text` that cannot be read.
+fn unreadable(text: &str, starts_line: bool, tools: &[ToolSpec]) -> Option<RecoveredCall> {
+    let mark = MARKS.iter().find(|(open, _)| text.starts_with(open));
+    let body = mark.map_or(text, |(open, _)| &text[open.len()..]);
+    if let Some((name, arguments)) = broken_object(body, tools) {
+        return Some(RecoveredCall { name, arguments: arguments.to_owned() });
+    }
+    // In the middle of a sentence a mark may be what the sentence is about.
+    mark.filter(|_| starts_line && is_like_a_call(body, tools)).map(|_| {
+        let named = tools.iter().find(|tool| body.contains(tool.name.as_str()));
+        RecoveredCall {
+            name: named.map_or_else(String::new, |tool| tool.name.clone()),
+            arguments: body.trim().to_owned(),
+        }
+    })
+}
+
+/// Tool and arguments of `{"name": "…", "arguments": …` that is not valid JSON, with the name of an existing tool.
+fn broken_object<'a>(text: &'a str, tools: &[ToolSpec]) -> Option<(String, &'a str)> {
+    let text =
+        text.strip_prefix("```").map_or(text, |fenced| fenced.trim_start_matches(char::is_alphanumeric));
+    let (key, rest) = quoted(text.trim_start().strip_prefix('{')?.trim_start())?;
     let (name, rest) = quoted(rest.trim_start().strip_prefix(':')?.trim_start())?;
     let name = known(name, tools).filter(|_| NAME_KEYS.contains(&key))?;
     let rest = rest.trim_start().strip_prefix(',')?.trim_start();
     let (key, rest) = quoted(rest)?;
     let arguments = rest.trim_start().strip_prefix(':')?.trim();
-    ARGUMENT_KEYS.contains(&key).then(|| RecoveredCall { name, arguments: arguments.into() })
+    ARGUMENT_KEYS.contains(&key).then_some((name, arguments))
+}
+
+/// Whether what follows a mark is code, not a sentence.
+fn is_like_a_call(body: &str, tools: &[ToolSpec]) -> bool {
+    let body = body.trim_start();
+    let end = body.find(|c: char| !(c.is_alphanumeric() || "_-.".contains(c))).unwrap_or(body.len());
+    match (&body[..end], body[end..].trim_start().chars().next()) {
+        ("", next) => matches!(next, Some('{' | '[')) && body.contains(['"', '\'']),
+        (name, next) => {
+            known(name, tools).is_some() && next.is_some() || matches!(next, Some('{' | '(' | '='))
+        }
+    }
 }
 
 /// The string at the beginning of `text` and what follows it.
@@ -476,10 +469,18 @@ mod tests {
     }
 
     #[test]
-    fn parameters_in_tags_have_the_type_of_the_schema() {
-        let text = "<function=run_commands><parameter=command>12</parameter><parameter=timeout_s>5</parameter></function>";
-        let expected = call("run_commands", json!({ "command": "12", "timeout_s": 5 }));
-        assert_eq!(recover(text, &tools()).unwrap().calls, [expected]);
+    fn what_opens_as_a_call_and_cannot_be_read_is_one() {
+        for (text, name) in [
+            ("<tool_call>\nrun_commands: list the files\n</tool_call>", "run_commands"),
+            ("<tool_call>\n{\"command\": \"ls -la\"}\n</tool_call>", ""),
+            ("<tools>\nlist_files(path=a b)\n</tools>", ""),
+            ("I look.\n<function=run_commands>{\"command\": ls}</function>", "run_commands"),
+            ("<function name=\"run_commands\" arguments='{\"command\": ls}'/>", "run_commands"),
+        ] {
+            let recovered = recover(text, &tools()).unwrap_or_else(|| panic!("{text}"));
+            assert_eq!(recovered.calls.len(), 1, "{text}");
+            assert_eq!(recovered.calls[0].name, name, "{text}");
+        }
     }
 
     #[test]
@@ -492,6 +493,9 @@ mod tests {
             "```rust\nfn main() {}\n```",
             "[TOOL_CALLS]",
             "<tool_call>",
+            "<tool_call>\n\n</tool_call>",
+            "Write <tool_call>{\"name\": …}</tool_call> around a call.",
+            "<tools>\nThe tools are listed in the manual.\n</tools>",
             "<function=",
             "[1, 2, 3]",
             "{",
@@ -523,6 +527,26 @@ mod tests {
             text in "(<tool_call>|</tool_call>|<function=|read_file|>|<parameter=|\\[TOOL_CALLS\\]|```|json|\n|\\{|\\}|\\[|\"name\"|:|\"é\"|,){0,20}"
         ) {
             let _ = recover(&text, &tools());
+        }
+
+        #[test]
+        fn a_call_is_found_in_every_form_whatever_its_value(value in "[a-z0-9 .,:;!?<>/{}\\[\\]()=+*'\"\\\\\n\té-]{0,40}") {
+            let arguments = json!({ "command": value });
+            let object = json!({ "name": "run_commands", "arguments": arguments });
+            for text in [
+                object.to_string(),
+                format!("```json\n{object}\n```"),
+                format!("<tool_call>\n{object}\n</tool_call>"),
+                format!("<function=run_commands>{arguments}</function>"),
+            ] {
+                // What could be taken for the end of the call is in doubt; then it must not run in part.
+                let calls = recover(&text, &tools()).map(|recovered| recovered.calls).unwrap_or_default();
+                prop_assert!(calls.len() <= 1, "{text}: {calls:?}");
+                for call in calls {
+                    let read = parse::parse(&call.arguments);
+                    prop_assert!(read.is_err() || read == Ok((arguments.clone(), false)), "{text}: {call:?}");
+                }
+            }
         }
     }
 }

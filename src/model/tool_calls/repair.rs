@@ -59,6 +59,10 @@ fn repaired(call: &ToolCall, tool: &ToolSpec, is_cut_off: bool) -> Option<(Map<S
         notes.push("a whole call as its arguments".to_owned());
         arguments = inner;
     }
+    if let Some(values) = values_in_schema(&arguments, tool) {
+        notes.push("its schema around the values".to_owned());
+        arguments = values;
+    }
     repair_object(&mut arguments, &tool.parameters, &mut notes);
     // Repaired ones are kept as they were read: they go back to the endpoint, which has to read them as well.
     (repaired || !notes.is_empty()).then_some((arguments, notes))
@@ -79,6 +83,22 @@ fn unwrapped(object: &Map<String, Value>, tool: &ToolSpec) -> Option<Map<String,
         Value::String(text) => serde_json::from_str(text).ok(),
         _ => None,
     }
+}
+
+/// The values of `{"type": "object", "properties": {"command": "ls"}}`, a copy of the schema that was filled in.
+fn values_in_schema(object: &Map<String, Value>, tool: &ToolSpec) -> Option<Map<String, Value>> {
+    let schema = tool.parameters["properties"].as_object()?;
+    let filled = object.get("properties").filter(|_| !schema.contains_key("properties"))?.as_object()?;
+    let value = |(name, value): (&String, &Value)| {
+        let value = match value {
+            Value::Object(described) => {
+                ["value", "const", "default"].iter().find_map(|key| described.get(*key))?
+            }
+            value => value,
+        };
+        schema.contains_key(name).then(|| (name.clone(), value.clone()))
+    };
+    filled.iter().map(value).collect::<Option<Map<_, _>>>().filter(|values| !values.is_empty())
 }
 
 fn repair_object(arguments: &mut Map<String, Value>, schema: &Value, notes: &mut Vec<String>) {
@@ -186,25 +206,29 @@ fn command(texts: &[&str], is_plural: bool) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
     use serde_json::json;
 
-    fn fixed(name: &str, arguments: Value) -> Option<Value> {
+    fn tools() -> [ToolSpec; 2] {
         let text = json!({ "type": "string" });
         let tool = |name: &str, properties: Value, required: Value| ToolSpec {
             name: name.into(),
             description: String::new(),
             parameters: json!({ "type": "object", "properties": properties, "required": required }),
         };
-        let tools = [
+        [
             tool(
                 "run_commands",
                 json!({ "command": text, "timeout_s": { "type": "integer" } }),
                 json!(["command"]),
             ),
             tool("write_file", json!({ "path": text, "data": text }), json!(["path", "data"])),
-        ];
+        ]
+    }
+
+    fn fixed(name: &str, arguments: Value) -> Option<Value> {
         let mut call = ToolCall { id: "1".into(), name: name.into(), arguments: arguments.into() };
-        repair(&mut call, &tools, false).map(|_| call.arguments.json().unwrap().clone())
+        repair(&mut call, &tools(), false).map(|_| call.arguments.json().unwrap().clone())
     }
 
     #[test]
@@ -240,6 +264,16 @@ mod tests {
                 json!({ "command": "ls", "timeout_s": 5 }),
             ),
             ("run_commands", json!({ "Script": "ls" }), json!({ "command": "ls" })),
+            (
+                "run_commands",
+                json!({ "type": "object", "properties": { "command": "ls" }, "required": ["command"] }),
+                json!({ "command": "ls" }),
+            ),
+            (
+                "run_commands",
+                json!({ "properties": { "command": { "type": "string", "value": "ls" } } }),
+                json!({ "command": "ls" }),
+            ),
             ("run_commands", json!({ "arguments": "{\"command\": \"ls\"}" }), json!({ "command": "ls" })),
             ("write_file", json!({ "file_path": "a", "content": "b" }), json!({ "path": "a", "data": "b" })),
             ("write_file", json!({ "path": "a", "text": "b" }), json!({ "path": "a", "data": "b" })),
@@ -265,6 +299,7 @@ mod tests {
             ("run_commands", json!([{ "command": "ls" }, { "command": "pwd" }])),
             ("run_commands", json!({ "name": "write_file", "arguments": { "path": "a", "data": "b" } })),
             ("write_file", json!({ "this": "a", "that": "b" })),
+            ("run_commands", json!({ "type": "object", "properties": { "command": { "type": "string" } } })),
             ("write_file", json!({ "paths": ["a", "b"], "data": "c" })),
             ("unknown", json!({ "commands": ["ls"] })),
         ] {
@@ -285,6 +320,51 @@ mod tests {
         assert_eq!(call.arguments.as_str(), r#"{"files":[{"path":"a"},{"path":"b"}]}"#);
         let expected = "the model called write_files with a text as \"files\", taken as a list and \"file\", taken as \"path\"";
         assert_eq!(note, expected);
+    }
+
+    proptest! {
+        #[test]
+        fn a_repair_is_final_and_changes_nothing_that_fits(
+            keys in proptest::collection::vec("(command|commands|cmd|path|file|data|content|text|properties|arguments|name|x)", 0..4),
+            values in proptest::collection::vec(value(), 4),
+            name in "(run_commands|write_file|functions.write_file|Write-File|other)",
+        ) {
+            let arguments: Map<String, Value> = keys.into_iter().zip(values).collect();
+            let before = Value::Object(arguments);
+            let mut call = ToolCall { id: "1".into(), name, arguments: before.to_string() };
+            let note = repair(&mut call, &tools(), false);
+            let after: Value = serde_json::from_str(&call.arguments).unwrap();
+            prop_assert!(note.is_some() || after == before, "{before} became {after} without a notice");
+            // What was repaired needs no further repair.
+            let again = call.arguments.clone();
+            prop_assert_eq!(repair(&mut call, &tools(), false), None);
+            prop_assert_eq!(again, call.arguments);
+        }
+
+        #[test]
+        fn no_text_is_lost_or_invented(text in "[a-z \\n'\"{}\\\\]{0,30}", alias in "(content|contents|text|body)") {
+            let arguments = json!({ "path": "a", alias: text });
+            let mut call = ToolCall { id: "1".into(), name: "write_file".into(), arguments: arguments.to_string() };
+            repair(&mut call, &tools(), false);
+            let after: Value = serde_json::from_str(&call.arguments).unwrap();
+            prop_assert_eq!(after, json!({ "path": "a", "data": text }));
+        }
+    }
+
+    fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            "[a-z -]{0,8}".prop_map(Value::from),
+            any::<i32>().prop_map(Value::from),
+            any::<bool>().prop_map(Value::from),
+            Just(Value::Null),
+        ];
+        leaf.prop_recursive(2, 8, 3, |inner| {
+            prop_oneof![
+                proptest::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+                proptest::collection::btree_map("(command|data|path|arguments|properties)", inner, 0..3)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
     }
 
     #[test]

@@ -25,6 +25,6 @@ struct Arguments {
 }
 
 async fn run(context: Context<'_>, Arguments { job }: Arguments) -> Result<ToolResult> {
-    let output = context.sandbox.job_kill(job).await?;
+    let output = context.sandbox.job_kill(job).await.map_err(job_output::explained)?;
     Ok(ToolResult { ok: true, ..job_output::result(context, job, output) })
 }

@@ -1,7 +1,7 @@
 //! `job_output`: what a background job has written.
 
 use super::describe;
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::sandbox::{self, Outcome, Output, Piece};
 use crate::tools::{self, Collector, Context, Tool, ToolResult, arguments, report_limits};
 use futures_util::future::BoxFuture;
@@ -33,9 +33,24 @@ struct Arguments {
 
 async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
     let wait = arguments.wait_s.filter(|seconds| seconds.is_finite()).unwrap_or(0.0).clamp(0.0, MAX_WAIT_S);
-    let output = context.sandbox.job_output(arguments.job, Duration::from_secs_f64(wait)).await?;
+    let output = context.sandbox.job_output(arguments.job, Duration::from_secs_f64(wait)).await;
+    let output = output.map_err(explained)?;
     output.state.iter().try_for_each(|finished| report_limits(context.events, finished))?;
     Ok(result(context, arguments.job, output))
+}
+
+/// The error about a job that does not exist, with what the model can do instead.
+pub fn explained(error: Error) -> Error {
+    match error.kind() {
+        Kind::InSandbox => Error::new(
+            Kind::InSandbox,
+            format!(
+                "{error}; run_commands with \"background\": true starts a job and gives its number. The output of other \
+                 commands came with their results"
+            ),
+        ),
+        _ => error,
+    }
 }
 
 /// The state of a job and what it has written since the last call.

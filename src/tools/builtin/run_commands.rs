@@ -3,6 +3,7 @@
 use super::describe;
 use crate::approval::policy::Action;
 use crate::error::Result;
+use crate::model::compact::JOB_STARTED;
 use crate::sandbox::{Command, Finished, Outcome, Program, TAIL_BYTES};
 use crate::tools::{self, Collector, Context, Tool, ToolResult, arguments, report_limits};
 use futures_util::future::BoxFuture;
@@ -49,7 +50,7 @@ async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
     if background {
         let job = context.sandbox.start_job(command).await?;
         return Ok(ToolResult::success(format!(
-            "started as job {job}; see its output with job_output {{\"job\": {job}}}"
+            "{JOB_STARTED}{job}; see its output with job_output {{\"job\": {job}}}"
         )));
     }
     let mut collector = Collector::new(context.bounds.output_chars);

@@ -1,0 +1,56 @@
+//! Arbitrary text as a model's answer, searched for tool calls: `cargo +nightly fuzz run recover`.
+//!
+//! The fuzzer builds the files of the search only. No answer may cost more than a moment, whatever is in it.
+
+#![no_main]
+#![allow(dead_code)]
+
+#[path = "../../src/model"]
+mod model {
+    /// A tool as the model is told of it.
+    pub struct ToolSpec {
+        pub name: String,
+        pub description: String,
+        pub parameters: serde_json::Value,
+    }
+
+    pub mod tool_calls {
+        pub mod names;
+        pub mod parse;
+        pub mod recover;
+        pub mod tags;
+    }
+}
+
+use libfuzzer_sys::fuzz_target;
+use model::ToolSpec;
+use model::tool_calls::recover::recover;
+use serde_json::json;
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+/// Far more than any answer takes, also with coverage instrumentation on a busy machine.
+const LIMIT: Duration = Duration::from_secs(5);
+
+static TOOLS: LazyLock<[ToolSpec; 2]> = LazyLock::new(|| {
+    let tool = |name: &str, properties| ToolSpec {
+        name: name.to_owned(),
+        description: String::new(),
+        parameters: json!({ "type": "object", "properties": properties }),
+    };
+    let text = json!({ "type": "string" });
+    [
+        tool("run_commands", json!({ "command": text, "timeout_s": { "type": "integer" } })),
+        tool("write_file", json!({ "path": text, "data": text })),
+    ]
+});
+
+fuzz_target!(|text: &str| {
+    let started = Instant::now();
+    let recovered = recover(text, &*TOOLS);
+    assert!(started.elapsed() < LIMIT, "{:?} for {} bytes", started.elapsed(), text.len());
+    if let Some(recovered) = recovered {
+        assert!(!recovered.calls.is_empty());
+        assert!(recovered.text.len() <= text.len());
+    }
+});
