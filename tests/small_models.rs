@@ -5,7 +5,8 @@ use crate::support::endpoint::{Endpoint, Script, endpoint};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-const NEXT_STEP: &str = "Continue with the next step, or answer if all of it is done.";
+const NEXT_STEP: &str =
+    "If all of the task is done now, answer. Otherwise send the next step that the task asks for.";
 
 /// A server like llama.cpp's, with a model of this many parameters.
 fn server(parameters: u64) -> Script {

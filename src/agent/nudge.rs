@@ -22,7 +22,8 @@ pub fn nudge(reply: &Reply, form: CallForm, prompt: &str, progress: &Progress) -
     }
     if let Some(tool) = &progress.last_failure {
         return Some(format!(
-            "Your last call of {tool} failed, so the task is not done. Correct it, or answer why it cannot be done."
+            "The task is not done: your last step, {tool}, failed. Nobody but you does it. Send the JSON object that \
+             corrects it, for example a write_file for a file that is missing."
         ));
     }
     (progress.succeeded == 0 && asks_for_work(prompt)).then(|| {

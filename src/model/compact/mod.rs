@@ -20,7 +20,9 @@ pub const TEMPERATURE: f64 = 0.2;
 pub const INSTRUCTIONS_HEADING: &str = "# The project's own instructions (AGENTS.md)";
 
 const PROMPT: &str = include_str!("../../../prompts/compact_form.md");
-const NEXT_STEP: &str = "\n\nContinue with the next step, or answer if all of it is done.";
+const NEXT_STEP: &str =
+    "\n\nIf all of the task is done now, answer. Otherwise send the next step that the task asks for.";
+const AFTER_A_FAILURE: &str = "\n\nThis step failed. Send a step that corrects it; do not answer yet.";
 /// The tools that the prompt shows.
 const SHOWN: [&str; 4] = ["run_commands", "write_file", "read_file", "edit_file"];
 /// Tools that are not offered, or (those of jobs) only once there is a job.
@@ -57,7 +59,11 @@ pub fn messages(request: &Request<'_>) -> Vec<Message> {
             }
             Message::Tool { name, text, .. } => {
                 let is_last = !matches!(rest.get(at + 1), Some(Message::Tool { .. }));
-                let next_step = if is_last { NEXT_STEP } else { "" };
+                let next_step = match is_last {
+                    false => "",
+                    true if is_failure(text) => AFTER_A_FAILURE,
+                    true => NEXT_STEP,
+                };
                 add_user(
                     &mut sent,
                     &format!(
@@ -133,6 +139,12 @@ fn written_call(call: &ToolCall) -> String {
         None => drop(object.insert("arguments".to_owned(), call.arguments.as_str().into())),
     }
     Value::Object(object).to_string()
+}
+
+/// Whether a result reports a failure: of the tool, or of the command.
+fn is_failure(result: &str) -> bool {
+    let code = result.strip_prefix("exit code ").and_then(|rest| rest.split([',', '\n']).next());
+    result.starts_with("error:") || result.starts_with(TIMED_OUT) || code.is_some_and(|code| code != "0")
 }
 
 /// What a result allows beside what the prompt shows. It comes with the result, so that the prompt never changes.
@@ -257,7 +269,7 @@ mod tests {
                 "{\"tool\":\"write_file\",\"path\":\"a.py\",\"content\":\"print(1)\\n\"}\n\
                  {\"tool\":\"run_commands\",\"command\":\"python3 a.py\"}",
                 "Result of write_file:\nwrote\n\nResult of run_commands:\nexit code 0\n1\n\n\
-                 Continue with the next step, or answer if all of it is done.",
+                 If all of the task is done now, answer. Otherwise send the next step that the task asks for.",
                 "{\"tool\":\"answer\",\"text\":\"Done.\"}",
                 "Thanks.",
             ]
@@ -276,9 +288,31 @@ mod tests {
     #[test]
     fn the_prompt_is_short() {
         // Four characters a token is what JSON and English have with the tokenisers of small models at the least.
-        assert!(PROMPT.len() < 1_000, "{} bytes", PROMPT.len());
+        assert!(PROMPT.len() < 1_100, "{} bytes", PROMPT.len());
     }
 
     #[test]
+    fn jobs_are_offered_once_there_is_one() {
+        let registry = Registry::builtin();
+        let mut conversation = conversation();
+        let names = |conversation: &[Message]| {
+            let request = Request { messages: conversation, tools: registry.specs(), answer_schema: None };
+            let schema = schema(&request);
+            let turns = schema["anyOf"].as_array().unwrap();
+            let name = |turn: &Value| turn["properties"]["tool"]["const"].as_str().unwrap().to_owned();
+            let background = turns[0]["properties"]["background"].is_object();
+            (turns.iter().map(name).skip(5).collect::<Vec<_>>(), background)
+        };
+        assert_eq!(names(&conversation), (Vec::new(), false));
+        let result =
+            |text: &str| Message::Tool { id: "3".into(), name: "run_commands".into(), text: text.into() };
+        conversation.push(result(&format!("{TIMED_OUT} after 120 s, 120.00 s\n(no output)")));
+        assert_eq!(names(&conversation), (Vec::new(), true));
+        assert!(text(sent(&conversation).last().unwrap()).contains("\"background\": true"));
+        conversation.push(result(&format!("{JOB_STARTED}12; see its output with job_output")));
+        assert_eq!(names(&conversation), (vec!["job_output".to_owned(), "job_kill".to_owned()], true));
+        let sent = sent(&conversation);
+        assert!(text(sent.last().unwrap()).contains(r#"{"tool":"job_output","job":12}"#));
+        assert!(!text(&sent[0]).contains("job"), "the prompt is the same");
     }
 }

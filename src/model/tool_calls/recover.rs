@@ -311,14 +311,14 @@ fn unreadable(text: &str, starts_line: bool, tools: &[ToolSpec]) -> Option<Recov
     let mark = MARKS.iter().find(|(open, _)| text.starts_with(open));
     let body = mark.map_or(text, |(open, _)| &text[open.len()..]);
     if let Some((name, arguments)) = broken_object(body, tools) {
-        return Some(RecoveredCall { name, arguments: arguments.to_owned() });
+        return Some(RecoveredCall { name, arguments: arguments.into() });
     }
     // In the middle of a sentence a mark may be what the sentence is about.
     mark.filter(|_| starts_line && is_like_a_call(body, tools)).map(|_| {
         let named = tools.iter().find(|tool| body.contains(tool.name.as_str()));
         RecoveredCall {
             name: named.map_or_else(String::new, |tool| tool.name.clone()),
-            arguments: body.trim().to_owned(),
+            arguments: body.trim().into(),
         }
     })
 }

@@ -331,7 +331,7 @@ mod tests {
         ) {
             let arguments: Map<String, Value> = keys.into_iter().zip(values).collect();
             let before = Value::Object(arguments);
-            let mut call = ToolCall { id: "1".into(), name, arguments: before.to_string() };
+            let mut call = ToolCall { id: "1".into(), name, arguments: before.to_string().into() };
             let note = repair(&mut call, &tools(), false);
             let after: Value = serde_json::from_str(&call.arguments).unwrap();
             prop_assert!(note.is_some() || after == before, "{before} became {after} without a notice");
@@ -344,7 +344,7 @@ mod tests {
         #[test]
         fn no_text_is_lost_or_invented(text in "[a-z \\n'\"{}\\\\]{0,30}", alias in "(content|contents|text|body)") {
             let arguments = json!({ "path": "a", alias: text });
-            let mut call = ToolCall { id: "1".into(), name: "write_file".into(), arguments: arguments.to_string() };
+            let mut call = ToolCall { id: "1".into(), name: "write_file".into(), arguments: arguments.to_string().into() };
             repair(&mut call, &tools(), false);
             let after: Value = serde_json::from_str(&call.arguments).unwrap();
             prop_assert_eq!(after, json!({ "path": "a", "data": text }));
