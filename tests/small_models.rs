@@ -172,14 +172,13 @@ fn an_answer_that_is_an_unreadable_call_ends_as_a_limit_and_is_not_applied() {
 }
 
 #[test]
-fn prompts_without_an_answer_in_between_are_sent_as_one_message() {
+fn user_and_assistant_alternate_after_a_failure() {
     let model = endpoint().error(400, "out of order").start();
     let first = run(agent(), &model).expect_code(3);
     let model = endpoint().text("Done.").start();
     run(first.again(), &model).expect_code(0);
     let request = &model.chat_requests()[0];
-    assert_eq!(roles(request), ["system", "user"]);
-    assert_eq!(last_text(request), "Write hi.sh and run it\n\nWrite hi.sh and run it");
+    assert_eq!(roles(request), ["system", "user", "assistant", "user"]);
 }
 
 #[test]

@@ -7,7 +7,7 @@
 
 #[path = "../../src/model"]
 mod model {
-    /// A tool as the model is told of it.
+    /// A tool as it is described to the model.
     pub struct ToolSpec {
         pub name: String,
         pub description: String,
