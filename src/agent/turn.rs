@@ -88,7 +88,7 @@ impl Conversation {
 
     async fn rounds(&mut self, prompt: &str) -> Result<Answer> {
         let mut repetition = Repetition::default();
-        let (mut bad_rounds, mut nudged, mut progress) = (0, false, nudge::Progress::default());
+        let (mut bad_rounds, mut nudges, mut progress) = (0, Vec::new(), nudge::Progress::default());
         loop {
             if let Some(reached) = self.spent.reached(&self.setup.limits) {
                 self.emit(Event::LimitReached { limit: reached.name.to_owned() })?;
@@ -102,8 +102,8 @@ impl Conversation {
                     return Err(self.limit("answer_tokens", ANSWER_CUT_OFF, LONGER_ANSWERS)?);
                 }
                 match nudge(&reply, self.setup.model.form(), prompt, &progress) {
-                    Some(text) if !nudged => {
-                        nudged = true;
+                    Some(text) if nudges.len() < nudge::MAX_NUDGES && !nudges.contains(&text) => {
+                        nudges.push(text.clone());
                         self.emit(Event::Nudge { text: text.clone() })?;
                         self.messages.push(Message::User { text });
                         continue;
@@ -199,8 +199,7 @@ impl Conversation {
                     Ok(done) => {
                         round.all_bad &= done.bad;
                         bad = done.bad;
-                        progress.succeeded += u32::from(done.result.ok);
-                        progress.last_failure = (!done.result.ok).then(|| call.name.clone());
+                        progress.record(call, done.result.ok);
                         let verdict = repetition.record(&call.name, &call.arguments, &done.fingerprint());
                         round.verdict = worse(round.verdict, verdict);
                         self.send_images(&call.id, &done.result.content);

@@ -53,7 +53,7 @@ impl ChatModel for Governed {
         self.model.name()
     }
 
-    fn context_window(&self) -> BoxFuture<'_, Option<u64>> {
+    fn context_window(&self) -> Option<u64> {
         self.model.context_window()
     }
 

@@ -92,12 +92,18 @@ impl OpenAi {
     pub fn sibling(&self, model: &str, form: Option<CallForm>) -> Self {
         let is_same = model == self.endpoint.model;
         Self {
-            endpoint: Endpoint { model: model.to_owned(), form, ..self.endpoint.clone() },
+            endpoint: Endpoint {
+                model: model.to_owned(),
+                form,
+                context_window: self.endpoint.context_window.filter(|_| is_same),
+                ..self.endpoint.clone()
+            },
             http: self.http.clone(),
             address: self.address.clone(),
             refused: Lock::new(if is_same { self.refused.lock().clone() } else { HashSet::new() }),
             encoded: Lock::default(),
             facts: if is_same { Arc::clone(&self.facts) } else { Arc::default() },
+            facts_requests: AtomicU32::new(0),
             form: Lock::new(Form { chosen: form, announced: false }),
             limiter: self.limiter.clone(),
         }

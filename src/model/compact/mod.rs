@@ -20,8 +20,10 @@ pub const TEMPERATURE: f64 = 0.2;
 pub const INSTRUCTIONS_HEADING: &str = "# The project's own instructions (AGENTS.md)";
 
 const PROMPT: &str = include_str!("../../../prompts/compact_form.md");
-const NEXT_STEP: &str =
-    "\n\nIf all of the task is done now, answer. Otherwise send the next step that the task asks for.";
+const NEXT_STEP: &str = "\n\nSend the next step of the task, or answer if no step is left.";
+/// After a command that ran what was written before: small models tend to add steps that nobody asked for.
+const PERHAPS_DONE: &str =
+    "\n\nIf this is what the task asks for, answer. Otherwise send the next step of the task.";
 const AFTER_A_FAILURE: &str = "\n\nThis step failed. Send a step that corrects it; do not answer yet.";
 /// The tools that the prompt shows.
 const SHOWN: [&str; 4] = ["run_commands", "write_file", "read_file", "edit_file"];
@@ -50,9 +52,13 @@ pub fn messages(request: &Request<'_>) -> Vec<Message> {
         rest = others;
     }
     sent.push(Message::System { text: prompt(&system, request) });
+    let mut has_written = false;
     for (at, message) in rest.iter().enumerate() {
         match message {
-            Message::System { text } | Message::User { text } => add_user(&mut sent, text),
+            Message::System { text } | Message::User { text } => {
+                has_written = false;
+                add_user(&mut sent, text);
+            }
             Message::Assistant { text, tool_calls, .. } => {
                 let text = written(text, tool_calls);
                 sent.push(Message::Assistant { text, reasoning: None, tool_calls: Vec::new() });
@@ -62,8 +68,10 @@ pub fn messages(request: &Request<'_>) -> Vec<Message> {
                 let next_step = match is_last {
                     false => "",
                     true if is_failure(text) => AFTER_A_FAILURE,
+                    true if has_written && name == "run_commands" => PERHAPS_DONE,
                     true => NEXT_STEP,
                 };
+                has_written |= ["write_file", "edit_file"].contains(&name.as_str());
                 add_user(
                     &mut sent,
                     &format!(
@@ -269,7 +277,7 @@ mod tests {
                 "{\"tool\":\"write_file\",\"path\":\"a.py\",\"content\":\"print(1)\\n\"}\n\
                  {\"tool\":\"run_commands\",\"command\":\"python3 a.py\"}",
                 "Result of write_file:\nwrote\n\nResult of run_commands:\nexit code 0\n1\n\n\
-                 If all of the task is done now, answer. Otherwise send the next step that the task asks for.",
+                 Send the next step of the task, or answer if no step is left.",
                 "{\"tool\":\"answer\",\"text\":\"Done.\"}",
                 "Thanks.",
             ]
