@@ -192,6 +192,10 @@ impl Environment for Place {
         None
     }
 
+    fn about_files(&self) -> BoxFuture<'_, Option<String>> {
+        Box::pin(async { None })
+    }
+
     fn checkpoint(&self, _: u64, _: Moment) -> BoxFuture<'_, Result<()>> {
         Box::pin(async { Ok(()) })
     }

@@ -271,7 +271,13 @@ fn changes_are_shown_applied_and_undone() {
     terminal.wait_for("0 files added, 1 modified, 0 deleted");
     assert_eq!(std::fs::read_to_string(&host).expect("the file"), "new\n");
     terminal.type_line("/undo");
-    terminal.wait_for("the workspace is at checkpoint");
+    terminal.wait_for("your own files still have what /apply wrote: a.txt");
+    terminal.wait_for("Take the last apply back in your own files too? [yes/no]");
+    assert_eq!(std::fs::read_to_string(&host).expect("the file"), "new\n");
+    terminal.type_line("yes");
+    terminal.wait_for("taken back in your files: 0 files added, 1 modified, 0 deleted");
+    assert_eq!(std::fs::read_to_string(&host).expect("the file"), "old\n");
+    terminal.wait_for_prompt();
     terminal.type_line("!cat a.txt");
     terminal.wait_for("\nold\n");
     terminal.type_line("/redo");

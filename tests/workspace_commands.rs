@@ -252,3 +252,70 @@ fn an_included_file_is_applied_although_it_is_ignored() {
     assert_eq!(ran.host_file("built/deep/wanted").as_deref(), Some("x\n"));
     assert_eq!(ran.host_file("built/other"), None);
 }
+
+/// It took back the newest session's, whether or not that was the last that was applied.
+#[test]
+fn undo_takes_back_the_last_apply_of_any_session_here() {
+    let write = |name: &str| json!({ "path": name, "data": "new\n" });
+    let model = endpoint()
+        .tool_call("write_file", write("first.txt"))
+        .text("ok")
+        .tool_call("write_file", write("second.txt"))
+        .text("ok")
+        .start();
+    let first = agent().endpoint(&model).args(["run", "--json", "one"]).run().expect_code(0);
+    let second = first.again().endpoint(&model).args(["run", "--json", "two"]).run().expect_code(0);
+    let id = |run: &crate::support::agent::Finished| {
+        run.events()[0]["session"].as_str().expect("an id").to_owned()
+    };
+    let (first_id, second_id) = (id(&first), id(&second));
+    let shown = first.again().args(["diff"]).run().expect_code(0);
+    assert!(shown.stdout.contains("second.txt") && !shown.stdout.contains("first.txt"), "{}", shown.stdout);
+    let told = format!("Session {first_id} has changes here too that are not applied: 1 file added");
+    assert!(shown.stderr.contains(&told), "{}", shown.stderr);
+    first.again().args(["apply", "--yes", &second_id]).run().expect_code(0);
+    first.again().args(["apply", "--yes", &first_id]).run().expect_code(0);
+    assert!(first.again().args(["diff", &second_id]).run().expect_code(0).stderr.is_empty());
+    first.again().args(["undo"]).run().expect_code(0);
+    assert_eq!((first.host_file("first.txt"), first.host_file("second.txt").is_some()), (None, true));
+    first.again().args(["undo"]).run().expect_code(0);
+    assert_eq!(first.host_file("second.txt"), None);
+    first.again().args(["undo"]).run().expect_code(2);
+}
+
+#[test]
+fn a_replay_is_not_the_newest_session_of_its_workspace() {
+    let model =
+        endpoint().tool_call("write_file", json!({ "path": "made.txt", "data": "new\n" })).text("ok").start();
+    let ran = agent().endpoint(&model).args(["run", "--json", "make it"]).run().expect_code(0);
+    let id = ran.events()[0]["session"].as_str().expect("an id").to_owned();
+    ran.again().args(["replay", &id]).run().expect_code(0);
+    let applied = ran.again().args(["apply", "--yes", "--json"]).run().expect_code(0);
+    let applied: serde_json::Value = serde_json::from_str(&applied.stdout).expect("JSON");
+    assert_eq!(applied["session"], id.as_str());
+}
+
+#[test]
+fn notices_about_a_workspace_are_reported_once_and_the_model_learns_what_is_withheld() {
+    let call = || json!({ "command": "ls -A" });
+    let model = endpoint()
+        .tool_calls(&[("run_commands", call()), ("run_commands", call())])
+        .text("ok")
+        .tool_call("run_commands", call())
+        .text("ok")
+        .tool_call("run_commands", call())
+        .text("ok")
+        .start();
+    let agent = agent().endpoint(&model).file(".env", "TOKEN=1").file("keys/id_rsa", "key");
+    let first = agent.args(["run", "look"]).run().expect_code(0);
+    assert!(first.stderr.contains("left out: .env (secret), keys/id_rsa (secret)"), "{}", first.stderr);
+    let messages = model.last().messages();
+    let results: Vec<String> =
+        messages.iter().filter(|m| m["role"] == "tool").map(|m| m["content"].to_string()).collect();
+    assert!(results[0].contains("are not in the sandbox: .env, keys/id_rsa."), "{results:?}");
+    assert!(!results[1].contains(".env"), "{results:?}");
+    let second = first.again().endpoint(&model).args(["run", "look"]).run().expect_code(0);
+    assert!(!second.stderr.contains("left out"), "{}", second.stderr);
+    let again = first.again().endpoint(&model).file("prod.env", "TOKEN=1").args(["run", "look"]).run();
+    assert!(again.expect_code(0).stderr.contains("prod.env (secret)"));
+}

@@ -13,6 +13,7 @@ use crate::tools::{Bounds, Registry};
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a conversation is made of.
 pub struct Setup {
@@ -48,6 +49,8 @@ pub struct Conversation {
     pub(super) notes: Notes,
     /// What has arrived of the message that the model is writing.
     pub(super) arrived: String,
+    /// Whether the model knows what its files are.
+    pub(super) knows_files: AtomicBool,
     pub(super) interrupt: Interrupt,
     pub(super) window: Window,
     /// The prompt under way, or the last one, counting from 1 over the whole session.
@@ -87,6 +90,7 @@ impl Conversation {
             messages: vec![system],
             notes: Notes::default(),
             arrived: String::new(),
+            knows_files: AtomicBool::new(false),
             interrupt: Interrupt::default(),
             prompt: 0,
             spent: Spent::default(),
@@ -162,6 +166,7 @@ impl Conversation {
     pub fn clear(&mut self) -> Result<()> {
         self.emit(Event::Cleared {})?;
         self.messages.truncate(1);
+        self.knows_files.store(false, Ordering::Relaxed);
         self.notes.clear();
         Ok(())
     }

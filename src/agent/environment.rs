@@ -13,6 +13,9 @@ pub trait Environment: Send + Sync {
     /// connection.
     fn explain(&self, output: &str) -> Option<String>;
 
+    /// What the model should know about the sandbox's files, once it has used them: asked for beside the first result.
+    fn about_files(&self) -> BoxFuture<'_, Option<String>>;
+
     /// Records the workspace as it is after work on the session's prompt number `prompt`.
     fn checkpoint(&self, prompt: u64, moment: Moment) -> BoxFuture<'_, Result<()>>;
 }

@@ -10,6 +10,7 @@ use crate::model::{Message, Progress, Reply, Request};
 use crate::secret_scan;
 use crate::tools::{Context, Registry, Tool, ToolResult};
 use serde_json::Value;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 /// This many messages in a row with only invalid calls end the run.
@@ -301,6 +302,11 @@ impl Conversation {
             let mut result = tool.call(context, arguments).await?;
             // Programs seldom show why the proxy refused a connection.
             if let Some(note) = self.setup.environment.explain(&result.text) {
+                result.text += &format!("\n\n{note}");
+            }
+            if !self.knows_files.swap(true, Ordering::Relaxed)
+                && let Some(note) = self.setup.environment.about_files().await
+            {
                 result.text += &format!("\n\n{note}");
             }
             if self.setup.bounds.redact_secrets

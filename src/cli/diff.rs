@@ -1,10 +1,12 @@
 //! `agent diff [ID] [PATH…]`: what a session changed.
 
+use super::apply::counted;
 use super::arguments::ChangesArgs;
 use super::print::print;
-use super::review::find;
+use super::review::{Kept, find, unapplied_elsewhere};
 use crate::cli::machine;
 use crate::cli::options::Options;
+use crate::cli::ui::stderr;
 use crate::cli::ui::style::Colours;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
@@ -57,6 +59,7 @@ pub async fn diff(options: &Options, arguments: DiffArgs) -> Result<ExitCode> {
         }
         return print(options, "", &to_json(&kept.id, &changes, store)?);
     }
+    report_others(&kept).await;
     let color = Colours::of(&stdout()).0;
     let write = |out: &mut dyn Write| {
         if arguments.stat {
@@ -94,6 +97,17 @@ pub async fn diff(options: &Options, arguments: DiffArgs) -> Result<ExitCode> {
     write(&mut out)?;
     out.flush()?;
     Ok(ExitCode::Success)
+}
+
+/// Says on stderr which other sessions here have changes that are not applied.
+async fn report_others(kept: &Kept) {
+    // The diff itself does not depend on it.
+    for (id, changes) in unapplied_elsewhere(kept).await.unwrap_or_default() {
+        let counted = counted(changes);
+        stderr::write(&format!(
+            "Session {id} has changes here too that are not applied: {counted} (`agent diff {id}`)\n"
+        ));
+    }
 }
 
 /// The output of `agent diff --json`; the README describes its fields.

@@ -3,6 +3,7 @@
 use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::error::{Error, Kind, Result};
+use crate::event::Changes;
 use crate::log::{SessionId, Store};
 use crate::workspace::Workspace;
 use std::path::{Component, Path, PathBuf};
@@ -47,6 +48,46 @@ pub async fn find_idle(options: &Options, id: Option<String>, paths: Vec<PathBuf
     }
     Ok(kept)
 }
+
+/// The session of the last apply on the workspace that was not taken back; without one, the newest session.
+pub async fn find_last_applied(options: &Options) -> Result<Kept> {
+    let sessions = Store::open(&machine())?;
+    let mut last = None;
+    for id in sessions.of_workspace(&directory(options)?)? {
+        let applied = Workspace::last_applied(&sessions.dir(&id))?.map(|time| (time, id));
+        // Of two at the same time, the session that was written later counts.
+        last = match (last, applied) {
+            (Some((time, id)), Some((other, _))) if time >= other => Some((time, id)),
+            (last, applied) => applied.or(last),
+        };
+    }
+    find_idle(options, last.map(|(_, id)| id.to_string()), Vec::new()).await
+}
+
+/// Other sessions of the workspace of `kept` with changes that are not applied, newest first: their ids, and what changed.
+/// Only the newest sessions are looked at.
+pub async fn unapplied_elsewhere(kept: &Kept) -> Result<Vec<(SessionId, Changes)>> {
+    let sessions = Store::open(&machine())?;
+    let others = sessions.of_workspace(kept.workspace.root())?.into_iter().filter(|id| *id != kept.id);
+    let mut unapplied = Vec::new();
+    for id in others.take(MAX_OTHERS) {
+        if sessions.summary(id.clone()).changes == Changes::default() {
+            continue;
+        }
+        // What cannot be read is reported by the commands that are about it.
+        if let Ok(Some(workspace)) = Workspace::load(&sessions.dir(&id), machine()).await
+            && let Ok(changes) = workspace.recorded_changes().await
+            && !changes.is_empty()
+            && !changes.in_place
+        {
+            unapplied.push((id, changes.counts()));
+        }
+    }
+    Ok(unapplied)
+}
+
+/// Other sessions that are looked at.
+const MAX_OTHERS: usize = 10;
 
 /// A session's id starts with its date. A file that only the sandbox has cannot be found here.
 fn looks_like_path(text: &str) -> bool {

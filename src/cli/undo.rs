@@ -1,9 +1,9 @@
-//! `agent undo [ID]`: restores the host's files to their state before the session's last apply.
+//! `agent undo [ID]`: restores the host's files to their state before the last apply, of any session or of the named one.
 
 use super::apply::counted;
 use super::arguments::SessionArg;
 use super::print::print;
-use super::review::find_idle;
+use super::review::{find_idle, find_last_applied};
 use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::cli::ui::stderr;
@@ -15,7 +15,10 @@ use serde_json::{Value, json};
 
 /// Reverts the last apply that has not been reverted yet.
 pub async fn undo(options: &Options, arguments: SessionArg) -> Result<ExitCode> {
-    let kept = find_idle(options, arguments.id, Vec::new()).await?;
+    let kept = match arguments.id {
+        Some(id) => find_idle(options, Some(id), Vec::new()).await?,
+        None => find_last_applied(options).await?,
+    };
     let changes = match kept.workspace.undo_apply().await {
         Ok(changes) => changes,
         Err(error) => {

@@ -85,7 +85,7 @@ impl Store {
     pub fn last(&self, workspace: Option<&Path>) -> Result<SessionId> {
         let mut ids: Vec<_> = self.ids()?.into_iter().map(|id| (modified(&self.events(&id)), id)).collect();
         ids.sort();
-        let here = |id: &SessionId| workspace.is_none_or(|path| has_workspace(&self.events(id), path));
+        let here = |id: &SessionId| is_of(&self.events(id), workspace);
         let ids = || ids.iter().rev().map(|(_, id)| id);
         if let Some(last) = ids().find(|id| here(id)) {
             return Ok(last.clone());
@@ -94,7 +94,7 @@ impl Store {
         let error = Error::usage(format!("no session{place} yet"));
         // Not resumed: its changes would be applied to a directory that the user did not name.
         let above = |directory: &Path| {
-            Some((ids().find(|id| has_workspace(&self.events(id), directory))?, directory.to_owned()))
+            Some((ids().find(|id| is_of(&self.events(id), Some(directory)))?, directory.to_owned()))
         };
         Err(match workspace.and_then(|path| path.ancestors().skip(1).find_map(above)) {
             Some((id, directory)) => {
@@ -102,6 +102,14 @@ impl Store {
             }
             None => error.hint("see `agent sessions list`"),
         })
+    }
+
+    /// The sessions of `workspace`, the one written last first. Replays are not among them.
+    pub fn of_workspace(&self, workspace: &Path) -> Result<Vec<SessionId>> {
+        let mut ids: Vec<_> = self.ids()?.into_iter().map(|id| (modified(&self.events(&id)), id)).collect();
+        ids.sort();
+        let ids = ids.into_iter().rev().map(|(_, id)| id);
+        Ok(ids.filter(|id| is_of(&self.events(id), Some(workspace))).collect())
     }
 
     /// All ids, oldest first. Other entries of the directory are ignored.
@@ -225,11 +233,17 @@ fn copy_tree(from: &Path, to: &Path, shared: bool) -> Result<()> {
     Ok(())
 }
 
-/// Whether `workspace` is the host directory of the session in `events`.
-fn has_workspace(events: &Path, workspace: &Path) -> bool {
+/// Whether the session in `events` is one of the user's own on `workspace`, or on any directory. A replay, which has no
+/// endpoint, is none.
+fn is_of(events: &Path, workspace: Option<&Path>) -> bool {
     let first = Lines::open(events).and_then(|mut lines| lines.next_record());
-    matches!(first, Ok(Some(record)) if matches!(&record.event,
-        Event::SessionStarted { workspace: named, .. } if Path::new(named) == workspace))
+    match first.map(|record| record.map(|record| record.event)) {
+        Ok(Some(Event::SessionStarted { workspace: named, base_url, .. })) => {
+            !base_url.is_empty() && workspace.is_none_or(|workspace| Path::new(&named) == workspace)
+        }
+        // An empty or damaged one is the user's too.
+        _ => workspace.is_none(),
+    }
 }
 
 /// When a file was last written; the Unix epoch if that is unknown.

@@ -6,6 +6,7 @@ use crate::agent::{Environment, Moment};
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::sandbox::Sandbox;
+use crate::workspace::notices::listed;
 use crate::workspace::{Checkpoint, Restored};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -16,6 +17,9 @@ use tokio::sync::Mutex;
 /// Between two turns a checkpoint is made only if it takes at most 1 / `MAX_SHARE` of the time since the last one. At the
 /// end of a prompt it is always made.
 const MAX_SHARE: u32 = 20;
+
+/// Withheld files that the model is shown by name.
+const NAMED: usize = 20;
 
 /// The checkpoints of a session's sandbox.
 pub struct Checkpoints {
@@ -105,6 +109,19 @@ impl Environment for Checkpoints {
 
     fn explain(&self, output: &str) -> Option<String> {
         self.startup.gateway().explain(output)
+    }
+
+    fn about_files(&self) -> BoxFuture<'_, Option<String>> {
+        async {
+            let ready = self.startup.if_ready()?;
+            let withheld = ready.workspace.withheld_secrets().await;
+            let names = listed(withheld.iter().map(ToString::to_string), NAMED)?;
+            Some(format!(
+                "[note from agent: files of the workspace that look like secrets are not in the sandbox: {names}. Do not \
+                 create them; the user can copy them with --include]"
+            ))
+        }
+        .boxed()
     }
 
     fn checkpoint(&self, prompt: u64, moment: Moment) -> BoxFuture<'_, Result<()>> {

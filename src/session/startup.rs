@@ -158,7 +158,7 @@ impl Start {
             let notice = workspace.reopen(self.backend.capabilities().host_paths).await?;
             notice.into_iter().for_each(|text| self.notice(text));
         }
-        workspace.notices().iter().for_each(|text| self.notice(text.clone()));
+        workspace.new_notices().into_iter().for_each(|text| self.notice(text));
         self.spec.workspace = workspace.mount().await;
         let ready = match self.attempt(&workspace, is_new).await {
             Err(error) if error.kind() == Kind::Sandbox && workspace.fall_back_to_copy().await? => {

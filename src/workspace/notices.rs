@@ -1,11 +1,14 @@
 //! Notices about the selection.
 
+use crate::hash::Hash;
+use crate::paths;
 use crate::plain_file::{self, Links};
 use crate::workspace::ignored::MAX_PATTERNS;
 use crate::workspace::secrets;
 use crate::workspace::select::{LeftOut, Selection};
 use crate::workspace::transfer::{MAX_CONFIG, is_git_config};
 use crate::workspace::tree_path::TreePath;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Names that a notice lists.
@@ -38,6 +41,20 @@ pub fn of(root: &Path, selection: &Selection) -> Vec<String> {
     }
     notices.extend(repository_outside(root));
     notices
+}
+
+/// Those of `notices` about the workspace `root` that were not reported before, by what `data` records of it.
+pub fn unseen(data: &Path, root: &Path, notices: &[String]) -> Vec<String> {
+    let directory = data.join("workspaces");
+    let name = Hash::of(root.as_os_str().as_bytes()).to_string();
+    let record = directory.join(&name[..32]);
+    let text = notices.join("\n");
+    if text.is_empty() || std::fs::read(&record).is_ok_and(|seen| seen == text.as_bytes()) {
+        return Vec::new();
+    }
+    // If it cannot be kept, the notices are reported again the next time.
+    let _ = paths::make_dir(&directory).and_then(|()| Ok(std::fs::write(&record, &text)?));
+    notices.to_vec()
 }
 
 /// Where git works here and not in the sandbox, because not all of its repository is copied.

@@ -19,7 +19,7 @@ use crate::workspace::ignored::Ignored;
 use crate::workspace::manifest::{Delta, Manifest};
 use crate::workspace::mode::{self, Mode};
 use crate::workspace::scan::{IgnoredEntries, Places, Scan, Scanner};
-use crate::workspace::select::{self, Selection, select};
+use crate::workspace::select::{self, LeftOut, Selection, select};
 use crate::workspace::store::Store;
 use crate::workspace::tree_path::TreePath;
 use crate::workspace::{notices, restore, retention};
@@ -61,6 +61,8 @@ pub struct Workspace {
     /// Whether the session's records are somebody else's to write.
     is_transient: bool,
     notices: Vec<String>,
+    /// The directory of all sessions, where it is known which notices the user has seen.
+    data: Option<PathBuf>,
     options: select::Options,
     store: Store,
     state: Mutex<State>,
@@ -105,6 +107,9 @@ struct About {
 /// An apply that can be taken back.
 #[derive(Clone, Serialize, Deserialize)]
 struct Record {
+    /// When it was written, RFC 3339; empty in records of older versions.
+    #[serde(default)]
+    time: String,
     /// What was written, from what the host had.
     written: ChangeSet,
     /// [`State::accepted`] before it.
@@ -141,7 +146,8 @@ impl Workspace {
         let machine = Arc::clone(&options.select.machine);
         let root = validate(root, options.named, &machine)?;
         // What `agent` itself keeps is never part of a workspace: sessions, sandboxes, layers.
-        let own = [session.ancestors().nth(2).map(Path::to_owned), machine.cache_dir().ok()];
+        let data = session.ancestors().nth(2).map(Path::to_owned);
+        let own = [data.clone(), machine.cache_dir().ok()];
         for inside in own.iter().flatten().filter_map(|own| own.strip_prefix(&root).ok()) {
             options.select.exclude.push(format!("/{}", inside.display()));
         }
@@ -168,7 +174,7 @@ impl Workspace {
         let Options { mode, select: options, max_kept, .. } = options;
         let max_kept = max_kept.unwrap_or(retention::MAX_KEPT);
         let (rewinds, is_transient, state) = (false, false, Mutex::new(state));
-        Ok(Self { root, mode, max_kept, rewinds, is_transient, notices, options, store, state })
+        Ok(Self { root, mode, max_kept, rewinds, is_transient, notices, data, options, store, state })
     }
 
     /// The workspace that an earlier process left in `session`; `None` where it never got one.
@@ -213,7 +219,35 @@ impl Workspace {
         let mode = if about.mount == Mode::Overlay { Mode::Auto } else { about.mount };
         let (max_kept, notices) = (retention::MAX_KEPT, Vec::new());
         let (rewinds, is_transient, state) = (false, false, Mutex::new(state));
-        Ok(Some(Self { root, mode, max_kept, rewinds, is_transient, notices, options, store, state }))
+        let data = None;
+        Ok(Some(Self { root, mode, max_kept, rewinds, is_transient, notices, data, options, store, state }))
+    }
+
+    /// When the session in the directory `session` was last applied, as far as that was not taken back.
+    pub fn last_applied(session: &Path) -> Result<Option<String>> {
+        let directory = session.join("workspace");
+        if !directory.join(APPLIED).exists() {
+            return Ok(None);
+        }
+        let records: Vec<Record> = Store::open(&directory)?.load(APPLIED)?.unwrap_or_default();
+        Ok(records.last().map(|record| record.time.clone()))
+    }
+
+    /// The files that the last apply wrote, if it was not taken back.
+    pub async fn last_written(&self) -> Vec<TreePath> {
+        let state = self.state.lock().await;
+        let written = state.applied.last().map(|record| &record.written);
+        written.into_iter().flat_map(|written| written.changes.keys().cloned()).collect()
+    }
+
+    /// What was withheld from the sandbox because it looks like a secret.
+    pub async fn withheld_secrets(&self) -> Vec<TreePath> {
+        let state = self.state.lock().await;
+        let secrets = state.base.left_out.iter().filter(|(_, reason)| **reason == LeftOut::Secret);
+        match state.mount {
+            WorkspaceMount::Bind(_) => Vec::new(),
+            _ => secrets.map(|(path, _)| path.clone()).collect(),
+        }
     }
 
     /// The host's directory, absolute and without symlinks.
@@ -229,6 +263,15 @@ impl Workspace {
     /// What the user should know about the selection: what is left out.
     pub fn notices(&self) -> &[String] {
         &self.notices
+    }
+
+    /// Those that the user has not seen yet about this workspace: each once, until one changes. What holds for a bound
+    /// workspace is reported always.
+    pub fn new_notices(&self) -> Vec<String> {
+        match &self.data {
+            Some(data) if self.mode != Mode::Bind => notices::unseen(data, &self.root, &self.notices),
+            _ => self.notices.clone(),
+        }
     }
 
     /// The contents that a diff shows.

@@ -4,6 +4,7 @@ use super::{Flow, Repl};
 use crate::approval::choose_changes;
 use crate::cli::apply::{self, counted};
 use crate::cli::review;
+use crate::cli::ui::confirm;
 use crate::cli::ui::style::BOLD;
 use crate::error::{Error, Result};
 use crate::sanitise;
@@ -84,10 +85,31 @@ impl Repl<'_> {
                     count => format!("the changes of the last {count} prompts"),
                 };
                 self.note_restored(&format!("The user undid {what}"), &files)?;
+                self.offer_undo_of_apply(&files).await?;
             }
             None => self.remark("there is nothing to undo"),
         }
         Ok(Flow::Continue)
+    }
+
+    /// After an undo in the sandbox of `files` that an apply has written: says that the user's own files are as before, and
+    /// offers to take that apply back.
+    async fn offer_undo_of_apply(&mut self, files: &[TreePath]) -> Result<()> {
+        let ready = self.ready().await?;
+        let written = ready.workspace.last_written().await;
+        let both = written.iter().filter(|path| files.contains(path)).map(ToString::to_string);
+        let Some(names) = listed(both, NAMED) else { return Ok(()) };
+        self.remark(&format!(
+            "this undid it in the sandbox; your own files still have what /apply wrote: {names}"
+        ));
+        let question = "Take the last apply back in your own files too?";
+        self.screen.settle()?;
+        if confirm::ask(self.screen.progress(), question, &["yes", "no"]).await? != "yes" {
+            return Ok(());
+        }
+        let changes = ready.workspace.undo_apply().await?;
+        self.remark(&format!("taken back in your files: {}", counted(changes)));
+        self.note("The user took back what was written to their own files last.")
     }
 
     pub(super) async fn redo(&mut self) -> Result<Flow> {

@@ -35,7 +35,8 @@ impl Workspace {
         let (root, store, wanted) = (self.root.clone(), self.store.clone(), changes.clone());
         let plan = blocking(move || Plan::check(&open(&root)?, &wanted, &store, merge)).await;
         let plan = plan.map_err(|error| conflict_hint(error, merge))?;
-        let record = Record { written: plan.record(), accepted: state.accepted.clone() };
+        let record =
+            Record { time: crate::event::now(), written: plan.record(), accepted: state.accepted.clone() };
         let applied = Applied { changes: record.written.counts(), merged: plan.merged().to_vec() };
         state.applied.push(record.clone());
         self.save(APPLIED, state.applied.clone()).await?;
