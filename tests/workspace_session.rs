@@ -199,24 +199,94 @@ async fn tracked_files_are_copied_although_they_are_ignored() {
     }
 }
 
+/// Where git's answer was "not a git repository".
 #[tokio::test]
-async fn where_git_does_not_work_inside_a_notice_says_why() {
-    let directory = host(&[("repo/a", "a"), ("repo/sub/b", "b")]);
+async fn git_works_in_linked_work_trees_and_subdirectories() {
+    let directory = host(&[("repo/a", "a"), ("repo/sub/b", "b"), ("repo/.gitignore", "*.log\n/sub/x\n")]);
     let repository = directory.path().join("repo");
-    git(&repository, &["init", "-q"]);
+    git(&repository, &["init", "-q", "-b", "main"]);
     git(&repository, &["add", "."]);
     git(&repository, &["commit", "-qm", "first"]);
+    git(&repository, &["commit", "-q", "--allow-empty", "-m", "second"]);
+    git(&repository, &["config", "user.name", "Somebody"]);
+    git(&repository, &["config", "remote.origin.url", "https://name:token@example.com/x"]);
+    git(&repository, &["config", "core.fsmonitor", "touch /tmp/never"]);
     git(&repository, &["worktree", "add", "-q", "../linked"]);
-    let notices = async |name: &str| {
-        let session = directory.path().join("sessions").join(name.replace('/', "-"));
+    fs::write(repository.join("sub/b"), "staged").unwrap();
+    git(&repository, &["add", "sub/b"]);
+    let before = fs::read(repository.join(".git/index")).unwrap();
+    let start = async |name: &str| {
+        let home = tempfile::tempdir().unwrap();
+        let guest = Guest::start().await;
         let root = directory.path().join(name);
-        let workspace = Workspace::open(&root, &session, Options::new(machine())).await.unwrap();
-        let top = directory.path().canonicalize().unwrap();
-        workspace.notices().join("\n").replace(top.to_str().unwrap(), "")
+        let workspace =
+            Workspace::open(&root, &home.path().join("sessions/s1"), Options::default()).await.unwrap();
+        assert_eq!(workspace.notices().join("\n"), "");
+        workspace.copy_in(&guest.sandbox, &mut |_, _| {}).await.unwrap();
+        assert!(workspace.changes(&guest.sandbox).await.unwrap().is_empty());
+        (home, guest, workspace)
     };
-    assert_eq!(notices("repo").await, "");
-    insta::assert_snapshot!(notices("repo/sub").await, @"git does not work inside the sandbox: its repository begins above the workspace (-C /repo copies all of it).");
-    insta::assert_snapshot!(notices("linked").await, @"git does not work inside the sandbox: this is a linked work tree or a submodule, and its repository lies outside of the workspace.");
+    let look = "git status --short --branch; git log --format=%s; git fsck --strict 2>&1; \
+                grep -c 'example.com\\|never' .git/config; git config user.name";
+    let (home, guest, workspace) = start("linked").await;
+    assert_eq!(guest.sh(look).await.text(), "## linked\nsecond\nfirst\n0\nSomebody\n");
+    assert_eq!(
+        guest.sh("git diff main --stat; git branch --format='%(refname:short)'").await.text(),
+        "linked\nmain\n"
+    );
+    // What was committed inside is there again in a fresh sandbox.
+    let commit = "echo c > c; git add c; git -c user.email=a@b commit -qm third; git log --format=%s";
+    assert_eq!(guest.sh(commit).await.text(), "third\nsecond\nfirst\n");
+    workspace.checkpoint(&guest.sandbox, 1).await.unwrap();
+    assert_eq!(workspace.refresh(&guest.sandbox).await.unwrap(), Default::default());
+    let changes = workspace.changes(&guest.sandbox).await.unwrap();
+    assert_eq!(changes.changes.keys().map(ToString::to_string).collect::<Vec<_>>(), ["c"]);
+    git(&repository, &["commit", "-q", "--allow-empty", "-m", "elsewhere"]);
+    let resumed = Workspace::load(&home.path().join("sessions/s1")).await.unwrap().unwrap();
+    let fresh = Guest::start().await;
+    resumed.reopen(false).await.unwrap();
+    resumed.restore_into(&fresh.sandbox, &mut |_, _| {}).await.unwrap();
+    let seen = fresh.sh("git log --format=%s; git status --short; git fsck --strict 2>&1").await;
+    assert_eq!(seen.text(), "third\nsecond\nfirst\n");
+
+    git(&repository, &["reset", "-q", "--soft", "HEAD~1"]);
+    fs::write(repository.join("sub/b"), "staged").unwrap();
+    git(&repository, &["add", "sub/b"]);
+    let (_home, guest, workspace) = start("repo/sub").await;
+    let text = guest.sh(look).await.text();
+    assert_eq!(text, "## main\nM  b\nsecond\n0\nSomebody\n");
+    let ignored = guest.sh("touch y.log x; git status --short; git diff --cached").await.text();
+    assert!(
+        ignored.starts_with("M  b\n?? x\n") && ignored.ends_with("+staged\n\\ No newline at end of file\n"),
+        "{ignored}"
+    );
+    assert_eq!(
+        guest
+            .sh("git show --stat --format=%b HEAD")
+            .await
+            .text()
+            .lines()
+            .next()
+            .map(|line| { line.starts_with("(only sub of ") }),
+        Some(true)
+    );
+    assert!(workspace.notices().is_empty());
+    assert_eq!(before.len(), fs::read(repository.join(".git/index")).unwrap().len());
+}
+
+/// A file in the workspace may name any repository: that of somebody else is not copied.
+#[tokio::test]
+async fn a_repository_that_does_not_name_the_workspace_stays_outside() {
+    let directory = host(&[("secret/a", "a"), ("work/b", "b")]);
+    git(&directory.path().join("secret"), &["init", "-q"]);
+    git(&directory.path().join("secret"), &["add", "."]);
+    git(&directory.path().join("secret"), &["commit", "-qm", "secret"]);
+    let root = directory.path().join("work");
+    let link = format!("gitdir: {}\n", directory.path().join("secret/.git").display());
+    fs::write(root.join(".git"), link).unwrap();
+    let session = directory.path().join("sessions/s");
+    let workspace = Workspace::open(&root, &session, Options::default()).await.unwrap();
+    insta::assert_snapshot!(workspace.notices().join("\n"), @"git does not work inside the sandbox: this is a linked work tree or a submodule, and its repository lies outside of the workspace.");
 }
 
 #[tokio::test]

@@ -21,6 +21,9 @@ pub struct Base {
     pub stamps: BTreeMap<TreePath, Stamp>,
     /// What was left out; nothing from the sandbox is written there.
     pub left_out: BTreeMap<TreePath, LeftOut>,
+    /// Whether `.git` is one of the sandbox's own, made from a repository outside of the workspace.
+    #[serde(default)]
+    pub has_own_git: bool,
 }
 
 impl Base {
@@ -39,7 +42,21 @@ impl Base {
             };
             (path, node)
         };
-        Self { nodes: selection.picked.into_iter().map(node).collect(), stamps, left_out: selection.left_out }
+        let nodes = selection.picked.into_iter().map(node).collect();
+        Self { nodes, stamps, left_out: selection.left_out, has_own_git: false }
+    }
+
+    /// Replaces `.git`, which is at most a file on the host.
+    pub fn set_own_git(&mut self, git: Manifest) {
+        self.stamps.retain(|path, _| !is_own_git(path));
+        self.nodes.extend(git);
+        self.has_own_git = true;
+    }
+
+    /// The sandbox's own `.git`, if it has one.
+    pub fn own_git(&self) -> Option<Manifest> {
+        let nodes = || self.nodes.iter().filter(|(path, _)| is_own_git(path));
+        self.has_own_git.then(|| nodes().map(|(path, node)| (path.clone(), node.clone())).collect())
     }
 
     /// Notes what a file held when it was read.
@@ -71,4 +88,9 @@ impl Base {
         }
         Ok(())
     }
+}
+
+/// Whether a path is the workspace's `.git` or below it.
+pub fn is_own_git(path: &TreePath) -> bool {
+    path.names().next() == Some(b".git")
 }

@@ -4,7 +4,7 @@
 //! rest of the tree is not.
 
 use crate::error::Result;
-use crate::workspace::base::Base;
+use crate::workspace::base::{Base, is_own_git};
 use crate::workspace::manifest::Node;
 use crate::workspace::select::{self, LeftOut, Picked, PickedKind, Selection, Stamp};
 use crate::workspace::tree_path::TreePath;
@@ -95,6 +95,9 @@ impl HostView {
     /// What is new or another thing among what was listed again. Files that are known were looked at already.
     fn add(&self, changes: &mut HostChanges, selection: Selection, base: &Base) {
         for (path, picked) in selection.picked {
+            if base.has_own_git && is_own_git(&path) {
+                continue;
+            }
             let is_same = match (base.nodes.get(&path), &picked.kind) {
                 (Some(Node::File { .. }), PickedKind::File)
                 | (Some(Node::Directory { .. }), PickedKind::Directory) => true,
@@ -112,7 +115,8 @@ impl HostView {
 
     /// Compares everything that the base knows, on as many threads as there are processors.
     fn look(&self, root: &OwnedFd, base: &Base) -> Vec<(TreePath, Looked)> {
-        let nodes: Vec<(&TreePath, &Node)> = base.nodes.iter().collect();
+        let is_own = |path: &TreePath| base.has_own_git && is_own_git(path);
+        let nodes: Vec<(&TreePath, &Node)> = base.nodes.iter().filter(|(path, _)| !is_own(path)).collect();
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
         let share = nodes.len().div_ceil(threads).max(1);
         let mut found = std::thread::scope(|scope| {

@@ -21,6 +21,7 @@ pub mod manifest;
 mod merge;
 pub mod mode;
 pub mod notices;
+mod outer_repository;
 mod pending;
 mod reconcile;
 mod restore;

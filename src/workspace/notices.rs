@@ -35,12 +35,10 @@ pub fn of(root: &Path, selection: &Selection) -> Vec<String> {
     if selection.has_too_many_rules {
         parts.push(format!("there are more than {MAX_PATTERNS} ignore rules, and the rest is not used"));
     }
-    let mut notices = Vec::new();
-    if !parts.is_empty() {
-        notices.push(format!("Workspace: {}.", parts.join("; ")));
+    match parts.is_empty() {
+        true => Vec::new(),
+        false => vec![format!("Workspace: {}.", parts.join("; "))],
     }
-    notices.extend(repository_outside(root));
-    notices
 }
 
 /// Those of `notices` about the workspace `root` that were not reported before, by what `data` records of it.
@@ -58,7 +56,7 @@ pub fn unseen(data: &Path, root: &Path, notices: &[String]) -> Vec<String> {
 }
 
 /// Where git works here and not in the sandbox, because not all of its repository is copied.
-fn repository_outside(root: &Path) -> Option<String> {
+pub fn repository_outside(root: &Path) -> Option<String> {
     let git = |directory: &Path| directory.join(".git").symlink_metadata().ok();
     let why = match git(root).map(|metadata| metadata.file_type()) {
         Some(kind) if kind.is_file() => {

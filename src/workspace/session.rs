@@ -22,7 +22,7 @@ use crate::workspace::scan::{IgnoredEntries, Places, Scan, Scanner};
 use crate::workspace::select::{self, LeftOut, Selection, select};
 use crate::workspace::store::Store;
 use crate::workspace::tree_path::TreePath;
-use crate::workspace::{notices, restore, retention};
+use crate::workspace::{notices, outer_repository, restore, retention};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -75,6 +75,8 @@ struct State {
     /// How the host's tree looked last; `None` until a process that attached to a running sandbox has looked.
     view: Option<HostView>,
     base: Base,
+    /// What a fresh sandbox gets as `.git`, where the workspace's repository lies outside of it.
+    own_git: Option<Manifest>,
     scanner: Scanner,
     history: History,
     /// What the host has otherwise than the base, because an apply wrote it.
@@ -159,12 +161,18 @@ impl Workspace {
             Mode::Bind => notices::of_bound(&selection),
             _ => notices::of(&root, &selection),
         };
+        let own_git = match options.mode {
+            Mode::Bind => None,
+            _ => outer_repository::import(&root, &store),
+        };
+        notices.extend(notices::repository_outside(&root).filter(|_| own_git.is_none()));
         notices.extend(copied);
         let state = State {
             mount,
             found: None,
             view: Some(HostView::of(&root, &selection)),
             base: Base::new(selection),
+            own_git,
             scanner: scanner(&root, &options.select)?,
             history: History::new(),
             accepted: Delta::new(),
@@ -209,6 +217,7 @@ impl Workspace {
             found: None,
             view: None,
             base,
+            own_git: None,
             scanner: scanner(&root, &options)?,
             history: History::load(&store)?.unwrap_or_default(),
             accepted: store.load(ACCEPTED)?.unwrap_or_default(),

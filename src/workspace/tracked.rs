@@ -88,7 +88,7 @@ fn ask(root: &Path, top: &Path, index: &Path, empty: &Path, machine: &Machine) -
 
 /// The work tree that `root` lies in, and where its index is. A `.git` that is a file (a submodule, a linked work tree)
 /// contains the path.
-fn repository_of(root: &Path) -> Option<(PathBuf, PathBuf)> {
+pub(super) fn repository_of(root: &Path) -> Option<(PathBuf, PathBuf)> {
     let has_git = |directory: &&Path| directory.join(".git").symlink_metadata().is_ok();
     let top = root.ancestors().find(has_git)?;
     let git = top.join(".git");
@@ -101,7 +101,7 @@ fn repository_of(root: &Path) -> Option<(PathBuf, PathBuf)> {
 }
 
 /// Whether the repository uses SHA-256: its index does not contain the object format.
-fn is_sha256(git_dir: &Path) -> bool {
+pub(super) fn is_sha256(git_dir: &Path) -> bool {
     let read = |name| plain_file::read(&git_dir.join(name), MAX_CONFIG, Links::Refuse).ok();
     // That of a linked work tree is two directories above.
     let config = read("config").or_else(|| read("../../config")).unwrap_or_default();

@@ -109,18 +109,25 @@ impl Workspace {
         sandbox: &Sandbox,
         on_copied: OnCopied<'_>,
     ) -> Result<CopyReport> {
-        let State { mount, base, .. } = state;
-        match mount {
+        let State { mount, base, own_git, .. } = state;
+        let report = match mount {
             WorkspaceMount::Empty => {
-                transfer::copy_in(&self.root, base, &self.store, sandbox, on_copied).await
+                transfer::copy_in(&self.root, base, &self.store, sandbox, on_copied).await?
             }
             WorkspaceMount::Overlay { .. } => {
                 transfer::check_overlay(sandbox, base).await?;
                 transfer::clean_git_configs(&self.root, base, &self.store, sandbox).await?;
-                Ok(CopyReport::default())
+                CopyReport::default()
             }
-            WorkspaceMount::Bind(_) => Ok(CopyReport::default()),
+            WorkspaceMount::Bind(_) => return Ok(CopyReport::default()),
+        };
+        if let Some(git) = own_git {
+            // The file that names the repository on the host; in most workspaces there is none.
+            drop(sandbox.remove_files(vec![".git".into()]).await?);
+            transfer::write_nodes(sandbox, &self.store, git.clone().into_iter().collect()).await?;
+            base.set_own_git(git.clone());
         }
+        Ok(report)
     }
 
     /// Continues with a sandbox of this session that is still running.
@@ -150,6 +157,8 @@ impl Workspace {
         };
         let fresh = Base::new(selection.clone());
         let former = std::mem::replace(&mut state.base, fresh);
+        // The same one: what was committed inside builds on it.
+        state.own_git = former.own_git();
         let filled = self.fill(&mut state, sandbox, on_copied).await;
         let report = match filled {
             Ok(report) => report,
