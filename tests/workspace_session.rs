@@ -199,9 +199,8 @@ async fn tracked_files_are_copied_although_they_are_ignored() {
     }
 }
 
-/// Where git's answer was "not a git repository".
-#[tokio::test]
-async fn git_works_in_linked_work_trees_and_subdirectories() {
+/// A repository with two commits, a staged change, settings of the user's, and a linked work tree beside it.
+fn repository_with_a_linked_tree() -> TempDir {
     let directory = host(&[("repo/a", "a"), ("repo/sub/b", "b"), ("repo/.gitignore", "*.log\n/sub/x\n")]);
     let repository = directory.path().join("repo");
     git(&repository, &["init", "-q", "-b", "main"]);
@@ -214,22 +213,31 @@ async fn git_works_in_linked_work_trees_and_subdirectories() {
     git(&repository, &["worktree", "add", "-q", "../linked"]);
     fs::write(repository.join("sub/b"), "staged").unwrap();
     git(&repository, &["add", "sub/b"]);
-    let before = fs::read(repository.join(".git/index")).unwrap();
-    let start = async |name: &str| {
-        let home = tempfile::tempdir().unwrap();
-        let guest = Guest::start().await;
-        let root = directory.path().join(name);
-        let workspace =
-            Workspace::open(&root, &home.path().join("sessions/s1"), Options::default()).await.unwrap();
-        assert_eq!(workspace.notices().join("\n"), "");
-        workspace.copy_in(&guest.sandbox, &mut |_, _| {}).await.unwrap();
-        assert!(workspace.changes(&guest.sandbox).await.unwrap().is_empty());
-        (home, guest, workspace)
-    };
-    let look = "git status --short --branch; git log --format=%s; git fsck --strict 2>&1; \
+    directory
+}
+
+/// A session on a directory without a repository of its own.
+async fn start_without_repository(root: &Path) -> (TempDir, Guest, Workspace) {
+    let home = tempfile::tempdir().unwrap();
+    let guest = Guest::start().await;
+    let workspace =
+        Workspace::open(root, &home.path().join("sessions/s1"), Options::default()).await.unwrap();
+    assert_eq!(workspace.notices().join("\n"), "");
+    workspace.copy_in(&guest.sandbox, &mut |_, _| {}).await.unwrap();
+    assert!(workspace.changes(&guest.sandbox).await.unwrap().is_empty());
+    (home, guest, workspace)
+}
+
+const LOOK: &str = "git status --short --branch; git log --format=%s; git fsck --strict 2>&1; \
                 grep -c 'example.com\\|never' .git/config; git config user.name";
-    let (home, guest, workspace) = start("linked").await;
-    assert_eq!(guest.sh(look).await.text(), "## linked\nsecond\nfirst\n0\nSomebody\n");
+
+/// Where git's answer was "not a git repository".
+#[tokio::test]
+async fn git_works_in_linked_work_trees() {
+    let directory = repository_with_a_linked_tree();
+    let repository = directory.path().join("repo");
+    let (home, guest, workspace) = start_without_repository(&directory.path().join("linked")).await;
+    assert_eq!(guest.sh(LOOK).await.text(), "## linked\nsecond\nfirst\n0\nSomebody\n");
     assert_eq!(
         guest.sh("git diff main --stat; git branch --format='%(refname:short)'").await.text(),
         "linked\nmain\n"
@@ -248,12 +256,15 @@ async fn git_works_in_linked_work_trees_and_subdirectories() {
     resumed.restore_into(&fresh.sandbox, &mut |_, _| {}).await.unwrap();
     let seen = fresh.sh("git log --format=%s; git status --short; git fsck --strict 2>&1").await;
     assert_eq!(seen.text(), "third\nsecond\nfirst\n");
+}
 
-    git(&repository, &["reset", "-q", "--soft", "HEAD~1"]);
-    fs::write(repository.join("sub/b"), "staged").unwrap();
-    git(&repository, &["add", "sub/b"]);
-    let (_home, guest, workspace) = start("repo/sub").await;
-    let text = guest.sh(look).await.text();
+#[tokio::test]
+async fn git_works_in_subdirectories_of_a_repository() {
+    let directory = repository_with_a_linked_tree();
+    let index = directory.path().join("repo/.git/index");
+    let before = fs::read(&index).unwrap();
+    let (_home, guest, workspace) = start_without_repository(&directory.path().join("repo/sub")).await;
+    let text = guest.sh(LOOK).await.text();
     assert_eq!(text, "## main\nM  b\nsecond\n0\nSomebody\n");
     let ignored = guest.sh("touch y.log x; git status --short; git diff --cached").await.text();
     assert!(
@@ -271,7 +282,7 @@ async fn git_works_in_linked_work_trees_and_subdirectories() {
         Some(true)
     );
     assert!(workspace.notices().is_empty());
-    assert_eq!(before.len(), fs::read(repository.join(".git/index")).unwrap().len());
+    assert_eq!(fs::read(index).unwrap(), before);
 }
 
 /// A file in the workspace may name any repository: that of somebody else is not copied.

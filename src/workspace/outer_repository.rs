@@ -227,12 +227,12 @@ impl Import<'_> {
         };
         let header = self.git(&["cat-file", "commit", head], &[])?;
         let (header, message) = header.split_once("\n\n").unwrap_or((&header, ""));
-        let people =
+        let authors =
             header.lines().filter(|line| line.starts_with("author ") || line.starts_with("committer "));
-        let people = people.collect::<Vec<_>>().join("\n");
+        let authors = authors.collect::<Vec<_>>().join("\n");
         let prefix = self.outer.prefix.display();
         let commit = format!(
-            "tree {tree}\n{people}\n\n{}\n\n(only {prefix} of {head}, without its history)\n",
+            "tree {tree}\n{authors}\n\n{}\n\n(only {prefix} of {head}, without its history)\n",
             message.trim_end()
         );
         self.git(&["hash-object", "-t", "commit", "-w", "--stdin"], commit.as_bytes()).map(Some)
@@ -271,7 +271,8 @@ impl Import<'_> {
         };
         add("/HEAD", &mut head.as_bytes(), 0o644)?;
         add("/config", &mut self.config().as_bytes(), 0o644)?;
-        let packed = format!("# pack-refs with: sorted \n{references}");
+        let end = if references.is_empty() { "" } else { "\n" };
+        let packed = format!("# pack-refs with: sorted \n{references}{end}");
         add("/packed-refs", &mut packed.as_bytes(), 0o644)?;
         add("/info/exclude", &mut self.ignore_rules().as_slice(), 0o644)?;
         for name in ["index", "shallow"] {
