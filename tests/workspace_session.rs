@@ -209,7 +209,7 @@ fn repository_with_a_linked_tree() -> TempDir {
     git(&repository, &["commit", "-q", "--allow-empty", "-m", "second"]);
     git(&repository, &["config", "user.name", "Somebody"]);
     git(&repository, &["config", "remote.origin.url", "https://name:token@example.com/x"]);
-    git(&repository, &["config", "core.fsmonitor", "touch /tmp/never"]);
+    git(&repository, &["config", "core.sshCommand", "never"]);
     git(&repository, &["worktree", "add", "-q", "../linked"]);
     fs::write(repository.join("sub/b"), "staged").unwrap();
     git(&repository, &["add", "sub/b"]);
