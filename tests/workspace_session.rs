@@ -221,7 +221,7 @@ async fn start_without_repository(root: &Path) -> (TempDir, Guest, Workspace) {
     let home = tempfile::tempdir().unwrap();
     let guest = Guest::start().await;
     let workspace =
-        Workspace::open(root, &home.path().join("sessions/s1"), Options::default()).await.unwrap();
+        Workspace::open(root, &home.path().join("sessions/s1"), Options::new(machine())).await.unwrap();
     assert_eq!(workspace.notices().join("\n"), "");
     workspace.copy_in(&guest.sandbox, &mut |_, _| {}).await.unwrap();
     assert!(workspace.changes(&guest.sandbox).await.unwrap().is_empty());
@@ -250,7 +250,7 @@ async fn git_works_in_linked_work_trees() {
     let changes = workspace.changes(&guest.sandbox).await.unwrap();
     assert_eq!(changes.changes.keys().map(ToString::to_string).collect::<Vec<_>>(), ["c"]);
     git(&repository, &["commit", "-q", "--allow-empty", "-m", "elsewhere"]);
-    let resumed = Workspace::load(&home.path().join("sessions/s1")).await.unwrap().unwrap();
+    let resumed = Workspace::load(&home.path().join("sessions/s1"), machine()).await.unwrap().unwrap();
     let fresh = Guest::start().await;
     resumed.reopen(false).await.unwrap();
     resumed.restore_into(&fresh.sandbox, &mut |_, _| {}).await.unwrap();
@@ -296,7 +296,7 @@ async fn a_repository_that_does_not_name_the_workspace_stays_outside() {
     let link = format!("gitdir: {}\n", directory.path().join("secret/.git").display());
     fs::write(root.join(".git"), link).unwrap();
     let session = directory.path().join("sessions/s");
-    let workspace = Workspace::open(&root, &session, Options::default()).await.unwrap();
+    let workspace = Workspace::open(&root, &session, Options::new(machine())).await.unwrap();
     insta::assert_snapshot!(workspace.notices().join("\n"), @"git does not work inside the sandbox: this is a linked work tree or a submodule, and its repository lies outside of the workspace.");
 }
 

@@ -7,6 +7,7 @@
 use crate::error::{Error, Result};
 use crate::host_program;
 use crate::plain_file::{self, Links};
+use crate::sandbox::machine::Machine;
 use crate::workspace::manifest::{Manifest, Node};
 use crate::workspace::store::Store;
 use crate::workspace::tracked::{is_sha256, repository_of};
@@ -42,10 +43,10 @@ struct Outer {
 
 /// The `.git` that the sandbox gets for `root`, its contents in `store`. `None` where the workspace has a repository of its
 /// own, or none at all, or where it cannot be made. Blocking.
-pub fn import(root: &Path, store: &Store) -> Option<Manifest> {
+pub fn import(root: &Path, store: &Store, machine: &Machine) -> Option<Manifest> {
     let outer = Outer::find(root)?;
     let scratch = tempfile::TempDir::new().ok()?;
-    let import = Import { root, outer: &outer, directory: scratch.path() };
+    let import = Import { root, outer: &outer, directory: scratch.path(), machine };
     // Without it git does not work inside, which a notice says.
     import.run(store).ok()
 }
@@ -89,6 +90,7 @@ struct Import<'a> {
     root: &'a Path,
     outer: &'a Outer,
     directory: &'a Path,
+    machine: &'a Machine,
 }
 
 impl Import<'_> {
@@ -318,7 +320,7 @@ impl Import<'_> {
 
     /// git's answer, without the line feed at its end.
     fn git(&self, arguments: &[&str], input: &[u8]) -> Result<String> {
-        let mut git = host_program::command("git".as_ref(), self.root).ok_or_else(failed)?;
+        let mut git = host_program::command("git".as_ref(), self.root, self.machine).ok_or_else(failed)?;
         git.env("GIT_DIR", self.directory)
             .env("GIT_CONFIG_NOSYSTEM", "1")
             .env("GIT_CONFIG_GLOBAL", "/dev/null")

@@ -163,7 +163,7 @@ impl Workspace {
         };
         let own_git = match options.mode {
             Mode::Bind => None,
-            _ => outer_repository::import(&root, &store),
+            _ => outer_repository::import(&root, &store, &machine),
         };
         notices.extend(notices::repository_outside(&root).filter(|_| own_git.is_none()));
         notices.extend(copied);
