@@ -3,9 +3,9 @@
 
     examples/evals/run.py http://127.0.0.1:8080/v1 MODEL [--tasks FILE] [--agent PATH] [--only SUBSTRING] [--record DIR]
 
-Each task has files, a prompt and an oracle: a shell command that passes if the task is solved. The oracle runs in a sandbox
-of its own (`agent exec`), because the model wrote what it executes. A task with `"check": true` gives the oracle to the
-agent too (`--check`). Nothing else is configured.
+Each task has files, a prompt and a check: a shell command that passes if the task is solved. The check runs in a sandbox of
+its own (`agent exec`), because the model wrote what it executes. With `--give-check` the agent has it as `--check` too, so
+that it learns what fails. Nothing else is configured.
 """
 
 import argparse
@@ -26,6 +26,7 @@ def main():
     parser.add_argument("--tasks", default=Path(__file__).with_name("small.jsonl"))
     parser.add_argument("--agent", default="agent")
     parser.add_argument("--only", default="", help="run the tasks whose name contains this")
+    parser.add_argument("--give-check", action="store_true", help="give the check to the agent")
     parser.add_argument("--record", help="keep each session's events in this directory")
     parser.add_argument("--seconds", type=int, default=900, help="what one task may take")
     options = parser.parse_args()
@@ -55,14 +56,14 @@ def row(name, result):
 
 def run(task, options):
     with tempfile.TemporaryDirectory() as directory:
-        for path, content in task["files"].items():
+        for path, content in task.get("files", {}).items():
             file = Path(directory, path)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(content)
         environment = {**os.environ, "AGENT_BASE_URL": options.base_url, "AGENT_MODEL": options.model}
         command = [options.agent, "run", "--json", "--apply", "-C", directory, "--max-time", f"{options.seconds}s"]
-        if task.get("check"):
-            command += ["--check", task["oracle"]]
+        if options.give_check:
+            command += ["--check", task["check"]]
         if options.record:
             Path(options.record).mkdir(parents=True, exist_ok=True)
             command += ["--record", str(Path(options.record, f"{task['id']}.jsonl"))]
@@ -71,8 +72,8 @@ def run(task, options):
         seconds = time.monotonic() - started
         last = last_event(finished.stdout)
         usage = last.get("usage", {})
-        oracle = [options.agent, "exec", "-q", "-C", directory, "--", "sh", "-c", task["oracle"]]
-        solved = subprocess.run(oracle, capture_output=True).returncode == 0
+        check = [options.agent, "exec", "-q", "-C", directory, "--", "sh", "-c", task["check"]]
+        solved = subprocess.run(check, capture_output=True).returncode == 0
         return {
             "solved": solved,
             "exit": finished.returncode,

@@ -15,6 +15,7 @@ mod model {
     }
 
     pub mod tool_calls {
+        pub mod arguments;
         pub mod names;
         pub mod parse;
         pub mod recover;
