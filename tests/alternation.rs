@@ -17,7 +17,7 @@ use agent::event::{Event, Events, Record, ToolCall};
 use agent::log::{ArtifactLimits, Artifacts, History};
 use agent::model::{ChatModel, Message, OnProgress, Progress, Reply, Request};
 use agent::sandbox::Sandbox;
-use agent::tools::{Bounds, Context, Registry, Tool, ToolResult};
+use agent::tools::{Bounds, Context, Reach, Registry, Tool, ToolResult};
 use futures_util::future::BoxFuture;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -182,6 +182,12 @@ impl Tool for Scripted {
 }
 
 struct Place(Sandbox);
+
+impl Reach for Place {
+    fn reach<'a>(&'a self, hosts: &'a [&'a str], purpose: &'a str) -> BoxFuture<'a, Result<Option<String>>> {
+        ().reach(hosts, purpose)
+    }
+}
 
 impl Environment for Place {
     fn sandbox(&self) -> BoxFuture<'_, Result<Sandbox>> {

@@ -54,6 +54,7 @@ async fn show(inside: &TestSandbox, text: &str) -> Shown {
         events: &events,
         artifacts: &artifacts,
         call: "call_1",
+        reach: &(),
         bounds: Bounds::default(),
     };
     let collected = collect(context, &run).await.unwrap();

@@ -14,7 +14,7 @@ fn an_option_without_effect_is_a_usage_error_that_names_the_commands_with_it() {
         let refused = agent().args(arguments).run().expect_code(2);
         assert!(refused.stderr.contains("--memory has no effect here"), "{}", refused.stderr);
         assert!(
-            refused.stderr.contains("it is an option of: run, exec, demo, resume, replay"),
+            refused.stderr.contains("it is an option of: run, exec, code, demo, resume, replay"),
             "{}",
             refused.stderr
         );

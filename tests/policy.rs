@@ -769,3 +769,22 @@ fn hostile_sizes_are_read_in_bounded_time() {
         }
     }
 }
+
+#[test]
+fn code_that_is_run_is_judged_as_a_file_of_its_language_and_its_libraries_as_a_command() {
+    let rules = "[policy.deny.native]\npython = { modules = [\"ctypes\"] }\njavascript = { modules = [\"child_process\"] }\n\
+                 [policy.deny.installing]\ncommands = [\"pip install\", \"rm -rf\"]";
+    let gate = gate(rules, Approve::Risky);
+    let of_code = |language: &str, code: &str, libraries: &[&str]| {
+        verdict(&gate, "run_code", &json!({ "language": language, "code": code, "libraries": libraries }))
+    };
+    assert_eq!(of_code("python", "import math\nmath.pi", &[]), "allow");
+    assert_eq!(of_code("py", "import ctypes as c\nc.CDLL(None)", &[]), "deny native (python: ctypes)");
+    assert_eq!(of_code("python", "import os\nos.system('rm -rf x')", &[]), "deny installing (rm -rf)");
+    assert!(
+        of_code("js", "const { exec } = await import('node:child_process')", &[]).starts_with("deny native")
+    );
+    assert_eq!(of_code("bash", "cd /; rm -rf x", &[]), "deny installing (rm -rf)");
+    assert_eq!(of_code("python", "1", &["numpy"]), "deny installing (pip install)");
+    assert_eq!(of_code("java", "int x = 1;", &[]), "ask unreadable", "there is no grammar for it");
+}

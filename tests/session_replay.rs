@@ -124,7 +124,7 @@ fn a_recording_may_be_written_manually() {
 
 #[test]
 fn the_demos_recordings_are_valid_and_complete() {
-    let known = ["run_commands", "write_file", "write_files", "read_file", "edit_file"];
+    let known = ["run_commands", "run_code", "write_file", "write_files", "read_file", "edit_file"];
     for task in TASKS {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("examples/demo/{}.jsonl", task.name));
         assert_eq!(verify(&path).unwrap().fault, None, "{}", task.name);

@@ -102,7 +102,7 @@ fn a_replay_names_the_first_difference_and_strict_exits_6() {
     let recording = std::fs::read_to_string(demo("sum")).expect("the recording");
     let call = agent().file("changed.jsonl", recording.replace("50005000", "50005001"));
     let lax = call.args(["replay", "changed.jsonl"]).run().expect_code(0);
-    assert!(lax.stderr.contains("-50005001\n+50005000\n"), "{}", lax.stderr);
+    assert!(lax.stderr.contains("-value: 50005001\n+value: 50005000\n"), "{}", lax.stderr);
     let strict = lax.again().args(["replay", "changed.jsonl", "--strict", "--json"]).run().expect_code(6);
     assert_eq!(strict.events_of("session_finished")[0]["status"], "differs");
     assert!(

@@ -137,6 +137,17 @@ impl Conversation {
         Ok(())
     }
 
+    /// Discards what tools keep in the sandbox between calls, because the workspace was put back to an earlier state.
+    ///
+    /// # Errors
+    /// The event that reports it cannot be written.
+    pub async fn discard_tool_state(&self) -> Result<()> {
+        for text in self.setup.tools.discard_state().await {
+            self.emit(Event::Notice { text })?;
+        }
+        Ok(())
+    }
+
     /// The bounds of one tool call.
     pub fn bounds(&self) -> Bounds {
         self.setup.bounds

@@ -2,10 +2,11 @@
 
 use crate::error::Result;
 use crate::sandbox::Sandbox;
+use crate::tools::Reach;
 use futures_util::future::BoxFuture;
 
 /// Where the tools of a conversation run.
-pub trait Environment: Send + Sync {
+pub trait Environment: Reach {
     /// The sandbox, once it is up.
     fn sandbox(&self) -> BoxFuture<'_, Result<Sandbox>>;
 

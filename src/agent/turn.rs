@@ -297,6 +297,7 @@ impl Conversation {
                 events,
                 artifacts: &self.setup.artifacts,
                 call,
+                reach: &*self.setup.environment,
                 bounds: self.setup.bounds,
             };
             let mut result = tool.call(context, arguments).await?;

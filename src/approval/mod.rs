@@ -50,6 +50,13 @@ pub enum Question<'a> {
         /// What is special about the address: it is one of this machine's own network, for example.
         remark: Option<&'a str>,
     },
+    /// May programs in the sandbox connect to these hosts for the rest of the session?
+    Reach {
+        /// What for: `install numpy (python)`.
+        purpose: &'a str,
+        /// The hosts.
+        hosts: &'a [&'a str],
+    },
     /// May these changes be written into the user's workspace?
     Apply {
         /// The changes.
@@ -87,6 +94,7 @@ impl Question<'_> {
         match self {
             Question::ToolCall(_) => &[Answer::Once, Answer::No, Answer::Always],
             Question::Connect { .. } => &[Answer::Once, Answer::Always, Answer::Never],
+            Question::Reach { .. } => &[Answer::Once, Answer::No],
             Question::Apply { .. } => &[Answer::Once, Answer::No, Answer::Each],
             Question::ApplyFile { .. } => &[Answer::Once, Answer::No],
         }
@@ -102,6 +110,13 @@ impl fmt::Display for Question<'_> {
                 write!(f, "A program in the sandbox wants to connect to {host}:{port}")?;
                 remark.iter().try_for_each(|remark| write!(f, ", {remark}"))?;
                 write!(f, ". Allow it?")
+            }
+            Question::Reach { purpose, hosts } => {
+                write!(
+                    f,
+                    "To {purpose}, programs in the sandbox have to connect to {}. Allow it for this session?",
+                    hosts.join(", ")
+                )
             }
             Question::Apply { .. } => write!(f, "Apply?"),
             Question::ApplyFile { change, .. } => {

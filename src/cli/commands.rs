@@ -4,6 +4,7 @@ use super::apply::ApplyArgs;
 use super::arguments::SessionArg;
 use super::artifacts::ArtifactsArgs;
 use super::batch::BatchArgs;
+use super::code::CodeArgs;
 use super::completions::CompletionsArgs;
 use super::demo::DemoArgs;
 use super::diff::DiffArgs;
@@ -40,7 +41,7 @@ Exit codes:
   1  agent itself failed; a changed session file 6  --check did not pass
   2  usage or configuration is wrong             7  the change could not be applied (conflict)
   3  the model endpoint failed                   130 / 143  interrupted / terminated
-  4  the sandbox failed                          `agent exec` passes the command's code on; 125: agent failed";
+  4  the sandbox failed                          `agent exec` and `code` pass the code on; 125: agent failed";
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -48,6 +49,8 @@ pub enum Command {
     Run(Box<RunArgs>),
     /// Run a command in a session's sandbox, or in a fresh one; its exit code is passed on
     Exec(ExecArgs),
+    /// Run code in a session's sandbox, or in a fresh one; its exit code is passed on
+    Code(CodeArgs),
     /// Play recorded tasks: the model's part is recorded, the tools are real; no key, no network
     Demo(DemoArgs),
     /// List, show, remove and verify sessions

@@ -142,7 +142,7 @@ async fn ask(progress: &Progress, question: &Question<'_>) -> Result<Answer> {
         Question::ApplyFile { change, store } => {
             diff::write_text(&mut shown, change, store, Colours::of(&std::io::stderr()).0)?;
         }
-        Question::ToolCall(_) | Question::Connect { .. } => {}
+        Question::ToolCall(_) | Question::Connect { .. } | Question::Reach { .. } => {}
     }
     if !shown.is_empty() {
         progress.suspend(|| stderr::write(&String::from_utf8_lossy(&shown)));

@@ -22,6 +22,7 @@ use std::ffi::OsString;
 use std::io::{IsTerminal, Read, Write};
 use std::process::ExitCode as ProcessExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 /// `agent exec`
@@ -56,8 +57,13 @@ const CHUNK: usize = 64 << 10;
 
 /// Runs the command; its exit code is this process's. Where `agent` itself fails it is 125.
 pub async fn exec(options: &Options, arguments: ExecArgs) -> ProcessExitCode {
-    match run(options, arguments).await {
-        Ok(finished) => ProcessExitCode::from(code(&finished)),
+    exit_code(run(options, arguments).await.map(|finished| code(&finished)))
+}
+
+/// The code of what ran, or the one for the failure of `agent` itself, which is reported.
+pub(super) fn exit_code(result: Result<u8>) -> ProcessExitCode {
+    match result {
+        Ok(code) => ProcessExitCode::from(code),
         // What a shell returns for a command whose reader is gone: 128 and SIGPIPE.
         Err(error) if error.kind() == Kind::OutputClosed => ProcessExitCode::from(141),
         Err(error) => match fail(&error) {
@@ -68,26 +74,56 @@ pub async fn exec(options: &Options, arguments: ExecArgs) -> ProcessExitCode {
 }
 
 async fn run(options: &Options, arguments: ExecArgs) -> Result<Finished> {
-    let config = Config::load(options)?;
-    let interrupt = Interrupt::default();
-    let console = Arc::new(Console::new(options));
-    with_signals(interrupt.clone(), async {
-        let stopped = interrupt.triggered();
-        tokio::pin!(stopped);
-        let (sandbox, fresh) = tokio::select! {
-            stop = &mut stopped => return Err(stop.error()),
-            started = sandbox(&config, arguments.session.as_deref(), &console) => started?,
-        };
+    let inside = Inside::start(options, arguments.session.as_deref()).await?;
+    let result = inside.run(command(&inside.config, &inside.sandbox, arguments.command)).await;
+    inside.end().await.and(result)
+}
+
+/// A sandbox for one command of the user: a session's, or a fresh one.
+pub(super) struct Inside {
+    pub config: Config,
+    pub sandbox: Sandbox,
+    pub console: Arc<Console>,
+    pub fresh: Option<OneShot>,
+}
+
+impl Inside {
+    /// The sandbox of `session`, or a fresh one.
+    pub async fn start(options: &Options, session: Option<&str>) -> Result<Self> {
+        let config = Config::load(options)?;
+        let console = Arc::new(Console::new(options));
+        let (sandbox, fresh) = until_signalled(sandbox(&config, session, &console)).await?;
         // Notices precede the output of the command.
         console.events().flush().await?;
-        let result = tokio::select! {
-            stop = &mut stopped => Err(stop.error()),
-            result = command(&config, &sandbox, arguments.command) => result,
-        };
-        if let Some(fresh) = fresh {
+        Ok(Self { config, sandbox, console, fresh })
+    }
+
+    /// Runs `work` until its end or a signal.
+    pub async fn run<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        until_signalled(work).await
+    }
+
+    /// Removes a fresh sandbox.
+    pub async fn end(self) -> Result<()> {
+        if let Some(fresh) = self.fresh {
             fresh.end().await;
         }
-        console.events().flush().await.and(result)
+        self.console.events().flush().await
+    }
+
+    /// The time limit, where one was given: a user who waits can interrupt.
+    pub fn timeout(&self) -> Option<Duration> {
+        self.config.options.timeout.as_ref().map(|_| self.config.bounds.timeout)
+    }
+}
+
+async fn until_signalled<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    let interrupt = Interrupt::default();
+    with_signals(interrupt.clone(), async {
+        tokio::select! {
+            stop = interrupt.triggered() => Err(stop.error()),
+            result = work => result,
+        }
     })
     .await
 }
@@ -126,7 +162,7 @@ async fn command(config: &Config, sandbox: &Sandbox, argv: Vec<std::ffi::OsStrin
 }
 
 /// Standard input into the command, its output to ours, until it ends.
-async fn pump(sandbox: &Sandbox, command: Command) -> Result<Finished> {
+pub(super) async fn pump(sandbox: &Sandbox, command: Command) -> Result<Finished> {
     let mut process = sandbox.spawn(command).await?;
     let mut input = read_stdin();
     let mut output = Terminal::new();
@@ -167,13 +203,13 @@ fn read_stdin() -> mpsc::Receiver<Vec<u8>> {
 }
 
 /// Where the command's output goes: as it is into files and pipes, made harmless onto a terminal.
-struct Terminal {
+pub(super) struct Terminal {
     stdout: Option<Sanitiser>,
     stderr: Option<Sanitiser>,
 }
 
 impl Terminal {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let sanitiser = |is_terminal: bool| is_terminal.then(Sanitiser::keeping_returns);
         Self {
             stdout: sanitiser(std::io::stdout().is_terminal()),
@@ -181,7 +217,7 @@ impl Terminal {
         }
     }
 
-    fn write(&mut self, stream: Stream, bytes: &[u8]) -> Result<()> {
+    pub fn write(&mut self, stream: Stream, bytes: &[u8]) -> Result<()> {
         let (sanitiser, mut out): (_, Box<dyn Write>) = match stream {
             Stream::Stdout => (&mut self.stdout, Box::new(std::io::stdout().lock())),
             Stream::Stderr => (&mut self.stderr, Box::new(std::io::stderr().lock())),
@@ -199,7 +235,7 @@ impl Terminal {
 }
 
 /// The code that a shell would give: 128 and the signal, 124 for a time limit.
-fn code(finished: &Finished) -> u8 {
+pub(super) fn code(finished: &Finished) -> u8 {
     match finished.outcome {
         Outcome::Exited(code) => code as u8,
         Outcome::Signaled(signal) => 128u8.wrapping_add(signal as u8),

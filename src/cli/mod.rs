@@ -5,6 +5,7 @@ mod apply;
 mod arguments;
 mod artifacts;
 mod batch;
+mod code;
 mod commands;
 mod completions;
 pub mod config;
@@ -86,6 +87,7 @@ async fn command(cli: Cli) -> ProcessExitCode {
     match command {
         Command::Run(arguments) => run::run(&arguments.options(), *arguments).await.into(),
         Command::Exec(arguments) => exec::exec(&arguments.options(), arguments).await,
+        Command::Code(arguments) => code::code(&arguments.options(), arguments).await,
         Command::Demo(arguments) => demo::demo(&arguments.options(), arguments).await.into(),
         Command::Sessions(arguments) => end(sessions::sessions(&arguments.options(), arguments).await),
         Command::Replay(arguments) => replay::replay(&arguments.options(), arguments).await.into(),

@@ -178,6 +178,47 @@ impl Gateway {
         Ok(())
     }
 
+    /// Makes sure that programs in the sandbox may connect to these hosts. Where they may not yet, the user is asked, and a
+    /// proxy that is not there is opened. What to do about it, where they may not.
+    ///
+    /// # Errors
+    ///
+    /// The user ended the turn instead of an answer; the proxy cannot be opened.
+    pub async fn reach(
+        self: &Arc<Self>,
+        sandbox: &Sandbox,
+        hosts: &[&str],
+        purpose: &str,
+    ) -> Result<Option<String>> {
+        if self.is_full() {
+            return Ok(None);
+        }
+        let mut missing = Vec::new();
+        for name in hosts {
+            let host = Host::Name((*name).to_owned());
+            match self.rules.lock().judge(&host, 443) {
+                Verdict::Allowed(_) => {}
+                Verdict::Denied => return Ok(Some(format!("the user denied connections to {name}"))),
+                Verdict::Unknown => missing.push(host),
+            }
+        }
+        if missing.is_empty() {
+            return Ok(None);
+        }
+        let approver = self.approver.lock().clone();
+        let answer = match approver {
+            Some(approver) => approver.ask(&Question::Reach { purpose, hosts }).await?,
+            None => Answer::No,
+        };
+        if answer != Answer::Once {
+            let command = self.command();
+            return Ok(Some(format!("only the user can allow it, with {command} registries")));
+        }
+        self.change(|rules| missing.iter().for_each(|host| rules.allow(Entry::exactly(host, 443))));
+        self.attach(sandbox).await?;
+        Ok(None)
+    }
+
     async fn serve(self: Arc<Self>, mut tunnels: Tunnels) {
         while let Some(tunnel) = tunnels.next().await {
             tokio::spawn(connection::serve(Arc::clone(&self), tunnel.accept()));

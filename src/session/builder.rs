@@ -15,6 +15,7 @@ use crate::sandbox::host_tree::host_tree;
 use crate::sandbox::local::Local;
 use crate::sandbox::machine::Machine;
 use crate::tools::Registry;
+use crate::tools::code::{self, RunCode};
 use crate::workspace::Workspace;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -166,7 +167,14 @@ impl Builder {
         earlier: Option<Earlier>,
         frontend: Arc<dyn Frontend>,
     ) -> Result<Session> {
-        let Self { machine, model, tools, governance, workspace, sandbox, store, .. } = self;
+        let Self { machine, model, mut tools, governance, workspace, sandbox, store, .. } = self;
+        let programs = host_programs(&sandbox, &machine);
+        let run_code =
+            RunCode::of_sandbox(&machine, sandbox.backend.name(), sandbox.image.as_deref(), &programs);
+        if let Some(earlier) = &earlier {
+            run_code.resume(&earlier.messages);
+        }
+        tools.replace(Arc::new(run_code));
         let prompts = earlier.as_ref().map_or(0, |earlier| earlier.prompts);
         let checkpoints = Arc::new(Checkpoints::new(Arc::clone(&startup), Arc::clone(&frontend), prompts));
         let Governance { limits, bounds, rules, approve } = governance;
@@ -183,7 +191,7 @@ impl Builder {
             window: Window::new(model.context_window, model.compaction),
             answer_schema: model.answer_schema,
         };
-        let mut conversation = Conversation::new(setup, &facts(&sandbox, &machine), &workspace.root);
+        let mut conversation = Conversation::new(setup, &facts(&sandbox, programs), &workspace.root);
         let resumed = earlier.is_some();
         if let Some(earlier) = earlier {
             conversation.resume(earlier);
@@ -219,13 +227,20 @@ fn listen(
 }
 
 /// What the system prompt says about the sandbox.
-fn facts(sandbox: &SandboxSettings, machine: &Machine) -> SandboxFacts {
+fn facts(sandbox: &SandboxSettings, mut programs: Vec<String>) -> SandboxFacts {
     let SandboxSettings { network, limits, image, .. } = sandbox.clone();
-    // An engine on another machine shows that machine's programs, or those of an image.
-    let shows_this_machine =
-        sandbox.backend.capabilities().host_paths && image.as_deref().is_none_or(|image| image == "host");
-    let programs = if shows_this_machine { host_tree(machine).programs(&PROGRAMS) } else { Vec::new() };
+    programs.retain(|program| PROGRAMS.contains(&program.as_str()));
     SandboxFacts { network, limits, image, programs }
+}
+
+/// The programs of this machine, where the sandbox shows them, as far as anybody wants to know of them.
+fn host_programs(sandbox: &SandboxSettings, machine: &Machine) -> Vec<String> {
+    // An engine on another machine shows that machine's programs, or those of an image.
+    let shows_this_machine = sandbox.backend.capabilities().host_paths
+        && sandbox.image.as_deref().is_none_or(|image| image == "host");
+    let further = code::PROGRAMS.iter().filter(|program| !PROGRAMS.contains(program));
+    let names: Vec<&str> = PROGRAMS.iter().chain(further).copied().collect();
+    if shows_this_machine { host_tree(machine).programs(&names) } else { Vec::new() }
 }
 
 /// The programs that the system prompt mentions where they exist.

@@ -6,6 +6,7 @@ use crate::agent::{Environment, Moment};
 use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::sandbox::Sandbox;
+use crate::tools::Reach;
 use crate::workspace::notices::listed;
 use crate::workspace::{Checkpoint, Restored};
 use futures_util::FutureExt;
@@ -99,6 +100,12 @@ impl Checkpoints {
                 ),
             }),
         }
+    }
+}
+
+impl Reach for Checkpoints {
+    fn reach<'a>(&'a self, hosts: &'a [&'a str], purpose: &'a str) -> BoxFuture<'a, Result<Option<String>>> {
+        self.startup.reach(hosts, purpose)
     }
 }
 

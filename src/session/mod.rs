@@ -27,9 +27,9 @@ use crate::error::{Error, Kind, Result};
 use crate::event::{Changes, Event};
 use crate::exit_code::ExitCode;
 use crate::log::{SessionId, Store};
-use crate::workspace::Refreshed;
 use crate::workspace::notices::listed;
 use crate::workspace::tree_path::TreePath;
+use crate::workspace::{Refreshed, Restored};
 use std::sync::Arc;
 
 /// Files that a notice or note names.
@@ -84,6 +84,16 @@ impl Session {
             self.frontend.always_notice(format!("{text} {hint}"))?;
         }
         Ok(())
+    }
+
+    /// Undoes the last `prompts` prompts, as [`Checkpoints::undo`] does, and discards what tools keep between calls: it belongs
+    /// to what was undone.
+    pub async fn undo(&self, prompts: usize) -> Result<Option<(Restored, usize)>> {
+        let undone = self.checkpoints.undo(prompts).await?;
+        if undone.is_some() {
+            self.conversation.discard_tool_state().await?;
+        }
+        Ok(undone)
     }
 
     /// Closes the session after its last prompt, with that prompt's result, and emits `session_finished`.

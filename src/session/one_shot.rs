@@ -3,11 +3,13 @@
 use super::frontend::Frontend;
 use super::settings::{SandboxSettings, WorkspaceSettings};
 use super::startup::{Population, Startup};
+use crate::approval::Approver;
 use crate::error::{Error, Result};
 use crate::log::SessionId;
 use crate::network::{self, Gateway};
 use crate::paths;
 use crate::sandbox::{Backend, Sandbox, State};
+use crate::tools::Reach;
 use futures_util::FutureExt;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -43,6 +45,14 @@ impl OneShot {
         let startup = Startup::begin(&id, settings, population, gateway, frontend);
         let sandbox = startup.ready_silently().await?.sandbox.clone();
         Ok(Self { sandbox, startup, _scratch: scratch })
+    }
+
+    /// What programs in it may connect to can be changed; `approver` is asked.
+    pub fn reach(&self, approver: Option<Arc<dyn Approver>>) -> &dyn Reach {
+        if let Some(approver) = approver {
+            self.startup.gateway().ask_with(approver);
+        }
+        &self.startup
     }
 
     /// Removes the sandbox.

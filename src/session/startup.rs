@@ -7,6 +7,7 @@ use crate::event::{Event, SandboxInfo};
 use crate::log::SessionId;
 use crate::network::Gateway;
 use crate::sandbox::{Backend, Sandbox, Spec, sweep_once};
+use crate::tools::Reach;
 use crate::workspace::{CopyReport, Workspace, mode};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
@@ -129,6 +130,12 @@ impl Startup {
             let _ = self.backend.destroy(&self.session).await;
         };
         let _ = tokio::time::timeout(END_TIMEOUT, end).await;
+    }
+}
+
+impl Reach for Startup {
+    fn reach<'a>(&'a self, hosts: &'a [&'a str], purpose: &'a str) -> BoxFuture<'a, Result<Option<String>>> {
+        async move { self.gateway.reach(&self.ready_silently().await?.sandbox, hosts, purpose).await }.boxed()
     }
 }
 

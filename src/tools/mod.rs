@@ -13,7 +13,7 @@ mod registry;
 mod tool;
 
 pub use content::ToolResult;
-pub use outcome::{describe, report_limits};
+pub use outcome::{command_result, describe, report_limits};
 pub use output::{Collected, Collector};
 pub use registry::Registry;
-pub use tool::{Bounds, Context, Tool};
+pub use tool::{Bounds, Context, Reach, Tool};

@@ -1,5 +1,6 @@
 //! How a command ended, for the model, the trace and the events.
 
+use super::{Collector, ToolResult};
 use crate::error::Result;
 use crate::event::{Event, Events};
 use crate::model::compact::TIMED_OUT;
@@ -29,5 +30,33 @@ pub fn describe(outcome: Outcome, timeout: Option<Duration>) -> String {
         }
         Outcome::Signaled(signal) => format!("killed by signal {signal}"),
         Outcome::Lost => "lost: the sandbox did not say how the command ended".to_owned(),
+    }
+}
+
+/// The result of a command: how it ended, what it left behind, its output.
+pub fn command_result(finished: &Finished, timeout: Option<Duration>, collector: Collector) -> ToolResult {
+    let exit_code = match finished.outcome {
+        Outcome::Exited(code) => Some(code),
+        _ => None,
+    };
+    let collected = collector.finish(finished.spool.as_deref());
+    let mut text =
+        format!("{}, {:.2} s\n", describe(finished.outcome, timeout), finished.duration.as_secs_f64());
+    if finished.left_running > 0 {
+        text += &format!("{} process(es) that it started are still running\n", finished.left_running);
+    }
+    if finished.oom_kills > 0 && finished.outcome != Outcome::OomKilled {
+        text += &format!("{} process(es) were killed meanwhile: out of memory\n", finished.oom_kills);
+    }
+    text += match collected.text.is_empty() {
+        true => "(no output)",
+        false => &collected.text,
+    };
+    ToolResult {
+        ok: exit_code == Some(0),
+        exit_code,
+        truncated: collected.truncated,
+        text,
+        content: Vec::new(),
     }
 }

@@ -53,6 +53,12 @@ impl Collector {
         }
     }
 
+    /// A line break, where the last output does not end with one.
+    pub fn line_break(&self) -> &'static [u8] {
+        let last = self.tail.back().or(self.head.last());
+        if last.is_none_or(|byte| *byte == b'\n') { b"" } else { b"\n" }
+    }
+
     /// The text for the model. `spool` is where the whole output is kept inside the sandbox.
     pub fn finish(self, spool: Option<&Path>) -> Collected {
         let kept = self.head.len() + self.tail.len();

@@ -51,6 +51,23 @@ impl Registry {
         Ok(())
     }
 
+    /// Puts a tool in the place of the one that has its name; without one nothing happens.
+    pub fn replace(&mut self, tool: Arc<dyn Tool>) {
+        if let Some(at) = self.tools.iter().position(|other| other.name() == tool.name()) {
+            self.specs[at] = spec(tool.as_ref());
+            self.tools[at] = tool;
+        }
+    }
+
+    /// Has every tool discard what it keeps in the sandbox between calls. What was discarded, for the user.
+    pub async fn discard_state(&self) -> Vec<String> {
+        let mut discarded = Vec::new();
+        for tool in &self.tools {
+            discarded.extend(tool.discard_state().await);
+        }
+        discarded
+    }
+
     /// The tool called `name`.
     pub fn get(&self, name: &str) -> Option<&dyn Tool> {
         self.tools.iter().map(Arc::as_ref).find(|tool| tool.name() == name)

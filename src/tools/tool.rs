@@ -30,6 +30,12 @@ pub trait Tool: Send + Sync {
         None
     }
 
+    /// Discards what it keeps in the sandbox between calls, because the workspace was put back to an earlier state. What it
+    /// discarded, for the user.
+    fn discard_state(&self) -> BoxFuture<'_, Option<String>> {
+        Box::pin(async { None })
+    }
+
     /// Runs the call. Dropping the future cancels it.
     ///
     /// A failure that the model can act on is a [`ToolResult`] that is not ok, or an error of kind `InSandbox` or
@@ -60,8 +66,24 @@ pub struct Context<'a> {
     pub artifacts: &'a Artifacts,
     /// The id of the call.
     pub call: &'a str,
+    /// What it may ask of the network.
+    pub reach: &'a dyn Reach,
     /// The bounds of the call.
     pub bounds: Bounds,
+}
+
+/// What a tool may ask of the network.
+pub trait Reach: Send + Sync {
+    /// Makes sure that programs in the sandbox may connect to these hosts; asks the user where they may not yet. What to do
+    /// about it, where they may not.
+    fn reach<'a>(&'a self, hosts: &'a [&'a str], purpose: &'a str) -> BoxFuture<'a, Result<Option<String>>>;
+}
+
+/// A network that nobody can change.
+impl Reach for () {
+    fn reach<'a>(&'a self, _: &'a [&'a str], _: &'a str) -> BoxFuture<'a, Result<Option<String>>> {
+        Box::pin(async { Ok(Some("the network of this sandbox cannot be changed".to_owned())) })
+    }
 }
 
 impl Context<'_> {

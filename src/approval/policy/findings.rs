@@ -102,3 +102,12 @@ pub struct Findings {
     /// What could not be read.
     pub unreadable: Vec<Unreadable>,
 }
+
+impl Findings {
+    /// Adds what was found elsewhere.
+    pub fn extend(&mut self, other: Self) {
+        self.commands.extend(other.commands);
+        self.uses.extend(other.uses);
+        self.unreadable.extend(other.unreadable);
+    }
+}

@@ -24,6 +24,10 @@ mod reading {
     pub fn files<'a>(_: impl Iterator<Item = (&'a str, &'a str)>, _: bool) -> Findings {
         Findings::default()
     }
+
+    pub fn code(_: &str, _: &str, _: &str) -> Findings {
+        Findings::default()
+    }
 }
 pub mod rules;
 
@@ -97,6 +101,17 @@ pub enum Action<'a> {
         files: Vec<(&'a str, &'a str)>,
         /// Whether the texts are whole files.
         whole: bool,
+    },
+    /// Run code.
+    Code {
+        /// The language.
+        language: &'a str,
+        /// A name for it whose extension is the language's.
+        file: &'static str,
+        /// The code.
+        code: &'a str,
+        /// The command that installs its libraries, where it has any.
+        install: Option<String>,
     },
 }
 
@@ -183,6 +198,13 @@ impl Action<'_> {
         match self {
             Action::Command(command) => reading::command(command),
             Action::Write { files, whole } => reading::files(files.iter().copied(), *whole),
+            Action::Code { language, file, code, install } => {
+                let mut findings = reading::code(language, file, code);
+                if let Some(install) = install {
+                    findings.extend(reading::command(install));
+                }
+                findings
+            }
         }
     }
 
@@ -200,6 +222,7 @@ impl Action<'_> {
             }
             Action::Command(command) => vec![format!("command {command}")],
             Action::Write { files, .. } => files.iter().map(|(path, _)| format!("writing {path}")).collect(),
+            Action::Code { language, .. } => vec![format!("{language} code")],
         }
     }
 
@@ -209,6 +232,10 @@ impl Action<'_> {
             Action::Write { files, .. } => {
                 let files: Vec<&str> = files.iter().map(|(path, _)| *path).collect();
                 shortened(&format!("write {}", files.join(", ")), SHOWN_CHARS)
+            }
+            Action::Code { language, code, install, .. } => {
+                let install = install.iter().map(|command| format!("{command}\n")).collect::<String>();
+                shortened(&format!("{install}{language}: {code}"), SHOWN_CHARS)
             }
         }
     }

@@ -73,7 +73,7 @@ impl Repl<'_> {
             "" => 1,
             count => count.parse().map_err(|_| Error::usage("/undo takes the number of prompts to undo"))?,
         };
-        match self.session.checkpoints().undo(prompts).await? {
+        match self.session.undo(prompts).await? {
             Some((Restored { checkpoint, files }, undone)) => {
                 let only = match undone < prompts {
                     true => format!("; {undone} undone, there were no more"),

@@ -8,7 +8,7 @@ mod run_commands;
 mod write_file;
 mod write_files;
 
-use super::Tool;
+use super::{Tool, code::RunCode};
 use crate::sandbox::{Sandbox, WORKSPACE};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +21,7 @@ pub fn all() -> Vec<Arc<dyn Tool>> {
         Arc::new(write_files::WriteFiles),
         Arc::new(edit_file::EditFile),
         Arc::new(run_commands::RunCommands),
+        Arc::new(RunCode::new(None, None)),
         Arc::new(job_output::JobOutput),
         Arc::new(job_kill::JobKill),
     ]

@@ -4,7 +4,7 @@ use super::describe;
 use crate::approval::policy::Action;
 use crate::error::Result;
 use crate::model::compact::JOB_STARTED;
-use crate::sandbox::{Command, Finished, Outcome, Program, TAIL_BYTES};
+use crate::sandbox::{Command, Program, TAIL_BYTES};
 use crate::tools::{self, Collector, Context, Tool, ToolResult, arguments, report_limits};
 use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
@@ -66,7 +66,7 @@ async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
         .await?;
     listening.and(live.finish())?;
     report_limits(context.events, &finished)?;
-    Ok(result(&finished, timeout, collector))
+    Ok(tools::command_result(&finished, timeout, collector))
 }
 
 /// The time limit in force: a foreground command always has one, a background job only where it was asked for.
@@ -76,32 +76,5 @@ fn limit(context: Context<'_>, asked: Option<f64>, background: bool) -> Option<D
         Some(seconds) => Some(Duration::from_secs_f64(seconds.min(bounds.max_timeout.as_secs_f64()))),
         None if background => None,
         None => Some(bounds.timeout),
-    }
-}
-
-fn result(finished: &Finished, timeout: Option<Duration>, collector: Collector) -> ToolResult {
-    let exit_code = match finished.outcome {
-        Outcome::Exited(code) => Some(code),
-        _ => None,
-    };
-    let collected = collector.finish(finished.spool.as_deref());
-    let mut text =
-        format!("{}, {:.2} s\n", tools::describe(finished.outcome, timeout), finished.duration.as_secs_f64());
-    if finished.left_running > 0 {
-        text += &format!("{} process(es) that it started are still running\n", finished.left_running);
-    }
-    if finished.oom_kills > 0 && finished.outcome != Outcome::OomKilled {
-        text += &format!("{} process(es) were killed meanwhile: out of memory\n", finished.oom_kills);
-    }
-    text += match collected.text.is_empty() {
-        true => "(no output)",
-        false => &collected.text,
-    };
-    ToolResult {
-        ok: exit_code == Some(0),
-        exit_code,
-        truncated: collected.truncated,
-        text,
-        content: Vec::new(),
     }
 }

@@ -71,6 +71,15 @@ pub fn files<'a>(files: impl Iterator<Item = (&'a str, &'a str)>, is_whole: bool
     if pieces.is_empty() { Findings::default() } else { subprocess::read(|| read(pieces)) }
 }
 
+/// Reads code that is about to run, as the file `path` of its language. Of a language without a grammar it is unreadable.
+pub fn code(language: &str, path: &str, text: &str) -> Findings {
+    if language_of(path).is_some() {
+        return files([(path, text)].into_iter(), true);
+    }
+    let what = format!("{language} code, which there is no grammar for");
+    Findings { unreadable: vec![Unreadable { language: Language::Shell, what }], ..Findings::default() }
+}
+
 fn file(path: &str, text: &str, is_whole: bool, depth: usize) -> Option<Piece> {
     let (language, dialect) = language_of(path).or_else(|| language_of_shebang(text))?;
     let text = if is_whole { text.to_owned() } else { dedented(text) };
