@@ -312,3 +312,23 @@ fn quiet_still_reports_refused_files() {
     }
     assert_eq!(applied.stderr.lines().count(), 2, "{}", applied.stderr);
 }
+
+#[test]
+fn variables_that_the_user_names_are_in_every_command_and_nothing_else_of_the_environment_is() {
+    let command = json!({ "command": "echo $GIVEN/$NAMED/$FILED/$OTHER; sh -c 'echo $NAMED'" });
+    let model = endpoint().tool_call("run_commands", command).text("ok").start();
+    let flags = ["--env", "GIVEN=a=b", "--env", "NAMED"];
+    let call = agent().endpoint(&model).config("[env]\nFILED = \"from the file\"\nGIVEN = \"no\"\n");
+    let call = call.env("NAMED", "from here").env("OTHER", "secret");
+    let ran = call.args(["run", "--json"]).args(flags).args(["go"]).run().expect_code(0);
+    let result = model.last().messages().pop().expect("a result")["content"].to_string();
+    assert!(result.contains("a=b/from here/from the file/\\nfrom here\\n"), "{result}");
+    assert!(!ran.stdout.lines().next().expect("an event").contains("from here"), "values are not recorded");
+    let exec =
+        ran.again().env("NAMED", "x").args(["exec", "--env", "NAMED", "--", "sh", "-c", "echo $NAMED"]);
+    assert_eq!(exec.run().expect_code(0).stdout, "x\n");
+    let missing = ran.again().endpoint(&model).args(["run", "--env", "NO_SUCH", "go"]).run().expect_code(2);
+    assert!(missing.stderr.contains("--env NO_SUCH: this variable is not set here"), "{}", missing.stderr);
+    let invalid = ran.again().endpoint(&model).args(["run", "--env", "=x", "go"]).run().expect_code(2);
+    assert!(invalid.stderr.contains("is not a valid name of a variable"), "{}", invalid.stderr);
+}

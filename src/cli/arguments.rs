@@ -86,6 +86,9 @@ pub struct ResourceArgs {
     /// Time limit of one command: 90, 90s, 10m
     #[arg(long, value_name = "TIME", help_heading = "Sandbox")]
     timeout: Option<String>,
+    /// A variable of the commands in the sandbox; without VALUE, the one of this environment (may be repeated)
+    #[arg(long, value_name = "NAME[=VALUE]", help_heading = "Sandbox")]
+    env: Vec<String>,
 }
 
 /// Whether the sandbox outlives the session.
@@ -267,7 +270,7 @@ groups! {
     DirectoryArg: workspace;
     CopyArgs: workspace_mode include exclude;
     BackendArgs: sandbox image runtime;
-    ResourceArgs: network memory cpus pids disk timeout;
+    ResourceArgs: network memory cpus pids disk timeout env;
     KeepArgs: keep ttl delete_after;
     LimitArgs: max_turns max_tokens_total max_cost max_time approve;
     RecordArgs: record replay;

@@ -19,6 +19,7 @@ mod exec;
 mod fork;
 mod forward;
 mod man;
+mod mirrors;
 mod models;
 mod open;
 pub mod options;

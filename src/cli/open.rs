@@ -1,6 +1,7 @@
 //! From the settings of a call to a session and the exit code, for `run`, the REPL, `resume`, `demo` and `replay`.
 
 use super::console::Console;
+use super::mirrors::Mirrors;
 use crate::agent::Interrupt;
 use crate::cli::config::Config;
 use crate::cli::machine;
@@ -9,7 +10,7 @@ use crate::error::Result;
 use crate::event::SandboxInfo;
 use crate::exit_code::ExitCode;
 use crate::log::SessionId;
-use crate::sandbox::{Chosen, choose};
+use crate::sandbox::{Chosen, Network, choose};
 use crate::session::{
     Builder, Frontend, Governance, ModelSettings, Notice, Population, Resume, Retention, SandboxSettings,
     Session, Start, WorkspaceSettings, finish,
@@ -113,10 +114,26 @@ pub async fn sandbox(config: &Config) -> Result<(SandboxSettings, Option<Notice>
         true => Retention::Keep { ttl: config.ttl, delete_after: config.delete_after },
         false => Retention::Remove,
     };
-    let (image, runtime, network, limits) = (asked.image, asked.runtime, asked.network, asked.limits);
-    let env = Vec::new();
+    let (network, mut env) = with_mirrors(asked.network).await;
+    // What the user names for the sandbox counts.
+    env.extend(asked.env);
+    let (image, runtime, limits) = (asked.image, asked.runtime, asked.limits);
     let settings = SandboxSettings { backend, image, runtime, network, limits, retention, env };
     Ok((settings, reason.map(notice)))
+}
+
+/// With `registries`, the user's package mirrors are registries too: the network with their hosts, and the variables that
+/// name them.
+async fn with_mirrors(network: Network) -> (Network, Vec<(String, String)>) {
+    let Network::Hosts(mut hosts) = network else { return (network, Vec::new()) };
+    let Some(home) = machine().home().filter(|_| hosts.iter().any(|host| host == "registries")) else {
+        return (Network::Hosts(hosts), Vec::new());
+    };
+    let mirrors = Mirrors::find(&|name| std::env::var(name).ok(), &home);
+    let further = mirrors.entries().await.into_iter().filter(|entry| !hosts.contains(entry));
+    let further: Vec<String> = further.collect();
+    hosts.extend(further);
+    (Network::Hosts(hosts), mirrors.variables)
 }
 
 /// A notice about the flags of this call that have no effect on a sandbox that exists already.

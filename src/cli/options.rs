@@ -25,6 +25,7 @@ pub struct Options {
     pub pids: Option<u64>,
     pub disk: Option<String>,
     pub timeout: Option<String>,
+    pub env: Vec<String>,
     pub max_turns: Option<u64>,
     pub max_tokens_total: Option<u64>,
     pub max_cost: Option<f64>,

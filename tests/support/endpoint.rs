@@ -494,6 +494,7 @@ fn serve(stream: TcpStream, tls: Option<Arc<rustls::ServerConfig>>, shared: &Sha
     while let Some(request) = read_request(&mut reader)? {
         let streamed = request.body["stream"] == true;
         let is_chat = request.path.ends_with("/chat/completions");
+        let is_connect = request.method == "CONNECT";
         let is_models = request.method == "GET" && request.path.ends_with("/models");
         let rule = shared.script.lock().unwrap().rule.clone().filter(|_| is_chat);
         let ruled = rule.map(|rule| rule(&request.body).next());
@@ -506,6 +507,12 @@ fn serve(stream: TcpStream, tls: Option<Arc<rustls::ServerConfig>>, shared: &Sha
             (_, true) => shared.script.lock().unwrap().models.clone().unwrap_or_else(|| {
                 Answer::new(Content::Raw(br#"{"object":"list","data":[{"id":"fake-model"}]}"#.to_vec()))
             }),
+            _ if is_connect => {
+                // A proxy that wants credentials.
+                let mut answer = Answer::new(Content::Raw(Vec::new()));
+                answer.status = 407;
+                answer
+            }
             _ => {
                 let mut answer = Answer::new(Content::Raw(b"404 page not found\n".to_vec()));
                 answer.status = 404;

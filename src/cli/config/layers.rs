@@ -281,6 +281,8 @@ settings! {
     tables {
         /// Context windows by model, in tokens.
         context: BTreeMap<String, u64>,
+        /// Variables of the commands in the sandbox.
+        env: BTreeMap<String, String>,
         /// Settings of single models.
         models: BTreeMap<String, ModelOptions>,
         /// What the model may not do, and what it has to ask for.
@@ -372,7 +374,7 @@ mod tests {
     #[test]
     fn every_setting_has_a_variable_that_the_readme_names() {
         let endpoint = ["model", "base_url", "api_key", "provider"];
-        let tables = ["context", "models", "policy", "prices", "ui"];
+        let tables = ["context", "env", "models", "policy", "prices", "ui"];
         let error = toml::from_str::<File>("nonsense = 1").unwrap_err().message().to_owned();
         let names: Vec<&str> = error.split('`').skip(3).step_by(2).collect();
         let expected = endpoint.iter().chain(SETTINGS).chain(&tables);

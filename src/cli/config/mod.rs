@@ -18,6 +18,7 @@ use crate::network;
 use crate::sandbox::{Network, SandboxChoice};
 use crate::tools::Bounds;
 use crate::workspace::Mode;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -59,6 +60,8 @@ pub struct SandboxConfig {
     pub network: Network,
     /// Resources.
     pub limits: Limits,
+    /// Variables of commands.
+    pub env: Vec<(String, String)>,
     /// How the workspace is made available.
     pub workspace_mode: Mode,
 }
@@ -128,8 +131,35 @@ fn sandbox(options: &Options, file: &File) -> Result<SandboxConfig> {
         runtime: file.runtime.clone(),
         network: file.name_origin("network", network)?,
         limits,
+        env: environment(&options.env, &file.env)?,
         workspace_mode: options.workspace_mode.unwrap_or_default(),
     })
+}
+
+/// The variables of `[env]`, and over them those of `--env`.
+fn environment(flags: &[String], file: &BTreeMap<String, String>) -> Result<Vec<(String, String)>> {
+    let mut variables = file.clone();
+    for flag in flags {
+        let (name, value) = match flag.split_once('=') {
+            Some((name, value)) => (name, value.to_owned()),
+            None => {
+                let value = std::env::var(flag).map_err(|_| {
+                    Error::config(format!("--env {flag}: this variable is not set here, or is not UTF-8"))
+                        .hint(format!("set it, or give its value: --env {flag}=VALUE"))
+                })?;
+                (flag.as_str(), value)
+            }
+        };
+        variables.insert(name.to_owned(), value);
+    }
+    for (name, value) in &variables {
+        let is_name = !name.is_empty() && !name.contains(['=', '\0']) && !value.contains('\0');
+        if !is_name {
+            let message = format!("{:?} is not a valid name of a variable", name.replace('\0', "\\0"));
+            return Err(Error::config(message).hint("write --env NAME=VALUE, or NAME = \"VALUE\" in [env]"));
+        }
+    }
+    Ok(variables.into_iter().collect())
 }
 
 fn processors(cpus: f64) -> Result<f64> {

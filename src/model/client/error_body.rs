@@ -84,6 +84,7 @@ impl ErrorBody {
         match (status.as_u16(), words) {
             (300..=399, _) => Reason::Redirected,
             (401, _) => Reason::KeyRefused,
+            (407, _) => Reason::ProxyRefused,
             (402, _) => Reason::QuotaUsedUp,
             (403, Some(reason @ (Reason::QuotaUsedUp | Reason::UnknownModel | Reason::Filtered))) => reason,
             (403, _) => Reason::KeyRefused,

@@ -29,6 +29,8 @@ pub struct Failure {
 pub enum Reason {
     /// No connection.
     Unreachable,
+    /// The proxy in front of it wants other credentials.
+    ProxyRefused,
     /// The certificate is not trusted.
     Certificate,
     /// Too long without an answer, or a silence in the middle of one.
@@ -169,6 +171,9 @@ fn hint(reason: Reason, endpoint: &Endpoint) -> Option<String> {
     let base_url = &endpoint.base_url;
     Some(match reason {
         Reason::Unreachable => format!("is the endpoint running, and is {base_url} its address?{}", proxy_hint(endpoint)),
+        Reason::ProxyRefused => {
+            "put the proxy's user name and password into its variable: HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT".into()
+        }
         Reason::Certificate => {
             "name the certificate, or its CA, as a PEM file in AGENT_CA_FILE (or all trusted ones in SSL_CERT_FILE)".into()
         }

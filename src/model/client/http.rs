@@ -217,6 +217,13 @@ fn not_sent(error: &reqwest::Error) -> Failure {
             format!("the endpoint's certificate is not trusted: {why}"),
         );
     }
+    // Status 407 to CONNECT; the error has no type that could be asked.
+    if error.is_connect() && cause(error).contains("proxy authorization required") {
+        return Failure::new(
+            Reason::ProxyRefused,
+            "the proxy refuses the request: it wants credentials (407)",
+        );
+    }
     if error.is_connect() || error.is_timeout() {
         return Failure::new(
             Reason::Unreachable,
