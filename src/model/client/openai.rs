@@ -345,7 +345,13 @@ impl OpenAi {
 
     fn body(&self, request: &Request<'_>) -> serde_json::Result<Bytes> {
         let refused = self.refused.lock().clone();
-        let form = self.wire_form(&refused);
+        let mut form = self.wire_form(&refused);
+        if self.is_compact(request)
+            && self.endpoint.temperature.is_none()
+            && compact::is_stuck(request.messages)
+        {
+            form.temperature = form.temperature.map(|_| compact::STUCK_TEMPERATURE);
+        }
         let answer_schema = request.answer_schema.filter(|_| !refused.contains(&Feature::AnswerSchema));
         if self.is_compact(request) {
             let (messages, schema) = (compact::messages(request), compact::schema(request));

@@ -12,10 +12,13 @@ use crate::event::ToolCall;
 use crate::model::{Message, Request, ToolSpec};
 use crate::shorten::head_and_tail;
 use serde_json::{Map, Value, json};
+use std::collections::HashSet;
 use std::fmt::Write;
 
 /// The temperature of the compact form, unless the user sets one.
 pub const TEMPERATURE: f64 = 0.2;
+/// The temperature of the answer to a failure that has occurred before; see [`is_stuck`].
+pub const STUCK_TEMPERATURE: f64 = 0.9;
 /// Stands in a system prompt before what a repository says about itself, which the compact form keeps.
 pub const INSTRUCTIONS_HEADING: &str = "# The project's own instructions (AGENTS.md)";
 
@@ -25,6 +28,8 @@ const NEXT_STEP: &str = "\n\nSend the next step of the task, or answer if no ste
 const PERHAPS_DONE: &str =
     "\n\nIf this is what the task asks for, answer. Otherwise send the next step of the task.";
 const AFTER_A_FAILURE: &str = "\n\nThis step failed. Send a step that corrects it; do not answer yet.";
+const AFTER_THE_SAME_FAILURE: &str = "\n\nThis failed in exactly the same way before. Do not send the same again: find out what the \
+                                      message above means, and write the file differently.";
 /// The tools that the prompt shows.
 const SHOWN: [&str; 4] = ["run_commands", "write_file", "read_file", "edit_file"];
 /// Tools that are not offered, or (those of jobs) only once there is a job.
@@ -53,10 +58,11 @@ pub fn messages(request: &Request<'_>) -> Vec<Message> {
     }
     sent.push(Message::System { text: prompt(&system, request) });
     let mut has_written = false;
+    let mut failures = HashSet::new();
     for (at, message) in rest.iter().enumerate() {
         match message {
             Message::System { text } | Message::User { text } => {
-                has_written = false;
+                (has_written, failures) = (false, HashSet::new());
                 add_user(&mut sent, text);
             }
             Message::Assistant { text, tool_calls, .. } => {
@@ -67,7 +73,10 @@ pub fn messages(request: &Request<'_>) -> Vec<Message> {
                 let is_last = !matches!(rest.get(at + 1), Some(Message::Tool { .. }));
                 let next_step = match is_last {
                     false => "",
-                    true if is_failure(text) => AFTER_A_FAILURE,
+                    true if is_failure(text) => match failures.insert(without_duration(text)) {
+                        true => AFTER_A_FAILURE,
+                        false => AFTER_THE_SAME_FAILURE,
+                    },
                     true if has_written && name == "run_commands" => PERHAPS_DONE,
                     true => NEXT_STEP,
                 };
@@ -153,6 +162,26 @@ fn written_call(call: &ToolCall) -> String {
 fn is_failure(result: &str) -> bool {
     let code = result.strip_prefix("exit code ").and_then(|rest| rest.split([',', '\n']).next());
     result.starts_with("error:") || result.starts_with(TIMED_OUT) || code.is_some_and(|code| code != "0")
+}
+
+/// A command's result without the time it took, which is never the same twice.
+fn without_duration(result: &str) -> (&str, &str) {
+    let (first, rest) = result.split_once('\n').unwrap_or((result, ""));
+    (first.split(',').next().unwrap_or_default(), rest)
+}
+
+/// Whether the last step failed exactly as an earlier one did: then a low temperature gives the same answer again.
+pub fn is_stuck(messages: &[Message]) -> bool {
+    fn failure(message: &Message) -> Option<(&str, &str)> {
+        match message {
+            Message::Tool { text, .. } if is_failure(text) => Some(without_duration(text)),
+            _ => None,
+        }
+    }
+    let [earlier @ .., last] = messages else { return false };
+    let mut earlier_ones =
+        earlier.iter().rev().take_while(|message| !matches!(message, Message::User { .. }));
+    failure(last).is_some_and(|last| earlier_ones.any(|other| failure(other) == Some(last)))
 }
 
 /// What a result allows beside what the prompt shows. It comes with the result, so that the prompt never changes.
@@ -297,6 +326,29 @@ mod tests {
     fn the_prompt_is_short() {
         // Four characters a token is what JSON and English have with the tokenisers of small models at the least.
         assert!(PROMPT.len() < 1_100, "{} bytes", PROMPT.len());
+    }
+
+    #[test]
+    fn a_failure_that_occurs_again_asks_for_something_else() {
+        let mut conversation = conversation();
+        let failed = |seconds: &str| Message::Tool {
+            id: "3".into(),
+            name: "run_commands".into(),
+            text: format!("exit code 127, {seconds} s\nnot found\n"),
+        };
+        conversation.push(failed("0.01"));
+        assert!(!is_stuck(&conversation));
+        assert!(text(sent(&conversation).last().unwrap()).ends_with(AFTER_A_FAILURE));
+        conversation.push(Message::Assistant {
+            text: "again".into(),
+            reasoning: None,
+            tool_calls: Vec::new(),
+        });
+        conversation.push(failed("0.02"));
+        assert!(is_stuck(&conversation));
+        assert!(text(sent(&conversation).last().unwrap()).ends_with(AFTER_THE_SAME_FAILURE));
+        conversation.push(Message::User { text: "Something else.".into() });
+        assert!(!is_stuck(&conversation));
     }
 
     #[test]
