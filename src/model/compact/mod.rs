@@ -306,7 +306,7 @@ mod tests {
                 "{\"tool\":\"write_file\",\"path\":\"a.py\",\"content\":\"print(1)\\n\"}\n\
                  {\"tool\":\"run_commands\",\"command\":\"python3 a.py\"}",
                 "Result of write_file:\nwrote\n\nResult of run_commands:\nexit code 0\n1\n\n\
-                 Send the next step of the task, or answer if no step is left.",
+                 If this is what the task asks for, answer. Otherwise send the next step of the task.",
                 "{\"tool\":\"answer\",\"text\":\"Done.\"}",
                 "Thanks.",
             ]
