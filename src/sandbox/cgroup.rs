@@ -197,8 +197,8 @@ fn limit_separate(directory: &Path, controller: &str, limits: &Limits, limited: 
             limited.memory = set(&file("memory.limit_in_bytes"), &memory);
             // Memory and swap together; only after the limit on memory, which it may not be below.
             set(&file("memory.memsw.limit_in_bytes"), &memory);
-            // Version 1 does not count the buffers of TCP sockets as memory of the group; version 2 does.
-            set(&file("memory.kmem.tcp.limit_in_bytes"), &(limits.memory / TCP_SHARE).to_string());
+            // Version 1 does not count the buffers of sockets as memory of the group; version 2 does.
+            set(&file(SOCKETS), &socket_bytes(limits.memory).to_string());
         }
         "pids" => limited.pids = set(&file("pids.max"), &limits.pids.to_string()),
         "cpu" => {
@@ -209,8 +209,26 @@ fn limit_separate(directory: &Path, controller: &str, limits: &Limits, limited: 
     }
 }
 
-/// The buffers of TCP sockets may take this part of the memory, on top of it.
-const TCP_SHARE: u64 = 8;
+/// What the buffers of sockets may take on top of the memory, where version 1 counts it.
+pub(super) fn socket_bytes(memory: u64) -> u64 {
+    memory / 8
+}
+
+/// Limits the buffers of the sockets of a container whose first process is `pid` here. An engine does not: its runtime ignores
+/// what the API has for it. Nothing happens where the process is not in a group of version 1 that is named after `container`.
+pub(super) fn limit_sockets(pid: u32, container: &str, bytes: u64) {
+    let Ok(mounts) = fs::read_to_string("/proc/self/mountinfo") else { return };
+    let Ok(groups) = fs::read_to_string(format!("/proc/{pid}/cgroup")) else { return };
+    let group = separate(&mounts, &groups, "memory")
+        .filter(|group| group.file_name().is_some_and(|name| name.to_string_lossy().contains(container)));
+    if let Some(group) = group {
+        set(&group.join(SOCKETS), &bytes.to_string());
+    }
+}
+
+/// Has the limit on the buffers of all sockets but Unix ones, whose buffers are the group's memory: since Linux 4.10 those of
+/// UDP too.
+const SOCKETS: &str = "memory.kmem.tcp.limit_in_bytes";
 
 /// The kernel's default period, in microseconds.
 const PERIOD_US: u64 = 100_000;

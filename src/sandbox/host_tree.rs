@@ -7,7 +7,7 @@
 use super::machine::Machine;
 use super::toolchains;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
 /// What of this machine a sandbox sees, and the variables that make it usable.
@@ -136,7 +136,7 @@ pub fn host_tree(machine: &Machine) -> HostTree {
     tree.hide_credentials();
     let sockets = fs::read_to_string(machine.on_host(Path::new("/proc/net/unix"))).unwrap_or_default();
     tree.hide(&bound_sockets(&sockets));
-    tree.hide(&private_files(machine, &tree.binds));
+    tree.hide(&hidden_settings(machine, &tree.binds));
     tree.env = found.env;
     tree.path = search_path(machine, &tree.binds, found.bin_dirs);
     tree
@@ -149,19 +149,6 @@ impl HostTree {
             self.path.split(':').filter_map(|inside| self.on_host(Path::new(inside))).collect();
         let is_there = |name: &&&str| directories.iter().any(|directory| directory.join(name).is_file());
         names.iter().filter(is_there).map(|name| (*name).to_owned()).collect()
-    }
-
-    /// The same with mounts in place of the symlinks that stand in the root itself (`/lib -> usr/lib`): where the root
-    /// is kept by a program (fuse-overlayfs), every step through such a link has to ask it.
-    pub fn without_links_in_the_root(mut self) -> Self {
-        for (link, target) in std::mem::take(&mut self.symlinks) {
-            let shown = link.parent().filter(|parent| *parent == Path::new("/"));
-            match shown.and_then(|root| self.on_host(&lexically(root, &target))) {
-                Some(host) if host.is_dir() => self.binds.push((host, link)),
-                _ => self.symlinks.push((link, target)),
-            }
-        }
-        self
     }
 
     /// Where something inside comes from.
@@ -241,9 +228,9 @@ fn bound_sockets(table: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// The caller's own files that nobody else may read, in the directories of settings among `binds` and in
-/// `/usr/local/etc`. Looks at a bounded number of files.
-fn private_files(machine: &Machine, binds: &[(PathBuf, PathBuf)]) -> Vec<PathBuf> {
+/// The caller's own files that nobody else may read, and sockets and FIFOs, in the directories of settings among `binds`
+/// and in `/usr/local/etc`. Looks at a bounded number of files.
+fn hidden_settings(machine: &Machine, binds: &[(PathBuf, PathBuf)]) -> Vec<PathBuf> {
     let settings =
         binds.iter().filter(|(_, inside)| inside.starts_with("/etc")).map(|(host, _)| host.clone());
     let mut directories: Vec<PathBuf> =
@@ -258,7 +245,10 @@ fn private_files(machine: &Machine, binds: &[(PathBuf, PathBuf)]) -> Vec<PathBuf
             let Ok(metadata) = entry.metadata() else { continue };
             if metadata.is_dir() {
                 directories.push(entry.path());
-            } else if metadata.is_file() && metadata.mode() & 0o077 == 0 {
+            } else if metadata.is_file() && metadata.mode() & 0o077 == 0
+                || metadata.file_type().is_socket()
+                || metadata.file_type().is_fifo()
+            {
                 found.push(entry.path());
             }
         }

@@ -1,7 +1,7 @@
 //! Who the processes inside are, and what the kernel refuses to them.
 
 use crate::support::backends::{TestSandbox, on_every_backend, on_every_backend_with};
-use agent::sandbox::WorkspaceMount;
+use agent::sandbox::{WorkspaceMount, sandbox_ids};
 use std::os::unix::fs::PermissionsExt;
 
 #[tokio::test]
@@ -16,7 +16,7 @@ async fn attack_01_no_process_has_a_privilege() {
             assert_eq!(field(set), "0000000000000000", "{set} on {}", inside.backend);
         }
         assert_eq!((field("NoNewPrivs").as_str(), field("Seccomp").as_str()), ("1", "2"));
-        let (uid, gid) = inside.ids();
+        let (uid, gid) = inside.ids().await;
         assert_ne!(uid, 0);
         assert_eq!(field("Uid"), [uid.to_string().as_str(); 4].join(" "));
         assert_eq!(field("Gid"), [gid.to_string().as_str(); 4].join(" "));
@@ -35,7 +35,7 @@ async fn attack_30_no_account_of_this_machine_is_the_user_inside() {
         let other = inside.neighbour().await;
         // SAFETY: only reads the process's credentials.
         let is_root = unsafe { libc::geteuid() == 0 };
-        if inside.backend == "local" && is_root {
+        if is_root && inside.ids().await != sandbox_ids() {
             assert_ne!(other.output_of("id -u").await, uid, "each session has a user of its own");
         }
         other.destroy().await;
@@ -43,24 +43,46 @@ async fn attack_30_no_account_of_this_machine_is_the_user_inside() {
     .await;
 }
 
-/// The kernel counts inotify instances by user, and gives each user 128.
+/// What the kernel counts by user, and gives each user few of: how to take one and keep it.
+const COUNTED_BY_USER: [(&str, &str); 3] = [
+    ("inotify instances", "ok(c.inotify_init())"),
+    ("bytes of message queues", "ok(c.syscall(240, b\"q%d\" % len(kept), 0o102, 0o600, None))"),
+    ("large pipes", "fcntl.fcntl(os.pipe()[1], 1031, 1 << 20)"),
+];
+
 #[tokio::test]
-async fn attack_31_one_sandbox_leaves_others_their_inotify_instances() {
+async fn attack_31_one_sandbox_leaves_others_what_is_counted_by_user() {
     on_every_backend(async |inside| {
-        if inside.backend == "docker" {
-            eprintln!("not held on docker: all containers of a caller are one user");
+        let is_shared = inside.ids().await == sandbox_ids();
+        if inside.backend == "docker" && is_shared {
+            eprintln!("not held on docker: all containers of an ordinary caller are one user");
             return;
         }
-        let hold = "import ctypes, time\nc = ctypes.CDLL(None)\nwhile c.inotify_init() >= 0: pass\n\
-                    open(\"/tmp/taken\", \"w\")\ntime.sleep(60)";
-        let take = format!(
-            "(/usr/bin/python3 -c '{hold}' &) >/dev/null 2>&1; until [ -e /tmp/taken ]; do sleep 0.05; done"
-        );
-        inside.output_of(&take).await;
-        let other = inside.neighbour().await;
-        let got = other.python("import ctypes\nprint(ctypes.CDLL(None).inotify_init() >= 0)").await;
-        assert_eq!(got, "True");
-        other.destroy().await;
+        let program = |take: &str, then: &str| {
+            format!(
+                "import ctypes, fcntl, os, resource, time\nc = ctypes.CDLL(None)\nkept = []\n\
+                 resource.setrlimit(resource.RLIMIT_NOFILE, (16384, 16384))\n\
+                 def ok(n):\n    if n < 0: raise OSError(0, \"\")\n    kept.append(n)\n{}",
+                then.replace("TAKE", take)
+            )
+        };
+        // The number of mq_open(2) is this machine's, and pipes count by the caller's user whatever the namespace.
+        let has_all = cfg!(target_arch = "x86_64") && !is_shared;
+        for (name, take) in COUNTED_BY_USER.iter().take(if has_all { 3 } else { 1 }) {
+            let all = program(
+                take,
+                "try:\n    while len(kept) < 4000: kept.append(0); TAKE\nexcept OSError: pass\n\
+                 open(\"/tmp/taken\", \"w\")\ntime.sleep(60)",
+            );
+            let take_all = format!(
+                "rm -f /tmp/taken; (/usr/bin/python3 -c '{all}' &) >/dev/null 2>&1; until [ -e /tmp/taken ]; do sleep 0.05; done"
+            );
+            inside.output_of(&take_all).await;
+            let other = inside.neighbour().await;
+            let one = program(take, "try: TAKE; print(\"got one\")\nexcept OSError: print(\"none left\")");
+            assert_eq!(other.python(&one).await, "got one", "{name} on {}", inside.backend);
+            other.destroy().await;
+        }
     })
     .await;
 }
@@ -140,7 +162,7 @@ async fn attack_03_a_setuid_program_gains_nothing() {
     on_every_backend_with(
         |spec| spec.workspace = WorkspaceMount::Overlay { lower: tree.path().to_owned(), hidden: Vec::new() },
         async |inside| {
-            let (uid, gid) = inside.ids();
+            let (uid, gid) = inside.ids().await;
             assert_eq!(inside.output_of("./id -u; ./id -g").await, format!("{uid}\n{gid}"));
             // The system's own.
             let own = inside.sh("find /usr/bin /usr/sbin -perm -4000 -user 0 2>/dev/null").await.text();

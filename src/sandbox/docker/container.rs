@@ -1,5 +1,7 @@
 //! The container of a sandbox: every default that keeps what runs inside from hurting anything.
 
+use super::accounts;
+use super::arrangement::Arrangement;
 use super::endpoint::Address;
 use super::engine::Engine;
 use super::image::Image;
@@ -9,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::sandbox::environment::variables;
 use crate::sandbox::machine::Machine;
 use crate::sandbox::ownership::Ownership;
-use crate::sandbox::{HOME, Network, Spec, WORKSPACE, WorkspaceMount, bootstrap, run_bytes, sandbox_ids};
+use crate::sandbox::{HOME, Network, Spec, WORKSPACE, WorkspaceMount, bootstrap, run_bytes};
 use bollard::models::{
     ContainerCreateBody, HostConfig, HostConfigLogConfig, Mount, MountBindOptions, MountType,
     ResourcesUlimits,
@@ -27,8 +29,13 @@ const OPEN_FILES: i64 = 16_384;
 const CPU_PERIOD: i64 = 100_000;
 
 /// What the engine is asked for. The guest is process 1 and talks over the container's standard input and output.
-pub(super) fn body(spec: &Spec, image: &Image, engine: &Engine) -> Result<ContainerCreateBody> {
-    let (uid, gid) = sandbox_ids();
+pub(super) fn body(
+    spec: &Spec,
+    image: &Image,
+    engine: &Engine,
+    arrangement: &Arrangement,
+) -> Result<ContainerCreateBody> {
+    let (uid, gid) = arrangement.ids;
     let env = variables(&image.path).into_iter().chain(image.env.iter().cloned());
     Ok(ContainerCreateBody {
         image: Some(image.tag.clone()),
@@ -46,7 +53,7 @@ pub(super) fn body(spec: &Spec, image: &Image, engine: &Engine) -> Result<Contai
         stdin_once: Some(true),
         tty: Some(false),
         host_config: Some(HostConfig {
-            mounts: Some(mounts(spec, image, &engine.machine)?),
+            mounts: Some(mounts(spec, image, arrangement, &engine.machine)?),
             ..confinement(spec, engine)
         }),
         ..Default::default()
@@ -145,8 +152,12 @@ fn tmpfs(memory: u64) -> HashMap<String, String> {
 
 /// The image's own read-only binds, and volumes without a name for what may be written: they are removed with the
 /// container, and take the ownership of the directory that the image has in their place.
-fn mounts(spec: &Spec, image: &Image, machine: &Machine) -> Result<Vec<Mount>> {
-    let mut mounts = binds(image)?;
+fn mounts(spec: &Spec, image: &Image, arrangement: &Arrangement, machine: &Machine) -> Result<Vec<Mount>> {
+    let shown = image.binds.iter().map(|(host, inside)| show(host, inside, arrangement.empty.as_deref()));
+    let mut mounts = shown.collect::<Result<Vec<_>>>()?;
+    for (file, inside) in accounts::write(machine, &spec.session, image, arrangement.ids)? {
+        mounts.push(bind(&file, inside, true)?);
+    }
     mounts.push(volume(HOME));
     mounts.push(match &spec.workspace {
         WorkspaceMount::Empty => volume(WORKSPACE),
@@ -154,6 +165,17 @@ fn mounts(spec: &Spec, image: &Image, machine: &Machine) -> Result<Vec<Mount>> {
         WorkspaceMount::Overlay { lower, .. } => overlay::mount(machine, &spec.session, &real(lower)?)?,
     });
     Ok(mounts)
+}
+
+/// A part of the host, read-only: a directory as an overlay, where sockets and FIFOs are others than the host's. Those of
+/// `/etc` are bound: volumes take some milliseconds each, and what is in these was looked at.
+fn show(host: &Path, inside: &Path, empty: Option<&Path>) -> Result<Mount> {
+    match (empty, inside.to_str()) {
+        (Some(empty), Some(text)) if host.is_dir() && !inside.starts_with("/etc") => {
+            overlay::read_only(host, text, empty).or_else(|_| bind(host, inside, true))
+        }
+        _ => bind(host, inside, true),
+    }
 }
 
 fn binds(image: &Image) -> Result<Vec<Mount>> {

@@ -4,6 +4,7 @@
 //! points, the symlinks (`/lib -> usr/lib`), a minimal `/etc`, the workspace, the home, and the guest. Its tag is the
 //! hash of all that and of this machine's name and kernel, so an engine that has the tag has been checked before.
 
+use super::accounts::Accounts;
 use super::engine::{Engine, uname};
 use super::failure;
 use super::image::{Image, LABEL};
@@ -12,7 +13,7 @@ use super::submounts::with_submounts;
 use crate::error::{Error, Result};
 use crate::sandbox::host_tree::{HostTree, host_tree};
 use crate::sandbox::machine::Machine;
-use crate::sandbox::{HOME, sandbox_ids};
+use crate::sandbox::sandbox_ids;
 use bollard::query_parameters::CreateImageOptionsBuilder;
 use futures_util::TryStreamExt;
 use std::path::Path;
@@ -22,7 +23,7 @@ pub(super) const NAME: &str = "host";
 
 /// The image, whether the engine has it or not, and what to make it of.
 pub(super) fn describe(here: &Machine) -> Result<(Image, Skeleton)> {
-    let tree = host_tree(here).without_links_in_the_root();
+    let tree = host_tree(here);
     let skeleton = skeleton(&tree, here)?;
     let machine = uname();
     let image = Image {
@@ -31,6 +32,7 @@ pub(super) fn describe(here: &Machine) -> Result<(Image, Skeleton)> {
         path: tree.path,
         env: tree.env,
         binds: with_submounts(tree.binds),
+        accounts: Some(accounts()),
     };
     Ok((image, skeleton))
 }
@@ -66,15 +68,11 @@ pub(super) fn not_here(engine: &Engine) -> Error {
 }
 
 fn skeleton(tree: &HostTree, here: &Machine) -> Result<Skeleton> {
-    let (uid, gid) = sandbox_ids();
     let mut skeleton = Skeleton::base(here)?;
-    let passwd = format!(
-        "root:x:0:0:root:/:/bin/sh\nagent:x:{uid}:{gid}:agent:{HOME}:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
-    );
-    let group = format!("root:x:0:\nagent:x:{gid}:\nnogroup:x:65534:\n");
-    let files: [(&str, &str); 7] = [
-        ("/etc/passwd", &passwd),
-        ("/etc/group", &group),
+    for (path, text) in accounts().with(sandbox_ids()) {
+        skeleton.add(path, Node::File(text));
+    }
+    let files: [(&str, &str); 5] = [
         ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n"),
         ("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n"),
         ("/etc/hostname", ""),
@@ -105,6 +103,13 @@ fn skeleton(tree: &HostTree, here: &Machine) -> Result<Skeleton> {
         }
     }
     Ok(skeleton)
+}
+
+fn accounts() -> Accounts {
+    Accounts {
+        passwd: "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n".into(),
+        group: "root:x:0:\nnogroup:x:65534:\n".into(),
+    }
 }
 
 fn mount_point(host: &Path) -> Node {

@@ -1,5 +1,6 @@
 //! An image that a sandbox can be made from, and what its container needs to know about it.
 
+use super::accounts::Accounts;
 use super::engine::Engine;
 use bollard::models::ImageSummary;
 use bollard::query_parameters::{ListImagesOptionsBuilder, RemoveImageOptions};
@@ -29,6 +30,8 @@ pub(super) struct Image {
     pub env: Vec<(String, String)>,
     /// Host paths to show read-only, and where.
     pub binds: Vec<(PathBuf, PathBuf)>,
+    /// Its accounts without that of the user inside, where they are known.
+    pub accounts: Option<Accounts>,
 }
 
 impl Image {

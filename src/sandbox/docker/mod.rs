@@ -1,5 +1,7 @@
 //! Docker and Podman: a container a session, with the guest as its first process.
 
+mod accounts;
+mod arrangement;
 mod channel;
 pub mod checks;
 mod container;
@@ -151,7 +153,12 @@ impl Backend for Docker {
                 if let Some(mapped) = mapped {
                     mapped.end().await;
                 }
-                started.map_err(failed)
+                started.map_err(failed)?;
+                // The control groups of before are gone.
+                if let Ok(started) = client.inspect_container(&name, None::<InspectContainerOptions>).await {
+                    arrangement::limit_sockets(&started);
+                }
+                Ok(())
             }
         }
     }

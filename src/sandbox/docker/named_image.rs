@@ -4,12 +4,13 @@
 //! to and committed, but never started. After that creating a sandbox is the same for all images, and works on
 //! engines that are elsewhere.
 
+use super::accounts::{self, Accounts};
 use super::engine::Engine;
 use super::image::{Image, LABEL};
 use super::skeleton::{Node, Skeleton};
 use super::{failure, pull};
 use crate::error::{Error, Result};
-use crate::sandbox::{HOME, OnProgress, sandbox_ids};
+use crate::sandbox::{OnProgress, sandbox_ids};
 use bollard::models::{ContainerConfig, ContainerCreateBody, ImageInspect};
 use bollard::query_parameters::{
     CommitContainerOptionsBuilder, CreateContainerOptions, DownloadFromContainerOptionsBuilder,
@@ -51,6 +52,7 @@ pub(super) async fn find(
         path: path.to_owned(),
         env: Vec::new(),
         binds: Vec::new(),
+        accounts: None,
     };
     Ok((image, id))
 }
@@ -69,8 +71,8 @@ async fn inspect(engine: &Engine, name: &str) -> Result<Option<ImageInspect>> {
     }
 }
 
-/// Makes `image` from the image with the id `underneath`.
-pub(super) async fn prepare(engine: &Engine, image: &Image, underneath: &str) -> Result<()> {
+/// Makes `image` from the image with the id `underneath`, whose accounts are the value.
+pub(super) async fn prepare(engine: &Engine, image: &Image, underneath: &str) -> Result<Accounts> {
     let failed = |error| failure::error(format!("the image {} could not be prepared", image.name), error);
     let body = ContainerCreateBody {
         image: Some(underneath.to_owned()),
@@ -87,18 +89,15 @@ pub(super) async fn prepare(engine: &Engine, image: &Image, underneath: &str) ->
     made
 }
 
-async fn fill_and_commit(engine: &Engine, image: &Image, container: &str) -> Result<()> {
+async fn fill_and_commit(engine: &Engine, image: &Image, container: &str) -> Result<Accounts> {
     let failed = |error| failure::error(format!("the image {} could not be prepared", image.name), error);
-    let (uid, gid) = sandbox_ids();
     let mut skeleton = Skeleton::base(&engine.machine)?;
-    let lines = [
-        ("/etc/passwd", format!("agent:x:{uid}:{gid}:agent:{HOME}:/bin/sh\n"), uid),
-        ("/etc/group", format!("agent:x:{gid}:\n"), gid),
-    ];
-    for (file, line, id) in lines {
-        if let Some(text) = with_account(read_file(engine, container, file).await?, &line, id) {
-            skeleton.add(file, Node::File(text));
-        }
+    let accounts = Accounts {
+        passwd: read_file(engine, container, accounts::PASSWD).await?,
+        group: read_file(engine, container, accounts::GROUP).await?,
+    };
+    for (file, text) in accounts.with(sandbox_ids()) {
+        skeleton.add(file, Node::File(text));
     }
     let options = UploadToContainerOptionsBuilder::default().path("/").build();
     let archive = bollard::body_full(skeleton.tar()?.into());
@@ -111,23 +110,8 @@ async fn fill_and_commit(engine: &Engine, image: &Image, container: &str) -> Res
         ..Default::default()
     };
     engine.client.commit_container(options, config).await.map_err(failed)?;
-    Ok(())
-}
-
-/// The text with the account added at its end; `None` where the number has a name already.
-fn with_account(text: Vec<u8>, line: &str, id: u32) -> Option<Vec<u8>> {
-    let id = id.to_string();
-    let taken =
-        text.split(|&b| b == b'\n').any(|line| line.split(|&b| b == b':').nth(2) == Some(id.as_bytes()));
-    if taken {
-        return None;
-    }
-    let mut text = text;
-    if !text.is_empty() && !text.ends_with(b"\n") {
-        text.push(b'\n');
-    }
-    text.extend_from_slice(line.as_bytes());
-    Some(text)
+    accounts::remember(&engine.machine, image, &accounts)?;
+    Ok(accounts)
 }
 
 /// A small regular file of a container; empty where there is none.

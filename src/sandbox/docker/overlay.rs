@@ -12,7 +12,7 @@ use super::{container, failure, host_image};
 use crate::error::{Error, Result};
 use crate::sandbox::machine::Machine;
 use crate::sandbox::ownership::{ProcessId, sandbox_name};
-use crate::sandbox::{WORKSPACE, bootstrap, layer, sandbox_ids};
+use crate::sandbox::{WORKSPACE, bootstrap, layer};
 use bollard::models::{Mount, MountType, MountVolumeOptions, MountVolumeOptionsDriverConfig};
 use bollard::query_parameters::{CreateContainerOptions, StartContainerOptions, WaitContainerOptionsBuilder};
 use futures_util::StreamExt;
@@ -37,20 +37,34 @@ const TREE: &str = "tree";
 /// The name of the file that says which process made the layer.
 const OWNER: &str = "owner";
 
-/// Makes the layer for `session` over the directory `lower`, with `hidden` whited out in it.
-pub(super) fn make(machine: &Machine, session: &str, lower: &Path, hidden: &[PathBuf]) -> Result<()> {
+/// Makes the directory in which a session has its layer and its files of accounts.
+pub(super) fn make_directory(machine: &Machine, session: &str) -> Result<PathBuf> {
     let layer = layer(machine, session)?;
-    escaped(lower, true)?;
-    let (uid, gid) = sandbox_ids();
-    let fill = || {
+    let make = || {
         DirBuilder::new().recursive(true).mode(0o700).create(&layer)?;
+        fs::write(layer.join(OWNER), ProcessId::this().map_or_else(String::new, |owner| owner.to_string()))
+    };
+    make().map_err(|error| Error::sandbox(format!("{} cannot be made", layer.display())).caused_by(error))?;
+    Ok(layer)
+}
+
+/// Makes the layer for `session` over the directory `lower`, with `hidden` whited out in it, for the user inside.
+pub(super) fn make(
+    machine: &Machine,
+    session: &str,
+    lower: &Path,
+    hidden: &[PathBuf],
+    (uid, gid): (u32, u32),
+) -> Result<()> {
+    escaped(lower, true)?;
+    let layer = make_directory(machine, session)?;
+    let fill = || {
         let upper = layer.join("upper");
         for directory in [&upper, &layer.join("work")] {
             fs::create_dir(directory)?;
         }
         // The top of the layer stands for the workspace itself, and has to belong to who works there.
         chown(&upper, Some(uid), Some(gid))?;
-        fs::write(layer.join(OWNER), ProcessId::this().map_or_else(String::new, |owner| owner.to_string()))?;
         let owner = fs::metadata(lower)?;
         if (owner.uid(), owner.gid()) != (uid, gid) {
             fs::create_dir(layer.join(MAPPED))?;
@@ -74,7 +88,8 @@ pub(super) async fn show_mapped(machine: &Machine, session: &str) -> Result<Opti
         Err(error) => return Err(error.into()),
     };
     let target = layer.join(MAPPED);
-    let (uid, gid) = sandbox_ids();
+    let inside = fs::metadata(layer.join("upper"))?;
+    let (uid, gid) = (inside.uid(), inside.gid());
     let (program, _open) = bootstrap::program(machine)?;
     let mut show = tokio::process::Command::new(program);
     show.arg("show").arg(tree).arg(&target).args([uid.to_string(), gid.to_string()]).env_clear();
@@ -129,15 +144,27 @@ pub(super) fn mount(machine: &Machine, session: &str, lower: &Path) -> Result<Mo
         escaped(&upper, false)?,
         escaped(&work, false)?
     );
-    Ok(Mount {
+    Ok(volume(WORKSPACE, &options))
+}
+
+/// The host directory `host` read-only at `inside`, as an overlay without a writable layer over the empty directory `empty`:
+/// there, sockets and FIFOs are others than the host's. An overlay without a writable layer takes two directories.
+pub(super) fn read_only(host: &Path, inside: &str, empty: &Path) -> Result<Mount> {
+    let options = format!("ro,nosuid,nodev,lowerdir={}:{}", escaped(host, true)?, escaped(empty, true)?);
+    Ok(volume(inside, &options))
+}
+
+/// A volume without a name, which the engine mounts with these options and removes with the container.
+fn volume(inside: &str, options: &str) -> Mount {
+    Mount {
         typ: Some(MountType::VOLUME),
-        target: Some(WORKSPACE.to_owned()),
+        target: Some(inside.to_owned()),
         volume_options: Some(MountVolumeOptions {
             no_copy: Some(true),
             driver_config: Some(MountVolumeOptionsDriverConfig {
                 name: Some("local".to_owned()),
                 options: Some(
-                    [("type", "overlay"), ("device", "overlay"), ("o", &options)]
+                    [("type", "overlay"), ("device", "overlay"), ("o", options)]
                         .map(|(name, value)| (name.to_owned(), value.to_owned()))
                         .into(),
                 ),
@@ -145,7 +172,7 @@ pub(super) fn mount(machine: &Machine, session: &str, lower: &Path) -> Result<Mo
             ..Default::default()
         }),
         ..Default::default()
-    })
+    }
 }
 
 /// Removes the layer of `session`, where it has one. The container has to be gone.

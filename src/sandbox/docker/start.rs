@@ -1,7 +1,8 @@
 //! The start of a sandbox: create, attach, start; and nothing left behind where that stops half-way.
 
+use super::arrangement::Arrangement;
 use super::image::Image;
-use super::{Docker, NAME, channel, container, failure, host_image, named_image, overlay};
+use super::{Docker, NAME, accounts, channel, container, failure, host_image, named_image, overlay};
 use crate::error::{Error, Result};
 use crate::event::SandboxInfo;
 use crate::sandbox::ownership::sandbox_name;
@@ -17,10 +18,32 @@ impl Docker {
         spec: &Spec,
         on_progress: OnProgress<'_>,
     ) -> Result<(Channel, SandboxInfo)> {
-        if let WorkspaceMount::Overlay { lower, hidden } = &spec.workspace {
-            overlay::make(&self.engine.machine, &spec.session, &container::real(lower)?, hidden)?;
+        let mut arrangement = Arrangement::best(&self.engine, spec).await;
+        loop {
+            match self.start_as(spec, &arrangement, on_progress).await {
+                Ok(started) => return Ok(started),
+                Err(error) => arrangement = arrangement.simpler(&error).ok_or(error)?,
+            }
         }
-        let created = self.create(spec, on_progress).await;
+    }
+
+    /// One attempt. Nothing is left of one that failed.
+    async fn start_as(
+        &self,
+        spec: &Spec,
+        arrangement: &Arrangement,
+        on_progress: OnProgress<'_>,
+    ) -> Result<(Channel, SandboxInfo)> {
+        if let WorkspaceMount::Overlay { lower, hidden } = &spec.workspace {
+            overlay::make(
+                &self.engine.machine,
+                &spec.session,
+                &container::real(lower)?,
+                hidden,
+                arrangement.ids,
+            )?;
+        }
+        let created = self.create(spec, arrangement, on_progress).await;
         let (id, image) = match created {
             Ok(created) => created,
             Err(error) => {
@@ -30,47 +53,58 @@ impl Docker {
             }
         };
         let unfinished = Unfinished { docker: self.clone(), id: Some(id.clone()) };
-        match self.launch(&spec.session, &id).await {
-            Ok(channel) => {
-                unfinished.disarm();
-                Ok((channel, spec.describe(NAME, short(&id), Some(image.name))))
-            }
+        let launched = self.launch(&spec.session, &id, arrangement).await;
+        unfinished.disarm();
+        match launched {
+            Ok(channel) => Ok((channel, spec.describe(NAME, short(&id), Some(image.name)))),
             Err(error) => {
-                unfinished.disarm();
                 // The first error is reported; what cannot be removed now is swept later.
                 let _ = self.remove(&id).await;
+                let _ = overlay::remove(&self.engine, &spec.session).await;
                 Err(error)
             }
         }
     }
 
     /// Creates the container. Whether the image is there is found out by trying, which costs nothing when it is.
-    async fn create(&self, spec: &Spec, on_progress: OnProgress<'_>) -> Result<(String, Image)> {
+    async fn create(
+        &self,
+        spec: &Spec,
+        arrangement: &Arrangement,
+        on_progress: OnProgress<'_>,
+    ) -> Result<(String, Image)> {
         let asked_for = spec.image.as_deref();
         if asked_for.is_none_or(|name| name == host_image::NAME) {
             let (image, skeleton) = host_image::describe(&self.engine.machine)?;
-            if let Some(id) = self.try_create(spec, &image).await? {
+            if let Some(id) = self.try_create(spec, &image, arrangement).await? {
                 return Ok((id, image));
             }
             if host_image::make(&self.engine, &image, &skeleton).await? {
-                return self.create_from(spec, image).await;
+                return self.create_from(spec, image, arrangement).await;
             }
             if asked_for.is_some() {
                 return Err(host_image::not_here(&self.engine));
             }
         }
         let name = asked_for.unwrap_or(named_image::DEFAULT);
-        let (image, underneath) = named_image::find(&self.engine, name, on_progress).await?;
-        if let Some(id) = self.try_create(spec, &image).await? {
+        let (mut image, underneath) = named_image::find(&self.engine, name, on_progress).await?;
+        image.accounts = accounts::recall(&self.engine.machine, &image)?;
+        let is_known = image.accounts.is_some() || !accounts::are_needed(arrangement.ids);
+        if is_known && let Some(id) = self.try_create(spec, &image, arrangement).await? {
             return Ok((id, image));
         }
-        named_image::prepare(&self.engine, &image, &underneath).await?;
-        self.create_from(spec, image).await
+        image.accounts = Some(named_image::prepare(&self.engine, &image, &underneath).await?);
+        self.create_from(spec, image, arrangement).await
     }
 
     /// Creates the container from an image that was made just now.
-    async fn create_from(&self, spec: &Spec, image: Image) -> Result<(String, Image)> {
-        match self.try_create(spec, &image).await? {
+    async fn create_from(
+        &self,
+        spec: &Spec,
+        image: Image,
+        arrangement: &Arrangement,
+    ) -> Result<(String, Image)> {
+        match self.try_create(spec, &image, arrangement).await? {
             Some(id) => {
                 image.remove_former(&self.engine).await;
                 Ok((id, image))
@@ -80,10 +114,15 @@ impl Docker {
     }
 
     /// The container's id; `None` where the engine does not have the image.
-    async fn try_create(&self, spec: &Spec, image: &Image) -> Result<Option<String>> {
+    async fn try_create(
+        &self,
+        spec: &Spec,
+        image: &Image,
+        arrangement: &Arrangement,
+    ) -> Result<Option<String>> {
         let name = sandbox_name(&spec.session)?;
+        let body = container::body(spec, image, &self.engine, arrangement)?;
         let options = CreateContainerOptionsBuilder::default().name(&name).build();
-        let body = container::body(spec, image, &self.engine)?;
         match self.engine.client.create_container(Some(options), body).await {
             Ok(created) => Ok(Some(created.id)),
             Err(error) => match failure::status(&error) {
@@ -95,7 +134,7 @@ impl Docker {
     }
 
     /// Attaches first, so that nothing the guest says is lost, then starts.
-    async fn launch(&self, session: &str, id: &str) -> Result<Channel> {
+    async fn launch(&self, session: &str, id: &str, arrangement: &Arrangement) -> Result<Channel> {
         let options = AttachContainerOptionsBuilder::default().stream(true).stdin(true).stdout(true).build();
         let attached = self
             .engine
@@ -109,6 +148,7 @@ impl Docker {
             mapped.end().await;
         }
         started.map_err(not_started)?;
+        arrangement.complete(&self.engine, id).await?;
         Ok(channel::channel(&self.engine.endpoint.address, attached.output, attached.input))
     }
 }

@@ -1,0 +1,128 @@
+//! What a container gets where the engine can: a user of its own, and the host's directories without their sockets.
+//!
+//! Whether an engine can is found out by trying. One that cannot gets a second request for less.
+
+use super::endpoint::Address;
+use super::engine::Engine;
+use super::{failure, host_image};
+use crate::error::{Error, Result};
+use crate::sandbox::{HOME, Spec, WORKSPACE, WorkspaceMount, cgroup, sandbox_ids, session_ids};
+use bollard::models::{ContainerInspectResponse, VolumeCreateRequest};
+use bollard::query_parameters::InspectContainerOptions;
+use rustix::fs::{Gid, Mode, OFlags, Uid, fchown, fstat, open};
+use rustix::process::geteuid;
+use std::path::{Path, PathBuf};
+
+/// The engine's volume with nothing in it: the second layer of overlays without a writable one. It has a place of the
+/// engine's, because everybody inside can read where it is.
+const EMPTY: &str = "agent-empty";
+
+/// How a container is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Arrangement {
+    /// The user and group inside.
+    pub ids: (u32, u32),
+    /// Whether the engine may be on this machine.
+    is_near: bool,
+    /// The volumes that the engine fills from the image.
+    filled: &'static [&'static str],
+    /// The empty directory for overlays of the host's directories; without one they are bound.
+    pub empty: Option<PathBuf>,
+}
+
+impl Arrangement {
+    /// The strongest that this engine may be able to make.
+    pub(super) async fn best(engine: &Engine, spec: &Spec) -> Self {
+        let is_near = matches!(engine.endpoint.address, Address::Unix(_));
+        // What is written to a bound tree belongs to the user inside, who has to be the same from session to session.
+        let has_own_user = is_near && !matches!(spec.workspace, WorkspaceMount::Bind(_));
+        let shows_host = is_near && spec.image.as_deref().is_none_or(|name| name == host_image::NAME);
+        Self {
+            is_near,
+            ids: if has_own_user { session_ids(&spec.session) } else { sandbox_ids() },
+            filled: match spec.workspace {
+                WorkspaceMount::Empty => &[HOME, WORKSPACE],
+                // The layer of an overlay is made for its user.
+                WorkspaceMount::Overlay { .. } | WorkspaceMount::Bind(_) => &[HOME],
+            },
+            empty: if shows_host { empty_volume(engine).await } else { None },
+        }
+    }
+
+    /// What to ask for after `error`; `None` where it is not about these.
+    pub(super) fn simpler(&self, error: &Error) -> Option<Self> {
+        let text = error.to_string();
+        if self.ids != sandbox_ids()
+            && (text == NO_OWN_USER || text.contains("setuid") || text.contains("uid"))
+        {
+            return Some(Self { ids: sandbox_ids(), ..self.clone() });
+        }
+        (self.empty.is_some() && text.contains("overlay")).then(|| Self { empty: None, ..self.clone() })
+    }
+
+    /// What only a caller who is root can add to a container that has just started, before anything is run in it: its user
+    /// owns what may be written to, and the buffers of its sockets are limited. An engine fills volumes from the image, where
+    /// the owner is the user of all sessions.
+    ///
+    /// # Errors
+    /// The container cannot be inspected, or its volumes are not this machine's.
+    pub(super) async fn complete(&self, engine: &Engine, container: &str) -> Result<()> {
+        if !self.is_near || !geteuid().is_root() {
+            return Ok(());
+        }
+        let inspected = engine.client.inspect_container(container, None::<InspectContainerOptions>).await;
+        let inspected = inspected
+            .map_err(|error| failure::error("the sandbox's container could not be inspected", error))?;
+        limit_sockets(&inspected);
+        if self.ids == sandbox_ids() {
+            return Ok(());
+        }
+        let is_filled = |place: &str| self.filled.contains(&place);
+        let volumes = inspected.mounts.unwrap_or_default().into_iter();
+        let mut sources = volumes
+            .filter(|mount| mount.destination.as_deref().is_some_and(is_filled))
+            .filter_map(|mount| mount.source);
+        match sources.all(|source| give(Path::new(&source), self.ids)) {
+            true => Ok(()),
+            false => Err(Error::sandbox(NO_OWN_USER)),
+        }
+    }
+}
+
+/// Limits the buffers of the sockets of a container that has been started, where the caller may.
+pub(super) fn limit_sockets(container: &ContainerInspectResponse) {
+    let pid = container.state.as_ref().and_then(|state| state.pid).and_then(|pid| u32::try_from(pid).ok());
+    let memory = container.host_config.as_ref().and_then(|config| config.memory);
+    let memory = memory.and_then(|memory| u64::try_from(memory).ok());
+    if let (Some(first), Some(memory), Some(id)) = (pid, memory, &container.id) {
+        cgroup::limit_sockets(first, id, cgroup::socket_bytes(memory));
+    }
+}
+
+/// Gives a volume's directory to the user `ids`, if it belongs to the user of all sessions, or is that user's already: then
+/// it is the engine's own, on this machine, and no other user namespace lies in between.
+fn give(volume: &Path, (uid, gid): (u32, u32)) -> bool {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(directory) = open(volume, flags, Mode::empty()) else { return false };
+    let Ok(owner) = fstat(&directory) else { return false };
+    match (owner.st_uid, owner.st_gid) {
+        found if found == (uid, gid) => true,
+        found if found == sandbox_ids() => {
+            fchown(&directory, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))).is_ok()
+        }
+        _ => false,
+    }
+}
+
+/// The error of an engine whose volumes are elsewhere, or whose users are others.
+const NO_OWN_USER: &str = "the engine's volumes cannot be given to a user of the session's own";
+
+/// Where the empty volume is; `None` where the engine has none and makes none.
+async fn empty_volume(engine: &Engine) -> Option<PathBuf> {
+    let path = |mountpoint: String| Some(PathBuf::from(mountpoint)).filter(|path| path.is_absolute());
+    if let Ok(volume) = engine.client.inspect_volume(EMPTY).await {
+        return path(volume.mountpoint);
+    }
+    let request = VolumeCreateRequest { name: Some(EMPTY.to_owned()), ..Default::default() };
+    path(engine.client.create_volume(request).await.ok()?.mountpoint)
+}
