@@ -102,12 +102,21 @@ async fn an_endpoint_that_never_answers_is_given_up() {
 
 #[tokio::test]
 async fn comments_alone_do_not_keep_a_request_alive() {
-    let endpoint = endpoint().endless(": still thinking\n\n").pace(Duration::from_millis(5)).start();
-    let mut settings = settings(&endpoint);
-    settings.timeouts.first = Duration::from_millis(300);
-    settings.retries.attempts = 0;
-    let error = ask(&OpenAi::new(settings).unwrap()).await.0.unwrap_err();
-    assert!(error.to_string().contains("did not answer"), "{error}");
+    for (keep_alive, words) in [
+        (": still thinking\n\n", "did not answer"),
+        ("event: ping\ndata: {}\n\n", "did not answer"),
+        ("data: {\"choices\":[]}\n\n", "was kept alive, but nothing came"),
+        ("data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n", "was kept alive"),
+    ] {
+        let endpoint = endpoint().endless(keep_alive).pace(Duration::from_millis(5)).start();
+        let mut settings = settings(&endpoint);
+        settings.timeouts.first = Duration::from_millis(300);
+        settings.retries.attempts = 0;
+        let client = OpenAi::new(settings).unwrap();
+        let answer = tokio::time::timeout(Duration::from_secs(20), ask(&client)).await;
+        let error = answer.unwrap_or_else(|_| panic!("{keep_alive} keeps it alive")).0.unwrap_err();
+        assert!(error.to_string().contains(words), "{keep_alive}: {error}");
+    }
 }
 
 // Failures with names.

@@ -83,7 +83,7 @@ pub struct Answer {
 impl Conversation {
     /// A new conversation, with the system prompt for its sandbox and workspace.
     pub fn new(setup: Setup, facts: &SandboxFacts, workspace: &Path) -> Self {
-        let system = Message::System { text: system_prompt(facts, workspace) };
+        let system = Message::System { text: system_prompt(facts, workspace, setup.bounds.redact_secrets) };
         Self {
             window: setup.window,
             setup,
@@ -99,7 +99,15 @@ impl Conversation {
     }
 
     /// Restores the conversation of an earlier process.
-    pub fn resume(&mut self, earlier: Earlier) {
+    pub fn resume(&mut self, mut earlier: Earlier) {
+        // They may have been recorded while secrets were not replaced.
+        for message in &mut earlier.messages {
+            if let Message::Tool { text, .. } = message
+                && let Some(redacted) = secret_scan::redact(text).filter(|_| self.bounds().redact_secrets)
+            {
+                *text = redacted.text;
+            }
+        }
         self.messages.extend(earlier.messages);
         self.notes = earlier.notes;
         self.total = earlier.spent;

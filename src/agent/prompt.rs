@@ -4,6 +4,7 @@ use crate::event::Limits;
 use crate::model::compact::INSTRUCTIONS_HEADING;
 use crate::plain_file::{self, Links};
 use crate::sandbox::{Network, WORKSPACE};
+use crate::secret_scan;
 use std::path::Path;
 
 /// What the system prompt says about the sandbox.
@@ -25,8 +26,8 @@ const MAX_INSTRUCTIONS: u64 = 32 << 10;
 /// Hosts that the prompt names.
 const MAX_HOSTS: usize = 40;
 
-/// The first message of every conversation.
-pub fn system_prompt(facts: &SandboxFacts, workspace: &Path) -> String {
+/// The first message of every conversation. `AGENTS.md` is the repository's: its secrets are replaced as in the results of tools.
+pub fn system_prompt(facts: &SandboxFacts, workspace: &Path, redact_secrets: bool) -> String {
     let mut prompt = include_str!("../../prompts/system.md").trim().to_owned();
     prompt += "\n\n# The sandbox\n";
     prompt += &format!("- Workspace: {WORKSPACE}\n- Network: {}\n", network(&facts.network));
@@ -45,6 +46,8 @@ pub fn system_prompt(facts: &SandboxFacts, workspace: &Path) -> String {
         prompt += &format!("- Programs: {}\n", facts.programs.join(", "));
     }
     if let Some(text) = instructions(workspace) {
+        let redacted = secret_scan::redact(&text).filter(|_| redact_secrets);
+        let text = redacted.map_or(text, |redacted| redacted.text);
         prompt += &format!("\n{INSTRUCTIONS_HEADING}\n{}\n", text.trim());
     }
     prompt
@@ -84,7 +87,7 @@ mod tests {
         let facts =
             SandboxFacts { programs: vec!["git".into(), "python3".into()], ..SandboxFacts::default() };
         let directory = std::env::temp_dir();
-        let prompt = system_prompt(&facts, &directory.join("missing directory"));
+        let prompt = system_prompt(&facts, &directory.join("missing directory"), true);
         assert!(
             prompt.contains("Network: none")
                 && prompt.contains("2048 MiB")

@@ -1,6 +1,7 @@
 //! The files of `agent run`: the schema that the final answer has to satisfy, and where the answer is written.
 
 use crate::error::{Error, Result};
+use crate::sanitise::plain;
 use crate::session::AnswerSchema;
 use std::path::Path;
 
@@ -29,9 +30,9 @@ pub fn check_writable(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes the final answer to a file.
+/// Writes the final answer to a file, without what controls a terminal.
 pub fn write(path: &Path, answer: &str) -> Result<()> {
-    std::fs::write(path, format!("{answer}\n")).map_err(|error| {
+    std::fs::write(path, format!("{}\n", plain(answer))).map_err(|error| {
         Error::unexpected(format!("the answer could not be written to {}", path.display())).caused_by(error)
     })
 }

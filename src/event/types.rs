@@ -154,9 +154,9 @@ pub enum Event {
         /// The id of the call.
         tool_call: String,
     },
-    /// Secrets in a tool's result were replaced before it was returned to the model.
+    /// Secrets in a tool's result, or in the output of a failed check, were replaced before the model got it.
     SecretsRedacted {
-        /// The call's id.
+        /// The call's id, or `check`.
         id: String,
         /// How many were replaced, by type.
         types: std::collections::BTreeMap<String, u64>,

@@ -5,9 +5,14 @@ use crate::facts::cgroup_file;
 use crate::processes;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
 
 /// With fewer than these left a shell cannot work.
 const FEW: u64 = 8;
+
+/// How long, and how often, the dead are waited for.
+const WAIT: Duration = Duration::from_millis(5);
+const WAITS: u32 = 400;
 
 pub struct ProcessLimit {
     /// The number of processes and threads, where a control group counts them.
@@ -23,6 +28,16 @@ impl ProcessLimit {
             file("pids.max").and_then(|path| fs::read_to_string(path).ok()?.trim().parse().ok());
         let counter = group_limit.and_then(|_: u64| File::open(file("pids.current")?).ok());
         Self { counter, limit: group_limit.or_else(user_limit) }
+    }
+
+    /// Waits, as long as nothing runs that would be held up, until the processes that were killed do not count any more.
+    pub fn wait_for_the_dead(&self) {
+        for _ in 0..WAITS {
+            if !self.is_nearly_reached() {
+                return;
+            }
+            std::thread::sleep(WAIT);
+        }
     }
 
     /// Whether almost no further process can be started.

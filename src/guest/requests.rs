@@ -195,6 +195,10 @@ impl Server {
 
     /// Kills what finished commands have left running, where that leaves no processes for another.
     fn require_processes(&mut self) -> Result<(), Failure> {
+        if self.commands.values().all(Command::over) {
+            // The kernel counts a process for a moment longer than it lives: after a bomb there is none to kill.
+            self.process_limit.wait_for_the_dead();
+        }
         let mut left: Vec<_> =
             self.commands.values_mut().filter(|command| command.left_processes()).collect();
         if left.is_empty() || !self.process_limit.is_nearly_reached() {

@@ -91,9 +91,10 @@ impl fmt::Debug for Endpoint {
 pub struct Timeouts {
     /// For the connection, TLS included.
     pub connect: Duration,
-    /// From the request to the first event of the answer. Long: a local model may read a prompt for minutes.
+    /// From the request to the first event of the answer, and from one piece of the answer to the next where the connection is
+    /// kept alive meanwhile. Long: a local model may read a prompt for minutes.
     pub first: Duration,
-    /// Between two pieces of an answer that has begun.
+    /// Without a single byte, in an answer that has begun.
     pub idle: Duration,
 }
 

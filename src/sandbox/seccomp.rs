@@ -153,6 +153,9 @@ fn refusals() -> Result<BTreeMap<c_long, Vec<SeccompRule>>, seccompiler::Backend
     rules.insert(libc::SYS_ioctl, terminal_injection()?);
     rules.insert(libc::SYS_personality, vec![SeccompRule::new(odd_personality()?)?]);
     rules.insert(libc::SYS_socket, exotic_sockets()?);
+    for (number, rule) in slowing_the_guest()? {
+        rules.insert(number, rule);
+    }
     for (number, mode) in MODES.iter().chain(&MODES_HERE) {
         rules.insert(
             *number,
@@ -200,6 +203,26 @@ fn new_namespaces() -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
         SeccompRule::new(vec![Condition::new(0, Len::Qword, Op::MaskedEq(flag), flag)?])
     })
     .collect()
+}
+
+/// What would give the guest less processor time or bandwidth: it is process 1, all here are the same user's, and it enforces the
+/// disk quota and the time limits. Whole users are refused too, because the guest is one of that user's processes.
+fn slowing_the_guest() -> Result<Vec<(c_long, Vec<SeccompRule>)>, seccompiler::BackendError> {
+    let is = |argument: u8, value: u64| Condition::new(argument, Len::Dword, Op::Eq, value);
+    let guest = || Ok(vec![SeccompRule::new(vec![is(0, 1)?])?]);
+    // setpriority(2) counts what is meant from 0: a process, a group, a user; ioprio_set(2) from 1.
+    let by_kind = |first: u64| {
+        let of_guest = |kind| SeccompRule::new(vec![is(0, kind)?, is(1, 1)?]);
+        Ok(vec![of_guest(first)?, of_guest(first + 1)?, SeccompRule::new(vec![is(0, first + 2)?])?])
+    };
+    Ok(vec![
+        (libc::SYS_sched_setscheduler, guest()?),
+        (libc::SYS_sched_setparam, guest()?),
+        (libc::SYS_sched_setattr, guest()?),
+        (libc::SYS_sched_setaffinity, guest()?),
+        (libc::SYS_setpriority, by_kind(0)?),
+        (libc::SYS_ioprio_set, by_kind(1)?),
+    ])
 }
 
 /// TIOCSTI types into a terminal, TIOCLINUX pastes into the console: both reach the user of that terminal.

@@ -7,9 +7,13 @@ use crate::error::{Error, Kind, Result};
 use crate::event::{Changes, Event};
 use crate::log::SessionId;
 use crate::sandbox::{Command, Outcome, Program, Sandbox, TAIL_BYTES};
+use crate::secret_scan;
 use crate::tools::{Collector, describe, report_limits};
 use crate::workspace::Workspace;
 use std::sync::Arc;
+
+/// Stands for the id of a call where secrets were replaced in the output of a check.
+const CHECK: &str = "check";
 
 /// A check that did not pass.
 struct Failure {
@@ -110,10 +114,20 @@ impl Session {
             exit_code,
             duration_ms: finished.duration.as_millis() as u64,
         })?;
-        Ok((exit_code != Some(0)).then(|| Failure {
+        if exit_code == Some(0) {
+            return Ok(None);
+        }
+        let mut output = collector.finish(None).text;
+        if bounds.redact_secrets
+            && let Some(redacted) = secret_scan::redact(&output)
+        {
+            events.emit(Event::SecretsRedacted { id: CHECK.to_owned(), types: redacted.types })?;
+            output = redacted.text;
+        }
+        Ok(Some(Failure {
             command: command.to_owned(),
             outcome: describe(finished.outcome, Some(bounds.check_timeout)),
-            output: collector.finish(None).text,
+            output,
         }))
     }
 }

@@ -47,6 +47,35 @@ async fn attack_08_its_limits_are_nobody_elses_to_set() {
     .await;
 }
 
+/// Calls that would leave the guest too little time to enforce the disk quota and time limits: number and arguments.
+const SLOWING: [(&str, libc::c_long, &str); 8] = [
+    ("SCHED_IDLE", libc::SYS_sched_setscheduler, "1, 5, bytes(8)"),
+    ("scheduling parameters", libc::SYS_sched_setparam, "1, bytes(8)"),
+    ("scheduling attributes", libc::SYS_sched_setattr, "1, bytes([48] + [0] * 47), 0"),
+    ("a single processor", libc::SYS_sched_setaffinity, "1, 8, bytes([1] + [0] * 7)"),
+    ("nice 19", libc::SYS_setpriority, "0, 1, 19"),
+    ("nice 19 for the group", libc::SYS_setpriority, "1, 1, 19"),
+    ("nice 19 for all of the user", libc::SYS_setpriority, "2, 0, 19"),
+    ("idle input and output", libc::SYS_ioprio_set, "1, 1, 3 << 13"),
+];
+
+#[tokio::test]
+async fn attack_36_the_guest_is_not_slowed_down() {
+    on_every_backend(async |inside| {
+        for (name, number, arguments) in SLOWING {
+            let code = format!(
+                "import ctypes\nc = ctypes.CDLL(None, use_errno=True)\n\
+                 print(ctypes.get_errno() if c.syscall({number}, {arguments}) < 0 else 0)"
+            );
+            let refused = libc::EPERM.to_string();
+            assert_eq!(inside.python(&code).await, refused, "{name} on {}", inside.backend);
+        }
+        // One's own may be changed.
+        inside.output_of("renice -n 5 -p $$ && taskset -p 1 $$ && nice -n 3 true && ionice -c 3 -p $$").await;
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn attack_08_its_socket_lets_nobody_in() {
     on_every_backend(async |inside| {

@@ -1,10 +1,10 @@
 //! What is the host's: files, settings of its kernel, programs, secrets.
 
 use crate::support::agent::agent;
-use crate::support::backends::{on_every_backend, program_on_every_backend, shell};
+use crate::support::backends::{on_every_backend, on_every_backend_with, program_on_every_backend, shell};
 use crate::support::endpoint::endpoint;
 use agent::error::Kind;
-use agent::sandbox::{Command, Outcome, Program};
+use agent::sandbox::{Command, Outcome, Program, WorkspaceMount};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -164,6 +164,32 @@ async fn attack_34_private_settings_of_the_caller_are_covered() {
     if is_maker {
         std::fs::remove_file(file).expect("removed");
     }
+}
+
+/// The name of the user, and where the workspace is.
+#[tokio::test]
+async fn attack_35_the_mounts_do_not_tell_where_the_workspace_and_the_toolchains_are() {
+    let place = tempfile::Builder::new().prefix("agent-s3cret-user").tempdir().expect("a directory");
+    let tree = place.path().join("tree");
+    std::fs::create_dir(&tree).expect("a directory");
+    std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
+        .expect("open");
+    on_every_backend_with(
+        |spec| spec.workspace = WorkspaceMount::Overlay { lower: tree.clone(), hidden: Vec::new() },
+        async |inside| {
+            let mounts = inside.output_of("cat /proc/self/mountinfo /proc/self/mountstats").await;
+            if inside.backend == "docker" {
+                eprintln!("not held on docker: the engine mounts the overlay with its whole paths");
+                return;
+            }
+            assert!(!mounts.contains("s3cret-user"), "{mounts}");
+            for line in mounts.lines().filter(|line| line.contains("lowerdir=")) {
+                assert!(!line.contains("dir=/"), "{line}");
+            }
+            assert_eq!(inside.output_of("touch new && ls").await, "new");
+        },
+    )
+    .await;
 }
 
 #[tokio::test]

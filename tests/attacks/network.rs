@@ -255,6 +255,22 @@ fn attack_24_keys_in_a_tools_result_do_not_reach_the_endpoint() {
         let redacted = finished.events_of("secrets_redacted");
         assert_eq!(redacted.len(), 2, "on {backend}");
         assert_eq!(redacted[0]["types"], json!({ "GitHub token": 1, "private key": 1 }));
+        // The other ways to the endpoint: the repository's instructions, and the output of a check.
+        let model = endpoint().text("One.").text("Two.").start();
+        let print = format!("echo token {}''{}; false", &token[..4], &token[4..]);
+        let finished = agent()
+            .sandbox(backend)
+            .endpoint(&model)
+            .file("AGENTS.md", format!("Log in with {token}.\n"))
+            .args(["run", "--json", "--check", &print, "--check-attempts", "2", "go"])
+            .run()
+            .expect_code(6);
+        let redacted = finished.events_of("secrets_redacted");
+        assert!(redacted.iter().any(|event| event["id"] == "check"), "on {backend}: {redacted:?}");
+        let sent = format!("{:?}", model.all_requests());
+        assert!(sent.contains("Log in with [secret: GitHub token]"), "on {backend}: {sent}");
+        assert!(sent.contains("token [secret: GitHub token]"), "on {backend}: {sent}");
+        assert!(!sent.contains(&token), "on {backend}: {sent}");
         // Only the user can turn it off.
         let model = calls().start();
         call()

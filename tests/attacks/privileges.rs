@@ -69,6 +69,10 @@ async fn attack_31_one_sandbox_leaves_others_what_is_counted_by_user() {
         // The number of mq_open(2) is this machine's, and pipes count by the caller's user whatever the namespace.
         let has_all = cfg!(target_arch = "x86_64") && !is_shared;
         for (name, take) in COUNTED_BY_USER.iter().take(if has_all { 3 } else { 1 }) {
+            let one = program(take, "try: TAKE; print(\"got one\")\nexcept OSError: print(\"none left\")");
+            if inside.python(&one).await != "got one" {
+                continue; // Landlock keeps local sandboxes from making message queues at all.
+            }
             let all = program(
                 take,
                 "try:\n    while len(kept) < 4000: kept.append(0); TAKE\nexcept OSError: pass\n\
@@ -79,7 +83,6 @@ async fn attack_31_one_sandbox_leaves_others_what_is_counted_by_user() {
             );
             inside.output_of(&take_all).await;
             let other = inside.neighbour().await;
-            let one = program(take, "try: TAKE; print(\"got one\")\nexcept OSError: print(\"none left\")");
             assert_eq!(other.python(&one).await, "got one", "{name} on {}", inside.backend);
             other.destroy().await;
         }

@@ -27,6 +27,24 @@ async fn attack_10_a_fork_bomb_ends_with_its_command() {
     .await;
 }
 
+/// A bug: what a bomb had been counted for a moment longer, and the next command could not fork.
+#[tokio::test]
+async fn attack_10_the_command_after_a_fork_bomb_can_fork() {
+    on_every_backend_with(
+        |spec| spec.limits.pids = 100,
+        async |inside| {
+            for _ in 0..4 {
+                let bomb =
+                    Command { timeout: Some(Duration::from_millis(500)), ..shell("f() { f | f & f; }; f") };
+                inside.run(bomb).await;
+                let forks = "for i in $(seq 40); do sleep 0.2 & done; wait; echo $(true) done";
+                assert_eq!(inside.output_of(forks).await, "done", "on {}", inside.backend);
+            }
+        },
+    )
+    .await;
+}
+
 /// A bomb whose command ends at once leaves its splinters behind: they must not keep the next command from starting.
 #[tokio::test]
 async fn attack_10_what_a_fork_bomb_leaves_behind_gives_way() {

@@ -1,6 +1,7 @@
 //! What reaches the user's terminal of what the model says and of what its tools write. The filter itself is tried with every
 //! sequence there is in `sanitise.rs`.
 
+use crate::support::agent::agent;
 use crate::support::endpoint::endpoint;
 use crate::support::terminal::terminal;
 use serde_json::json;
@@ -55,6 +56,22 @@ fn attack_17_nothing_but_text_and_colour_reaches_the_terminal() {
         assert!(!sequence.contains("1049"), "{sequence:?}");
     }
     assert!(!drawn.contains(['\u{7}', '\u{8}', '\u{9b}', '\u{9d}', '\u{202e}']), "{drawn:?}");
+}
+
+/// A bug: on a pipe the answer was as the model wrote it, and `| tee` or `| less -R` ends at the terminal all the same.
+#[test]
+fn attack_17_an_answer_on_a_pipe_or_in_a_file_is_text_alone() {
+    let tricks = TRICKS.concat();
+    let model = endpoint().text(&format!("a\tb\n{tricks}\n\x1b[31mlast")).start();
+    let output = std::env::temp_dir().join(format!("agent-attack-17-{}", std::process::id()));
+    let path = output.to_str().expect("UTF-8");
+    let finished = agent().endpoint(&model).args(["run", "--output", path, "go"]).run().expect_code(0);
+    let written = std::fs::read_to_string(&output).expect("the answer");
+    std::fs::remove_file(&output).expect("removed");
+    for text in [&finished.stdout, &written] {
+        assert!(text.starts_with("a\tb\n") && text.ends_with("last\n"), "{text:?}");
+        assert!(!text.contains(['\x1b', '\x07', '\u{9d}', '\u{9c}', '\u{202e}']), "{text:?}");
+    }
 }
 
 /// The names of files, on their way into a diff and a question.

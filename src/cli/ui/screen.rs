@@ -11,7 +11,7 @@ use super::wrap::{columns_of, terminal_columns};
 use crate::error::{Error, Result};
 use crate::event::{Artifact, Event, Events, Listener, Record, Subscription};
 use crate::lock::Lock;
-use crate::sanitise::Sanitiser;
+use crate::sanitise::{Sanitiser, plain};
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 
@@ -60,7 +60,8 @@ enum AnswerOutput {
         /// A part of the current message is on the screen.
         shown: bool,
     },
-    /// A file or a pipe: the last answer before [`Screen::settle`], exactly as the model wrote it, and a line feed.
+    /// A file or a pipe: the last answer before [`Screen::settle`] and a line feed, without what controls a terminal: `| tee` and
+    /// `| less -R` show it on one.
     /// A message with tool calls is not an answer, an incomplete one is never written, and one that fails its check is
     /// followed by another.
     Raw { last: Option<String> },
@@ -114,7 +115,7 @@ impl Screen {
         state.end_reasoning();
         if let AnswerOutput::Raw { last } = &mut state.answer {
             let answer = last.take().unwrap_or_default();
-            return state.print(&answer);
+            return state.print(&plain(&answer));
         }
         state.end_message("")
     }

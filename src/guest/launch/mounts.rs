@@ -7,7 +7,7 @@ use crate::launch_spec::LaunchSpec;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
@@ -84,18 +84,30 @@ fn show(host: &Path, target: &Path, mounts: &str) -> Result<(), Failure> {
         if !target.exists() {
             fs::create_dir(target).step_at("make a mount point", target)?;
         }
-        let mut options = OsString::from("lowerdir=");
-        options.push(escaped(host));
-        // An overlay without a writable layer takes two others. The path is short because everybody inside can read it.
-        options.push(":tmp");
+        // An overlay without a writable layer takes two others.
+        let options = OsStr::new("lowerdir=home:tmp");
         let flags = MS_RDONLY | MS_NOSUID | MS_NODEV;
-        if sys::mount_at(Path::new("overlay"), target, "overlay", flags, &options).is_ok() {
+        let overlay = || sys::mount_at(Path::new("overlay"), target, "overlay", flags, options);
+        if under_another_name(host, Path::new("home"), overlay).is_ok() {
             return Ok(());
         }
     }
     // The one device that is ever bound so covers what is not to be seen; it is to read as empty.
     let no_devices = if host == Path::new("/dev/null") { 0 } else { MS_NODEV };
     bind(host, target, MS_RDONLY | MS_NOSUID | no_devices)
+}
+
+/// Calls `mount` while the directory `host` is bound at `name` in the current directory. What an overlay is made of, everybody
+/// inside can read, and the paths of this machine hold the name of its user. The overlay keeps a hold of what it was made of.
+fn under_another_name(
+    host: &Path,
+    name: &Path,
+    mount: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
+    sys::mount_at(host, name, "", MS_BIND, OsStr::new(""))?;
+    let mounted = mount();
+    sys::unmount(name)?;
+    mounted
 }
 
 fn workspace(plan: &Plan<'_>, target: &Path) -> Result<(), Failure> {
@@ -110,35 +122,24 @@ fn workspace(plan: &Plan<'_>, target: &Path) -> Result<(), Failure> {
     let Some(host) = &spec.overlay else {
         return bind(&private.join("workspace"), target, MS_NOSUID | MS_NODEV);
     };
-    // With its owners mapped the lower layer has to be a mount of its own; the overlay will be on top of it.
-    let lower = if let Some(owners) = owners {
-        idmap::mount(host, target, owners, MS_RDONLY).step_at("map the owners of", host)?;
-        target
-    } else {
-        host
-    };
-    let mut options = OsString::from("lowerdir=");
-    options.push(escaped(lower));
-    for (name, directory) in [(",upperdir=", "upper"), (",workdir=", "work")] {
-        options.push(name);
-        options.push(escaped(&private.join(directory)));
-    }
     // The trusted.* attributes that overlayfs keeps its books in are the initial user namespace's alone.
-    options.push(if *is_root { "" } else { ",userxattr" });
-    sys::mount_at(Path::new("overlay"), target, "overlay", MS_NOSUID | MS_NODEV, &options)
-        .step_at("mount the overlay of the workspace", host)
-}
-
-/// A path as overlayfs reads it in its options: `\`, `,` and `:` mean something there.
-fn escaped(path: &Path) -> OsString {
-    let mut out = Vec::new();
-    for byte in path.as_os_str().as_bytes() {
-        if b"\\,:".contains(byte) {
-            out.push(b'\\');
+    let books = if *is_root { "" } else { ",userxattr" };
+    let mount = |lower: &str| {
+        let options = OsString::from(format!("lowerdir={lower},upperdir=tmp/upper,workdir=tmp/work{books}"));
+        let overlay =
+            || sys::mount_at(Path::new("overlay"), target, "overlay", MS_NOSUID | MS_NODEV, &options);
+        under_another_name(private, Path::new("tmp"), overlay)
+    };
+    let mounted = match owners {
+        // With its owners mapped the lower layer has to be a mount of its own.
+        Some(owners) => {
+            idmap::mount(host, Path::new("home"), owners, MS_RDONLY).step_at("map the owners of", host)?;
+            let mounted = mount("home");
+            sys::unmount(Path::new("home")).and(mounted)
         }
-        out.push(*byte);
-    }
-    OsString::from_vec(out)
+        None => under_another_name(host, Path::new("home"), || mount("home")),
+    };
+    mounted.step_at("mount the overlay of the workspace", host)
 }
 
 /// A private `/proc` of the new PID namespace, without what tells of the host or changes it.

@@ -28,7 +28,8 @@ pub struct Answer {
     shape: Shape,
     ready: VecDeque<Event>,
     received: usize,
-    last_event: Instant,
+    /// When the answer last grew, or the request was sent.
+    last_content: Instant,
     any_event: bool,
     over: bool,
     /// The endpoint has said so itself.
@@ -54,7 +55,7 @@ impl Answer {
             shape: Shape::Unknown(Vec::new()),
             ready: VecDeque::new(),
             received: 0,
-            last_event: started,
+            last_content: started,
             any_event: false,
             over: false,
             complete: false,
@@ -90,14 +91,20 @@ impl Answer {
         }
     }
 
-    /// Comments keep the connection alive, but not for ever: the next event has its own deadline.
+    /// Comments, pings and pieces with nothing in them keep the connection alive, as servers do while a model reads or thinks,
+    /// but not for ever: then the answer has to grow within the time for its first event.
     fn silence_allowed(&self) -> Duration {
-        let until_event = self.timeouts.first.saturating_sub(self.last_event.elapsed());
-        if self.received == 0 { until_event } else { until_event.min(self.timeouts.idle) }
+        let until_content = self.timeouts.first.saturating_sub(self.last_content.elapsed());
+        if self.received == 0 { until_content } else { until_content.min(self.timeouts.idle) }
     }
 
     fn silent(&self) -> Failure {
-        if self.any_event { stalled(self.timeouts.idle) } else { silence(self.last_event.elapsed()) }
+        let waited = self.last_content.elapsed();
+        match self.any_event {
+            true if waited >= self.timeouts.first => kept_alive(waited),
+            true => stalled(self.timeouts.idle),
+            false => silence(waited),
+        }
     }
 
     fn take_in(&mut self, piece: &[u8]) -> Result<(), Failure> {
@@ -171,11 +178,13 @@ impl Answer {
 
     fn queue(&mut self, events: Vec<Event>) {
         for event in events {
-            self.last_event = Instant::now();
             if matches!(event.name.as_str(), "ping" | "keepalive" | "keep-alive") {
                 continue;
             }
             self.any_event = true;
+            if has_content(&event.data) {
+                self.last_content = Instant::now();
+            }
             if event.data.trim() == "[DONE]" {
                 self.over = true;
                 self.complete = true;
@@ -195,6 +204,32 @@ fn chunk(event: Event) -> Result<Chunk, Failure> {
     // Between JSON's tokens a line break is white space; inside a string it is not allowed anyway.
     let data = event.data.replace(['\n', '\r'], " ");
     serde_json::from_str(&data).map_err(|error| not_json(&error, &data))
+}
+
+/// Whether an event adds anything to the answer, or is not one of its pieces at all.
+fn has_content(data: &str) -> bool {
+    let Ok(Value::Object(event)) = serde_json::from_str(data) else { return true };
+    let Some(Value::Array(choices)) = event.get("choices") else { return true };
+    choices.iter().filter_map(Value::as_object).any(|choice| {
+        let pieces = ["delta", "message"].into_iter().filter_map(|name| choice.get(name)?.as_object());
+        let mut fields = pieces.flatten().filter(|(name, _)| *name != "role").map(|(_, value)| value);
+        choice.get("finish_reason").is_some_and(|reason| !reason.is_null())
+            || choice.get("text").and_then(Value::as_str).is_some_and(|text| !text.is_empty())
+            || fields.any(|value| match value {
+                Value::String(text) => !text.is_empty(),
+                Value::Array(list) => !list.is_empty(),
+                Value::Object(fields) => !fields.is_empty(),
+                Value::Null | Value::Bool(_) | Value::Number(_) => false,
+            })
+    })
+}
+
+fn kept_alive(waited: Duration) -> Failure {
+    let message = format!(
+        "the answer stalled: the connection was kept alive, but nothing came for {} s",
+        seconds(waited)
+    );
+    Failure::new(Reason::TimedOut, message)
 }
 
 fn stalled(waited: Duration) -> Failure {
