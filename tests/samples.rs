@@ -89,3 +89,35 @@ async fn the_models_of_a_proxy_are_listed() {
     let models = client(&endpoint).models().await.unwrap();
     assert_eq!((models.len(), models[0].as_str()), (10, "mock-text"));
 }
+
+/// What the model wrote in evaluation runs, each with the tool that it names: a call runs, an answer does not.
+#[test]
+fn recorded_answers_in_the_compact_form_are_read() {
+    let answers = include_str!("samples/llama-server-qwen2.5-coder-1.5b/compact.jsonl");
+    let registry = agent::tools::Registry::builtin();
+    for line in answers.lines() {
+        let recorded: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        let text = recorded["text"].as_str().expect("a text").to_owned();
+        // With a word around it, as models without constrained output write it.
+        for text in [text.clone(), format!("```json\n{text}\n```"), format!("Next step:\n{text}")] {
+            let mut reply = Reply { text, ..Reply::default() };
+            agent::model::compact::read(&mut reply, registry.specs());
+            let names: Vec<&str> = reply.tool_calls.iter().map(|call| call.name.as_str()).collect();
+            match recorded["tool"].as_str() {
+                Some("answer") => assert!(names.is_empty() && !reply.text.starts_with('{'), "{line}"),
+                tool => assert_eq!(names, [tool.expect("a tool")], "{line}"),
+            }
+            let read = |call: &agent::event::ToolCall| call.arguments.object().is_some();
+            assert!(reply.tool_calls.iter().all(read), "{line}");
+        }
+    }
+    // Half of it is not run as if it were whole.
+    for line in answers.lines() {
+        let recorded: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        let text = recorded["text"].as_str().expect("a text");
+        let cut: String = text.chars().take(text.chars().count() * 2 / 3).collect();
+        let mut reply = Reply { text: cut, finish_reason: Some("length".into()), ..Reply::default() };
+        agent::model::compact::read(&mut reply, registry.specs());
+        assert!(reply.tool_calls.iter().all(|call| call.arguments.parse().is_err()), "{line}");
+    }
+}
