@@ -34,6 +34,7 @@ mod pictures;
 #[cfg(feature = "policy")]
 mod policy;
 mod proxy_requests;
+mod race;
 mod real_repository;
 mod repl;
 mod resume;

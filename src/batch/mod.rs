@@ -7,6 +7,7 @@
 mod budget;
 mod governed;
 mod output;
+pub mod race;
 pub mod report;
 mod result;
 mod runner;

@@ -294,7 +294,7 @@ pub(super) async fn stopped(halt: &mut watch::Receiver<Halt>) -> Stop {
 }
 
 /// Stops a session when the batch is stopped. Never ends: the session does.
-async fn forward(halt: &mut watch::Receiver<Halt>, interrupt: Interrupt) -> Infallible {
+pub(super) async fn forward(halt: &mut watch::Receiver<Halt>, interrupt: Interrupt) -> Infallible {
     interrupt.trigger(stopped(halt).await);
     std::future::pending().await
 }

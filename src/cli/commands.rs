@@ -12,6 +12,7 @@ use super::doctor::DoctorArgs;
 use super::exec::ExecArgs;
 use super::forward::ForwardArgs;
 use super::models::ModelsArgs;
+use super::race::RaceArgs;
 use super::replay::ReplayArgs;
 use super::resume::ResumeArgs;
 use super::run::RunArgs;
@@ -61,6 +62,8 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Run many tasks, each in a sandbox of its own; started again, it continues where it was stopped
     Batch(Box<BatchArgs>),
+    /// Run several attempts at one prompt at the same time; the first that passes the check wins
+    Race(Box<RaceArgs>),
     /// Start a second session from the state of another one
     Fork(SessionArg),
     /// Show what a session changed

@@ -58,11 +58,17 @@ const RETRIES_OF_MANY: Retries = Retries {
     total_wait: Duration::from_secs(900),
 };
 
-impl Models for ManyModels {
-    fn settings(&self, name: Option<&str>) -> Result<ModelSettings> {
-        let name = name.unwrap_or(&self.first.endpoint().model);
-        let client =
-            self.first.sibling(name, self.config.file.models.get(name).and_then(|options| options.form));
+impl ManyModels {
+    /// The model of this name, or the default one, at another temperature.
+    pub fn at(&self, name: Option<&str>, temperature: Option<f64>) -> Result<ModelSettings> {
+        let default = self.first.endpoint();
+        let name = name.unwrap_or(&default.model);
+        let temperature = temperature.or(default.temperature);
+        let form = self.config.file.models.get(name).and_then(|options| options.form);
+        let client = self.first.sibling(|endpoint| {
+            name.clone_into(&mut endpoint.model);
+            (endpoint.form, endpoint.temperature) = (form, temperature);
+        });
         Ok(ModelSettings {
             price: self.config.price(name),
             base_url: client.endpoint().base_url.clone(),
@@ -70,6 +76,12 @@ impl Models for ManyModels {
             compaction: self.config.file.compaction.unwrap_or(true),
             ..ModelSettings::new(Arc::new(client))
         })
+    }
+}
+
+impl Models for ManyModels {
+    fn settings(&self, name: Option<&str>) -> Result<ModelSettings> {
+        self.at(name, None)
     }
 }
 

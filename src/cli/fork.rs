@@ -8,15 +8,16 @@ use crate::cli::options::Options;
 use crate::error::Result;
 use crate::exit_code::ExitCode;
 use crate::log::Store;
+use crate::session::{Fork, fork as fork_session};
 use serde_json::json;
 
 /// Prints the new session's id.
-pub fn fork(options: &Options, arguments: SessionArg) -> Result<ExitCode> {
+pub async fn fork(options: &Options, arguments: SessionArg) -> Result<ExitCode> {
     let store = Store::open(&machine())?;
     let source = match arguments.id {
         Some(id) => store.find(&id)?,
         None => store.last(Some(&Config::load(options)?.workspace))?,
     };
-    let id = store.fork(&source)?;
-    print(options, &format!("{id}\n"), &json!({"session": id, "forked_from": source}))
+    let Fork { id, has_home } = fork_session(&store, &source).await?;
+    print(options, &format!("{id}\n"), &json!({"session": id, "forked_from": source, "home": has_home}))
 }

@@ -25,6 +25,7 @@ mod open;
 pub mod options;
 mod print;
 mod prompt;
+mod race;
 mod refuse;
 mod repl;
 mod replay;
@@ -93,7 +94,8 @@ async fn command(cli: Cli) -> ProcessExitCode {
         Command::Sessions(arguments) => end(sessions::sessions(&arguments.options(), arguments).await),
         Command::Replay(arguments) => replay::replay(&arguments.options(), arguments).await.into(),
         Command::Batch(arguments) => batch::batch(&arguments.options(), *arguments).await.into(),
-        Command::Fork(arguments) => end(fork::fork(&arguments.options(), arguments)),
+        Command::Race(arguments) => race::race(&arguments.options(), *arguments).await.into(),
+        Command::Fork(arguments) => end(fork::fork(&arguments.options(), arguments).await),
         Command::Doctor(arguments) => end(doctor::doctor(&arguments.options(), arguments).await),
         Command::Diff(arguments) => end(diff::diff(&arguments.options(), arguments).await),
         Command::Apply(arguments) => end(apply::apply(&arguments.options(), arguments).await),

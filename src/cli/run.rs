@@ -50,7 +50,7 @@ impl RunArgs {
 }
 
 /// How often a failed check goes back to the model by default.
-const CHECK_ATTEMPTS: u32 = 3;
+pub const CHECK_ATTEMPTS: u32 = 3;
 
 /// Runs, and ends with `session_finished` whatever happens.
 pub async fn run(options: &Options, arguments: RunArgs) -> ExitCode {
@@ -152,7 +152,7 @@ fn named_session(arguments: &RunArgs) -> Result<Option<Resume>> {
 }
 
 /// An empty command passes whatever the change is.
-fn refuse_empty_checks(checks: &[String]) -> Result<()> {
+pub fn refuse_empty_checks(checks: &[String]) -> Result<()> {
     match checks.iter().any(|command| command.trim().is_empty()) {
         true => Err(Error::config("--check is empty").hint("is the variable set that it comes from?")),
         false => Ok(()),

@@ -187,6 +187,11 @@ impl Store {
         &self.root
     }
 
+    /// The directory of what is kept about races of sessions.
+    pub fn races(&self) -> PathBuf {
+        self.root.join("races")
+    }
+
     fn sessions(&self) -> PathBuf {
         self.root.join("sessions")
     }

@@ -7,6 +7,7 @@ mod answer_schema;
 mod builder;
 mod checkpoints;
 mod checks;
+mod fork;
 mod frontend;
 mod one_shot;
 mod resume;
@@ -16,6 +17,7 @@ mod startup;
 pub use answer_schema::AnswerSchema;
 pub use builder::{Builder, Notice, Start};
 pub use checkpoints::Checkpoints;
+pub use fork::{Fork, fork};
 pub use frontend::{Frontend, Step};
 pub use one_shot::{OneShot, attach};
 pub use resume::{Resume, check_workspace};
@@ -26,7 +28,7 @@ use crate::agent::{Answer, Conversation, Spent};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Changes, Event};
 use crate::exit_code::ExitCode;
-use crate::log::{SessionId, Store};
+use crate::log::{History, SessionId, Store, read_records};
 use crate::workspace::notices::listed;
 use crate::workspace::tree_path::TreePath;
 use crate::workspace::{Refreshed, Restored};
@@ -127,6 +129,13 @@ impl Session {
             Some(ready) => ready.workspace.all_changes().await,
             None => Ok(Changes::default()),
         }
+    }
+
+    /// A second session from the state of this one: its conversation, its workspace and `$HOME` of its sandbox.
+    pub async fn fork(&self) -> Result<Fork> {
+        let prompts = History::of(&read_records(&self.store.events(&self.id))?).prompts;
+        let ready = self.startup.if_ready();
+        fork::fork_with(&self.store, &self.id, prompts, ready.as_ref().map(|ready| &ready.sandbox)).await
     }
 
     /// Ends the session's connections, and its sandbox unless that is kept.

@@ -4,7 +4,7 @@ use crate::error::{Error, Kind, Result};
 use crate::hash::Hash;
 use crate::sandbox::{FileBytes, Sandbox};
 use crate::workspace::store::{BlobWriter, Store};
-use crate::workspace::tree_path::TreePath;
+use std::path::Path;
 
 /// Largest file that is copied, in bytes.
 pub const MAX_FILE: u64 = 256 << 20;
@@ -23,15 +23,13 @@ pub enum Fetched {
 
 /// Reads files that are small together, as they were listed, in one request. One that cannot be read this way, or has
 /// grown, is read by itself.
-pub async fn fetch_group(sandbox: &Sandbox, store: &Store, paths: &[TreePath]) -> Result<Vec<Fetched>> {
+pub async fn fetch_group(sandbox: &Sandbox, store: &Store, paths: &[&Path]) -> Result<Vec<Fetched>> {
     let contents = match paths {
         [_] => Vec::new(),
-        _ => {
-            match sandbox.read_files(paths.iter().map(|path| path.as_path().into()).collect(), PIECE).await {
-                Err(error) if error.kind() != Kind::InSandbox => return Err(error),
-                contents => contents.unwrap_or_default(),
-            }
-        }
+        _ => match sandbox.read_files(paths.iter().map(|path| path.to_path_buf()).collect(), PIECE).await {
+            Err(error) if error.kind() != Kind::InSandbox => return Err(error),
+            contents => contents.unwrap_or_default(),
+        },
     };
     let to_store = store.clone();
     let keep_all = move || contents.into_iter().map(|content| keep_whole(&to_store, content.ok())).collect();
@@ -58,15 +56,15 @@ fn broken_off(error: tokio::task::JoinError) -> Error {
 }
 
 /// Reads `path`. Its hash is made here, from the bytes that came.
-async fn fetch(sandbox: &Sandbox, store: &Store, path: &TreePath) -> Result<Fetched> {
+async fn fetch(sandbox: &Sandbox, store: &Store, path: &Path) -> Result<Fetched> {
     let mut writer = None;
     let mut offset = 0;
     loop {
-        let piece = match sandbox.read_file(path.as_path(), offset, PIECE).await {
+        let piece = match sandbox.read_file(path, offset, PIECE).await {
             Ok(piece) => piece,
             Err(error) if error.kind() != Kind::InSandbox => return Err(error),
             Err(error) => {
-                let gone = sandbox.stat(path.as_path()).await.is_err();
+                let gone = sandbox.stat(path).await.is_err();
                 return Ok(if gone { Fetched::Gone } else { Fetched::Rejected(error.to_string()) });
             }
         };

@@ -13,6 +13,7 @@ pub mod entries;
 mod fetch;
 pub mod git_patch;
 pub mod history;
+pub mod home;
 pub mod host_changes;
 pub mod host_dir;
 mod hunks;

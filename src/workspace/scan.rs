@@ -186,7 +186,10 @@ impl Look {
             .map(|group| (group.iter().map(|wanted| found[wanted.place].0.clone()).collect(), group))
             .collect();
         let mut reads = futures_util::stream::iter(groups)
-            .map(|(paths, group)| async move { (fetch_group(sandbox, store, &paths).await, paths, group) })
+            .map(|(paths, group)| async move {
+                let files: Vec<&Path> = paths.iter().map(TreePath::as_path).collect();
+                (fetch_group(sandbox, store, &files).await, paths, group)
+            })
             .buffer_unordered(AT_ONCE);
         while let Some((fetched, paths, group)) = reads.next().await {
             for ((fetched, path), Wanted { place, stamp, mode }) in fetched?.into_iter().zip(paths).zip(group)

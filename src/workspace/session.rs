@@ -65,6 +65,8 @@ pub struct Workspace {
     data: Option<PathBuf>,
     options: select::Options,
     store: Store,
+    /// The directory of the session that this is restored from, which may have a saved `$HOME` beside it.
+    restored_from: Option<PathBuf>,
     state: Mutex<State>,
 }
 
@@ -182,7 +184,20 @@ impl Workspace {
         let Options { mode, select: options, max_kept, .. } = options;
         let max_kept = max_kept.unwrap_or(retention::MAX_KEPT);
         let (rewinds, is_transient, state) = (false, false, Mutex::new(state));
-        Ok(Self { root, mode, max_kept, rewinds, is_transient, notices, data, options, store, state })
+        let restored_from = None;
+        Ok(Self {
+            root,
+            mode,
+            max_kept,
+            rewinds,
+            is_transient,
+            notices,
+            data,
+            options,
+            store,
+            restored_from,
+            state,
+        })
     }
 
     /// The workspace that an earlier process left in `session`; `None` where it never got one.
@@ -229,7 +244,21 @@ impl Workspace {
         let (max_kept, notices) = (retention::MAX_KEPT, Vec::new());
         let (rewinds, is_transient, state) = (false, false, Mutex::new(state));
         let data = None;
-        Ok(Some(Self { root, mode, max_kept, rewinds, is_transient, notices, data, options, store, state }))
+        let restored_from = Some(session.to_owned());
+        let workspace = Self {
+            root,
+            mode,
+            max_kept,
+            rewinds,
+            is_transient,
+            notices,
+            data,
+            options,
+            store,
+            restored_from,
+            state,
+        };
+        Ok(Some(workspace))
     }
 
     /// When the session in the directory `session` was last applied, as far as that was not taken back.

@@ -246,8 +246,19 @@ pub async fn write_all(sandbox: &Sandbox, writes: Vec<FileWrite>) -> Result<()> 
     sandbox.write_files(writes).await?.into_iter().collect()
 }
 
-/// Writes single paths as `nodes` describes them, contents from the store. Bounded memory: a file at a time beyond a batch.
+/// [`write_below`] the workspace.
 pub async fn write_nodes(sandbox: &Sandbox, store: &Store, nodes: Vec<(TreePath, Node)>) -> Result<()> {
+    write_below(sandbox, store, Path::new(""), nodes).await
+}
+
+/// Writes single paths below `root` as `nodes` describes them, contents from the store. Bounded memory: a file at a time
+/// beyond a batch.
+pub async fn write_below(
+    sandbox: &Sandbox,
+    store: &Store,
+    root: &Path,
+    nodes: Vec<(TreePath, Node)>,
+) -> Result<()> {
     let mut batch = Vec::new();
     let mut bytes = 0;
     for (path, node) in nodes {
@@ -268,7 +279,8 @@ pub async fn write_nodes(sandbox: &Sandbox, store: &Store, nodes: Vec<(TreePath,
                 (Write::Regular(content), Some(mode))
             }
         };
-        batch.push(FileWrite { path: inside(&path), node: write, mode, mtime_ns: None, follow: false });
+        let path = root.join(inside(&path));
+        batch.push(FileWrite { path, node: write, mode, mtime_ns: None, follow: false });
         if bytes >= BATCH_BYTES as u64 || batch.len() >= BATCH_FILES {
             write_all(sandbox, std::mem::take(&mut batch)).await?;
             bytes = 0;

@@ -2,6 +2,7 @@
 
 mod artifacts;
 mod network;
+mod race;
 mod review;
 mod shell;
 mod slash;
@@ -71,7 +72,7 @@ pub(super) async fn start(
 /// A conversation at the prompt.
 struct Repl<'a> {
     config: &'a Config,
-    console: &'a Console,
+    console: &'a Arc<Console>,
     screen: &'a Screen,
     /// Colours on stderr.
     colours: Colours,

@@ -101,6 +101,14 @@ const COMMANDS: &[Command] = &[
         run: |repl, arguments| Box::pin(repl.network(arguments)),
     },
     Command {
+        help: CommandHelp {
+            name: "/race",
+            arguments: "N PROMPT",
+            help: "N attempts at once; the session continues as one of them",
+        },
+        run: |repl, arguments| Box::pin(repl.race(arguments)),
+    },
+    Command {
         help: CommandHelp { name: "/compact", arguments: "", help: "summarise the conversation" },
         run: |repl, _| Box::pin(repl.compact()),
     },

@@ -7,6 +7,7 @@ pub mod live;
 pub mod markdown;
 pub mod pictures;
 pub mod progress;
+pub mod rows;
 pub mod screen;
 pub mod stderr;
 pub mod style;

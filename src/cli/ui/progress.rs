@@ -72,17 +72,9 @@ impl Drop for Hold {
 impl Progress {
     /// Draws on stderr if that is a terminal that can move its cursor.
     pub fn stderr() -> Self {
-        let stderr = std::io::stderr();
-        let can_move = std::env::var("TERM").is_ok_and(|term| term != "dumb");
-        if !stderr.is_terminal() || !can_move {
-            return Self::hidden();
-        }
+        let Some(bars) = canvas() else { return Self::hidden() };
         let shown = Arc::default();
-        let bars = MultiProgress::with_draw_target(ProgressDrawTarget::term_like_with_hz(
-            Box::<Canvas>::default(),
-            DRAWS_A_SECOND,
-        ));
-        let style = spinner_style(Colours::of(&stderr), Arc::clone(&shown));
+        let style = spinner_style(Colours::of(&std::io::stderr()), Arc::clone(&shown));
         Self { drawn: Some(Arc::new(Drawn { bars, style, shown, running: Lock::default() })) }
     }
 
@@ -161,6 +153,16 @@ impl Progress {
             drawn.clear();
         }
     }
+}
+
+/// Where progress is drawn: on stderr, if that is a terminal that can move its cursor.
+pub(super) fn canvas() -> Option<MultiProgress> {
+    let can_move = std::env::var("TERM").is_ok_and(|term| term != "dumb");
+    if !std::io::stderr().is_terminal() || !can_move {
+        return None;
+    }
+    let target = ProgressDrawTarget::term_like_with_hz(Box::<Canvas>::default(), DRAWS_A_SECOND);
+    Some(MultiProgress::with_draw_target(target))
 }
 
 impl Drawn {

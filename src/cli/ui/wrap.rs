@@ -16,7 +16,7 @@ pub(crate) fn columns_of(stream: &(impl AsFd + IsTerminal)) -> Option<usize> {
     stream.is_terminal().then(|| terminal_columns(stream))
 }
 
-pub(super) fn terminal_columns(stream: &impl AsFd) -> usize {
+pub fn terminal_columns(stream: &impl AsFd) -> usize {
     let size = terminal_size::terminal_size_of(stream);
     size.map_or(DEFAULT_COLUMNS, |(width, _)| usize::from(width.0).max(1))
 }

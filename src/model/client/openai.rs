@@ -88,24 +88,23 @@ impl OpenAi {
         })
     }
 
-    /// A client for another conversation, with `model` and in that `form`, over the same connections.
-    pub fn sibling(&self, model: &str, form: Option<CallForm>) -> Self {
-        let is_same = model == self.endpoint.model;
+    /// A client for another conversation, over the same connections, with another model or other settings. Address, key and
+    /// headers stay as they are.
+    pub fn sibling(&self, change: impl FnOnce(&mut Endpoint)) -> Self {
+        let mut endpoint = self.endpoint.clone();
+        change(&mut endpoint);
+        let is_same = endpoint.model == self.endpoint.model;
+        endpoint.context_window = endpoint.context_window.filter(|_| is_same);
         Self {
-            endpoint: Endpoint {
-                model: model.to_owned(),
-                form,
-                context_window: self.endpoint.context_window.filter(|_| is_same),
-                ..self.endpoint.clone()
-            },
             http: self.http.clone(),
             address: self.address.clone(),
             refused: Lock::new(if is_same { self.refused.lock().clone() } else { HashSet::new() }),
             encoded: Lock::default(),
             facts: if is_same { Arc::clone(&self.facts) } else { Arc::default() },
             facts_requests: AtomicU32::new(0),
-            form: Lock::new(Form { chosen: form, announced: false }),
+            form: Lock::new(Form { chosen: endpoint.form, announced: false }),
             limiter: self.limiter.clone(),
+            endpoint,
         }
     }
 

@@ -7,6 +7,7 @@ use crate::hash::Hash;
 use crate::sandbox::machine::Machine;
 use crate::sandbox::{Sandbox, WorkspaceMount};
 use crate::workspace::base::Base;
+use crate::workspace::home;
 use crate::workspace::host_changes::HostView;
 use crate::workspace::manifest::Node;
 use crate::workspace::mode::{self, Mode};
@@ -188,6 +189,9 @@ impl Workspace {
         }
         state.found = None;
         if !self.is_transient {
+            if let Some(session) = &self.restored_from {
+                home::restore(sandbox, session).await?;
+            }
             self.save(BASE, state.base.clone()).await?;
             self.save(FILLED, ()).await?;
         }

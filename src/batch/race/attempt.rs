@@ -1,0 +1,123 @@
+//! One attempt of a race.
+
+use super::{AttemptRecord, AttemptState, Contestant, Report, Rules};
+use crate::agent::Spent;
+use crate::batch::governed::Governed;
+use crate::batch::runner::forward;
+use crate::batch::scheduler::Halt;
+use crate::error::{Error, Kind, Result};
+use crate::event::Events;
+use crate::session::{Builder, Resume, Session, Start};
+use crate::workspace::{diff, home};
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::{mpsc::UnboundedSender, watch};
+
+pub(super) async fn run(
+    rules: &Rules,
+    contestant: Contestant,
+    mut record: AttemptRecord,
+    halt: &watch::Sender<Halt>,
+    reports: &UnboundedSender<Report>,
+) -> AttemptRecord {
+    let began = Instant::now();
+    let result = in_session(rules, contestant, &mut record, halt, reports).await;
+    record.seconds = (began.elapsed().as_secs_f64() * 1000.0).round() / 1000.0;
+    let is_stopped = |error: &Error| {
+        matches!(error.kind(), Kind::Interrupted | Kind::Terminated)
+            || error.kind() == Kind::Limit && matches!(*halt.borrow(), Halt::Stop(_))
+    };
+    record.state = match &result {
+        Ok(()) if rules.checks.is_empty() => AttemptState::Finished,
+        Ok(()) => AttemptState::Passed,
+        Err(error) if is_stopped(error) => AttemptState::Stopped,
+        Err(error) => {
+            record.error = Some(error.to_string());
+            AttemptState::Failed
+        }
+    };
+    record
+}
+
+async fn in_session(
+    rules: &Rules,
+    contestant: Contestant,
+    record: &mut AttemptRecord,
+    halt: &watch::Sender<Halt>,
+    reports: &UnboundedSender<Report>,
+) -> Result<()> {
+    let Contestant { mut model, fork, listeners, .. } = contestant;
+    let price = model.price;
+    let budget = Arc::clone(&rules.budget);
+    model.client = Arc::new(Governed { model: model.client, price, budget, on_retry: Box::new(|_, _| ()) });
+    let events = Arc::new(Events::new(1));
+    listeners.into_iter().for_each(|listener| drop(events.listen(listener)));
+    let start = match fork {
+        None => Start::New,
+        Some(id) => {
+            let resume = Resume::open(&rules.store, id)?;
+            let workspace = resume.find_workspace(&rules.store, rules.sandbox.backend.as_ref()).await?;
+            Start::Resume(Box::new(resume), workspace)
+        }
+    };
+    let builder = Builder {
+        governance: rules.governance.clone(),
+        workspace: rules.workspace.clone(),
+        sandbox: rules.sandbox.clone(),
+        store: rules.store.clone(),
+        start,
+        ..Builder::new(&rules.workspace.root, model)?
+    };
+    let mut session = builder.open(Arc::new(Arc::clone(&events))).await?;
+    let index = record.number - 1;
+    // The race may have ended meanwhile; then nobody listens.
+    let _ = reports.send(Report::Opened(index, session.id().clone()));
+    record.session = Some(session.id().to_string());
+    let before = session.conversation.total();
+    let (interrupt, mut halted) = (session.conversation.interrupt(), halt.subscribe());
+    let result = tokio::select! {
+        result = work(rules, &mut session, record) => result,
+        never = forward(&mut halted, interrupt) => match never {},
+    };
+    if result.is_ok() {
+        let _ = reports.send(Report::Passed(index));
+    }
+    let Spent { turns, usage, cost } = session.conversation.total();
+    record.turns = turns.saturating_sub(before.turns);
+    record.usage.input = usage.input.saturating_sub(before.usage.input);
+    record.usage.output = usage.output.saturating_sub(before.usage.output);
+    record.usage.cached = usage.cached.saturating_sub(before.usage.cached);
+    record.cost = price.map(|_| cost - before.cost);
+    let measured = measure(rules, &session, record, result.is_ok()).await;
+    let result = result.and(measured);
+    let finished = session.finish(&result).await;
+    // A listener that failed is reported by the session's own events.
+    let _ = events.flush().await;
+    result.and(finished)
+}
+
+async fn work(rules: &Rules, session: &mut Session, record: &mut AttemptRecord) -> Result<()> {
+    record.answer = session.prompt(&rules.prompt).await?.text;
+    if rules.checks.is_empty() {
+        Ok(())
+    } else {
+        session.run_checks(&rules.checks, rules.check_attempts).await
+    }
+}
+
+/// What it changed, as its checks saw it.
+async fn measure(rules: &Rules, session: &Session, record: &mut AttemptRecord, passed: bool) -> Result<()> {
+    let Some(ready) = session.startup().if_ready() else { return Ok(()) };
+    let changes = ready.workspace.recorded_changes().await?;
+    record.changes = changes.counts();
+    let files = changes.changes.values().filter(|change| !change.is_directory_only());
+    for change in files {
+        // What is not text counts as one line.
+        record.lines +=
+            diff::lines(change, ready.workspace.store())?.map_or(1, |(added, removed)| added + removed);
+    }
+    if passed && rules.keeps_home {
+        home::save(&ready.sandbox, &rules.store.dir(session.id())).await?;
+    }
+    Ok(())
+}

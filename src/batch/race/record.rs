@@ -1,0 +1,179 @@
+//! What is kept of a race, for `agent race show`.
+
+use super::{Contestant, Rules};
+use crate::error::{Error, Result};
+use crate::event::{Changes, Usage, now};
+use crate::log::{SessionId, Store};
+use crate::paths::make_dir;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::PathBuf;
+
+/// A race and its attempts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RaceRecord {
+    pub id: String,
+    pub prompt: String,
+    pub workspace: PathBuf,
+    pub checks: Vec<String>,
+    /// RFC 3339.
+    pub began: String,
+    /// Absent while it runs, and where its process was killed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
+    /// The number of the attempt that won.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub winner: Option<usize>,
+    /// The limit that ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
+    pub attempts: Vec<AttemptRecord>,
+}
+
+/// One attempt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AttemptRecord {
+    /// Counts from 1.
+    pub number: usize,
+    pub model: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    pub state: AttemptState,
+    /// Its session, once it is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    pub turns: u64,
+    pub usage: Usage,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<f64>,
+    pub seconds: f64,
+    /// Files changed.
+    pub changes: Changes,
+    /// Lines added and removed together.
+    pub lines: u64,
+    pub answer: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// How far an attempt is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AttemptState {
+    Starting,
+    Running,
+    /// Its checks passed.
+    Passed,
+    /// It has an answer, and there is no check.
+    Finished,
+    Failed,
+    /// Another won, or the race was stopped.
+    Stopped,
+}
+
+impl AttemptState {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Passed => "passed",
+            Self::Finished => "finished",
+            Self::Failed => "failed",
+            Self::Stopped => "stopped",
+        }
+    }
+}
+
+impl RaceRecord {
+    pub(super) fn new(rules: &Rules, contestants: &[Contestant]) -> Self {
+        let attempt = |(index, contestant): (usize, &Contestant)| AttemptRecord {
+            number: index + 1,
+            model: contestant.model.client.name().to_owned(),
+            temperature: contestant.temperature,
+            state: AttemptState::Starting,
+            session: None,
+            turns: 0,
+            usage: Usage::default(),
+            cost: None,
+            seconds: 0.0,
+            changes: Changes::default(),
+            lines: 0,
+            answer: String::new(),
+            error: None,
+        };
+        Self {
+            id: SessionId::generate().to_string(),
+            prompt: rules.prompt.clone(),
+            workspace: rules.workspace.root.clone(),
+            checks: rules.checks.clone(),
+            began: now(),
+            ended: None,
+            winner: None,
+            limit: None,
+            attempts: contestants.iter().enumerate().map(attempt).collect(),
+        }
+    }
+
+    /// The attempt that won.
+    pub fn winning(&self) -> Option<&AttemptRecord> {
+        self.attempts.iter().find(|attempt| Some(attempt.number) == self.winner)
+    }
+}
+
+/// The records of all races.
+pub struct Races {
+    directory: PathBuf,
+}
+
+impl Races {
+    /// Those beside the sessions of `store`.
+    pub fn of(store: &Store) -> Self {
+        Self { directory: store.races() }
+    }
+
+    pub(super) fn save(&self, record: &RaceRecord) -> Result<()> {
+        make_dir(&self.directory)?;
+        let path = self.directory.join(format!("{}.json", record.id));
+        let new = path.with_extension("new");
+        fs::write(&new, serde_json::to_vec(record)?).and_then(|()| fs::rename(&new, &path)).map_err(|error| {
+            Error::unexpected(format!("{} could not be written", path.display())).caused_by(error)
+        })
+    }
+
+    /// The race whose id begins with `text`; the last one without.
+    pub fn find(&self, text: Option<&str>) -> Result<RaceRecord> {
+        let text = text.map(|text| SessionId::parse(text).map(|id| id.to_string())).transpose()?;
+        let mut found = self.all();
+        found.retain(|record| text.as_ref().is_none_or(|text| record.id.starts_with(text)));
+        match (found.pop(), found.len(), &text) {
+            (Some(last), 0, _) | (Some(last), _, None) => Ok(last),
+            (Some(_), others, Some(text)) => {
+                Err(Error::usage(format!("{} races begin with {text}", others + 1))
+                    .hint("use a longer prefix"))
+            }
+            (None, ..) => {
+                Err(Error::usage("there is no such race").hint("`agent race show` shows the last one"))
+            }
+        }
+    }
+
+    /// All of them, oldest first.
+    fn all(&self) -> Vec<RaceRecord> {
+        let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        let read = |path: PathBuf| serde_json::from_slice(&fs::read(path).ok()?).ok();
+        let mut all: Vec<RaceRecord> = entries.filter_map(|entry| read(entry.path())).collect();
+        all.sort_by(|a, b| a.id.cmp(&b.id));
+        all
+    }
+
+    /// Removes the records of races whose sessions were all removed.
+    pub(super) fn prune(&self, store: &Store) {
+        let exists = |session: &String| SessionId::parse(session).is_ok_and(|id| store.dir(&id).exists());
+        for record in self.all().iter().filter(|record| record.ended.is_some()) {
+            if !record.attempts.iter().filter_map(|attempt| attempt.session.as_ref()).any(exists) {
+                // It is tried again with the next race.
+                let _ = fs::remove_file(self.directory.join(format!("{}.json", record.id)));
+            }
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! `/race N PROMPT`: several attempts from the state of this session. It continues as the one that the user chooses.
+
+use super::{Flow, Repl};
+use crate::batch::race::{AttemptState, RaceRecord};
+use crate::cli::endpoint::ManyModels;
+use crate::cli::open::{From, open};
+use crate::cli::race::{Field, hold, rules};
+use crate::cli::run::model;
+use crate::cli::ui::confirm;
+use crate::error::{Error, Result};
+use crate::log::SessionId;
+use crate::model::Limiter;
+use crate::session::Resume;
+use std::sync::Arc;
+
+/// More answers than this are not asked about by a letter.
+const MAX_ATTEMPTS: usize = 9;
+const NUMBERS: [&str; MAX_ATTEMPTS] = ["1", "2", "3", "4", "5", "6", "7", "8", "9"];
+
+impl Repl<'_> {
+    pub(super) async fn race(&mut self, arguments: &str) -> Result<Flow> {
+        let (count, prompt) = arguments.split_once(char::is_whitespace).unwrap_or((arguments, ""));
+        let count = count.parse().ok().filter(|count| (2..=MAX_ATTEMPTS).contains(count));
+        let (Some(count), false) = (count, prompt.trim().is_empty()) else {
+            return Err(Error::usage("/race needs a number from 2 to 9 and a prompt")
+                .hint("/race 3 fix the failing test"));
+        };
+        let mut config = self.config.clone();
+        let (models, _) = ManyModels::connect(&config, Arc::new(Limiter::new(count))).await?;
+        let (mut rules, _) = rules(&mut config, prompt.trim().to_owned()).await?;
+        rules.keeps_home = true;
+        let forks = self.forks(count, &rules.store).await?;
+        let field = Field::of(count, self.session.conversation.model_name());
+        let contestants = field.contestants(&models, config.limits.cost, &forks)?;
+        let store = rules.store.clone();
+        let record = hold(&config.options, rules, contestants).await?;
+        let Some(winner) = self.choose(&record).await? else {
+            self.remark(&format!(
+                "this session is unchanged; `agent race show {}` compares the attempts",
+                record.id
+            ));
+            return Ok(Flow::Continue);
+        };
+        let resume = Resume::open(&store, winner)?;
+        // The session ends here, and the other one continues in its place.
+        self.session.finish(&Ok(())).await?;
+        let (settings, notices) = model(&mut config, Some(&resume)).await?;
+        *self.session = open(self.config, settings, From::Session(Box::new(resume)), self.console).await?;
+        self.console.notices(notices)?;
+        self.remark(&format!("this is session {} now", self.session.id()));
+        Ok(Flow::Continue)
+    }
+
+    /// Forks of this session. What its sandbox holds is read once.
+    async fn forks(&self, count: usize, store: &crate::log::Store) -> Result<Vec<Option<SessionId>>> {
+        let first = self.session.fork().await?.id;
+        let mut forks = vec![Some(first.clone())];
+        for _ in 1..count {
+            forks.push(Some(store.fork(&first)?));
+        }
+        Ok(forks)
+    }
+
+    /// The session of the attempt that the user chooses.
+    async fn choose(&self, record: &RaceRecord) -> Result<Option<SessionId>> {
+        let finished = || record.attempts.iter().filter(|attempt| attempt.state == AttemptState::Finished);
+        for attempt in &record.attempts {
+            let answer = attempt.error.as_ref().unwrap_or(&attempt.answer);
+            let files = attempt.changes.added + attempt.changes.modified + attempt.changes.deleted;
+            self.screen.say(&format!(
+                "{}. {files} files, {} lines: {}\n",
+                attempt.number,
+                attempt.lines,
+                crate::sanitise::one_line(answer, 300)
+            ));
+        }
+        let mut choices: Vec<&'static str> = finished().map(|attempt| NUMBERS[attempt.number - 1]).collect();
+        if choices.is_empty() {
+            return Ok(None);
+        }
+        choices.push("none");
+        let chosen = confirm::ask(self.screen.progress(), "Continue with which one?", &choices).await?;
+        let chosen = finished().find(|attempt| NUMBERS[attempt.number - 1] == chosen);
+        chosen.and_then(|attempt| attempt.session.as_deref()).map(SessionId::parse).transpose()
+    }
+}

@@ -1,0 +1,183 @@
+//! `agent race` and `agent fork`: several sessions from one state.
+
+use crate::support::agent::agent;
+use crate::support::endpoint::{Endpoint, Script, endpoint};
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+
+/// A model of which each name behaves differently: the first answer and the one after its tool ran.
+fn models(turns: impl Fn(&str) -> (Script, Script) + Send + Sync + 'static) -> Endpoint {
+    let rule = move |body: &Value| {
+        let (first, second) = turns(body["model"].as_str().unwrap_or_default());
+        let has_worked = body["messages"].as_array().unwrap().iter().any(|message| message["role"] == "tool");
+        if has_worked { second } else { first }
+    };
+    endpoint().by_rule(rule).start()
+}
+
+fn command(text: &str) -> Script {
+    endpoint().tool_call("run_commands", json!({ "command": text }))
+}
+
+/// Holds the port for a second, then writes the file: two of them on one machine would collide.
+fn serve_and_write(content: &str) -> Script {
+    let listen =
+        "import socket,time; s=socket.socket(); s.bind((\"127.0.0.1\",8123)); s.listen(); time.sleep(1)";
+    command(&format!("python3 -c '{listen}' && printf '{content}' > out.txt"))
+}
+
+fn race_of(stdout: &str) -> Value {
+    let last: Value = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
+    last["race"].clone()
+}
+
+#[test]
+fn the_first_attempt_that_passes_wins_and_the_others_are_stopped() {
+    let model = models(|name| match name {
+        "slow" => (serve_and_write("right"), endpoint().text("slow is done").delay(Duration::from_secs(60))),
+        "wrong" => (serve_and_write("wrong"), endpoint().text("wrong is done")),
+        _ => (serve_and_write("right"), endpoint().text("fast is done")),
+    });
+    let call = agent().endpoint(&model).file("out.txt", "old");
+    let arguments = [
+        "race",
+        "--models",
+        "slow,wrong,fast",
+        "write it",
+        "--check",
+        "grep -q right out.txt",
+        "--check-attempts",
+        "1",
+    ];
+    let finished = call.args(arguments).run().expect_code(0);
+    assert_eq!(finished.stdout, "fast is done\n");
+    assert!(finished.took < Duration::from_secs(55), "{:?}", finished.took);
+    assert!(finished.stderr.contains("Attempt 3 won"), "{}", finished.stderr);
+    let shown = finished.again().args(["race", "show", "--json"]).run().expect_code(0);
+    let record: Value = serde_json::from_str(&shown.stdout).unwrap();
+    let states: Vec<&str> = (0..3).map(|i| record["attempts"][i]["state"].as_str().unwrap()).collect();
+    assert_eq!((states, &record["winner"]), (vec!["stopped", "failed", "passed"], &json!(3)));
+    let shown = shown.again().args(["race", "show"]).run().expect_code(0).stdout;
+    assert!(shown.contains("attempt 1") && shown.contains("+right"), "{shown}");
+    let session = record["attempts"][2]["session"].as_str().unwrap();
+    assert_eq!(finished.host_file("out.txt").as_deref(), Some("old"));
+    let applied = finished.again().args(["apply", session, "-y"]).run().expect_code(0);
+    assert_eq!(applied.host_file("out.txt").as_deref(), Some("right"));
+    let verified = applied.again().args(["sessions", "verify", session]).run();
+    verified.expect_code(0);
+}
+
+#[test]
+fn the_smallest_diff_wins_if_all_finish_and_a_judge_decides_otherwise() {
+    let model = models(|name| {
+        let lines = if name == "long" { "a\\nb\\nc\\n" } else { "a\\n" };
+        (command(&format!("printf '{lines}' > out.txt")), endpoint().text(&format!("{name} is done")))
+    });
+    let race = |more: &[&str]| {
+        let arguments =
+            ["race", "--models", "long,short,short", "write it", "--check", "test -s out.txt", "--all"];
+        agent().endpoint(&model).args(arguments).args(more).run()
+    };
+    let finished = race(&["--json"]).expect_code(0);
+    let record = race_of(&finished.stdout);
+    assert_eq!(record["winner"], 2, "of equal ones the first");
+    let sessions: std::collections::BTreeSet<&str> =
+        (0..3).map(|i| record["attempts"][i]["session"].as_str().unwrap()).collect();
+    let lines: Vec<Value> = finished.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let ended = lines.iter().filter(|event| event["type"] == "session_finished");
+    assert!(ended.clone().all(|event| sessions.contains(event["session"].as_str().unwrap())));
+    assert_eq!(ended.count(), 3);
+    assert_eq!(
+        race_of(&race(&["--json", "--judge", "grep -q long && echo 1"]).expect_code(0).stdout)["winner"],
+        1
+    );
+    let refused = race(&["--judge", "echo none of them"]).expect_code(6);
+    assert!(refused.stderr.contains("the judge named no attempt that passed"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_model_judges_attempts_without_a_check() {
+    let model = endpoint()
+        .by_rule(|body| match body["model"].as_str() {
+            Some("judge") => {
+                let text = body["messages"][1]["content"].as_str().unwrap();
+                assert!(text.contains("Attempt 2, its change:"), "{text}");
+                endpoint().text("Attempt 2 is better: 2")
+            }
+            _ if body["messages"].as_array().unwrap().len() > 3 => endpoint().text("done"),
+            _ => command("echo x > out.txt"),
+        })
+        .start();
+    let call = agent().endpoint(&model);
+    let finished =
+        call.args(["race", "-n", "2", "write it", "--judge-model", "judge", "--json"]).run().expect_code(0);
+    assert_eq!(race_of(&finished.stdout)["winner"], 2);
+    let none = finished.again().endpoint(&model).args(["race", "-n", "2", "write it"]).run().expect_code(0);
+    assert!(none.stderr.contains("There is no check, so there is no winner"), "{}", none.stderr);
+}
+
+#[test]
+fn checks_that_fail_or_hang_give_no_winner() {
+    let model = models(|_| (command("echo x > out.txt"), endpoint().text("done")));
+    let call = agent().endpoint(&model);
+    let arguments = ["race", "-n", "2", "write it", "--check-attempts", "1", "--check-timeout", "1s"];
+    let failed = call.args(arguments).args(["--check", "sleep 1000"]).run().expect_code(6);
+    assert!(
+        failed.stderr.contains("none of 2 attempts passed: the check did not pass: sleep 1000"),
+        "{}",
+        failed.stderr
+    );
+    let limited = failed.again().endpoint(&model);
+    let limited =
+        limited.args(["race", "-n", "2", "write it", "--max-tokens-total", "20", "--check", "false"]).run();
+    let limited = limited.expect_code(5);
+    assert!(limited.stderr.contains("for all together is reached"), "{}", limited.stderr);
+}
+
+#[test]
+fn a_race_that_is_killed_is_shown_and_leaves_ordinary_sessions() {
+    let model =
+        models(|_| (command("echo x > out.txt"), endpoint().text("done").delay(Duration::from_secs(60))));
+    let running = agent().endpoint(&model).args(["race", "-n", "2", "write it", "--check", "true"]).start();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while model.chat_requests().len() < 4 {
+        assert!(Instant::now() < deadline, "both attempts reach their second turn");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    running.signal(libc::SIGKILL);
+    let killed = running.wait();
+    let shown = killed.again().args(["race", "show"]).run().expect_code(0).stdout;
+    assert!(shown.contains("not finished") && shown.matches("running").count() == 2, "{shown}");
+    let sessions = killed.again().args(["sessions", "list"]).run().expect_code(0).stdout;
+    assert_eq!(sessions.matches("write it").count(), 2, "{sessions}");
+}
+
+#[test]
+fn a_fork_has_the_workspace_and_the_home_directory_as_they_are_in_the_sandbox() {
+    let install = "mkdir -p ~/.tools && echo one > ~/.tools/version && chmod 500 ~/.tools && ln -s .tools ~/link && echo 1 > w.txt";
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": install }))
+        .text("installed")
+        .tool_call("run_commands", json!({ "command": "cat ~/link/version w.txt; stat -c %a ~/.tools" }))
+        .text("read")
+        .start();
+    let kept = agent().endpoint(&model).args(["run", "install it", "--keep", "--json"]).run().expect_code(0);
+    let session = kept.events()[0]["session"].as_str().unwrap().to_owned();
+    // Changed after the last prompt.
+    kept.again().args(["exec", "-s", &session, "--", "sh", "-c", "echo 2 > w.txt"]).run().expect_code(0);
+    let forked = kept.again().args(["fork", &session, "--json"]).run().expect_code(0);
+    let forked: Value = serde_json::from_str(&forked.stdout).unwrap();
+    assert_eq!((&forked["forked_from"], &forked["home"]), (&json!(session), &json!(true)));
+    let fork = forked["session"].as_str().unwrap();
+    kept.again().args(["sandbox", "rm", &session]).run().expect_code(0);
+    let read = kept
+        .again()
+        .endpoint(&model)
+        .args(["run", "--session", fork, "read it", "--json"])
+        .run()
+        .expect_code(0);
+    let result = read.events_of("tool_finished").pop().unwrap()["result"].as_str().unwrap().to_owned();
+    assert!(result.ends_with("one\n2\n500") || result.contains("one\n2\n500"), "{result}");
+    let stopped = kept.again().args(["fork", &session, "--json"]).run().expect_code(0);
+    assert!(stopped.stdout.contains("\"home\":false"), "{}", stopped.stdout);
+}
