@@ -362,8 +362,16 @@ struct Row {
 
 impl Row {
     fn text(&self, state: &str) -> String {
-        let (usage, cost) = (self.spent.usage, self.price.map(|_| self.spent.cost));
-        columns(self.index + 1, &self.name, state, self.turns, usage, cost, &self.last)
+        Cells {
+            number: self.index + 1,
+            model: &self.name,
+            state,
+            turns: self.turns,
+            usage: self.spent.usage,
+            cost: self.price.map(|_| self.spent.cost),
+            last: &self.last,
+        }
+        .text()
     }
 }
 
@@ -394,20 +402,25 @@ fn head() -> String {
     )
 }
 
-fn columns(
+/// What a row of the table shows.
+struct Cells<'a> {
     number: usize,
-    model: &str,
-    state: &str,
+    model: &'a str,
+    state: &'a str,
     turns: u64,
     usage: Usage,
     cost: Option<f64>,
-    last: &str,
-) -> String {
-    let tokens = usage.input + usage.output;
-    let cost = cost.map(|cost| format!("{cost:.4}")).unwrap_or_default();
-    let text =
-        format!("{number:>3} {:20} {state:9} {turns:>5} {tokens:>8} {cost:>8}  {last}", one_line(model, 20));
-    truncate(&text, terminal_columns(&std::io::stderr()).saturating_sub(3).max(60))
+    last: &'a str,
+}
+
+impl Cells<'_> {
+    fn text(&self) -> String {
+        let Self { number, state, turns, last, .. } = self;
+        let (model, tokens) = (one_line(self.model, 20), self.usage.input + self.usage.output);
+        let cost = self.cost.map(|cost| format!("{cost:.4}")).unwrap_or_default();
+        let text = format!("{number:>3} {model:20} {state:9} {turns:>5} {tokens:>8} {cost:>8}  {last}");
+        truncate(&text, terminal_columns(&std::io::stderr()).saturating_sub(3).max(60))
+    }
 }
 
 /// An attempt in one line.
@@ -423,7 +436,8 @@ fn line(attempt: &AttemptRecord, with_session: bool) -> String {
     if let Some(session) = session.as_ref().filter(|_| with_session) {
         last = format!("{} {last}", one_line(session, 64));
     }
-    columns(*number, model, state.as_str(), *turns, *usage, *cost, &last)
+    let (number, model, state, turns) = (*number, model.as_str(), state.as_str(), *turns);
+    Cells { number, model, state, turns, usage: *usage, cost: *cost, last: &last }.text()
 }
 
 /// All attempts, the winner marked.
