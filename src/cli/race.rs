@@ -263,7 +263,7 @@ pub(super) async fn hold(
             spent: Spent::default(),
             last: String::new(),
         };
-        rows.set(index, row.text("starting"));
+        rows.set(index, &row.text("starting"));
         if rows.are_drawn() {
             contestant.listeners.push(Box::new(row));
         }
@@ -287,7 +287,7 @@ pub(super) async fn hold(
         if is_over {
             rows.end(attempt.number - 1);
         }
-        rows.set(attempt.number - 1, line(attempt, false));
+        rows.set(attempt.number - 1, &line(attempt, false));
         if is_plain {
             stderr::write(&format!("{}\n", line(attempt, false)));
         }
@@ -390,7 +390,7 @@ impl Listener for Row {
             Event::Retry { reason, .. } => self.last = one_line(reason, 200),
             _ => return Ok(()),
         }
-        self.rows.set(self.index, self.text("running"));
+        self.rows.set(self.index, &self.text("running"));
         Ok(())
     }
 }
@@ -418,8 +418,7 @@ impl Cells<'_> {
         let Self { number, state, turns, last, .. } = self;
         let (model, tokens) = (one_line(self.model, 20), self.usage.input + self.usage.output);
         let cost = self.cost.map(|cost| format!("{cost:.4}")).unwrap_or_default();
-        let text = format!("{number:>3} {model:20} {state:9} {turns:>5} {tokens:>8} {cost:>8}  {last}");
-        truncate(&text, terminal_columns(&std::io::stderr()).saturating_sub(3).max(60))
+        format!("{number:>3} {model:20} {state:9} {turns:>5} {tokens:>8} {cost:>8}  {last}")
     }
 }
 

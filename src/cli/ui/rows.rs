@@ -1,6 +1,8 @@
 //! Lines that change in place on stderr: a live table. On anything but a terminal, nothing.
 
 use super::progress::canvas;
+use super::wrap::terminal_columns;
+use crate::sanitise::truncate;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use std::time::Duration;
 
@@ -37,10 +39,11 @@ impl Rows {
         self.bars.is_some()
     }
 
-    /// Sets a row, counting from 0, to sanitised text.
-    pub fn set(&self, row: usize, text: String) {
+    /// Sets a row, counting from 0, to sanitised text, of which what fits is shown.
+    pub fn set(&self, row: usize, text: &str) {
         if let Some((_, rows)) = &self.bars {
-            rows.get(row + 1).inspect(|row| row.set_message(text));
+            let columns = terminal_columns(&std::io::stderr()).saturating_sub(3);
+            rows.get(row + 1).inspect(|row| row.set_message(truncate(text, columns)));
         }
     }
 
