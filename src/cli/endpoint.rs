@@ -64,10 +64,11 @@ impl ManyModels {
         let default = self.first.endpoint();
         let name = name.unwrap_or(&default.model);
         let temperature = temperature.or(default.temperature);
-        let form = self.config.file.models.get(name).and_then(|options| options.form);
+        let options = self.config.file.models.get(name).cloned().unwrap_or_default();
         let client = self.first.sibling(|endpoint| {
             name.clone_into(&mut endpoint.model);
-            (endpoint.form, endpoint.temperature) = (form, temperature);
+            (endpoint.form, endpoint.images) = (options.form, options.images);
+            endpoint.temperature = temperature;
         });
         Ok(ModelSettings {
             price: self.config.price(name),

@@ -18,6 +18,6 @@ pub async fn fork(options: &Options, arguments: SessionArg) -> Result<ExitCode> 
         Some(id) => store.find(&id)?,
         None => store.last(Some(&Config::load(options)?.workspace))?,
     };
-    let Fork { id, has_home } = fork_session(&store, &source).await?;
+    let Fork { id, has_home } = fork_session(&store, &source, &machine()).await?;
     print(options, &format!("{id}\n"), &json!({"session": id, "forked_from": source, "home": has_home}))
 }

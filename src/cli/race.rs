@@ -8,7 +8,7 @@ use super::endpoint::ManyModels;
 use super::print::print;
 use super::run::{CHECK_ATTEMPTS, refuse_empty_checks};
 use super::signals::{Received, listen_with};
-use super::{open, prompt};
+use super::{machine, open, prompt};
 use crate::agent::{Price, Spent, Stop};
 use crate::batch::race::{
     AttemptRecord, AttemptState, Contestant, Judge, RaceRecord, Races, Rules, race as run_race,
@@ -187,7 +187,7 @@ pub(super) async fn rules(config: &mut Config, prompt: String) -> Result<(Rules,
         governance,
         workspace: open::workspace(config),
         sandbox,
-        store: Store::open()?,
+        store: Store::open(&machine())?,
         budget,
         keeps_home: false,
     };
@@ -325,7 +325,7 @@ async fn end(options: &Options, store: &Store, record: &RaceRecord) -> Result<Ex
     }
     let id = SessionId::parse(winner.session.as_deref().unwrap_or_default())?;
     if options.apply {
-        let workspace = Workspace::load(&store.dir(&id)).await?;
+        let workspace = Workspace::load(&store.dir(&id), machine()).await?;
         if let Some(workspace) = workspace {
             let applied = workspace.apply(&workspace.recorded_changes().await?, false, None).await?;
             stderr::write(&format!(
@@ -453,13 +453,14 @@ fn table(record: &RaceRecord) -> String {
 const MIN_COLUMN: usize = 30;
 
 async fn show(options: &Options, id: Option<&str>) -> Result<ExitCode> {
-    let store = Store::open()?;
+    let store = Store::open(&machine())?;
     let record = Races::of(&store).find(id)?;
     let mut diffs = Vec::new();
     for attempt in &record.attempts {
         let mut text = Vec::new();
         if let Some(session) = &attempt.session
-            && let Some(workspace) = Workspace::load(&store.dir(&SessionId::parse(session)?)).await?
+            && let Some(workspace) =
+                Workspace::load(&store.dir(&SessionId::parse(session)?), machine()).await?
         {
             diff::write_text(&mut text, &workspace.recorded_changes().await?, workspace.store(), false)?;
         }

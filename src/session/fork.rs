@@ -3,8 +3,10 @@
 use super::one_shot::attach;
 use crate::error::Result;
 use crate::log::{History, SessionId, Store, read_records};
+use crate::sandbox::machine::Machine;
 use crate::sandbox::{Sandbox, State, by_name};
 use crate::workspace::{Workspace, home};
+use std::sync::Arc;
 
 /// A session that was forked.
 pub struct Fork {
@@ -19,10 +21,10 @@ pub struct Fork {
 ///
 /// # Errors
 /// `$HOME` of its sandbox is too large; there is no fork then.
-pub async fn fork(store: &Store, source: &SessionId) -> Result<Fork> {
+pub async fn fork(store: &Store, source: &SessionId, machine: &Arc<Machine>) -> Result<Fork> {
     let history = History::of(&read_records(&store.events(source))?);
-    let sandbox = running(source, &history.sandbox.backend).await;
-    fork_with(store, source, history.prompts, sandbox.as_ref()).await
+    let sandbox = running(source, &history.sandbox.backend, machine).await;
+    fork_with(store, source, history.prompts, sandbox.map(|sandbox| (sandbox, Arc::clone(machine)))).await
 }
 
 /// Forks the session `source`, whose sandbox this is, after so many `prompts`.
@@ -30,17 +32,17 @@ pub(super) async fn fork_with(
     store: &Store,
     source: &SessionId,
     prompts: u64,
-    sandbox: Option<&Sandbox>,
+    sandbox: Option<(Sandbox, Arc<Machine>)>,
 ) -> Result<Fork> {
     let id = store.fork(source)?;
-    let Some(sandbox) = sandbox else { return Ok(Fork { id, has_home: false }) };
+    let Some((sandbox, machine)) = sandbox else { return Ok(Fork { id, has_home: false }) };
     let directory = store.dir(&id);
     let taken = async {
-        if let Some(workspace) = Workspace::load(&directory).await?.filter(Workspace::is_filled) {
-            workspace.rejoin(sandbox).await?;
-            workspace.checkpoint(sandbox, prompts).await?;
+        if let Some(workspace) = Workspace::load(&directory, machine).await?.filter(Workspace::is_filled) {
+            workspace.rejoin(&sandbox).await?;
+            workspace.checkpoint(&sandbox, prompts).await?;
         }
-        home::save(sandbox, &directory).await
+        home::save(&sandbox, &directory).await
     };
     match taken.await {
         Ok(()) => Ok(Fork { id, has_home: true }),
@@ -53,8 +55,8 @@ pub(super) async fn fork_with(
 }
 
 /// The sandbox of a session, if it runs.
-async fn running(source: &SessionId, backend: &str) -> Option<Sandbox> {
-    let backend = by_name(backend).await.ok()?;
+async fn running(source: &SessionId, backend: &str, machine: &Arc<Machine>) -> Option<Sandbox> {
+    let backend = by_name(backend, machine).await.ok()?;
     let listed = backend.list().await.ok()?;
     let is_running =
         listed.iter().any(|listed| listed.session == source.as_str() && listed.state == State::Running);

@@ -134,8 +134,9 @@ impl Session {
     /// A second session from the state of this one: its conversation, its workspace and `$HOME` of its sandbox.
     pub async fn fork(&self) -> Result<Fork> {
         let prompts = History::of(&read_records(&self.store.events(&self.id))?).prompts;
-        let ready = self.startup.if_ready();
-        fork::fork_with(&self.store, &self.id, prompts, ready.as_ref().map(|ready| &ready.sandbox)).await
+        let machine = &self.workspace.machine;
+        let sandbox = self.startup.if_ready().map(|ready| (ready.sandbox.clone(), Arc::clone(machine)));
+        fork::fork_with(&self.store, &self.id, prompts, sandbox).await
     }
 
     /// Ends the session's connections, and its sandbox unless that is kept.

@@ -52,11 +52,13 @@ async fn in_session(
     model.client = Arc::new(Governed { model: model.client, price, budget, on_retry: Box::new(|_, _| ()) });
     let events = Arc::new(Events::new(1));
     listeners.into_iter().for_each(|listener| drop(events.listen(listener)));
+    let machine = || Arc::clone(&rules.workspace.machine);
     let start = match fork {
         None => Start::New,
         Some(id) => {
             let resume = Resume::open(&rules.store, id)?;
-            let workspace = resume.find_workspace(&rules.store, rules.sandbox.backend.as_ref()).await?;
+            let workspace =
+                resume.find_workspace(&rules.store, rules.sandbox.backend.as_ref(), machine()).await?;
             Start::Resume(Box::new(resume), workspace)
         }
     };
@@ -66,7 +68,7 @@ async fn in_session(
         sandbox: rules.sandbox.clone(),
         store: rules.store.clone(),
         start,
-        ..Builder::new(&rules.workspace.root, model)?
+        ..Builder::new(machine(), &rules.workspace.root, model)?
     };
     let mut session = builder.open(Arc::new(Arc::clone(&events))).await?;
     let index = record.number - 1;

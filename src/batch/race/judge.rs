@@ -9,6 +9,7 @@ use crate::session::ModelSettings;
 use crate::workspace::{Workspace, git_patch};
 use serde_json::json;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
@@ -56,7 +57,9 @@ impl Judge {
 async fn patch(rules: &Rules, candidate: &AttemptRecord) -> Result<String> {
     let Some(session) = &candidate.session else { return Ok(String::new()) };
     let directory = rules.store.dir(&SessionId::parse(session)?);
-    let Some(workspace) = Workspace::load(&directory).await? else { return Ok(String::new()) };
+    let Some(workspace) = Workspace::load(&directory, Arc::clone(&rules.workspace.machine)).await? else {
+        return Ok(String::new());
+    };
     let changes = workspace.recorded_changes().await?;
     let mut patch = Vec::new();
     git_patch::write(&mut patch, &changes, workspace.store())?;
@@ -70,7 +73,7 @@ async fn run(
     patches: &[String],
 ) -> Result<String> {
     let failed = |what: String| Error::new(Kind::Check, format!("the judge `{command}` {what}"));
-    let shell = host_program::command("sh".as_ref(), &rules.workspace.root);
+    let shell = host_program::command("sh".as_ref(), &rules.workspace.root, &rules.workspace.machine);
     let mut shell = shell.ok_or_else(|| failed("cannot be run: there is no shell".to_owned()))?;
     shell.args(["-c", command]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = tokio::process::Command::from(shell)
