@@ -1,16 +1,20 @@
 //! What is the host's: files, settings of its kernel, programs, secrets.
 
 use crate::support::agent::agent;
-use crate::support::backends::{on_every_backend, on_every_backend_with, program_on_every_backend, shell};
+use crate::support::backends::{
+    AS_ORDINARY_USER, is_root, on_every_backend, on_every_backend_with, program_on_every_backend, shell,
+};
 use crate::support::endpoint::endpoint;
 use agent::error::Kind;
 use agent::sandbox::{Command, Outcome, Program, WorkspaceMount};
 use serde_json::json;
+use std::fs::OpenOptions;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 /// A directory of the host's with a secret in it that everybody might read.
 fn host_secret(place: impl AsRef<Path>) -> tempfile::TempDir {
-    use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::Builder::new().prefix("agent-secret-").tempdir_in(place).expect("a directory");
     std::fs::write(directory.path().join("secret"), "s3cret").expect("a file");
     std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).expect("readable");
@@ -84,18 +88,56 @@ async fn attack_04_only_what_is_meant_for_it_is_mounted_writable() {
     .await;
 }
 
+/// A directory of the host's below one that sandboxes show, where everybody may write. Root makes it, for the ordinary user's
+/// run as well, and it is removed also where the test fails.
+struct ShownDirectory {
+    path: PathBuf,
+    is_maker: bool,
+}
+
+impl ShownDirectory {
+    /// `None`, with one line, where this user cannot make any.
+    fn below(shown: &str, name: &str) -> Option<Self> {
+        let is_maker = std::env::var_os(AS_ORDINARY_USER).is_none();
+        // The ordinary user's run is a child of root's.
+        let maker = if is_maker { std::process::id() } else { std::os::unix::process::parent_id() };
+        let path = Path::new(shown).join(format!("agent-{name}-{maker}"));
+        if !is_maker {
+            assert!(path.is_dir(), "root made {}", path.display());
+        } else if is_root() {
+            std::fs::create_dir(&path).expect("a directory that sandboxes show");
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o777)).expect("open to all");
+        } else {
+            eprintln!("not tested: only root can make {}", path.display());
+            return None;
+        }
+        Some(Self { path, is_maker })
+    }
+
+    /// A socket that everybody may connect to, and that answers on the host.
+    fn listen(&self, name: &str) -> (PathBuf, UnixListener) {
+        let socket = self.path.join(format!("{name}-{}.sock", std::process::id()));
+        let _ = std::fs::remove_file(&socket);
+        let listener = UnixListener::bind(&socket).expect("a listener");
+        std::fs::set_permissions(&socket, PermissionsExt::from_mode(0o777)).expect("open to all");
+        UnixStream::connect(&socket).expect("it answers on the host");
+        (socket, listener)
+    }
+}
+
+impl Drop for ShownDirectory {
+    fn drop(&mut self) {
+        if self.is_maker {
+            let _ = std::fs::remove_dir_all(&self.path);
+        }
+    }
+}
+
 /// A bug: a read-only mount does not keep anybody from connecting to a socket below it.
 #[tokio::test]
 async fn attack_25_the_sockets_of_host_programs_below_visible_directories_are_covered() {
-    // Made by root for both; the ordinary user finds it.
-    let directory = Path::new("/usr/local/lib/agent-attack-25");
-    let socket = directory.join("daemon.sock");
-    let _listener = std::fs::create_dir(directory).is_ok().then(|| {
-        let listener = std::os::unix::net::UnixListener::bind(&socket).expect("a listener");
-        std::fs::set_permissions(&socket, std::os::unix::fs::PermissionsExt::from_mode(0o777))
-            .expect("open to all");
-        listener
-    });
+    let Some(directory) = ShownDirectory::below("/usr/local/lib", "attack-25") else { return };
+    let (socket, _listener) = directory.listen("daemon");
     let connect = format!(
         "import socket\ns = socket.socket(socket.AF_UNIX)\ntry:\n    s.connect(\"{}\"); print(\"connected\")\nexcept OSError as e: print(\"refused\")",
         socket.display()
@@ -105,65 +147,50 @@ async fn attack_25_the_sockets_of_host_programs_below_visible_directories_are_co
         inside.expect_failure("ls /nix/var/nix/daemon-socket").await;
     })
     .await;
-    if _listener.is_some() {
-        std::fs::remove_dir_all(directory).expect("removed");
-    }
 }
 
 /// What begins to listen only after the sandbox has started, and FIFOs, below directories that are visible inside.
 #[tokio::test]
 async fn attack_33_later_sockets_and_fifos_of_host_programs_are_not_reached() {
-    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-    let directory = Path::new("/usr/local/lib/agent-attack-33");
-    let (fifo, socket) = (directory.join("fifo"), directory.join("late.sock"));
-    let is_maker = std::fs::create_dir(directory).is_ok();
-    // Somebody reads, so that opening it to write would succeed.
-    let _reader = is_maker.then(|| {
-        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o666)).expect("a FIFO");
-        std::fs::set_permissions(&fifo, PermissionsExt::from_mode(0o666)).expect("open to all");
-        std::fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&fifo).expect("a reader")
-    });
-    let attempt = format!(
-        "import os, socket\ndef no(f):\n    try: f(); print(\"reached\")\n    except OSError: pass\n\
-         no(lambda: socket.socket(socket.AF_UNIX).connect(\"{}\"))\n\
-         no(lambda: os.open(\"{}\", os.O_WRONLY | os.O_NONBLOCK))",
-        socket.display(),
-        fifo.display()
-    );
+    let Some(directory) = ShownDirectory::below("/usr/local/lib", "attack-33") else { return };
+    let fifo = directory.path.join(format!("fifo-{}", std::process::id()));
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o666)).expect("a FIFO");
+    std::fs::set_permissions(&fifo, PermissionsExt::from_mode(0o666)).expect("open to all");
+    let open = |write: bool| {
+        OpenOptions::new().read(!write).write(write).custom_flags(libc::O_NONBLOCK).open(&fifo)
+    };
+    // Somebody reads, so that opening it to write succeeds.
+    let _reader = open(false).expect("a reader");
     on_every_backend(async |inside| {
-        let _listener = is_maker.then(|| {
-            let _ = std::fs::remove_file(&socket);
-            let listener = std::os::unix::net::UnixListener::bind(&socket).expect("a listener");
-            std::fs::set_permissions(&socket, PermissionsExt::from_mode(0o777)).expect("open to all");
-            listener
-        });
+        let (socket, _listener) = directory.listen("late");
+        open(true).expect("it has a reader on the host");
+        let attempt = format!(
+            "import os, socket\ndef no(f):\n    try: f(); print(\"reached\")\n    except OSError: pass\n\
+             no(lambda: socket.socket(socket.AF_UNIX).connect(\"{}\"))\n\
+             no(lambda: os.open(\"{}\", os.O_WRONLY | os.O_NONBLOCK))",
+            socket.display(),
+            fifo.display()
+        );
         assert_eq!(inside.output_of(&format!("ls {}", fifo.display())).await, fifo.to_str().expect("UTF-8"));
-        assert_eq!(inside.python(&attempt).await, "");
+        assert_eq!(inside.python(&attempt).await, "", "on {}", inside.backend);
     })
     .await;
-    if is_maker {
-        std::fs::remove_dir_all(directory).expect("removed");
-    }
 }
 
 /// Settings with a password, which their owner alone may read, and who starts the sandbox.
 #[tokio::test]
 async fn attack_34_private_settings_of_the_caller_are_covered() {
-    let file = Path::new("/usr/local/etc/agent-attack-34.conf");
-    let is_maker = !file.exists() && std::fs::write(file, "password = C4NARY").is_ok();
-    if is_maker {
-        std::fs::set_permissions(file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("private");
-        // The ordinary user of the second run.
-        std::os::unix::fs::chown(file, Some(12_345), None).expect("theirs");
-    }
+    let Some(directory) = ShownDirectory::below("/usr/local/etc", "attack-34") else { return };
+    let file = directory.path.join(format!("{}.conf", std::process::id()));
+    std::fs::write(&file, "password = C4NARY").expect("a file");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("private");
     on_every_backend(async |inside| {
+        assert_eq!(std::fs::read_to_string(&file).expect("the caller reads it"), "password = C4NARY");
+        inside.output_of(&format!("ls {}", file.display())).await;
         let found = inside.sh(&format!("cat {}", file.display())).await.text();
         assert!(!found.contains("C4NARY"), "on {}", inside.backend);
     })
     .await;
-    if is_maker {
-        std::fs::remove_file(file).expect("removed");
-    }
 }
 
 /// The name of the user, and where the workspace is.
@@ -172,8 +199,7 @@ async fn attack_35_the_mounts_do_not_tell_where_the_workspace_and_the_toolchains
     let place = tempfile::Builder::new().prefix("agent-s3cret-user").tempdir().expect("a directory");
     let tree = place.path().join("tree");
     std::fs::create_dir(&tree).expect("a directory");
-    std::fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))
-        .expect("open");
+    std::fs::set_permissions(place.path(), PermissionsExt::from_mode(0o755)).expect("open");
     on_every_backend_with(
         |spec| spec.workspace = WorkspaceMount::Overlay { lower: tree.clone(), hidden: Vec::new() },
         async |inside| {

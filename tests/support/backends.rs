@@ -16,7 +16,7 @@ const ONLY_BACKEND: &str = "AGENT_TEST_BACKEND";
 /// The engine's runtime that the docker backend uses.
 const RUNTIME: &str = "AGENT_TEST_RUNTIME";
 /// Set in a process of this test program that runs as an ordinary user, which tests only `local`.
-const AS_ORDINARY_USER: &str = "AGENT_TEST_AS_ORDINARY_USER";
+pub const AS_ORDINARY_USER: &str = "AGENT_TEST_AS_ORDINARY_USER";
 /// That user's id, which needs no entry in `/etc/passwd`.
 const ORDINARY_UID: u32 = 12_345;
 
@@ -85,7 +85,7 @@ pub fn program_on_every_backend<F: Fn(&'static str)>(test: F) {
     }
 }
 
-fn is_root() -> bool {
+pub fn is_root() -> bool {
     // SAFETY: only reads the process's credentials.
     unsafe { libc::geteuid() == 0 }
 }
