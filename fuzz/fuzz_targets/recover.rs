@@ -1,4 +1,4 @@
-//! Arbitrary text as a model's answer, searched for tool calls: `cargo +nightly fuzz run recover`.
+//! Arbitrary text as a model's answer, searched for tool calls while it streams and at its end: `cargo +nightly fuzz run recover`.
 //!
 //! The fuzzer builds the files of the search only. No answer may cost more than a moment, whatever is in it.
 
@@ -16,6 +16,7 @@ mod model {
 
     pub mod tool_calls {
         pub mod arguments;
+        pub mod holdback;
         pub mod names;
         pub mod parse;
         pub mod recover;
@@ -25,6 +26,7 @@ mod model {
 
 use libfuzzer_sys::fuzz_target;
 use model::ToolSpec;
+use model::tool_calls::holdback::Holdback;
 use model::tool_calls::recover::recover;
 use serde_json::json;
 use std::sync::LazyLock;
@@ -48,6 +50,16 @@ static TOOLS: LazyLock<[ToolSpec; 2]> = LazyLock::new(|| {
 
 fuzz_target!(|text: &str| {
     let started = Instant::now();
+    let (mut holdback, mut shown) = (Holdback::default(), 0);
+    // In pieces of some characters, and repeated: work that grows with the square shows in long answers.
+    let answer = text.repeat((64 << 10) / text.len().max(1) + 1);
+    let ends = answer.char_indices().map(|(at, _)| at).step_by(61).chain([answer.len()]);
+    for end in ends {
+        let showable = holdback.showable(&answer[..end], shown, &*TOOLS);
+        assert!(showable <= end && answer.is_char_boundary(showable));
+        shown = shown.max(showable);
+    }
+    let _ = recover(&answer, &*TOOLS);
     let recovered = recover(text, &*TOOLS);
     assert!(started.elapsed() < LIMIT, "{:?} for {} bytes", started.elapsed(), text.len());
     if let Some(recovered) = recovered {

@@ -316,6 +316,9 @@ pub struct SandboxInfo {
     pub network: String,
     /// The resource limits.
     pub limits: Limits,
+    /// What of its protection the backend could not make, a sentence each. Known once it has started, and a notice then.
+    #[serde(skip)]
+    pub missing: Vec<String>,
 }
 
 /// The resource limits of a sandbox.

@@ -220,6 +220,14 @@ mod tests {
             served("GET http://a.com?q HTTP/1.0\r\n\r\n").1,
             "GET /?q HTTP/1.0\r\nHost: a.com\r\nConnection: close\r\n\r\n"
         );
+        // What a field names as the connection's own cannot take away what is generated, and a second request stays a body.
+        let (_, head, body) = served(
+            "POST http://a.com/ HTTP/1.1\r\nConnection: host, content-length, close\r\nContent-Length: 9\r\n\r\nGET /evil",
+        );
+        assert_eq!(
+            (head.as_str(), body),
+            ("POST / HTTP/1.1\r\nHost: a.com\r\nContent-Length: 9\r\nConnection: close\r\n\r\n", 9)
+        );
         assert!(
             served("GET http://a.com:8080 HTTP/1.1\r\n\r\n")
                 .1
@@ -241,6 +249,19 @@ mod tests {
         assert_eq!(with("Host: a.com:81"), 400);
         assert_eq!(with("X: a\r\n folded: b"), 400);
         assert_eq!(with("Content-Length : 5"), 400);
+        for fields in [
+            "Transfer-Encoding : chunked",
+            "Content-Length: 5\r\ncontent-LENGTH: 5",
+            "X: a\rHost: evil.org",
+            "X: a\0",
+            "Host: a.com@evil.org",
+            "Host: a.com, evil.org",
+            "Host: a.com/evil.org",
+            "Host:",
+        ] {
+            assert_eq!(with(fields), 400, "{fields:?}");
+        }
+        assert_eq!(with("transfer-ENCODING: identity"), 411);
     }
 
     #[test]

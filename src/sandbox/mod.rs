@@ -155,6 +155,7 @@ impl Spec {
             runtime: self.runtime.clone(),
             network: self.network.to_string(),
             limits: self.limits.clone(),
+            missing: Vec::new(),
         }
     }
 }

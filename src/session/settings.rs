@@ -200,6 +200,7 @@ impl SandboxSettings {
             runtime: self.runtime.clone(),
             network: self.network.to_string(),
             limits: self.limits.clone(),
+            missing: Vec::new(),
         }
     }
 

@@ -187,6 +187,7 @@ impl Start {
         let on_pull = |what: &str, done, total| self.frontend.progress(Step::Pull(what, done, total));
         let mut on_copied = |done, total| self.frontend.progress(Step::Copy(done, total));
         let (channel, info) = self.backend.start(&self.spec, &on_pull).await?;
+        info.missing.iter().for_each(|text| self.notice(text.clone()));
         let sandbox = Sandbox::connect(channel).await?.with_env(&self.env);
         let CopyReport { lost, .. } = match is_new {
             true => workspace.copy_in(&sandbox, &mut on_copied).await?,

@@ -342,3 +342,30 @@ impl Drop for Temporary<'_> {
         let _ = rustix::fs::unlinkat(self.parent, &self.name, AtFlags::empty());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    /// A bug: the owner of the directory put another's link in the place of the temporary one, and got it.
+    #[test]
+    fn only_a_link_that_root_just_made_is_given_away() {
+        if !geteuid().is_root() {
+            eprintln!("not tested: only root gives files away");
+            return;
+        }
+        let place = tempfile::tempdir().unwrap();
+        let path = |name: &str| place.path().join(name);
+        symlink("target", path("fresh")).unwrap();
+        symlink("target", path("elsewhere")).unwrap();
+        fs::hard_link(path("elsewhere"), path("linked")).unwrap();
+        fs::write(path("file"), "root's").unwrap();
+        let parent: OwnedFd = fs::File::open(place.path()).unwrap().into();
+        for (name, owner) in [("fresh", 12_345), ("linked", 0), ("file", 0)] {
+            change_link_owner(&parent, name, (12_345, 12_345));
+            assert_eq!(fs::symlink_metadata(path(name)).unwrap().uid(), owner, "{name}");
+        }
+    }
+}

@@ -156,9 +156,8 @@ async fn attack_33_later_sockets_and_fifos_of_host_programs_are_not_reached() {
     let fifo = directory.path.join(format!("fifo-{}", std::process::id()));
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o666)).expect("a FIFO");
     std::fs::set_permissions(&fifo, PermissionsExt::from_mode(0o666)).expect("open to all");
-    let open = |write: bool| {
-        OpenOptions::new().read(!write).write(write).custom_flags(libc::O_NONBLOCK).open(&fifo)
-    };
+    let open =
+        |write: bool| OpenOptions::new().read(!write).write(write).custom_flags(libc::O_NONBLOCK).open(&fifo);
     // Somebody reads, so that opening it to write succeeds.
     let _reader = open(false).expect("a reader");
     on_every_backend(async |inside| {

@@ -273,12 +273,19 @@ fn attack_24_keys_in_a_tools_result_do_not_reach_the_endpoint() {
         assert!(!sent.contains(&token), "on {backend}: {sent}");
         // Only the user can turn it off.
         let model = calls().start();
-        call()
+        let unredacted = call()
             .endpoint(&model)
             .env("AGENT_REDACT_SECRETS", "false")
-            .args(["run", "read"])
+            .args(["run", "--json", "read"])
             .run()
             .expect_code(0);
         assert!(format!("{:?}", model.all_requests()).contains(&token), "on {backend}");
+        // What was recorded then is replaced where the session is resumed without it.
+        let model = endpoint().text("Again.").start();
+        let session = unredacted.events()[0]["session"].as_str().expect("an id").to_owned();
+        let resume = ["run", "--session", &session, "and now?"];
+        unredacted.again().sandbox(backend).endpoint(&model).args(resume).run().expect_code(0);
+        let sent = format!("{:?}", model.all_requests());
+        assert!(sent.contains("[secret: GitHub token]") && !sent.contains(&token), "on {backend}: {sent}");
     });
 }

@@ -91,7 +91,7 @@ async fn attack_31_one_sandbox_leaves_others_what_is_counted_by_user() {
 }
 
 /// Calls that only make sense for who administers a machine, each with arguments that would do no harm.
-const REFUSED: [(&str, libc::c_long, &str); 16] = [
+const REFUSED: [(&str, libc::c_long, &str); 33] = [
     ("unshare", libc::SYS_unshare, "0x10000000"),
     ("mount", libc::SYS_mount, "b\"none\", b\"/tmp\", b\"tmpfs\", 0, 0"),
     ("setns", libc::SYS_setns, "0, 0"),
@@ -108,6 +108,23 @@ const REFUSED: [(&str, libc::c_long, &str); 16] = [
     ("reboot", libc::SYS_reboot, "0, 0, 0"),
     ("swapon", libc::SYS_swapon, "b\"/tmp\", 0"),
     ("settimeofday", libc::SYS_settimeofday, "0, 0"),
+    ("clock_settime", libc::SYS_clock_settime, "0, bytes(16)"),
+    ("clock_adjtime", libc::SYS_clock_adjtime, "0, b\"\\x01\" + bytes(207)"),
+    ("sethostname", libc::SYS_sethostname, "b\"x\", 1"),
+    ("setdomainname", libc::SYS_setdomainname, "b\"x\", 1"),
+    ("umount2", libc::SYS_umount2, "b\"/proc\", 2"),
+    ("move_mount", libc::SYS_move_mount, "-1, b\"\", -1, b\"\", 0"),
+    ("open_tree", libc::SYS_open_tree, "-100, b\"/\", 1"),
+    ("fsopen", libc::SYS_fsopen, "b\"tmpfs\", 0"),
+    ("mount_setattr", libc::SYS_mount_setattr, "-100, b\"/\", 0, bytes(32), 32"),
+    ("userfaultfd", libc::SYS_userfaultfd, "1"),
+    ("fanotify_init", libc::SYS_fanotify_init, "0, 0"),
+    ("process_vm_readv", libc::SYS_process_vm_readv, "1, 0, 0, 0, 0, 0"),
+    ("process_vm_writev", libc::SYS_process_vm_writev, "1, 0, 0, 0, 0, 0"),
+    ("kcmp", libc::SYS_kcmp, "1, 1, 0, 0, 0"),
+    ("request_key", libc::SYS_request_key, "b\"user\", b\"a\", 0, 0"),
+    ("syslog", libc::SYS_syslog, "3, 0, 0"),
+    ("acct", libc::SYS_acct, "0"),
 ];
 
 #[tokio::test]

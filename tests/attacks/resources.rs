@@ -272,3 +272,30 @@ async fn attack_13_nothing_outlives_its_time_limit() {
     })
     .await;
 }
+
+/// A bug: an answer of begun code blocks held a processor for minutes, and meanwhile no limit and no signal did anything.
+#[test]
+fn attack_37_a_huge_answer_is_under_the_limits_and_the_signals() {
+    let answer = format!("{} ", "```x\n{\n".repeat(1000)).repeat(500);
+    let whole = || endpoint().text(&answer);
+    let unfinished = || whole().stall(Duration::from_secs(300));
+    for (script, limit, signal, code) in [
+        (whole(), "10m", None, 0),
+        (unfinished(), "2s", None, 5),
+        (unfinished(), "10m", Some(libc::SIGTERM), 143),
+        (unfinished(), "10m", Some(libc::SIGINT), 130),
+    ] {
+        let model = script.start();
+        let call = agent().endpoint(&model).sandbox("local").args(["run", "--max-time", limit, "go"]);
+        let running = call.start();
+        while model.requests().is_empty() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let asked = Instant::now();
+        if let Some(signal) = signal {
+            running.signal(signal);
+        }
+        running.wait().expect_code(code);
+        assert!(asked.elapsed() < Duration::from_secs(30), "exit code {code} after {:?}", asked.elapsed());
+    }
+}

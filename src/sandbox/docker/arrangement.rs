@@ -26,6 +26,8 @@ pub(super) struct Arrangement {
     is_near: bool,
     /// The volumes that the engine fills from the image.
     filled: &'static [&'static str],
+    /// Whether directories of the host are shown.
+    shows_host: bool,
     /// The empty directory for overlays of the host's directories; without one they are bound.
     pub empty: Option<PathBuf>,
 }
@@ -45,6 +47,7 @@ impl Arrangement {
                 // The layer of an overlay is made for its user.
                 WorkspaceMount::Overlay { .. } | WorkspaceMount::Bind(_) => &[HOME],
             },
+            shows_host,
             empty: if shows_host { empty_volume(engine).await } else { None },
         }
     }
@@ -58,6 +61,12 @@ impl Arrangement {
             return Some(Self { ids: sandbox_ids(), ..self.clone() });
         }
         (self.empty.is_some() && text.contains("overlay")).then(|| Self { empty: None, ..self.clone() })
+    }
+
+    /// What is to be said of the protection that it lacks.
+    pub(super) fn missing(&self) -> Vec<String> {
+        let binds_host = self.shows_host && self.empty.is_none();
+        binds_host.then(|| NO_OVERLAYS.to_owned()).into_iter().collect()
     }
 
     /// What only a caller who is root can add to a container that has just started, before anything is run in it: its user
@@ -117,6 +126,10 @@ fn give(volume: &Path, (uid, gid): (u32, u32)) -> bool {
 /// The error of an engine whose volumes are elsewhere, or whose users are others.
 const NO_OWN_USER: &str = "the engine's volumes cannot be given to a user of the session's own";
 
+/// Where the host's directories are bound.
+const NO_OVERLAYS: &str = "The engine refuses overlays of this machine's directories: the sandbox can reach sockets and FIFOs that \
+     programs of this machine make below them from now on. `--sandbox local` or another image (`--image python:3-slim`) avoids it.";
+
 /// Where the empty volume is; `None` where the engine has none and makes none.
 async fn empty_volume(engine: &Engine) -> Option<PathBuf> {
     let path = |mountpoint: String| Some(PathBuf::from(mountpoint)).filter(|path| path.is_absolute());
@@ -125,4 +138,22 @@ async fn empty_volume(engine: &Engine) -> Option<PathBuf> {
     }
     let request = VolumeCreateRequest { name: Some(EMPTY.to_owned()), ..Default::default() };
     path(engine.client.create_volume(request).await.ok()?.mountpoint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_that_refuses_overlays_gets_binds_and_the_user_is_told() {
+        let empty = Some(PathBuf::from("/volumes/empty"));
+        let best =
+            Arrangement { ids: sandbox_ids(), is_near: true, filled: &[HOME], shows_host: true, empty };
+        assert_eq!(best.missing(), Vec::<String>::new());
+        let refusal = Error::sandbox("error while mounting volume: type: overlay: invalid argument");
+        let simpler = best.simpler(&refusal).expect("another attempt");
+        assert_eq!((simpler.empty.as_ref(), simpler.missing()), (None, vec![NO_OVERLAYS.to_owned()]));
+        assert_eq!(simpler.simpler(&refusal), None);
+        assert_eq!(best.simpler(&Error::sandbox("no space left on device")), None);
+    }
 }

@@ -56,7 +56,10 @@ impl Docker {
         let launched = self.launch(&spec.session, &id, arrangement).await;
         unfinished.disarm();
         match launched {
-            Ok(channel) => Ok((channel, spec.describe(NAME, short(&id), Some(image.name)))),
+            Ok(channel) => {
+                let info = spec.describe(NAME, short(&id), Some(image.name));
+                Ok((channel, SandboxInfo { missing: arrangement.missing(), ..info }))
+            }
             Err(error) => {
                 // The first error is reported; what cannot be removed now is swept later.
                 let _ = self.remove(&id).await;
