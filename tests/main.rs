@@ -9,6 +9,7 @@ mod client_hello;
 mod code_command;
 mod command_line;
 mod completion;
+mod context;
 mod conversation;
 mod demo;
 mod docker;

@@ -112,6 +112,7 @@ pub fn one_of_each() -> Vec<Event> {
         Event::Notice { text: "the image host is used".to_owned() },
         Event::AnswerStopped { text: "Half of".to_owned(), reason: "the user stopped it".to_owned() },
         Event::Note { text: "The user ran `ls`.".to_owned() },
+        Event::Attached { name: "a.rs, lines 1 to 2".to_owned(), text: "fn main() {}".to_owned() },
         tool_started("call_1", "run_commands", json!({"command": "true"})),
         tool_started("call_2", "run_commands", json!("{not JSON")),
         Event::ToolOutput { id: "call_1".to_owned(), stream: Stream::Stderr, data: "oh".to_owned() },
@@ -164,6 +165,7 @@ pub fn one_of_each() -> Vec<Event> {
             | Event::Nudge { .. }
             | Event::AnswerStopped { .. }
             | Event::Note { .. }
+            | Event::Attached { .. }
             | Event::ToolStarted { .. }
             | Event::ToolOutput { .. }
             | Event::ToolFinished { .. }

@@ -47,6 +47,8 @@ pub struct Conversation {
     pub(super) messages: Vec<Message>,
     /// What the model learns with the next prompt.
     pub(super) notes: Notes,
+    /// Images that the next prompt names, as `data:` URLs.
+    pub(super) images: Vec<String>,
     /// What has arrived of the message that the model is writing.
     pub(super) arrived: String,
     /// Whether the model knows what its files are.
@@ -89,6 +91,7 @@ impl Conversation {
             setup,
             messages: vec![system],
             notes: Notes::default(),
+            images: Vec::new(),
             arrived: String::new(),
             knows_files: AtomicBool::new(false),
             interrupt: Interrupt::default(),
@@ -134,12 +137,7 @@ impl Conversation {
     /// # Errors
     /// The event cannot be written; then the model does not learn of it.
     pub fn note(&mut self, text: &str) -> Result<()> {
-        let mut text = dialogue::bounded(text);
-        if self.setup.bounds.redact_secrets
-            && let Some(redacted) = secret_scan::redact(&text)
-        {
-            text = redacted.text;
-        }
+        let text = self.redacted(dialogue::bounded(text));
         self.emit(Event::Note { text: text.clone() })?;
         self.notes.push(&text);
         Ok(())
@@ -154,6 +152,35 @@ impl Conversation {
             self.emit(Event::Notice { text })?;
         }
         Ok(())
+    }
+
+    /// Adds what the next prompt names with `@`; the caller bounds it.
+    ///
+    /// # Errors
+    /// The event cannot be written; then the model does not read it.
+    pub fn attach(&mut self, name: &str, text: &str) -> Result<()> {
+        let text = self.redacted(text.to_owned());
+        self.emit(Event::Attached { name: name.to_owned(), text: text.clone() })?;
+        self.notes.attach(name, &text);
+        Ok(())
+    }
+
+    /// Adds an image, as a `data:` URL, that the next prompt names.
+    pub fn attach_image(&mut self, url: String) {
+        self.images.push(url);
+    }
+
+    /// Whether the model is sent images.
+    pub fn takes_images(&self) -> bool {
+        self.setup.model.takes_images()
+    }
+
+    /// `text` without secrets, unless the user wants them to be sent.
+    fn redacted(&self, text: String) -> String {
+        match self.setup.bounds.redact_secrets {
+            true => secret_scan::redact(&text).map_or(text, |redacted| redacted.text),
+            false => text,
+        }
     }
 
     /// The bounds of one tool call.

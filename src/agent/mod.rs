@@ -7,6 +7,7 @@ mod compaction;
 mod conversation;
 mod environment;
 mod images;
+mod instructions;
 mod interrupt;
 mod limits;
 mod nudge;

@@ -1,8 +1,8 @@
 //! The system prompt: short, and the same from the first request to the last, so that prompt caches hit.
 
+use super::instructions::instructions;
 use crate::event::Limits;
 use crate::model::compact::INSTRUCTIONS_HEADING;
-use crate::plain_file::{self, Links};
 use crate::sandbox::{Network, WORKSPACE};
 use crate::secret_scan;
 use std::path::Path;
@@ -19,9 +19,6 @@ pub struct SandboxFacts {
     /// Programs that it has, as far as that is known before it starts.
     pub programs: Vec<String>,
 }
-
-/// Bytes of `AGENTS.md` that are included.
-const MAX_INSTRUCTIONS: u64 = 32 << 10;
 
 /// Hosts that the prompt names.
 const MAX_HOSTS: usize = 40;
@@ -48,7 +45,7 @@ pub fn system_prompt(facts: &SandboxFacts, workspace: &Path, redact_secrets: boo
     if let Some(text) = instructions(workspace) {
         let redacted = secret_scan::redact(&text).filter(|_| redact_secrets);
         let text = redacted.map_or(text, |redacted| redacted.text);
-        prompt += &format!("\n{INSTRUCTIONS_HEADING}\n{}\n", text.trim());
+        prompt += &format!("\n{INSTRUCTIONS_HEADING}\n{text}\n");
     }
     prompt
 }
@@ -70,12 +67,6 @@ fn network(network: &Network) -> String {
             )
         }
     }
-}
-
-/// `AGENTS.md` of the workspace, if it is a regular file: a symlink could lead anywhere.
-fn instructions(workspace: &Path) -> Option<String> {
-    let bytes = plain_file::read(&workspace.join("AGENTS.md"), MAX_INSTRUCTIONS, Links::Refuse).ok()?;
-    Some(String::from_utf8_lossy(&bytes).into_owned()).filter(|text| !text.trim().is_empty())
 }
 
 #[cfg(test)]

@@ -65,6 +65,10 @@ impl Conversation {
     fn add_prompt(&mut self, text: &str) -> Result<()> {
         self.emit(Event::UserMessage { text: text.to_owned() })?;
         let text = self.notes.before(text);
+        let images = std::mem::take(&mut self.images);
+        if !images.is_empty() {
+            self.setup.model.add_images(&text, images);
+        }
         self.messages.push(Message::User { text });
         Ok(())
     }

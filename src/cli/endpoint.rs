@@ -61,15 +61,10 @@ const RETRIES_OF_MANY: Retries = Retries {
 impl ManyModels {
     /// The model of this name, or the default one, at another temperature.
     pub fn at(&self, name: Option<&str>, temperature: Option<f64>) -> Result<ModelSettings> {
-        let default = self.first.endpoint();
-        let name = name.unwrap_or(&default.model);
-        let temperature = temperature.or(default.temperature);
-        let options = self.config.file.models.get(name).cloned().unwrap_or_default();
-        let client = self.first.sibling(|endpoint| {
-            name.clone_into(&mut endpoint.model);
-            (endpoint.form, endpoint.images) = (options.form, options.images);
-            endpoint.temperature = temperature;
-        });
+        let name = name.unwrap_or(&self.first.endpoint().model);
+        let endpoint = endpoint(&self.config, &choose(&self.config)?, name)?;
+        let temperature = temperature.or(endpoint.temperature);
+        let client = self.first.sibling(Endpoint { retries: RETRIES_OF_MANY, temperature, ..endpoint })?;
         Ok(ModelSettings {
             price: self.config.price(name),
             base_url: client.endpoint().base_url.clone(),
@@ -89,7 +84,7 @@ impl Models for ManyModels {
 async fn connect_client(config: &Config) -> Result<(OpenAi, Vec<String>)> {
     let mut choice = choose(config)?;
     let mut notices = std::mem::take(&mut choice.notices);
-    if let Some(warning) = choice.warning.take() {
+    if let Some(warning) = choice.warning.clone() {
         if config.options.quiet {
             // With -q the screen shows no notices.
             stderr::write(&format!("[NOTICE] {}\n", sanitise::one_line(&warning, 300)));
@@ -157,6 +152,14 @@ fn endpoint(config: &Config, choice: &EndpointChoice, model: &str) -> Result<End
     let options = config.file.models.get(model).cloned().unwrap_or_default();
     endpoint.form = options.form;
     endpoint.images = options.images;
+    endpoint.temperature = options.temperature.or(endpoint.temperature);
+    endpoint.top_p = options.top_p;
+    endpoint.reasoning_effort = options.reasoning_effort;
+    endpoint.body = options.body;
+    // A header may hold a secret, which an endpoint that a repository named must not get.
+    if choice.warning.is_none() {
+        endpoint.headers.extend(options.headers);
+    }
     endpoint.ca_file =
         config.layers.get_from("AGENT_CA_FILE", Source::Environment).map(|file| file.value.into());
     endpoint.proxy_variable = machine().proxy_variable();

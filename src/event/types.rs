@@ -108,6 +108,13 @@ pub enum Event {
         /// What the model learns.
         text: String,
     },
+    /// A file, a directory or an image that the prompt names with `@`. The model reads it behind that prompt, which follows.
+    Attached {
+        /// Its path in the workspace, with the lines that were asked for.
+        name: String,
+        /// What the model reads.
+        text: String,
+    },
     /// A tool call starts.
     ToolStarted {
         /// The call's id.

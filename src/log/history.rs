@@ -71,6 +71,7 @@ impl History {
                 self.messages.push(Message::User { text });
             }
             Event::Note { text } => self.notes.push(&text),
+            Event::Attached { name, text } => self.notes.attach(&name, &text),
             Event::AnswerStopped { text, reason } => {
                 self.messages.push(dialogue::stopped(&text, &reason));
             }

@@ -84,6 +84,8 @@ fn close(open: &mut Vec<(String, String)>, messages: &mut Vec<Message>) {
 pub struct Notes {
     notes: VecDeque<String>,
     dropped: bool,
+    /// What the next prompt names, as it stands behind it.
+    attached: String,
 }
 
 impl Notes {
@@ -96,16 +98,22 @@ impl Notes {
         }
     }
 
+    /// Adds what the next prompt names with `@`. The caller bounds it.
+    pub fn attach(&mut self, name: &str, text: &str) {
+        self.attached += &format!("\n\n<attached name={name:?}>\n{}\n</attached>", text.trim_end());
+    }
+
     /// Forgets all of them.
     pub fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// `prompt` with the notes in front of it, which are taken.
+    /// `prompt` with the notes in front of it and what is attached behind it, which are taken.
     pub fn before(&mut self, prompt: &str) -> String {
-        let Self { notes, dropped } = std::mem::take(self);
+        let Self { notes, dropped, attached } = std::mem::take(self);
+        let prompt = prompt.to_owned() + &attached;
         if notes.is_empty() {
-            return prompt.to_owned();
+            return prompt;
         }
         let mut text = String::from("[Since the last prompt:\n");
         if dropped {
@@ -114,7 +122,7 @@ impl Notes {
         for note in notes {
             text += &format!("- {note}\n");
         }
-        text + "]\n\n" + prompt
+        text + "]\n\n" + &prompt
     }
 }
 
@@ -150,6 +158,19 @@ mod tests {
             "{}",
             text.len()
         );
+    }
+
+    #[test]
+    fn what_a_prompt_names_stands_behind_it_once() {
+        let mut notes = Notes::default();
+        notes.push("The user ran `ls`.");
+        notes.attach("a.rs, lines 1 to 2", "fn main() {}\n");
+        assert_eq!(
+            notes.before("fix it"),
+            "[Since the last prompt:\n- The user ran `ls`.\n]\n\nfix it\n\n<attached name=\"a.rs, lines 1 to 2\">\nfn main() \
+             {}\n</attached>"
+        );
+        assert_eq!(notes.before("again"), "again");
     }
 
     #[test]

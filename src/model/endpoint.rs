@@ -5,6 +5,7 @@ use crate::model::CallForm;
 use crate::model::providers::{GENERIC, Provider};
 use reqwest::Url;
 use secrecy::{ExposeSecret, SecretString};
+use serde_json::{Map, Value};
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -29,6 +30,12 @@ pub struct Endpoint {
     pub max_tokens: Option<u32>,
     /// The sampling temperature; the endpoint's own default where absent.
     pub temperature: Option<f64>,
+    /// Nucleus sampling, from 0 to 1; the endpoint's own default where absent.
+    pub top_p: Option<f64>,
+    /// How much the model thinks, in the endpoint's words; its own default where absent.
+    pub reasoning_effort: Option<String>,
+    /// Further fields of each request. What the client itself sends goes before them.
+    pub body: Map<String, Value>,
     /// The context window in tokens; what the server or its documentation says where absent.
     pub context_window: Option<u64>,
     /// How tools are offered and calls are written; decided by what is known about the model where absent.
@@ -63,6 +70,9 @@ impl Endpoint {
             retries: Retries::default(),
             max_tokens: None,
             temperature: None,
+            top_p: None,
+            reasoning_effort: None,
+            body: Map::new(),
             context_window: None,
             form: None,
             images: false,

@@ -13,7 +13,7 @@ pub mod replayed;
 pub mod tool_calls;
 
 pub use call_form::CallForm;
-pub use client::{Facts, OpenAi};
+pub use client::{Facts, OWN_FIELDS, OpenAi};
 pub use endpoint::{Endpoint, Secret};
 pub use limiter::{Limiter, Slot};
 pub use replayed::Replayed;
@@ -166,6 +166,6 @@ pub trait ChatModel: Send + Sync {
         false
     }
 
-    /// Adds images to the result of a call, as `data:` URLs, before that result is first sent.
-    fn add_images(&self, _call: &str, _images: Vec<String>) {}
+    /// Adds images, as `data:` URLs, to the result of a call, or to the prompt with this text, before that is first sent.
+    fn add_images(&self, _to: &str, _images: Vec<String>) {}
 }

@@ -9,6 +9,7 @@ mod checkpoints;
 mod checks;
 mod fork;
 mod frontend;
+mod mentions;
 mod one_shot;
 mod resume;
 mod settings;
@@ -55,6 +56,7 @@ impl Session {
     /// Works on one prompt until the model answers.
     pub async fn prompt(&mut self, text: &str) -> Result<Answer> {
         self.follow_host().await?;
+        self.attach(text).await?;
         self.conversation.turn(text).await
     }
 

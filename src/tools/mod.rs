@@ -12,6 +12,7 @@ mod output;
 mod registry;
 mod tool;
 
+pub use builtin::read_lines;
 pub use content::ToolResult;
 pub use outcome::{command_result, describe, report_limits};
 pub use output::{Collected, Collector};

@@ -308,8 +308,18 @@ pub struct UiOptions {
 pub struct ModelOptions {
     /// How tools are offered and calls are written.
     pub form: Option<crate::model::CallForm>,
-    /// Whether it is sent the images that tools produce.
+    /// Whether it is sent the images that tools produce and prompts name.
     pub images: bool,
+    /// The sampling temperature, from 0 to 2; above the one of all models.
+    pub temperature: Option<f64>,
+    /// Nucleus sampling, from 0 to 1.
+    pub top_p: Option<f64>,
+    /// How much it thinks, in the endpoint's words: `low`, `high`.
+    pub reasoning_effort: Option<String>,
+    /// Further headers of each request, none of which is the key's.
+    pub headers: BTreeMap<String, String>,
+    /// Further fields of each request.
+    pub body: serde_json::Map<String, serde_json::Value>,
 }
 
 impl File {

@@ -2,10 +2,11 @@
 
 mod endpoint;
 mod layers;
+mod request;
 mod units;
 
 pub use endpoint::{EndpointChoice, choose_endpoint};
-pub use layers::{DOT_ENV_NAMES, File, Layers, SETTINGS, Setting, Source};
+pub use layers::{DOT_ENV_NAMES, File, Layers, ModelOptions, SETTINGS, Setting, Source};
 pub use units::{bytes, duration};
 
 use crate::agent::{DEFAULT_MAX_TURNS, Price, RunLimits};
@@ -76,6 +77,7 @@ impl Config {
             .map_err(|error| Error::config("the current directory cannot be found").caused_by(error))?;
         let layers = Layers::read(&current)?;
         let file = File::read(&machine().config_dir()?, &layers, options)?;
+        file.models.iter().try_for_each(|(model, options)| request::check(model, options))?;
         let workspace = match &options.workspace {
             Some(directory) => current.join(directory),
             None => current,
@@ -183,7 +185,7 @@ fn amount(cost: f64) -> Result<f64> {
     }
 }
 
-fn temperature(value: f64) -> Result<f64> {
+pub(super) fn temperature(value: f64) -> Result<f64> {
     match (0.0..=2.0).contains(&value) {
         true => Ok(value),
         false => {

@@ -1,6 +1,7 @@
 //! `agent`: the REPL. A line is a prompt, `!` and a command for the sandbox, or a slash command.
 
 mod artifacts;
+mod commands;
 mod network;
 mod race;
 mod review;
@@ -57,6 +58,7 @@ pub(super) async fn start(
         screen: &console.screen,
         colours: Colours::of(&std::io::stderr()),
         last_prompt,
+        written: commands::written(&config.workspace),
         session,
     };
     match repl.run().await {
@@ -78,13 +80,17 @@ struct Repl<'a> {
     colours: Colours,
     /// The last prompt of the session that is resumed.
     last_prompt: Option<String>,
+    /// The commands that the user and the project wrote.
+    written: Vec<commands::Written>,
     session: &'a mut Session,
 }
 
 /// Whether the REPL continues.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Flow {
     Continue,
+    /// With this prompt.
+    Prompt(String),
     Leave,
 }
 
@@ -93,7 +99,7 @@ impl Repl<'_> {
         let _mode = input::without_control_echo();
         self.welcome();
         let mut end = End::new()?;
-        let mut input = Input::open(slash::helps())?;
+        let mut input = Input::open(slash::helps(&self.written))?;
         let mut interrupts = 0;
         loop {
             self.console.ask_about_hosts(false);
@@ -145,13 +151,18 @@ impl Repl<'_> {
                 }
                 result
             }
-            None => match slash::parse(text) {
-                Some(parsed) => match parsed {
-                    Ok((command, arguments)) => self.interruptible(Entered::Slash(command, arguments)).await,
-                    Err(error) => Err(error),
-                },
-                None => self.turn(text).await,
+            None => match (slash::parse(text), commands::expand(&self.written, text)) {
+                (Some(Ok((command, arguments))), _) => {
+                    self.interruptible(Entered::Slash(command, arguments)).await
+                }
+                (Some(Err(_)), Some(prompt)) => Ok(Flow::Prompt(prompt)),
+                (Some(Err(error)), None) => Err(error),
+                (None, _) => self.turn(text).await,
             },
+        };
+        let result = match result {
+            Ok(Flow::Prompt(prompt)) => self.turn(&prompt).await,
+            result => result,
         };
         self.screen.settle()?;
         match result {

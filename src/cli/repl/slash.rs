@@ -1,5 +1,6 @@
 //! The slash commands: one table, from which help and completion derive.
 
+use super::commands::Written;
 use super::{Flow, Repl};
 use crate::agent::Window;
 use crate::cli::endpoint;
@@ -25,110 +26,92 @@ const MAX_MODELS: usize = 200;
 
 const COMMANDS: &[Command] = &[
     Command {
-        help: CommandHelp { name: "/help", arguments: "", help: "this list" },
+        help: CommandHelp::new("/help", "", "this list"),
         run: |repl, _| Box::pin(async { repl.help() }),
     },
     Command {
-        help: CommandHelp { name: "/model", arguments: "[NAME]", help: "list the models, or change to one" },
+        help: CommandHelp::new("/model", "[NAME]", "list the models, or change to one"),
         run: |repl, name| Box::pin(repl.model(name)),
     },
     Command {
-        help: CommandHelp { name: "/usage", arguments: "", help: "tokens and turns so far" },
+        help: CommandHelp::new("/usage", "", "tokens and turns so far"),
         run: |repl, _| Box::pin(async { repl.usage() }),
     },
     Command {
-        help: CommandHelp { name: "/upload", arguments: "PATH [DEST]", help: "copy into the sandbox" },
+        help: CommandHelp::new("/upload", "PATH [DEST]", "copy into the sandbox"),
         run: |repl, arguments| Box::pin(repl.upload(arguments)),
     },
     Command {
-        help: CommandHelp { name: "/download", arguments: "PATH [DEST]", help: "copy out of the sandbox" },
+        help: CommandHelp::new("/download", "PATH [DEST]", "copy out of the sandbox"),
         run: |repl, arguments| Box::pin(repl.download(arguments)),
     },
     Command {
-        help: CommandHelp {
-            name: "/save",
-            arguments: "[FILE]",
-            help: "write the session's events to a file",
-        },
+        help: CommandHelp::new("/save", "[FILE]", "write the session's events to a file"),
         run: |repl, file| Box::pin(async { repl.save(file) }),
     },
     Command {
-        help: CommandHelp {
-            name: "/diff",
-            arguments: "[PATH…]",
-            help: "what the session changed in the workspace",
-        },
+        help: CommandHelp::new("/diff", "[PATH…]", "what the session changed in the workspace"),
         run: |repl, paths| Box::pin(repl.diff(paths)),
     },
     Command {
-        help: CommandHelp {
-            name: "/artifacts",
-            arguments: "[show|get|open NAME]",
-            help: "the pictures and files that tools produced",
-        },
+        help: CommandHelp::new(
+            "/artifacts",
+            "[show|get|open NAME]",
+            "the pictures and files that tools produced",
+        ),
         run: |repl, arguments| Box::pin(async { repl.artifacts(arguments) }),
     },
     Command {
-        help: CommandHelp {
-            name: "/apply",
-            arguments: "[--merge] [PATH…]",
-            help: "write the changes to your files",
-        },
+        help: CommandHelp::new("/apply", "[--merge] [PATH…]", "write the changes to your files"),
         run: |repl, paths| Box::pin(repl.apply(paths)),
     },
     Command {
-        help: CommandHelp {
-            name: "/undo",
-            arguments: "[N]",
-            help: "undo the last prompt (or N) in the sandbox",
-        },
+        help: CommandHelp::new("/undo", "[N]", "undo the last prompt (or N) in the sandbox"),
         run: |repl, prompts| Box::pin(repl.undo(prompts)),
     },
     Command {
-        help: CommandHelp { name: "/redo", arguments: "", help: "redo what was undone last" },
+        help: CommandHelp::new("/redo", "", "redo what was undone last"),
         run: |repl, _| Box::pin(repl.redo()),
     },
     Command {
-        help: CommandHelp { name: "/checkpoints", arguments: "", help: "the states that /undo restores" },
+        help: CommandHelp::new("/checkpoints", "", "the states that /undo restores"),
         run: |repl, _| Box::pin(repl.checkpoints()),
     },
     Command {
-        help: CommandHelp {
-            name: "/network",
-            arguments: "[allow|deny HOST,…]",
-            help: "show or change what the sandbox may reach",
-        },
+        help: CommandHelp::new(
+            "/network",
+            "[allow|deny HOST,…]",
+            "show or change what the sandbox may reach",
+        ),
         run: |repl, arguments| Box::pin(repl.network(arguments)),
     },
     Command {
-        help: CommandHelp {
-            name: "/race",
-            arguments: "N PROMPT",
-            help: "N attempts at once; the session continues as one of them",
-        },
+        help: CommandHelp::new(
+            "/race",
+            "N PROMPT",
+            "N attempts at once; the session continues as one of them",
+        ),
         run: |repl, arguments| Box::pin(repl.race(arguments)),
     },
     Command {
-        help: CommandHelp { name: "/compact", arguments: "", help: "summarise the conversation" },
+        help: CommandHelp::new("/compact", "", "summarise the conversation"),
         run: |repl, _| Box::pin(repl.compact()),
     },
     Command {
-        help: CommandHelp {
-            name: "/clear",
-            arguments: "",
-            help: "forget the conversation, keep the sandbox",
-        },
+        help: CommandHelp::new("/clear", "", "forget the conversation, keep the sandbox"),
         run: |repl, _| Box::pin(async { repl.clear() }),
     },
     Command {
-        help: CommandHelp { name: "/exit", arguments: "", help: "leave" },
-        run: |_, _| Box::pin(async { Ok(Flow::Leave) }),
+        help: CommandHelp::new("/init", "", "let the model write AGENTS.md for this project"),
+        run: |_, _| Box::pin(async { Ok(Flow::Prompt(include_str!("../../../prompts/init.md").to_owned())) }),
     },
+    Command { help: CommandHelp::new("/exit", "", "leave"), run: |_, _| Box::pin(async { Ok(Flow::Leave) }) },
 ];
 
 /// For completion at the prompt.
-pub(super) fn helps() -> Vec<CommandHelp> {
-    COMMANDS.iter().map(|command| command.help).collect()
+pub(super) fn helps(written: &[Written]) -> Vec<CommandHelp> {
+    let built_in = COMMANDS.iter().map(|command| command.help.clone());
+    built_in.chain(written.iter().map(Written::help)).collect()
 }
 
 /// The command that `text` names, and its arguments. `None` for a prompt: text that does not start with a slash, or
@@ -143,7 +126,7 @@ pub(super) fn parse(text: &str) -> Option<Result<(&'static Command, &str)>> {
 }
 
 fn unknown(name: &str) -> Error {
-    let distance = |command: &&Command| strsim::damerau_levenshtein(command.help.name, name);
+    let distance = |command: &&Command| strsim::damerau_levenshtein(&command.help.name, name);
     let hint = match COMMANDS.iter().min_by_key(distance).filter(|nearest| distance(nearest) <= 2) {
         Some(nearest) => format!("did you mean {}?", nearest.help.name),
         None => "/help lists the commands".to_owned(),
@@ -153,9 +136,9 @@ fn unknown(name: &str) -> Error {
 
 impl Repl<'_> {
     fn help(&self) -> Result<Flow> {
-        let shell = CommandHelp { name: "!CMD", arguments: "", help: "run a command in the sandbox" };
+        let shell = CommandHelp::new("!CMD", "", "run a command in the sandbox");
         let mut text = String::new();
-        for help in helps().into_iter().chain([shell]) {
+        for help in helps(&self.written).into_iter().chain([shell]) {
             let usage = format!("{} {}", help.name, help.arguments);
             text += &format!("  {usage:<24} {}\n", help.help);
         }
@@ -187,9 +170,21 @@ impl Repl<'_> {
         let mut config = self.config.clone();
         config.options.model = Some(name.to_owned());
         let connected = endpoint::connect(&config).await?;
+        // An endpoint that does not list its models may serve this one all the same.
+        let listed = connected.model.models().await.unwrap_or_default();
         let window = Window::new(connected.window, config.file.compaction.unwrap_or(true));
         self.session.conversation.set_model(connected.model, config.price(name), window);
         self.remark(&format!("model: {}", sanitise::one_line(name, 100)));
+        if !listed.is_empty() && !listed.iter().any(|model| model == name) {
+            let distance = |model: &&String| strsim::damerau_levenshtein(model, name);
+            let nearest =
+                listed.iter().min_by_key(distance).filter(|model| distance(model) <= name.len() / 3);
+            let meant = nearest.map_or_else(
+                || "/model lists them".to_owned(),
+                |model| format!("did you mean {}?", sanitise::one_line(model, 100)),
+            );
+            self.remark(&format!("it is not among the models that the endpoint lists; {meant}"));
+        }
         Ok(Flow::Continue)
     }
 
@@ -241,7 +236,7 @@ mod tests {
     #[test]
     fn a_slash_command_has_a_name_and_arguments() {
         let (command, arguments) = parse("/model  gpt-5 ").unwrap().unwrap();
-        assert_eq!((command.help.name, arguments), ("/model", "gpt-5"));
+        assert_eq!((&*command.help.name, arguments), ("/model", "gpt-5"));
     }
 
     #[test]

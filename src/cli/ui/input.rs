@@ -30,14 +30,20 @@ const PROMPT: &str = "› ";
 pub(super) static KEYBOARD: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// A slash command, for completion and hints.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct CommandHelp {
     /// The name, with its slash.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Its arguments as the help shows them; empty if it has none.
     pub arguments: &'static str,
     /// What it does, in half a sentence.
-    pub help: &'static str,
+    pub help: Cow<'static, str>,
+}
+
+impl CommandHelp {
+    pub const fn new(name: &'static str, arguments: &'static str, help: &'static str) -> Self {
+        Self { name: Cow::Borrowed(name), arguments, help: Cow::Borrowed(help) }
+    }
 }
 
 /// The user's input at the prompt.

@@ -198,6 +198,11 @@ impl Trace {
             }
             Event::TurnStarted { turn } => self.debug(&format!("Turn {turn}")),
             Event::AssistantMessage { usage: Some(usage), .. } => self.debug(&usage_text(*usage, None)),
+            Event::Attached { name, text } => self.debug(&format!(
+                "@{}: {} line(s) attached",
+                sanitise::one_line(name, 200),
+                text.lines().count()
+            )),
             Event::Note { text } => self.debug(&format!("The model learns with the next prompt: {text}")),
             Event::Checkpoint { id, files, .. } => {
                 self.debug(&format!("Checkpoint {id}: {files} file(s) changed"))

@@ -17,7 +17,7 @@ pub struct Encoded {
     ends: Vec<usize>,
     /// The messages, separated by commas.
     json: Vec<u8>,
-    /// Images by the call that returned them, as `data:` URLs.
+    /// Images by the call that returned them or the text of the prompt that names them, as `data:` URLs.
     images: HashMap<String, Vec<String>>,
     image_bytes: usize,
     /// How many messages were encoded over the whole session.
@@ -26,12 +26,12 @@ pub struct Encoded {
 }
 
 impl Encoded {
-    /// Adds images to the result of a call, which is not encoded yet.
-    pub fn add_images(&mut self, call: &str, images: Vec<String>) {
+    /// Adds images to the result of a call or to the prompt with this text, which is not encoded yet.
+    pub fn add_images(&mut self, to: &str, images: Vec<String>) {
         let bytes = images.iter().map(String::len).sum::<usize>();
         if self.image_bytes + bytes <= MAX_IMAGES {
             self.image_bytes += bytes;
-            self.images.insert(call.to_owned(), images);
+            self.images.insert(to.to_owned(), images);
         }
     }
 
@@ -53,7 +53,13 @@ impl Encoded {
             if !self.json.is_empty() {
                 self.json.push(b',');
             }
-            serde_json::to_writer(&mut self.json, &wire::written(message, reasoning_echo))?;
+            let mut written = wire::written(message, reasoning_echo);
+            if let Message::User { text } = message
+                && let Some(images) = self.images.get(text)
+            {
+                written["content"] = with_images(text, images);
+            }
+            serde_json::to_writer(&mut self.json, &written)?;
             if let Some(images) = self.images_of_round(messages, index) {
                 self.json.push(b',');
                 serde_json::to_writer(&mut self.json, &images)?;
@@ -83,11 +89,16 @@ impl Encoded {
         if urls.is_empty() {
             return None;
         }
-        let text = json!({ "type": "text", "text": "The images that the tools returned:" });
-        let image = |url: &&String| json!({ "type": "image_url", "image_url": { "url": url } });
-        let content: Vec<Value> = std::iter::once(text).chain(urls.iter().map(image)).collect();
+        let content = with_images("The images that the tools returned:", urls);
         Some(json!({ "role": "user", "content": content }))
     }
+}
+
+/// The content of a message that has images.
+fn with_images<'a>(text: &str, urls: impl IntoIterator<Item = &'a String>) -> Value {
+    let text = json!({ "type": "text", "text": text });
+    let image = |url: &String| json!({ "type": "image_url", "image_url": { "url": url } });
+    std::iter::once(text).chain(urls.into_iter().map(image)).collect()
 }
 
 #[cfg(test)]
@@ -153,6 +164,17 @@ mod tests {
         let second = sent(&mut encoded, &messages);
         assert_eq!((&second[..4], second.len()), (&first[..], 6));
         assert_eq!(encoded.work, 5, "what was sent is not encoded again");
+    }
+
+    #[test]
+    fn the_images_of_a_prompt_are_part_of_it() {
+        let mut encoded = Encoded::default();
+        encoded.add_images("look", vec!["data:image/png;base64,AA==".into()]);
+        let json = encoded.update(&[user("look"), user("plain")], None).unwrap();
+        let sent: Vec<Value> = serde_json::from_slice(&[b"[", json, b"]"].concat()).unwrap();
+        assert_eq!(sent[0]["content"][0]["text"], "look");
+        assert_eq!(sent[0]["content"][1]["image_url"]["url"], "data:image/png;base64,AA==");
+        assert_eq!(sent[1]["content"], "plain");
     }
 
     #[test]

@@ -16,3 +16,4 @@ mod wire;
 
 pub use facts::Facts;
 pub use openai::OpenAi;
+pub use wire::OWN_FIELDS;

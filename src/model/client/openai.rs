@@ -88,16 +88,16 @@ impl OpenAi {
         })
     }
 
-    /// A client for another conversation, over the same connections, with another model or other settings. Address, key and
-    /// headers stay as they are.
-    pub fn sibling(&self, change: impl FnOnce(&mut Endpoint)) -> Self {
-        let mut endpoint = self.endpoint.clone();
-        change(&mut endpoint);
+    /// A client for another conversation, with `endpoint`, which differs from its own in the model and what is configured for
+    /// that alone, over the same connections.
+    ///
+    /// # Errors
+    /// `Config` where the key or a header cannot be used.
+    pub fn sibling(&self, endpoint: Endpoint) -> Result<Self> {
         let is_same = endpoint.model == self.endpoint.model;
-        endpoint.context_window = endpoint.context_window.filter(|_| is_same);
-        Self {
+        Ok(Self {
             http: self.http.clone(),
-            address: self.address.clone(),
+            address: Address::new(&endpoint)?,
             refused: Lock::new(if is_same { self.refused.lock().clone() } else { HashSet::new() }),
             encoded: Lock::default(),
             facts: if is_same { Arc::clone(&self.facts) } else { Arc::default() },
@@ -105,7 +105,7 @@ impl OpenAi {
             form: Lock::new(Form { chosen: endpoint.form, announced: false }),
             limiter: self.limiter.clone(),
             endpoint,
-        }
+        })
     }
 
     /// Its requests, and those of its siblings, wait for a slot of `limiter`.
@@ -396,6 +396,9 @@ impl OpenAi {
             stream_options: provider.stream_options && !refused.contains(&Feature::StreamOptions),
             max_tokens: endpoint.max_tokens.map(|tokens| (field, tokens)),
             temperature: self.temperature().filter(|_| !refused.contains(&Feature::Temperature)),
+            top_p: endpoint.top_p,
+            reasoning_effort: endpoint.reasoning_effort.as_deref(),
+            body: &endpoint.body,
             reasoning_echo: match (provider.reasoning_echo, refused.contains(&Feature::Reasoning)) {
                 (echo, false) => echo,
                 // It was refused where it was sent, or missed where it was not.
@@ -489,8 +492,8 @@ impl ChatModel for OpenAi {
         self.endpoint.images && self.form() == CallForm::Native
     }
 
-    fn add_images(&self, call: &str, images: Vec<String>) {
-        self.encoded.lock().add_images(call, images);
+    fn add_images(&self, to: &str, images: Vec<String>) {
+        self.encoded.lock().add_images(to, images);
     }
 }
 

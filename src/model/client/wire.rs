@@ -24,13 +24,24 @@ pub struct Form<'a> {
     pub max_tokens: Option<(&'static str, u32)>,
     /// The temperature.
     pub temperature: Option<f64>,
+    /// Nucleus sampling.
+    pub top_p: Option<f64>,
+    /// How much the model thinks.
+    pub reasoning_effort: Option<&'a str>,
+    /// Further fields, which replace none of the others.
+    pub body: &'a Map<String, Value>,
     /// Under which name reasoning is sent back.
     pub reasoning_echo: Option<&'static str>,
 }
 
+/// The fields that only the client sets: the conversation, and how its answer is read.
+pub const OWN_FIELDS: [&str; 7] =
+    ["model", "messages", "tools", "stream", "stream_options", "response_format", "n"];
+
 /// The body that sends `request` in this form. `encoded` has the messages of the request before.
 pub fn body(form: &Form<'_>, request: &Request<'_>, encoded: &mut Encoded) -> serde_json::Result<Bytes> {
-    let mut rest = Map::new();
+    let mut rest = form.body.clone();
+    rest.retain(|name, _| !OWN_FIELDS.contains(&name.as_str()));
     if !request.tools.is_empty() {
         rest.insert("tools".into(), request.tools.iter().map(written_tool).collect());
     }
@@ -43,6 +54,12 @@ pub fn body(form: &Form<'_>, request: &Request<'_>, encoded: &mut Encoded) -> se
     }
     if let Some(temperature) = form.temperature {
         rest.insert("temperature".into(), temperature.into());
+    }
+    if let Some(top_p) = form.top_p {
+        rest.insert("top_p".into(), top_p.into());
+    }
+    if let Some(effort) = form.reasoning_effort {
+        rest.insert("reasoning_effort".into(), effort.into());
     }
     if let Some(schema) = request.answer_schema {
         let schema = json!({ "name": "answer", "schema": schema });

@@ -8,6 +8,8 @@ mod run_commands;
 mod write_file;
 mod write_files;
 
+pub use read_file::read_lines;
+
 use super::{Tool, code::RunCode};
 use crate::sandbox::{Sandbox, WORKSPACE};
 use std::path::{Path, PathBuf};

@@ -2,6 +2,7 @@
 
 use super::{describe, resolve};
 use crate::error::Result;
+use crate::sandbox::Sandbox;
 use crate::tools::{Context, Tool, ToolResult, arguments};
 use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
@@ -37,18 +38,32 @@ async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
     let first = arguments.offset.unwrap_or(1).max(1);
     // No lines at all is nothing to ask for: a limit of 0 is none.
     let limit = arguments.limit.filter(|limit| *limit > 0).unwrap_or(u64::MAX);
-    let mut page = Page::new(first, limit, context.bounds.output_chars);
-    let path = resolve(context.sandbox, &arguments.path).await;
+    read_lines(context.sandbox, &arguments.path, first, limit, context.bounds.output_chars).await
+}
+
+/// At most `limit` lines of a file from line `first` on, in at most `chars` characters.
+///
+/// # Errors
+/// Nothing is there, it cannot be read, or it is not a regular file.
+pub async fn read_lines(
+    sandbox: &Sandbox,
+    name: &str,
+    first: u64,
+    limit: u64,
+    chars: usize,
+) -> Result<ToolResult> {
+    let mut page = Page::new(first, limit, chars);
+    let path = resolve(sandbox, name).await;
     let (mut position, mut size);
     position = 0;
     loop {
-        let chunk = context.sandbox.read_file(&path, position, CHUNK).await?;
+        let chunk = sandbox.read_file(&path, position, CHUNK).await?;
         size = chunk.size;
         position += chunk.bytes.len() as u64;
         let at_end = chunk.bytes.is_empty() || position >= size;
         page.push(&chunk.bytes);
         if at_end || page.is_full() || position >= MAX_SCAN {
-            return Ok(page.finish(&arguments.path, size, at_end));
+            return Ok(page.finish(name, size, at_end));
         }
     }
 }
