@@ -17,7 +17,7 @@
 //! | 21, 29: repositories that nobody sees, the repository's own programs | `git.rs` |
 //! | 27: secret files, git's configuration | `files.rs`, `git.rs` |
 //! | 30, 31: the user inside | `privileges.rs` |
-//! | 32: memory in sockets; 37: a huge answer | `resources.rs` |
+//! | 32: memory in sockets; 37: a huge answer; 38: empty files in memory | `resources.rs` |
 //! | 36: the guest's share of the processors | `guest.rs` |
 //! | 33 to 35: sockets, FIFOs and settings of this machine | `host.rs` |
 //! | 28: a review that shows everything | `files.rs` |

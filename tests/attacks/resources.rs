@@ -299,3 +299,25 @@ fn attack_37_a_huge_answer_is_under_the_limits_and_the_signals() {
         assert!(asked.elapsed() < Duration::from_secs(30), "exit code {code} after {:?}", asked.elapsed());
     }
 }
+
+/// A bug: empty files on a file system in memory took what no limit of an ordinary user's sandbox counts.
+#[tokio::test]
+async fn attack_38_empty_files_in_memory_are_bounded() {
+    on_every_backend_with(
+        |spec| spec.limits.memory = 256 << 20,
+        async |inside| {
+            if inside.backend == "docker" {
+                eprintln!("not tried on docker: a control group counts them");
+                return;
+            }
+            let fill = "import os\ntotal = 0\nfor d in (\"/tmp\", \"/run\", \"/dev/shm\"):\n\
+                 \x20   try:\n\
+                 \x20       for n in range(100000): os.close(os.open(f\"{d}/{n}\", os.O_CREAT)); total += 1\n\
+                 \x20   except OSError: pass\n\
+                 print(total)";
+            let made: u64 = inside.python(fill).await.parse().expect("a number");
+            assert!((1000..(256 << 20) / 4096).contains(&made), "{made} files on {}", inside.backend);
+        },
+    )
+    .await;
+}

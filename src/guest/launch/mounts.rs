@@ -54,7 +54,7 @@ pub fn enter_new_root(plan: &Plan<'_>) -> Result<(), Failure> {
     for (host, inside) in &spec.binds {
         show(host, &below(&root, inside), &mounts)?;
     }
-    let owner = format!("mode=0755,uid={},gid={},size={}", spec.uid, spec.gid, spec.run_bytes);
+    let owner = format!("mode=0755,uid={},gid={},{}", spec.uid, spec.gid, sized(spec.run_bytes));
     tmpfs(&root.join("run"), &owner, MS_NOEXEC)?;
     fs::create_dir_all(root.join(CGROUP_FILES)).step("make the directory of the counters")?;
     for file in &spec.cgroup_files {
@@ -66,7 +66,7 @@ pub fn enter_new_root(plan: &Plan<'_>) -> Result<(), Failure> {
     skeleton(spec, &root.join("etc")).step("write /etc")?;
     devices(spec, &root.join("dev"))?;
     process_files(&root.join("proc"))?;
-    tmpfs(&root.join("tmp"), &format!("mode=1777,size={}", spec.tmp_bytes), 0)?;
+    tmpfs(&root.join("tmp"), &format!("mode=1777,{}", sized(spec.tmp_bytes)), 0)?;
     bind(&private.join("home"), &root.join("home/agent"), MS_NOSUID | MS_NODEV)?;
     workspace(plan, &root.join("workspace"))?;
     remount(&root, MS_RDONLY | MS_NOSUID | MS_NODEV).step("make the root read-only")?;
@@ -176,7 +176,7 @@ fn devices(spec: &LaunchSpec, dev: &Path) -> Result<(), Failure> {
     }
     let (shm, pts) = (dev.join("shm"), dev.join("pts"));
     fs::create_dir(&shm).and_then(|()| fs::create_dir(&pts)).step("make directories in /dev")?;
-    tmpfs(&shm, &format!("mode=1777,size={}", spec.shm_bytes), MS_NOEXEC)?;
+    tmpfs(&shm, &format!("mode=1777,{}", sized(spec.shm_bytes)), MS_NOEXEC)?;
     let options = OsStr::new("newinstance,ptmxmode=0666,mode=0620,max=256");
     sys::mount_at(Path::new("devpts"), &pts, "devpts", MS_NOSUID | MS_NOEXEC, options).step("mount /dev/pts")
 }
@@ -205,6 +205,12 @@ fn skeleton(spec: &LaunchSpec, etc: &Path) -> io::Result<()> {
         if spec.host_network { fs::read("/etc/resolv.conf").unwrap_or_default() } else { Vec::new() };
     fs::write(etc.join("resolv.conf"), resolver)?;
     symlink("/proc/self/mounts", etc.join("mtab"))
+}
+
+/// The size of a tmpfs, and its number of files: one for each page, which is what the kernel's own default is. Without it that is
+/// one for two pages of the whole machine, and where no control group counts, empty files are memory of nobody's.
+fn sized(bytes: u64) -> String {
+    format!("size={bytes},nr_inodes={}", (bytes / 4096).max(64))
 }
 
 fn tmpfs(target: &Path, options: &str, flags: u64) -> Result<(), Failure> {
