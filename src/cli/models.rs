@@ -1,6 +1,7 @@
 //! `agent models`: what the endpoint offers.
 
 use super::arguments::{EndpointArgs, JsonArg};
+use super::completions::remember_models;
 use super::endpoint;
 use super::print::print;
 use crate::cli::config::Config;
@@ -54,6 +55,8 @@ pub async fn models(options: &Options) -> Result<ExitCode> {
         }
     };
     let models: Vec<Model> = connected.models_with_facts().await?.into_iter().map(describe).collect();
+    let names: Vec<String> = models.iter().map(|model| model.name.clone()).collect();
+    let _ = remember_models(&connected.endpoint().base_url, &names);
     print(options, &words(&models), &models)
 }
 
