@@ -156,7 +156,9 @@ fn a_session_is_resumed_in_the_repl() {
     second.wait_for_prompt();
     second.type_line("and now?");
     second.wait_for("As before.");
-    assert_eq!(texts(&model.requests()[2].messages(), "user"), ["write it", "and now?"]);
+    let prompts = texts(&model.requests()[2].messages(), "user");
+    assert_eq!((prompts.len(), prompts[0].as_str()), (2, "write it"));
+    assert!(prompts[1].contains("`cat a.txt`") && prompts[1].ends_with("and now?"), "{}", prompts[1]);
     second.wait_for_prompt();
     second.ctrl_d();
     assert_eq!(second.wait(), 0);

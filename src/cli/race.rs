@@ -477,12 +477,15 @@ async fn show(options: &Options, id: Option<&str>) -> Result<ExitCode> {
     let width = terminal_columns(&std::io::stdout()).max(80) / diffs.len().max(1);
     text += &match width >= MIN_COLUMN {
         true => side_by_side(&diffs, width - 3),
-        false => {
-            "There are too many attempts to show their diffs side by side: `agent diff SESSION` shows one.\n"
-                .to_owned()
-        }
+        false => one_below_another(&diffs),
     };
     print(options, &text, &record)
+}
+
+/// Texts that are too many for columns of a readable width.
+fn one_below_another(texts: &[String]) -> String {
+    let numbered = texts.iter().zip(1..);
+    numbered.map(|(text, number)| format!("attempt {number}\n{}\n\n", text.trim_end())).collect()
 }
 
 /// Texts in columns of this width.
