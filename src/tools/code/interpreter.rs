@@ -230,7 +230,9 @@ impl Interpreter {
                 match parse(&mut self.answers, nonce) {
                     Err(Garbage) => {
                         mark.give_up(on_output);
-                        return Ok(Ended::Gone(Gone::Garbage));
+                        // An interpreter that is interrupted while it starts prints its own traceback there.
+                        let gone = if interrupted { Gone::Killed } else { Gone::Garbage };
+                        return Ok(Ended::Gone(gone));
                     }
                     Ok(Some(found)) => {
                         answer = Some(found);
