@@ -94,7 +94,9 @@ pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     }
     sys::prctl(sys::PR_SET_NO_NEW_PRIVS, 1).map_err(failed("cannot drop privileges"))?;
     if let Some(file) = &options.filters {
-        std::fs::read(file).and_then(|stored| filters::install(&stored)).map_err(failed("cannot install the system call filters"))?;
+        std::fs::read(file)
+            .and_then(|stored| filters::install(&stored))
+            .map_err(failed("cannot install the system call filters"))?;
     }
     let signals = Signals::block(&[sys::SIGCHLD, sys::SIGTERM, sys::SIGINT, sys::SIGHUP])
         .map_err(failed("cannot block signals"))?;

@@ -99,11 +99,7 @@ fn show(host: &Path, target: &Path, mounts: &str) -> Result<(), Failure> {
 
 /// Calls `mount` while the directory `host` is bound at `name` in the current directory. What an overlay is made of, everybody
 /// inside can read, and the paths of this machine hold the name of its user. The overlay keeps a hold of what it was made of.
-fn under_another_name(
-    host: &Path,
-    name: &Path,
-    mount: impl FnOnce() -> io::Result<()>,
-) -> io::Result<()> {
+fn under_another_name(host: &Path, name: &Path, mount: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     sys::mount_at(host, name, "", MS_BIND, OsStr::new(""))?;
     let mounted = mount();
     sys::unmount(name)?;
