@@ -126,7 +126,7 @@ impl Notes {
     }
 }
 
-/// A note of at most [`MAX_NOTE`] characters: its beginning and its end.
+/// A note of at most `MAX_NOTE` characters: its beginning and its end.
 pub fn bounded(text: &str) -> String {
     let (text, half) = (text.trim(), MAX_NOTE / 2);
     let length = text.chars().count();

@@ -1,7 +1,7 @@
 //! The compact form of a conversation, for small models: one JSON object a turn, few tools, a short prompt.
 //!
 //! The conversation itself stays as it is; what goes out is converted, and what comes back is read into the same
-//! [`Reply`] that a native tool call gives. So a session may change its form at any time. The conversion of a message
+//! reply that a native tool call gives. So a session may change its form at any time. The conversion of a message
 //! depends on nothing behind it: the prefix of each request is the request before.
 
 mod read;

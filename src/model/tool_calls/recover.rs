@@ -1,6 +1,6 @@
 //! Tool calls that a model wrote as text: small models do, and endpoints without a parser for their model's format.
 //!
-//! Recognised are `<tool_call>…</tool_call>` and its cousins, elements (see [`tags`](super::tags)), `[TOOL_CALLS]…`, fenced
+//! Recognised are `<tool_call>…</tool_call>` and its cousins, elements (see `tags`), `[TOOL_CALLS]…`, fenced
 //! JSON, and bare JSON at the beginning of a line. What has the shape of a call is a call, also where no such tool exists
 //! or its arguments cannot be read: the model gets an error then, and nothing behind it runs.
 
