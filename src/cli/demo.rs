@@ -8,6 +8,7 @@ use super::run::recorded;
 use crate::cli::config::Config;
 use crate::cli::machine;
 use crate::cli::options::Options;
+use crate::cli::ui::wrap::{columns_of, hanging};
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::log::demo::{TASKS, Task};
@@ -39,18 +40,19 @@ pub async fn demo(options: &Options, arguments: DemoArgs) -> ExitCode {
         let config = Config::load(&options)?;
         let recordings = tasks.iter().map(Task::recording).collect::<Result<Vec<_>>>()?;
         let replies = recordings.iter().flat_map(|recording| recording.replies()).collect();
-        let print = |text: &str| {
+        let columns = columns_of(&std::io::stderr());
+        let print = |before: &str, text: &str, indent| {
             if !options.quiet {
-                console.screen.say(text);
+                console.screen.say(&format!("{before}{}\n", hanging(text, indent, columns)));
             }
         };
-        print(
-            "This is a demo: the model's part is recorded, the tools run for real in a sandbox that is created for it.\n",
-        );
+        let intro =
+            "This is a demo: the model's part is recorded, the tools run for real in a sandbox that is created for it.";
+        print("", intro, 0);
         let session = slot.insert(open(&config, recorded("demo", replies), From::Workspace, console).await?);
         with_signals(session.conversation.interrupt(), async {
             for prompt in recordings.iter().flat_map(|recording| recording.prompts()) {
-                print(&format!("\n> {prompt}\n"));
+                print("\n> ", &prompt, 2);
                 session.prompt(&prompt).await?;
                 console.screen.settle()?;
             }
