@@ -127,17 +127,27 @@ fn give(volume: &Path, (uid, gid): (u32, u32)) -> bool {
 const NO_OWN_USER: &str = "the engine's volumes cannot be given to a user of the session's own";
 
 /// Where the host's directories are bound.
-const NO_OVERLAYS: &str = "The engine refuses overlays of this machine's directories: the sandbox can reach sockets and FIFOs that \
+const NO_OVERLAYS: &str = "The engine does not mount overlays of this machine's directories: the sandbox can reach sockets and FIFOs that \
      programs of this machine make below them from now on. `--sandbox local` or another image (`--image python:3-slim`) avoids it.";
 
 /// Where the empty volume is; `None` where the engine has none and makes none.
 async fn empty_volume(engine: &Engine) -> Option<PathBuf> {
+    if ignores_overlays(engine).await {
+        return None;
+    }
     let path = |mountpoint: String| Some(PathBuf::from(mountpoint)).filter(|path| path.is_absolute());
     if let Ok(volume) = engine.client.inspect_volume(EMPTY).await {
         return path(volume.mountpoint);
     }
     let request = VolumeCreateRequest { name: Some(EMPTY.to_owned()), ..Default::default() };
     path(engine.client.create_volume(request).await.ok()?.mountpoint)
+}
+
+/// Podman accepts a container whose volumes are overlays, and mounts empty directories in their place.
+async fn ignores_overlays(engine: &Engine) -> bool {
+    let version = engine.client.version().await;
+    let components = version.ok().and_then(|version| version.components).unwrap_or_default();
+    components.iter().any(|component| component.name == "Podman Engine")
 }
 
 #[cfg(test)]
