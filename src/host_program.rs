@@ -67,6 +67,11 @@ pub fn networked(program: &OsStr, workspace: &Path, machine: &Machine) -> Option
     Some(command)
 }
 
+/// Whether a host program may get this variable of the environment, from [`command`] or from [`networked`].
+pub fn may_get(name: &OsStr) -> bool {
+    is_kept(name) || OF_NETWORK.iter().any(|of_network| of_network.as_bytes() == name.as_encoded_bytes())
+}
+
 fn is_kept(name: &OsStr) -> bool {
     let name = name.as_encoded_bytes();
     name.starts_with(b"LC_") || name.starts_with(b"XDG_") || KEPT.iter().any(|kept| kept.as_bytes() == name)

@@ -3,6 +3,7 @@
 mod prompt;
 
 use super::arguments::{BackendArgs, CopyArgs, DirectoryArg, ResourceArgs, VerbosityArgs};
+use super::completions::values;
 use super::exec::{self, Inside, Terminal};
 use crate::cli::options::Options;
 use crate::cli::ui::json::output_error;
@@ -42,7 +43,7 @@ pub struct CodeArgs {
     #[command(flatten)]
     verbosity: VerbosityArgs,
     /// The session whose sandbox to use
-    #[arg(short, long, value_name = "ID")]
+    #[arg(short, long, value_name = "ID", add = values::sessions())]
     session: Option<String>,
     /// The language (default: by the file's name or its first line)
     #[arg(short, long, value_name = "LANG")]

@@ -4,6 +4,7 @@
 //! and passes it on, so that two sessions of one process, or a test, can have different ones.
 
 use crate::error::{Error, Result};
+use crate::host_program;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -25,9 +26,9 @@ pub struct Machine {
 }
 
 /// Variables that say something about the machine, beside those whose name begins with one of [`PREFIXES`]: where files
-/// are, toolchains, proxies, and what a program of the machine needs to be used ([`crate::host_program`]). No key is among
-/// them.
-const NAMES: [&str; 46] = [
+/// are, and toolchains. What programs of the machine get ([`host_program::may_get`]) belongs to them as well. No key is
+/// among them.
+const NAMES: [&str; 17] = [
     "PATH",
     "HOME",
     "AGENT_HOME",
@@ -45,35 +46,6 @@ const NAMES: [&str; 46] = [
     "NVM_DIR",
     "SDKMAN_DIR",
     "JAVA_HOME",
-    "HTTP_PROXY",
-    "http_proxy",
-    "HTTPS_PROXY",
-    "https_proxy",
-    "ALL_PROXY",
-    "all_proxy",
-    "NO_PROXY",
-    "no_proxy",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "GIT_SSL_CAINFO",
-    "SSH_AUTH_SOCK",
-    "USER",
-    "LOGNAME",
-    "SHELL",
-    "TERM",
-    "COLORTERM",
-    "NO_COLOR",
-    "COLUMNS",
-    "LINES",
-    "LANG",
-    "LANGUAGE",
-    "TZ",
-    "TMPDIR",
-    "DISPLAY",
-    "WAYLAND_DISPLAY",
-    "DBUS_SESSION_BUS_ADDRESS",
-    "LESS",
-    "LESSCHARSET",
     "PAGER",
 ];
 const PREFIXES: [&str; 3] = ["LC_", "XDG_", "DOCKER_"];
@@ -180,6 +152,9 @@ impl fmt::Debug for Machine {
 }
 
 fn is_fact(name: &OsStr) -> bool {
+    if host_program::may_get(name) {
+        return true;
+    }
     let name = name.to_str().unwrap_or_default();
     NAMES.contains(&name) || PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }

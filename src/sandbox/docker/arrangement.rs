@@ -132,11 +132,12 @@ const NO_OVERLAYS: &str = "The engine does not mount overlays of this machine's 
 
 /// Where the empty volume is; `None` where the engine has none and makes none.
 async fn empty_volume(engine: &Engine) -> Option<PathBuf> {
-    if ignores_overlays(engine).await {
+    let (is_ignored, volume) = tokio::join!(ignores_overlays(engine), engine.client.inspect_volume(EMPTY));
+    if is_ignored {
         return None;
     }
     let path = |mountpoint: String| Some(PathBuf::from(mountpoint)).filter(|path| path.is_absolute());
-    if let Ok(volume) = engine.client.inspect_volume(EMPTY).await {
+    if let Ok(volume) = volume {
         return path(volume.mountpoint);
     }
     let request = VolumeCreateRequest { name: Some(EMPTY.to_owned()), ..Default::default() };
