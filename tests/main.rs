@@ -39,6 +39,7 @@ mod race;
 mod real_repository;
 mod repl;
 mod resume;
+mod review;
 mod run;
 mod run_code;
 mod samples;

@@ -64,13 +64,6 @@ pub enum Question<'a> {
         /// Their contents.
         store: &'a Store,
     },
-    /// May the change of this file be written?
-    ApplyFile {
-        /// The change of one file.
-        change: &'a ChangeSet,
-        /// Its contents.
-        store: &'a Store,
-    },
 }
 
 /// What a user answers.
@@ -80,7 +73,7 @@ pub enum Answer {
     Once,
     /// Yes, and do not ask again in this session.
     Always,
-    /// Ask about each part: only for [`Question::Apply`].
+    /// Ask about each part, as the frontend does that: only for [`Question::Apply`].
     Each,
     /// Not this time.
     No,
@@ -96,7 +89,6 @@ impl Question<'_> {
             Question::Connect { .. } => &[Answer::Once, Answer::Always, Answer::Never],
             Question::Reach { .. } => &[Answer::Once, Answer::No],
             Question::Apply { .. } => &[Answer::Once, Answer::No, Answer::Each],
-            Question::ApplyFile { .. } => &[Answer::Once, Answer::No],
         }
     }
 }
@@ -119,35 +111,6 @@ impl fmt::Display for Question<'_> {
                 )
             }
             Question::Apply { .. } => write!(f, "Apply?"),
-            Question::ApplyFile { change, .. } => {
-                let path = change.changes.keys().next();
-                write!(f, "Apply {}?", path.map(ToString::to_string).unwrap_or_default())
-            }
         }
     }
-}
-
-/// Which of `changes` the user wants to have written: all, none, or each on its own.
-pub async fn choose_changes(
-    changes: &ChangeSet,
-    store: &Store,
-    approver: &dyn Approver,
-) -> Result<ChangeSet> {
-    let mut chosen = changes.without_changes();
-    match approver.ask(&Question::Apply { changes, store }).await? {
-        Answer::Once => return Ok(changes.clone()),
-        Answer::Each => {}
-        Answer::Always | Answer::No | Answer::Never => return Ok(chosen),
-    }
-    for (path, change) in &changes.changes {
-        // A directory is created with its files; an empty one is not worth a message.
-        if change.is_directory_only() {
-            continue;
-        }
-        let one = ChangeSet { changes: [(path.clone(), change.clone())].into(), ..ChangeSet::default() };
-        if approver.ask(&Question::ApplyFile { change: &one, store }).await? == Answer::Once {
-            chosen.changes.extend(one.changes);
-        }
-    }
-    Ok(chosen)
 }

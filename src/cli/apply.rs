@@ -1,15 +1,15 @@
 //! Writing what a session changed into the workspace: `agent apply`, and the end of a session.
 
 use super::arguments::ChangesArgs;
+use super::choose::{Ask, Chosen, choose};
 use super::console::{Console, PlainUser};
 use super::print::print;
 use super::review;
-use crate::approval::choose_changes;
 use crate::cli::config::Config;
 use crate::cli::machine;
 use crate::cli::options::Options;
-use crate::cli::ui::confirm;
-use crate::cli::ui::stderr;
+use crate::cli::ui::progress::Progress;
+use crate::cli::ui::{confirm, stderr};
 use crate::error::{Error, Result};
 use crate::event::{Changes, Event};
 use crate::exit_code::ExitCode;
@@ -36,6 +36,9 @@ pub struct ApplyArgs {
     /// Do not ask
     #[arg(short, long)]
     yes: bool,
+    /// Ask about each hunk, as `git add -p` does
+    #[arg(short, long, conflicts_with_all = ["yes", "json"])]
+    interactive: bool,
 }
 
 impl ApplyArgs {
@@ -49,43 +52,59 @@ const LAST_LOOK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// `agent apply [ID] [PATH…]`: asks where there is a terminal, and writes.
 pub async fn apply(options: &Options, arguments: ApplyArgs) -> Result<ExitCode> {
+    if arguments.interactive && !confirm::is_possible() {
+        return Err(Error::usage("--interactive needs a terminal")
+            .hint("name the files to apply: agent apply ID PATH…"));
+    }
     let kept = review::find_idle(options, arguments.selection.id, arguments.selection.paths).await?;
-    let mut changes = kept.workspace.recorded_changes().await?.select(&kept.paths)?;
+    let changes = kept.workspace.recorded_changes().await?.select(&kept.paths)?;
     changes.messages().for_each(|message| stderr::write(&format!("{message}\n")));
     if changes.is_empty() {
         stderr::write("There is nothing to apply.\n");
         return report(options, &kept.id, &changes, &Applied::default());
     }
     // A script that calls this means it.
-    if !arguments.yes && !options.json && confirm::is_possible() {
-        changes = choose_changes(&changes, kept.workspace.store(), &PlainUser).await?;
+    let chosen = match arguments.yes || options.json || !confirm::is_possible() {
+        true => Chosen::all(changes),
+        false => {
+            let ask = if arguments.interactive { Ask::Parts } else { Ask::Whole };
+            choose(&changes, &kept.workspace, &PlainUser, &Progress::stderr(), ask).await?
+        }
+    };
+    let changes = &chosen.changes;
+    if let Some(note) = chosen.note() {
+        // A session that cannot be written learns nothing; what is chosen does not depend on it.
+        let _ = Store::open(&machine()).and_then(|store| store.note(&kept.id, &note));
     }
     if changes.is_empty() {
         stderr::write("Nothing was written.\n");
-        return report(options, &kept.id, &changes, &Applied::default());
+        return report(options, &kept.id, changes, &Applied::default());
     }
-    let applied = match kept.workspace.apply(&changes, arguments.merge, None).await {
-        Err(error) => return Err(report_conflicts(options, &kept.id, &changes, error)?),
+    let applied = match kept.workspace.apply(changes, arguments.merge, None).await {
+        Err(error) => return Err(report_conflicts(options, &kept.id, changes, error)?),
         Ok(applied) => applied,
     };
+    kept.workspace.take_edited(chosen.edited_besides(&applied), None).await?;
     stderr::write(&format!("{} (`agent undo {}` reverts it)\n", counted(applied.changes), kept.id));
-    if let Some(note) = note(&changes) {
+    if let Some(note) = note(&chosen) {
         // It is written, whether or not the session learns of it.
         let _ = Store::open(&machine()).and_then(|store| store.note(&kept.id, &note));
     }
     for path in &applied.merged {
         stderr::write(&format!("merged with the host's version: {path}\n"));
     }
-    report(options, &kept.id, &changes, &applied)
+    report(options, &kept.id, changes, &applied)
 }
 
 /// Names of files that a note for the model lists.
 const NAMED: usize = 30;
 
 /// What the model learns of an apply.
-pub fn note(written: &ChangeSet) -> Option<String> {
-    let names = listed(written.changes.keys().map(ToString::to_string), NAMED)?;
-    Some(format!("The user wrote these changes to their own files: {names}."))
+pub fn note(chosen: &Chosen) -> Option<String> {
+    let names = listed(chosen.changes.changes.keys().map(ToString::to_string), NAMED)?;
+    let edited = listed(chosen.edited.keys().map(ToString::to_string), NAMED);
+    let edited = edited.map(|names| format!(" They edited hunks of these, also in the sandbox: {names}."));
+    Some(format!("The user wrote these changes to their own files: {names}.{}", edited.unwrap_or_default()))
 }
 
 /// With `--json`, what was done.
@@ -134,17 +153,20 @@ pub async fn after_run(config: &Config, console: &Console, session: &mut Session
         return report_unwritten(console, session, ready.workspace.root(), &changes);
     }
     let wanted = if config.options.apply {
-        changes.clone()
+        Chosen::all(changes.clone())
     } else if confirm::is_possible() {
         console.screen.settle()?;
-        choose_changes(&changes, ready.workspace.store(), console.user()).await?
+        let progress = console.screen.progress();
+        choose(&changes, &ready.workspace, console.user(), progress, Ask::Whole).await?
     } else {
-        ChangeSet::default()
+        Chosen::all(ChangeSet::default())
     };
-    if wanted.is_empty() {
+    wanted.note().map_or(Ok(()), |note| session.conversation.note(&note))?;
+    if wanted.changes.is_empty() {
         return report_unwritten(console, session, ready.workspace.root(), &changes);
     }
-    let applied = ready.workspace.apply(&wanted, false, Some(&ready.sandbox)).await?;
+    let applied = ready.workspace.apply(&wanted.changes, false, Some(&ready.sandbox)).await?;
+    ready.workspace.take_edited(wanted.edited_besides(&applied), Some(&ready.sandbox)).await?;
     let text = format!("{}, written to {}", counted(applied.changes), config.workspace.display());
     console.events().emit(Event::Notice { text })?;
     note(&wanted).map_or(Ok(()), |note| session.conversation.note(&note))

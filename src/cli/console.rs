@@ -8,7 +8,6 @@ use crate::cli::ui::json::Json;
 use crate::cli::ui::progress::Progress;
 use crate::cli::ui::screen::Screen;
 use crate::cli::ui::stderr;
-use crate::cli::ui::style::Colours;
 use crate::error::Result;
 use crate::event::{Event, Events};
 use crate::sanitise::one_line;
@@ -138,9 +137,6 @@ async fn ask(progress: &Progress, question: &Question<'_>) -> Result<Answer> {
             if let Some(risks) = risks::summary(changes) {
                 writeln!(shown, "{risks}")?;
             }
-        }
-        Question::ApplyFile { change, store } => {
-            diff::write_text(&mut shown, change, store, Colours::of(&std::io::stderr()).0)?;
         }
         Question::ToolCall(_) | Question::Connect { .. } | Question::Reach { .. } => {}
     }

@@ -4,13 +4,11 @@ use super::apply::counted;
 use super::arguments::ChangesArgs;
 use super::print::print;
 use super::review::{Kept, find, unapplied_elsewhere};
-use crate::cli::machine;
 use crate::cli::options::Options;
-use crate::cli::ui::stderr;
 use crate::cli::ui::style::Colours;
+use crate::cli::ui::{pager, stderr};
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
-use crate::host_program;
 use crate::log::SessionId;
 use crate::sanitise;
 use crate::workspace::manifest::Node;
@@ -19,9 +17,7 @@ use crate::workspace::store::Store;
 use crate::workspace::{ChangeSet, diff, git_patch, risks};
 use clap::Args;
 use serde_json::{Value, json};
-use std::io::{BufWriter, ErrorKind, IsTerminal, Write, stdout};
-use std::path::Path;
-use std::process::Stdio;
+use std::io::{BufWriter, IsTerminal, Write, stdout};
 
 /// `agent diff`
 #[derive(Debug, Args)]
@@ -79,7 +75,7 @@ pub async fn diff(options: &Options, arguments: DiffArgs) -> Result<ExitCode> {
     };
     // A patch may contain control characters, which only a program gets unchanged; the other formats are sanitised.
     if stdout().is_terminal() {
-        let write = |out: &mut dyn Write| {
+        let write = |out: &mut dyn Write| -> Result<()> {
             let mut text = Vec::new();
             write(&mut text)?;
             match arguments.patch {
@@ -88,10 +84,12 @@ pub async fn diff(options: &Options, arguments: DiffArgs) -> Result<ExitCode> {
             }
             Ok(())
         };
-        if page(kept.workspace.root(), &write)? {
-            return Ok(ExitCode::Success);
+        let mut text = Vec::new();
+        write(&mut text)?;
+        if !pager::page(kept.workspace.root(), &text)? {
+            stdout().lock().write_all(&text)?;
         }
-        return write(&mut stdout().lock()).map(|()| ExitCode::Success);
+        return Ok(ExitCode::Success);
     }
     let mut out = BufWriter::new(stdout().lock());
     write(&mut out)?;
@@ -146,33 +144,4 @@ fn write_risks(out: &mut dyn Write, changes: &ChangeSet) -> Result<()> {
         writeln!(out, "{path} ({kind})")?;
     }
     Ok(())
-}
-
-/// Writes through `$PAGER` (default: `less`); `false` if there is none. As with git, `less` gets `FRX`: colours, and no
-/// pager for what fits the screen.
-fn page(workspace: &Path, write: &dyn Fn(&mut dyn Write) -> Result<()>) -> Result<bool> {
-    let pager = std::env::var("PAGER").unwrap_or_else(|_| "less".to_owned());
-    let words = shell_words::split(&pager).unwrap_or_default();
-    let Some((program, arguments)) = words.split_first().filter(|(program, _)| *program != "cat") else {
-        return Ok(false);
-    };
-    let Some(mut command) = host_program::command(program.as_ref(), workspace, &machine()) else {
-        return Ok(false);
-    };
-    command.args(arguments).stdin(Stdio::piped());
-    if std::env::var_os("LESS").is_none() {
-        command.env("LESS", "FRX");
-    }
-    let Ok(mut child) = command.spawn() else { return Ok(false) };
-    let mut text = Vec::new();
-    write(&mut text)?;
-    if let Some(mut stdin) = child.stdin.take() {
-        match stdin.write_all(&text) {
-            // The user has left the pager.
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
-            result => result?,
-        }
-    }
-    child.wait()?;
-    Ok(true)
 }

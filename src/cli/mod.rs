@@ -5,6 +5,7 @@ mod apply;
 mod arguments;
 mod artifacts;
 mod batch;
+mod choose;
 mod code;
 mod commands;
 mod completions;

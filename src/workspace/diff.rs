@@ -11,7 +11,7 @@ use crate::workspace::tree_path::{TreePath, is_deceptive};
 use std::io::Write;
 
 /// Largest file whose lines are shown, in bytes. Larger ones are named.
-const MAX_SHOWN: u64 = 8 << 20;
+pub const MAX_SHOWN: u64 = 8 << 20;
 
 /// One side of a file's change.
 #[derive(Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Side {
 
     /// Whether it is not readable text. A NUL byte alone does not decide it: a shell runs a script with one, as
     /// long as its first line is text.
-    fn is_unreadable(&self) -> bool {
+    pub fn is_unreadable(&self) -> bool {
         let head = &self.bytes()[..self.bytes().len().min(8000)];
         let line = head.split(|&b| b == b'\n').next().unwrap_or_default();
         self.is_binary()
@@ -95,18 +95,27 @@ fn write_change(
     } else if old.is_unreadable() || new.is_unreadable() {
         writeln!(out, "  (binary, {} → {} bytes)", old.bytes().len(), new.bytes().len())?;
     } else {
-        hunks::each(old.bytes(), new.bytes(), |line| {
-            let text = safe_line(line.text);
-            match line.kind {
-                hunks::Kind::Header => writeln!(out, "{}", paint.cyan(&text)),
-                hunks::Kind::Context => writeln!(out, " {text}"),
-                hunks::Kind::Removed => writeln!(out, "{}", paint.red(&format!("-{text}"))),
-                hunks::Kind::Added => writeln!(out, "{}", paint.green(&format!("+{text}"))),
-                hunks::Kind::NoNewline => writeln!(out, "\\ No newline at end of file"),
-            }
-        })?;
+        hunks::each(old.bytes(), new.bytes(), |line| out.write_all(line_text(line, paint.color).as_bytes()))?;
     }
     Ok(())
+}
+
+/// A line of a diff for users, with its line feed.
+pub fn line_text(line: hunks::Line<'_>, color: bool) -> String {
+    let (paint, text) = (Paint { color }, safe_line(line.text));
+    let text = match line.kind {
+        hunks::Kind::Header => paint.cyan(&text),
+        hunks::Kind::Context => format!(" {text}"),
+        hunks::Kind::Removed => paint.red(&format!("-{text}")),
+        hunks::Kind::Added => paint.green(&format!("+{text}")),
+        hunks::Kind::NoNewline => "\\ No newline at end of file".to_owned(),
+    };
+    text + "\n"
+}
+
+/// The line above the diff of one file.
+pub fn headline_text(path: &TreePath, change: &Change, color: bool) -> String {
+    Paint { color }.bold(&headline(path, change)) + "\n"
 }
 
 fn is_large(change: &Change) -> bool {

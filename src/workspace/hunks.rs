@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const COMPARE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Lines of context around a change.
-const CONTEXT: usize = 3;
+pub const CONTEXT: usize = 3;
 
 /// One line of the diff, without its mark and its newline.
 pub struct Line<'a> {
@@ -70,11 +70,39 @@ pub fn changed(old: &[u8], new: &[u8]) -> Vec<(Range<usize>, Range<usize>)> {
     changed.map(|op| (op.old_range(), op.new_range())).collect()
 }
 
+/// Lines of the old file and of the new one that take each other's place, by their numbers from 0.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Region {
+    /// In the old file; empty for an insertion.
+    pub old: Range<usize>,
+    /// In the new file; empty for a deletion.
+    pub new: Range<usize>,
+}
+
+/// The regions that differ, in order, at least one line that both files have between them. Positions are counted and not
+/// taken from the comparison, whose empty sides may be off (see [`header`]).
+pub fn regions(old: &[&[u8]], new: &[&[u8]]) -> Vec<Region> {
+    let (mut regions, mut at, mut touches): (Vec<Region>, _, _) = (Vec::new(), (0, 0), false);
+    for op in compare(old, new) {
+        let (_, old_range, new_range) = op.as_tag_tuple();
+        let end = (at.0 + old_range.len(), at.1 + new_range.len());
+        let is_change = op.tag() != DiffTag::Equal;
+        match regions.last_mut().filter(|_| is_change && touches) {
+            Some(last) => (last.old.end, last.new.end) = end,
+            None if is_change => regions.push(Region { old: at.0..end.0, new: at.1..end.1 }),
+            None => {}
+        }
+        (at, touches) = (end, is_change);
+    }
+    regions
+}
+
 fn compare(old: &[&[u8]], new: &[&[u8]]) -> Vec<DiffOp> {
     capture_diff_slices_deadline(Algorithm::Myers, old, new, Some(Instant::now() + COMPARE_TIMEOUT))
 }
 
-fn lines(content: &[u8]) -> Vec<&[u8]> {
+/// The lines of a file, each with its newline.
+pub fn lines(content: &[u8]) -> Vec<&[u8]> {
     content.split_inclusive(|&b| b == b'\n').collect()
 }
 

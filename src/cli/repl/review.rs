@@ -1,8 +1,8 @@
 //! `/diff`, `/apply`, `/undo`, `/redo` and `/checkpoints`: what the session did to the workspace.
 
 use super::{Flow, Repl};
-use crate::approval::choose_changes;
 use crate::cli::apply::{self, counted};
+use crate::cli::choose::{Ask, choose};
 use crate::cli::review;
 use crate::cli::ui::confirm;
 use crate::cli::ui::style::BOLD;
@@ -35,29 +35,35 @@ impl Repl<'_> {
         Ok(Flow::Continue)
     }
 
-    /// Shows the summary and asks; a conflict writes nothing.
+    /// Shows the summary and asks, with `-i` about each hunk; a conflict writes nothing. What is refused with a reason is the
+    /// model's next prompt.
     ///
     /// `--merge` merges files that were changed on the host as well.
     pub(super) async fn apply(&mut self, arguments: &str) -> Result<Flow> {
         let mut words = split(arguments)?;
-        let count = words.len();
-        words.retain(|word| word != "--merge");
-        let merge = words.len() < count;
-        if let Some(option) = words.iter().find(|word| word.starts_with("--")) {
+        let merge = take_flag(&mut words, &["--merge"]);
+        let ask = match take_flag(&mut words, &["-i", "--interactive"]) {
+            true => Ask::Parts,
+            false => Ask::Whole,
+        };
+        if let Some(option) = words.iter().find(|word| word.starts_with('-')) {
             return Err(Error::usage(format!("/apply has no option {}", sanitise::one_line(option, 40)))
-                .hint("/apply [--merge] [PATH…]"));
+                .hint("/apply [-i] [--merge] [PATH…]"));
         }
         let (ready, changes) = self.changes(words).await?;
         if changes.is_empty() {
             self.remark("there is nothing to apply");
             return Ok(Flow::Continue);
         }
-        let chosen = choose_changes(&changes, ready.workspace.store(), self.console.user()).await?;
-        if chosen.is_empty() {
+        let (user, progress) = (self.console.user(), self.screen.progress());
+        let chosen = choose(&changes, &ready.workspace, user, progress, ask).await?;
+        let next = chosen.prompt().map_or(Flow::Continue, Flow::Prompt);
+        if chosen.changes.is_empty() {
             self.remark("nothing was written");
-            return Ok(Flow::Continue);
+            return Ok(self.announced(next));
         }
-        let applied = ready.workspace.apply(&chosen, merge, Some(&ready.sandbox)).await?;
+        let applied = ready.workspace.apply(&chosen.changes, merge, Some(&ready.sandbox)).await?;
+        ready.workspace.take_edited(chosen.edited_besides(&applied), Some(&ready.sandbox)).await?;
         self.remark(&format!("written: {}", counted(applied.changes)));
         for path in &applied.merged {
             self.remark(&format!("merged with the host's version: {path}"));
@@ -65,7 +71,15 @@ impl Repl<'_> {
         if let Some(note) = apply::note(&chosen) {
             self.note(&note)?;
         }
-        Ok(Flow::Continue)
+        Ok(self.announced(next))
+    }
+
+    /// Says that the model is asked again.
+    fn announced(&self, next: Flow) -> Flow {
+        if next != Flow::Continue {
+            self.remark("the model gets the refused parts with your reasons");
+        }
+        next
     }
 
     pub(super) async fn undo(&mut self, prompts: &str) -> Result<Flow> {
@@ -151,6 +165,13 @@ impl Repl<'_> {
         self.screen.progress().clear();
         Ok(ready)
     }
+}
+
+/// Whether one of `names` is among `words`, from which it is removed.
+fn take_flag(words: &mut Vec<String>, names: &[&str]) -> bool {
+    let count = words.len();
+    words.retain(|word| !names.contains(&word.as_str()));
+    words.len() < count
 }
 
 fn split(arguments: &str) -> Result<Vec<String>> {

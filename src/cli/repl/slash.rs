@@ -62,7 +62,11 @@ const COMMANDS: &[Command] = &[
         run: |repl, arguments| Box::pin(async { repl.artifacts(arguments) }),
     },
     Command {
-        help: CommandHelp::new("/apply", "[--merge] [PATH…]", "write the changes to your files"),
+        help: CommandHelp::new(
+            "/apply",
+            "[-i] [--merge] [PATH…]",
+            "write the changes to your files; -i by hunk",
+        ),
         run: |repl, paths| Box::pin(repl.apply(paths)),
     },
     Command {

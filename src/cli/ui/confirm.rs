@@ -35,26 +35,61 @@ pub async fn ask(progress: &Progress, question: &str, choices: &[&'static str]) 
     answer
 }
 
+/// Reads one line after `prompt`, which is sanitised here. Waits while something else reads the keyboard. Dropping the future
+/// restores the terminal.
+///
+/// # Errors
+/// [`Kind::Interrupted`] after Ctrl-C and Ctrl-D; [`Kind::Terminated`] if the terminal was closed.
+pub async fn line(progress: &Progress, prompt: &str) -> Result<String> {
+    let _keyboard = KEYBOARD.lock().await;
+    let _hold = progress.hold();
+    let saved = SavedMode::of_stdin();
+    let prompt = sanitise::plain(prompt).into_owned();
+    let line = tokio::task::spawn_blocking(move || Questioner::open(&prompt)?.read());
+    let line = line.await.map_err(|error| Error::unexpected("the question was lost").caused_by(error))?;
+    drop(saved);
+    line?.map_err(read_error)
+}
+
 /// `Apply 3 files? [yes/no/each] `
 fn prompt(question: &str, choices: &[&str]) -> String {
     format!("{} [{}] ", sanitise::plain(question).trim_end(), choices.join("/"))
 }
 
 fn read_choice(prompt: &str, choices: &[&'static str]) -> Result<&'static str> {
-    let config = Config::builder().behavior(Behavior::PreferTerm).build();
-    let mut editor = Editor::<(), DefaultHistory>::with_default(config).map_err(read_error)?;
-    let styled = Colours::of(&io::stderr()).paint(BOLD, prompt);
+    let mut questioner = Questioner::open(prompt)?;
     loop {
-        let line = match editor.readline(&(prompt, styled.as_str())) {
-            Err(_) if !is_possible() => {
-                return Err(Error::new(Kind::Terminated, "the terminal was closed"));
-            }
+        let line = match questioner.read()? {
             // Ctrl-D changes nothing.
             Err(ReadlineError::Eof) if choices.contains(&"no") => "no".to_owned(),
             line => line.map_err(read_error)?,
         };
         if let Some(choice) = chosen(&line, choices) {
             return Ok(choice);
+        }
+    }
+}
+
+/// The editor of one question.
+struct Questioner {
+    editor: Editor<(), DefaultHistory>,
+    prompt: String,
+    styled: String,
+}
+
+impl Questioner {
+    fn open(prompt: &str) -> Result<Self> {
+        let config = Config::builder().behavior(Behavior::PreferTerm).build();
+        let editor = Editor::with_default(config).map_err(read_error)?;
+        let styled = Colours::of(&io::stderr()).paint(BOLD, prompt);
+        Ok(Self { editor, prompt: prompt.to_owned(), styled })
+    }
+
+    /// A line; the outer error is a terminal that was closed.
+    fn read(&mut self) -> Result<std::result::Result<String, ReadlineError>> {
+        match self.editor.readline(&(self.prompt.as_str(), self.styled.as_str())) {
+            Err(_) if !is_possible() => Err(Error::new(Kind::Terminated, "the terminal was closed")),
+            line => Ok(line),
         }
     }
 }

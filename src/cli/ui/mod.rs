@@ -1,10 +1,12 @@
 //! Output and input: the trace, the answer, the progress, the prompt and `--json`.
 
 pub mod confirm;
+pub mod editor;
 pub mod input;
 pub mod json;
 pub mod live;
 pub mod markdown;
+pub mod pager;
 pub mod pictures;
 pub mod progress;
 pub mod rows;

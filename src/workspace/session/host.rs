@@ -65,6 +65,19 @@ impl Workspace {
         Ok(applied)
     }
 
+    /// Puts files that the user edited while reviewing them into the sandbox, where there is one, and into what is recorded of
+    /// it. `files` have contents that are kept.
+    pub async fn take_edited(&self, files: Delta, sandbox: Option<&Sandbox>) -> Result<()> {
+        if files.is_empty() {
+            return Ok(());
+        }
+        let mut state = self.state.lock().await;
+        let mut delta = state.history.delta().clone();
+        let paths: Vec<TreePath> = files.keys().cloned().collect();
+        delta.extend(files);
+        self.take_merged(&mut state, &paths, delta, sandbox).await
+    }
+
     /// Puts the host's files back as they were before the last apply that was not taken back yet.
     pub async fn undo_apply(&self) -> Result<Changes> {
         let mut state = self.state.lock().await;
