@@ -5,10 +5,13 @@ use crate::support::endpoint::{Endpoint, Script, endpoint};
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// A model that writes the file that the prompt names, with the prompt in it, and answers with the prompt.
@@ -168,8 +171,8 @@ fn nothing_starts_if_a_task_cannot_be_run() {
 
 #[test]
 fn what_failed_runs_again_on_request_and_changed_tasks_are_noticed() {
-    let fails = std::sync::Arc::new(Mutex::new(true));
-    let shared = std::sync::Arc::clone(&fails);
+    let fails = Arc::new(Mutex::new(true));
+    let shared = Arc::clone(&fails);
     let model = endpoint()
         .by_rule(move |body| match *shared.lock().unwrap() && prompt_of(body).0.ends_with("f1") {
             true => endpoint().error(400, "not today"),
@@ -313,6 +316,111 @@ fn a_sandbox_that_does_not_start_is_tried_again() {
     let finished = running.wait().expect_code(0);
     assert!(finished.stderr.contains("begins again later"), "{}", finished.stderr);
     assert_eq!(by_id(&workspace).len(), 6);
+}
+
+#[test]
+fn a_sandbox_is_started_for_what_needs_one_and_for_nothing_else() {
+    let model = endpoint().by_rule(|_| endpoint().text("done")).start();
+    let call = agent().file("tasks.jsonl", tasks(8)).file("notes.txt", "the text of the notes\n");
+    let workspace = call.workspace().to_owned();
+    let sandboxes = call.home("data").join("sandboxes");
+    let finished = batch(call, &model, &["--parallel", "4"]).run().expect_code(0);
+    assert!(!sandboxes.exists(), "no task has called a tool");
+    let results = by_id(&workspace);
+    assert!(results.values().all(|result| result["answer"] == "done" && result.get("patch").is_none()));
+    let session = results["task-0"]["session"].as_str().unwrap();
+    let verified = finished.again().args(["sessions", "verify", session]).run().expect_code(0);
+    let diff = verified.again().args(["diff", session]).run().expect_code(2);
+    assert!(diff.stderr.contains("it ended before anything ran in its sandbox"), "{}", diff.stderr);
+    let lines = [
+        json!({"id": "passes", "prompt": "work", "files": {"a": ""}, "check": "test -f a"}),
+        json!({"id": "fails", "prompt": "work", "files": {}, "check": "test -f a"}),
+        json!({"id": "mentions", "prompt": "read @notes.txt"}),
+    ];
+    let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let more = diff.again().file("more.jsonl", lines).endpoint(&model);
+    let _finished = more.args(["batch", "more.jsonl", "--out", "more"]).run().expect_code(6);
+    let more = read(workspace.join("more/results.jsonl"));
+    let status: BTreeMap<String, String> = more
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .map(|result| (result["id"].as_str().unwrap().into(), result["status"].as_str().unwrap().into()))
+        .collect();
+    let status: Vec<&str> = status.values().map(String::as_str).collect();
+    assert_eq!(status, ["check_failed", "completed", "completed"], "fails, mentions, passes");
+    let sent = |request: &crate::support::endpoint::Request| {
+        request.body.to_string().contains("the text of the notes")
+    };
+    assert!(model.requests().iter().any(sent), "what is mentioned is read in a sandbox");
+}
+
+#[test]
+fn an_engine_that_refuses_slows_the_batch_down_and_costs_no_task() {
+    let Some(docker) = real_engine() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let socket = directory.path().join("engine.sock");
+    refusing_engine(&socket, docker, 4);
+    let model = writer();
+    let call = agent().file("tasks.jsonl", tasks(6)).sandbox("docker");
+    let workspace = call.workspace().to_owned();
+    let call = call.env("DOCKER_HOST", format!("unix://{}", socket.display()));
+    let finished = batch(call, &model, &["--parallel", "3"]).run().expect_code(0);
+    assert!(finished.stderr.contains("begins again later"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("no room for another container"), "{}", finished.stderr);
+    let results = results(&workspace);
+    assert_eq!((results.len(), by_id(&workspace).len()), (6, 6));
+    assert!(results.iter().all(|result| result["status"] == "completed"), "{results:?}");
+    for i in 0..6 {
+        assert!(
+            read(workspace.join(format!("out/patches/task-{i}.patch"))).contains(&format!("+write f{i}\n"))
+        );
+    }
+}
+
+/// The socket of the engine on this machine; without one the test is skipped.
+fn real_engine() -> Option<PathBuf> {
+    let found = ["/var/run/docker.sock"].map(PathBuf::from).into_iter().find(|path| path.exists());
+    assert!(found.is_some() || std::env::var_os("AGENT_TEST_REQUIRE_DOCKER").is_none(), "no engine answers");
+    found
+}
+
+/// Passes everything on to the engine at `docker`, but for the first requests for a container, which it refuses.
+fn refusing_engine(socket: &Path, docker: PathBuf, refusals: usize) {
+    let listener = UnixListener::bind(socket).unwrap();
+    let refused = Arc::new(AtomicUsize::new(0));
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let (docker, refused) = (docker.clone(), Arc::clone(&refused));
+            std::thread::spawn(move || pass_on(client, &docker, &refused, refusals));
+        }
+    });
+}
+
+fn pass_on(mut client: UnixStream, docker: &Path, refused: &AtomicUsize, refusals: usize) {
+    const ANSWER: &str = "{\"message\":\"no room for another container\"}";
+    let Ok(mut engine) = UnixStream::connect(docker) else { return };
+    let (mut from, mut to) = (engine.try_clone().unwrap(), client.try_clone().unwrap());
+    let answers = std::thread::spawn(move || {
+        let _ = std::io::copy(&mut from, &mut to);
+        let _ = to.shutdown(Shutdown::Write);
+    });
+    let mut piece = vec![0; 64 << 10];
+    while let Ok(length @ 1..) = client.read(&mut piece) {
+        let head = String::from_utf8_lossy(&piece[..length.min(200)]);
+        let is_creation = head.starts_with("POST ") && head.contains("/containers/create");
+        if is_creation && refused.fetch_add(1, Ordering::SeqCst) < refusals {
+            let head =
+                "HTTP/1.1 500 Internal Server Error\r\ncontent-type: application/json\r\nconnection: close";
+            let _ = write!(client, "{head}\r\ncontent-length: {}\r\n\r\n{ANSWER}", ANSWER.len());
+            let _ = client.shutdown(Shutdown::Both);
+            break;
+        }
+        if engine.write_all(&piece[..length]).is_err() {
+            break;
+        }
+    }
+    let _ = engine.shutdown(Shutdown::Write);
+    let _ = answers.join();
 }
 
 #[test]

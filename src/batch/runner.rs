@@ -12,7 +12,7 @@ use crate::error::{Error, Kind, Result};
 use crate::event::{Changes, Events, now};
 use crate::log::SessionId;
 use crate::session::{
-    Builder, Governance, ModelSettings, SandboxSettings, Session, WorkspaceSettings, status,
+    Builder, Governance, ModelSettings, SandboxSettings, Session, Starts, WorkspaceSettings, status,
 };
 use crate::workspace::git_patch;
 use std::convert::Infallible;
@@ -171,7 +171,7 @@ impl<'a> Attempt<'a> {
         let image = self.task.image.clone().or_else(|| sandbox.image.clone());
         Ok(Builder {
             workspace: workspace.clone(),
-            sandbox: SandboxSettings { image, env, ..sandbox.clone() },
+            sandbox: SandboxSettings { image, env, starts: Starts::WhenNeeded, ..sandbox.clone() },
             governance: Governance {
                 limits: limits(&self.task.limits, &governance.limits),
                 ..governance.clone()

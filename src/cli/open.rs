@@ -13,7 +13,7 @@ use crate::log::SessionId;
 use crate::sandbox::{Chosen, Network, choose};
 use crate::session::{
     Builder, Frontend, Governance, ModelSettings, Notice, Population, Resume, Retention, SandboxSettings,
-    Session, Start, WorkspaceSettings, finish,
+    Session, Start, Starts, WorkspaceSettings, finish,
 };
 use std::sync::Arc;
 
@@ -118,7 +118,8 @@ pub async fn sandbox(config: &Config) -> Result<(SandboxSettings, Option<Notice>
     // What the user names for the sandbox counts.
     env.extend(asked.env);
     let (image, runtime, limits) = (asked.image, asked.runtime, asked.limits);
-    let settings = SandboxSettings { backend, image, runtime, network, limits, retention, env };
+    let starts = Starts::default();
+    let settings = SandboxSettings { backend, image, runtime, network, limits, retention, env, starts };
     Ok((settings, reason.map(notice)))
 }
 

@@ -32,7 +32,7 @@ pub async fn find(options: &Options, id: Option<String>, paths: Vec<PathBuf>) ->
         }
     };
     let workspace = Workspace::load(&sessions.dir(&id), machine()).await?.ok_or_else(|| {
-        Error::usage(format!("session {id} ended before it had a workspace"))
+        Error::usage(format!("session {id} has no changes: it ended before anything ran in its sandbox"))
             .hint("see `agent sessions list`")
     })?;
     let paths = within(workspace.root(), &paths)?;

@@ -88,7 +88,7 @@ impl Builder {
         })
     }
 
-    /// Opens the session. Its sandbox starts in the background.
+    /// Opens the session. Its sandbox starts in the background, or when it is needed.
     pub async fn open(mut self, frontend: Arc<dyn Frontend>) -> Result<Session> {
         self.workspace.validate()?;
         self.check_price()?;

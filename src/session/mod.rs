@@ -22,7 +22,7 @@ pub use fork::{Fork, fork};
 pub use frontend::{Frontend, Step};
 pub use one_shot::{OneShot, attach};
 pub use resume::{Resume, check_workspace};
-pub use settings::{Governance, ModelSettings, Retention, SandboxSettings, WorkspaceSettings};
+pub use settings::{Governance, ModelSettings, Retention, SandboxSettings, Starts, WorkspaceSettings};
 pub use startup::{Population, Ready, Startup};
 
 use crate::agent::{Answer, Conversation, Spent};

@@ -154,6 +154,18 @@ pub struct SandboxSettings {
     pub retention: Retention,
     /// Variables that commands start with, beside the sandbox's own.
     pub env: Vec<(String, String)>,
+    /// When they start.
+    pub starts: Starts,
+}
+
+/// When the sandbox of a session starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Starts {
+    /// With the session, while the model writes its first answer: a user waits for it.
+    #[default]
+    AtOnce,
+    /// When a tool, a check or a mentioned file needs it, if ever: many sessions share the machine.
+    WhenNeeded,
 }
 
 /// Whether a sandbox outlives its session.
@@ -174,7 +186,8 @@ impl SandboxSettings {
     /// Temporary sandboxes of `backend` with its default image, no network and the default limits.
     pub fn new(backend: Arc<dyn Backend>) -> Self {
         let (network, limits, retention) = (Network::None, Limits::default(), Retention::Remove);
-        Self { backend, image: None, runtime: None, network, limits, retention, env: Vec::new() }
+        let (env, starts) = (Vec::new(), Starts::default());
+        Self { backend, image: None, runtime: None, network, limits, retention, env, starts }
     }
 
     /// The settings of a running sandbox: those that it was created with, but for its hosts, which are judged here.

@@ -1,9 +1,11 @@
-//! Starting the sandbox in the background: the model's first answer and the start take place at the same time.
+//! Starting the sandbox: in the background, so that the model's first answer and the start take place at the same time, or when
+//! it is needed.
 
 use super::frontend::{Frontend, Step};
-use super::settings::SandboxSettings;
+use super::settings::{SandboxSettings, Starts};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, SandboxInfo};
+use crate::lock::Lock;
 use crate::log::SessionId;
 use crate::network::Gateway;
 use crate::sandbox::{Backend, Sandbox, Spec, sweep_once};
@@ -40,9 +42,9 @@ pub enum Population {
     Reattach(Arc<Workspace>, String),
 }
 
-/// A sandbox that is starting.
+/// A sandbox that is starting, or that starts when it is needed.
 pub struct Startup {
-    ready: Shared<BoxFuture<'static, Result<Arc<Ready>, Arc<Error>>>>,
+    phase: Lock<Phase>,
     backend: Arc<dyn Backend>,
     gateway: Arc<Gateway>,
     frontend: Arc<dyn Frontend>,
@@ -51,8 +53,18 @@ pub struct Startup {
     reattaches: bool,
 }
 
+type Starting = Shared<BoxFuture<'static, Result<Arc<Ready>, Arc<Error>>>>;
+
+enum Phase {
+    /// Nobody has needed it.
+    Waiting(Box<(Start, Population)>),
+    Begun(Starting),
+    /// It was not needed, and is not any more.
+    Ended,
+}
+
 impl Startup {
-    /// Starts (or reattaches to) the sandbox of session `id`, whose connections go through `gateway`.
+    /// Starts (or reattaches to) the sandbox of session `id`, whose connections go through `gateway`, when the settings say.
     pub fn begin(
         id: &SessionId,
         settings: &SandboxSettings,
@@ -69,23 +81,37 @@ impl Startup {
             gateway: Arc::clone(&gateway),
             frontend: Arc::clone(&frontend),
         };
-        let task = tokio::spawn(start.run(population));
-        sweep_once(&backend);
-        let ready = async move {
-            match task.await {
-                Ok(result) => result.map(Arc::new).map_err(Arc::<Error>::new),
-                Err(panicked) => {
-                    Err(Arc::new(Error::sandbox("the sandbox could not be started").caused_by(panicked)))
-                }
-            }
+        let phase = match settings.starts {
+            Starts::AtOnce => Phase::Begun(start.begin(population)),
+            Starts::WhenNeeded => Phase::Waiting(Box::new((start, population))),
         };
-        let (ready, session) = (ready.boxed().shared(), id.to_string());
-        Self { ready, backend, gateway, frontend, session, announced: AtomicBool::new(false), reattaches }
+        let (phase, session, announced) = (Lock::new(phase), id.to_string(), AtomicBool::new(false));
+        Self { phase, backend, gateway, frontend, session, announced, reattaches }
+    }
+
+    /// Its start, which begins now if it has not begun yet.
+    fn started(&self) -> Result<Starting> {
+        let mut phase = self.phase.lock();
+        let starting = match std::mem::replace(&mut *phase, Phase::Ended) {
+            Phase::Waiting(waiting) => waiting.0.begin(waiting.1),
+            Phase::Begun(starting) => starting,
+            Phase::Ended => return Err(Error::sandbox("the session has ended")),
+        };
+        *phase = Phase::Begun(starting.clone());
+        Ok(starting)
+    }
+
+    /// Its start, if that has begun.
+    fn begun(&self) -> Option<Starting> {
+        match &*self.phase.lock() {
+            Phase::Begun(starting) => Some(starting.clone()),
+            _ => None,
+        }
     }
 
     /// Waits until the sandbox is up, without reporting it.
     pub(super) async fn ready_silently(&self) -> Result<Arc<Ready>> {
-        self.ready.clone().await.map_err(|error| error.repeat())
+        self.started()?.await.map_err(|error| error.repeat())
     }
 
     /// Waits until the sandbox is up, and reports it the first time.
@@ -101,7 +127,7 @@ impl Startup {
 
     /// The sandbox, if it is up already.
     pub fn if_ready(&self) -> Option<Arc<Ready>> {
-        self.ready.clone().now_or_never()?.ok()
+        self.begun()?.now_or_never()?.ok()
     }
 
     /// Whether it is a sandbox that ran before this process.
@@ -121,9 +147,16 @@ impl Startup {
 
     /// Removes the sandbox with everything in it. Bounded: the idle timeout removes what does not end in time.
     pub async fn end(&self) {
+        let starting = match &mut *self.phase.lock() {
+            Phase::Begun(starting) => starting.clone(),
+            phase => {
+                *phase = Phase::Ended;
+                return;
+            }
+        };
         let end = async {
             // A container that is half created cannot be ended by its guest, so its start is awaited.
-            if let Ok(ready) = self.ready_silently().await {
+            if let Ok(ready) = starting.await {
                 ready.sandbox.shutdown().await;
             }
             // Usually the guest has removed it already; a later sweep retries what failed.
@@ -149,6 +182,22 @@ struct Start {
 }
 
 impl Start {
+    /// Starts it in the background.
+    fn begin(self, population: Population) -> Starting {
+        let backend = Arc::clone(&self.backend);
+        let task = tokio::spawn(self.run(population));
+        sweep_once(&backend);
+        let ready = async move {
+            match task.await {
+                Ok(result) => result.map(Arc::new).map_err(Arc::<Error>::new),
+                Err(panicked) => {
+                    Err(Arc::new(Error::sandbox("the sandbox could not be started").caused_by(panicked)))
+                }
+            }
+        };
+        ready.boxed().shared()
+    }
+
     async fn run(mut self, population: Population) -> Result<Ready> {
         let (workspace, is_new) = match population {
             Population::Fill(opening) => (Arc::new(opening.await?), true),
