@@ -45,6 +45,8 @@ struct Results {
     /// The length without a line that could not be written as a whole.
     bytes: u64,
     done: BTreeMap<String, TaskResult>,
+    /// Of those that are done.
+    summary: Summary,
 }
 
 /// What `batch.json` holds.
@@ -112,7 +114,7 @@ impl Output {
 
     /// The numbers so far, of `tasks` tasks.
     pub fn summary(&self, tasks: usize) -> Summary {
-        Summary::of(tasks, self.results.lock().done.values())
+        Summary { tasks, ..self.results.lock().summary }
     }
 
     /// Forgets the results of tasks that failed, so that they run again; how many.
@@ -137,16 +139,22 @@ impl Output {
         Ok(forgotten)
     }
 
-    /// Writes the result of a task, whose patch is in place: from here on it is done.
-    pub fn record(&self, result: &TaskResult) -> Result<()> {
-        self.results.lock().append(result).map_err(|error| {
-            Error::unexpected(format!("the result of {} could not be written", result.id))
+    /// Writes the results of tasks, whose patches are in place, with one sync for all: from here on they are done.
+    ///
+    /// # Errors
+    /// Not all of them could be written.
+    pub fn record(&self, results: &[TaskResult]) -> Result<()> {
+        let mut file = self.results.lock();
+        let written = file.append(results).map_err(|error| {
+            Error::unexpected("the results could not be written")
                 .caused_by(error)
                 .hint("free disk space and run the same command again: what has no result continues")
-        })?;
-        // A marker that is left is removed by the next process.
-        let _ = fs::remove_file(self.marker(&result.id));
-        Ok(())
+        });
+        for result in results.iter().filter(|result| file.done.contains_key(&result.id)) {
+            // A marker that is left is removed by the next process.
+            let _ = fs::remove_file(self.marker(&result.id));
+        }
+        written
     }
 
     /// Notes that a task has begun, in this session.
@@ -228,24 +236,44 @@ impl Results {
         let (done, bytes) = read_results(path)?;
         // A line that was cut off: its task is not done.
         file.set_len(bytes).map_err(failed)?;
-        Ok(Self { file, bytes, done })
+        let summary = Summary::of(0, done.values());
+        Ok(Self { file, bytes, done, summary })
     }
 
-    fn append(&mut self, result: &TaskResult) -> io::Result<()> {
+    /// Appends the results up to the first that cannot be written.
+    fn append(&mut self, results: &[TaskResult]) -> io::Result<()> {
+        let (mut bytes, mut lines, mut failure) = (self.bytes, 0, Ok(()));
+        for result in results {
+            match self.append_line(result) {
+                Ok(length) => (bytes, lines) = (bytes + length, lines + 1),
+                Err(error) => {
+                    // If this fails too, the next process drops what is there of the line.
+                    let _ = self.file.set_len(bytes);
+                    failure = Err(error);
+                    break;
+                }
+            }
+        }
+        if let Err(error) = self.file.sync_data() {
+            let _ = self.file.set_len(self.bytes);
+            return Err(error);
+        }
+        self.bytes = bytes;
+        for result in &results[..lines] {
+            self.summary.add(result);
+            self.done.insert(result.id.clone(), result.clone());
+        }
+        failure
+    }
+
+    fn append_line(&mut self, result: &TaskResult) -> io::Result<u64> {
         let mut line = json::to_vec(result).map_err(io::Error::other)?;
         if line.len() >= MAX_LINE {
             return Err(io::Error::other("the line is too long"));
         }
         line.push(b'\n');
-        let written = self.file.write_all(&line).and_then(|()| self.file.sync_data());
-        if let Err(error) = written {
-            // If this fails too, the next process drops what is there of the line.
-            let _ = self.file.set_len(self.bytes);
-            return Err(error);
-        }
-        self.bytes += line.len() as u64;
-        self.done.insert(result.id.clone(), result.clone());
-        Ok(())
+        self.file.write_all(&line)?;
+        Ok(line.len() as u64)
     }
 }
 

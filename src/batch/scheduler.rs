@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 /// Tasks in a row that the endpoint answers nothing, each after its own retries, until the batch stops.
 const MAX_SILENT: u32 = 3;
@@ -102,6 +102,8 @@ struct Job {
 struct Progress {
     queue: VecDeque<Job>,
     running: JoinSet<(Job, Option<Outcome>)>,
+    /// Of tasks that ended, to be written.
+    results: Vec<TaskResult>,
     trouble: Trouble,
     silent: u32,
     /// Tasks at a time: fewer after a sandbox could not be started beside those that run.
@@ -164,6 +166,7 @@ impl Scheduler {
         let mut progress = Progress {
             queue: waiting.map(job).collect(),
             running: JoinSet::new(),
+            results: Vec::new(),
             trouble: Trouble::default(),
             silent: 0,
             parallel: self.shared.settings.parallel,
@@ -171,19 +174,21 @@ impl Scheduler {
         };
         let mut halt = self.shared.halt.subscribe();
         loop {
-            let is_ending = progress.fatal.is_some() || self.ends_early();
-            if !is_ending {
+            if !self.is_ending(&progress) {
                 self.start(&mut progress);
             }
+            // The places of those that ended are taken: tasks do not wait for the disk.
+            self.record(&mut progress).await;
+            let is_ending = self.is_ending(&progress);
             if progress.running.is_empty() && (is_ending || progress.queue.is_empty()) {
                 break;
             }
             let pause = progress.trouble.paused_until().filter(|_| !is_ending && !progress.queue.is_empty());
             tokio::select! {
                 Some(ended) = progress.running.join_next() => {
-                    // The attempts catch panics themselves.
-                    if let Ok((job, outcome)) = ended {
-                        self.ended(&mut progress, job, outcome).await;
+                    self.ended(&mut progress, ended);
+                    while let Some(ended) = progress.running.try_join_next() {
+                        self.ended(&mut progress, ended);
                     }
                 }
                 () = sleep_until(pause) => {}
@@ -193,8 +198,10 @@ impl Scheduler {
         self.verdict(progress)
     }
 
-    fn ends_early(&self) -> bool {
-        *self.shared.halt.borrow() != Halt::No || self.shared.budget.exhausted().is_some()
+    fn is_ending(&self, progress: &Progress) -> bool {
+        progress.fatal.is_some()
+            || *self.shared.halt.borrow() != Halt::No
+            || self.shared.budget.exhausted().is_some()
     }
 
     fn verdict(&self, progress: Progress) -> Result<()> {
@@ -229,15 +236,17 @@ impl Scheduler {
         }
     }
 
-    async fn ended(&self, progress: &mut Progress, job: Job, outcome: Option<Outcome>) {
+    fn ended(&self, progress: &mut Progress, ended: std::result::Result<(Job, Option<Outcome>), JoinError>) {
+        // The attempts catch panics themselves.
+        let Ok((job, outcome)) = ended else { return };
         match outcome {
             Some(Outcome::Done(result)) => {
                 progress.trouble.worked();
                 progress.silent = 0;
                 progress.parallel = (progress.parallel + 1).min(self.shared.settings.parallel);
-                self.record(progress, *result).await;
+                progress.results.push(*result);
             }
-            Some(Outcome::Trouble(failure)) => self.failed(progress, job, failure).await,
+            Some(Outcome::Trouble(failure)) => self.failed(progress, job, failure),
             Some(Outcome::Stopped) => {}
             None => {
                 let message = format!("the work on {} ended unexpectedly", job.task.id);
@@ -247,7 +256,7 @@ impl Scheduler {
     }
 
     /// A task failed through no fault of its own.
-    async fn failed(&self, progress: &mut Progress, mut job: Job, failure: Failure) {
+    fn failed(&self, progress: &mut Progress, mut job: Job, failure: Failure) {
         let Failure { error, cause, result } = failure;
         let mut pause = None;
         match cause {
@@ -275,21 +284,32 @@ impl Scheduler {
             (job.failures, job.done_then) = (job.failures + 1, done);
         }
         if job.failures >= if cause == Cause::Start { MAX_STARTS } else { MAX_ATTEMPTS } {
-            return self.record(progress, *result).await;
+            return progress.results.push(*result);
         }
         self.shared.observer.on(Update::Again { id: &job.task.id, error: &error, pause });
         progress.queue.push_back(job);
     }
 
-    async fn record(&self, progress: &mut Progress, result: TaskResult) {
-        let shared = Arc::clone(&self.shared);
-        let recorded =
-            tokio::task::spawn_blocking(move || shared.output.record(&result).map(|()| result)).await;
-        match recorded {
-            Ok(Ok(result)) => {
-                self.shared.observer.on(Update::Done { result: &result, summary: self.summary() })
+    /// Writes the results that have come since the last time.
+    async fn record(&self, progress: &mut Progress) {
+        if progress.results.is_empty() {
+            return;
+        }
+        let (results, shared) = (std::mem::take(&mut progress.results), Arc::clone(&self.shared));
+        let recorded = tokio::task::spawn_blocking(move || {
+            let recorded = shared.output.record(&results);
+            (results, recorded)
+        });
+        match recorded.await {
+            Ok((results, recorded)) => {
+                let output = &self.shared.output;
+                for result in results.iter().filter(|result| output.is_done(&result.id)) {
+                    self.shared.observer.on(Update::Done { result, summary: self.summary() });
+                }
+                if let Err(error) = recorded {
+                    self.give_up(progress, error);
+                }
             }
-            Ok(Err(error)) => self.give_up(progress, error),
             Err(error) => {
                 self.give_up(progress, Error::unexpected("a result could not be written").caused_by(error));
             }
