@@ -60,7 +60,8 @@ use std::sync::{Arc, LazyLock};
 
 /// Facts of this machine, read once.
 pub fn machine() -> Arc<Machine> {
-    static MACHINE: LazyLock<Arc<Machine>> = LazyLock::new(|| Arc::new(Machine::of_this_process()));
+    static MACHINE: LazyLock<Arc<Machine>> =
+        LazyLock::new(|| Arc::new(Machine::of_this_process().sharing_looks()));
     Arc::clone(&MACHINE)
 }
 

@@ -6,9 +6,13 @@
 
 use super::machine::Machine;
 use super::toolchains;
+use crate::lock::Lock;
+use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// What of this machine a sandbox sees, and the variables that make it usable.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -116,8 +120,54 @@ const MAX_LOOKED_AT: usize = 4096;
 const STANDARD_PATH: [&str; 6] =
     ["/usr/local/bin", "/usr/local/sbin", "/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 
-/// Looks at the machine. Takes a millisecond or so; what is not there or not readable is left out.
-pub fn host_tree(machine: &Machine) -> HostTree {
+/// How long a look is used where sandboxes share it. What appears later on the machine is not covered in sandboxes that run
+/// already either.
+const USED_FOR: Duration = Duration::from_secs(1);
+
+/// A look at a machine.
+struct Look {
+    at: Instant,
+    tree: Arc<HostTree>,
+    /// Whether a name is one of a program.
+    programs: HashMap<String, bool>,
+}
+
+/// The last look at a machine, for all sandboxes that start within a second.
+#[derive(Clone, Default)]
+pub(super) struct SharedLook(Arc<Lock<Option<Look>>>);
+
+/// What of `machine` a sandbox sees.
+pub fn host_tree(machine: &Machine) -> Arc<HostTree> {
+    with_look(machine, |look| Arc::clone(&look.tree))
+}
+
+/// Those of `names` that are programs a sandbox sees, in the same order.
+pub fn host_programs(machine: &Machine, names: &[&str]) -> Vec<String> {
+    with_look(machine, |look| {
+        let unknown: Vec<&str> =
+            names.iter().copied().filter(|name| !look.programs.contains_key(*name)).collect();
+        let found = look.tree.programs(&unknown);
+        let known = unknown.iter().map(|name| ((*name).to_owned(), found.iter().any(|found| found == name)));
+        look.programs.extend(known);
+        let is_there = |name: &&&str| look.programs.get(**name) == Some(&true);
+        names.iter().filter(is_there).map(|name| (*name).to_owned()).collect()
+    })
+}
+
+fn with_look<T>(machine: &Machine, using: impl FnOnce(&mut Look) -> T) -> T {
+    let look = || Look { at: Instant::now(), tree: Arc::new(look_at(machine)), programs: HashMap::new() };
+    let Some(SharedLook(last)) = &machine.shared_look else { return using(&mut look()) };
+    // Locked while somebody looks, so that the others wait for that look.
+    let mut last = last.lock();
+    let is_recent = last.as_ref().is_some_and(|look| look.at.elapsed() < USED_FOR);
+    using(match &mut *last {
+        Some(look) if is_recent => look,
+        other => other.insert(look()),
+    })
+}
+
+/// Looks at the machine. Takes some milliseconds; what is not there or not readable is left out.
+fn look_at(machine: &Machine) -> HostTree {
     let mut tree = HostTree::default();
     for root in ROOTS {
         tree.give(machine, Path::new(root));
@@ -144,7 +194,7 @@ pub fn host_tree(machine: &Machine) -> HostTree {
 
 impl HostTree {
     /// Those of `names` that are programs on [`HostTree::path`], in the same order.
-    pub fn programs(&self, names: &[&str]) -> Vec<String> {
+    fn programs(&self, names: &[&str]) -> Vec<String> {
         let directories: Vec<PathBuf> =
             self.path.split(':').filter_map(|inside| self.on_host(Path::new(inside))).collect();
         let is_there = |name: &&&str| directories.iter().any(|directory| directory.join(name).is_file());
@@ -337,7 +387,7 @@ mod tests {
     fn a_merged_usr_stays_a_symlink_and_a_separate_bin_is_bound() {
         let (root, machine) = machine_with(&["usr/bin/sh", "sbin/init"]);
         symlink("usr/bin", root.path().join("bin")).unwrap();
-        let tree = host_tree(&machine);
+        let tree = look_at(&machine);
         assert_eq!(insides(&tree), ["/usr", "/sbin"]);
         assert_eq!(tree.symlinks, [(PathBuf::from("/bin"), PathBuf::from("usr/bin"))]);
     }
@@ -359,7 +409,7 @@ mod tests {
             "etc/hosts",
         ]);
         symlink("../usr/share/zoneinfo/UTC", root.path().join("etc/localtime")).unwrap();
-        let tree = host_tree(&machine);
+        let tree = look_at(&machine);
         assert_eq!(insides(&tree), ["/usr", "/etc/ssl/certs", "/etc/java-17-openjdk", "/etc/maven/m2.conf"]);
         assert_eq!(tree.symlinks[0].0, Path::new("/etc/localtime"));
     }
@@ -367,7 +417,7 @@ mod tests {
     #[test]
     fn files_that_may_hold_credentials_are_covered() {
         let (_root, machine) = machine_with(&["usr/bin/node", "usr/etc/npmrc", "usr/local/etc/gitconfig"]);
-        let tree = host_tree(&machine);
+        let tree = look_at(&machine);
         assert_eq!(insides(&tree), ["/usr", "/usr/etc/npmrc", "/usr/local/etc/gitconfig"]);
         assert!(tree.binds[1..].iter().all(|(host, _)| host == Path::new("/dev/null")));
     }
@@ -378,7 +428,7 @@ mod tests {
         fs::create_dir_all(root.path().join("etc")).unwrap();
         symlink("../srv/zones/UTC", root.path().join("etc/localtime")).unwrap();
         let real = fs::canonicalize(root.path().join("srv/zones/UTC")).unwrap();
-        assert!(host_tree(&machine).binds.contains(&(real, "/etc/localtime".into())));
+        assert!(look_at(&machine).binds.contains(&(real, "/etc/localtime".into())));
     }
 
     #[test]
@@ -387,7 +437,7 @@ mod tests {
         let machine =
             Machine::fake(root.path(), "/home/me", &["/home/me/.local/bin", "/usr/local/go/bin", "/usr/bin"]);
         assert_eq!(
-            host_tree(&machine).path,
+            look_at(&machine).path,
             "/home/agent/.local/bin:/home/agent/.cargo/bin:/usr/local/go/bin:/usr/local/bin:/usr/local/sbin:\
              /usr/bin:/usr/sbin:/bin:/sbin"
         );
@@ -404,7 +454,7 @@ mod tests {
         let table =
             format!("Num RefCount …\n0: 2 0 10000 1 1 7 {}\n0: 2 0 0 1 1 8 @abstract\n", socket.display());
         fs::write(root.path().join("proc/net/unix"), table).unwrap();
-        let tree = host_tree(&machine);
+        let tree = look_at(&machine);
         for covered in ["/usr/share/x", "/etc/php/secret.ini"] {
             assert!(
                 tree.binds.contains(&("/dev/null".into(), covered.into())),
@@ -419,16 +469,28 @@ mod tests {
     fn of_opt_only_what_path_names() {
         let (root, _) = machine_with(&["opt/used/bin/tool", "opt/other/socket"]);
         let machine = Machine::fake(root.path(), "/home/me", &["/opt/used/bin", "/usr/bin"]);
-        let tree = host_tree(&machine);
+        let tree = look_at(&machine);
         assert!(tree.shows(Path::new("/opt/used/bin")) && !tree.shows(Path::new("/opt/other")));
     }
 
     #[test]
     fn this_machine_has_a_usr_and_no_home() {
-        let tree = host_tree(&Machine::of_this_process());
+        let tree = look_at(&Machine::of_this_process());
         assert!(tree.shows(Path::new("/usr/bin")));
         for (_, inside) in &tree.binds {
             assert!(!inside.starts_with("/root") && !inside.starts_with("/home"), "{}", inside.display());
         }
+    }
+
+    #[test]
+    fn sandboxes_share_a_look_where_the_machine_says_so() {
+        let (root, machine) = machine_with(&["usr/bin/git"]);
+        let sharing = machine.clone().sharing_looks();
+        let found = |machine: &Machine| host_programs(machine, &["make", "git"]);
+        assert_eq!((found(&machine), found(&sharing)), (vec!["git".to_owned()], vec!["git".to_owned()]));
+        fs::write(root.path().join("usr/bin/make"), "x").unwrap();
+        assert_eq!(found(&machine), ["make", "git"]);
+        assert_eq!(found(&sharing.clone()), ["git"], "as it was within the last second");
+        assert_eq!(host_tree(&sharing).binds, look_at(&machine).binds);
     }
 }

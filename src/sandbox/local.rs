@@ -242,7 +242,7 @@ fn launch_spec(
     (uid, gid): (u32, u32),
 ) -> Result<LaunchSpec> {
     let tree = super::host_tree::host_tree(machine);
-    let variables = environment::variables(&tree.path).into_iter().chain(tree.env);
+    let variables = environment::variables(&tree.path).into_iter().chain(tree.env.iter().cloned());
     let idle_ttl = spec.idle_ttl.as_secs().max(1).to_string();
     let disk = spec.limits.disk.to_string();
     let argv = ["/proc/self/exe", "serve", "--listen-fd", "3", "--idle-ttl", &idle_ttl, "--disk", &disk];
@@ -257,8 +257,8 @@ fn launch_spec(
         gid,
         argv: argv.map(OsString::from).into(),
         env: variables.map(|(name, value)| (name.into(), value.into())).collect(),
-        binds: tree.binds,
-        symlinks: tree.symlinks,
+        binds: tree.binds.clone(),
+        symlinks: tree.symlinks.clone(),
         overlay,
         bind_workspace,
         cgroups: groups.directories.clone(),

@@ -3,6 +3,7 @@
 //! The one place below the command line that reads the environment of the process. The caller of a session reads it once
 //! and passes it on, so that two sessions of one process, or a test, can have different ones.
 
+use super::host_tree::SharedLook;
 use crate::error::{Error, Result};
 use crate::host_program;
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use std::path::Path;
 use std::path::PathBuf;
 
 /// This machine, or one made up by a test.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Machine {
     /// `/`, but for tests.
     pub(super) root: PathBuf,
@@ -23,6 +24,8 @@ pub struct Machine {
     pub(super) path: Vec<PathBuf>,
     /// The variables of [`is_fact`] that are set.
     variables: BTreeMap<OsString, OsString>,
+    /// The last look at what a sandbox sees, where sandboxes share one.
+    pub(super) shared_look: Option<SharedLook>,
 }
 
 /// Variables that say something about the machine, beside those whose name begins with one of [`PREFIXES`]: where files
@@ -66,13 +69,19 @@ impl Machine {
             home: absolute(&variables, "HOME").unwrap_or_else(|| "/nonexistent".into()),
             path: std::env::split_paths(&path).filter(|directory| directory.is_absolute()).collect(),
             variables,
+            shared_look: None,
         }
+    }
+
+    /// The same machine, at which sandboxes that start within a second look together: many do in one process.
+    pub fn sharing_looks(self) -> Self {
+        Self { shared_look: Some(SharedLook::default()), ..self }
     }
 
     #[cfg(test)]
     pub(super) fn fake(root: &Path, home: &str, path: &[&str]) -> Self {
         let (path, variables) = (path.iter().map(PathBuf::from).collect(), BTreeMap::new());
-        Self { root: root.into(), home: home.into(), path, variables }
+        Self { root: root.into(), home: home.into(), path, variables, shared_look: None }
     }
 
     #[cfg(test)]

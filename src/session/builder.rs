@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::event::{Event, Events};
 use crate::log::{ArtifactLimits, Artifacts, History, SessionFile, SessionId, Store};
 use crate::network::{self, Gateway};
-use crate::sandbox::host_tree::host_tree;
+use crate::sandbox::host_tree;
 use crate::sandbox::local::Local;
 use crate::sandbox::machine::Machine;
 use crate::tools::Registry;
@@ -240,7 +240,7 @@ fn host_programs(sandbox: &SandboxSettings, machine: &Machine) -> Vec<String> {
         && sandbox.image.as_deref().is_none_or(|image| image == "host");
     let further = code::PROGRAMS.iter().filter(|program| !PROGRAMS.contains(program));
     let names: Vec<&str> = PROGRAMS.iter().chain(further).copied().collect();
-    if shows_this_machine { host_tree(machine).programs(&names) } else { Vec::new() }
+    if shows_this_machine { host_tree::host_programs(machine, &names) } else { Vec::new() }
 }
 
 /// The programs that the system prompt mentions where they exist.

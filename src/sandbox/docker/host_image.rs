@@ -29,9 +29,9 @@ pub(super) fn describe(here: &Machine) -> Result<(Image, Skeleton)> {
     let image = Image {
         name: NAME.to_owned(),
         tag: format!("localhost/agent-host:{}", skeleton.id(&[&machine.nodename, &machine.release])),
-        path: tree.path,
-        env: tree.env,
-        binds: with_submounts(tree.binds),
+        path: tree.path.clone(),
+        env: tree.env.clone(),
+        binds: with_submounts(tree.binds.clone()),
         accounts: Some(accounts()),
     };
     Ok((image, skeleton))
