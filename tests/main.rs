@@ -23,6 +23,7 @@ mod exit_codes;
 mod guest;
 mod hang_up;
 mod hostile_guest;
+mod interactive;
 mod jobs;
 mod json;
 mod kill;

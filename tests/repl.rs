@@ -108,7 +108,7 @@ fn an_exclamation_mark_runs_a_command_in_the_sandbox_with_live_output() {
     terminal.type_line("!echo run'ning'; sleep 1000");
     terminal.wait_for("\nrunning");
     terminal.ctrl_c();
-    terminal.wait_for("stopped; the session continues");
+    terminal.wait_for("killed by signal 2 in");
     let raw = String::from_utf8_lossy(&terminal.raw()).into_owned();
     assert!(!raw.contains("\x1b]0;title"), "no title may be set");
 }
@@ -416,7 +416,7 @@ fn the_model_learns_what_the_user_did_between_prompts() {
     terminal.type_line("!echo run'ning'; sleep 1000");
     terminal.wait_for("\nrunning");
     terminal.ctrl_c();
-    terminal.wait_for("stopped; the session continues");
+    terminal.wait_for("killed by signal 2 in");
     terminal.wait_for_prompt();
     terminal.type_line("/upload host.txt in/copy.txt");
     terminal.wait_for("uploaded as in/copy.txt");
@@ -433,7 +433,7 @@ fn the_model_learns_what_the_user_did_between_prompts() {
     for told in [
         "- The user ran `echo out'put'; exit 3` in the sandbox: exit 3 in",
         "Its output:\noutput",
-        "- The user ran `echo run'ning'; sleep 1000` in the sandbox and stopped it.",
+        "- The user ran `echo run'ning'; sleep 1000` in the sandbox: killed by signal 2 in",
         "- The user copied 1 file(s) into the sandbox, as in/copy.txt.",
         "- The user changed what the sandbox may reach: allowed: example.org",
         "- The user undid the changes of the last prompt: these files in the sandbox changed: ",

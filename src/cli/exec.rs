@@ -11,12 +11,14 @@ use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::cli::ui::json::output_error;
 use crate::cli::ui::stderr;
-use crate::error::{Kind, Result};
+use crate::cli::ui::terminal::attach;
+use crate::error::{Error, Kind, Result};
 use crate::event::Stream;
 use crate::exit_code::ExitCode;
 use crate::sandbox::{Command, Finished, Outcome, ProcessEvent, Program, Sandbox, wire};
 use crate::sanitise::Sanitiser;
 use crate::session::{Frontend, Notice, OneShot};
+use crate::tools::Collector;
 use clap::Args;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Read, Write};
@@ -41,6 +43,12 @@ pub struct ExecArgs {
     /// The session whose sandbox to use
     #[arg(short, long, value_name = "ID", add = values::sessions())]
     session: Option<String>,
+    /// Give the command a terminal: the default where standard input and output are one
+    #[arg(short, long, overrides_with = "no_tty")]
+    tty: bool,
+    /// Give it pipes
+    #[arg(short = 'T', long)]
+    no_tty: bool,
     /// The command and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -74,8 +82,21 @@ pub(super) fn exit_code(result: Result<u8>) -> ProcessExitCode {
 }
 
 async fn run(options: &Options, arguments: ExecArgs) -> Result<Finished> {
+    let has_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    if arguments.tty && !has_terminal {
+        return Err(Error::usage("-t needs a terminal: standard input and output are not both one")
+            .hint("without -t the command reads and writes pipes"));
+    }
     let inside = Inside::start(options, arguments.session.as_deref()).await?;
-    let result = inside.run(command(&inside.config, &inside.sandbox, arguments.command)).await;
+    let command = command(&inside, arguments.command);
+    let result = match has_terminal && !arguments.no_tty {
+        // Nothing is kept of what it writes.
+        true => {
+            let mut copy = Collector::new(0);
+            inside.run(attach::run(&inside.sandbox, command, std::io::stdout(), &mut copy)).await
+        }
+        false => inside.run(pump(&inside.sandbox, command)).await,
+    };
     inside.end().await.and(result)
 }
 
@@ -148,17 +169,15 @@ async fn sandbox(
     Ok((fresh.sandbox.clone(), Some(fresh)))
 }
 
-async fn command(config: &Config, sandbox: &Sandbox, argv: Vec<std::ffi::OsString>) -> Result<Finished> {
-    let command = Command {
+fn command(inside: &Inside, argv: Vec<OsString>) -> Command {
+    Command {
         program: Program::Argv(argv),
         cwd: None,
         env: Vec::new(),
-        // The user who waits can interrupt it; a timeout applies where one was given.
-        timeout: config.options.timeout.as_ref().map(|_| config.bounds.timeout),
+        timeout: inside.timeout(),
         live_bytes: u64::MAX,
         stdin: true,
-    };
-    pump(sandbox, command).await
+    }
 }
 
 /// Standard input into the command, its output to ours, until it ends.

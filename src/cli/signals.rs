@@ -1,6 +1,7 @@
 //! Ctrl-C and SIGTERM become the session's interrupt.
 
 use crate::agent::{Interrupt, Stop};
+use crate::cli::ui::terminal::mode;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -10,7 +11,10 @@ use tokio::task::JoinHandle;
 pub fn listen(interrupt: Interrupt) -> Result<JoinHandle<()>> {
     listen_with(move |signal| match signal {
         Received::Interrupt(1) => interrupt.trigger(Stop::Interrupted),
-        Received::Interrupt(_) => std::process::exit(ExitCode::Interrupted.code().into()),
+        Received::Interrupt(_) => {
+            mode::restore();
+            std::process::exit(ExitCode::Interrupted.code().into())
+        }
         Received::End => interrupt.trigger(Stop::Terminated),
     })
 }

@@ -27,8 +27,8 @@ pub mod wire;
 
 pub use backend::{Backend, Capabilities, Channel, EnforcedLimits, Listed, Networks, OnProgress, State};
 pub use handle::{
-    Changes, FileBytes, JobOutput, Listing, Piece, Process, ProcessEvent, Put, Sandbox, Tunnel, Tunnels,
-    WalkOptions,
+    Changes, Controls, FileBytes, JobOutput, Listing, Piece, Process, ProcessEvent, Put, Sandbox, Tunnel,
+    Tunnels, WalkOptions,
 };
 pub use registry::{Chosen, KINDS, Kind, SandboxChoice, by_name, choose, sweep_once};
 pub use wire::{Command, Entry, EntryKind, Facts, FileWrite, Finished, Node, Outcome, Program, TerminalSize};

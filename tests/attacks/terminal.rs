@@ -95,3 +95,19 @@ fn attack_17_names_are_shown_and_not_obeyed() {
         assert!(!drawn.contains(trick), "{trick:?}: {drawn:?}");
     }
 }
+
+/// A program that has the terminal for itself moves the cursor and changes modes, and nothing that outlasts it.
+#[test]
+fn attack_17_a_program_with_the_terminal_cannot_use_it_against_the_user() {
+    let allowed = ["\x1b[6n", "\x1b[?1049h", "\x1bc"];
+    let tricks: Vec<&str> = TRICKS.into_iter().filter(|trick| !allowed.contains(trick)).collect();
+    let octal: String = tricks.concat().bytes().map(|byte| format!("\\{byte:03o}")).collect();
+    let mut terminal = terminal().args(["exec", "--", "printf", &format!("{octal}sh0wn")]).start();
+    assert_eq!(terminal.wait(), 0);
+    let drawn = String::from_utf8_lossy(&terminal.raw()).into_owned();
+    assert!(drawn.contains("clicksh0wn"), "{drawn:?}");
+    for trick in tricks {
+        assert!(!drawn.contains(trick), "{trick:?}: {drawn:?}");
+    }
+    assert!(!drawn.contains("\x1b]") && !drawn.contains("\x1bP"), "{drawn:?}");
+}

@@ -3,7 +3,7 @@
 use super::endpoint::Endpoint;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::pty::OpenptFlags;
-use rustix::termios::{Winsize, tcsetwinsize};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Read, Write};
@@ -126,6 +126,7 @@ impl Builder {
         unsafe { self.command.pre_exec(take_the_terminal) };
         let child = self.command.spawn().expect("the program starts");
         let view = Arc::new(View::default());
+        view.lock().parser.screen_mut().set_size(ROWS, NonZero::new(self.columns).expect("columns"));
         let mut reader = keyboard.try_clone().expect("a reader");
         let (watched, watching) = std::io::pipe().expect("a pipe");
         let seen = Arc::clone(&view);
@@ -302,6 +303,13 @@ impl Terminal {
         tcsetwinsize(keyboard, size).expect("the window takes a size");
         let columns = NonZero::new(columns).expect("columns");
         self.view.lock().parser.screen_mut().set_size(ROWS, columns);
+    }
+
+    /// Whether the terminal has the settings of a shell: it waits for lines, and shows what is typed.
+    pub fn is_as_found(&self) -> bool {
+        let keyboard = self.keyboard.as_ref().expect("the terminal is still there");
+        let modes = tcgetattr(keyboard).expect("the settings").local_modes;
+        modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG)
     }
 
     /// Closes the terminal as a closed window does.

@@ -1,10 +1,10 @@
-//! `!CMD`: a command in the session's sandbox, its output as it comes.
+//! `!CMD`: a command in the session's sandbox, which has the terminal until it ends.
 
 use super::Repl;
+use crate::cli::ui::terminal::attach;
 use crate::error::{Error, Result};
 use crate::log::report::duration_text;
-use crate::sandbox::{Command, Finished, Outcome, Output, Program, wire};
-use crate::sanitise::Sanitiser;
+use crate::sandbox::{Command, Finished, Outcome, Program, wire};
 use crate::session::Frontend;
 use crate::tools::{Collector, report_limits};
 
@@ -12,7 +12,7 @@ use crate::tools::{Collector, report_limits};
 const SHOWN_TO_MODEL: usize = 3_000;
 
 impl Repl<'_> {
-    /// Runs `command` without a time limit: Ctrl-C ends it.
+    /// Runs `command` without a time limit. It gets every key: Ctrl-C interrupts it, not `agent`.
     pub(super) async fn shell(&mut self, command: &str) -> Result<()> {
         if command.is_empty() {
             return Err(Error::usage("there is no command").hint("for example !ls"));
@@ -27,34 +27,15 @@ impl Repl<'_> {
             env: Vec::new(),
             timeout: None,
             live_bytes: u64::MAX,
-            stdin: false,
+            stdin: true,
         };
-        let mut sanitiser = Sanitiser::new(self.colours.0);
-        let screen = self.screen.clone();
-        let mut at_line_start = true;
-        let mut collector = Collector::new(SHOWN_TO_MODEL);
-        let mut show = |output: Output<'_>| {
-            let mut clean = String::new();
-            collector.push(output);
-            match output {
-                Output::Data(_, bytes) => sanitiser.push_bytes(bytes, &mut clean),
-                Output::Gap(bytes) => clean = format!("\n[{bytes} bytes are omitted here]\n"),
-            }
-            if !clean.is_empty() {
-                at_line_start = clean.ends_with('\n');
-                screen.say(&clean);
-            }
-        };
-        let finished = sandbox.run(command, &mut show).await?;
-        let mut rest = String::new();
-        sanitiser.finish(&mut rest);
-        if !at_line_start {
-            rest.push('\n');
-        }
-        self.screen.say(&rest);
+        let mut copy = Collector::new(SHOWN_TO_MODEL);
+        let held = self.screen.hold();
+        let finished = attach::run(&sandbox, command, std::io::stderr(), &mut copy).await?;
+        drop(held);
         self.remark(&ending(&finished));
         report_limits(self.console.events(), &finished)?;
-        let output = collector.finish(None).text;
+        let output = copy.finish(None).text;
         self.note(&format!(
             "The user ran `{text}` in the sandbox: {}. Its output:\n{output}",
             ending(&finished)

@@ -1,8 +1,9 @@
 //! Questions that the user answers on the terminal.
 
-use super::input::{KEYBOARD, SavedMode};
+use super::input::SavedMode;
 use super::progress::Progress;
 use super::style::{BOLD, Colours};
+use super::terminal::keyboard::keyboard;
 use crate::error::{Error, Kind, Result};
 use crate::sanitise;
 use rustyline::config::Behavior;
@@ -25,7 +26,7 @@ pub fn is_possible() -> bool {
 /// [`Kind::Interrupted`] after Ctrl-C, and after Ctrl-D without a choice `no`; [`Kind::Terminated`] if the terminal was
 /// closed.
 pub async fn ask(progress: &Progress, question: &str, choices: &[&'static str]) -> Result<&'static str> {
-    let _keyboard = KEYBOARD.lock().await;
+    let _keyboard = keyboard().await;
     let _hold = progress.hold();
     let saved = SavedMode::of_stdin();
     let (choices, prompt) = (choices.to_vec(), prompt(question, choices));
@@ -41,7 +42,7 @@ pub async fn ask(progress: &Progress, question: &str, choices: &[&'static str]) 
 /// # Errors
 /// [`Kind::Interrupted`] after Ctrl-C and Ctrl-D; [`Kind::Terminated`] if the terminal was closed.
 pub async fn line(progress: &Progress, prompt: &str) -> Result<String> {
-    let _keyboard = KEYBOARD.lock().await;
+    let _keyboard = keyboard().await;
     let _hold = progress.hold();
     let saved = SavedMode::of_stdin();
     let prompt = sanitise::plain(prompt).into_owned();

@@ -1,6 +1,7 @@
 //! The user's editor.
 
-use super::input::{KEYBOARD, SavedMode};
+use super::input::SavedMode;
+use super::terminal::keyboard::keyboard;
 use crate::cli::machine;
 use crate::error::{Error, Result};
 use crate::host_program;
@@ -21,7 +22,7 @@ const DEFAULT: &str = "vi";
 /// # Errors
 /// There is no such editor, or it fails.
 pub async fn edit(text: Vec<u8>, suffix: &'static str, workspace: &Path) -> Result<Vec<u8>> {
-    let _keyboard = KEYBOARD.lock().await;
+    let _keyboard = keyboard().await;
     let _saved = SavedMode::of_stdin();
     let workspace = workspace.to_owned();
     let editing = tokio::task::spawn_blocking(move || edit_now(&text, suffix, &workspace));

@@ -1,6 +1,7 @@
 //! The prompt: a line editor with history, completion, hints and input of several lines.
 
 use super::style::{Colours, DIM, HEADING};
+use super::terminal::keyboard::keyboard;
 use crate::cli::machine;
 use crate::error::{Error, Result};
 use crate::sanitise::is_dangerous;
@@ -25,9 +26,6 @@ const HISTORY_LINE_BYTES: usize = 16 << 10;
 /// File names that Tab offers at once: the editor counts them in 16 bits.
 const MAX_NAMES: usize = u16::MAX as usize;
 const PROMPT: &str = "› ";
-
-/// Held while the keyboard is read, by the prompt or by a question.
-pub(super) static KEYBOARD: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
 /// A slash command, for completion and hints.
 #[derive(Debug, Clone)]
@@ -88,7 +86,7 @@ impl Input {
     /// Waits for the next line on a separate thread, after any open question. Dropping the future restores the terminal, but
     /// the thread keeps waiting: only a process that is about to exit may do so.
     pub async fn read(mut self) -> Result<(Self, Line)> {
-        let _keyboard = KEYBOARD.lock().await;
+        let _keyboard = keyboard().await;
         let _saved = SavedMode::of_stdin();
         let reading = tokio::task::spawn_blocking(move || self.read_now().map(|line| (self, line)));
         reading.await.map_err(|error| Error::unexpected("the prompt was lost").caused_by(error))?

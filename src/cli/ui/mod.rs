@@ -13,5 +13,6 @@ pub mod rows;
 pub mod screen;
 pub mod stderr;
 pub mod style;
+pub mod terminal;
 pub mod trace;
 pub(crate) mod wrap;

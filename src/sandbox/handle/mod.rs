@@ -11,7 +11,7 @@ mod tunnel;
 
 pub use files::{Changes, FileBytes, WalkOptions};
 pub use listing::Listing;
-pub use process::{JobOutput, Piece, Process, ProcessEvent};
+pub use process::{Controls, JobOutput, Piece, Process, ProcessEvent};
 pub use tree::Put;
 pub use tunnel::{Tunnel, Tunnels};
 

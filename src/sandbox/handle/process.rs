@@ -231,6 +231,11 @@ impl Process {
         self.sender.eof();
     }
 
+    /// What controls the command while [`Process::next`] is waited for.
+    pub fn controls(&self) -> Controls {
+        Controls(self.sender.clone())
+    }
+
     /// Kills the command or job with all that it started: TERM, 2 s, KILL. [`Process::next`] reports its end.
     pub fn kill(&self) {
         match &self.job {
@@ -250,6 +255,27 @@ impl Process {
     /// Sets the size of the command's terminal. Without a terminal nothing happens.
     pub fn resize(&self, size: TerminalSize) {
         self.sender.send(&Message::Resize { size });
+    }
+}
+
+/// The standard input, the size and the end of a running command.
+#[derive(Clone)]
+pub struct Controls(Sender);
+
+impl Controls {
+    /// Feeds standard input, as fast as the command takes it. `false` where the command has ended.
+    pub async fn write(&self, bytes: &[u8]) -> bool {
+        self.0.data(bytes).await
+    }
+
+    /// Sets the size of the command's terminal. Without a terminal nothing happens.
+    pub fn resize(&self, size: TerminalSize) {
+        self.0.send(&Message::Resize { size });
+    }
+
+    /// Kills the command with all that it started: TERM, 2 s, KILL. Of a job, it ends the connection to it.
+    pub fn kill(&self) {
+        self.0.send(&Message::Kill {});
     }
 }
 

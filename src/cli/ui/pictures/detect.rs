@@ -3,8 +3,8 @@
 
 use super::answers::Answers;
 use super::kitty::through_tmux;
-use crate::cli::ui::input::KEYBOARD;
 use crate::cli::ui::style::Colours;
+use crate::cli::ui::terminal::keyboard::try_keyboard;
 use crate::lock::Lock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios};
@@ -157,7 +157,7 @@ pub fn settle() {
 
 /// Asks the terminal, and reads until its last answer or for a short time; `None` while somebody else reads the keyboard.
 fn ask(environment: &Environment) -> Option<Answers> {
-    let keyboard = KEYBOARD.try_lock().ok()?;
+    let keyboard = try_keyboard()?;
     let Some(quiet) = Quiet::begin() else { return Some(Answers::default()) };
     let first = if environment.tmux { through_tmux(KITTY) } else { KITTY.to_owned() };
     crate::cli::ui::stderr::write(&(first + OTHERS));
