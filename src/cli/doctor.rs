@@ -192,13 +192,13 @@ async fn engine(config: &Config) -> Result<Vec<Check>> {
     }));
     // An image that would have to be pulled first is not tried.
     if checks.iter().all(|check| check.state == State::Ok) {
-        checks.push(proof(config, &docker).await);
+        checks.extend(proof(config, &docker).await);
     }
     Ok(checks)
 }
 
-/// Starts a sandbox, runs `true` in it, and removes it.
-async fn proof(config: &Config, backend: &dyn Backend) -> Check {
+/// Starts a sandbox, runs `true` in it, and removes it. What it lacks of its protection are warnings.
+async fn proof(config: &Config, backend: &dyn Backend) -> Vec<Check> {
     let started = Instant::now();
     let wanted = &config.sandbox;
     let spec = Spec {
@@ -213,7 +213,7 @@ async fn proof(config: &Config, backend: &dyn Backend) -> Check {
         workspace: WorkspaceMount::Empty,
     };
     let run = async {
-        let (channel, _) = backend.start(&spec, &|_, _, _| {}).await?;
+        let (channel, info) = backend.start(&spec, &|_, _, _| {}).await?;
         let sandbox = Sandbox::connect(channel).await?;
         let command = Command {
             program: Program::Argv(vec!["true".into()]),
@@ -226,7 +226,7 @@ async fn proof(config: &Config, backend: &dyn Backend) -> Check {
         let finished = sandbox.run(command, &mut |_| {}).await?;
         sandbox.shutdown().await;
         match finished.outcome {
-            sandbox::Outcome::Exited(0) => Ok(started.elapsed()),
+            sandbox::Outcome::Exited(0) => Ok((started.elapsed(), info.missing)),
             other => Err(Error::sandbox(format!("`true` did not succeed in a sandbox ({other:?})"))),
         }
     };
@@ -234,10 +234,12 @@ async fn proof(config: &Config, backend: &dyn Backend) -> Check {
     // A failure of the removal is repaired by the next sweep.
     let _ = backend.destroy(&spec.session).await;
     match result {
-        Ok(time) => {
-            ok(backend.name(), format!("a sandbox started and ran a command in {} ms", time.as_millis()))
+        Ok((time, missing)) => {
+            let found = format!("a sandbox started and ran a command in {} ms", time.as_millis());
+            let warning = |found| Check { state: State::Warning, ..ok(backend.name(), found) };
+            std::iter::once(ok(backend.name(), found)).chain(missing.into_iter().map(warning)).collect()
         }
-        Err(error) => failed(backend.name(), State::Failed, &error),
+        Err(error) => vec![failed(backend.name(), State::Failed, &error)],
     }
 }
 
@@ -272,7 +274,7 @@ async fn namespaces(config: &Config) -> Vec<Check> {
             hint: Some(obstacle.hint.clone()),
         }];
     }
-    let mut checks = vec![proof(config, &Local::new(machine())).await];
+    let mut checks = proof(config, &Local::new(machine())).await;
     if !local.weaknesses.is_empty() {
         checks
             .push(ok("limits", format!("local is weaker than a container: {}", local.weaknesses.join("; "))));

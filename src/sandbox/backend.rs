@@ -114,6 +114,11 @@ pub struct EnforcedLimits {
     pub pids: bool,
 }
 
+impl EnforcedLimits {
+    /// Every limit.
+    pub const ALL: Self = Self { memory: true, cpus: true, pids: true };
+}
+
 impl Capabilities {
     /// Refuses an image or a runtime that the backend called `name` does not have. A runtime may be stronger isolation,
     /// so it is never ignored.

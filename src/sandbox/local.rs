@@ -49,7 +49,7 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     runtimes: false,
     pause: true,
     networks: Networks { isolated: true, full: true },
-    limits: EnforcedLimits { memory: true, cpus: true, pids: true },
+    limits: EnforcedLimits::ALL,
 };
 
 /// The backend over Linux namespaces.

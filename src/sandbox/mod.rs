@@ -44,8 +44,6 @@ use std::time::Duration;
 pub const WORKSPACE: &str = "/workspace";
 /// `$HOME` inside every sandbox.
 pub const HOME: &str = "/home/agent";
-/// Where the guest keeps whole outputs that were too long to hand back. On the sized `/tmp`.
-pub const SPOOL: &str = "/tmp/.agent";
 
 /// The id that stands in for root inside. No distribution, no service manager and no `useradd` gives it to an account, and
 /// it is among the 65,536 ids that an engine with mapped users (`userns-remap`, rootless) has.

@@ -1,4 +1,5 @@
-//! What a container gets where the engine can: a user of its own, and the host's directories without their sockets.
+//! What a container gets where the engine can: a user of its own, the host's directories without their sockets, and limits
+//! for all that it runs.
 //!
 //! Whether an engine can is found out by trying. One that cannot gets a second request for less.
 
@@ -6,8 +7,10 @@ use super::endpoint::Address;
 use super::engine::Engine;
 use super::{failure, host_image};
 use crate::error::{Error, Result};
-use crate::sandbox::{HOME, Spec, WORKSPACE, WorkspaceMount, cgroup, sandbox_ids, session_ids};
-use bollard::models::{ContainerInspectResponse, VolumeCreateRequest};
+use crate::sandbox::{
+    EnforcedLimits, HOME, Spec, WORKSPACE, WorkspaceMount, cgroup, sandbox_ids, session_ids,
+};
+use bollard::models::{ContainerInspectResponse, SystemInfo, VolumeCreateRequest};
 use bollard::query_parameters::InspectContainerOptions;
 use rustix::fs::{Gid, Mode, OFlags, Uid, fchown, fstat, open};
 use rustix::process::geteuid;
@@ -30,6 +33,8 @@ pub(super) struct Arrangement {
     shows_host: bool,
     /// The empty directory for overlays of the host's directories; without one they are bound.
     pub empty: Option<PathBuf>,
+    /// The limits that hold for all processes together; those of each process take the place of the others.
+    pub enforced: EnforcedLimits,
 }
 
 impl Arrangement {
@@ -39,6 +44,8 @@ impl Arrangement {
         // What is written to a bound tree belongs to the user inside, who has to be the same from session to session.
         let has_own_user = is_near && !matches!(spec.workspace, WorkspaceMount::Bind(_));
         let shows_host = is_near && spec.image.as_deref().is_none_or(|name| name == host_image::NAME);
+        let empty = async { if shows_host { empty_volume(engine).await } else { None } };
+        let (info, empty) = tokio::join!(engine.info(), empty);
         Self {
             is_near,
             ids: if has_own_user { session_ids(&spec.session) } else { sandbox_ids() },
@@ -48,7 +55,8 @@ impl Arrangement {
                 WorkspaceMount::Overlay { .. } | WorkspaceMount::Bind(_) => &[HOME],
             },
             shows_host,
-            empty: if shows_host { empty_volume(engine).await } else { None },
+            empty,
+            enforced: info.map_or(EnforcedLimits::ALL, |info| promised(&info)),
         }
     }
 
@@ -66,25 +74,27 @@ impl Arrangement {
     /// What is to be said of the protection that it lacks.
     pub(super) fn missing(&self) -> Vec<String> {
         let binds_host = self.shows_host && self.empty.is_none();
-        binds_host.then(|| NO_OVERLAYS.to_owned()).into_iter().collect()
+        let overlays = binds_host.then(|| NO_OVERLAYS.to_owned());
+        overlays.into_iter().chain(unenforced(self.enforced)).collect()
     }
 
-    /// What only a caller who is root can add to a container that has just started, before anything is run in it: its user
-    /// owns what may be written to, and the buffers of its sockets are limited. An engine fills volumes from the image, where
-    /// the owner is the user of all sessions.
+    /// The limits that the engine enforces for a container that has just started, and what only a caller who is root can add
+    /// to it before anything is run in it: its user owns what may be written to, and the buffers of its sockets are limited.
+    /// An engine fills volumes from the image, where the owner is the user of all sessions.
     ///
     /// # Errors
     /// The container cannot be inspected, or its volumes are not this machine's.
-    pub(super) async fn complete(&self, engine: &Engine, container: &str) -> Result<()> {
-        if !self.is_near || !geteuid().is_root() {
-            return Ok(());
-        }
+    pub(super) async fn complete(&self, engine: &Engine, container: &str) -> Result<EnforcedLimits> {
         let inspected = engine.client.inspect_container(container, None::<InspectContainerOptions>).await;
         let inspected = inspected
             .map_err(|error| failure::error("the sandbox's container could not be inspected", error))?;
+        let enforced = granted(&inspected, self.enforced);
+        if !self.is_near || !geteuid().is_root() {
+            return Ok(enforced);
+        }
         limit_sockets(&inspected);
         if self.ids == sandbox_ids() {
-            return Ok(());
+            return Ok(enforced);
         }
         let is_filled = |place: &str| self.filled.contains(&place);
         let volumes = inspected.mounts.unwrap_or_default().into_iter();
@@ -92,10 +102,44 @@ impl Arrangement {
             .filter(|mount| mount.destination.as_deref().is_some_and(is_filled))
             .filter_map(|mount| mount.source);
         match sources.all(|source| give(Path::new(&source), self.ids)) {
-            true => Ok(()),
+            true => Ok(enforced),
             false => Err(Error::sandbox(NO_OWN_USER)),
         }
     }
+}
+
+/// The limits that the engine says it enforces. Rootless Docker answers here alone that it has no control groups.
+fn promised(info: &SystemInfo) -> EnforcedLimits {
+    let is_able = |able: Option<bool>| able != Some(false);
+    EnforcedLimits {
+        memory: is_able(info.memory_limit),
+        cpus: is_able(info.cpu_cfs_quota),
+        pids: is_able(info.pids_limit),
+    }
+}
+
+/// The limits among `promised` that the container has. Rootless Podman drops those that it cannot enforce, and promises all.
+fn granted(container: &ContainerInspectResponse, promised: EnforcedLimits) -> EnforcedLimits {
+    let Some(config) = &container.host_config else { return promised };
+    let is_set = |value: Option<i64>| value.is_some_and(|value| value > 0);
+    EnforcedLimits {
+        memory: promised.memory && is_set(config.memory),
+        cpus: promised.cpus && (is_set(config.cpu_quota) || is_set(config.nano_cpus)),
+        pids: promised.pids && is_set(config.pids_limit),
+    }
+}
+
+/// What is to be said of limits that hold for less than the sandbox, or not at all.
+fn unenforced(enforced: EnforcedLimits) -> Option<String> {
+    let weaker = [
+        (enforced.memory, "memory is limited for each process, not for all of them together"),
+        (enforced.pids, "processes are counted by user, not by sandbox"),
+        (enforced.cpus, "processor time is not limited"),
+    ];
+    let weaker: Vec<&str> =
+        weaker.into_iter().filter(|(is_enforced, _)| !is_enforced).map(|(_, text)| text).collect();
+    let weaker = (!weaker.is_empty()).then(|| weaker.join("; "))?;
+    Some(format!("The engine cannot enforce all limits: {weaker}. {CONTROL_GROUPS}"))
 }
 
 /// Limits the buffers of the sockets of a container that has been started, where the caller may.
@@ -125,6 +169,10 @@ fn give(volume: &Path, (uid, gid): (u32, u32)) -> bool {
 
 /// The error of an engine whose volumes are elsewhere, or whose users are others.
 const NO_OWN_USER: &str = "the engine's volumes cannot be given to a user of the session's own";
+
+/// Where limits cannot be enforced.
+const CONTROL_GROUPS: &str = "That takes control groups that the engine may use: an engine of root's, or a rootless one to which systemd \
+     delegates them (version 2).";
 
 /// Where the host's directories are bound.
 const NO_OVERLAYS: &str = "The engine does not mount overlays of this machine's directories: the sandbox can reach sockets and FIFOs that \
@@ -158,13 +206,36 @@ mod tests {
     #[test]
     fn an_engine_that_refuses_overlays_gets_binds_and_the_user_is_told() {
         let empty = Some(PathBuf::from("/volumes/empty"));
-        let best =
-            Arrangement { ids: sandbox_ids(), is_near: true, filled: &[HOME], shows_host: true, empty };
+        let best = Arrangement {
+            ids: sandbox_ids(),
+            is_near: true,
+            filled: &[HOME],
+            shows_host: true,
+            empty,
+            enforced: EnforcedLimits::ALL,
+        };
         assert_eq!(best.missing(), Vec::<String>::new());
         let refusal = Error::sandbox("error while mounting volume: type: overlay: invalid argument");
         let simpler = best.simpler(&refusal).expect("another attempt");
         assert_eq!((simpler.empty.as_ref(), simpler.missing()), (None, vec![NO_OVERLAYS.to_owned()]));
         assert_eq!(simpler.simpler(&refusal), None);
         assert_eq!(best.simpler(&Error::sandbox("no space left on device")), None);
+    }
+
+    #[test]
+    fn limits_that_an_engine_denies_or_drops_are_reported() {
+        let rootless_docker =
+            SystemInfo { memory_limit: Some(false), pids_limit: Some(false), ..Default::default() };
+        let promised = promised(&rootless_docker);
+        assert_eq!(promised, EnforcedLimits { memory: false, cpus: true, pids: false });
+        let config = |quota| {
+            let config = bollard::models::HostConfig { cpu_quota: Some(quota), ..Default::default() };
+            ContainerInspectResponse { host_config: Some(config), ..Default::default() }
+        };
+        assert_eq!(granted(&config(50_000), promised), promised);
+        assert_eq!(granted(&config(0), promised), EnforcedLimits::default());
+        let said = unenforced(promised).expect("a notice");
+        assert!(said.contains("memory") && said.contains("processes") && !said.contains("processor time"));
+        assert_eq!(unenforced(EnforcedLimits::ALL), None);
     }
 }

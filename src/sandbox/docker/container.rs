@@ -8,10 +8,11 @@ use super::image::Image;
 use super::overlay;
 use super::skeleton::{FILTERS, GUEST};
 use crate::error::{Error, Result};
+use crate::event::Limits;
 use crate::sandbox::environment::variables;
 use crate::sandbox::machine::Machine;
 use crate::sandbox::ownership::Ownership;
-use crate::sandbox::{HOME, Network, Spec, WORKSPACE, WorkspaceMount, bootstrap, run_bytes};
+use crate::sandbox::{EnforcedLimits, HOME, Network, Spec, WORKSPACE, WorkspaceMount, bootstrap, run_bytes};
 use bollard::models::{
     ContainerCreateBody, HostConfig, HostConfigLogConfig, Mount, MountBindOptions, MountType,
     ResourcesUlimits,
@@ -54,7 +55,7 @@ pub(super) fn body(
         tty: Some(false),
         host_config: Some(HostConfig {
             mounts: Some(mounts(spec, image, arrangement, &engine.machine)?),
-            ..confinement(spec, engine)
+            ..confinement(spec, engine, arrangement.enforced)
         }),
         ..Default::default()
     })
@@ -93,7 +94,7 @@ pub(super) fn emptying(host: &Image, directory: &Path) -> Result<ContainerCreate
     })
 }
 
-fn confinement(spec: &Spec, engine: &Engine) -> HostConfig {
+fn confinement(spec: &Spec, engine: &Engine, enforced: EnforcedLimits) -> HostConfig {
     let limits = &spec.limits;
     let memory = signed(limits.memory);
     HostConfig {
@@ -117,7 +118,7 @@ fn confinement(spec: &Spec, engine: &Engine) -> HostConfig {
         // A quota may exceed what the machine has, which `NanoCpus` may not.
         cpu_quota: Some(((limits.cpus * CPU_PERIOD as f64) as i64).max(1_000)),
         pids_limit: Some(signed(limits.pids)),
-        ulimits: Some(ulimits(limits.disk, engine)),
+        ulimits: Some(ulimits(limits, engine, enforced)),
         log_config: Some(no_log()),
         auto_remove: Some(spec.ephemeral),
         init: Some(false),
@@ -126,17 +127,31 @@ fn confinement(spec: &Spec, engine: &Engine) -> HostConfig {
     }
 }
 
+/// The limits of each process, which take the place of those that the engine does not enforce for all of them.
+///
 /// Podman asks for 1,048,576 processes of a user where nothing else is asked for, and an engine that may not raise limits
 /// (CAP_SYS_RESOURCE) cannot grant them. What this process may have, an engine beside it may have too; Podman lowers its
-/// own limit to the highest number of processes that the kernel can have. It is `pids_limit` that bounds a sandbox.
-fn ulimits(disk: u64, engine: &Engine) -> Vec<ResourcesUlimits> {
-    let mut ulimits = vec![ulimit("nofile", OPEN_FILES), ulimit("fsize", signed(disk)), ulimit("core", 0)];
-    if let (Address::Unix(_), Some(most)) = (&engine.endpoint.address, getrlimit(Resource::Nproc).maximum) {
-        let ids = std::fs::read_to_string("/proc/sys/kernel/pid_max").ok();
-        let ids = ids.and_then(|ids| ids.trim().parse().ok()).unwrap_or(u64::MAX);
-        ulimits.push(ulimit("nproc", signed(most.min(ids))));
+/// own limit to the highest number of processes that the kernel can have.
+fn ulimits(limits: &Limits, engine: &Engine, enforced: EnforcedLimits) -> Vec<ResourcesUlimits> {
+    let mut ulimits =
+        vec![ulimit("nofile", OPEN_FILES), ulimit("fsize", signed(limits.disk)), ulimit("core", 0)];
+    if !enforced.memory {
+        // Private writable memory; runtimes reserve far more addresses than they ever use.
+        ulimits.push(ulimit("data", signed(limits.memory)));
     }
+    let most = match &engine.endpoint.address {
+        Address::Unix(_) => getrlimit(Resource::Nproc).maximum.map(|most| most.min(most_processes())),
+        _ => None,
+    };
+    let pids = (!enforced.pids).then(|| limits.pids.min(most.unwrap_or(u64::MAX)));
+    ulimits.extend(pids.or(most).map(|processes| ulimit("nproc", signed(processes))));
     ulimits
+}
+
+/// The highest number of processes that this kernel can have.
+fn most_processes() -> u64 {
+    let ids = std::fs::read_to_string("/proc/sys/kernel/pid_max").ok();
+    ids.and_then(|ids| ids.trim().parse().ok()).unwrap_or(u64::MAX)
 }
 
 /// `/tmp` allows programs: builds and test runners put them there. It counts as memory. Podman takes no owner for `/run`,

@@ -50,7 +50,7 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     runtimes: true,
     pause: true,
     networks: Networks { isolated: true, full: true },
-    limits: EnforcedLimits { memory: true, cpus: true, pids: true },
+    limits: EnforcedLimits::ALL,
 };
 
 /// The backend over a container engine.
@@ -133,7 +133,15 @@ impl Backend for Docker {
     async fn pause(&self, session: &str) -> Result<()> {
         let name = sandbox_name(session)?;
         self.engine.client.pause_container(&name).await.map_err(|error| {
-            failure::error(format!("the sandbox of session {session} could not be paused"), error)
+            let takes_groups = failure::text(&error).contains("cgroup");
+            let error = failure::error(format!("the sandbox of session {session} could not be paused"), error);
+            match takes_groups {
+                true => error.hint(
+                    "pausing takes control groups, which this engine may not use; `agent sandbox rm` ends the sandbox, and \
+                     `agent resume` restores it",
+                ),
+                false => error,
+            }
         })
     }
 

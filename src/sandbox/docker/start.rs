@@ -6,7 +6,7 @@ use super::{Docker, NAME, accounts, channel, container, failure, host_image, nam
 use crate::error::{Error, Result};
 use crate::event::SandboxInfo;
 use crate::sandbox::ownership::sandbox_name;
-use crate::sandbox::{Channel, OnProgress, Spec, WorkspaceMount};
+use crate::sandbox::{Backend, Channel, EnforcedLimits, OnProgress, Spec, WorkspaceMount};
 use bollard::query_parameters::{
     AttachContainerOptionsBuilder, CreateContainerOptionsBuilder, StartContainerOptions,
 };
@@ -21,19 +21,27 @@ impl Docker {
         let mut arrangement = Arrangement::best(&self.engine, spec).await;
         loop {
             match self.start_as(spec, &arrangement, on_progress).await {
-                Ok(started) => return Ok(started),
+                Ok((channel, info, enforced)) if enforced == arrangement.enforced => {
+                    return Ok((channel, info));
+                }
+                // Limits of each process are set when a container is made.
+                Ok((channel, _, enforced)) => {
+                    drop(channel);
+                    self.destroy(&spec.session).await?;
+                    arrangement.enforced = enforced;
+                }
                 Err(error) => arrangement = arrangement.simpler(&error).ok_or(error)?,
             }
         }
     }
 
-    /// One attempt. Nothing is left of one that failed.
+    /// One attempt, with the limits that the engine turned out to enforce. Nothing is left of one that failed.
     async fn start_as(
         &self,
         spec: &Spec,
         arrangement: &Arrangement,
         on_progress: OnProgress<'_>,
-    ) -> Result<(Channel, SandboxInfo)> {
+    ) -> Result<(Channel, SandboxInfo, EnforcedLimits)> {
         if let WorkspaceMount::Overlay { lower, hidden } = &spec.workspace {
             overlay::make(
                 &self.engine.machine,
@@ -56,9 +64,9 @@ impl Docker {
         let launched = self.launch(&spec.session, &id, arrangement).await;
         unfinished.disarm();
         match launched {
-            Ok(channel) => {
+            Ok((channel, enforced)) => {
                 let info = spec.describe(NAME, short(&id), Some(image.name));
-                Ok((channel, SandboxInfo { missing: arrangement.missing(), ..info }))
+                Ok((channel, SandboxInfo { missing: arrangement.missing(), ..info }, enforced))
             }
             Err(error) => {
                 // The first error is reported; what cannot be removed now is swept later.
@@ -137,7 +145,12 @@ impl Docker {
     }
 
     /// Attaches first, so that nothing the guest says is lost, then starts.
-    async fn launch(&self, session: &str, id: &str, arrangement: &Arrangement) -> Result<Channel> {
+    async fn launch(
+        &self,
+        session: &str,
+        id: &str,
+        arrangement: &Arrangement,
+    ) -> Result<(Channel, EnforcedLimits)> {
         let options = AttachContainerOptionsBuilder::default().stream(true).stdin(true).stdout(true).build();
         let attached = self
             .engine
@@ -151,16 +164,24 @@ impl Docker {
             mapped.end().await;
         }
         started.map_err(not_started)?;
-        arrangement.complete(&self.engine, id).await?;
-        Ok(channel::channel(&self.engine.endpoint.address, attached.output, attached.input))
+        let enforced = arrangement.complete(&self.engine, id).await?;
+        Ok((channel::channel(&self.engine.endpoint.address, attached.output, attached.input), enforced))
     }
 }
 
 fn not_created(spec: &Spec, error: bollard::errors::Error) -> Error {
-    let of_the_runtime = spec.runtime.is_some() && failure::text(&error).contains("runtime");
+    let text = failure::text(&error);
+    let of_the_runtime = spec.runtime.is_some() && text.contains("runtime");
+    let of_a_mount = text.contains("mount") && text.contains("permission denied");
     let error = failure::error("the sandbox's container could not be created", error);
     if of_the_runtime {
         return error.hint("`agent doctor --runtime NAME` lists the runtimes of the engine");
+    }
+    if of_a_mount {
+        return error.hint(
+            "the engine runs as a user who may not read that file: run `agent` as the same user, or use \
+             `--sandbox local`",
+        );
     }
     error
 }
