@@ -1,22 +1,25 @@
-//! The conversation as JSON, kept from one request to the next: each message is encoded once.
+//! The body of the last request, kept for the next one: each message is encoded once, and none is copied.
 
 use crate::model::Message;
 use crate::model::client::wire;
+use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
 /// Bytes of images that one conversation sends; the model reads about further ones only.
 const MAX_IMAGES: usize = 24 << 20;
 
-/// The messages of the last request, and their JSON.
+/// The messages of the last request, and its body.
 #[derive(Debug, Default)]
 pub struct Encoded {
     reasoning_echo: Option<&'static str>,
+    /// What is before the messages.
+    head: Vec<u8>,
     messages: Vec<Message>,
-    /// Where each message's JSON ends in `json`.
+    /// Where each message's JSON ends in `body`.
     ends: Vec<usize>,
-    /// The messages, separated by commas.
-    json: Vec<u8>,
+    /// The head, the messages, separated by commas, and what was behind them. A request that is being sent shares it.
+    body: Bytes,
     /// Images by the call that returned them or the text of the prompt that names them, as `data:` URLs.
     images: HashMap<String, Vec<String>>,
     image_bytes: usize,
@@ -35,43 +38,68 @@ impl Encoded {
         }
     }
 
-    /// The JSON of `messages`, separated by commas. Only what differs from the last request is encoded.
-    pub fn update(
+    /// A body: `head`, the JSON of `messages`, separated by commas, and `tail`. Only messages that differ from those of the
+    /// last request are encoded.
+    pub fn body(
         &mut self,
+        head: &[u8],
         messages: &[Message],
         reasoning_echo: Option<&'static str>,
-    ) -> serde_json::Result<&[u8]> {
-        let kept = match self.reasoning_echo == reasoning_echo {
-            true => self.messages.iter().zip(messages).take_while(|(old, new)| old == new).count(),
-            false => 0,
-        };
-        self.reasoning_echo = reasoning_echo;
+        tail: &[u8],
+    ) -> serde_json::Result<Bytes> {
+        if self.reasoning_echo != reasoning_echo || self.head != head {
+            self.messages.clear();
+            self.reasoning_echo = reasoning_echo;
+            head.clone_into(&mut self.head);
+        }
+        let kept = self.messages.iter().zip(messages).take_while(|(old, new)| old == new).count();
         self.messages.truncate(kept);
         self.ends.truncate(kept);
-        self.json.truncate(self.ends.last().copied().unwrap_or(0));
-        for (index, message) in messages.iter().enumerate().skip(kept) {
-            if !self.json.is_empty() {
-                self.json.push(b',');
+        let last = std::mem::take(&mut self.body);
+        // It is copied only while the last request is still being sent.
+        let mut body = last.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+        match self.ends.last() {
+            Some(end) => body.truncate(*end),
+            None => {
+                body.clear();
+                body.extend_from_slice(head);
             }
-            let mut written = wire::written(message, reasoning_echo);
+        }
+        if let Err(error) = self.append(&mut body, messages) {
+            self.messages.clear();
+            self.ends.clear();
+            return Err(error);
+        }
+        body.extend_from_slice(tail);
+        self.body = body.freeze();
+        Ok(self.body.clone())
+    }
+
+    /// Encodes the messages that are not in `body` yet.
+    fn append(&mut self, body: &mut BytesMut, messages: &[Message]) -> serde_json::Result<()> {
+        for (index, message) in messages.iter().enumerate().skip(self.messages.len()) {
+            if index > 0 {
+                body.put_u8(b',');
+            }
+            let mut written = wire::written(message, self.reasoning_echo);
             if let Message::User { text } = message
                 && let Some(images) = self.images.get(text)
             {
                 written["content"] = with_images(text, images);
             }
-            serde_json::to_writer(&mut self.json, &written)?;
+            serde_json::to_writer((&mut *body).writer(), &written)?;
             if let Some(images) = self.images_of_round(messages, index) {
-                self.json.push(b',');
-                serde_json::to_writer(&mut self.json, &images)?;
+                body.put_u8(b',');
+                serde_json::to_writer((&mut *body).writer(), &images)?;
             }
-            self.ends.push(self.json.len());
+            self.ends.push(body.len());
             self.messages.push(message.clone());
             #[cfg(test)]
             {
                 self.work += 1;
             }
         }
-        Ok(&self.json)
+        Ok(())
     }
 
     /// After the last result of a round: a message with its images. In the results themselves few endpoints take images.
@@ -109,9 +137,12 @@ mod tests {
         Message::User { text: text.to_owned() }
     }
 
+    fn sent(encoded: &mut Encoded, messages: &[Message]) -> Vec<Value> {
+        serde_json::from_slice(&encoded.body(b"[", messages, None, b"]").unwrap()).unwrap()
+    }
+
     fn texts(encoded: &mut Encoded, messages: &[Message]) -> Vec<String> {
-        let json = encoded.update(messages, None).unwrap();
-        let list: Vec<Value> = serde_json::from_slice(&[b"[", json, b"]"].concat()).unwrap();
+        let list = sent(encoded, messages);
         list.iter().map(|message| message["content"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
@@ -121,7 +152,7 @@ mod tests {
         let mut messages = Vec::new();
         for turn in 0..1_000 {
             messages.push(user(&format!("message {turn}")));
-            encoded.update(&messages, None).unwrap();
+            drop(encoded.body(b"[", &messages, None, b"]").unwrap());
         }
         assert_eq!(encoded.work, 1_000);
         assert_eq!(texts(&mut encoded, &messages).len(), 1_000);
@@ -146,10 +177,6 @@ mod tests {
         encoded.add_images("a", vec!["data:image/png;base64,BB==".into()]);
         let tool = |id: &str| Message::Tool { id: id.into(), name: "run_code".into(), text: id.into() };
         let mut messages = vec![user("draw"), tool("a"), tool("b")];
-        let sent = |encoded: &mut Encoded, messages: &[Message]| {
-            let json = encoded.update(messages, None).unwrap();
-            serde_json::from_slice::<Vec<Value>>(&[b"[", json, b"]"].concat()).unwrap()
-        };
         let first = sent(&mut encoded, &messages);
         assert_eq!(first.len(), 4);
         let urls: Vec<&str> = first[3]["content"].as_array().unwrap()[1..]
@@ -170,8 +197,7 @@ mod tests {
     fn the_images_of_a_prompt_are_part_of_it() {
         let mut encoded = Encoded::default();
         encoded.add_images("look", vec!["data:image/png;base64,AA==".into()]);
-        let json = encoded.update(&[user("look"), user("plain")], None).unwrap();
-        let sent: Vec<Value> = serde_json::from_slice(&[b"[", json, b"]"].concat()).unwrap();
+        let sent = sent(&mut encoded, &[user("look"), user("plain")]);
         assert_eq!(sent[0]["content"][0]["text"], "look");
         assert_eq!(sent[0]["content"][1]["image_url"]["url"], "data:image/png;base64,AA==");
         assert_eq!(sent[1]["content"], "plain");
@@ -191,8 +217,23 @@ mod tests {
         let reply =
             Message::Assistant { text: "t".into(), reasoning: Some("r".into()), tool_calls: Vec::new() };
         let mut encoded = Encoded::default();
-        encoded.update(std::slice::from_ref(&reply), None).unwrap();
-        let json = encoded.update(&[reply], Some("reasoning_content")).unwrap();
-        assert!(String::from_utf8_lossy(json).contains(r#""reasoning_content":"r""#));
+        sent(&mut encoded, std::slice::from_ref(&reply));
+        let body = encoded.body(b"[", &[reply], Some("reasoning_content"), b"]").unwrap();
+        assert!(String::from_utf8_lossy(&body).contains(r#""reasoning_content":"r""#));
+    }
+
+    #[test]
+    fn a_body_that_is_still_being_sent_does_not_change() {
+        let mut encoded = Encoded::default();
+        let first = encoded.body(b"[", &[user("a")], None, b"]").unwrap();
+        let second = encoded.body(b"[", &[user("a"), user("b")], None, b", 1]").unwrap();
+        let third = encoded.body(b"{", &[user("a")], None, b"}").unwrap();
+        assert_eq!(first, r#"[{"role":"user","content":"a"}]"#);
+        assert_eq!(second, r#"[{"role":"user","content":"a"},{"role":"user","content":"b"}, 1]"#);
+        assert_eq!(third, r#"{{"role":"user","content":"a"}}"#);
+        let pointer = third.as_ptr();
+        drop(third);
+        let fourth = encoded.body(b"{", &[user("a")], None, b"}").unwrap();
+        assert_eq!(fourth.as_ptr(), pointer, "what nobody uses any more is used again");
     }
 }

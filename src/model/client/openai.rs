@@ -1,34 +1,35 @@
 //! The client for any OpenAI-compatible endpoint: retries what may pass, does without what is not understood.
 
+mod form;
+
 use crate::error::Result;
 use crate::lock::Lock;
-use crate::model::call_form::parameters_in_name;
 use crate::model::client::address::Address;
 use crate::model::client::answer::Answer;
 use crate::model::client::encoded::Encoded;
-use crate::model::client::facts::{self, Facts};
+use crate::model::client::facts::Facts;
 use crate::model::client::failure::{Failure, Feature, Reason};
 use crate::model::client::http;
 use crate::model::client::retry::Backoff;
-use crate::model::client::stream::{Assembly, call_ids, unique};
+use crate::model::client::stream::{Assembly, unique};
 use crate::model::client::wire;
 use crate::model::compact;
 use crate::model::described::described;
 use crate::model::endpoint::Endpoint;
 use crate::model::limiter::Limiter;
-use crate::model::providers::GENERIC;
 use crate::model::tool_calls::repair::repair;
 use crate::model::{CallForm, ChatModel, Message, OnProgress, Progress, Reply, Request};
 use async_openai::Client;
 use async_openai::error::OpenAIError;
 use async_openai::middleware::HttpRequestFactory;
 use bytes::Bytes;
-use futures_util::future::{BoxFuture, Either, join_all, select};
+use form::Form;
+use futures_util::future::{BoxFuture, Either, select};
 use serde_json::Value;
 use std::collections::HashSet;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout};
@@ -36,14 +37,6 @@ use tower::service_fn;
 
 /// How long the usage and the end of a stream may lag behind its last word.
 const GRACE_AFTER_FINISH: Duration = Duration::from_secs(5);
-/// How long the first request may wait for what the server knows about a model.
-const FACTS_TIMEOUT: Duration = Duration::from_secs(1);
-/// Models of one endpoint that the server is asked about one by one.
-const MAX_MODELS_ASKED: usize = 50;
-/// How often the server is asked for that, where it did not answer in time.
-const MAX_FACTS_REQUESTS: u32 = 3;
-/// Models with more parameters write calls well; one that cannot be read is an accident.
-const MAYBE_SMALL: f64 = 14e9;
 /// How long a list of models may take.
 const LISTING_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -62,13 +55,6 @@ pub struct OpenAi {
     form: Lock<Form>,
     /// Shared with other clients of this endpoint.
     limiter: Option<Arc<Limiter>>,
-}
-
-/// How tools are offered, and whether that has been reported.
-#[derive(Debug, Clone, Copy)]
-struct Form {
-    chosen: Option<CallForm>,
-    announced: bool,
 }
 
 impl OpenAi {
@@ -126,120 +112,6 @@ impl OpenAi {
     /// Whether the endpoint takes tools, as far as is known yet.
     pub fn takes_tools(&self) -> bool {
         !self.refused.lock().contains(&Feature::Tools)
-    }
-
-    /// The form that a session begins with, as far as is known yet.
-    pub fn usual_form(&self) -> CallForm {
-        let by_size = || self.known().parameters.map_or(CallForm::Native, CallForm::for_size);
-        self.endpoint.form.unwrap_or_else(by_size)
-    }
-
-    /// The models that the endpoint offers, with what is known of each.
-    pub async fn models_with_facts(&self) -> Result<Vec<(String, Facts)>> {
-        let list = self.list().await.map_err(|failure| failure.into_error(&self.endpoint))?;
-        let names = wire::model_names(&list).ok_or_else(|| no_list().into_error(&self.endpoint))?;
-        let Endpoint { base_url, provider, .. } = &self.endpoint;
-        let is_asked = names.len() <= MAX_MODELS_ASKED;
-        let of_model = async |name: String| {
-            let facts = if is_asked {
-                let learn = facts::learn(&self.http, &self.address.headers, base_url, &list, &name);
-                tokio::time::timeout(FACTS_TIMEOUT, learn).await.unwrap_or_default()
-            } else {
-                facts::listed(&list, &name)
-            };
-            let documented = Facts {
-                parameters: parameters_in_name(&name),
-                context_window: provider.context_window(&name),
-            };
-            let facts = facts.or(documented);
-            (name, facts)
-        };
-        Ok(join_all(names.into_iter().map(of_model)).await)
-    }
-
-    /// What is known about the model so far, without asking anybody.
-    fn known(&self) -> Facts {
-        let Endpoint { provider, model, .. } = &self.endpoint;
-        let documented =
-            Facts { parameters: parameters_in_name(model), context_window: provider.context_window(model) };
-        let configured = Facts { parameters: None, context_window: self.endpoint.context_window };
-        configured.or(self.facts.get().copied().unwrap_or_default()).or(documented)
-    }
-
-    /// What is known about the model, after the server was asked.
-    pub async fn facts(&self) -> Facts {
-        if self.asks_for_facts() {
-            self.learn_facts().await;
-        }
-        self.known()
-    }
-
-    /// Whether the server is to be asked about the model: a local or custom one, until it has answered or all is known.
-    fn asks_for_facts(&self) -> bool {
-        let Endpoint { provider, form, .. } = &self.endpoint;
-        let is_hosted = **provider != GENERIC && !provider.is_local();
-        let known = self.known();
-        let is_enough = known.context_window.is_some() && (form.is_some() || known.parameters.is_some());
-        !is_hosted
-            && !is_enough
-            && !self.facts.initialized()
-            && self.facts_requests.load(Ordering::Relaxed) < MAX_FACTS_REQUESTS
-    }
-
-    async fn learn_facts(&self) {
-        self.facts_requests.fetch_add(1, Ordering::Relaxed);
-        let Endpoint { base_url, model, .. } = &self.endpoint;
-        let learn = async {
-            match self.list().await {
-                Ok(list) => facts::learn(&self.http, &self.address.headers, base_url, &list, model).await,
-                Err(_) => Facts::default(),
-            }
-        };
-        self.facts.get_or_init(|| learn).await;
-    }
-
-    /// Decides the form before a request with tools, and announces it if it is not the usual one. Only where the size of the
-    /// model decides, its name does not state it, and the server is near, the first request waits for the server's word.
-    async fn choose_form(&self, request: &Request<'_>, on_progress: OnProgress<'_>) {
-        if !compact::fits(request.tools) {
-            return;
-        }
-        let form = *self.form.lock();
-        if let Some(chosen) = form.chosen {
-            return self.set_form(chosen, "it is configured", on_progress);
-        }
-        let is_near = self.endpoint.base_url.starts_with("http://");
-        let is_first = self.facts_requests.load(Ordering::Relaxed) == 0;
-        if self.known().parameters.is_none() && is_near && is_first && self.asks_for_facts() {
-            // A server that takes longer is asked beside the request.
-            let _ = tokio::time::timeout(FACTS_TIMEOUT, self.learn_facts()).await;
-        }
-        if let Some(count) = self.known().parameters {
-            let reason = format!("the model has {:.1} billion parameters", count / 1e9);
-            self.set_form(CallForm::for_size(count), &reason, on_progress);
-        }
-    }
-
-    fn set_form(&self, chosen: CallForm, reason: &str, on_progress: OnProgress<'_>) {
-        let before =
-            std::mem::replace(&mut *self.form.lock(), Form { chosen: Some(chosen), announced: true });
-        if !before.announced && chosen != CallForm::Native {
-            on_progress(Progress::Form { form: chosen, reason });
-        }
-    }
-
-    /// The compact form from now on if a model that may be small wrote a call that cannot be read.
-    fn reconsider_form(&self, request: &Request<'_>, reply: &Reply, on_progress: OnProgress<'_>) {
-        let is_open = self.endpoint.form.is_none() && self.form() == CallForm::Native;
-        if is_open
-            && !reply.is_cut_off()
-            && compact::fits(request.tools)
-            && reply.tool_calls.iter().any(|call| call.arguments.parse().is_err())
-            && self.known().parameters.is_none_or(|count| count < MAYBE_SMALL)
-        {
-            self.form.lock().announced = false;
-            self.set_form(CallForm::Compact, "the model wrote a call that cannot be read", on_progress);
-        }
     }
 
     fn temperature(&self) -> Option<f64> {
@@ -306,10 +178,10 @@ impl OpenAi {
             Failure::new(Reason::Config, format!("the request cannot be written as JSON: {error}"))
         })?;
         let answer = self.answer(body).await?;
-        let earlier = call_ids(request.messages);
+        let earlier = request.messages;
         if !self.is_compact(request) {
             let assembly = receive(Assembly::new(request.tools), answer, on_progress).await?;
-            let (reply, recovered) = assembly.finish(&earlier, on_progress);
+            let (reply, recovered) = assembly.finish(earlier, on_progress);
             return complete(reply, request.messages).map(|reply| (reply, recovered));
         }
         // The text is an object; what is shown of it is known at its end.
@@ -319,13 +191,13 @@ impl OpenAi {
             }
         };
         let assembly = receive(Assembly::new(&[]), answer, &mut without_text).await?;
-        let (reply, _) = assembly.finish(&earlier, &mut without_text);
+        let (reply, _) = assembly.finish(earlier, &mut without_text);
         let mut reply = complete(reply, request.messages)?;
         compact::read(&mut reply, request.tools);
         let is_cut_off = reply.is_cut_off();
         for call in &mut reply.tool_calls {
             if call.id.is_empty() {
-                call.id = unique(String::new(), &earlier, &[]);
+                call.id = unique(String::new(), earlier, &[]);
             }
             if let Some(note) = repair(call, request.tools, is_cut_off) {
                 on_progress(Progress::Notice(&note));

@@ -83,9 +83,8 @@ impl<'a> Assembly<'a> {
         self.reply.finish_reason.is_some()
     }
 
-    /// The whole answer, and whether its calls were written as text. `earlier` are the ids of the calls that the conversation
-    /// has already.
-    pub fn finish(mut self, earlier: &HashSet<&str>, on_progress: OnProgress<'_>) -> (Reply, bool) {
+    /// The whole answer, and whether its calls were written as text. `earlier` is the conversation so far.
+    pub fn finish(mut self, earlier: &[Message], on_progress: OnProgress<'_>) -> (Reply, bool) {
         let rest = self.thinking.finish();
         self.show(rest, on_progress);
         self.split_unopened();
@@ -286,22 +285,20 @@ fn on_progress_text(text: Option<&str>, on_progress: OnProgress<'_>) {
     }
 }
 
-/// The ids of all calls in a conversation.
-pub fn call_ids(messages: &[Message]) -> HashSet<&str> {
-    let calls = messages.iter().filter_map(|message| match message {
-        Message::Assistant { tool_calls, .. } => Some(tool_calls),
-        _ => None,
-    });
-    calls.flatten().map(|call| call.id.as_str()).collect()
-}
-
-/// `id`, or one like it that no call has yet.
-pub fn unique(id: String, earlier: &HashSet<&str>, calls: &[ToolCall]) -> String {
-    let is_taken = |id: &str| earlier.contains(id) || calls.iter().any(|call| call.id == id);
-    if !id.is_empty() && !is_taken(&id) {
+/// `id`, or one like it that no call of the conversation `earlier` and none of `calls` has.
+pub fn unique(id: String, earlier: &[Message], calls: &[ToolCall]) -> String {
+    fn of_message(message: &Message) -> &[ToolCall] {
+        match message {
+            Message::Assistant { tool_calls, .. } => tool_calls,
+            _ => &[],
+        }
+    }
+    let taken = || earlier.iter().flat_map(of_message).chain(calls).map(|call| call.id.as_str());
+    if !id.is_empty() && !taken().any(|taken| taken == id) {
         return id;
     }
     let stem = if id.is_empty() { "call" } else { &id };
-    let mut numbered = (earlier.len() + calls.len() + 1..).map(|number| format!("{stem}_{number}"));
-    numbered.find(|id| !is_taken(id)).unwrap_or_default()
+    let taken: HashSet<&str> = taken().collect();
+    let mut numbered = (taken.len() + 1..).map(|number| format!("{stem}_{number}"));
+    numbered.find(|id| !taken.contains(id.as_str())).unwrap_or_default()
 }

@@ -65,11 +65,10 @@ pub fn body(form: &Form<'_>, request: &Request<'_>, encoded: &mut Encoded) -> se
         let schema = json!({ "name": "answer", "schema": schema });
         rest.insert("response_format".into(), json!({ "type": "json_schema", "json_schema": schema }));
     }
-    let (model, rest) = (serde_json::to_vec(form.model)?, serde_json::to_vec(&rest)?);
-    let messages = encoded.update(request.messages, form.reasoning_echo)?;
+    let head = format!("{{\"model\":{},\"messages\":[", json!(form.model));
     // `rest` is an object that is never empty: its opening brace gives way to a comma.
-    let parts: [&[u8]; 6] = [b"{\"model\":", &model, b",\"messages\":[", messages, b"],", &rest[1..]];
-    Ok(Bytes::from(parts.concat()))
+    let tail = [b"],", &serde_json::to_vec(&rest)?[1..]].concat();
+    encoded.body(head.as_bytes(), request.messages, form.reasoning_echo, &tail)
 }
 
 /// A message as the protocol writes it.
