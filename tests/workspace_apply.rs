@@ -8,7 +8,7 @@ use agent::workspace::changes::{ChangeSet, Exclusions};
 use agent::workspace::entries::Rejected;
 use agent::workspace::host_dir::HostDir;
 use agent::workspace::manifest::{self, Delta, Manifest, Node, Target};
-use agent::workspace::select::LeftOut;
+use agent::workspace::selection::LeftOut;
 use agent::workspace::store::Store;
 use agent::workspace::tree_path::TreePath;
 use agent::workspace::{diff, git_patch};

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::hash::Hash;
 use crate::workspace::host_dir::HostDir;
 use crate::workspace::manifest::{Manifest, Node, Target};
-use crate::workspace::select::{LeftOut, Picked, PickedKind, Selection, Stamp};
+use crate::workspace::selection::{LeftOut, Picked, PickedKind, Selection, Stamp};
 use crate::workspace::store::Store;
 use crate::workspace::tree_path::TreePath;
 use serde::{Deserialize, Serialize};

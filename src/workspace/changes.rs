@@ -7,7 +7,7 @@ use crate::workspace::bare_repository::{self, repositories};
 use crate::workspace::entries::Rejected;
 use crate::workspace::manifest::{Delta, Manifest, Node};
 use crate::workspace::scan::IgnoredEntries;
-use crate::workspace::select::LeftOut;
+use crate::workspace::selection::LeftOut;
 use crate::workspace::tree_path::TreePath;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 
 use crate::error::Result;
 use crate::sandbox::{Entry, EntryKind, Listing, Sandbox, WalkOptions};
-use crate::workspace::select::MAX_PATHS;
+use crate::workspace::selection::MAX_PATHS;
 use crate::workspace::tree_path::{MAX_PATH, TreePath, printable};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::unix::ffi::OsStrExt;

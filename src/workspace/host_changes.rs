@@ -6,7 +6,8 @@
 use crate::error::Result;
 use crate::workspace::base::{Base, is_own_git};
 use crate::workspace::manifest::Node;
-use crate::workspace::select::{self, LeftOut, Picked, PickedKind, Selection, Stamp};
+use crate::workspace::select;
+use crate::workspace::selection::{LeftOut, Picked, PickedKind, Selection, Stamp};
 use crate::workspace::tree_path::TreePath;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use std::collections::{BTreeMap, BTreeSet};

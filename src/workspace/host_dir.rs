@@ -6,7 +6,7 @@
 use crate::hash::Hash;
 use crate::plain_file::{self, Links};
 use crate::workspace::manifest::{Node, Target};
-use crate::workspace::select::Stamp;
+use crate::workspace::selection::Stamp;
 use crate::workspace::tree_path::TreePath;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
 use rustix::io::Errno;

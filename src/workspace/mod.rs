@@ -33,6 +33,7 @@ pub mod risks;
 pub mod scan;
 pub mod secrets;
 pub mod select;
+pub mod selection;
 mod session;
 pub mod store;
 pub mod tracked;

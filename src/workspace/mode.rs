@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::sandbox::{WorkspaceMount, sandbox_ids};
-use crate::workspace::select::{Picked, Selection};
+use crate::workspace::selection::{Picked, Selection};
 use rustix::fs::{Access, access};
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};

@@ -5,7 +5,7 @@ use crate::paths;
 use crate::plain_file::{self, Links};
 use crate::workspace::ignored::MAX_PATTERNS;
 use crate::workspace::secrets;
-use crate::workspace::select::{LeftOut, Selection};
+use crate::workspace::selection::{LeftOut, Selection};
 use crate::workspace::transfer::{MAX_CONFIG, is_git_config};
 use crate::workspace::tree_path::TreePath;
 use std::os::unix::ffi::OsStrExt;

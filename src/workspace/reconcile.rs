@@ -7,7 +7,7 @@ use crate::workspace::base::Base;
 use crate::workspace::host_dir::HostDir;
 use crate::workspace::manifest::{Delta, Node};
 use crate::workspace::scan::{Places, Seen};
-use crate::workspace::select::Stamp;
+use crate::workspace::selection::Stamp;
 use crate::workspace::tree_path::TreePath;
 use std::path::Path;
 

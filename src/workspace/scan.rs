@@ -18,7 +18,7 @@ use crate::workspace::host_dir::HostDir;
 use crate::workspace::ignored::{Ignored, MAX_RULES};
 use crate::workspace::manifest::{Delta, Manifest, Node, Target};
 use crate::workspace::reconcile;
-use crate::workspace::select::Stamp;
+use crate::workspace::selection::Stamp;
 use crate::workspace::store::Store;
 use crate::workspace::tree_path::TreePath;
 use futures_util::StreamExt;

@@ -7,7 +7,7 @@ use crate::workspace::base::Base;
 use crate::workspace::host_dir::HostDir;
 use crate::workspace::manifest::Node;
 use crate::workspace::secrets;
-use crate::workspace::select::{LeftOut, Stamp};
+use crate::workspace::selection::{LeftOut, Stamp};
 use crate::workspace::store::Store;
 use crate::workspace::tree_path::TreePath;
 use futures_util::{StreamExt, TryStreamExt, stream};

@@ -7,7 +7,7 @@ use crate::workspace::base::Base;
 use crate::workspace::host_changes::HostChanges;
 use crate::workspace::host_dir::HostDir;
 use crate::workspace::manifest::{Delta, Node, Target};
-use crate::workspace::select::{Picked, PickedKind, Stamp};
+use crate::workspace::selection::{Picked, PickedKind, Stamp};
 use crate::workspace::transfer;
 use crate::workspace::tree_path::TreePath;
 use std::collections::BTreeMap;
