@@ -13,6 +13,7 @@ use agent::session::{Builder, ModelSettings};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 /// Runs `examples/ci/agent.sh` in a workspace with one file, against a model that fixes it.
 fn script(check: &str) -> (i32, String, String) {
@@ -60,11 +61,12 @@ async fn the_library_example_answers_with_a_tool_of_its_own() {
     let model = endpoint().tool_call("free_port", json!({})).text("That port is free.").start();
     let (workspace, kept) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let settings = ModelSettings::openai(Endpoint::new(&model.url(), "model").unwrap()).unwrap();
-    let builder = Builder {
+    let mut builder = Builder {
         store: Store::at(kept.path()),
         ..Builder::new(machine(), workspace.path(), settings).unwrap()
     };
-    let answer = library::ask(builder, "which port is free?").await;
+    builder.tools.add(Arc::new(library::FreePort)).unwrap();
+    let answer = builder.answer("which port is free?").await;
     assert_eq!(answer.unwrap(), "That port is free.");
     let messages = model.requests()[1].messages();
     let result = messages.last().unwrap()["content"].as_str().unwrap();

@@ -126,6 +126,17 @@ impl Builder {
         self.session(id, Arc::new(startup), earlier, frontend)
     }
 
+    /// The answer to one prompt, in a session without a user, which then ends.
+    ///
+    /// # Errors
+    /// Those of [`Session::prompt`], and whatever keeps a session from being opened or ended.
+    pub async fn answer(self, prompt: &str) -> Result<String> {
+        let mut session = self.open(Arc::new(Arc::new(Events::new(1)))).await?;
+        let answer = session.prompt(prompt).await;
+        session.finish(&answer).await?;
+        Ok(answer?.text)
+    }
+
     /// Creates or reopens the session's file.
     async fn open_file(&mut self) -> Result<Opened> {
         let (resume, population) = match std::mem::replace(&mut self.start, Start::New) {

@@ -1,7 +1,7 @@
 //! A session as a library: built from plain data, driven by a [`Frontend`].
 //!
-//! Nothing here, and nothing that it calls, reads the command line, the current directory or a terminal. The
-//! environment is read for the user's directories ([`crate::paths`]) and for what describes this machine.
+//! Nothing here, and nothing that it calls, reads the command line, the environment, the current directory or a terminal:
+//! what describes this machine is a [`Machine`](crate::sandbox::machine::Machine), which the caller passes.
 
 mod answer_schema;
 mod builder;
