@@ -70,7 +70,7 @@ fn others(model: &Endpoint) {
             let run = format!(
                 "cd $1 && {mini} -m openai/test-model -t work -y --exit-immediately -o out.json </dev/null >log 2>&1"
             );
-            line("xargs -P 16 mini-swe-agent (without a sandbox)", xargs(model, 32, &run), 32);
+            line("xargs -P 16 mini-swe-agent (without a sandbox)", xargs(model, 16, &run), 16);
         }
         Err(_) => println!("mini-swe-agent: not measured, MINI_SWE_AGENT does not name it"),
     }
