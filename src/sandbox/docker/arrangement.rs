@@ -131,15 +131,14 @@ fn granted(container: &ContainerInspectResponse, promised: EnforcedLimits) -> En
 
 /// What is to be said of limits that hold for less than the sandbox, or not at all.
 fn unenforced(enforced: EnforcedLimits) -> Option<String> {
-    let weaker = [
-        (enforced.memory, "memory is limited for each process, not for all of them together"),
-        (enforced.pids, "processes are counted by user, not by sandbox"),
-        (enforced.cpus, "processor time is not limited"),
-    ];
-    let weaker: Vec<&str> =
-        weaker.into_iter().filter(|(is_enforced, _)| !is_enforced).map(|(_, text)| text).collect();
-    let weaker = (!weaker.is_empty()).then(|| weaker.join("; "))?;
-    Some(format!("The engine cannot enforce all limits: {weaker}. {CONTROL_GROUPS}"))
+    let limits =
+        [(enforced.memory, "memory"), (enforced.pids, "processes"), (enforced.cpus, "processor time")];
+    let unlimited: Vec<&str> =
+        limits.into_iter().filter(|(is_enforced, _)| !is_enforced).map(|(_, what)| what).collect();
+    let what = (!unlimited.is_empty()).then(|| unlimited.join(", "))?;
+    Some(format!(
+        "The engine does not limit {what} of the sandbox as a whole, at best of each process. {CONTROL_GROUPS}"
+    ))
 }
 
 /// Limits the buffers of the sockets of a container that has been started, where the caller may.
@@ -171,8 +170,7 @@ fn give(volume: &Path, (uid, gid): (u32, u32)) -> bool {
 const NO_OWN_USER: &str = "the engine's volumes cannot be given to a user of the session's own";
 
 /// Where limits cannot be enforced.
-const CONTROL_GROUPS: &str = "That takes control groups that the engine may use: an engine of root's, or a rootless one to which systemd \
-     delegates them (version 2).";
+const CONTROL_GROUPS: &str = "That takes control groups, which an engine of root's has, and a rootless one where they are of version 2.";
 
 /// Where the host's directories are bound.
 const NO_OVERLAYS: &str = "The engine does not mount overlays of this machine's directories: the sandbox can reach sockets and FIFOs that \
