@@ -244,7 +244,13 @@ impl Session {
             answer_schema: None,
         };
         let mut conversation = Conversation::new(setup, &SandboxFacts::default(), Path::new("/nonexistent"));
-        conversation.resume(Earlier { messages, notes, prompts, spent: Spent::default() });
+        conversation.resume(Earlier {
+            messages,
+            artifacts: Vec::new(),
+            notes,
+            prompts,
+            spent: Spent::default(),
+        });
         scripted.0.lock().unwrap().interrupt = Some(conversation.interrupt());
         Self { conversation, scripted, records, sandbox: sandbox.clone() }
     }

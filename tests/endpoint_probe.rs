@@ -37,6 +37,7 @@ async fn an_endpoint_that_can_do_everything() {
         .tool_call("get_temperature", paris())
         .text("It is 17 degrees.")
         .tool_calls(&[("get_temperature", paris()), ("get_temperature", json!({ "city": "Rome" }))])
+        .text("Red.")
         .start();
     let probe = probe(&endpoint).await;
     assert!(probe.findings.iter().all(|finding| finding.outcome == Outcome::Works), "{probe:?}");
@@ -45,9 +46,12 @@ async fn an_endpoint_that_can_do_everything() {
         is_automatic: true,
         temperature: None,
         context_window: None,
+        images: true,
     };
     assert_eq!(probe.recommendation, Some(recommended));
-    assert_eq!(endpoint.chat_requests().len(), 4);
+    assert_eq!(endpoint.chat_requests().len(), 5);
+    let image = &endpoint.chat_requests()[4]["messages"][0]["content"][1]["image_url"]["url"];
+    assert!(image.as_str().is_some_and(|url| url.starts_with("data:image/png;base64,")), "{image}");
     assert!(endpoint.chat_requests().iter().all(|request| request["max_tokens"] == 256));
 }
 
@@ -65,6 +69,7 @@ async fn a_small_model_is_tried_in_the_compact_form() {
         is_automatic: true,
         temperature: Some(0.2),
         context_window: Some(8192),
+        images: false,
     };
     assert_eq!(probe.recommendation, Some(recommended));
 }
@@ -112,6 +117,19 @@ async fn an_endpoint_that_needs_every_fallback() {
             ("parallel calls", Fallback),
         ]
     );
+}
+
+/// A server that takes images is not yet a model that sees them.
+#[tokio::test]
+async fn a_model_that_does_not_see_images_is_sent_none() {
+    let called = || endpoint().text("ready").tool_call("get_temperature", paris()).text("17").text("No.");
+    for endpoint in
+        [called().text("I cannot see an image.").start(), called().error(400, "no image support").start()]
+    {
+        let probe = probe(&endpoint).await;
+        assert_eq!(outcomes(&probe).last(), Some(&("images", Outcome::Fallback)), "{probe:?}");
+        assert!(probe.recommendation.is_some_and(|recommended| !recommended.images));
+    }
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use super::environment::Environment;
 use crate::agent::{Interrupt, Price, RunLimits, SandboxFacts, Spent, Window, system_prompt};
 use crate::approval::policy::Gate;
 use crate::error::Result;
-use crate::event::{Event, Events};
+use crate::event::{Artifact, Event, Events};
 use crate::log::Artifacts;
 use crate::model::dialogue::{self, Notes};
 use crate::model::{ChatModel, Message};
@@ -67,6 +67,8 @@ pub struct Conversation {
 pub struct Earlier {
     /// The conversation, without its system prompt.
     pub messages: Vec<Message>,
+    /// The artifacts of tool calls, by the call, oldest first.
+    pub artifacts: Vec<(String, Artifact)>,
     /// What the model learns with the next prompt.
     pub notes: Notes,
     /// What it has cost.
@@ -112,6 +114,7 @@ impl Conversation {
             }
         }
         self.messages.extend(earlier.messages);
+        self.send_earlier_images(earlier.artifacts);
         self.notes = earlier.notes;
         self.total = earlier.spent;
         self.prompt = earlier.prompts;

@@ -2,6 +2,7 @@
 
 use super::Conversation;
 use crate::event::{Artifact, Content};
+use crate::model::Message;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
@@ -23,6 +24,21 @@ impl Conversation {
         let images: Vec<String> = content.iter().filter_map(image).take(MAX_IMAGES).collect();
         if !images.is_empty() {
             self.setup.model.add_images(call, images);
+        }
+    }
+
+    /// Sends the images of an earlier process's calls again, so that the conversation is the one that the model knows.
+    pub(super) fn send_earlier_images(&self, artifacts: Vec<(String, Artifact)>) {
+        let calls = self.messages.iter().filter_map(|message| match message {
+            Message::Tool { id, .. } => Some(id),
+            _ => None,
+        });
+        for call in calls {
+            let of_call = artifacts.iter().filter(|(id, _)| id == call);
+            let images = of_call.filter(|(_, artifact)| artifact.media_type.starts_with("image/"));
+            let content: Vec<Content> =
+                images.map(|(_, artifact)| Content::Image { artifact: artifact.clone() }).collect();
+            self.send_images(call, &content);
         }
     }
 

@@ -34,7 +34,7 @@ pub struct DoctorArgs {
     backend: BackendArgs,
     #[command(flatten)]
     json: JsonArg,
-    /// Try the endpoint: models, streaming, tools, parallel calls, usage
+    /// Try the endpoint: models, streaming, tools, parallel calls, images, usage
     #[arg(long)]
     endpoint: bool,
 }
@@ -301,7 +301,7 @@ async fn endpoints(config: &Config, probe: bool, checks: &mut Checklist) -> Resu
                 };
                 match endpoint::probe(config, name, &mut on_step).await?.recommendation {
                     Some(recommended) => {
-                        checks.push(recommendation(name, recommended, connected.window));
+                        checks.push(recommendation(config, name, recommended, connected.window));
                         Ok(())
                     }
                     None => Err(Error::endpoint(format!("{} cannot serve an agent", connected.base_url))),
@@ -327,14 +327,17 @@ async fn endpoints(config: &Config, probe: bool, checks: &mut Checklist) -> Resu
 }
 
 /// How to use the model, and the setting for it where it is not used like that anyway.
-fn recommendation(model: &str, recommended: Recommendation, configured: Option<u64>) -> Check {
-    let Recommendation { form, is_automatic, temperature, context_window } = recommended;
+fn recommendation(config: &Config, model: &str, recommended: Recommendation, window: Option<u64>) -> Check {
+    let Recommendation { form, is_automatic, temperature, context_window, images } = recommended;
     let temperature = temperature.map_or("the server's".to_owned(), |temperature| temperature.to_string());
-    let window = configured.or(context_window);
+    let window = window.or(context_window);
     let tokens = window.map_or("unknown".to_owned(), |tokens| format!("{tokens} tokens"));
     let form_setting = (!is_automatic).then(|| format!("[models.{model:?}] form = \"{form}\""));
     let window_setting = window.is_none().then(|| format!("[context] {model:?} = TOKENS"));
-    let settings: Vec<String> = form_setting.into_iter().chain(window_setting).collect();
+    let are_sent = config.file.models.get(model).is_some_and(|options| options.images);
+    let images_setting = (images && !are_sent).then(|| format!("[models.{model:?}] images = true"));
+    let settings: Vec<String> =
+        form_setting.into_iter().chain(images_setting).chain(window_setting).collect();
     Check {
         hint: (!settings.is_empty()).then(|| format!("in config.toml: {}", settings.join("; "))),
         ..ok("recommended", format!("form {form}, temperature {temperature}, context window {tokens}"))

@@ -1,6 +1,6 @@
 //! The state of a session, rebuilt from its events.
 
-use crate::event::{Changes, Event, Record, SandboxInfo, Usage};
+use crate::event::{Artifact, Changes, Event, Record, SandboxInfo, Usage};
 use crate::model::dialogue::{self, Notes, well_formed};
 use crate::model::{CallForm, Message};
 
@@ -17,6 +17,8 @@ pub struct History {
     pub sandbox: SandboxInfo,
     /// The conversation, without the system prompt, well-formed (see [`dialogue`]).
     pub messages: Vec<Message>,
+    /// The artifacts of tool calls, by the call, oldest first.
+    pub artifacts: Vec<(String, Artifact)>,
     /// What the model learns with the next prompt.
     pub notes: Notes,
     /// The form of the tool calls that was chosen last, and for which model.
@@ -88,6 +90,7 @@ impl History {
             Event::ToolFinished { id, name, result, .. } => {
                 self.messages.push(Message::Tool { id, name, text: result });
             }
+            Event::Artifact { artifact, tool_call } => self.artifacts.push((tool_call, artifact)),
             Event::Compacted { messages, .. } => {
                 // A compaction that cannot be parsed is ignored: the longer conversation is still valid.
                 if let Ok(messages) = serde_json::from_value::<Vec<Message>>(messages) {
@@ -97,6 +100,7 @@ impl History {
             }
             Event::Cleared {} => {
                 self.messages.clear();
+                self.artifacts.clear();
                 self.notes.clear();
             }
             Event::Checkpoint { id, .. } => self.checkpoints.push(id),

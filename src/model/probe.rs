@@ -6,6 +6,9 @@ use crate::model::client::stream::WRITTEN_AS_TEXT;
 use crate::model::{
     CallForm, ChatModel, Endpoint, Message, OpenAi, Progress, Reply, Request, ToolSpec, compact,
 };
+use crate::picture::Pixels;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::json;
 use std::time::Duration;
@@ -42,6 +45,8 @@ pub struct Recommendation {
     pub temperature: Option<f64>,
     /// The context window in tokens, where it is known.
     pub context_window: Option<u64>,
+    /// Whether the model sees images.
+    pub images: bool,
 }
 
 /// What happens while an endpoint is tried.
@@ -56,7 +61,7 @@ pub enum Step<'a> {
 /// One trial.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// `models`, `answer`, `streaming`, `usage`, `tools`, `tool result`, `parallel calls` or `compact form`.
+    /// `models`, `answer`, `streaming`, `usage`, `tools`, `tool result`, `parallel calls`, `images` or `compact form`.
     pub what: &'static str,
     /// How it went.
     pub outcome: Outcome,
@@ -94,6 +99,7 @@ pub async fn probe(
         on_step,
         notices: Vec::new(),
         was_cut_off: false,
+        sees_images: false,
     };
     trial.models().await;
     // A server that does not answer is tried all the same.
@@ -107,6 +113,7 @@ pub async fn probe(
         is_automatic: trial.model.usual_form() == form,
         temperature: temperature.or((form == CallForm::Compact).then_some(compact::TEMPERATURE)),
         context_window: trial.model.context_window(),
+        images: trial.sees_images,
     });
     Ok(Probe { findings: trial.findings, recommendation })
 }
@@ -119,6 +126,7 @@ struct Trial<'a> {
     notices: Vec<String>,
     /// Whether the last answer reached the limit on its tokens.
     was_cut_off: bool,
+    sees_images: bool,
 }
 
 impl Trial<'_> {
@@ -171,6 +179,10 @@ impl Trial<'_> {
             Tools::Called { question, calls, form } => {
                 self.tool_result(question, calls).await;
                 self.parallel_calls().await;
+                // Only in the native form images are sent.
+                if form == CallForm::Native {
+                    self.images().await;
+                }
                 Some(form)
             }
             // A model that reasons for long may call them well.
@@ -246,6 +258,28 @@ impl Trial<'_> {
         }
     }
 
+    /// Whether the model sees what is on an image: one colour, which the question does not name.
+    async fn images(&mut self) {
+        const QUESTION: &str = "Which colour has this image? Answer with the colour's name alone.";
+        let Some(image) = red_image() else { return };
+        self.model.add_images(QUESTION, vec![image]);
+        match self.ask("images", &[user(QUESTION)], &[]).await {
+            Ok(reply) if reply.text.to_lowercase().contains("red") => {
+                self.sees_images = true;
+                self.works("images", "the model sees them");
+            }
+            Ok(_) => {
+                let unseen =
+                    "taken, but the model does not see what is on them: it will read a line for each";
+                self.found("images", Outcome::Fallback, unseen.into());
+            }
+            Err(error) => {
+                let refused = format!("refused: the model will read a line for each ({error})");
+                self.found("images", Outcome::Fallback, refused);
+            }
+        }
+    }
+
     /// Whether the model answers with an object of the compact form.
     async fn compact_form(&mut self, tools: &[ToolSpec]) -> bool {
         let before = self.model.form();
@@ -314,6 +348,14 @@ enum Tools {
 
 fn too_slow(begun: &str) -> Error {
     Error::endpoint(format!("not complete within {} s{begun}", TIMEOUT.as_secs()))
+}
+
+/// A red square, large enough for every model, as a `data:` URL.
+fn red_image() -> Option<String> {
+    const SIDE: u32 = 64;
+    let rgb = [220, 20, 20].repeat((SIDE * SIDE) as usize);
+    let png = Pixels { width: SIDE, height: SIDE, rgb }.to_png().ok()?;
+    Some(format!("data:image/png;base64,{}", STANDARD.encode(png)))
 }
 
 fn user(text: &str) -> Message {

@@ -156,9 +156,11 @@ impl Builder {
         {
             self.model.client.resume_form(*form);
         }
-        let Resume { id, history: History { messages, notes, prompts, .. }, file, losses } = *resume;
+        let Resume { id, history: History { messages, artifacts, notes, prompts, .. }, file, losses } =
+            *resume;
         self.notices.extend(losses.into_iter().map(Notice::Usual));
-        Ok(Opened { id, file, earlier: Some(Earlier { messages, notes, spent, prompts }), population })
+        let earlier = Earlier { messages, artifacts, notes, spent, prompts };
+        Ok(Opened { id, file, earlier: Some(earlier), population })
     }
 
     fn announce(&self, id: &SessionId, events: &Events) -> Result<()> {
