@@ -69,8 +69,7 @@ impl<'a> Session<'a> {
 
     async fn has(&self, language: Language) -> bool {
         let there = Toolchains::ask(&self.inside.sandbox).await.expect("the sandbox answers").runs(language);
-        let is_optional = matches!(language, Language::Rust | Language::R);
-        let is_required = std::env::var_os("AGENT_TEST_REQUIRE_LANGUAGES").is_some() && !is_optional;
+        let is_required = std::env::var_os("AGENT_TEST_REQUIRE_LANGUAGES").is_some();
         assert!(
             there || !is_required,
             "{} is required, and missing on {}",
@@ -319,6 +318,73 @@ async fn endless_output_is_bounded_and_ends_at_the_time_limit() {
     .await;
 }
 
+/// Runs `work` while Python executes `line` at its start.
+async fn with_start(session: &Session<'_>, line: &str, work: impl AsyncFnOnce()) {
+    let directory = session.inside.output_of("python3 -m site --user-site").await;
+    let script = format!("mkdir -p {directory} && printf '%s\\n' '{line}' > {directory}/start.pth");
+    session.inside.output_of(&script).await;
+    work().await;
+    session.inside.output_of(&format!("rm {directory}/start.pth")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interpreter_that_is_interrupted_while_it_starts_has_lost_nothing() {
+    on_every_backend(async |inside| {
+        let session = Session::new(inside);
+        let slow = "import time; time.sleep(5)";
+        with_start(&session, slow, async || {
+            let call = json!({ "language": "python", "code": "1", "timeout_s": 0.5 });
+            let result = session.call(call).await;
+            assert!(result.text.starts_with("Timed out after"), "{}", result.text);
+            let note = "[the python interpreter had not started yet: nothing of the code was run]";
+            assert!(result.text.contains(note) && !result.text.contains("gone"), "{}", result.text);
+            let call = session.call(json!({ "language": "python", "code": "1" }));
+            assert!(
+                tokio::time::timeout(Duration::from_millis(500), call).await.is_err(),
+                "it starts for 5 s"
+            );
+        })
+        .await;
+        let next = session.call(json!({ "language": "python", "code": "kept = 7\nkept" })).await;
+        assert!(next.text.ends_with("s\nvalue: 7"), "{}", next.text);
+        // What was lost before is said by the first call that runs.
+        session.call(json!({ "language": "python", "code": "import os; os._exit(5)" })).await;
+        with_start(&session, slow, async || {
+            let call = json!({ "language": "python", "code": "1", "timeout_s": 0.5 });
+            assert!(session.call(call).await.text.contains("had not started yet"));
+        })
+        .await;
+        let next = session.call(json!({ "language": "python", "code": "1" })).await;
+        assert!(
+            next.text.contains("because the one before ended: earlier variables are gone"),
+            "{}",
+            next.text
+        );
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interpreter_that_warns_at_its_start_works_and_one_that_does_not_start_says_so() {
+    on_every_backend(async |inside| {
+        let session = Session::new(inside);
+        with_start(&session, "import sys; sys.stderr.write(\"careful\\n\")", async || {
+            assert_eq!(session.run("python", "1 + 1").await, "careful\nvalue: 2");
+        })
+        .await;
+        let session = Session::new(inside);
+        with_start(&session, "import os; os.write(2, b\"broken\\n\"); os._exit(9)", async || {
+            let result = session.call(json!({ "language": "python", "code": "1" })).await;
+            let text = "exit code 9";
+            assert!(!result.ok && result.text.starts_with(text), "{}", result.text);
+            let note = "[the python interpreter did not start: nothing of the code was run]\nbroken";
+            assert!(result.text.ends_with(note), "{}", result.text);
+        })
+        .await;
+    })
+    .await;
+}
+
 /// Each of these has one outcome, which says that the state is gone; the next call works, and says that it is a fresh one.
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_a_program_does_to_its_interpreter_the_next_call_works() {
@@ -460,6 +526,25 @@ async fn nothing_of_it_is_in_the_workspace() {
     .await;
 }
 
+/// What the first program's background compiles is there for the next ones.
+#[tokio::test(flavor = "multi_thread")]
+async fn usual_packages_of_go_are_compiled_once_and_outside_of_the_workspace() {
+    on_every_backend(async |inside| {
+        let session = Session::new(inside);
+        if !session.has(Language::Go).await {
+            return;
+        }
+        let call = json!({ "language": "go", "code": "package main\nfunc main() {}", "timeout_s": 300 });
+        let result = session.call(call).await;
+        assert!(result.ok, "{}", result.text);
+        inside.output_of("while ! [ -e ~/.cache/agent/code/go/warm/done ]; do sleep 0.2; done").await;
+        let stale = "CGO_ENABLED=0 GO111MODULE=off GOFLAGS= go list -f '{{.Stale}}' encoding/json regexp";
+        assert_eq!(inside.output_of(stale).await.trim(), "false\nfalse");
+        assert_eq!(inside.output_of("ls -A /workspace").await, "");
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_network_libraries_name_the_flag_and_what_is_there_needs_none() {
     on_every_backend(async |inside| {
@@ -511,3 +596,32 @@ fn the_model_is_offered_what_the_sandbox_has_and_a_resumed_session_begins_anew()
     let text = last["content"].as_str().expect("text");
     assert!(text.contains("because the session was resumed") && text.contains("value: False"), "{text}");
 }
+
+/// An image is sent again in the place where the model saw it: the requests of a session begin with the same bytes.
+#[test]
+fn a_resumed_session_sends_the_images_of_earlier_calls_again() {
+    let model = endpoint()
+        .tool_call("run_code", json!({ "language": "python", "code": PICTURE }))
+        .text("ok")
+        .text("ok")
+        .start();
+    let call = ["run", "-q", "--session-key", "k", "go"];
+    let config = "[models.test-model]\nimages = true\n";
+    let first = agent().endpoint(&model).config(config).args(call).run().expect_code(0);
+    first.again().endpoint(&model).args(call).run().expect_code(0);
+    let requests = model.chat_requests();
+    let sent = |request: usize| requests[request]["messages"].as_array().expect("messages").clone();
+    let (before, after) = (sent(1), sent(2));
+    let image = &before[before.len() - 1]["content"][1]["image_url"]["url"];
+    assert!(image.as_str().is_some_and(|url| url.starts_with("data:image/png;base64,")), "{image}");
+    assert_eq!(after[..before.len()], before[..]);
+}
+
+/// A picture of one pixel.
+const PICTURE: &str = "import struct, zlib
+def chunk(kind, data): return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))
+class Picture:
+    def _repr_png_(self):
+        header = struct.pack('>IIBBBBB', 1, 1, 8, 2, 0, 0, 0)
+        return b'\\x89PNG\\r\\n\\x1a\\n' + chunk(b'IHDR', header) + chunk(b'IDAT', zlib.compress(bytes(4))) + chunk(b'IEND', b'')
+Picture()";

@@ -3,7 +3,7 @@
 //! A name comes from a model and becomes an argument of a package manager, which takes options, paths and addresses in the
 //! same place. So only names that a registry can have are accepted.
 
-use super::{CACHE, Language};
+use super::{CACHE, Language, debian};
 use crate::error::{Error, Result};
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
@@ -71,7 +71,12 @@ impl Libraries {
     pub fn are_separate(&self) -> bool {
         matches!(
             self.language,
-            Language::Python | Language::JavaScript | Language::TypeScript | Language::Ruby
+            Language::Python
+                | Language::JavaScript
+                | Language::TypeScript
+                | Language::Ruby
+                | Language::Cpp
+                | Language::C
         )
     }
 
@@ -101,15 +106,16 @@ impl Libraries {
         format!("{} {written}", self.directory_name())
     }
 
-    /// JavaScript and TypeScript share their libraries.
+    /// JavaScript and TypeScript share their libraries, and so do C and C++.
     fn directory_name(&self) -> &'static str {
         match self.language {
             Language::TypeScript => Language::JavaScript.name(),
+            Language::C => Language::Cpp.name(),
             language => language.name(),
         }
     }
 
-    /// The directory that is theirs: for all libraries of Python, JavaScript and Ruby one, for the others one for each set.
+    /// The directory that is theirs: for all libraries of Python, JavaScript, Ruby and C++ one, for the others one for each set.
     pub fn directory(&self) -> PathBuf {
         let root = PathBuf::from(CACHE).join(self.directory_name());
         match self.are_separate() {
@@ -131,10 +137,14 @@ impl Libraries {
         format!("{manager} {}", names.join(" "))
     }
 
+    /// Their names alone.
+    pub fn packages(&self) -> Vec<&str> {
+        self.names.iter().map(|library| library.name.as_str()).collect()
+    }
+
     /// Their names, for messages.
     pub fn names(&self) -> String {
-        let names: Vec<&str> = self.names.iter().map(|library| library.name.as_str()).collect();
-        names.join(", ")
+        self.packages().join(", ")
     }
 
     /// The program that installs them.
@@ -145,6 +155,7 @@ impl Libraries {
             Language::Java => "mvn",
             Language::Go => "go",
             Language::Ruby => "gem",
+            Language::Cpp | Language::C => "apt-get",
             _ => "cargo",
         }
     }
@@ -184,6 +195,7 @@ impl Libraries {
                 (GO.to_owned(), self.names.iter().map(latest).collect())
             }
             Language::Java => (MAVEN.to_owned(), vec![self.pom()]),
+            Language::Cpp | Language::C => (debian::INSTALL.to_owned(), versioned("=")),
             _ => (CARGO.to_owned(), vec![self.cargo_toml()]),
         };
         (script, arguments)
@@ -288,7 +300,14 @@ fn registry(language: Language) -> Option<Registry> {
             },
             example: "itoa or itoa@1.0.11",
         },
-        Language::Cpp | Language::C | Language::R | Language::Bash => return None,
+        Language::Cpp | Language::C => Registry {
+            command: "apt-get install",
+            hosts: &["deb.debian.org", "security.debian.org"],
+            separators: &["="],
+            is_name: is_debian_name,
+            example: "libfmt-dev or nlohmann-json3-dev",
+        },
+        Language::R | Language::Bash => return None,
     })
 }
 
@@ -309,9 +328,9 @@ impl Library {
         let is_version = |version: &str| {
             let number = version.trim_start_matches(['=', '<', '>', '~', '!', '^']);
             number.starts_with(|c: char| c.is_ascii_alphanumeric())
-                && number
-                    .chars()
-                    .all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '+' | '_' | '*' | '!'))
+                && number.chars().all(|c| {
+                    c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '+' | '_' | '*' | '!' | '~')
+                })
         };
         if !(registry.is_name)(name) || !version.is_none_or(is_version) {
             return Err(refused());
@@ -341,13 +360,21 @@ fn split(registry: Registry, text: &str) -> (&str, Option<&str>) {
         .min_by_key(|(at, separator)| (*at, usize::MAX - separator.len()));
     match first {
         // A comparison is part of the version.
-        Some((at, "==" | "@" | ":")) => {
+        Some((at, "==" | "=" | "@" | ":")) => {
             let length = if text[at..].starts_with("==") { 2 } else { 1 };
             (&text[..at], Some(&text[at + length..]))
         }
         Some((at, _)) => (&text[..at], Some(&text[at..])),
         None => (text, None),
     }
+}
+
+/// As Debian's policy has it.
+fn is_debian_name(name: &str) -> bool {
+    name.len() > 1
+        && !name.ends_with('-')
+        && name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
+        && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '+' | '.' | '-'))
 }
 
 fn is_plain_name(name: &str) -> bool {
@@ -405,6 +432,8 @@ mod tests {
             (Language::JavaScript, "@scope/name", "@scope/name"),
             (Language::Ruby, "rainbow@3.1.1", "rainbow:3.1.1"),
             (Language::Go, "github.com/google/uuid", "github.com/google/uuid@latest"),
+            (Language::Cpp, "libfmt-dev=9.1.0+ds1-2", "libfmt-dev=9.1.0+ds1-2"),
+            (Language::C, "zlib1g-dev", "zlib1g-dev"),
             (Language::Go, "gopkg.in/yaml.v3@v3.0.1", "gopkg.in/yaml.v3@v3.0.1"),
         ] {
             assert_eq!(parse(language, name).unwrap().install(false).1, [argument], "{name}");

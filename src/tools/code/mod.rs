@@ -4,6 +4,8 @@
 //! snippet on its own (`snippet.rs`), and what they build is kept. Everything is outside the workspace. What programs show
 //! besides text is in `display/`.
 
+mod answer;
+mod debian;
 pub mod display;
 mod interpreter;
 mod language;
@@ -14,7 +16,8 @@ mod snippet;
 mod source;
 mod toolchains;
 
-pub use interpreter::{Answer, Ended, Gone, Status};
+pub use answer::{Answer, Status};
+pub use interpreter::{Ended, Gone};
 pub use language::Language;
 pub use libraries::Libraries;
 pub use report::{CellReport, headline};

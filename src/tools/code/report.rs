@@ -1,6 +1,7 @@
 //! What the model reads of a run.
 
-use super::interpreter::{Ended, Gone, Status};
+use super::answer::Status;
+use super::interpreter::{Ended, Gone};
 use super::runner::{CellRan, Ran};
 use crate::error::Result;
 use crate::event::Stream;
@@ -26,7 +27,7 @@ pub fn result(
         }
         Ran::Cell(cell) => cell,
     };
-    if let Ended::Gone(Gone::Ended(finished)) = &cell.ended {
+    if let Ended::Gone(Gone::Ended(finished) | Gone::NotStarted(Some(finished))) = &cell.ended {
         report_limits(context.events, finished)?;
     }
     let report = CellReport::of(&cell, timeout);
@@ -105,6 +106,15 @@ impl CellReport {
                     _ => describe(finished.outcome, None),
                 };
                 (outcome, code.filter(|code| *code != 0), String::new(), String::new())
+            }
+            Ended::Gone(Gone::NotStarted(finished)) => {
+                let (outcome, verb) = match finished {
+                    Some(finished) => (finished.outcome, "did not start"),
+                    None => (Outcome::TimedOut, "had not started yet"),
+                };
+                // What made it new is said by the call that runs in it.
+                notes = vec![format!("the {name} interpreter {verb}: nothing of the code was run")];
+                (describe(outcome, Some(timeout)), None, String::new(), String::new())
             }
             Ended::Gone(Gone::Killed) => {
                 notes.push("it did not stop when it was interrupted, and was killed".to_owned());

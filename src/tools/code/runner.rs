@@ -192,14 +192,12 @@ impl Runner {
             interpreter.kill();
             slot.gone = Some("a reset was asked for".to_owned());
         }
-        let (started, mut renewed) = (Instant::now(), None);
+        let started = Instant::now();
         let interpreter = match slot.interpreter.take() {
             Some(interpreter) => interpreter,
-            None => {
-                renewed = slot.gone.take();
-                Interpreter::start(sandbox, language, environment(language, request)).await?
-            }
+            None => Interpreter::start(sandbox, language, environment(language, request)).await?,
         };
+        let renewed = slot.gone.take();
         let has_new_libraries = std::mem::take(&mut slot.has_new_libraries);
         let cell = Cell {
             code: &request.code,
@@ -208,8 +206,9 @@ impl Runner {
             timeout: request.timeout,
         };
         let nonce = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
-        let mut running = Running { slot: Some(slot), interpreter: Some(interpreter), nonce };
+        let mut running = Running { slot: Some(slot), interpreter: Some(interpreter), nonce, renewed };
         let ended = running.run(&cell, on_output).await?;
+        let renewed = running.renewed.take();
         Ok(CellRan { language, renewed, ended, duration: started.elapsed() })
     }
 
@@ -316,6 +315,8 @@ struct Running {
     slot: Option<OwnedMutexGuard<Slot>>,
     interpreter: Option<Interpreter>,
     nonce: String,
+    /// Why the interpreter is a new one. The next call says so if this one has no result or has run nothing.
+    renewed: Option<String>,
 }
 
 impl Running {
@@ -334,7 +335,7 @@ impl Running {
             Ok(Ended::Answered { .. }) => slot.interpreter = interpreter,
             Ok(Ended::Gone(gone)) => {
                 interpreter.into_iter().for_each(Interpreter::kill);
-                slot.gone = Some(why(gone).to_owned());
+                slot.gone = why(gone).map(str::to_owned).or_else(|| self.renewed.take());
             }
             Err(_) => {}
         }
@@ -347,15 +348,19 @@ impl Drop for Running {
         let (Some(mut slot), Some(mut interpreter)) = (self.slot.take(), self.interpreter.take()) else {
             return;
         };
-        let nonce = std::mem::take(&mut self.nonce);
+        let (nonce, renewed) = (std::mem::take(&mut self.nonce), self.renewed.take());
         let recovery = async move {
-            match interpreter.recover(&nonce).await {
-                true => slot.interpreter = Some(interpreter),
-                false => {
-                    interpreter.kill();
-                    slot.gone = Some(why(&Gone::Killed).to_owned());
+            let lost = match interpreter.recover(&nonce).await {
+                Ok(()) => {
+                    slot.interpreter = Some(interpreter);
+                    None
                 }
-            }
+                Err(gone) => {
+                    interpreter.kill();
+                    why(&gone)
+                }
+            };
+            slot.gone = lost.map(str::to_owned).or(renewed);
         };
         // Without a runtime the session has ended, and the interpreter ends with its connection.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -364,12 +369,13 @@ impl Drop for Running {
     }
 }
 
-/// Why the next interpreter is a new one.
-fn why(gone: &Gone) -> &'static str {
+/// Why the next interpreter is a new one; `None` where no state was lost.
+fn why(gone: &Gone) -> Option<&'static str> {
     match gone {
-        Gone::Ended(_) => "the one before ended",
-        Gone::Killed => "the one before did not stop when it was interrupted, and was killed",
-        Gone::Garbage => "the one before answered garbage, and was killed",
+        Gone::NotStarted(_) => None,
+        Gone::Ended(_) => Some("the one before ended"),
+        Gone::Killed => Some("the one before did not stop when it was interrupted, and was killed"),
+        Gone::Garbage => Some("the one before answered garbage, and was killed"),
     }
 }
 

@@ -6,7 +6,7 @@
 use super::libraries::Libraries;
 use super::source::Source;
 use super::toolchains::TypeScript;
-use super::{CACHE, Language, Toolchains};
+use super::{CACHE, Language, Toolchains, debian};
 use crate::error::Result;
 use crate::sandbox::{Command, FileWrite, Finished, Node, Outcome, Output, Program, Sandbox, WORKSPACE};
 use sha2::{Digest, Sha256};
@@ -97,13 +97,14 @@ impl Snippet {
             }
             Language::C => {
                 let compiler = there.first(&["gcc", "clang", "cc"]).unwrap_or("cc");
+                let libraries = debian::flags(compiler, &libraries.packages());
                 build = Some(format!(
-                    "{LINKER}{compiler} -O0 -w $linker -o program.new snippet.c -lm && mv program.new program"
+                    "{libraries}\n{LINKER}{compiler} -O0 -w $linker -o program.new snippet.c -lm $libraries && mv program.new program"
                 ));
                 vec![program]
             }
             Language::Cpp => {
-                build = Some(cpp(there.first(&["g++", "clang++"]).unwrap_or("g++")));
+                build = Some(cpp(there.first(&["g++", "clang++"]).unwrap_or("g++"), libraries));
                 vec![program]
             }
         };
@@ -212,14 +213,25 @@ fn go(libraries: &Libraries, code: &str, directory: &Path) -> String {
     // Without C, programs need no C compiler, and the standard library is compiled without it.
     let cgo = if code.contains("import \"C\"") { 1 } else { 0 };
     let env = format!("export CGO_ENABLED={cgo} GOTOOLCHAIN=local GOFLAGS=-mod=mod");
-    match libraries.is_empty() {
+    let build = match libraries.is_empty() {
         true => format!("{env} GO111MODULE=off; go build -o program main.go"),
         false => {
             let name = directory.file_name().unwrap_or_default().to_string_lossy();
             format!("{env} GOPROXY=off; cd .. && go build -o {name}/program ./{name}")
         }
-    }
+    };
+    // What most programs import is compiled once, in the background of the first program; Go's cache is in the home directory.
+    format!(
+        "{build}; code=$?\n\
+         if mkdir {CACHE}/go/warm 2>/dev/null; then\n\
+         (cd / && CGO_ENABLED=0 GO111MODULE=off go build {GO_PACKAGES} && : > {CACHE}/go/warm/done) </dev/null >/dev/null 2>&1 &\n\
+         fi\n\
+         (exit $code)"
+    )
 }
+
+/// What Go programs import most; all that these import is compiled with them.
+const GO_PACKAGES: &str = "bufio encoding/json errors flag fmt math/rand os regexp sort strings sync time";
 
 fn rust(libraries: &Libraries, directory: &Path) -> String {
     match libraries.is_empty() {
@@ -238,20 +250,21 @@ fn rust(libraries: &Libraries, directory: &Path) -> String {
 
 /// With headers that were compiled before. They are compiled in the background of the first program, which does not wait
 /// for them; the name has the compiler's version, because another one cannot use them.
-fn cpp(compiler: &str) -> String {
+fn cpp(compiler: &str, libraries: &Libraries) -> String {
+    let libraries = debian::flags(compiler, &libraries.packages());
     let flags = "-std=c++17 -O0 -w";
     if compiler != "g++" {
         return format!(
-            "{LINKER}{compiler} {flags} $linker -o program.new snippet.cpp && mv program.new program"
+            "{libraries}\n{LINKER}{compiler} {flags} $linker -o program.new snippet.cpp $libraries && mv program.new program"
         );
     }
     format!(
-        "{LINKER}h={CACHE}/cpp/headers-$({compiler} -dumpfullversion); include=\n\
+        "{libraries}\n{LINKER}h={CACHE}/cpp/headers-$({compiler} -dumpfullversion); include=\n\
          if [ -e $h/std.h.gch ]; then include=\"-include $h/std.h\"\n\
          elif mkdir -p {CACHE}/cpp && mkdir $h 2>/dev/null; then\n\
          printf %s '{CPP_HEADER}' > $h/std.h\n\
          ({compiler} {flags} -x c++-header -o $h/new $h/std.h && mv $h/new $h/std.h.gch) </dev/null >/dev/null 2>&1 &\n\
          fi\n\
-         {compiler} {flags} $include $linker -o program.new snippet.cpp && mv program.new program"
+         {compiler} {flags} $include $linker -o program.new snippet.cpp $libraries && mv program.new program"
     )
 }

@@ -13,9 +13,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// The programs that matter; nothing else that a sandbox reports is remembered.
-pub const PROGRAMS: [&str; 23] = [
+pub const PROGRAMS: [&str; 24] = [
     "python3", "node", "npm", "bun", "deno", "tsx", "esbuild", "tsc", "java", "javac", "mvn", "g++",
-    "clang++", "gcc", "clang", "cc", "go", "ruby", "gem", "rustc", "cargo", "Rscript", "bash",
+    "clang++", "gcc", "clang", "cc", "go", "ruby", "gem", "rustc", "cargo", "Rscript", "bash", "apt-get",
 ];
 /// The longest file that is read.
 const MAX_FILE: u64 = 16 << 10;

@@ -192,13 +192,14 @@ fn media_type(path: &Path) -> Option<&'static str> {
     types.into_iter().find(|(ending, _)| name.ends_with(ending)).map(|(_, media_type)| media_type)
 }
 
-/// The name under which a file is kept: its own, or a number in place of the process id in those that the capture modules give.
+/// The name under which a file is kept: its own, or a number in place of the process id in those that the capture modules and
+/// the kept interpreter (`d`) give.
 fn shown_name(number: usize, path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let (stem, ending) = name.split_once('.').unwrap_or((&name, ""));
     let is_ours = stem.split_once('-').is_some_and(|(process, count)| {
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        is_number(process) && is_number(count)
+        is_number(process) && is_number(count.strip_prefix('d').unwrap_or(count))
     });
     let is_picture = media_type(path).is_some_and(|kind| kind.starts_with("image/"));
     match is_ours {
@@ -216,6 +217,7 @@ mod tests {
         for (path, name) in [
             ("d/4711-0001.png", "figure-3.png"),
             ("d/4711-0002.plotly.json", "output-3.plotly.json"),
+            ("d/4711-d0001.html", "output-3.html"),
             ("d/sales.png", "sales.png"),
             ("d/a-b.png", "a-b.png"),
             ("d/-1.png", "-1.png"),

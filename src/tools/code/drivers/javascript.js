@@ -1,9 +1,10 @@
 // The kept JavaScript interpreter, on Node. It is read from descriptor 3 by the command that starts it and is called with
 // `load`, the `import()` of that command.
 //
-// A request on descriptor 3 is a line "NONCE FLAGS DISPLAY CODE" (two lengths), then the display directory and the code.
-// The answer goes to descriptor 4: a line "NONCE STATUS EXIT VALUE ERROR" (two lengths), then the two texts. Standard error
-// is standard output, and a mark with the nonce stands behind what the program printed when the cell has ended.
+// Descriptor 4 first gets the line "ready". A request on descriptor 3 is a line "NONCE FLAGS DISPLAY CODE" (two lengths),
+// then the display directory and the code. The answer goes to descriptor 4: a line "NONCE STATUS EXIT VALUE ERROR" (two
+// lengths), then the two texts. Standard error is standard output, and a mark with the nonce stands behind what the program
+// printed when the cell has ended.
 (function (load) {
   'use strict';
   const fs = require('node:fs');
@@ -290,4 +291,5 @@
   });
   requests.on('end', () => exitProcess(0));
   requests.on('error', () => exitProcess(70));
+  writeAll(CHANNEL, Buffer.from('\x1eready\n'));
 });

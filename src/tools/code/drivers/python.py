@@ -1,9 +1,9 @@
 # The kept Python interpreter. It is read from standard input by the command that starts it, with `requests` (a binary
 # reader on a descriptor of its own) and `channel`, `output` (descriptors) in its globals.
 #
-# A request is a line "NONCE FLAGS DISPLAY CODE" (two lengths), then the display directory and the code. The answer goes to
-# `channel`: a line "NONCE STATUS EXIT VALUE ERROR" (two lengths), then the two texts. What the program prints goes to
-# `output`, and a mark with the nonce stands behind it when the cell has ended.
+# `channel` first gets the line "ready". A request is a line "NONCE FLAGS DISPLAY CODE" (two lengths), then the display
+# directory and the code. The answer goes to `channel`: a line "NONCE STATUS EXIT VALUE ERROR" (two lengths), then the two
+# texts. What the program prints goes to `output`, and a mark with the nonce stands behind it when the cell has ended.
 import _ast
 import _signal
 import builtins
@@ -172,7 +172,7 @@ def save(value):
         if extension is None or data is None:
             continue
         state["files"] += 1
-        path = os.path.join(directory, "%04d.%s" % (state["files"], extension))
+        path = os.path.join(directory, "%d-d%04d.%s" % (process, state["files"], extension))
         try:
             with open(path + ".tmp", "wb") as file:
                 file.write(to_bytes(media_type, data))
@@ -319,6 +319,7 @@ def serve():
 # As on a terminal, a line at a time, so that both streams keep their order.
 sys.stdout, sys.stderr = stream(1), stream(2)
 restore()
+write(channel, b"\x1eready\n")
 while True:
     try:
         serve()

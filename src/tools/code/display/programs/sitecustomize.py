@@ -1,7 +1,5 @@
-"""Python imports this module at its start. It costs nothing until plotly or Pillow is imported."""
+"""Python imports this module at its start. It costs nothing until plotly or Pillow is imported: not even importlib.util is."""
 
-import importlib.machinery
-import importlib.util
 import os
 import sys
 
@@ -46,6 +44,8 @@ class _AfterImport:
         hook = self.hooks.pop(name, None)
         if hook is None:
             return None
+        import importlib.util
+
         spec = importlib.util.find_spec(name)
         execute = getattr(spec and spec.loader, "exec_module", None)
         if execute is None:
@@ -70,9 +70,11 @@ def _next_sitecustomize():
     """Runs the one of the distribution or the virtual environment, which this one hides."""
     here = os.path.dirname(os.path.abspath(__file__))
     path = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", path)
+    finders = (finder for finder in sys.meta_path if getattr(finder, "__name__", "") == "PathFinder")
+    spec = next((finder.find_spec("sitecustomize", path) for finder in finders), None)
     if spec is not None and spec.loader is not None:
-        module = importlib.util.module_from_spec(spec)
+        module = type(sys)("sitecustomize")
+        module.__spec__, module.__loader__, module.__file__ = spec, spec.loader, spec.origin
         sys.modules["sitecustomize"] = module
         spec.loader.exec_module(module)
 
