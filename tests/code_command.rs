@@ -66,6 +66,27 @@ fn json_has_the_output_the_value_and_the_exception() {
     assert!(error.ends_with("ZeroDivisionError: division by zero\n"), "{error}");
 }
 
+/// A file that is there is not overwritten, and the same one is not copied twice.
+#[test]
+fn what_code_shows_is_listed_and_copied_where_that_is_asked_for() {
+    let code = "class Table:\n  def _repr_html_(self): return '<table></table>'\nTable()";
+    let call = agent().file("out/output-1.html", "mine");
+    let workspace = call.workspace().to_owned();
+    let call = call.args(["code", "--json", "-l", "python", "--artifacts", "out", "-"]).stdin(code);
+    let finished = call.run().expect_code(0);
+    let object: Value = serde_json::from_str(&finished.stdout).expect("one JSON object");
+    let artifact = &object["artifacts"][0];
+    assert_eq!((&artifact["name"], &artifact["media_type"]), (&"output-1.html".into(), &"text/html".into()));
+    let path = artifact["path"].as_str().expect("a path");
+    assert!(path.starts_with("out/") && path.ends_with("-output-1.html"), "{path}");
+    assert_eq!(std::fs::read_to_string(workspace.join(path)).unwrap(), "<table></table>");
+    assert_eq!(std::fs::read_to_string(workspace.join("out/output-1.html")).unwrap(), "mine");
+    let script = "import os\nopen(os.environ['AGENT_DISPLAY_DIR'] + '/a.csv', 'w').write('a,b')";
+    let finished = agent().args(["code", "-l", "python", "-"]).stdin(script).run().expect_code(0);
+    let line = "    a.csv (text/csv, 3 bytes; --artifacts DIR keeps it)\n";
+    assert!(finished.stderr.ends_with(line), "{}", finished.stderr);
+}
+
 #[test]
 fn libraries_need_a_network_and_valid_names() {
     let call =

@@ -1,6 +1,8 @@
 //! `agent demo`: recorded tasks without any configuration, on every backend that this machine has.
 
 use crate::support::agent::agent;
+use crate::support::terminal::terminal;
+use std::time::Duration;
 
 #[test]
 fn the_demo_plays_every_task_in_a_real_sandbox() {
@@ -24,6 +26,14 @@ fn the_demo_plays_every_task_in_a_real_sandbox() {
         "{}",
         finished.stderr
     );
+}
+
+#[test]
+fn the_demo_draws_a_picture() {
+    let mut terminal = terminal().answering("\x1b[?1;2c", Duration::ZERO).args(["demo", "pi"]).start();
+    assert_eq!(terminal.wait(), 0, "{}", terminal.screen());
+    let text = String::from_utf8(terminal.raw()).unwrap();
+    assert!(text.matches('▀').count() > 500, "{text}");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use agent::log::{ArtifactLimits, Artifacts, SessionId, Store};
 use agent::picture::{Pixels, decode};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use serde_json::json;
 use std::time::{Duration, Instant};
 
 const NOW: Duration = Duration::ZERO;
@@ -101,6 +102,80 @@ fn sixels_have_the_colours_of_the_image() {
     assert_eq!((pixels.width, pixels.height), (30, 20));
     for (drawn, wanted) in pixels.rgb.iter().zip(gradient().rgb) {
         assert!(drawn.abs_diff(wanted) <= 12, "{drawn} for {wanted}");
+    }
+}
+
+/// Python that draws the gradient as its last value, with the standard library alone.
+const DRAWING: &str = "import struct, zlib
+def chunk(kind, data): return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))
+class Picture:
+    def _repr_png_(self):
+        header = struct.pack('>IIBBBBB', 30, 20, 8, 2, 0, 0, 0)
+        rows = b''.join(b'\\0' + bytes(part for x in range(30) for part in (x * 8, y * 12, 100)) for y in range(20))
+        return b'\\x89PNG\\r\\n\\x1a\\n' + chunk(b'IHDR', header) + chunk(b'IDAT', zlib.compress(rows)) + chunk(b'IEND', b'')
+";
+
+/// What a terminal is sent for the gradient, where its cells have 10 × 10 pixels.
+fn kitty_sequence() -> String {
+    format!("\x1b_Ga=T,f=100,t=d,q=2,c=3,m=0;{}\x1b\\\n", STANDARD.encode(gradient().to_png().unwrap()))
+}
+
+fn iterm_sequence() -> String {
+    let png = gradient().to_png().unwrap();
+    let (size, data) = (png.len(), STANDARD.encode(png));
+    format!("\x1b]1337;File=inline=1;size={size};width=3;preserveAspectRatio=1:{data}\x07\n")
+}
+
+fn half_blocks() -> String {
+    let line = |row: u32| -> String {
+        let cell = |x: u32| {
+            let ([r, g, b], [r2, g2, b2]) = (gradient().at(x, 2 * row), gradient().at(x, 2 * row + 1));
+            format!("\x1b[38;2;{r};{g};{b};48;2;{r2};{g2};{b2}m▀")
+        };
+        (0..30).map(cell).collect::<String>() + "\x1b[0m\n"
+    };
+    (0..10).map(line).collect()
+}
+
+/// From the program in the sandbox to the terminal of each kind, byte for byte: by the tool, as a program, as a cell.
+#[test]
+fn what_code_draws_is_drawn_in_terminals_of_each_kind() {
+    let kitty = "\x1b_Gi=31;OK\x1b\\\x1b[6;10;10t\x1b[?62;c";
+    let iterm = "\x1bP>|iTerm2 3.5.10\x1b\\\x1b[6;10;10t\x1b[?64;1;2c";
+    let sixel = "\x1b[6;10;10t\x1b[?62;4;22c";
+    let cell = format!("{DRAWING}Picture()");
+    let script = format!(
+        "{DRAWING}import os\nopen(os.environ['AGENT_DISPLAY_DIR'] + '/g.png', 'wb').write(Picture()._repr_png_())\n"
+    );
+    for (answers, expected) in [
+        (kitty, Some(kitty_sequence())),
+        (iterm, Some(iterm_sequence())),
+        (sixel, None),
+        ("\x1b[?1;2c", Some(half_blocks())),
+    ] {
+        let is_drawn = |text: &str| match &expected {
+            Some(sequence) => assert_eq!(text.matches(sequence.as_str()).count(), 1, "{text:?}"),
+            None => {
+                let pixels = sixels::decode(between(text, "\x1bP", "\x1b\\\n"));
+                assert_eq!((pixels.width, pixels.height), (30, 20));
+                let differs = |(drawn, wanted): (&u8, &u8)| drawn.abs_diff(*wanted) > 12;
+                assert!(!pixels.rgb.iter().zip(&gradient().rgb).any(differs));
+            }
+        };
+        let model = endpoint()
+            .tool_call("run_code", json!({ "language": "python", "code": cell }))
+            .text("Drawn.")
+            .start();
+        let user = terminal().env(REMOTE.0, REMOTE.1).answering(answers, NOW);
+        let mut run = user.endpoint(&model).args(["run", "draw"]).start();
+        assert_eq!(run.wait(), 0, "{}", run.screen());
+        is_drawn(&output(&run));
+        let user = terminal().env(REMOTE.0, REMOTE.1).answering(answers, NOW);
+        std::fs::write(user.directory("workspace").join("draw.py"), &script).unwrap();
+        let mut code = user.args(["code", "draw.py", "--artifacts", "out"]).start();
+        assert_eq!(code.wait(), 0, "{}", code.screen());
+        is_drawn(&output(&code));
+        assert!(output(&code).contains("    out/g.png"), "{:?}", output(&code));
     }
 }
 

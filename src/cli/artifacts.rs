@@ -304,7 +304,7 @@ fn exists(path: &Path) -> Error {
 }
 
 /// Writes a whole file or none.
-fn write(path: &Path, bytes: &[u8], force: bool) -> Result<()> {
+pub(super) fn write(path: &Path, bytes: &[u8], force: bool) -> Result<()> {
     let failed = |error: std::io::Error| match error.kind() {
         ErrorKind::AlreadyExists => exists(path),
         _ => Error::usage(format!("{} could not be written", path.display())).caused_by(error),

@@ -1,6 +1,7 @@
 //! `agent code`: code in a session's sandbox, or in a fresh one.
 
 mod prompt;
+mod shown;
 
 use super::arguments::{BackendArgs, CopyArgs, DirectoryArg, ResourceArgs, VerbosityArgs};
 use super::completions::values;
@@ -13,12 +14,14 @@ use crate::event::Stream;
 use crate::exit_code::ExitCode;
 use crate::sandbox::{Outcome, Output};
 use crate::session::Frontend;
+use crate::tools::code::display::Run;
 use crate::tools::code::{CellReport, Language, Libraries, Ran, Request, Runner, Snippet};
 use crate::tools::{Collector, Reach, describe};
 use clap::Args;
 use futures_util::future::BoxFuture;
 use prompt::{Line, Prompt};
 use serde_json::json;
+use shown::{File, Shown, environment};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode as ProcessExitCode;
@@ -54,6 +57,9 @@ pub struct CodeArgs {
     /// The result as one JSON object, with the value of a last expression
     #[arg(long, help_heading = "Output", conflicts_with = "interactive")]
     json: bool,
+    /// Copy the pictures and files that it shows into this directory
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    artifacts: Option<PathBuf>,
     /// A prompt on an interpreter of this language: python or javascript
     #[arg(short, long, value_name = "LANG", conflicts_with_all = ["file", "language"])]
     interactive: Option<String>,
@@ -129,13 +135,18 @@ fn read(file: &Path) -> Result<String> {
 
 async fn run(options: &Options, arguments: &CodeArgs, task: Task) -> Result<u8> {
     let inside = Inside::start(options, arguments.session.as_deref()).await?;
-    let runner = Runner::new(None);
-    let result = match &task.code {
-        None => converse(&inside, &runner, &task).await,
-        Some(code) if arguments.json => inside.run(run_for_json(&inside, &runner, &task, code)).await,
-        Some(code) => inside.run(run_plainly(&inside, &runner, &task, code)).await,
-    };
+    let result = run_inside(&inside, arguments, &task).await;
     inside.end().await.and(result)
+}
+
+async fn run_inside(inside: &Inside, arguments: &CodeArgs, task: &Task) -> Result<u8> {
+    let runner = Runner::new(None);
+    let mut shown = Shown::new(&inside.config, arguments.artifacts.clone())?;
+    match &task.code {
+        None => converse(inside, &runner, task, &mut shown).await,
+        Some(code) if arguments.json => inside.run(run_for_json(inside, &runner, task, code, &shown)).await,
+        Some(code) => inside.run(run_plainly(inside, &runner, task, code, &mut shown)).await,
+    }
 }
 
 /// The network of a session's sandbox is that session's.
@@ -157,7 +168,13 @@ impl Inside {
 }
 
 /// As a program: standard input is the caller's, and both outputs are passed on.
-async fn run_plainly(inside: &Inside, runner: &Runner, task: &Task, code: &str) -> Result<u8> {
+async fn run_plainly(
+    inside: &Inside,
+    runner: &Runner,
+    task: &Task,
+    code: &str,
+    shown: &mut Shown,
+) -> Result<u8> {
     let (language, libraries) = (task.language, &task.libraries);
     let there = runner.prepare(&inside.sandbox, inside.reach(), language, libraries).await?;
     let snippet = Snippet::plan(language, code, libraries, there)?;
@@ -178,30 +195,41 @@ async fn run_plainly(inside: &Inside, runner: &Runner, task: &Task, code: &str) 
             return Ok(exec::code(&built));
         }
     }
-    let mut command = snippet.command(Vec::new(), inside.timeout());
+    let run = Run::begin(&inside.sandbox).await?;
+    let mut command = snippet.command(environment(&run), inside.timeout());
     (command.live_bytes, command.stdin) = (u64::MAX, true);
-    Ok(exec::code(&exec::pump(&inside.sandbox, command).await?))
+    let finished = exec::pump(&inside.sandbox, command).await?;
+    shown.show(&inside.sandbox, &run).await?;
+    Ok(exec::code(&finished))
 }
 
-fn request(inside: &Inside, task: &Task, code: &str) -> Request {
+fn request(inside: &Inside, task: &Task, code: &str, run: &Run) -> Request {
     Request {
         language: task.language,
         code: code.to_owned(),
         libraries: task.libraries.clone(),
         timeout: inside.timeout().unwrap_or(NO_TIMEOUT),
         reset: false,
-        display: String::new(),
-        env: Vec::new(),
+        display: run.directory().display().to_string(),
+        env: environment(run),
     }
 }
 
 /// As a cell: one object with the output, the value and the exception.
-async fn run_for_json(inside: &Inside, runner: &Runner, task: &Task, code: &str) -> Result<u8> {
+async fn run_for_json(
+    inside: &Inside,
+    runner: &Runner,
+    task: &Task,
+    code: &str,
+    shown: &Shown,
+) -> Result<u8> {
     let mut collector = Collector::new(inside.config.bounds.output_chars);
-    let request = request(inside, task, code);
+    let run = Run::begin(&inside.sandbox).await?;
+    let request = request(inside, task, code, &run);
     let mut on_output = |output: Output<'_>| collector.push(output);
     let ran = runner.run(&inside.sandbox, inside.reach(), &request, &mut on_output).await?;
-    let (object, code) = match &ran {
+    let files = shown.take(&inside.sandbox, &run).await?;
+    let (mut object, code) = match &ran {
         Ran::Cell(cell) => {
             let report = CellReport::of(cell, request.timeout);
             let collected = collector.finish(None);
@@ -232,13 +260,14 @@ async fn run_for_json(inside: &Inside, runner: &Runner, task: &Task, code: &str)
             (object, exec::code(&ran.finished))
         }
     };
+    object["artifacts"] = files.iter().map(File::to_json).collect();
     let mut out = std::io::stdout().lock();
     writeln!(out, "{object}").and_then(|()| out.flush()).map_err(output_error)?;
     Ok(code)
 }
 
 /// The prompt: one cell after the other, until the end of the input.
-async fn converse(inside: &Inside, runner: &Runner, task: &Task) -> Result<u8> {
+async fn converse(inside: &Inside, runner: &Runner, task: &Task, shown: &mut Shown) -> Result<u8> {
     let (language, libraries) = (task.language, &task.libraries);
     inside
         .run(async { runner.prepare(&inside.sandbox, inside.reach(), language, libraries).await.map(drop) })
@@ -252,7 +281,7 @@ async fn converse(inside: &Inside, runner: &Runner, task: &Task) -> Result<u8> {
             Line::Interrupted => continue,
             Line::Code(code) if code.trim().is_empty() => continue,
             Line::Code(code) => {
-                let cell = cell(inside, runner, task, &code);
+                let cell = cell(inside, runner, task, &code, shown);
                 match inside.run(cell).await {
                     // The program was interrupted, and the next line waits until it has stopped.
                     Err(error) if error.exit_code() == ExitCode::Interrupted => {
@@ -265,8 +294,9 @@ async fn converse(inside: &Inside, runner: &Runner, task: &Task) -> Result<u8> {
     }
 }
 
-async fn cell(inside: &Inside, runner: &Runner, task: &Task, code: &str) -> Result<()> {
-    let request = request(inside, task, code);
+async fn cell(inside: &Inside, runner: &Runner, task: &Task, code: &str, shown: &mut Shown) -> Result<()> {
+    let run = Run::begin(&inside.sandbox).await?;
+    let request = request(inside, task, code, &run);
     let mut terminal = Terminal::new();
     let (mut written, mut is_line_open) = (Ok(()), false);
     let ran = runner
@@ -291,5 +321,5 @@ async fn cell(inside: &Inside, runner: &Runner, task: &Task, code: &str) -> Resu
         let notes = report.notes.iter().map(|note| format!("[{note}]\n")).collect::<String>();
         terminal.write(Stream::Stderr, format!("{}\n{notes}", report.outcome).as_bytes())?;
     }
-    Ok(())
+    shown.show(&inside.sandbox, &run).await
 }

@@ -20,8 +20,10 @@ use crate::sanitise::Sanitiser;
 use crate::session::{Frontend, Notice, OneShot};
 use crate::tools::Collector;
 use clap::Args;
+use rustix::event::{PollFd, PollFlags, poll};
 use std::ffi::OsString;
-use std::io::{IsTerminal, Read, Write};
+use std::io::{IsTerminal, PipeReader, PipeWriter, Write};
+use std::os::fd::BorrowedFd;
 use std::process::ExitCode as ProcessExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -194,7 +196,7 @@ pub(super) async fn pump(sandbox: &Sandbox, command: Command) -> Result<Finished
                 ProcessEvent::Gap(_) => {}
                 ProcessEvent::Finished(finished) => return Ok(finished),
             },
-            piece = input.recv(), if open => match piece {
+            piece = input.pieces.recv(), if open => match piece {
                 // A command that does not read its input any more has not failed.
                 Some(bytes) => open = process.write_stdin(&bytes).await.is_ok(),
                 None => {
@@ -206,19 +208,42 @@ pub(super) async fn pump(sandbox: &Sandbox, command: Command) -> Result<Finished
     }
 }
 
-/// Standard input in pieces, read on a thread that nobody waits for.
-fn read_stdin() -> mpsc::Receiver<Vec<u8>> {
-    let (sender, receiver) = mpsc::channel(4);
+/// Standard input in pieces. Dropping it ends the thread that reads: what a terminal answers later is for others.
+struct Input {
+    pieces: mpsc::Receiver<Vec<u8>>,
+    _reading: Option<PipeWriter>,
+}
+
+fn read_stdin() -> Input {
+    let (sender, pieces) = mpsc::channel(4);
+    // Without a pipe the thread reads as long as this process runs.
+    let (stopped, reading) = std::io::pipe().ok().unzip();
     std::thread::spawn(move || {
-        let mut stdin = std::io::stdin().lock();
+        let stdin = rustix::stdio::stdin();
         let mut buffer = vec![0; CHUNK];
-        while let Ok(read @ 1..) = stdin.read(&mut buffer) {
+        while is_input_wanted(stdin, stopped.as_ref())
+            && let Ok(read @ 1..) = rustix::io::retry_on_intr(|| rustix::io::read(stdin, &mut buffer))
+        {
             if sender.blocking_send(buffer[..read].to_vec()).is_err() {
                 return;
             }
         }
     });
-    receiver
+    Input { pieces, _reading: reading }
+}
+
+/// Waits for input; `false` where nobody wants it any more.
+fn is_input_wanted(stdin: BorrowedFd<'_>, stopped: Option<&PipeReader>) -> bool {
+    let Some(stopped) = stopped else { return true };
+    loop {
+        let mut waiting =
+            [PollFd::from_borrowed_fd(stdin, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
+        match poll(&mut waiting, None) {
+            Ok(_) => return waiting[1].revents().is_empty(),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return true,
+        }
+    }
 }
 
 /// Where the command's output goes: as it is into files and pipes, made harmless onto a terminal.

@@ -27,7 +27,7 @@ impl<'a> Kept<'a> {
 
     /// Whether it is an image that can be drawn.
     pub fn is_image(&self) -> bool {
-        [Format::Png, Format::Jpeg].iter().any(|format| format.media_type() == self.artifact.media_type)
+        is_drawable(self.artifact)
     }
 
     /// Its bytes.
@@ -44,6 +44,11 @@ impl<'a> Kept<'a> {
         };
         format!("{}\n", colours.paint(DIM, format_args!("    {place}")))
     }
+}
+
+/// Whether it is an image that can be drawn.
+pub fn is_drawable(artifact: &Artifact) -> bool {
+    [Format::Png, Format::Jpeg].iter().any(|format| format.media_type() == artifact.media_type)
 }
 
 /// The address of a file of this machine. Terminals compare the host's name with their own.

@@ -10,7 +10,7 @@ mod kept;
 mod kitty;
 
 pub use detect::settle;
-pub use kept::Kept;
+pub use kept::{Kept, is_drawable};
 
 use crate::picture::{Pixels, decode, sixel};
 use detect::{Environment, Protocol, Terminal};
