@@ -89,8 +89,8 @@ impl Mark {
     }
 }
 
-/// Whether the driver has started: takes what says so, and what was printed before it, out of what has arrived. Whoever starts
-/// an interpreter may have a module that prints, or warnings.
+/// Takes the driver's first line out of what has arrived, and returns what was printed before it: warnings, and what modules
+/// print that an interpreter imports by itself. `None` while the driver has not started.
 pub fn take_ready(arrived: &mut Vec<u8>) -> Option<Vec<u8>> {
     let at = memmem::find(arrived, READY)?;
     let rest = arrived.split_off(at + READY.len());

@@ -315,7 +315,7 @@ struct Running {
     slot: Option<OwnedMutexGuard<Slot>>,
     interpreter: Option<Interpreter>,
     nonce: String,
-    /// Why the interpreter is a new one. The next call says so if this one has no result or has run nothing.
+    /// Why the interpreter is a new one. The next call reports it if this one has no result or has run nothing.
     renewed: Option<String>,
 }
 
