@@ -13,6 +13,7 @@ pub mod cli;
 pub mod error;
 pub mod event;
 pub mod exit_code;
+pub mod front_matter;
 pub mod hash;
 pub mod host_program;
 pub mod lock;

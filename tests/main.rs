@@ -53,6 +53,7 @@ mod session_samples;
 mod session_store;
 mod session_verify;
 mod sessions;
+mod skills;
 mod small_models;
 mod support;
 mod terminal;

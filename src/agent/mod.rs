@@ -13,6 +13,7 @@ mod limits;
 mod nudge;
 mod prompt;
 mod repetition;
+mod skills;
 mod turn;
 mod window;
 
@@ -21,4 +22,5 @@ pub use environment::{Environment, Moment};
 pub use interrupt::{Interrupt, Stop};
 pub use limits::{DEFAULT_MAX_TURNS, Price, RunLimits, Spent};
 pub use prompt::{SandboxFacts, system_prompt};
+pub use skills::{Skill, Skills};
 pub use window::Window;

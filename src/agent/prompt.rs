@@ -18,6 +18,8 @@ pub struct SandboxFacts {
     pub image: Option<String>,
     /// Programs that it has, as far as that is known before it starts.
     pub programs: Vec<String>,
+    /// What the model is told of the skills, where there are any.
+    pub skills: Option<String>,
 }
 
 /// Hosts that the prompt names.
@@ -42,10 +44,16 @@ pub fn system_prompt(facts: &SandboxFacts, workspace: &Path, redact_secrets: boo
     if !facts.programs.is_empty() {
         prompt += &format!("- Programs: {}\n", facts.programs.join(", "));
     }
+    let clean = |text: String| match secret_scan::redact(&text) {
+        Some(redacted) if redact_secrets => redacted.text,
+        _ => text,
+    };
+    // Before the instructions: the compact form sends nothing else, and small models do not read on.
+    if let Some(skills) = &facts.skills {
+        prompt += &format!("\n{}\n", clean(skills.clone()).trim());
+    }
     if let Some(text) = instructions(workspace) {
-        let redacted = secret_scan::redact(&text).filter(|_| redact_secrets);
-        let text = redacted.map_or(text, |redacted| redacted.text);
-        prompt += &format!("\n{INSTRUCTIONS_HEADING}\n{text}\n");
+        prompt += &format!("\n{INSTRUCTIONS_HEADING}\n{}\n", clean(text));
     }
     prompt
 }

@@ -118,8 +118,8 @@ pub async fn sandbox(config: &Config) -> Result<(SandboxSettings, Option<Notice>
     // What the user names for the sandbox counts.
     env.extend(asked.env);
     let (image, runtime, limits) = (asked.image, asked.runtime, asked.limits);
-    let starts = Starts::default();
-    let settings = SandboxSettings { backend, image, runtime, network, limits, retention, env, starts };
+    let (starts, home) = (Starts::default(), Vec::new());
+    let settings = SandboxSettings { backend, image, runtime, network, limits, retention, env, starts, home };
     Ok((settings, reason.map(notice)))
 }
 

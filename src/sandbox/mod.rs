@@ -175,6 +175,17 @@ pub enum WorkspaceMount {
     Bind(PathBuf),
 }
 
+/// A file that is put below `$HOME` of a sandbox before anything runs in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HomeFile {
+    /// Relative to `$HOME`.
+    pub path: PathBuf,
+    /// Its content.
+    pub bytes: Vec<u8>,
+    /// Whether it can be executed.
+    pub executable: bool,
+}
+
 /// How much of the end of an output is kept past `live_bytes`.
 pub const TAIL_BYTES: usize = 256 << 10;
 

@@ -5,7 +5,7 @@ use super::frontend::Frontend;
 use super::settings::{Governance, ModelSettings, SandboxSettings, WorkspaceSettings};
 use super::startup::{Population, Startup};
 use super::{Resume, Session};
-use crate::agent::{Conversation, Earlier, SandboxFacts, Setup, Window};
+use crate::agent::{Conversation, Earlier, SandboxFacts, Setup, Skills, Window};
 use crate::approval::policy::Gate;
 use crate::error::Result;
 use crate::event::{Event, Events};
@@ -122,8 +122,18 @@ impl Builder {
         if let Some(approver) = frontend.approver() {
             gateway.ask_with(approver);
         }
+        let skills = self.find_skills();
+        self.sandbox.home.extend(skills.files.iter().cloned());
         let startup = Startup::begin(&id, &self.sandbox, population, gateway, Arc::clone(&frontend));
-        self.session(id, Arc::new(startup), earlier, frontend)
+        self.session(id, Arc::new(startup), earlier, frontend, skills)
+    }
+
+    /// The skills, where the model can read them.
+    fn find_skills(&self) -> Skills {
+        match self.tools.get("read_file") {
+            Some(_) => Skills::find(&self.workspace.root, &self.machine),
+            None => Skills::default(),
+        }
     }
 
     /// The answer to one prompt, in a session without a user, which then ends.
@@ -179,6 +189,7 @@ impl Builder {
         startup: Arc<Startup>,
         earlier: Option<Earlier>,
         frontend: Arc<dyn Frontend>,
+        skills: Skills,
     ) -> Result<Session> {
         let Self { machine, model, mut tools, governance, workspace, sandbox, store, .. } = self;
         let programs = host_programs(&sandbox, &machine);
@@ -204,12 +215,24 @@ impl Builder {
             window: Window::new(model.context_window, model.compaction),
             answer_schema: model.answer_schema,
         };
-        let mut conversation = Conversation::new(setup, &facts(&sandbox, programs), &workspace.root);
+        let facts = SandboxFacts { skills: skills.in_prompt(), ..facts(&sandbox, programs) };
+        let mut conversation = Conversation::new(setup, &facts, &workspace.root);
         let resumed = earlier.is_some();
         if let Some(earlier) = earlier {
             conversation.resume(earlier);
         }
-        Ok(Session { conversation, id, startup, checkpoints, frontend, store, workspace, sandbox, resumed })
+        Ok(Session {
+            conversation,
+            id,
+            startup,
+            checkpoints,
+            frontend,
+            store,
+            workspace,
+            sandbox,
+            skills,
+            resumed,
+        })
     }
 
     /// A cost limit needs a price.
@@ -243,7 +266,7 @@ fn listen(
 fn facts(sandbox: &SandboxSettings, mut programs: Vec<String>) -> SandboxFacts {
     let SandboxSettings { network, limits, image, .. } = sandbox.clone();
     programs.retain(|program| PROGRAMS.contains(&program.as_str()));
-    SandboxFacts { network, limits, image, programs }
+    SandboxFacts { network, limits, image, programs, skills: None }
 }
 
 /// The programs of this machine, where the sandbox shows them, as far as anybody wants to know of them.

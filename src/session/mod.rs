@@ -25,7 +25,7 @@ pub use resume::{Resume, check_workspace};
 pub use settings::{Governance, ModelSettings, Retention, SandboxSettings, Starts, WorkspaceSettings};
 pub use startup::{Population, Ready, Startup};
 
-use crate::agent::{Answer, Conversation, Spent};
+use crate::agent::{Answer, Conversation, Skills, Spent};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Changes, Event};
 use crate::exit_code::ExitCode;
@@ -49,6 +49,7 @@ pub struct Session {
     store: Store,
     workspace: WorkspaceSettings,
     sandbox: SandboxSettings,
+    skills: Skills,
     resumed: bool,
 }
 
@@ -113,6 +114,11 @@ impl Session {
     /// Its sandbox.
     pub fn startup(&self) -> &Startup {
         &self.startup
+    }
+
+    /// The skills that the model is told of.
+    pub fn skills(&self) -> &Skills {
+        &self.skills
     }
 
     /// What undoes and redoes its prompts.

@@ -9,7 +9,7 @@ use crate::event::{Limits, SandboxInfo};
 use crate::log::SessionId;
 use crate::model::{ChatModel, Endpoint, OpenAi};
 use crate::sandbox::machine::Machine;
-use crate::sandbox::{Backend, Network, Spec, WorkspaceMount};
+use crate::sandbox::{Backend, HomeFile, Network, Spec, WorkspaceMount};
 use crate::tools::Bounds;
 use crate::workspace::{self, Mode, Workspace, mode, select};
 use futures_util::FutureExt;
@@ -156,6 +156,8 @@ pub struct SandboxSettings {
     pub env: Vec<(String, String)>,
     /// When they start.
     pub starts: Starts,
+    /// Files that are put into `$HOME`.
+    pub home: Vec<HomeFile>,
 }
 
 /// When the sandbox of a session starts.
@@ -186,8 +188,8 @@ impl SandboxSettings {
     /// Temporary sandboxes of `backend` with its default image, no network and the default limits.
     pub fn new(backend: Arc<dyn Backend>) -> Self {
         let (network, limits, retention) = (Network::None, Limits::default(), Retention::Remove);
-        let (env, starts) = (Vec::new(), Starts::default());
-        Self { backend, image: None, runtime: None, network, limits, retention, env, starts }
+        let (env, starts, home) = (Vec::new(), Starts::default(), Vec::new());
+        Self { backend, image: None, runtime: None, network, limits, retention, env, starts, home }
     }
 
     /// The settings of a running sandbox: those that it was created with, but for its hosts, which are judged here.

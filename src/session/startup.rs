@@ -8,7 +8,7 @@ use crate::event::{Event, SandboxInfo};
 use crate::lock::Lock;
 use crate::log::SessionId;
 use crate::network::Gateway;
-use crate::sandbox::{Backend, Sandbox, Spec, sweep_once};
+use crate::sandbox::{Backend, HomeFile, Sandbox, Spec, sweep_once};
 use crate::tools::Reach;
 use crate::workspace::{CopyReport, Workspace, mode};
 use futures_util::FutureExt;
@@ -78,6 +78,7 @@ impl Startup {
             backend: Arc::clone(&backend),
             spec: settings.spec(id),
             env: settings.env.clone(),
+            home: settings.home.clone(),
             gateway: Arc::clone(&gateway),
             frontend: Arc::clone(&frontend),
         };
@@ -177,6 +178,7 @@ struct Start {
     backend: Arc<dyn Backend>,
     spec: Spec,
     env: Vec<(String, String)>,
+    home: Vec<HomeFile>,
     gateway: Arc<Gateway>,
     frontend: Arc<dyn Frontend>,
 }
@@ -247,6 +249,7 @@ impl Start {
                 "{lost} file(s) of the workspace have their current content: the earlier one is not kept any more."
             ));
         }
+        self.put_home(&sandbox).await?;
         Ok(Ready { sandbox, info, workspace: Arc::clone(workspace), reattached: false })
     }
 
@@ -255,8 +258,19 @@ impl Start {
         let sandbox = Sandbox::connect(channel).await?.with_env(&self.env);
         workspace.rejoin(&sandbox).await?;
         self.gateway.attach(&sandbox).await?;
+        self.put_home(&sandbox).await?;
         let info = SandboxInfo { backend: self.backend.name().to_owned(), id, ..SandboxInfo::default() };
         Ok(Ready { sandbox, info, workspace: Arc::clone(workspace), reattached: true })
+    }
+
+    async fn put_home(&self, sandbox: &Sandbox) -> Result<()> {
+        match sandbox.put_home(&self.home).await? {
+            0 => {}
+            failed => self.notice(format!(
+                "{failed} of the files that belong into $HOME of the sandbox could not be written."
+            )),
+        }
+        Ok(())
     }
 
     /// Removes a sandbox that cannot be reattached to: it is ending, or another version's guest answers in it.

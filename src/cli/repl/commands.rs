@@ -2,6 +2,7 @@
 
 use crate::cli::machine;
 use crate::cli::ui::input::CommandHelp;
+use crate::front_matter::{self, field};
 use crate::plain_file::{self, Links};
 use crate::sanitise::one_line;
 use std::borrow::Cow;
@@ -58,13 +59,9 @@ fn is_name(name: &str) -> bool {
 fn parse(name: &str, path: &Path, whose: &str) -> Option<Written> {
     let bytes = plain_file::read(path, MAX_BYTES, Links::Refuse).ok()?;
     let text = String::from_utf8_lossy(&bytes).replace("\r\n", "\n");
-    let (front, prompt) = match text.strip_prefix("---\n").and_then(|rest| rest.split_once("\n---\n")) {
-        Some((front, prompt)) => (front, prompt),
-        None => ("", text.as_str()),
-    };
-    let described = front.lines().find_map(|line| line.strip_prefix("description:"));
+    let (fields, prompt) = front_matter::split(&text);
     let first = prompt.lines().find(|line| !line.trim().is_empty())?;
-    let described = described.unwrap_or(first).trim().trim_matches(['"', '\'', '#', ' ']);
+    let described = field(&fields, "description").unwrap_or(first).trim_matches(['#', ' ']);
     Some(Written {
         name: format!("/{name}"),
         help: format!("{whose}: {}", one_line(described, 60)),

@@ -109,6 +109,10 @@ const COMMANDS: &[Command] = &[
         help: CommandHelp::new("/init", "", "let the model write AGENTS.md for this project"),
         run: |_, _| Box::pin(async { Ok(Flow::Prompt(include_str!("../../../prompts/init.md").to_owned())) }),
     },
+    Command {
+        help: CommandHelp::new("/skills", "", "the skills that the model can read"),
+        run: |repl, _| Box::pin(async { repl.skills() }),
+    },
     Command { help: CommandHelp::new("/exit", "", "leave"), run: |_, _| Box::pin(async { Ok(Flow::Leave) }) },
 ];
 
@@ -197,6 +201,24 @@ impl Repl<'_> {
         let total = conversation.total();
         let usage = usage_text(total.usage, conversation.cost());
         self.screen.say(&format!("{} turn(s), {usage}\n", total.turns));
+        Ok(Flow::Continue)
+    }
+
+    fn skills(&self) -> Result<Flow> {
+        let skills = self.session.skills();
+        let mut text = String::new();
+        for skill in &skills.list {
+            let whose = if skill.is_own { "yours" } else { "this project's" };
+            text +=
+                &format!("  {:<24} {whose}: {}\n", skill.name, sanitise::one_line(&skill.description, 100));
+        }
+        for left_out in &skills.left_out {
+            text += &format!("  left out: {}\n", sanitise::one_line(left_out, 200));
+        }
+        if text.is_empty() {
+            text = "There are none: .agents/skills/NAME/SKILL.md of the project or of your home directory is one.\n".to_owned();
+        }
+        self.screen.say(&text);
         Ok(Flow::Continue)
     }
 

@@ -8,11 +8,12 @@ use crate::error::{Error, Kind, Result};
 use crate::sandbox::wire::{
     self, CHUNK, Change, ChangeFailure, FileState, FileWrite, MAX_CHANGES, MAX_FRAME, Message, Node, Part,
 };
+use crate::sandbox::{HOME, HomeFile};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use sha2::{Digest, Sha256};
 use std::collections::{HashSet, VecDeque};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What a change or a question takes in its message beyond its path and content, at most.
 const OVERHEAD: usize = 96;
@@ -68,6 +69,26 @@ impl Sandbox {
             results.push(if sent { of_sent.next().unwrap_or(Ok(())) } else { Ok(()) });
         }
         Ok(Put { results, sent })
+    }
+
+    /// Puts files below `$HOME`, those that it does not have already. How many could not be written.
+    ///
+    /// # Errors
+    ///
+    /// The connection is broken.
+    pub async fn put_home(&self, files: &[HomeFile]) -> Result<usize> {
+        if files.is_empty() {
+            return Ok(0);
+        }
+        let write = |file: &HomeFile| FileWrite {
+            path: Path::new(HOME).join(&file.path),
+            node: Node::Regular(file.bytes.clone()),
+            mode: Some(if file.executable { 0o755 } else { 0o644 }),
+            mtime_ns: None,
+            follow: false,
+        };
+        let put = self.put_tree(files.iter().map(write).collect()).await?;
+        Ok(put.results.iter().filter(|result| result.is_err()).count())
     }
 
     /// Reads regular files, one result each, in order. Symbolic links are followed.
