@@ -115,7 +115,11 @@ async fn an_answer_to_another_request() {
     loses(vec![(1, Message::Done {})], "a frame out of place on stream 1").await;
     loses(vec![(1, Message::Data { bytes: "x".into() })], "a frame out of place").await;
     loses(vec![(1, Message::Hello { magic: MAGIC, version: VERSION })], "a frame out of place").await;
-    loses(vec![(1, Message::Run { command: command(), terminal: None })], "a frame out of place").await;
+    loses(
+        vec![(1, Message::Run { command: command(), terminal: None, read_only: false })],
+        "a frame out of place",
+    )
+    .await;
 }
 
 #[tokio::test]

@@ -33,6 +33,7 @@ mod markdown;
 mod network;
 mod network_commands;
 mod pictures;
+mod plan;
 #[cfg(feature = "policy")]
 mod policy;
 mod proxy_requests;

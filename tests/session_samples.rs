@@ -1,6 +1,8 @@
 //! Sample events and sessions.
 
-use agent::event::{Artifact, Changes, Event, Record, SandboxInfo, Stream, ToolCall, Usage, now};
+use agent::event::{
+    Artifact, Changes, Event, PlanStep, Record, SandboxInfo, StepStatus, Stream, ToolCall, Usage, now,
+};
 use agent::log::{SessionFile, SessionId, Store};
 use serde_json::json;
 
@@ -112,6 +114,10 @@ pub fn one_of_each() -> Vec<Event> {
         Event::Notice { text: "the image host is used".to_owned() },
         Event::AnswerStopped { text: "Half of".to_owned(), reason: "the user stopped it".to_owned() },
         Event::Note { text: "The user ran `ls`.".to_owned() },
+        Event::Plan {
+            steps: vec![PlanStep { text: "Read the code".to_owned(), status: StepStatus::InProgress }],
+            read_only: true,
+        },
         Event::Attached { name: "a.rs, lines 1 to 2".to_owned(), text: "fn main() {}".to_owned() },
         tool_started("call_1", "run_commands", json!({"command": "true"})),
         tool_started("call_2", "run_commands", json!("{not JSON")),

@@ -152,11 +152,11 @@ fn requests() -> impl Strategy<Value = Message> {
     let walk = (path(), any::<bool>(), vec(path(), 0..3), any::<u64>(), any::<Option<u64>>());
     let state = (path(), any::<u32>(), any::<u64>(), any::<[u8; 32]>())
         .prop_map(|(path, mode, size, hash)| FileState { path, mode, size, hash });
-    let run = (command(), option::of(terminal()));
-    let job = (command(), option::of(terminal()));
+    let run = (command(), option::of(terminal()), any::<bool>());
+    let job = (command(), option::of(terminal()), any::<bool>());
     prop_oneof![
-        run.prop_map(|(command, terminal)| Message::Run { command, terminal }),
-        job.prop_map(|(command, terminal)| Message::StartJob { command, terminal }),
+        run.prop_map(|(command, terminal, read_only)| Message::Run { command, terminal, read_only }),
+        job.prop_map(|(command, terminal, read_only)| Message::StartJob { command, terminal, read_only }),
         Just(Message::Kill {}),
         any::<(u64, u32)>().prop_map(|(job, wait_ms)| Message::JobOutput { job, wait_ms }),
         any::<u64>().prop_map(|job| Message::JobKill { job }),

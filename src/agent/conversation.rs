@@ -9,7 +9,7 @@ use crate::log::Artifacts;
 use crate::model::dialogue::{self, Notes};
 use crate::model::{ChatModel, Message};
 use crate::secret_scan;
-use crate::tools::{Bounds, Registry};
+use crate::tools::{Bounds, Registry, Tool};
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
@@ -155,6 +155,17 @@ impl Conversation {
             self.emit(Event::Notice { text })?;
         }
         Ok(())
+    }
+
+    /// Offers a tool to the model from the next request on, unless it is there already.
+    ///
+    /// # Errors
+    /// The name is not valid.
+    pub fn offer(&mut self, tool: Arc<dyn Tool>) -> Result<()> {
+        match self.setup.tools.get(tool.name()) {
+            Some(_) => Ok(()),
+            None => self.setup.tools.add(tool),
+        }
     }
 
     /// Adds what the next prompt names with `@`; the caller bounds it.

@@ -1,5 +1,6 @@
 //! What the turn loop needs from its session.
 
+use crate::approval::policy::Action;
 use crate::error::Result;
 use crate::sandbox::Sandbox;
 use crate::tools::Reach;
@@ -16,6 +17,11 @@ pub trait Environment: Reach {
 
     /// What the model should know about the sandbox's files, once it has used them: asked for beside the first result.
     fn about_files(&self) -> BoxFuture<'_, Option<String>>;
+
+    /// Why this action is not possible now, for the model.
+    fn refusal(&self, _action: Option<&Action<'_>>) -> Option<String> {
+        None
+    }
 
     /// Records the workspace as it is after work on the session's prompt number `prompt`.
     fn checkpoint(&self, prompt: u64, moment: Moment) -> BoxFuture<'_, Result<()>>;

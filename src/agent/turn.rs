@@ -278,10 +278,14 @@ impl Conversation {
 
     /// Runs the call if the policy allows it, or the user if the policy asks.
     async fn run_if_allowed(&self, tool: &dyn Tool, call: &str, arguments: Value) -> Result<Done> {
+        let action = tool.action(&arguments);
+        if let Some(why) = self.setup.environment.refusal(action.as_ref()) {
+            return Ok(Done { result: ToolResult::failure(why), bad: false });
+        }
         let denial = tokio::select! {
             biased;
             stop = self.interrupt.triggered() => return Err(stop.error()),
-            denial = self.setup.gate.check(tool.action(&arguments)) => denial?,
+            denial = self.setup.gate.check(action) => denial?,
         };
         match denial {
             None => self.run_tool(tool, call, arguments).await,

@@ -24,6 +24,7 @@ mod mirrors;
 mod models;
 mod open;
 pub mod options;
+mod plan;
 mod print;
 mod prompt;
 mod race;

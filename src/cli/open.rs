@@ -76,6 +76,7 @@ pub async fn open(
             Start::Resume(resume, population)
         }
     };
+    builder.offers_plan = config.file.tools.plan || config.options.plan;
     builder.governance = governance(config);
     builder.record = config.options.record.clone();
     builder.open(Arc::clone(console) as _).await

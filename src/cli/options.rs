@@ -40,6 +40,7 @@ pub struct Options {
     pub check_attempts: Option<u32>,
     pub check_timeout: Option<String>,
     pub apply: bool,
+    pub plan: bool,
     pub json: bool,
     pub quiet: bool,
     pub verbose: bool,

@@ -5,7 +5,7 @@ use super::arguments::{CheckArgs, JsonArg, SessionOptions};
 use super::completions::values;
 use super::console::Console;
 use super::open::{From, drive, open, with_signals};
-use super::{answer, earlier, endpoint, prompt};
+use super::{answer, earlier, endpoint, plan, prompt};
 use crate::cli::config::Config;
 use crate::cli::machine;
 use crate::cli::options::Options;
@@ -27,6 +27,9 @@ pub struct RunArgs {
     check: CheckArgs,
     #[command(flatten)]
     json: JsonArg,
+    /// Plan first: the workspace is read-only until you accept the plan
+    #[arg(long, help_heading = "Run")]
+    plan: bool,
     /// The prompt; `-` reads standard input
     pub prompt: Option<String>,
     /// Also write the final answer to this file
@@ -45,7 +48,8 @@ pub struct RunArgs {
 
 impl RunArgs {
     pub fn options(&self) -> Options {
-        Options::of(&[&self.session_options, &self.check, &self.json])
+        let options = Options::of(&[&self.session_options, &self.check, &self.json]);
+        Options { plan: self.plan, ..options }
     }
 }
 
@@ -80,7 +84,12 @@ pub async fn run(options: &Options, arguments: RunArgs) -> ExitCode {
         with_signals(session.conversation.interrupt(), async {
             let work = async {
                 let prompt = schema.as_ref().map_or(prompt.clone(), |schema| schema.in_prompt(&prompt));
+                plan::begin(&config, session).await?;
                 let mut text = session.prompt(&prompt).await?.text;
+                if session.plan().is_read_only() {
+                    let Some(answer) = plan::decide(console, session).await? else { return Ok(()) };
+                    text = answer.text;
+                }
                 if let Some(schema) = &schema {
                     text = session.satisfy(schema, text).await?;
                     console.screen.replace_answer(&text);

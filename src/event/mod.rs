@@ -14,4 +14,4 @@ mod types;
 pub use bus::{Events, Listener, Subscription};
 pub use content::{Artifact, Content};
 pub use record::{Record, now};
-pub use types::{Changes, Event, Limits, SandboxInfo, Stream, ToolCall, Usage};
+pub use types::{Changes, Event, Limits, PlanStep, SandboxInfo, StepStatus, Stream, ToolCall, Usage};

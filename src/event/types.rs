@@ -115,6 +115,13 @@ pub enum Event {
         /// What the model reads.
         text: String,
     },
+    /// The model's plan changed, or the user began to plan or decided about it.
+    Plan {
+        /// The steps, in order.
+        steps: Vec<PlanStep>,
+        /// Whether the workspace is read-only until the user accepts the plan.
+        read_only: bool,
+    },
     /// A tool call starts.
     ToolStarted {
         /// The call's id.
@@ -275,6 +282,24 @@ pub struct ToolCall {
     /// The arguments as the model wrote them; not necessarily valid JSON.
     #[schemars(with = "String")]
     pub arguments: Arguments,
+}
+
+/// A step of the model's plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PlanStep {
+    /// What is to be done.
+    pub text: String,
+    /// How far it is.
+    pub status: StepStatus,
+}
+
+/// How far a step of a plan is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StepStatus {
+    Pending,
+    InProgress,
+    Completed,
 }
 
 /// Token counts.

@@ -3,10 +3,8 @@
 use crate::client::{Client, Failure, would_block};
 use crate::facts::OomCounter;
 use crate::output::{Next, Spool, SpoolDirectory, Tail};
-use crate::plan::plan;
 use crate::processes;
-use crate::search::SearchPath;
-use crate::supervisor::{self, Report};
+use crate::supervisor::{self, Plan, Report};
 use crate::sys::{self, POLLIN, POLLOUT, Poll};
 use crate::wire::{
     self, CHUNK, FRAME_COST, Finished, Message, Outcome, ReceiveWindow, TerminalSize, WINDOW, WindowBudget,
@@ -104,16 +102,13 @@ impl Command {
     /// Starts it. `owner` is `None` for a job.
     pub fn start(
         command: wire::Command,
-        terminal: Option<TerminalSize>,
+        plan: &Plan,
         owner: Option<StreamId>,
         oom: &OomCounter,
-        search: &mut SearchPath,
     ) -> Result<Self, Failure> {
-        let plan = plan(&command, terminal, search)?;
         let oom_before = oom.read();
         let started = Instant::now();
-        let child =
-            supervisor::spawn(&plan).map_err(|error| Failure::io("cannot start a process", &error))?;
+        let child = supervisor::spawn(plan).map_err(|error| Failure::io("cannot start a process", &error))?;
         let source = |pipe, stderr| Source { pipe, stderr, left: None };
         Ok(Self {
             owner,

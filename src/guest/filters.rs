@@ -6,6 +6,12 @@ use crate::bpf::{
 use crate::sys;
 use std::io;
 
+/// The machine, as the kernel's audit names it.
+#[cfg(target_arch = "x86_64")]
+const MACHINE: u32 = 0xC000_003E;
+#[cfg(target_arch = "aarch64")]
+const MACHINE: u32 = 0xC000_00B7;
+
 /// Refuses this process and its descendants to allocate disk space without writing to it, which is faster than the quota
 /// can be checked; the C library's posix_fallocate(3) writes then. A file that would be too long becomes an error.
 pub fn refuse_allocation() {
@@ -20,6 +26,24 @@ pub fn refuse_allocation() {
 pub fn refuse_limits_of_others() {
     // Where the kernel has no filters a sandbox can end itself.
     let _ = sys::install_filter(&limits_filter());
+}
+
+/// Refuses this process and its descendants to change modes, owners and extended attributes (`EROFS`), which no rule about
+/// directories covers. Programs for another machine are refused everything.
+pub fn refuse_modes() -> io::Result<()> {
+    const READ_ONLY_FILE_SYSTEM: u32 = 30;
+    // chmod, fchmod, fchmodat, fchmodat2, chown, fchown, lchown, fchownat, [l|f]setxattr, [l|f]removexattr, setxattrat,
+    // removexattrat, file_setattr.
+    #[cfg(target_arch = "x86_64")]
+    const CALLS: [u32; 17] = [90, 91, 268, 452, 92, 93, 94, 260, 188, 189, 190, 197, 198, 199, 463, 466, 469];
+    #[cfg(target_arch = "aarch64")]
+    const CALLS: [u32; 14] = [52, 53, 452, 54, 55, 5, 6, 7, 14, 15, 16, 463, 466, 469];
+    const CALLS_LEFT: u8 = CALLS.len() as u8;
+    let refused = CALLS_LEFT + 1;
+    let begin = [(LOAD, 0, 0, ARCHITECTURE), (IF_EQUAL, 0, refused + 1, MACHINE), (LOAD, 0, 0, NUMBER)];
+    let judge = CALLS.iter().zip(0..).map(|(call, at)| (IF_EQUAL, CALLS_LEFT - at, 0, *call));
+    let end = [(RETURN, 0, 0, ALLOW), (RETURN, 0, 0, FAIL | READ_ONLY_FILE_SYSTEM)];
+    sys::install_filter(&bpf::assemble(begin.into_iter().chain(judge).chain(end)))
 }
 
 /// Installs the filters that the host has stored. One that is damaged, or that the kernel does not take, is an error: the
@@ -74,13 +98,13 @@ fn limits_filter() -> Vec<[u8; 8]> {
 fn filter((number, its_number): (u32, u32), judge: &[Instruction]) -> Vec<[u8; 8]> {
     const X32: u32 = 0x4000_0000;
     #[cfg(target_arch = "x86_64")]
-    let (machine, compatible) = (0xC000_003E, 0x4000_0003);
+    let compatible = 0x4000_0003;
     #[cfg(target_arch = "aarch64")]
-    let (machine, compatible) = (0xC000_00B7, 0x4000_0028);
+    let compatible = 0x4000_0028;
     let judged = judge.len() as u8;
     let select = [
         (LOAD, 0, 0, ARCHITECTURE),
-        (IF_EQUAL, 0, 3, machine),
+        (IF_EQUAL, 0, 3, MACHINE),
         (LOAD, 0, 0, NUMBER),
         (AND, 0, 0, !X32),
         (IF_EQUAL, 3, judged + 3, number),

@@ -22,7 +22,7 @@
 
 mod identity;
 mod idmap;
-mod landlock;
+pub mod landlock;
 mod mounts;
 mod remove;
 mod step;

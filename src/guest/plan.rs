@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 pub fn plan(
     command: &wire::Command,
     terminal: Option<TerminalSize>,
+    read_only: bool,
     search: &mut SearchPath,
 ) -> Result<Plan, Failure> {
     let cwd = command.cwd.as_deref().map(working_directory).transpose()?;
@@ -50,6 +51,7 @@ pub fn plan(
         cwd: cwd.map(|cwd| c_string(cwd.as_os_str().as_bytes())).transpose()?,
         stdin: command.stdin,
         terminal,
+        read_only,
     })
 }
 

@@ -4,7 +4,9 @@ use crate::client::{Client, Failure};
 use crate::command::{Command, StreamId};
 use crate::facts;
 use crate::files::{self, Reading, resolve};
+use crate::launch::landlock;
 use crate::outlet::Outlet;
+use crate::plan::plan;
 use crate::relay::Relay;
 use crate::serve::Server;
 use crate::update::{self, ReadingFiles, Update};
@@ -71,11 +73,12 @@ impl Server {
             return Err(Failure::new("too many requests are under way"));
         }
         let activity = match request {
-            Message::Run { command, terminal } => {
-                Activity::Command(self.start(Some(stream), command, terminal)?)
+            Message::Run { command, terminal, read_only } => {
+                Activity::Command(self.start(Some(stream), command, terminal, read_only)?)
             }
-            Message::StartJob { command, terminal } => {
-                return Ok(Some(Message::JobStarted { job: self.start_job(command, terminal)? }));
+            Message::StartJob { command, terminal, read_only } => {
+                let job = self.start_job(command, terminal, read_only)?;
+                return Ok(Some(Message::JobStarted { job }));
             }
             Message::AttachJob { job, from } => Activity::Attached(self.attach(stream, job, from)?),
             Message::JobOutput { job, wait_ms } => {
@@ -176,7 +179,11 @@ impl Server {
         owner: Option<StreamId>,
         mut command: wire::Command,
         terminal: Option<TerminalSize>,
+        read_only: bool,
     ) -> Result<u64, Failure> {
+        if read_only {
+            landlock::require_read_only()?;
+        }
         if self.commands.values().filter(|command| !command.over()).count() >= MAX_COMMANDS {
             return Err(Failure::new(format!("{MAX_COMMANDS} commands have processes running; end some")));
         }
@@ -186,7 +193,8 @@ impl Server {
             // The command's own variables come later and win.
             command.env.splice(..0, outlet.env.iter().cloned());
         }
-        let command = Command::start(command, terminal, owner, &self.oom, &mut self.search)?;
+        let plan = plan(&command, terminal, read_only, &mut self.search)?;
+        let command = Command::start(command, &plan, owner, &self.oom)?;
         let key = self.next_command;
         self.next_command += 1;
         self.commands.insert(key, command);
@@ -210,7 +218,12 @@ impl Server {
         ))
     }
 
-    fn start_job(&mut self, command: wire::Command, terminal: Option<TerminalSize>) -> Result<u64, Failure> {
+    fn start_job(
+        &mut self,
+        command: wire::Command,
+        terminal: Option<TerminalSize>,
+        read_only: bool,
+    ) -> Result<u64, Failure> {
         if self.jobs.len() >= MAX_JOBS {
             let over = |key: &u64| self.commands.get(key).is_none_or(Command::over);
             let oldest = self.jobs.iter().find(|(_, key)| over(key)).map(|(job, key)| (*job, *key));
@@ -219,7 +232,7 @@ impl Server {
             self.jobs.remove(&job);
             self.commands.remove(&key);
         }
-        let key = self.start(None, command, terminal)?;
+        let key = self.start(None, command, terminal, read_only)?;
         let job = self.next_job;
         self.next_job += 1;
         self.jobs.insert(job, key);

@@ -8,6 +8,8 @@
 //!
 //! The guest is single-threaded, so the children of a fork may do what they like.
 
+use crate::filters;
+use crate::launch::landlock;
 use crate::sys::{self, ffi};
 use crate::wire::TerminalSize;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -26,6 +28,8 @@ pub struct Plan {
     pub stdin: bool,
     /// A terminal for all three standard streams.
     pub terminal: Option<TerminalSize>,
+    /// Whether the workspace cannot be changed.
+    pub read_only: bool,
 }
 
 impl Plan {
@@ -253,6 +257,13 @@ fn execute(plan: &Plan) -> ! {
             && ffi::chdir(cwd.as_ptr()) < 0
         {
             print_error("enter", cwd, &io::Error::last_os_error());
+            ffi::_exit(126);
+        }
+        // Nothing runs that could write after all.
+        if plan.read_only
+            && let Err(error) = landlock::keep_workspace().and_then(|()| filters::refuse_modes())
+        {
+            print_error("keep the workspace read-only for", plan.name(), &error);
             ffi::_exit(126);
         }
         let environment = pointers(&plan.environment);

@@ -382,11 +382,15 @@ tagged! {
         0x10 = Run {
             command: Command,
             terminal: Option<TerminalSize>,
+            /// Whether the command, and what it starts, cannot change the workspace.
+            read_only: bool,
         },
         /// Run a command in the background; `live_bytes` is ignored. `JobStarted`.
         0x11 = StartJob {
             command: Command,
             terminal: Option<TerminalSize>,
+            /// As in `Run`.
+            read_only: bool,
         },
         /// Kill the command, or give the request up. A job that is attached to is detached from.
         0x12 = Kill {},

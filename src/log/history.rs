@@ -1,6 +1,6 @@
 //! The state of a session, rebuilt from its events.
 
-use crate::event::{Artifact, Changes, Event, Record, SandboxInfo, Usage};
+use crate::event::{Artifact, Changes, Event, PlanStep, Record, SandboxInfo, Usage};
 use crate::model::dialogue::{self, Notes, well_formed};
 use crate::model::{CallForm, Message};
 
@@ -32,6 +32,8 @@ pub struct History {
     pub usage: Usage,
     /// The checkpoints' ids, oldest first.
     pub checkpoints: Vec<String>,
+    /// The plan's steps, and whether the workspace is read-only until the user accepts it; `None` where there was no plan.
+    pub plan: Option<(Vec<PlanStep>, bool)>,
     /// How the last run ended; `None` if it is running or was killed.
     pub finished: Option<Finished>,
 }
@@ -103,6 +105,7 @@ impl History {
                 self.artifacts.clear();
                 self.notes.clear();
             }
+            Event::Plan { steps, read_only } => self.plan = Some((steps, read_only)),
             Event::Checkpoint { id, .. } => self.checkpoints.push(id),
             Event::SessionFinished { status, changes, error, .. } => {
                 self.finished = Some(Finished { status, changes, error });

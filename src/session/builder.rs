@@ -1,6 +1,7 @@
 //! From settings to an open session.
 
 use super::checkpoints::Checkpoints;
+use super::environment::SessionEnvironment;
 use super::frontend::Frontend;
 use super::settings::{Governance, ModelSettings, SandboxSettings, WorkspaceSettings};
 use super::startup::{Population, Startup};
@@ -14,8 +15,8 @@ use crate::network::{self, Gateway};
 use crate::sandbox::host_tree;
 use crate::sandbox::local::Local;
 use crate::sandbox::machine::Machine;
-use crate::tools::Registry;
 use crate::tools::code::{self, RunCode};
+use crate::tools::{Plan, Registry, UpdatePlan};
 use crate::workspace::Workspace;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,6 +41,8 @@ pub struct Builder {
     pub start: Start,
     /// Another file that receives the session's events.
     pub record: Option<PathBuf>,
+    /// Whether the model is offered `update_plan` from the start.
+    pub offers_plan: bool,
     /// What the user should know about the settings, reported after `session_started`.
     pub notices: Vec<Notice>,
 }
@@ -83,6 +86,7 @@ impl Builder {
             store: Store::open(&machine)?,
             start: Start::New,
             record: None,
+            offers_plan: false,
             notices: Vec::new(),
             machine,
         })
@@ -92,7 +96,7 @@ impl Builder {
     pub async fn open(mut self, frontend: Arc<dyn Frontend>) -> Result<Session> {
         self.workspace.validate()?;
         self.check_price()?;
-        let Opened { id, file, earlier, population } = self.open_file().await?;
+        let Opened { id, file, earlier, population, plan } = self.open_file().await?;
         let events = Arc::clone(frontend.events());
         listen(&events, &id, file, self.record.as_deref())?;
         self.announce(&id, &events)?;
@@ -125,7 +129,7 @@ impl Builder {
         let skills = self.find_skills();
         self.sandbox.home.extend(skills.files.iter().cloned());
         let startup = Startup::begin(&id, &self.sandbox, population, gateway, Arc::clone(&frontend));
-        self.session(id, Arc::new(startup), earlier, frontend, skills)
+        self.session(id, Arc::new(startup), earlier, frontend, (skills, plan))
     }
 
     /// The skills, where the model can read them.
@@ -154,7 +158,7 @@ impl Builder {
             start => {
                 self.start = start;
                 let (id, file) = self.store.create()?;
-                return Ok(Opened { id, file, earlier: None, population: None });
+                return Ok(Opened { id, file, earlier: None, population: None, plan: Plan::default() });
             }
         };
         if let Some(Population::Reattach(..)) = population {
@@ -166,11 +170,14 @@ impl Builder {
         {
             self.model.client.resume_form(*form);
         }
-        let Resume { id, history: History { messages, artifacts, notes, prompts, .. }, file, losses } =
-            *resume;
+        let Resume { id, history, file, losses } = *resume;
+        let History { messages, artifacts, notes, prompts, plan, .. } = history;
+        // It has been offered, and is part of the conversation.
+        self.offers_plan |= plan.is_some();
+        let plan = plan.map(|(steps, read_only)| Plan::resumed(steps, read_only)).unwrap_or_default();
         self.notices.extend(losses.into_iter().map(Notice::Usual));
-        let earlier = Earlier { messages, artifacts, notes, spent, prompts };
-        Ok(Opened { id, file, earlier: Some(earlier), population })
+        let earlier = Some(Earlier { messages, artifacts, notes, spent, prompts });
+        Ok(Opened { id, file, earlier, population, plan })
     }
 
     fn announce(&self, id: &SessionId, events: &Events) -> Result<()> {
@@ -189,7 +196,7 @@ impl Builder {
         startup: Arc<Startup>,
         earlier: Option<Earlier>,
         frontend: Arc<dyn Frontend>,
-        skills: Skills,
+        (skills, plan): (Skills, Plan),
     ) -> Result<Session> {
         let Self { machine, model, mut tools, governance, workspace, sandbox, store, .. } = self;
         let programs = host_programs(&sandbox, &machine);
@@ -199,13 +206,21 @@ impl Builder {
             run_code.resume(&earlier.messages);
         }
         tools.replace(Arc::new(run_code));
+        let plan = Arc::new(plan);
+        if self.offers_plan {
+            tools.add(Arc::new(UpdatePlan(Arc::clone(&plan))))?;
+        }
         let prompts = earlier.as_ref().map_or(0, |earlier| earlier.prompts);
         let checkpoints = Arc::new(Checkpoints::new(Arc::clone(&startup), Arc::clone(&frontend), prompts));
         let Governance { limits, bounds, rules, approve } = governance;
         let setup = Setup {
             model: model.client,
             events: Arc::clone(frontend.events()),
-            environment: Arc::clone(&checkpoints) as _,
+            environment: Arc::new(SessionEnvironment {
+                startup: Arc::clone(&startup),
+                checkpoints: Arc::clone(&checkpoints),
+                plan: Arc::clone(&plan),
+            }),
             tools,
             artifacts: Artifacts::of_session(&store.dir(&id), ArtifactLimits::default()),
             bounds,
@@ -231,6 +246,7 @@ impl Builder {
             workspace,
             sandbox,
             skills,
+            plan,
             resumed,
         })
     }
@@ -247,6 +263,7 @@ struct Opened {
     file: SessionFile,
     earlier: Option<Earlier>,
     population: Option<Population>,
+    plan: Plan,
 }
 
 fn listen(

@@ -2,15 +2,10 @@
 
 use super::frontend::Frontend;
 use super::startup::Startup;
-use crate::agent::{Environment, Moment};
+use crate::agent::Moment;
 use crate::error::{Error, Result};
 use crate::event::Event;
-use crate::sandbox::Sandbox;
-use crate::tools::Reach;
-use crate::workspace::notices::listed;
 use crate::workspace::{Checkpoint, Restored};
-use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
@@ -18,9 +13,6 @@ use tokio::sync::Mutex;
 /// Between two turns a checkpoint is made only if it takes at most 1 / `MAX_SHARE` of the time since the last one. At the
 /// end of a prompt it is always made.
 const MAX_SHARE: u32 = 20;
-
-/// Withheld files that the model is shown by name.
-const NAMED: usize = 20;
 
 /// The checkpoints of a session's sandbox.
 pub struct Checkpoints {
@@ -80,6 +72,17 @@ impl Checkpoints {
         Ok(restored)
     }
 
+    /// Records the workspace after work on the session's prompt number `prompt`.
+    pub(super) async fn after(&self, prompt: u64, moment: Moment) -> Result<()> {
+        let mut state = self.state.lock().await;
+        state.prompt = prompt;
+        let recently = |last: Instant| last.elapsed() < state.cost * MAX_SHARE;
+        match moment {
+            Moment::BetweenTurns if state.last.is_some_and(recently) => Ok(()),
+            _ => self.record(&mut state).await,
+        }
+    }
+
     /// Records the workspace, if it changed since the last time.
     async fn record(&self, state: &mut State) -> Result<()> {
         let Some(ready) = self.startup.if_ready() else { return Ok(()) };
@@ -100,48 +103,6 @@ impl Checkpoints {
                 ),
             }),
         }
-    }
-}
-
-impl Reach for Checkpoints {
-    fn reach<'a>(&'a self, hosts: &'a [&'a str], purpose: &'a str) -> BoxFuture<'a, Result<Option<String>>> {
-        self.startup.reach(hosts, purpose)
-    }
-}
-
-impl Environment for Checkpoints {
-    fn sandbox(&self) -> BoxFuture<'_, Result<Sandbox>> {
-        async { Ok(self.startup.ready().await?.sandbox.clone()) }.boxed()
-    }
-
-    fn explain(&self, output: &str) -> Option<String> {
-        self.startup.gateway().explain(output)
-    }
-
-    fn about_files(&self) -> BoxFuture<'_, Option<String>> {
-        async {
-            let ready = self.startup.if_ready()?;
-            let withheld = ready.workspace.withheld_secrets().await;
-            let names = listed(withheld.iter().map(ToString::to_string), NAMED)?;
-            Some(format!(
-                "[note from agent: files of the workspace that look like secrets are not in the sandbox: {names}. Do not \
-                 create them; the user can copy them with --include]"
-            ))
-        }
-        .boxed()
-    }
-
-    fn checkpoint(&self, prompt: u64, moment: Moment) -> BoxFuture<'_, Result<()>> {
-        async move {
-            let mut state = self.state.lock().await;
-            state.prompt = prompt;
-            let recently = |last: Instant| last.elapsed() < state.cost * MAX_SHARE;
-            match moment {
-                Moment::BetweenTurns if state.last.is_some_and(recently) => Ok(()),
-                _ => self.record(&mut state).await,
-            }
-        }
-        .boxed()
     }
 }
 

@@ -7,10 +7,12 @@ mod answer_schema;
 mod builder;
 mod checkpoints;
 mod checks;
+mod environment;
 mod fork;
 mod frontend;
 mod mentions;
 mod one_shot;
+mod plan;
 mod resume;
 mod settings;
 mod startup;
@@ -30,6 +32,7 @@ use crate::error::{Error, Kind, Result};
 use crate::event::{Changes, Event};
 use crate::exit_code::ExitCode;
 use crate::log::{History, SessionId, Store, read_records};
+use crate::tools::Plan;
 use crate::workspace::notices::listed;
 use crate::workspace::tree_path::TreePath;
 use crate::workspace::{Refreshed, Restored};
@@ -50,6 +53,7 @@ pub struct Session {
     workspace: WorkspaceSettings,
     sandbox: SandboxSettings,
     skills: Skills,
+    plan: Arc<Plan>,
     resumed: bool,
 }
 

@@ -9,12 +9,14 @@ pub mod code;
 mod content;
 mod outcome;
 mod output;
+mod plan;
 mod registry;
 mod tool;
 
-pub use builtin::read_lines;
+pub use builtin::{UpdatePlan, read_lines};
 pub use content::ToolResult;
 pub use outcome::{command_result, describe, report_limits};
 pub use output::{Collected, Collector};
+pub use plan::Plan;
 pub use registry::Registry;
 pub use tool::{Bounds, Context, Reach, Tool};

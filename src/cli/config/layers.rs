@@ -289,9 +289,19 @@ settings! {
         policy: Rules,
         /// Prices by model.
         prices: BTreeMap<String, Price>,
+        /// Tools that are not offered by default.
+        tools: ToolOptions,
         /// What the terminal shows.
         ui: UiOptions,
     }
+}
+
+/// What `config.toml` sets for the tools.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ToolOptions {
+    /// Whether large models are offered `update_plan` without `--plan` too.
+    pub plan: bool,
 }
 
 /// What `config.toml` sets for the terminal.
@@ -384,7 +394,7 @@ mod tests {
     #[test]
     fn every_setting_has_a_variable_that_the_readme_names() {
         let endpoint = ["model", "base_url", "api_key", "provider"];
-        let tables = ["context", "env", "models", "policy", "prices", "ui"];
+        let tables = ["context", "env", "models", "policy", "prices", "tools", "ui"];
         let error = toml::from_str::<File>("nonsense = 1").unwrap_err().message().to_owned();
         let names: Vec<&str> = error.split('`').skip(3).step_by(2).collect();
         let expected = endpoint.iter().chain(SETTINGS).chain(&tables);

@@ -3,6 +3,7 @@
 mod artifacts;
 mod commands;
 mod network;
+mod plan;
 mod race;
 mod review;
 mod shell;
@@ -52,6 +53,9 @@ pub(super) async fn start(
     let from = resume.map_or(From::Workspace, |resume| From::Session(Box::new(resume)));
     let session = slot.insert(open(&config, model, from, console).await?);
     console.notices(notices)?;
+    if options.plan {
+        session.begin_plan().await?;
+    }
     let repl = Repl {
         config: &config,
         console,
@@ -133,6 +137,7 @@ impl Repl<'_> {
             let id = self.session.id();
             self.remark(&format!("Resumed session {id}; last prompt: {}", sanitise::one_line(prompt, 100)));
         }
+        self.remark_on_plan();
         self.remark("/help lists the commands, !CMD runs one in the sandbox, Ctrl-D leaves");
     }
 
@@ -183,7 +188,9 @@ impl Repl<'_> {
     async fn turn(&mut self, text: &str) -> Result<Flow> {
         let interrupt = self.session.conversation.interrupt();
         interrupt.reset();
-        with_signals(interrupt, self.session.prompt(text)).await.map(|_| Flow::Continue)
+        let updates = self.session.plan().updates();
+        with_signals(interrupt, self.session.prompt(text)).await?;
+        self.ask_about_plan(updates).await
     }
 
     /// Anything else: Ctrl-C drops its future, which kills its command in the sandbox.

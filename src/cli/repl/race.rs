@@ -25,6 +25,10 @@ impl Repl<'_> {
             return Err(Error::usage("/race needs a number from 2 to 9 and a prompt")
                 .hint("/race 3 fix the failing test"));
         };
+        if self.session.plan().is_read_only() {
+            return Err(Error::usage("the workspace is read-only until you accept the plan")
+                .hint("/plan accept or /plan off first"));
+        }
         let mut config = self.config.clone();
         let (models, _) = ManyModels::connect(&config, Arc::new(Limiter::new(count))).await?;
         let (mut rules, _) = rules(&mut config, prompt.trim().to_owned()).await?;

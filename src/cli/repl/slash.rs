@@ -98,6 +98,10 @@ const COMMANDS: &[Command] = &[
         run: |repl, arguments| Box::pin(repl.race(arguments)),
     },
     Command {
+        help: CommandHelp::new("/plan", "[accept|off]", "plan first: nothing is changed until you accept"),
+        run: |repl, argument| Box::pin(repl.plan(argument)),
+    },
+    Command {
         help: CommandHelp::new("/compact", "", "summarise the conversation"),
         run: |repl, _| Box::pin(repl.compact()),
     },

@@ -3,7 +3,7 @@
 use super::style::{BAD, BOLD, Colours, DIM, GOOD, WARN};
 use super::wrap;
 use crate::error::{Error, Kind};
-use crate::event::{Artifact, Event, Record, Usage};
+use crate::event::{Artifact, Event, PlanStep, Record, StepStatus, Usage};
 use crate::log::report::duration_text;
 use crate::sanitise;
 use anstyle::Style;
@@ -148,6 +148,14 @@ impl Trace {
             Event::AssistantMessage { tool_calls, .. } if !tool_calls.is_empty() => {
                 self.debug(&format!("Assistant requested {} tool call(s).", tool_calls.len()))
             }
+            Event::Plan { steps, .. } if steps.is_empty() => return None,
+            Event::Plan { steps, .. } => plan_text(steps, self.colours),
+            // The plan itself was shown.
+            Event::ToolStarted { name, .. } | Event::ToolFinished { name, ok: true, .. }
+                if name == "update_plan" =>
+            {
+                return None;
+            }
             Event::ToolStarted { name, arguments, .. } => {
                 let mut lines = self.debug(&format!("{name} called{}", arguments_text(arguments)));
                 if self.is_verbose() {
@@ -277,6 +285,22 @@ impl Trace {
         let text = wrap::hanging(&sanitise::one_line(text, columns), tag.len() + 3, self.columns);
         format!("{} {text}\n", self.colours.paint(style, format_args!("[{tag}]")))
     }
+}
+
+/// The steps of a plan, one a line.
+pub fn plan_text(steps: &[PlanStep], colours: Colours) -> String {
+    let mut text = String::new();
+    for step in steps {
+        let line = |mark: &str| format!("  {mark} {}", sanitise::one_line(&step.text, COLUMNS));
+        let line = match step.status {
+            StepStatus::Completed => colours.paint(DIM, line("✓")),
+            StepStatus::InProgress => colours.paint(BOLD, line("›")),
+            StepStatus::Pending => line("·"),
+        };
+        text += &line;
+        text.push('\n');
+    }
+    text
 }
 
 /// ` with name: value, …` on one line, with the size of a file in place of its content.

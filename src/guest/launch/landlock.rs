@@ -3,12 +3,15 @@
 //! sandbox, not even where it shares the host's network.
 
 use super::sys;
+use crate::client::Failure;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// Where writing is meant. The rest is below read-only mounts.
+/// Where writing is meant, the workspace first. The rest is below read-only mounts.
 const WRITABLE: [&str; 6] = ["/workspace", "/home/agent", "/tmp", "/run", "/dev", "/proc"];
+/// The version of the interface from which on it covers truncating, and so all writing.
+const COVERS_WRITING: i64 = 3;
 
 /// Rights to change files (`LANDLOCK_ACCESS_FS_*`): write, remove directories and files, make directories, regular files,
 /// sockets, pipes and symlinks, and rename from one directory into another.
@@ -32,6 +35,29 @@ pub fn restrict() -> io::Result<()> {
     let rules: OwnedFd = sys::landlock_rules(change | MAKE_DEVICES, scopes)?;
     for directory in WRITABLE {
         sys::landlock_allow(rules.as_raw_fd(), change, File::open(directory)?.as_raw_fd())?;
+    }
+    sys::landlock_restrict(rules.as_raw_fd())
+}
+
+/// Fails where this kernel cannot keep the workspace as it is.
+pub fn require_read_only() -> Result<(), Failure> {
+    match sys::landlock_version() {
+        COVERS_WRITING.. => Ok(()),
+        _ => Err(Failure::new(
+            "this kernel cannot keep the workspace read-only: that needs Landlock of Linux 6.2 or newer",
+        )),
+    }
+}
+
+/// Keeps this process and all that come from it from writing, making or removing anything in the workspace. Modes and
+/// owners are not Landlock's: see [`crate::filters::refuse_modes`].
+pub fn keep_workspace() -> io::Result<()> {
+    let rules: OwnedFd = sys::landlock_rules(CHANGE | TRUNCATE, 0)?;
+    for directory in &WRITABLE[1..] {
+        // An image may lack one of them.
+        if let Ok(directory) = File::open(directory) {
+            sys::landlock_allow(rules.as_raw_fd(), CHANGE | TRUNCATE, directory.as_raw_fd())?;
+        }
     }
     sys::landlock_restrict(rules.as_raw_fd())
 }

@@ -33,7 +33,7 @@ const AFTER_THE_SAME_FAILURE: &str = "\n\nThis failed in exactly the same way be
 /// The tools that the prompt shows.
 const SHOWN: [&str; 4] = ["run_commands", "write_file", "read_file", "edit_file"];
 /// Tools that are not offered, or (those of jobs) only once there is a job.
-const HIDDEN: [&str; 4] = ["write_files", "run_code", "job_output", "job_kill"];
+const HIDDEN: [&str; 5] = ["write_files", "run_code", "update_plan", "job_output", "job_kill"];
 /// Characters of one result, of a repository's instructions and of a prompt that are sent.
 const MAX_RESULT: usize = 6_000;
 const MAX_INSTRUCTIONS: usize = 2_000;

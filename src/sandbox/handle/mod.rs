@@ -37,6 +37,8 @@ pub struct Sandbox {
     connection: Arc<Connection>,
     /// Variables that commands and jobs start with.
     env: Arc<[(OsString, OsString)]>,
+    /// Whether nothing that goes through this handle changes the workspace.
+    read_only: bool,
 }
 
 impl Sandbox {
@@ -47,13 +49,19 @@ impl Sandbox {
     ///
     /// The guest is not there, does not answer for 20 s, or speaks another version of the protocol.
     pub async fn connect(channel: Channel) -> Result<Self> {
-        Ok(Self { connection: Connection::open(channel).await?, env: Arc::new([]) })
+        Ok(Self { connection: Connection::open(channel).await?, env: Arc::new([]), read_only: false })
     }
 
     /// The same sandbox, in which commands and jobs of this handle start with these variables.
     pub fn with_env(self, env: &[(String, String)]) -> Self {
         let env = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
         Self { env, ..self }
+    }
+
+    /// The same sandbox, in which nothing that goes through this handle can change the workspace: neither commands, with all
+    /// that they start, nor files that are written. Where the sandbox's kernel cannot keep it so, commands fail.
+    pub fn read_only(self) -> Self {
+        Self { read_only: true, ..self }
     }
 
     /// What the guest knows about the sandbox, and which of `tools` are on its `PATH`.

@@ -59,7 +59,8 @@ impl Sandbox {
     fn spawn_with(&self, command: Command, terminal: Option<TerminalSize>) -> Result<Process> {
         let command = self.in_environment(command);
         let limit = command.timeout.map(|timeout| timeout.saturating_add(OVERTIME));
-        let stream = self.connection.request(&Message::Run { command, terminal }, Expect::Command)?;
+        let message = Message::Run { command, terminal, read_only: self.read_only };
+        let stream = self.connection.request(&message, Expect::Command)?;
         let deadline = limit.and_then(|limit| tokio::time::Instant::now().checked_add(limit));
         Ok(Process { sender: stream.sender(), stream, deadline, job: None })
     }
@@ -90,7 +91,8 @@ impl Sandbox {
     }
 
     async fn start_job_with(&self, command: Command, terminal: Option<TerminalSize>) -> Result<u64> {
-        let request = Message::StartJob { command: self.in_environment(command), terminal };
+        let (command, read_only) = (self.in_environment(command), self.read_only);
+        let request = Message::StartJob { command, terminal, read_only };
         match self.connection.request(&request, Expect::JobStarted)?.answer().await? {
             Message::JobStarted { job } => Ok(job),
             _ => Err(unexpected_answer()),

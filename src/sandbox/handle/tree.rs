@@ -13,7 +13,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use sha2::{Digest, Sha256};
 use std::collections::{HashSet, VecDeque};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 /// What a change or a question takes in its message beyond its path and content, at most.
 const OVERHEAD: usize = 96;
@@ -179,6 +179,9 @@ impl Sandbox {
         if count == 0 {
             return Ok(Vec::new());
         }
+        if self.read_only && !changes.iter().all(is_outside_of_workspace) {
+            return Err(Error::new(Kind::InSandbox, "the workspace is read-only"));
+        }
         let changes: Vec<Change> = changes.into_iter().flat_map(split).collect();
         if changes.iter().any(|change| size_of_change(change) > CHUNK) {
             return Err(
@@ -195,6 +198,17 @@ impl Sandbox {
             self.connection.error()
         })
     }
+}
+
+/// Whether the change is certainly none of the workspace.
+fn is_outside_of_workspace(change: &Change) -> bool {
+    let path = match change {
+        Change::Write(file) | Change::Begin(file) => &file.path,
+        Change::Remove(path) => path,
+        Change::Append(_) | Change::Finish => return true,
+    };
+    let is_plain = !path.components().any(|component| component == Component::ParentDir);
+    is_plain && [HOME, "/tmp"].iter().any(|outside| path.starts_with(outside))
 }
 
 /// Sends changes in blocks. Where the guest has answered already, the answer gives the reason.

@@ -5,10 +5,12 @@ mod job_kill;
 mod job_output;
 mod read_file;
 mod run_commands;
+mod update_plan;
 mod write_file;
 mod write_files;
 
 pub use read_file::read_lines;
+pub use update_plan::UpdatePlan;
 
 use super::{Tool, code::RunCode};
 use crate::sandbox::{Sandbox, WORKSPACE};

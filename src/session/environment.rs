@@ -1,0 +1,68 @@
+//! What the turn loop sees of its session.
+
+use super::checkpoints::Checkpoints;
+use super::startup::Startup;
+use crate::agent::{Environment, Moment};
+use crate::approval::policy::Action;
+use crate::error::Result;
+use crate::sandbox::Sandbox;
+use crate::tools::{Plan, Reach};
+use crate::workspace::notices::listed;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use std::sync::Arc;
+
+/// Withheld files that the model is shown by name.
+const NAMED: usize = 20;
+
+/// The sandbox, the checkpoints and the plan of a session.
+pub(super) struct SessionEnvironment {
+    pub startup: Arc<Startup>,
+    pub checkpoints: Arc<Checkpoints>,
+    pub plan: Arc<Plan>,
+}
+
+impl Reach for SessionEnvironment {
+    fn reach<'a>(&'a self, hosts: &'a [&'a str], purpose: &'a str) -> BoxFuture<'a, Result<Option<String>>> {
+        self.startup.reach(hosts, purpose)
+    }
+}
+
+impl Environment for SessionEnvironment {
+    fn sandbox(&self) -> BoxFuture<'_, Result<Sandbox>> {
+        async {
+            let sandbox = self.startup.ready().await?.sandbox.clone();
+            Ok(if self.plan.is_read_only() { sandbox.read_only() } else { sandbox })
+        }
+        .boxed()
+    }
+
+    fn explain(&self, output: &str) -> Option<String> {
+        self.startup.gateway().explain(output)
+    }
+
+    fn about_files(&self) -> BoxFuture<'_, Option<String>> {
+        async {
+            let ready = self.startup.if_ready()?;
+            let withheld = ready.workspace.withheld_secrets().await;
+            let names = listed(withheld.iter().map(ToString::to_string), NAMED)?;
+            Some(format!(
+                "[note from agent: files of the workspace that look like secrets are not in the sandbox: {names}. Do not \
+                 create them; the user can copy them with --include]"
+            ))
+        }
+        .boxed()
+    }
+
+    fn refusal(&self, action: Option<&Action<'_>>) -> Option<String> {
+        let is_write = matches!(action, Some(Action::Write { .. }));
+        (is_write && self.plan.is_read_only()).then(|| {
+            "error: the workspace is read-only until the user accepts the plan; answer with the plan"
+                .to_owned()
+        })
+    }
+
+    fn checkpoint(&self, prompt: u64, moment: Moment) -> BoxFuture<'_, Result<()>> {
+        self.checkpoints.after(prompt, moment).boxed()
+    }
+}
