@@ -22,6 +22,7 @@ mod examples;
 mod exit_codes;
 mod guest;
 mod hang_up;
+mod hooks;
 mod hostile_guest;
 mod interactive;
 mod jobs;

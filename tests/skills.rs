@@ -1,4 +1,4 @@
-//! Skills of the project and of the user: what the model is told, and what the sandbox has.
+//! Skills of the project and of the user: what the model learns, and what the sandbox has.
 
 use crate::support::agent::{Agent, agent};
 use crate::support::endpoint::endpoint;
@@ -12,7 +12,7 @@ fn with_own_skill(agent: Agent) -> Agent {
     std::fs::create_dir_all(&directory).unwrap();
     std::fs::write(
         directory.join("SKILL.md"),
-        "---\nname: greet\ndescription: >\n  Greet\n  people\n---\nRun hello.sh.\n",
+        "---\nname: greet\ndescription: >\n  Greet\n  everybody\n---\nRun hello.sh.\n",
     )
     .unwrap();
     std::fs::write(directory.join("hello.sh"), "#!/bin/sh\necho hello from the skill\n").unwrap();
@@ -21,7 +21,7 @@ fn with_own_skill(agent: Agent) -> Agent {
 }
 
 #[test]
-fn the_model_is_told_of_skills_and_reads_them_in_the_sandbox() {
+fn the_model_learns_of_skills_and_reads_them_in_the_sandbox() {
     let model = endpoint()
         .tool_call("read_file", json!({ "path": "/home/agent/.agents/skills/greet/SKILL.md" }))
         .tool_call("read_file", json!({ "path": "/workspace/.agents/skills/deploy/SKILL.md" }))
@@ -38,7 +38,10 @@ fn the_model_is_told_of_skills_and_reads_them_in_the_sandbox() {
         .run()
         .expect_code(0);
     let system = model.requests()[0].messages()[0]["content"].as_str().unwrap().to_owned();
-    assert!(system.contains("- greet: Greet people (/home/agent/.agents/skills/greet/SKILL.md)"), "{system}");
+    assert!(
+        system.contains("- greet: Greet everybody (/home/agent/.agents/skills/greet/SKILL.md)"),
+        "{system}"
+    );
     assert!(
         system.contains("- deploy: Deploy this project (/workspace/.agents/skills/deploy/SKILL.md)"),
         "{system}"

@@ -3,8 +3,9 @@
 use crate::approval::policy::Action;
 use crate::error::Result;
 use crate::sandbox::Sandbox;
-use crate::tools::Reach;
+use crate::tools::{Reach, ToolResult};
 use futures_util::future::BoxFuture;
+use serde_json::Value;
 
 /// Where the tools of a conversation run.
 pub trait Environment: Reach {
@@ -21,6 +22,25 @@ pub trait Environment: Reach {
     /// Why this action is not possible now, for the model.
     fn refusal(&self, _action: Option<&Action<'_>>) -> Option<String> {
         None
+    }
+
+    /// Runs what the user has set to run before a tool. Why the call must not run, for the model.
+    fn before_tool<'a>(
+        &'a self,
+        _tool: &'a str,
+        _arguments: &'a Value,
+    ) -> BoxFuture<'a, Result<Option<String>>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    /// Runs what the user has set to run after a tool. What the model should know of it.
+    fn after_tool<'a>(
+        &'a self,
+        _tool: &'a str,
+        _arguments: &'a Value,
+        _result: &'a ToolResult,
+    ) -> BoxFuture<'a, Result<Option<String>>> {
+        Box::pin(async { Ok(None) })
     }
 
     /// Records the workspace as it is after work on the session's prompt number `prompt`.

@@ -18,7 +18,7 @@ pub struct SandboxFacts {
     pub image: Option<String>,
     /// Programs that it has, as far as that is known before it starts.
     pub programs: Vec<String>,
-    /// What the model is told of the skills, where there are any.
+    /// What the model learns of the skills, where there are any.
     pub skills: Option<String>,
 }
 

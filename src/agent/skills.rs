@@ -1,4 +1,4 @@
-//! Skills: instructions for particular kinds of task, as other agents read them too. The model is told their names and
+//! Skills: instructions for particular kinds of task, as other agents read them too. The model learns their names and
 //! descriptions, and reads the file of one when it needs it.
 //!
 //! They are text for the model and permit nothing. Those of the project are in the workspace; those of the user are put
@@ -29,7 +29,7 @@ const MAX_FILES: usize = 100;
 const MAX_DEPTH: usize = 4;
 const MAX_BYTES: u64 = 4 << 20;
 
-/// A skill that the model is told of.
+/// A skill that the model knows of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skill {
     /// Its name.
@@ -47,7 +47,7 @@ pub struct Skill {
 pub struct Skills {
     /// The user's own, then those of the project.
     pub list: Vec<Skill>,
-    /// What the model is not told of, and why.
+    /// What the model does not know of, and why.
     pub left_out: Vec<String>,
     /// What the sandbox needs for the user's own.
     pub files: Vec<HomeFile>,

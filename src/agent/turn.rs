@@ -287,11 +287,21 @@ impl Conversation {
             stop = self.interrupt.triggered() => return Err(stop.error()),
             denial = self.setup.gate.check(action) => denial?,
         };
-        match denial {
+        if let Some(denial) = denial {
+            self.emit(Event::Denied { what: denial.what, rule: denial.rule })?;
+            return Ok(Done { result: ToolResult::failure(denial.message), bad: false });
+        }
+        let blocked = tokio::select! {
+            biased;
+            stop = self.interrupt.triggered() => return Err(stop.error()),
+            blocked = self.setup.environment.before_tool(tool.name(), &arguments) => blocked?,
+        };
+        match blocked {
             None => self.run_tool(tool, call, arguments).await,
-            Some(denial) => {
-                self.emit(Event::Denied { what: denial.what, rule: denial.rule })?;
-                Ok(Done { result: ToolResult::failure(denial.message), bad: false })
+            Some(reason) => {
+                self.emit(Event::Denied { what: tool.name().to_owned(), rule: format!("a hook: {reason}") })?;
+                let text = format!("error: not run, because a hook of the user's refuses it: {reason}");
+                Ok(Done { result: ToolResult::failure(text), bad: false })
             }
         }
     }
@@ -308,7 +318,10 @@ impl Conversation {
                 reach: &*self.setup.environment,
                 bounds: self.setup.bounds,
             };
-            let mut result = tool.call(context, arguments).await?;
+            let mut result = tool.call(context, arguments.clone()).await?;
+            if let Some(said) = self.setup.environment.after_tool(tool.name(), &arguments, &result).await? {
+                result.text += &format!("\n\n[a hook of the user's says: {said}]");
+            }
             // Programs seldom show why the proxy refused a connection.
             if let Some(note) = self.setup.environment.explain(&result.text) {
                 result.text += &format!("\n\n{note}");

@@ -3,6 +3,7 @@
 use super::arguments::ChangesArgs;
 use super::choose::{Ask, Chosen, choose};
 use super::console::{Console, PlainUser};
+use super::hooks;
 use super::print::print;
 use super::review;
 use crate::cli::config::Config;
@@ -80,6 +81,7 @@ pub async fn apply(options: &Options, arguments: ApplyArgs) -> Result<ExitCode> 
         stderr::write("Nothing was written.\n");
         return report(options, &kept.id, changes, &Applied::default());
     }
+    hooks::before_apply(options, &kept.id, changes).await?;
     let applied = match kept.workspace.apply(changes, arguments.merge, None).await {
         Err(error) => return Err(report_conflicts(options, &kept.id, changes, error)?),
         Ok(applied) => applied,
@@ -165,6 +167,7 @@ pub async fn after_run(config: &Config, console: &Console, session: &mut Session
     if wanted.changes.is_empty() {
         return report_unwritten(console, session, ready.workspace.root(), &changes);
     }
+    session.before_apply(&wanted.changes).await?;
     let applied = ready.workspace.apply(&wanted.changes, false, Some(&ready.sandbox)).await?;
     ready.workspace.take_edited(wanted.edited_besides(&applied), Some(&ready.sandbox)).await?;
     let text = format!("{}, written to {}", counted(applied.changes), config.workspace.display());

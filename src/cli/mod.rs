@@ -19,6 +19,7 @@ mod endpoint;
 mod exec;
 mod fork;
 mod forward;
+mod hooks;
 mod man;
 mod mirrors;
 mod models;

@@ -1,6 +1,7 @@
 //! From the settings of a call to a session and the exit code, for `run`, the REPL, `resume`, `demo` and `replay`.
 
 use super::console::Console;
+use super::hooks;
 use super::mirrors::Mirrors;
 use crate::agent::Interrupt;
 use crate::cli::config::Config;
@@ -64,6 +65,7 @@ pub async fn open(
         ..Builder::new(machine(), &config.workspace, model)?
     };
     builder.notices.extend(reason);
+    builder.notices.extend(hooks::notice(&config.workspace));
     builder.start = match from {
         From::Workspace => Start::New,
         From::BeginningOf(other) => Start::Rewind(other),
@@ -89,6 +91,7 @@ pub fn governance(config: &Config) -> Governance {
         bounds: config.bounds,
         rules: config.file.policy.clone(),
         approve: config.file.approve.unwrap_or_default(),
+        hooks: config.hooks.clone(),
     }
 }
 

@@ -327,7 +327,9 @@ async fn end(options: &Options, store: &Store, record: &RaceRecord) -> Result<Ex
     if options.apply {
         let workspace = Workspace::load(&store.dir(&id), machine()).await?;
         if let Some(workspace) = workspace {
-            let applied = workspace.apply(&workspace.recorded_changes().await?, false, None).await?;
+            let changes = workspace.recorded_changes().await?;
+            super::hooks::before_apply(options, &id, &changes).await?;
+            let applied = workspace.apply(&changes, false, None).await?;
             stderr::write(&format!(
                 "{} (`agent undo {id}` reverts it)\n",
                 super::apply::counted(applied.changes)

@@ -3,6 +3,7 @@
 use super::checkpoints::Checkpoints;
 use super::environment::SessionEnvironment;
 use super::frontend::Frontend;
+use super::hooks::Hooks;
 use super::settings::{Governance, ModelSettings, SandboxSettings, WorkspaceSettings};
 use super::startup::{Population, Startup};
 use super::{Resume, Session};
@@ -212,7 +213,10 @@ impl Builder {
         }
         let prompts = earlier.as_ref().map_or(0, |earlier| earlier.prompts);
         let checkpoints = Arc::new(Checkpoints::new(Arc::clone(&startup), Arc::clone(&frontend), prompts));
-        let Governance { limits, bounds, rules, approve } = governance;
+        let Governance { limits, bounds, rules, approve, hooks } = governance;
+        let events = Arc::clone(frontend.events());
+        let root = workspace.root.clone();
+        let hooks = Arc::new(Hooks::new(hooks, id.to_string(), root, Arc::clone(&machine), events));
         let setup = Setup {
             model: model.client,
             events: Arc::clone(frontend.events()),
@@ -220,6 +224,7 @@ impl Builder {
                 startup: Arc::clone(&startup),
                 checkpoints: Arc::clone(&checkpoints),
                 plan: Arc::clone(&plan),
+                hooks: Arc::clone(&hooks),
             }),
             tools,
             artifacts: Artifacts::of_session(&store.dir(&id), ArtifactLimits::default()),
@@ -247,6 +252,8 @@ impl Builder {
             sandbox,
             skills,
             plan,
+            hooks,
+            begun: false,
             resumed,
         })
     }

@@ -1,15 +1,17 @@
 //! What the turn loop sees of its session.
 
 use super::checkpoints::Checkpoints;
+use super::hooks::{self, Hooks, Said};
 use super::startup::Startup;
 use crate::agent::{Environment, Moment};
 use crate::approval::policy::Action;
 use crate::error::Result;
 use crate::sandbox::Sandbox;
-use crate::tools::{Plan, Reach};
+use crate::tools::{Plan, Reach, ToolResult};
 use crate::workspace::notices::listed;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Withheld files that the model is shown by name.
@@ -20,6 +22,21 @@ pub(super) struct SessionEnvironment {
     pub startup: Arc<Startup>,
     pub checkpoints: Arc<Checkpoints>,
     pub plan: Arc<Plan>,
+    pub hooks: Arc<Hooks>,
+}
+
+impl SessionEnvironment {
+    async fn run_hooks(&self, moment: hooks::Moment, tool: &str, details: Value) -> Result<Said> {
+        let tool = Some(tool);
+        if !self.hooks.has(moment, tool) {
+            return Ok(Said::default());
+        }
+        let sandbox = match self.hooks.needs_sandbox(moment, tool) {
+            true => Some(self.sandbox().await?),
+            false => None,
+        };
+        self.hooks.run(moment, tool, details, sandbox.as_ref()).await
+    }
 }
 
 impl Reach for SessionEnvironment {
@@ -60,6 +77,33 @@ impl Environment for SessionEnvironment {
             "error: the workspace is read-only until the user accepts the plan; answer with the plan"
                 .to_owned()
         })
+    }
+
+    fn before_tool<'a>(
+        &'a self,
+        tool: &'a str,
+        arguments: &'a Value,
+    ) -> BoxFuture<'a, Result<Option<String>>> {
+        async move {
+            let details = json!({ "tool": tool, "arguments": arguments });
+            Ok(self.run_hooks(hooks::Moment::BeforeTool, tool, details).await?.blocked)
+        }
+        .boxed()
+    }
+
+    fn after_tool<'a>(
+        &'a self,
+        tool: &'a str,
+        arguments: &'a Value,
+        result: &'a ToolResult,
+    ) -> BoxFuture<'a, Result<Option<String>>> {
+        async move {
+            let ToolResult { ok, exit_code, text, .. } = result;
+            let details =
+                json!({ "tool": tool, "arguments": arguments, "ok": ok, "exit_code": exit_code, "result": text });
+            Ok(self.run_hooks(hooks::Moment::AfterTool, tool, details).await?.blocked)
+        }
+        .boxed()
     }
 
     fn checkpoint(&self, prompt: u64, moment: Moment) -> BoxFuture<'_, Result<()>> {

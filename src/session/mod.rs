@@ -10,6 +10,7 @@ mod checks;
 mod environment;
 mod fork;
 mod frontend;
+pub mod hooks;
 mod mentions;
 mod one_shot;
 mod plan;
@@ -33,9 +34,12 @@ use crate::event::{Changes, Event};
 use crate::exit_code::ExitCode;
 use crate::log::{History, SessionId, Store, read_records};
 use crate::tools::Plan;
+use crate::workspace::ChangeSet;
 use crate::workspace::notices::listed;
 use crate::workspace::tree_path::TreePath;
 use crate::workspace::{Refreshed, Restored};
+use hooks::{Hooks, Moment, Said};
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// Files that a notice or note names.
@@ -54,15 +58,68 @@ pub struct Session {
     sandbox: SandboxSettings,
     skills: Skills,
     plan: Arc<Plan>,
+    hooks: Arc<Hooks>,
+    /// Whether the hooks of its start have run.
+    begun: bool,
     resumed: bool,
 }
 
 impl Session {
     /// Works on one prompt until the model answers.
     pub async fn prompt(&mut self, text: &str) -> Result<Answer> {
+        self.begin().await?;
         self.follow_host().await?;
         self.attach(text).await?;
         self.conversation.turn(text).await
+    }
+
+    /// Runs the hooks of the session's start before its first prompt.
+    async fn begin(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.begun, true) {
+            return Ok(());
+        }
+        let details = json!({ "model": self.conversation.model_name(), "resumed": self.resumed });
+        let interrupt = self.conversation.interrupt();
+        let said = tokio::select! {
+            biased;
+            stop = interrupt.triggered() => Err(stop.error()),
+            said = self.run_hooks(Moment::SessionStart, details) => said?.or_refuse("the session"),
+        };
+        match said {
+            Ok(output) if output.is_empty() => Ok(()),
+            Ok(output) => {
+                self.conversation.note(&format!("A hook of the user's says at the start:\n{output}"))
+            }
+            Err(error) => {
+                // Neither is the next prompt worked on.
+                self.begun = false;
+                Err(error)
+            }
+        }
+    }
+
+    /// Runs the hooks before changes are written to the user's files.
+    ///
+    /// # Errors
+    /// One of them refuses it.
+    pub async fn before_apply(&self, changes: &ChangeSet) -> Result<()> {
+        self.run_hooks(Moment::BeforeApply, hooks::of_apply(changes)).await?.or_refuse("the apply").map(drop)
+    }
+
+    /// The user's hooks.
+    pub fn hooks(&self) -> &Hooks {
+        &self.hooks
+    }
+
+    async fn run_hooks(&self, moment: Moment, details: Value) -> Result<Said> {
+        if !self.hooks.has(moment, None) {
+            return Ok(Said::default());
+        }
+        let ready = match self.hooks.needs_sandbox(moment, None) {
+            true => self.startup.ready().await.ok(),
+            false => None,
+        };
+        self.hooks.run(moment, None, details, ready.as_ref().map(|ready| &ready.sandbox)).await
     }
 
     /// Brings the sandbox up to date with the user's edits since the last prompt, and tells user and model.
@@ -120,7 +177,7 @@ impl Session {
         &self.startup
     }
 
-    /// The skills that the model is told of.
+    /// The skills that the model knows of.
     pub fn skills(&self) -> &Skills {
         &self.skills
     }
@@ -169,6 +226,10 @@ impl Session {
 pub async fn finish<T>(frontend: &dyn Frontend, session: Option<&Session>, result: &Result<T>) -> Result<()> {
     let (mut total, mut cost, mut changes) = (Spent::default(), None, Changes::default());
     if let Some(session) = session {
+        let details =
+            json!({ "status": status(result), "error": result.as_ref().err().map(ToString::to_string) });
+        // Its result counts, and not what they make of it.
+        let _ = session.run_hooks(Moment::SessionEnd, details).await;
         (total, cost) = (session.conversation.total(), session.conversation.cost());
         changes = session.changes().await.unwrap_or_default();
         session.close().await;

@@ -1,7 +1,7 @@
 //! A sandbox without a conversation: a running session's, or a fresh one for one command.
 
 use super::frontend::Frontend;
-use super::settings::{SandboxSettings, WorkspaceSettings};
+use super::settings::{Retention, SandboxSettings, WorkspaceSettings};
 use super::startup::{Population, Startup};
 use crate::approval::Approver;
 use crate::error::{Error, Result};
@@ -10,6 +10,7 @@ use crate::network::{self, Gateway};
 use crate::paths;
 use crate::sandbox::{Backend, Sandbox, State};
 use crate::tools::Reach;
+use crate::workspace::Workspace;
 use futures_util::FutureExt;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ pub struct OneShot {
     /// The handle.
     pub sandbox: Sandbox,
     startup: Startup,
-    _scratch: Scratch,
+    _scratch: Option<Scratch>,
 }
 
 impl OneShot {
@@ -39,9 +40,31 @@ impl OneShot {
             Population::Fill(opening) => Population::Fill(async { Ok(opening.await?.transient()) }.boxed()),
             population => population,
         };
+        let is_behind_proxy = workspace.machine.proxy_variable().is_some();
+        Self::begin((id, Some(scratch)), settings, population, is_behind_proxy, frontend).await
+    }
+
+    /// Starts one with the workspace that a session has left; it stays as it is.
+    pub async fn restored(
+        workspace: Workspace,
+        settings: &SandboxSettings,
+        frontend: Arc<dyn Frontend>,
+    ) -> Result<Self> {
+        let population = Population::Restore(Arc::new(workspace.transient()));
+        let settings = SandboxSettings { retention: Retention::Remove, ..settings.clone() };
+        Self::begin((SessionId::generate(), None), &settings, population, false, frontend).await
+    }
+
+    async fn begin(
+        (id, scratch): (SessionId, Option<Scratch>),
+        settings: &SandboxSettings,
+        population: Population,
+        is_behind_proxy: bool,
+        frontend: Arc<dyn Frontend>,
+    ) -> Result<Self> {
         let events = Arc::clone(frontend.events());
         let gateway = Gateway::new(&settings.network, events, network::Limits::default())?;
-        gateway.behind_proxy(workspace.machine.proxy_variable().is_some());
+        gateway.behind_proxy(is_behind_proxy);
         let startup = Startup::begin(&id, settings, population, gateway, frontend);
         let sandbox = startup.ready_silently().await?.sandbox.clone();
         Ok(Self { sandbox, startup, _scratch: scratch })

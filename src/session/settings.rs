@@ -1,5 +1,6 @@
 //! What a session is built from: resolved settings, as plain data.
 
+use super::hooks::Hook;
 use super::startup::Population;
 use crate::agent::{Price, RunLimits};
 use crate::approval::Approve;
@@ -79,6 +80,8 @@ pub struct Governance {
     pub rules: Rules,
     /// When the user is asked before a tool runs.
     pub approve: Approve,
+    /// Commands of the user's that run at fixed moments.
+    pub hooks: Vec<Hook>,
 }
 
 /// The directory that a session works on.

@@ -11,6 +11,7 @@ use crate::cli::ui::pictures::Images;
 use crate::error::{Error, Result};
 use crate::plain_file::{self, Links};
 use crate::sandbox::SandboxChoice;
+use crate::session::hooks::{Moment, Place};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
@@ -283,6 +284,8 @@ settings! {
         context: BTreeMap<String, u64>,
         /// Variables of the commands in the sandbox.
         env: BTreeMap<String, String>,
+        /// Commands that run at fixed moments of a session.
+        hooks: Vec<HookOptions>,
         /// Settings of single models.
         models: BTreeMap<String, ModelOptions>,
         /// What the model may not do, and what it has to ask for.
@@ -294,6 +297,24 @@ settings! {
         /// What the terminal shows.
         ui: UiOptions,
     }
+}
+
+/// A `[[hooks]]` of `config.toml`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HookOptions {
+    /// When it runs.
+    pub event: Moment,
+    /// What the shell runs.
+    pub command: String,
+    /// Where it runs.
+    #[serde(default, rename = "where")]
+    pub place: Place,
+    /// The tools that it is about.
+    #[serde(default)]
+    pub tools: Vec<String>,
+    /// How long it may take.
+    pub timeout: Option<String>,
 }
 
 /// What `config.toml` sets for the tools.
@@ -394,7 +415,7 @@ mod tests {
     #[test]
     fn every_setting_has_a_variable_that_the_readme_names() {
         let endpoint = ["model", "base_url", "api_key", "provider"];
-        let tables = ["context", "env", "models", "policy", "prices", "tools", "ui"];
+        let tables = ["context", "env", "hooks", "models", "policy", "prices", "tools", "ui"];
         let error = toml::from_str::<File>("nonsense = 1").unwrap_err().message().to_owned();
         let names: Vec<&str> = error.split('`').skip(3).step_by(2).collect();
         let expected = endpoint.iter().chain(SETTINGS).chain(&tables);

@@ -6,7 +6,7 @@ mod request;
 mod units;
 
 pub use endpoint::{EndpointChoice, choose_endpoint};
-pub use layers::{DOT_ENV_NAMES, File, Layers, ModelOptions, SETTINGS, Setting, Source};
+pub use layers::{DOT_ENV_NAMES, File, HookOptions, Layers, ModelOptions, SETTINGS, Setting, Source};
 pub use units::{bytes, duration};
 
 use crate::agent::{DEFAULT_MAX_TURNS, Price, RunLimits};
@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::event::Limits;
 use crate::network;
 use crate::sandbox::{Network, SandboxChoice};
+use crate::session::hooks::{DEFAULT_TIMEOUT, Hook};
 use crate::tools::Bounds;
 use crate::workspace::Mode;
 use std::collections::BTreeMap;
@@ -40,6 +41,8 @@ pub struct Config {
     pub ttl: Duration,
     /// With `--keep`: how long after its creation a stopped sandbox is removed.
     pub delete_after: Option<Duration>,
+    /// The user's hooks.
+    pub hooks: Vec<Hook>,
     /// The flags of the call.
     pub options: Options,
     /// The user's file, with the settings of the environment and the flags above its own.
@@ -96,6 +99,7 @@ impl Config {
             limits: limits(&file)?,
             ttl: options.ttl.as_deref().map_or(Ok(DEFAULT_TTL), duration)?,
             delete_after: options.delete_after.as_deref().map(duration).transpose()?,
+            hooks: file.hooks.iter().map(hook).collect::<Result<_>>()?,
             options: options.clone(),
             file,
             layers,
@@ -136,6 +140,16 @@ fn sandbox(options: &Options, file: &File) -> Result<SandboxConfig> {
         env: environment(&options.env, &file.env)?,
         workspace_mode: options.workspace_mode.unwrap_or_default(),
     })
+}
+
+fn hook(options: &HookOptions) -> Result<Hook> {
+    let HookOptions { event, command, place, tools, timeout } = options.clone();
+    let of_hook = |error: Error| Error::config(format!("[[hooks]] in config.toml: {error}"));
+    if command.trim().is_empty() {
+        return Err(of_hook(Error::config("a command is empty")));
+    }
+    let timeout = timeout.as_deref().map_or(Ok(DEFAULT_TIMEOUT), duration).map_err(of_hook)?;
+    Ok(Hook { moment: event, command, place, tools, timeout })
 }
 
 /// The variables of `[env]`, and over them those of `--env`.

@@ -62,6 +62,7 @@ impl Repl<'_> {
             self.remark("nothing was written");
             return Ok(self.announced(next));
         }
+        self.session.before_apply(&chosen.changes).await?;
         let applied = ready.workspace.apply(&chosen.changes, merge, Some(&ready.sandbox)).await?;
         ready.workspace.take_edited(chosen.edited_besides(&applied), Some(&ready.sandbox)).await?;
         self.remark(&format!("written: {}", counted(applied.changes)));

@@ -4,12 +4,14 @@ use super::commands::Written;
 use super::{Flow, Repl};
 use crate::agent::Window;
 use crate::cli::endpoint;
+use crate::cli::hooks;
 use crate::cli::machine;
 use crate::cli::ui::input::CommandHelp;
 use crate::cli::ui::trace::usage_text;
 use crate::error::{Error, Result};
 use crate::log::Store;
 use crate::sanitise;
+use crate::session::hooks::Place;
 use futures_util::future::BoxFuture;
 use std::fs::File;
 use std::io;
@@ -117,6 +119,10 @@ const COMMANDS: &[Command] = &[
         help: CommandHelp::new("/skills", "", "the skills that the model can read"),
         run: |repl, _| Box::pin(async { repl.skills() }),
     },
+    Command {
+        help: CommandHelp::new("/hooks", "", "your commands that run at fixed moments"),
+        run: |repl, _| Box::pin(async { repl.hooks() }),
+    },
     Command { help: CommandHelp::new("/exit", "", "leave"), run: |_, _| Box::pin(async { Ok(Flow::Leave) }) },
 ];
 
@@ -221,6 +227,23 @@ impl Repl<'_> {
         }
         if text.is_empty() {
             text = "There are none: .agents/skills/NAME/SKILL.md of the project or of your home directory is one.\n".to_owned();
+        }
+        self.screen.say(&text);
+        Ok(Flow::Continue)
+    }
+
+    fn hooks(&self) -> Result<Flow> {
+        let mut text = String::new();
+        for hook in self.session.hooks().list() {
+            let place = if hook.place == Place::Host { "host" } else { "sandbox" };
+            let command = sanitise::one_line(&hook.command, 100);
+            text += &format!("  {:<14} {place:<8} {command}\n", hook.moment.as_str());
+        }
+        for ignored in hooks::of_repository(&self.config.workspace) {
+            text += &format!("  ignored, because the repository asks for it: {ignored}\n");
+        }
+        if text.is_empty() {
+            text = "There are none: [[hooks]] in your config.toml are.\n".to_owned();
         }
         self.screen.say(&text);
         Ok(Flow::Continue)
