@@ -33,6 +33,7 @@ mod local;
 mod markdown;
 mod network;
 mod network_commands;
+mod picking;
 mod pictures;
 mod plan;
 #[cfg(feature = "policy")]

@@ -127,8 +127,10 @@ fn slash_commands_are_listed_completed_and_corrected() {
     terminal.type_text("\r");
     terminal.wait_for("0 turn(s), 0 tokens in, 0 out");
     terminal.type_line("/model");
-    terminal.wait_for("* test-model");
-    terminal.type_line("/model other");
+    terminal.wait_for("› test-model (in use)");
+    terminal.type_text("oth");
+    terminal.wait_for("› other");
+    terminal.type_text("\r");
     terminal.wait_for("model: other");
     terminal.type_line("hi");
     terminal.wait_for("Hello.");
@@ -369,7 +371,7 @@ fn changes_that_are_not_applied_are_reported_when_leaving_and_when_resuming() {
         assert!(screen.contains(&format!("`agent {command} {id}`")), "{screen}");
     }
     let mut terminal = next.start();
-    terminal.wait_for(&format!("Resumed session {id}; last prompt: change it"));
+    terminal.wait_for(&format!("Resumed session {id}\n> change it\nChanged.\n"));
     terminal.wait_for_prompt();
     terminal.type_line("!cat b.txt");
     terminal.wait_for("\nmore\n");

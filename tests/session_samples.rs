@@ -172,6 +172,7 @@ pub fn one_of_each() -> Vec<Event> {
             | Event::AnswerStopped { .. }
             | Event::Note { .. }
             | Event::Attached { .. }
+            | Event::Plan { .. }
             | Event::ToolStarted { .. }
             | Event::ToolOutput { .. }
             | Event::ToolFinished { .. }

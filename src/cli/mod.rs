@@ -25,6 +25,7 @@ mod mirrors;
 mod models;
 mod open;
 pub mod options;
+mod picking;
 mod plan;
 mod print;
 mod prompt;

@@ -133,7 +133,8 @@ fn without_dots(path: &Path) -> PathBuf {
     })
 }
 
-fn directory(options: &Options) -> Result<PathBuf> {
+/// The workspace that the call names.
+pub fn directory(options: &Options) -> Result<PathBuf> {
     let directory = options.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
     directory.canonicalize().map_err(|error| {
         Error::usage(format!("{} cannot be the workspace", directory.display())).caused_by(error)

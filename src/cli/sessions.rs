@@ -1,8 +1,9 @@
 //! `agent sessions`: the sessions that were kept.
 
+use super::arguments::DirectoryArg;
 use super::completions::values;
 use super::print::print;
-use super::verbosity;
+use super::{review, verbosity};
 use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::cli::ui::stderr;
@@ -10,10 +11,11 @@ use crate::cli::ui::style::Colours;
 use crate::cli::ui::trace::transcript;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
-use crate::log::list::{parse_age, to_text};
+use crate::log::list::{Summary, parse_age, to_text};
 use crate::log::report::Report;
 use crate::log::{ArtifactLimits, Artifacts, SessionId, Store, read_records, verify};
 use crate::sandbox::by_name;
+use crate::sanitise::one_line;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -40,8 +42,14 @@ impl SessionsArgs {
 /// What to do with the kept sessions.
 #[derive(Debug, Subcommand)]
 enum SessionsCommand {
-    /// List them, the newest first
-    List,
+    /// List those of this workspace, the newest first
+    List {
+        /// Those of all workspaces
+        #[arg(long)]
+        all: bool,
+        #[command(flatten)]
+        directory: DirectoryArg,
+    },
     /// Show one
     Show {
         /// Its id, or the beginning of it
@@ -80,14 +88,9 @@ enum SessionsCommand {
 /// Lists them, or does what was asked for.
 pub async fn sessions(options: &Options, arguments: SessionsArgs) -> Result<ExitCode> {
     let store = Store::open(&machine())?;
-    match arguments.command.unwrap_or(SessionsCommand::List) {
-        SessionsCommand::List => {
-            let list = store.list()?;
-            if list.is_empty() && !options.json {
-                stderr::write("There are no sessions yet.\n");
-            }
-            print(options, &to_text(&list), &list)
-        }
+    let here = SessionsCommand::List { all: false, directory: DirectoryArg::default() };
+    match arguments.command.unwrap_or(here) {
+        SessionsCommand::List { all, directory } => list(options, &store, all, &directory),
         SessionsCommand::Show { id } => show(options, &store, store.find(&id)?),
         SessionsCommand::Rm { id } => remove(options, &store, store.find(&id)?).await,
         SessionsCommand::Prune { older_than } => prune(options, &store, &older_than).await,
@@ -103,6 +106,43 @@ pub async fn sessions(options: &Options, arguments: SessionsArgs) -> Result<Exit
             print(options, &text, &report)
         }
     }
+}
+
+fn list(options: &Options, store: &Store, all: bool, directory: &DirectoryArg) -> Result<ExitCode> {
+    let list = match all {
+        true => store.list()?,
+        false => store.list_of(&review::directory(&Options::of(&[directory]))?)?,
+    };
+    if list.is_empty() && !options.json {
+        let elsewhere = store.ids()?.len();
+        let others = match elsewhere {
+            0 => String::new(),
+            count => format!(" of this workspace; `agent sessions list --all` lists {count} of others"),
+        };
+        stderr::write(&format!("There are no sessions yet{others}.\n"));
+    }
+    let text = match all {
+        false => to_text(&list),
+        true => by_workspace(&list),
+    };
+    print(options, &text, &list)
+}
+
+/// The sessions below the names of their workspaces, in the order of the newest session of each.
+fn by_workspace(list: &[Summary]) -> String {
+    let mut groups: Vec<(&str, Vec<Summary>)> = Vec::new();
+    for summary in list {
+        match groups.iter_mut().find(|(workspace, _)| *workspace == summary.workspace) {
+            Some((_, group)) => group.push(summary.clone()),
+            None => groups.push((&summary.workspace, vec![summary.clone()])),
+        }
+    }
+    let text = |(workspace, group): (&str, Vec<Summary>)| {
+        let name =
+            if workspace.is_empty() { "without a workspace".to_owned() } else { one_line(workspace, 200) };
+        format!("{name}\n{}", to_text(&group))
+    };
+    groups.into_iter().map(text).collect()
 }
 
 /// Shows what can be read; a damaged file is an error all the same.

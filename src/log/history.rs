@@ -26,6 +26,8 @@ pub struct History {
     /// Number of prompts.
     pub prompts: u64,
     pub last_prompt: String,
+    /// The last prompts with the answers to them, at most [`EXCHANGES`], oldest first.
+    pub exchanges: Vec<(String, String)>,
     /// Requests made so far.
     pub turns: u64,
     /// Tokens used so far.
@@ -37,6 +39,9 @@ pub struct History {
     /// How the last run ended; `None` if it is running or was killed.
     pub finished: Option<Finished>,
 }
+
+/// Exchanges that are kept to be shown.
+pub const EXCHANGES: usize = 2;
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +76,10 @@ impl History {
                 self.finished = None;
                 self.prompts += 1;
                 self.last_prompt.clone_from(&text);
+                if self.exchanges.len() == EXCHANGES {
+                    self.exchanges.remove(0);
+                }
+                self.exchanges.push((text.clone(), String::new()));
                 let text = self.notes.before(&text);
                 self.messages.push(Message::User { text });
             }
@@ -87,6 +96,9 @@ impl History {
             }
             Event::AssistantMessage { text, reasoning, tool_calls, usage, .. } => {
                 self.usage.add(usage.unwrap_or_default());
+                if let Some((_, answer)) = self.exchanges.last_mut().filter(|_| !text.is_empty()) {
+                    answer.clone_from(&text);
+                }
                 self.messages.push(Message::Assistant { text, reasoning, tool_calls });
             }
             Event::ToolFinished { id, name, result, .. } => {
@@ -103,6 +115,7 @@ impl History {
             Event::Cleared {} => {
                 self.messages.clear();
                 self.artifacts.clear();
+                self.exchanges.clear();
                 self.notes.clear();
             }
             Event::Plan { steps, read_only } => self.plan = Some((steps, read_only)),

@@ -61,6 +61,11 @@ impl Store {
             .collect())
     }
 
+    /// The sessions of `workspace`, the one written last first.
+    pub fn list_of(&self, workspace: &Path) -> Result<Vec<Summary>> {
+        Ok(self.of_workspace(workspace)?.into_iter().map(|id| self.summary(id)).collect())
+    }
+
     /// One session as a list shows it.
     pub fn summary(&self, id: SessionId) -> Summary {
         let updated = rfc3339(modified(&self.events(&id)));

@@ -5,6 +5,7 @@ mod commands;
 mod network;
 mod plan;
 mod race;
+mod resume;
 mod review;
 mod shell;
 mod slash;
@@ -49,7 +50,7 @@ pub(super) async fn start(
     refuse(&of_a_run(options), "in the REPL", "ask for it there, /apply writes; or agent run \"your task\"")?;
     let mut config = Config::load(&options_of(resume.as_ref(), options)?)?;
     let (model, notices) = model(&mut config, resume.as_ref()).await?;
-    let last_prompt = resume.as_ref().map(|resume| resume.history.last_prompt.clone());
+    let exchanges = resume.as_ref().map(|resume| resume.history.exchanges.clone());
     let from = resume.map_or(From::Workspace, |resume| From::Session(Box::new(resume)));
     let session = slot.insert(open(&config, model, from, console).await?);
     console.notices(notices)?;
@@ -61,11 +62,10 @@ pub(super) async fn start(
         console,
         screen: &console.screen,
         colours: Colours::of(&std::io::stderr()),
-        last_prompt,
         written: commands::written(&config.workspace),
         session,
     };
-    match repl.run().await {
+    match repl.run(exchanges).await {
         Ok(()) => after_repl(console, session).await,
         Err(error) => {
             // Changes by `!CMD` since the last prompt are not recorded yet.
@@ -82,8 +82,6 @@ struct Repl<'a> {
     screen: &'a Screen,
     /// Colours on stderr.
     colours: Colours,
-    /// The last prompt of the session that is resumed.
-    last_prompt: Option<String>,
     /// The commands that the user and the project wrote.
     written: Vec<commands::Written>,
     session: &'a mut Session,
@@ -99,9 +97,9 @@ enum Flow {
 }
 
 impl Repl<'_> {
-    async fn run(mut self) -> Result<()> {
+    async fn run(mut self, exchanges: Option<Vec<(String, String)>>) -> Result<()> {
         let _mode = input::without_control_echo();
-        self.welcome();
+        self.welcome(exchanges);
         let mut end = End::new()?;
         let mut input = Input::open(slash::helps(&self.written))?;
         let mut interrupts = 0;
@@ -126,16 +124,15 @@ impl Repl<'_> {
         }
     }
 
-    fn welcome(&self) {
+    fn welcome(&self, exchanges: Option<Vec<(String, String)>>) {
         let workspace = self.config.workspace.display().to_string();
         let title = self.colours.paint(BOLD, format_args!("agent {}", env!("CARGO_PKG_VERSION")));
         let model = sanitise::one_line(self.session.conversation.model_name(), 100);
         let backend = self.session.startup().backend().name();
         self.screen.say(&format!("{title}: {model}, sandbox {backend}\n"));
         self.remark(&sanitise::one_line(&workspace, 200));
-        if let Some(prompt) = &self.last_prompt {
-            let id = self.session.id();
-            self.remark(&format!("Resumed session {id}; last prompt: {}", sanitise::one_line(prompt, 100)));
+        if let Some(exchanges) = exchanges {
+            self.show_resumed(&exchanges);
         }
         self.remark_on_plan();
         self.remark("/help lists the commands, !CMD runs one in the sandbox, Ctrl-D leaves");

@@ -3,9 +3,7 @@
 use super::{Flow, Repl};
 use crate::batch::race::{AttemptState, RaceRecord};
 use crate::cli::endpoint::ManyModels;
-use crate::cli::open::{From, open};
 use crate::cli::race::{Field, hold, rules};
-use crate::cli::run::model;
 use crate::cli::ui::confirm;
 use crate::error::{Error, Result};
 use crate::log::SessionId;
@@ -46,11 +44,7 @@ impl Repl<'_> {
             return Ok(Flow::Continue);
         };
         let resume = Resume::open(&store, winner)?;
-        // The session ends here, and the other one continues in its place.
-        self.session.finish(&Ok(())).await?;
-        let (settings, notices) = model(&mut config, Some(&resume)).await?;
-        *self.session = open(self.config, settings, From::Session(Box::new(resume)), self.console).await?;
-        self.console.notices(notices)?;
+        self.continue_as(resume).await?;
         self.remark(&format!("this is session {} now", self.session.id()));
         Ok(Flow::Continue)
     }

@@ -7,6 +7,7 @@ use crate::cli::endpoint;
 use crate::cli::hooks;
 use crate::cli::machine;
 use crate::cli::ui::input::CommandHelp;
+use crate::cli::ui::picker::pick;
 use crate::cli::ui::trace::usage_text;
 use crate::error::{Error, Result};
 use crate::log::Store;
@@ -23,17 +24,18 @@ pub(super) struct Command {
     pub(super) run: for<'a> fn(&'a mut Repl<'_>, &'a str) -> BoxFuture<'a, Result<Flow>>,
 }
 
-/// Models that `/model` lists at most.
-const MAX_MODELS: usize = 200;
-
 const COMMANDS: &[Command] = &[
     Command {
         help: CommandHelp::new("/help", "", "this list"),
         run: |repl, _| Box::pin(async { repl.help() }),
     },
     Command {
-        help: CommandHelp::new("/model", "[NAME]", "list the models, or change to one"),
+        help: CommandHelp::new("/model", "[NAME]", "change to another model; without a name, pick one"),
         run: |repl, name| Box::pin(repl.model(name)),
+    },
+    Command {
+        help: CommandHelp::new("/resume", "[ID]", "continue another session of this workspace"),
+        run: |repl, id| Box::pin(repl.resume(id)),
     },
     Command {
         help: CommandHelp::new("/usage", "", "tokens and turns so far"),
@@ -172,16 +174,14 @@ impl Repl<'_> {
         self.screen.progress().show("listing the models");
         let names = self.session.conversation.models().await?;
         self.screen.progress().clear();
-        let mut text = String::new();
-        for name in names.iter().take(MAX_MODELS) {
-            let mark = if name == self.session.conversation.model_name() { "*" } else { " " };
-            text += &format!("{mark} {}\n", sanitise::one_line(name, 100));
+        let current = self.session.conversation.model_name();
+        let mark = |name: &String| format!("{name}{}", if name == current { " (in use)" } else { "" });
+        let lines: Vec<String> = names.iter().map(mark).collect();
+        let selected = names.iter().position(|name| name == current).unwrap_or(0);
+        match pick(self.screen.progress(), "Which model?", &lines, selected).await? {
+            Some(number) if names[number] != current => self.change_model(&names[number]).await,
+            _ => Ok(Flow::Continue),
         }
-        if names.len() > MAX_MODELS {
-            text += &format!("  … and {} more\n", names.len() - MAX_MODELS);
-        }
-        self.screen.say(&text);
-        Ok(Flow::Continue)
     }
 
     async fn change_model(&mut self, name: &str) -> Result<Flow> {

@@ -7,6 +7,7 @@ pub mod json;
 pub mod live;
 pub mod markdown;
 pub mod pager;
+pub mod picker;
 pub mod pictures;
 pub mod progress;
 pub mod rows;
