@@ -539,3 +539,44 @@ fn edits_on_the_host_arrive_before_the_next_prompt_and_are_merged() {
     let merged = std::fs::read_to_string(host.join("both.txt")).expect("the file");
     assert!(merged.contains("inside\n") && merged.contains("outside\n"), "{merged}");
 }
+
+#[test]
+fn in_a_bound_workspace_the_model_learns_what_the_user_edited() {
+    let model = endpoint()
+        .strict()
+        .tool_call("run_commands", json!({ "command": "echo model > a.txt; echo model > c.txt" }))
+        .text("One.")
+        .text("Two.")
+        .text("Three.")
+        .start();
+    let builder = terminal().endpoint(&model).args(["--workspace-mode", "bind"]);
+    let builder = builder.file("a.txt", "a\n").file("b.txt", "b\n").file("gone.txt", "g\n");
+    let workspace = builder.directory("workspace");
+    let mut terminal = builder.start();
+    terminal.wait_for_prompt();
+    terminal.type_line("one");
+    terminal.wait_for("\nOne.\n");
+    terminal.wait_for_prompt();
+    std::fs::write(workspace.join("b.txt"), "user\n").expect("written");
+    std::fs::write(workspace.join("new.txt"), "user\n").expect("written");
+    std::fs::write(workspace.join("c.txt"), "user\n").expect("written");
+    std::fs::remove_file(workspace.join("gone.txt")).expect("removed");
+    terminal.type_line("two");
+    terminal.wait_for("\nTwo.\n");
+    terminal.wait_for_prompt();
+    let prompt = model.last().messages().pop().expect("a prompt")["content"].to_string();
+    assert!(
+        prompt.contains(
+            "The user changed these files, and the sandbox has them: b.txt, c.txt, gone.txt, new.txt."
+        ),
+        "{prompt}"
+    );
+    assert!(!prompt.contains("its own version"), "there is one version alone: {prompt}");
+    terminal.type_line("three");
+    terminal.wait_for("\nThree.\n");
+    assert_eq!(
+        model.last().messages().pop().expect("a prompt")["content"],
+        "three",
+        "each edit is reported once"
+    );
+}

@@ -100,16 +100,14 @@ impl Workspace {
         let mut delta = history.delta().clone();
         let mut refreshed = Refreshed::default();
         for path in changed {
-            match former.contains_key(&path) {
-                true => refreshed.conflicts.push(path),
-                false => {
-                    match delta.remove(&path).flatten() {
-                        Some(node) => base.nodes.insert(path.clone(), node),
-                        None => base.nodes.remove(&path),
-                    };
-                    refreshed.followed.push(path);
-                }
+            // What the session has changed before remains a change of the session, even if the user wrote it last.
+            if !former.contains_key(&path) {
+                match delta.remove(&path).flatten() {
+                    Some(node) => base.nodes.insert(path.clone(), node),
+                    None => base.nodes.remove(&path),
+                };
             }
+            refreshed.followed.push(path);
         }
         if !refreshed.followed.is_empty() {
             history.record(delta, &base.nodes, None, &self.store)?;
