@@ -11,6 +11,7 @@ mod command_line;
 mod completion;
 mod context;
 mod conversation;
+mod corporate;
 mod demo;
 mod docker;
 mod dot_env;

@@ -53,7 +53,7 @@ async fn restored(config: &Config, id: &SessionId, console: &Arc<Console>) -> Re
     let workspace = Workspace::load(&directory, machine())
         .await?
         .ok_or_else(|| Error::unexpected(format!("the workspace of session {id} is gone")))?;
-    OneShot::restored(workspace, &settings, Arc::clone(console) as _).await
+    OneShot::restored(workspace, &settings, &machine(), Arc::clone(console) as _).await
 }
 
 /// The hooks that the repository asks for, a line each.

@@ -5,6 +5,7 @@
 
 use crate::network::Entry;
 use crate::plain_file::{self, Links};
+use crate::sandbox::HomeFile;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,6 +23,8 @@ const RESOLVE_TIMEOUT: Duration = Duration::from_secs(3);
 pub struct Mirrors {
     /// Variables for the tools inside.
     pub variables: Vec<(String, String)>,
+    /// Settings files for those that read no variables.
+    pub files: Vec<HomeFile>,
     /// The addresses, without credentials.
     pub urls: Vec<Url>,
 }
@@ -42,19 +45,22 @@ impl Mirrors {
         mirrors.add("npm_config_registry", registry.or_else(|| setting(&npm, "registry")));
         let go = read(&home.join(".config/go/env")).unwrap_or_default();
         mirrors.add("GOPROXY", variable("GOPROXY").or_else(|| setting(&go, "GOPROXY")));
-        // These two take their mirrors from files only; their hosts are allowed.
         let cargo = variable("CARGO_HOME").map_or_else(|| home.join(".cargo"), PathBuf::from);
-        let cargo = read(&cargo.join("config.toml")).unwrap_or_default();
-        let cargo: Vec<&str> = cargo.lines().filter_map(|line| value_of(line, "registry")).collect();
-        let maven = read(&home.join(".m2/settings.xml")).unwrap_or_default();
-        let maven = maven.split("<url>").skip(1).filter_map(|rest| rest.split("</url>").next());
-        for text in cargo.into_iter().chain(maven) {
-            mirrors.urls.extend(clean(text));
-        }
+        let cargo = read(&cargo.join("config.toml")).or_else(|| read(&cargo.join("config")));
+        mirrors.add_file(".cargo/config.toml", cargo.and_then(|text| cargo_settings(&text)));
+        let maven = read(&home.join(".m2/settings.xml"));
+        mirrors.add_file(".m2/settings.xml", maven.and_then(|text| maven_settings(&text)));
         mirrors.urls.sort();
         mirrors.urls.dedup();
         mirrors.urls.truncate(MAX_MIRRORS);
         mirrors
+    }
+
+    /// Takes a settings file that was written anew, and the addresses in it.
+    fn add_file(&mut self, path: &str, written: Option<(String, Vec<Url>)>) {
+        let Some((text, urls)) = written else { return };
+        self.files.push(HomeFile { path: path.into(), bytes: text.into_bytes(), executable: false });
+        self.urls.extend(urls);
     }
 
     /// Takes a setting that is one address or several.
@@ -112,6 +118,69 @@ fn setting(text: &str, key: &str) -> Option<String> {
     text.lines().find_map(|line| value_of(line, key)).map(str::to_owned)
 }
 
+/// Cargo's settings about registries alone: which replaces which, and where they are. No tokens, no credential providers, no
+/// paths of this machine.
+fn cargo_settings(text: &str) -> Option<(String, Vec<Url>)> {
+    let table: toml::Table = toml::from_str(text).ok()?;
+    let (mut written, mut urls) = (String::new(), Vec::new());
+    for (section, address) in [("source", "registry"), ("registries", "index")] {
+        let entries = table.get(section).and_then(toml::Value::as_table);
+        for (name, entry) in entries.into_iter().flatten().filter(|(name, _)| is_word(name)).take(MAX_MIRRORS)
+        {
+            let mut lines = String::new();
+            if let Some(text) = entry.get(address).and_then(toml::Value::as_str)
+                && let Some(url) = clean(text)
+            {
+                let sparse = if text.trim().starts_with("sparse+") { "sparse+" } else { "" };
+                // An address has neither quotation marks nor backslashes.
+                lines += &format!("{address} = \"{sparse}{url}\"\n");
+                urls.push(url);
+            }
+            let replacement = entry.get("replace-with").and_then(toml::Value::as_str);
+            if let Some(replacement) = replacement.filter(|name| is_word(name)) {
+                lines += &format!("replace-with = \"{replacement}\"\n");
+            }
+            if !lines.is_empty() {
+                written += &format!("[{section}.{name}]\n{lines}");
+            }
+        }
+    }
+    let default = table.get("registry").and_then(|registry| registry.get("default")?.as_str());
+    if let Some(default) = default.filter(|name| is_word(name)) {
+        written += &format!("[registry]\ndefault = \"{default}\"\n");
+    }
+    (!urls.is_empty()).then_some((written, urls))
+}
+
+/// Maven's mirrors alone: no servers, which have the passwords.
+fn maven_settings(text: &str) -> Option<(String, Vec<Url>)> {
+    let mut text = text.to_owned();
+    while let Some((before, rest)) = text.split_once("<!--") {
+        text = before.to_owned() + rest.split_once("-->").map_or("", |(_, after)| after);
+    }
+    let (mut mirrors, mut urls) = (String::new(), Vec::new());
+    for block in text.split("<mirror>").skip(1).take(MAX_MIRRORS) {
+        let block = block.split("</mirror>").next().unwrap_or_default();
+        let element = |name: &str| {
+            let (_, rest) = block.split_once(&format!("<{name}>"))?;
+            rest.split_once(&format!("</{name}>")).map(|(value, _)| value.trim())
+        };
+        let plain = |value: &&str| !value.contains(['<', '&', '>']);
+        let (Some(of), Some(url)) = (element("mirrorOf").filter(plain), element("url")) else { continue };
+        let Some(url) = clean(&url.replace("&amp;", "&")) else { continue };
+        let id = element("id").filter(plain).map_or_else(|| format!("mirror-{}", urls.len()), str::to_owned);
+        let escaped = url.as_str().replace('&', "&amp;").replace('<', "&lt;");
+        mirrors += &format!("<mirror><id>{id}</id><mirrorOf>{of}</mirrorOf><url>{escaped}</url></mirror>\n");
+        urls.push(url);
+    }
+    (!urls.is_empty()).then(|| (format!("<settings>\n<mirrors>\n{mirrors}</mirrors>\n</settings>\n"), urls))
+}
+
+fn is_word(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    !name.is_empty() && name.bytes().all(fits)
+}
+
 fn value_of<'l>(line: &'l str, key: &str) -> Option<&'l str> {
     let (name, value) = line.split_once('=')?;
     let value = value.trim().trim_matches(['"', '\'']);
@@ -152,8 +221,8 @@ fn is_private(address: IpAddr) -> bool {
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn mirrors_are_found_without_their_credentials() {
+    /// A home with the settings of five tools.
+    fn home() -> tempfile::TempDir {
         let home = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
             let path = home.path().join(name);
@@ -164,9 +233,24 @@ mod tests {
         write(".npmrc", "registry=http://10.1.2.3:4873/\n//10.1.2.3:4873/:_authToken=secret\n");
         write(
             ".cargo/config.toml",
-            "[source.mirror]\nregistry = \"sparse+https://crates.corp.example:8443/index/\"\n",
+            "[source.crates-io]\nreplace-with = \"mirror\"\n\
+             [source.mirror]\nregistry = \"sparse+https://me:token@crates.corp.example:8443/index/\"\n\
+             [registries.own]\nindex = \"https://git.corp.example/index\"\ntoken = \"secret\"\n\
+             [registry]\ndefault = \"own\"\ntoken = \"secret\"\n[build]\nrustc-wrapper = \"/opt/wrapper\"\n",
         );
-        write(".m2/settings.xml", "<mirror><url>https://maven.corp.example/all</url></mirror>");
+        write(
+            ".m2/settings.xml",
+            "<settings><servers><server><id>m</id><password>secret</password></server></servers><mirrors>\n\
+             <!-- <mirror><url>https://old.corp.example/</url></mirror> -->\n\
+             <mirror><id>m</id><mirrorOf>*</mirrorOf><url>https://u:secret@maven.corp.example/all?a=1&amp;b=2</url></mirror>\n\
+             </mirrors></settings>",
+        );
+        home
+    }
+
+    #[tokio::test]
+    async fn mirrors_are_found_without_their_credentials() {
+        let home = home();
         let goproxy =
             |name: &str| (name == "GOPROXY").then(|| "https://u:p@go.corp.example,direct".to_owned());
         let mirrors = Mirrors::find(&goproxy, home.path());
@@ -185,11 +269,40 @@ mod tests {
             [
                 "10.1.2.3:4873",
                 "crates.corp.example:8443",
+                "git.corp.example",
                 "go.corp.example",
                 "maven.corp.example",
                 "pypi.corp.example",
             ]
         );
         assert_eq!(Mirrors::find(&|_| None, &home.path().join("nobody")), Mirrors::default());
+    }
+
+    #[test]
+    fn cargo_and_maven_get_settings_of_mirrors_alone() {
+        let mirrors = Mirrors::find(&|_| None, home().path());
+        let files: Vec<(String, String)> = mirrors
+            .files
+            .iter()
+            .map(|file| (file.path.display().to_string(), String::from_utf8(file.bytes.clone()).unwrap()))
+            .collect();
+        assert_eq!(
+            files,
+            [
+                (
+                    ".cargo/config.toml".to_owned(),
+                    "[source.crates-io]\nreplace-with = \"mirror\"\n\
+                     [source.mirror]\nregistry = \"sparse+https://crates.corp.example:8443/index/\"\n\
+                     [registries.own]\nindex = \"https://git.corp.example/index\"\n[registry]\ndefault = \"own\"\n"
+                        .to_owned()
+                ),
+                (
+                    ".m2/settings.xml".to_owned(),
+                    "<settings>\n<mirrors>\n<mirror><id>m</id><mirrorOf>*</mirrorOf>\
+                     <url>https://maven.corp.example/all?a=1&amp;b=2</url></mirror>\n</mirrors>\n</settings>\n"
+                        .to_owned()
+                ),
+            ]
+        );
     }
 }

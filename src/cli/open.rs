@@ -118,27 +118,32 @@ pub async fn sandbox(config: &Config) -> Result<(SandboxSettings, Option<Notice>
         true => Retention::Keep { ttl: config.ttl, delete_after: config.delete_after },
         false => Retention::Remove,
     };
-    let (network, mut env) = with_mirrors(asked.network).await;
+    let (network, Mirrors { variables: mut env, files: home, .. }) = with_mirrors(asked.network).await;
     // What the user names for the sandbox counts.
     env.extend(asked.env);
     let (image, runtime, limits) = (asked.image, asked.runtime, asked.limits);
-    let (starts, home) = (Starts::default(), Vec::new());
+    let starts = Starts::default();
     let settings = SandboxSettings { backend, image, runtime, network, limits, retention, env, starts, home };
     Ok((settings, reason.map(notice)))
 }
 
-/// With `registries`, the user's package mirrors are registries too: the network with their hosts, and the variables that
-/// name them.
-async fn with_mirrors(network: Network) -> (Network, Vec<(String, String)>) {
-    let Network::Hosts(mut hosts) = network else { return (network, Vec::new()) };
-    let Some(home) = machine().home().filter(|_| hosts.iter().any(|host| host == "registries")) else {
-        return (Network::Hosts(hosts), Vec::new());
+/// With `registries`, the user's package mirrors are registries too: the network with their hosts, and what names them
+/// inside. So it does where everything can be reached.
+async fn with_mirrors(network: Network) -> (Network, Mirrors) {
+    let reaches_registries = match &network {
+        Network::None => false,
+        Network::Hosts(hosts) => hosts.iter().any(|host| host == "registries"),
+        Network::Full => true,
+    };
+    let Some(home) = machine().home().filter(|_| reaches_registries) else {
+        return (network, Mirrors::default());
     };
     let mirrors = Mirrors::find(&|name| std::env::var(name).ok(), &home);
+    let Network::Hosts(mut hosts) = network else { return (network, mirrors) };
     let further = mirrors.entries().await.into_iter().filter(|entry| !hosts.contains(entry));
     let further: Vec<String> = further.collect();
     hosts.extend(further);
-    (Network::Hosts(hosts), mirrors.variables)
+    (Network::Hosts(hosts), mirrors)
 }
 
 /// A notice about the flags of this call that have no effect on a sandbox that exists already.

@@ -1,7 +1,7 @@
 //! One connection of a program in the sandbox, from its request to its event.
 
 use super::client_hello::{self, Hello};
-use super::dial::dial;
+use super::dial::{dial, judge_all};
 use super::gateway::Gateway;
 use super::host::Host;
 use super::list::Entry;
@@ -157,8 +157,15 @@ async fn read_request(client: &mut DuplexStream) -> Result<Option<(Request, Vec<
 /// Connects to the host, if the rules allow it.
 async fn reach(gateway: &Gateway, host: &Host, port: u16) -> Result<(TcpStream, Reach), CloseReason> {
     let permit = gateway.judge(host, port).await?;
-    let dialled = dial(host, port, |address| gateway.judge_address(&permit, host, address, port)).await;
-    let server = dialled.map_err(|reason| gateway.mention_proxy(reason))?;
+    let rule_of = |address| gateway.judge_address(&permit, host, address, port);
+    let upstream = gateway.upstream();
+    if let Some(proxy) = upstream.as_ref().and_then(|upstream| upstream.to(host, port)) {
+        // A proxy resolves the name itself. Where this machine can, too, its addresses are judged all the same; where it
+        // cannot, the name has to be on the list.
+        judge_all(host, port, gateway.names(&permit, host, port), rule_of).await?;
+        return Ok((proxy.connect(host, port).await?, permit.reach));
+    }
+    let server = dial(host, port, rule_of).await.map_err(|reason| gateway.mention_proxy(reason))?;
     Ok((server, permit.reach))
 }
 

@@ -58,6 +58,23 @@ pub(super) async fn dial(
     })
 }
 
+/// Judges every address that this machine knows of `host`, for a connection through a proxy, which may take any of them. A
+/// name that cannot be resolved here passes where it `is_named` by the rules.
+pub(super) async fn judge_all(
+    host: &Host,
+    port: u16,
+    is_named: bool,
+    rule_of: impl Fn(IpAddr) -> AddressRule,
+) -> Result<(), CloseReason> {
+    let addresses = match resolve(host, port).await {
+        Ok(addresses) => addresses,
+        Err(_) if is_named => return Ok(()),
+        Err(reason) => return Err(reason),
+    };
+    let mut judged = addresses.into_iter().map(|address| judge(host, port, address, rule_of(address)));
+    judged.try_for_each(|judged| judged.map_err(CloseReason::Refused))
+}
+
 fn judge(host: &Host, port: u16, address: IpAddr, rule: AddressRule) -> Result<(), Refusal> {
     match rule {
         AddressRule::Named => Ok(()),

@@ -9,10 +9,12 @@ use super::list::Entry;
 use super::request::Request;
 use super::rules::{Reach, Rules, Verdict};
 use super::traffic::{Limits, Meter};
+use super::upstream::Upstream;
 use crate::approval::{Answer, Approver, Question};
 use crate::error::Result;
 use crate::event::{Event, Events};
 use crate::lock::Lock;
+use crate::sandbox::machine::Machine;
 use crate::sandbox::{Network, Sandbox, Tunnels};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
@@ -63,7 +65,9 @@ pub struct Gateway {
     approver: Lock<Option<Arc<dyn Approver>>>,
     /// What the user types to allow hosts, for messages.
     command: Lock<&'static str>,
-    /// Whether this machine reaches the internet through a proxy of its own.
+    /// The proxy through which this machine reaches others.
+    upstream: Lock<Option<Arc<Upstream>>>,
+    /// Whether there is one that cannot be used.
     is_behind_proxy: AtomicBool,
     asked: Lock<HashMap<(Host, u16), Asked>>,
     connections: AtomicU64,
@@ -99,6 +103,7 @@ impl Gateway {
             rules: Lock::new(rules),
             approver: Lock::default(),
             command: Lock::new("--network"),
+            upstream: Lock::default(),
             is_behind_proxy: AtomicBool::new(false),
             asked: Lock::default(),
             connections: AtomicU64::new(0),
@@ -112,18 +117,29 @@ impl Gateway {
         }))
     }
 
-    /// Reports whether this machine reaches the internet through a proxy of its own. That proxy is not used: it would
-    /// resolve the name again and connect to an address that was not judged.
-    pub fn behind_proxy(&self, is_behind_proxy: bool) {
-        self.is_behind_proxy.store(is_behind_proxy, Relaxed);
+    /// Connects through the proxy that this machine's variables name, if there is one.
+    pub fn through_proxy_of(&self, machine: &Machine) {
+        let upstream = Upstream::of(machine).map(Arc::new);
+        self.is_behind_proxy.store(upstream.is_none() && machine.proxy_variable().is_some(), Relaxed);
+        *self.upstream.lock() = upstream;
     }
 
-    /// A failed connection may be due to the proxy that is not used.
+    /// What connections go through.
+    pub(super) fn upstream(&self) -> Option<Arc<Upstream>> {
+        self.upstream.lock().clone()
+    }
+
+    /// Whether a target is allowed by its own name, and not because every public host is.
+    pub(super) fn names(&self, permit: &Permit, host: &Host, port: u16) -> bool {
+        permit.by_user || self.rules.lock().names(host, port)
+    }
+
+    /// A failed connection may be due to a proxy that cannot be used (SOCKS, or one that is spoken to in TLS).
     pub(super) fn mention_proxy(&self, reason: CloseReason) -> CloseReason {
         match reason {
-            CloseReason::Failed(text) if self.is_behind_proxy.load(Relaxed) => {
-                CloseReason::Failed(text + " (this machine's own proxy is not used for the sandbox)")
-            }
+            CloseReason::Failed(text) if self.is_behind_proxy.load(Relaxed) => CloseReason::Failed(
+                text + " (this machine's own proxy is not used for the sandbox: that takes one of http://)",
+            ),
             reason => reason,
         }
     }

@@ -104,6 +104,12 @@ impl Rules {
         }
     }
 
+    /// Whether an entry other than `public` covers the target.
+    pub(super) fn names(&self, host: &Host, port: u16) -> bool {
+        let is_named = |entry: &&Entry| !matches!(entry, Entry::Public(_)) && entry.covers(host, port);
+        self.allowed.iter().any(|entry| is_named(&entry))
+    }
+
     /// What the list says about an address itself, whatever name led to it.
     pub(super) fn judge_address(&self, address: IpAddr, port: u16) -> AddressRule {
         let host = Host::Ip(address.to_canonical());

@@ -122,7 +122,7 @@ impl Builder {
             (None, None) => self.workspace.populate(&directory, self.sandbox.backend.as_ref())?,
         };
         let gateway = Gateway::new(&self.sandbox.network, events, network::Limits::default())?;
-        gateway.behind_proxy(self.machine.proxy_variable().is_some());
+        gateway.through_proxy_of(&self.machine);
         gateway.allow_with(frontend.network_command());
         if let Some(approver) = frontend.approver() {
             gateway.ask_with(approver);

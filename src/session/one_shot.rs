@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::log::SessionId;
 use crate::network::{self, Gateway};
 use crate::paths;
+use crate::sandbox::machine::Machine;
 use crate::sandbox::{Backend, Sandbox, State};
 use crate::tools::Reach;
 use crate::workspace::Workspace;
@@ -40,31 +41,32 @@ impl OneShot {
             Population::Fill(opening) => Population::Fill(async { Ok(opening.await?.transient()) }.boxed()),
             population => population,
         };
-        let is_behind_proxy = workspace.machine.proxy_variable().is_some();
-        Self::begin((id, Some(scratch)), settings, population, is_behind_proxy, frontend).await
+        let machine = Arc::clone(&workspace.machine);
+        Self::begin((id, Some(scratch)), settings, population, &machine, frontend).await
     }
 
     /// Starts one with the workspace that a session has left; it stays as it is.
     pub async fn restored(
         workspace: Workspace,
         settings: &SandboxSettings,
+        machine: &Machine,
         frontend: Arc<dyn Frontend>,
     ) -> Result<Self> {
         let population = Population::Restore(Arc::new(workspace.transient()));
         let settings = SandboxSettings { retention: Retention::Remove, ..settings.clone() };
-        Self::begin((SessionId::generate(), None), &settings, population, false, frontend).await
+        Self::begin((SessionId::generate(), None), &settings, population, machine, frontend).await
     }
 
     async fn begin(
         (id, scratch): (SessionId, Option<Scratch>),
         settings: &SandboxSettings,
         population: Population,
-        is_behind_proxy: bool,
+        machine: &Machine,
         frontend: Arc<dyn Frontend>,
     ) -> Result<Self> {
         let events = Arc::clone(frontend.events());
         let gateway = Gateway::new(&settings.network, events, network::Limits::default())?;
-        gateway.behind_proxy(is_behind_proxy);
+        gateway.through_proxy_of(machine);
         let startup = Startup::begin(&id, settings, population, gateway, frontend);
         let sandbox = startup.ready_silently().await?.sandbox.clone();
         Ok(Self { sandbox, startup, _scratch: scratch })
