@@ -218,7 +218,7 @@ struct Session {
 impl Session {
     fn start(sandbox: &Sandbox, scripted: Scripted, records: Vec<Record>) -> Self {
         let events = Arc::new(Events::new(1));
-        let History { messages, notes, prompts, .. } = History::of(&records);
+        let History { messages, notes, prompts, prompted, .. } = History::of(&records);
         let records = Arc::new(Mutex::new(records));
         let log = Arc::clone(&records);
         let keep = move |record: &Record, _: &[u8]| {
@@ -249,6 +249,7 @@ impl Session {
             artifacts: Vec::new(),
             notes,
             prompts,
+            prompted,
             spent: Spent::default(),
         });
         scripted.0.lock().unwrap().interrupt = Some(conversation.interrupt());

@@ -27,8 +27,8 @@ fn a_program_has_the_terminal_its_keys_and_its_size() {
     terminal.wait_for_prompt();
 
     // Ctrl-Z and Ctrl-C are keys of the program.
-    terminal.type_line("!stty -isig -icanon -echo min 1; echo re'ad'; head -c 2 | od -An -c");
-    terminal.wait_for("\nread");
+    terminal.type_line("!stty -isig -icanon -echo min 1; echo no'w'; head -c 2 | od -An -c");
+    terminal.wait_for("\nnow");
     terminal.type_text("\x1a\x03");
     terminal.wait_for("032 003");
     terminal.wait_for_prompt();

@@ -28,6 +28,7 @@ mod hostile_guest;
 mod interactive;
 mod jobs;
 mod json;
+mod keys;
 mod kill;
 mod links;
 mod local;

@@ -139,6 +139,7 @@ pub fn one_of_each() -> Vec<Event> {
         Event::SandboxReady { backend: "docker".to_owned(), id: "0a1b2c".to_owned() },
         Event::LimitReached { limit: "turns".to_owned() },
         Event::CheckFinished { command: "cargo test".to_owned(), exit_code: None, duration_ms: 1000 },
+        Event::Rewound { prompt: 2 },
         Event::Compacted {
             before: 9000,
             after: 900,
@@ -184,6 +185,7 @@ pub fn one_of_each() -> Vec<Event> {
             | Event::LimitReached { .. }
             | Event::CheckFinished { .. }
             | Event::Compacted { .. }
+            | Event::Rewound { .. }
             | Event::Cleared {}
             | Event::LinesLost { .. }
             | Event::SessionFinished { .. } => {}

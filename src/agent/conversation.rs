@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::event::{Artifact, Event, Events};
 use crate::log::Artifacts;
 use crate::model::dialogue::{self, Notes};
+use crate::model::prompted::Prompts;
 use crate::model::{ChatModel, Message};
 use crate::secret_scan;
 use crate::tools::{Bounds, Registry, Tool};
@@ -45,6 +46,8 @@ pub struct Setup {
 pub struct Conversation {
     pub(super) setup: Setup,
     pub(super) messages: Vec<Message>,
+    /// The prompts that can be gone back to.
+    pub(super) prompts: Prompts,
     /// What the model learns with the next prompt.
     pub(super) notes: Notes,
     /// Images that the next prompt names, as `data:` URLs.
@@ -75,6 +78,8 @@ pub struct Earlier {
     pub spent: Spent,
     /// How many prompts the session has had.
     pub prompts: u64,
+    /// Those that can be gone back to.
+    pub prompted: Prompts,
 }
 
 /// The final answer to a prompt.
@@ -92,6 +97,7 @@ impl Conversation {
             window: setup.window,
             setup,
             messages: vec![system],
+            prompts: Prompts::default(),
             notes: Notes::default(),
             images: Vec::new(),
             arrived: String::new(),
@@ -118,6 +124,7 @@ impl Conversation {
         self.notes = earlier.notes;
         self.total = earlier.spent;
         self.prompt = earlier.prompts;
+        self.prompts = earlier.prompted;
     }
 
     /// The handle that stops the turn under way.
@@ -226,9 +233,32 @@ impl Conversation {
     pub fn clear(&mut self) -> Result<()> {
         self.emit(Event::Cleared {})?;
         self.messages.truncate(1);
+        self.prompts.clear();
         self.knows_files.store(false, Ordering::Relaxed);
         self.notes.clear();
         Ok(())
+    }
+
+    /// The prompts that the conversation still holds, oldest first: their numbers and what the user wrote.
+    pub fn prompts(&self) -> Vec<(u64, String)> {
+        let found = self.prompts.found(&self.messages).into_iter();
+        found.map(|(prompted, _)| (prompted.prompt, prompted.text.clone())).collect()
+    }
+
+    /// Goes back to before a prompt, and returns what the user wrote. `None` where the conversation does not hold it any
+    /// more.
+    ///
+    /// # Errors
+    /// The event cannot be written; then nothing is changed.
+    pub fn rewind(&mut self, prompt: u64) -> Result<Option<String>> {
+        if !self.prompts().iter().any(|(number, _)| *number == prompt) {
+            return Ok(None);
+        }
+        self.emit(Event::Rewound { prompt })?;
+        let text = self.prompts.rewind(prompt, &mut self.messages);
+        self.knows_files.store(self.messages.len() > 1, Ordering::Relaxed);
+        self.window.recount(&self.messages);
+        Ok(text)
     }
 
     pub(super) fn emit(&self, event: Event) -> Result<()> {

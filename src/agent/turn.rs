@@ -64,7 +64,9 @@ impl Conversation {
 
     fn add_prompt(&mut self, text: &str) -> Result<()> {
         self.emit(Event::UserMessage { text: text.to_owned() })?;
+        let written = text;
         let text = self.notes.before(text);
+        self.prompts.push(self.prompt, written, &text);
         let images = std::mem::take(&mut self.images);
         if !images.is_empty() {
             self.setup.model.add_images(&text, images);

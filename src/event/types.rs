@@ -235,6 +235,12 @@ pub enum Event {
         /// The messages that remain.
         messages: Value,
     },
+    /// The user went back: this prompt and all that followed is not in the conversation any more, and the workspace is as
+    /// it was before it.
+    Rewound {
+        /// The number of the prompt (`user_message`), counting from 1.
+        prompt: u64,
+    },
     /// The user cleared the conversation; workspace and sandbox are unchanged.
     Cleared {},
     /// Lines at the end of the session file were missing when the session was reopened: lost in a power failure, or

@@ -2,6 +2,7 @@
 
 use crate::event::{Artifact, Changes, Event, PlanStep, Record, SandboxInfo, Usage};
 use crate::model::dialogue::{self, Notes, well_formed};
+use crate::model::prompted::Prompts;
 use crate::model::{CallForm, Message};
 
 /// Everything that is needed to resume a session.
@@ -25,6 +26,8 @@ pub struct History {
     pub form: Option<(String, CallForm)>,
     /// Number of prompts.
     pub prompts: u64,
+    /// Those that the conversation can go back to.
+    pub prompted: Prompts,
     pub last_prompt: String,
     /// The last prompts with the answers to them, at most [`EXCHANGES`], oldest first.
     pub exchanges: Vec<(String, String)>,
@@ -80,7 +83,9 @@ impl History {
                     self.exchanges.remove(0);
                 }
                 self.exchanges.push((text.clone(), String::new()));
-                let text = self.notes.before(&text);
+                let written = text;
+                let text = self.notes.before(&written);
+                self.prompted.push(self.prompts, &written, &text);
                 self.messages.push(Message::User { text });
             }
             Event::Note { text } => self.notes.push(&text),
@@ -116,9 +121,11 @@ impl History {
                 self.messages.clear();
                 self.artifacts.clear();
                 self.exchanges.clear();
+                self.prompted.clear();
                 self.notes.clear();
             }
             Event::Plan { steps, read_only } => self.plan = Some((steps, read_only)),
+            Event::Rewound { prompt } => drop(self.prompted.rewind(prompt, &mut self.messages)),
             Event::Checkpoint { id, .. } => self.checkpoints.push(id),
             Event::SessionFinished { status, changes, error, .. } => {
                 self.finished = Some(Finished { status, changes, error });

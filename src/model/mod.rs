@@ -8,6 +8,7 @@ pub mod dialogue;
 pub mod endpoint;
 mod limiter;
 pub mod probe;
+pub mod prompted;
 pub mod providers;
 pub mod replayed;
 pub mod tool_calls;

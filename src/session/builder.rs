@@ -172,12 +172,12 @@ impl Builder {
             self.model.client.resume_form(*form);
         }
         let Resume { id, history, file, losses } = *resume;
-        let History { messages, artifacts, notes, prompts, plan, .. } = history;
+        let History { messages, artifacts, notes, prompts, prompted, plan, .. } = history;
         // It has been offered, and is part of the conversation.
         self.offers_plan |= plan.is_some();
         let plan = plan.map(|(steps, read_only)| Plan::resumed(steps, read_only)).unwrap_or_default();
         self.notices.extend(losses.into_iter().map(Notice::Usual));
-        let earlier = Some(Earlier { messages, artifacts, notes, spent, prompts });
+        let earlier = Some(Earlier { messages, artifacts, notes, spent, prompts, prompted });
         Ok(Opened { id, file, earlier, population, plan })
     }
 

@@ -51,12 +51,29 @@ impl Checkpoints {
                 state.undone.push(undone);
                 Ok(Some((restored, undone)))
             }
-            _ if at > 0 && prompts > 0 => Err(Error::usage(
-                "the workspace as it was before this prompt is not kept any more: it took too much space",
-            )
-            .hint("`agent diff` shows what the session changed; your own files are untouched until you apply it")),
+            _ if at > 0 && prompts > 0 => Err(not_kept()),
             _ => Ok(None),
         }
+    }
+
+    /// Restores the workspace as it was before a prompt. `None` where it has not changed since.
+    pub async fn undo_to(&self, prompt: u64) -> Result<Option<Restored>> {
+        let mut state = self.state.lock().await;
+        let Some(ready) = self.startup.if_ready() else { return Ok(None) };
+        self.record(&mut state).await?;
+        let (list, at) = ready.workspace.checkpoints().await;
+        let until_now = list.get(..=at).unwrap_or_default();
+        let target = until_now.iter().rposition(|checkpoint| checkpoint.prompt < prompt).unwrap_or(0);
+        let undone = until_now.get(target + 1..).unwrap_or_default();
+        if undone.iter().any(|checkpoint| checkpoint.after_gap) {
+            return Err(not_kept());
+        }
+        let Ok(steps @ 1..) = u32::try_from(undone.len()) else { return Ok(None) };
+        let mut prompts: Vec<u64> = undone.iter().map(|checkpoint| checkpoint.prompt).collect();
+        prompts.dedup();
+        let restored = ready.workspace.undo(&ready.sandbox, steps).await?;
+        state.undone.push(prompts.len());
+        Ok(Some(restored))
     }
 
     /// Redoes what was undone last; of an undo by an earlier process, one prompt.
@@ -104,6 +121,11 @@ impl Checkpoints {
             }),
         }
     }
+}
+
+fn not_kept() -> Error {
+    Error::usage("the workspace as it was before this prompt is not kept any more: it took too much space")
+        .hint("`agent diff` shows what the session changed; your own files are untouched until you apply it")
 }
 
 /// The checkpoint `count` prompts before the one at `at`, and how many prompts that are. Prompts that changed nothing

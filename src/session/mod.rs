@@ -162,6 +162,19 @@ impl Session {
         Ok(undone)
     }
 
+    /// Goes back to before a prompt: the conversation, and the workspace with all that commands did in it. What the user
+    /// wrote, and what was restored. `None` where the conversation does not hold that prompt any more.
+    pub async fn rewind(&mut self, prompt: u64) -> Result<Option<(String, Option<Restored>)>> {
+        if !self.conversation.prompts().iter().any(|(number, _)| *number == prompt) {
+            return Ok(None);
+        }
+        let restored = self.checkpoints.undo_to(prompt).await?;
+        if restored.is_some() {
+            self.conversation.discard_tool_state().await?;
+        }
+        Ok(self.conversation.rewind(prompt)?.map(|text| (text, restored)))
+    }
+
     /// Closes the session after its last prompt, with that prompt's result, and emits `session_finished`.
     pub async fn finish<T>(&self, result: &Result<T>) -> Result<()> {
         finish(&*self.frontend, Some(self), result).await

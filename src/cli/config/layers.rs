@@ -7,6 +7,7 @@ use crate::agent::Price;
 use crate::approval::Approve;
 use crate::approval::policy::Rules;
 use crate::cli::options::Options;
+use crate::cli::ui::line_editor::Editing;
 use crate::cli::ui::pictures::Images;
 use crate::error::{Error, Result};
 use crate::plain_file::{self, Links};
@@ -331,6 +332,8 @@ pub struct ToolOptions {
 pub struct UiOptions {
     /// When pictures are drawn.
     pub images: Option<Images>,
+    /// The keys of the prompt: `emacs` or `vi`.
+    pub editing: Editing,
 }
 
 /// What `config.toml` sets for one model.

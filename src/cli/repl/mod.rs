@@ -7,6 +7,7 @@ mod plan;
 mod race;
 mod resume;
 mod review;
+mod rewind;
 mod shell;
 mod slash;
 mod transfer;
@@ -21,14 +22,17 @@ use crate::agent::Stop;
 use crate::cli::config::Config;
 use crate::cli::options::Options;
 use crate::cli::ui::confirm;
-use crate::cli::ui::input::{self, Input, Line};
+use crate::cli::ui::input::{Input, Line, PROMPT};
 use crate::cli::ui::screen::Screen;
-use crate::cli::ui::style::{BOLD, Colours, DIM};
+use crate::cli::ui::style::{BOLD, Colours, DIM, HEADING};
+use crate::cli::ui::terminal::mode::{self, Mode};
+use crate::cli::ui::typing::Typing;
 use crate::error::{Error, Kind, Result};
 use crate::exit_code::ExitCode;
 use crate::sanitise;
 use crate::session::{Resume, Session};
 use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// The REPL on a new session; ends with `session_finished` whatever happens.
 pub async fn repl(options: &Options) -> ExitCode {
@@ -63,6 +67,7 @@ pub(super) async fn start(
         screen: &console.screen,
         colours: Colours::of(&std::io::stderr()),
         written: commands::written(&config.workspace),
+        typing: Typing::default(),
         session,
     };
     match repl.run(exchanges).await {
@@ -84,6 +89,8 @@ struct Repl<'a> {
     colours: Colours,
     /// The commands that the user and the project wrote.
     written: Vec<commands::Written>,
+    /// What was typed and not sent.
+    typing: Typing,
     session: &'a mut Session,
 }
 
@@ -98,23 +105,27 @@ enum Flow {
 
 impl Repl<'_> {
     async fn run(mut self, exchanges: Option<Vec<(String, String)>>) -> Result<()> {
-        let _mode = input::without_control_echo();
+        let _mode = Mode::working();
+        let _signals = job_control(self.screen.clone())?;
         self.welcome(exchanges);
         let mut end = End::new()?;
-        let mut input = Input::open(slash::helps(&self.written))?;
+        let mut input =
+            Input::open(slash::helps(&self.written), self.config.file.ui.editing, &self.config.workspace)?;
         let mut interrupts = 0;
         loop {
-            self.console.ask_about_hosts(false);
-            let held = self.screen.hold();
-            let (returned, line) = unless_terminated(&mut end, input.read()).await?;
-            input = returned;
-            self.console.ask_about_hosts(true);
-            drop(held);
+            let line = match self.typing.next() {
+                Some(line) => self.echo(line),
+                None => self.read(&mut input, &mut end).await?,
+            };
             interrupts = if line == Line::Interrupted { interrupts + 1 } else { 0 };
             match line {
                 Line::End => return Ok(()),
                 Line::Interrupted if interrupts > 1 => self.remark("Ctrl-D or /exit leaves"),
                 Line::Interrupted => {}
+                Line::Rewind(text) => {
+                    self.typing.set_text(&text);
+                    self.enter("/rewind").await?;
+                }
                 Line::Text(text) => {
                     if self.enter(text.trim()).await? == Flow::Leave {
                         return Ok(());
@@ -122,6 +133,24 @@ impl Repl<'_> {
                 }
             }
         }
+    }
+
+    /// Waits for a line at the prompt, which begins with what was typed before.
+    async fn read(&mut self, input: &mut Input, end: &mut End) -> Result<Line> {
+        let text = self.typing.take_text();
+        self.console.ask_about_hosts(false);
+        let held = self.screen.hold();
+        let line = unless_terminated(end, input.read(&text)).await?;
+        self.console.ask_about_hosts(true);
+        drop(held);
+        Ok(line)
+    }
+
+    /// A line that waited in the queue, shown as if it were typed now.
+    fn echo(&self, line: String) -> Line {
+        let shown = sanitise::plain(&line).replace('\n', "\n  ");
+        self.screen.say(&format!("{}{shown}\n", self.colours.paint(HEADING, PROMPT)));
+        Line::Text(line)
     }
 
     fn welcome(&self, exchanges: Option<Vec<(String, String)>>) {
@@ -186,7 +215,17 @@ impl Repl<'_> {
         let interrupt = self.session.conversation.interrupt();
         interrupt.reset();
         let updates = self.session.plan().updates();
-        with_signals(interrupt, self.session.prompt(text)).await?;
+        let progress = self.screen.progress().clone();
+        let work = async {
+            tokio::select! {
+                biased;
+                answer = self.session.prompt(text) => answer,
+                never = self.typing.listen(&progress, &interrupt) => match never {},
+            }
+        };
+        let result = with_signals(interrupt.clone(), work).await;
+        self.typing.end(&progress, interrupt.reason().is_some());
+        result?;
         self.ask_about_plan(updates).await
     }
 
@@ -230,16 +269,41 @@ enum Entered<'t> {
 
 /// The result of `read`, unless the process is terminated first. A closed terminal counts as termination, whether it is
 /// seen as a signal, an end of input or an error.
-async fn unless_terminated(
-    end: &mut End,
-    read: impl Future<Output = Result<(Input, Line)>>,
-) -> Result<(Input, Line)> {
+async fn unless_terminated(end: &mut End, read: impl Future<Output = Result<Line>>) -> Result<Line> {
     let read = tokio::select! {
         read = read => read,
         () = end.wait() => return Err(Stop::Terminated.error()),
     };
     match read {
-        Ok((_, Line::End)) | Err(_) if !confirm::is_possible() => Err(Stop::Terminated.error()),
+        Ok(Line::End) | Err(_) if !confirm::is_possible() => Err(Stop::Terminated.error()),
         read => read,
+    }
+}
+
+/// Has Ctrl-Z stop the process with the terminal as a shell expects it, and `fg` continue with it as it was. Listens until
+/// the result is dropped.
+fn job_control(screen: Screen) -> Result<JobControl> {
+    let receive =
+        |kind| signal(kind).map_err(|error| Error::unexpected("signals cannot be received").caused_by(error));
+    // Between two lines Ctrl-C ends nothing.
+    let interrupt = receive(SignalKind::interrupt())?;
+    let mut stop = receive(SignalKind::from_raw(libc::SIGTSTP))?;
+    let mut resume = receive(SignalKind::from_raw(libc::SIGCONT))?;
+    Ok(JobControl(tokio::spawn(async move {
+        let _interrupt = interrupt;
+        loop {
+            tokio::select! {
+                _ = stop.recv() => screen.progress().suspend(mode::suspend),
+                _ = resume.recv() => mode::set_again(),
+            }
+        }
+    })))
+}
+
+struct JobControl(tokio::task::JoinHandle<()>);
+
+impl Drop for JobControl {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }

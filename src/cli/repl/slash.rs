@@ -24,6 +24,15 @@ pub(super) struct Command {
     pub(super) run: for<'a> fn(&'a mut Repl<'_>, &'a str) -> BoxFuture<'a, Result<Flow>>,
 }
 
+/// The keys, after the commands.
+const KEYS: &str = "\
+Enter sends. Alt+Enter, Ctrl-J and Shift+Enter (where the terminal tells) begin a new line, and so does a line that ends
+in \\ and an open ``` fence. Ctrl-X Ctrl-E or Ctrl-G opens your editor. Tab completes, Ctrl-R searches earlier lines.
+Esc Esc goes back to an earlier prompt. Ctrl-C discards the line, Ctrl-Z suspends, Ctrl-D leaves.
+While it works: Esc or Ctrl-C stops it. Type the next line: Enter sends it after this turn, Enter again at once, and the
+up arrow brings it back. A command that you run (!CMD) gets every key; Ctrl-] three times kills it.
+";
+
 const COMMANDS: &[Command] = &[
     Command {
         help: CommandHelp::new("/help", "", "this list"),
@@ -80,6 +89,10 @@ const COMMANDS: &[Command] = &[
     Command {
         help: CommandHelp::new("/redo", "", "redo what was undone last"),
         run: |repl, _| Box::pin(repl.redo()),
+    },
+    Command {
+        help: CommandHelp::new("/rewind", "[N]", "go back to an earlier prompt, conversation and files"),
+        run: |repl, number| Box::pin(repl.rewind(number)),
     },
     Command {
         help: CommandHelp::new("/checkpoints", "", "the states that /undo restores"),
@@ -162,7 +175,7 @@ impl Repl<'_> {
             let usage = format!("{} {}", help.name, help.arguments);
             text += &format!("  {usage:<24} {}\n", help.help);
         }
-        text += "Ctrl-C stops what runs, Ctrl-D leaves. A line that ends in \\ continues, and so does an open ``` fence.\n";
+        text += KEYS;
         self.screen.say(&text);
         Ok(Flow::Continue)
     }

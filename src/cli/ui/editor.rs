@@ -1,7 +1,7 @@
 //! The user's editor.
 
-use super::input::SavedMode;
 use super::terminal::keyboard::keyboard;
+use super::terminal::mode::Mode;
 use crate::cli::machine;
 use crate::error::{Error, Result};
 use crate::host_program;
@@ -23,7 +23,7 @@ const DEFAULT: &str = "vi";
 /// There is no such editor, or it fails.
 pub async fn edit(text: Vec<u8>, suffix: &'static str, workspace: &Path) -> Result<Vec<u8>> {
     let _keyboard = keyboard().await;
-    let _saved = SavedMode::of_stdin();
+    let _mode = Mode::as_found();
     let workspace = workspace.to_owned();
     let editing = tokio::task::spawn_blocking(move || edit_now(&text, suffix, &workspace));
     editing.await.map_err(|error| Error::unexpected("the editor was lost").caused_by(error))?

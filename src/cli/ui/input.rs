@@ -1,31 +1,31 @@
-//! The prompt: a line editor with history, completion, hints and input of several lines.
+//! The prompt: the line editor with history, completion and hints, and the user's own editor.
 
-use super::style::{Colours, DIM, HEADING};
-use super::terminal::keyboard::keyboard;
+use super::editor::edit;
+use super::line_editor::draw::Label;
+use super::line_editor::{Assistant, Editing, Editor};
+use super::read::{Ended, read};
+use super::style::{Colours, HEADING};
+use super::trace::failure_text;
+use super::wrap::columns_of;
 use crate::cli::machine;
 use crate::error::{Error, Result};
 use crate::sanitise::is_dangerous;
-use rustyline::completion::{Completer, FilenameCompleter, Pair};
-use rustyline::config::{Behavior, CompletionType};
-use rustyline::error::ReadlineError;
-use rustyline::highlight::Highlighter;
-use rustyline::hint::{Hint, Hinter, HistoryHinter};
-use rustyline::history::DefaultHistory;
-use rustyline::validate::{ValidationContext, ValidationResult, Validator};
-use rustyline::{Config, Context, Editor, Helper};
+use rustyline::Config;
+use rustyline::completion::{FilenameCompleter, Pair};
+use rustyline::history::{DefaultHistory, History, SearchDirection};
 use std::borrow::Cow;
 use std::fs::{DirBuilder, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Lines that the history file keeps.
 const HISTORY_LINES: usize = 1000;
 /// Lines longer than this, in bytes, were pasted and are not kept in the history.
 const HISTORY_LINE_BYTES: usize = 16 << 10;
-/// File names that Tab offers at once: the editor counts them in 16 bits.
-const MAX_NAMES: usize = u16::MAX as usize;
-const PROMPT: &str = "› ";
+/// Names of files that Tab offers.
+const MAX_NAMES: usize = 10_000;
+pub const PROMPT: &str = "› ";
 
 /// A slash command, for completion and hints.
 #[derive(Debug, Clone)]
@@ -51,74 +51,91 @@ pub enum Line {
     Text(String),
     /// Ctrl-C: the input is discarded.
     Interrupted,
+    /// Escape twice, with this text written.
+    Rewind(String),
     /// Ctrl-D on an empty line.
     End,
 }
 
-/// The line editor. It opens the terminal itself, so that stdout is left to answers.
+/// The prompt. It writes to stderr and reads the terminal, so that stdout is left to answers.
 pub struct Input {
-    editor: Editor<Assistant, DefaultHistory>,
+    editor: Editor,
+    commands: Commands,
     history: PathBuf,
+    workspace: PathBuf,
 }
 
 impl Input {
-    /// Opens the editor, with the history of earlier sessions if it can be read.
-    pub fn open(commands: Vec<CommandHelp>) -> Result<Self> {
+    /// Opens the prompt, with the history of earlier sessions if it can be read. No program of `workspace` is started as an
+    /// editor.
+    pub fn open(commands: Vec<CommandHelp>, editing: Editing, workspace: &Path) -> Result<Self> {
         let config = Config::builder()
-            .behavior(Behavior::PreferTerm)
-            .completion_type(CompletionType::List)
             .max_history_size(HISTORY_LINES)
-            .map_err(terminal_error)?
+            .map_err(|error| Error::unexpected("the history cannot be kept").caused_by(error))?
             .history_ignore_space(true)
             .build();
-        let earlier = DefaultHistory::with_config(&config);
-        let mut editor = Editor::with_history(config, earlier).map_err(terminal_error)?;
-        editor.set_helper(Some(Assistant::new(commands)));
+        let mut earlier = DefaultHistory::with_config(&config);
         let directory = machine().data_dir()?;
         let history = directory.join("history");
         // Without a history the prompt works all the same.
         let _ = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
         let _ = OpenOptions::new().append(true).create(true).mode(0o600).open(&history);
-        let _ = editor.load_history(&history);
-        Ok(Self { editor, history })
+        let _ = earlier.load(&history);
+        let commands = Commands { commands, paths: FilenameCompleter::new() };
+        Ok(Self { editor: Editor::new(earlier, editing), commands, history, workspace: workspace.to_owned() })
     }
 
-    /// Waits for the next line on a separate thread, after any open question. Dropping the future restores the terminal, but
-    /// the thread keeps waiting: only a process that is about to exit may do so.
-    pub async fn read(mut self) -> Result<(Self, Line)> {
-        let _keyboard = keyboard().await;
-        let _saved = SavedMode::of_stdin();
-        let reading = tokio::task::spawn_blocking(move || self.read_now().map(|line| (self, line)));
-        reading.await.map_err(|error| Error::unexpected("the prompt was lost").caused_by(error))?
-    }
-
-    fn read_now(&mut self) -> Result<Line> {
-        let styled = Colours::of(&io::stderr()).paint(HEADING, PROMPT);
-        match self.editor.readline(&(PROMPT, styled.as_str())) {
-            Ok(line) => {
-                self.add_to_history(&line);
-                Ok(Line::Text(join_continued(&line)))
+    /// Waits for the next line, after any open question; `text` is there to be edited. Dropping the future restores the
+    /// terminal.
+    pub async fn read(&mut self, text: &str) -> Result<Line> {
+        let painted = Colours::of(&io::stderr()).paint(HEADING, PROMPT);
+        let label = Label { plain: PROMPT.to_owned(), painted };
+        self.editor.begin(text);
+        loop {
+            match read(&mut self.editor, &label, &self.commands).await? {
+                Ended::Submitted => {
+                    let line = self.editor.text.take();
+                    self.add_to_history(&line);
+                    return Ok(Line::Text(join_continued(&line)));
+                }
+                Ended::Interrupted => return Ok(Line::Interrupted),
+                Ended::End => return Ok(Line::End),
+                Ended::Rewind => return Ok(Line::Rewind(self.editor.text.take())),
+                Ended::OpenEditor => {
+                    let text = self.editor.text.expanded();
+                    let edited = edit_outside(text, &self.workspace).await;
+                    self.editor.begin(&edited);
+                }
             }
-            Err(ReadlineError::Interrupted) => Ok(Line::Interrupted),
-            Err(ReadlineError::Eof) => Ok(Line::End),
-            Err(error) => Err(terminal_error(error)),
         }
     }
 
     fn add_to_history(&mut self, line: &str) {
         if !line.trim().is_empty() && line.len() <= HISTORY_LINE_BYTES {
-            let _ = self.editor.add_history_entry(line);
-            // The editor creates a missing file under a changed umask of the whole process: a sandbox that is created at that
+            let history = self.editor.history();
+            let _ = history.add(line);
+            // A missing file would be created under a changed umask of the whole process: a sandbox that is created at that
             // moment would be inaccessible.
             if self.history.exists() {
-                let _ = self.editor.append_history(&self.history);
+                let _ = history.append(&self.history);
             }
         }
     }
 }
 
-fn terminal_error(error: ReadlineError) -> Error {
-    Error::unexpected("the terminal could not be read").caused_by(error)
+/// The text after the user has changed it in their own editor, or as it was where that failed.
+async fn edit_outside(text: String, workspace: &Path) -> String {
+    match edit(text.clone().into_bytes(), ".md", workspace).await {
+        Ok(edited) => {
+            let is_text = |character: &char| matches!(character, '\n' | '\t') || !is_dangerous(*character);
+            String::from_utf8_lossy(&edited).trim_end().chars().filter(is_text).collect()
+        }
+        Err(error) => {
+            let stderr = io::stderr();
+            super::stderr::write(&failure_text(&error, Colours::of(&stderr), columns_of(&stderr)));
+            text
+        }
+    }
 }
 
 /// Removes the backslashes that continue lines. In a shell command they are the shell's.
@@ -133,44 +150,38 @@ fn is_incomplete(text: &str) -> bool {
     backslashes % 2 == 1 || fences % 2 == 1
 }
 
-/// Completes, hints and decides when the input is complete.
-struct Assistant {
+/// Completes and hints at commands, names of files and earlier lines.
+struct Commands {
     commands: Vec<CommandHelp>,
     paths: FilenameCompleter,
-    history: HistoryHinter,
-    colours: Colours,
 }
 
-impl Assistant {
-    fn new(commands: Vec<CommandHelp>) -> Self {
-        Self {
-            commands,
-            paths: FilenameCompleter::new(),
-            history: HistoryHinter::new(),
-            colours: Colours::of(&io::stderr()),
-        }
-    }
-
+impl Commands {
     fn commands_with<'a>(&'a self, start: &'a str) -> impl Iterator<Item = &'a CommandHelp> {
         self.commands.iter().filter(move |command| command.name.starts_with(start))
     }
+
+    fn paths(&self, text: &str, cursor: usize) -> (usize, Vec<Pair>) {
+        let before = &text[..cursor];
+        let word = before.rfind(char::is_whitespace).map_or(0, |at| at + 1);
+        // `@` names a file that is sent with the prompt.
+        let skipped = if before[word..].starts_with('@') { word + 1 } else { 0 };
+        let Ok((start, mut names)) = self.paths.complete_path(&before[skipped..], cursor - skipped) else {
+            return (cursor, Vec::new());
+        };
+        names.retain(|name| !name.display.contains(is_dangerous));
+        if names.len() > MAX_NAMES {
+            names.clear();
+        }
+        (skipped + start, names)
+    }
 }
 
-impl Helper for Assistant {}
-
-impl Completer for Assistant {
-    type Candidate = Pair;
-
-    fn complete(&self, line: &str, pos: usize, ctx: &Context<'_>) -> rustyline::Result<(usize, Vec<Pair>)> {
-        let before = line.get(..pos).unwrap_or(line);
+impl Assistant for Commands {
+    fn complete(&self, text: &str, cursor: usize) -> (usize, Vec<Pair>) {
+        let before = &text[..cursor];
         if !before.starts_with('/') || before.contains(char::is_whitespace) {
-            let (start, mut names) = self.paths.complete(line, pos, ctx)?;
-            // The editor does not sanitise names.
-            names.retain(|name| !name.display.contains(is_dangerous));
-            if names.len() > MAX_NAMES {
-                names.clear();
-            }
-            return Ok((start, names));
+            return self.paths(text, cursor);
         }
         let pair = |command: &CommandHelp| Pair {
             display: command.name.to_string(),
@@ -179,90 +190,32 @@ impl Completer for Assistant {
                 _ => format!("{} ", command.name),
             },
         };
-        Ok((0, self.commands_with(before).map(pair).collect()))
-    }
-}
-
-/// A hint: text that completes the input, then names of arguments that do not.
-struct Suggestion {
-    text: String,
-    completion_bytes: usize,
-}
-
-impl Hint for Suggestion {
-    fn display(&self) -> &str {
-        &self.text
+        (0, self.commands_with(before).map(pair).collect())
     }
 
-    fn completion(&self) -> Option<&str> {
-        self.text.get(..self.completion_bytes).filter(|completion| !completion.is_empty())
-    }
-}
-
-impl Hinter for Assistant {
-    type Hint = Suggestion;
-
-    fn hint(&self, line: &str, pos: usize, ctx: &Context<'_>) -> Option<Suggestion> {
-        if line.len() < 2 || pos < line.len() || line.contains('\n') {
+    fn hint(&self, text: &str, history: &DefaultHistory) -> Option<(String, usize)> {
+        if text.len() < 2 {
             return None;
         }
-        if line.starts_with('/') {
-            let command = self.commands_with(line.trim_end()).next()?;
-            let rest = command.name.get(line.len()..).unwrap_or("");
-            let text = format!("{rest} {}", command.arguments).trim_end().to_string();
-            return Some(Suggestion { text, completion_bytes: rest.len() });
+        if text.starts_with('/') {
+            let command = self.commands_with(text.trim_end()).next()?;
+            let rest = command.name.get(text.len()..).unwrap_or("");
+            return Some((format!("{rest} {}", command.arguments).trim_end().to_owned(), rest.len()));
         }
-        let text = self.history.hint(line, pos, ctx)?;
-        Some(Suggestion { completion_bytes: text.len(), text })
+        let earlier = (0..history.len()).rev().find_map(|index| {
+            let found = history.get(index, SearchDirection::Reverse).ok()??;
+            found
+                .entry
+                .strip_prefix(text)
+                .filter(|rest| !rest.is_empty() && !rest.contains('\n'))
+                .map(str::to_owned)
+        })?;
+        let length = earlier.len();
+        Some((earlier, length))
     }
-}
 
-impl Highlighter for Assistant {
-    fn highlight_hint<'h>(&self, hint: &'h str) -> Cow<'h, str> {
-        Cow::Owned(self.colours.paint(DIM, hint))
-    }
-}
-
-impl Validator for Assistant {
-    fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
-        Ok(match is_incomplete(context.input()) {
-            true => ValidationResult::Incomplete,
-            false => ValidationResult::Valid(None),
-        })
-    }
-}
-
-/// The terminal's settings, restored when this is dropped.
-pub(super) struct SavedMode(Option<libc::termios>);
-
-impl SavedMode {
-    pub(super) fn of_stdin() -> Self {
-        let mut mode = std::mem::MaybeUninit::uninit();
-        // SAFETY: tcgetattr has written a whole termios if it returns 0, and only then it is read.
-        let mode = unsafe {
-            (libc::tcgetattr(libc::STDIN_FILENO, mode.as_mut_ptr()) == 0).then(|| mode.assume_init())
-        };
-        Self(mode)
-    }
-}
-
-/// Keeps the terminal from echoing `^C` into the output until the result is dropped.
-pub fn without_control_echo() -> impl Drop {
-    let saved = SavedMode::of_stdin();
-    if let Some(mut mode) = saved.0 {
-        mode.c_lflag &= !libc::ECHOCTL;
-        // SAFETY: the settings came from tcgetattr on the same descriptor; a failure changes nothing.
-        unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSADRAIN, &mode) };
-    }
-    saved
-}
-
-impl Drop for SavedMode {
-    fn drop(&mut self) {
-        if let Some(mode) = &self.0 {
-            // SAFETY: the settings came from tcgetattr on the same descriptor; a failure changes nothing.
-            unsafe { libc::tcsetattr(libc::STDIN_FILENO, libc::TCSADRAIN, mode) };
-        }
+    fn is_incomplete(&self, text: &str) -> bool {
+        is_incomplete(text)
     }
 }
 

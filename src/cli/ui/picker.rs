@@ -1,10 +1,10 @@
 //! A list on the terminal from which the user picks one line: arrows, or letters that filter it.
 
-use super::input::SavedMode;
 use super::progress::Progress;
 use super::stderr;
 use super::style::{BOLD, Colours, DIM};
 use super::terminal::keyboard::keyboard;
+use super::terminal::mode::Mode;
 use super::wrap::terminal_columns;
 use crate::error::{Error, Result};
 use crate::sanitise::{one_line, truncate};
@@ -34,13 +34,13 @@ pub async fn pick(
 ) -> Result<Option<usize>> {
     let _keyboard = keyboard().await;
     let _hold = progress.hold();
-    let saved = SavedMode::of_stdin();
+    let mode = Mode::editing();
     let items = items.iter().take(MAX_ITEMS).map(|item| one_line(item, MAX_LINE)).collect();
     let list = List { items, filter: String::new(), selected };
     let title = one_line(title, MAX_LINE);
     let picking = tokio::task::spawn_blocking(move || run(list, &title));
     let picked = picking.await.map_err(|error| Error::unexpected("the list was lost").caused_by(error))?;
-    drop(saved);
+    drop(mode);
     picked.map_err(|error| Error::unexpected("the terminal could not be read").caused_by(error))
 }
 

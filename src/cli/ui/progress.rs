@@ -42,6 +42,8 @@ struct Drawn {
 struct Shown {
     activity: String,
     tail: Tail,
+    /// What the user types meanwhile, a line each.
+    typed: Vec<String>,
 }
 
 #[derive(Default)]
@@ -86,7 +88,11 @@ impl Progress {
     /// Shows the spinner with `activity` (sanitised, one line) beside it, and restarts the time.
     pub fn show(&self, activity: &str) {
         let Some(drawn) = &self.drawn else { return };
-        *drawn.shown.lock() = Shown { activity: activity.to_string(), tail: Tail::default() };
+        {
+            let mut shown = drawn.shown.lock();
+            activity.clone_into(&mut shown.activity);
+            shown.tail.clear();
+        }
         drawn.spinner().inspect(ProgressBar::reset_elapsed);
     }
 
@@ -95,6 +101,14 @@ impl Progress {
         let Some(drawn) = &self.drawn else { return };
         activity.clone_into(&mut drawn.shown.lock().activity);
         drawn.spinner();
+    }
+
+    /// Shows what the user types (sanitised lines) beneath everything else, at once.
+    pub fn typed(&self, lines: Vec<String>) {
+        let Some(drawn) = &self.drawn else { return };
+        if std::mem::replace(&mut drawn.shown.lock().typed, lines.clone()) != lines {
+            drawn.running.lock().spinner.clone().inspect(ProgressBar::force_draw);
+        }
     }
 
     /// Adds output, whose last lines are shown beneath the spinner.
@@ -206,6 +220,11 @@ fn spinner_style(colours: Colours, shown: Arc<Lock<Shown>>) -> ProgressStyle {
         let _ = write!(out, "{activity}{}", colours.paint(DIM, elapsed));
         for line in shown.tail.lines(columns.saturating_sub(4)) {
             let _ = write!(out, "\n{}", colours.paint(DIM, format_args!("  │ {line}")));
+        }
+        for line in &shown.typed {
+            let line = truncate(line, columns.saturating_sub(2));
+            let line = if line.starts_with('›') { line } else { colours.paint(DIM, line) };
+            let _ = write!(out, "\n  {line}");
         }
     };
     // The template is a constant that parses.

@@ -1,8 +1,11 @@
 //! Standard error. A failed write (terminal closed, disk full) is ignored: there is nowhere to report it.
 
+use super::read::reflows;
 use crate::lock::Lock;
+use crate::sanitise::plain;
 use indicatif::TermLike;
 use std::io::{self, Write};
+use unicode_width::UnicodeWidthStr;
 
 /// Rows and columns of a terminal that does not report them.
 const DEFAULT_SIZE: (u16, u16) = (24, 80);
@@ -13,15 +16,43 @@ pub fn write(text: &str) {
 }
 
 /// Standard error as the progress draws on it, without errors: the drawing library panics on them.
+///
+/// The drawing library pads each line to the width, so that the next one begins where the terminal breaks it. When the
+/// window becomes narrower or wider, a terminal that breaks lines anew would break all of these as one, and what is erased
+/// then is not what was drawn. Here lines end where their text does.
 #[derive(Debug, Default)]
 pub(super) struct Canvas {
+    drawing: Lock<Drawing>,
+}
+
+#[derive(Debug, Default)]
+struct Drawing {
     /// What is drawn until the next flush.
-    pending: Lock<String>,
+    pending: String,
+    /// The columns of the lines in it.
+    widths: Vec<usize>,
+    /// The next text fills the line up.
+    is_filler: bool,
+    /// The columns of the lines that are on the screen, and of the window when they were drawn.
+    shown: (Vec<usize>, usize),
+}
+
+impl Drawing {
+    /// What erases the lines on the screen where the window has become narrower and has broken them, with the cursor where
+    /// the library expects it: as many rows below the first as there are lines.
+    fn erase_broken(&self, columns: usize) -> String {
+        let (widths, drawn) = &self.shown;
+        let rows: usize = widths.iter().map(|width| width.div_ceil(columns.max(1)).max(1)).sum();
+        if columns >= *drawn || rows <= widths.len() || !reflows() {
+            return String::new();
+        }
+        format!("\x1b[{}A\r\x1b[J{}", rows - 1, "\n".repeat(widths.len() - 1))
+    }
 }
 
 impl Canvas {
     fn push(&self, text: &str) -> io::Result<()> {
-        self.pending.lock().push_str(text);
+        self.drawing.lock().pending.push_str(text);
         Ok(())
     }
 
@@ -69,8 +100,18 @@ impl TermLike for Canvas {
         self.push("\n")
     }
 
+    /// A line, and then what fills it up.
     fn write_str(&self, text: &str) -> io::Result<()> {
-        self.push(text)
+        let mut drawing = self.drawing.lock();
+        drawing.is_filler = !drawing.is_filler;
+        if drawing.is_filler {
+            if !drawing.widths.is_empty() {
+                drawing.pending.push_str("\r\n");
+            }
+            drawing.pending.push_str(text);
+            drawing.widths.push(plain(text).width());
+        }
+        Ok(())
     }
 
     fn clear_line(&self) -> io::Result<()> {
@@ -78,7 +119,11 @@ impl TermLike for Canvas {
     }
 
     fn flush(&self) -> io::Result<()> {
-        write(&std::mem::take(&mut *self.pending.lock()));
+        let columns = usize::from(Self::size().1);
+        let mut drawing = self.drawing.lock();
+        let text = drawing.erase_broken(columns) + &drawing.pending;
+        *drawing = Drawing { shown: (std::mem::take(&mut drawing.widths), columns), ..Drawing::default() };
+        write(&text);
         Ok(())
     }
 }

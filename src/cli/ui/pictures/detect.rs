@@ -4,7 +4,7 @@
 use super::answers::Answers;
 use super::kitty::through_tmux;
 use crate::cli::ui::style::Colours;
-use crate::cli::ui::terminal::keyboard::try_keyboard;
+use crate::cli::ui::terminal::keyboard::keyboard_within;
 use crate::lock::Lock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{LocalModes, OptionalActions, SpecialCodeIndex, Termios};
@@ -155,9 +155,12 @@ pub fn settle() {
     }
 }
 
+/// How long somebody else may take to give the keyboard away.
+const KEYBOARD_WAIT: Duration = Duration::from_millis(100);
+
 /// Asks the terminal, and reads until its last answer or for a short time; `None` while somebody else reads the keyboard.
 fn ask(environment: &Environment) -> Option<Answers> {
-    let keyboard = try_keyboard()?;
+    let keyboard = keyboard_within(KEYBOARD_WAIT)?;
     let Some(quiet) = Quiet::begin() else { return Some(Answers::default()) };
     let first = if environment.tmux { through_tmux(KITTY) } else { KITTY.to_owned() };
     crate::cli::ui::stderr::write(&(first + OTHERS));

@@ -3,5 +3,6 @@
 
 pub mod attach;
 mod filter;
+pub mod key;
 pub mod keyboard;
 pub mod mode;

@@ -1,0 +1,152 @@
+//! What the user types while the model works: a queue of lines, which can be edited until they are sent.
+
+use super::line_editor::{edit, text::Text};
+use super::progress::Progress;
+use super::terminal::key::{Key, Press};
+use super::terminal::keyboard::{Keyboard, keyboard};
+use crate::agent::{Interrupt, Stop};
+use crate::sanitise::one_line;
+use std::collections::VecDeque;
+use std::convert::Infallible;
+
+/// Lines that wait.
+const MAX_QUEUE: usize = 50;
+/// Columns of a line that are shown at most; the window may be narrower.
+const SHOWN: usize = 300;
+
+/// The lines that wait, and the one that is being written.
+#[derive(Default)]
+pub struct Typing {
+    text: Text,
+    queue: VecDeque<String>,
+    /// The user stopped the turn to send what waits.
+    is_sent_now: bool,
+}
+
+impl Typing {
+    /// Reads keys until this is dropped, and shows what was typed beneath the progress. Escape stops the turn. A question has
+    /// the keyboard first.
+    pub async fn listen(&mut self, progress: &Progress, interrupt: &Interrupt) -> Infallible {
+        self.show(progress);
+        loop {
+            Keyboard::is_free().await;
+            let mut keyboard = keyboard().await;
+            loop {
+                let press = tokio::select! {
+                    biased;
+                    () = Keyboard::is_wanted() => break,
+                    press = keyboard.press() => press,
+                };
+                match press {
+                    Ok(Some(press)) => self.press(&press, interrupt),
+                    // A terminal that is closed ends the process by a signal.
+                    Ok(None) | Err(_) => std::future::pending().await,
+                }
+                self.show(progress);
+            }
+        }
+    }
+
+    fn press(&mut self, press: &Press, interrupt: &Interrupt) {
+        match press {
+            Press { key: Key::Escape, .. } => interrupt.trigger(Stop::Interrupted),
+            Press { key: Key::Enter, alt: false, shift: false, .. } if self.text.is_empty() => {
+                if !self.queue.is_empty() {
+                    self.is_sent_now = true;
+                    interrupt.trigger(Stop::Interrupted);
+                }
+            }
+            Press { key: Key::Enter, alt: false, shift: false, .. } if self.queue.len() < MAX_QUEUE => {
+                self.queue.push_back(self.text.take());
+            }
+            Press { key: Key::Up, .. } if self.text.is_empty() => {
+                if let Some(last) = self.queue.pop_back() {
+                    self.text.insert(&last);
+                }
+            }
+            press => drop(edit(&mut self.text, press)),
+        }
+    }
+
+    /// Ends the turn. After one that the user stopped, what waited is text to be edited, unless it is to be sent now.
+    pub fn end(&mut self, progress: &Progress, was_stopped: bool) {
+        progress.typed(Vec::new());
+        if !std::mem::take(&mut self.is_sent_now) && was_stopped && !self.queue.is_empty() {
+            self.queue.push_back(self.text.take());
+            let lines: Vec<String> = self.queue.drain(..).filter(|line| !line.is_empty()).collect();
+            self.text.insert(&lines.join("\n"));
+        }
+    }
+
+    /// The next line that waits.
+    pub fn next(&mut self) -> Option<String> {
+        self.queue.pop_front()
+    }
+
+    /// What was not complete yet.
+    pub fn take_text(&mut self) -> String {
+        self.text.take()
+    }
+
+    /// Text for the next prompt, to be edited.
+    pub fn set_text(&mut self, text: &str) {
+        self.text.take();
+        self.text.insert(text);
+    }
+
+    fn show(&self, progress: &Progress) {
+        let mut lines: Vec<String> =
+            self.queue.iter().map(|line| format!("queued: {}", one_line(line, SHOWN))).collect();
+        if !self.text.is_empty() {
+            let (before, after) = self.text.as_str().split_at(self.text.cursor());
+            lines.push(format!("› {}", one_line(&format!("{before}▏{after}"), SHOWN)));
+        }
+        match (self.queue.is_empty(), self.text.is_empty()) {
+            (true, true) => {}
+            (_, false) => lines.push("Enter: send after this turn · Esc: stop".to_owned()),
+            (false, true) => lines.push("Enter: send now · ↑: edit · Esc: stop".to_owned()),
+        }
+        progress.typed(lines);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn press(typing: &mut Typing, interrupt: &Interrupt, keys: &str) {
+        for character in keys.chars() {
+            let key = match character {
+                '\r' => Key::Enter,
+                '\x1b' => Key::Escape,
+                '^' => Key::Up,
+                other => Key::Char(other),
+            };
+            typing.press(&Press::of(key), interrupt);
+        }
+    }
+
+    #[test]
+    fn lines_wait_can_be_edited_and_are_sent_in_order() {
+        let (mut typing, interrupt) = (Typing::default(), Interrupt::default());
+        press(&mut typing, &interrupt, "one\rtwo\r^!\rrest");
+        assert_eq!(interrupt.reason(), None);
+        typing.end(&Progress::hidden(), false);
+        assert_eq!((typing.next().as_deref(), typing.next().as_deref()), (Some("one"), Some("two!")));
+        assert_eq!((typing.next(), typing.take_text().as_str()), (None, "rest"));
+    }
+
+    #[test]
+    fn a_second_enter_sends_now_and_escape_gives_the_lines_back() {
+        let (mut typing, interrupt) = (Typing::default(), Interrupt::default());
+        press(&mut typing, &interrupt, "one\r\r");
+        assert_eq!(interrupt.reason(), Some(Stop::Interrupted));
+        typing.end(&Progress::hidden(), true);
+        assert_eq!(typing.next().as_deref(), Some("one"));
+        let interrupt = Interrupt::default();
+        press(&mut typing, &interrupt, "two\rthree\rfo\x1b");
+        assert_eq!(interrupt.reason(), Some(Stop::Interrupted));
+        typing.end(&Progress::hidden(), true);
+        assert_eq!((typing.next(), typing.take_text().as_str()), (None, "two\nthree\nfo"));
+    }
+}

@@ -1,0 +1,280 @@
+//! The keys of the prompt, and what is typed while the model works.
+
+use crate::support::endpoint::{Endpoint, endpoint};
+use crate::support::terminal::{Builder, Terminal, terminal};
+use serde_json::json;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+fn start(endpoint: &Endpoint) -> Terminal {
+    let terminal = terminal().endpoint(endpoint).start();
+    terminal.wait_for_prompt();
+    terminal
+}
+
+/// The text of the last prompt that the model got.
+fn sent(model: &Endpoint) -> String {
+    let message = model.last().messages().pop().expect("a message");
+    message["content"].as_str().expect("text").to_owned()
+}
+
+/// The session's configuration, in a terminal's home.
+fn configured(text: &str) -> Builder {
+    let builder = terminal();
+    let directory = builder.directory("agent").join("config");
+    std::fs::create_dir_all(&directory).expect("a directory");
+    std::fs::write(directory.join("config.toml"), text).expect("the configuration");
+    builder
+}
+
+#[test]
+fn every_key_for_a_new_line_begins_one_and_enter_sends() {
+    for columns in [80, 120] {
+        let model = endpoint().text("Read.").start();
+        let mut terminal = terminal().columns(columns).endpoint(&model).start();
+        terminal.wait_for_prompt();
+        terminal.type_text("one\x1b\rtwo\nthree\x1b[13;2ufour\x1b[27;2;13~five");
+        terminal.wait_for("› one\n  two\n  three\n  four\n  five");
+        terminal.type_text("\x1b[A\x1b[A!\r");
+        terminal.wait_for("Read.");
+        assert_eq!(sent(&model), "one\ntwo\nthre!e\nfour\nfive");
+    }
+}
+
+#[test]
+fn a_long_paste_is_shown_by_its_size_and_sent_whole() {
+    let model = endpoint().text("Read.").repeat_last().start();
+    let mut terminal = start(&model);
+    let lines: Vec<String> = (1..=3000).map(|number| format!("line {number}")).collect();
+    let pasted = lines.join("\n");
+    terminal.type_text(&format!("look: \x1b[200~{}\x1b[201~ now", pasted.replace('\n', "\r")));
+    terminal.wait_for("› look: [pasted 3,000 lines] now");
+    assert!(!terminal.screen().contains("line 17"), "{}", terminal.screen());
+    terminal.type_text("\r");
+    terminal.wait_for("Read.");
+    assert_eq!(sent(&model), format!("look: {pasted} now"));
+    terminal.wait_for_prompt();
+    terminal.type_text("\x1b[200~one\rtwo\x1b[201~");
+    terminal.wait_for("› one\n  two");
+}
+
+#[test]
+fn the_text_is_edited_in_the_users_own_editor_and_never_in_one_of_the_workspace() {
+    let model = endpoint().text("Read.").repeat_last().start();
+    let builder = terminal().endpoint(&model).file("editor", "#!/bin/sh\necho workspace > \"$1\"\n");
+    for (path, script) in
+        [("home/editor", "#!/bin/sh\ntest -t 0 && sed -i 's/one/two/' \"$1\"\n"), ("workspace/editor", "")]
+    {
+        let path = builder.directory(path);
+        std::fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+        if !script.is_empty() {
+            std::fs::write(&path, script).expect("the editor");
+        }
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it can run");
+    }
+    let outside = builder.directory("home/editor");
+    let inside = builder.directory("workspace/editor");
+    let other = builder.again().endpoint(&model).env("VISUAL", inside);
+    let mut terminal = builder.env("EDITOR", outside).start();
+    terminal.wait_for_prompt();
+    for key in ["\x07", "\x18\x05"] {
+        terminal.type_text(&format!("word one{key}"));
+        terminal.wait_for("› word two");
+        terminal.type_text(" more\r");
+        terminal.wait_for_prompt();
+        assert_eq!(sent(&model), "word two more");
+    }
+    drop(terminal);
+    let mut terminal = other.start();
+    terminal.wait_for_prompt();
+    terminal.type_text("kept\x07");
+    terminal.wait_for("name one in EDITOR, outside of the workspace");
+    terminal.wait_for("› kept");
+}
+
+#[test]
+fn vi_keys_are_a_setting() {
+    let model = endpoint().text("Read.").start();
+    let mut terminal = configured("[ui]\nediting = \"vi\"\n").endpoint(&model).start();
+    terminal.wait_for_prompt();
+    terminal.type_text("one two three");
+    terminal.wait_for("› one two three");
+    terminal.type_text("\x1b");
+    terminal.wait_for(": one two three");
+    terminal.type_text("02dwcwfour");
+    terminal.wait_for("› four");
+    terminal.type_text("\r");
+    terminal.wait_for("Read.");
+    assert_eq!(sent(&model), "four");
+}
+
+#[test]
+fn escape_stops_a_turn() {
+    let model = endpoint()
+        .text("A first paragraph.\n\nA second one that is never going to be written to its very end.")
+        .after(1300)
+        .stall(Duration::from_secs(1000))
+        .text("Later.")
+        .start();
+    let mut terminal = start(&model);
+    terminal.type_line("talk");
+    terminal.wait_for("│ A second one");
+    terminal.type_text("\x1b");
+    terminal.wait_for("stopped; the session continues");
+    terminal.wait_for_prompt();
+    terminal.type_line("again");
+    terminal.wait_for("Later.");
+}
+
+#[test]
+fn what_is_typed_while_it_works_waits_can_be_edited_and_is_sent() {
+    for columns in [80, 120] {
+        let may_answer = Arc::new(AtomicBool::new(false));
+        let waited_for = Arc::clone(&may_answer);
+        let model = endpoint().by_rule(move |request| {
+            let asked = request["messages"]
+                .as_array()
+                .and_then(|all| all.last()?["content"].as_str().map(str::to_owned));
+            let deadline = Instant::now() + Duration::from_secs(50);
+            while !waited_for.load(Ordering::SeqCst) && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            endpoint().text(&format!("Read: {}.", asked.unwrap_or_default()))
+        });
+        let model = model.start();
+        let mut terminal = terminal().columns(columns).endpoint(&model).start();
+        terminal.wait_for_prompt();
+        terminal.type_line("begin");
+        terminal.wait_for("thinking…");
+        terminal.type_text("second\rthird, wrong\r");
+        terminal.wait_for("  queued: second\n  queued: third, wrong");
+        terminal.type_text("\x1b[A\x17right\r");
+        terminal.wait_for("  queued: second\n  queued: third, right");
+        terminal.type_text("rest\x1b[D");
+        terminal.wait_for("  › res▏t\n  Enter: send after this turn");
+        may_answer.store(true, Ordering::SeqCst);
+        // The queue is sent in order, and what was not complete is there to be edited.
+        for shown in
+            ["Read: begin.", "\n› second\n", "Read: second.", "\n› third, right\n", "Read: third, right."]
+        {
+            terminal.wait_for(shown);
+        }
+        terminal.wait_until("the rest", |screen| screen.trim_end().ends_with("› rest"));
+        let screen = terminal.screen();
+        assert!(!screen.contains("queued") && !screen.contains("▏"), "nothing is left:\n{screen}");
+    }
+}
+
+#[test]
+fn a_second_enter_stops_the_turn_and_sends_what_waits() {
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": "echo sta'rted'; sleep 1000" }))
+        .text("Now this.")
+        .start();
+    let mut terminal = start(&model);
+    terminal.type_line("wait for long");
+    terminal.wait_for("│ started");
+    terminal.type_text("do this instead\r");
+    terminal.wait_for("queued: do this instead\n  Enter: send now");
+    terminal.type_text("\r");
+    terminal.wait_for("stopped; the session continues");
+    terminal.wait_for("Now this.");
+    assert_eq!(sent(&model), "do this instead");
+}
+
+#[test]
+fn escape_twice_goes_back_to_an_earlier_prompt_with_its_files() {
+    let mut script = endpoint();
+    for (file, answer) in [("a", "One."), ("b", "Two."), ("c", "Three.")] {
+        script = script.tool_call("write_file", json!({ "path": file, "data": "x\n" })).text(answer);
+    }
+    let model = script.text("Otherwise.").text("Resumed.").start();
+    let first = terminal().endpoint(&model);
+    let next = first.again().endpoint(&model).args(["resume"]);
+    let mut terminal = first.start();
+    terminal.wait_for_prompt();
+    for (prompt, answer) in [("make a", "One."), ("make b", "Two."), ("make c", "Three.")] {
+        terminal.type_line(prompt);
+        terminal.wait_for(answer);
+        terminal.wait_for_prompt();
+    }
+    terminal.type_text("draft");
+    terminal.wait_for("› draft");
+    terminal.type_text("\x1b\x1b");
+    terminal.wait_for("   1  make a\n   2  make b\n   3  make c\nGo back to before which prompt?");
+    terminal.type_line("");
+    terminal.wait_until("the draft", |screen| screen.trim_end().ends_with("› draft"));
+    terminal.type_text("\x15");
+    terminal.type_line("/rewind");
+    terminal.wait_until("the list", |screen| screen.matches("Go back to before which prompt?").count() == 2);
+    terminal.type_line("2");
+    terminal
+        .wait_for("back to before prompt 2: the conversation, and in the sandbox 2 files are as they were");
+    terminal.wait_until("the prompt's text", |screen| screen.trim_end().ends_with("› make b"));
+    terminal.type_text(" otherwise\r");
+    terminal.wait_for("Otherwise.");
+    terminal.wait_for_prompt();
+    let users = |model: &Endpoint| {
+        let messages = model.last().messages();
+        let of_user = messages.iter().filter(|message| message["role"] == "user");
+        of_user.map(|message| message["content"].as_str().expect("text").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(users(&model), ["make a", "make b otherwise"]);
+    terminal.type_line("!ls");
+    terminal.wait_for("\na\nexit 0");
+    terminal.ctrl_d();
+    assert_eq!(terminal.wait(), 0);
+    let mut terminal = next.start();
+    terminal.wait_for_prompt();
+    terminal.type_line("and now?");
+    terminal.wait_for("Resumed.");
+    let resumed = users(&model);
+    assert_eq!((resumed.len(), resumed[0].as_str(), resumed[1].as_str()), (3, "make a", "make b otherwise"));
+}
+
+#[test]
+fn a_prompt_is_there_again_after_ctrl_z_and_fg() {
+    let model = endpoint().text("Still.").start();
+    let mut terminal =
+        Builder::of("bash").endpoint(&model).env("PS1", "shell> ").args(["--norc", "-i"]).start();
+    terminal.wait_for("shell>");
+    terminal.type_line(env!("CARGO_BIN_EXE_agent"));
+    terminal.wait_for_prompt();
+    terminal.type_text("half a prompt");
+    terminal.wait_for("› half a prompt");
+    terminal.type_text("\x1a");
+    terminal.wait_until("the shell", |screen| screen.trim_end().ends_with("shell>"));
+    assert!(terminal.is_as_found() || terminal.screen().contains("Stopped"));
+    terminal.type_line("fg");
+    terminal.wait_until("the prompt again", |screen| screen.trim_end().ends_with("› half a prompt"));
+    terminal.type_text(" continued\r");
+    terminal.wait_for("Still.");
+    assert_eq!(sent(&model), "half a prompt continued");
+}
+
+#[test]
+fn nothing_is_left_of_the_progress_after_a_resize_and_an_interrupt() {
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": "echo this line is long enough to be broken where the window is narrow; sleep 1000" }))
+        .start();
+    // A terminal of its name does not break lines anew, and neither does the tests' own.
+    let mut terminal = terminal().columns(80).env("XTERM_VERSION", "XTerm(390)").endpoint(&model).start();
+    terminal.wait_for_prompt();
+    terminal.type_line("wait");
+    terminal.wait_for("│ this line is long");
+    terminal.resize(60);
+    terminal.wait_until("the narrower line", |screen| {
+        screen
+            .lines()
+            .any(|line| line.starts_with("  │") && line.ends_with("narrow") && line.chars().count() < 40)
+    });
+    terminal.resize(80);
+    terminal.ctrl_c();
+    terminal.wait_for("stopped; the session continues");
+    terminal.wait_for_prompt();
+    let screen = terminal.screen();
+    let left = screen.lines().filter(|line| line.contains('│') || line.contains("running"));
+    assert_eq!(left.count(), 0, "{screen}");
+}
