@@ -304,3 +304,79 @@ fn paths_that_begin_with_the_workspace_name_are_in_the_workspace() {
     let messages = model.requests()[1].messages();
     assert_eq!(messages[3]["content"], "wrote workspace/a.txt: 1 lines, 4 bytes");
 }
+
+#[test]
+fn a_file_that_a_small_model_has_not_seen_is_shown_before_it_is_overwritten() {
+    let write = |content: &str| turn(json!({ "tool": "write_file", "path": "ops.py", "content": content }));
+    let model = server(1_543_714_304)
+        .text(&write("def sub(a, b):\n    return a - b\n"))
+        .text(&write("def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n    return a - b\n"))
+        .text(&turn(json!({ "tool": "answer", "text": "Added." })))
+        .start();
+    let call = agent().file("ops.py", "def add(a, b):\n    return a + b\n");
+    let finished =
+        call.endpoint(&model).args(["run", "Add sub to ops.py", "--json", "--apply"]).run().expect_code(0);
+    let requests = model.chat_requests();
+    let refusal = last_text(&requests[1]);
+    assert!(
+        refusal.contains("not written: ops.py exists") && refusal.contains("def add(a, b):"),
+        "{refusal}"
+    );
+    let results = finished.events_of("tool_finished");
+    assert_eq!((&results[0]["ok"], &results[1]["ok"]), (&json!(false), &json!(true)));
+    assert!(finished.host_file("ops.py").is_some_and(|text| text.contains("def add")), "nothing was lost");
+}
+
+#[test]
+fn a_failed_command_comes_with_the_short_files_that_it_names() {
+    let model = server(1_543_714_304)
+        .text(&turn(json!({ "tool": "run_commands", "command": "sh build.sh" })))
+        .text(&turn(json!({ "tool": "answer", "text": "It fails." })))
+        .text(&turn(json!({ "tool": "answer", "text": "It fails." })))
+        .start();
+    let call = agent().file("build.sh", "if true; then\n  echo built\n");
+    call.endpoint(&model).args(["run", "What is wrong with build.sh?", "--json"]).run();
+    let requests = model.chat_requests();
+    let result = last_text(&requests[1]);
+    assert!(result.contains("build.sh holds:\nif true; then\n  echo built"), "{result}");
+}
+
+#[test]
+fn steps_that_repeat_are_sent_as_a_list() {
+    let fails = turn(json!({ "tool": "run_commands", "command": "cat missing.txt" }));
+    let model = server(1_543_714_304)
+        .text(&fails)
+        .text(&fails)
+        .text(&turn(json!({ "tool": "run_commands", "command": "echo found" })))
+        .text(&turn(json!({ "tool": "answer", "text": "There is none." })))
+        .start();
+    agent().endpoint(&model).args(["run", "What does missing.txt hold?", "--json"]).run().expect_code(0);
+    let requests = model.chat_requests();
+    assert_eq!(roles(&requests[2]), ["system", "user"]);
+    let list = last_text(&requests[2]);
+    assert!(
+        list.starts_with("What does missing.txt hold?\n\nDone so far:\n- run_commands cat missing.txt: "),
+        "{list}"
+    );
+    assert_eq!(requests[2]["temperature"], json!(0.9));
+    let offered = requests[2]["response_format"].to_string();
+    assert!(!offered.contains("run_commands") && offered.contains("read_file"), "{offered}");
+    assert_eq!(roles(&requests[3]), ["system", "user", "assistant", "user"]);
+}
+
+#[test]
+fn a_missing_file_is_reported_with_the_files_that_are_there() {
+    let model = endpoint()
+        .tool_call("read_file", json!({ "path": "parse.py" }))
+        .tool_call("edit_file", json!({ "path": "lib/a.py", "old": "nothing like it", "new": "x" }))
+        .tool_call("write_file", json!({ "path": "a.json", "data": "name: demo\n" }))
+        .text("Done.")
+        .start();
+    let call = agent().file("main.py", "import lib.a\n").file("lib/a.py", "def parse():\n    pass\n");
+    let finished = call.endpoint(&model).args(["run", "Look", "--json"]).run().expect_code(0);
+    let results: Vec<String> =
+        finished.events_of("tool_finished").iter().map(|event| event["result"].to_string()).collect();
+    assert!(results[0].contains("the files are: main.py, lib/a.py"), "{results:?}");
+    assert!(results[1].contains("it holds:\\ndef parse():"), "{results:?}");
+    assert!(results[2].contains("it is not valid JSON"), "{results:?}");
+}

@@ -14,6 +14,7 @@ mod nudge;
 mod prompt;
 mod repetition;
 mod skills;
+mod small_model;
 mod turn;
 mod window;
 

@@ -2,11 +2,11 @@
 
 use super::nudge::{self, nudge};
 use super::repetition::{Repetition, Verdict};
-use super::{Answer, Conversation, Moment, Spent, Stop};
+use super::{Answer, Conversation, Moment, Spent, Stop, small_model};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, Events, ToolCall};
 use crate::model::dialogue::{self, awaits_answer, well_formed};
-use crate::model::{Message, Progress, Reply, Request};
+use crate::model::{CallForm, Message, Progress, Reply, Request};
 use crate::secret_scan;
 use crate::tools::{Context, Registry, Tool, ToolResult};
 use serde_json::Value;
@@ -320,7 +320,7 @@ impl Conversation {
                 reach: &*self.setup.environment,
                 bounds: self.setup.bounds,
             };
-            let mut result = tool.call(context, arguments.clone()).await?;
+            let mut result = self.call_tool(tool, context, arguments.clone()).await?;
             if let Some(said) = self.setup.environment.after_tool(tool.name(), &arguments, &result).await? {
                 result.text += &format!("\n\n[a hook of the user's says: {said}]");
             }
@@ -347,6 +347,28 @@ impl Conversation {
             stop = self.interrupt.triggered() => Err(stop.error()),
             result = run => Ok(Done { result: result?, bad: false }),
         }
+    }
+}
+
+impl Conversation {
+    /// Calls the tool; with small models, with what they would have to look up first.
+    async fn call_tool(&self, tool: &dyn Tool, context: Context<'_>, arguments: Value) -> Result<ToolResult> {
+        if self.setup.model.form() != CallForm::Compact {
+            return tool.call(context, arguments).await;
+        }
+        let (sandbox, messages) = (context.sandbox, &self.messages);
+        if let Some(refusal) = small_model::refuse_overwrite(sandbox, tool.name(), &arguments, messages).await
+        {
+            return Ok(ToolResult::failure(refusal));
+        }
+        let mut result = tool.call(context, arguments.clone()).await?;
+        if !result.ok
+            && let Some(files) =
+                small_model::named_files(sandbox, tool.name(), &arguments, &result.text, messages).await
+        {
+            result.text += &files;
+        }
+        Ok(result)
     }
 }
 

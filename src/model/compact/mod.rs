@@ -2,22 +2,24 @@
 //!
 //! The conversation itself stays as it is; what goes out is converted, and what comes back is read into the same
 //! reply that a native tool call gives. So a session may change its form at any time. The conversion of a message
-//! depends on nothing behind it: the prefix of each request is the request before.
+//! depends on nothing behind it: the prefix of each request is the request before, until steps repeat (`steps.rs`).
 
 mod read;
+mod steps;
 
 pub use read::read;
+pub use steps::is_stuck;
 
 use crate::event::ToolCall;
 use crate::model::{Message, Request, ToolSpec};
 use crate::shorten::head_and_tail;
 use serde_json::{Map, Value, json};
-use std::collections::HashSet;
 use std::fmt::Write;
+use steps::Steps;
 
 /// The temperature of the compact form, unless the user sets one.
 pub const TEMPERATURE: f64 = 0.2;
-/// The temperature of the answer to a failure that has occurred before; see [`is_stuck`].
+/// The temperature of the step after one that repeats an earlier one; see [`is_stuck`].
 pub const STUCK_TEMPERATURE: f64 = 0.9;
 /// Stands in a system prompt before what a repository says about itself, which the compact form keeps.
 pub const INSTRUCTIONS_HEADING: &str = "# The project's own instructions (AGENTS.md)";
@@ -28,8 +30,9 @@ const NEXT_STEP: &str = "\n\nSend the next step of the task, or answer if no ste
 const PERHAPS_DONE: &str =
     "\n\nIf this is what the task asks for, answer. Otherwise send the next step of the task.";
 const AFTER_A_FAILURE: &str = "\n\nThis step failed. Send a step that corrects it; do not answer yet.";
-const AFTER_THE_SAME_FAILURE: &str = "\n\nThis failed in exactly the same way before. Do not send the same again: find out what the \
-                                      message above means, and write the file differently.";
+/// Small models write what a script should print as if it were a command.
+const AFTER_NOT_FOUND: &str = "\n\nThis step failed: the shell found no such command. A script prints text with echo. Send a step \
+                               that corrects it; do not answer yet.";
 /// The tools that the prompt shows.
 const SHOWN: [&str; 4] = ["run_commands", "write_file", "read_file", "edit_file"];
 /// Tools that are not offered, or (those of jobs) only once there is a job.
@@ -58,50 +61,61 @@ pub fn messages(request: &Request<'_>) -> Vec<Message> {
     }
     sent.push(Message::System { text: prompt(&system, request) });
     let mut has_written = false;
-    let mut failures = HashSet::new();
+    // The message of the user that the steps belong to, and how long it is without what was done so far.
+    let (mut asked_at, mut asked_len, mut steps) = (0, 0, Steps::default());
     for (at, message) in rest.iter().enumerate() {
         match message {
             Message::System { text } | Message::User { text } => {
-                (has_written, failures) = (false, HashSet::new());
                 add_user(&mut sent, text);
+                (has_written, steps) = (false, Steps::default());
+                (asked_at, asked_len) = (sent.len() - 1, user_text(&mut sent).map_or(0, |text| text.len()));
             }
             Message::Assistant { text, tool_calls, .. } => {
                 let text = written(text, tool_calls);
                 sent.push(Message::Assistant { text, reasoning: None, tool_calls: Vec::new() });
             }
             Message::Tool { name, text, .. } => {
+                let call = steps::call(&rest[..at], message);
+                if steps.add(call, text) && asked_len > 0 {
+                    sent.truncate(asked_at + 1);
+                    if let Some(asked) = user_text(&mut sent) {
+                        asked.truncate(asked_len);
+                    }
+                    add_user(&mut sent, &steps.summary(is_failure(text)));
+                    continue;
+                }
                 let is_last = !matches!(rest.get(at + 1), Some(Message::Tool { .. }));
+                let looks = ["run_commands", "read_file"].contains(&name.as_str());
                 let next_step = match is_last {
                     false => "",
-                    true if is_failure(text) => match failures.insert(without_duration(text)) {
-                        true => AFTER_A_FAILURE,
-                        false => AFTER_THE_SAME_FAILURE,
-                    },
-                    true if has_written && name == "run_commands" => PERHAPS_DONE,
+                    true if text.starts_with("exit code 127") => AFTER_NOT_FOUND,
+                    true if is_failure(text) => AFTER_A_FAILURE,
+                    true if has_written && looks => PERHAPS_DONE,
                     true => NEXT_STEP,
                 };
-                has_written |= ["write_file", "edit_file"].contains(&name.as_str());
-                add_user(
-                    &mut sent,
-                    &format!(
-                        "Result of {name}:\n{}{}{next_step}",
-                        head_and_tail(text, MAX_RESULT),
-                        offer(text)
-                    ),
-                );
+                has_written |= call.is_some_and(writes);
+                let result = head_and_tail(text, MAX_RESULT);
+                add_user(&mut sent, &format!("Result of {name}:\n{result}{}{next_step}", offer(text)));
             }
         }
     }
     sent
 }
 
-fn add_user(sent: &mut Vec<Message>, more: &str) {
+fn user_text(sent: &mut [Message]) -> Option<&mut String> {
     match sent.last_mut() {
-        Some(Message::User { text }) => {
+        Some(Message::User { text }) => Some(text),
+        _ => None,
+    }
+}
+
+fn add_user(sent: &mut Vec<Message>, more: &str) {
+    match user_text(sent) {
+        Some(text) => {
             text.push_str("\n\n");
             text.push_str(more);
         }
-        _ => sent.push(Message::User { text: more.to_owned() }),
+        None => sent.push(Message::User { text: more.to_owned() }),
     }
 }
 
@@ -158,6 +172,13 @@ fn written_call(call: &ToolCall) -> String {
     Value::Object(object).to_string()
 }
 
+/// Whether a call writes a file: with a tool for it, or with a redirection of the shell.
+fn writes(call: &ToolCall) -> bool {
+    let command = || call.arguments.object()?.get("command")?.as_str();
+    ["write_file", "edit_file"].contains(&call.name.as_str())
+        || command().is_some_and(|command| command.contains('>'))
+}
+
 /// Whether a result reports a failure: of the tool, or of the command.
 fn is_failure(result: &str) -> bool {
     let code = result.strip_prefix("exit code ").and_then(|rest| rest.split([',', '\n']).next());
@@ -168,20 +189,6 @@ fn is_failure(result: &str) -> bool {
 fn without_duration(result: &str) -> (&str, &str) {
     let (first, rest) = result.split_once('\n').unwrap_or((result, ""));
     (first.split(',').next().unwrap_or_default(), rest)
-}
-
-/// Whether the last step failed exactly as an earlier one did: then a low temperature gives the same answer again.
-pub fn is_stuck(messages: &[Message]) -> bool {
-    fn failure(message: &Message) -> Option<(&str, &str)> {
-        match message {
-            Message::Tool { text, .. } if is_failure(text) => Some(without_duration(text)),
-            _ => None,
-        }
-    }
-    let [earlier @ .., last] = messages else { return false };
-    let mut earlier_ones =
-        earlier.iter().rev().take_while(|message| !matches!(message, Message::User { .. }));
-    failure(last).is_some_and(|last| earlier_ones.any(|other| failure(other) == Some(last)))
 }
 
 /// What a result allows beside what the prompt shows. It comes with the result, so that the prompt never changes.
@@ -202,8 +209,17 @@ fn job(result: &str) -> Option<u64> {
     number[..number.find(|c: char| !c.is_ascii_digit())?].parse().ok()
 }
 
-/// The JSON Schema of one turn.
+/// The JSON Schema of one turn. After a step that repeats an earlier one, its tool is left out once.
 pub fn schema(request: &Request<'_>) -> Value {
+    let mut turns = turns(request);
+    if let Some(Message::Tool { name, .. }) = request.messages.last().filter(|_| is_stuck(request.messages)) {
+        turns.retain(|turn| turn["properties"]["tool"]["const"] != name.as_str());
+    }
+    json!({ "anyOf": turns })
+}
+
+/// The schemas of the steps that the model may send.
+fn turns(request: &Request<'_>) -> Vec<Value> {
     let results = || {
         request.messages.iter().filter_map(|message| match message {
             Message::Tool { text, .. } => Some(text.as_str()),
@@ -235,7 +251,7 @@ pub fn schema(request: &Request<'_>) -> Value {
         let required: Vec<&str> = std::iter::once("tool").chain(required(tool)).collect();
         turns.push(json!({ "type": "object", "required": required, "properties": properties }));
     }
-    json!({ "anyOf": turns })
+    turns
 }
 
 #[cfg(test)]
@@ -329,26 +345,36 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_that_occurs_again_asks_for_something_else() {
-        let mut conversation = conversation();
-        let failed = |seconds: &str| Message::Tool {
-            id: "3".into(),
-            name: "run_commands".into(),
-            text: format!("exit code 127, {seconds} s\nnot found\n"),
+    fn steps_that_repeat_become_a_list() {
+        let run = |id: &str, seconds: &str| {
+            let call = ToolCall {
+                id: id.into(),
+                name: "run_commands".into(),
+                arguments: json!({ "command": "sh a.sh" }).into(),
+            };
+            let text = format!("exit code 127, {seconds} s\nnot found\n");
+            [
+                Message::Assistant { text: String::new(), reasoning: None, tool_calls: vec![call] },
+                Message::Tool { id: id.into(), name: "run_commands".into(), text },
+            ]
         };
-        conversation.push(failed("0.01"));
+        let mut conversation = conversation();
+        conversation.extend(run("3", "0.01"));
         assert!(!is_stuck(&conversation));
-        assert!(text(sent(&conversation).last().unwrap()).ends_with(AFTER_A_FAILURE));
-        conversation.push(Message::Assistant {
-            text: "again".into(),
-            reasoning: None,
-            tool_calls: Vec::new(),
-        });
-        conversation.push(failed("0.02"));
+        assert!(text(sent(&conversation).last().unwrap()).ends_with(AFTER_NOT_FOUND));
+        conversation.extend(run("4", "0.02"));
         assert!(is_stuck(&conversation));
-        assert!(text(sent(&conversation).last().unwrap()).ends_with(AFTER_THE_SAME_FAILURE));
-        conversation.push(Message::User { text: "Something else.".into() });
-        assert!(!is_stuck(&conversation));
+        let registry = Registry::builtin();
+        let request = Request { messages: &conversation, tools: registry.specs(), answer_schema: None };
+        let offered = schema(&request).to_string();
+        assert!(!offered.contains("run_commands") && offered.contains("write_file"), "{offered}");
+        let folded = sent(&conversation);
+        let last = text(folded.last().unwrap());
+        assert!(last.starts_with("Thanks.\n\nDone so far:\n- run_commands sh a.sh: exit code 127"), "{last}");
+        assert!(matches!(folded[folded.len() - 2], Message::Assistant { .. }), "the roles alternate");
+        conversation.extend(run("5", "0.03"));
+        assert!(!is_stuck(&conversation), "counted from the list on");
+        assert_eq!(sent(&conversation)[..folded.len()], folded);
     }
 
     #[test]

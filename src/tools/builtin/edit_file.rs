@@ -1,6 +1,6 @@
 //! `edit_file`: one exact replacement.
 
-use super::{describe, resolve, targets};
+use super::{describe, missing_file, resolve, targets};
 use crate::approval::policy::Action;
 use crate::error::Result;
 use crate::sandbox::{FileWrite, Node};
@@ -16,6 +16,8 @@ use similar::TextDiff;
 const MAX_BYTES: u64 = 16 << 20;
 /// How often `old` is looked for; a file of nothing but its letters must not cost for ever.
 const MOST_PLACES: usize = 100;
+/// The longest file that is shown where nothing in it is like `old`, in bytes.
+const MAX_SHOWN: usize = 1_500;
 /// How many windows of lines are compared when looking for the nearest miss.
 const MAX_WINDOWS: usize = 5_000;
 
@@ -52,7 +54,10 @@ async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
         ));
     }
     let target = resolve(context.sandbox, &path).await;
-    let file = context.sandbox.read_file(&target, 0, MAX_BYTES + 1).await?;
+    let file = match context.sandbox.read_file(&target, 0, MAX_BYTES + 1).await {
+        Ok(file) => file,
+        Err(error) => return Err(missing_file::explain(context.sandbox, &target, error).await),
+    };
     if file.bytes.len() as u64 > MAX_BYTES {
         return Ok(ToolResult::failure(format!("error: {path} is too large to edit: {} bytes", file.size)));
     }
@@ -125,7 +130,15 @@ fn explain(path: &str, content: &[u8], old: &str, found: &[usize]) -> String {
         Some((line, window)) => format!(
             "error: old is in {path} 0 times; the nearest is at line {line}, look at white space and spelling:\n{window}"
         ),
-        None => format!("error: old is in {path} 0 times and nothing there is like it"),
+        None => {
+            let content = String::from_utf8_lossy(content);
+            let content = content.trim_end();
+            let shown = match content.len() <= MAX_SHOWN {
+                true => format!("; it holds:\n{content}"),
+                false => String::new(),
+            };
+            format!("error: old is in {path} 0 times and nothing there is like it{shown}")
+        }
     }
 }
 
@@ -197,9 +210,14 @@ mod tests {
     }
 
     #[test]
-    fn nothing_alike_is_said() {
+    fn where_nothing_is_alike_a_short_file_is_shown() {
         assert_eq!(
             explain("f", b"x\n", "entirely different", &[]),
+            "error: old is in f 0 times and nothing there is like it; it holds:\nx"
+        );
+        let long = "x\n".repeat(MAX_SHOWN);
+        assert_eq!(
+            explain("f", long.as_bytes(), "entirely different", &[]),
             "error: old is in f 0 times and nothing there is like it"
         );
     }

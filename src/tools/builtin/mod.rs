@@ -3,6 +3,7 @@
 mod edit_file;
 mod job_kill;
 mod job_output;
+mod missing_file;
 mod read_file;
 mod run_commands;
 mod update_plan;

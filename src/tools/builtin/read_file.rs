@@ -1,6 +1,6 @@
 //! `read_file`: text, by lines.
 
-use super::{describe, resolve};
+use super::{describe, missing_file, resolve};
 use crate::error::Result;
 use crate::sandbox::Sandbox;
 use crate::tools::{Context, Tool, ToolResult, arguments};
@@ -57,7 +57,10 @@ pub async fn read_lines(
     let (mut position, mut size);
     position = 0;
     loop {
-        let chunk = sandbox.read_file(&path, position, CHUNK).await?;
+        let chunk = match sandbox.read_file(&path, position, CHUNK).await {
+            Ok(chunk) => chunk,
+            Err(error) => return Err(missing_file::explain(sandbox, &path, error).await),
+        };
         size = chunk.size;
         position += chunk.bytes.len() as u64;
         let at_end = chunk.bytes.is_empty() || position >= size;

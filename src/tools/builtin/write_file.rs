@@ -8,8 +8,9 @@ use crate::tools::{Context, Tool, ToolResult, arguments};
 use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 pub struct WriteFile;
 
@@ -36,11 +37,25 @@ pub struct Arguments {
 
 async fn run(context: Context<'_>, mut file: Arguments) -> Result<ToolResult> {
     let (lines, bytes) = (file.data.lines().count(), file.data.len());
+    let invalid = json_error(&file);
     let target = resolve(context.sandbox, &file.path).await.display().to_string();
     let path = std::mem::replace(&mut file.path, target);
     match write(context, vec![file]).await?.pop() {
         Some(Err(error)) => Err(error),
-        _ => Ok(ToolResult::success(format!("wrote {path}: {lines} lines, {bytes} bytes"))),
+        _ => Ok(ToolResult::success(format!("wrote {path}: {lines} lines, {bytes} bytes{invalid}"))),
+    }
+}
+
+/// What is wrong with a file that is named as JSON and is not.
+fn json_error(file: &Arguments) -> String {
+    // Settings files of that name often have comments.
+    let has_comments = ["//", "/*"].iter().any(|mark| file.data.contains(mark));
+    if has_comments || !Path::new(&file.path).extension().is_some_and(|extension| extension == "json") {
+        return String::new();
+    }
+    match serde_json::from_str::<IgnoredAny>(&file.data) {
+        Ok(_) => String::new(),
+        Err(error) => format!("; it is not valid JSON: {error}"),
     }
 }
 

@@ -1,0 +1,164 @@
+//! Help for small models, which guess what a file holds and do not look again: a file that they have not seen is not
+//! overwritten before they have, and a failed command comes with the short files that it names.
+
+use crate::event::ToolCall;
+use crate::model::Message;
+use crate::sandbox::{Sandbox, WORKSPACE};
+use crate::shorten::head_and_tail;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// The longest file that is shown after a failed command, in bytes.
+const MAX_SHOWN: u64 = 1_500;
+/// The longest file that is looked at before it is overwritten, and how many characters of it are shown.
+const MAX_KEPT: u64 = 64 << 10;
+const KEPT_CHARS: usize = 3_000;
+/// Files that are shown after one failed command, and names that are looked up for that.
+const MAX_FILES: usize = 2;
+const MAX_NAMES: usize = 12;
+/// Characters of a failed command and of its output in which files are looked for.
+const MAX_SEARCHED: usize = 4_000;
+
+/// Why a `write_file` is not run: it would replace text that the model has neither read nor written. Sent a second time,
+/// it is run.
+pub async fn refuse_overwrite(
+    sandbox: &Sandbox,
+    tool: &str,
+    arguments: &Value,
+    messages: &[Message],
+) -> Option<String> {
+    if tool != "write_file" {
+        return None;
+    }
+    let (path, data) = (arguments.get("path")?.as_str()?, arguments.get("data")?.as_str()?);
+    if earlier_calls(messages).any(|call| knows(call, path)) {
+        return None;
+    }
+    let content = text_file(sandbox, path, MAX_KEPT).await?;
+    let loses = content.lines().any(|line| !line.trim().is_empty() && !data.contains(line.trim()));
+    if !loses || is_known(&content, messages) {
+        return None;
+    }
+    Some(format!(
+        "error: not written: {path} exists, and text of it would be lost. It holds:\n{}\n\nChange a part of it with \
+         edit_file, or send write_file with all that it shall hold.",
+        head_and_tail(content.trim_end(), KEPT_CHARS)
+    ))
+}
+
+/// The short files that a failed command or its output names and that the model has not seen.
+pub async fn named_files(
+    sandbox: &Sandbox,
+    tool: &str,
+    arguments: &Value,
+    output: &str,
+    messages: &[Message],
+) -> Option<String> {
+    if tool != "run_commands" {
+        return None;
+    }
+    let command = arguments.get("command")?.as_str()?;
+    let mut shown = String::new();
+    let mut files = 0;
+    for name in names(command, output) {
+        let Some(content) = text_file(sandbox, &name.to_string_lossy(), MAX_SHOWN).await else { continue };
+        if content.trim().is_empty() || is_known(&content, messages) {
+            continue;
+        }
+        shown += &format!("\n\n{} holds:\n{}", name.display(), content.trim_end());
+        files += 1;
+        if files == MAX_FILES {
+            break;
+        }
+    }
+    (files > 0).then_some(shown)
+}
+
+/// What may be names of files, relative to the workspace: words with a dot or a slash.
+fn names(command: &str, output: &str) -> Vec<PathBuf> {
+    let is_separator = |c: char| c.is_whitespace() || "\"'`;|&<>(),:=".contains(c);
+    let mut names = Vec::new();
+    for text in [command, output] {
+        let text: String = text.chars().take(MAX_SEARCHED).collect();
+        for word in text.split(is_separator).filter(|word| word.contains(['.', '/'])) {
+            let path = Path::new(word);
+            let path = path.strip_prefix(WORKSPACE).unwrap_or(path);
+            let path = path.strip_prefix(".").unwrap_or(path).to_owned();
+            if path.is_relative() && path.file_name().is_some() && !names.contains(&path) {
+                names.push(path);
+            }
+        }
+    }
+    names.truncate(MAX_NAMES);
+    names
+}
+
+async fn text_file(sandbox: &Sandbox, path: &str, limit: u64) -> Option<String> {
+    let path = Path::new(WORKSPACE).join(path);
+    // A connection that is broken is reported by the tool.
+    let file = sandbox.read_file(&path, 0, limit).await.ok().filter(|file| file.size <= limit)?;
+    String::from_utf8(file.bytes).ok().filter(|text| !text.contains('\0'))
+}
+
+/// Whether the text is in a result, or in what the model wrote itself.
+fn is_known(content: &str, messages: &[Message]) -> bool {
+    let content = content.trim();
+    messages.iter().any(|message| match message {
+        Message::Tool { text, .. } | Message::User { text } => text.contains(content),
+        Message::Assistant { .. } | Message::System { .. } => false,
+    }) || earlier_calls(messages).any(|call| {
+        let data = call.arguments.object().and_then(|object| object.get("data")?.as_str());
+        data.is_some_and(|data| data.trim() == content)
+    })
+}
+
+/// The calls of all messages but the last, whose calls are being run.
+fn earlier_calls(messages: &[Message]) -> impl Iterator<Item = &ToolCall> {
+    let last = messages.iter().rposition(|message| matches!(message, Message::Assistant { .. }));
+    messages[..last.unwrap_or(0)].iter().flat_map(|message| match message {
+        Message::Assistant { tool_calls, .. } => tool_calls.as_slice(),
+        _ => &[],
+    })
+}
+
+/// Whether the call wrote the whole file, or read it.
+fn knows(call: &ToolCall, path: &str) -> bool {
+    ["write_file", "read_file"].contains(&call.name.as_str())
+        && call.arguments.object().and_then(|object| object.get("path")?.as_str()) == Some(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn call(name: &str, arguments: Value) -> Message {
+        let call = ToolCall { id: "1".into(), name: name.into(), arguments: arguments.into() };
+        Message::Assistant { text: String::new(), reasoning: None, tool_calls: vec![call] }
+    }
+
+    fn result(text: &str) -> Message {
+        Message::Tool { id: "1".into(), name: "run_commands".into(), text: text.into() }
+    }
+
+    #[test]
+    fn names_of_files_are_found_in_a_command_and_its_output() {
+        let output =
+            "Traceback:\n  File \"/workspace/lib/a.py\", line 1\n./b.sh: line 2: x: not found\n/etc/passwd";
+        let found = names("cd /workspace && python3 'main.py' --fast; ls", output);
+        assert_eq!(found, ["main.py", "lib/a.py", "b.sh"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn what_was_shown_or_written_is_known() {
+        let written = [
+            call("write_file", json!({ "path": "a.py", "data": "print(1)\n" })),
+            result("wrote a.py"),
+            call("run_commands", json!({ "command": "cat b.py" })),
+        ];
+        assert!(is_known("print(1)", &written));
+        assert!(!is_known("print(1)", &written[2..]), "the last message is being run");
+        assert!(is_known("print(2)\n", &[result("exit code 0\nprint(2)\n")]));
+        assert!(!is_known("print(3)", &written));
+    }
+}
