@@ -8,6 +8,7 @@ mod batch;
 mod client_hello;
 mod code_command;
 mod command_line;
+mod commit;
 mod completion;
 mod context;
 mod conversation;

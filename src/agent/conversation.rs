@@ -8,7 +8,7 @@ use crate::event::{Artifact, Event, Events};
 use crate::log::Artifacts;
 use crate::model::dialogue::{self, Notes};
 use crate::model::prompted::Prompts;
-use crate::model::{ChatModel, Message};
+use crate::model::{ChatModel, Message, Progress, Request};
 use crate::secret_scan;
 use crate::tools::{Bounds, Registry, Tool};
 use serde_json::Value;
@@ -151,6 +151,22 @@ impl Conversation {
         self.emit(Event::Note { text: text.clone() })?;
         self.notes.push(&text);
         Ok(())
+    }
+
+    /// Asks the model something beside the conversation, which stays as it is. It counts as spent.
+    ///
+    /// # Errors
+    /// The model could not be asked, or the user interrupted it.
+    pub async fn ask_beside(&mut self, messages: &[Message]) -> Result<String> {
+        let request = Request { messages, tools: &[], answer_schema: None };
+        let mut ignore = |_: Progress<'_>| {};
+        let reply = tokio::select! {
+            biased;
+            stop = self.interrupt.triggered() => return Err(stop.error()),
+            reply = self.setup.model.ask(request, &mut ignore) => reply?,
+        };
+        self.total.add_usage(reply.usage, self.setup.price);
+        Ok(reply.text)
     }
 
     /// Discards what tools keep in the sandbox between calls, because the workspace was put back to an earlier state.

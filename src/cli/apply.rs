@@ -2,10 +2,12 @@
 
 use super::arguments::ChangesArgs;
 use super::choose::{Ask, Chosen, choose};
+use super::commit::{self, Draft};
 use super::console::{Console, PlainUser};
+use super::earlier;
 use super::hooks;
 use super::print::print;
-use super::review;
+use super::review::{self, Kept};
 use crate::cli::config::Config;
 use crate::cli::machine;
 use crate::cli::options::Options;
@@ -14,7 +16,8 @@ use crate::cli::ui::{confirm, stderr};
 use crate::error::{Error, Result};
 use crate::event::{Changes, Event};
 use crate::exit_code::ExitCode;
-use crate::log::{SessionId, Store};
+use crate::log::{History, SessionId, Store, read_records};
+use crate::model::Request;
 use crate::session::{Frontend, Ready, Session};
 use crate::workspace::notices::listed;
 use crate::workspace::tree_path::TreePath;
@@ -40,6 +43,12 @@ pub struct ApplyArgs {
     /// Ask about each hunk, as `git add -p` does
     #[arg(short, long, conflicts_with_all = ["yes", "json"])]
     interactive: bool,
+    /// Commit what was written, and nothing else, with git of this machine
+    #[arg(long)]
+    commit: bool,
+    /// The commit's message (default: the model proposes one)
+    #[arg(short, long, value_name = "MESSAGE", requires = "commit")]
+    message: Option<String>,
 }
 
 impl ApplyArgs {
@@ -57,7 +66,8 @@ pub async fn apply(options: &Options, arguments: ApplyArgs) -> Result<ExitCode> 
         return Err(Error::usage("--interactive needs a terminal")
             .hint("name the files to apply: agent apply ID PATH…"));
     }
-    let kept = review::find_idle(options, arguments.selection.id, arguments.selection.paths).await?;
+    let (id, paths) = (arguments.selection.id.clone(), arguments.selection.paths.clone());
+    let kept = review::find_idle(options, id, paths).await?;
     let changes = kept.workspace.recorded_changes().await?.select(&kept.paths)?;
     changes.messages().for_each(|message| stderr::write(&format!("{message}\n")));
     if changes.is_empty() {
@@ -65,18 +75,40 @@ pub async fn apply(options: &Options, arguments: ApplyArgs) -> Result<ExitCode> 
         return report(options, &kept.id, &changes, &Applied::default());
     }
     // A script that calls this means it.
-    let chosen = match arguments.yes || options.json || !confirm::is_possible() {
-        true => Chosen::all(changes),
-        false => {
+    let is_asked = !arguments.yes && !options.json && confirm::is_possible();
+    let chosen = match is_asked {
+        false => Chosen::all(changes),
+        true => {
             let ask = if arguments.interactive { Ask::Parts } else { Ask::Whole };
             choose(&changes, &kept.workspace, &PlainUser, &Progress::stderr(), ask).await?
         }
     };
-    let changes = &chosen.changes;
     if let Some(note) = chosen.note() {
         // A session that cannot be written learns nothing; what is chosen does not depend on it.
         let _ = Store::open(&machine()).and_then(|store| store.note(&kept.id, &note));
     }
+    let nothing = Chosen::all(chosen.changes.without_changes());
+    if chosen.changes.is_empty() {
+        return write(options, &kept, nothing, &arguments, None).await;
+    }
+    match arguments.commit {
+        false => write(options, &kept, chosen, &arguments, None).await,
+        true => match message(options, &kept, &chosen.changes, &arguments, is_asked).await? {
+            Some(message) => write(options, &kept, chosen, &arguments, Some(message)).await,
+            None => write(options, &kept, nothing, &arguments, None).await,
+        },
+    }
+}
+
+/// Writes what was chosen, commits it with `message`, and reports both.
+async fn write(
+    options: &Options,
+    kept: &Kept,
+    chosen: Chosen,
+    arguments: &ApplyArgs,
+    message: Option<String>,
+) -> Result<ExitCode> {
+    let changes = &chosen.changes;
     if changes.is_empty() {
         stderr::write("Nothing was written.\n");
         return report(options, &kept.id, changes, &Applied::default());
@@ -95,7 +127,43 @@ pub async fn apply(options: &Options, arguments: ApplyArgs) -> Result<ExitCode> 
     for path in &applied.merged {
         stderr::write(&format!("merged with the host's version: {path}\n"));
     }
-    report(options, &kept.id, changes, &applied)
+    let Some(message) = message else { return report(options, &kept.id, changes, &applied) };
+    let made = commit::commit(&kept.workspace, &applied, &message).await?;
+    made.remarks.iter().for_each(|remark| stderr::write(&format!("{remark}\n")));
+    stderr::write(&format!("committed as {}\n", made.name));
+    let mut json = to_json(&kept.id, changes, &applied, json!([]));
+    json["commit"] = json!(made.id);
+    print(options, "", &json)
+}
+
+/// The message of the commit: the given one, or one that the session's model proposes. `None` if the user wants no commit.
+async fn message(
+    options: &Options,
+    kept: &Kept,
+    changes: &ChangeSet,
+    arguments: &ApplyArgs,
+    is_asked: bool,
+) -> Result<Option<String>> {
+    let draft = Draft::new(&kept.workspace, changes, arguments.merge).await?;
+    if let Some(message) = &arguments.message {
+        return commit::cleaned(message).map(Some);
+    }
+    let progress = if options.json { Progress::hidden() } else { Progress::stderr() };
+    progress.show("the model writes the commit's message");
+    let proposed = proposed(options, &kept.id, &draft).await.map_err(|error| {
+        let text = format!("nothing was written, because the model has proposed no message: {error}");
+        Error::new(error.kind(), text).hint("name the message: agent apply --commit -m MESSAGE")
+    });
+    progress.clear();
+    commit::agreed(&proposed?, &kept.workspace, &progress, is_asked).await
+}
+
+async fn proposed(options: &Options, id: &SessionId, draft: &Draft) -> Result<String> {
+    let history = History::of(&read_records(&Store::open(&machine())?.events(id))?);
+    let connected = earlier::connect(&history, &mut Config::load(options)?).await?;
+    let messages = draft.request();
+    let request = Request { messages: &messages, tools: &[], answer_schema: None };
+    Ok(connected.model.ask(request, &mut |_| {}).await?.text)
 }
 
 /// Names of files that a note for the model lists.

@@ -35,9 +35,9 @@ pub fn options(resume: &Resume, options: &Options) -> Result<Options> {
 }
 
 /// The session's model, where the endpoint is the same and the call does not name another model.
-pub async fn connect(resume: &Resume, config: &mut Config) -> Result<Connected> {
+pub async fn connect(history: &History, config: &mut Config) -> Result<Connected> {
     let connected = endpoint::connect(config).await?;
-    let History { base_url, model, .. } = &resume.history;
+    let History { base_url, model, .. } = history;
     if config.options.model.is_some() || model.is_empty() || connected.base_url != *base_url {
         return Ok(connected);
     }

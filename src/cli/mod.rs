@@ -8,6 +8,7 @@ mod batch;
 mod choose;
 mod code;
 mod commands;
+mod commit;
 mod completions;
 pub mod config;
 mod console;

@@ -125,7 +125,7 @@ pub async fn model(config: &mut Config, resume: Option<&Resume>) -> Result<(Mode
         return Ok((recorded("recorded", Recording::load(path)?.replies()), Vec::new()));
     }
     let connected = match resume {
-        Some(resume) => earlier::connect(resume, config).await?,
+        Some(resume) => earlier::connect(&resume.history, config).await?,
         None => endpoint::connect(config).await?,
     };
     let settings = ModelSettings {

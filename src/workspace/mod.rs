@@ -8,6 +8,7 @@ pub mod apply;
 pub mod bare_repository;
 pub mod base;
 pub mod changes;
+pub mod commit;
 pub mod diff;
 pub mod entries;
 mod fetch;

@@ -128,6 +128,8 @@ pub struct Applied {
     pub changes: Changes,
     /// Files that both sides had changed, and that were merged.
     pub merged: Vec<TreePath>,
+    /// What was written, from what the host had.
+    pub written: ChangeSet,
 }
 
 /// What an undo or a redo did in the sandbox.

@@ -3,6 +3,7 @@
 use super::{Flow, Repl};
 use crate::cli::apply::{self, counted};
 use crate::cli::choose::{Ask, choose};
+use crate::cli::commit::{self, Draft};
 use crate::cli::review;
 use crate::cli::ui::confirm;
 use crate::cli::ui::style::BOLD;
@@ -46,9 +47,14 @@ impl Repl<'_> {
             true => Ask::Parts,
             false => Ask::Whole,
         };
+        let commits = take_flag(&mut words, &["--commit"]);
+        let given = take_value(&mut words, &["-m", "--message"])?;
+        if given.is_some() && !commits {
+            return Err(Error::usage("-m is the message of a commit").hint("/apply --commit -m MESSAGE"));
+        }
         if let Some(option) = words.iter().find(|word| word.starts_with('-')) {
             return Err(Error::usage(format!("/apply has no option {}", sanitise::one_line(option, 40)))
-                .hint("/apply [-i] [--merge] [PATH…]"));
+                .hint("/apply [-i] [--merge] [--commit [-m MESSAGE]] [PATH…]"));
         }
         let (ready, changes) = self.changes(words).await?;
         if changes.is_empty() {
@@ -62,6 +68,16 @@ impl Repl<'_> {
             self.remark("nothing was written");
             return Ok(self.announced(next));
         }
+        let message = match commits {
+            true => match self.message(&ready, &chosen.changes, merge, given).await? {
+                Some(message) => Some(message),
+                None => {
+                    self.remark("nothing was written");
+                    return Ok(Flow::Continue);
+                }
+            },
+            false => None,
+        };
         self.session.before_apply(&chosen.changes).await?;
         let applied = ready.workspace.apply(&chosen.changes, merge, Some(&ready.sandbox)).await?;
         ready.workspace.take_edited(chosen.edited_besides(&applied), Some(&ready.sandbox)).await?;
@@ -72,7 +88,31 @@ impl Repl<'_> {
         if let Some(note) = apply::note(&chosen) {
             self.note(&note)?;
         }
+        if let Some(message) = message {
+            let made = commit::commit(&ready.workspace, &applied, &message).await?;
+            made.remarks.iter().for_each(|remark| self.remark(remark));
+            self.remark(&format!("committed as {}", made.name));
+            self.note(&format!("The user committed them as {}: {message}", made.name))?;
+        }
         Ok(self.announced(next))
+    }
+
+    /// The message of the commit: the given one, or one that the model proposes.
+    async fn message(
+        &mut self,
+        ready: &Ready,
+        changes: &ChangeSet,
+        merge: bool,
+        given: Option<String>,
+    ) -> Result<Option<String>> {
+        let draft = Draft::new(&ready.workspace, changes, merge).await?;
+        if let Some(message) = given {
+            return commit::cleaned(&message).map(Some);
+        }
+        self.screen.progress().show("the model writes the commit's message");
+        let proposed = self.session.conversation.ask_beside(&draft.request()).await;
+        self.screen.progress().clear();
+        commit::agreed(&proposed?, &ready.workspace, self.screen.progress(), true).await
     }
 
     /// Says that the model is asked again.
@@ -173,6 +213,16 @@ fn take_flag(words: &mut Vec<String>, names: &[&str]) -> bool {
     let count = words.len();
     words.retain(|word| !names.contains(&word.as_str()));
     words.len() < count
+}
+
+/// What follows one of `names` among `words`, from which both are removed.
+fn take_value(words: &mut Vec<String>, names: &[&str]) -> Result<Option<String>> {
+    let Some(at) = words.iter().position(|word| names.contains(&word.as_str())) else { return Ok(None) };
+    let name = words.remove(at);
+    match at < words.len() {
+        true => Ok(Some(words.remove(at))),
+        false => Err(Error::usage(format!("{name} needs a value")).hint("/apply --commit -m \"MESSAGE\"")),
+    }
 }
 
 fn split(arguments: &str) -> Result<Vec<String>> {

@@ -77,7 +77,7 @@ const COMMANDS: &[Command] = &[
     Command {
         help: CommandHelp::new(
             "/apply",
-            "[-i] [--merge] [PATH…]",
+            "[-i] [--merge] [--commit] [PATH…]",
             "write the changes to your files; -i by hunk",
         ),
         run: |repl, paths| Box::pin(repl.apply(paths)),

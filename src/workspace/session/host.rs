@@ -8,6 +8,7 @@ use crate::workspace::apply::Plan;
 use crate::workspace::changes::ChangeSet;
 use crate::workspace::host_dir::HostDir;
 use crate::workspace::manifest::Delta;
+use crate::workspace::store::Store;
 use crate::workspace::transfer;
 use crate::workspace::tree_path::TreePath;
 use std::path::Path;
@@ -33,11 +34,14 @@ impl Workspace {
     ) -> Result<Applied> {
         let mut state = self.state.lock().await;
         let (root, store, wanted) = (self.root.clone(), self.store.clone(), changes.clone());
-        let plan = blocking(move || Plan::check(&open(&root)?, &wanted, &store, merge)).await;
-        let plan = plan.map_err(|error| conflict_hint(error, merge))?;
+        let plan = blocking(move || check(&root, &wanted, &store, merge)).await?;
         let record =
             Record { time: crate::event::now(), written: plan.record(), accepted: state.accepted.clone() };
-        let applied = Applied { changes: record.written.counts(), merged: plan.merged().to_vec() };
+        let applied = Applied {
+            changes: record.written.counts(),
+            merged: plan.merged().to_vec(),
+            written: record.written.clone(),
+        };
         state.applied.push(record.clone());
         self.save(APPLIED, state.applied.clone()).await?;
         if let Err(error) = self.write(plan).await {
@@ -63,6 +67,16 @@ impl Workspace {
             self.take_merged(&mut state, &applied.merged, delta, sandbox).await?;
         }
         Ok(applied)
+    }
+
+    /// What an apply of `changes` would write, from what the host has.
+    ///
+    /// # Errors
+    /// Those of [`Workspace::apply`].
+    pub async fn would_write(&self, changes: &ChangeSet, merge: bool) -> Result<ChangeSet> {
+        let (root, store, wanted) = (self.root.clone(), self.store.clone(), changes.clone());
+        let plan = blocking(move || check(&root, &wanted, &store, merge)).await?;
+        Ok(plan.record())
     }
 
     /// Puts files that the user edited while reviewing them into the sandbox, where there is one, and into what is recorded of
@@ -118,6 +132,10 @@ impl Workspace {
         let State { history, base, .. } = state;
         history.record(delta, &base.nodes, None, &self.store).map(drop)
     }
+}
+
+fn check(root: &Path, changes: &ChangeSet, store: &Store, merge: bool) -> Result<Plan> {
+    Plan::check(&open(root)?, changes, store, merge).map_err(|error| conflict_hint(error, merge))
 }
 
 fn conflict_hint(error: Error, merged: bool) -> Error {
