@@ -28,6 +28,7 @@ pub mod sanitise;
 pub mod secret_scan;
 pub mod session;
 pub mod shorten;
+pub mod syntax;
 pub mod tools;
 pub mod utf8_stream;
 pub mod workspace;

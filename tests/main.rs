@@ -14,6 +14,7 @@ mod context;
 mod conversation;
 mod corporate;
 mod demo;
+mod diff_colours;
 mod docker;
 mod dot_env;
 mod endpoint_client;

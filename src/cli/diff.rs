@@ -12,6 +12,7 @@ use crate::exit_code::ExitCode;
 use crate::log::SessionId;
 use crate::sanitise;
 use crate::workspace::manifest::Node;
+use crate::workspace::renames;
 use crate::workspace::risks::Risk;
 use crate::workspace::store::Store;
 use crate::workspace::{ChangeSet, diff, git_patch, risks};
@@ -111,6 +112,7 @@ async fn report_others(kept: &Kept) {
 /// The output of `agent diff --json`; the README describes its fields.
 fn to_json(id: &SessionId, changes: &ChangeSet, store: &Store) -> Result<Value> {
     let mode = |node: &Option<Node>| node.as_ref().and_then(Node::mode).map(|mode| format!("{mode:03o}"));
+    let renames = renames::find(changes, store);
     let mut files = Vec::new();
     for (path, change) in changes.changes.iter().filter(|(_, change)| !change.is_directory_only()) {
         let is_file = |node: &Option<Node>| node.as_ref().is_some_and(|node| !node.is_directory());
@@ -127,6 +129,7 @@ fn to_json(id: &SessionId, changes: &ChangeSet, store: &Store) -> Result<Value> 
             "lines_removed": lines.map(|(_, removed)| removed),
             "mode_before": mode(&change.before),
             "mode_after": mode(&change.after),
+            "renamed_from": renames.get(path).map(|rename| rename.from.to_string()),
         }));
     }
     Ok(json!({

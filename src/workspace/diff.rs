@@ -6,8 +6,11 @@ use crate::workspace::changes::{Change, ChangeSet};
 use crate::workspace::git_patch;
 use crate::workspace::hunks;
 use crate::workspace::manifest::Node;
+use crate::workspace::paint::Painter;
+use crate::workspace::renames::{self, Rename};
 use crate::workspace::store::Store;
-use crate::workspace::tree_path::{TreePath, is_deceptive};
+use crate::workspace::tree_path::TreePath;
+use std::collections::BTreeSet;
 use std::io::Write;
 
 /// Largest file whose lines are shown, in bytes. Larger ones are named.
@@ -61,9 +64,17 @@ impl Side {
 /// Writes the diff for users. Nothing in it is obeyed by a terminal but the colours, where `color` is set.
 pub fn write_text(out: &mut dyn Write, changes: &ChangeSet, store: &Store, color: bool) -> Result<()> {
     let paint = Paint { color };
-    for (path, change) in &changes.changes {
+    let renames = renames::find(changes, store);
+    let sources: BTreeSet<&TreePath> = renames.values().map(|rename| &rename.from).collect();
+    for (path, change) in changes.changes.iter().filter(|(path, _)| !sources.contains(path)) {
+        if let Some((rename, change)) =
+            renames.get(path).and_then(|rename| Some((rename, renamed(rename, changes)?)))
+        {
+            write_change(out, path, &rename_headline(rename, &change), &change, store, paint)?;
+            continue;
+        }
         for change in git_patch::halves(change) {
-            write_change(out, path, &change, store, paint)?;
+            write_change(out, path, &headline(path, &change), &change, store, paint)?;
         }
     }
     for message in changes.messages() {
@@ -72,14 +83,27 @@ pub fn write_text(out: &mut dyn Write, changes: &ChangeSet, store: &Store, color
     Ok(())
 }
 
+/// From the content under the former name to that under the new one.
+fn renamed(rename: &Rename, changes: &ChangeSet) -> Option<Change> {
+    let before = changes.changes.get(&rename.from)?.before.clone();
+    Some(Change { before, after: changes.changes.get(&rename.to)?.after.clone() })
+}
+
+/// `renamed a.rs → src/a.rs (97 % the same)`
+fn rename_headline(rename: &Rename, change: &Change) -> String {
+    let modes = modes(change).map(|modes| format!(", {modes}")).unwrap_or_default();
+    format!("renamed {} → {} ({} % the same{modes})", rename.from, rename.to, rename.similarity)
+}
+
 fn write_change(
     out: &mut dyn Write,
     path: &TreePath,
+    headline: &str,
     change: &Change,
     store: &Store,
     paint: Paint,
 ) -> Result<()> {
-    writeln!(out, "{}", paint.bold(&headline(path, change)))?;
+    writeln!(out, "{}", paint.bold(headline))?;
     let old = Side::load(change.before.as_ref(), store, MAX_SHOWN)?;
     let new = Side::load(change.after.as_ref(), store, MAX_SHOWN)?;
     if old == Side::NotShown || new == Side::NotShown {
@@ -95,22 +119,18 @@ fn write_change(
     } else if old.is_unreadable() || new.is_unreadable() {
         writeln!(out, "  (binary, {} → {} bytes)", old.bytes().len(), new.bytes().len())?;
     } else {
-        hunks::each(old.bytes(), new.bytes(), |line| out.write_all(line_text(line, paint.color).as_bytes()))?;
+        let mut painter = Painter::new(path, old.bytes(), new.bytes(), paint.color);
+        let mut text = String::new();
+        hunks::each(old.bytes(), new.bytes(), |line| {
+            painter.line(line, &mut text);
+            out.write_all(text.as_bytes())?;
+            text.clear();
+            Ok(())
+        })?;
+        painter.finish(&mut text);
+        out.write_all(text.as_bytes())?;
     }
     Ok(())
-}
-
-/// A line of a diff for users, with its line feed.
-pub fn line_text(line: hunks::Line<'_>, color: bool) -> String {
-    let (paint, text) = (Paint { color }, safe_line(line.text));
-    let text = match line.kind {
-        hunks::Kind::Header => paint.cyan(&text),
-        hunks::Kind::Context => format!(" {text}"),
-        hunks::Kind::Removed => paint.red(&format!("-{text}")),
-        hunks::Kind::Added => paint.green(&format!("+{text}")),
-        hunks::Kind::NoNewline => "\\ No newline at end of file".to_owned(),
-    };
-    text + "\n"
 }
 
 /// The line above the diff of one file.
@@ -169,8 +189,21 @@ pub fn lines(change: &Change, store: &Store) -> Result<Option<(u64, u64)>> {
 /// Writes `agent diff --stat`: a line a file with the lines added and removed, and the sum.
 pub fn write_stat(out: &mut dyn Write, changes: &ChangeSet, store: &Store) -> Result<()> {
     let (mut files, mut added, mut removed) = (0, 0, 0);
-    for (path, change) in changes.changes.iter().filter(|(_, change)| !change.is_directory_only()) {
+    let renames = renames::find(changes, store);
+    let sources: BTreeSet<&TreePath> = renames.values().map(|rename| &rename.from).collect();
+    let is_shown =
+        |(path, change): &(&TreePath, &Change)| !change.is_directory_only() && !sources.contains(path);
+    for (path, change) in changes.changes.iter().filter(is_shown) {
         files += 1;
+        let renamed = renames.get(path).and_then(|rename| Some((rename, renamed(rename, changes)?)));
+        if let Some((rename, change)) = renamed {
+            let (plus, minus) = lines(&change, store)?.unwrap_or_default();
+            (added, removed) = (added + plus, removed + minus);
+            let text = rename_headline(rename, &change);
+            let text = text.strip_prefix("renamed ").unwrap_or(&text);
+            writeln!(out, "{:>7} {:>7}  {text}", format!("+{plus}"), format!("-{minus}"))?;
+            continue;
+        }
         let what = verb(change);
         let Some((plus, minus)) = lines(change, store)? else {
             writeln!(out, "{:>7} {:>7}  {path} ({what})", "-", "-")?;
@@ -199,20 +232,6 @@ pub fn write_names(out: &mut dyn Write, changes: &ChangeSet) -> Result<()> {
     Ok(())
 }
 
-/// A line as it can be shown: what a terminal would obey, and what hides or reorders text, is made visible.
-fn safe_line(line: &[u8]) -> String {
-    let mut shown = String::with_capacity(line.len());
-    for c in String::from_utf8_lossy(line).chars() {
-        match c {
-            '\t' => shown.push(c),
-            '\r' => shown.push('␍'),
-            _ if is_deceptive(c) => shown.extend(c.escape_default()),
-            _ => shown.push(c),
-        }
-    }
-    shown
-}
-
 #[derive(Clone, Copy)]
 struct Paint {
     color: bool,
@@ -225,17 +244,5 @@ impl Paint {
 
     fn bold(self, text: &str) -> String {
         self.wrap("1", text)
-    }
-
-    fn red(self, text: &str) -> String {
-        self.wrap("31", text)
-    }
-
-    fn green(self, text: &str) -> String {
-        self.wrap("32", text)
-    }
-
-    fn cyan(self, text: &str) -> String {
-        self.wrap("36", text)
     }
 }

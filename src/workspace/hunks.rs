@@ -18,6 +18,8 @@ pub struct Line<'a> {
     pub kind: Kind,
     /// The text; for a header the whole `@@ … @@`.
     pub text: &'a [u8],
+    /// Its number from 0: of a removed line in the old file, of another one in the new file.
+    pub number: usize,
 }
 
 /// What a line of the diff is.
@@ -40,14 +42,17 @@ pub fn each(old: &[u8], new: &[u8], mut on_line: impl FnMut(Line<'_>) -> io::Res
     let (old, new) = (lines(old), lines(new));
     for group in group_diff_ops(compare(&old, &new), CONTEXT) {
         let header = header(&group);
-        on_line(Line { kind: Kind::Header, text: header.as_bytes() })?;
+        on_line(Line { kind: Kind::Header, text: header.as_bytes(), number: 0 })?;
+        let mut emit_all = |kind, lines: &[&[u8]], range: Range<usize>| {
+            range.into_iter().try_for_each(|number| emit(kind, lines[number], number, &mut on_line))
+        };
         for op in group {
             let (tag, old_range, new_range) = op.as_tag_tuple();
             if tag == DiffTag::Equal {
-                old[old_range].iter().try_for_each(|line| emit(Kind::Context, line, &mut on_line))?;
+                emit_all(Kind::Context, &new, new_range)?;
             } else {
-                old[old_range].iter().try_for_each(|line| emit(Kind::Removed, line, &mut on_line))?;
-                new[new_range].iter().try_for_each(|line| emit(Kind::Added, line, &mut on_line))?;
+                emit_all(Kind::Removed, &old, old_range)?;
+                emit_all(Kind::Added, &new, new_range)?;
             }
         }
     }
@@ -106,12 +111,17 @@ pub fn lines(content: &[u8]) -> Vec<&[u8]> {
     content.split_inclusive(|&b| b == b'\n').collect()
 }
 
-fn emit(kind: Kind, line: &[u8], on_line: &mut dyn FnMut(Line<'_>) -> io::Result<()>) -> io::Result<()> {
+fn emit(
+    kind: Kind,
+    line: &[u8],
+    number: usize,
+    on_line: &mut dyn FnMut(Line<'_>) -> io::Result<()>,
+) -> io::Result<()> {
     match line.strip_suffix(b"\n") {
-        Some(text) => on_line(Line { kind, text }),
+        Some(text) => on_line(Line { kind, text, number }),
         None => {
-            on_line(Line { kind, text: line })?;
-            on_line(Line { kind: Kind::NoNewline, text: b"" })
+            on_line(Line { kind, text: line, number })?;
+            on_line(Line { kind: Kind::NoNewline, text: b"", number })
         }
     }
 }

@@ -24,6 +24,7 @@ mod merge;
 pub mod mode;
 pub mod notices;
 mod outer_repository;
+pub mod paint;
 pub mod parts;
 mod pending;
 mod reconcile;

@@ -5,6 +5,7 @@ use crate::workspace::changes::{Change, ChangeSet};
 use crate::workspace::diff::{MAX_SHOWN, Side};
 use crate::workspace::hunks::{self, CONTEXT, Kind, Line, Region};
 use crate::workspace::manifest::Node;
+use crate::workspace::paint::Painter;
 use crate::workspace::renames;
 use crate::workspace::store::Store;
 use crate::workspace::tree_path::TreePath;
@@ -132,22 +133,37 @@ impl TextFile {
         };
         let new_length = length - removed + added;
         let header = format!("@@ -{} +{} @@", span(shown.start, length), span(new_start, new_length));
-        on_line(Line { kind: Kind::Header, text: header.as_bytes() });
-        let mut emit = |kind, line: &[u8]| {
+        on_line(Line { kind: Kind::Header, text: header.as_bytes(), number: 0 });
+        let mut emit = |kind, line: &[u8], number: usize| {
             let text = line.strip_suffix(b"\n");
-            on_line(Line { kind, text: text.unwrap_or(line) });
+            on_line(Line { kind, text: text.unwrap_or(line), number });
             if text.is_none() {
-                on_line(Line { kind: Kind::NoNewline, text: b"" });
+                on_line(Line { kind: Kind::NoNewline, text: b"", number });
             }
         };
-        let mut at = shown.start;
+        let (mut at, mut now) = (shown.start, new_start);
         for edit in &hunk.edits {
-            old[at..edit.old.start].iter().for_each(|line| emit(Kind::Context, line));
-            old[edit.old.clone()].iter().for_each(|line| emit(Kind::Removed, line));
-            edit.new.iter().for_each(|line| emit(Kind::Added, line));
+            for line in &old[at..edit.old.start] {
+                emit(Kind::Context, line, now);
+                now += 1;
+            }
+            edit.old.clone().for_each(|number| emit(Kind::Removed, old[number], number));
+            for line in &edit.new {
+                emit(Kind::Added, line, now);
+                now += 1;
+            }
             at = edit.old.end;
         }
-        old[at..shown.end].iter().for_each(|line| emit(Kind::Context, line));
+        for line in &old[at..shown.end] {
+            emit(Kind::Context, line, now);
+            now += 1;
+        }
+    }
+
+    /// What paints the lines of its hunks.
+    pub fn painter(&self, has_colours: bool) -> Painter {
+        let new = if has_colours { self.content(&self.hunks) } else { Vec::new() };
+        Painter::new(&self.path, &self.old, &new, has_colours)
     }
 
     /// The hunk as a user edits it: a diff, byte for byte.

@@ -9,9 +9,9 @@
 pub mod findings;
 mod pattern;
 #[cfg(feature = "policy")]
-mod reading;
+pub(crate) mod reading;
 #[cfg(feature = "policy")]
-mod subprocess;
+pub(crate) mod subprocess;
 /// Without the grammars nothing is read; rules are refused then, so nothing is missed.
 #[cfg(not(feature = "policy"))]
 mod reading {

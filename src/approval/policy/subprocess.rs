@@ -39,7 +39,7 @@ pub fn read(reading: impl FnOnce() -> Findings) -> Findings {
 }
 
 /// What `work` answers in a child; `None` where the child does not live to say it.
-fn in_child(work: impl FnOnce() -> Vec<u8>) -> Option<Vec<u8>> {
+pub fn in_child(work: impl FnOnce() -> Vec<u8>) -> Option<Vec<u8>> {
     let filter = filter().ok()?;
     let (reader, writer) = std::io::pipe().ok()?;
     // SAFETY: the child runs `work` on the only thread that it has and leaves by _exit(2). A lock that another thread held

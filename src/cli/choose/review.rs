@@ -215,8 +215,9 @@ impl Review<'_> {
     }
 
     fn painted(&self, file: &TextFile, hunk: &Hunk) -> String {
-        let mut text = String::new();
-        file.show(hunk, &mut |line| text += &diff::line_text(line, self.colours.0));
+        let (mut painter, mut text) = (file.painter(self.colours.0), String::new());
+        file.show(hunk, &mut |line| painter.line(line, &mut text));
+        painter.finish(&mut text);
         text
     }
 

@@ -14,7 +14,7 @@ mod python;
 mod ruby;
 mod rust;
 mod shell;
-mod tree;
+pub(crate) mod tree;
 mod wrappers;
 
 use super::findings::{Findings, Language, Name, Unreadable, Use, Word};

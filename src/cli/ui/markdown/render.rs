@@ -1,12 +1,16 @@
 //! Complete Markdown blocks as lines for a terminal.
 
+use super::language_of;
 use super::table::Table;
 use crate::cli::ui::style::{BOLD, CODE, Colours, DIM, HEADING, LINK};
 use crate::cli::ui::wrap::{self, Line, Span};
 use crate::sanitise;
+use crate::syntax::{Class, Language, Lines};
+use crate::workspace::paint::style_of;
 use anstyle::Style;
 use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 use std::fmt::Write;
+use std::ops::Range;
 
 /// Columns that are left to the text however deep it is nested.
 const MIN_COLUMNS: usize = 20;
@@ -33,10 +37,25 @@ pub(super) struct Renderer {
     /// For each open link, the start of its text in `spans`, and its address.
     links: Vec<(usize, String)>,
     table: Option<Table>,
-    code: Option<String>,
+    /// An indented code block, or one in a list or quotation.
+    code: Option<(String, Option<Language>)>,
+    /// The open fence, where its language has a grammar.
+    fenced: Option<Fenced>,
     /// An empty line has to be written before the next block.
     gap: bool,
 }
+
+/// A fenced block of code that arrives line by line.
+struct Fenced {
+    language: Language,
+    /// All of it so far.
+    text: String,
+    /// How much of it is written.
+    shown: usize,
+}
+
+/// Lines of a fence that are read and written together.
+const LINES_AT_ONCE: usize = 24;
 
 struct Margin {
     /// For the first line only: the bullet or number of a list item.
@@ -57,6 +76,7 @@ impl Renderer {
             links: Vec::new(),
             table: None,
             code: None,
+            fenced: None,
             gap: false,
         }
     }
@@ -85,18 +105,43 @@ impl Renderer {
     }
 
     /// Begins a fenced code block whose lines are added with [`Renderer::code_line`].
-    pub(super) fn begin_code(&mut self) {
+    pub(super) fn begin_code(&mut self, language: Option<Language>) {
         self.separate();
+        let fenced = |language| Fenced { language, text: String::new(), shown: 0 };
+        self.fenced = language.filter(|_| self.colours.0).map(fenced);
     }
 
-    /// Writes one line of code, which is not wrapped.
+    /// Writes one line of code, which is not wrapped. In colours some lines are written together: a line may begin within a
+    /// comment.
     pub(super) fn code_line(&mut self, line: &str) {
-        let text = format!("  {}", sanitise::plain(line));
-        self.line(&[Span { text, style: CODE }]);
+        let line = sanitise::plain(line);
+        let Some(fenced) = &mut self.fenced else {
+            return self.line(&[Span { text: format!("  {line}"), style: CODE }]);
+        };
+        let line = line.trim_end_matches('\n');
+        fenced.text.push_str(line);
+        fenced.text.push('\n');
+        if fenced.text[fenced.shown..].matches('\n').nth(LINES_AT_ONCE - 1).is_some() {
+            self.show_fenced();
+        }
     }
 
     pub(super) fn end_code(&mut self) {
+        self.show_fenced();
+        self.fenced = None;
         self.gap = true;
+    }
+
+    /// Writes the lines of the fence that are not written yet.
+    fn show_fenced(&mut self) {
+        let Some(mut fenced) = self.fenced.take() else { return };
+        let lines = Lines::read(fenced.language, &fenced.text);
+        let first = fenced.text[..fenced.shown].matches('\n').count();
+        for (number, line) in fenced.text.lines().enumerate().skip(first) {
+            self.line(&coloured(line, lines.line(number)));
+        }
+        fenced.shown = fenced.text.len();
+        self.fenced = Some(fenced);
     }
 
     fn event(&mut self, event: Event<'_>) {
@@ -104,7 +149,7 @@ impl Renderer {
             Event::Start(tag) => self.start(tag),
             Event::End(tag) => self.end(tag),
             Event::Text(text) => match &mut self.code {
-                Some(code) => code.push_str(&text),
+                Some((code, _)) => code.push_str(&text),
                 None => self.text(&text),
             },
             Event::Code(text) => {
@@ -144,9 +189,13 @@ impl Renderer {
                 self.separate();
                 self.margins.push(Margin { first: None, rest: "│ ".to_string() });
             }
-            Tag::CodeBlock(CodeBlockKind::Fenced(_) | CodeBlockKind::Indented) => {
+            Tag::CodeBlock(kind) => {
                 self.separate();
-                self.code = Some(String::new());
+                let language = match kind {
+                    CodeBlockKind::Fenced(info) => language_of(&info),
+                    CodeBlockKind::Indented => None,
+                };
+                self.code = Some((String::new(), language));
             }
             Tag::List(first) => {
                 self.separate();
@@ -185,10 +234,10 @@ impl Renderer {
                 self.gap = true;
             }
             TagEnd::CodeBlock => {
-                for line in self.code.take().unwrap_or_default().lines() {
-                    self.code_line(line);
-                }
-                self.gap = true;
+                let (code, language) = self.code.take().unwrap_or_default();
+                self.begin_code(language);
+                code.lines().for_each(|line| self.code_line(line));
+                self.end_code();
             }
             TagEnd::List(_) => {
                 self.lists.pop();
@@ -320,6 +369,20 @@ impl Renderer {
         }
         self.out.push('\n');
     }
+}
+
+/// A line of code in the colours of its words.
+fn coloured(line: &str, words: &[(Range<usize>, Class)]) -> Line {
+    let span = |text: &str, style| Span { text: text.to_owned(), style };
+    let (mut spans, mut at) = (vec![span("  ", Style::new())], 0);
+    for (range, class) in words {
+        spans.push(span(line.get(at..range.start).unwrap_or_default(), Style::new()));
+        spans.push(span(line.get(range.clone()).unwrap_or_default(), style_of(*class, Style::new())));
+        at = range.end;
+    }
+    spans.push(span(line.get(at..).unwrap_or_default(), Style::new()));
+    spans.retain(|span| !span.text.is_empty());
+    spans
 }
 
 fn heading_depth(level: HeadingLevel) -> usize {
