@@ -383,7 +383,7 @@ impl Git {
         let mut remarks = Vec::new();
         let hooks = match setting("core.hooksPath").as_str() {
             "" => self
-                .git_dir
+                .root
                 .join(self.text(&["rev-parse", "--git-common-dir"]).unwrap_or_default())
                 .join("hooks"),
             path => self.root.join(path),
