@@ -379,9 +379,11 @@ impl Git {
 
     /// What the user's own `git commit` would do, and this one does not.
     fn left_undone(&self) -> Vec<String> {
-        let setting = |name: &str| self.text(&["config", "--get", name]).unwrap_or_default();
+        // Not what `run` sets for its own calls.
+        let of = |scope: &str| self.text(&["config", scope, "--get", "core.hooksPath"]).ok();
+        let path = of("--local").or_else(|| of("--global")).unwrap_or_default();
         let mut remarks = Vec::new();
-        let hooks = match setting("core.hooksPath").as_str() {
+        let hooks = match path.as_str() {
             "" => self
                 .root
                 .join(self.text(&["rev-parse", "--git-common-dir"]).unwrap_or_default())
