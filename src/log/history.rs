@@ -68,6 +68,19 @@ impl History {
         history
     }
 
+    fn take_prompt(&mut self, written: String) {
+        self.finished = None;
+        self.prompts += 1;
+        self.last_prompt.clone_from(&written);
+        if self.exchanges.len() == EXCHANGES {
+            self.exchanges.remove(0);
+        }
+        self.exchanges.push((written.clone(), String::new()));
+        let text = self.notes.before(&written);
+        self.prompted.push(self.prompts, &written, &text);
+        self.messages.push(Message::User { text });
+    }
+
     fn take(&mut self, record: &Record) {
         match record.event.clone() {
             Event::SessionStarted { model, base_url, workspace, sandbox, .. } => {
@@ -75,19 +88,7 @@ impl History {
                 (self.session, self.model, self.base_url) = (record.session.clone(), model, base_url);
                 (self.workspace, self.sandbox) = (workspace, sandbox);
             }
-            Event::UserMessage { text } => {
-                self.finished = None;
-                self.prompts += 1;
-                self.last_prompt.clone_from(&text);
-                if self.exchanges.len() == EXCHANGES {
-                    self.exchanges.remove(0);
-                }
-                self.exchanges.push((text.clone(), String::new()));
-                let written = text;
-                let text = self.notes.before(&written);
-                self.prompted.push(self.prompts, &written, &text);
-                self.messages.push(Message::User { text });
-            }
+            Event::UserMessage { text } => self.take_prompt(text),
             Event::Note { text } => self.notes.push(&text),
             Event::Attached { name, text } => self.notes.attach(&name, &text),
             Event::AnswerStopped { text, reason } => {

@@ -113,7 +113,7 @@ impl Repl<'_> {
             Input::open(slash::helps(&self.written), self.config.file.ui.editing, &self.config.workspace)?;
         let mut interrupts = 0;
         loop {
-            let line = match self.typing.next() {
+            let line = match self.typing.pop() {
                 Some(line) => self.echo(line),
                 None => self.read(&mut input, &mut end).await?,
             };

@@ -79,7 +79,7 @@ impl Typing {
     }
 
     /// The next line that waits.
-    pub fn next(&mut self) -> Option<String> {
+    pub fn pop(&mut self) -> Option<String> {
         self.queue.pop_front()
     }
 
@@ -132,8 +132,8 @@ mod tests {
         press(&mut typing, &interrupt, "one\rtwo\r^!\rrest");
         assert_eq!(interrupt.reason(), None);
         typing.end(&Progress::hidden(), false);
-        assert_eq!((typing.next().as_deref(), typing.next().as_deref()), (Some("one"), Some("two!")));
-        assert_eq!((typing.next(), typing.take_text().as_str()), (None, "rest"));
+        assert_eq!((typing.pop().as_deref(), typing.pop().as_deref()), (Some("one"), Some("two!")));
+        assert_eq!((typing.pop(), typing.take_text().as_str()), (None, "rest"));
     }
 
     #[test]
@@ -142,11 +142,11 @@ mod tests {
         press(&mut typing, &interrupt, "one\r\r");
         assert_eq!(interrupt.reason(), Some(Stop::Interrupted));
         typing.end(&Progress::hidden(), true);
-        assert_eq!(typing.next().as_deref(), Some("one"));
+        assert_eq!(typing.pop().as_deref(), Some("one"));
         let interrupt = Interrupt::default();
         press(&mut typing, &interrupt, "two\rthree\rfo\x1b");
         assert_eq!(interrupt.reason(), Some(Stop::Interrupted));
         typing.end(&Progress::hidden(), true);
-        assert_eq!((typing.next(), typing.take_text().as_str()), (None, "two\nthree\nfo"));
+        assert_eq!((typing.pop(), typing.take_text().as_str()), (None, "two\nthree\nfo"));
     }
 }

@@ -50,7 +50,7 @@ async fn run(context: Context<'_>, mut file: Arguments) -> Result<ToolResult> {
 fn json_error(file: &Arguments) -> String {
     // Settings files of that name often have comments.
     let has_comments = ["//", "/*"].iter().any(|mark| file.data.contains(mark));
-    if has_comments || !Path::new(&file.path).extension().is_some_and(|extension| extension == "json") {
+    if has_comments || Path::new(&file.path).extension().is_none_or(|extension| extension != "json") {
         return String::new();
     }
     match serde_json::from_str::<IgnoredAny>(&file.data) {

@@ -216,10 +216,7 @@ impl Interpreter {
                         mark.give_up(on_output);
                         return Ok(Ended::Gone(Gone::Garbage));
                     }
-                    Ok(Some(found)) => {
-                        answer = Some(found);
-                        limit = Instant::now().checked_add(REST);
-                    }
+                    Ok(Some(found)) => (answer, limit) = (Some(found), Instant::now().checked_add(REST)),
                     Ok(None) => {}
                 }
             }

@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(keys(b"\n"), [Press::ctrl('j')]);
         assert_eq!(keys(b"\x1b\r"), [Press::of(Key::Enter).alt()]);
         for terminal in [&b"\x1b[13;2u"[..], b"\x1b[27;2;13~"] {
-            assert_eq!(keys(terminal), [shift_enter.clone()]);
+            assert_eq!(keys(terminal), std::slice::from_ref(&shift_enter));
         }
     }
 
