@@ -29,7 +29,7 @@ pub struct History {
     /// Those that the conversation can go back to.
     pub prompted: Prompts,
     pub last_prompt: String,
-    /// The last prompts with the answers to them, at most [`EXCHANGES`], oldest first.
+    /// The last prompts with the answers to them, at most `EXCHANGES`, oldest first.
     pub exchanges: Vec<(String, String)>,
     /// Requests made so far.
     pub turns: u64,

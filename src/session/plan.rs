@@ -20,7 +20,7 @@ impl Session {
         &self.plan
     }
 
-    /// Makes the workspace read-only for everything that the model starts from now on, until [`Session::accept_plan`].
+    /// Makes the workspace read-only for everything that the model starts from now on, until the plan is accepted.
     ///
     /// # Errors
     /// The sandbox's kernel cannot do that.

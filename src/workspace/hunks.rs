@@ -85,7 +85,7 @@ pub struct Region {
 }
 
 /// The regions that differ, in order, at least one line that both files have between them. Positions are counted and not
-/// taken from the comparison, whose empty sides may be off (see [`header`]).
+/// taken from the comparison, whose empty sides may be off (see `header`).
 pub fn regions(old: &[&[u8]], new: &[&[u8]]) -> Vec<Region> {
     let (mut regions, mut at, mut touches): (Vec<Region>, _, _) = (Vec::new(), (0, 0), false);
     for op in compare(old, new) {
