@@ -52,6 +52,7 @@ mod run;
 mod run_code;
 mod samples;
 mod sanitise;
+mod screen;
 mod session_file;
 mod session_history;
 mod session_replay;

@@ -71,7 +71,12 @@ fn session() -> Vec<Record> {
         unreachable("example.org"),
         connection("example.org", false),
         Event::Denied { what: "connect to 10.0.0.1:22".to_owned(), rule: "private address".to_owned() },
-        Event::CheckFinished { command: "cargo test".to_owned(), exit_code: Some(0), duration_ms: 61_000 },
+        Event::CheckFinished {
+            command: "cargo test".to_owned(),
+            exit_code: Some(0),
+            duration_ms: 61_000,
+            output: String::new(),
+        },
         Event::LimitReached { limit: "tokens".to_owned() },
         Event::Notice { text: "2 files are excluded".to_owned() },
         Event::Artifact { artifact: artifact("plot.png", "image/png"), tool_call: "4".to_owned() },

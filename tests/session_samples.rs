@@ -138,7 +138,12 @@ pub fn one_of_each() -> Vec<Event> {
         Event::Checkpoint { id: "c1".to_owned(), files: 3, prompt: Some(1) },
         Event::SandboxReady { backend: "docker".to_owned(), id: "0a1b2c".to_owned() },
         Event::LimitReached { limit: "turns".to_owned() },
-        Event::CheckFinished { command: "cargo test".to_owned(), exit_code: None, duration_ms: 1000 },
+        Event::CheckFinished {
+            command: "cargo test".to_owned(),
+            exit_code: None,
+            duration_ms: 1000,
+            output: String::new(),
+        },
         Event::Rewound { prompt: 2 },
         Event::Compacted {
             before: 9000,

@@ -76,8 +76,18 @@ fn session() -> Vec<Event> {
         Event::Retry { attempt: 1, wait_ms: 500, reason: "connection refused".into() },
         Event::Notice { text: "the sandbox is local: no Docker engine answers".into() },
         Event::Denied { what: "connect to example.com:443".into(), rule: "--network none".into() },
-        Event::CheckFinished { command: "cargo test".into(), exit_code: Some(101), duration_ms: 61_500 },
-        Event::CheckFinished { command: "cargo test".into(), exit_code: Some(0), duration_ms: 950 },
+        Event::CheckFinished {
+            command: "cargo test".into(),
+            exit_code: Some(101),
+            duration_ms: 61_500,
+            output: "one\ntwo".into(),
+        },
+        Event::CheckFinished {
+            command: "cargo test".into(),
+            exit_code: Some(0),
+            duration_ms: 950,
+            output: String::new(),
+        },
         Event::Compacted { before: 120_000, after: 9_000, messages: Value::Null },
         Event::LimitReached { limit: "turns".into() },
         Event::SessionFinished {

@@ -225,6 +225,13 @@ impl Conversation {
         self.setup.bounds
     }
 
+    /// Tokens that the conversation takes, partly estimated, and those that fit into the model's context window, where that
+    /// is known.
+    pub fn context(&self) -> (u64, Option<u64>) {
+        let size = self.window.size.or_else(|| self.setup.model.context_window());
+        (self.window.used(&self.messages), size)
+    }
+
     /// The model's name.
     pub fn model_name(&self) -> &str {
         self.setup.model.name()

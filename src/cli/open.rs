@@ -7,6 +7,7 @@ use crate::agent::Interrupt;
 use crate::cli::config::Config;
 use crate::cli::machine;
 use crate::cli::options::Options;
+use crate::cli::ui::notify;
 use crate::error::Result;
 use crate::event::SandboxInfo;
 use crate::exit_code::ExitCode;
@@ -58,6 +59,8 @@ pub async fn open(
     console: &Arc<Console>,
 ) -> Result<Session> {
     console.screen.set_images(config.images());
+    console.screen.set_trace(config.file.ui.trace);
+    notify::set_up(config.file.ui.notify.clone(), config.notify_after, &config.workspace);
     let (sandbox, reason) = sandbox(config).await?;
     let mut builder = Builder {
         workspace: workspace(config),

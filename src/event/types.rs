@@ -225,6 +225,9 @@ pub enum Event {
         exit_code: Option<i32>,
         /// Wall time in milliseconds.
         duration_ms: u64,
+        /// The last lines of its output, if it did not pass.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        output: String,
     },
     /// Older messages were shortened or summarised so that the conversation fits the context window.
     Compacted {

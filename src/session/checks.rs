@@ -22,6 +22,18 @@ struct Failure {
     output: String,
 }
 
+/// Lines of a failed check's output that the event has, and bytes of them.
+const MAX_LINES: usize = 20;
+const MAX_BYTES: usize = 8 << 10;
+
+fn last_lines(output: &str) -> String {
+    let output = output.trim_end();
+    let start = output.rmatch_indices('\n').nth(MAX_LINES - 1).map_or(0, |(at, _)| at + 1);
+    let least = output.len().saturating_sub(MAX_BYTES).max(start);
+    let start = (least..=output.len()).find(|at| output.is_char_boundary(*at));
+    output[start.unwrap_or(output.len())..].to_owned()
+}
+
 impl Failure {
     /// The prompt that reports it to the model.
     fn feedback(&self, changes: Changes) -> String {
@@ -109,12 +121,11 @@ impl Session {
         };
         let events = self.frontend.events();
         report_limits(events, &finished)?;
-        events.emit(Event::CheckFinished {
-            command: command.to_owned(),
-            exit_code,
-            duration_ms: finished.duration.as_millis() as u64,
-        })?;
+        let duration_ms = finished.duration.as_millis() as u64;
+        let ended =
+            |output| Event::CheckFinished { command: command.to_owned(), exit_code, duration_ms, output };
         if exit_code == Some(0) {
+            events.emit(ended(String::new()))?;
             return Ok(None);
         }
         let mut output = collector.finish(None).text;
@@ -124,6 +135,7 @@ impl Session {
             events.emit(Event::SecretsRedacted { id: CHECK.to_owned(), types: redacted.types })?;
             output = redacted.text;
         }
+        events.emit(ended(last_lines(&output)))?;
         Ok(Some(Failure {
             command: command.to_owned(),
             outcome: describe(finished.outcome, Some(bounds.check_timeout)),

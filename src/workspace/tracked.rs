@@ -100,6 +100,17 @@ pub(super) fn repository_of(root: &Path) -> Option<(PathBuf, PathBuf)> {
     Some((top.to_owned(), top.join(OsStr::from_bytes(target))))
 }
 
+/// The branch that is checked out in the repository of `root`, or the beginning of the commit's name.
+pub fn branch(root: &Path) -> Option<String> {
+    let (_, git_dir) = repository_of(root)?;
+    let head = plain_file::read(&git_dir.join("HEAD"), MAX_LINK, Links::Refuse).ok()?;
+    let head = String::from_utf8_lossy(head.trim_ascii()).into_owned();
+    match head.strip_prefix("ref: ") {
+        Some(name) => Some(name.strip_prefix("refs/heads/").unwrap_or(name).to_owned()),
+        None => Some(head.chars().take(10).collect()),
+    }
+}
+
 /// Whether the repository uses SHA-256: its index does not contain the object format.
 pub(super) fn is_sha256(git_dir: &Path) -> bool {
     let read = |name| plain_file::read(&git_dir.join(name), MAX_CONFIG, Links::Refuse).ok();

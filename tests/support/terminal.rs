@@ -220,6 +220,25 @@ impl View {
     }
 }
 
+fn attributes(cell: &vt100::Cell) -> String {
+    let colour = |name, colour| match colour {
+        vt100::Color::Default => None,
+        vt100::Color::Idx(index) => Some(format!("{name}{index}")),
+        vt100::Color::Rgb(red, green, blue) => Some(format!("{name}{red}/{green}/{blue}")),
+    };
+    let set = |name: &str, is_set: bool| is_set.then(|| name.to_owned());
+    let all = [
+        colour("fg", cell.fgcolor()),
+        colour("bg", cell.bgcolor()),
+        set("bold", cell.bold()),
+        set("dim", cell.dim()),
+        set("italic", cell.italic()),
+        set("underline", cell.underline()),
+        set("inverse", cell.inverse()),
+    ];
+    all.into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
 fn answer(terminal: &File, Answers { text, delay }: Answers) {
     let mut keyboard = terminal.try_clone().expect("the keyboard");
     std::thread::spawn(move || {
@@ -271,6 +290,29 @@ impl Terminal {
     /// The screen as text, without the empty lines at its end.
     pub fn screen(&self) -> String {
         self.view.lock().parser.screen().contents().trim_end().to_string()
+    }
+
+    /// The screen as text, with the attributes of what follows in angle brackets: `<fg2 bold>text</>`.
+    pub fn formatted(&self) -> String {
+        let drawn = self.view.lock();
+        let screen = drawn.parser.screen();
+        let (rows, columns) = screen.size();
+        let mut lines = Vec::new();
+        for row in 0..rows.get() {
+            let (mut line, mut before) = (String::new(), String::new());
+            for cell in (0..columns.get()).filter_map(|column| screen.cell(row, column)) {
+                let now = attributes(cell);
+                if cell.has_contents() && now != before {
+                    line += &if now.is_empty() { "</>".to_owned() } else { format!("<{now}>") };
+                    before = now;
+                }
+                if !cell.is_wide_continuation() {
+                    line += if cell.has_contents() { cell.contents() } else { " " };
+                }
+            }
+            lines.push(line.trim_end().to_owned() + if before.is_empty() { "" } else { "</>" });
+        }
+        lines.join("\n").trim_end().to_owned()
     }
 
     /// The colours of the character at a place of the screen, and the character.

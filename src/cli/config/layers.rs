@@ -7,8 +7,11 @@ use crate::agent::Price;
 use crate::approval::Approve;
 use crate::approval::policy::Rules;
 use crate::cli::options::Options;
+use crate::cli::repl::status::StatusItem;
 use crate::cli::ui::line_editor::Editing;
+use crate::cli::ui::notify::Notify;
 use crate::cli::ui::pictures::Images;
+use crate::cli::ui::trace::TraceStyle;
 use crate::error::{Error, Result};
 use crate::plain_file::{self, Links};
 use crate::sandbox::SandboxChoice;
@@ -332,6 +335,16 @@ pub struct ToolOptions {
 pub struct UiOptions {
     /// When pictures are drawn.
     pub images: Option<Images>,
+    /// How tool calls are traced.
+    pub trace: TraceStyle,
+    /// What the line above the prompt shows; nothing: no line.
+    pub status: Option<Vec<StatusItem>>,
+    /// How the user is notified.
+    pub notify: Notify,
+    /// How long they have to have typed nothing before that.
+    pub notify_after: Option<String>,
+    /// Whether the terminal's title is set (default: yes).
+    pub title: Option<bool>,
     /// The keys of the prompt: `emacs` or `vi`.
     pub editing: Editing,
 }

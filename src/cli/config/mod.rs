@@ -43,6 +43,8 @@ pub struct Config {
     pub delete_after: Option<Duration>,
     /// The user's hooks.
     pub hooks: Vec<Hook>,
+    /// How long the user has to have typed nothing before they are notified, if the file sets it.
+    pub notify_after: Option<Duration>,
     /// The flags of the call.
     pub options: Options,
     /// The user's file, with the settings of the environment and the flags above its own.
@@ -81,6 +83,9 @@ impl Config {
         let layers = Layers::read(&current)?;
         let file = File::read(&machine().config_dir()?, &layers, options)?;
         file.models.iter().try_for_each(|(model, options)| request::check(model, options))?;
+        let notify_after = file.ui.notify_after.as_deref().map(duration).transpose();
+        let notify_after =
+            notify_after.map_err(|error| Error::config(format!("[ui] notify_after: {error}")))?;
         let workspace = match &options.workspace {
             Some(directory) => current.join(directory),
             None => current,
@@ -100,6 +105,7 @@ impl Config {
             ttl: options.ttl.as_deref().map_or(Ok(DEFAULT_TTL), duration)?,
             delete_after: options.delete_after.as_deref().map(duration).transpose()?,
             hooks: file.hooks.iter().map(hook).collect::<Result<_>>()?,
+            notify_after,
             options: options.clone(),
             file,
             layers,

@@ -2,6 +2,7 @@
 
 mod artifacts;
 mod commands;
+mod last;
 mod network;
 mod plan;
 mod race;
@@ -10,6 +11,7 @@ mod review;
 mod rewind;
 mod shell;
 mod slash;
+pub mod status;
 mod transfer;
 
 use super::apply::{after_failure, after_repl};
@@ -23,6 +25,7 @@ use crate::cli::config::Config;
 use crate::cli::options::Options;
 use crate::cli::ui::confirm;
 use crate::cli::ui::input::{Input, Line, PROMPT};
+use crate::cli::ui::notify::{self, Title};
 use crate::cli::ui::screen::Screen;
 use crate::cli::ui::style::{BOLD, Colours, DIM, HEADING};
 use crate::cli::ui::terminal::mode::{self, Mode};
@@ -112,11 +115,15 @@ impl Repl<'_> {
         let mut input =
             Input::open(slash::helps(&self.written), self.config.file.ui.editing, &self.config.workspace)?;
         let mut interrupts = 0;
+        let has_title = self.config.file.ui.title.unwrap_or(true) && !self.config.options.quiet;
+        let title = if has_title { Title::save() } else { None };
         loop {
+            title.iter().for_each(|title| title.show(&self.title("")));
             let line = match self.typing.pop() {
                 Some(line) => self.echo(line),
                 None => self.read(&mut input, &mut end).await?,
             };
+            notify::saw_input();
             interrupts = if line == Line::Interrupted { interrupts + 1 } else { 0 };
             match line {
                 Line::End => return Ok(()),
@@ -127,6 +134,7 @@ impl Repl<'_> {
                     self.enter("/rewind").await?;
                 }
                 Line::Text(text) => {
+                    title.iter().for_each(|title| title.show(&self.title(" …")));
                     if self.enter(text.trim()).await? == Flow::Leave {
                         return Ok(());
                     }
@@ -139,6 +147,7 @@ impl Repl<'_> {
     async fn read(&mut self, input: &mut Input, end: &mut End) -> Result<Line> {
         let text = self.typing.take_text();
         self.console.ask_about_hosts(false);
+        self.show_status().await;
         let held = self.screen.hold();
         let line = unless_terminated(end, input.read(&text)).await?;
         self.console.ask_about_hosts(true);
@@ -151,6 +160,12 @@ impl Repl<'_> {
         let shown = sanitise::plain(&line).replace('\n', "\n  ");
         self.screen.say(&format!("{}{shown}\n", self.colours.paint(HEADING, PROMPT)));
         Line::Text(line)
+    }
+
+    /// `agent: project`, and what it does.
+    fn title(&self, doing: &str) -> String {
+        let workspace = self.config.workspace.file_name().unwrap_or_default();
+        format!("agent: {}{doing}", workspace.to_string_lossy())
     }
 
     fn welcome(&self, exchanges: Option<Vec<(String, String)>>) {
@@ -196,6 +211,10 @@ impl Repl<'_> {
             result => result,
         };
         self.screen.settle()?;
+        notify::notify(match &result {
+            Ok(_) => "the turn has ended",
+            Err(_) => "the turn has failed",
+        });
         match result {
             Err(error) if matches!(error.kind(), Kind::Terminated | Kind::OutputClosed) => Err(error),
             Err(error) if error.kind() == Kind::Interrupted => {

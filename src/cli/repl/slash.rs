@@ -67,6 +67,10 @@ const COMMANDS: &[Command] = &[
         run: |repl, paths| Box::pin(repl.diff(paths)),
     },
     Command {
+        help: CommandHelp::new("/last", "[N]", "all of the last result (or the Nth last) in the pager"),
+        run: |repl, number| Box::pin(async { repl.last(number) }),
+    },
+    Command {
         help: CommandHelp::new(
             "/artifacts",
             "[show|get|open NAME]",

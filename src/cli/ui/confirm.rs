@@ -2,6 +2,7 @@
 
 use super::line_editor::draw::Label;
 use super::line_editor::{Assistant, Editing, Editor};
+use super::notify;
 use super::progress::Progress;
 use super::read::{Ended, read};
 use super::style::{BOLD, Colours};
@@ -56,7 +57,10 @@ async fn read_line(progress: &Progress, prompt: &str) -> Result<Option<String>> 
     let label = Label { plain, painted };
     let mut editor = Editor::new(DefaultHistory::new(), Editing::Emacs);
     loop {
-        match read(&mut editor, &label, &Nothing).await? {
+        notify::notify(&label.plain);
+        let ended = read(&mut editor, &label, &Nothing).await?;
+        notify::saw_input();
+        match ended {
             Ended::Submitted => return Ok(Some(editor.text.take())),
             Ended::End if !is_possible() => {
                 return Err(Error::new(Kind::Terminated, "the terminal was closed"));

@@ -7,6 +7,7 @@ pub mod json;
 pub mod line_editor;
 pub mod live;
 pub mod markdown;
+pub mod notify;
 pub mod pager;
 pub mod picker;
 pub mod pictures;

@@ -6,7 +6,7 @@ use super::pictures::{Images, Kept, Pictures};
 use super::progress::{Hold, Progress};
 use super::stderr;
 use super::style::{Colours, DIM};
-use super::trace::{Trace, Verbosity, activity, failure_text};
+use super::trace::{Trace, TraceStyle, Verbosity, activity, failure_text};
 use super::wrap::{columns_of, terminal_columns};
 use crate::error::{Error, Result};
 use crate::event::{Artifact, Event, Events, Listener, Record, Subscription};
@@ -131,6 +131,11 @@ impl Screen {
     /// When pictures are drawn.
     pub fn set_images(&self, images: Images) {
         self.state.lock().pictures.images = images;
+    }
+
+    /// How tool calls are traced.
+    pub fn set_trace(&self, style: TraceStyle) {
+        self.state.lock().trace.set_style(style);
     }
 
     /// Draws an artifact of a session again.

@@ -7,7 +7,9 @@ use crate::event::{Artifact, Event, PlanStep, Record, StepStatus, Usage};
 use crate::log::report::duration_text;
 use crate::sanitise;
 use anstyle::Style;
+use serde::Deserialize;
 use serde_json::Value;
+use std::collections::HashMap;
 use std::fmt::Write;
 
 /// The longest line of the ordinary trace, in columns. `-v` shows the whole.
@@ -25,6 +27,22 @@ pub enum Verbosity {
     Verbose,
 }
 
+/// How tool calls are traced: `[ui] trace`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TraceStyle {
+    /// A line for each call and one for its result, as a debugger wants them.
+    #[default]
+    Debug,
+    /// A line for both.
+    Plain,
+}
+
+/// Lines that are shown of the output of what failed.
+const TAIL_LINES: usize = 5;
+/// Columns that a call has in the plain style, however long its result is.
+const MIN_CALL: usize = 20;
+
 /// Turns events into the lines of the trace. Everything in them has passed the sanitiser.
 #[derive(Debug)]
 pub struct Trace {
@@ -33,6 +51,9 @@ pub struct Trace {
     /// The width of the terminal; without one, lines are not broken.
     columns: Option<usize>,
     output: LineCount,
+    style: TraceStyle,
+    /// The arguments of the calls that run, by their id.
+    running: HashMap<String, Value>,
 }
 
 /// Lines of the running command's output.
@@ -63,7 +84,19 @@ impl LineCount {
 
 impl Trace {
     pub fn new(verbosity: Verbosity, colours: Colours) -> Self {
-        Self { verbosity, colours, columns: None, output: LineCount::default() }
+        Self {
+            verbosity,
+            colours,
+            columns: None,
+            output: LineCount::default(),
+            style: TraceStyle::default(),
+            running: HashMap::new(),
+        }
+    }
+
+    /// How further calls are traced.
+    pub fn set_style(&mut self, style: TraceStyle) {
+        self.style = style;
     }
 
     /// Breaks the lines of further events between words at `columns`, if there are any.
@@ -81,6 +114,9 @@ impl Trace {
         if let Event::ToolOutput { data, .. } = event {
             self.output.add(data);
         }
+        if let Event::ToolStarted { id, arguments, .. } = event {
+            self.running.insert(id.clone(), arguments.clone());
+        }
         let lines = match self.verbosity {
             Verbosity::Quiet => self.failure(event),
             Verbosity::Normal => self.notable(event).or_else(|| self.ordinary(event)),
@@ -88,8 +124,9 @@ impl Trace {
                 self.notable(event).or_else(|| self.ordinary(event)).or_else(|| self.detail(record))
             }
         };
-        if let Event::ToolFinished { .. } = event {
+        if let Event::ToolFinished { id, .. } = event {
             self.output = LineCount::default();
+            self.running.remove(id);
         }
         lines
     }
@@ -124,14 +161,16 @@ impl Trace {
                 &format!("the conversation was shortened from about {before} to {after} tokens"),
             ),
             Event::LimitReached { .. } => return self.failure(event),
-            Event::CheckFinished { command, exit_code, duration_ms } => {
+            Event::CheckFinished { command, exit_code, duration_ms, output } => {
                 let (style, how) = match exit_code {
                     Some(0) => (GOOD, "passed".to_string()),
                     Some(code) => (BAD, format!("failed with exit {code}")),
                     None => (BAD, "did not finish".to_string()),
                 };
                 let command = sanitise::one_line(command, COLUMNS / 2);
-                self.tagged(style, "CHECK", &format!("{how} in {}: {command}", duration_text(*duration_ms)))
+                let time = duration_text(*duration_ms);
+                self.tagged(style, "CHECK", &format!("{how} in {time}: {command}"))
+                    + &self.tail(output, usize::MAX)
             }
             _ => return None,
         })
@@ -145,9 +184,6 @@ impl Trace {
     /// Events without a tag of their own.
     fn ordinary(&self, event: &Event) -> Option<String> {
         Some(match event {
-            Event::AssistantMessage { tool_calls, .. } if !tool_calls.is_empty() => {
-                self.debug(&format!("Assistant requested {} tool call(s).", tool_calls.len()))
-            }
             Event::Plan { steps, .. } if steps.is_empty() => return None,
             Event::Plan { steps, .. } => plan_text(steps, self.colours),
             // The plan itself was shown.
@@ -156,6 +192,7 @@ impl Trace {
             {
                 return None;
             }
+            Event::ToolStarted { .. } if self.style == TraceStyle::Plain => return None,
             Event::ToolStarted { name, arguments, .. } => {
                 let mut lines = self.debug(&format!("{name} called{}", arguments_text(arguments)));
                 if self.is_verbose() {
@@ -163,10 +200,19 @@ impl Trace {
                 }
                 lines
             }
-            Event::ToolFinished { name, result, .. } => {
-                let mut lines = self.debug(&format!("{name} result: {}", self.result_text(event)));
+            Event::ToolFinished { id, name, ok, exit_code, result, .. } => {
+                let text = self.result_text(event);
+                let mut lines = match self.style {
+                    TraceStyle::Debug => self.debug(&format!("{name} result: {text}")),
+                    TraceStyle::Plain => self.plain_call(name, self.running.get(id), &text),
+                };
+                let has_failed = !ok || exit_code.is_some_and(|code| code != 0);
                 if self.is_verbose() {
                     lines.push_str(&self.indented(result));
+                } else if has_failed && matches!(name.as_str(), "run_commands" | "run_code") {
+                    // The first line tells how it ended.
+                    let output = result.split_once('\n').map_or("", |(_, output)| output);
+                    lines.push_str(&self.tail(output, TAIL_LINES));
                 }
                 lines
             }
@@ -217,6 +263,27 @@ impl Trace {
             }
             _ => return None,
         })
+    }
+
+    /// `run  cargo test   exit 0 in 1.2 s, 48 lines`
+    fn plain_call(&self, name: &str, arguments: Option<&Value>, result: &str) -> String {
+        let columns = self.columns.map_or(COLUMNS, |columns| columns.saturating_sub(1));
+        let room = columns.saturating_sub(wrap::width(result) + 3).max(MIN_CALL);
+        let call = sanitise::one_line(&call_text(name, arguments.unwrap_or(&Value::Null)), room);
+        let line = format!("{call}   {}", sanitise::one_line(result, COLUMNS));
+        self.colours.paint(DIM, line) + "\n"
+    }
+
+    /// The last lines of an output, and how many are above them.
+    fn tail(&self, output: &str, count: usize) -> String {
+        let output = sanitise::plain(output.trim_end());
+        let all: Vec<&str> = output.lines().filter(|line| *line != "(no output)").collect();
+        let above = all.len().saturating_sub(count);
+        let columns = self.columns.map_or(COLUMNS, |columns| columns.saturating_sub(1));
+        let more = (above > 0).then(|| format!("  │ … {above} more line(s) above"));
+        let lines = all.iter().skip(above).map(|line| format!("  │ {}", line.replace('\t', "    ")));
+        let paint = |line: String| self.colours.paint(DIM, sanitise::truncate(&line, columns)) + "\n";
+        more.into_iter().chain(lines).map(paint).collect()
     }
 
     fn is_verbose(&self) -> bool {
@@ -276,6 +343,10 @@ impl Trace {
     }
 
     fn debug(&self, text: &str) -> String {
+        if self.style == TraceStyle::Plain {
+            let text = wrap::hanging(&sanitise::one_line(text, COLUMNS), 0, self.columns);
+            return self.colours.paint(DIM, text) + "\n";
+        }
         let text = wrap::hanging(&sanitise::one_line(text, COLUMNS), "[DEBUG] ".len(), self.columns);
         self.colours.paint(DIM, format_args!("[DEBUG] {text}")) + "\n"
     }
@@ -301,6 +372,35 @@ pub fn plan_text(steps: &[PlanStep], colours: Colours) -> String {
         text.push('\n');
     }
     text
+}
+
+/// A call in a few words, not sanitised: `run  cargo test`.
+pub fn call_text(name: &str, arguments: &Value) -> String {
+    let verb = match name {
+        "run_commands" => "run",
+        "run_code" => "code",
+        "read_file" => "read",
+        "write_file" | "write_files" => "write",
+        "edit_file" => "edit",
+        "job_output" => "job",
+        "job_kill" => "kill",
+        other => other,
+    };
+    let field = |name: &str| arguments.get(name).map(text_of);
+    let subject = match name {
+        "run_code" => {
+            let code = field("code").unwrap_or_default();
+            Some(format!("{} {}", field("language").unwrap_or_default(), code.trim()))
+        }
+        "write_files" => arguments.get("files").map(|files| value_text("files", files)),
+        _ => ["command", "path", "job"].into_iter().find_map(field),
+    };
+    let subject = subject.unwrap_or_else(|| match arguments {
+        Value::Null => String::new(),
+        Value::Object(map) if map.is_empty() => String::new(),
+        other => other.to_string(),
+    });
+    format!("{verb}  {subject}").trim_end().to_owned()
 }
 
 /// ` with name: value, …` on one line, with the size of a file in place of its content.

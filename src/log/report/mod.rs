@@ -250,7 +250,7 @@ impl Tally {
             }
             Event::Artifact { artifact, .. } => report.artifacts.push(Produced { time, artifact }),
             Event::LimitReached { limit } => report.limits.push(limit),
-            Event::CheckFinished { command, exit_code, duration_ms } => {
+            Event::CheckFinished { command, exit_code, duration_ms, .. } => {
                 report.checks.push(Check { command, exit_code, duration_ms });
             }
             _ => {}

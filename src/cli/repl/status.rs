@@ -1,0 +1,142 @@
+//! The status line above the prompt.
+
+use super::Repl;
+use crate::cli::ui::style::DIM;
+use crate::cli::ui::wrap;
+use crate::sanitise;
+use crate::workspace::tracked;
+use serde::Deserialize;
+use unicode_width::UnicodeWidthStr;
+
+/// What the line may show; `[ui] status` lists them in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StatusItem {
+    /// The model's name.
+    Model,
+    /// How full its context window is.
+    Context,
+    /// What the session has cost, where prices are configured.
+    Cost,
+    /// The branch of the workspace's repository.
+    Branch,
+    /// Files with changes that are not applied.
+    Changes,
+    /// The backend of the sandbox.
+    Sandbox,
+    /// What it may reach.
+    Network,
+}
+
+/// What is shown by default.
+const DEFAULT: [StatusItem; 7] = [
+    StatusItem::Model,
+    StatusItem::Context,
+    StatusItem::Cost,
+    StatusItem::Branch,
+    StatusItem::Changes,
+    StatusItem::Sandbox,
+    StatusItem::Network,
+];
+const BETWEEN: &str = " · ";
+/// Columns of a model's or a branch's name.
+const MAX_NAME: usize = 32;
+
+impl Repl<'_> {
+    /// Prints the line. What it shows is known already, but for the branch, which is one small file.
+    pub(super) async fn show_status(&self) {
+        let items = self.config.file.ui.status.as_deref().unwrap_or(&DEFAULT);
+        if self.config.options.quiet || items.is_empty() {
+            return;
+        }
+        let mut parts = Vec::new();
+        for item in items {
+            parts.extend(self.status_of(*item).await);
+        }
+        let columns = wrap::terminal_columns(&std::io::stderr()).saturating_sub(1);
+        let line = fitted(&parts, columns);
+        if !line.is_empty() {
+            self.screen.say(&format!("{}\n", self.colours.paint(DIM, line)));
+        }
+    }
+
+    async fn status_of(&self, item: StatusItem) -> Option<String> {
+        let conversation = &self.session.conversation;
+        match item {
+            StatusItem::Model => Some(sanitise::one_line(conversation.model_name(), MAX_NAME)),
+            StatusItem::Context => match conversation.context() {
+                (0, _) => None,
+                (used, Some(size)) if size > 0 => {
+                    Some(format!("{} % of {}", used * 100 / size, thousands(size)))
+                }
+                (used, _) => Some(format!("{} tokens", thousands(used))),
+            },
+            StatusItem::Cost => conversation.cost().map(|cost| format!("{cost:.4}")),
+            StatusItem::Branch => {
+                let branch = tracked::branch(&self.config.workspace)?;
+                Some(sanitise::one_line(&branch, MAX_NAME))
+            }
+            StatusItem::Changes => {
+                let ready = self.session.startup().if_ready()?;
+                let counts = ready.workspace.recorded_changes().await.ok()?.counts();
+                match counts.added + counts.modified + counts.deleted {
+                    0 => None,
+                    1 => Some("1 file changed".to_owned()),
+                    files => Some(format!("{files} files changed")),
+                }
+            }
+            StatusItem::Sandbox => Some(self.session.startup().backend().name().to_owned()),
+            StatusItem::Network => Some(format!("network {}", self.network_in_short())),
+        }
+    }
+
+    fn network_in_short(&self) -> String {
+        let gateway = self.session.startup().gateway();
+        let rules = gateway.rules();
+        match rules.allowed() {
+            _ if gateway.is_full() => "full".to_owned(),
+            [] => "none".to_owned(),
+            [only] => sanitise::one_line(&only.to_string(), MAX_NAME),
+            several => format!("{} hosts", several.len()),
+        }
+    }
+}
+
+/// As many of `parts` as fit, the first ones first.
+fn fitted(parts: &[String], columns: usize) -> String {
+    let mut line = String::new();
+    for part in parts {
+        let between = if line.is_empty() { "" } else { BETWEEN };
+        if line.width() + between.width() + part.width() <= columns {
+            line = line + between + part;
+        }
+    }
+    line
+}
+
+/// `950`, `12k`, `1.2M`
+fn thousands(count: u64) -> String {
+    match count {
+        0..1_000 => count.to_string(),
+        1_000..1_000_000 => format!("{}k", count / 1_000),
+        _ => format!("{}.{}M", count / 1_000_000, count % 1_000_000 / 100_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{fitted, thousands};
+
+    #[test]
+    fn what_does_not_fit_is_left_out() {
+        let parts = ["model", "12 % of 128k", "main"].map(str::to_owned);
+        assert_eq!(fitted(&parts, 80), "model · 12 % of 128k · main");
+        assert_eq!(fitted(&parts, 13), "model · main");
+        assert_eq!(fitted(&parts, 3), "");
+    }
+
+    #[test]
+    fn counts_are_short() {
+        assert_eq!([950, 128_000, 1_250_000].map(thousands), ["950", "128k", "1.2M"]);
+    }
+}
