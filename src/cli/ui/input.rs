@@ -139,12 +139,12 @@ async fn edit_outside(text: String, workspace: &Path) -> String {
 }
 
 /// Removes the backslashes that continue lines. In a shell command they are the shell's.
-fn join_continued(line: &str) -> String {
+pub(super) fn join_continued(line: &str) -> String {
     if line.starts_with('!') { line.to_string() } else { line.replace("\\\n", "\n") }
 }
 
 /// Whether another line must follow: after a backslash at the end, and within a code fence.
-fn is_incomplete(text: &str) -> bool {
+pub(super) fn is_incomplete(text: &str) -> bool {
     let backslashes = text.bytes().rev().take_while(|byte| *byte == b'\\').count();
     let fences = text.lines().filter(|line| line.trim_start().starts_with("```")).count();
     backslashes % 2 == 1 || fences % 2 == 1

@@ -1,5 +1,6 @@
 //! What the user types while the model works: a queue of lines, which can be edited until they are sent.
 
+use super::input::{is_incomplete, join_continued};
 use super::line_editor::{edit, text::Text};
 use super::progress::Progress;
 use super::terminal::key::{Key, Press};
@@ -56,8 +57,11 @@ impl Typing {
                     interrupt.trigger(Stop::Interrupted);
                 }
             }
+            Press { key: Key::Enter, alt: false, shift: false, .. } if is_incomplete(self.text.as_str()) => {
+                self.text.insert("\n");
+            }
             Press { key: Key::Enter, alt: false, shift: false, .. } if self.queue.len() < MAX_QUEUE => {
-                self.queue.push_back(self.text.take());
+                self.queue.push_back(join_continued(&self.text.take()));
             }
             Press { key: Key::Up, .. } if self.text.is_empty() => {
                 if let Some(last) = self.queue.pop_back() {
@@ -134,6 +138,17 @@ mod tests {
         typing.end(&Progress::hidden(), false);
         assert_eq!((typing.pop().as_deref(), typing.pop().as_deref()), (Some("one"), Some("two!")));
         assert_eq!((typing.pop(), typing.take_text().as_str()), (None, "rest"));
+    }
+
+    #[test]
+    fn a_line_that_is_continued_waits_with_the_lines_behind_it() {
+        let (mut typing, interrupt) = (Typing::default(), Interrupt::default());
+        press(&mut typing, &interrupt, "one \\\rtwo\r```\rcode\r```\r");
+        typing.end(&Progress::hidden(), false);
+        assert_eq!(
+            (typing.pop().as_deref(), typing.pop().as_deref()),
+            (Some("one \ntwo"), Some("```\ncode\n```"))
+        );
     }
 
     #[test]
