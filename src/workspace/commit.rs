@@ -297,7 +297,7 @@ impl Git {
         for some in paths.chunks(PATHS_AT_ONCE) {
             let mut arguments: Vec<&OsStr> =
                 ["--literal-pathspecs", "ls-files", "-s", "-z", "--full-name", "--"].map(OsStr::new).to_vec();
-            let from_top: Vec<Vec<u8>> = some.iter().map(|path| self.from_root(path)).collect();
+            let from_top: Vec<Vec<u8>> = some.iter().map(|path| self.in_directory(path)).collect();
             arguments.extend(from_top.iter().map(|path| OsStr::from_bytes(path)));
             for line in self.run(&arguments, b"")?.split(|&byte| byte == 0).filter(|line| !line.is_empty()) {
                 let Some((facts, path)) = split_at_tab(line) else { continue };
@@ -317,7 +317,7 @@ impl Git {
     }
 
     /// A path of the work tree as git takes it in the workspace's directory.
-    fn from_root(&self, path: &[u8]) -> Vec<u8> {
+    fn in_directory(&self, path: &[u8]) -> Vec<u8> {
         path.strip_prefix(self.prefix.as_bytes()).unwrap_or(path).to_vec()
     }
 
@@ -334,7 +334,7 @@ impl Git {
             Node::File { .. } | Node::Directory { .. } => "100644",
         };
         // Line ends are converted as the attributes of the path say.
-        let place = [b"--path=".as_slice(), &self.from_root(path)].concat();
+        let place = [b"--path=".as_slice(), &self.in_directory(path)].concat();
         let place = if mode == "120000" { OsStr::new("--no-filters") } else { OsStr::from_bytes(&place) };
         let mut arguments = vec![OsStr::new("hash-object"), place, OsStr::new("--stdin")];
         arguments.extend(keep.then_some(OsStr::new("-w")));

@@ -242,11 +242,16 @@ mod tests {
 
     #[test]
     fn the_words_that_changed_are_found() {
-        let (old, new) = changed_words(b"let total = sum(a, b);", b"let total = product(a, b);").unwrap();
-        assert_eq!((old, new), (vec![12..15], vec![12..19]));
-        let (old, new) = changed_words(b"return value", b"return value + 1").unwrap();
-        assert!(old.is_empty());
-        assert_eq!(new, [12..16]);
+        let bounds = |old: &[u8], new: &[u8]| {
+            let (old, new) = changed_words(old, new).unwrap();
+            let pairs = |ranges: Vec<std::ops::Range<usize>>| {
+                ranges.into_iter().map(|range| (range.start, range.end))
+            };
+            (pairs(old).collect::<Vec<_>>(), pairs(new).collect::<Vec<_>>())
+        };
+        let words = bounds(b"let total = sum(a, b);", b"let total = product(a, b);");
+        assert_eq!(words, (vec![(12, 15)], vec![(12, 19)]));
+        assert_eq!(bounds(b"return value", b"return value + 1"), (vec![], vec![(12, 16)]));
         assert!(changed_words(b"one thing", b"quite another").is_none(), "nothing in common");
         assert!(changed_words(b"}", b"{").is_none());
     }
