@@ -13,6 +13,7 @@ mod completion;
 mod context;
 mod conversation;
 mod corporate;
+mod delegate;
 mod demo;
 mod diff_colours;
 mod docker;

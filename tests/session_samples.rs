@@ -32,6 +32,7 @@ pub fn started() -> Event {
             network: "none".to_owned(),
             ..Default::default()
         },
+        parent: None,
     }
 }
 
@@ -88,6 +89,7 @@ pub fn finished(status: &str) -> Event {
         turns: 2,
         usage: Usage { input: 20, output: 10, cached: 4 },
         cost: Some(0.25),
+        delegated: Some(Usage { input: 5, output: 2, cached: 0 }),
         changes: Changes { added: 1, modified: 2, deleted: 3 },
         error: None,
     }
@@ -150,6 +152,26 @@ pub fn one_of_each() -> Vec<Event> {
             after: 900,
             messages: json!([{"role": "user", "text": "continue"}]),
         },
+        Event::DelegateStarted {
+            id: "call_9".to_owned(),
+            delegate: "20250102-030405-abcdef".to_owned(),
+            task: "write the parser".to_owned(),
+            paths: vec!["src/parser".to_owned()],
+        },
+        Event::DelegateFinished {
+            id: "call_9".to_owned(),
+            delegate: "20250102-030405-abcdef".to_owned(),
+            status: "completed".to_owned(),
+            turns: 3,
+            usage: Usage { input: 30, output: 5, cached: 0 },
+            cost: Some(0.5),
+            duration_ms: 1500,
+            changes: Changes { added: 1, modified: 1, deleted: 0 },
+            merged: 1,
+            conflicts: vec!["src/parser/mod.rs".to_owned()],
+            outside: vec!["notes.txt".to_owned()],
+            error: None,
+        },
         finished("completed"),
         Event::SessionFinished {
             status: "failed".to_owned(),
@@ -157,6 +179,7 @@ pub fn one_of_each() -> Vec<Event> {
             turns: 0,
             usage: Usage::default(),
             cost: None,
+            delegated: None,
             changes: Changes::default(),
             error: Some("refused".to_owned()),
         },
@@ -183,6 +206,8 @@ pub fn one_of_each() -> Vec<Event> {
             | Event::ToolOutput { .. }
             | Event::ToolFinished { .. }
             | Event::Artifact { .. }
+            | Event::DelegateStarted { .. }
+            | Event::DelegateFinished { .. }
             | Event::SecretsRedacted { .. }
             | Event::Denied { .. }
             | Event::Connection { .. }

@@ -96,6 +96,7 @@ fn session() -> Vec<Event> {
             turns: 2,
             usage: Usage { input: 2400, output: 68, cached: 2000 },
             cost: None,
+            delegated: None,
             changes: Changes { added: 1, modified: 1, deleted: 0 },
             error: None,
         },

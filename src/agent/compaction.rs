@@ -124,7 +124,7 @@ impl Conversation {
         };
         let summary = match reply {
             Ok(reply) => {
-                self.spent.add_usage(reply.usage, self.setup.price);
+                self.setup.shared.prompt.add(reply.usage, self.setup.price);
                 self.total.add_usage(reply.usage, self.setup.price);
                 reply
             }

@@ -1,7 +1,7 @@
 //! A conversation with a model.
 
 use super::environment::Environment;
-use crate::agent::{Interrupt, Price, RunLimits, SandboxFacts, Spent, Window, system_prompt};
+use crate::agent::{Interrupt, Price, RunLimits, SandboxFacts, Shared, Spent, Window, system_prompt};
 use crate::approval::policy::Gate;
 use crate::error::Result;
 use crate::event::{Artifact, Event, Events};
@@ -33,7 +33,9 @@ pub struct Setup {
     /// What ends the work on one prompt.
     pub limits: RunLimits,
     /// Judges every call before it runs.
-    pub gate: Gate,
+    pub gate: Arc<Gate>,
+    /// What the sessions that the model delegates to share with this one.
+    pub shared: Shared,
     /// What the model's tokens cost.
     pub price: Option<Price>,
     /// The model's context window.
@@ -60,9 +62,9 @@ pub struct Conversation {
     pub(super) window: Window,
     /// The prompt under way, or the last one, counting from 1 over the whole session.
     pub(super) prompt: u64,
-    /// Spent on the prompt under way: what the limits are compared with.
-    pub(super) spent: Spent,
-    /// Spent over the whole session.
+    /// Requests that were answered for the prompt under way.
+    pub(super) turns: u64,
+    /// Spent over the whole session, but for what sessions have spent that this process delegated to.
     pub(super) total: Spent,
 }
 
@@ -95,6 +97,7 @@ impl Conversation {
         let system = Message::System { text: system_prompt(facts, workspace, setup.bounds.redact_secrets) };
         Self {
             window: setup.window,
+            interrupt: setup.shared.interrupt.clone(),
             setup,
             messages: vec![system],
             prompts: Prompts::default(),
@@ -102,9 +105,8 @@ impl Conversation {
             images: Vec::new(),
             arrived: String::new(),
             knows_files: AtomicBool::new(false),
-            interrupt: Interrupt::default(),
             prompt: 0,
-            spent: Spent::default(),
+            turns: 0,
             total: Spent::default(),
         }
     }
@@ -132,14 +134,21 @@ impl Conversation {
         self.interrupt.clone()
     }
 
-    /// What the session has spent.
+    /// What the session has spent, with the sessions that its model delegated to. Their requests are not turns of it.
     pub fn total(&self) -> Spent {
-        self.total
+        let (mut total, delegated) = (self.total, self.delegated());
+        total.usage.add(delegated.usage);
+        Spent { cost: total.cost + delegated.cost, ..total }
     }
 
-    /// What that cost, where prices are configured.
+    /// What sessions have spent that its model delegated to since it was opened.
+    pub fn delegated(&self) -> Spent {
+        self.setup.shared.delegated.spent()
+    }
+
+    /// What the session has cost, where prices are configured.
     pub fn cost(&self) -> Option<f64> {
-        self.setup.price.map(|_| self.total.cost)
+        self.setup.price.map(|_| self.total().cost)
     }
 
     /// Tells the model with the next prompt what happened since the last one.

@@ -3,9 +3,12 @@
 //! Knows no terminal and no backend: it asks a [`ChatModel`](crate::model::ChatModel), runs [`tools`](crate::tools) in a
 //! [`Sandbox`](crate::sandbox::Sandbox) that its [`Environment`] provides, and emits [`Events`](crate::event::Events).
 
+mod budget;
+mod calls;
 mod compaction;
 mod conversation;
 mod environment;
+mod governed;
 mod images;
 mod instructions;
 mod interrupt;
@@ -18,8 +21,10 @@ mod small_model;
 mod turn;
 mod window;
 
+pub use budget::{Budget, Shared};
 pub use conversation::{Answer, Conversation, Earlier, Setup};
 pub use environment::{Environment, Moment};
+pub use governed::Governed;
 pub use interrupt::{Interrupt, Stop};
 pub use limits::{DEFAULT_MAX_TURNS, Price, RunLimits, Spent};
 pub use prompt::{SandboxFacts, system_prompt};

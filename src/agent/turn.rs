@@ -2,16 +2,11 @@
 
 use super::nudge::{self, nudge};
 use super::repetition::{Repetition, Verdict};
-use super::{Answer, Conversation, Moment, Spent, Stop, small_model};
+use super::{Answer, Conversation, Moment, Spent, Stop};
 use crate::error::{Error, Kind, Result};
-use crate::event::{Event, Events, ToolCall};
+use crate::event::{Event, Events};
 use crate::model::dialogue::{self, awaits_answer, well_formed};
-use crate::model::{CallForm, Message, Progress, Reply, Request};
-use crate::secret_scan;
-use crate::tools::{Context, Registry, Tool, ToolResult};
-use serde_json::Value;
-use std::sync::atomic::Ordering;
-use std::time::Instant;
+use crate::model::{Message, Progress, Reply, Request};
 
 /// This many messages in a row with only invalid calls end the run.
 const MAX_BAD_ROUNDS: u32 = 3;
@@ -24,7 +19,8 @@ impl Conversation {
     /// else whatever failed. The conversation stays well-formed in every case: each tool call has its result, and each
     /// prompt an answer, if only the part of it that had arrived.
     pub async fn turn(&mut self, text: &str) -> Result<Answer> {
-        self.spent = Spent::default();
+        self.turns = 0;
+        self.setup.shared.prompt.reset();
         self.prompt += 1;
         self.add_prompt(text)?;
         let timer = self.setup.limits.time.map(|time| self.interrupt.after(time));
@@ -58,7 +54,7 @@ impl Conversation {
         }
     }
 
-    async fn checkpoint(&self, moment: Moment) -> Result<()> {
+    pub(super) async fn checkpoint(&self, moment: Moment) -> Result<()> {
         self.setup.environment.checkpoint(self.prompt, moment).await
     }
 
@@ -97,7 +93,8 @@ impl Conversation {
         let mut repetition = Repetition::default();
         let (mut bad_rounds, mut nudges, mut progress) = (0, Vec::new(), nudge::Progress::default());
         loop {
-            if let Some(reached) = self.spent.reached(&self.setup.limits) {
+            let spent = Spent { turns: self.turns, ..self.setup.shared.prompt.spent() };
+            if let Some(reached) = spent.reached(&self.setup.limits) {
                 self.emit(Event::LimitReached { limit: reached.name.to_owned() })?;
                 return Err(reached.error);
             }
@@ -168,7 +165,8 @@ impl Conversation {
         };
         emitted?;
         self.arrived.clear();
-        self.spent.add(reply.usage, self.setup.price);
+        self.turns += 1;
+        self.setup.shared.prompt.add(reply.usage, self.setup.price);
         self.total.add(reply.usage, self.setup.price);
         if let Some(usage) = reply.usage {
             self.window.count(usage.input, &self.messages);
@@ -187,189 +185,6 @@ impl Conversation {
         });
         Ok(reply)
     }
-
-    /// Runs the calls of one message in order. Every call gets a result, whatever happens.
-    async fn run_tools(
-        &mut self,
-        reply: &Reply,
-        repetition: &mut Repetition,
-        progress: &mut nudge::Progress,
-    ) -> Result<Round> {
-        let mut round = Round { all_bad: true, verdict: Verdict::Fine };
-        let (mut failure, mut bad) = (None, false);
-        for call in &reply.tool_calls {
-            let text = match &failure {
-                Some(error) => self.skip_call(call, not_run(error))?,
-                // It may build on what the bad call was to do.
-                None if bad => self.skip_call(call, AFTER_A_BAD_CALL.to_owned())?,
-                None => match self.run_call(call, reply).await {
-                    Ok(done) => {
-                        round.all_bad &= done.bad;
-                        bad = done.bad;
-                        progress.record(call, done.result.ok);
-                        let verdict = repetition.record(&call.name, &call.arguments, &done.fingerprint());
-                        round.verdict = worse(round.verdict, verdict);
-                        self.send_images(&call.id, &done.result.content);
-                        done.text_with_warning(verdict)
-                    }
-                    Err(error) => {
-                        let text = not_run(&error);
-                        failure = Some(error);
-                        text
-                    }
-                },
-            };
-            self.messages.push(Message::Tool { id: call.id.clone(), name: call.name.clone(), text });
-        }
-        match failure {
-            Some(error) => Err(error),
-            None => Ok(round),
-        }
-    }
-
-    /// The result of a call that is not run, because of an earlier one of the same message.
-    fn skip_call(&self, call: &ToolCall, text: String) -> Result<String> {
-        self.emit(Event::ToolFinished {
-            id: call.id.clone(),
-            name: call.name.clone(),
-            ok: false,
-            exit_code: None,
-            duration_ms: 0,
-            truncated: false,
-            result: text.clone(),
-            content: Vec::new(),
-        })?;
-        Ok(text)
-    }
-
-    /// Runs one call, with its events around it.
-    async fn run_call(&self, call: &ToolCall, reply: &Reply) -> Result<Done> {
-        let parsed = call.arguments.parse();
-        let shown = match &parsed {
-            Ok((value, _)) => (*value).clone(),
-            Err(_) => call.arguments.as_str().into(),
-        };
-        self.emit(Event::ToolStarted { id: call.id.clone(), name: call.name.clone(), arguments: shown })?;
-        let started = Instant::now();
-        let done = match (self.setup.tools.get(&call.name), parsed) {
-            (None, _) => Ok(Done::bad(unknown_tool(&call.name, &self.setup.tools))),
-            (Some(_), Err(_)) if reply.is_cut_off() => Ok(Done::bad(CUT_OFF.to_owned())),
-            (Some(_), Err(error)) => {
-                Ok(Done::bad(format!("error: the arguments are not valid JSON: {error}; send them again")))
-            }
-            // The end of a message that was cut off is not what the model meant, even if it could be repaired.
-            (Some(_), Ok((_, true))) if reply.is_cut_off() => Ok(Done::bad(CUT_OFF.to_owned())),
-            (Some(tool), Ok((value, _))) => self.run_if_allowed(tool, &call.id, value.clone()).await,
-        };
-        let result = match &done {
-            Ok(done) => done.result.clone(),
-            Err(error) => ToolResult::failure(not_run(error)),
-        };
-        self.emit(Event::ToolFinished {
-            id: call.id.clone(),
-            name: call.name.clone(),
-            ok: result.ok,
-            exit_code: result.exit_code,
-            duration_ms: started.elapsed().as_millis() as u64,
-            truncated: result.truncated,
-            result: result.text,
-            content: result.content,
-        })?;
-        done
-    }
-
-    /// Runs the call if the policy allows it, or the user if the policy asks.
-    async fn run_if_allowed(&self, tool: &dyn Tool, call: &str, arguments: Value) -> Result<Done> {
-        let action = tool.action(&arguments);
-        if let Some(why) = self.setup.environment.refusal(action.as_ref()) {
-            return Ok(Done { result: ToolResult::failure(why), bad: false });
-        }
-        let denial = tokio::select! {
-            biased;
-            stop = self.interrupt.triggered() => return Err(stop.error()),
-            denial = self.setup.gate.check(action) => denial?,
-        };
-        if let Some(denial) = denial {
-            self.emit(Event::Denied { what: denial.what, rule: denial.rule })?;
-            return Ok(Done { result: ToolResult::failure(denial.message), bad: false });
-        }
-        let blocked = tokio::select! {
-            biased;
-            stop = self.interrupt.triggered() => return Err(stop.error()),
-            blocked = self.setup.environment.before_tool(tool.name(), &arguments) => blocked?,
-        };
-        match blocked {
-            None => self.run_tool(tool, call, arguments).await,
-            Some(reason) => {
-                self.emit(Event::Denied { what: tool.name().to_owned(), rule: format!("a hook: {reason}") })?;
-                let text = format!("error: not run, because a hook of the user's refuses it: {reason}");
-                Ok(Done { result: ToolResult::failure(text), bad: false })
-            }
-        }
-    }
-
-    async fn run_tool(&self, tool: &dyn Tool, call: &str, arguments: Value) -> Result<Done> {
-        let run = async {
-            let sandbox = self.setup.environment.sandbox().await?;
-            let events = &*self.setup.events;
-            let context = Context {
-                sandbox: &sandbox,
-                events,
-                artifacts: &self.setup.artifacts,
-                call,
-                reach: &*self.setup.environment,
-                bounds: self.setup.bounds,
-            };
-            let mut result = self.call_tool(tool, context, arguments.clone()).await?;
-            if let Some(said) = self.setup.environment.after_tool(tool.name(), &arguments, &result).await? {
-                result.text += &format!("\n\n[a hook of the user's says: {said}]");
-            }
-            // Programs seldom show why the proxy refused a connection.
-            if let Some(note) = self.setup.environment.explain(&result.text) {
-                result.text += &format!("\n\n{note}");
-            }
-            if !self.knows_files.swap(true, Ordering::Relaxed)
-                && let Some(note) = self.setup.environment.about_files().await
-            {
-                result.text += &format!("\n\n{note}");
-            }
-            if self.setup.bounds.redact_secrets
-                && let Some(redacted) = secret_scan::redact(&result.text)
-            {
-                events.emit(Event::SecretsRedacted { id: call.to_owned(), types: redacted.types })?;
-                result.text = redacted.text;
-            }
-            Ok::<_, Error>(result)
-        };
-        // Dropping the tool's future kills what it runs inside the sandbox.
-        tokio::select! {
-            biased;
-            stop = self.interrupt.triggered() => Err(stop.error()),
-            result = run => Ok(Done { result: result?, bad: false }),
-        }
-    }
-}
-
-impl Conversation {
-    /// Calls the tool; with small models, with what they would have to look up first.
-    async fn call_tool(&self, tool: &dyn Tool, context: Context<'_>, arguments: Value) -> Result<ToolResult> {
-        if self.setup.model.form() != CallForm::Compact {
-            return tool.call(context, arguments).await;
-        }
-        let (sandbox, messages) = (context.sandbox, &self.messages);
-        if let Some(refusal) = small_model::refuse_overwrite(sandbox, tool.name(), &arguments, messages).await
-        {
-            return Ok(ToolResult::failure(refusal));
-        }
-        let mut result = tool.call(context, arguments.clone()).await?;
-        if !result.ok
-            && let Some(files) =
-                small_model::named_files(sandbox, tool.name(), &arguments, &result.text, messages).await
-        {
-            result.text += &files;
-        }
-        Ok(result)
-    }
 }
 
 const ANOTHER_MODEL: &str = "another model may do better; `agent resume` continues from here";
@@ -377,81 +192,6 @@ const ANSWER_CUT_OFF: &str =
     "the model's answer was cut off at the endpoint's limit on the tokens of one answer";
 const LONGER_ANSWERS: &str = "let the server give longer answers, or ask for less at a time; `agent resume` and \
                               `agent run --session ID` continue from here";
-const AFTER_A_BAD_CALL: &str =
-    "error: not run, because the call before it in the same message was not valid; send both again";
-const CUT_OFF: &str = "error: your message was cut off at the token limit in the middle of this call; make it shorter, \
-                       for example write a file in parts";
-
-/// The outcome of the calls of one message.
-struct Round {
-    /// Whether none of them was valid.
-    all_bad: bool,
-    verdict: Verdict,
-}
-
-/// The outcome of one call.
-struct Done {
-    result: ToolResult,
-    /// Whether the call itself was invalid: no such tool, or arguments that are not valid.
-    bad: bool,
-}
-
-impl Done {
-    fn bad(text: String) -> Self {
-        Self { result: ToolResult::failure(text), bad: true }
-    }
-
-    /// The result without the duration in a command's first line, which is never the same twice.
-    fn fingerprint(&self) -> String {
-        let text = &self.result.text;
-        let body = match self.result.exit_code {
-            Some(_) => text.split_once('\n').map_or("", |(_, body)| body),
-            None => text,
-        };
-        format!("{:?} {body}", self.result.exit_code)
-    }
-
-    fn text_with_warning(self, verdict: Verdict) -> String {
-        match verdict {
-            Verdict::Fine => self.result.text,
-            Verdict::Warn | Verdict::Stop => format!(
-                "{}\n\n[note from agent: you have made the same calls with the same results several times; \
-                 try something else, or answer]",
-                self.result.text
-            ),
-        }
-    }
-}
-
-fn worse(a: Verdict, b: Verdict) -> Verdict {
-    match (a, b) {
-        (Verdict::Stop, _) | (_, Verdict::Stop) => Verdict::Stop,
-        (Verdict::Warn, _) | (_, Verdict::Warn) => Verdict::Warn,
-        _ => Verdict::Fine,
-    }
-}
-
-/// The result of a call that did not run to its end.
-fn not_run(error: &Error) -> String {
-    match error.kind() {
-        Kind::Interrupted | Kind::Terminated => {
-            "error: interrupted by the user before it was done".to_owned()
-        }
-        _ => format!("error: not done: {error}"),
-    }
-}
-
-fn unknown_tool(name: &str, tools: &Registry) -> String {
-    let known: Vec<&str> = tools.specs().iter().map(|tool| tool.name.as_str()).collect();
-    if name.is_empty() {
-        return format!(
-            "error: this call cannot be read: it names no tool; the tools are {}",
-            known.join(", ")
-        );
-    }
-    let name: String = name.chars().take(100).collect();
-    format!("error: there is no tool {name:?}; the tools are {}", known.join(", "))
-}
 
 /// Turns the model's progress into events.
 fn report(events: &Events, model: &str, progress: Progress<'_>) -> Result<()> {

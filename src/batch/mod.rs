@@ -1,11 +1,9 @@
 //! Many tasks, each in a session and a sandbox of its own, in one process.
 //!
 //! [`read_tasks`] reads and checks the task file, [`Output`] is the directory with the results, which makes an interrupted batch
-//! continue where it stopped, and [`Batch`] runs what has no result yet. A [`Limiter`](crate::model::Limiter) and a [`Budget`] are shared by all
+//! continue where it stopped, and [`Batch`] runs what has no result yet. A [`Limiter`](crate::model::Limiter) and a [`Budget`](crate::agent::Budget) are shared by all
 //! sessions; [`report`] writes what other programs read.
 
-mod budget;
-mod governed;
 mod output;
 pub mod race;
 pub mod report;
@@ -18,8 +16,6 @@ mod task_file;
 mod trouble;
 mod workspace;
 
-pub use budget::Budget;
-pub use governed::Governed;
 pub use output::Output;
 pub use result::{CheckOutcome, Summary, TaskResult};
 pub use runner::Models;

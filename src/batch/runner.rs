@@ -1,13 +1,11 @@
 //! One attempt at one task.
 
-use super::budget::Budget;
-use super::governed::Governed;
 use super::output::Output;
 use super::result::{CheckOutcome, TaskResult};
 use super::scheduler::{Halt, Observer, Settings, Update};
 use super::task::{Task, TaskLimits};
 use super::workspace::Workspaces;
-use crate::agent::{Interrupt, Price, RunLimits, Spent, Stop};
+use crate::agent::{Budget, Governed, Interrupt, Price, RunLimits, Spent, Stop};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Changes, Events, now};
 use crate::log::SessionId;

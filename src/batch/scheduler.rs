@@ -1,6 +1,5 @@
 //! Running what has no result yet, a number of tasks at a time.
 
-use super::budget::Budget;
 use super::output::Output;
 use super::report;
 use super::result::{Summary, TaskResult};
@@ -9,7 +8,7 @@ use super::task::Task;
 use super::task_file::TaskFile;
 use super::trouble::{MAX_ATTEMPTS, MAX_STARTS, Trouble};
 use super::workspace::Workspaces;
-use crate::agent::Stop;
+use crate::agent::{Budget, Stop};
 use crate::error::{Error, Kind, Result};
 use crate::lock::Lock;
 use crate::log::{SessionId, Store};

@@ -125,6 +125,14 @@ pub struct LimitArgs {
     approve: Option<Approve>,
 }
 
+/// Whether the model may delegate.
+#[derive(Debug, Clone, Default, Args)]
+pub struct DelegateArg {
+    /// Offer the tool `delegate`: parts of the work in sessions of their own, at the same time
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Session")]
+    delegate: Option<bool>,
+}
+
 /// Recordings.
 #[derive(Debug, Clone, Default, Args)]
 pub struct RecordArgs {
@@ -195,9 +203,9 @@ pub struct PlaybackArgs {
     verbosity: VerbosityArgs,
 }
 
-/// What every command takes that opens a session for a model.
+/// What every command takes that has a model work in a sandbox.
 #[derive(Debug, Clone, Default, Args)]
-pub struct SessionOptions {
+pub struct WorkArgs {
     #[command(flatten)]
     model: ModelArg,
     #[command(flatten)]
@@ -211,13 +219,22 @@ pub struct SessionOptions {
     #[command(flatten)]
     resources: ResourceArgs,
     #[command(flatten)]
+    verbosity: VerbosityArgs,
+}
+
+/// What every command takes that opens a session for a model.
+#[derive(Debug, Clone, Default, Args)]
+pub struct SessionOptions {
+    #[command(flatten)]
+    work: WorkArgs,
+    #[command(flatten)]
     keep: KeepArgs,
     #[command(flatten)]
     limits: LimitArgs,
     #[command(flatten)]
-    record: RecordArgs,
+    delegate: DelegateArg,
     #[command(flatten)]
-    verbosity: VerbosityArgs,
+    record: RecordArgs,
 }
 
 /// A session, by default the newest of this workspace.
@@ -273,11 +290,13 @@ groups! {
     ResourceArgs: network memory cpus pids disk timeout env;
     KeepArgs: keep ttl delete_after;
     LimitArgs: max_turns max_tokens_total max_cost max_time approve;
+    DelegateArg: delegate;
     RecordArgs: record replay;
     CheckArgs: check check_attempts check_timeout apply;
     JsonArg: json;
     VerbosityArgs: quiet verbose images;
     PlaybackArgs: record [backend resources keep limits json verbosity];
-    SessionOptions: [model endpoint directory copy backend resources keep limits record verbosity];
+    WorkArgs: [model endpoint directory copy backend resources verbosity];
+    SessionOptions: [work keep limits delegate record];
     ChangesArgs: [directory json];
 }

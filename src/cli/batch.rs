@@ -1,16 +1,14 @@
 //! `agent batch`: many tasks, and `agent batch status`.
 
-use super::arguments::{
-    BackendArgs, CopyArgs, DirectoryArg, EndpointArgs, JsonArg, ModelArg, ResourceArgs, VerbosityArgs,
-};
+use super::arguments::{JsonArg, WorkArgs};
 use super::endpoint::ManyModels;
 use super::machine;
 use super::open;
 use super::print::print;
 use super::signals::{Received, listen_with};
-use crate::agent::{Spent, Stop};
+use crate::agent::{Budget, Spent, Stop};
 use crate::batch::{
-    Batch, Budget, Halt, Models, Observer, Output, Settings, Status, Summary, TaskResult, Update, read_tasks,
+    Batch, Halt, Models, Observer, Output, Settings, Status, Summary, TaskResult, Update, read_tasks,
 };
 use crate::cli::config::Config;
 use crate::cli::options::Options;
@@ -82,21 +80,9 @@ pub struct BatchArgs {
     #[arg(long, value_name = "TIME", help_heading = "Limits for one task")]
     max_time: Option<String>,
     #[command(flatten)]
-    model: ModelArg,
-    #[command(flatten)]
-    endpoint: EndpointArgs,
-    #[command(flatten)]
-    directory: DirectoryArg,
-    #[command(flatten)]
-    copy: CopyArgs,
-    #[command(flatten)]
-    backend: BackendArgs,
-    #[command(flatten)]
-    resources: ResourceArgs,
+    work: WorkArgs,
     #[command(flatten)]
     json: JsonArg,
-    #[command(flatten)]
-    verbosity: VerbosityArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -121,16 +107,7 @@ impl BatchArgs {
             max_turns: self.max_turns,
             max_tokens_total: self.max_tokens_total,
             max_time: self.max_time.clone(),
-            ..Options::of(&[
-                &self.model,
-                &self.endpoint,
-                &self.directory,
-                &self.copy,
-                &self.backend,
-                &self.resources,
-                &self.json,
-                &self.verbosity,
-            ])
+            ..Options::of(&[&self.work, &self.json])
         }
     }
 }

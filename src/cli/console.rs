@@ -9,7 +9,7 @@ use crate::cli::ui::progress::Progress;
 use crate::cli::ui::screen::Screen;
 use crate::cli::ui::stderr;
 use crate::error::Result;
-use crate::event::{Event, Events};
+use crate::event::{Event, Events, Listener};
 use crate::sanitise::one_line;
 use crate::session::{Frontend, Step};
 use crate::workspace::{diff, risks};
@@ -18,6 +18,7 @@ use futures_util::future::BoxFuture;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::sync::Mutex;
 
 /// The frontend of every command that opens a session.
 pub struct Console {
@@ -25,6 +26,7 @@ pub struct Console {
     pub screen: Screen,
     events: Arc<Events>,
     quiet: bool,
+    json: bool,
     /// Whether slash commands work.
     is_repl: bool,
     user: Arc<User>,
@@ -38,8 +40,12 @@ impl Console {
             events.listen(Box::new(Json::new(std::io::stdout())));
         }
         let screen = Screen::new(verbosity(options), options.json, &events);
-        let user = Arc::new(User { screen: screen.clone(), answers_about_hosts: AtomicBool::new(false) });
-        Self { screen, events, quiet: options.quiet, is_repl: false, user }
+        let user = Arc::new(User {
+            screen: screen.clone(),
+            answers_about_hosts: AtomicBool::new(false),
+            asked: Mutex::default(),
+        });
+        Self { screen, events, quiet: options.quiet, json: options.json, is_repl: false, user }
     }
 
     /// That of the REPL.
@@ -77,6 +83,14 @@ impl Frontend for Console {
         if self.is_repl { "/network allow" } else { "--network" }
     }
 
+    fn listeners_of_delegate(&self, number: u64) -> Vec<Box<dyn Listener>> {
+        let mut listeners = vec![self.screen.listener_of_delegate(number)];
+        if self.json {
+            listeners.push(Box::new(Json::new(std::io::stdout())));
+        }
+        listeners
+    }
+
     fn progress(&self, step: Step<'_>) {
         let progress = self.screen.progress();
         match step {
@@ -98,17 +112,18 @@ impl Frontend for Console {
 pub struct User {
     screen: Screen,
     answers_about_hosts: AtomicBool,
+    /// Held while a question is on the screen: sessions that work at the same time may ask.
+    asked: Mutex<()>,
 }
 
 impl User {
     async fn answer(&self, question: &Question<'_>) -> Result<Answer> {
-        if matches!(question, Question::Connect { .. }) {
-            if !self.answers_about_hosts.load(Ordering::Relaxed) {
-                return Ok(Answer::No);
-            }
-            let _held = self.screen.hold();
-            return ask(self.screen.progress(), question).await;
+        let is_about_host = matches!(question, Question::Connect { .. });
+        if is_about_host && !self.answers_about_hosts.load(Ordering::Relaxed) {
+            return Ok(Answer::No);
         }
+        let _asked = self.asked.lock().await;
+        let _held = self.screen.hold();
         ask(self.screen.progress(), question).await
     }
 }

@@ -83,6 +83,7 @@ pub async fn open(
     };
     builder.offers_plan = config.file.tools.plan || config.options.plan;
     builder.governance = governance(config);
+    builder.delegates = config.file.delegate.unwrap_or(false);
     builder.record = config.options.record.clone();
     builder.open(Arc::clone(console) as _).await
 }

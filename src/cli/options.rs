@@ -31,6 +31,7 @@ pub struct Options {
     pub max_cost: Option<f64>,
     pub max_time: Option<String>,
     pub approve: Option<Approve>,
+    pub delegate: Option<bool>,
     pub keep: bool,
     pub ttl: Option<String>,
     pub delete_after: Option<String>,

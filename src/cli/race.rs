@@ -1,19 +1,16 @@
 //! `agent race`: several attempts at one prompt at the same time, and `agent race show`.
 
-use super::arguments::{
-    BackendArgs, CheckArgs, CopyArgs, DirectoryArg, EndpointArgs, JsonArg, LimitArgs, ModelArg, ResourceArgs,
-    VerbosityArgs,
-};
+use super::arguments::{CheckArgs, JsonArg, LimitArgs, WorkArgs};
 use super::endpoint::ManyModels;
 use super::print::print;
 use super::run::{CHECK_ATTEMPTS, refuse_empty_checks};
 use super::signals::{Received, listen_with};
 use super::{machine, open, prompt};
-use crate::agent::{Price, Spent, Stop};
+use crate::agent::{Budget, Price, Spent, Stop};
 use crate::batch::race::{
     AttemptRecord, AttemptState, Contestant, Judge, RaceRecord, Races, Rules, race as run_race,
 };
-use crate::batch::{Budget, Halt, Models};
+use crate::batch::{Halt, Models};
 use crate::cli::config::Config;
 use crate::cli::options::Options;
 use crate::cli::ui::json::Json;
@@ -77,23 +74,11 @@ pub struct RaceArgs {
     #[command(flatten)]
     check: CheckArgs,
     #[command(flatten)]
-    model: ModelArg,
-    #[command(flatten)]
-    endpoint: EndpointArgs,
-    #[command(flatten)]
-    directory: DirectoryArg,
-    #[command(flatten)]
-    copy: CopyArgs,
-    #[command(flatten)]
-    backend: BackendArgs,
-    #[command(flatten)]
-    resources: ResourceArgs,
+    work: WorkArgs,
     #[command(flatten)]
     limits: LimitArgs,
     #[command(flatten)]
     json: JsonArg,
-    #[command(flatten)]
-    verbosity: VerbosityArgs,
 }
 
 #[derive(Debug, Subcommand)]
@@ -112,18 +97,7 @@ impl RaceArgs {
         if let Some(RaceCommand::Show { json, .. }) = &self.command {
             return Options::of(&[json]);
         }
-        Options::of(&[
-            &self.check,
-            &self.model,
-            &self.endpoint,
-            &self.directory,
-            &self.copy,
-            &self.backend,
-            &self.resources,
-            &self.limits,
-            &self.json,
-            &self.verbosity,
-        ])
+        Options::of(&[&self.check, &self.work, &self.limits, &self.json])
     }
 }
 

@@ -56,7 +56,7 @@ enum SessionsCommand {
         #[arg(add = values::sessions())]
         id: String,
     },
-    /// Remove one, with its sandbox
+    /// Remove one, with its sandbox and the sessions that it delegated to
     Rm {
         /// Its id, or the beginning of it
         #[arg(add = values::sessions())]
@@ -97,7 +97,11 @@ pub async fn sessions(options: &Options, arguments: SessionsArgs) -> Result<Exit
         SessionsCommand::Verify { id } => check(options, &store, store.find(&id)?),
         SessionsCommand::Report { id, html } => {
             let id = store.find(&id)?;
-            let report = Report::on(&read_records(&store.events(&id))?);
+            let mut report = Report::on(&read_records(&store.events(&id))?);
+            report.add_delegates(|delegate| {
+                let id = SessionId::parse(delegate).ok()?;
+                read_records(&store.events(&id)).ok().map(|records| Report::on(&records))
+            });
             let artifacts = Artifacts::of_session(&store.dir(&id), ArtifactLimits::default());
             let text = match html {
                 true => report.to_html(|artifact| artifacts.read(artifact).ok()),
@@ -156,10 +160,15 @@ fn show(options: &Options, store: &Store, id: SessionId) -> Result<ExitCode> {
 }
 
 async fn remove(options: &Options, store: &Store, id: SessionId) -> Result<ExitCode> {
-    let summary = store.summary(id);
-    store.remove(&summary.id)?;
-    end_sandbox(&summary.sandbox, &summary.id).await;
-    print(options, &format!("removed {}\n", summary.id), &json!({"removed": [summary.id]}))
+    let mut removed = vec![store.summary(id)];
+    removed.extend(
+        store.delegates_of(std::slice::from_ref(&removed[0].id))?.into_iter().map(|id| store.summary(id)),
+    );
+    for summary in &removed {
+        store.remove(&summary.id)?;
+        end_sandbox(&summary.sandbox, &summary.id).await;
+    }
+    print_removed(options, &removed)
 }
 
 async fn prune(options: &Options, store: &Store, age: &str) -> Result<ExitCode> {
@@ -167,6 +176,10 @@ async fn prune(options: &Options, store: &Store, age: &str) -> Result<ExitCode> 
     for summary in &removed {
         end_sandbox(&summary.sandbox, &summary.id).await;
     }
+    print_removed(options, &removed)
+}
+
+fn print_removed(options: &Options, removed: &[Summary]) -> Result<ExitCode> {
     let ids: Vec<&SessionId> = removed.iter().map(|summary| &summary.id).collect();
     let words: String = ids.iter().map(|id| format!("removed {id}\n")).collect();
     print(options, &words, &json!({"removed": ids}))

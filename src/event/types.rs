@@ -25,6 +25,9 @@ pub enum Event {
         workspace: String,
         /// The sandbox that belongs to the session.
         sandbox: SandboxInfo,
+        /// The session whose model delegated a part of its work to this one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        parent: Option<String>,
     },
     /// The sandbox is up. Sent once a run, before its first use; absent where nothing needed it.
     SandboxReady {
@@ -168,6 +171,49 @@ pub enum Event {
         /// The id of the call.
         tool_call: String,
     },
+    /// A `delegate` call begins a session for a part of the work. Its events name that session.
+    DelegateStarted {
+        /// The call's id.
+        id: String,
+        /// The new session.
+        delegate: String,
+        /// What it is asked to do.
+        task: String,
+        /// The files and directories that it may change; absent where that is all of them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        paths: Vec<String>,
+    },
+    /// The session of a `delegate` call ended, and what it changed was merged into the workspace of this session's sandbox.
+    DelegateFinished {
+        /// The call's id.
+        id: String,
+        /// The session.
+        delegate: String,
+        /// As in its `session_finished`.
+        status: String,
+        /// Number of requests that the model answered in it.
+        turns: u64,
+        /// Tokens that it used; the usage of this session includes them.
+        usage: Usage,
+        /// What they cost; absent without prices.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cost: Option<f64>,
+        /// Wall time in milliseconds.
+        duration_ms: u64,
+        /// What it changed.
+        changes: Changes,
+        /// Number of its changed files that this session's workspace has now.
+        merged: u64,
+        /// Files that conflict, and were not merged.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        conflicts: Vec<String>,
+        /// Changed files that are outside of `paths`, and were not merged.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        outside: Vec<String>,
+        /// Why it did not complete.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        error: Option<String>,
+    },
     /// Secrets in a tool's result, or in the output of a failed check, were replaced before the model got it.
     SecretsRedacted {
         /// The call's id, or `check`.
@@ -261,11 +307,14 @@ pub enum Event {
         exit_code: u8,
         /// Number of requests that the model answered.
         turns: u64,
-        /// Tokens used over the whole session.
+        /// Tokens used over the whole session, by sessions that it delegated to as well.
         usage: Usage,
         /// What they cost, in the currency of the configured prices; absent without prices.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cost: Option<f64>,
+        /// The part of `usage` that sessions used to which this run delegated; absent if there were none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        delegated: Option<Usage>,
         /// The changes of the session in the workspace.
         changes: Changes,
         /// The error message, if the run failed.

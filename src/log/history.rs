@@ -9,6 +9,8 @@ use crate::model::{CallForm, Message};
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct History {
     pub session: String,
+    /// The session whose model delegated to this one.
+    pub parent: Option<String>,
     /// The model that was used last.
     pub model: String,
     pub base_url: String,
@@ -33,7 +35,7 @@ pub struct History {
     pub exchanges: Vec<(String, String)>,
     /// Requests made so far.
     pub turns: u64,
-    /// Tokens used so far.
+    /// Tokens used so far, by sessions that it delegated to as well.
     pub usage: Usage,
     /// The checkpoints' ids, oldest first.
     pub checkpoints: Vec<String>,
@@ -83,8 +85,10 @@ impl History {
 
     fn take(&mut self, record: &Record) {
         match record.event.clone() {
-            Event::SessionStarted { model, base_url, workspace, sandbox, .. } => {
+            Event::SessionStarted { model, base_url, workspace, sandbox, parent, .. } => {
                 self.finished = None;
+                // A later run of it is the user's.
+                self.parent = self.parent.take().or(parent);
                 (self.session, self.model, self.base_url) = (record.session.clone(), model, base_url);
                 (self.workspace, self.sandbox) = (workspace, sandbox);
             }
@@ -107,6 +111,7 @@ impl History {
                 }
                 self.messages.push(Message::Assistant { text, reasoning, tool_calls });
             }
+            Event::DelegateFinished { usage, .. } => self.usage.add(usage),
             Event::ToolFinished { id, name, result, .. } => {
                 self.messages.push(Message::Tool { id, name, text: result });
             }

@@ -9,6 +9,7 @@ use crate::event::{Changes, Event, Record, Usage};
 use crate::sanitise::one_line;
 use jiff::{Span, SpanRelativeTo, Timestamp};
 use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -19,6 +20,9 @@ use std::time::{Duration, SystemTime};
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
     pub id: SessionId,
+    /// The session whose model delegated to it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
     /// `running`, `empty`, `unfinished` (killed), `broken` (the file cannot be read), or how the last run
     /// ended: `completed`, `interrupted`, …
     pub status: String,
@@ -41,11 +45,12 @@ pub struct Summary {
 }
 
 impl Store {
-    /// Every session, the one written last first. One whose file cannot be read is listed as `broken`.
+    /// Every session, the one written last first, and behind each those to which its model delegated. One whose file cannot be
+    /// read is listed as `broken`.
     pub fn list(&self) -> Result<Vec<Summary>> {
         let mut summaries: Vec<Summary> = self.ids()?.into_iter().map(|id| self.summary(id)).collect();
         summaries.sort_by(|a, b| b.updated.cmp(&a.updated).then_with(|| b.id.cmp(&a.id)));
-        Ok(summaries)
+        Ok(behind_parents(summaries))
     }
 
     /// The sessions whose ids begin with `prefix`, the one written last first, at most `limit`, each with its first prompt on
@@ -61,9 +66,11 @@ impl Store {
             .collect())
     }
 
-    /// The sessions of `workspace`, the one written last first.
+    /// The sessions of `workspace`, the one written last first, and behind each those to which its model delegated.
     pub fn list_of(&self, workspace: &Path) -> Result<Vec<Summary>> {
-        Ok(self.of_workspace(workspace)?.into_iter().map(|id| self.summary(id)).collect())
+        let mut ids = self.of_workspace(workspace)?;
+        ids.extend(self.delegates_of(&ids)?);
+        Ok(behind_parents(ids.into_iter().map(|id| self.summary(id)).collect()))
     }
 
     /// One session as a list shows it.
@@ -99,6 +106,30 @@ impl Store {
     }
 }
 
+/// Puts each session to which another one delegated behind that one, the oldest first.
+fn behind_parents(summaries: Vec<Summary>) -> Vec<Summary> {
+    // Of those alone, so that none is left out whatever the files say.
+    let heads: BTreeSet<String> = summaries
+        .iter()
+        .filter(|summary| summary.parent.is_none())
+        .map(|summary| summary.id.to_string())
+        .collect();
+    let mut delegates: BTreeMap<String, Vec<Summary>> = BTreeMap::new();
+    let mut sorted = Vec::with_capacity(summaries.len());
+    for summary in summaries {
+        match summary.parent.as_ref().filter(|parent| heads.contains(*parent)) {
+            Some(parent) => delegates.entry(parent.clone()).or_default().push(summary),
+            None => sorted.push(summary),
+        }
+    }
+    let with_delegates = sorted.into_iter().flat_map(|summary| {
+        let mut behind = delegates.remove(summary.id.as_str()).unwrap_or_default();
+        behind.sort_by(|a, b| a.id.cmp(&b.id));
+        std::iter::once(summary).chain(behind)
+    });
+    with_delegates.collect()
+}
+
 /// Reads an age in common notation: `90s`, `12h`, `7d`, `2 weeks`. A day has 24 hours.
 pub fn parse_age(text: &str) -> Result<Duration> {
     let span: Option<Span> = text.parse().ok();
@@ -132,6 +163,7 @@ fn summarise(id: SessionId, updated: String, running: bool, records: &[Record]) 
     });
     Summary {
         id,
+        parent: history.parent,
         status: if running { "running".to_owned() } else { status },
         updated,
         preview: prompt.unwrap_or_default(),
@@ -156,6 +188,10 @@ pub fn to_text(summaries: &[Summary]) -> String {
         let updated = summary.updated.get(..16).unwrap_or(&summary.updated).replace('T', " ");
         let about =
             summary.error.as_deref().filter(|_| summary.status == "broken").unwrap_or(&summary.preview);
+        let about = match summary.parent {
+            Some(_) => format!("  delegated: {about}"),
+            None => about.to_owned(),
+        };
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,

@@ -9,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::event::{Event, Record, now};
 use crate::paths::{create_error, make_dir};
 use crate::sandbox::machine::Machine;
+use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
@@ -178,6 +179,17 @@ impl Store {
         file.append(&Record { seq: file.next_seq(), time: now(), session: id.to_string(), event })
     }
 
+    /// The sessions to which the models of `sessions` delegated, oldest first.
+    pub fn delegates_of(&self, sessions: &[SessionId]) -> Result<Vec<SessionId>> {
+        let sessions: HashSet<&str> = sessions.iter().map(SessionId::as_str).collect();
+        let is_delegate = |other: &SessionId| {
+            let first = Lines::open(&self.events(other)).and_then(|mut lines| lines.next_record());
+            let event = first.ok().flatten().map(|record| record.event);
+            matches!(event, Some(Event::SessionStarted { parent: Some(parent), .. }) if sessions.contains(parent.as_str()))
+        };
+        Ok(self.ids()?.into_iter().filter(is_delegate).collect())
+    }
+
     /// Whether a process is writing the session now.
     pub fn is_running(&self, id: &SessionId) -> bool {
         file::is_locked(&self.events(id))
@@ -201,6 +213,10 @@ impl Store {
 fn fill_fork(file: &mut SessionFile, records: Vec<Record>, source: &SessionId, id: &SessionId) -> Result<()> {
     for mut record in records {
         record.session = id.to_string();
+        if let Event::SessionStarted { parent, .. } = &mut record.event {
+            // It is the user's own.
+            *parent = None;
+        }
         file.append(&record)?;
     }
     let event = Event::Notice { text: format!("forked from session {source}") };
@@ -239,12 +255,14 @@ fn copy_tree(from: &Path, to: &Path, shared: bool) -> Result<()> {
 }
 
 /// Whether the session in `events` is one of the user's own on `workspace`, or on any directory. A replay, which has no
-/// endpoint, is none.
+/// endpoint, is none, nor is what a model delegated.
 fn is_of(events: &Path, workspace: Option<&Path>) -> bool {
     let first = Lines::open(events).and_then(|mut lines| lines.next_record());
     match first.map(|record| record.map(|record| record.event)) {
-        Ok(Some(Event::SessionStarted { workspace: named, base_url, .. })) => {
-            !base_url.is_empty() && workspace.is_none_or(|workspace| Path::new(&named) == workspace)
+        Ok(Some(Event::SessionStarted { workspace: named, base_url, parent, .. })) => {
+            !base_url.is_empty()
+                && parent.is_none()
+                && workspace.is_none_or(|workspace| Path::new(&named) == workspace)
         }
         // An empty or damaged one is the user's too.
         _ => workspace.is_none(),

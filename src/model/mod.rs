@@ -24,6 +24,7 @@ use crate::event::{ToolCall, Usage};
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// One message of the conversation, free of any wire format.
@@ -161,6 +162,12 @@ pub trait ChatModel: Send + Sync {
 
     /// Continues with the form that the session had.
     fn resume_form(&self, _form: CallForm) {}
+
+    /// The same model, for a second conversation at the same time. `None` where there can be only one: answers that were
+    /// recorded.
+    fn for_another_conversation(&self) -> Option<Arc<dyn ChatModel>> {
+        None
+    }
 
     /// Whether it takes images.
     fn takes_images(&self) -> bool {

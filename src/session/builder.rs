@@ -1,16 +1,20 @@
 //! From settings to an open session.
 
 use super::checkpoints::Checkpoints;
+use super::delegate::{Delegate, Origin, Parent, State};
 use super::environment::SessionEnvironment;
 use super::frontend::Frontend;
 use super::hooks::Hooks;
 use super::settings::{Governance, ModelSettings, SandboxSettings, WorkspaceSettings};
 use super::startup::{Population, Startup};
 use super::{Resume, Session};
-use crate::agent::{Conversation, Earlier, SandboxFacts, Setup, Skills, Window};
+use crate::agent::{
+    Budget, Conversation, Earlier, RunLimits, SandboxFacts, Setup, Shared, Skills, Spent, Window,
+};
 use crate::approval::policy::Gate;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::event::{Event, Events};
+use crate::lock::Lock;
 use crate::log::{ArtifactLimits, Artifacts, History, SessionFile, SessionId, Store};
 use crate::network::{self, Gateway};
 use crate::sandbox::host_tree;
@@ -18,7 +22,7 @@ use crate::sandbox::local::Local;
 use crate::sandbox::machine::Machine;
 use crate::tools::code::{self, RunCode};
 use crate::tools::{Plan, Registry, UpdatePlan};
-use crate::workspace::Workspace;
+use crate::workspace::{Mode, Workspace};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -30,6 +34,8 @@ pub struct Builder {
     pub model: ModelSettings,
     /// The tools that the model may call.
     pub tools: Registry,
+    /// Whether it may also hand parts of its work to sessions of their own.
+    pub delegates: bool,
     /// Limits and policy.
     pub governance: Governance,
     /// The directory to work on.
@@ -56,6 +62,8 @@ pub enum Start {
     Resume(Box<Resume>, Option<Population>),
     /// The workspace as it was when this other session began.
     Rewind(SessionId),
+    /// What another session's model delegates.
+    Delegated(Box<Origin>),
 }
 
 /// A notice for the user.
@@ -81,6 +89,7 @@ impl Builder {
         Ok(Self {
             model,
             tools: Registry::builtin(),
+            delegates: false,
             governance: Governance::default(),
             workspace: WorkspaceSettings::new(Arc::clone(&machine), workspace),
             sandbox: SandboxSettings::new(Arc::new(Local::new(Arc::clone(&machine)))),
@@ -97,10 +106,12 @@ impl Builder {
     pub async fn open(mut self, frontend: Arc<dyn Frontend>) -> Result<Session> {
         self.workspace.validate()?;
         self.check_price()?;
-        let Opened { id, file, earlier, population, plan } = self.open_file().await?;
+        self.check_delegation()?;
+        let Opened { id, file, earlier, population, plan, parent } = self.open_file().await?;
+        let gate = self.gate(parent.as_ref(), &*frontend)?;
         let events = Arc::clone(frontend.events());
         listen(&events, &id, file, self.record.as_deref())?;
-        self.announce(&id, &events)?;
+        self.announce(&id, &events, parent.as_ref())?;
         for notice in std::mem::take(&mut self.notices) {
             match notice {
                 Notice::Usual(text) => events.emit(Event::Notice { text })?,
@@ -124,13 +135,20 @@ impl Builder {
         let gateway = Gateway::new(&self.sandbox.network, events, network::Limits::default())?;
         gateway.through_proxy_of(&self.machine);
         gateway.allow_with(frontend.network_command());
+        if let Some(Parent { network, .. }) = &parent {
+            gateway.change(|rules| rules.clone_from(network));
+        }
         if let Some(approver) = frontend.approver() {
             gateway.ask_with(approver);
         }
         let skills = self.find_skills();
-        self.sandbox.home.extend(skills.files.iter().cloned());
+        // A part has those of the session that delegates to it.
+        if parent.is_none() {
+            self.sandbox.home.extend(skills.files.iter().cloned());
+        }
         let startup = Startup::begin(&id, &self.sandbox, population, gateway, Arc::clone(&frontend));
-        self.session(id, Arc::new(startup), earlier, frontend, (skills, plan))
+        let plan = Arc::new(plan);
+        self.session(id, Arc::new(startup), frontend, Beginning { earlier, gate, skills, plan })
     }
 
     /// The skills, where the model can read them.
@@ -156,10 +174,16 @@ impl Builder {
     async fn open_file(&mut self) -> Result<Opened> {
         let (resume, population) = match std::mem::replace(&mut self.start, Start::New) {
             Start::Resume(resume, population) => (resume, population),
+            Start::Delegated(origin) => {
+                let Origin { id, file, workspace, parent } = *origin;
+                let (population, parent) = (Some(Population::Restore(workspace)), Some(parent));
+                return Ok(Opened { id, file, earlier: None, population, plan: Plan::default(), parent });
+            }
             start => {
                 self.start = start;
                 let (id, file) = self.store.create()?;
-                return Ok(Opened { id, file, earlier: None, population: None, plan: Plan::default() });
+                let (earlier, population, plan, parent) = (None, None, Plan::default(), None);
+                return Ok(Opened { id, file, earlier, population, plan, parent });
             }
         };
         if let Some(Population::Reattach(..)) = population {
@@ -178,16 +202,17 @@ impl Builder {
         let plan = plan.map(|(steps, read_only)| Plan::resumed(steps, read_only)).unwrap_or_default();
         self.notices.extend(losses.into_iter().map(Notice::Usual));
         let earlier = Some(Earlier { messages, artifacts, notes, spent, prompts, prompted });
-        Ok(Opened { id, file, earlier, population, plan })
+        Ok(Opened { id, file, earlier, population, plan, parent: None })
     }
 
-    fn announce(&self, id: &SessionId, events: &Events) -> Result<()> {
+    fn announce(&self, id: &SessionId, events: &Events, parent: Option<&Parent>) -> Result<()> {
         events.emit(Event::SessionStarted {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             model: self.model.client.name().to_owned(),
             base_url: self.model.base_url.clone(),
             workspace: self.workspace.root.display().to_string(),
             sandbox: self.sandbox.describe(id),
+            parent: parent.map(|parent| parent.session.to_string()),
         })
     }
 
@@ -195,28 +220,22 @@ impl Builder {
         self,
         id: SessionId,
         startup: Arc<Startup>,
-        earlier: Option<Earlier>,
         frontend: Arc<dyn Frontend>,
-        (skills, plan): (Skills, Plan),
+        beginning: Beginning,
     ) -> Result<Session> {
-        let Self { machine, model, mut tools, governance, workspace, sandbox, store, .. } = self;
-        let programs = host_programs(&sandbox, &machine);
-        let run_code =
-            RunCode::of_sandbox(&machine, sandbox.backend.name(), sandbox.image.as_deref(), &programs);
-        if let Some(earlier) = &earlier {
-            run_code.resume(&earlier.messages);
-        }
-        tools.replace(Arc::new(run_code));
-        let plan = Arc::new(plan);
-        if self.offers_plan {
-            tools.add(Arc::new(UpdatePlan(Arc::clone(&plan))))?;
-        }
+        let Beginning { earlier, gate, skills, plan } = beginning;
         let prompts = earlier.as_ref().map_or(0, |earlier| earlier.prompts);
         let checkpoints = Arc::new(Checkpoints::new(Arc::clone(&startup), Arc::clone(&frontend), prompts));
-        let Governance { limits, bounds, rules, approve, hooks } = governance;
-        let events = Arc::clone(frontend.events());
-        let root = workspace.root.clone();
-        let hooks = Arc::new(Hooks::new(hooks, id.to_string(), root, Arc::clone(&machine), events));
+        let RunLimits { tokens, cost, .. } = self.governance.limits;
+        let prompt = Arc::new(Budget::new(cost, tokens, Spent::default()));
+        let shared = Shared { prompt, ..Shared::default() };
+        let delegate = self.delegate(&id, &checkpoints, &gate, &shared);
+        let programs = host_programs(&self.sandbox, &self.machine);
+        let tools = self.session_tools(&programs, earlier.as_ref(), &plan, delegate.as_ref())?;
+        let Self { machine, model, governance, workspace, sandbox, store, .. } = self;
+        let Governance { limits, bounds, hooks, .. } = governance;
+        let (root, events) = (workspace.root.clone(), Arc::clone(frontend.events()));
+        let hooks = Arc::new(Hooks::new(hooks, id.to_string(), root, machine, events));
         let setup = Setup {
             model: model.client,
             events: Arc::clone(frontend.events()),
@@ -230,7 +249,8 @@ impl Builder {
             artifacts: Artifacts::of_session(&store.dir(&id), ArtifactLimits::default()),
             bounds,
             limits,
-            gate: Gate::new(rules, approve, frontend.approver())?,
+            gate,
+            shared,
             price: model.price,
             window: Window::new(model.context_window, model.compaction),
             answer_schema: model.answer_schema,
@@ -250,12 +270,83 @@ impl Builder {
             store,
             workspace,
             sandbox,
+            delegate,
             skills,
             plan,
             hooks,
             begun: false,
             resumed,
         })
+    }
+
+    /// The tools that were set, and those that belong to this one session.
+    fn session_tools(
+        &self,
+        programs: &[String],
+        earlier: Option<&Earlier>,
+        plan: &Arc<Plan>,
+        delegate: Option<&Arc<Delegate>>,
+    ) -> Result<Registry> {
+        let (mut tools, sandbox) = (self.tools.clone(), &self.sandbox);
+        let run_code =
+            RunCode::of_sandbox(&self.machine, sandbox.backend.name(), sandbox.image.as_deref(), programs);
+        if let Some(earlier) = earlier {
+            run_code.resume(&earlier.messages);
+        }
+        tools.replace(Arc::new(run_code));
+        if self.offers_plan {
+            tools.add(Arc::new(UpdatePlan(Arc::clone(plan))))?;
+        }
+        if let Some(delegate) = delegate {
+            tools.add(Arc::clone(delegate) as _)?;
+        }
+        Ok(tools)
+    }
+
+    /// What stands before every tool call: that of the session that delegates to this one, or one of its own.
+    fn gate(&self, parent: Option<&Parent>, frontend: &dyn Frontend) -> Result<Arc<Gate>> {
+        let Governance { rules, approve, .. } = &self.governance;
+        match parent {
+            Some(parent) => Ok(Arc::clone(&parent.gate)),
+            None => Gate::new(rules.clone(), *approve, frontend.approver()).map(Arc::new),
+        }
+    }
+
+    /// The tool that delegates, where it is offered.
+    fn delegate(
+        &self,
+        id: &SessionId,
+        checkpoints: &Arc<Checkpoints>,
+        gate: &Arc<Gate>,
+        shared: &Shared,
+    ) -> Option<Arc<Delegate>> {
+        let delegate = || Delegate {
+            parent: id.clone(),
+            model: Lock::new(self.model.clone()),
+            tools: self.tools.clone(),
+            governance: self.governance.clone(),
+            workspace: self.workspace.clone(),
+            sandbox: self.sandbox.clone(),
+            store: self.store.clone(),
+            frontend: Arc::clone(&checkpoints.frontend),
+            startup: Arc::clone(&checkpoints.startup),
+            checkpoints: Arc::clone(checkpoints),
+            gate: Arc::clone(gate),
+            shared: shared.clone(),
+            state: State::default(),
+        };
+        self.delegates.then(|| Arc::new(delegate()))
+    }
+
+    /// A part is done in a copy of the workspace.
+    fn check_delegation(&self) -> Result<()> {
+        match self.delegates && self.workspace.mode == Mode::Bind {
+            true => Err(Error::config(
+                "--delegate has no copy of the workspace to hand on with --workspace-mode bind",
+            )
+            .hint("use another mode, or --delegate=false")),
+            false => Ok(()),
+        }
     }
 
     /// A cost limit needs a price.
@@ -271,6 +362,15 @@ struct Opened {
     earlier: Option<Earlier>,
     population: Option<Population>,
     plan: Plan,
+    parent: Option<Parent>,
+}
+
+/// What a session begins with, beside its sandbox.
+struct Beginning {
+    earlier: Option<Earlier>,
+    gate: Arc<Gate>,
+    skills: Skills,
+    plan: Arc<Plan>,
 }
 
 fn listen(

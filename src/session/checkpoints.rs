@@ -16,8 +16,8 @@ const MAX_SHARE: u32 = 20;
 
 /// The checkpoints of a session's sandbox.
 pub struct Checkpoints {
-    startup: Arc<Startup>,
-    frontend: Arc<dyn Frontend>,
+    pub(super) startup: Arc<Startup>,
+    pub(super) frontend: Arc<dyn Frontend>,
     state: Mutex<State>,
 }
 
@@ -87,6 +87,11 @@ impl Checkpoints {
         let restored = ready.workspace.redo(&ready.sandbox, steps).await?;
         state.undone.pop();
         Ok(restored)
+    }
+
+    /// When the workspace was recorded last.
+    pub(super) async fn recorded(&self) -> Option<Instant> {
+        self.state.lock().await.last
     }
 
     /// Records the workspace after work on the session's prompt number `prompt`.

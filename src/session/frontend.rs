@@ -2,7 +2,7 @@
 
 use crate::approval::Approver;
 use crate::error::Result;
-use crate::event::{Event, Events};
+use crate::event::{Event, Events, Listener};
 use std::sync::Arc;
 
 /// Drives a session: receives its events, answers its questions, shows its progress.
@@ -18,6 +18,12 @@ pub trait Frontend: Send + Sync {
     /// What the user types to allow the sandbox more hosts, for messages.
     fn network_command(&self) -> &'static str {
         "--network"
+    }
+
+    /// Listeners for the events of a session to which this one's model delegates a part of its work, as number `number` of them.
+    fn listeners_of_delegate(&self, number: u64) -> Vec<Box<dyn Listener>> {
+        let _ = number;
+        Vec::new()
     }
 
     /// Shows how far a long step is.

@@ -7,6 +7,7 @@ mod answer_schema;
 mod builder;
 mod checkpoints;
 mod checks;
+mod delegate;
 mod environment;
 mod fork;
 mod frontend;
@@ -21,6 +22,7 @@ mod startup;
 pub use answer_schema::AnswerSchema;
 pub use builder::{Builder, Notice, Start};
 pub use checkpoints::Checkpoints;
+pub use delegate::Origin;
 pub use fork::{Fork, fork};
 pub use frontend::{Frontend, Step};
 pub use one_shot::{OneShot, attach};
@@ -28,7 +30,7 @@ pub use resume::{Resume, check_workspace};
 pub use settings::{Governance, ModelSettings, Retention, SandboxSettings, Starts, WorkspaceSettings};
 pub use startup::{Population, Ready, Startup};
 
-use crate::agent::{Answer, Conversation, Skills, Spent};
+use crate::agent::{Answer, Conversation, Skills, Spent, Window};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Changes, Event};
 use crate::exit_code::ExitCode;
@@ -38,6 +40,7 @@ use crate::workspace::ChangeSet;
 use crate::workspace::notices::listed;
 use crate::workspace::tree_path::TreePath;
 use crate::workspace::{Refreshed, Restored};
+use delegate::Delegate;
 use hooks::{Hooks, Moment, Said};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -61,6 +64,8 @@ pub struct Session {
     hooks: Arc<Hooks>,
     /// Whether the hooks of its start have run.
     begun: bool,
+    /// Where its model may delegate.
+    delegate: Option<Arc<Delegate>>,
     resumed: bool,
 }
 
@@ -175,6 +180,15 @@ impl Session {
         Ok(self.conversation.rewind(prompt)?.map(|text| (text, restored)))
     }
 
+    /// Changes the model.
+    pub fn set_model(&mut self, model: ModelSettings) {
+        let window = Window::new(model.context_window, model.compaction);
+        self.conversation.set_model(Arc::clone(&model.client), model.price, window);
+        if let Some(delegate) = &self.delegate {
+            *delegate.model.lock() = model;
+        }
+    }
+
     /// Closes the session after its last prompt, with that prompt's result, and emits `session_finished`.
     pub async fn finish<T>(&self, result: &Result<T>) -> Result<()> {
         finish(&*self.frontend, Some(self), result).await
@@ -238,7 +252,9 @@ impl Session {
 /// Closes a session that ended with `result`, and emits `session_finished`: also for one that could not be opened.
 pub async fn finish<T>(frontend: &dyn Frontend, session: Option<&Session>, result: &Result<T>) -> Result<()> {
     let (mut total, mut cost, mut changes) = (Spent::default(), None, Changes::default());
+    let mut delegated = None;
     if let Some(session) = session {
+        delegated = Some(session.conversation.delegated()).filter(|delegated| delegated.turns > 0);
         let details =
             json!({ "status": status(result), "error": result.as_ref().err().map(ToString::to_string) });
         // Its result counts, and not what they make of it.
@@ -254,6 +270,7 @@ pub async fn finish<T>(frontend: &dyn Frontend, session: Option<&Session>, resul
         turns: total.turns,
         usage: total.usage,
         cost,
+        delegated: delegated.map(|delegated| delegated.usage),
         changes,
         error: result.as_ref().err().map(ToString::to_string),
     })

@@ -3,7 +3,7 @@
 //! A tool's description is a file in `prompts/tools/` and its JSON Schema comes from its argument type, so what the
 //! model reads and what is accepted cannot differ.
 
-mod arguments;
+pub(crate) mod arguments;
 mod builtin;
 pub mod code;
 mod content;

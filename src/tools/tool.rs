@@ -30,6 +30,12 @@ pub trait Tool: Send + Sync {
         None
     }
 
+    /// Whether its calls hand work to sessions of their own. Such calls of one message run at the same time, on the workspace as
+    /// it was recorded right before them, and end by themselves when the turn is stopped.
+    fn delegates(&self) -> bool {
+        false
+    }
+
     /// Discards what it keeps in the sandbox between calls, because the workspace was put back to an earlier state. What it
     /// discarded, for the user.
     fn discard_state(&self) -> BoxFuture<'_, Option<String>> {

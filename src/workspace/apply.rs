@@ -8,12 +8,12 @@ use crate::hash::Hash;
 use crate::workspace::changes::{Change, ChangeSet};
 use crate::workspace::host_dir::{HostDir, Observed};
 use crate::workspace::manifest::Node;
-use crate::workspace::merge::{self, Merged};
+use crate::workspace::merge::{self, Merged, Ours};
 use crate::workspace::store::Store;
 use crate::workspace::tree_path::TreePath;
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
+use std::io::{self, Read};
 
 /// A file that cannot be written because the host's version is not what the session knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,7 +140,13 @@ impl Check<'_> {
         if !self.merge {
             return Ok(Merged::Impossible(reason));
         }
-        Ok(match merge::three_way(self.host, path, found, change, self.store)? {
+        let read = |most| {
+            let mut content = Vec::new();
+            self.host.open_file(path)?.take(most).read_to_end(&mut content)?;
+            Ok(content)
+        };
+        let ours = Ours { found, read: &read, other: "the sandbox" };
+        Ok(match merge::three_way(&ours, change, self.store)? {
             Merged::Impossible(why) => Merged::Impossible(format!("{reason}, and {why}")),
             clean => clean,
         })
@@ -257,7 +263,7 @@ fn observe(host: &HostDir, path: &TreePath, changes: &ChangeSet) -> io::Result<O
 }
 
 /// Whether the host already has what would be written.
-fn is_done(found: Option<&Node>, change: &Change) -> bool {
+pub(super) fn is_done(found: Option<&Node>, change: &Change) -> bool {
     match (found, &change.after) {
         (None, None) => true,
         (Some(found), Some(after)) => {
@@ -268,7 +274,7 @@ fn is_done(found: Option<&Node>, change: &Change) -> bool {
 }
 
 /// Whether the host still has what the change starts from.
-fn is_base(found: Option<&Node>, change: &Change) -> bool {
+pub(super) fn is_base(found: Option<&Node>, change: &Change) -> bool {
     match (found, &change.before) {
         (None, None) => true,
         // A directory that was made meanwhile is kept; only its mode is set.
@@ -283,7 +289,7 @@ fn is_base(found: Option<&Node>, change: &Change) -> bool {
 }
 
 /// What is written: with the host's own permission bits where the change is not about them.
-fn keep_host_mode(found: Option<&Node>, change: &Change) -> Option<Node> {
+pub(super) fn keep_host_mode(found: Option<&Node>, change: &Change) -> Option<Node> {
     let after = change.after.clone()?;
     match found.and_then(Node::mode) {
         Some(mode) if !change.changes_mode() => Some(after.with_mode(mode)),

@@ -77,6 +77,31 @@ async fn save_group(
     Ok(())
 }
 
+/// Whether anything is saved for the session in the directory `session`.
+pub fn is_saved(session: &Path) -> bool {
+    directory(session).join(TREE).exists()
+}
+
+/// Removes what was saved for the session in the directory `session`.
+pub fn discard(session: &Path) -> Result<()> {
+    match std::fs::remove_dir_all(directory(session)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+/// Copies what was saved for the session in the directory `from` to that in `to`; contents are shared.
+pub fn share(from: &Path, to: &Path) -> Result<()> {
+    let (from, to) = (Store::open(&directory(from))?, Store::open(&directory(to))?);
+    let tree: Manifest = from.load(TREE)?.unwrap_or_default();
+    for node in tree.values() {
+        if let Node::File { hash, .. } = node {
+            to.adopt(&from, *hash)?;
+        }
+    }
+    to.save(TREE, &tree)
+}
+
 /// Restores what was saved for the session in the directory `session`, if anything was.
 pub async fn restore(sandbox: &Sandbox, session: &Path) -> Result<()> {
     let directory = directory(session);

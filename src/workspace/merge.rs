@@ -1,14 +1,11 @@
-//! Three-way merges of files that both the sandbox and the host changed.
+//! Three-way merges of files that both the sandbox and the host changed, or two sandboxes.
 
 use crate::error::Result;
 use crate::hash::Hash;
 use crate::workspace::changes::Change;
-use crate::workspace::host_dir::HostDir;
 use crate::workspace::hunks;
 use crate::workspace::manifest::Node;
 use crate::workspace::store::Store;
-use crate::workspace::tree_path::TreePath;
-use std::io::Read;
 use std::ops::Range;
 
 /// Largest file that is merged, in bytes: the time of a comparison grows with the square of the differences.
@@ -25,19 +22,23 @@ pub enum Merged {
     Impossible(String),
 }
 
-/// Merges what the host has (`found`) with the change. Impossible where lines conflict, where a side is not text, or
-/// where the common ancestor is not kept: conflict markers are never written. The merged content and the host's
-/// own are kept in `store`.
-pub fn three_way(
-    host: &HostDir,
-    path: &TreePath,
-    found: Option<&Node>,
-    change: &Change,
-    store: &Store,
-) -> Result<Merged> {
+/// The side that a change is merged with.
+pub struct Ours<'a> {
+    /// What it has.
+    pub found: Option<&'a Node>,
+    /// Reads the beginning of that file, at most so many bytes.
+    pub read: &'a dyn Fn(u64) -> Result<Vec<u8>>,
+    /// Where the change comes from, for messages: `the sandbox`.
+    pub other: &'a str,
+}
+
+/// Merges what one side has with the change of the other. Impossible where lines conflict, where a side is not text, or
+/// where the common ancestor is not kept: conflict markers are never written. The merged content is kept in `store`.
+pub fn three_way(ours: &Ours<'_>, change: &Change, store: &Store) -> Result<Merged> {
+    let Ours { found, read, other } = ours;
     let impossible = |why: &str| Ok(Merged::Impossible(why.to_owned()));
     let (Some(ours @ Node::File { .. }), Some(base @ Node::File { .. }), Some(theirs @ Node::File { .. })) =
-        (found, &change.before, &change.after)
+        (*found, &change.before, &change.after)
     else {
         return impossible("only a file that both sides began with and still have can be merged");
     };
@@ -49,31 +50,30 @@ pub fn three_way(
     if !store.contains(hash(base)) {
         return impossible("what both sides began with is not kept");
     }
-    let mut host_content = Vec::new();
-    host.open_file(path)?.take(MAX_MERGE).read_to_end(&mut host_content)?;
-    let (base_content, sandbox_content) = (store.read(hash(base))?, store.read(hash(theirs))?);
-    if [&host_content, &base_content, &sandbox_content].iter().any(|content| content.contains(&0)) {
+    let own_content = read(MAX_MERGE)?;
+    let (base_content, other_content) = (store.read(hash(base))?, store.read(hash(theirs))?);
+    if [&own_content, &base_content, &other_content].iter().any(|content| content.contains(&0)) {
         return impossible("binary content cannot be merged");
     }
-    let Ok(merged) = diffy::merge_bytes(&base_content, &host_content, &sandbox_content) else {
-        return Ok(Merged::Impossible(conflict(&base_content, &host_content, &sandbox_content)));
+    let Ok(merged) = diffy::merge_bytes(&base_content, &own_content, &other_content) else {
+        return Ok(Merged::Impossible(conflict(&base_content, &own_content, &other_content, other)));
     };
-    // Two sides may each change the bits; the sandbox's word counts where it has one.
+    // Two sides may each change the bits; the change counts where it is about them.
     let mode = if change.changes_mode() { theirs.mode() } else { ours.mode() }.unwrap_or(0o644);
     let size = merged.len() as u64;
     Ok(Merged::Clean(Node::File { hash: store.put(&merged)?, size, mode }))
 }
 
 /// Which lines conflict: those where the changes of both sides touch.
-fn conflict(base: &[u8], host: &[u8], sandbox: &[u8]) -> String {
-    let theirs = hunks::changed(base, sandbox);
+fn conflict(base: &[u8], own: &[u8], changed: &[u8], other: &str) -> String {
+    let theirs = hunks::changed(base, changed);
     let mut places = Vec::new();
     let mut rest = theirs.as_slice();
-    for (range, here) in hunks::changed(base, host) {
+    for (range, here) in hunks::changed(base, own) {
         // Both lists are in order: what ends before this change meets no later one either.
         rest = &rest[rest.partition_point(|(other, _)| other.end < range.start)..];
         let meets = rest.iter().take_while(|(other, _)| other.start <= range.end);
-        places.extend(meets.map(|(_, there)| format!("{} ({} in the sandbox)", lines(&here), lines(there))));
+        places.extend(meets.map(|(_, there)| format!("{} ({} in {other})", lines(&here), lines(there))));
     }
     let more = match places.len().saturating_sub(MAX_PLACES) {
         0 => String::new(),

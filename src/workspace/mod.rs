@@ -46,5 +46,5 @@ mod walk;
 pub use changes::ChangeSet;
 pub use history::Checkpoint;
 pub use mode::Mode;
-pub use session::{Applied, Options, Refreshed, Restored, Workspace, validate};
+pub use session::{Applied, Merge, Options, Refreshed, Restored, Workspace, validate};
 pub use transfer::CopyReport;

@@ -1,9 +1,11 @@
 //! One session's workspace: the facade that the turn loop and the commands use.
 
+mod branch;
 mod host;
 mod populate;
 mod refresh;
 
+pub use branch::Merge;
 pub use refresh::Refreshed;
 
 use crate::error::{Error, Result};
@@ -82,11 +84,32 @@ struct State {
     own_git: Option<Manifest>,
     scanner: Scanner,
     history: History,
+    /// What the sandbox had otherwise than the base when the session began; empty unless it is a branch of another one.
+    origin: Delta,
     /// What the host has otherwise than the base, because an apply wrote it.
     accepted: Delta,
     applied: Vec<Record>,
     /// What the last look found beside the changes.
     skipped: Skipped,
+}
+
+impl State {
+    /// That of a workspace in which nothing has happened yet.
+    fn new(mount: WorkspaceMount, base: Base, scanner: Scanner) -> Self {
+        Self {
+            mount,
+            found: None,
+            view: None,
+            base,
+            own_git: None,
+            scanner,
+            history: History::new(),
+            origin: Delta::new(),
+            accepted: Delta::new(),
+            applied: Vec::new(),
+            skipped: Skipped::default(),
+        }
+    }
 }
 
 /// What a look found beside the changes.
@@ -172,35 +195,29 @@ impl Workspace {
         };
         notices.extend(notices::repository_outside(&root).filter(|_| own_git.is_none()));
         notices.extend(copied);
-        let state = State {
-            mount,
-            found: None,
-            view: Some(HostView::of(&root, &selection)),
-            base: Base::new(selection),
-            own_git,
-            scanner: scanner(&root, &options.select)?,
-            history: History::new(),
-            accepted: Delta::new(),
-            applied: Vec::new(),
-            skipped: Skipped::default(),
-        };
-        let Options { mode, select: options, max_kept, .. } = options;
-        let max_kept = max_kept.unwrap_or(retention::MAX_KEPT);
-        let (rewinds, is_transient, state) = (false, false, Mutex::new(state));
-        let restored_from = None;
-        Ok(Self {
+        let view = Some(HostView::of(&root, &selection));
+        let scanner = scanner(&root, &options.select)?;
+        let state = State { view, own_git, ..State::new(mount, Base::new(selection), scanner) };
+        let max_kept = options.max_kept.unwrap_or(retention::MAX_KEPT);
+        let workspace = Self::new(root, options.mode, options.select, store, state);
+        Ok(Self { max_kept, notices, data, ..workspace })
+    }
+
+    /// With the defaults for everything else.
+    fn new(root: PathBuf, mode: Mode, options: select::Options, store: Store, state: State) -> Self {
+        Self {
             root,
             mode,
-            max_kept,
-            rewinds,
-            is_transient,
-            notices,
-            data,
+            max_kept: retention::MAX_KEPT,
+            rewinds: false,
+            is_transient: false,
+            notices: Vec::new(),
+            data: None,
             options,
             store,
-            restored_from,
-            state,
-        })
+            restored_from: None,
+            state: Mutex::new(state),
+        }
     }
 
     /// The workspace that an earlier process left in `session`; `None` where it never got one.
@@ -231,37 +248,17 @@ impl Workspace {
             Mode::Auto | Mode::Copy => WorkspaceMount::Empty,
         };
         let state = State {
-            mount,
-            found: None,
-            view: None,
-            base,
-            own_git: None,
-            scanner: scanner(&root, &options)?,
             history: History::load(&store)?.unwrap_or_default(),
+            origin: store.load(ORIGIN)?.unwrap_or_default(),
             accepted: store.load(ACCEPTED)?.unwrap_or_default(),
             applied: store.load(APPLIED)?.unwrap_or_default(),
             skipped: store.load(SKIPPED)?.unwrap_or_default(),
+            ..State::new(mount, base, scanner(&root, &options)?)
         };
         // What became of `auto` before may not be possible any more.
         let mode = if about.mount == Mode::Overlay { Mode::Auto } else { about.mount };
-        let (max_kept, notices) = (retention::MAX_KEPT, Vec::new());
-        let (rewinds, is_transient, state) = (false, false, Mutex::new(state));
-        let data = None;
         let restored_from = Some(session.to_owned());
-        let workspace = Self {
-            root,
-            mode,
-            max_kept,
-            rewinds,
-            is_transient,
-            notices,
-            data,
-            options,
-            store,
-            restored_from,
-            state,
-        };
-        Ok(Some(workspace))
+        Ok(Some(Self { restored_from, ..Self::new(root, mode, options, store, state) }))
     }
 
     /// When the session in the directory `session` was last applied, as far as that was not taken back.
@@ -342,7 +339,7 @@ impl Workspace {
     /// How much the session has changed since it began, whether or not it was applied meanwhile.
     pub async fn all_changes(&self) -> Result<Changes> {
         let state = self.state.lock().await;
-        Ok(review(&state, &Delta::new())?.counts())
+        Ok(review(&state, &state.origin)?.counts())
     }
 
     /// Takes back the last `steps` checkpoints in the sandbox. What changed since the last one is recorded first, and
@@ -417,6 +414,7 @@ const ABOUT: &str = "about.json";
 const BASE: &str = "base.json";
 /// There while the session's sandbox has all of its files.
 const FILLED: &str = "filled.json";
+const ORIGIN: &str = "origin.json";
 const ACCEPTED: &str = "accepted.json";
 const APPLIED: &str = "applied.json";
 const SKIPPED: &str = "skipped.json";

@@ -1,8 +1,7 @@
 //! One attempt of a race.
 
 use super::{AttemptRecord, AttemptState, Contestant, Report, Rules};
-use crate::agent::Spent;
-use crate::batch::governed::Governed;
+use crate::agent::{Governed, Spent};
 use crate::batch::runner::forward;
 use crate::batch::scheduler::Halt;
 use crate::error::{Error, Kind, Result};

@@ -7,9 +7,8 @@ mod record;
 pub use judge::Judge;
 pub use record::{AttemptRecord, AttemptState, RaceRecord, Races};
 
-use super::budget::Budget;
 use super::scheduler::Halt;
-use crate::agent::Stop;
+use crate::agent::{Budget, Stop};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Listener, now};
 use crate::log::{SessionId, Store};

@@ -270,6 +270,8 @@ settings! {
         max_time: String,
         /// When to ask before a tool runs.
         approve: Approve,
+        /// Whether the model may hand parts of its work to sessions of their own.
+        delegate: bool,
     }
     others {
         /// Characters of output that go back to the model.

@@ -2,7 +2,6 @@
 
 use super::commands::Written;
 use super::{Flow, Repl};
-use crate::agent::Window;
 use crate::cli::endpoint;
 use crate::cli::hooks;
 use crate::cli::machine;
@@ -12,6 +11,7 @@ use crate::cli::ui::trace::usage_text;
 use crate::error::{Error, Result};
 use crate::log::Store;
 use crate::sanitise;
+use crate::session::ModelSettings;
 use crate::session::hooks::Place;
 use futures_util::future::BoxFuture;
 use std::fs::File;
@@ -207,8 +207,13 @@ impl Repl<'_> {
         let connected = endpoint::connect(&config).await?;
         // An endpoint that does not list its models may serve this one all the same.
         let listed = connected.model.models().await.unwrap_or_default();
-        let window = Window::new(connected.window, config.file.compaction.unwrap_or(true));
-        self.session.conversation.set_model(connected.model, config.price(name), window);
+        self.session.set_model(ModelSettings {
+            price: config.price(name),
+            base_url: connected.base_url,
+            context_window: connected.window,
+            compaction: config.file.compaction.unwrap_or(true),
+            ..ModelSettings::new(connected.model)
+        });
         self.remark(&format!("model: {}", sanitise::one_line(name, 100)));
         if !listed.is_empty() && !listed.iter().any(|model| model == name) {
             let distance = |model: &&String| strsim::damerau_levenshtein(model, name);

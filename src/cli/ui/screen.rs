@@ -27,6 +27,14 @@ pub struct Screen {
     subscription: Subscription,
 }
 
+/// Shows the events of a session to which the shown one delegates a part of its work.
+struct DelegateReader {
+    /// Stands before each line.
+    prefix: String,
+    trace: Trace,
+    screen: Screen,
+}
+
 /// The reader of the events' queue.
 struct Reader(Arc<Lock<State>>);
 
@@ -128,6 +136,14 @@ impl Screen {
         }
     }
 
+    /// Shows the events of session number `number` to which the shown one delegates: its trace, with that number before each line.
+    pub fn listener_of_delegate(&self, number: u64) -> Box<dyn Listener> {
+        let State { trace, colours, .. } = &*self.state.lock();
+        let trace = Trace::new(trace.verbosity(), *colours);
+        let prefix = format!("  {number}: ");
+        Box::new(DelegateReader { prefix, trace, screen: self.clone() })
+    }
+
     /// When pictures are drawn.
     pub fn set_images(&self, images: Images) {
         self.state.lock().pictures.images = images;
@@ -194,6 +210,30 @@ impl Drop for Held {
             let waiting = std::mem::take(&mut state.held);
             state.say(&waiting);
         }
+    }
+}
+
+impl Listener for DelegateReader {
+    fn on_event(&mut self, record: &Record, _: &[u8]) -> Result<()> {
+        match &record.event {
+            Event::ToolStarted { name, arguments, .. } => {
+                self.screen.progress().show(&format!(
+                    "{}{}",
+                    self.prefix.trim_start(),
+                    activity(name, arguments)
+                ));
+            }
+            // The event of the other session shows it.
+            Event::SessionFinished { .. } => return Ok(()),
+            _ => {}
+        }
+        let columns = columns_of(&io::stderr()).map(|columns| columns.saturating_sub(self.prefix.len()));
+        self.trace.set_columns(columns);
+        if let Some(lines) = self.trace.describe(record) {
+            let prefixed = lines.split_inclusive('\n').map(|line| format!("{}{line}", self.prefix));
+            self.screen.say(&prefixed.collect::<String>());
+        }
+        Ok(())
     }
 }
 

@@ -223,15 +223,44 @@ impl Trace {
             Event::Connection { host, port, allowed: true, reason: Some(reason), .. } => {
                 self.debug(&format!("connection to {host}:{port} failed: {reason}"))
             }
-            Event::SessionFinished { status, turns, usage, cost, changes, .. } => {
+            Event::DelegateStarted { delegate, .. } => {
+                self.debug(&format!("delegated to session {delegate}"))
+            }
+            Event::DelegateFinished { .. } => self.delegate_finished(event)?,
+            Event::SessionFinished { status, turns, usage, cost, changes, delegated, .. } => {
                 let files = changes.added + changes.modified + changes.deleted;
-                let usage = usage_text(*usage, *cost);
+                let mut usage = usage_text(*usage, *cost);
+                if let Some(delegated) = delegated {
+                    usage += &format!(" (delegated: {})", usage_text(*delegated, None));
+                }
                 self.debug(&format!(
                     "Session finished: {status} after {turns} turn(s), {usage}, {files} file(s) changed."
                 ))
             }
             _ => return None,
         })
+    }
+
+    fn delegate_finished(&self, event: &Event) -> Option<String> {
+        let Event::DelegateFinished {
+            delegate, status, turns, usage, cost, merged, conflicts, outside, ..
+        } = event
+        else {
+            return None;
+        };
+        let mut text = format!(
+            "session {delegate} {status} after {turns} turn(s), {}: {merged} file(s) merged",
+            usage_text(*usage, *cost)
+        );
+        for (names, what) in [(conflicts, "conflict"), (outside, "outside of its paths")] {
+            if !names.is_empty() {
+                text += &format!(", {} {what}: {}", names.len(), names.join(", "));
+            }
+        }
+        match conflicts.is_empty() && outside.is_empty() {
+            true => Some(self.debug(&text)),
+            false => Some(self.notice(&text)),
+        }
     }
 
     /// What is shown only with `-v`.
@@ -485,7 +514,7 @@ pub fn failure_text(error: &Error, colours: Colours, columns: Option<usize>) -> 
 
 /// The name under which progress shows a running tool.
 pub(super) fn activity(name: &str, arguments: &Value) -> String {
-    let subject = ["command", "path", "job"].iter().find_map(|key| arguments.get(key)).map(text_of);
+    let subject = ["command", "path", "job", "task"].iter().find_map(|key| arguments.get(key)).map(text_of);
     match (name, subject) {
         ("run_commands", Some(command)) => format!("running {}", sanitise::one_line(&command, COLUMNS)),
         (name, Some(subject)) => {

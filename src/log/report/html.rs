@@ -2,7 +2,7 @@
 
 use super::duration_text as duration;
 use super::text::exit;
-use super::{Command, Produced, Report};
+use super::{Command, Delegated, Produced, Report};
 use crate::event::Artifact;
 use crate::picture::Header;
 use crate::sanitise::is_dangerous;
@@ -21,6 +21,7 @@ pub(super) fn page(report: &Report, read: &dyn Fn(&Artifact) -> Option<Vec<u8>>)
         summary(report),
         prompts(report),
         commands(report),
+        delegated(report),
         touched(report),
         artifacts(report, read),
         outcome(report),
@@ -117,6 +118,34 @@ fn commands(report: &Report) -> String {
         [clock(&command.time), code(&command.command), exit, duration(command.duration_ms)]
     };
     table("Commands", ["When", "Command", "", "Time"], report.commands.iter().map(row))
+}
+
+/// Each delegated part, with what its session did below it.
+fn delegated(report: &Report) -> String {
+    section("Delegated", report.delegated.iter().map(part))
+}
+
+fn part(part: &Delegated) -> String {
+    let Delegated { session, task, status, error, turns, usage, merged, conflicts, outside, .. } = part;
+    let error = error.as_deref().map(|error| format!(": {error}")).unwrap_or_default();
+    let status = verdict(status == "completed", &format!("{status}{error}"));
+    let about = escape(&format!(
+        "{}, {turns} turns, {} tokens in, {} out, {merged} files merged",
+        duration(part.duration_ms),
+        usage.input,
+        usage.output
+    ));
+    let named = |what: &str, paths: &[String]| match paths {
+        [] => String::new(),
+        paths => format!("<p>{}</p>\n", verdict(false, &format!("{what}: {}", paths.join(", ")))),
+    };
+    let (conflicts, outside) = (named("Conflicts", conflicts), named("Outside of its paths", outside));
+    let below = part.report.as_ref().map(|report| commands(report) + &touched(report)).unwrap_or_default();
+    let (session, task) = (code(session), escape(task));
+    format!(
+        "<details open>\n<summary>{session} {status}, {about}</summary>\n<blockquote>{task}</blockquote>\n\
+         {conflicts}{outside}{below}</details>\n"
+    )
 }
 
 /// Files, hosts, refusals, packages.

@@ -50,6 +50,9 @@ pub struct Report {
     pub files: Vec<File>,
     /// Every host with a connection attempt, by name.
     pub hosts: Vec<Host>,
+    /// What was delegated to other sessions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub delegated: Vec<Delegated>,
     /// Denied actions.
     pub denied: Vec<Denied>,
     /// Packages that commands installed or tried to install.
@@ -108,6 +111,35 @@ pub struct Host {
     pub sent: u64,
     /// Bytes received.
     pub received: u64,
+}
+
+/// A part of the work that was delegated.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct Delegated {
+    /// The session that did it.
+    pub session: String,
+    pub task: String,
+    /// The files that it was allowed to change; empty for all.
+    pub paths: Vec<String>,
+    /// How it ended, or `unfinished`.
+    pub status: String,
+    /// The error message, if it failed.
+    pub error: Option<String>,
+    /// Requests to the model.
+    pub turns: u64,
+    pub usage: Usage,
+    /// Wall time in milliseconds.
+    pub duration_ms: u64,
+    pub changes: Changes,
+    /// Number of files that were merged.
+    pub merged: u64,
+    /// Files that were not, because of conflicts.
+    pub conflicts: Vec<String>,
+    /// Files that were not, because they are outside of `paths`.
+    pub outside: Vec<String>,
+    /// What that session touched, where its file is at hand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub report: Option<Box<Report>>,
 }
 
 /// A denied action.
@@ -183,6 +215,13 @@ impl Report {
         report
     }
 
+    /// Adds the reports on the sessions that it delegated to, which `report_on` has by their ids.
+    pub fn add_delegates(&mut self, report_on: impl Fn(&str) -> Option<Report>) {
+        for part in &mut self.delegated {
+            part.report = report_on(&part.session).map(Box::new);
+        }
+    }
+
     /// Recordings have no endpoint.
     fn model_and_endpoint(&self) -> String {
         if self.base_url.is_empty() {
@@ -236,6 +275,14 @@ impl Tally {
                     self.tool(report, &name, &arguments, Some(Ended { time, ok, exit_code, duration_ms }));
                 }
             }
+            Event::DelegateStarted { delegate, task, paths, .. } => report.delegated.push(Delegated {
+                session: delegate,
+                task,
+                paths,
+                status: "unfinished".to_owned(),
+                ..Delegated::default()
+            }),
+            event @ Event::DelegateFinished { .. } => end_part(report, event),
             Event::Denied { what, rule } => report.denied.push(Denied { time, what, rule }),
             Event::Connection { host, port, allowed, sent, received, reason, .. } => {
                 let entry =
@@ -300,6 +347,29 @@ impl Tally {
         }
         report.files = self.files.into_values().collect();
         report.hosts = self.hosts.into_values().collect();
+    }
+}
+
+/// Notes how a delegated part ended.
+fn end_part(report: &mut Report, event: Event) {
+    if let Event::DelegateFinished {
+        delegate,
+        status,
+        turns,
+        usage,
+        duration_ms,
+        changes,
+        merged,
+        conflicts,
+        outside,
+        error,
+        ..
+    } = event
+        && let Some(part) = report.delegated.iter_mut().find(|part| part.session == delegate)
+    {
+        (part.status, part.error, part.turns, part.usage) = (status, error, turns, usage);
+        (part.duration_ms, part.changes, part.merged) = (duration_ms, changes, merged);
+        (part.conflicts, part.outside) = (conflicts, outside);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The report for a terminal.
 
 use super::duration_text as duration;
-use super::{Produced, Report};
+use super::{Command, Delegated, Produced, Report};
 use crate::event::Artifact;
 use crate::sanitise::one_line;
 
@@ -9,15 +9,8 @@ use crate::sanitise::one_line;
 pub(super) fn render(report: &Report) -> String {
     let mut out = facts(report);
     section(&mut out, "Prompts", report.prompts.iter().map(|prompt| line(prompt)));
-    let commands = report.commands.iter().map(|command| {
-        format!(
-            "{:>9} {:>8}  {}",
-            exit(command.exit_code),
-            duration(command.duration_ms),
-            line(&command.command)
-        )
-    });
-    section(&mut out, "Commands", commands);
+    section(&mut out, "Commands", report.commands.iter().map(command));
+    section(&mut out, "Delegated", report.delegated.iter().map(part));
     let files = report.files.iter().map(|file| {
         let failures = if file.failures > 0 { format!(", {} failed", file.failures) } else { String::new() };
         format!("{} ({} read, {} written{failures})", line(&file.path), file.reads, file.writes)
@@ -87,6 +80,32 @@ fn section(out: &mut String, title: &str, lines: impl ExactSizeIterator<Item = S
         out.push_str(&format!("\n{title} ({})\n", lines.len()));
         out.extend(lines.map(|line| format!("  {line}\n")));
     }
+}
+
+fn command(command: &Command) -> String {
+    let (exit, time) = (exit(command.exit_code), duration(command.duration_ms));
+    format!("{exit:>9} {time:>8}  {}", line(&command.command))
+}
+
+/// A delegated part, and below it what its session did.
+fn part(part: &Delegated) -> String {
+    let Delegated { session, task, status, error, turns, usage, merged, conflicts, outside, .. } = part;
+    let error = error.as_deref().map(|error| format!(": {}", line(error))).unwrap_or_default();
+    let time = duration(part.duration_ms);
+    let mut text = format!("{} {}{error} in {time}: {}", line(session), line(status), line(task));
+    let mut add = |entry: String| text.push_str(&format!("\n    {entry}"));
+    add(format!("{turns} turns, {} tokens in, {} out, {merged} files merged", usage.input, usage.output));
+    conflicts.iter().for_each(|path| add(format!("conflict: {}", line(path))));
+    outside.iter().for_each(|path| add(format!("outside of its paths: {}", line(path))));
+    if let Some(report) = &part.report {
+        report.commands.iter().for_each(|ran| add(command(ran)));
+        report
+            .files
+            .iter()
+            .filter(|file| file.writes > 0)
+            .for_each(|file| add(format!("wrote {}", line(&file.path))));
+    }
+    text
 }
 
 /// The text on one line, safe for a terminal.

@@ -360,6 +360,12 @@ impl ChatModel for OpenAi {
         }
     }
 
+    fn for_another_conversation(&self) -> Option<Arc<dyn ChatModel>> {
+        let sibling = self.sibling(self.endpoint.clone()).ok()?;
+        *sibling.form.lock() = *self.form.lock();
+        Some(Arc::new(sibling))
+    }
+
     fn takes_images(&self) -> bool {
         self.endpoint.images && self.form() == CallForm::Native
     }

@@ -64,6 +64,11 @@ impl Sandbox {
         Self { read_only: true, ..self }
     }
 
+    /// Whether nothing that goes through this handle can change the workspace.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
     /// What the guest knows about the sandbox, and which of `tools` are on its `PATH`.
     pub async fn facts(&self, tools: &[&str]) -> Result<Facts> {
         let tools = tools.iter().map(|tool| (*tool).into()).collect();

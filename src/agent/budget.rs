@@ -1,9 +1,21 @@
 //! What several sessions may spend together.
 
-use crate::agent::{Price, Spent};
+use super::{Interrupt, Price, Spent};
 use crate::error::{Error, Kind};
 use crate::event::Usage;
 use crate::lock::Lock;
+use std::sync::Arc;
+
+/// What a conversation shares with the sessions that its model delegates to.
+#[derive(Debug, Clone, Default)]
+pub struct Shared {
+    /// Stops the turn under way, and them.
+    pub interrupt: Interrupt,
+    /// What the prompt under way may spend and has spent, with what they spent on it.
+    pub prompt: Arc<Budget>,
+    /// What they have spent on all prompts.
+    pub delegated: Arc<Budget>,
+}
 
 /// Cost and tokens of several sessions together, and their limits.
 #[derive(Debug, Default)]
@@ -17,6 +29,11 @@ impl Budget {
     /// A budget of which `spent` is used already.
     pub fn new(max_cost: Option<f64>, max_tokens: Option<u64>, spent: Spent) -> Self {
         Self { max_cost, max_tokens, spent: Lock::new(spent) }
+    }
+
+    /// Forgets what was spent.
+    pub fn reset(&self) {
+        *self.spent.lock() = Spent::default();
     }
 
     /// Counts one answer.

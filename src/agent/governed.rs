@@ -1,7 +1,6 @@
 //! A model that is paid together with those of other sessions.
 
-use super::budget::Budget;
-use crate::agent::Price;
+use super::{Budget, Price};
 use crate::error::Result;
 use crate::model::{CallForm, ChatModel, OnProgress, Progress, Reply, Request};
 use futures_util::future::BoxFuture;
@@ -63,5 +62,13 @@ impl ChatModel for Governed {
 
     fn resume_form(&self, form: CallForm) {
         self.model.resume_form(form);
+    }
+
+    fn takes_images(&self) -> bool {
+        self.model.takes_images()
+    }
+
+    fn add_images(&self, to: &str, images: Vec<String>) {
+        self.model.add_images(to, images);
     }
 }

@@ -1,0 +1,80 @@
+//! What a session begins with that another one's model delegates to.
+
+use super::{Delegate, SavedHome, Workspace};
+use crate::approval::policy::Gate;
+use crate::error::{Error, Result};
+use crate::log::{SessionFile, SessionId};
+use crate::network::Rules;
+use crate::sandbox::Sandbox;
+use crate::workspace::home;
+use std::sync::Arc;
+
+/// A session that is to be opened, with what it has from the other one.
+pub struct Origin {
+    pub(in crate::session) id: SessionId,
+    pub(in crate::session) file: SessionFile,
+    /// A branch of the other one's.
+    pub(in crate::session) workspace: Arc<Workspace>,
+    pub(in crate::session) parent: Parent,
+}
+
+/// The session whose model delegates.
+pub(in crate::session) struct Parent {
+    pub session: SessionId,
+    /// The same rules, user and answers.
+    pub gate: Arc<Gate>,
+    /// The hosts that the other one may reach now.
+    pub network: Rules,
+}
+
+impl Delegate {
+    /// Makes a session with the workspace as it was recorded last and `$HOME` of `sandbox`.
+    pub(super) async fn begin(&self, sandbox: &Sandbox) -> Result<Origin> {
+        let (id, file) = self.store.create()?;
+        let mut unfinished = Unfinished(Some((self, id.clone())));
+        let workspace = Arc::new(self.fill(&id, sandbox).await?);
+        unfinished.0 = None;
+        let (session, gate) = (self.parent.clone(), Arc::clone(&self.gate));
+        let parent = Parent { session, gate, network: self.startup.gateway().rules() };
+        Ok(Origin { id, file, workspace, parent })
+    }
+
+    async fn fill(&self, id: &SessionId, sandbox: &Sandbox) -> Result<Workspace> {
+        let directory = self.store.dir(id);
+        let ready = self.startup.ready().await?;
+        let workspace = ready.workspace.branch(&directory).await?;
+        let recorded = self.checkpoints.recorded().await;
+        let mut saved = self.state.home.lock().await;
+        match &*saved {
+            Some(home) if home.recorded == recorded && home::is_saved(&home.session) => {
+                let (from, to) = (home.session.clone(), directory);
+                let shared = tokio::task::spawn_blocking(move || home::share(&from, &to)).await;
+                shared.map_err(|error| Error::unexpected("$HOME could not be copied").caused_by(error))??;
+            }
+            _ => {
+                home::save(sandbox, &directory).await?;
+                *saved = Some(SavedHome { recorded, session: directory });
+            }
+        }
+        Ok(workspace)
+    }
+
+    /// Removes the saved `$HOME` of a session that has ended.
+    pub(super) async fn discard_home(&self, id: &SessionId) {
+        let _saved = self.state.home.lock().await;
+        // What is left is removed with the session.
+        let _ = home::discard(&self.store.dir(id));
+    }
+}
+
+/// Removes a session that was not begun.
+struct Unfinished<'a>(Option<(&'a Delegate, SessionId)>);
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if let Some((delegate, id)) = self.0.take() {
+            // What is left is listed, and can be removed.
+            let _ = delegate.store.remove(&id);
+        }
+    }
+}
