@@ -315,6 +315,15 @@ fn sandboxes(call: Agent) -> usize {
     all.iter().filter(|sandbox| sessions.contains(sandbox["session"].as_str().unwrap())).count()
 }
 
+/// A busy engine removes a container after the session that asked for it has ended.
+fn await_no_sandbox(finished: &Finished) {
+    let deadline = Instant::now() + LIMIT;
+    while sandboxes(finished.again()) > 0 {
+        assert!(Instant::now() < deadline, "a sandbox is left");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
 #[test]
 fn ctrl_c_stops_the_parts_and_the_session_continues() {
     let model = model(&[json!({ "task": "sleep 1000" }), json!({ "task": "sleep 1001" })]);
@@ -326,7 +335,7 @@ fn ctrl_c_stops_the_parts_and_the_session_continues() {
     let ended = finished.events_of("session_finished");
     assert_eq!(ended.len(), 3);
     assert!(ended.iter().all(|event| event["status"] == "interrupted"), "{ended:?}");
-    assert_eq!(sandboxes(finished.again()), 0);
+    await_no_sandbox(&finished);
     let again = finished.again().endpoint(&model);
     again.args(["run", "--session", &own_session(&finished), "more"]).run().expect_code(0);
 }
@@ -338,11 +347,7 @@ fn a_kill_leaves_no_sandbox_of_a_part() {
     await_event(&running, "\"command\":\"sleep 1000\"");
     running.signal(libc::SIGKILL);
     let killed = running.wait();
-    let deadline = Instant::now() + LIMIT;
-    while sandboxes(killed.again()) > 0 {
-        assert!(Instant::now() < deadline, "a sandbox is left");
-        std::thread::sleep(Duration::from_millis(200));
-    }
+    await_no_sandbox(&killed);
     let list = killed.again().args(["sessions", "list"]).run().expect_code(0).stdout;
     assert_eq!(list.matches("unfinished").count(), 2, "{list}");
 }
