@@ -128,7 +128,13 @@ fn a_plain_trace_has_one_line_for_a_call_and_slash_last_shows_all_of_its_result(
     terminal.type_line("/last");
     terminal.wait_for("\nread  a.txt\nread\n");
     terminal.wait_for_prompt();
-    terminal.type_line("/last 2");
+    // With what was written so far still there.
+    terminal.type_text("/la\x0f");
+    terminal
+        .wait_until("the last result again", |screen| screen.matches("\nread  a.txt\nread\n").count() == 2);
+    terminal
+        .wait_until("the text", |screen| screen.lines().last().is_some_and(|line| line.starts_with("› /la")));
+    terminal.type_line("st 2");
     terminal.wait_for("\nrun  seq 1 30; exit 3\n");
     terminal.wait_for("\n1\n2\n3\n4\n5\n6\n");
     terminal.wait_for_prompt();

@@ -20,6 +20,11 @@ pub const AS_ORDINARY_USER: &str = "AGENT_TEST_AS_ORDINARY_USER";
 /// That user's id, which needs no entry in `/etc/passwd`.
 const ORDINARY_UID: u32 = 12_345;
 
+/// Whether this process runs the tests as an ordinary user beside root.
+pub fn is_ordinary_user() -> bool {
+    std::env::var_os(AS_ORDINARY_USER).is_some()
+}
+
 /// A fresh sandbox of one backend.
 pub struct TestSandbox {
     pub backend: &'static str,
@@ -53,7 +58,7 @@ pub async fn on_every_backend(test: impl AsyncFn(&TestSandbox)) {
 
 /// [`on_every_backend`] with a changed [`Spec`].
 pub async fn on_every_backend_with<F: AsyncFn(&TestSandbox)>(change: impl Fn(&mut Spec), test: F) {
-    let is_ordinary = std::env::var_os(AS_ORDINARY_USER).is_some();
+    let is_ordinary = is_ordinary_user();
     for name in BACKENDS.into_iter().filter(|name| !is_ordinary || *name == "local") {
         let Some(backend) = backend(name).await else { continue };
         eprintln!("on {name}");
@@ -72,7 +77,7 @@ pub async fn on_every_backend_with<F: AsyncFn(&TestSandbox)>(change: impl Fn(&mu
 
 /// [`on_every_backend`] for a test of the whole program, which gets the backend's name.
 pub fn program_on_every_backend<F: Fn(&'static str)>(test: F) {
-    let is_ordinary = std::env::var_os(AS_ORDINARY_USER).is_some();
+    let is_ordinary = is_ordinary_user();
     for name in BACKENDS.into_iter().filter(|name| !is_ordinary || *name == "local") {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         if runtime.block_on(backend(name)).is_some() {

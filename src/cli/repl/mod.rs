@@ -133,6 +133,10 @@ impl Repl<'_> {
                     self.typing.set_text(&text);
                     self.enter("/rewind").await?;
                 }
+                Line::ShowLast(text) => {
+                    self.typing.set_text(&text);
+                    self.enter("/last").await?;
+                }
                 Line::Text(text) => {
                     title.iter().for_each(|title| title.show(&self.title(" …")));
                     if self.enter(text.trim()).await? == Flow::Leave {

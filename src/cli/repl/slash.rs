@@ -28,7 +28,8 @@ pub(super) struct Command {
 const KEYS: &str = "\
 Enter sends. Alt+Enter, Ctrl-J and Shift+Enter (where the terminal tells) begin a new line, and so does a line that ends
 in \\ and an open ``` fence. Ctrl-X Ctrl-E or Ctrl-G opens your editor. Tab completes, Ctrl-R searches earlier lines.
-Esc Esc goes back to an earlier prompt. Ctrl-C discards the line, Ctrl-Z suspends, Ctrl-D leaves.
+Ctrl-O shows all of the last result. Esc Esc goes back to an earlier prompt. Ctrl-C discards the line, Ctrl-Z suspends,
+Ctrl-D leaves.
 While it works: Esc or Ctrl-C stops it. Type the next line: Enter sends it after this turn, Enter again at once, and the
 up arrow brings it back. A command that you run (!CMD) gets every key; Ctrl-] three times kills it.
 ";

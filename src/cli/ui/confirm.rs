@@ -67,7 +67,7 @@ async fn read_line(progress: &Progress, prompt: &str) -> Result<Option<String>> 
             }
             Ended::End => return Ok(None),
             Ended::Interrupted | Ended::Rewind => return Err(no_answer()),
-            Ended::OpenEditor => {}
+            Ended::OpenEditor | Ended::ShowLast => {}
         }
     }
 }

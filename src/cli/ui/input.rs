@@ -53,6 +53,8 @@ pub enum Line {
     Interrupted,
     /// Escape twice, with this text written.
     Rewind(String),
+    /// Ctrl-O, with this text written.
+    ShowLast(String),
     /// Ctrl-D on an empty line.
     End,
 }
@@ -100,6 +102,7 @@ impl Input {
                 }
                 Ended::Interrupted => return Ok(Line::Interrupted),
                 Ended::End => return Ok(Line::End),
+                Ended::ShowLast => return Ok(Line::ShowLast(self.editor.text.take())),
                 Ended::Rewind => return Ok(Line::Rewind(self.editor.text.take())),
                 Ended::OpenEditor => {
                     let text = self.editor.text.expanded();

@@ -33,6 +33,8 @@ pub enum Ended {
     OpenEditor,
     /// Escape twice.
     Rewind,
+    /// All of the last result is to be shown.
+    ShowLast,
 }
 
 /// Reads until the text in the editor is complete, as soon as nobody else reads the keyboard. Dropping the future restores
@@ -62,6 +64,7 @@ pub async fn read(editor: &mut Editor, label: &Label, assistant: &dyn Assistant)
                 Step::End => Some(Ended::End),
                 Step::OpenEditor => Some(Ended::OpenEditor),
                 Step::Rewind => Some(Ended::Rewind),
+                Step::ShowLast => Some(Ended::ShowLast),
                 Step::Suspend => {
                     reading.suspend();
                     None

@@ -55,9 +55,12 @@ fn repaired(call: &ToolCall, tool: &ToolSpec, is_cut_off: bool) -> Option<(Map<S
         }
         _ => return None,
     };
-    if let Some(inner) = unwrapped(&arguments, tool) {
+    let mut calls = 0;
+    while let Some(inner) = unwrapped(&arguments, tool) {
+        (arguments, calls) = (inner, calls + 1);
+    }
+    if calls > 0 {
         notes.push("a whole call as its arguments".to_owned());
-        arguments = inner;
     }
     if let Some(values) = values_in_schema(&arguments, tool) {
         notes.push("its schema around the values".to_owned());

@@ -56,6 +56,8 @@ pub enum Step {
     OpenEditor,
     /// Escape twice.
     Rewind,
+    /// Ctrl-O.
+    ShowLast,
     /// Ctrl-Z.
     Suspend,
     /// Ctrl-L.
@@ -210,6 +212,7 @@ impl Editor {
             'l' => return Some(Step::ClearScreen),
             'm' => return Some(Step::Submit),
             'n' => self.later(),
+            'o' => return Some(Step::ShowLast),
             'p' => self.earlier(),
             'r' => self.search = Some((String::new(), self.history.len())),
             'x' => self.after_control_x = true,
