@@ -27,7 +27,7 @@ impl Progress {
         match call.name.as_str() {
             "write_file" | "write_files" | "edit_file" => (self.changed, self.ran) = (true, false),
             "run_commands" => {
-                let command = call.arguments.object().and_then(|object| object.get("command")?.as_str());
+                let command = call.arguments.text("command");
                 let only_looks = command.is_some_and(only_looks);
                 self.changed |= !only_looks;
                 // A command that looks at files runs nothing of the task's.

@@ -106,10 +106,8 @@ fn is_known(content: &str, messages: &[Message]) -> bool {
     messages.iter().any(|message| match message {
         Message::Tool { text, .. } | Message::User { text } => text.contains(content),
         Message::Assistant { .. } | Message::System { .. } => false,
-    }) || earlier_calls(messages).any(|call| {
-        let data = call.arguments.object().and_then(|object| object.get("data")?.as_str());
-        data.is_some_and(|data| data.trim() == content)
-    })
+    }) || earlier_calls(messages)
+        .any(|call| call.arguments.text("data").is_some_and(|data| data.trim() == content))
 }
 
 /// The calls of all messages but the last, whose calls are being run.
@@ -123,8 +121,7 @@ fn earlier_calls(messages: &[Message]) -> impl Iterator<Item = &ToolCall> {
 
 /// Whether the call wrote the whole file, or read it.
 fn knows(call: &ToolCall, path: &str) -> bool {
-    ["write_file", "read_file"].contains(&call.name.as_str())
-        && call.arguments.object().and_then(|object| object.get("path")?.as_str()) == Some(path)
+    ["write_file", "read_file"].contains(&call.name.as_str()) && call.arguments.text("path") == Some(path)
 }
 
 #[cfg(test)]

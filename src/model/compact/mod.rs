@@ -174,7 +174,7 @@ fn written_call(call: &ToolCall) -> String {
 
 /// Whether a call writes a file: with a tool for it, or with a redirection of the shell.
 fn writes(call: &ToolCall) -> bool {
-    let command = || call.arguments.object()?.get("command")?.as_str();
+    let command = || call.arguments.text("command");
     ["write_file", "edit_file"].contains(&call.name.as_str())
         || command().is_some_and(|command| command.contains('>'))
 }

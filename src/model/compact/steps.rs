@@ -36,7 +36,7 @@ impl<'a> Steps<'a> {
         let arguments =
             call.filter(|_| !failed).map(|call| format!("{}{}", call.name, call.arguments.as_str()));
         let repeats = !self.seen.insert((arguments, code, output));
-        let text = |name: &str| call.and_then(|call| call.arguments.object()?.get(name)?.as_str());
+        let text = |name: &str| call.and_then(|call| call.arguments.text(name));
         if call.is_some_and(|call| call.name == "write_file" || call.name == "edit_file") {
             self.written = text("path").zip(text("data").or(text("new")));
         }

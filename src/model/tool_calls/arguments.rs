@@ -39,6 +39,11 @@ impl Arguments {
         (!repaired && !self.0.text.trim().is_empty()).then_some(value)
     }
 
+    /// The text that an argument is; `None` if it is missing or of another type.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        self.object()?.get(name)?.as_str()
+    }
+
     /// The same if it is an object, as it should be.
     pub fn object(&self) -> Option<&Map<String, Value>> {
         self.json()?.as_object()
