@@ -26,6 +26,7 @@ pub mod plain_file;
 pub mod sandbox;
 pub mod sanitise;
 pub mod secret_scan;
+pub mod server;
 pub mod session;
 pub mod shorten;
 pub mod syntax;
