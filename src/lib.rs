@@ -18,6 +18,7 @@ pub mod hash;
 pub mod host_program;
 pub mod lock;
 pub mod log;
+pub mod mcp;
 pub mod model;
 pub mod network;
 pub mod paths;
