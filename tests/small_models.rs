@@ -48,6 +48,7 @@ fn a_small_model_works_in_the_compact_form() {
     let requests = model.chat_requests();
     assert_eq!(requests[0]["tools"], Value::Null);
     assert_eq!(requests[0]["temperature"], json!(0.2));
+    assert_eq!(requests[0]["max_tokens"], json!(2048));
     assert_eq!(requests[0]["response_format"]["type"], "json_schema");
     assert_eq!(roles(&requests[2]), ["system", "user", "assistant", "user", "assistant", "user"]);
     let result = last_text(&requests[2]);
@@ -270,6 +271,31 @@ fn a_small_model_that_answers_without_doing_anything_is_reminded_once() {
     assert_eq!(roles(&requests[1]), ["system", "user", "assistant", "user"]);
     assert!(last_text(&requests[1]).contains("you have not changed a file"), "{}", last_text(&requests[1]));
     assert_eq!(finished.events_of("nudge").len(), 1);
+}
+
+#[test]
+fn a_file_of_the_task_that_is_missing_is_pointed_out() {
+    let model = server(1_500_000_000)
+        .text(&turn(json!({ "tool": "write_file", "path": "src/hi.sh", "content": "echo hi\n" })))
+        .text(&turn(json!({ "tool": "run_commands", "command": "sh src/hi.sh" })))
+        .text(&turn(json!({ "tool": "answer", "text": "Done." })))
+        .text(&turn(json!({ "tool": "run_commands", "command": "mv src/hi.sh hi.sh" })))
+        .text(&turn(json!({ "tool": "answer", "text": "hi.sh is there." })))
+        .start();
+    run(agent(), &model).expect_code(0);
+    let requests = model.chat_requests();
+    assert!(last_text(&requests[3]).contains("hi.sh, which does not exist"), "{}", last_text(&requests[3]));
+    assert_eq!(requests.len(), 5);
+}
+
+#[test]
+fn a_message_that_was_cut_off_is_asked_for_once_more_and_shorter() {
+    let half = json!({ "role": "assistant", "content": "one two three" });
+    let model = server(1_500_000_000).message(half.clone(), "length").message(half, "length").start();
+    run(agent(), &model).expect_code(5);
+    let requests = model.chat_requests();
+    assert_eq!(requests.len(), 2);
+    assert!(last_text(&requests[1]).contains("too long"), "{}", last_text(&requests[1]));
 }
 
 #[test]

@@ -50,7 +50,7 @@ impl Conversation {
                     Outcome::Ran(Ok(done)) => {
                         round.all_bad &= done.bad;
                         bad |= done.bad;
-                        progress.record(call, done.result.ok);
+                        progress.record(call, &done.result);
                         let verdict = repetition.record(&call.name, &call.arguments, &done.fingerprint());
                         round.verdict = worse(round.verdict, verdict);
                         self.send_images(&call.id, &done.result.content);

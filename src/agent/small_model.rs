@@ -75,7 +75,7 @@ pub async fn named_files(
 }
 
 /// What may be names of files, relative to the workspace: words with a dot or a slash.
-fn names(command: &str, output: &str) -> Vec<PathBuf> {
+pub(super) fn names(command: &str, output: &str) -> Vec<PathBuf> {
     let is_separator = |c: char| c.is_whitespace() || "\"'`;|&<>(),:=".contains(c);
     let mut names = Vec::new();
     for text in [command, output] {

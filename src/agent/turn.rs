@@ -6,7 +6,9 @@ use super::{Answer, Conversation, Moment, Spent, Stop};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, Events};
 use crate::model::dialogue::{self, awaits_answer, well_formed};
-use crate::model::{Message, Progress, Reply, Request};
+use crate::model::{CallForm, Message, Progress, Reply, Request};
+use crate::sandbox::WORKSPACE;
+use std::path::Path;
 
 /// This many messages in a row with only invalid calls end the run.
 const MAX_BAD_ROUNDS: u32 = 3;
@@ -101,11 +103,12 @@ impl Conversation {
             self.compact_if_needed().await?;
             let reply = self.ask_within_window().await?;
             if reply.tool_calls.is_empty() {
-                if reply.is_cut_off() {
+                let reminder = self.reminder(&reply, prompt, &progress).await;
+                if reply.is_cut_off() && reminder.as_ref().is_none_or(|text| nudges.contains(text)) {
                     // Half an answer is not an answer, and its tool calls are missing.
                     return Err(self.limit("answer_tokens", ANSWER_CUT_OFF, LONGER_ANSWERS)?);
                 }
-                match nudge(&reply, self.setup.model.form(), prompt, &progress) {
+                match reminder {
                     Some(text) if nudges.len() < nudge::MAX_NUDGES && !nudges.contains(&text) => {
                         nudges.push(text.clone());
                         self.emit(Event::Nudge { text: text.clone() })?;
@@ -130,6 +133,26 @@ impl Conversation {
                 return Err(self.limit("repetition", message, ANOTHER_MODEL)?);
             }
         }
+    }
+
+    /// What is sent in place of accepting a message without a call.
+    async fn reminder(&self, reply: &Reply, prompt: &str, progress: &nudge::Progress) -> Option<String> {
+        let form = self.setup.model.form();
+        if reply.is_cut_off() {
+            return (form == CallForm::Compact).then(|| nudge::CUT_OFF.to_owned());
+        }
+        let text = nudge(reply, form, prompt, progress);
+        if text.is_some() || form != CallForm::Compact || !progress.changed {
+            return text;
+        }
+        let sandbox = self.setup.environment.sandbox().await.ok()?;
+        for name in nudge::files_asked_for(prompt) {
+            let found = sandbox.stat(&Path::new(WORKSPACE).join(&name)).await;
+            if found.is_err_and(|error| error.kind() == Kind::InSandbox) {
+                return Some(nudge::missing_file(&name));
+            }
+        }
+        None
     }
 
     fn limit(&self, name: &str, message: &str, hint: &str) -> Result<Error> {

@@ -13,6 +13,9 @@ pub fn report_limits(events: &Events, finished: &Finished) -> Result<()> {
     reached.try_for_each(|limit| events.emit(Event::LimitReached { limit: limit.to_owned() }))
 }
 
+/// Stands for the output of a command that printed nothing.
+pub const NO_OUTPUT: &str = "(no output)";
+
 /// How a command ended, in words.
 pub fn describe(outcome: Outcome, timeout: Option<Duration>) -> String {
     match outcome {
@@ -49,7 +52,7 @@ pub fn command_result(finished: &Finished, timeout: Option<Duration>, collector:
         text += &format!("{} process(es) were killed meanwhile: out of memory\n", finished.oom_kills);
     }
     text += match collected.text.is_empty() {
-        true => "(no output)",
+        true => NO_OUTPUT,
         false => &collected.text,
     };
     ToolResult {

@@ -119,6 +119,11 @@ impl OpenAi {
         self.endpoint.temperature.or(default)
     }
 
+    fn max_tokens(&self) -> Option<u32> {
+        let default = (self.form() == CallForm::Compact).then_some(compact::MAX_ANSWER_TOKENS);
+        self.endpoint.max_tokens.or(default)
+    }
+
     /// Asks, and beside that asks the server about the model where it has not said yet.
     async fn ask_and_learn(&self, request: Request<'_>, on_progress: OnProgress<'_>) -> Result<Reply> {
         self.choose_form(&request, on_progress).await;
@@ -266,7 +271,7 @@ impl OpenAi {
             model: &endpoint.model,
             stream: !refused.contains(&Feature::Streaming),
             stream_options: provider.stream_options && !refused.contains(&Feature::StreamOptions),
-            max_tokens: endpoint.max_tokens.map(|tokens| (field, tokens)),
+            max_tokens: self.max_tokens().map(|tokens| (field, tokens)),
             temperature: self.temperature().filter(|_| !refused.contains(&Feature::Temperature)),
             top_p: endpoint.top_p,
             reasoning_effort: endpoint.reasoning_effort.as_deref(),
@@ -292,7 +297,7 @@ impl OpenAi {
             Feature::Tools => !request.tools.is_empty(),
             Feature::AnswerSchema => request.answer_schema.is_some() || self.form() == CallForm::Compact,
             Feature::Temperature => self.temperature().is_some(),
-            Feature::MaxTokens => self.endpoint.max_tokens.is_some(),
+            Feature::MaxTokens => self.max_tokens().is_some(),
             Feature::Streaming | Feature::StreamOptions | Feature::Reasoning => true,
         };
         if !was_used || !self.refused.lock().insert(feature) {

@@ -21,6 +21,8 @@ use steps::Steps;
 pub const TEMPERATURE: f64 = 0.2;
 /// The temperature of the step after one that repeats an earlier one; see [`is_stuck`].
 pub const STUCK_TEMPERATURE: f64 = 0.9;
+/// The tokens of one answer, unless the user sets a number: a small model that repeats itself does not stop.
+pub const MAX_ANSWER_TOKENS: u32 = 2_048;
 /// Stands in a system prompt before what a repository says about itself, which the compact form keeps.
 pub const INSTRUCTIONS_HEADING: &str = "# The project's own instructions (AGENTS.md)";
 

@@ -6,7 +6,7 @@ use super::runner::{CellRan, Ran};
 use crate::error::Result;
 use crate::event::Stream;
 use crate::sandbox::{Outcome, Output};
-use crate::tools::{Collector, Context, ToolResult, command_result, describe, report_limits};
+use crate::tools::{Collector, Context, NO_OUTPUT, ToolResult, command_result, describe, report_limits};
 use std::time::Duration;
 
 /// The result for the model.
@@ -39,7 +39,7 @@ pub fn result(
         }
     }
     let collected = collector.finish(None);
-    let output = if collected.text.is_empty() { "(no output)" } else { &collected.text };
+    let output = if collected.text.is_empty() { NO_OUTPUT } else { &collected.text };
     let text = format!("{}{output}", headline(&report, cell.duration));
     Ok(ToolResult {
         ok: report.exit_code == Some(0),
