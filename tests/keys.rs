@@ -161,7 +161,7 @@ fn what_is_typed_while_it_works_waits_can_be_edited_and_is_sent() {
         {
             terminal.wait_for(shown);
         }
-        terminal.wait_until("the rest", |screen| screen.trim_end().ends_with("› rest"));
+        terminal.wait_until_prompt("the rest", "› rest");
         let screen = terminal.screen();
         assert!(!screen.contains("queued") && !screen.contains("▏"), "nothing is left:\n{screen}");
     }
@@ -205,14 +205,14 @@ fn escape_twice_goes_back_to_an_earlier_prompt_with_its_files() {
     terminal.type_text("\x1b\x1b");
     terminal.wait_for("   1  make a\n   2  make b\n   3  make c\nGo back to before which prompt?");
     terminal.type_line("");
-    terminal.wait_until("the draft", |screen| screen.trim_end().ends_with("› draft"));
+    terminal.wait_until_prompt("the draft", "› draft");
     terminal.type_text("\x15");
     terminal.type_line("/rewind");
     terminal.wait_until("the list", |screen| screen.matches("Go back to before which prompt?").count() == 2);
     terminal.type_line("2");
     terminal
         .wait_for("back to before prompt 2: the conversation, and in the sandbox 2 files are as they were");
-    terminal.wait_until("the prompt's text", |screen| screen.trim_end().ends_with("› make b"));
+    terminal.wait_until_prompt("the prompt's text", "› make b");
     terminal.type_text(" otherwise\r");
     terminal.wait_for("Otherwise.");
     terminal.wait_for_prompt();
@@ -248,7 +248,7 @@ fn a_prompt_is_there_again_after_ctrl_z_and_fg() {
     terminal.wait_until("the shell", |screen| screen.trim_end().ends_with("shell>"));
     assert!(terminal.is_as_found() || terminal.screen().contains("Stopped"));
     terminal.type_line("fg");
-    terminal.wait_until("the prompt again", |screen| screen.trim_end().ends_with("› half a prompt"));
+    terminal.wait_until_prompt("the prompt again", "› half a prompt");
     terminal.type_text(" continued\r");
     terminal.wait_for("Still.");
     assert_eq!(sent(&model), "half a prompt continued");

@@ -89,13 +89,14 @@ fn the_status_line_shows_what_the_settings_name_and_is_off_with_q() {
     };
     let settings = "[context]\ntest-model = 128000\n[prices.test-model]\ninput = 1000\noutput = 1000\n";
     let mut terminal = start(settings, &[]);
-    terminal.wait_for("% of 128k · 0.0000 · feature · local · network none\n›");
+    terminal.wait_for("\n› \n  test-model · ");
+    terminal.wait_for("% of 128k · 0.0000 · feature · local · network none");
     terminal.type_line("make two files");
-    terminal.wait_for("· feature · 2 files changed · local · network none\n›");
+    terminal.wait_for("· feature · 2 files changed · local · network none");
     terminal.type_line("/network allow example.com");
-    terminal.wait_for("local · network example.com\n›");
+    terminal.wait_for("local · network example.com");
     let named = start("[ui]\nstatus = [\"network\", \"branch\"]\n", &[]);
-    assert!(named.screen().ends_with("network none · feature\n›"), "{}", named.screen());
+    assert!(named.screen().ends_with("\n› \n  network none · feature"), "{}", named.screen());
     for terminal in [start("[ui]\nstatus = []\n", &[]), start("", &["-q"])] {
         assert!(!terminal.screen().contains("network none"), "{}", terminal.screen());
     }
@@ -132,8 +133,7 @@ fn a_plain_trace_has_one_line_for_a_call_and_slash_last_shows_all_of_its_result(
     terminal.type_text("/la\x0f");
     terminal
         .wait_until("the last result again", |screen| screen.matches("\nread  a.txt\nread\n").count() == 2);
-    terminal
-        .wait_until("the text", |screen| screen.lines().last().is_some_and(|line| line.starts_with("› /la")));
+    terminal.wait_until_prompt("the text", "› /la");
     terminal.type_line("st 2");
     terminal.wait_for("\nrun  seq 1 30; exit 3\n");
     terminal.wait_for("\n1\n2\n3\n4\n5\n6\n");

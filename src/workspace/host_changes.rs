@@ -1,10 +1,11 @@
 //! What changed in the host's tree since the session looked last: found by metadata, without reading a file.
 //!
 //! Files are compared by their stamps. A directory whose own stamp differs has other names in it and is listed again; the
-//! rest of the tree is not.
+//! rest of the tree is not. Where the tree is watched, only what was touched is compared.
 
 use crate::error::Result;
 use crate::workspace::base::{Base, is_own_git};
+use crate::workspace::host_watch::{HostWatch, Touched, within};
 use crate::workspace::manifest::Node;
 use crate::workspace::select;
 use crate::workspace::selection::{LeftOut, Picked, PickedKind, Selection, Stamp};
@@ -13,15 +14,26 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Time after which everything is compared although the tree is watched: what is written through a memory map or through a
+/// hard link that was made meanwhile is not reported.
+const COMPARE_ALL_AFTER: Duration = Duration::from_secs(600);
+/// Fewer files than this are compared by one thread.
+const MIN_SHARE: usize = 1_000;
 
 /// How the host's tree looked when the session looked last, beyond what the base records.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct HostView {
     root: Option<Stamp>,
     directories: BTreeMap<TreePath, Stamp>,
     /// Files whose state on the host is known although it is not that of the base: they were applied, or they are in
     /// conflict and the user knows. `None` for one that is gone.
     known: BTreeMap<TreePath, Option<Stamp>>,
+    /// Watches on all of `directories`, and when everything was compared with them last.
+    watch: Option<(HostWatch, Instant)>,
+    /// Files with several names, of which one may lie outside of the tree: they are always compared.
+    linked: BTreeSet<TreePath>,
 }
 
 /// What may have changed.
@@ -64,12 +76,13 @@ impl HostView {
         let mut changes = HostChanges::default();
         let mut listed = BTreeSet::new();
         let now = stat(&open, Path::new("")).map(|stat| Stamp::from(&stat));
+        let touched = self.touched(root, now);
         if self.root != now {
             self.root = now;
             listed.insert(None);
         }
         let mut rules_changed = false;
-        for (path, looked) in self.look(&open, base) {
+        for (path, looked) in self.look(&open, base, touched) {
             match looked {
                 Looked::Listing => {
                     listed.insert(Some(path));
@@ -83,11 +96,13 @@ impl HostView {
         if rules_changed {
             let selection = select::select(root, options)?;
             self.take(&selection);
+            self.watch_found(root, &selection);
             self.add(&mut changes, selection, base);
         } else if !listed.is_empty() {
             let is_known = |path: &TreePath| matches!(base.nodes.get(path), Some(Node::Directory { .. }));
             let selection = select::list_again(root, options, listed, &is_known)?;
             self.take(&selection);
+            self.watch_found(root, &selection);
             self.add(&mut changes, selection, base);
         }
         Ok(changes)
@@ -114,22 +129,52 @@ impl HostView {
         changes.left_out.retain(|path, _| !base.left_out.contains_key(path));
     }
 
-    /// Compares everything that the base knows, on as many threads as there are processors.
-    fn look(&self, root: &OwnedFd, base: &Base) -> Vec<(TreePath, Looked)> {
+    /// What was touched; `None` where everything is to be compared. Begins to watch the tree where that is possible.
+    fn touched(&mut self, root: &Path, now: Option<Stamp>) -> Option<Touched> {
+        let is_same_root = now.map(|now| now.inode) == self.root.map(|root| root.inode);
+        if let Some((watch, compared)) = &mut self.watch {
+            let touched = watch.take().filter(|_| is_same_root);
+            if touched.is_some() && compared.elapsed() < COMPARE_ALL_AFTER {
+                return touched;
+            }
+            *compared = Instant::now();
+            if touched.is_some() {
+                return None;
+            }
+        }
+        // The watches of before end first.
+        self.watch = None;
+        self.watch = HostWatch::start(root, self.directories.keys()).map(|watch| (watch, Instant::now()));
+        None
+    }
+
+    /// Watches what was listed too; a tree that cannot be watched whole is not watched.
+    fn watch_found(&mut self, root: &Path, selection: &Selection) {
+        let Some((watch, _)) = &mut self.watch else { return };
+        let mut directories = selection.picked.iter().filter(|(_, picked)| picked.kind == PickedKind::Directory);
+        if !directories.all(|(path, _)| watch.add(root, Some(path))) {
+            self.watch = None;
+        }
+    }
+
+    /// What differs from before of what the base knows, or of what was touched of that.
+    fn look(&mut self, root: &OwnedFd, base: &Base, touched: Option<Touched>) -> Vec<(TreePath, Looked)> {
         let is_own = |path: &TreePath| base.has_own_git && is_own_git(path);
-        let nodes: Vec<(&TreePath, &Node)> = base.nodes.iter().filter(|(path, _)| !is_own(path)).collect();
+        let nodes: Vec<(&TreePath, &Node)> = match &touched {
+            None => base.nodes.iter().filter(|(path, _)| !is_own(path)).collect(),
+            Some(touched) => {
+                let one = touched.paths.iter().chain(&self.linked);
+                let below = touched.trees.iter().flat_map(|tree| within(&base.nodes, tree));
+                let all = one.filter_map(|path| base.nodes.get_key_value(path)).chain(below);
+                all.filter(|(path, _)| !is_own(path)).collect::<BTreeMap<_, _>>().into_iter().collect()
+            }
+        };
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
-        let share = nodes.len().div_ceil(threads).max(1);
-        let mut found = std::thread::scope(|scope| {
-            let look = |nodes: &[(&TreePath, &Node)]| -> Vec<(TreePath, Looked)> {
-                let one = |(path, node): &(&TreePath, &Node)| {
-                    Some(((*path).clone(), self.look_at(root, base, path, node)?))
-                };
-                nodes.iter().filter_map(one).collect()
-            };
-            let threads: Vec<_> = nodes.chunks(share).map(|nodes| scope.spawn(move || look(nodes))).collect();
-            threads.into_iter().flat_map(|thread| thread.join().unwrap_or_default()).collect::<Vec<_>>()
-        });
+        let (mut found, linked) = self.look_at_all(root, base, &nodes, threads);
+        if touched.is_none() {
+            self.linked.clear();
+        }
+        self.linked.extend(linked);
         let others = self.known.iter().filter(|(path, _)| !base.nodes.contains_key(*path));
         found.extend(others.filter_map(|(path, known)| {
             let now = stat(root, path.as_path());
@@ -138,8 +183,40 @@ impl HostView {
         found
     }
 
-    fn look_at(&self, root: &OwnedFd, base: &Base, path: &TreePath, node: &Node) -> Option<Looked> {
-        let now = stat(root, path.as_path());
+    /// What of `nodes` differs, and which of them have several names.
+    fn look_at_all(
+        &self,
+        root: &OwnedFd,
+        base: &Base,
+        nodes: &[(&TreePath, &Node)],
+        threads: usize,
+    ) -> (Vec<(TreePath, Looked)>, Vec<TreePath>) {
+        let look = |nodes: &[(&TreePath, &Node)]| {
+            let (mut found, mut linked) = (Vec::new(), Vec::new());
+            for (path, node) in nodes {
+                let now = stat(root, path.as_path());
+                if !node.is_directory() && now.is_some_and(|now| now.st_nlink > 1) {
+                    linked.push((*path).clone());
+                }
+                found.extend(self.look_at(base, path, node, now).map(|looked| ((*path).clone(), looked)));
+            }
+            (found, linked)
+        };
+        let share = nodes.len().div_ceil(threads).max(MIN_SHARE);
+        let (first, others) = nodes.split_at(share.min(nodes.len()));
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = others.chunks(share).map(|nodes| scope.spawn(move || look(nodes))).collect();
+            let (mut found, mut linked) = look(first);
+            for thread in threads {
+                let (more, more_linked) = thread.join().unwrap_or_default();
+                found.extend(more);
+                linked.extend(more_linked);
+            }
+            (found, linked)
+        })
+    }
+
+    fn look_at(&self, base: &Base, path: &TreePath, node: &Node, now: Option<Stat>) -> Option<Looked> {
         let stamp = now.as_ref().map(Stamp::from);
         let former = match (self.known.get(path), node) {
             (Some(known), _) => *known,

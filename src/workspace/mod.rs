@@ -17,6 +17,7 @@ pub mod history;
 pub mod home;
 pub mod host_changes;
 pub mod host_dir;
+mod host_watch;
 pub mod hunks;
 pub mod ignored;
 pub mod manifest;

@@ -276,9 +276,13 @@ impl Terminal {
 
     /// Waits until `condition` holds for the screen; `what` names it in the failure.
     pub fn wait_until(&self, what: &str, condition: impl Fn(&str) -> bool) {
+        self.wait_for_view(what, |screen| condition(&screen.contents().to_string()));
+    }
+
+    fn wait_for_view(&self, what: &str, condition: impl Fn(&vt100::Screen) -> bool) {
         let deadline = Instant::now() + TIMEOUT;
         let mut drawn = self.view.lock();
-        while !condition(&drawn.parser.screen().contents().to_string()) {
+        while !condition(drawn.parser.screen()) {
             let left = deadline.saturating_duration_since(Instant::now());
             let screen = drawn.parser.screen().contents().to_string();
             assert!(!left.is_zero(), "waited too long for {what}; the screen:\n{screen}");
@@ -324,7 +328,15 @@ impl Terminal {
 
     /// Waits until the prompt is at the end of the screen.
     pub fn wait_for_prompt(&self) {
-        self.wait_until("the prompt", |screen| screen.trim_end().ends_with('›'));
+        self.wait_until_prompt("the prompt", "›");
+    }
+
+    /// Waits until the screen up to the cursor, below which is the status line, ends with `text`.
+    pub fn wait_until_prompt(&self, what: &str, text: &str) {
+        self.wait_for_view(what, |screen| {
+            let (row, column) = screen.cursor_position();
+            screen.contents_between(0, 0, row, column).trim_end().ends_with(text)
+        });
     }
 
     /// The program's home: `agent/data` and its like.

@@ -151,9 +151,9 @@ impl Repl<'_> {
     async fn read(&mut self, input: &mut Input, end: &mut End) -> Result<Line> {
         let text = self.typing.take_text();
         self.console.ask_about_hosts(false);
-        self.show_status().await;
+        let status = self.status().await;
         let held = self.screen.hold();
-        let line = unless_terminated(end, input.read(&text)).await?;
+        let line = unless_terminated(end, input.read(&text, status)).await?;
         self.console.ask_about_hosts(true);
         drop(held);
         Ok(line)

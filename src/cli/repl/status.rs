@@ -1,12 +1,10 @@
-//! The status line above the prompt.
+//! The status line under the prompt.
 
 use super::Repl;
-use crate::cli::ui::style::DIM;
-use crate::cli::ui::wrap;
+use crate::cli::ui::status_line::StatusLine;
 use crate::sanitise;
 use crate::workspace::tracked;
 use serde::Deserialize;
-use unicode_width::UnicodeWidthStr;
 
 /// What the line may show; `[ui] status` lists them in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -38,26 +36,21 @@ const DEFAULT: [StatusItem; 7] = [
     StatusItem::Sandbox,
     StatusItem::Network,
 ];
-const BETWEEN: &str = " · ";
 /// Columns of a model's or a branch's name.
 const MAX_NAME: usize = 32;
 
 impl Repl<'_> {
-    /// Prints the line. What it shows is known already, but for the branch, which is one small file.
-    pub(super) async fn show_status(&self) {
+    /// The line as it is now. What it shows is known already, but for the branch, which is one small file.
+    pub(super) async fn status(&self) -> StatusLine {
         let items = self.config.file.ui.status.as_deref().unwrap_or(&DEFAULT);
         if self.config.options.quiet || items.is_empty() {
-            return;
+            return StatusLine::default();
         }
         let mut parts = Vec::new();
         for item in items {
             parts.extend(self.status_of(*item).await);
         }
-        let columns = wrap::terminal_columns(&std::io::stderr()).saturating_sub(1);
-        let line = fitted(&parts, columns);
-        if !line.is_empty() {
-            self.screen.say(&format!("{}\n", self.colours.paint(DIM, line)));
-        }
+        StatusLine { parts }
     }
 
     async fn status_of(&self, item: StatusItem) -> Option<String> {
@@ -102,18 +95,6 @@ impl Repl<'_> {
     }
 }
 
-/// As many of `parts` as fit, the first ones first.
-fn fitted(parts: &[String], columns: usize) -> String {
-    let mut line = String::new();
-    for part in parts {
-        let between = if line.is_empty() { "" } else { BETWEEN };
-        if line.width() + between.width() + part.width() <= columns {
-            line = line + between + part;
-        }
-    }
-    line
-}
-
 /// `950`, `12k`, `1.2M`
 fn thousands(count: u64) -> String {
     match count {
@@ -125,15 +106,7 @@ fn thousands(count: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{fitted, thousands};
-
-    #[test]
-    fn what_does_not_fit_is_left_out() {
-        let parts = ["model", "12 % of 128k", "main"].map(str::to_owned);
-        assert_eq!(fitted(&parts, 80), "model · 12 % of 128k · main");
-        assert_eq!(fitted(&parts, 13), "model · main");
-        assert_eq!(fitted(&parts, 3), "");
-    }
+    use super::thousands;
 
     #[test]
     fn counts_are_short() {

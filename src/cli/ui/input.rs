@@ -4,6 +4,7 @@ use super::editor::edit;
 use super::line_editor::draw::Label;
 use super::line_editor::{Assistant, Editing, Editor};
 use super::read::{Ended, read};
+use super::status_line::StatusLine;
 use super::style::{Colours, HEADING};
 use super::trace::failure_text;
 use super::wrap::columns_of;
@@ -83,13 +84,14 @@ impl Input {
         let _ = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
         let _ = OpenOptions::new().append(true).create(true).mode(0o600).open(&history);
         let _ = earlier.load(&history);
-        let commands = Commands { commands, paths: FilenameCompleter::new() };
+        let commands = Commands { commands, paths: FilenameCompleter::new(), status: StatusLine::default() };
         Ok(Self { editor: Editor::new(earlier, editing), commands, history, workspace: workspace.to_owned() })
     }
 
-    /// Waits for the next line, after any open question; `text` is there to be edited. Dropping the future restores the
-    /// terminal.
-    pub async fn read(&mut self, text: &str) -> Result<Line> {
+    /// Waits for the next line, after any open question; `text` is there to be edited, and `status` is under it. Dropping the
+    /// future restores the terminal.
+    pub async fn read(&mut self, text: &str, status: StatusLine) -> Result<Line> {
+        self.commands.status = status;
         let painted = Colours::of(&io::stderr()).paint(HEADING, PROMPT);
         let label = Label { plain: PROMPT.to_owned(), painted };
         self.editor.begin(text);
@@ -157,6 +159,7 @@ pub(super) fn is_incomplete(text: &str) -> bool {
 struct Commands {
     commands: Vec<CommandHelp>,
     paths: FilenameCompleter,
+    status: StatusLine,
 }
 
 impl Commands {
@@ -219,6 +222,10 @@ impl Assistant for Commands {
 
     fn is_incomplete(&self, text: &str) -> bool {
         is_incomplete(text)
+    }
+
+    fn status(&self, columns: usize) -> Option<String> {
+        self.status.fitted(columns)
     }
 }
 

@@ -15,6 +15,7 @@ pub mod progress;
 pub mod read;
 pub mod rows;
 pub mod screen;
+pub mod status_line;
 pub mod stderr;
 pub mod style;
 pub mod terminal;

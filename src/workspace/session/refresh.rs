@@ -93,6 +93,14 @@ impl Workspace {
 
     /// Sandbox and host are the same tree: what changed since the last look was changed on the host.
     async fn refresh_bound(&self, state: &mut State, sandbox: &Sandbox) -> Result<Refreshed> {
+        let HostChanges { paths, left_out } = self.host_changes(state).await?;
+        if paths.is_empty() && left_out.is_empty() {
+            return Ok(Refreshed::default());
+        }
+        // The base stays what it was, also of what the session changed.
+        if let Some(view) = &mut state.view {
+            paths.iter().for_each(|(path, picked)| view.know(path, picked.as_ref().map(|picked| picked.stamp)));
+        }
         let former = state.history.delta().clone();
         self.look(state, sandbox, None).await?;
         let State { history, base, .. } = state;

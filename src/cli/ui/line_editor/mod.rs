@@ -10,6 +10,7 @@ mod emacs;
 pub mod text;
 mod vi;
 
+use super::style::{Colours, DIM};
 use super::terminal::key::{Key, Press};
 use draw::{Label, View};
 pub use emacs::edit;
@@ -30,6 +31,10 @@ pub trait Assistant: Sync {
     fn hint(&self, text: &str, history: &DefaultHistory) -> Option<(String, usize)>;
     /// Whether Enter begins another line.
     fn is_incomplete(&self, text: &str) -> bool;
+    /// What is shown under the text.
+    fn status(&self, _columns: usize) -> Option<String> {
+        None
+    }
 }
 
 /// The keys of the editor.
@@ -313,7 +318,7 @@ impl Editor {
         label: &Label,
         assistant: &dyn Assistant,
         columns: usize,
-        colours: super::style::Colours,
+        colours: Colours,
     ) -> View {
         let label = match (&self.search, &self.vi) {
             (Some((query, _)), _) => {
@@ -331,6 +336,8 @@ impl Editor {
             view.hint(&hint, columns, colours);
         }
         view.rows.extend(in_columns(&self.candidates, columns));
+        let status = assistant.status(columns.saturating_sub(1));
+        view.rows.extend(status.map(|status| colours.paint(DIM, status)));
         view
     }
 }

@@ -1,0 +1,40 @@
+//! The line under the prompt.
+
+use unicode_width::UnicodeWidthStr;
+
+const BETWEEN: &str = " · ";
+/// Its text stands under the prompt's.
+const INDENT: &str = "  ";
+
+/// What the line shows, sanitised.
+#[derive(Debug, Clone, Default)]
+pub struct StatusLine {
+    pub parts: Vec<String>,
+}
+
+impl StatusLine {
+    /// As many parts as fit into so many columns, the first ones first; `None` if there are none.
+    pub fn fitted(&self, columns: usize) -> Option<String> {
+        let mut line = String::new();
+        for part in &self.parts {
+            let between = if line.is_empty() { INDENT } else { BETWEEN };
+            if line.width() + between.width() + part.width() <= columns {
+                line = line + between + part;
+            }
+        }
+        (!line.is_empty()).then_some(line)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::StatusLine;
+
+    #[test]
+    fn what_does_not_fit_is_left_out() {
+        let line = StatusLine { parts: ["model", "12 % of 128k", "main"].map(str::to_owned).into() };
+        assert_eq!(line.fitted(80).as_deref(), Some("  model · 12 % of 128k · main"));
+        assert_eq!(line.fitted(15).as_deref(), Some("  model · main"));
+        assert_eq!(line.fitted(3), None);
+    }
+}
