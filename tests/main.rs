@@ -13,6 +13,7 @@ mod completion;
 mod context;
 mod conversation;
 mod corporate;
+mod debian_libraries;
 mod delegate;
 mod demo;
 mod diff_colours;

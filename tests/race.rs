@@ -1,6 +1,7 @@
 //! `agent race` and `agent fork`: several sessions from one state.
 
 use crate::support::agent::agent;
+use crate::support::backends::{BACKENDS, backend};
 use crate::support::endpoint::{Endpoint, Script, endpoint};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -181,4 +182,64 @@ fn a_fork_has_the_workspace_and_the_home_directory_as_they_are_in_the_sandbox() 
     assert!(result.ends_with("one\n2\n500") || result.contains("one\n2\n500"), "{result}");
     let stopped = kept.again().args(["fork", &session, "--json"]).run().expect_code(0);
     assert!(stopped.stdout.contains("\"home\":false"), "{}", stopped.stdout);
+}
+
+/// The layer of an overlay is copied: with what is deleted in it, directories that took another one's place, links and modes.
+#[tokio::test]
+async fn a_fork_of_an_overlay_has_what_its_sandbox_wrote_and_deleted() {
+    for name in BACKENDS {
+        if backend(name).await.is_none() {
+            continue;
+        }
+        let change = "rm -r old && mkdir old && echo new > old/new && rm gone && ln -s kept link && mkfifo pipe && chmod 700 d && \
+                      echo changed > kept && mkdir -p ignored ~/.tools && echo built > ignored/output && echo one > ~/.tools/version";
+        let look = "cat old/new kept link ignored/output ~/.tools/version; ls -d old/former gone pipe; stat -c %a d; cat after";
+        let model = endpoint()
+            .tool_call("run_commands", json!({ "command": change }))
+            .text("changed")
+            .tool_call("run_commands", json!({ "command": look }))
+            .text("looked")
+            .start();
+        let call = agent().file("kept", "host's").file("gone", "x").file("old/former", "x").file("d/f", "x");
+        let call = call.file(".gitignore", "ignored/\n").file("secret/.env", "KEY=value\n");
+        let overlay = ["--sandbox", name, "--workspace-mode", "overlay"];
+        let kept = call
+            .endpoint(&model)
+            .args(["run", "change it", "--keep", "--json"])
+            .args(overlay)
+            .run()
+            .expect_code(0);
+        let session = kept.events()[0]["session"].as_str().unwrap().to_owned();
+        // Changed after the last prompt.
+        kept.again()
+            .args(["exec", "-s", &session, "--", "sh", "-c", "echo later > after"])
+            .run()
+            .expect_code(0);
+        let fork = kept.again().args(["fork", &session]).run().expect_code(0).stdout.trim().to_owned();
+        // A fork that has not started can be forked, and what its source does afterwards is not seen.
+        let second = kept.again().args(["fork", &fork]).run().expect_code(0).stdout.trim().to_owned();
+        kept.again().args(["exec", "-s", &session, "--", "rm", "after", "old/new"]).run().expect_code(0);
+        kept.again().args(["sandbox", "rm", &session]).run().expect_code(0);
+        let read = kept.again().endpoint(&model).args(["run", "--session", &second, "look", "--json"]);
+        let read = read.args(overlay).run().expect_code(0);
+        let result = read.events_of("tool_finished").pop().unwrap()["result"].as_str().unwrap().to_owned();
+        for expected in ["new\nchanged\nchanged\nbuilt\none\n", "\n700\nlater"] {
+            assert!(result.contains(expected), "{name}: {result}");
+        }
+        for gone in ["old/former", "gone", "pipe"] {
+            assert!(result.contains(&format!("'{gone}': No such file")), "{name}: {gone} in {result}");
+        }
+        let notices = read.events_of("notice");
+        assert!(
+            !notices.iter().any(|notice| notice["text"].as_str().unwrap().contains("last prompt")),
+            "{notices:?}"
+        );
+        let diff = kept.again().args(["diff", &second, "--stat"]).run().expect_code(0).stdout;
+        for file in ["after", "gone (deleted)", "kept", "link", "old/former (deleted)", "old/new"] {
+            assert!(diff.contains(file), "{name}: {file} in {diff}");
+        }
+        let unfinished = kept.again().args(["diff", &fork, "--stat"]).run().expect_code(0).stdout;
+        assert!(unfinished.contains("old/new"), "{name}: {unfinished}");
+        kept.again().args(["sessions", "rm", &fork]).run().expect_code(0);
+    }
 }

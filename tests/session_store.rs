@@ -222,7 +222,7 @@ fn a_fork_has_the_history_of_its_source_and_its_own_events() {
     std::fs::write(store.dir(&source).join("workspace/base.json"), "{}").unwrap();
     let fork = store.fork(&source).unwrap();
     let links = |path: &str| std::fs::metadata(store.dir(&fork).join(path)).unwrap().nlink();
-    assert_eq!((links("workspace/blobs/ab/cd"), links("workspace/base.json")), (2, 1));
+    assert_eq!((links("workspace/blobs/ab/cd"), links("workspace/base.json")), (2, 2));
     assert_eq!(verify(&store.events(&fork)).unwrap().fault, None);
     assert_eq!(std::fs::read(store.dir(&fork).join("workspace/blobs/ab/cd")).unwrap(), b"content");
     assert_eq!(std::fs::read(store.dir(&fork).join("workspace/base.json")).unwrap(), b"{}");

@@ -30,7 +30,7 @@ pub struct Mirrors {
 }
 
 impl Mirrors {
-    /// Those of pip, npm, Go, Cargo and Maven, by the variables and the files of the user's.
+    /// Those of pip, npm, Go, Cargo, Maven and RubyGems, by the variables and the files of the user's.
     pub fn find(variable: &dyn Fn(&str) -> Option<String>, home: &Path) -> Self {
         let mut mirrors = Self::default();
         let pip = read(&home.join(".config/pip/pip.conf"))
@@ -50,6 +50,8 @@ impl Mirrors {
         mirrors.add_file(".cargo/config.toml", cargo.and_then(|text| cargo_settings(&text)));
         let maven = read(&home.join(".m2/settings.xml"));
         mirrors.add_file(".m2/settings.xml", maven.and_then(|text| maven_settings(&text)));
+        let gems = read(&home.join(".gemrc")).or_else(|| read(Path::new("/etc/gemrc")));
+        mirrors.add_file(".gemrc", gems.and_then(|text| gem_settings(&text)));
         mirrors.urls.sort();
         mirrors.urls.dedup();
         mirrors.urls.truncate(MAX_MIRRORS);
@@ -176,6 +178,17 @@ fn maven_settings(text: &str) -> Option<(String, Vec<Url>)> {
     (!urls.is_empty()).then(|| (format!("<settings>\n<mirrors>\n{mirrors}</mirrors>\n</settings>\n"), urls))
 }
 
+/// The list of sources in the settings of RubyGems, which is a list in YAML.
+fn gem_settings(text: &str) -> Option<(String, Vec<Url>)> {
+    let mut lines = text.lines().map(str::trim_end);
+    lines.find(|line| matches!(*line, ":sources:" | "sources:"))?;
+    let items = lines.map_while(|line| line.trim_start().strip_prefix("- "));
+    let urls: Vec<Url> =
+        items.filter_map(|item| clean(item.trim().trim_matches(['"', '\'']))).take(MAX_MIRRORS).collect();
+    let list: String = urls.iter().map(|url| format!("- {url}\n")).collect();
+    (!urls.is_empty()).then(|| (format!("---\n:sources:\n{list}"), urls))
+}
+
 fn is_word(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     !name.is_empty() && name.bytes().all(fits)
@@ -221,7 +234,7 @@ fn is_private(address: IpAddr) -> bool {
 mod tests {
     use super::*;
 
-    /// A home with the settings of five tools.
+    /// A home with the settings of six tools.
     fn home() -> tempfile::TempDir {
         let home = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
@@ -244,6 +257,11 @@ mod tests {
              <!-- <mirror><url>https://old.corp.example/</url></mirror> -->\n\
              <mirror><id>m</id><mirrorOf>*</mirrorOf><url>https://u:secret@maven.corp.example/all?a=1&amp;b=2</url></mirror>\n\
              </mirrors></settings>",
+        );
+        write(
+            ".gemrc",
+            "---\n:backtrace: true\n:sources:\n- https://u:secret@gems.corp.example/\n- \"file:///gems\"\n:verbose: true\n\
+             :rubygems_api_key: secret\n",
         );
         home
     }
@@ -269,6 +287,7 @@ mod tests {
             [
                 "10.1.2.3:4873",
                 "crates.corp.example:8443",
+                "gems.corp.example",
                 "git.corp.example",
                 "go.corp.example",
                 "maven.corp.example",
@@ -279,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn cargo_and_maven_get_settings_of_mirrors_alone() {
+    fn tools_that_read_files_get_settings_of_mirrors_alone() {
         let mirrors = Mirrors::find(&|_| None, home().path());
         let files: Vec<(String, String)> = mirrors
             .files
@@ -302,6 +321,7 @@ mod tests {
                      <url>https://maven.corp.example/all?a=1&amp;b=2</url></mirror>\n</mirrors>\n</settings>\n"
                         .to_owned()
                 ),
+                (".gemrc".to_owned(), "---\n:sources:\n- https://gems.corp.example/\n".to_owned()),
             ]
         );
     }

@@ -149,6 +149,11 @@ impl Store {
         key.map_or(Ok(()), |key| keys::remove(&key, id).map_err(|error| failed(&key, error)))
     }
 
+    /// Where a fork has what the sandbox of its source had written, until its own sandbox has started.
+    pub fn layer(&self, id: &SessionId) -> PathBuf {
+        self.dir(id).join(LAYER)
+    }
+
     /// Creates a session that continues from the current state of `source`, with its conversation and checkpoints.
     pub fn fork(&self, source: &SessionId) -> Result<SessionId> {
         // Read before the lines, to which a running session may add.
@@ -209,6 +214,11 @@ impl Store {
     }
 }
 
+/// The directory of [`Store::layer`].
+const LAYER: &str = "layer";
+/// What is beside a session file and never changed, only replaced: a fork has the same files.
+const SHARED: [&str; 3] = ["workspace", "home", artifacts::DIRECTORY];
+
 /// Writes the events of the session `source` into the file of session `id`.
 fn fill_fork(file: &mut SessionFile, records: Vec<Record>, source: &SessionId, id: &SessionId) -> Result<()> {
     for mut record in records {
@@ -227,26 +237,21 @@ fn fill_fork(file: &mut SessionFile, records: Vec<Record>, source: &SessionId, i
 fn copy_beside(from: &Path, to: &Path) -> Result<()> {
     for entry in fs::read_dir(from)? {
         let name = entry?.file_name();
-        if name != "events.jsonl" && name != "head" && name != keys::KEY {
-            copy_tree(&from.join(&name), &to.join(&name), name == artifacts::DIRECTORY)?;
+        if name != "events.jsonl" && name != "head" && name != keys::KEY && name != LAYER {
+            copy_tree(&from.join(&name), &to.join(&name), SHARED.iter().any(|shared| name == *shared))?;
         }
     }
     Ok(())
 }
 
-/// Copies files and directories, nothing else. Contents (`blobs`, `artifacts`) never change, so they are hard links to the
-/// original if `shared` is set.
+/// Copies files and directories, nothing else; as hard links to the original if `shared` is set.
 fn copy_tree(from: &Path, to: &Path, shared: bool) -> Result<()> {
     let kind = fs::symlink_metadata(from)?.file_type();
     if kind.is_dir() {
         make_dir(to)?;
         for entry in fs::read_dir(from)? {
             let name = entry?.file_name();
-            copy_tree(
-                &from.join(&name),
-                &to.join(&name),
-                shared || name == "blobs" || name == artifacts::DIRECTORY,
-            )?;
+            copy_tree(&from.join(&name), &to.join(&name), shared)?;
         }
     } else if kind.is_file() && !(shared && fs::hard_link(from, to).is_ok()) {
         fs::copy(from, to)?;

@@ -4,6 +4,7 @@ use super::{Network, Spec, WorkspaceMount};
 use crate::error::{Error, Result};
 use crate::event::SandboxInfo;
 use async_trait::async_trait;
+use std::path::Path;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// The guest's byte stream.
@@ -52,6 +53,12 @@ pub trait Backend: Send + Sync {
     /// Stops and removes the sandbox of `session`, whatever state it is in. A missing one is not an error.
     async fn destroy(&self, session: &str) -> Result<()>;
 
+    /// Copies what the sandbox of `session` has written into the new directory `into`, as far as that is possible without its
+    /// guest, for the start of a fork ([`WorkspaceMount::Forked`]). What `into` then lacks, the caller takes from the guest.
+    async fn fork(&self, _session: &str, _into: &Path) -> Result<Copied> {
+        Ok(Copied::default())
+    }
+
     /// Freezes every process of the sandbox, with its memory intact.
     async fn pause(&self, _session: &str) -> Result<()> {
         Err(cannot_pause(self.name()))
@@ -67,6 +74,15 @@ pub trait Backend: Send + Sync {
 
     /// Removes the sandboxes that are left over: see [`super::ownership::Ownership::is_left_over`].
     async fn sweep(&self) -> Result<()>;
+}
+
+/// What a fork has of another sandbox already.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Copied {
+    /// What was written in the workspace.
+    pub workspace: bool,
+    /// `$HOME`.
+    pub home: bool,
 }
 
 fn cannot_pause(name: &str) -> Error {

@@ -1,11 +1,21 @@
 //! The writable layer of an overlay, filled before it is mounted: what the sandbox must not see is hidden before anything
-//! runs in it, and however much that is, each path costs one entry.
+//! runs in it, and however much that is, each path costs one entry. The layer of a fork is a copy of another one's.
+
+#[cfg(target_os = "linux")]
+mod copy;
+
+pub use copy::{Contents, copy};
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, FileTimes, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
+
+/// What a sandbox wrote in its workspace, in the directory of a fork's layer.
+pub const UPPER: &str = "upper";
+/// Its `$HOME`, beside that.
+pub const HOME: &str = "home";
 
 /// Hides the relative paths `hidden` of `lower` by whiteouts in the empty directory `upper`. The directories above them
 /// are there with the modes and times that they have in `lower`, and belong to `owner`.
@@ -64,4 +74,23 @@ fn whiteout(path: &Path) -> io::Result<()> {
 #[cfg(not(target_os = "linux"))]
 fn whiteout(_: &Path) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
+}
+
+#[cfg(not(target_os = "linux"))]
+mod copy {
+    //! Overlays are Linux's.
+
+    use std::io;
+    use std::path::Path;
+
+    /// See that of Linux.
+    #[derive(Clone, Copy)]
+    pub enum Contents {
+        Copied,
+        Linked,
+    }
+
+    pub fn copy(_: &Path, _: &Path, _: Option<(u32, u32)>, _: Contents) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }

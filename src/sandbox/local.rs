@@ -15,8 +15,8 @@ use super::launch_spec::LaunchSpec;
 use super::machine::Machine;
 use super::ownership::{Ownership, ProcessId, sandbox_name};
 use super::{
-    Backend, Capabilities, Channel, EnforcedLimits, Listed, Network, Networks, OnProgress, Spec, State,
-    WorkspaceMount, bootstrap, environment, host_ids, layer, run_bytes, seccomp, session_ids,
+    Backend, Capabilities, Channel, Copied, EnforcedLimits, Listed, Network, Networks, OnProgress, Spec,
+    State, WorkspaceMount, bootstrap, environment, host_ids, layer, run_bytes, seccomp, session_ids,
 };
 use crate::error::{Error, Result};
 use crate::event::{Limits, SandboxInfo};
@@ -82,8 +82,13 @@ impl Local {
         directory.make(&record, &["workspace", "home", "upper", "work"], owner)?;
         let groups = cgroup::make(&name, &spec.limits);
         let started = async {
-            if let WorkspaceMount::Overlay { lower, hidden } = &spec.workspace {
-                layer::hide(&directory.path().join("upper"), lower, hidden, owner).map_err(cannot_hide)?;
+            match &spec.workspace {
+                WorkspaceMount::Overlay { lower, hidden } => {
+                    layer::hide(&directory.path().join("upper"), lower, hidden, owner)
+                        .map_err(cannot_hide)?;
+                }
+                WorkspaceMount::Forked { layer, .. } => directory.take_over(layer, owner).await?,
+                WorkspaceMount::Empty | WorkspaceMount::Bind(_) => {}
             }
             directory.write_spec(&launch_spec(&self.machine, spec, &groups, ids)?)?;
             let mut child = launch(&self.machine, &directory, true).await?;
@@ -208,6 +213,10 @@ impl Backend for Local {
         self.destroy_sandbox(&self.directory(session)?).await
     }
 
+    async fn fork(&self, session: &str, into: &Path) -> Result<Copied> {
+        self.directory(session)?.copy_layers(into).await
+    }
+
     async fn pause(&self, session: &str) -> Result<()> {
         self.set_frozen(session, true).await
     }
@@ -249,7 +258,9 @@ fn launch_spec(
     let memory = spec.limits.memory;
     let (overlay, bind_workspace) = match &spec.workspace {
         WorkspaceMount::Empty => (None, None),
-        WorkspaceMount::Overlay { lower, .. } => (Some(lower.clone()), None),
+        WorkspaceMount::Overlay { lower, .. } | WorkspaceMount::Forked { lower, .. } => {
+            (Some(lower.clone()), None)
+        }
         WorkspaceMount::Bind(directory) => (None, Some(directory.clone())),
     };
     Ok(LaunchSpec {

@@ -15,7 +15,7 @@ mod handle;
 pub mod host_tree;
 #[path = "../guest/launch_spec.rs"]
 mod launch_spec;
-mod layer;
+pub(crate) mod layer;
 pub mod local;
 pub mod machine;
 pub mod ownership;
@@ -25,7 +25,9 @@ mod toolchains;
 #[path = "../guest/wire.rs"]
 pub mod wire;
 
-pub use backend::{Backend, Capabilities, Channel, EnforcedLimits, Listed, Networks, OnProgress, State};
+pub use backend::{
+    Backend, Capabilities, Channel, Copied, EnforcedLimits, Listed, Networks, OnProgress, State,
+};
 pub use handle::{
     Changes, Controls, FileBytes, JobOutput, Listing, Piece, Process, ProcessEvent, Put, Sandbox, Tunnel,
     Tunnels, WalkOptions,
@@ -173,6 +175,13 @@ pub enum WorkspaceMount {
     },
     /// The host directory itself, writable. Only ever chosen by name.
     Bind(PathBuf),
+    /// As [`WorkspaceMount::Overlay`], with what another sandbox had written.
+    Forked {
+        /// The directory underneath.
+        lower: PathBuf,
+        /// What [`Backend::fork`] made. It is not needed any more once the sandbox has started.
+        layer: PathBuf,
+    },
 }
 
 /// A file that is put below `$HOME` of a sandbox before anything runs in it.

@@ -61,7 +61,7 @@ impl Environment for SessionEnvironment {
     fn about_files(&self) -> BoxFuture<'_, Option<String>> {
         async {
             let ready = self.startup.if_ready()?;
-            let withheld = ready.workspace.withheld_secrets().await;
+            let withheld = ready.workspace.withheld_secrets().await.ok()?;
             let names = listed(withheld.iter().map(ToString::to_string), NAMED)?;
             Some(format!(
                 "[note from agent: files of the workspace that look like secrets are not in the sandbox: {names}. Do not \

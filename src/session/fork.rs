@@ -1,10 +1,12 @@
 //! A second session from the state of another one: its conversation, its workspace and `$HOME` of its sandbox.
 
 use super::one_shot::attach;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::log::{History, SessionId, Store, read_records};
+use crate::paths::make_dir;
+use crate::sandbox::layer::{self, Contents};
 use crate::sandbox::machine::Machine;
-use crate::sandbox::{Sandbox, State, by_name};
+use crate::sandbox::{Backend, Sandbox, State, by_name};
 use crate::workspace::{Workspace, home};
 use std::sync::Arc;
 
@@ -23,29 +25,33 @@ pub struct Fork {
 /// `$HOME` of its sandbox is too large; there is no fork then.
 pub async fn fork(store: &Store, source: &SessionId, machine: &Arc<Machine>) -> Result<Fork> {
     let history = History::of(&read_records(&store.events(source))?);
-    let sandbox = running(source, &history.sandbox.backend, machine).await;
-    fork_with(store, source, history.prompts, sandbox.map(|sandbox| (sandbox, Arc::clone(machine)))).await
+    let running = running(source, &history.sandbox.backend, machine).await;
+    let running =
+        running.map(|(backend, sandbox)| Running { backend, sandbox, machine: Arc::clone(machine) });
+    fork_with(store, source, history.prompts, running).await
 }
 
-/// Forks the session `source`, whose sandbox this is, after so many `prompts`.
+/// The sandbox of a session that is forked.
+pub(super) struct Running {
+    pub backend: Arc<dyn Backend>,
+    pub sandbox: Sandbox,
+    pub machine: Arc<Machine>,
+}
+
+/// Forks the session `source` with its sandbox, after so many `prompts`.
 pub(super) async fn fork_with(
     store: &Store,
     source: &SessionId,
     prompts: u64,
-    sandbox: Option<(Sandbox, Arc<Machine>)>,
+    running: Option<Running>,
 ) -> Result<Fork> {
     let id = store.fork(source)?;
-    let Some((sandbox, machine)) = sandbox else { return Ok(Fork { id, has_home: false }) };
-    let directory = store.dir(&id);
-    let taken = async {
-        if let Some(workspace) = Workspace::load(&directory, machine).await?.filter(Workspace::is_filled) {
-            workspace.rejoin(&sandbox).await?;
-            workspace.checkpoint(&sandbox, prompts).await?;
-        }
-        home::save(&sandbox, &directory).await
+    let taken = match running {
+        Some(running) => running.copy(store, source, &id, prompts).await.map(|()| true),
+        None => copy_layer(store, source, &id).await,
     };
-    match taken.await {
-        Ok(()) => Ok(Fork { id, has_home: true }),
+    match taken {
+        Ok(has_home) => Ok(Fork { id, has_home }),
         Err(error) => {
             // What is left if this fails too is listed and can be removed.
             let _ = store.remove(&id);
@@ -54,11 +60,50 @@ pub(super) async fn fork_with(
     }
 }
 
-/// The sandbox of a session, if it runs.
-async fn running(source: &SessionId, backend: &str, machine: &Arc<Machine>) -> Option<Sandbox> {
+impl Running {
+    /// Copies the workspace and `$HOME` for the session `id`: as the backend can, or through the guest.
+    async fn copy(&self, store: &Store, source: &SessionId, id: &SessionId, prompts: u64) -> Result<()> {
+        let (directory, layer) = (store.dir(id), store.layer(id));
+        make_dir(&layer)?;
+        let copied = self.backend.fork(source.as_str(), &layer).await.unwrap_or_default();
+        if !copied.workspace {
+            // Something of it may be there.
+            std::fs::remove_dir_all(&layer)?;
+            if let Some(workspace) =
+                Workspace::load(&directory, Arc::clone(&self.machine)).await?.filter(Workspace::is_filled)
+            {
+                workspace.rejoin(&self.sandbox).await?;
+                workspace.checkpoint(&self.sandbox, prompts).await?;
+            }
+        }
+        home::discard(&directory)?;
+        if copied.workspace && copied.home { Ok(()) } else { home::save(&self.sandbox, &directory).await }
+    }
+}
+
+/// Copies what a fork whose sandbox has not started yet is to begin with; whether there is such a thing.
+async fn copy_layer(store: &Store, source: &SessionId, id: &SessionId) -> Result<bool> {
+    let (from, to) = (store.layer(source), store.layer(id));
+    if !from.is_dir() {
+        return Ok(home::is_saved(&store.dir(id)));
+    }
+    let copy = move || layer::copy(&from, &to, None, Contents::Copied);
+    let copied = tokio::task::spawn_blocking(copy).await.map_err(std::io::Error::other).flatten();
+    copied
+        .map_err(|error| Error::unexpected("the state of the fork could not be copied").caused_by(error))?;
+    Ok(true)
+}
+
+/// The sandbox of a session, if it runs, and its backend.
+async fn running(
+    source: &SessionId,
+    backend: &str,
+    machine: &Arc<Machine>,
+) -> Option<(Arc<dyn Backend>, Sandbox)> {
     let backend = by_name(backend, machine).await.ok()?;
     let listed = backend.list().await.ok()?;
     let is_running =
         listed.iter().any(|listed| listed.session == source.as_str() && listed.state == State::Running);
-    if is_running { attach(backend.as_ref(), source).await.ok() } else { None }
+    let sandbox = if is_running { attach(backend.as_ref(), source).await.ok() } else { None };
+    sandbox.map(|sandbox| (backend, sandbox))
 }

@@ -230,9 +230,12 @@ impl Session {
     /// A second session from the state of this one: its conversation, its workspace and `$HOME` of its sandbox.
     pub async fn fork(&self) -> Result<Fork> {
         let prompts = History::of(&read_records(&self.store.events(&self.id))?).prompts;
-        let machine = &self.workspace.machine;
-        let sandbox = self.startup.if_ready().map(|ready| (ready.sandbox.clone(), Arc::clone(machine)));
-        fork::fork_with(&self.store, &self.id, prompts, sandbox).await
+        let running = self.startup.if_ready().map(|ready| fork::Running {
+            backend: Arc::clone(self.startup.backend()),
+            sandbox: ready.sandbox.clone(),
+            machine: Arc::clone(&self.workspace.machine),
+        });
+        fork::fork_with(&self.store, &self.id, prompts, running).await
     }
 
     /// Ends the session's connections, and its sandbox unless that is kept.

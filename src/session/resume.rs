@@ -55,7 +55,11 @@ impl Resume {
             }
             (workspace, _) => {
                 destroy(backend, self.id.as_str()).await?;
-                Ok(workspace.map(Population::Restore))
+                let layer = store.layer(&self.id);
+                Ok(workspace.map(|workspace| match layer.is_dir() {
+                    true => Population::Forked(workspace, layer),
+                    false => Population::Restore(workspace),
+                }))
             }
         }
     }

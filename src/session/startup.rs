@@ -8,11 +8,12 @@ use crate::event::{Event, SandboxInfo};
 use crate::lock::Lock;
 use crate::log::SessionId;
 use crate::network::Gateway;
-use crate::sandbox::{Backend, HomeFile, Sandbox, Spec, sweep_once};
+use crate::sandbox::{Backend, HomeFile, Sandbox, Spec, WorkspaceMount, sweep_once};
 use crate::tools::Reach;
 use crate::workspace::{CopyReport, Workspace, mode};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -38,6 +39,8 @@ pub enum Population {
     Fill(BoxFuture<'static, Result<Workspace>>),
     /// The session's sandbox does not exist any more: its workspace is restored in a fresh one.
     Restore(Arc<Workspace>),
+    /// A fork: its workspace is as another sandbox had it, with what that had written in this directory.
+    Forked(Arc<Workspace>, PathBuf),
     /// The session's sandbox, with this id on its backend, still runs.
     Reattach(Arc<Workspace>, String),
 }
@@ -204,6 +207,22 @@ impl Start {
         let (workspace, is_new) = match population {
             Population::Fill(opening) => (Arc::new(opening.await?), true),
             Population::Restore(workspace) => (workspace, false),
+            Population::Forked(workspace, layer) => {
+                let ready = self.start_fork(&workspace, &layer).await;
+                // It is of no use a second time, and what is left is removed with the session.
+                let _ = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(layer)).await;
+                match ready {
+                    Ok(ready) => return Ok(ready),
+                    Err(error) => {
+                        destroy(self.backend.as_ref(), &self.spec.session).await?;
+                        self.notice(format!(
+                            "This fork has the workspace as of the last prompt, because its sandbox could not begin with \
+                             the other one's files: {error}."
+                        ));
+                        (workspace, false)
+                    }
+                }
+            }
             Population::Reattach(workspace, id) => match self.reattach(&workspace, id).await {
                 Ok(ready) => return Ok(ready),
                 Err(error) => {
@@ -249,6 +268,21 @@ impl Start {
                 "{lost} file(s) of the workspace have their current content: the earlier one is not kept any more."
             ));
         }
+        self.put_home(&sandbox).await?;
+        Ok(Ready { sandbox, info, workspace: Arc::clone(workspace), reattached: false })
+    }
+
+    /// Starts it with what the sandbox of another session had written.
+    async fn start_fork(&mut self, workspace: &Arc<Workspace>, layer: &Path) -> Result<Ready> {
+        self.spec.workspace =
+            WorkspaceMount::Forked { lower: workspace.root().to_owned(), layer: layer.to_owned() };
+        self.backend.capabilities().check(self.backend.name(), &self.spec)?;
+        let on_pull = |what: &str, done, total| self.frontend.progress(Step::Pull(what, done, total));
+        let (channel, info) = self.backend.start(&self.spec, &on_pull).await?;
+        info.missing.iter().for_each(|text| self.notice(text.clone()));
+        let sandbox = Sandbox::connect(channel).await?.with_env(&self.env);
+        workspace.begin_forked(&sandbox).await?;
+        self.gateway.attach(&sandbox).await?;
         self.put_home(&sandbox).await?;
         Ok(Ready { sandbox, info, workspace: Arc::clone(workspace), reattached: false })
     }

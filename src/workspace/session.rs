@@ -29,7 +29,7 @@ use crate::workspace::{notices, outer_repository, restore, retention};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 
 /// How a workspace is opened.
 #[derive(Debug, Clone)]
@@ -80,6 +80,8 @@ struct State {
     /// How the host's tree looked last; `None` until a process that attached to a running sandbox has looked.
     view: Option<HostView>,
     base: Base,
+    /// Whether [`State::base`] is still to be read: it is large, and a fork is ready before anybody needs it.
+    is_unread: bool,
     /// What a fresh sandbox gets as `.git`, where the workspace's repository lies outside of it.
     own_git: Option<Manifest>,
     scanner: Scanner,
@@ -101,6 +103,7 @@ impl State {
             found: None,
             view: None,
             base,
+            is_unread: false,
             own_git: None,
             scanner,
             history: History::new(),
@@ -228,9 +231,7 @@ impl Workspace {
 
     fn load_now(session: &Path, machine: Arc<Machine>) -> Result<Option<Self>> {
         let store = Store::open(&session.join("workspace"))?;
-        let (Some(about), Some(base)) = (store.load::<About>(ABOUT)?, store.load(BASE)?) else {
-            return Ok(None);
-        };
+        let Some(about) = store.load::<About>(ABOUT)?.filter(|_| store.has(BASE)) else { return Ok(None) };
         let root = crate::workspace::tree_path::from_text(&about.root)
             .map(|bytes| {
                 PathBuf::from(<std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(bytes))
@@ -253,12 +254,26 @@ impl Workspace {
             accepted: store.load(ACCEPTED)?.unwrap_or_default(),
             applied: store.load(APPLIED)?.unwrap_or_default(),
             skipped: store.load(SKIPPED)?.unwrap_or_default(),
-            ..State::new(mount, base, scanner(&root, &options)?)
+            is_unread: true,
+            ..State::new(mount, Base::default(), scanner(&root, &options)?)
         };
         // What became of `auto` before may not be possible any more.
         let mode = if about.mount == Mode::Overlay { Mode::Auto } else { about.mount };
         let restored_from = Some(session.to_owned());
         Ok(Some(Self { restored_from, ..Self::new(root, mode, options, store, state) }))
+    }
+
+    /// Its state, with the base.
+    async fn state(&self) -> Result<MutexGuard<'_, State>> {
+        let mut state = self.state.lock().await;
+        if state.is_unread {
+            let store = self.store.clone();
+            let read = blocking(move || store.load(BASE)).await?;
+            state.base =
+                read.ok_or_else(|| Error::unexpected("the session's record of its files is gone"))?;
+            state.is_unread = false;
+        }
+        Ok(state)
     }
 
     /// When the session in the directory `session` was last applied, as far as that was not taken back.
@@ -279,13 +294,13 @@ impl Workspace {
     }
 
     /// What was withheld from the sandbox because it looks like a secret.
-    pub async fn withheld_secrets(&self) -> Vec<TreePath> {
-        let state = self.state.lock().await;
+    pub async fn withheld_secrets(&self) -> Result<Vec<TreePath>> {
+        let state = self.state().await?;
         let secrets = state.base.left_out.iter().filter(|(_, reason)| **reason == LeftOut::Secret);
-        match state.mount {
+        Ok(match state.mount {
             WorkspaceMount::Bind(_) => Vec::new(),
             _ => secrets.map(|(path, _)| path.clone()).collect(),
-        }
+        })
     }
 
     /// The host's directory, absolute and without symlinks.
@@ -319,26 +334,26 @@ impl Workspace {
 
     /// Records the sandbox's tree after prompt number `prompt`, if it differs from the last checkpoint.
     pub async fn checkpoint(&self, sandbox: &Sandbox, prompt: u64) -> Result<Option<Checkpoint>> {
-        let mut state = self.state.lock().await;
+        let mut state = self.state().await?;
         self.look(&mut state, sandbox, Some(prompt)).await
     }
 
     /// What the sandbox changed, as of now.
     pub async fn changes(&self, sandbox: &Sandbox) -> Result<ChangeSet> {
-        let mut state = self.state.lock().await;
+        let mut state = self.state().await?;
         self.look(&mut state, sandbox, None).await?;
         review(&state, &state.accepted)
     }
 
     /// What the sandbox had changed at the last checkpoint.
     pub async fn recorded_changes(&self) -> Result<ChangeSet> {
-        let state = self.state.lock().await;
+        let state = self.state().await?;
         review(&state, &state.accepted)
     }
 
     /// How much the session has changed since it began, whether or not it was applied meanwhile.
     pub async fn all_changes(&self) -> Result<Changes> {
-        let state = self.state.lock().await;
+        let state = self.state().await?;
         Ok(review(&state, &state.origin)?.counts())
     }
 
@@ -360,7 +375,7 @@ impl Workspace {
     }
 
     async fn restore_checkpoint(&self, sandbox: &Sandbox, steps: i64) -> Result<Restored> {
-        let mut state = self.state.lock().await;
+        let mut state = self.state().await?;
         self.look(&mut state, sandbox, None).await?;
         let (index, target) = state.history.seek(steps, &self.store)?;
         restore::restore(sandbox, &state.base, &self.store, state.history.delta(), &target).await?;
@@ -425,7 +440,7 @@ fn about(root: &Path, mount: &WorkspaceMount, options: &select::Options) -> Abou
         root: crate::workspace::tree_path::to_text(root.as_os_str().as_bytes()),
         mount: match mount {
             WorkspaceMount::Empty => Mode::Copy,
-            WorkspaceMount::Overlay { .. } => Mode::Overlay,
+            WorkspaceMount::Overlay { .. } | WorkspaceMount::Forked { .. } => Mode::Overlay,
             WorkspaceMount::Bind(_) => Mode::Bind,
         },
         include: options.include.clone(),

@@ -194,6 +194,11 @@ impl Store {
         })
     }
 
+    /// Whether there is such a record.
+    pub fn has(&self, name: &str) -> bool {
+        self.dir.join(name).is_file()
+    }
+
     /// Reads a record; `None` where there is none.
     pub fn load<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
         let path = self.dir.join(name);

@@ -113,6 +113,7 @@ fn serve(stream: TcpStream, tls: Option<Arc<rustls::ServerConfig>>, shared: &Sha
         let length =
             head.to_lowercase().lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
         std::io::copy(&mut (&mut reader).take(length.unwrap_or(0)), &mut std::io::sink())?;
+        let has_body = !head.starts_with("HEAD ");
         let is_last = head.to_lowercase().contains("\r\nconnection: close");
         shared.requests.lock().unwrap().push(head);
         let answer = shared.files.lock().unwrap().get(&path).cloned();
@@ -132,7 +133,9 @@ fn serve(stream: TcpStream, tls: Option<Arc<rustls::ServerConfig>>, shared: &Sha
             "HTTP/1.1 {status}\r\n{field}Content-Type: {kind}\r\nContent-Length: {}\r\n\r\n",
             body.len()
         )?;
-        writer.write_all(&body)?;
+        if has_body {
+            writer.write_all(&body)?;
+        }
         writer.flush()?;
         if is_last {
             return Ok(());

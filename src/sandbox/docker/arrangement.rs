@@ -52,7 +52,9 @@ impl Arrangement {
             filled: match spec.workspace {
                 WorkspaceMount::Empty => &[HOME, WORKSPACE],
                 // The layer of an overlay is made for its user.
-                WorkspaceMount::Overlay { .. } | WorkspaceMount::Bind(_) => &[HOME],
+                WorkspaceMount::Overlay { .. } | WorkspaceMount::Forked { .. } | WorkspaceMount::Bind(_) => {
+                    &[HOME]
+                }
             },
             shows_host,
             empty,

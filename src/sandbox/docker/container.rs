@@ -177,7 +177,9 @@ fn mounts(spec: &Spec, image: &Image, arrangement: &Arrangement, machine: &Machi
     mounts.push(match &spec.workspace {
         WorkspaceMount::Empty => volume(WORKSPACE),
         WorkspaceMount::Bind(directory) => bind(&real(directory)?, Path::new(WORKSPACE), false)?,
-        WorkspaceMount::Overlay { lower, .. } => overlay::mount(machine, &spec.session, &real(lower)?)?,
+        WorkspaceMount::Overlay { lower, .. } | WorkspaceMount::Forked { lower, .. } => {
+            overlay::mount(machine, &spec.session, &real(lower)?)?
+        }
     });
     Ok(mounts)
 }

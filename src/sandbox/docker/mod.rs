@@ -24,7 +24,7 @@ use crate::event::SandboxInfo;
 use crate::sandbox::machine::Machine;
 use crate::sandbox::ownership::{self, Ownership, sandbox_name};
 use crate::sandbox::{
-    Backend, Capabilities, Channel, EnforcedLimits, Listed, Networks, OnProgress, Spec, State,
+    Backend, Capabilities, Channel, Copied, EnforcedLimits, Listed, Networks, OnProgress, Spec, State,
 };
 use async_trait::async_trait;
 use bollard::exec::{CreateExecOptions, StartExecResults};
@@ -34,6 +34,7 @@ use bollard::query_parameters::{
 };
 use engine::Engine;
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 
 pub use named_image::DEFAULT as DEFAULT_IMAGE;
@@ -128,6 +129,16 @@ impl Backend for Docker {
     async fn destroy(&self, session: &str) -> Result<()> {
         self.remove(&sandbox_name(session)?).await?;
         overlay::remove(&self.engine, session).await
+    }
+
+    async fn fork(&self, session: &str, into: &Path) -> Result<Copied> {
+        let (machine, session, into) =
+            (Arc::clone(&self.engine.machine), session.to_owned(), into.to_owned());
+        let copied = tokio::task::spawn_blocking(move || overlay::copy(&machine, &session, &into)).await;
+        let workspace =
+            copied.map_err(|error| Error::sandbox("the layer could not be copied").caused_by(error))??;
+        // `$HOME` is a volume of the engine's.
+        Ok(Copied { workspace, home: false })
     }
 
     async fn pause(&self, session: &str) -> Result<()> {

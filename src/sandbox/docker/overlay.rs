@@ -10,12 +10,14 @@
 use super::engine::Engine;
 use super::{container, failure, host_image};
 use crate::error::{Error, Result};
+use crate::sandbox::layer::{self, Contents};
 use crate::sandbox::machine::Machine;
 use crate::sandbox::ownership::{ProcessId, sandbox_name};
-use crate::sandbox::{WORKSPACE, bootstrap, layer};
+use crate::sandbox::{WORKSPACE, bootstrap};
 use bollard::models::{Mount, MountType, MountVolumeOptions, MountVolumeOptionsDriverConfig};
 use bollard::query_parameters::{CreateContainerOptions, StartContainerOptions, WaitContainerOptionsBuilder};
 use futures_util::StreamExt;
+use rustix::process::geteuid;
 use std::ffi::{CString, OsString};
 use std::fs::{self, DirBuilder};
 use std::io::ErrorKind;
@@ -48,20 +50,32 @@ pub(super) fn make_directory(machine: &Machine, session: &str) -> Result<PathBuf
     Ok(layer)
 }
 
-/// Makes the layer for `session` over the directory `lower`, with `hidden` whited out in it, for the user inside.
+/// What a layer holds at the beginning.
+pub(super) enum Filling<'a> {
+    /// Whiteouts of these paths.
+    Hidden(&'a [PathBuf]),
+    /// What another sandbox had written: the directory that [`copy`] made.
+    Forked(&'a Path),
+}
+
+/// Makes the layer for `session` over the directory `lower` for the user inside.
 pub(super) fn make(
     machine: &Machine,
     session: &str,
     lower: &Path,
-    hidden: &[PathBuf],
+    filling: &Filling<'_>,
     (uid, gid): (u32, u32),
 ) -> Result<()> {
     escaped(lower, true)?;
     let layer = make_directory(machine, session)?;
     let fill = || {
-        let upper = layer.join("upper");
-        for directory in [&upper, &layer.join("work")] {
-            fs::create_dir(directory)?;
+        let upper = layer.join(layer::UPPER);
+        fs::create_dir(layer.join("work"))?;
+        match filling {
+            Filling::Hidden(_) => fs::create_dir(&upper)?,
+            Filling::Forked(from) => {
+                layer::copy(&from.join(layer::UPPER), &upper, Some((uid, gid)), Contents::Linked)?;
+            }
         }
         // The top of the layer stands for the workspace itself, and has to belong to who works there.
         chown(&upper, Some(uid), Some(gid))?;
@@ -70,11 +84,27 @@ pub(super) fn make(
             fs::create_dir(layer.join(MAPPED))?;
             fs::write(layer.join(TREE), lower.as_os_str().as_bytes())?;
         }
-        layer::hide(&upper, lower, hidden, (uid, gid))
+        match filling {
+            Filling::Hidden(hidden) => layer::hide(&upper, lower, hidden, (uid, gid)),
+            Filling::Forked(_) => Ok(()),
+        }
     };
     fill().map_err(|error| {
         Error::sandbox(format!("{} cannot hold the sandbox's writes", layer.display())).caused_by(error)
     })
+}
+
+/// Copies what the sandbox of `session` has written in its workspace into the new directory `into`, if that is an overlay. Only
+/// root sees which directories of the layer hide those underneath.
+pub(super) fn copy(machine: &Machine, session: &str, into: &Path) -> Result<bool> {
+    let upper = layer(machine, session)?.join(layer::UPPER);
+    if !geteuid().is_root() || !upper.is_dir() {
+        return Ok(false);
+    }
+    let copied = layer::copy(&upper, &into.join(layer::UPPER), None, Contents::Copied);
+    copied
+        .map_err(|error| Error::sandbox(format!("{} cannot be copied", upper.display())).caused_by(error))?;
+    Ok(true)
 }
 
 /// Shows the host directory of `session` below its layer for as long as the engine needs to mount the overlay, where it

@@ -2,6 +2,7 @@
 
 use super::arrangement::Arrangement;
 use super::image::Image;
+use super::overlay::Filling;
 use super::{Docker, NAME, accounts, channel, container, failure, host_image, named_image, overlay};
 use crate::error::{Error, Result};
 use crate::event::SandboxInfo;
@@ -42,14 +43,14 @@ impl Docker {
         arrangement: &Arrangement,
         on_progress: OnProgress<'_>,
     ) -> Result<(Channel, SandboxInfo, EnforcedLimits)> {
-        if let WorkspaceMount::Overlay { lower, hidden } = &spec.workspace {
-            overlay::make(
-                &self.engine.machine,
-                &spec.session,
-                &container::real(lower)?,
-                hidden,
-                arrangement.ids,
-            )?;
+        let layer = match &spec.workspace {
+            WorkspaceMount::Overlay { lower, hidden } => Some((lower, Filling::Hidden(hidden))),
+            WorkspaceMount::Forked { lower, layer } => Some((lower, Filling::Forked(layer))),
+            WorkspaceMount::Empty | WorkspaceMount::Bind(_) => None,
+        };
+        if let Some((lower, filling)) = layer {
+            let lower = container::real(lower)?;
+            overlay::make(&self.engine.machine, &spec.session, &lower, &filling, arrangement.ids)?;
         }
         let created = self.create(spec, arrangement, on_progress).await;
         let (id, image) = match created {

@@ -6,13 +6,14 @@
 
 use crate::error::{Error, Result};
 use crate::event::Limits;
-use crate::sandbox::State;
 use crate::sandbox::launch_spec::{self, LaunchSpec};
+use crate::sandbox::layer::{self, Contents};
 use crate::sandbox::machine::Machine;
 use crate::sandbox::ownership::{Ownership, ProcessId, sandbox_name};
+use crate::sandbox::{Copied, State};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, DirBuilder, File};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -119,6 +120,22 @@ impl Directory {
         made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age.as_secs() > 60))
     }
 
+    /// Copies what the sandbox has written into the new directory `into`, if its workspace is an overlay.
+    pub async fn copy_layers(&self, into: &Path) -> Result<Copied> {
+        if self.spec().is_none_or(|spec| spec.overlay.is_none()) {
+            return Ok(Copied::default());
+        }
+        let copied = layers(&self.path, into, None, Contents::Copied).await;
+        copied.map_err(|error| self.error("cannot be copied", error))?;
+        Ok(Copied { workspace: true, home: true })
+    }
+
+    /// Begins with what another sandbox had written, as [`Directory::copy_layers`] left it in `layer`.
+    pub async fn take_over(&self, layer: &Path, owner: (u32, u32)) -> Result<()> {
+        let taken = layers(layer, &self.path, Some(owner), Contents::Linked).await;
+        taken.map_err(|error| self.error("cannot be filled from that of another sandbox", error))
+    }
+
     /// Opens it, so that its socket can be named by a short path whatever its own length (addresses hold 107 bytes).
     pub fn socket(&self) -> Result<(File, PathBuf)> {
         let directory = File::open(&self.path)
@@ -154,6 +171,21 @@ impl Directory {
     fn error(&self, what: &str, error: std::io::Error) -> Error {
         Error::sandbox(format!("the sandbox's directory {} {what}", self.path.display())).caused_by(error)
     }
+}
+
+/// Copies both layers that are in `from`, where `to` has nothing in them yet.
+async fn layers(from: &Path, to: &Path, owner: Option<(u32, u32)>, contents: Contents) -> io::Result<()> {
+    let (from, to) = (from.to_owned(), to.to_owned());
+    let copy = move || {
+        [layer::UPPER, layer::HOME].into_iter().filter(|name| from.join(name).is_dir()).try_for_each(|name| {
+            match fs::remove_dir(to.join(name)) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            layer::copy(&from.join(name), &to.join(name), owner, contents)
+        })
+    };
+    tokio::task::spawn_blocking(copy).await.map_err(io::Error::other)?
 }
 
 /// Where the private directories of all sandboxes are.

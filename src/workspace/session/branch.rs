@@ -46,7 +46,7 @@ impl Workspace {
     /// The sandbox writes straight into the host's directory: there is only one of it.
     pub async fn branch(&self, session: &Path) -> Result<Self> {
         let (base, delta, about) = {
-            let State { mount, base, history, .. } = &*self.state.lock().await;
+            let State { mount, base, history, .. } = &*self.state().await?;
             if let WorkspaceMount::Bind(_) = mount {
                 return Err(Error::usage("the workspace is the user's own directory, of which there is one")
                     .hint("without --workspace-mode bind, the sandbox gets a copy"));

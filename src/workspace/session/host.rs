@@ -32,7 +32,7 @@ impl Workspace {
         merge: bool,
         sandbox: Option<&Sandbox>,
     ) -> Result<Applied> {
-        let mut state = self.state.lock().await;
+        let mut state = self.state().await?;
         let (root, store, wanted) = (self.root.clone(), self.store.clone(), changes.clone());
         let plan = blocking(move || check(&root, &wanted, &store, merge)).await?;
         let record =
@@ -85,7 +85,7 @@ impl Workspace {
         if files.is_empty() {
             return Ok(());
         }
-        let mut state = self.state.lock().await;
+        let mut state = self.state().await?;
         let mut delta = state.history.delta().clone();
         let paths: Vec<TreePath> = files.keys().cloned().collect();
         delta.extend(files);
@@ -94,7 +94,7 @@ impl Workspace {
 
     /// Puts the host's files back as they were before the last apply that was not taken back yet.
     pub async fn undo_apply(&self) -> Result<Changes> {
-        let mut state = self.state.lock().await;
+        let mut state = self.state().await?;
         let Some(record) = state.applied.last().cloned() else {
             return Err(Error::usage("nothing of this session was applied").hint("`agent apply` applies it"));
         };

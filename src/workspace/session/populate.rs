@@ -85,7 +85,7 @@ impl Workspace {
 
     /// Copies the files into a fresh sandbox of a new session, before anything runs in it.
     pub async fn copy_in(&self, sandbox: &Sandbox, on_copied: OnCopied<'_>) -> Result<CopyReport> {
-        let mut state = self.state.lock().await;
+        let mut state = self.state().await?;
         let report = self.fill(&mut state, sandbox, on_copied).await?;
         let State { mount, base, scanner, .. } = &mut *state;
         // With an overlay the files' own stamps show that they are the host's.
@@ -115,7 +115,7 @@ impl Workspace {
             WorkspaceMount::Empty => {
                 transfer::copy_in(&self.root, base, &self.store, sandbox, on_copied).await?
             }
-            WorkspaceMount::Overlay { .. } => {
+            WorkspaceMount::Overlay { .. } | WorkspaceMount::Forked { .. } => {
                 transfer::check_overlay(sandbox, base).await?;
                 transfer::clean_git_configs(&self.root, base, &self.store, sandbox).await?;
                 CopyReport::default()
@@ -137,9 +137,17 @@ impl Workspace {
         if self.mode != Mode::Copy {
             return Ok(());
         }
-        let mut state = self.state.lock().await;
+        let mut state = self.state().await?;
         let tree = tree(&state.base, state.history.delta());
         state.scanner.remember(sandbox, &tree, true).await
+    }
+
+    /// Begins with a sandbox that has the files of another session's, as they are there, and `$HOME` unless that was saved.
+    pub async fn begin_forked(&self, sandbox: &Sandbox) -> Result<()> {
+        if let Some(session) = &self.restored_from {
+            home::restore(sandbox, session).await?;
+        }
+        self.save(FILLED, ()).await
     }
 
     /// Restores the state of the session in a fresh sandbox: the host's tree as it is now, and on top of it
@@ -148,7 +156,7 @@ impl Workspace {
     ///
     /// A workspace of [`Workspace::as_it_began`] is restored to its base instead, as far as that is kept.
     pub async fn restore_into(&self, sandbox: &Sandbox, on_copied: OnCopied<'_>) -> Result<CopyReport> {
-        let mut state = self.state.lock().await;
+        let mut state = self.state().await?;
         if let WorkspaceMount::Bind(_) = state.mount {
             self.save(FILLED, ()).await?;
             return Ok(CopyReport::default());

@@ -84,7 +84,7 @@ impl State {
 impl Workspace {
     /// Brings the sandbox up to date with the host, as far as it has not changed the same files itself.
     pub async fn refresh(&self, sandbox: &Sandbox) -> Result<Refreshed> {
-        let mut state = self.state.lock().await;
+        let mut state = self.state().await?;
         match state.mount {
             WorkspaceMount::Bind(_) => self.refresh_bound(&mut state, sandbox).await,
             _ => self.refresh_copy(&mut state, sandbox).await,
