@@ -151,7 +151,8 @@ impl HostView {
     /// Watches what was listed too; a tree that cannot be watched whole is not watched.
     fn watch_found(&mut self, root: &Path, selection: &Selection) {
         let Some((watch, _)) = &mut self.watch else { return };
-        let mut directories = selection.picked.iter().filter(|(_, picked)| picked.kind == PickedKind::Directory);
+        let mut directories =
+            selection.picked.iter().filter(|(_, picked)| picked.kind == PickedKind::Directory);
         if !directories.all(|(path, _)| watch.add(root, Some(path))) {
             self.watch = None;
         }
@@ -205,7 +206,8 @@ impl HostView {
         let share = nodes.len().div_ceil(threads).max(MIN_SHARE);
         let (first, others) = nodes.split_at(share.min(nodes.len()));
         std::thread::scope(|scope| {
-            let threads: Vec<_> = others.chunks(share).map(|nodes| scope.spawn(move || look(nodes))).collect();
+            let threads: Vec<_> =
+                others.chunks(share).map(|nodes| scope.spawn(move || look(nodes))).collect();
             let (mut found, mut linked) = look(first);
             for thread in threads {
                 let (more, more_linked) = thread.join().unwrap_or_default();

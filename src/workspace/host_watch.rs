@@ -22,16 +22,8 @@ const MAX_TREES: usize = 8;
 const EVENT_BYTES: usize = 16 << 10;
 /// `f_type` of file systems that nobody but this kernel writes to: Btrfs, ext2 to ext4, F2FS, overlayfs, tmpfs, XFS, ZFS,
 /// bcachefs.
-const LOCAL_FILE_SYSTEMS: [u32; 8] = [
-    0x9123_683e,
-    0xef53,
-    0xf2f5_2010,
-    0x794c_7630,
-    0x0102_1994,
-    0x5846_5342,
-    0x2fc1_2fc1,
-    0xca45_1a4e,
-];
+const LOCAL_FILE_SYSTEMS: [u32; 8] =
+    [0x9123_683e, 0xef53, 0xf2f5_2010, 0x794c_7630, 0x0102_1994, 0x5846_5342, 0x2fc1_2fc1, 0xca45_1a4e];
 
 /// The trees that are watched.
 static TREES: AtomicUsize = AtomicUsize::new(0);
@@ -150,8 +142,7 @@ impl HostWatch {
             };
             // A name that no tree of ours can have.
             let Ok(path) = path else { continue };
-            let moves =
-                ReadFlags::CREATE | ReadFlags::DELETE | ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO;
+            let moves = ReadFlags::CREATE | ReadFlags::DELETE | ReadFlags::MOVED_FROM | ReadFlags::MOVED_TO;
             if flags.contains(ReadFlags::ISDIR) && flags.intersects(moves) {
                 gone.push(path.clone());
                 touched.trees.insert(path.clone());

@@ -99,7 +99,9 @@ impl Workspace {
         }
         // The base stays what it was, also of what the session changed.
         if let Some(view) = &mut state.view {
-            paths.iter().for_each(|(path, picked)| view.know(path, picked.as_ref().map(|picked| picked.stamp)));
+            paths
+                .iter()
+                .for_each(|(path, picked)| view.know(path, picked.as_ref().map(|picked| picked.stamp)));
         }
         let former = state.history.delta().clone();
         self.look(state, sandbox, None).await?;

@@ -313,13 +313,7 @@ impl Editor {
     }
 
     /// What is to be shown.
-    pub fn view(
-        &self,
-        label: &Label,
-        assistant: &dyn Assistant,
-        columns: usize,
-        colours: Colours,
-    ) -> View {
+    pub fn view(&self, label: &Label, assistant: &dyn Assistant, columns: usize, colours: Colours) -> View {
         let label = match (&self.search, &self.vi) {
             (Some((query, _)), _) => {
                 let plain = format!("search {query}: ");
