@@ -3,6 +3,7 @@
 use crate::support::agent::{Agent, Finished, Running, agent};
 use crate::support::backends::program_on_every_backend;
 use crate::support::endpoint::{Endpoint, Script, endpoint};
+use crate::support::terminal::terminal;
 use serde_json::{Value, json};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -305,6 +306,37 @@ fn nothing_is_delegated_before_the_user_accepts_the_plan() {
         read(&model)
     );
     assert!(finished.events_of("delegate_started").is_empty());
+}
+
+#[test]
+fn a_question_about_the_command_of_a_part_names_the_part() {
+    let model = model(&[json!({ "task": "echo one > a.txt" })]);
+    let builder = terminal().endpoint(&model);
+    let mut asked = builder.args(["run", "--delegate", "--approve", "always", "go"]).start();
+    asked.wait_for("part 1: echo one > a.txt");
+    asked.wait_for("[yes/no/always]");
+    asked.type_line("yes");
+    asked.wait_for("all parts are done");
+    assert_eq!(asked.wait(), 0);
+}
+
+#[test]
+fn a_part_that_is_resumed_has_the_home_directory_that_it_began_with() {
+    let rule = |body: &Value| match (is_part(body), results(body).len()) {
+        (false, 0) => command("mkdir -p ~/.tools && echo installed > ~/.tools/version"),
+        (false, 1) => endpoint().tool_call("delegate", json!({ "task": "true" })),
+        (false, _) => endpoint().text("all parts are done"),
+        (true, 1) => endpoint().text("nothing to do"),
+        (true, 0 | 2) => command("cat ~/.tools/version"),
+        (true, _) => endpoint().text("looked"),
+    };
+    let model = endpoint().by_rule(rule).start();
+    let finished = agent().endpoint(&model).args(["run", "--delegate", "--json", "go"]).run().expect_code(0);
+    let part = finished.events_of("delegate_started")[0]["delegate"].as_str().unwrap().to_owned();
+    let resumed = finished.again().endpoint(&model).args(["run", "--session", &part, "look", "--json"]);
+    let resumed = resumed.run().expect_code(0);
+    let result = resumed.events_of("tool_finished").pop().unwrap()["result"].as_str().unwrap().to_owned();
+    assert!(result.contains("installed"), "{result}");
 }
 
 /// Sandboxes of the sessions of a call.

@@ -17,7 +17,7 @@ mod trouble;
 mod workspace;
 
 pub use output::Output;
-pub use result::{CheckOutcome, Summary, TaskResult};
+pub use result::{CheckOutcome, Summary, TaskResult, Work};
 pub use runner::Models;
 pub use scheduler::{Batch, Halt, Observer, Settings, Update};
 pub use status::{Running, Status};

@@ -2,27 +2,17 @@
 
 use crate::event::{Changes, Usage};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
-/// One line of `results.jsonl`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TaskResult {
-    /// The task.
-    pub id: String,
-    /// Which version of the task it was: [`super::Task::digest`].
-    pub digest: String,
-    /// As in `session_finished`: `completed`, `check_failed`, `limit` or `failed`.
-    pub status: String,
-    /// The exit code that `agent run` would have had.
-    pub exit_code: u8,
+/// What a session that worked on a prompt came to: that of a task, and that of an attempt of a race.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Work {
     /// The final answer; empty where there is none.
     pub answer: String,
     /// Why it did not complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// Whether the check passed; absent where the task has none or it did not run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub check: Option<CheckOutcome>,
-    /// The session, for `agent sessions show`.
+    /// The session, for `agent sessions show`, once it is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
     /// The model.
@@ -38,6 +28,30 @@ pub struct TaskResult {
     pub seconds: f64,
     /// Files changed.
     pub changes: Changes,
+}
+
+/// A duration as [`Work::seconds`]: to the millisecond.
+pub(super) fn seconds(took: Duration) -> f64 {
+    (took.as_secs_f64() * 1000.0).round() / 1000.0
+}
+
+/// One line of `results.jsonl`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskResult {
+    /// The task.
+    pub id: String,
+    /// Which version of the task it was: [`super::Task::digest`].
+    pub digest: String,
+    /// As in `session_finished`: `completed`, `check_failed`, `limit` or `failed`.
+    pub status: String,
+    /// The exit code that `agent run` would have had.
+    pub exit_code: u8,
+    /// Whether the check passed; absent where the task has none or it did not run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub check: Option<CheckOutcome>,
+    /// What its session came to.
+    #[serde(flatten)]
+    pub work: Work,
     /// The change, as a path relative to the output directory; absent where nothing changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patch: Option<String>,
@@ -90,8 +104,8 @@ impl Summary {
     pub fn add(&mut self, result: &TaskResult) {
         self.done += 1;
         *(if result.passed() { &mut self.passed } else { &mut self.failed }) += 1;
-        self.usage.add(result.usage);
-        if let Some(cost) = result.cost {
+        self.usage.add(result.work.usage);
+        if let Some(cost) = result.work.cost {
             self.cost = Some(self.cost.unwrap_or_default() + cost);
         }
     }

@@ -1,7 +1,7 @@
 //! One attempt at one task.
 
 use super::output::Output;
-use super::result::{CheckOutcome, TaskResult};
+use super::result::{CheckOutcome, TaskResult, Work, seconds};
 use super::scheduler::{Halt, Observer, Settings, Update};
 use super::task::{Task, TaskLimits};
 use super::workspace::Workspaces;
@@ -252,16 +252,18 @@ impl<'a> Attempt<'a> {
             digest: self.task.digest(),
             status: status(result).to_owned(),
             exit_code: result.as_ref().map_or_else(|error| error.exit_code().code(), |()| 0),
-            answer: self.answer,
-            error: result.as_ref().err().map(ToString::to_string).or(self.note),
             check: self.check,
-            session: self.session.map(|id| id.to_string()),
-            model: self.model,
-            turns: self.spent.turns,
-            usage: self.spent.usage,
-            cost: self.price.map(|_| self.spent.cost),
-            seconds: (self.began.elapsed().as_secs_f64() * 1000.0).round() / 1000.0,
-            changes: self.changes,
+            work: Work {
+                answer: self.answer,
+                error: result.as_ref().err().map(ToString::to_string).or(self.note),
+                session: self.session.map(|id| id.to_string()),
+                model: self.model,
+                turns: self.spent.turns,
+                usage: self.spent.usage,
+                cost: self.price.map(|_| self.spent.cost),
+                seconds: seconds(self.began.elapsed()),
+                changes: self.changes,
+            },
             patch: self.patch,
             attempts: self.number,
             ended: now(),

@@ -270,11 +270,11 @@ impl Display {
     fn done(&self, result: &TaskResult) {
         let (style, word) = if result.passed() { (GOOD, "passed") } else { (BAD, "failed") };
         let mut text = format!("{} {}", self.colours.paint(style, word), result.id);
-        if let Some(error) = result.error.as_deref() {
+        if let Some(error) = result.work.error.as_deref() {
             let _ = write!(text, ": {}", one_line(error, 160));
         }
-        let time = duration_text((result.seconds * 1000.0) as u64);
-        let details = format!("({} turns, {time})", result.turns);
+        let time = duration_text((result.work.seconds * 1000.0) as u64);
+        let details = format!("({} turns, {time})", result.work.turns);
         self.line(&format!("{text} {}", self.colours.paint(DIM, details)));
     }
 

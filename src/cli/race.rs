@@ -7,6 +7,7 @@ use super::run::{CHECK_ATTEMPTS, refuse_empty_checks};
 use super::signals::{Received, listen_with};
 use super::{machine, open, prompt};
 use crate::agent::{Budget, Price, Spent, Stop};
+use crate::batch::Work;
 use crate::batch::race::{
     AttemptRecord, AttemptState, Contestant, Judge, RaceRecord, Races, Rules, race as run_race,
 };
@@ -295,9 +296,9 @@ async fn end(options: &Options, store: &Store, record: &RaceRecord) -> Result<Ex
         return Err(verdict_error(record).hint(format!("`{show}` shows the attempts")));
     };
     if !options.json {
-        print(options, &format!("{}\n", crate::sanitise::plain(&winner.answer)), &())?;
+        print(options, &format!("{}\n", crate::sanitise::plain(&winner.work.answer)), &())?;
     }
-    let id = SessionId::parse(winner.session.as_deref().unwrap_or_default())?;
+    let id = SessionId::parse(winner.work.session.as_deref().unwrap_or_default())?;
     if options.apply {
         let workspace = Workspace::load(&store.dir(&id), machine()).await?;
         if let Some(workspace) = workspace {
@@ -320,7 +321,8 @@ async fn end(options: &Options, store: &Store, record: &RaceRecord) -> Result<Ex
 
 fn verdict_error(record: &RaceRecord) -> Error {
     let count = record.attempts.len();
-    let reasons: Vec<&str> = record.attempts.iter().filter_map(|attempt| attempt.error.as_deref()).collect();
+    let reasons: Vec<&str> =
+        record.attempts.iter().filter_map(|attempt| attempt.work.error.as_deref()).collect();
     let reason = reasons.first().map(|reason| format!(": {}", one_line(reason, 200))).unwrap_or_default();
     Error::new(Kind::Check, format!("none of {count} attempts passed{reason}"))
 }
@@ -400,8 +402,8 @@ impl Cells<'_> {
 
 /// An attempt in one line.
 fn line(attempt: &AttemptRecord, with_session: bool) -> String {
-    let AttemptRecord { number, model, state, turns, usage, cost, session, error, changes, lines, .. } =
-        attempt;
+    let AttemptRecord { number, state, lines, work, .. } = attempt;
+    let Work { model, turns, usage, cost, session, error, changes, .. } = work;
     let files = changes.added + changes.modified + changes.deleted;
     let mut last = match (state, error) {
         (_, Some(error)) => one_line(error, 120),
@@ -434,7 +436,7 @@ async fn show(options: &Options, id: Option<&str>) -> Result<ExitCode> {
     let mut diffs = Vec::new();
     for attempt in &record.attempts {
         let mut text = Vec::new();
-        if let Some(session) = &attempt.session
+        if let Some(session) = &attempt.work.session
             && let Some(workspace) =
                 Workspace::load(&store.dir(&SessionId::parse(session)?), machine()).await?
         {
@@ -443,7 +445,7 @@ async fn show(options: &Options, id: Option<&str>) -> Result<ExitCode> {
         diffs.push(String::from_utf8_lossy(&text).into_owned());
     }
     let began = duration_text(
-        (record.attempts.iter().map(|attempt| attempt.seconds).fold(0.0, f64::max) * 1000.0) as u64,
+        (record.attempts.iter().map(|attempt| attempt.work.seconds).fold(0.0, f64::max) * 1000.0) as u64,
     );
     let state = if record.ended.is_some() { "" } else { ", not finished" };
     let mut text =

@@ -90,6 +90,16 @@ pub fn discard(session: &Path) -> Result<()> {
     }
 }
 
+/// Removes what was saved for the session in the directory `session` if it is more than `bytes`.
+pub fn keep_at_most(session: &Path, bytes: u64) -> Result<()> {
+    if !is_saved(session) {
+        return Ok(());
+    }
+    let tree: Manifest = Store::open(&directory(session))?.load(TREE)?.unwrap_or_default();
+    let sizes = tree.values().map(|node| if let Node::File { size, .. } = node { *size } else { 0 });
+    if sizes.sum::<u64>() > bytes { discard(session) } else { Ok(()) }
+}
+
 /// Copies what was saved for the session in the directory `from` to that in `to`; contents are shared.
 pub fn share(from: &Path, to: &Path) -> Result<()> {
     let (from, to) = (Store::open(&directory(from))?, Store::open(&directory(to))?);

@@ -187,7 +187,6 @@ impl Workspace {
         let selection = select(&root, &options.select)?;
         let (mount, copied) = mode::decide(options.mode, &root, &selection, options.can_overlay)?;
         let store = Store::open(&session.join("workspace"))?;
-        store.save(ABOUT, &about(&root, &mount, &options.select))?;
         let mut notices = match options.mode {
             Mode::Bind => notices::of_bound(&selection),
             _ => notices::of(&root, &selection),

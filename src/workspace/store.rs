@@ -172,6 +172,23 @@ impl Store {
     /// before.
     pub fn save<T: Serialize>(&self, name: &str, record: &T) -> Result<()> {
         self.flush()?;
+        self.write(name, record, true)?;
+        let path = self.dir.join(name);
+        sync_dir(path.parent().unwrap_or(&self.dir)).map_err(|error| self.failed("written", &path, error))
+    }
+
+    /// Writes two records, one after the other; what holds for [`Store::save`] holds for both once it returns.
+    pub fn save_both<T: Serialize, U: Serialize>(&self, first: (&str, &T), second: (&str, &U)) -> Result<()> {
+        self.write(first.0, first.1, true)?;
+        self.save(second.0, second.1)
+    }
+
+    /// Writes a record atomically that a power failure may take away: what it tells of does not outlive one either.
+    pub fn mark<T: Serialize>(&self, name: &str, record: &T) -> Result<()> {
+        self.write(name, record, false)
+    }
+
+    fn write<T: Serialize>(&self, name: &str, record: &T, is_synced: bool) -> Result<()> {
         let path = self.dir.join(name);
         let temporary = self.dir.join(format!("{name}.tmp-{:016x}", fastrand::u64(..)));
         let write = || -> io::Result<()> {
@@ -184,9 +201,10 @@ impl Store {
                 serde_json::to_writer(&mut buffered, record)?;
                 buffered.flush()?;
             }
-            file.sync_all()?;
-            fs::rename(&temporary, &path)?;
-            sync_dir(path.parent().unwrap_or(&self.dir))
+            if is_synced {
+                file.sync_all()?;
+            }
+            fs::rename(&temporary, &path)
         };
         write().map_err(|error| {
             let _ = fs::remove_file(&temporary);

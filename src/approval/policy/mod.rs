@@ -53,7 +53,7 @@ pub struct Gate {
     approve: Approve,
     approver: Option<Arc<dyn Approver>>,
     /// What the user has answered `always` to, by the keys of [`Question`].
-    allowed: Lock<HashSet<String>>,
+    allowed: Arc<Lock<HashSet<String>>>,
 }
 
 /// The verdict on a tool call.
@@ -125,7 +125,17 @@ impl Gate {
             )
             .hint("build it with its default features, or use --approve always"));
         }
-        Ok(Self { rules, approve, approver, allowed: Lock::default() })
+        Ok(Self { rules, approve, approver, allowed: Arc::default() })
+    }
+
+    /// One with the same rules and the same answers so far, which asks `approver`.
+    pub fn asking(&self, approver: Option<Arc<dyn Approver>>) -> Self {
+        Self {
+            rules: self.rules.clone(),
+            approve: self.approve,
+            approver,
+            allowed: Arc::clone(&self.allowed),
+        }
     }
 
     /// Judges what a tool call would do and asks where that is needed. `None` means that it may run.

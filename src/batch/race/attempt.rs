@@ -2,6 +2,7 @@
 
 use super::{AttemptRecord, AttemptState, Contestant, Report, Rules};
 use crate::agent::{Governed, Spent};
+use crate::batch::result::seconds;
 use crate::batch::runner::forward;
 use crate::batch::scheduler::Halt;
 use crate::error::{Error, Kind, Result};
@@ -21,7 +22,7 @@ pub(super) async fn run(
 ) -> AttemptRecord {
     let began = Instant::now();
     let result = in_session(rules, contestant, &mut record, halt, reports).await;
-    record.seconds = (began.elapsed().as_secs_f64() * 1000.0).round() / 1000.0;
+    record.work.seconds = seconds(began.elapsed());
     let is_stopped = |error: &Error| {
         matches!(error.kind(), Kind::Interrupted | Kind::Terminated)
             || error.kind() == Kind::Limit && matches!(*halt.borrow(), Halt::Stop(_))
@@ -31,7 +32,7 @@ pub(super) async fn run(
         Ok(()) => AttemptState::Passed,
         Err(error) if is_stopped(error) => AttemptState::Stopped,
         Err(error) => {
-            record.error = Some(error.to_string());
+            record.work.error = Some(error.to_string());
             AttemptState::Failed
         }
     };
@@ -73,7 +74,7 @@ async fn in_session(
     let index = record.number - 1;
     // The race may have ended meanwhile; then nobody listens.
     let _ = reports.send(Report::Opened(index, session.id().clone()));
-    record.session = Some(session.id().to_string());
+    record.work.session = Some(session.id().to_string());
     let before = session.conversation.total();
     let (interrupt, mut halted) = (session.conversation.interrupt(), halt.subscribe());
     let result = tokio::select! {
@@ -84,11 +85,11 @@ async fn in_session(
         let _ = reports.send(Report::Passed(index));
     }
     let Spent { turns, usage, cost } = session.conversation.total();
-    record.turns = turns.saturating_sub(before.turns);
-    record.usage.input = usage.input.saturating_sub(before.usage.input);
-    record.usage.output = usage.output.saturating_sub(before.usage.output);
-    record.usage.cached = usage.cached.saturating_sub(before.usage.cached);
-    record.cost = price.map(|_| cost - before.cost);
+    record.work.turns = turns.saturating_sub(before.turns);
+    record.work.usage.input = usage.input.saturating_sub(before.usage.input);
+    record.work.usage.output = usage.output.saturating_sub(before.usage.output);
+    record.work.usage.cached = usage.cached.saturating_sub(before.usage.cached);
+    record.work.cost = price.map(|_| cost - before.cost);
     let measured = measure(rules, &session, record, result.is_ok()).await;
     let result = result.and(measured);
     let finished = session.finish(&result).await;
@@ -98,7 +99,7 @@ async fn in_session(
 }
 
 async fn work(rules: &Rules, session: &mut Session, record: &mut AttemptRecord) -> Result<()> {
-    record.answer = session.prompt(&rules.prompt).await?.text;
+    record.work.answer = session.prompt(&rules.prompt).await?.text;
     if rules.checks.is_empty() {
         Ok(())
     } else {
@@ -110,7 +111,7 @@ async fn work(rules: &Rules, session: &mut Session, record: &mut AttemptRecord) 
 async fn measure(rules: &Rules, session: &Session, record: &mut AttemptRecord, passed: bool) -> Result<()> {
     let Some(ready) = session.startup().if_ready() else { return Ok(()) };
     let changes = ready.workspace.recorded_changes().await?;
-    record.changes = changes.counts();
+    record.work.changes = changes.counts();
     let files = changes.changes.values().filter(|change| !change.is_directory_only());
     for change in files {
         // What is not text counts as one line.

@@ -1,6 +1,7 @@
 //! Who names the winner among several attempts that passed.
 
 use super::{AttemptRecord, Rules};
+use crate::batch::Work;
 use crate::error::{Error, Kind, Result};
 use crate::host_program;
 use crate::log::SessionId;
@@ -55,7 +56,7 @@ impl Judge {
 }
 
 async fn patch(rules: &Rules, candidate: &AttemptRecord) -> Result<String> {
-    let Some(session) = &candidate.session else { return Ok(String::new()) };
+    let Some(session) = &candidate.work.session else { return Ok(String::new()) };
     let directory = rules.store.dir(&SessionId::parse(session)?);
     let Some(workspace) = Workspace::load(&directory, Arc::clone(&rules.workspace.machine)).await? else {
         return Ok(String::new());
@@ -84,7 +85,7 @@ async fn run(
         .iter()
         .zip(patches)
         .map(|(candidate, patch)| {
-            let AttemptRecord { number, session, model, answer, .. } = candidate;
+            let AttemptRecord { number, work: Work { session, model, answer, .. }, .. } = candidate;
             json!({"number": number, "session": session, "model": model, "answer": answer, "patch": patch})
                 .to_string()
                 + "\n"

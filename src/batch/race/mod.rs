@@ -100,7 +100,7 @@ pub async fn race(
             Some(report) = reports.recv() => match report {
                 Report::Opened(index, id) => {
                     let attempt = &mut record.attempts[index];
-                    (attempt.session, attempt.state) = (Some(id.to_string()), AttemptState::Running);
+                    (attempt.work.session, attempt.state) = (Some(id.to_string()), AttemptState::Running);
                     on_change(attempt);
                 }
                 Report::Passed(index) if first_wins && record.winner.is_none() => {

@@ -1,8 +1,9 @@
 //! What is kept of a race, for `agent race show`.
 
 use super::{Contestant, Rules};
+use crate::batch::Work;
 use crate::error::{Error, Result};
-use crate::event::{Changes, Usage, now};
+use crate::event::now;
 use crate::log::{SessionId, Store};
 use crate::paths::make_dir;
 use serde::{Deserialize, Serialize};
@@ -35,25 +36,14 @@ pub struct RaceRecord {
 pub struct AttemptRecord {
     /// Counts from 1.
     pub number: usize,
-    pub model: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
     pub state: AttemptState,
-    /// Its session, once it is open.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub session: Option<String>,
-    pub turns: u64,
-    pub usage: Usage,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost: Option<f64>,
-    pub seconds: f64,
-    /// Files changed.
-    pub changes: Changes,
     /// Lines added and removed together.
     pub lines: u64,
-    pub answer: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
+    /// What its session came to.
+    #[serde(flatten)]
+    pub work: Work,
 }
 
 /// How far an attempt is.
@@ -88,18 +78,10 @@ impl RaceRecord {
     pub(super) fn new(rules: &Rules, contestants: &[Contestant]) -> Self {
         let attempt = |(index, contestant): (usize, &Contestant)| AttemptRecord {
             number: index + 1,
-            model: contestant.model.client.name().to_owned(),
             temperature: contestant.temperature,
             state: AttemptState::Starting,
-            session: None,
-            turns: 0,
-            usage: Usage::default(),
-            cost: None,
-            seconds: 0.0,
-            changes: Changes::default(),
             lines: 0,
-            answer: String::new(),
-            error: None,
+            work: Work { model: contestant.model.client.name().to_owned(), ..Work::default() },
         };
         Self {
             id: SessionId::generate().to_string(),
@@ -170,7 +152,7 @@ impl Races {
     pub(super) fn prune(&self, store: &Store) {
         let exists = |session: &String| SessionId::parse(session).is_ok_and(|id| store.dir(&id).exists());
         for record in self.all().iter().filter(|record| record.ended.is_some()) {
-            if !record.attempts.iter().filter_map(|attempt| attempt.session.as_ref()).any(exists) {
+            if !record.attempts.iter().filter_map(|attempt| attempt.work.session.as_ref()).any(exists) {
                 // It is tried again with the next race.
                 let _ = fs::remove_file(self.directory.join(format!("{}.json", record.id)));
             }

@@ -18,9 +18,12 @@ pub(super) fn document(tasks: &[Arc<Task>], results: &BTreeMap<String, TaskResul
             let _ = writeln!(cases, "  <testcase classname=\"agent\" name=\"{name}\"><skipped/></testcase>");
             continue;
         };
-        total += result.seconds;
-        let _ =
-            write!(cases, "  <testcase classname=\"agent\" name=\"{name}\" time=\"{:.3}\"", result.seconds);
+        total += result.work.seconds;
+        let _ = write!(
+            cases,
+            "  <testcase classname=\"agent\" name=\"{name}\" time=\"{:.3}\"",
+            result.work.seconds
+        );
         if result.passed() {
             cases += "/>\n";
             continue;
@@ -35,8 +38,8 @@ pub(super) fn document(tasks: &[Arc<Task>], results: &BTreeMap<String, TaskResul
                 "error"
             }
         };
-        let message = escape(result.error.as_deref().unwrap_or(&result.status));
-        let (status, answer) = (escape(&result.status), escape(&result.answer));
+        let message = escape(result.work.error.as_deref().unwrap_or(&result.status));
+        let (status, answer) = (escape(&result.status), escape(&result.work.answer));
         let _ = writeln!(
             cases,
             ">\n    <{kind} type=\"{status}\" message=\"{message}\">{answer}</{kind}>\n  </testcase>"

@@ -29,20 +29,21 @@ fn row(task: &Task, result: Option<&TaskResult>) -> String {
         return format!("<tr><td>{id}</td><td>no result yet</td></tr>\n");
     };
     let class = if result.passed() { "good" } else { "bad" };
-    let error = result.error.as_deref().map(|error| format!("<br>{}", escape(error))).unwrap_or_default();
+    let error =
+        result.work.error.as_deref().map(|error| format!("<br>{}", escape(error))).unwrap_or_default();
     let name = match &result.patch {
         Some(patch) => format!("<a href=\"{}\">{id}</a>", escape(patch)),
         None => id,
     };
-    let cost = result.cost.map(|cost| format!("{cost:.4}")).unwrap_or_default();
+    let cost = result.work.cost.map(|cost| format!("{cost:.4}")).unwrap_or_default();
     format!(
         "<tr><td>{name}</td><td><span class=\"{class}\">{}</span>{error}</td><td>{}</td><td>{}</td><td>{}</td><td>{cost}</td>\
          <td>{:.1}</td><td><code>{}</code></td></tr>\n",
         escape(&result.status),
-        escape(&result.model),
-        result.turns,
-        result.usage.input + result.usage.output,
-        result.seconds,
-        escape(result.session.as_deref().unwrap_or_default()),
+        escape(&result.work.model),
+        result.work.turns,
+        result.work.usage.input + result.work.usage.output,
+        result.work.seconds,
+        escape(result.work.session.as_deref().unwrap_or_default()),
     )
 }

@@ -23,7 +23,7 @@ pub(super) fn lines(
         };
         let line = json!({
             "instance_id": result.id,
-            "model_name_or_path": result.model,
+            "model_name_or_path": result.work.model,
             "model_patch": String::from_utf8_lossy(&patch),
         });
         lines.extend(to_vec(&line)?);

@@ -63,8 +63,9 @@ impl Repl<'_> {
     async fn choose(&self, record: &RaceRecord) -> Result<Option<SessionId>> {
         let finished = || record.attempts.iter().filter(|attempt| attempt.state == AttemptState::Finished);
         for attempt in &record.attempts {
-            let answer = attempt.error.as_ref().unwrap_or(&attempt.answer);
-            let files = attempt.changes.added + attempt.changes.modified + attempt.changes.deleted;
+            let answer = attempt.work.error.as_ref().unwrap_or(&attempt.work.answer);
+            let files =
+                attempt.work.changes.added + attempt.work.changes.modified + attempt.work.changes.deleted;
             self.screen.say(&format!(
                 "{}. {files} files, {} lines: {}\n",
                 attempt.number,
@@ -79,6 +80,6 @@ impl Repl<'_> {
         choices.push("none");
         let chosen = confirm::ask(self.screen.progress(), "Continue with which one?", &choices).await?;
         let chosen = finished().find(|attempt| NUMBERS[attempt.number - 1] == chosen);
-        chosen.and_then(|attempt| attempt.session.as_deref()).map(SessionId::parse).transpose()
+        chosen.and_then(|attempt| attempt.work.session.as_deref()).map(SessionId::parse).transpose()
     }
 }

@@ -1,6 +1,7 @@
 //! The work of a session that another one's model delegates to.
 
-use super::{Delegate, Origin, Workspace};
+use super::approver::OfPart;
+use super::{Delegate, Origin, Parent, Workspace};
 use crate::agent::{Governed, RunLimits, Spent};
 use crate::approval::Approver;
 use crate::error::{Error, Result};
@@ -40,9 +41,12 @@ impl Delegate {
         for listener in self.frontend.listeners_of_delegate(number) {
             events.listen(listener);
         }
-        let frontend =
-            Arc::new(Delegated { events: Arc::clone(&events), parent: Arc::clone(&self.frontend) });
-        let builder = self.builder(origin)?;
+        let user = self.frontend.approver();
+        let approver = user.map(|user| Arc::new(OfPart { number, user }) as Arc<dyn Approver>);
+        let (parent, gate) = (Arc::clone(&self.frontend), Arc::new(self.gate.asking(approver.clone())));
+        let frontend = Arc::new(Delegated { events: Arc::clone(&events), parent, approver });
+        let parent = Parent { gate, ..origin.parent };
+        let builder = self.builder(Origin { parent, ..origin })?;
         let has_price = builder.model.price.is_some();
         let mut session = builder.open(frontend).await?;
         let interrupt = session.conversation.interrupt();
@@ -98,6 +102,7 @@ impl Delegate {
 struct Delegated {
     events: Arc<Events>,
     parent: Arc<dyn Frontend>,
+    approver: Option<Arc<dyn Approver>>,
 }
 
 impl Frontend for Delegated {
@@ -106,7 +111,7 @@ impl Frontend for Delegated {
     }
 
     fn approver(&self) -> Option<Arc<dyn Approver>> {
-        self.parent.approver()
+        self.approver.clone()
     }
 
     fn network_command(&self) -> &'static str {

@@ -1,5 +1,6 @@
 //! `delegate`: a part of the work in a session of its own, in a fork of the sandbox.
 
+mod approver;
 mod child;
 mod origin;
 mod paths;
@@ -137,7 +138,7 @@ impl Delegate {
         })?;
         let worked = self.work(origin, number, &paths.prompt(task)).await;
         let merged = self.merge(&worked, context.sandbox, &paths).await;
-        self.discard_home(&session).await;
+        self.bound_home(&session).await;
         let part = Part { session, worked, merged, took: started.elapsed() };
         context.events.emit(part.event(context.call))?;
         match (&part.worked.answer, &part.merged) {

@@ -9,6 +9,9 @@ use crate::sandbox::Sandbox;
 use crate::workspace::home;
 use std::sync::Arc;
 
+/// Bytes of `$HOME` that are kept with a part that has ended.
+const MAX_KEPT_HOME: u64 = 256 << 20;
+
 /// A session that is to be opened, with what it has from the other one.
 pub struct Origin {
     pub(in crate::session) id: SessionId,
@@ -21,7 +24,7 @@ pub struct Origin {
 /// The session whose model delegates.
 pub(in crate::session) struct Parent {
     pub session: SessionId,
-    /// The same rules, user and answers.
+    /// The same rules and answers.
     pub gate: Arc<Gate>,
     /// The hosts that the other one may reach now.
     pub network: Rules,
@@ -59,11 +62,12 @@ impl Delegate {
         Ok(workspace)
     }
 
-    /// Removes the saved `$HOME` of a session that has ended.
-    pub(super) async fn discard_home(&self, id: &SessionId) {
+    /// Keeps the saved `$HOME` of a session that has ended, for the case that it is resumed, unless it is large.
+    pub(super) async fn bound_home(&self, id: &SessionId) {
         let _saved = self.state.home.lock().await;
+        let directory = self.store.dir(id);
         // What is left is removed with the session.
-        let _ = home::discard(&self.store.dir(id));
+        let _ = tokio::task::spawn_blocking(move || home::keep_at_most(&directory, MAX_KEPT_HOME)).await;
     }
 }
 

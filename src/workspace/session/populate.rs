@@ -93,8 +93,13 @@ impl Workspace {
             scanner.remember(sandbox, &base.nodes, false).await?;
         }
         if !self.is_transient {
-            self.save(BASE, base.clone()).await?;
-            self.save(FILLED, ()).await?;
+            let (store, about) = (self.store.clone(), about(&self.root, mount, &self.options));
+            let base = base.clone();
+            blocking(move || {
+                store.save_both((ABOUT, &about), (BASE, &base))?;
+                store.mark(FILLED, &())
+            })
+            .await?;
         }
         Ok(report)
     }
@@ -147,7 +152,7 @@ impl Workspace {
         if let Some(session) = &self.restored_from {
             home::restore(sandbox, session).await?;
         }
-        self.save(FILLED, ()).await
+        self.store.mark(FILLED, &())
     }
 
     /// Restores the state of the session in a fresh sandbox: the host's tree as it is now, and on top of it
@@ -158,7 +163,7 @@ impl Workspace {
     pub async fn restore_into(&self, sandbox: &Sandbox, on_copied: OnCopied<'_>) -> Result<CopyReport> {
         let mut state = self.state().await?;
         if let WorkspaceMount::Bind(_) = state.mount {
-            self.save(FILLED, ()).await?;
+            self.store.mark(FILLED, &())?;
             return Ok(CopyReport::default());
         }
         let Some(selection) = &state.found else {
@@ -201,7 +206,7 @@ impl Workspace {
                 home::restore(sandbox, session).await?;
             }
             self.save(BASE, state.base.clone()).await?;
-            self.save(FILLED, ()).await?;
+            self.store.mark(FILLED, &())?;
         }
         Ok(CopyReport { lost, ..report })
     }
