@@ -1,5 +1,6 @@
 //! Every integration test, one module a capability, in one binary: it links once.
 
+mod acp;
 mod alternation;
 mod artifacts;
 mod attacks;
@@ -37,6 +38,8 @@ mod kill;
 mod links;
 mod local;
 mod markdown;
+mod mcp_http;
+mod mcp_server;
 mod network;
 mod network_commands;
 mod picking;
@@ -45,6 +48,7 @@ mod plan;
 #[cfg(feature = "policy")]
 mod policy;
 mod proxy_requests;
+mod python_package;
 mod race;
 mod real_repository;
 mod repl;

@@ -18,6 +18,12 @@ const CUT_OFF: &str = "error: your message was cut off at the token limit in the
                        for example write a file in parts";
 
 impl Conversation {
+    /// Runs a call that is not the model's, but of a program that uses the session's sandbox: judged and recorded as the
+    /// model's are. Dropping the future cancels it.
+    pub async fn call(&self, call: &ToolCall) -> Result<ToolResult> {
+        self.run_call(call, &Reply::default()).await.map(|done| done.result)
+    }
+
     /// Runs the calls of one message in order; those that delegate, side by side, at the same time. Every call gets a result,
     /// whatever happens.
     pub(super) async fn run_tools(

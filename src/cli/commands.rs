@@ -1,5 +1,6 @@
 //! The command line: every command.
 
+use super::acp::AcpArgs;
 use super::apply::ApplyArgs;
 use super::arguments::SessionArg;
 use super::artifacts::ArtifactsArgs;
@@ -11,6 +12,7 @@ use super::diff::DiffArgs;
 use super::doctor::DoctorArgs;
 use super::exec::ExecArgs;
 use super::forward::ForwardArgs;
+use super::mcp::McpArgs;
 use super::models::ModelsArgs;
 use super::race::RaceArgs;
 use super::replay::ReplayArgs;
@@ -78,6 +80,10 @@ pub enum Command {
     Sandbox(SandboxArgs),
     /// Forward a port of this machine's loopback to a server inside the sandbox
     Forward(ForwardArgs),
+    /// Serve an editor that speaks the Agent Client Protocol, on standard input and output
+    Acp(Box<AcpArgs>),
+    /// Serve the sandbox to programs that speak the Model Context Protocol
+    Mcp(Box<McpArgs>),
     /// Check that this machine and its configuration are ready
     Doctor(DoctorArgs),
     /// List the models that the endpoint offers

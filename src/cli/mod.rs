@@ -1,5 +1,6 @@
 //! The command line: one file for each subcommand, which maps its result to an exit code.
 
+mod acp;
 mod answer;
 mod apply;
 mod arguments;
@@ -22,6 +23,7 @@ mod fork;
 mod forward;
 mod hooks;
 mod man;
+mod mcp;
 mod mirrors;
 mod models;
 mod open;
@@ -38,6 +40,7 @@ mod resume;
 mod review;
 mod run;
 mod sandbox;
+mod serving;
 mod sessions;
 mod signals;
 mod startup;
@@ -112,6 +115,8 @@ async fn command(cli: Cli) -> ProcessExitCode {
         Command::Man => end(man::man()),
         Command::Resume(arguments) => resume::resume(&arguments.options(), arguments).await.into(),
         Command::Sandbox(arguments) => end(sandbox::sandbox(&arguments.options(), arguments).await),
+        Command::Acp(arguments) => end(acp::acp(&arguments.options(), *arguments).await),
+        Command::Mcp(arguments) => end(mcp::mcp(&arguments.options(), *arguments).await),
         Command::Forward(arguments) => end(forward::forward(&arguments.options(), arguments).await),
     }
 }

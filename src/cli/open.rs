@@ -61,6 +61,11 @@ pub async fn open(
     console.screen.set_images(config.images());
     console.screen.set_trace(config.file.ui.trace);
     notify::set_up(config.file.ui.notify.clone(), config.notify_after, &config.workspace);
+    builder(config, model, from).await?.open(Arc::clone(console) as _).await
+}
+
+/// A session with the settings of this call, to be opened.
+pub async fn builder(config: &Config, model: ModelSettings, from: From) -> Result<Builder> {
     let (sandbox, reason) = sandbox(config).await?;
     let mut builder = Builder {
         workspace: workspace(config),
@@ -85,7 +90,7 @@ pub async fn open(
     builder.governance = governance(config);
     builder.delegates = config.file.delegate.unwrap_or(false);
     builder.record = config.options.record.clone();
-    builder.open(Arc::clone(console) as _).await
+    Ok(builder)
 }
 
 /// Limits and policy of the call.

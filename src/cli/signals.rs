@@ -46,6 +46,18 @@ pub fn listen_with(handle: impl Fn(Received) + Send + 'static) -> Result<JoinHan
     }))
 }
 
+/// Waits for a signal that asks a server to stop: with which code it ends.
+pub fn stopped() -> Result<impl Future<Output = ExitCode>> {
+    let mut int = receive(SignalKind::interrupt())?;
+    let mut end = End::new()?;
+    Ok(async move {
+        tokio::select! {
+            _ = int.recv() => ExitCode::Interrupted,
+            () = end.wait() => ExitCode::Terminated,
+        }
+    })
+}
+
 /// A request to end the process: SIGTERM, or SIGHUP because the terminal is closed.
 pub struct End {
     terminate: Signal,

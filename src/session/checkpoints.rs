@@ -89,6 +89,21 @@ impl Checkpoints {
         Ok(restored)
     }
 
+    /// Records the workspace, if it changed since the last time.
+    pub async fn save(&self) -> Result<()> {
+        let mut state = self.state.lock().await;
+        self.record(&mut state).await
+    }
+
+    /// Records the workspace, and begins a further step that can be undone on its own, in a session without prompts. The number
+    /// of that step.
+    pub async fn mark(&self) -> Result<u64> {
+        let mut state = self.state.lock().await;
+        self.record(&mut state).await?;
+        state.prompt += 1;
+        Ok(state.prompt)
+    }
+
     /// When the workspace was recorded last.
     pub(super) async fn recorded(&self) -> Option<Instant> {
         self.state.lock().await.last

@@ -87,6 +87,17 @@ impl Agent {
             .env("AGENT_MODEL", "test-model")
     }
 
+    /// Runs `program` in the place of the binary, with its variables and in its workspace; `AGENT_BINARY` names the binary.
+    pub fn driven_by(mut self, program: &Path) -> Self {
+        let mut command = Command::new(program);
+        command.env_clear().current_dir(&self.workspace).env("AGENT_BINARY", binary());
+        for (name, value) in self.command.get_envs() {
+            command.env(name, value.unwrap_or_default());
+        }
+        self.command = command;
+        self
+    }
+
     pub fn sandbox(self, backend: &str) -> Self {
         self.env("AGENT_SANDBOX", backend)
     }
@@ -193,6 +204,11 @@ impl Agent {
             root: Arc::clone(&self.root),
             workspace: self.workspace.clone(),
         }
+    }
+
+    /// The command, for a test that starts it itself, and what has to live as long as it runs.
+    pub fn into_command(self) -> (Command, Arc<TempDir>) {
+        (self.command, self.root)
     }
 
     /// Runs it and waits until it has ended.

@@ -4,11 +4,13 @@
 pub mod agent;
 pub mod backends;
 pub mod client;
+pub mod counterpart;
 pub mod endpoint;
 pub mod engine;
 pub mod guest;
 pub mod link;
 pub mod registry;
+pub mod rpc;
 pub mod site;
 pub mod terminal;
 pub mod tree;

@@ -1,0 +1,82 @@
+//! `agent acp`: the agent for editors that speak the Agent Client Protocol.
+
+use super::arguments::{
+    BackendArgs, CopyArgs, DelegateArg, EndpointArgs, KeepArgs, LimitArgs, ModelArg, ResourceArgs,
+};
+use super::serving::FromConfig;
+use super::signals::stopped;
+use crate::cli::options::Options;
+use crate::error::Result;
+use crate::exit_code::ExitCode;
+use crate::server::acp::{self, ApplyMode};
+use clap::{Args, ValueEnum};
+use std::sync::Arc;
+
+const ABOUT: &str = "\
+Editors start this program and speak with it over its standard input and output; `docs/acp.md` has their settings.
+Nothing is asked while it works. At the end of a turn the editor shows one diff, and its user decides.";
+
+/// `agent acp`
+#[derive(Debug, Args)]
+#[command(after_help = ABOUT)]
+pub struct AcpArgs {
+    #[command(flatten)]
+    model: ModelArg,
+    #[command(flatten)]
+    endpoint: EndpointArgs,
+    #[command(flatten)]
+    copy: CopyArgs,
+    #[command(flatten)]
+    backend: BackendArgs,
+    #[command(flatten)]
+    resources: ResourceArgs,
+    #[command(flatten)]
+    keep: KeepArgs,
+    #[command(flatten)]
+    limits: LimitArgs,
+    #[command(flatten)]
+    delegate: DelegateArg,
+    /// When changes are written to the user's files
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "ask")]
+    apply: When,
+}
+
+/// When changes are written.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum When {
+    /// The user is asked at the end of a turn
+    Ask,
+    /// At the end of each turn
+    Auto,
+    /// When the user says /apply
+    Never,
+}
+
+impl AcpArgs {
+    pub fn options(&self) -> Options {
+        Options::of(&[
+            &self.model,
+            &self.endpoint,
+            &self.copy,
+            &self.backend,
+            &self.resources,
+            &self.keep,
+            &self.limits,
+            &self.delegate,
+        ])
+    }
+}
+
+/// Serves until the client is gone.
+pub async fn acp(options: &Options, arguments: AcpArgs) -> Result<ExitCode> {
+    let mode = match arguments.apply {
+        When::Ask => ApplyMode::Ask,
+        When::Auto => ApplyMode::Auto,
+        When::Never => ApplyMode::Never,
+    };
+    let opener = Arc::new(FromConfig::new(options)?);
+    let (signal, mut code) = (stopped()?, ExitCode::Success);
+    let stop = async { code = signal.await };
+    acp::serve(opener, mode, tokio::io::stdin(), std::io::stdout(), stop).await;
+    Ok(code)
+}

@@ -1,0 +1,219 @@
+//! One session of a client: its prompts, and how it ends.
+
+use super::editor::Editor;
+use super::prompt::Prompt;
+use super::updates::chunk;
+use crate::agent::Interrupt;
+use crate::error::{Error, Kind, Result};
+use crate::lock::Lock;
+use crate::mcp::jsonrpc::{ErrorObject, INVALID_REQUEST};
+use crate::sanitise::one_line;
+use crate::server::Opener;
+use crate::server::rpc::{error_object, with_hint};
+use crate::session::Session;
+use crate::workspace::ChangeSet;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tokio::sync::Mutex;
+
+/// Characters of a session's title.
+const TITLE: usize = 72;
+
+/// When what a session has changed is written to the user's own files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ApplyMode {
+    /// The user is asked at the end of a turn.
+    #[default]
+    Ask,
+    /// At the end of a turn.
+    Auto,
+    /// When the user says `/apply`.
+    Never,
+}
+
+/// A session that a client has opened.
+pub struct OpenSession {
+    /// Its client.
+    pub editor: Arc<Editor>,
+    root: PathBuf,
+    session: Mutex<Session>,
+    interrupt: Interrupt,
+    is_busy: AtomicBool,
+    mode: Lock<ApplyMode>,
+    /// What the user keeps in the sandbox: they are not asked about it again.
+    kept: Lock<Option<ChangeSet>>,
+    proposals: AtomicU64,
+    has_title: AtomicBool,
+}
+
+/// The work on one prompt, which has the session for itself.
+pub struct Work<'a> {
+    /// What outlives it.
+    pub owner: &'a OpenSession,
+    /// The session.
+    pub session: &'a mut Session,
+    /// Where further settings come from.
+    pub opener: &'a dyn Opener,
+}
+
+impl OpenSession {
+    /// Takes over a session that was opened with `editor`.
+    pub fn new(session: Session, editor: Arc<Editor>, root: PathBuf, mode: ApplyMode) -> Arc<Self> {
+        let interrupt = session.conversation.interrupt();
+        editor.known_as(session.id().clone(), interrupt.clone());
+        Arc::new(Self {
+            editor,
+            root,
+            interrupt,
+            is_busy: AtomicBool::new(false),
+            mode: Lock::new(mode),
+            kept: Lock::default(),
+            proposals: AtomicU64::new(0),
+            has_title: AtomicBool::new(session.is_resumed()),
+            session: Mutex::new(session),
+        })
+    }
+
+    /// When changes are written.
+    pub fn mode(&self) -> ApplyMode {
+        *self.mode.lock()
+    }
+
+    /// Sets when changes are written.
+    pub fn set_mode(&self, mode: ApplyMode) {
+        *self.mode.lock() = mode;
+    }
+
+    /// Whether the user keeps exactly these changes in the sandbox.
+    pub(super) fn is_kept(&self, changes: &ChangeSet) -> bool {
+        self.kept.lock().as_ref() == Some(changes)
+    }
+
+    pub(super) fn keep(&self, changes: ChangeSet) {
+        *self.kept.lock() = Some(changes);
+    }
+
+    pub(super) fn next_proposal(&self) -> String {
+        format!("apply-{}", self.proposals.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Begins a prompt. An earlier cancellation does not count for it, and a later one does.
+    ///
+    /// # Errors
+    /// One is being worked on.
+    pub fn begin(&self) -> Result<(), ErrorObject> {
+        if self.is_busy.swap(true, Ordering::AcqRel) {
+            let message = "a prompt of this session is being worked on: wait for its end, or cancel it";
+            return Err(ErrorObject::new(INVALID_REQUEST, message));
+        }
+        self.interrupt.reset();
+        Ok(())
+    }
+
+    /// Stops the prompt that is being worked on.
+    pub fn cancel(&self) {
+        self.interrupt.trigger(crate::agent::Stop::Interrupted);
+    }
+
+    /// Works on a prompt that was begun.
+    pub async fn prompt(&self, params: &Value, opener: &dyn Opener) -> Result<Value, ErrorObject> {
+        let result = async {
+            let prompt = Prompt::read(params.get("prompt").unwrap_or(&Value::Null), &self.root);
+            let prompt = prompt.map_err(Error::usage)?;
+            let mut session = self.session.lock().await;
+            let mut work = Work { owner: self, session: &mut session, opener };
+            let result = work.run(prompt).await;
+            self.editor.settle().await.and(result)
+        };
+        let result = result.await;
+        let answer = self.answer(result).await;
+        self.is_busy.store(false, Ordering::Release);
+        answer
+    }
+
+    /// How a prompt ended, in the protocol's words. A cancelled one is never an error.
+    async fn answer(&self, result: Result<()>) -> Result<Value, ErrorObject> {
+        let limit = self.editor.take_limit();
+        let reason = match result {
+            _ if self.interrupt.reason().is_some() => "cancelled",
+            Ok(()) => "end_turn",
+            Err(error) if error.kind() == Kind::Limit => {
+                let text = format!("\n\n{}", with_hint(&error));
+                let session = self.session.lock().await;
+                // That it ended so is in the answer as well.
+                let _ = self.editor.update(session.id(), chunk("agent_message_chunk", "limit", &text)).await;
+                match limit.as_deref() {
+                    Some("turns" | "repetition" | "bad_calls") => "max_turn_requests",
+                    _ => "max_tokens",
+                }
+            }
+            Err(error) => return Err(error_object(&error)),
+        };
+        Ok(json!({ "stopReason": reason }))
+    }
+
+    /// Ends the session, and its sandbox unless that is kept.
+    pub async fn close(&self) {
+        self.cancel();
+        let session = self.session.lock().await;
+        let ended: Result<()> = Ok(());
+        // The client has gone, or does not want to hear of it any more.
+        let _ = session.finish(&ended).await;
+    }
+}
+
+impl Work<'_> {
+    async fn run(&mut self, prompt: Prompt) -> Result<()> {
+        if let Some(command) = super::commands::parse(&prompt.text) {
+            let interrupt = self.owner.interrupt.clone();
+            return tokio::select! {
+                biased;
+                stop = interrupt.triggered() => Err(stop.error()),
+                done = self.command(command?) => done,
+            };
+        }
+        if !self.owner.has_title.swap(true, Ordering::Relaxed) {
+            let title = one_line(&prompt.text, TITLE);
+            self.update(json!({ "sessionUpdate": "session_info_update", "title": title })).await?;
+        }
+        if self.session.conversation.takes_images() {
+            for picture in prompt.pictures {
+                self.session.conversation.attach_image(picture);
+            }
+        } else if !prompt.pictures.is_empty() {
+            let model = one_line(self.session.conversation.model_name(), 100);
+            self.say(&format!("{model} is not sent pictures; if it takes them, write `images = true` below [models.{model:?}] in config.toml\n\n")).await?;
+        }
+        let result = self.session.prompt(&prompt.text).await;
+        let (used, size) = self.session.conversation.context();
+        if let Some(size) = size {
+            self.update(json!({ "sessionUpdate": "usage_update", "used": used, "size": size })).await?;
+        }
+        match result {
+            // What it has changed until then is there to be decided about.
+            Err(error) if error.kind() == Kind::Limit => self.propose().await.and(Err(error)),
+            Err(error) => Err(error),
+            Ok(_) => self.propose().await,
+        }
+    }
+
+    /// Sends an update.
+    pub(super) async fn update(&self, update: Value) -> Result<()> {
+        self.owner.editor.update(self.session.id(), update).await
+    }
+
+    /// Shows text that is not the model's.
+    pub(super) async fn say(&self, text: &str) -> Result<()> {
+        self.update(chunk("agent_message_chunk", "agent", text)).await
+    }
+
+    /// Tells the client when changes are written from now on.
+    pub(super) async fn mode_changed(&self) -> Result<()> {
+        let mode = self.owner.mode();
+        self.update(json!({ "sessionUpdate": "current_mode_update", "currentModeId": mode.id() })).await?;
+        let options = super::options::list(mode);
+        self.update(json!({ "sessionUpdate": "config_option_update", "configOptions": options })).await
+    }
+}

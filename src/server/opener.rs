@@ -1,0 +1,34 @@
+//! Sessions for the clients of a server: with the user's configuration, which a server does not read itself.
+
+use crate::error::Result;
+use crate::log::{SessionId, Store};
+use crate::session::{Frontend, ModelSettings, Session};
+use futures_util::future::BoxFuture;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a client's session starts from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StartFrom {
+    /// The workspace.
+    New,
+    /// An earlier session.
+    Session(SessionId),
+}
+
+/// Opens sessions. The command line implements it.
+pub trait Opener: Send + Sync {
+    /// Where sessions are kept.
+    fn store(&self) -> &Store;
+
+    /// Opens a session on `workspace`.
+    fn open<'a>(
+        &'a self,
+        workspace: &'a Path,
+        from: StartFrom,
+        frontend: Arc<dyn Frontend>,
+    ) -> BoxFuture<'a, Result<Session>>;
+
+    /// The model of this name, for a session that is open.
+    fn model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<ModelSettings>>;
+}

@@ -1,0 +1,130 @@
+//! `agent mcp --listen`: the token, pages of other origins, both eras.
+
+use crate::support::agent::{Agent, agent};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use tempfile::TempDir;
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+struct Server {
+    child: Child,
+    url: String,
+    _root: Arc<TempDir>,
+}
+
+impl Server {
+    fn start(call: Agent) -> Self {
+        let call = call.env("AGENT_MCP_TOKEN", TOKEN).args(["mcp", "--listen", "127.0.0.1:0"]);
+        let (mut command, root) = call.into_command();
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the binary starts");
+        let mut line = String::new();
+        let mut stderr = BufReader::new(child.stderr.take().expect("piped"));
+        stderr.read_line(&mut line).expect("the address");
+        let url = line.trim().strip_prefix("listening on ").expect(&line).to_owned();
+        Self { child, url, _root: root }
+    }
+
+    async fn post(&self, headers: &[(&str, &str)], body: &Value) -> (u16, HeaderMap, Value) {
+        let mut all = HeaderMap::new();
+        let usual = [
+            ("authorization", &*format!("Bearer {TOKEN}")),
+            ("accept", "application/json, text/event-stream"),
+            ("content-type", "application/json"),
+        ];
+        for (name, value) in usual.iter().chain(headers) {
+            all.insert(name.parse::<HeaderName>().unwrap(), HeaderValue::from_str(value).unwrap());
+        }
+        // Another test of this process may have installed it.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let answer = client.post(&self.url).headers(all).body(body.to_string()).send().await.unwrap();
+        let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
+        (status, headers, serde_json::from_str(&answer.text().await.unwrap()).unwrap_or_default())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn request(method: &str, params: Value) -> Value {
+    json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params })
+}
+
+fn modern(mut params: Value) -> Value {
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    params
+}
+
+#[tokio::test]
+async fn a_request_without_the_token_or_of_another_origin_is_refused() {
+    let server = Server::start(agent());
+    let ping = request("initialize", json!({ "protocolVersion": "2025-11-25", "capabilities": {} }));
+    for (headers, expected) in [
+        (vec![], 200),
+        (vec![("authorization", "Bearer wrong")], 401),
+        (vec![("authorization", "")], 401),
+        (vec![("origin", "https://example.org")], 403),
+        (vec![("origin", "null")], 403),
+        (vec![("origin", "http://localhost:3000")], 200),
+        (vec![("origin", "http://localhost.example.org")], 403),
+        (vec![("host", "example.org")], 403),
+        (vec![("host", "127.0.0.1.example.org:80")], 403),
+        (vec![("accept", "text/html")], 406),
+        (vec![("content-type", "text/plain")], 415),
+    ] {
+        let (status, _, body) = server.post(&headers, &ping).await;
+        assert_eq!(status, expected, "{headers:?}: {body}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_begins_with_initialize_has_a_session() {
+    let server = Server::start(agent());
+    let (status, _, _) = server.post(&[], &request("tools/list", json!({}))).await;
+    assert_eq!(status, 400);
+    let initialize = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {} });
+    let (_, headers, body) = server.post(&[], &request("initialize", initialize)).await;
+    assert_eq!(body["result"]["protocolVersion"], "2025-11-25");
+    let session = headers["mcp-session-id"].to_str().unwrap();
+    let call =
+        request("tools/call", json!({ "name": "run_commands", "arguments": { "command": "echo hi" } }));
+    let (status, _, body) = server.post(&[("mcp-session-id", session)], &call).await;
+    assert_eq!((status, &body["result"]["structuredContent"]["exit_code"]), (200, &json!(0)), "{body}");
+    let notification = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+    assert_eq!(server.post(&[("mcp-session-id", session)], &notification).await.0, 202);
+    assert_eq!(server.post(&[("mcp-session-id", "unknown")], &call).await.0, 404);
+}
+
+#[tokio::test]
+async fn headers_of_the_modern_era_have_to_say_what_the_message_says() {
+    let server = Server::start(agent());
+    let call = request("tools/call", modern(json!({ "name": "network", "arguments": {} })));
+    let (version, method) = (("mcp-protocol-version", "2026-07-28"), ("mcp-method", "tools/call"));
+    let (status, _, body) = server.post(&[version, method, ("mcp-name", "network")], &call).await;
+    assert_eq!((status, &body["result"]["resultType"]), (200, &json!("complete")), "{body}");
+    for headers in [
+        vec![],
+        vec![version],
+        vec![version, method],
+        vec![version, ("mcp-method", "tools/list"), ("mcp-name", "network")],
+        vec![version, method, ("mcp-name", "apply")],
+    ] {
+        let (status, _, body) = server.post(&headers, &call).await;
+        assert_eq!((status, &body["error"]["code"]), (400, &json!(-32020)), "{headers:?}: {body}");
+    }
+    let unknown = request("no/such/method", modern(json!({})));
+    let (status, _, body) = server.post(&[version, ("mcp-method", "no/such/method")], &unknown).await;
+    assert_eq!((status, &body["error"]["code"]), (404, &json!(-32601)), "{body}");
+}
