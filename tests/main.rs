@@ -73,6 +73,8 @@ mod support;
 mod terminal;
 mod tools;
 mod trace;
+mod web;
+mod web_browser;
 mod wire;
 mod workspace_apply;
 mod workspace_commands;

@@ -20,6 +20,7 @@ use super::resume::ResumeArgs;
 use super::run::RunArgs;
 use super::sandbox::SandboxArgs;
 use super::sessions::SessionsArgs;
+use super::web::WebArgs;
 use clap::{Parser, Subcommand};
 
 /// A coding agent for the terminal. Let it do anything: nothing it does can hurt you. Review one diff at the end.
@@ -66,6 +67,8 @@ pub enum Command {
     Batch(Box<BatchArgs>),
     /// Run several attempts at one prompt at the same time; the first that passes the check wins
     Race(Box<RaceArgs>),
+    /// Serve a page for the browser: chat, trace, commands and review
+    Web(Box<WebArgs>),
     /// Start a second session from the state of another one
     Fork(SessionArg),
     /// Show what a session changed

@@ -48,6 +48,7 @@ pub mod ui;
 mod undo;
 pub mod usage;
 mod value_enum;
+mod web;
 
 pub use crate::cli::commands::Cli;
 pub use crate::cli::completions::answer_shell;
@@ -104,6 +105,7 @@ async fn command(cli: Cli) -> ProcessExitCode {
         Command::Replay(arguments) => replay::replay(&arguments.options(), arguments).await.into(),
         Command::Batch(arguments) => batch::batch(&arguments.options(), *arguments).await.into(),
         Command::Race(arguments) => race::race(&arguments.options(), *arguments).await.into(),
+        Command::Web(arguments) => end(web::web(&arguments.options(), *arguments).await),
         Command::Fork(arguments) => end(fork::fork(&arguments.options(), arguments).await),
         Command::Doctor(arguments) => end(doctor::doctor(&arguments.options(), arguments).await),
         Command::Diff(arguments) => end(diff::diff(&arguments.options(), arguments).await),

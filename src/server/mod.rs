@@ -8,6 +8,7 @@ pub mod listen;
 pub mod mcp;
 pub mod opener;
 pub mod rpc;
+pub mod web;
 
 pub use listen::{Address, Listener, Peer};
 pub use opener::{Opener, StartFrom};

@@ -200,7 +200,7 @@ impl Session {
     }
 
     /// Its sandbox.
-    pub fn startup(&self) -> &Startup {
+    pub fn startup(&self) -> &Arc<Startup> {
         &self.startup
     }
 

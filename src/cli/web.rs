@@ -1,0 +1,303 @@
+//! `agent web`: a page for the browser.
+
+use super::arguments::{DelegateArg, KeepArgs, LimitArgs, RecordArgs, WorkArgs};
+use super::open::{From, builder};
+use super::run::{model, options_of};
+use super::signals::{Received, listen_with};
+use crate::agent::Stop;
+use crate::cli::config::Config;
+use crate::cli::machine;
+use crate::cli::options::{Group, Options};
+use crate::cli::ui::stderr;
+use crate::error::{Error, Result};
+use crate::exit_code::ExitCode;
+use crate::log::{SessionId, Store};
+use crate::server::web::{
+    Allowance, Audience, Facts, Guard, Hosts, Lockout, Opener, Scope, Token, VisitorLimits, Visitors, Web,
+    random, router,
+};
+use crate::server::{Address, Listener};
+use crate::session::{Frontend, ModelSettings, Resume, Session, check_workspace};
+use async_trait::async_trait;
+use clap::Args;
+use std::io::Write;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use tokio::sync::watch;
+
+/// The variable with the token of a server that others reach.
+const TOKEN_VARIABLE: &str = "AGENT_WEB_TOKEN";
+/// Characters that such a token has at least.
+const MIN_TOKEN: usize = 16;
+
+/// `agent web`
+#[derive(Debug, Args)]
+pub struct WebArgs {
+    #[command(flatten)]
+    work: WorkArgs,
+    #[command(flatten)]
+    keep: KeepArgs,
+    #[command(flatten)]
+    limits: LimitArgs,
+    #[command(flatten)]
+    delegate: DelegateArg,
+    #[command(flatten)]
+    record: RecordArgs,
+    /// Where to listen: 127.0.0.1:8080, port 0 for a free one, or unix:PATH
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0", help_heading = "Server")]
+    listen: Address,
+    /// Open the page in the browser
+    #[arg(long, help_heading = "Server")]
+    open: bool,
+    /// A proxy with TLS is in front, and the page is reached as https://HOST
+    #[arg(long, value_name = "HOST", value_delimiter = ',', help_heading = "Server")]
+    behind_proxy: Vec<String>,
+    /// Give each browser a session, a sandbox and an empty workspace of its own: uploads, and a patch or zip to take away
+    #[arg(long, help_heading = "Server")]
+    visitors: bool,
+    /// With --visitors: without a token
+    #[arg(long, requires = "visitors", help_heading = "Server")]
+    public: bool,
+    /// With --visitors: how many at the same time
+    #[arg(long, value_name = "N", default_value_t = 8, help_heading = "Server")]
+    max_sessions: usize,
+    /// The page that may show this one in a frame: https://huggingface.co
+    #[arg(long, value_name = "ORIGIN", help_heading = "Server")]
+    framed_by: Option<String>,
+}
+
+impl WebArgs {
+    pub fn options(&self) -> Options {
+        let groups: [&dyn Group; 5] = [&self.work, &self.keep, &self.limits, &self.delegate, &self.record];
+        Options::of(&groups)
+    }
+}
+
+/// Serves the page until Ctrl-C, SIGTERM or the page ends it.
+pub async fn web(options: &Options, arguments: WebArgs) -> Result<ExitCode> {
+    let config = Config::load(options)?;
+    let token = token(&arguments)?;
+    let listener = Listener::bind(&arguments.listen).await?;
+    let address = listener.address().clone();
+    let guard = Guard {
+        hosts: hosts(&address, &arguments.behind_proxy),
+        is_behind_proxy: !arguments.behind_proxy.is_empty(),
+        framed_by: framed_by(&arguments)?,
+        token: token.as_ref().map(|token| Token::new(&token.text)),
+        lockout: Lockout::default(),
+    };
+    let facts = Facts { can_apply: !arguments.visitors, limits: limits(&config) };
+    let opener = Arc::new(FromCommandLine { options: options.clone() });
+    let server = Web::new(guard, audience(&config, &arguments, opener, facts).await?);
+    announce(&address, &arguments, token.as_ref())?;
+    let (end, mut ended) = watch::channel(None);
+    let listening = listen_with(move |signal| match signal {
+        Received::Interrupt(1) => drop(end.send(Some(Stop::Interrupted))),
+        Received::Interrupt(_) => std::process::exit(ExitCode::Interrupted.code().into()),
+        Received::End => drop(end.send(Some(Stop::Terminated))),
+    })?;
+    let stopped = Arc::clone(&server);
+    let asked = ended.clone();
+    let stop = async move {
+        tokio::select! {
+            _ = ended.wait_for(Option::is_some) => {}
+            () = stopped.stopped() => {}
+        }
+    };
+    listener.serve(router(Arc::clone(&server)), stop).await;
+    let terminated = *asked.borrow() == Some(Stop::Terminated);
+    let result = || if terminated { Err(Stop::Terminated.error()) } else { Ok(()) };
+    server.close(result()).await;
+    listening.abort();
+    result().map(|()| ExitCode::Success)
+}
+
+/// The token, and whether the user chose it.
+struct Chosen {
+    text: String,
+    is_new: bool,
+}
+
+/// Who uses the page. For visitors the sandbox has to be there from the start: it is said which one it is.
+async fn audience(
+    config: &Config,
+    arguments: &WebArgs,
+    opener: Arc<FromCommandLine>,
+    facts: Facts,
+) -> Result<Audience> {
+    let store = Store::open(&machine())?;
+    if !arguments.visitors {
+        let workspace = config.workspace.clone();
+        return Ok(Audience::One(Scope::new(workspace, store, opener, facts, Allowance::default())));
+    }
+    let (settings, _) = super::open::sandbox(config).await?;
+    stderr::write(&format!("Every visitor gets a sandbox of its own: {}\n", settings.backend.name()));
+    let limits =
+        VisitorLimits { visitors: arguments.max_sessions, ttl: config.ttl, cost: config.limits.cost };
+    Visitors::new(store, opener, facts, limits).map(Audience::Visitors)
+}
+
+/// The page that may frame this one.
+fn framed_by(arguments: &WebArgs) -> Result<Option<String>> {
+    let is_origin = |origin: &String| {
+        let host = origin.strip_prefix("https://").unwrap_or_default();
+        !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || ".-:".contains(c))
+    };
+    match &arguments.framed_by {
+        Some(origin) if !is_origin(origin) => Err(Error::usage(format!("{origin:?} is not a valid origin"))
+            .hint("for example https://huggingface.co")),
+        origin => Ok(origin.clone()),
+    }
+}
+
+/// A new token; where others reach the server, the one of the environment. `None` with `--public`.
+fn token(arguments: &WebArgs) -> Result<Option<Chosen>> {
+    let is_local = arguments.listen.is_local();
+    if !is_local && arguments.behind_proxy.is_empty() {
+        return Err(Error::usage(format!("{} can be reached from other machines", arguments.listen))
+            .hint("listen on 127.0.0.1, or put a proxy with TLS in front and name it: --behind-proxy HOST"));
+    }
+    if arguments.public {
+        return Ok(None);
+    }
+    match std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty()) {
+        Some(text) if text.chars().count() < MIN_TOKEN => {
+            Err(Error::usage(format!("{TOKEN_VARIABLE} is shorter than {MIN_TOKEN} characters"))
+                .hint("make one with: openssl rand -base64 32"))
+        }
+        Some(text) => Ok(Some(Chosen { text, is_new: false })),
+        None if !arguments.behind_proxy.is_empty() => {
+            Err(Error::usage(format!("--behind-proxy needs a token in {TOKEN_VARIABLE}"))
+                .hint("make one with: openssl rand -base64 32"))
+        }
+        None => Ok(Some(Chosen { text: random()?, is_new: true })),
+    }
+}
+
+/// The names of the server at `address`.
+fn hosts(address: &Address, behind_proxy: &[String]) -> Hosts {
+    let port = match address {
+        _ if !behind_proxy.is_empty() => {
+            return Hosts::Named(behind_proxy.iter().map(|host| host.to_ascii_lowercase()).collect());
+        }
+        Address::Unix(_) => return Hosts::Loopback,
+        Address::Tcp(address) => address.port(),
+    };
+    let mut hosts: Vec<String> =
+        ["127.0.0.1", "localhost", "[::1]"].iter().map(|name| format!("{name}:{port}")).collect();
+    if let Address::Tcp(address) = address {
+        hosts.push(address.to_string());
+    }
+    Hosts::Named(hosts)
+}
+
+/// Prints where the page is, and opens it.
+fn announce(address: &Address, arguments: &WebArgs, token: Option<&Chosen>) -> Result<()> {
+    let base = match (address, arguments.behind_proxy.first()) {
+        (_, Some(host)) => format!("https://{host}/"),
+        (Address::Tcp(address), None) => format!("http://{address}/"),
+        (Address::Unix(path), None) => {
+            let path = path.canonicalize().unwrap_or_else(|_| path.clone());
+            stderr::write(&format!(
+                "Listening on {}. From another machine: ssh -L 8080:{} HOST\n",
+                path.display(),
+                path.display()
+            ));
+            "http://127.0.0.1:8080/".to_owned()
+        }
+    };
+    // Behind `#` it is sent to no server, and stands in no log.
+    let url = match token.filter(|token| token.is_new) {
+        Some(token) => format!("{base}#t={}", token.text),
+        None => base,
+    };
+    stderr::write(&format!("{url}\n"));
+    match arguments.open {
+        true => open_in_browser(&url),
+        false => Ok(()),
+    }
+}
+
+/// Opens `url` through a private file: the arguments of a program can be read by every user of this machine.
+fn open_in_browser(url: &str) -> Result<()> {
+    let failed = |error: std::io::Error| {
+        Error::usage("the browser could not be opened")
+            .caused_by(error)
+            .hint("open the printed address yourself")
+    };
+    let mut file =
+        tempfile::Builder::new().prefix("agent-web-").suffix(".html").tempfile().map_err(failed)?;
+    write!(
+        file,
+        "<!doctype html><meta http-equiv=\"refresh\" content=\"0;url={url}\"><title>agent</title>\n"
+    )
+    .map_err(failed)?;
+    let mut opener = tokio::process::Command::new("xdg-open");
+    opener.arg(file.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut opener = opener.spawn().map_err(failed)?;
+    tokio::spawn(async move {
+        let _ = opener.wait().await;
+        // The browser reads it after the opener has ended.
+        tokio::time::sleep(BROWSER_START).await;
+        drop(file);
+    });
+    Ok(())
+}
+
+/// How long the browser may take to read the file that it was opened with.
+const BROWSER_START: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// What one prompt may use, in words.
+fn limits(config: &Config) -> Vec<String> {
+    let limits = &config.limits;
+    let cost = limits.cost.map(|cost| format!("cost {cost} a prompt"));
+    let tokens = limits.tokens.map(|tokens| format!("{tokens} tokens a prompt"));
+    let time = limits.time.map(|time| format!("{} s a prompt", time.as_secs()));
+    [cost, tokens, time].into_iter().flatten().collect()
+}
+
+/// Opens sessions with the options of the call.
+struct FromCommandLine {
+    options: Options,
+}
+
+impl FromCommandLine {
+    fn options_for(&self, workspace: &Path) -> Options {
+        Options { workspace: Some(workspace.to_owned()), ..self.options.clone() }
+    }
+}
+
+#[async_trait]
+impl Opener for FromCommandLine {
+    async fn open(
+        &self,
+        workspace: &Path,
+        resume: Option<SessionId>,
+        frontend: Arc<dyn Frontend>,
+    ) -> Result<Session> {
+        let options = self.options_for(workspace);
+        let store = Store::open(&machine())?;
+        let resume = resume.map(|id| Resume::open(&store, id)).transpose()?;
+        if let Some(resume) = &resume {
+            check_workspace(&resume.id, &resume.history, workspace)?;
+        }
+        let mut config = Config::load(&options_of(resume.as_ref(), &options)?)?;
+        config.workspace_named = self.options.workspace.is_some();
+        let (settings, notices) = model(&mut config, resume.as_ref()).await?;
+        let from = resume.map_or(From::Workspace, |resume| From::Session(Box::new(resume)));
+        let mut builder = builder(&config, settings, from).await?;
+        builder.notices.extend(notices.into_iter().map(crate::session::Notice::Usual));
+        builder.open(frontend).await
+    }
+
+    async fn models(&self) -> Result<Vec<String>> {
+        let client = super::endpoint::without_model(&Config::load(&self.options)?)?;
+        super::endpoint::models(&client).await
+    }
+
+    async fn model(&self, name: &str) -> Result<ModelSettings> {
+        let options = Options { model: Some(name.to_owned()), replay: None, ..self.options.clone() };
+        model(&mut Config::load(&options)?, None).await.map(|(settings, _)| settings)
+    }
+}

@@ -1,0 +1,145 @@
+//! Files of the sandbox in the page: pictures and downloads with the token, documents in a frame without an origin.
+
+use super::Web;
+use super::answers::Failure;
+use super::frame::visible;
+use super::scope::Scope;
+use super::token::random;
+use super::visitors::Mine;
+use crate::error::{Error, Result};
+use crate::event::{Artifact, Event};
+use crate::lock::Lock;
+use crate::log::report::Report;
+use crate::log::{ArtifactLimits, Artifacts, Lines, SessionId, read_records};
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Documents that can be fetched; the oldest make room.
+const MAX_DOCUMENTS: usize = 32;
+/// Bytes of one.
+const MAX_DOCUMENT: usize = 16 << 20;
+
+/// Documents behind names that nobody can guess.
+#[derive(Default)]
+pub struct Documents(Lock<VecDeque<(String, Bytes)>>);
+
+/// What `POST …/document` publishes.
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum What {
+    /// An artifact, by its SHA-256.
+    Artifact(String),
+    /// The session's report.
+    Report,
+}
+
+/// `POST …/document`: an artifact or the report, at an address of its own.
+pub async fn publish(
+    State(web): State<Arc<Web>>,
+    Mine(scope): Mine,
+    Path(id): Path<String>,
+    Json(what): Json<What>,
+) -> Result<Json<Value>, Failure> {
+    let id = known(&scope, &id)?;
+    let (file, bytes) = blocking(move || match what {
+        What::Artifact(hash) => {
+            let (_, bytes) = read(&scope, &id, &hash)?;
+            Ok(("chart.html", bytes))
+        }
+        What::Report => Ok(("report.html", report(&scope, &id)?.into_bytes())),
+    })
+    .await?;
+    if bytes.len() > MAX_DOCUMENT {
+        return Err(Failure::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the document is too large to show: download it",
+        ));
+    }
+    let name = random()?;
+    let mut documents = web.documents.0.lock();
+    if documents.len() == MAX_DOCUMENTS {
+        documents.pop_front();
+    }
+    documents.push_back((name.clone(), bytes.into()));
+    Ok(Json(json!({"url": format!("/x/{name}/{file}")})))
+}
+
+/// `GET /x/{name}/{file}`
+pub async fn document(State(web): State<Arc<Web>>, Path((name, _)): Path<(String, String)>) -> Response {
+    let documents = web.documents.0.lock();
+    match documents.iter().find(|(known, _)| *known == name) {
+        Some((_, bytes)) => {
+            ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], bytes.clone()).into_response()
+        }
+        None => Failure::new(StatusCode::NOT_FOUND, "this document is not kept any more").into_response(),
+    }
+}
+
+/// `GET …/artifact/{hash}`: a picture, or a download.
+pub async fn artifact(
+    Mine(scope): Mine,
+    Path((id, hash)): Path<(String, String)>,
+) -> Result<Response, Failure> {
+    let id = known(&scope, &id)?;
+    let (artifact, bytes) = blocking(move || read(&scope, &id, &hash)).await?;
+    // The type is the sandbox's word; only what a browser shows as a picture is given it.
+    let media_type = match artifact.media_type.as_str() {
+        picture @ ("image/png" | "image/jpeg" | "image/gif" | "image/webp" | "image/svg+xml") => picture,
+        _ => "application/octet-stream",
+    };
+    let name: String = artifact
+        .name
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' })
+        .take(100)
+        .collect();
+    let headers = [
+        (header::CONTENT_TYPE, media_type.to_owned()),
+        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{name}\"")),
+    ];
+    Ok((headers, bytes).into_response())
+}
+
+/// The session of this name, if it is one of the user's. It need not be open.
+fn known(scope: &Scope, id: &str) -> Result<SessionId> {
+    let id = SessionId::parse(id)?;
+    scope.check(&id)?;
+    Ok(id)
+}
+
+/// The artifact of session `id` with this hash.
+fn read(scope: &Scope, id: &SessionId, hash: &str) -> Result<(Artifact, Vec<u8>)> {
+    let store = scope.store();
+    let mut lines = Lines::open(&store.events(id))?;
+    while let Some(record) = lines.next_record()? {
+        match record.event {
+            Event::Artifact { artifact, .. } if artifact.sha256 == hash => {
+                let bytes =
+                    Artifacts::of_session(&store.dir(id), ArtifactLimits::default()).read(&artifact)?;
+                return Ok((artifact, bytes));
+            }
+            _ => {}
+        }
+    }
+    Err(Error::usage(format!("the session has not produced {}", visible(hash))))
+}
+
+fn report(scope: &Scope, id: &SessionId) -> Result<String> {
+    let store = scope.store();
+    let report = Report::on(&read_records(&store.events(id))?);
+    let artifacts = Artifacts::of_session(&store.dir(id), ArtifactLimits::default());
+    Ok(report.to_html(|artifact| artifacts.read(artifact).ok()))
+}
+
+/// Runs `work` where it may block.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|_| Err(Error::unexpected("a file could not be read")))
+}

@@ -1,0 +1,404 @@
+//! A session that is open in this process: one turn at a time, commands of the user beside it.
+
+use super::feed::Feed;
+use super::frame;
+use super::questions::Questions;
+use crate::agent::{Interrupt, Stop};
+use crate::approval::Approver;
+use crate::error::{Error, Kind, Result};
+use crate::event::Events;
+use crate::lock::Lock;
+use crate::log::SessionId;
+use crate::log::report::duration_text;
+use crate::sandbox::{Command, Finished, Outcome, Output, Program, wire};
+use crate::sanitise::Sanitiser;
+use crate::session::{Frontend, ModelSettings, Ready, Session, Startup, Step};
+use crate::tools::{Collector, report_limits};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{Mutex, MutexGuard, watch};
+
+/// Characters of a command's output that the model is shown with the next prompt.
+const SHOWN_TO_MODEL: usize = 3_000;
+/// Bytes of a command's output that a tab gets while it runs; of the rest it gets the end.
+const LIVE_BYTES: u64 = 4 << 20;
+/// Commands of the user's that run at the same time.
+const MAX_COMMANDS: usize = 4;
+/// How long the last turn has to end when the server stops.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a session of the page needs from its server.
+pub struct PageFrontend {
+    events: Arc<Events>,
+    questions: Arc<Questions>,
+    feed: Arc<Feed>,
+    shown: Lock<Instant>,
+}
+
+impl PageFrontend {
+    /// A frontend with a feed and questions of its own.
+    pub fn new() -> Arc<Self> {
+        let events = Arc::new(Events::new(1));
+        let feed = Feed::listen(&events);
+        Arc::new(Self { events, questions: Arc::default(), feed, shown: Lock::new(Instant::now()) })
+    }
+}
+
+/// Time between two reports of how far a step is.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
+
+impl Frontend for PageFrontend {
+    fn events(&self) -> &Arc<Events> {
+        &self.events
+    }
+
+    fn approver(&self) -> Option<Arc<dyn Approver>> {
+        Some(Arc::clone(&self.questions) as _)
+    }
+
+    fn progress(&self, step: Step<'_>) {
+        let mut shown = self.shown.lock();
+        if shown.elapsed() < PROGRESS_INTERVAL {
+            return;
+        }
+        *shown = Instant::now();
+        let (text, done, total) = match step {
+            Step::Pull(what, done, total) => (format!("pulling {}", frame::visible(what)), done, total),
+            Step::Copy(done, total) => ("copying the workspace".to_owned(), done, total),
+            Step::Check(command) => (format!("checking: {}", frame::visible(command)), 0, 0),
+        };
+        self.feed.send("progress", &json!({"text": text, "done": done, "total": total}));
+    }
+}
+
+/// A session that is open.
+pub struct Live {
+    /// Its id.
+    pub id: SessionId,
+    /// Its stream.
+    pub feed: Arc<Feed>,
+    /// What it asks.
+    pub questions: Arc<Questions>,
+    session: Mutex<Session>,
+    startup: Arc<Startup>,
+    events: Arc<Events>,
+    interrupt: Interrupt,
+    status: Lock<Status>,
+    /// Stops the commands of the user that run.
+    stop_commands: watch::Sender<u64>,
+}
+
+/// What the page shows of a session beside its events.
+#[derive(Default)]
+struct Status {
+    is_busy: bool,
+    commands: usize,
+    model: String,
+    error: Option<Value>,
+    cost: Option<f64>,
+    context: (u64, Option<u64>),
+    changes: Option<Value>,
+    fixed: Value,
+    last_used: Option<Instant>,
+}
+
+impl Live {
+    /// `session`, which was opened with `frontend`; `facts` are shown with its status, and `seq` is its last earlier event.
+    pub async fn new(session: Session, frontend: &PageFrontend, mut facts: Value, seq: u64) -> Arc<Self> {
+        facts["session"] = json!(session.id());
+        let status = Status { fixed: facts, ..Status::default() };
+        frontend.feed.begin(seq, session.conversation.total().usage);
+        let live = Arc::new(Self {
+            id: session.id().clone(),
+            feed: Arc::clone(&frontend.feed),
+            questions: Arc::clone(&frontend.questions),
+            startup: Arc::clone(session.startup()),
+            events: Arc::clone(&frontend.events),
+            interrupt: session.conversation.interrupt(),
+            status: Lock::new(status),
+            stop_commands: watch::Sender::new(0),
+            session: Mutex::new(session),
+        });
+        let watched = Arc::downgrade(&live);
+        live.questions.watch(Arc::new(move || {
+            if let Some(live) = watched.upgrade() {
+                live.send_status();
+            }
+        }));
+        let session = live.session.lock().await;
+        live.look(&session).await;
+        drop(session);
+        live
+    }
+
+    /// The status as the page shows it.
+    pub fn status(&self) -> Value {
+        let used = self.feed.used();
+        let questions = self.questions.to_json();
+        let mut status = self.status.lock();
+        status.last_used = Some(Instant::now());
+        let mut shown = status.fixed.clone();
+        let gateway = self.startup.gateway();
+        let network = match gateway.rules().allowed() {
+            _ if gateway.is_full() => "full".to_owned(),
+            [] => "none".to_owned(),
+            hosts => hosts.iter().take(20).map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        };
+        for (name, value) in [
+            ("busy", json!(status.is_busy)),
+            ("commands", json!(status.commands)),
+            ("model", json!(status.model)),
+            ("error", json!(status.error)),
+            ("cost", json!(status.cost)),
+            ("context", json!(status.context)),
+            ("changes", json!(status.changes)),
+            ("sandbox", json!(self.startup.backend().name())),
+            ("network", json!(frame::visible(&network))),
+            ("used", json!(used)),
+            ("questions", questions),
+        ] {
+            shown[name] = value;
+        }
+        shown
+    }
+
+    fn send_status(&self) {
+        let status = self.status();
+        self.feed.send("status", &status);
+    }
+
+    /// If nothing happens in it and nobody looks: since when.
+    pub fn idle_since(&self) -> Option<Instant> {
+        self.unused_since().filter(|_| self.feed.tabs() == 0)
+    }
+
+    /// If nothing happens in it: when something was last asked of it.
+    pub fn unused_since(&self) -> Option<Instant> {
+        let status = self.status.lock();
+        (!status.is_busy && status.commands == 0).then_some(status.last_used).flatten()
+    }
+
+    /// What it has cost, where that is known.
+    pub fn cost(&self) -> Option<f64> {
+        self.status.lock().cost
+    }
+
+    /// Starts to work on `text`.
+    ///
+    /// # Errors
+    /// `Conflict` while something else is under way.
+    pub fn prompt(self: &Arc<Self>, text: String) -> Result<()> {
+        if text.trim().is_empty() {
+            return Err(Error::usage("the prompt is empty"));
+        }
+        self.begin()?;
+        let live = Arc::clone(self);
+        tokio::spawn(async move {
+            let mut session = live.session.lock().await;
+            let result = session.prompt(&text).await.map(drop);
+            live.end(&session, result).await;
+        });
+        Ok(())
+    }
+
+    /// Marks the session as busy.
+    fn begin(&self) -> Result<()> {
+        let mut status = self.status.lock();
+        if status.is_busy {
+            return Err(busy());
+        }
+        (status.is_busy, status.error) = (true, None);
+        drop(status);
+        self.interrupt.reset();
+        self.send_status();
+        Ok(())
+    }
+
+    /// Reports how something that [`Live::begin`] began has ended.
+    async fn end(&self, session: &Session, result: Result<()>) {
+        // What is shown as the end comes after everything that led to it.
+        let flushed = self.events.flush().await;
+        self.look(session).await;
+        let mut status = self.status.lock();
+        status.is_busy = false;
+        status.error = result.and(flushed).err().map(|error| describe(&error));
+        drop(status);
+        self.send_status();
+    }
+
+    /// Notes what the session's own state says.
+    async fn look(&self, session: &Session) {
+        let changes = match self.startup.if_ready() {
+            Some(ready) => {
+                ready.workspace.recorded_changes().await.ok().map(|changes| json!(changes.counts()))
+            }
+            None => None,
+        };
+        let conversation = &session.conversation;
+        let mut status = self.status.lock();
+        status.model = frame::visible(conversation.model_name());
+        status.cost = conversation.cost();
+        status.context = conversation.context();
+        status.changes = changes.or(status.changes.take());
+    }
+
+    /// Stops the turn, its questions and the user's commands.
+    pub fn stop(&self) {
+        self.interrupt.trigger(Stop::Interrupted);
+        self.questions.stop();
+        self.stop_commands.send_modify(|count| *count += 1);
+    }
+
+    /// The session, for something short.
+    ///
+    /// # Errors
+    /// `Conflict` while a turn is under way.
+    pub fn idle(&self) -> Result<MutexGuard<'_, Session>> {
+        self.session.try_lock().map_err(|_| busy())
+    }
+
+    /// Reports what changed in the session's state.
+    pub async fn changed(&self, session: &Session) {
+        self.look(session).await;
+        self.send_status();
+    }
+
+    /// Its sandbox, which starts where it has not.
+    ///
+    /// # Errors
+    /// It could not be started.
+    pub async fn ready(&self) -> Result<Arc<Ready>> {
+        self.startup.ready().await
+    }
+
+    /// Changes the model.
+    ///
+    /// # Errors
+    /// `Conflict` while a turn is under way.
+    pub async fn set_model(&self, model: ModelSettings) -> Result<()> {
+        let mut session = self.idle()?;
+        session.set_model(model);
+        self.changed(&session).await;
+        Ok(())
+    }
+
+    /// Starts a command of the user's in the sandbox, without a time limit; its output goes to the tabs.
+    ///
+    /// # Errors
+    /// `Conflict` where too many run.
+    pub fn command(self: &Arc<Self>, text: String) -> Result<()> {
+        if text.trim().is_empty() {
+            return Err(Error::usage("there is no command").hint("for example ls"));
+        }
+        {
+            let mut status = self.status.lock();
+            if status.commands >= MAX_COMMANDS {
+                return Err(Error::new(Kind::Conflict, format!("{MAX_COMMANDS} commands run already")));
+            }
+            status.commands += 1;
+        }
+        self.send_status();
+        let (live, mut stopped) = (Arc::clone(self), self.stop_commands.subscribe());
+        tokio::spawn(async move {
+            let number = live.feed.command_started(&text);
+            let ran = tokio::select! {
+                ran = live.run(number, &text) => ran,
+                _ = stopped.changed() => Err(Stop::Interrupted.error()),
+            };
+            live.status.lock().commands -= 1;
+            let (end, note) = match ran {
+                Ok((end, output)) => {
+                    let note = format!("The user ran `{text}` in the sandbox: {end}. Its output:\n{output}");
+                    (end, note)
+                }
+                Err(error) if error.kind() == Kind::Interrupted => {
+                    ("stopped".to_owned(), format!("The user ran `{text}` in the sandbox and stopped it."))
+                }
+                Err(error) => (error.to_string(), format!("The user's command `{text}` failed: {error}")),
+            };
+            live.feed.command_ended(number, &frame::visible(&end));
+            live.send_status();
+            // After the turn that is under way.
+            let mut session = live.session.lock().await;
+            let _ = session.conversation.note(&note);
+            live.changed(&session).await;
+        });
+        Ok(())
+    }
+
+    /// How the command ended, and what the model is shown of its output.
+    async fn run(&self, number: u64, text: &str) -> Result<(String, String)> {
+        let sandbox = self.startup.ready().await?.sandbox.clone();
+        let command = Command {
+            program: Program::Shell(text.to_owned()),
+            cwd: None,
+            env: Vec::new(),
+            timeout: None,
+            live_bytes: LIVE_BYTES,
+            stdin: false,
+        };
+        let mut copy = Collector::new(SHOWN_TO_MODEL);
+        let mut sanitiser = Sanitiser::new(false);
+        let finished = sandbox
+            .run(command, &mut |output| {
+                let mut shown = String::new();
+                match &output {
+                    Output::Data(_, bytes) => sanitiser.push_bytes(bytes, &mut shown),
+                    Output::Gap(bytes) => shown = format!("\n… {bytes} bytes are left out …\n"),
+                }
+                copy.push(output);
+                if !shown.is_empty() {
+                    self.feed.command_output(number, &shown);
+                }
+            })
+            .await?;
+        report_limits(&self.events, &finished)?;
+        Ok((ending(&finished), copy.finish(None).text))
+    }
+
+    /// Ends the session: the process ends, or the session makes room for another one.
+    pub async fn close(&self, result: Result<()>) {
+        self.interrupt.trigger(match &result {
+            Ok(()) => Stop::Interrupted,
+            Err(_) => Stop::Terminated,
+        });
+        self.questions.stop();
+        self.stop_commands.send_modify(|count| *count += 1);
+        if let Ok(session) = tokio::time::timeout(CLOSE_TIMEOUT, self.session.lock()).await {
+            let _ = session.finish(&result).await;
+        }
+        let _ = self.events.flush().await;
+        self.feed.close();
+    }
+}
+
+/// An error as the page shows it.
+pub fn describe(error: &Error) -> Value {
+    json!({
+        "error": frame::visible(&error.to_string()),
+        "hint": error.hint_text().map(frame::visible),
+        "interrupted": error.kind() == Kind::Interrupted,
+    })
+}
+
+fn busy() -> Error {
+    Error::new(Kind::Conflict, "a turn is under way").hint("wait for its end, or stop it")
+}
+
+/// `exit 0 in 12 ms`
+fn ending(finished: &Finished) -> String {
+    let how = match finished.outcome {
+        Outcome::Exited(code) => format!("exit {code}"),
+        Outcome::Signaled(signal) => format!("killed by signal {signal}"),
+        Outcome::TimedOut => "timed out".to_owned(),
+        Outcome::OomKilled => "killed: out of memory".to_owned(),
+        Outcome::OverQuota { bytes } => format!("killed: {}", wire::quota_used_up(bytes)),
+        Outcome::Lost => "lost: the sandbox did not report how it ended".to_owned(),
+    };
+    let time = duration_text(finished.duration.as_millis() as u64);
+    match finished.left_running {
+        0 => format!("{how} in {time}"),
+        left => format!("{how} in {time}; {left} process(es) are still running"),
+    }
+}

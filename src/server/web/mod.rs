@@ -1,0 +1,150 @@
+//! `agent web`: chat, trace, commands and review in a browser.
+//!
+//! One page of three static files; events go down as server-sent events over `fetch`, everything else up as POST. What may
+//! talk to it at all is in `guard.rs`.
+
+mod answers;
+mod api;
+mod archive;
+mod documents;
+mod feed;
+mod frame;
+mod guard;
+mod lines;
+mod live;
+mod markdown;
+mod questions;
+mod review;
+mod scope;
+mod stream;
+mod token;
+mod upload;
+mod visitors;
+
+pub use guard::{Guard, Hosts};
+pub use live::{Live, PageFrontend};
+pub use scope::{Allowance, Facts, Opener, Scope};
+pub use token::{Lockout, Token, random};
+pub use visitors::{Audience, VisitorLimits, Visitors};
+
+use crate::error::Result;
+use crate::server::Peer;
+use answers::Failure;
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{Method, Request, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post, put};
+use documents::Documents;
+use std::sync::Arc;
+use tokio::sync::Notify;
+
+/// Bytes of a request's body.
+const MAX_BODY: usize = 1 << 20;
+
+/// The server's state.
+pub struct Web {
+    guard: Guard,
+    documents: Documents,
+    audience: Audience,
+    stop: Notify,
+}
+
+impl Web {
+    /// A server for `audience`.
+    pub fn new(guard: Guard, audience: Audience) -> Arc<Self> {
+        Arc::new(Self { guard, documents: Documents::default(), audience, stop: Notify::new() })
+    }
+
+    /// Waits until the page asks for the end of the server; meanwhile visitors that have left are removed.
+    pub async fn stopped(&self) {
+        let sweeping = async {
+            match &self.audience {
+                Audience::One(_) => std::future::pending().await,
+                Audience::Visitors(visitors) => visitors.keep_sweeping().await,
+            }
+        };
+        tokio::select! {
+            () = self.stop.notified() => {}
+            () = sweeping => {}
+        }
+    }
+
+    /// Closes every session; `result` says why.
+    pub async fn close(&self, result: Result<()>) {
+        match &self.audience {
+            Audience::One(scope) => scope.close(result).await,
+            Audience::Visitors(visitors) => visitors.close().await,
+        }
+    }
+}
+
+/// The routes, behind the guard.
+pub fn router(web: Arc<Web>) -> Router {
+    let session = Router::new()
+        .route("/events", get(stream::events))
+        .route("/prompt", post(api::prompt))
+        .route("/stop", post(api::stop))
+        .route("/command", post(api::command))
+        .route("/answer", post(api::answer))
+        .route("/models", get(api::models))
+        .route("/model", post(api::set_model))
+        .route("/diff", get(api::diff))
+        .route("/patch", get(api::patch))
+        .route("/zip", get(api::zip))
+        .route("/apply", post(api::apply))
+        .route("/unapply", post(api::unapply))
+        .route("/undo", post(api::undo))
+        .route("/redo", post(api::redo))
+        .route("/fork", post(api::fork))
+        .route("/artifact/{hash}", get(documents::artifact))
+        .route("/document", post(documents::publish));
+    let router = Router::new()
+        .route("/", get(|| page(HTML, "text/html; charset=utf-8")))
+        .route("/app.js", get(|| page(JS, "text/javascript; charset=utf-8")))
+        .route("/app.css", get(|| page(CSS, "text/css; charset=utf-8")))
+        .route("/icon.svg", get(|| page(ICON, "image/svg+xml")))
+        .route("/healthz", get(|| page("ok", "text/plain; charset=utf-8")))
+        .route("/x/{name}/{file}", get(documents::document))
+        .route("/api/sessions", get(api::sessions).post(api::open))
+        .route("/api/visitor", post(visitors::begin))
+        .route("/api/upload", put(upload::upload).layer(DefaultBodyLimit::max(upload::MAX_UPLOAD)))
+        .route("/api/shutdown", post(api::shutdown))
+        .nest("/api/session/{id}", session)
+        .fallback(|| async { Failure::new(StatusCode::NOT_FOUND, "there is nothing at this address") })
+        .method_not_allowed_fallback(|| async {
+            Failure::new(StatusCode::METHOD_NOT_ALLOWED, "this method is not allowed here")
+        });
+    router
+        .layer(DefaultBodyLimit::max(MAX_BODY))
+        .layer(middleware::from_fn_with_state(Arc::clone(&web), guarded))
+        .with_state(web)
+}
+
+const HTML: &str = include_str!("page/index.html");
+const JS: &str = include_str!("page/app.js");
+const CSS: &str = include_str!("page/app.css");
+const ICON: &str = include_str!("page/icon.svg");
+
+async fn page(content: &'static str, media_type: &'static str) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, media_type)], content)
+}
+
+/// Lets a request through the guard, and gives every answer its headers.
+async fn guarded(State(web): State<Arc<Web>>, request: Request<Body>, next: Next) -> Response {
+    let path = request.uri().path().to_owned();
+    let peer = request.extensions().get::<Peer>().and_then(|peer| peer.0).map(|address| address.ip());
+    let is_options = request.method() == Method::OPTIONS;
+    let mut answer = match web.guard.check(&request, peer) {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => Failure::new(refusal.status, refusal.why).into_response(),
+    };
+    // No preflight of another page is ever answered.
+    if is_options {
+        answer.headers_mut().remove(header::ALLOW);
+    }
+    web.guard.add_headers(&path, answer.headers_mut());
+    answer
+}

@@ -1,0 +1,618 @@
+'use strict';
+const $ = id => document.getElementById(id);
+const md = window.trustedTypes ? trustedTypes.createPolicy('md', { createHTML: html => html }) : { createHTML: html => html };
+const MAX_ITEMS = 1500, MAX_RUNS = 64, MAX_OUTPUT = 200000;
+let token = '', session = '', visitor = '', facts = {}, lastId = 0, status = {}, diff = null, models = null;
+let reader = null, wanted = 0, delay = 300, answer = null, thought = null;
+let calls = new Map(), runs = new Map();
+
+/* ---- small things ---- */
+
+function el(tag, props, ...children) {
+	const node = document.createElement(tag);
+	for (const [name, value] of Object.entries(props || {})) {
+		if (name === 'role') node.setAttribute(name, value);
+		else node[name] = value;
+	}
+	node.append(...children.filter(child => child != null && child !== ''));
+	return node;
+}
+
+const quiet = (text, onclick) => el('button', { type: 'button', className: 'quiet', onclick }, text);
+
+/* The one place where HTML is set: it was made by the server's formatter. */
+function format(node, html) {
+	node.innerHTML = md.createHTML(html);
+	return node;
+}
+
+function clip(node, text) {
+	const all = node.textContent + text;
+	node.textContent = all.length > MAX_OUTPUT ? '… ' + all.slice(-MAX_OUTPUT / 2) : all;
+	node.hidden = !all;
+}
+
+const keep = {
+	get: name => { try { return sessionStorage.getItem(name) || ''; } catch { return ''; } },
+	set: (name, value) => { try { sessionStorage.setItem(name, value); } catch { /* kept in memory only */ } },
+};
+
+function banner(text) {
+	$('banner').textContent = text || '';
+	$('banner').hidden = !text;
+}
+
+/* ---- requests ---- */
+
+class Failed extends Error {
+	constructor(code, body) {
+		super(body.error || `the server answered with ${code}`);
+		Object.assign(this, { code, body, text: this.message + (body.hint ? ` (${body.hint})` : '') });
+	}
+}
+
+async function request(method, path, body, headers, signal) {
+	const options = { method, headers: { ...headers }, cache: 'no-store', credentials: 'omit', redirect: 'error', signal };
+	if (token) options.headers.Authorization = `Bearer ${token}`;
+	if (visitor) options.headers['X-Agent-Visitor'] = visitor;
+	if (body !== undefined) {
+		const isFile = body instanceof Blob;
+		options.headers['Content-Type'] = `application/${isFile ? 'octet-stream' : 'json'}`;
+		options.body = isFile ? body : JSON.stringify(body);
+	}
+	const response = await fetch(path, options);
+	if (response.status === 401) login();
+	if (response.ok) return response;
+	const failed = new Failed(response.status, await response.json().catch(() => ({})));
+	if (failed.body.visitor !== false) throw failed;
+	/* A visitor that the server does not know any more begins again. */
+	visitor = '';
+	visitor = (await (await request('POST', '/api/visitor', {})).json()).visitor;
+	try { localStorage.setItem('visitor', visitor); } catch { /* kept in memory only */ }
+	if (session) { stopStream(); forget('Your session here has ended.'); }
+	return request(method, path, body, headers, signal);
+}
+
+const here = path => `/api/session/${session}/${path}`;
+const read = async path => (await request('GET', path)).json();
+const send = async (path, body = {}) => JSON.parse(await (await request('POST', path, body)).text() || '{}');
+
+/* Does what the user asked for; a failure is shown. */
+async function act(work, note) {
+	try {
+		return await work();
+	} catch (error) {
+		const text = error.text || 'The server does not answer. Nothing was sent.';
+		if (note) note.textContent = text;
+		else banner(text);
+		return null;
+	}
+}
+
+function login() {
+	stopStream();
+	if (!$('login').open) $('login').showModal();
+}
+
+/* ---- the stream ---- */
+
+function stopStream() {
+	wanted++;
+	if (reader) reader.abort();
+	reader = null;
+}
+
+async function stream() {
+	stopStream();
+	const mine = wanted;
+	while (mine === wanted && session) {
+		reader = new AbortController();
+		try {
+			const response = await request('GET', here('events'), undefined, lastId ? { 'Last-Event-ID': String(lastId) } : {}, reader.signal);
+			banner('');
+			delay = 300;
+			await parse(response.body, () => mine === wanted);
+		} catch (error) {
+			if (mine !== wanted) return;
+			if (error.code === 400) return forget(error.text);
+			banner(`${error.text || 'The connection is lost.'} Trying again …`);
+		}
+		if (mine !== wanted) return;
+		await new Promise(done => setTimeout(done, delay));
+		delay = Math.min(delay * 2, 5000);
+	}
+}
+
+async function parse(body, isWanted) {
+	const decoder = new TextDecoder(), source = body.getReader();
+	let text = '';
+	for (;;) {
+		const { done, value } = await source.read();
+		if (done || !isWanted()) return;
+		text += decoder.decode(value, { stream: true });
+		const frames = text.split('\n\n');
+		text = frames.pop();
+		const stick = isAtEnd();
+		for (const frame of frames) {
+			let id = 0, name = '', data = '';
+			for (const line of frame.split('\n')) {
+				if (line.startsWith('id: ')) id = Number(line.slice(4));
+				else if (line.startsWith('event: ')) name = line.slice(7);
+				else if (line.startsWith('data: ')) data += line.slice(6);
+			}
+			if (!handlers[name] || (id && id <= lastId)) continue;
+			if (id) lastId = id;
+			handlers[name](JSON.parse(data));
+		}
+		if (stick) toEnd();
+	}
+}
+
+function forget(why) {
+	session = '';
+	keep.set('session', '');
+	clear();
+	banner(why);
+	list();
+}
+
+/* ---- the conversation ---- */
+
+const log = $('log');
+const isAtEnd = () => log.scrollHeight - log.scrollTop - log.clientHeight < 80;
+const toEnd = () => { log.scrollTop = log.scrollHeight; };
+
+function clear() {
+	for (const node of [...log.children, ...$('runs').children]) if (node.id !== 'welcome') node.remove();
+	$('welcome').hidden = false;
+	$('cards').textContent = $('note').textContent = '';
+	$('files').replaceChildren();
+	[lastId, answer, thought, diff, status] = [0, null, null, null, {}];
+	calls = new Map();
+	runs = new Map();
+	showStatus();
+}
+
+function add(node) {
+	$('welcome').hidden = true;
+	log.append(node);
+	while (log.childElementCount > MAX_ITEMS) {
+		const old = log.children[1];
+		if (old.classList.contains('gone')) old.nextElementSibling.remove();
+		else old.replaceWith(el('p', { className: 'line cut gone' }, 'Earlier entries are not shown; the report has them.'));
+	}
+	return node;
+}
+
+function live() {
+	if (!answer) {
+		const done = el('div'), rest = el('div', { className: 'rest' });
+		answer = { node: add(el('article', { className: 'answer' }, done, rest)), done, rest };
+	}
+	return answer;
+}
+
+function think(text) {
+	if (!thought) {
+		const body = el('div');
+		thought = { node: add(el('details', { className: 'thought' }, el('summary', {}, 'Reasoning'), body)), body };
+	}
+	clip(thought.body, text);
+}
+
+function dropLive() {
+	if (answer) answer.node.remove();
+	if (thought) thought.node.remove();
+	answer = thought = null;
+}
+
+function call(id, name, short, given) {
+	const end = el('span', { className: 'end' }, 'running'), more = el('div');
+	const out = el('pre', { hidden: true, tabIndex: 0, role: 'region', ariaLabel: 'Output' });
+	const node = add(el('details', { className: 'call running' },
+		el('summary', {}, el('span', { className: 'name' }, name), el('span', { className: 'short' }, short), end),
+		el('div', { className: 'body' }, el('pre', { tabIndex: 0, role: 'region', ariaLabel: 'Arguments' }, given), out, more)));
+	const entry = { node, end, out, more };
+	calls.set(id, entry);
+	return entry;
+}
+
+async function artifact({ node, more }, { sha256, name, media_type }) {
+	const stick = isAtEnd(), path = here(`artifact/${sha256}`);
+	more.append(quiet(`Download ${name}`, () => act(() => download(path, name))));
+	if (/^image\/(png|jpeg|gif|webp|svg\+xml)$/.test(media_type)) {
+		node.open = true;
+		const bytes = await act(async () => (await request('GET', path)).blob());
+		if (!bytes) return;
+		const image = el('img', { alt: name, src: URL.createObjectURL(bytes) });
+		more.prepend(image);
+		await image.decode().catch(() => {});
+	} else if (media_type.includes('html')) {
+		node.open = true;
+		more.prepend(quiet(`Open ${name}`, () => act(() => show({ artifact: sha256 }, name))), ' ');
+	}
+	if (stick) toEnd();
+}
+
+async function show(what, title) {
+	const { url } = await send(here('document'), what), box = $('document');
+	box.querySelector('iframe')?.remove();
+	const frame = el('iframe', { title });
+	frame.setAttribute('sandbox', 'allow-scripts');
+	frame.src = url;
+	box.append(frame);
+	box.showModal();
+}
+
+async function download(path, name) {
+	const href = URL.createObjectURL(await (await request('GET', path)).blob());
+	el('a', { href, download: name }).click();
+	setTimeout(() => URL.revokeObjectURL(href), 60000);
+}
+
+const handlers = {
+	now(event) {
+		dropLive();
+		if (event.reasoning) think(event.reasoning);
+		if (event.answer.html || event.answer.rest) {
+			format(live().done, event.answer.html);
+			answer.rest.textContent = event.answer.rest;
+		}
+		for (const { id, output } of event.calls) {
+			const entry = calls.get(id);
+			if (entry) { entry.out.textContent = ''; clip(entry.out, output); }
+		}
+		for (const { number, command, output, end } of event.commands) {
+			const entry = ran(number, command);
+			entry.out.textContent = '';
+			clip(entry.out, output);
+			if (end) entry.end.textContent = end;
+		}
+		handlers.status(event.status);
+	},
+	status(event) {
+		const key = () => JSON.stringify([status.changes, status.busy]), before = key();
+		status = event;
+		showStatus();
+		if (before !== key() && !status.busy && !$('review').hidden) review();
+	},
+	progress({ text, done, total }) {
+		banner(done < total ? `${text}: ${Math.round(100 * done / total)} %` : '');
+	},
+	sandbox_ready() { banner(''); },
+	user_message({ text }) {
+		add(el('div', { className: 'user' }, text));
+		toEnd();
+	},
+	answer({ text, html, rest }) {
+		const shown = live();
+		if (text !== undefined) return shown.rest.append(text);
+		shown.done.append(format(el('div'), html));
+		shown.rest.textContent = rest;
+	},
+	reasoning_delta({ text }) { think(text); },
+	assistant_message({ html, text, reasoning }) {
+		dropLive();
+		if (reasoning) { think(reasoning); thought = null; }
+		if (!html) return;
+		add(format(el('article', { className: 'answer' }), html));
+		$('live').textContent = text.slice(0, 2000);
+	},
+	answer_stopped({ reason }) {
+		dropLive();
+		handlers.line({ text: `Stopped: ${reason}` });
+	},
+	tool_started(event) { call(event.id, event.name, event.short, event.arguments); },
+	tool_output({ id, data }) {
+		const entry = calls.get(id);
+		if (entry) clip(entry.out, data);
+	},
+	tool_finished(event) {
+		const { node, end, out } = calls.get(event.id) || call(event.id, event.name, '', '');
+		node.classList.remove('running');
+		node.classList.add(event.ok ? 'ok' : 'failed');
+		const how = event.exit_code == null ? (event.ok ? 'done' : 'failed') : `exit ${event.exit_code}`;
+		end.textContent = `${how} in ${event.took}`;
+		out.textContent = '';
+		clip(out, event.result);
+	},
+	artifact(event) {
+		const entry = calls.get(event.tool_call);
+		if (entry) artifact(entry, event);
+	},
+	line({ text, kind }) { add(el('p', { className: `line ${kind || ''}` }, text)); },
+	note({ text, seq }) {
+		/* A command of the user's that an earlier process ran. */
+		const known = /^The user ran `([^]*?)` in the sandbox: (.*?)\. Its output:\n([^]*)$/.exec(text);
+		if (!known) return handlers.line({ text });
+		if ([...runs.values()].some(run => run.command === known[1])) return;
+		const entry = ran(`n${seq}`, known[1]);
+		entry.end.textContent = known[2];
+		clip(entry.out, known[3]);
+	},
+	command({ number, command }) { ran(number, command); },
+	command_output({ number, text }) {
+		const entry = runs.get(number);
+		if (entry) clip(entry.out, text);
+		$('runs').scrollTop = $('runs').scrollHeight;
+	},
+	command_ended({ number, end }) {
+		const entry = runs.get(number);
+		if (entry) entry.end.textContent = end;
+	},
+};
+
+function ran(number, text) {
+	if (runs.has(number)) return runs.get(number);
+	for (const [key, run] of runs) {
+		if (runs.size >= MAX_RUNS || (typeof key === 'string' && run.command === text)) { run.node.remove(); runs.delete(key); }
+	}
+	const end = el('span', {}, 'running'), out = el('pre', { hidden: true, tabIndex: 0, role: 'region', ariaLabel: 'Output' });
+	const entry = { node: el('div', { className: 'run' }, el('div', {}, el('b', {}, text), end), out), end, out, command: text };
+	$('runs').querySelector('.empty')?.remove();
+	$('runs').append(entry.node);
+	runs.set(number, entry);
+	$('runs').scrollTop = $('runs').scrollHeight;
+	return entry;
+}
+
+/* ---- status and questions ---- */
+
+const thousands = count => (count < 1000 ? String(count) : count < 1e6 ? `${(count / 1000).toFixed(1)}k` : `${(count / 1e6).toFixed(1)}M`);
+
+function showStatus() {
+	const { busy, changes, used, context, error } = status;
+	document.title = `${busy ? '… ' : ''}agent${status.workspace ? `: ${status.workspace.split('/').pop()}` : ''}`;
+	$('place').textContent = status.workspace || '';
+	$('send').hidden = !!busy;
+	$('stop').hidden = !busy && !status.commands;
+	const chips = busy ? ['working'] : [];
+	if (status.sandbox) chips.push(`sandbox ${status.sandbox}`, `network ${status.network}`);
+	if (used) chips.push(`${thousands(used.input + used.output)} tokens`);
+	if (context && context[0] && context[1]) chips.push(`${Math.round(100 * context[0] / context[1])} % of context`);
+	if (status.cost != null) chips.push(`cost ${status.cost.toFixed(4)}`);
+	chips.push(...facts.limits || []);
+	$('status').replaceChildren(...chips.map(text => el('li', { className: text === 'working' ? 'busy' : '', title: text }, text)));
+	const files = changes ? changes.added + changes.modified + changes.deleted : 0;
+	for (const node of document.querySelectorAll('.count')) node.textContent = files || '';
+	if (status.model) showModels();
+	showQuestions();
+	for (const node of document.querySelectorAll('.failure')) node.remove();
+	if (error && !error.interrupted) {
+		add(el('div', { className: 'failure', role: 'alert' }, error.error, error.hint ? el('small', {}, error.hint) : ''));
+		toEnd();
+	}
+	for (const id of ['undo', 'redo', 'unapply', 'fork', 'model']) $(id).disabled = !session || busy;
+	for (const id of ['patch', 'zip', 'report']) $(id).disabled = !session;
+	$('apply').disabled = !diff || !diff.files.length || busy;
+	$('apply').hidden = $('merging').hidden = facts.can_apply === false;
+}
+
+function showQuestions() {
+	const questions = status.questions || [], cards = $('cards');
+	for (const card of [...cards.children]) {
+		if (!questions.some(({ number }) => number === card.number)) card.remove();
+	}
+	for (const { number, text, answers } of questions) {
+		if ([...cards.children].some(card => card.number === number)) continue;
+		const buttons = answers.map(({ value, label }) => {
+			const button = quiet(label, () => act(() => send(here('answer'), { question: number, answer: value })));
+			if (value === 'once') button.className = '';
+			return button;
+		});
+		cards.append(el('div', { className: 'card', role: 'group', ariaLabel: 'Question', number }, el('p', {}, text), el('div', {}, ...buttons)));
+	}
+}
+
+function showModels() {
+	const names = [...new Set([status.model, ...models || []])], select = $('model');
+	if (select.options.length !== names.length || select.value !== status.model) {
+		select.replaceChildren(...names.map(name => el('option', { value: name, selected: name === status.model }, name)));
+	}
+}
+
+async function loadModels() {
+	if (models || !session) return;
+	models = [];
+	try { models = (await read(here('models'))).models; } catch { /* the endpoint does not list its models */ }
+	if (status.model) showModels();
+}
+
+/* ---- review ---- */
+
+async function review() {
+	if (!session) return;
+	const note = $('note');
+	note.textContent = 'Comparing …';
+	const shown = await act(() => read(here('diff')), note);
+	if (shown) showDiff(shown);
+}
+
+function showDiff(shown, why) {
+	diff = shown;
+	const { counts, files, risks, messages, more_files: more } = shown, notes = why ? [why] : [];
+	if (files.length) notes.push(`${counts.added} added, ${counts.modified} modified, ${counts.deleted} deleted`);
+	if (risks.length) notes.push(`Look at these first, other programs run them: ${risks.join(', ')}`);
+	if (more) notes.push(`${more} more files are not shown: apply them with agent apply.`);
+	$('note').textContent = [...notes, ...messages].join('\n');
+	$('files').replaceChildren(...files.length ? files.map(file) : [el('p', { className: 'empty' }, 'Nothing has changed.')]);
+	$('unapply').hidden = !shown.can_unapply;
+	showStatus();
+}
+
+function file(shown, number) {
+	const box = el('input', { type: 'checkbox', checked: shown.is_shown, ariaLabel: `Apply ${shown.name}` });
+	const kinds = { '+': 'a', '-': 'd', '@': 'h', '\\': 'h' };
+	const hunks = shown.hunks.map(({ place, lines }) => {
+		const check = el('input', { type: 'checkbox', checked: true });
+		const node = el('div', { className: 'hunk' }, shown.whole ? '' : el('label', {}, check, ` ${place}`),
+			el('div', { className: 'diff' }, ...lines.map(([mark, text]) => el('div', { className: kinds[mark] || '' }, mark === '@' ? text : `${mark} ${text}`))));
+		const set = taken => { check.checked = taken; node.classList.toggle('off', !taken); };
+		check.onchange = () => { set(check.checked); box.checked = hunks.some(other => other.check.checked); };
+		return { node, check, set };
+	});
+	box.onclick = event => event.stopPropagation();
+	box.onchange = () => hunks.forEach(({ set }) => set(box.checked));
+	const counts = shown.added == null ? '' : el('span', {}, el('span', { className: 'plus' }, `+${shown.added}`), ' ', el('span', { className: 'minus' }, `-${shown.removed}`));
+	const node = el('details', { className: 'file', open: true }, el('summary', {}, el('span', { className: 'name' }, shown.headline), counts),
+		el('label', { className: 'empty' }, box, ` ${shown.is_shown ? 'Apply' : 'Apply (not shown here: binary or too long; the patch has it)'}`), ...hunks.map(hunk => hunk.node));
+	node.choice = () => box.checked && [number, hunks.flatMap(({ check }, at) => (check.checked ? [] : [at]))];
+	return node;
+}
+
+async function apply() {
+	const files = Object.fromEntries([...$('files').children].map(node => node.choice && node.choice()).filter(Boolean)), note = $('note');
+	try {
+		const { applied, merged } = await send(here('apply'), { digest: diff.digest, merge: $('merge').checked, files });
+		await review();
+		note.textContent = `Written: ${applied.added} added, ${applied.modified} modified, ${applied.deleted} deleted${merged.length ? `; merged: ${merged.join(', ')}` : ''}\n${note.textContent}`;
+	} catch (error) {
+		if (error.body && error.body.diff) showDiff(error.body.diff, error.text);
+		else note.textContent = error.text || 'The server does not answer.';
+	}
+}
+
+async function restore(path) {
+	if (await act(() => send(here(path)), $('note'))) await review();
+}
+
+/* ---- sessions ---- */
+
+async function list() {
+	const shown = await act(() => read('/api/sessions'));
+	if (!shown) return;
+	facts = shown;
+	$('upload').hidden = $('zip').hidden = !shown.visitors;
+	$('shutdown').hidden = shown.visitors;
+	if (shown.visitors) $('promise').textContent = 'Upload files or a zip archive, and download a patch or an archive.';
+	showStatus();
+	$('list').replaceChildren(...shown.sessions.map(({ id, preview, updated, status: how, model }) => {
+		const button = quiet(preview || '(no prompt)', () => open(id));
+		button.append(el('small', {}, `${updated.replace('T', ' ').slice(0, 16)} · ${how} · ${model}`));
+		if (id === session) button.setAttribute('aria-current', 'true');
+		return el('li', {}, button);
+	}));
+}
+
+function open(id) {
+	clear();
+	session = id;
+	keep.set('session', id);
+	stream();
+	models = null;
+	loadModels();
+	view('chat');
+	list();
+}
+
+/* ---- what the user does ---- */
+
+function view(name) {
+	document.body.dataset.view = name;
+	for (const button of $('views').children) {
+		if (button.dataset.view === name) button.setAttribute('aria-current', 'true');
+		else button.removeAttribute('aria-current');
+	}
+	if (name === 'chat') return;
+	for (const tab of $('tabs').children) {
+		const chosen = tab.id === `tab-${name}`;
+		tab.ariaSelected = String(chosen);
+		tab.tabIndex = chosen ? 0 : -1;
+		$(tab.id.slice(4)).hidden = !chosen;
+	}
+	if (name === 'review') review();
+	if (name === 'sessions') list();
+}
+
+function grow() {
+	const box = $('prompt');
+	box.style.height = 'auto';
+	box.style.height = `${box.scrollHeight + 2}px`;
+}
+
+/* The first prompt or command begins a session. What could not be sent stays in the box. */
+async function submit(box, path) {
+	const text = box.value;
+	if (!text.trim() || box.readOnly) return;
+	box.readOnly = true;
+	const sent = await act(async () => {
+		if (!session) open((await send('/api/sessions')).session);
+		return send(here(path), { text });
+	});
+	box.readOnly = false;
+	if (sent) { box.value = ''; banner(''); }
+	grow();
+	box.focus();
+}
+
+const on = (id, event, work) => $(id).addEventListener(event, work);
+const stop = () => act(() => send(here('stop')));
+
+on('ask', 'submit', event => { event.preventDefault(); if (!status.busy) submit($('prompt'), 'prompt'); });
+on('run', 'submit', event => { event.preventDefault(); submit($('command'), 'command'); });
+on('prompt', 'input', grow);
+on('prompt', 'keydown', event => {
+	if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) { event.preventDefault(); $('ask').requestSubmit(); }
+});
+on('stop', 'click', stop);
+document.addEventListener('keydown', event => {
+	if (event.key === 'Escape' && !$('stop').hidden && !document.querySelector('dialog[open]')) stop();
+});
+on('new', 'click', () => { stopStream(); session = ''; keep.set('session', ''); clear(); view('chat'); $('prompt').focus(); });
+on('model', 'focus', loadModels);
+on('model', 'change', async () => { if (!await act(() => send(here('model'), { text: $('model').value }))) showModels(); });
+on('views', 'click', event => { const button = event.target.closest('button'); if (button) view(button.dataset.view); });
+on('tabs', 'click', event => { const tab = event.target.closest('button'); if (tab) view(tab.id.slice(4)); });
+on('tabs', 'keydown', event => {
+	const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key], all = [...$('tabs').children];
+	if (!step) return;
+	const next = all[(all.indexOf(document.activeElement) + step + all.length) % all.length];
+	view(next.id.slice(4));
+	next.focus();
+});
+on('apply', 'click', apply);
+for (const [id, ending] of [['patch', '.patch'], ['zip', '.zip']]) {
+	on(id, 'click', () => act(() => download(here(id), session + ending), $('note')));
+}
+const upload = files => act(async () => {
+	let count = 0;
+	for (const one of files) {
+		const path = encodeURIComponent(one.webkitRelativePath || one.name);
+		const { files: taken } = await (await request('PUT', `/api/upload?path=${path}&unpack=${/\.zip$/i.test(one.name)}`, one)).json();
+		count += taken;
+	}
+	banner(`${count} files are uploaded.`);
+});
+on('upload', 'click', () => $('picked').click());
+on('picked', 'change', () => upload($('picked').files));
+document.addEventListener('dragover', event => event.preventDefault());
+document.addEventListener('drop', event => { event.preventDefault(); if (facts.visitors) upload(event.dataTransfer.files); });
+for (const path of ['unapply', 'undo', 'redo']) on(path, 'click', () => restore(path));
+on('fork', 'click', () => act(async () => open((await send(here('fork'))).session)));
+on('report', 'click', () => act(() => show('report', 'Report')));
+on('shutdown', 'click', () => act(async () => { await send('/api/shutdown'); stopStream(); banner('The server has ended.'); }));
+$('document').querySelector('button').onclick = () => $('document').close();
+on('login', 'close', () => {
+	token = $('token').value.trim().split('#t=').pop();
+	$('token').value = '';
+	keep.set('token', token);
+	banner('');
+	if (session) stream();
+	list();
+});
+/* A hidden tab gives its connection to the others: a browser has six for one server. */
+let hiding = 0;
+document.addEventListener('visibilitychange', () => {
+	clearTimeout(hiding);
+	if (document.hidden) hiding = setTimeout(stopStream, 10000);
+	else if (session && !reader) stream();
+});
+
+token = new URLSearchParams(location.hash.slice(1)).get('t') || keep.get('token');
+session = keep.get('session');
+try { visitor = localStorage.getItem('visitor') || ''; } catch { /* none */ }
+keep.set('token', token);
+if (location.hash) history.replaceState(null, '', location.pathname);
+if (session) { stream(); loadModels(); }
+list();
+showStatus();

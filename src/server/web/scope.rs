@@ -1,0 +1,247 @@
+//! The sessions that one user of the page can reach, and those of them that are open.
+
+use super::live::{Live, PageFrontend};
+use super::upload::Uploaded;
+use crate::error::{Error, Kind, Result};
+use crate::lock::Lock;
+use crate::log::{History, SessionId, Store, read_records};
+use crate::session::{Frontend, ModelSettings, Session, check_workspace};
+use async_trait::async_trait;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+
+/// What one user may use.
+#[derive(Debug, Clone, Copy)]
+pub struct Allowance {
+    /// Sessions that are open at the same time, each with its sandbox.
+    pub sessions: usize,
+    /// What all prompts may cost together.
+    pub cost: Option<f64>,
+}
+
+impl Default for Allowance {
+    fn default() -> Self {
+        Self { sessions: 8, cost: None }
+    }
+}
+
+/// Opens sessions with the settings of the command that started the server.
+#[async_trait]
+pub trait Opener: Send + Sync {
+    /// A new session on `workspace`, or the one that `resume` names.
+    async fn open(
+        &self,
+        workspace: &std::path::Path,
+        resume: Option<SessionId>,
+        frontend: Arc<dyn Frontend>,
+    ) -> Result<Session>;
+
+    /// The models that the endpoint offers.
+    async fn models(&self) -> Result<Vec<String>>;
+
+    /// The model of this name.
+    async fn model(&self, name: &str) -> Result<ModelSettings>;
+}
+
+/// What the page shows beside a session.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// Whether changes can be written into the workspace.
+    pub can_apply: bool,
+    /// What a session may use, in words; empty where that is not limited.
+    pub limits: Vec<String>,
+}
+
+/// One user's sessions.
+pub struct Scope {
+    workspace: PathBuf,
+    store: Store,
+    opener: Arc<dyn Opener>,
+    facts: Facts,
+    open: Lock<BTreeMap<SessionId, Arc<Live>>>,
+    allowance: Allowance,
+    /// What the sessions that are closed have cost.
+    spent: Lock<f64>,
+    /// What was uploaded into the workspace.
+    pub uploaded: Lock<Uploaded>,
+    /// Held while a session is opened, so that two tabs open it once.
+    opening: Mutex<()>,
+}
+
+impl Scope {
+    /// The sessions on `workspace`.
+    pub fn new(
+        workspace: PathBuf,
+        store: Store,
+        opener: Arc<dyn Opener>,
+        facts: Facts,
+        allowance: Allowance,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            workspace,
+            store,
+            opener,
+            facts,
+            open: Lock::default(),
+            allowance,
+            spent: Lock::default(),
+            uploaded: Lock::default(),
+            opening: Mutex::default(),
+        })
+    }
+
+    /// The directory that they work on.
+    pub fn workspace(&self) -> &std::path::Path {
+        &self.workspace
+    }
+
+    /// Checks that another prompt may be worked on.
+    ///
+    /// # Errors
+    /// The user has used what all prompts may cost together.
+    pub fn allow(&self) -> Result<()> {
+        let open: f64 = self.open.lock().values().filter_map(|live| live.cost()).sum();
+        match self.allowance.cost {
+            Some(limit) if open + *self.spent.lock() >= limit => {
+                Err(Error::new(Kind::Limit, format!("what one visitor may use (cost {limit}) is used up")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether nothing has happened in any of them for so long.
+    pub fn is_idle_for(&self, time: Duration) -> bool {
+        self.open.lock().values().all(|live| live.idle_since().is_some_and(|since| since.elapsed() > time))
+    }
+
+    /// Where they are kept.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// What opens them.
+    pub fn opener(&self) -> &dyn Opener {
+        self.opener.as_ref()
+    }
+
+    /// What the page shows beside them.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// The newest of them, as the page lists them.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn list(&self, limit: usize) -> Result<Value> {
+        let ids = self.store.of_workspace(&self.workspace)?;
+        let of = |id: SessionId| {
+            let is_open = self.open.lock().contains_key(&id);
+            let summary = self.store.summary(id);
+            json!({
+                "id": summary.id,
+                "preview": super::frame::visible(&summary.preview),
+                "updated": summary.updated,
+                "status": summary.status,
+                "model": super::frame::visible(&summary.model),
+                "turns": summary.turns,
+                "open": is_open,
+            })
+        };
+        Ok(ids.into_iter().take(limit).map(of).collect())
+    }
+
+    /// The session that `text` names; it is opened if it is not.
+    ///
+    /// # Errors
+    /// It does not exist, belongs to another workspace, or another process has it.
+    pub async fn session(&self, text: &str) -> Result<Arc<Live>> {
+        let id = SessionId::parse(text)?;
+        if let Some(live) = self.open.lock().get(&id) {
+            return Ok(Arc::clone(live));
+        }
+        self.open(Some(id)).await
+    }
+
+    /// A new session, or the one that `resume` names.
+    ///
+    /// # Errors
+    /// As [`Scope::session`]; too many are open.
+    pub async fn open(&self, resume: Option<SessionId>) -> Result<Arc<Live>> {
+        let _opening = self.opening.lock().await;
+        let mut seq = 0;
+        if let Some(id) = &resume {
+            if let Some(live) = self.open.lock().get(id) {
+                return Ok(Arc::clone(live));
+            }
+            self.check(id)?;
+            seq = read_records(&self.store.events(id))?.last().map_or(0, |record| record.seq);
+        }
+        self.make_room().await?;
+        let frontend = PageFrontend::new();
+        let session = self.opener.open(&self.workspace, resume, Arc::clone(&frontend) as _).await?;
+        let facts = json!({
+            "workspace": super::frame::visible(&self.workspace.display().to_string()),
+            "version": env!("CARGO_PKG_VERSION"),
+            "can_apply": self.facts.can_apply,
+            "limits": self.facts.limits,
+        });
+        let live = Live::new(session, &frontend, facts, seq).await;
+        self.open.lock().insert(live.id.clone(), Arc::clone(&live));
+        Ok(live)
+    }
+
+    /// Checks that session `id` is one of this user's.
+    pub fn check(&self, id: &SessionId) -> Result<()> {
+        let unknown = || Error::usage(format!("unknown session {id}"));
+        if !self.store.events(id).exists() {
+            return Err(unknown());
+        }
+        let history = History::of(&read_records(&self.store.events(id))?);
+        check_workspace(id, &history, &self.workspace)
+    }
+
+    /// Closes the session that was unused for the longest time where there are too many.
+    async fn make_room(&self) -> Result<()> {
+        let unused = {
+            let open = self.open.lock();
+            if open.len() < self.allowance.sessions {
+                return Ok(());
+            }
+            // A visitor has one, and asked for another.
+            let only = self.allowance.sessions == 1;
+            let idle = open.values().filter_map(|live| {
+                let since = if only { live.unused_since() } else { live.idle_since() };
+                Some((since?, live))
+            });
+            idle.min_by_key(|(since, _)| *since).map(|(_, live)| Arc::clone(live))
+        };
+        let Some(unused) = unused else {
+            return Err(Error::new(
+                Kind::Conflict,
+                format!("{} sessions are open already", self.allowance.sessions),
+            )
+            .hint("stop one of them, or close its tabs"));
+        };
+        self.open.lock().remove(&unused.id);
+        *self.spent.lock() += unused.cost().unwrap_or(0.0);
+        unused.close(Ok(())).await;
+        Ok(())
+    }
+
+    /// Closes all of them; `result` says why.
+    pub async fn close(&self, result: Result<()>) {
+        let open = std::mem::take(&mut *self.open.lock());
+        let closing = open.values().map(|live| {
+            live.close(match &result {
+                Ok(()) => Ok(()),
+                Err(error) => Err(error.repeat()),
+            })
+        });
+        futures_util::future::join_all(closing).await;
+    }
+}

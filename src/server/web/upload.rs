@@ -1,0 +1,154 @@
+//! What a visitor uploads into the workspace, and takes away as an archive.
+
+use super::answers::Failure;
+use super::archive::{self, Writer};
+use super::documents::blocking;
+use super::visitors::Mine;
+use crate::error::{Error, Result};
+use crate::workspace::ChangeSet;
+use crate::workspace::manifest::Node;
+use crate::workspace::store::Store;
+use crate::workspace::tree_path::{TreePath, printable};
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::Query;
+use axum::http::StatusCode;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+/// Bytes of one upload.
+pub const MAX_UPLOAD: usize = 32 << 20;
+/// Bytes and files of all uploads of one visitor, unpacked.
+const MAX_BYTES: u64 = 256 << 20;
+const MAX_FILES: u64 = 10_000;
+/// Bytes of an archive that is downloaded, before compression.
+const MAX_DOWNLOAD: u64 = 128 << 20;
+
+/// What a visitor has uploaded.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Uploaded {
+    bytes: u64,
+    files: u64,
+}
+
+impl Uploaded {
+    /// Bytes that may still be uploaded.
+    fn room(&self) -> u64 {
+        MAX_BYTES.saturating_sub(self.bytes)
+    }
+}
+
+/// Where an upload goes.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    /// Its path in the workspace.
+    path: String,
+    /// Whether it is a zip archive whose files are wanted.
+    #[serde(default)]
+    unpack: bool,
+}
+
+/// `PUT /api/upload`
+pub async fn upload(
+    Mine(scope): Mine,
+    Query(target): Query<Target>,
+    body: Bytes,
+) -> std::result::Result<Json<Value>, Failure> {
+    if scope.facts().can_apply {
+        return Err(Failure::new(StatusCode::FORBIDDEN, "this server works on a directory of its own"));
+    }
+    let files = blocking(move || {
+        let root = scope.workspace().to_owned();
+        let mut uploaded = scope.uploaded.lock();
+        let before = uploaded.files;
+        match target.unpack {
+            true => unpack(&root, &body, &mut uploaded)?,
+            false => put(&root, target.path.as_bytes(), &body, &mut uploaded)?,
+        }
+        Ok(uploaded.files - before)
+    })
+    .await?;
+    Ok(Json(json!({"files": files})))
+}
+
+/// Writes one file, if it is one that may be in a workspace.
+fn put(root: &Path, name: &[u8], content: &[u8], uploaded: &mut Uploaded) -> Result<()> {
+    let refused = |why: &str| Error::usage(format!("{} is not uploaded: {why}", printable(name)));
+    let path = TreePath::new(name).map_err(|why| refused(why))?;
+    if path.is_git_internal() || path.names().any(|name| name.eq_ignore_ascii_case(b".git")) {
+        return Err(refused("git's own directory is not taken over"));
+    }
+    if uploaded.files >= MAX_FILES {
+        return Err(Error::usage(format!("more than {MAX_FILES} files are not taken")));
+    }
+    if content.len() as u64 > uploaded.room() {
+        return Err(Error::usage(format!("more than {} MiB are not taken", MAX_BYTES >> 20)));
+    }
+    let target = root.join(path.as_path());
+    if let Some(directory) = target.parent() {
+        fs::create_dir_all(directory)
+            .map_err(|error| refused("its directory cannot be made").caused_by(error))?;
+    }
+    let written = fs::File::create(&target).and_then(|mut file| file.write_all(content));
+    written.map_err(|error| refused("it cannot be written").caused_by(error))?;
+    uploaded.files += 1;
+    uploaded.bytes += content.len() as u64;
+    Ok(())
+}
+
+/// Writes the files of a zip archive. Links and everything else that is not a file are refused.
+fn unpack(root: &Path, archive: &[u8], uploaded: &mut Uploaded) -> Result<()> {
+    for entry in archive::entries(archive, MAX_FILES as usize)? {
+        if !entry.is_file {
+            return Err(Error::usage(format!("{} is not a plain file", printable(entry.name))));
+        }
+        put(root, entry.name, &entry.content(uploaded.room())?, uploaded)?;
+    }
+    Ok(())
+}
+
+/// The files of `changes` that are new or different, as a zip archive.
+///
+/// # Errors
+/// They are too large, or a content is missing.
+pub fn archive(changes: &ChangeSet, store: &Store) -> Result<Vec<u8>> {
+    let (mut archive, mut total) = (Writer::default(), 0);
+    for (path, change) in &changes.changes {
+        let Some(Node::File { hash, size, mode }) = &change.after else { continue };
+        total += size;
+        if total > MAX_DOWNLOAD {
+            return Err(Error::usage(format!("the files take more than {} MiB", MAX_DOWNLOAD >> 20))
+                .hint("download the patch"));
+        }
+        archive.add(path.as_bytes(), *mode, &store.read(*hash)?)?;
+    }
+    archive.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_an_archive_stay_in_the_workspace() {
+        let root = tempfile::tempdir().expect("a directory");
+        let workspace = root.path().join("workspace");
+        fs::create_dir(&workspace).expect("a directory");
+        let mut uploaded = Uploaded::default();
+        let zipped = |name: &str| {
+            let mut archive = Writer::default();
+            archive.add(name.as_bytes(), 0o644, name.as_bytes()).expect("room");
+            archive.finish().expect("an archive")
+        };
+        unpack(&workspace, &zipped("b/c.txt"), &mut uploaded).expect("unpacked");
+        assert_eq!(fs::read(workspace.join("b/c.txt")).expect("the file"), b"b/c.txt");
+        for name in ["../x", "/etc/x", "a/../../x", ".git/config", "b/.GIT/hooks/x"] {
+            unpack(&workspace, &zipped(name), &mut uploaded).expect_err(name);
+        }
+        assert_eq!(fs::read_dir(root.path()).expect("a directory").count(), 1);
+    }
+}

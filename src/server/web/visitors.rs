@@ -1,0 +1,167 @@
+//! Visitors of a server: each browser has sessions, a sandbox and a workspace of its own, for a while.
+
+use super::Web;
+use super::answers::Failure;
+use super::scope::{Allowance, Facts, Opener, Scope};
+use super::token::random;
+use crate::error::{Error, Kind, Result};
+use crate::hash::Hash;
+use crate::lock::Lock;
+use crate::log::Store;
+use crate::paths::make_dir;
+use axum::Json;
+use axum::extract::{FromRequestParts, State};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often visitors that have left are looked for.
+const SWEEP: Duration = Duration::from_secs(20);
+
+/// Who uses the page.
+pub enum Audience {
+    /// The user who started the server.
+    One(Arc<Scope>),
+    /// All who reach it.
+    Visitors(Visitors),
+}
+
+/// What visitors may use.
+#[derive(Debug, Clone)]
+pub struct VisitorLimits {
+    /// Visitors at the same time.
+    pub visitors: usize,
+    /// How long one that does nothing is kept.
+    pub ttl: Duration,
+    /// What all prompts of one may cost together.
+    pub cost: Option<f64>,
+}
+
+/// The visitors of a server.
+pub struct Visitors {
+    directory: tempfile::TempDir,
+    store: Store,
+    opener: Arc<dyn Opener>,
+    facts: Facts,
+    limits: VisitorLimits,
+    known: Lock<BTreeMap<Hash, Visitor>>,
+}
+
+struct Visitor {
+    scope: Arc<Scope>,
+    directory: PathBuf,
+    seen: Instant,
+}
+
+impl Visitors {
+    /// Nobody yet. What they upload is kept in a temporary directory.
+    ///
+    /// # Errors
+    /// The directory cannot be made.
+    pub fn new(store: Store, opener: Arc<dyn Opener>, facts: Facts, limits: VisitorLimits) -> Result<Self> {
+        let directory = tempfile::Builder::new().prefix("agent-web-").tempdir().map_err(|error| {
+            Error::usage("the directory for uploads cannot be made").caused_by(error).hint("set TMPDIR")
+        })?;
+        Ok(Self { directory, store, opener, facts, limits, known: Lock::default() })
+    }
+
+    /// A new visitor; the key that its browser sends from now on.
+    async fn begin(&self) -> Result<String> {
+        self.sweep().await;
+        let key = random()?;
+        let name = Hash::of(&key);
+        let directory = self.directory.path().join(&name.to_string()[..16]);
+        make_dir(&directory)?;
+        let allowance = Allowance { sessions: 1, cost: self.limits.cost };
+        let scope = Scope::new(
+            directory.canonicalize()?,
+            self.store.clone(),
+            Arc::clone(&self.opener),
+            self.facts.clone(),
+            allowance,
+        );
+        let mut known = self.known.lock();
+        if known.len() >= self.limits.visitors {
+            return Err(Error::new(Kind::Limit, "all places are taken").hint("try again in some minutes"));
+        }
+        known.insert(name, Visitor { scope, directory, seen: Instant::now() });
+        Ok(key)
+    }
+
+    fn find(&self, key: &str) -> Option<Arc<Scope>> {
+        let mut known = self.known.lock();
+        let visitor = known.get_mut(&Hash::of(key))?;
+        visitor.seen = Instant::now();
+        Some(Arc::clone(&visitor.scope))
+    }
+
+    /// Removes those who have left, with all that is theirs.
+    async fn sweep(&self) {
+        let gone: Vec<Visitor> = {
+            let mut known = self.known.lock();
+            let is_gone = |visitor: &Visitor| {
+                visitor.seen.elapsed() > self.limits.ttl && visitor.scope.is_idle_for(self.limits.ttl)
+            };
+            let names: Vec<Hash> =
+                known.iter().filter(|(_, visitor)| is_gone(visitor)).map(|(name, _)| *name).collect();
+            names.iter().filter_map(|name| known.remove(name)).collect()
+        };
+        for visitor in gone {
+            self.remove(visitor).await;
+        }
+    }
+
+    async fn remove(&self, visitor: Visitor) {
+        visitor.scope.close(Ok(())).await;
+        for id in self.store.of_workspace(visitor.scope.workspace()).unwrap_or_default() {
+            // What cannot be removed now is removed by `agent sessions prune`.
+            let _ = self.store.remove(&id);
+        }
+        let _ = std::fs::remove_dir_all(&visitor.directory);
+    }
+
+    /// Looks for those who have left, until it is dropped.
+    pub async fn keep_sweeping(&self) {
+        loop {
+            tokio::time::sleep(SWEEP.min(self.limits.ttl)).await;
+            self.sweep().await;
+        }
+    }
+
+    /// Removes all of them.
+    pub async fn close(&self) {
+        let all = std::mem::take(&mut *self.known.lock());
+        futures_util::future::join_all(all.into_values().map(|visitor| self.remove(visitor))).await;
+    }
+}
+
+/// `POST /api/visitor`
+pub async fn begin(State(web): State<Arc<Web>>) -> std::result::Result<Json<Value>, Failure> {
+    match &web.audience {
+        Audience::One(_) => Err(Failure::new(StatusCode::NOT_FOUND, "this server has one user")),
+        Audience::Visitors(visitors) => Ok(Json(json!({"visitor": visitors.begin().await?}))),
+    }
+}
+
+/// The sessions of the visitor that sent a request.
+pub struct Mine(pub Arc<Scope>);
+
+impl FromRequestParts<Arc<Web>> for Mine {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, web: &Arc<Web>) -> std::result::Result<Self, Failure> {
+        let visitors = match &web.audience {
+            Audience::One(scope) => return Ok(Self(Arc::clone(scope))),
+            Audience::Visitors(visitors) => visitors,
+        };
+        let key = parts.headers.get("x-agent-visitor").and_then(|key| key.to_str().ok());
+        key.and_then(|key| visitors.find(key)).map(Self).ok_or_else(|| {
+            Failure::new(StatusCode::FORBIDDEN, "this browser is not known any more")
+                .with("visitor", json!(false))
+        })
+    }
+}

@@ -1,0 +1,282 @@
+// Drives the page of `agent web` in a real browser. Started by tests/web_browser.rs, which has the model's part.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { existsSync, mkdirSync, readFileSync, readdirSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { createRequire } from 'node:module';
+import { join } from 'node:path';
+
+const { AGENT_BINARY, BROWSER_MODULES, SHOTS, WORKSPACE } = process.env;
+const require = createRequire(join(BROWSER_MODULES, 'x.js'));
+const { chromium } = require('playwright-core');
+const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+const TOKEN = 'a-token-that-nobody-guesses';
+const WAIT = 90_000;
+mkdirSync(SHOTS, { recursive: true });
+
+/** Starts the server; the address that it prints. */
+async function serve(listen) {
+	const child = spawn(AGENT_BINARY, ['web', '--listen', listen], {
+		cwd: WORKSPACE,
+		env: { ...process.env, AGENT_WEB_TOKEN: TOKEN },
+		stdio: ['ignore', 'inherit', 'pipe'],
+	});
+	let text = '';
+	const address = await new Promise((found, failed) => {
+		child.stderr.on('data', data => {
+			text += data;
+			const url = /http:\/\/127\.0\.0\.1:(\d+)\//.exec(text);
+			if (url) found(url[0]);
+		});
+		child.on('exit', code => failed(new Error(`the server ended with ${code}: ${text}`)));
+	});
+	return { child, address };
+}
+
+const flags = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
+	'--disable-component-update', '--disable-sync', '--disable-dev-shm-usage', '--host-resolver-rules=MAP rebind.test 127.0.0.1'];
+const browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args: flags, timeout: WAIT });
+let { child: server, address } = await serve('127.0.0.1:0');
+const port = new URL(address).port;
+const problems = [];
+
+/** A tab with the token, whose problems are gathered. */
+async function tab(options = {}) {
+	const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+	const page = await context.newPage();
+	page.setDefaultTimeout(WAIT);
+	page.on('pageerror', error => problems.push(`page error: ${error}`));
+	page.on('dialog', dialog => { problems.push('a dialog opened'); dialog.dismiss(); });
+	page.on('request', request => {
+		const url = request.url();
+		if (!url.startsWith(address) && !url.startsWith('blob:') && !url.startsWith('data:')) problems.push(`a request to ${url}`);
+	});
+	page.on('console', message => {
+		if (message.type() === 'error' && !/net::ERR_|status of (409|400)/.test(message.text())) problems.push(`console: ${message.text()}`);
+	});
+	await page.goto(`${address}#t=${TOKEN}`);
+	return page;
+}
+
+async function step(name, work) {
+	const started = Date.now();
+	await work();
+	assert.deepEqual(problems, [], name);
+	console.log(`ok ${name} (${Date.now() - started} ms)`);
+}
+
+async function ask(page, text) {
+	await page.fill('#prompt', text);
+	await page.press('#prompt', 'Enter');
+}
+
+const idle = page => page.waitForFunction(() => !document.getElementById('send').hidden);
+const host = name => readFileSync(join(WORKSPACE, name), 'utf8');
+const shot = (page, name) => page.screenshot({ path: join(SHOTS, `${name}.png`) });
+const page = await tab();
+
+await step('the token leaves the address bar', async () => {
+	assert.equal(page.url(), address);
+	assert.equal(await page.evaluate(() => document.cookie), '');
+	await shot(page, 'welcome');
+});
+
+await step('a task is worked on, with its trace', async () => {
+	await ask(page, 'please change the list');
+	await page.waitForSelector('.answer strong');
+	await idle(page);
+	const call = page.locator('details.call').first();
+	assert.match(await call.locator('summary').innerText(), /run_commands[^]*exit 0/);
+	await call.locator('summary').click();
+	assert.match(await call.innerText(), /hello from inside/);
+	assert.equal(await page.locator('.answer b').count(), 0, 'HTML of the model is text');
+});
+
+await step('an answer streams, survives a reload in the middle, and is there once', async () => {
+	await ask(page, 'a slow answer');
+	await page.waitForFunction(() => /paragraph 3/.test(document.getElementById('log').innerText));
+	assert.ok(!/the very end/.test(await page.innerText('#log')), 'it is not complete yet');
+	await page.reload();
+	await page.waitForFunction(() => /the very end/.test(document.getElementById('log').innerText));
+	await idle(page);
+	assert.equal((await page.innerText('#log')).match(/the very end/g).length, 1);
+	assert.equal((await page.innerText('#log')).match(/paragraph 3\b/g).length, 1);
+});
+
+await step('Esc stops a turn', async () => {
+	await ask(page, 'hang');
+	await page.waitForSelector('#stop:not([hidden])');
+	await page.waitForFunction(() => /hang/.test(document.querySelector('#log .user:last-of-type, #log').innerText));
+	await page.keyboard.press('Escape');
+	await idle(page);
+});
+
+await step('a command runs in the same sandbox', async () => {
+	await page.fill('#command', 'head -1 list.txt; printf "\\033[31mred\\033[0m"');
+	await page.press('#command', 'Enter');
+	await page.waitForFunction(() => /exit 0/.test(document.getElementById('runs').innerText));
+	assert.match(await page.innerText('#runs pre'), /^ONE\nred$/);
+	await shot(page, 'chat');
+});
+
+const other = await tab();
+await step('a second tab shows the same session', async () => {
+	await other.click('#tab-sessions');
+	await other.click('#list button');
+	await other.waitForFunction(() => /the very end/.test(document.getElementById('log').innerText));
+	const of = one => one.evaluate(() => [...document.querySelectorAll('#log > .user, #log > .answer')].map(node => node.innerText));
+	assert.deepEqual(await of(other), await of(page));
+	await page.fill('#command', 'echo seen by both');
+	await page.press('#command', 'Enter');
+	await other.waitForFunction(() => /seen by both\s+exit|seen by both[^]*exit 0/.test(document.getElementById('runs').innerText));
+});
+
+await step('one of two hunks is applied, and taken back', async () => {
+	const before = host('list.txt');
+	await page.click('#tab-review');
+	await page.waitForSelector('.hunk');
+	assert.equal(await page.locator('.hunk').count(), 2);
+	await shot(page, 'review');
+	await page.locator('.hunk input').nth(1).uncheck();
+	await page.click('#apply');
+	await page.waitForFunction(() => /Written: 0 added, 1 modified/.test(document.getElementById('note').innerText));
+	assert.equal(host('list.txt'), before.replace('one', 'ONE'));
+	await page.click('#unapply');
+	await page.waitForSelector('#unapply', { state: 'hidden' });
+	assert.equal(host('list.txt'), before);
+	const [download] = await Promise.all([page.waitForEvent('download'), page.click('#patch')]);
+	assert.match(readFileSync(await download.path(), 'utf8'), /\+ONE[^]*\+TEN/);
+});
+
+await step('a change since the review is shown instead of being written', async () => {
+	const before = host('list.txt');
+	await page.fill('#command', '');
+	await page.click('#tab-terminal');
+	await page.fill('#command', 'echo more >> list.txt');
+	await page.press('#command', 'Enter');
+	await page.waitForFunction(() => /more >>[^]*exit 0/.test(document.getElementById('runs').innerText));
+	await page.evaluate(() => document.getElementById('apply').click());
+	await page.waitForFunction(() => /has changed since/.test(document.getElementById('note').textContent));
+	assert.equal(host('list.txt'), before);
+});
+
+await step('a killed server that is started again is found', async () => {
+	server.kill('SIGKILL');
+	await page.waitForFunction(() => /lost/.test(document.getElementById('banner').innerText));
+	({ child: server } = await serve(`127.0.0.1:${port}`));
+	await page.waitForSelector('#banner', { state: 'hidden' });
+	await ask(page, 'after the restart');
+	await page.waitForFunction(() => /I am back/.test(document.getElementById('log').innerText));
+	await idle(page);
+	assert.equal((await page.innerText('#log')).match(/the very end/g).length, 1);
+});
+
+await step('hostile text is shown and does nothing', async () => {
+	await ask(page, 'hostile');
+	await page.waitForFunction(() => /end of the corpus/.test(document.getElementById('log').innerText));
+	await idle(page);
+	await page.locator('details.call').last().locator('summary').click();
+	await page.click('#tab-review');
+	await page.waitForFunction(() => /onerror/.test(document.getElementById('files').innerText));
+	assert.equal(await page.evaluate(() => window.pwned), undefined);
+	assert.equal(await page.locator('#log img, #log script, #log svg, #log iframe, #log [onerror], #log [style], #files img').count(), 0);
+	assert.equal(await page.locator('#log a[href^="javascript:" i], #log a[href^="data:" i]').count(), 0);
+	const text = await page.evaluate(() => document.body.innerText);
+	assert.ok(!/[\u202a-\u202e\u2066-\u2069\u001b]/.test(text), 'nothing reorders text or controls a terminal');
+	await shot(page, 'hostile');
+});
+
+await step('other pages get nowhere', async () => {
+	const seen = [];
+	const evil = createServer((request, response) => {
+		seen.push({ url: request.url, authorization: request.headers.authorization, referer: request.headers.referer });
+		response.setHeader('Content-Type', 'text/html');
+		response.end(`<!doctype html><title>evil</title><iframe name=f></iframe><iframe id=frame src="${address}"></iframe><img src="${address}icon.svg" id=img>
+			<form method=post enctype=text/plain target=f action="${address}api/sessions"><input name='{"a":"' value='"}'></form>`);
+	});
+	await new Promise(done => evil.listen(0, '127.0.0.1', done));
+	const context = await browser.newContext();
+	const attacker = await context.newPage();
+	await attacker.goto(`http://127.0.0.1:${evil.address().port}/`);
+	const before = await (await fetch(`${address}api/sessions`, { headers: { Authorization: `Bearer ${TOKEN}` } })).json();
+	const results = await attacker.evaluate(async target => {
+		const outcome = work => work.then(response => `answered ${response.type} ${response.status}`, () => 'failed');
+		document.querySelector('form').submit();
+		return {
+			get: await outcome(fetch(`${target}api/sessions`)),
+			post: await outcome(fetch(`${target}api/sessions`, { method: 'POST', body: '{}', headers: { 'Content-Type': 'application/json' } })),
+			plain: await outcome(fetch(`${target}api/sessions`, { method: 'POST', body: '{}', mode: 'no-cors', headers: { 'Content-Type': 'text/plain' } })),
+			stream: await new Promise(done => {
+				const source = new EventSource(`${target}api/session/x/events`);
+				source.onopen = () => done('open');
+				source.onerror = () => done('failed');
+			}),
+			socket: await new Promise(done => {
+				const socket = new WebSocket(target.replace('http', 'ws'));
+				socket.onopen = () => done('open');
+				socket.onerror = () => done('failed');
+			}),
+			image: await document.getElementById('img').decode().then(() => 'shown', () => 'failed'),
+		};
+	}, address);
+	assert.deepEqual(results, { get: 'failed', post: 'failed', plain: 'failed', stream: 'failed', socket: 'failed', image: 'failed' });
+	const framed = attacker.frames().find(frame => frame.url().startsWith('chrome-error'));
+	assert.ok(framed, 'the page is not framed');
+	const answer = await attacker.goto(`http://rebind.test:${port}/`);
+	assert.equal(answer.status(), 421);
+	const after = await (await fetch(`${address}api/sessions`, { headers: { Authorization: `Bearer ${TOKEN}` } })).json();
+	assert.equal(after.sessions.length, before.sessions.length);
+	assert.ok(seen.every(({ authorization }) => !authorization), JSON.stringify(seen));
+	await context.close();
+	evil.close();
+});
+
+await step('the keyboard is enough', async () => {
+	const keys = await tab();
+	await keys.focus('#prompt');
+	await keys.keyboard.type('one');
+	await keys.keyboard.press('Shift+Enter');
+	await keys.keyboard.type('two');
+	assert.equal(await keys.inputValue('#prompt'), 'one\ntwo');
+	await keys.focus('#tab-terminal');
+	await keys.keyboard.press('ArrowRight');
+	assert.equal(await keys.evaluate(() => document.activeElement.id), 'tab-review');
+	assert.ok(await keys.isVisible('#review'));
+	const visited = new Set();
+	for (let i = 0; i < 40; i++) {
+		await keys.keyboard.press('Tab');
+		visited.add(await keys.evaluate(() => document.activeElement.id));
+	}
+	for (const id of ['prompt', 'send', 'new', 'tab-review']) assert.ok(visited.has(id), `${id} is reached: ${[...visited]}`);
+	await keys.context().close();
+});
+
+await step('accessible and whole at every width, light and dark', async () => {
+	for (const colorScheme of ['light', 'dark']) {
+		const wide = await tab({ bypassCSP: true, colorScheme });
+		await wide.click('#tab-sessions');
+		await wide.click('#list button');
+		await wide.waitForFunction(() => /end of the corpus/.test(document.getElementById('log').innerText));
+		for (const [width, height] of [[360, 740], [1280, 800], [3840, 2160]]) {
+			await wide.setViewportSize({ width, height });
+			for (const view of ['chat', 'terminal', 'review', 'sessions']) {
+				await wide.evaluate(name => (innerWidth <= 880 ? document.querySelector(`#views [data-view=${name}]`) : document.getElementById(`tab-${name}`))?.click(), view);
+				if (view === 'review') await wide.waitForSelector('.file');
+				const overflow = await wide.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+				assert.ok(overflow <= 0, `${view} is ${overflow} px wider than ${width}`);
+				await shot(wide, `${colorScheme}-${width}-${view}`);
+				await wide.evaluate(axe);
+				const { violations } = await wide.evaluate(() => axe.run());
+				const found = violations.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map(node => node.html.slice(0, 160) + node.failureSummary).join(' | ')}`);
+				assert.deepEqual(found, [], `${colorScheme} ${width} ${view}`);
+			}
+		}
+		await wide.context().close();
+	}
+});
+
+server.kill('SIGTERM');
+await browser.close();
+assert.ok(existsSync(join(SHOTS, 'chat.png')) && readdirSync(SHOTS).length > 20);
+console.log('done');
+process.exit(0);

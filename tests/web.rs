@@ -1,0 +1,531 @@
+//! `agent web` over its socket: the whole conversation, the review, reconnecting, and what is refused.
+
+use crate::support::agent::{Agent, Running, agent};
+use crate::support::endpoint::endpoint;
+use ::agent::error::{Error, Result};
+use ::agent::log::{SessionId, Store};
+use ::agent::server::web::{
+    Allowance, Audience, Facts, Guard, Hosts, Lockout, Opener, Scope, Token, Web, router,
+};
+use ::agent::session::{Frontend, ModelSettings, Session};
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tower::ServiceExt;
+
+const TOKEN: &str = "a-token-that-nobody-guesses";
+const DEADLINE: Duration = Duration::from_secs(100);
+
+/// A server that is running, with its socket.
+struct Server {
+    running: Running,
+    socket: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+fn serve(agent: Agent) -> Server {
+    serve_with(agent, &[])
+}
+
+fn serve_with(agent: Agent, options: &[&str]) -> Server {
+    let directory = tempfile::tempdir().expect("a directory");
+    let socket = directory.path().join("web.sock");
+    let listen = format!("unix:{}", socket.display());
+    let running = agent
+        .env("AGENT_WEB_TOKEN", TOKEN)
+        .args(["web", "--listen", &listen])
+        .args(options)
+        .deadline(DEADLINE)
+        .start();
+    let started = Instant::now();
+    while UnixStream::connect(&socket).is_err() {
+        assert!(started.elapsed() < DEADLINE, "the server does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Server { running, socket, _directory: directory }
+}
+
+impl Server {
+    fn send(&self, method: &str, path: &str, extra: &str, body: &str) -> UnixStream {
+        let mut stream = UnixStream::connect(&self.socket).expect("a connection");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
+        let length = body.len();
+        let kind = if method == "PUT" { "octet-stream" } else { "json" };
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {TOKEN}\r\n\
+             Content-Type: application/{kind}\r\nContent-Length: {length}\r\n{extra}\r\n{body}"
+        )
+        .expect("the request");
+        stream
+    }
+
+    /// The status and the body of an answer.
+    fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, String) {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        self.ask_with(method, path, "", &body)
+    }
+
+    /// The same with another header.
+    fn ask_with(&self, method: &str, path: &str, extra: &str, body: &str) -> (u16, String) {
+        let mut answer = Vec::new();
+        self.send(method, path, extra, body).read_to_end(&mut answer).expect("an answer");
+        let answer = String::from_utf8_lossy(&answer);
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        (status, answer.split_once("\r\n\r\n").expect("a body").1.to_owned())
+    }
+
+    fn get(&self, path: &str) -> Value {
+        let (status, body) = self.ask("GET", path, &Value::Null);
+        assert_eq!(status, 200, "{path}: {body}");
+        serde_json::from_str(&body).expect("JSON")
+    }
+
+    #[track_caller]
+    fn post(&self, path: &str, body: &Value, expected: u16) -> Value {
+        let (status, answer) = self.ask("POST", path, body);
+        assert_eq!(status, expected, "{path}: {answer}");
+        serde_json::from_str(&answer).unwrap_or_default()
+    }
+
+    fn open(&self) -> String {
+        self.post("/api/sessions", &json!({}), 200)["session"].as_str().expect("an id").to_owned()
+    }
+
+    fn tab(&self, session: &str, after: u64) -> Tab {
+        let path = format!("/api/session/{session}/events");
+        let stream = self.send("GET", &path, &format!("Last-Event-ID: {after}\r\n"), "");
+        Tab { lines: BufReader::new(stream), seen: Vec::new() }
+    }
+
+    fn kill(self) -> Agent {
+        let next = self.running.again();
+        self.running.signal(libc::SIGKILL);
+        self.running.wait();
+        next
+    }
+}
+
+/// What one tab has received.
+struct Tab {
+    lines: BufReader<UnixStream>,
+    seen: Vec<(Option<u64>, String, Value)>,
+}
+
+impl Tab {
+    /// Reads until an event satisfies `is_it`.
+    fn until(&mut self, is_it: impl Fn(&str, &Value) -> bool) -> Value {
+        let (mut id, mut name) = (None, String::new());
+        let started = Instant::now();
+        loop {
+            assert!(started.elapsed() < DEADLINE, "the event did not come: {:?}", self.seen);
+            let mut line = String::new();
+            assert!(
+                self.lines.read_line(&mut line).expect("a line") > 0,
+                "the stream ended: {:?}",
+                self.seen
+            );
+            if let Some(number) = line.strip_prefix("id: ") {
+                id = number.trim().parse().ok();
+            } else if let Some(event) = line.strip_prefix("event: ") {
+                event.trim().clone_into(&mut name);
+            } else if let Some(data) = line.strip_prefix("data: ") {
+                let data: Value = serde_json::from_str(data).expect("JSON");
+                self.seen.push((id.take(), name.clone(), data.clone()));
+                if is_it(&name, &data) {
+                    return data;
+                }
+            }
+        }
+    }
+
+    fn until_idle(&mut self) -> Value {
+        self.until(|name, data| name == "status" && data["busy"] == false)
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.seen.iter().filter(|(id, ..)| id.is_some()).map(|(_, name, _)| name.as_str()).collect()
+    }
+}
+
+#[test]
+fn a_conversation_is_streamed_reviewed_applied_and_taken_back() {
+    let model = endpoint()
+        .tool_call(
+            "run_commands",
+            json!({"command": "sed -i 's/one/ONE/; s/ten/TEN/' list.txt; echo hello from inside"}),
+        )
+        .text("**Done**, <b>really</b>.")
+        .start();
+    let list = "one\ntwo\n3\n4\n5\n6\n7\n8\n9\nten\n";
+    let agent = agent().endpoint(&model).file("list.txt", list);
+    let host = agent.workspace().join("list.txt");
+    let server = serve(agent);
+    let session = server.open();
+    let at = |path: &str| format!("/api/session/{session}/{path}");
+    let (mut tab, mut other) = (server.tab(&session, 0), server.tab(&session, 0));
+    server.post(&at("prompt"), &json!({"text": "shout"}), 202);
+    let answer = tab.until(|name, data| name == "assistant_message" && data["html"] != "");
+    assert_eq!(answer["html"], "<p><strong>Done</strong>, &lt;b&gt;really&lt;/b&gt;.</p>");
+    let status = tab.until_idle();
+    assert_eq!((&status["changes"]["modified"], &status["error"]), (&json!(1), &Value::Null), "{status}");
+    let finished = tab.seen.iter().find(|(_, name, _)| name == "tool_finished").expect("the call's end");
+    assert!(finished.2["result"].as_str().is_some_and(|text| text.contains("hello from inside")));
+    other.until_idle();
+    assert_eq!(tab.names(), other.names(), "two tabs agree");
+
+    let diff = server.get(&at("diff"));
+    let hunks = diff["files"][0]["hunks"].as_array().expect("hunks").len();
+    assert_eq!((diff["files"][0]["name"].as_str(), hunks), (Some("list.txt"), 2), "{diff}");
+    let stale = server.post(&at("apply"), &json!({"digest": "0".repeat(64)}), 409);
+    assert_eq!(stale["diff"]["digest"], diff["digest"]);
+    assert_eq!(std::fs::read_to_string(&host).expect("the file"), list);
+    let choice = json!({"digest": diff["digest"], "files": {"0": [1]}});
+    assert_eq!(server.post(&at("apply"), &choice, 200)["applied"]["modified"], 1);
+    assert_eq!(std::fs::read_to_string(&host).expect("the file"), list.replace("one", "ONE"));
+    let (status, patch) = server.ask("GET", &at("patch"), &Value::Null);
+    assert!(status == 200 && patch.contains("+TEN") && !patch.contains("+ONE"), "{patch}");
+    server.post(&at("unapply"), &json!({}), 200);
+    assert_eq!(std::fs::read_to_string(&host).expect("the file"), list);
+    server.post(&at("undo"), &json!({}), 200);
+    assert_eq!(server.get(&at("diff"))["files"], json!([]));
+    server.post(&at("redo"), &json!({}), 200);
+    assert_eq!(server.get(&at("diff"))["digest"], diff["digest"]);
+    let fork = server.post(&at("fork"), &json!({}), 200)["session"].clone();
+    assert_ne!(fork, json!(session));
+    let url =
+        server.post(&at("document"), &json!("report"), 200)["url"].as_str().expect("an address").to_owned();
+    assert!(server.ask("GET", &url, &Value::Null).1.contains("<html"));
+}
+
+#[test]
+fn a_command_of_the_user_runs_in_the_same_sandbox_and_can_be_stopped() {
+    let model = endpoint().text("ok").repeat_last().start();
+    let server = serve(agent().endpoint(&model).file("here.txt", "x"));
+    let session = server.open();
+    let mut tab = server.tab(&session, 0);
+    let path = format!("/api/session/{session}/command");
+    server.post(&path, &json!({"text": "ls; printf '\\033[31mred\\033[0m'; exit 3"}), 202);
+    let end = tab.until(|name, _| name == "command_ended");
+    assert!(end["end"].as_str().is_some_and(|end| end.starts_with("exit 3")), "{end}");
+    let output: String = tab
+        .seen
+        .iter()
+        .filter(|(_, name, _)| name == "command_output")
+        .map(|(_, _, data)| data["text"].as_str().expect("text"))
+        .collect();
+    assert!(output.contains("here.txt") && output.ends_with("red"), "{output:?}");
+    tab.until(|name, data| {
+        name == "note" && data["text"].as_str().is_some_and(|text| text.contains("here.txt"))
+    });
+    server.post(&path, &json!({"text": "sleep 1000"}), 202);
+    tab.until(|name, data| name == "command" && data["command"] == "sleep 1000");
+    server.post(&format!("/api/session/{session}/stop"), &json!({}), 202);
+    assert_eq!(tab.until(|name, _| name == "command_ended")["end"], "stopped");
+    server.post(&path, &json!({"text": " "}), 400);
+}
+
+#[test]
+fn a_killed_server_is_started_again_and_the_tab_misses_nothing() {
+    let model = endpoint().text("first answer").text("second answer").repeat_last().start();
+    let server = serve(agent().endpoint(&model));
+    let session = server.open();
+    let mut tab = server.tab(&session, 0);
+    let path = format!("/api/session/{session}/prompt");
+    server.post(&path, &json!({"text": "one"}), 202);
+    tab.until(|name, data| name == "assistant_message" && data["text"] == "first answer");
+    tab.until_idle();
+    let last = tab.seen.iter().filter_map(|(id, ..)| *id).max().expect("an id");
+    let server = serve(server.kill().endpoint(&model));
+    let mut again = server.tab(&session, last);
+    again.until(|name, _| name == "now");
+    server.post(&path, &json!({"text": "two"}), 202);
+    again.until(|name, data| name == "assistant_message" && data["text"] == "second answer");
+    assert!(again.seen.iter().all(|(id, ..)| id.is_none_or(|id| id > last)), "nothing comes twice");
+    let mut whole = server.tab(&session, 0);
+    let texts = |tab: &mut Tab| {
+        tab.until(|name, _| name == "now");
+        let messages = tab.seen.iter().filter(|(_, name, _)| name == "user_message");
+        messages.map(|(_, _, data)| data["text"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(texts(&mut whole), ["one", "two"]);
+    let sessions = server.get("/api/sessions");
+    assert_eq!(sessions["sessions"][0]["id"], json!(session));
+}
+
+#[test]
+fn a_turn_is_stopped_and_a_second_one_is_refused_meanwhile() {
+    let model = endpoint().text("slow").delay(Duration::from_secs(600)).text("quick").repeat_last().start();
+    let server = serve(agent().endpoint(&model));
+    let session = server.open();
+    let mut tab = server.tab(&session, 0);
+    let path = format!("/api/session/{session}/prompt");
+    server.post(&path, &json!({"text": "one"}), 202);
+    tab.until(|name, _| name == "turn_started");
+    server.post(&path, &json!({"text": "two"}), 409);
+    server.post(&format!("/api/session/{session}/stop"), &json!({}), 202);
+    assert_eq!(tab.until_idle()["error"]["interrupted"], true);
+    server.post(&path, &json!({"text": "three"}), 202);
+    tab.until(|name, data| name == "assistant_message" && data["text"] == "quick");
+}
+
+#[test]
+fn a_question_is_a_card_that_one_answer_removes() {
+    let model = endpoint()
+        .tool_call("run_commands", json!({"command": "echo asked"}))
+        .text("done")
+        .repeat_last()
+        .start();
+    let server = serve(agent().endpoint(&model).config("approve = \"always\"\n"));
+    let session = server.open();
+    let mut tab = server.tab(&session, 0);
+    server.post(&format!("/api/session/{session}/prompt"), &json!({"text": "go"}), 202);
+    let asked = tab.until(|name, data| name == "status" && data["questions"][0].is_object());
+    let question = &asked["questions"][0];
+    assert!(question["text"].as_str().is_some_and(|text| text.contains("echo asked")), "{question}");
+    let answer = json!({"question": question["number"], "answer": "once"});
+    let path = format!("/api/session/{session}/answer");
+    server.post(&path, &answer, 202);
+    server.post(&path, &answer, 409);
+    tab.until(|name, data| name == "tool_finished" && data["ok"] == true);
+}
+
+#[test]
+fn the_socket_is_private_and_an_address_for_others_needs_a_proxy_and_a_token() {
+    let model = endpoint().text("ok").start();
+    let server = serve(agent().endpoint(&model));
+    let mode = std::fs::metadata(&server.socket).expect("the socket").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    server.running.signal(libc::SIGTERM);
+    assert_eq!(server.running.wait().code, 143);
+    let refused = agent().endpoint(&model).args(["web", "--listen", "0.0.0.0:0"]).run().expect_code(2);
+    assert!(refused.stderr.contains("can be reached from other machines"), "{}", refused.stderr);
+    let refused =
+        agent().endpoint(&model).args(["web", "--behind-proxy", "agent.example"]).run().expect_code(2);
+    assert!(refused.stderr.contains("AGENT_WEB_TOKEN"), "{}", refused.stderr);
+}
+
+#[test]
+fn visitors_have_a_workspace_each_and_take_a_patch_away() {
+    let model = endpoint()
+        .tool_call("run_commands", json!({"command": "cp src/hello.txt copy.txt"}))
+        .text("done")
+        .start();
+    let options = ["--visitors", "--public", "--max-sessions", "2"];
+    let server = serve_with(agent().endpoint(&model), &options);
+    let visitor = || {
+        let (status, body) = server.ask("POST", "/api/visitor", &json!({}));
+        assert_eq!(status, 200, "{body}");
+        let body: Value = serde_json::from_str(&body).expect("JSON");
+        format!("X-Agent-Visitor: {}\r\n", body["visitor"].as_str().expect("a key"))
+    };
+    let (one, other) = (visitor(), visitor());
+    assert_eq!(server.ask("POST", "/api/visitor", &json!({})).0, 429, "all places are taken");
+    assert_eq!(server.ask("GET", "/api/sessions", &Value::Null).0, 403);
+    let put = |path: &str| server.ask_with("PUT", &format!("/api/upload?path={path}"), &one, "hello\n").0;
+    assert_eq!(put("src/hello.txt"), 200);
+    for path in ["..%2Fx", "%2Fetc%2Fx", ".git%2Fconfig", ""] {
+        assert_eq!(put(path), 400, "{path}");
+    }
+    let (status, body) = server.ask_with("POST", "/api/sessions", &one, "{}");
+    assert_eq!(status, 200, "{body}");
+    let session: Value = serde_json::from_str(&body).expect("JSON");
+    let at = |path: &str| format!("/api/session/{}/{path}", session["session"].as_str().expect("an id"));
+    let stream = server.send("GET", &at("events"), &one, "");
+    let mut tab = Tab { lines: BufReader::new(stream), seen: Vec::new() };
+    assert_eq!(server.ask_with("POST", &at("prompt"), &one, r#"{"text": "copy it"}"#).0, 202);
+    tab.until(|name, data| name == "tool_finished" && data["ok"] == true);
+    tab.until_idle();
+    let (_, diff) = server.ask_with("GET", &at("diff"), &one, "");
+    let diff: Value = serde_json::from_str(&diff).expect("JSON");
+    assert_eq!(diff["files"][0]["name"], "copy.txt", "{diff}");
+    let apply = json!({"digest": diff["digest"]}).to_string();
+    assert_eq!(server.ask_with("POST", &at("apply"), &one, &apply).0, 403);
+    assert!(server.ask_with("GET", &at("zip"), &one, "").1.starts_with("PK"));
+    assert!(server.ask_with("GET", &at("patch"), &one, "").1.contains("+hello"));
+    for path in ["diff", "events", "patch"] {
+        assert_eq!(server.ask_with("GET", &at(path), &other, "").0, 400, "{path}");
+    }
+}
+
+/// Opens nothing: what gets as far as this has passed the guard.
+struct Nothing;
+
+#[async_trait::async_trait]
+impl Opener for Nothing {
+    async fn open(&self, _: &Path, _: Option<SessionId>, _: Arc<dyn Frontend>) -> Result<Session> {
+        Err(Error::usage("there are no sessions here"))
+    }
+
+    async fn models(&self) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+
+    async fn model(&self, _: &str) -> Result<ModelSettings> {
+        Err(Error::usage("there are no models here"))
+    }
+}
+
+const HOST: &str = "127.0.0.1:4711";
+
+fn in_process(directory: &Path) -> Router {
+    let guard = Guard {
+        hosts: Hosts::Named(vec![HOST.to_owned(), "localhost:4711".to_owned()]),
+        is_behind_proxy: false,
+        framed_by: None,
+        token: Some(Token::new(TOKEN)),
+        lockout: Lockout::default(),
+    };
+    let facts = Facts { can_apply: true, limits: Vec::new() };
+    let scope = Scope::new(
+        directory.to_owned(),
+        Store::at(directory),
+        Arc::new(Nothing),
+        facts,
+        Allowance::default(),
+    );
+    router(Web::new(guard, Audience::One(scope)))
+}
+
+/// A request like the page's, with other headers in their place; an empty value removes one.
+fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Request<Body> {
+    let own = format!("http://{HOST}");
+    let bearer = format!("Bearer {TOKEN}");
+    let usual = [
+        ("host", HOST),
+        ("origin", own.as_str()),
+        ("sec-fetch-site", "same-origin"),
+        ("authorization", bearer.as_str()),
+        ("content-type", "application/json"),
+    ];
+    let mut request = Request::builder().method(method).uri(path);
+    for (name, value) in usual {
+        if !headers.iter().any(|(other, _)| *other == name) {
+            request = request.header(name, value);
+        }
+    }
+    for (name, value) in headers.iter().filter(|(_, value)| !value.is_empty()) {
+        request = request.header(*name, *value);
+    }
+    request.body(Body::from(body.to_owned())).expect("a request")
+}
+
+async fn status(router: &Router, request: Request<Body>) -> StatusCode {
+    let answer = router.clone().oneshot(request).await.expect("an answer");
+    let headers = answer.headers();
+    let policy = headers.get("content-security-policy").and_then(|policy| policy.to_str().ok());
+    assert!(policy.is_some_and(|policy| policy.contains("default-src 'none'")), "{answer:?}");
+    assert_eq!(headers["x-content-type-options"], "nosniff");
+    assert_eq!(headers["cache-control"], "no-store");
+    assert_eq!(headers["referrer-policy"], "no-referrer");
+    assert_eq!(headers["cross-origin-resource-policy"], "same-origin");
+    assert!(!headers.contains_key("set-cookie"));
+    assert!(!headers.keys().any(|name| name.as_str().starts_with("access-control")));
+    answer.status()
+}
+
+#[tokio::test]
+async fn only_requests_of_the_own_page_with_the_token_are_answered() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let router = in_process(directory.path());
+    let list = "/api/sessions";
+    assert_eq!(status(&router, request("GET", list, &[], "")).await, 200);
+    let refused: &[(&[(&str, &str)], u16)] = &[
+        (&[("host", "evil.example")], 421),
+        (&[("host", "127.0.0.1.evil.example")], 421),
+        (&[("host", "localhost.")], 421),
+        (&[("host", "127.0.0.1:4712")], 421),
+        (&[("host", "")], 400),
+        (&[("host", HOST), ("host", HOST)], 400),
+        (&[("origin", "null")], 403),
+        (&[("origin", "http://127.0.0.1:3000")], 403),
+        (&[("origin", "https://127.0.0.1:4711")], 403),
+        (&[("origin", "http://evil.example")], 403),
+        (&[("origin", "http://localhost:4711")], 403),
+        (&[("sec-fetch-site", "same-site")], 403),
+        (&[("sec-fetch-site", "cross-site")], 403),
+        (&[("sec-fetch-site", "none")], 403),
+        (&[("authorization", "")], 401),
+        (&[("authorization", "Bearer wrong")], 401),
+        (&[("authorization", "Basic YTpi")], 401),
+    ];
+    for (headers, expected) in refused {
+        for method in ["GET", "POST"] {
+            let answer = status(&router, request(method, list, headers, "{}")).await;
+            assert_eq!(answer.as_u16(), *expected, "{method} {headers:?}");
+        }
+    }
+    for headers in [[("origin", "")], [("sec-fetch-site", "")], [("host", "localhost:4711")]] {
+        let origin = ("origin", "");
+        let headers = [headers[0], origin];
+        assert_eq!(status(&router, request("GET", list, &headers, "")).await, 200, "{headers:?}");
+    }
+    let in_query = format!("{list}?token={TOKEN}&t={TOKEN}");
+    assert_eq!(status(&router, request("GET", &in_query, &[("authorization", "")], "")).await, 401);
+}
+
+#[tokio::test]
+async fn methods_types_and_sizes_are_bounded_and_every_answer_has_its_headers() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let router = in_process(directory.path());
+    for path in ["/", "/api/sessions", "/app.js", "/nowhere", "/x/a/b"] {
+        for method in ["OPTIONS", "DELETE", "PATCH", "TRACE", "CONNECT"] {
+            let uri = if method == "CONNECT" { HOST } else { path };
+            assert_eq!(status(&router, request(method, uri, &[], "")).await, 405, "{method} {path}");
+        }
+    }
+    assert_eq!(status(&router, request("POST", "/", &[], "{}")).await, 405);
+    for kind in ["text/plain", "", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"] {
+        let answer = status(&router, request("POST", "/api/sessions", &[("content-type", kind)], "{}")).await;
+        assert_eq!(answer, 415, "{kind}");
+    }
+    let large = format!("{{\"session\": \"{}\"}}", "x".repeat(2 << 20));
+    assert_eq!(status(&router, request("POST", "/api/sessions", &[], &large)).await, 413);
+    assert_eq!(status(&router, request("POST", "/api/sessions", &[], "{]")).await, 400);
+    assert_eq!(status(&router, request("GET", "/nowhere", &[], "")).await, 404);
+    for path in ["/", "/app.js", "/app.css", "/icon.svg", "/healthz"] {
+        let plain = [("authorization", ""), ("origin", ""), ("sec-fetch-site", "none")];
+        assert_eq!(status(&router, request("GET", path, &plain, "")).await, 200, "{path}");
+    }
+    let routes = ["events", "diff", "patch", "models"];
+    for route in routes {
+        let path = format!("/api/session/20261120-153012-k3f9/{route}");
+        assert_eq!(
+            status(&router, request("GET", &path, &[("authorization", "")], "")).await,
+            401,
+            "{route}"
+        );
+    }
+    for id in ["..", "%2e%2e%2f", "x", "20261120-153012-k3f9"] {
+        let answer = status(&router, request("GET", &format!("/api/session/{id}/diff"), &[], "")).await;
+        assert!(matches!(answer.as_u16(), 400 | 404), "{id}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn ten_wrong_tokens_lock_the_client_out() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let router = in_process(directory.path());
+    let wrong = [("authorization", "Bearer wrong")];
+    for _ in 0..10 {
+        assert_eq!(status(&router, request("GET", "/api/sessions", &wrong, "")).await, 401);
+    }
+    assert_eq!(status(&router, request("GET", "/api/sessions", &wrong, "")).await, 429);
+    assert_eq!(status(&router, request("GET", "/api/sessions", &[], "")).await, 429);
+    assert_eq!(status(&router, request("GET", "/", &[], "")).await, 200);
+}
+
+#[test]
+fn the_page_is_small() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/server/web/page");
+    let sizes =
+        ["index.html", "app.js", "app.css"].map(|file| std::fs::metadata(page.join(file)).expect(file).len());
+    assert!(sizes.iter().sum::<u64>() < 40 * 1024, "{sizes:?}");
+}
