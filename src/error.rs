@@ -49,6 +49,7 @@ pub struct Error {
     source: Option<anyhow::Error>,
     context_window: Option<u64>,
     prompt_tokens: Option<u64>,
+    errno: Option<i32>,
     /// Boxed, because every result is at least as large as an error.
     details: Option<Box<Value>>,
 }
@@ -63,6 +64,7 @@ impl Error {
             source: None,
             context_window: None,
             prompt_tokens: None,
+            errno: None,
             details: None,
         }
     }
@@ -121,6 +123,17 @@ impl Error {
         self.prompt_tokens
     }
 
+    /// Adds the error number of the sandbox's kernel; 0 is none.
+    pub fn errno(mut self, errno: i32) -> Self {
+        self.errno = Some(errno).filter(|&errno| errno != 0);
+        self
+    }
+
+    /// The error number of the sandbox's kernel, where a request failed with one.
+    pub fn known_errno(&self) -> Option<i32> {
+        self.errno
+    }
+
     /// Adds machine-readable details for `--json`.
     pub fn details(mut self, details: Value) -> Self {
         self.details = Some(Box::new(details));
@@ -140,6 +153,7 @@ impl Error {
             source: None,
             context_window: self.context_window,
             prompt_tokens: self.prompt_tokens,
+            errno: self.errno,
             details: self.details.clone(),
         }
     }

@@ -149,7 +149,7 @@ fn both_ways() -> impl Strategy<Value = Message> {
 }
 
 fn requests() -> impl Strategy<Value = Message> {
-    let walk = (path(), any::<bool>(), vec(path(), 0..3), any::<u64>(), any::<Option<u64>>());
+    let walk = (path(), any::<bool>(), vec(path(), 0..3), any::<u64>(), any::<Option<u64>>(), any::<u32>());
     let state = (path(), any::<u32>(), any::<u64>(), any::<[u8; 32]>())
         .prop_map(|(path, mode, size, hash)| FileState { path, mode, size, hash });
     let run = (command(), option::of(terminal()), any::<bool>());
@@ -173,12 +173,13 @@ fn requests() -> impl Strategy<Value = Message> {
         (vec(path(), 0..4), any::<bool>())
             .prop_map(|(paths, compress)| Message::ReadFiles { paths, compress }),
         vec(state, 0..4).prop_map(|files| Message::Missing { files }),
-        walk.prop_map(|(root, hash, exclude, max_entries, since)| Message::Walk {
+        walk.prop_map(|(root, hash, exclude, max_entries, since, depth)| Message::Walk {
             root,
             hash,
             exclude,
             max_entries,
-            since
+            since,
+            depth
         }),
         vec(text(), 0..5).prop_map(|tools| Message::GetFacts { tools }),
         any::<u16>().prop_map(|port| Message::Connect { port }),

@@ -19,6 +19,7 @@ use super::replay::ReplayArgs;
 use super::resume::ResumeArgs;
 use super::run::RunArgs;
 use super::sandbox::SandboxArgs;
+use super::serve::ServeArgs;
 use super::sessions::SessionsArgs;
 use super::web::WebArgs;
 use clap::{Parser, Subcommand};
@@ -81,6 +82,8 @@ pub enum Command {
     Artifacts(ArtifactsArgs),
     /// List, pause, resume and remove sandboxes
     Sandbox(SandboxArgs),
+    /// Serve sandboxes to programs that were written for E2B and Novita, with the vendors' own SDKs
+    Serve(ServeArgs),
     /// Forward a port of this machine's loopback to a server inside the sandbox
     Forward(ForwardArgs),
     /// Serve an editor that speaks the Agent Client Protocol, on standard input and output

@@ -40,6 +40,7 @@ mod resume;
 mod review;
 mod run;
 mod sandbox;
+mod serve;
 mod serving;
 mod sessions;
 mod signals;
@@ -119,6 +120,7 @@ async fn command(cli: Cli) -> ProcessExitCode {
         Command::Sandbox(arguments) => end(sandbox::sandbox(&arguments.options(), arguments).await),
         Command::Acp(arguments) => end(acp::acp(&arguments.options(), *arguments).await),
         Command::Mcp(arguments) => end(mcp::mcp(&arguments.options(), *arguments).await),
+        Command::Serve(arguments) => end(serve::serve(&arguments.options(), arguments).await),
         Command::Forward(arguments) => end(forward::forward(&arguments.options(), arguments).await),
     }
 }

@@ -105,9 +105,10 @@ impl Server {
                 let indexes = update::missing(files, &mut self.hashes);
                 return Ok(Some(Message::MissingAre { indexes }));
             }
-            Message::Walk { root, hash, exclude, max_entries, since } => {
+            Message::Walk { root, hash, exclude, max_entries, since, depth } => {
                 let exclude = exclude.into_iter().collect();
-                let request = walk::Request { root: resolve(root), hash, exclude, max_entries, since };
+                let root = resolve(root);
+                let request = walk::Request { root, hash, exclude, max_entries, since, depth };
                 Activity::Walk(Box::new(Walk::start(request, &mut self.snapshots.last)?))
             }
             Message::GetFacts { tools } => {

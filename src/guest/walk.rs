@@ -77,6 +77,7 @@ pub struct Snapshot {
     root: PathBuf,
     hash: bool,
     exclude: HashSet<PathBuf>,
+    depth: u32,
     /// A digest of each entry's metadata; 0 where it may change again within the same timestamp.
     entries: HashMap<PathBuf, u64>,
 }
@@ -95,12 +96,13 @@ impl Snapshots {
             return 0;
         }
         self.generation += 1;
-        let Walk { root, hash, exclude, .. } = walk;
+        let Walk { root, hash, exclude, depth, .. } = walk;
         self.last = Some(Snapshot {
             generation: self.generation,
             root: root.clone(),
             hash: *hash,
             exclude: exclude.clone(),
+            depth: *depth,
             entries,
         });
         self.generation
@@ -114,6 +116,8 @@ pub struct Request {
     pub exclude: HashSet<PathBuf>,
     pub max_entries: u64,
     pub since: Option<u64>,
+    /// 1 is the directory's own entries, 0 the whole tree.
+    pub depth: u32,
 }
 
 fn digest(metadata: &Metadata) -> u64 {
@@ -131,6 +135,7 @@ pub struct Walk {
     root: PathBuf,
     hash: bool,
     exclude: HashSet<PathBuf>,
+    depth: u32,
     entries_left: u64,
     /// What an earlier walk has seen and this one has not seen yet.
     before: HashMap<PathBuf, u64>,
@@ -157,15 +162,17 @@ struct Hashing {
 impl Walk {
     /// `snapshot` is taken where it is what the walk's `since` means.
     pub fn start(request: Request, snapshot: &mut Option<Snapshot>) -> Result<Self, Failure> {
-        let Request { root, hash, exclude, max_entries, since } = request;
+        let Request { root, hash, exclude, max_entries, since, depth } = request;
         let listing = fs::read_dir(&root).map_err(|error| Failure::io(root.display(), &error))?;
         let known = snapshot.take_if(|s| {
-            since == Some(s.generation) && s.root == root && s.hash == hash && s.exclude == exclude
+            since == Some(s.generation)
+                && (&s.root, s.hash, &s.exclude, s.depth) == (&root, hash, &exclude, depth)
         });
         Ok(Self {
             root,
             hash,
             exclude,
+            depth,
             entries_left: max_entries,
             complete: known.is_none(),
             before: known.map(|snapshot| snapshot.entries).unwrap_or_default(),
@@ -288,7 +295,7 @@ impl Walk {
         }
         let mut entry = files::entry(&full, path.clone(), &metadata);
         match entry.kind {
-            EntryKind::Directory if self.exclude.contains(&path) => {}
+            EntryKind::Directory if self.exclude.contains(&path) || self.is_deepest(&path) => {}
             EntryKind::Directory => {
                 entry.readable = fs::read_dir(&full).is_ok();
                 if entry.readable {
@@ -311,6 +318,11 @@ impl Walk {
             self.found(entry);
         }
         Ok(())
+    }
+
+    /// Whether what is below `path` is deeper than asked for.
+    fn is_deepest(&self, path: &Path) -> bool {
+        self.depth != 0 && path.components().count() >= self.depth as usize
     }
 
     /// Whether the earlier walk has seen the same. Remembers it for a later one.

@@ -435,6 +435,8 @@ tagged! {
             max_entries: u64,
             /// Only what has changed since this generation (0 is before everything), and remember this one.
             since: Option<u64>,
+            /// How deep: 1 is the directory's own entries, 0 the whole tree.
+            depth: u32,
         },
         /// `FactsAre`.
         0x1a = GetFacts {

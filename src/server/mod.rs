@@ -4,6 +4,7 @@
 //! program starts as its child speak JSON-RPC over standard input and output: [`rpc`].
 
 pub mod acp;
+pub mod e2b;
 pub mod listen;
 pub mod mcp;
 pub mod opener;

@@ -222,7 +222,7 @@ impl SandboxSettings {
         }
     }
 
-    pub(super) fn spec(&self, id: &SessionId) -> Spec {
+    pub(crate) fn spec(&self, id: &SessionId) -> Spec {
         let (idle_ttl, ephemeral, delete_after) = match self.retention {
             Retention::Remove => (IDLE_TTL, true, None),
             Retention::Keep { ttl, delete_after } => (ttl, false, delete_after),

@@ -11,6 +11,7 @@ pub mod guest;
 pub mod link;
 pub mod registry;
 pub mod rpc;
+pub mod serve;
 pub mod site;
 pub mod terminal;
 pub mod tree;

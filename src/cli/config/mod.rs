@@ -3,7 +3,7 @@
 mod endpoint;
 mod layers;
 mod request;
-mod units;
+pub(super) mod units;
 
 pub use endpoint::{EndpointChoice, choose_endpoint};
 pub use layers::{DOT_ENV_NAMES, File, HookOptions, Layers, ModelOptions, SETTINGS, Setting, Source};

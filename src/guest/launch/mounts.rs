@@ -44,6 +44,8 @@ pub fn enter_new_root(plan: &Plan<'_>) -> Result<(), Failure> {
     }
     symlink("../tmp", root.join("var/tmp")).step("link /var/tmp")?;
     symlink("../run", root.join("var/run")).step("link /var/run")?;
+    // What programs written for hosted sandboxes call their home.
+    symlink("agent", root.join("home/user")).step("link /home/user")?;
     for (link, target) in &spec.symlinks {
         let link = below(&root, link);
         make_parent(&link).and_then(|()| symlink(target, &link)).step_at("link", &link)?;

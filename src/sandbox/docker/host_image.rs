@@ -86,6 +86,8 @@ fn skeleton(tree: &HostTree, here: &Machine) -> Result<Skeleton> {
         skeleton.add(directory, Node::Directory);
     }
     skeleton.add("/tmp", Node::SharedDirectory);
+    // What programs written for hosted sandboxes call their home.
+    skeleton.add("/home/user", Node::Symlink("agent".into()));
     for (link, target) in [("/var/tmp", "/tmp"), ("/var/run", "/run")] {
         skeleton.add(link, Node::Symlink(target.into()));
     }

@@ -61,6 +61,8 @@ pub(super) struct State {
     budget: WindowBudget,
     /// Whether a ping has not been answered yet.
     pinged: bool,
+    /// Whether the guest is frozen, so that its silence means nothing.
+    pub is_frozen: bool,
     /// Why the connection is broken.
     broken: Option<String>,
 }
@@ -160,6 +162,7 @@ impl Connection {
             offers: Some(offers),
             budget: WindowBudget::new(GROWTH),
             pinged: false,
+            is_frozen: false,
             broken: None,
         };
         let connection = Arc::new(Self {
@@ -451,6 +454,9 @@ async fn read(
                 decoder.feed(&buffer[..length]);
             }
             Ok(Err(error)) => break format!("it could not be read ({error})"),
+            Err(_) if connection.upgrade().is_some_and(|connection| connection.state.lock().is_frozen) => {
+                pings = 0;
+            }
             Err(_) if pings == MAX_PINGS => {
                 break format!("nothing arrived for {} s", (PING_AFTER * (MAX_PINGS + 1)).as_secs());
             }

@@ -103,7 +103,7 @@ impl Sandbox {
     ///
     /// The directory does not exist, or holds more than `max_entries`.
     pub async fn walk(&self, root: &Path, options: WalkOptions) -> Result<Vec<Entry>> {
-        Ok(self.list(root, options, None).await?.entries)
+        Ok(self.list(root, options, None, 0).await?.entries)
     }
 
     /// Lists what has changed below `root` since the [`Changes::generation`] of an earlier call with the same options;
@@ -114,12 +114,28 @@ impl Sandbox {
     ///
     /// As [`Sandbox::walk`].
     pub async fn walk_since(&self, root: &Path, options: WalkOptions, generation: u64) -> Result<Changes> {
-        self.list(root, options, Some(generation)).await
+        self.list(root, options, Some(generation), 0).await
     }
 
-    async fn list(&self, root: &Path, options: WalkOptions, since: Option<u64>) -> Result<Changes> {
+    /// Lists the directory `root` down to `depth` (1: its own entries), without hashes.
+    ///
+    /// # Errors
+    ///
+    /// The directory does not exist, or holds more than `max_entries`.
+    pub async fn list_dir(&self, root: &Path, depth: u32, max_entries: u64) -> Result<Vec<Entry>> {
+        let options = WalkOptions { hash: false, exclude: Vec::new(), max_entries };
+        Ok(self.list(root, options, None, depth.max(1)).await?.entries)
+    }
+
+    async fn list(
+        &self,
+        root: &Path,
+        options: WalkOptions,
+        since: Option<u64>,
+        depth: u32,
+    ) -> Result<Changes> {
         let WalkOptions { hash, exclude, max_entries } = options;
-        let request = Message::Walk { root: root.to_owned(), hash, exclude, max_entries, since };
+        let request = Message::Walk { root: root.to_owned(), hash, exclude, max_entries, since, depth };
         let mut stream = self.connection.request(&request, Expect::Entries)?;
         let mut changes = Changes::default();
         loop {

@@ -64,6 +64,11 @@ impl Sandbox {
         Self { read_only: true, ..self }
     }
 
+    /// Says that the guest is frozen, or not any more: while it is, its silence does not end the connection.
+    pub fn set_frozen(&self, is_frozen: bool) {
+        self.connection.state.lock().is_frozen = is_frozen;
+    }
+
     /// Whether nothing that goes through this handle can change the workspace.
     pub fn is_read_only(&self) -> bool {
         self.read_only

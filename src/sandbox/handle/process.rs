@@ -270,6 +270,16 @@ impl Controls {
         self.0.data(bytes).await
     }
 
+    /// Ends standard input.
+    pub fn close_stdin(&self) {
+        self.0.eof();
+    }
+
+    /// Sends a signal to the command's process group, or to the foreground process group of its terminal.
+    pub fn signal(&self, signal: i32) {
+        self.0.send(&Message::Signal { signal });
+    }
+
     /// Sets the size of the command's terminal. Without a terminal nothing happens.
     pub fn resize(&self, size: TerminalSize) {
         self.0.send(&Message::Resize { size });

@@ -52,9 +52,9 @@ impl Incoming {
             self.connection.consumed(self.id, cost, self.messages.is_empty());
         }
         match message {
-            Message::Failed { message, .. } => {
+            Message::Failed { errno, message } => {
                 self.over = true;
-                Err(Error::new(Kind::InSandbox, message))
+                Err(Error::new(Kind::InSandbox, message).errno(errno))
             }
             message => Ok(message),
         }

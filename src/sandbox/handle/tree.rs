@@ -271,7 +271,7 @@ fn results(count: usize, failures: Vec<ChangeFailure>, aborted: bool) -> Option<
             return None;
         }
         results.resize_with(index, || Ok(()));
-        results.push(Err(Error::new(Kind::InSandbox, failure.message)));
+        results.push(Err(Error::new(Kind::InSandbox, failure.message).errno(failure.errno)));
     }
     let rest = || {
         if aborted {
@@ -321,9 +321,9 @@ impl PartReader {
                     let mode = mode & MODE_BITS;
                     self.open = Some(FileBytes { bytes: Vec::new(), size, mode, mtime_ns });
                 }
-                Part::Failed { message, .. } => {
+                Part::Failed { errno, message } => {
                     self.open = None;
-                    self.files.push(Err(Error::new(Kind::InSandbox, message)));
+                    self.files.push(Err(Error::new(Kind::InSandbox, message).errno(errno)));
                 }
                 Part::Bytes(bytes) => {
                     let Some(open) = &mut self.open else { return false };

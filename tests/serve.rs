@@ -1,0 +1,188 @@
+//! `agent serve` with the vendors' own SDKs. `.ci/sdks` installs them.
+
+use crate::support::agent::agent;
+use crate::support::serve::{KEY, Server, sdk};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+fn server(options: &[&str]) -> Server {
+    Server::start("local", options)
+}
+
+#[test]
+fn e2bs_own_python_sdk_works_unchanged() {
+    let Some(e2b) = sdk("e2b") else { return };
+    e2b.run(&server(&["--max-sandboxes", "2"]), "sandboxes.py");
+}
+
+#[test]
+fn e2bs_own_javascript_sdk_works_unchanged() {
+    let Some(npm) = sdk("npm") else { return };
+    npm.run(&server(&[]), "sandboxes.mjs");
+}
+
+#[test]
+fn novitas_own_python_sdk_works_unchanged() {
+    let Some(novita) = sdk("novita") else { return };
+    novita.run(&server(&[]), "novita.py");
+}
+
+#[test]
+fn e2bs_own_code_interpreter_works_unchanged() {
+    let Some(e2b) = sdk("e2b") else { return };
+    e2b.run(&server(&[]), "code_interpreter.py");
+}
+
+#[test]
+fn a_paused_sandbox_keeps_its_processes() {
+    let Some(e2b) = sdk("e2b") else { return };
+    e2b.run(&server(&[]), "pause.py");
+}
+
+/// The status and body of a request with these lines of its head.
+fn request(server: &Server, line: &str, headers: &[&str], body: &[u8]) -> (u16, String) {
+    let mut stream = TcpStream::connect(server.address()).expect("the server listens");
+    stream.set_read_timeout(Some(Duration::from_secs(120))).expect("a timeout");
+    let length = format!("Content-Length: {}", body.len());
+    let head: Vec<&str> =
+        [line, "Host: x", "Connection: close", &length].into_iter().chain(headers.iter().copied()).collect();
+    stream.write_all(format!("{}\r\n\r\n", head.join("\r\n")).as_bytes()).expect("sent");
+    // A server that refuses may have closed the connection.
+    let _ = stream.write_all(body);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+    (status, answer)
+}
+
+fn key() -> String {
+    format!("X-API-Key: {KEY}")
+}
+
+/// A sandbox's id and token.
+fn create(server: &Server) -> (String, String) {
+    let (status, answer) =
+        request(server, "POST /sandboxes HTTP/1.1", &[&key()], br#"{"templateID":"base","timeout":600}"#);
+    assert_eq!(status, 201, "{answer}");
+    let json = answer.split_once("\r\n\r\n").expect("a body").1;
+    let json: serde_json::Value = serde_json::from_str(json).expect("JSON");
+    let text = |name: &str| json[name].as_str().expect("text").to_owned();
+    (text("sandboxID"), text("envdAccessToken"))
+}
+
+#[test]
+fn a_wrong_key_or_token_opens_nothing() {
+    let server = server(&[]);
+    for headers in [&[][..], &["X-API-Key: wrong"], &["Authorization: Bearer wrong"]] {
+        for line in ["POST /sandboxes HTTP/1.1", "GET /v2/sandboxes HTTP/1.1", "GET /x HTTP/1.1"] {
+            assert_eq!(request(&server, line, headers, b"{}").0, 401, "{line} {headers:?}");
+        }
+    }
+    let (one, token) = create(&server);
+    let (other, _) = create(&server);
+    let list = |id: &str, token: &str| {
+        let headers = [
+            format!("E2b-Sandbox-Id: {id}"),
+            format!("X-Access-Token: {token}"),
+            "Content-Type: application/json".to_owned(),
+        ];
+        let headers: Vec<&str> = headers.iter().map(String::as_str).collect();
+        request(&server, "POST /process.Process/List HTTP/1.1", &headers, b"{}").0
+    };
+    assert_eq!(list(&one, &token), 200);
+    assert_eq!(list(&one, "wrong"), 401);
+    assert_eq!(list(&one, KEY), 401);
+    assert_eq!(list(&other, &token), 401);
+    assert_eq!(list("inotthere", &token), 502);
+    let paths = ["/files?path=/etc/passwd", "/files?path=x&signature=v1_x", "/envs", "/metrics"];
+    for path in paths {
+        let id = format!("E2b-Sandbox-Id: {one}");
+        assert_eq!(request(&server, &format!("GET {path} HTTP/1.1"), &[&id], b"").0, 401, "{path}");
+    }
+    assert_eq!(request(&server, "GET /files?path=x&signature=v1_x HTTP/1.1", &[], b"").0, 401);
+}
+
+#[test]
+fn malformed_requests_cost_one_answer_each() {
+    let server = server(&[]);
+    let (id, token) = create(&server);
+    let (id, token) = (format!("E2b-Sandbox-Id: {id}"), format!("X-Access-Token: {token}"));
+    let stream = "Content-Type: application/connect+json";
+    let proto = "Content-Type: application/connect+proto";
+    for (kind, body, expected) in [
+        (stream, &b""[..], "no message"),
+        (stream, b"\0\0\0\0\x09{", "ended within a message"),
+        (stream, b"\0\xff\xff\xff\xff", "longer than"),
+        (stream, b"\x01\0\0\0\0", "compressed"),
+        (stream, b"\x70\0\0\0\0", "unknown flags"),
+        (stream, b"\0\0\0\0\x02{]", "cannot be read"),
+        (stream, b"\0\0\0\0\x02{}", "no process"),
+        (proto, b"\0\0\0\0\x03\xff\xff\xff", "cannot be read"),
+    ] {
+        let answer = request(&server, "POST /process.Process/Start HTTP/1.1", &[&id, &token, kind], body).1;
+        assert!(answer.contains(expected), "{body:?}: {answer}");
+    }
+    let line = "POST /process.Process/Start HTTP/1.1";
+    assert_eq!(request(&server, line, &[&id, &token, "Content-Type: text/plain"], b"x").0, 415);
+    assert_eq!(request(&server, "POST /sandboxes HTTP/1.1", &[&key()], b"{").0, 400);
+    assert_eq!(request(&server, "POST /sandboxes HTTP/1.1", &[&key()], br#"{"timeout":99999999}"#).0, 400);
+    assert_eq!(request(&server, "GET /sandboxes/../../x HTTP/1.1", &[&key()], b"").0, 404);
+    // It still works.
+    assert_eq!(request(&server, "GET /v2/sandboxes HTTP/1.1", &[&key()], b"").0, 200);
+}
+
+#[test]
+fn there_are_never_more_sandboxes_than_allowed() {
+    let server = server(&["--max-sandboxes", "2"]);
+    let statuses: Vec<u16> = std::thread::scope(|scope| {
+        let create = || request(&server, "POST /sandboxes HTTP/1.1", &[&key()], br#"{"timeout":600}"#).0;
+        let threads: Vec<_> = (0..20).map(|_| scope.spawn(create)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("an answer")).collect()
+    });
+    assert_eq!(statuses.iter().filter(|status| **status == 201).count(), 2, "{statuses:?}");
+    assert!(statuses.iter().all(|status| [201, 429].contains(status)), "{statuses:?}");
+}
+
+#[test]
+fn no_sandbox_outlives_a_server_that_is_stopped() {
+    let mut server = server(&[]);
+    create(&server);
+    create(&server);
+    let sandboxes = server.sandboxes();
+    assert_eq!(sandboxes.len(), 2, "{sandboxes:?}");
+    assert_eq!(server.stop(), Some(143));
+    assert_eq!(server.sandboxes(), Vec::<String>::new());
+}
+
+#[test]
+fn no_sandbox_outlives_a_server_that_is_killed() {
+    let mut server = server(&[]);
+    create(&server);
+    server.kill();
+    // The guest ends ten seconds after its last client has gone; the directory is the next one's to remove.
+    server.wait_until_nothing_runs();
+    let again = server.restart();
+    create(&again);
+    again.wait_for_sandboxes(1);
+}
+
+#[test]
+fn the_printed_variables_are_those_of_the_server() {
+    let call = agent().args(["serve", "--print-env", "--listen", "127.0.0.1:4321"]);
+    let printed = call.env("AGENT_SERVE_KEY", KEY).run().expect_code(0).stdout;
+    for variable in ["E2B_API_KEY", "NOVITA_API_KEY"] {
+        assert!(printed.contains(&format!("export {variable}={KEY}\n")), "{printed}");
+    }
+    for variable in ["E2B_API_URL", "E2B_SANDBOX_URL", "NOVITA_API_URL", "NOVITA_SANDBOX_URL"] {
+        assert!(printed.contains(&format!("export {variable}=http://127.0.0.1:4321\n")), "{printed}");
+    }
+}
+
+#[test]
+fn a_server_that_others_could_reach_has_to_be_asked_for() {
+    let call = agent().args(["serve", "--listen", "0.0.0.0:0"]).env("AGENT_SERVE_KEY", KEY);
+    let finished = call.run().expect_code(2);
+    assert!(finished.stderr.contains("--allow-remote"), "{}", finished.stderr);
+}
