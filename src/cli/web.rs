@@ -135,7 +135,7 @@ async fn audience(
     stderr::write(&format!("Every visitor gets a sandbox of its own: {}\n", settings.backend.name()));
     let limits =
         VisitorLimits { visitors: arguments.max_sessions, ttl: config.ttl, cost: config.limits.cost };
-    Visitors::new(store, opener, facts, limits).map(Audience::Visitors)
+    Visitors::new(store, opener, facts, limits).map(|visitors| Audience::Visitors(Box::new(visitors)))
 }
 
 /// The page that may frame this one.
@@ -228,9 +228,9 @@ fn open_in_browser(url: &str) -> Result<()> {
     };
     let mut file =
         tempfile::Builder::new().prefix("agent-web-").suffix(".html").tempfile().map_err(failed)?;
-    write!(
+    writeln!(
         file,
-        "<!doctype html><meta http-equiv=\"refresh\" content=\"0;url={url}\"><title>agent</title>\n"
+        "<!doctype html><meta http-equiv=\"refresh\" content=\"0;url={url}\"><title>agent</title>"
     )
     .map_err(failed)?;
     let mut opener = tokio::process::Command::new("xdg-open");

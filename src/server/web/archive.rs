@@ -72,7 +72,7 @@ pub fn entries(archive: &[u8], max: usize) -> Result<Vec<Entry<'_>>> {
         let packed = u32_at(header, 20)? as usize;
         let local = u32_at(header, 42)? as usize;
         let (name, next) = (part(archive, at + 46, name)?, at + 46 + name + extra + comment);
-        let mode = u32_at(header, 38)? >> 16 & FILE_TYPE;
+        let mode = (u32_at(header, 38)? >> 16) & FILE_TYPE;
         if !part(archive, local, 30)?.starts_with(LOCAL) {
             return Err(damaged());
         }

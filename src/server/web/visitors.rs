@@ -27,7 +27,7 @@ pub enum Audience {
     /// The user who started the server.
     One(Arc<Scope>),
     /// All who reach it.
-    Visitors(Visitors),
+    Visitors(Box<Visitors>),
 }
 
 /// What visitors may use.

@@ -208,10 +208,10 @@ function dropLive() {
 
 function call(id, name, short, given) {
 	const end = el('span', { className: 'end' }, 'running'), more = el('div');
-	const out = el('pre', { hidden: true, tabIndex: 0, role: 'region', ariaLabel: 'Output' });
+	const out = el('pre', { hidden: true, tabIndex: 0, role: 'group', ariaLabel: 'Output' });
 	const node = add(el('details', { className: 'call running' },
 		el('summary', {}, el('span', { className: 'name' }, name), el('span', { className: 'short' }, short), end),
-		el('div', { className: 'body' }, el('pre', { tabIndex: 0, role: 'region', ariaLabel: 'Arguments' }, given), out, more)));
+		el('div', { className: 'body' }, el('pre', { tabIndex: 0, role: 'group', ariaLabel: 'Arguments' }, given), out, more)));
 	const entry = { node, end, out, more };
 	calls.set(id, entry);
 	return entry;
@@ -347,7 +347,7 @@ function ran(number, text) {
 	for (const [key, run] of runs) {
 		if (runs.size >= MAX_RUNS || (typeof key === 'string' && run.command === text)) { run.node.remove(); runs.delete(key); }
 	}
-	const end = el('span', {}, 'running'), out = el('pre', { hidden: true, tabIndex: 0, role: 'region', ariaLabel: 'Output' });
+	const end = el('span', {}, 'running'), out = el('pre', { hidden: true, tabIndex: 0, role: 'group', ariaLabel: 'Output' });
 	const entry = { node: el('div', { className: 'run' }, el('div', {}, el('b', {}, text), end), out), end, out, command: text };
 	$('runs').querySelector('.empty')?.remove();
 	$('runs').append(entry.node);
