@@ -1,6 +1,6 @@
 //! `agent web` over its socket: the whole conversation, the review, reconnecting, and what is refused.
 
-use crate::support::agent::{Agent, Running, agent};
+use crate::support::agent::{Agent, Finished, Running, agent};
 use crate::support::endpoint::endpoint;
 use ::agent::error::{Error, Result};
 use ::agent::log::{SessionId, Store};
@@ -23,9 +23,9 @@ use tower::ServiceExt;
 const TOKEN: &str = "a-token-that-nobody-guesses";
 const DEADLINE: Duration = Duration::from_secs(100);
 
-/// A server that is running, with its socket.
+/// A server that is running, with its socket. It is killed with the test.
 struct Server {
-    running: Running,
+    running: Option<Running>,
     socket: PathBuf,
     _directory: tempfile::TempDir,
 }
@@ -49,7 +49,7 @@ fn serve_with(agent: Agent, options: &[&str]) -> Server {
         assert!(started.elapsed() < DEADLINE, "the server does not listen");
         std::thread::sleep(Duration::from_millis(20));
     }
-    Server { running, socket, _directory: directory }
+    Server { running: Some(running), socket, _directory: directory }
 }
 
 impl Server {
@@ -106,10 +106,22 @@ impl Server {
     }
 
     fn kill(self) -> Agent {
-        let next = self.running.again();
-        self.running.signal(libc::SIGKILL);
-        self.running.wait();
-        next
+        self.end(libc::SIGKILL).again()
+    }
+
+    /// Ends it with `signal`, and waits.
+    fn end(mut self, signal: i32) -> Finished {
+        let running = self.running.take().expect("it runs");
+        running.signal(signal);
+        running.wait()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(running) = &self.running {
+            running.signal(libc::SIGKILL);
+        }
     }
 }
 
@@ -269,6 +281,12 @@ fn a_turn_is_stopped_and_a_second_one_is_refused_meanwhile() {
     let path = format!("/api/session/{session}/prompt");
     server.post(&path, &json!({"text": "one"}), 202);
     tab.until(|name, _| name == "turn_started");
+    // The answer that is stopped has to be the slow one.
+    let started = Instant::now();
+    while model.chat_requests().is_empty() {
+        assert!(started.elapsed() < DEADLINE, "the model is not asked");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     server.post(&path, &json!({"text": "two"}), 409);
     server.post(&format!("/api/session/{session}/stop"), &json!({}), 202);
     assert_eq!(tab.until_idle()["error"]["interrupted"], true);
@@ -303,8 +321,7 @@ fn the_socket_is_private_and_an_address_for_others_needs_a_proxy_and_a_token() {
     let server = serve(agent().endpoint(&model));
     let mode = std::fs::metadata(&server.socket).expect("the socket").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    server.running.signal(libc::SIGTERM);
-    assert_eq!(server.running.wait().code, 143);
+    assert_eq!(server.end(libc::SIGTERM).code, 143);
     let refused = agent().endpoint(&model).args(["web", "--listen", "0.0.0.0:0"]).run().expect_code(2);
     assert!(refused.stderr.contains("can be reached from other machines"), "{}", refused.stderr);
     let refused =

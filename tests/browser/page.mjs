@@ -37,6 +37,7 @@ const flags = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-ru
 	'--disable-component-update', '--disable-sync', '--disable-dev-shm-usage', '--host-resolver-rules=MAP rebind.test 127.0.0.1'];
 const browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args: flags, timeout: WAIT });
 let { child: server, address } = await serve('127.0.0.1:0');
+process.on('exit', () => server.kill('SIGKILL'));
 const port = new URL(address).port;
 const problems = [];
 

@@ -292,6 +292,7 @@ mod tests {
         assert_eq!(state.commands.len(), MAX_COMMANDS);
         assert!(state.commands.iter().all(|run| run.output.len() <= 2 * MAX_PARTIAL));
         drop(state);
+        let feed = Feed::default();
         let tabs: Vec<_> = std::iter::from_fn(|| feed.subscribe(|| json!(null))).collect();
         assert_eq!(tabs.len(), MAX_TABS);
     }

@@ -78,7 +78,7 @@ pub async fn upload(
 /// Writes one file, if it is one that may be in a workspace.
 fn put(root: &Path, name: &[u8], content: &[u8], uploaded: &mut Uploaded) -> Result<()> {
     let refused = |why: &str| Error::usage(format!("{} is not uploaded: {why}", printable(name)));
-    let path = TreePath::new(name).map_err(|why| refused(why))?;
+    let path = TreePath::new(name).map_err(&refused)?;
     if path.is_git_internal() || path.names().any(|name| name.eq_ignore_ascii_case(b".git")) {
         return Err(refused("git's own directory is not taken over"));
     }
