@@ -89,9 +89,7 @@ impl Updates {
             Event::Plan { steps, .. } => vec![plan(steps)],
             Event::ToolStarted { id, name, arguments } => self.started(id, name, arguments),
             Event::ToolOutput { id, data, .. } => self.output(id, data),
-            Event::ToolFinished { id, name, ok, exit_code, result, content, .. } => {
-                self.finished(id, name, *ok, *exit_code, result, content)
-            }
+            Event::ToolFinished { .. } => self.finished(event),
             _ => Vec::new(),
         }
     }
@@ -169,15 +167,10 @@ impl Updates {
         update(json!({ "content": [text_content(&fenced(&call.tail))] }))
     }
 
-    fn finished(
-        &mut self,
-        id: &str,
-        name: &str,
-        ok: bool,
-        exit_code: Option<i32>,
-        result: &str,
-        content: &[Content],
-    ) -> Vec<Value> {
+    fn finished(&mut self, event: &Event) -> Vec<Value> {
+        let Event::ToolFinished { id, name, ok, exit_code, result, content, .. } = event else {
+            return Vec::new();
+        };
         if name == "update_plan" {
             return Vec::new();
         }
@@ -185,7 +178,7 @@ impl Updates {
         let mut update = json!({
             "sessionUpdate": "tool_call_update",
             "toolCallId": id,
-            "status": if ok { "completed" } else { "failed" },
+            "status": if *ok { "completed" } else { "failed" },
             "rawOutput": { "text": result, "exit_code": exit_code },
         });
         let pictures = content.iter().filter_map(|part| match part {
@@ -205,10 +198,10 @@ impl Updates {
         }
         let text = match kind(name) {
             "execute" => fenced(result),
-            _ => result.to_owned(),
+            _ => result.clone(),
         };
         // A diff says what was written; what failed is said as well.
-        let shown = if ok && !diff.is_empty() { Vec::new() } else { vec![text_content(&text)] };
+        let shown = if *ok && !diff.is_empty() { Vec::new() } else { vec![text_content(&text)] };
         update["content"] = diff.into_iter().chain(shown).chain(pictures).collect();
         vec![update]
     }
