@@ -162,6 +162,42 @@ mod start {
     }
 }
 
+/// A sandbox with a tree, which has been looked at once. Returns what they are to be closed with.
+fn open(tree: &Path, mode: &str) -> (Workspace, Sandbox, String) {
+    let mode = if mode == "copy" { Mode::Copy } else { Mode::Overlay };
+    let session = format!("bench-{}", fastrand::u32(..));
+    let (workspace, sandbox) = RUNTIME.block_on(async {
+        let options = Options { mode, can_overlay: true, ..Options::new(machine()) };
+        let directory = ROOT.path().join("sessions").join(&session);
+        let workspace = Workspace::open(tree, &directory, options).await.expect("it opens");
+        let spec = Spec {
+            session: session.clone(),
+            image: None,
+            limits: Limits::default(),
+            network: Network::None,
+            runtime: None,
+            idle_ttl: Duration::from_secs(30),
+            ephemeral: true,
+            delete_after: None,
+            workspace: workspace.mount().await,
+        };
+        let (channel, _) = Local::new(machine()).start(&spec, &|_, _, _| {}).await.expect("it starts");
+        let sandbox = Sandbox::connect(channel).await.expect("it answers");
+        workspace.copy_in(&sandbox, &mut |_, _| {}).await.expect("it is filled");
+        // The first look reads what was written too shortly before it.
+        workspace.checkpoint(&sandbox, 1).await.expect("a look");
+        (workspace, sandbox)
+    });
+    (workspace, sandbox, session)
+}
+
+fn close(sandbox: &Sandbox, session: &str) {
+    RUNTIME.block_on(async {
+        sandbox.shutdown().await;
+        Local::new(machine()).destroy(session).await.expect("it goes");
+    });
+}
+
 /// A checkpoint where nothing changed, on 10,000 files.
 #[divan::bench_group(sample_count = 30, sample_size = 1)]
 mod checkpoint {
@@ -169,37 +205,45 @@ mod checkpoint {
 
     #[divan::bench(args = ["copy", "overlay"])]
     fn unchanged(bencher: Bencher, mode: &str) {
-        let mode = if mode == "copy" { Mode::Copy } else { Mode::Overlay };
-        let session = format!("bench-{}", fastrand::u32(..));
-        let (workspace, sandbox) = RUNTIME.block_on(async {
-            let options = Options { mode, can_overlay: true, ..Options::new(machine()) };
-            let directory = ROOT.path().join("sessions").join(&session);
-            let workspace = Workspace::open(&MIDDLING, &directory, options).await.expect("it opens");
-            let spec = Spec {
-                session: session.clone(),
-                image: None,
-                limits: Limits::default(),
-                network: Network::None,
-                runtime: None,
-                idle_ttl: Duration::from_secs(30),
-                ephemeral: true,
-                delete_after: None,
-                workspace: workspace.mount().await,
-            };
-            let (channel, _) = Local::new(machine()).start(&spec, &|_, _, _| {}).await.expect("it starts");
-            let sandbox = Sandbox::connect(channel).await.expect("it answers");
-            workspace.copy_in(&sandbox, &mut |_, _| {}).await.expect("it is filled");
-            // The first look reads what was written too shortly before it.
-            workspace.checkpoint(&sandbox, 1).await.expect("a look");
-            (workspace, sandbox)
-        });
+        let (workspace, sandbox, session) = open(&MIDDLING, mode);
         bencher.bench_local(|| {
             let made = RUNTIME.block_on(workspace.checkpoint(&sandbox, 1)).expect("a look");
             assert!(made.is_none());
         });
-        RUNTIME.block_on(async {
-            sandbox.shutdown().await;
-            Local::new(machine()).destroy(&session).await.expect("it goes");
+        close(&sandbox, &session);
+    }
+}
+
+/// What the host's edits cost before a prompt, on 50,000 files. At most 50 ms.
+#[divan::bench_group(sample_count = 30, sample_size = 1)]
+mod refresh {
+    use super::*;
+
+    fn refreshed(bencher: Bencher, mode: &str, edit: impl Fn(usize) -> usize) {
+        let (workspace, sandbox, session) = open(&BIG, mode);
+        let look = || RUNTIME.block_on(workspace.refresh(&sandbox)).expect("a look").followed.len();
+        // The first one compares everything, and begins to watch the tree.
+        look();
+        let mut count = 0;
+        bencher.bench_local(|| {
+            count += 1;
+            let edited = edit(count);
+            assert_eq!(look(), edited);
+        });
+        close(&sandbox, &session);
+    }
+
+    #[divan::bench(args = ["copy", "overlay"])]
+    fn unchanged(bencher: Bencher, mode: &str) {
+        refreshed(bencher, mode, |_| 0);
+    }
+
+    #[divan::bench(args = ["copy", "overlay"])]
+    fn one_file_edited(bencher: Bencher, mode: &str) {
+        refreshed(bencher, mode, |count| {
+            let text = format!("{mode} {count} {}\n", fastrand::u64(..));
+            fs::write(BIG.join("part-7/directory-350/file-7000.txt"), text).expect("a file");
+            1
         });
     }
 }

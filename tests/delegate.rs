@@ -384,3 +384,22 @@ fn a_kill_leaves_no_sandbox_of_a_part() {
     let list = killed.again().args(["sessions", "list"]).run().expect_code(0).stdout;
     assert_eq!(list.matches("unfinished").count(), 2, "{list}");
 }
+
+#[test]
+fn an_interrupt_ends_a_hook_after_a_part_and_keeps_the_parts_result() {
+    let model = model(&[json!({ "task": "echo 1 > one" })]);
+    let config = "[[hooks]]\nevent = \"after_tool\"\ntools = [\"delegate\"]\nwhere = \"host\"\n\
+                  command = \"touch begun; sleep 600\"\ntimeout = \"10m\"\n";
+    let running = agent().endpoint(&model).config(config).args(["run", "--json", "--delegate", "go"]).start();
+    let begun = running.home("config").join("begun");
+    let deadline = Instant::now() + LIMIT;
+    while !begun.exists() {
+        assert!(Instant::now() < deadline, "the hook does not begin");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    running.signal(libc::SIGINT);
+    let finished = running.wait().expect_code(130);
+    let events = finished.events_of("tool_finished");
+    let last = events.iter().rfind(|event| event["name"] == "delegate").unwrap();
+    assert_eq!(last["ok"], true, "{last}");
+}

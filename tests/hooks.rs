@@ -68,6 +68,51 @@ fn a_hook_blocks_a_tool_with_a_reason_for_the_model() {
 }
 
 #[test]
+fn a_required_hook_blocks_where_it_fails_or_takes_too_long() {
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": "true" }))
+        .tool_call("read_file", json!({ "path": "a.txt" }))
+        .text("ok")
+        .start();
+    let hook = |tool: &str, command: &str| {
+        format!(
+            "[[hooks]]\nevent = \"before_tool\"\ntools = [\"{tool}\"]\nwhere = \"host\"\nrequired = true\n\
+             command = \"{command}\"\ntimeout = \"1s\"\n"
+        )
+    };
+    let config = hook("run_commands", "echo broken >&2; exit 7") + &hook("read_file", "sleep 600");
+    let finished = agent()
+        .endpoint(&model)
+        .file("a.txt", "text\n")
+        .config(&config)
+        .args(["run", "--json", "try"])
+        .run()
+        .expect_code(0);
+    let rules: Vec<String> =
+        finished.events_of("denied").iter().map(|event| event["rule"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(
+        rules,
+        [
+            "a hook: `echo broken >&2; exit 7` failed, and is required: exit code 7: broken",
+            "a hook: `sleep 600` failed, and is required: it took more than 1 s",
+        ]
+    );
+}
+
+#[test]
+fn a_hook_at_the_end_starts_no_sandbox_that_a_task_did_not_need() {
+    let model = endpoint().text("42").start();
+    let call = agent()
+        .endpoint(&model)
+        .config("[[hooks]]\nevent = \"session_end\"\ncommand = \"true\"\n")
+        .file("tasks.jsonl", "{\"id\": \"a\", \"prompt\": \"what is it?\"}\n")
+        .args(["batch", "tasks.jsonl", "--out", "out"]);
+    let sandboxes = call.home("data").join("sandboxes");
+    let finished = call.run().expect_code(0);
+    assert!(!sandboxes.exists(), "{}", finished.stderr);
+}
+
+#[test]
 fn hooks_run_in_the_sandbox_unless_they_name_the_host() {
     let model =
         endpoint().tool_call("run_commands", json!({ "command": "cat /tmp/seen" })).text("ok").start();

@@ -2,6 +2,11 @@
 
 use crate::support::endpoint::{Endpoint, endpoint};
 use crate::support::terminal::{Builder, Terminal, terminal};
+use agent::cli::ui::line_editor::draw::Label;
+use agent::cli::ui::line_editor::{Assistant, Editing, Editor};
+use agent::cli::ui::read::read;
+use rustyline::completion::Pair;
+use rustyline::history::DefaultHistory;
 use serde_json::json;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
@@ -81,7 +86,8 @@ fn the_text_is_edited_in_the_users_own_editor_and_never_in_one_of_the_workspace(
     terminal.wait_for_prompt();
     for key in ["\x07", "\x18\x05"] {
         terminal.type_text(&format!("word one{key}"));
-        terminal.wait_for("› word two");
+        // The line of the first time is still on the screen.
+        terminal.wait_until_prompt("the edited text", "› word two");
         terminal.type_text(" more\r");
         terminal.wait_for_prompt();
         assert_eq!(sent(&model), "word two more");
@@ -203,13 +209,17 @@ fn escape_twice_goes_back_to_an_earlier_prompt_with_its_files() {
     terminal.type_text("draft");
     terminal.wait_for("› draft");
     terminal.type_text("\x1b\x1b");
-    terminal.wait_for("   1  make a\n   2  make b\n   3  make c\nGo back to before which prompt?");
-    terminal.type_line("");
+    terminal.wait_for("Go back to before which prompt?");
+    terminal.wait_for("  make a\n  make b\n› make c");
+    terminal.type_text("\x1b");
     terminal.wait_until_prompt("the draft", "› draft");
     terminal.type_text("\x15");
     terminal.type_line("/rewind");
-    terminal.wait_until("the list", |screen| screen.matches("Go back to before which prompt?").count() == 2);
-    terminal.type_line("2");
+    terminal.wait_for("Go back to before which prompt?");
+    terminal.wait_for("› make c");
+    terminal.type_text("\x1b[A");
+    terminal.wait_for("› make b\n  make c");
+    terminal.type_line("");
     terminal
         .wait_for("back to before prompt 2: the conversation, and in the sandbox 2 files are as they were");
     terminal.wait_until_prompt("the prompt's text", "› make b");
@@ -252,6 +262,89 @@ fn a_prompt_is_there_again_after_ctrl_z_and_fg() {
     terminal.type_text(" continued\r");
     terminal.wait_for("Still.");
     assert_eq!(sent(&model), "half a prompt continued");
+}
+
+#[test]
+fn a_turn_goes_on_after_ctrl_z_and_fg_and_leaves_nothing_on_the_shells_screen() {
+    let model = endpoint().text("Before the pause, and after it.").stall(Duration::from_secs(5)).start();
+    let mut terminal =
+        Builder::of("bash").endpoint(&model).env("PS1", "shell> ").args(["--norc", "-i"]).start();
+    terminal.wait_for("shell>");
+    terminal.type_line(env!("CARGO_BIN_EXE_agent"));
+    terminal.wait_for_prompt();
+    terminal.type_line("go");
+    terminal.wait_for("Before");
+    terminal.type_text("\x1a");
+    terminal.wait_until("the shell", |screen| screen.trim_end().ends_with("shell>"));
+    let screen = terminal.screen();
+    assert!(screen.contains("Stopped") && !screen.contains("writing"), "{screen}");
+    terminal.type_line("fg");
+    terminal.wait_for("Before the pause, and after it.");
+    terminal.wait_for_prompt();
+    assert_eq!(terminal.screen().matches("Before the pause").count(), 1, "{}", terminal.screen());
+}
+
+/// Panics at the key Tab, in the middle of what the editor does.
+struct Panicking;
+
+impl Assistant for Panicking {
+    fn complete(&self, _: &str, _: usize) -> (usize, Vec<Pair>) {
+        panic!("an error of the program")
+    }
+    fn hint(&self, _: &str, _: &DefaultHistory) -> Option<(String, usize)> {
+        None
+    }
+    fn is_incomplete(&self, _: &str) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_panic_at_the_prompt_restores_the_terminal() {
+    const NAME: &str = "keys::a_panic_at_the_prompt_restores_the_terminal";
+    if std::env::var_os("PANICS_AT_THE_PROMPT").is_some() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let mut editor = Editor::new(DefaultHistory::new(), Editing::Emacs);
+        let label = Label { plain: "› ".to_owned(), painted: "› ".to_owned() };
+        let _ = runtime.block_on(read(&mut editor, &label, &Panicking));
+        return;
+    }
+    let program = std::env::current_exe().expect("the tests' own program");
+    let mut terminal = Builder::of(program)
+        .env("PANICS_AT_THE_PROMPT", "1")
+        .args(["--exact", NAME, "--nocapture", "--test-threads=1"])
+        .start();
+    terminal.wait_for_prompt();
+    assert!(!terminal.is_as_found(), "the editor has the keys");
+    terminal.type_text("a\t");
+    assert_eq!(terminal.wait(), 101);
+    assert!(terminal.is_as_found(), "{}", terminal.screen());
+    let raw = String::from_utf8_lossy(&terminal.raw()).into_owned();
+    let panicked = raw.find("an error of the program").expect("the panic's message");
+    assert!(raw[panicked..].contains("\x1b[?2004l\x1b[>4m\x1b[<u"), "{raw:?}");
+}
+
+#[test]
+fn keys_are_told_apart_only_at_the_prompt_and_where_the_terminal_can() {
+    let model = endpoint().text("Yes.").start();
+    let on = "\x1b[?2004h\x1b[>1u\x1b[>4;2m";
+    let off = "\x1b[?2004l\x1b[>4m\x1b[<u";
+    let mut terminal = start(&model);
+    let raw = |terminal: &Terminal| String::from_utf8_lossy(&terminal.raw()).into_owned();
+    let counts = |raw: &str| (raw.matches(on).count(), raw.matches(off).count());
+    assert_eq!(counts(&raw(&terminal)), (1, 0));
+    terminal.type_line("go");
+    terminal.wait_for("Yes.");
+    terminal.wait_for_prompt();
+    terminal.ctrl_d();
+    assert_eq!(terminal.wait(), 0);
+    let all = raw(&terminal);
+    assert_eq!(counts(&all), (2, 2), "{all:?}");
+    assert!(all.find(off) < all.find("Yes."), "not while the model works: {all:?}");
+    let plain = crate::support::terminal::terminal().endpoint(&model).env("TERM", "linux").start();
+    plain.wait_for_prompt();
+    let plain = raw(&plain);
+    assert!(plain.contains("\x1b[?2004h") && !plain.contains("\x1b[>1u"), "{plain:?}");
 }
 
 #[test]

@@ -21,6 +21,32 @@ fn with_own_skill(agent: Agent) -> Agent {
 }
 
 #[test]
+fn a_skill_that_git_ignores_is_read_in_the_home_directory_and_one_that_is_excluded_is_not_listed() {
+    let model = endpoint()
+        .tool_call("read_file", json!({ "path": "/home/agent/.agents/project-skills/mine/SKILL.md" }))
+        .tool_call("run_commands", json!({ "command": "ls -A /workspace ~/.agents/project-skills/mine" }))
+        .text("done")
+        .start();
+    let skill = |what: &str| format!("---\ndescription: {what}\n---\nUse it.\n");
+    let finished = agent()
+        .endpoint(&model)
+        .file(".gitignore", ".agents/\n")
+        .file(".agents/skills/mine/SKILL.md", skill("Mine"))
+        .file(".agents/skills/mine/secrets.json", "{}")
+        .file(".agents/skills/other/SKILL.md", skill("Other"))
+        .args(["run", "--json", "--exclude", "/.agents/skills/other", "go"])
+        .run()
+        .expect_code(0);
+    let system = model.requests()[0].messages()[0]["content"].as_str().unwrap().to_owned();
+    assert!(system.contains("- mine: Mine (/home/agent/.agents/project-skills/mine/SKILL.md)"), "{system}");
+    assert!(!system.contains("Other"), "{system}");
+    let events = finished.events_of("tool_finished");
+    let result = |index: usize| events[index]["result"].as_str().unwrap();
+    assert!(result(0).contains("Use it."), "{}", result(0));
+    assert!(result(1).contains("SKILL.md") && !result(1).contains("secrets"), "{}", result(1));
+}
+
+#[test]
 fn the_model_learns_of_skills_and_reads_them_in_the_sandbox() {
     let model = endpoint()
         .tool_call("read_file", json!({ "path": "/home/agent/.agents/skills/greet/SKILL.md" }))

@@ -6,6 +6,7 @@ use crate::support::tree::{self, Entry, Tree, any_tree};
 use agent::error::Kind;
 use agent::hash::Hash;
 use agent::sandbox::{FileWrite, Node as Write};
+use agent::workspace::manifest::Node;
 use agent::workspace::{ChangeSet, Options, Workspace};
 use proptest::prelude::*;
 use std::fs;
@@ -490,6 +491,29 @@ async fn a_merge_reaches_the_sandbox_too() {
 }
 
 #[tokio::test]
+async fn a_merge_keeps_the_hunks_that_were_refused_in_the_sandbox() {
+    let lines =
+        |first: &str, fifth: &str, last: &str| format!("{first}\n2\n3\n4\n{fifth}\n6\n7\n8\n{last}\n");
+    let session = Session::start(host(&[("f", &lines("1", "5", "9"))])).await;
+    session.turn("sed -i 's/5/five/; s/9/nine/' f").await;
+    fs::write(session.host("f"), lines("one", "5", "9")).unwrap();
+    let mut changes = session.changes().await;
+    let chosen = lines("1", "five", "9");
+    let hash = session.workspace.store().put(chosen.as_bytes()).unwrap();
+    let change = changes.changes.values_mut().next().unwrap();
+    change.after = Some(Node::File { hash, size: chosen.len() as u64, mode: 0o644 });
+    let applied = session.workspace.apply(&changes, true, Some(&session.guest.sandbox)).await.unwrap();
+    assert_eq!(applied.merged.len(), 1);
+    assert_eq!(fs::read_to_string(session.host("f")).unwrap(), lines("one", "five", "9"));
+    let inside = || fs::read_to_string(session.inside().join("f")).unwrap();
+    assert_eq!(inside(), lines("one", "five", "nine"));
+    assert_eq!(session.changed().await, ["f"]);
+    let rest = session.changes().await;
+    session.workspace.apply(&rest, false, Some(&session.guest.sandbox)).await.unwrap();
+    assert_eq!(fs::read_to_string(session.host("f")).unwrap(), lines("one", "five", "nine"));
+}
+
+#[tokio::test]
 async fn when_the_space_is_used_up_the_oldest_states_are_removed() {
     let options = Options { max_kept: Some(1 << 20), ..Options::new(machine()) };
     let session = Session::with(host(&[("a", "first\n")]), options).await;
@@ -666,6 +690,42 @@ fn inside(session: &Session, name: &str) -> Option<String> {
 }
 
 const NOTHING: (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+
+#[tokio::test]
+async fn edits_are_followed_again_and_again_in_new_moved_and_linked_files() {
+    let outside = TempDir::new().unwrap();
+    let tree = host(&[("a.txt", "a"), ("old/b.txt", "b")]);
+    let session = Session::start(tree).await;
+    let followed = async |names: &[&str]| {
+        let (followed, conflicts) = refreshed(&session).await;
+        assert_eq!((followed, conflicts), (names.iter().map(ToString::to_string).collect(), Vec::new()));
+    };
+    // On another file system there is no such link.
+    let is_linked = fs::hard_link(session.host("a.txt"), outside.path().join("link")).is_ok();
+    followed(&[]).await;
+    fs::create_dir_all(session.host("new/deep")).unwrap();
+    fs::write(session.host("new/deep/c.txt"), "1").unwrap();
+    followed(&["new/deep/c.txt"]).await;
+    for text in ["2", "3"] {
+        fs::write(session.host("new/deep/c.txt"), text).unwrap();
+        followed(&["new/deep/c.txt"]).await;
+        followed(&[]).await;
+    }
+    fs::rename(session.host("new"), session.host("moved")).unwrap();
+    followed(&["moved/deep/c.txt", "new/deep/c.txt"]).await;
+    fs::write(session.host("moved/deep/c.txt"), "4").unwrap();
+    fs::remove_dir_all(session.host("old")).unwrap();
+    fs::create_dir(session.host("old")).unwrap();
+    fs::write(session.host("old/b.txt"), "another").unwrap();
+    followed(&["moved/deep/c.txt", "old/b.txt"]).await;
+    if is_linked {
+        fs::write(outside.path().join("link"), "through the link").unwrap();
+        followed(&["a.txt"]).await;
+        assert_eq!(inside(&session, "a.txt").as_deref(), Some("through the link"));
+    }
+    assert_eq!(inside(&session, "moved/deep/c.txt").as_deref(), Some("4"));
+    assert_eq!(session.changed().await, [""; 0]);
+}
 
 /// They were invisible inside, and blocked an apply with a conflict.
 #[tokio::test]

@@ -198,7 +198,13 @@ impl Conversation {
                 bounds: self.setup.bounds,
             };
             let mut result = self.call_tool(tool, context, arguments.clone()).await?;
-            if let Some(said) = self.setup.environment.after_tool(tool.name(), &arguments, &result).await? {
+            let said = tokio::select! {
+                biased;
+                // A tool that delegates has ended by itself, and its result counts.
+                _ = self.interrupt.triggered() => None,
+                said = self.setup.environment.after_tool(tool.name(), &arguments, &result) => said?,
+            };
+            if let Some(said) = said {
                 result.text += &format!("\n\n[a hook of the user's says: {said}]");
             }
             // Programs seldom show why the proxy refused a connection.

@@ -28,5 +28,5 @@ pub use governed::Governed;
 pub use interrupt::{Interrupt, Stop};
 pub use limits::{DEFAULT_MAX_TURNS, Price, RunLimits, Spent};
 pub use prompt::{SandboxFacts, system_prompt};
-pub use skills::{Skill, Skills};
+pub use skills::{Presence, Skill, Skills};
 pub use window::Window;

@@ -1,8 +1,8 @@
 //! Skills: instructions for particular kinds of task, as other agents read them too. The model learns their names and
 //! descriptions, and reads the file of one when it needs it.
 //!
-//! They are text for the model and permit nothing. Those of the project are in the workspace; those of the user are put
-//! into `$HOME` of the sandbox, so that they are in no diff.
+//! They are text for the model and permit nothing. Those of the project are in the workspace; those of the user, and those
+//! in the workspace that git ignores, are put into `$HOME` of the sandbox, so that they are in no diff.
 
 use crate::front_matter::{self, field};
 use crate::plain_file::{self, Links};
@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 
 /// Where a project has its skills, and where the sandbox has the user's, below `$HOME`.
 const DIRECTORY: &str = ".agents/skills";
+/// Where the sandbox has what git ignores of the project's, below `$HOME`.
+const IGNORED: &str = ".agents/project-skills";
 const FILE: &str = "SKILL.md";
 /// Skills of one directory that are looked at.
 const MAX_SKILLS: usize = 64;
@@ -42,6 +44,17 @@ pub struct Skill {
     pub file: String,
 }
 
+/// Whether the sandbox has a file of the workspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// It is copied, or mounted.
+    Copied,
+    /// Git ignores it.
+    Ignored,
+    /// The user excludes it.
+    Excluded,
+}
+
 /// The skills of a session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Skills {
@@ -49,20 +62,21 @@ pub struct Skills {
     pub list: Vec<Skill>,
     /// What the model does not know of, and why.
     pub left_out: Vec<String>,
-    /// What the sandbox needs for the user's own.
+    /// What the sandbox needs for those that are not in its workspace.
     pub files: Vec<HomeFile>,
 }
 
 impl Skills {
-    /// Those of the user and of the project in `workspace`. What the user wrote goes before what came with a repository.
-    pub fn find(workspace: &Path, machine: &Machine) -> Self {
+    /// Those of the user and of the project in `workspace`, of whose files `presence` is known. What the user wrote goes before
+    /// what came with a repository.
+    pub fn find(workspace: &Path, machine: &Machine, presence: &dyn Fn(&Path) -> Presence) -> Self {
         let mut skills = Self::default();
         let own = machine.config_dir().ok().map(|directory| directory.join("skills"));
         let shared = machine.home().map(|home| home.join(DIRECTORY));
         for directory in own.into_iter().chain(shared) {
             skills.add_own(&directory);
         }
-        skills.add_of_project(&workspace.join(DIRECTORY));
+        skills.add_of_project(&workspace.join(DIRECTORY), presence);
         let mut bytes = 0;
         let listed = skills.list.iter().take_while(|skill| {
             bytes += skill.line().len();
@@ -88,27 +102,42 @@ impl Skills {
             let file = Path::new(HOME).join(&inside).join(FILE);
             // Users like to keep such directories elsewhere.
             let Some(skill) = self.read(&directory.join(&name), &name, file, true) else { continue };
-            let used: u64 = self.files.iter().map(|file| file.bytes.len() as u64).sum();
-            match files(&directory.join(&name), &inside, MAX_BYTES.saturating_sub(used)) {
-                Ok(files) => {
-                    self.files.extend(files);
-                    self.list.push(skill);
-                }
-                Err(why) => self.left_out.push(format!("{name}: {why}")),
-            }
+            self.add_with_files(skill, &directory.join(&name), &inside);
         }
     }
 
-    fn add_of_project(&mut self, directory: &Path) {
+    /// Adds a skill whose files the sandbox gets at `inside`, below `$HOME`.
+    fn add_with_files(&mut self, skill: Skill, directory: &Path, inside: &Path) {
+        let used: u64 = self.files.iter().map(|file| file.bytes.len() as u64).sum();
+        match files(directory, inside, MAX_BYTES.saturating_sub(used)) {
+            Ok(files) => {
+                self.files.extend(files);
+                self.list.push(skill);
+            }
+            Err(why) => self.left_out.push(format!("{}: {why}", skill.name)),
+        }
+    }
+
+    fn add_of_project(&mut self, directory: &Path, presence: &dyn Fn(&Path) -> Presence) {
         // A link could lead anywhere, and the sandbox has the link alone.
         let is_linked = directory.ancestors().take(2).any(Path::is_symlink);
         for name in if is_linked { Vec::new() } else { self.names(directory) } {
-            let file = Path::new(WORKSPACE).join(DIRECTORY).join(&name).join(FILE);
+            let in_workspace = Path::new(DIRECTORY).join(&name).join(FILE);
             let path = directory.join(&name);
+            let (presence, inside) = (presence(&in_workspace), Path::new(IGNORED).join(&name));
+            let file = match presence {
+                Presence::Ignored => Path::new(HOME).join(&inside).join(FILE),
+                Presence::Copied | Presence::Excluded => Path::new(WORKSPACE).join(in_workspace),
+            };
             if path.is_symlink() {
                 self.left_out.push(format!("{name}: it is a symlink"));
+            } else if presence == Presence::Excluded {
+                self.left_out.push(format!("{name}: it is excluded from the workspace"));
             } else if let Some(skill) = self.read(&path, &name, file, false) {
-                self.list.push(skill);
+                match presence {
+                    Presence::Ignored => self.add_with_files(skill, &path, &inside),
+                    _ => self.list.push(skill),
+                }
             }
         }
     }
@@ -234,7 +263,7 @@ mod tests {
         skill(&project.join("mute"), "No front matter.");
         create_dir_all(project.join("link")).unwrap();
         symlink("/etc/passwd", project.join("link").join(FILE)).unwrap();
-        let skills = Skills::find(&root.join("workspace"), &machine(root));
+        let skills = Skills::find(&root.join("workspace"), &machine(root), &|_| Presence::Copied);
         let prompt = skills.in_prompt().unwrap();
         let lines: Vec<&str> = prompt.lines().filter(|line| line.starts_with("- ")).collect();
         assert_eq!(
@@ -262,9 +291,10 @@ mod tests {
         let own = root.join("home/.agents/skills/big");
         skill(&own, "---\ndescription: Big\n---\n");
         write(own.join("data"), vec![0; MAX_BYTES as usize + 1]).unwrap();
-        let skills = Skills::find(&root.join("workspace"), &machine(root));
+        let skills = Skills::find(&root.join("workspace"), &machine(root), &|_| Presence::Copied);
         assert!(skills.in_prompt().unwrap().len() < MAX_LISTED + 300);
         assert!(skills.files.is_empty() && skills.left_out.iter().any(|why| why.contains("4 MiB")));
-        assert_eq!(Skills::find(&root.join("empty"), &machine(&root.join("nobody"))), Skills::default());
+        let nobody = machine(&root.join("nobody"));
+        assert_eq!(Skills::find(&root.join("empty"), &nobody, &|_| Presence::Copied), Skills::default());
     }
 }

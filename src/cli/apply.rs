@@ -118,7 +118,7 @@ async fn write(
         Err(error) => return Err(report_conflicts(options, &kept.id, changes, error)?),
         Ok(applied) => applied,
     };
-    kept.workspace.take_edited(chosen.edited_besides(&applied), None).await?;
+    kept.workspace.take_edited(&chosen.edited, &chosen.changes, &applied, None).await?;
     stderr::write(&format!("{} (`agent undo {}` reverts it)\n", counted(applied.changes), kept.id));
     if let Some(note) = note(&chosen) {
         // It is written, whether or not the session learns of it.
@@ -237,7 +237,8 @@ pub async fn after_run(config: &Config, console: &Console, session: &mut Session
     }
     session.before_apply(&wanted.changes).await?;
     let applied = ready.workspace.apply(&wanted.changes, false, Some(&ready.sandbox)).await?;
-    ready.workspace.take_edited(wanted.edited_besides(&applied), Some(&ready.sandbox)).await?;
+    let sandbox = Some(&ready.sandbox);
+    ready.workspace.take_edited(&wanted.edited, &wanted.changes, &applied, sandbox).await?;
     let text = format!("{}, written to {}", counted(applied.changes), config.workspace.display());
     console.events().emit(Event::Notice { text })?;
     note(&wanted).map_or(Ok(()), |note| session.conversation.note(&note))

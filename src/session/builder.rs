@@ -22,8 +22,8 @@ use crate::sandbox::local::Local;
 use crate::sandbox::machine::Machine;
 use crate::tools::code::{self, RunCode};
 use crate::tools::{Plan, Registry, UpdatePlan};
-use crate::workspace::{Mode, Workspace};
-use std::path::PathBuf;
+use crate::workspace::{Mode, Workspace, secrets};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What a session is built from.
@@ -154,7 +154,12 @@ impl Builder {
     /// The skills, where the model can read them.
     fn find_skills(&self) -> Skills {
         match self.tools.get("read_file") {
-            Some(_) => Skills::find(&self.workspace.root, &self.machine),
+            Some(_) => {
+                let presence = |file: &Path| self.workspace.presence(file);
+                let mut skills = Skills::find(&self.workspace.root, &self.machine, &presence);
+                skills.files.retain(|file| !secrets::is_named_like_one(&file.path));
+                skills
+            }
             None => Skills::default(),
         }
     }

@@ -120,7 +120,9 @@ impl Session {
         if !self.hooks.has(moment, None) {
             return Ok(Said::default());
         }
-        let ready = match self.hooks.needs_sandbox(moment, None) {
+        // The end of a session that needed no sandbox needs none either.
+        let may_start = moment != Moment::SessionEnd || self.startup.has_begun();
+        let ready = match may_start && self.hooks.needs_sandbox(moment, None) {
             true => self.startup.ready().await.ok(),
             false => None,
         };

@@ -2,7 +2,7 @@
 
 use super::hooks::Hook;
 use super::startup::Population;
-use crate::agent::{Price, RunLimits};
+use crate::agent::{Presence, Price, RunLimits};
 use crate::approval::Approve;
 use crate::approval::policy::Rules;
 use crate::error::{Error, Result};
@@ -12,9 +12,11 @@ use crate::model::{ChatModel, Endpoint, OpenAi};
 use crate::sandbox::machine::Machine;
 use crate::sandbox::{Backend, HomeFile, Network, Spec, WorkspaceMount};
 use crate::tools::Bounds;
+use crate::workspace::tree_path::TreePath;
 use crate::workspace::{self, Mode, Workspace, mode, select};
 use futures_util::FutureExt;
 use serde_json::Value;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,6 +115,27 @@ impl WorkspaceSettings {
         workspace::validate(&self.root, self.named, &self.machine).map(drop)
     }
 
+    fn selection(&self) -> select::Options {
+        select::Options {
+            include: self.include.clone(),
+            exclude: self.exclude.clone(),
+            ..select::Options::new(Arc::clone(&self.machine))
+        }
+    }
+
+    /// Whether the sandbox has a file of this directory. Blocking.
+    pub(super) fn presence(&self, file: &Path) -> Presence {
+        let Ok(path) = TreePath::new(file.as_os_str().as_bytes()) else { return Presence::Excluded };
+        let is_excluded = select::globs(&self.root, &self.exclude, "--exclude")
+            .is_ok_and(|globs| globs.matched_path_or_any_parents(file, false).is_ignore());
+        match self.mode {
+            Mode::Bind => Presence::Copied,
+            _ if is_excluded => Presence::Excluded,
+            _ if select::is_selected(&self.root, &self.selection(), &path) => Presence::Copied,
+            _ => Presence::Ignored,
+        }
+    }
+
     /// Fills a sandbox with this directory; the session's records of it are kept in `directory`.
     ///
     /// # Errors
@@ -126,11 +149,7 @@ impl WorkspaceSettings {
         }
         let (root, directory) = (self.root.clone(), directory.to_owned());
         let options = workspace::Options {
-            select: select::Options {
-                include: self.include.clone(),
-                exclude: self.exclude.clone(),
-                ..select::Options::new(Arc::clone(&self.machine))
-            },
+            select: self.selection(),
             mode: self.mode,
             can_overlay: backend.capabilities().host_paths,
             named: self.named,

@@ -113,6 +113,11 @@ impl Startup {
         }
     }
 
+    /// Whether it is up, or starting.
+    pub(super) fn has_begun(&self) -> bool {
+        self.begun().is_some()
+    }
+
     /// Waits until the sandbox is up, without reporting it.
     pub(super) async fn ready_silently(&self) -> Result<Arc<Ready>> {
         self.started()?.await.map_err(|error| error.repeat())

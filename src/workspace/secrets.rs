@@ -2,6 +2,8 @@
 
 use crate::secret_scan;
 use crate::workspace::tree_path::TreePath;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// How much of a file's beginning is looked at.
 pub const HEAD: usize = 64 << 10;
@@ -25,6 +27,14 @@ pub fn name(path: &TreePath) -> Suspicion {
     match certain(&name).or_else(|| in_directory(path)) {
         Some(kind) => Suspicion::Certain(kind),
         None => by_extension(&name),
+    }
+}
+
+/// Whether a file that is not part of a workspace is a secret by its name.
+pub fn is_named_like_one(path: &Path) -> bool {
+    match TreePath::new(path.as_os_str().as_bytes()) {
+        Ok(path) => matches!(name(&path), Suspicion::Certain(_)),
+        Err(_) => true,
     }
 }
 

@@ -76,6 +76,12 @@ pub fn list_again(
     walk.decide(found, &tracked).finish(options.max_total_bytes)
 }
 
+/// Whether a file that is there is selected, unless the user excludes it. Blocking.
+pub fn is_selected(root: &Path, options: &Options, path: &TreePath) -> bool {
+    let selection = list_again(root, options, BTreeSet::from([path.parent()]), &|_| true);
+    selection.is_ok_and(|selection| selection.get(path.as_bytes()).is_some())
+}
+
 struct Walk<'a> {
     root: &'a Path,
     include: Gitignore,

@@ -82,6 +82,9 @@ struct State {
     base: Base,
     /// Whether [`State::base`] is still to be read: it is large, and a fork is ready before anybody needs it.
     is_unread: bool,
+    /// Whether the base holds edits of the host's that its record does not. A process that ends before it is written finds them
+    /// again by looking at the host.
+    has_unsaved_edits: bool,
     /// What a fresh sandbox gets as `.git`, where the workspace's repository lies outside of it.
     own_git: Option<Manifest>,
     scanner: Scanner,
@@ -104,6 +107,7 @@ impl State {
             view: None,
             base,
             is_unread: false,
+            has_unsaved_edits: false,
             own_git: None,
             scanner,
             history: History::new(),
@@ -400,8 +404,11 @@ impl Workspace {
             self.store.save(SKIPPED, skipped)?;
         }
         let mut checkpoint = history.record(delta, &base.nodes, prompt, &self.store)?;
+        if checkpoint.is_some() || (prompt.is_some() && state.has_unsaved_edits) {
+            self.save(BASE, state.base.clone()).await?;
+            state.has_unsaved_edits = false;
+        }
         if let Some(checkpoint) = &mut checkpoint {
-            self.save(BASE, base.clone()).await?;
             checkpoint.forgotten = self.enforce_retention(state)?;
         }
         Ok(checkpoint)

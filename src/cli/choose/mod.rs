@@ -6,9 +6,9 @@ mod review;
 use crate::approval::{Answer, Approver, Question};
 use crate::cli::ui::progress::Progress;
 use crate::error::Result;
-use crate::workspace::manifest::{Delta, Node};
+use crate::workspace::manifest::Node;
 use crate::workspace::tree_path::TreePath;
-use crate::workspace::{Applied, ChangeSet, Workspace};
+use crate::workspace::{ChangeSet, Workspace};
 use std::collections::BTreeMap;
 
 /// What the user chose.
@@ -72,12 +72,6 @@ impl Chosen {
     /// All of `changes`.
     pub fn all(changes: ChangeSet) -> Self {
         Self { changes, edited: BTreeMap::new(), refused: Vec::new() }
-    }
-
-    /// The edited files but those that the apply merged: the sandbox has the merged ones already.
-    pub fn edited_besides(&self, applied: &Applied) -> Delta {
-        let edited = self.edited.iter().filter(|(path, _)| !applied.merged.contains(path));
-        edited.map(|(path, node)| (path.clone(), Some(node.clone()))).collect()
     }
 
     /// The prompt that asks the model to revise what was refused with a reason; `None` where nothing was.

@@ -321,6 +321,9 @@ pub struct HookOptions {
     pub tools: Vec<String>,
     /// How long it may take.
     pub timeout: Option<String>,
+    /// Whether it blocks also where it fails or takes too long.
+    #[serde(default)]
+    pub required: bool,
 }
 
 /// What `config.toml` sets for the tools.

@@ -149,13 +149,13 @@ fn sandbox(options: &Options, file: &File) -> Result<SandboxConfig> {
 }
 
 fn hook(options: &HookOptions) -> Result<Hook> {
-    let HookOptions { event, command, place, tools, timeout } = options.clone();
+    let HookOptions { event, command, place, tools, timeout, required } = options.clone();
     let of_hook = |error: Error| Error::config(format!("[[hooks]] in config.toml: {error}"));
     if command.trim().is_empty() {
         return Err(of_hook(Error::config("a command is empty")));
     }
     let timeout = timeout.as_deref().map_or(Ok(DEFAULT_TIMEOUT), duration).map_err(of_hook)?;
-    Ok(Hook { moment: event, command, place, tools, timeout })
+    Ok(Hook { moment: event, command, place, tools, timeout, required })
 }
 
 /// The variables of `[env]`, and over them those of `--env`.

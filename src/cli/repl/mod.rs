@@ -30,6 +30,7 @@ use crate::cli::ui::screen::Screen;
 use crate::cli::ui::style::{BOLD, Colours, DIM, HEADING};
 use crate::cli::ui::terminal::mode::{self, Mode};
 use crate::cli::ui::typing::Typing;
+use crate::cli::ui::wrap::{columns_of, hanging};
 use crate::error::{Error, Kind, Result};
 use crate::exit_code::ExitCode;
 use crate::sanitise;
@@ -278,8 +279,9 @@ impl Repl<'_> {
         self.session.conversation.note(text)
     }
 
-    /// One dimmed line. `text` must be sanitised.
+    /// A dimmed line, or several where the window is narrow. `text` must be sanitised.
     fn remark(&self, text: &str) {
+        let text = hanging(text, 0, columns_of(&std::io::stderr()));
         self.screen.say(&format!("{}\n", self.colours.paint(DIM, text)));
     }
 }
@@ -316,7 +318,10 @@ fn job_control(screen: Screen) -> Result<JobControl> {
         let _interrupt = interrupt;
         loop {
             tokio::select! {
-                _ = stop.recv() => screen.progress().suspend(mode::suspend),
+                _ = stop.recv() => {
+                    let _paused = screen.progress().pause();
+                    mode::suspend(&mut resume).await;
+                }
                 _ = resume.recv() => mode::set_again(),
             }
         }

@@ -80,7 +80,8 @@ impl Repl<'_> {
         };
         self.session.before_apply(&chosen.changes).await?;
         let applied = ready.workspace.apply(&chosen.changes, merge, Some(&ready.sandbox)).await?;
-        ready.workspace.take_edited(chosen.edited_besides(&applied), Some(&ready.sandbox)).await?;
+        let sandbox = Some(&ready.sandbox);
+        ready.workspace.take_edited(&chosen.edited, &chosen.changes, &applied, sandbox).await?;
         self.remark(&format!("written: {}", counted(applied.changes)));
         for path in &applied.merged {
             self.remark(&format!("merged with the host's version: {path}"));

@@ -1,14 +1,12 @@
 //! `/rewind`: back to before an earlier prompt, conversation and files.
 
 use super::{Flow, Repl};
-use crate::cli::ui::confirm;
-use crate::error::{Error, Kind, Result};
+use crate::cli::ui::picker::pick;
+use crate::error::{Error, Result};
 use crate::sanitise::one_line;
 
-/// Prompts that are listed.
-const MAX_LISTED: usize = 30;
 /// Columns of a prompt in the list.
-const SHOWN: usize = 70;
+const SHOWN: usize = 300;
 
 impl Repl<'_> {
     /// Goes back to before prompt `number` of the list, or shows the list and asks. The prompt's text is there to be edited.
@@ -41,23 +39,12 @@ impl Repl<'_> {
         Ok(Flow::Continue)
     }
 
-    /// Shows the prompts and asks for one; `None` where the user stays here.
+    /// The number of the prompt that the user picks; `None` where the user stays here.
     async fn choose_prompt(&self, prompts: &[(u64, String)]) -> Result<Option<String>> {
-        let mut list = String::new();
-        let skipped = prompts.len().saturating_sub(MAX_LISTED);
-        if skipped > 0 {
-            list += &format!("  … {skipped} earlier\n");
-        }
-        for (index, (_, text)) in prompts.iter().enumerate().skip(skipped) {
-            list += &format!("{:>4}  {}\n", index + 1, one_line(text, SHOWN));
-        }
-        self.screen.say(&list);
         self.screen.settle()?;
-        let question = "Go back to before which prompt? (Enter: stay) ";
-        match confirm::line(self.screen.progress(), question).await {
-            Ok(line) => Ok(Some(line.trim().to_owned()).filter(|line| !line.is_empty())),
-            Err(error) if error.kind() == Kind::Interrupted => Ok(None),
-            Err(error) => Err(error),
-        }
+        let items: Vec<String> = prompts.iter().map(|(_, text)| one_line(text, SHOWN)).collect();
+        let title = "Go back to before which prompt?";
+        let picked = pick(self.screen.progress(), title, &items, items.len().saturating_sub(1)).await?;
+        Ok(picked.map(|index| (index + 1).to_string()))
     }
 }

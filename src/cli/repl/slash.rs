@@ -8,6 +8,7 @@ use crate::cli::machine;
 use crate::cli::ui::input::CommandHelp;
 use crate::cli::ui::picker::pick;
 use crate::cli::ui::trace::usage_text;
+use crate::cli::ui::wrap::{columns_of, hanging};
 use crate::error::{Error, Result};
 use crate::log::Store;
 use crate::sanitise;
@@ -17,6 +18,7 @@ use futures_util::future::BoxFuture;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
+use unicode_width::UnicodeWidthStr;
 
 /// A slash command.
 pub(super) struct Command {
@@ -26,13 +28,15 @@ pub(super) struct Command {
 
 /// The keys, after the commands.
 const KEYS: &str = "\
-Enter sends. Alt+Enter, Ctrl-J and Shift+Enter (where the terminal tells) begin a new line, and so does a line that ends
-in \\ and an open ``` fence. Ctrl-X Ctrl-E or Ctrl-G opens your editor. Tab completes, Ctrl-R searches earlier lines.
-Ctrl-O shows all of the last result. Esc Esc goes back to an earlier prompt. Ctrl-C discards the line, Ctrl-Z suspends,
-Ctrl-D leaves.
-While it works: Esc or Ctrl-C stops it. Type the next line: Enter sends it after this turn, Enter again at once, and the
-up arrow brings it back. A command that you run (!CMD) gets every key; Ctrl-] three times kills it.
+Enter sends. Alt+Enter, Ctrl-J and Shift+Enter (where the terminal tells) begin a new line, and so does a line that \
+ends in \\ and an open ``` fence. Ctrl-X Ctrl-E or Ctrl-G opens your editor. Tab completes, Ctrl-R searches earlier \
+lines. Ctrl-O shows all of the last result. Esc Esc goes back to an earlier prompt. Ctrl-C discards the line, Ctrl-Z \
+suspends, Ctrl-D leaves.
+While it works: Esc or Ctrl-C stops it. Type the next line: Enter sends it after this turn, Enter again at once, and \
+the up arrow brings it back. A command that you run (!CMD) gets every key; Ctrl-] three times kills it.
 ";
+/// Columns of a command with its arguments.
+const USAGE: usize = 24;
 
 const COMMANDS: &[Command] = &[
     Command {
@@ -163,10 +167,32 @@ pub(super) fn parse(text: &str) -> Option<Result<(&'static Command, &str)>> {
     Some(command.map(|command| (command, arguments.trim())).ok_or_else(|| unknown(name)))
 }
 
+/// What other agents call some of the commands.
+const ELSEWHERE: [(&str, &str); 16] = [
+    ("/quit", "/exit"),
+    ("/q", "/exit"),
+    ("/new", "/clear"),
+    ("/reset", "/clear"),
+    ("/compress", "/compact"),
+    ("/summarize", "/compact"),
+    ("/cost", "/usage"),
+    ("/status", "/usage"),
+    ("/stats", "/usage"),
+    ("/tokens", "/usage"),
+    ("/sessions", "/resume"),
+    ("/chat", "/resume"),
+    ("/models", "/model"),
+    ("/commit", "/apply --commit"),
+    ("/restore", "/rewind"),
+    ("/run", "!CMD"),
+];
+
 fn unknown(name: &str) -> Error {
+    let elsewhere = ELSEWHERE.iter().find(|(other, _)| *other == name).map(|(_, ours)| *ours);
     let distance = |command: &&Command| strsim::damerau_levenshtein(&command.help.name, name);
-    let hint = match COMMANDS.iter().min_by_key(distance).filter(|nearest| distance(nearest) <= 2) {
-        Some(nearest) => format!("did you mean {}?", nearest.help.name),
+    let nearest = COMMANDS.iter().min_by_key(distance).filter(|nearest| distance(nearest) <= 2);
+    let hint = match elsewhere.or(nearest.map(|nearest| &*nearest.help.name)) {
+        Some(meant) => format!("did you mean {meant}?"),
         None => "/help lists the commands".to_owned(),
     };
     Error::usage(format!("there is no command {}", sanitise::one_line(name, 40))).hint(hint)
@@ -175,12 +201,18 @@ fn unknown(name: &str) -> Error {
 impl Repl<'_> {
     fn help(&self) -> Result<Flow> {
         let shell = CommandHelp::new("!CMD", "", "run a command in the sandbox");
+        let columns = columns_of(&std::io::stderr());
         let mut text = String::new();
         for help in helps(&self.written).into_iter().chain([shell]) {
             let usage = format!("{} {}", help.name, help.arguments);
-            text += &format!("  {usage:<24} {}\n", help.help);
+            // What is longer than its column has a line of its own.
+            let between =
+                if usage.width() > USAGE { format!("\n{:>1$}", "", USAGE + 3) } else { " ".to_owned() };
+            text += &format!("  {usage:<USAGE$}{between}{}\n", hanging(&help.help, USAGE + 3, columns));
         }
-        text += KEYS;
+        for line in KEYS.lines() {
+            text += &format!("{}\n", hanging(line, 0, columns));
+        }
         self.screen.say(&text);
         Ok(Flow::Continue)
     }

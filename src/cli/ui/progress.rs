@@ -71,6 +71,24 @@ impl Drop for Hold {
     }
 }
 
+/// Keeps [`Progress`] from drawing for as long as it lives, and shows what was there again after that.
+pub struct Paused {
+    hold: Option<Hold>,
+    /// The time that the spinner showed.
+    elapsed: Option<Duration>,
+}
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        let Some(hold) = self.hold.take() else { return };
+        let progress = hold.0.clone();
+        drop(hold);
+        if let (Some(drawn), Some(elapsed)) = (&progress.drawn, self.elapsed) {
+            drawn.spinner_since(elapsed);
+        }
+    }
+}
+
 impl Progress {
     /// Draws on stderr if that is a terminal that can move its cursor.
     pub fn stderr() -> Self {
@@ -154,6 +172,17 @@ impl Progress {
         Hold(self.clone())
     }
 
+    /// Clears the progress and draws nothing until the result is dropped, while the process is stopped.
+    pub fn pause(&self) -> Paused {
+        let Some(drawn) = &self.drawn else { return Paused { hold: None, elapsed: None } };
+        let mut running = drawn.running.lock();
+        running.holds += 1;
+        let spinner = running.spinner.take();
+        let elapsed = spinner.as_ref().map(ProgressBar::elapsed);
+        spinner.inspect(ProgressBar::finish_and_clear);
+        Paused { hold: Some(Hold(self.clone())), elapsed }
+    }
+
     /// Runs `print` with the progress removed from the screen.
     pub fn suspend<R>(&self, print: impl FnOnce() -> R) -> R {
         match &self.drawn {
@@ -182,12 +211,18 @@ pub(super) fn canvas() -> Option<MultiProgress> {
 impl Drawn {
     /// The spinner, unless the progress is held.
     fn spinner(&self) -> Option<ProgressBar> {
+        self.spinner_since(Duration::ZERO)
+    }
+
+    /// The spinner, which shows this time at first if it was not there.
+    fn spinner_since(&self, elapsed: Duration) -> Option<ProgressBar> {
         let mut running = self.running.lock();
         if running.holds > 0 {
             return None;
         }
         let start = || {
             let spinner = self.bars.insert(0, ProgressBar::no_length().with_style(self.style.clone()));
+            let spinner = spinner.with_elapsed(elapsed);
             spinner.enable_steady_tick(TICK);
             spinner
         };

@@ -66,7 +66,7 @@ pub async fn read(editor: &mut Editor, label: &Label, assistant: &dyn Assistant)
                 Step::Rewind => Some(Ended::Rewind),
                 Step::ShowLast => Some(Ended::ShowLast),
                 Step::Suspend => {
-                    reading.suspend();
+                    reading.suspend().await;
                     None
                 }
                 Step::ClearScreen => {
@@ -123,10 +123,10 @@ impl Reading {
         ended
     }
 
-    fn suspend(&mut self) {
+    async fn suspend(&mut self) {
         stderr::write(&self.drawn.leave());
         set_keys(false);
-        mode::suspend();
+        mode::suspend(&mut self.continued).await;
         set_keys(true);
     }
 

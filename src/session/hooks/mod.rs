@@ -85,6 +85,8 @@ pub struct Hook {
     pub tools: Vec<String>,
     /// How long it may take.
     pub timeout: Duration,
+    /// Whether it blocks also where it fails or takes too long.
+    pub required: bool,
 }
 
 impl Hook {
@@ -151,7 +153,7 @@ impl Hooks {
     }
 
     /// Runs the hooks of a moment in order, until one blocks. `details` is part of the JSON object that they read; those that
-    /// need a sandbox where there is none have failed.
+    /// need a sandbox where there is none have failed, but at the end of a session, which may have needed none.
     ///
     /// # Errors
     /// The session's file cannot be written.
@@ -176,27 +178,38 @@ impl Hooks {
             let ran = match (hook.place, sandbox) {
                 (Place::Host, _) => host::run(hook, &self.workspace, &self.machine, input.as_bytes()).await,
                 (Place::Sandbox, Some(sandbox)) => inside::run(hook, sandbox, input.as_bytes()).await,
+                (Place::Sandbox, None) if moment == Moment::SessionEnd => continue,
                 (Place::Sandbox, None) => Err("there is no sandbox".to_owned()),
             };
-            match ran {
+            let failure = match ran {
                 Ok(Ran { exit_code: Some(BLOCKS), stderr, .. }) => {
                     said.blocked = Some(reason(&stderr));
                     return Ok(said);
                 }
-                Ok(Ran { exit_code: Some(0), stdout, .. }) => said.output += &text(&stdout),
+                Ok(Ran { exit_code: Some(0), stdout, .. }) => {
+                    said.output += &text(&stdout);
+                    continue;
+                }
                 Ok(Ran { exit_code, stderr, .. }) => {
                     let how =
                         exit_code.map_or("it was killed".to_owned(), |code| format!("exit code {code}"));
-                    self.report(hook, &format!("{how}: {}", text(&stderr).trim()))?;
+                    format!("{how}: {}", text(&stderr).trim())
                 }
-                Err(why) => self.report(hook, &why)?,
+                Err(why) => why,
+            };
+            if hook.required {
+                let command = one_line(&hook.command, 60);
+                said.blocked =
+                    Some(format!("`{command}` failed, and is required: {}", one_line(&failure, 200)));
+                return Ok(said);
             }
+            self.report(hook, &failure)?;
         }
         said.output = head_and_tail(said.output.trim(), MAX_SAID).to_string();
         Ok(said)
     }
 
-    /// A failure is reported once, and blocks nothing.
+    /// The failure of a hook that is not required is reported once, and blocks nothing.
     fn report(&self, hook: &Hook, why: &str) -> Result<()> {
         let (command, why) = (one_line(&hook.command, 60), one_line(why, 200));
         let place = if hook.place == Place::Host { "on the host" } else { "in the sandbox" };

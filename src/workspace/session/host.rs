@@ -5,12 +5,14 @@ use crate::error::{Error, Kind, Result};
 use crate::event::Changes;
 use crate::sandbox::Sandbox;
 use crate::workspace::apply::Plan;
-use crate::workspace::changes::ChangeSet;
+use crate::workspace::changes::{Change, ChangeSet};
 use crate::workspace::host_dir::HostDir;
-use crate::workspace::manifest::Delta;
+use crate::workspace::manifest::{Delta, Node};
+use crate::workspace::merge::{self, Merged, Ours};
 use crate::workspace::store::Store;
 use crate::workspace::transfer;
 use crate::workspace::tree_path::TreePath;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The workspace on the host, which may have moved since.
@@ -56,7 +58,9 @@ impl Workspace {
                 let merged = record.written.changes.get(path).and_then(|change| change.after.clone());
                 let mode = node.as_ref().and_then(|node| node.mode()).unwrap_or(0o644);
                 node = merged.map(|merged| merged.with_mode(mode));
-                delta.insert(path.clone(), node.clone());
+                let inside = delta.get(path).cloned().flatten();
+                let with_refused = keep_refused(inside.as_ref(), change, node.as_ref(), &self.store)?;
+                delta.insert(path.clone(), with_refused.or_else(|| node.clone()));
             }
             state.accepted.insert(path.clone(), node);
         }
@@ -79,16 +83,32 @@ impl Workspace {
         Ok(plan.record())
     }
 
-    /// Puts files that the user edited while reviewing them into the sandbox, where there is one, and into what is recorded of
-    /// it. `files` have contents that are kept.
-    pub async fn take_edited(&self, files: Delta, sandbox: Option<&Sandbox>) -> Result<()> {
+    /// Puts files that the user edited while reviewing `changes` into the sandbox, where there is one, and into what is recorded
+    /// of it. `files` have contents that are kept, and `applied` is what came of `changes`.
+    pub async fn take_edited(
+        &self,
+        files: &BTreeMap<TreePath, Node>,
+        changes: &ChangeSet,
+        applied: &Applied,
+        sandbox: Option<&Sandbox>,
+    ) -> Result<()> {
         if files.is_empty() {
             return Ok(());
         }
         let mut state = self.state().await?;
         let mut delta = state.history.delta().clone();
+        for (path, edited) in files {
+            let merged = applied.written.changes.get(path).filter(|_| applied.merged.contains(path));
+            let node = match (changes.changes.get(path), merged) {
+                (Some(change), Some(written)) => {
+                    let merged = written.after.as_ref();
+                    keep_refused(Some(edited), change, merged, &self.store)?.or_else(|| merged.cloned())
+                }
+                _ => Some(edited.clone()),
+            };
+            delta.insert(path.clone(), node);
+        }
         let paths: Vec<TreePath> = files.keys().cloned().collect();
-        delta.extend(files);
         self.take_merged(&mut state, &paths, delta, sandbox).await
     }
 
@@ -132,6 +152,31 @@ impl Workspace {
         let State { history, base, .. } = state;
         history.record(delta, &base.nodes, None, &self.store).map(drop)
     }
+}
+
+/// What the sandbox has of a file after an apply that merged it: what it had, with what the host had changed. So the parts
+/// that the user refused are still there. `None` where nothing was refused.
+fn keep_refused(
+    inside: Option<&Node>,
+    applied: &Change,
+    merged: Option<&Node>,
+    store: &Store,
+) -> Result<Option<Node>> {
+    let (Some(inside), Some(after)) = (inside, &applied.after) else { return Ok(None) };
+    if inside.same_content(after) {
+        return Ok(None);
+    }
+    let read = |limit: u64| match inside {
+        Node::File { hash, size, .. } if *size <= limit => store.read(*hash),
+        _ => Ok(Vec::new()),
+    };
+    let ours = Ours { found: Some(inside), read: &read, other: "the host" };
+    let of_host = Change { before: Some(after.clone()), after: merged.cloned() };
+    Ok(Some(match merge::three_way(&ours, &of_host, store)? {
+        Merged::Clean(node) => node.with_mode(inside.mode().unwrap_or(0o644)),
+        // The host changed the very lines that were refused: the next diff shows both.
+        Merged::Impossible(_) => inside.clone(),
+    }))
 }
 
 fn check(root: &Path, changes: &ChangeSet, store: &Store, merge: bool) -> Result<Plan> {

@@ -1,6 +1,6 @@
 //! Edits on the host during an open session: what the sandbox has not changed follows the host.
 
-use super::{ACCEPTED, BASE, State, Workspace, blocking};
+use super::{ACCEPTED, State, Workspace, blocking};
 use crate::error::Result;
 use crate::sandbox::{Sandbox, WorkspaceMount};
 use crate::workspace::base::Base;
@@ -121,7 +121,7 @@ impl Workspace {
         }
         if !refreshed.followed.is_empty() {
             history.record(delta, &base.nodes, None, &self.store)?;
-            self.save(BASE, base.clone()).await?;
+            state.has_unsaved_edits = true;
         }
         Ok(refreshed)
     }
@@ -143,6 +143,7 @@ impl Workspace {
         state.base.left_out.extend(left_out);
         let git_is_changed = state.history.delta().keys().any(is_git_beyond_index);
         let (mut refreshed, mut taken) = (Refreshed::default(), Vec::new());
+        let accepted = state.accepted.len();
         let mut delta = state.history.delta().clone();
         for changed in self.observe(paths).await? {
             let before = former.get(&changed.path).cloned().flatten();
@@ -173,8 +174,11 @@ impl Workspace {
         if *history.delta() != delta {
             history.record(delta, &base.nodes, None, &self.store)?;
         }
-        self.save(BASE, state.base.clone()).await?;
-        self.save(ACCEPTED, state.accepted.clone()).await?;
+        // It is written after the prompt, which need not wait for it.
+        state.has_unsaved_edits = true;
+        if state.accepted.len() != accepted {
+            self.save(ACCEPTED, state.accepted.clone()).await?;
+        }
         Ok(refreshed)
     }
 

@@ -6,6 +6,7 @@ use rustix::termios::{
 };
 use rustix::{process, stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::signal::unix::Signal;
 
 /// The settings as they were found, and as they are to be now. `None` until they are first changed.
 static SETTINGS: Lock<Option<Settings>> = Lock::new(None);
@@ -96,11 +97,13 @@ pub fn set_again() {
     }
 }
 
-/// Stops this process group, as Ctrl-Z does, with the terminal as it was found. Returns when it is continued.
-pub fn suspend() {
+/// Stops this process group, as Ctrl-Z does, with the terminal as it was found, until `continued` reports SIGCONT. This
+/// thread may run on for a moment after the signal was sent, because any thread of the process takes it.
+pub async fn suspend(continued: &mut Signal) {
     restore();
     // SAFETY: a system call with constants; group 0 is this process's own.
     unsafe { libc::kill(0, libc::SIGSTOP) };
+    continued.recv().await;
     set_again();
 }
 
