@@ -31,6 +31,7 @@ pub mod server;
 pub mod session;
 pub mod shorten;
 pub mod syntax;
+mod tls;
 pub mod tools;
 pub mod utf8_stream;
 pub mod workspace;

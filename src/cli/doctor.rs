@@ -15,7 +15,9 @@ use crate::model::probe::{Finding, Outcome, Recommendation, Step};
 use crate::sandbox::docker::checks::Checks;
 use crate::sandbox::docker::{DEFAULT_IMAGE, Docker};
 use crate::sandbox::local::Local;
-use crate::sandbox::{self, Backend, Command, Program, Sandbox, SandboxChoice, Spec, WorkspaceMount, local};
+use crate::sandbox::{
+    self, Backend, Command, Kind, Program, Sandbox, SandboxChoice, Spec, WorkspaceMount, local,
+};
 use crate::sanitise;
 use clap::Args;
 use serde::Serialize;
@@ -37,6 +39,9 @@ pub struct DoctorArgs {
     /// Try the endpoint: models, streaming, tools, parallel calls, images, usage
     #[arg(long)]
     endpoint: bool,
+    /// With the sandbox of a provider: make one, run a command in it, and remove it
+    #[arg(long)]
+    live: bool,
 }
 
 impl DoctorArgs {
@@ -91,7 +96,7 @@ pub async fn doctor(options: &Options, arguments: DoctorArgs) -> Result<ExitCode
         is_json: options.json,
         printed: Ok(()),
     };
-    let (sandbox, looked_at) = sandboxes(&config).await?;
+    let (sandbox, looked_at) = sandboxes(&config, arguments.live).await?;
     looked_at.into_iter().for_each(|check| checks.push(check));
     let endpoint = endpoints(&config, arguments.endpoint, &mut checks).await;
     let code = match (sandbox, endpoint) {
@@ -140,13 +145,16 @@ impl Checklist {
 ///
 /// # Errors
 /// What was asked for can be had nowhere.
-async fn sandboxes(config: &Config) -> Result<(bool, Vec<Check>)> {
+async fn sandboxes(config: &Config, live: bool) -> Result<(bool, Vec<Check>)> {
     let wanted = &config.sandbox;
     let needs_engine =
         local::CAPABILITIES.check_image(local::NAME, wanted.image.as_deref(), wanted.runtime.as_deref());
     let (mut groups, mut looks_local) = (Vec::new(), true);
     match wanted.choice {
         SandboxChoice::Named(local::NAME) => needs_engine?,
+        SandboxChoice::Named(name) if !Kind::named(name)?.is_automatic() => {
+            groups.push(elsewhere(config, Kind::named(name)?, live).await);
+        }
         choice => {
             groups.push(engine(config).await?);
             looks_local = choice == SandboxChoice::Auto && needs_engine.is_ok();
@@ -163,6 +171,33 @@ async fn sandboxes(config: &Config) -> Result<(bool, Vec<Check>)> {
         check.state = State::Warning;
     }
     Ok((works, checks))
+}
+
+/// A backend on another machine: whether it answers, and with `live` whether a sandbox there does.
+async fn elsewhere(config: &Config, kind: &'static Kind, live: bool) -> Vec<Check> {
+    let reached = async {
+        let backend = kind.connect(&machine()).await?;
+        let sandboxes = backend.list().await?.len();
+        Ok::<_, Error>((backend, sandboxes))
+    };
+    let (backend, sandboxes) = match reached.await {
+        Ok(reached) => reached,
+        Err(error) => return vec![failed(kind.name, State::Failed, &error)],
+    };
+    let location = backend.location();
+    let mut checks = vec![ok(
+        kind.name,
+        format!("{location} answers and takes the key; {sandboxes} sandboxes of this machine"),
+    )];
+    if live {
+        let started = Instant::now();
+        checks.extend(proof(config, backend.as_ref()).await);
+        let existed = started.elapsed().as_secs_f64();
+        checks.push(ok("cost", format!("that sandbox existed for {existed:.1} s and is removed")));
+    } else if let Some(check) = checks.last_mut() {
+        check.hint = Some("--live makes a sandbox there, uses it and removes it".to_owned());
+    }
+    checks
 }
 
 /// The engine, and what of it the sandbox needs.

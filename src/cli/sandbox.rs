@@ -4,9 +4,10 @@ use super::completions::values;
 use super::print::print;
 use crate::cli::machine;
 use crate::cli::options::Options;
+use crate::cli::ui::stderr;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
-use crate::sandbox::{Backend, KINDS, Listed};
+use crate::sandbox::{Backend, KINDS, Listed, SandboxChoice};
 use crate::sanitise::one_line;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -18,6 +19,9 @@ pub struct SandboxArgs {
     /// JSON on standard output
     #[arg(long, global = true, help_heading = "Output")]
     json: bool,
+    /// Look at this backend alone
+    #[arg(long, global = true, value_name = "NAME", help_heading = "Sandbox")]
+    sandbox: Option<SandboxChoice>,
     /// What to do
     #[command(subcommand)]
     command: SandboxCommand,
@@ -59,7 +63,7 @@ type Found = (Arc<dyn Backend>, Listed);
 
 /// Lists them, or performs the command on one.
 pub async fn sandbox(options: &Options, arguments: SandboxArgs) -> Result<ExitCode> {
-    let found = all().await?;
+    let found = all(arguments.sandbox).await?;
     let (id, done) = match arguments.command {
         SandboxCommand::List => return list(options, &found),
         SandboxCommand::Pause { id } => {
@@ -81,14 +85,29 @@ pub async fn sandbox(options: &Options, arguments: SandboxArgs) -> Result<ExitCo
     print(options, &format!("{done} {id}\n"), &json!({ "session": id, "state": done }))
 }
 
-/// The sandboxes of every backend that can be used here.
-async fn all() -> Result<Vec<Found>> {
+/// The sandboxes of every backend that can be used here, or of the one that was named.
+async fn all(choice: Option<SandboxChoice>) -> Result<Vec<Found>> {
+    let named = match choice {
+        Some(SandboxChoice::Named(name)) => Some(name),
+        Some(SandboxChoice::Auto) | None => None,
+    };
     let mut found = Vec::new();
-    for kind in &KINDS {
-        let Ok(backend) = kind.connect(&machine()).await else { continue };
+    for kind in KINDS.iter().filter(|kind| named.is_none_or(|name| name == kind.name)) {
+        let backend = match kind.connect(&machine()).await {
+            Err(error) if named.is_some() => return Err(error),
+            Err(_) => continue,
+            Ok(backend) => backend,
+        };
         // What should be gone by now is not listed; what cannot be removed is.
         let _ = backend.sweep().await;
-        let listed = backend.list().await?;
+        let listed = match backend.list().await {
+            // One that is far away hides nothing of the others.
+            Err(error) if named.is_none() && !kind.is_automatic() => {
+                stderr::write(&format!("not listed: {}\n", one_line(&error.to_string(), 400)));
+                continue;
+            }
+            listed => listed?,
+        };
         found.extend(listed.into_iter().map(|listed| (Arc::clone(&backend), listed)));
     }
     Ok(found)

@@ -2,11 +2,13 @@
 
 use crate::sha256::Sha256;
 use crate::sys::{self, POLLIN, POLLOUT, Poll};
+use crate::websocket::{self, Frames, Handshake};
 use crate::wire::{self, CHUNK, Decoder, MAGIC, Message, Outbox, VERSION};
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::net::TcpStream;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// With this many bytes waiting to be sent, nothing new is accepted from the client.
 const CONGESTED: usize = 1 << 20;
@@ -29,9 +31,47 @@ impl Failure {
     }
 }
 
+/// How long a client may take for a WebSocket's handshake.
+const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A WebSocket around a client's bytes.
+struct Framing {
+    /// The SHA-256 of the secret that the handshake has to name.
+    verifier: [u8; 32],
+    /// What has arrived of the handshake, and when it began; `None` once it was accepted.
+    upgrading: Option<(Vec<u8>, Instant)>,
+    frames: Frames,
+    /// What is sent as it is: the handshake's answer, answers to pings.
+    answers: Vec<u8>,
+}
+
+impl Framing {
+    /// Unwraps what has arrived. `false` where the connection has to end.
+    fn receive(&mut self, bytes: &[u8], payload: &mut Vec<u8>) -> bool {
+        let Some((head, _)) = &mut self.upgrading else {
+            return self.frames.read(bytes, payload, &mut self.answers).is_ok() && !self.frames.closed;
+        };
+        head.extend_from_slice(bytes);
+        match websocket::handshake(head, &self.verifier) {
+            Handshake::Partial => true,
+            Handshake::Accepted { answer, length } => {
+                let rest = head.split_off(length);
+                self.answers = answer;
+                self.upgrading = None;
+                self.receive(&rest, payload)
+            }
+            Handshake::Refused { answer } => {
+                self.answers = answer.to_vec();
+                false
+            }
+        }
+    }
+}
+
 pub struct Client {
     input: File,
     output: File,
+    framing: Option<Framing>,
     decoder: Decoder,
     /// Whether the decoder has no whole frame left.
     starved: bool,
@@ -53,6 +93,7 @@ impl Client {
         Ok(Self {
             input: File::from(input),
             output: File::from(output),
+            framing: None,
             decoder: Decoder::new(),
             starved: true,
             outbox: Outbox::default(),
@@ -65,6 +106,20 @@ impl Client {
         })
     }
 
+    /// One whose bytes are in a WebSocket, after a handshake that names the secret of `verifier`.
+    pub fn over_websocket(stream: TcpStream, verifier: [u8; 32]) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        let (upgrading, frames) = (Some((Vec::new(), Instant::now())), Frames::default());
+        let framing = Some(Framing { verifier, upgrading, frames, answers: Vec::new() });
+        Ok(Self { framing, ..Self::new(stream.try_clone()?.into(), stream.into())? })
+    }
+
+    /// When a client that is still at its handshake is dropped.
+    pub fn upgrade_deadline(&self) -> Option<Instant> {
+        let (_, since) = self.framing.as_ref()?.upgrading.as_ref()?;
+        since.checked_add(UPGRADE_TIMEOUT)
+    }
+
     pub fn interest(&self, poll: &mut Poll) {
         if self.starved && !self.congested() {
             poll.add(self.input.as_raw_fd(), POLLIN);
@@ -75,7 +130,8 @@ impl Client {
     }
 
     fn unsent(&self) -> usize {
-        self.outbox.bytes() + self.writing.len() - self.written
+        let answers = self.framing.as_ref().map_or(0, |framing| framing.answers.len());
+        self.outbox.bytes() + self.writing.len() - self.written + answers
     }
 
     /// Whether the client reads too slowly what is sent to it.
@@ -91,12 +147,30 @@ impl Client {
         match self.input.read(buffer) {
             Ok(0) => self.closed = true,
             Ok(length) => {
-                self.decoder.feed(&buffer[..length]);
-                self.starved = false;
                 self.last_heard = Instant::now();
+                self.feed(&buffer[..length]);
             }
             Err(error) if would_block(&error) => {}
             Err(_) => self.closed = true,
+        }
+    }
+
+    fn feed(&mut self, bytes: &[u8]) {
+        let Some(framing) = &mut self.framing else {
+            self.decoder.feed(bytes);
+            self.starved = false;
+            return;
+        };
+        let mut payload = Vec::new();
+        let goes_on = framing.receive(bytes, &mut payload);
+        if !payload.is_empty() {
+            self.decoder.feed(&payload);
+            self.starved = false;
+        }
+        if !goes_on {
+            // The last answer fits into the socket's buffer, or is lost on a client that reads nothing.
+            self.flush();
+            self.closed = true;
         }
     }
 
@@ -169,10 +243,17 @@ impl Client {
     fn refill(&mut self) -> bool {
         self.writing.clear();
         self.written = 0;
+        if let Some(framing) = self.framing.as_mut().filter(|framing| !framing.answers.is_empty()) {
+            self.writing.append(&mut framing.answers);
+            return true;
+        }
         while self.writing.len() < CHUNK
             && let Some(frame) = self.outbox.pop()
         {
             self.writing.extend_from_slice(&frame);
+        }
+        if self.framing.is_some() && !self.writing.is_empty() {
+            self.writing.splice(..0, websocket::head(self.writing.len()));
         }
         !self.writing.is_empty()
     }

@@ -2,7 +2,7 @@
 //!
 //! `guest serve` speaks the protocol of `wire.rs`; `guest attach` joins its socket to standard input and output;
 //! `guest launch` makes a sandbox of namespaces around `guest serve`, `guest remove` clears one away, and `guest show`
-//! shows a directory as another user's.
+//! shows a directory as another user's. `guest detach` makes a provider's machine a sandbox and serves there.
 //! Only the standard library is used, so that plain `rustc` builds it.
 
 mod attach;
@@ -33,6 +33,7 @@ mod sys;
 mod update;
 mod usage;
 mod walk;
+mod websocket;
 #[allow(dead_code, reason = "the host and the guest each need their half")]
 mod wire;
 
@@ -40,8 +41,9 @@ use std::process::ExitCode;
 
 const USAGE: &str =
     "usage: guest serve [--idle-ttl SECS] [--socket NAME] [--listen-fd N] [--workspace DIR] [--disk BYTES]
-                   [--keepalive SECS] [--filters FILE]
+                   [--keepalive SECS] [--filters FILE] [--websocket-fd N VERIFIER]
        guest attach --socket NAME
+       guest detach ADDRESS:PORT VERIFIER SPEC [ADDRESS:PORT,...]
        guest launch DIR
        guest remove DIR
        guest show DIR TARGET UID GID";
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
     let result = match arguments.next().as_deref() {
         Some("serve") => serve::main(arguments),
         Some("attach") => attach::main(arguments),
+        Some("detach") => launch::detached::main(arguments),
         Some("launch") => launch::main(arguments),
         Some("remove") => launch::remove(arguments),
         Some("show") => launch::show(arguments),
@@ -63,4 +66,12 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The bytes that hexadecimal digits stand for.
+fn hex(digits: &str) -> Option<Vec<u8>> {
+    let pairs = digits.as_bytes().chunks(2);
+    pairs
+        .map(|pair| u8::from_str_radix(str::from_utf8(pair).ok().filter(|pair| pair.len() == 2)?, 16).ok())
+        .collect()
 }

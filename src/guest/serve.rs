@@ -20,6 +20,7 @@ use crate::walk::{Hashes, Snapshots};
 use crate::wire::{CHUNK, Message, WindowBudget};
 use std::collections::{BTreeMap, HashSet};
 use std::io;
+use std::net::TcpListener;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -43,6 +44,22 @@ pub struct Options {
     disk: Option<u64>,
     /// The file with the system call filters to install.
     filters: Option<PathBuf>,
+    /// Where WebSockets come in.
+    gate: Option<Gate>,
+}
+
+struct Gate {
+    socket: TcpListener,
+    /// The SHA-256 of the secret that a client has to name.
+    verifier: [u8; 32],
+}
+
+impl Options {
+    /// The listening socket, which stays open.
+    fn listening(&self) -> Option<RawFd> {
+        let gate = self.gate.as_ref().map(|gate| gate.socket.as_raw_fd());
+        self.listener.as_ref().map(|listener| listener.socket.as_raw_fd()).or(gate)
+    }
 }
 
 struct Listener {
@@ -83,7 +100,7 @@ pub struct Server {
 /// Serves until it is stopped, or no client has been connected for the idle time-to-live.
 pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     let options = parse(arguments)?;
-    sys::close_what_was_left_open(options.listener.as_ref().map(|listener| listener.socket.as_raw_fd()));
+    sys::close_what_was_left_open(options.listening());
     let failed = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
     sys::prctl(sys::PR_SET_DUMPABLE, 0).map_err(failed("cannot become undumpable"))?;
     filters::refuse_limits_of_others();
@@ -146,6 +163,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String>
         keepalive: None,
         disk: None,
         filters: None,
+        gate: None,
     };
     while let Some(name) = arguments.next() {
         let value = arguments.next().ok_or(crate::USAGE)?;
@@ -167,8 +185,17 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String>
                     .map_err(|error| format!("cannot listen at descriptor {value}: {error}"))?;
                 options.listener = Some(Listener { socket: fd.into(), root_only: false });
             }
+            "--websocket-fd" => {
+                let verifier = arguments.next().and_then(|hash| crate::hex(&hash)?.try_into().ok());
+                let fd = sys::adopt(number()? as RawFd)
+                    .map_err(|error| format!("cannot listen at descriptor {value}: {error}"))?;
+                options.gate = Some(Gate { socket: fd.into(), verifier: verifier.ok_or(crate::USAGE)? });
+            }
             _ => return Err(crate::USAGE.to_owned()),
         }
+    }
+    if let Some(gate) = &options.gate {
+        gate.socket.set_nonblocking(true).map_err(|error| format!("cannot listen: {error}"))?;
     }
     if let Some(listener) = &options.listener {
         listener.socket.set_nonblocking(true).map_err(|error| format!("cannot listen: {error}"))?;
@@ -182,6 +209,7 @@ impl Server {
         self.wait();
         self.read_signals();
         self.accept();
+        self.accept_websocket();
         self.offer_connection();
         for key in self.clients.keys().copied().collect::<Vec<_>>() {
             if let Some(client) = self.clients.get_mut(&key) {
@@ -202,8 +230,8 @@ impl Server {
     fn wait(&mut self) {
         self.poll.clear();
         self.poll.add(self.signals.fd(), POLLIN);
-        if let Some(listener) = &self.options.listener {
-            self.poll.add(listener.socket.as_raw_fd(), POLLIN);
+        if let Some(listening) = self.options.listening() {
+            self.poll.add(listening, POLLIN);
         }
         if let Some(outlet) = self.outlet.as_ref().filter(|_| self.can_open_relay()) {
             outlet.interest(&mut self.poll);
@@ -213,6 +241,7 @@ impl Server {
         let mut soonest = |deadline: Option<Instant>| until = until.into_iter().chain(deadline).min();
         for client in self.clients.values() {
             client.interest(&mut self.poll);
+            soonest(client.upgrade_deadline());
             soonest(self.options.keepalive.and_then(|keepalive| client.last_heard.checked_add(keepalive)));
         }
         for command in self.commands.values() {
@@ -242,7 +271,8 @@ impl Server {
     }
 
     fn idle_deadline(&self) -> Option<Instant> {
-        let ttl = self.options.idle_ttl.filter(|_| self.clients.is_empty())?;
+        let is_alone = self.clients.values().all(|client| client.upgrade_deadline().is_some());
+        let ttl = self.options.idle_ttl.filter(|_| is_alone)?;
         self.alone_since.checked_add(ttl)
     }
 
@@ -274,6 +304,29 @@ impl Server {
             && let Ok(copy) = stream.try_clone()
         {
             self.welcome(copy.into(), stream.into());
+        }
+    }
+
+    /// Anybody inside can connect here, so those that have not named the secret yet are counted apart, and the oldest of
+    /// them makes room.
+    fn accept_websocket(&mut self) {
+        let Some(gate) =
+            self.options.gate.as_ref().filter(|gate| self.poll.readable(gate.socket.as_raw_fd()))
+        else {
+            return;
+        };
+        let Ok((stream, _)) = gate.socket.accept() else { return };
+        let waiting = self.clients.iter().filter(|(_, client)| client.upgrade_deadline().is_some());
+        let waiting: Vec<u64> = waiting.map(|(key, _)| *key).collect();
+        if self.clients.len() - waiting.len() >= MAX_CLIENTS {
+            return;
+        }
+        if let (MAX_CLIENTS.., Some(oldest)) = (waiting.len(), waiting.first()) {
+            self.clients.remove(oldest);
+        }
+        if let Ok(client) = Client::over_websocket(stream, gate.verifier) {
+            self.clients.insert(self.next_client, client);
+            self.next_client += 1;
         }
     }
 
@@ -359,14 +412,18 @@ impl Server {
 
     /// Drops clients that are gone, with their commands, and commands that no client can ask about.
     fn forget(&mut self) {
-        let before = self.clients.len();
+        let connected = |clients: &BTreeMap<u64, Client>| {
+            clients.values().filter(|c| c.upgrade_deadline().is_none()).count()
+        };
+        let before = connected(&self.clients);
         if let Some(keepalive) = self.options.keepalive {
             self.clients
                 .values_mut()
                 .for_each(|client| client.closed |= client.last_heard.elapsed() >= keepalive);
         }
-        self.clients.retain(|_, client| !client.closed);
-        if self.clients.len() < before {
+        let is_late = |client: &Client| client.upgrade_deadline().is_some_and(|late| late <= Instant::now());
+        self.clients.retain(|_, client| !client.closed && !is_late(client));
+        if connected(&self.clients) < before {
             self.alone_since = Instant::now();
         }
         self.outlet.take_if(|outlet| !self.clients.contains_key(&outlet.owner));

@@ -6,6 +6,7 @@
 use super::host_tree::SharedLook;
 use crate::error::{Error, Result};
 use crate::host_program;
+use secrecy::SecretString;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -24,6 +25,8 @@ pub struct Machine {
     pub(super) path: Vec<PathBuf>,
     /// The variables of [`is_fact`] that are set.
     variables: BTreeMap<OsString, OsString>,
+    /// The keys of sandbox providers.
+    credentials: BTreeMap<&'static str, SecretString>,
     /// The last look at what a sandbox sees, where sandboxes share one.
     pub(super) shared_look: Option<SharedLook>,
 }
@@ -31,7 +34,7 @@ pub struct Machine {
 /// Variables that say something about the machine, beside those whose name begins with one of [`PREFIXES`]: where files
 /// are, and toolchains. What programs of the machine get ([`host_program::may_get`]) belongs to them as well. No key is
 /// among them.
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 20] = [
     "PATH",
     "HOME",
     "AGENT_HOME",
@@ -50,8 +53,15 @@ const NAMES: [&str; 17] = [
     "SDKMAN_DIR",
     "JAVA_HOME",
     "PAGER",
+    // Where sandbox providers are.
+    "DAYTONA_API_URL",
+    "DAYTONA_TARGET",
+    "RUNLOOP_BASE_URL",
 ];
 const PREFIXES: [&str; 3] = ["LC_", "XDG_", "DOCKER_"];
+
+/// Variables that hold the key of a sandbox provider. They are kept apart: no program and no listing gets them.
+const CREDENTIALS: [&str; 2] = ["DAYTONA_API_KEY", "RUNLOOP_API_KEY"];
 
 impl Machine {
     /// The machine of this process, as it is now.
@@ -61,7 +71,18 @@ impl Machine {
 
     /// This machine with these variables, of which those are kept that it needs.
     pub fn new(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
-        let variables: BTreeMap<_, _> = variables.into_iter().filter(|(name, _)| is_fact(name)).collect();
+        let (mut facts, mut credentials) = (BTreeMap::new(), BTreeMap::new());
+        for (name, value) in variables {
+            let credential = CREDENTIALS.into_iter().find(|credential| name == *credential);
+            match (credential, value.to_str().map(str::trim)) {
+                (Some(credential), Some(key)) if !key.is_empty() => {
+                    credentials.insert(credential, SecretString::from(key.to_owned()));
+                }
+                (None, _) if is_fact(&name) => drop(facts.insert(name, value)),
+                _ => {}
+            }
+        }
+        let variables = facts;
         let path = variables.get(OsStr::new("PATH")).cloned().unwrap_or_default();
         Self {
             root: "/".into(),
@@ -69,6 +90,7 @@ impl Machine {
             home: absolute(&variables, "HOME").unwrap_or_else(|| "/nonexistent".into()),
             path: std::env::split_paths(&path).filter(|directory| directory.is_absolute()).collect(),
             variables,
+            credentials,
             shared_look: None,
         }
     }
@@ -80,8 +102,8 @@ impl Machine {
 
     #[cfg(test)]
     pub(super) fn fake(root: &Path, home: &str, path: &[&str]) -> Self {
-        let (path, variables) = (path.iter().map(PathBuf::from).collect(), BTreeMap::new());
-        Self { root: root.into(), home: home.into(), path, variables, shared_look: None }
+        let path = path.iter().map(PathBuf::from).collect();
+        Self { root: root.into(), home: home.into(), path, ..Self::new([]) }
     }
 
     #[cfg(test)]
@@ -97,6 +119,11 @@ impl Machine {
     /// A variable that is text.
     pub fn text(&self, name: &str) -> Option<String> {
         self.variable(name)?.to_str().map(str::to_owned)
+    }
+
+    /// The key of a sandbox provider, by the variable that holds it.
+    pub(super) fn credential(&self, name: &str) -> Option<SecretString> {
+        self.credentials.get(name).cloned()
     }
 
     /// Those that are kept, with their values.
@@ -196,9 +223,14 @@ mod tests {
         let machine = machine(&[
             ("OPENAI_API_KEY", "secret"),
             ("AGENT_API_KEY", "secret"),
+            ("DAYTONA_API_KEY", "secret"),
             ("HTTPS_PROXY", "http://p"),
         ]);
         assert_eq!(machine.variables().count(), 1);
+        assert!(
+            machine.credential("DAYTONA_API_KEY").is_some() && machine.credential("OPENAI_API_KEY").is_none()
+        );
+        assert!(!format!("{machine:?}").contains("secret"));
         assert_eq!(machine.proxy_variable(), Some("https_proxy"));
         assert!(!format!("{machine:?}").contains("http"));
     }

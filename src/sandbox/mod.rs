@@ -9,6 +9,7 @@ pub mod bootstrap;
 #[allow(dead_code, reason = "the host stores programs, the guest reads them")]
 mod bpf;
 mod cgroup;
+pub mod cloud;
 pub mod docker;
 pub mod environment;
 mod handle;

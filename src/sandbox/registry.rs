@@ -1,5 +1,6 @@
 //! The backends by name, and which one a session gets.
 
+use super::cloud::{self, Cloud, Daytona};
 use super::docker::{self, Docker};
 use super::local::{self, Local};
 use super::machine::Machine;
@@ -27,7 +28,7 @@ pub struct Kind {
 }
 
 /// Every kind; `auto` takes the first that works.
-pub static KINDS: [Kind; 2] = [
+pub static KINDS: [Kind; 3] = [
     Kind {
         name: docker::NAME,
         about: "A locked-down container",
@@ -43,6 +44,17 @@ pub static KINDS: [Kind; 2] = [
         capabilities: local::CAPABILITIES,
         automatic: true,
         connect: |machine| Box::pin(async move { Ok(Arc::new(Local::new(machine)) as Arc<dyn Backend>) }),
+    },
+    Kind {
+        name: cloud::DAYTONA,
+        about: "A sandbox of Daytona's",
+        capabilities: cloud::CAPABILITIES,
+        automatic: false,
+        connect: |machine| {
+            Box::pin(async move {
+                Ok(Arc::new(Cloud::new(Daytona::connect(&machine)?, machine)) as Arc<dyn Backend>)
+            })
+        },
     },
 ];
 
@@ -61,6 +73,11 @@ impl Kind {
     /// The backend, where it can be used on `machine`.
     pub async fn connect(&self, machine: &Arc<Machine>) -> Result<Arc<dyn Backend>> {
         (self.connect)(Arc::clone(machine)).await
+    }
+
+    /// Whether `auto` may choose it. What it may not choose is on another machine.
+    pub fn is_automatic(&self) -> bool {
+        self.automatic
     }
 
     fn accepts(&self, image: Option<&str>, runtime: Option<&str>) -> Result<()> {
@@ -171,7 +188,7 @@ mod tests {
     #[test]
     fn an_unknown_backend_is_refused_with_the_known_ones() {
         let error = "podman".parse::<SandboxChoice>().unwrap_err();
-        assert_eq!(error.to_string(), "unknown backend podman (known: docker, local)");
+        assert_eq!(error.to_string(), "unknown backend podman (known: docker, local, daytona)");
         assert_eq!("auto".parse::<SandboxChoice>().unwrap(), SandboxChoice::Auto);
         assert_eq!("local".parse::<SandboxChoice>().unwrap(), SandboxChoice::Named("local"));
     }

@@ -1,16 +1,21 @@
 //! Runs a test on every backend.
 
 use agent::event::Limits;
+use agent::sandbox::cloud::{Cloud, Daytona};
 use agent::sandbox::docker::Docker;
 use agent::sandbox::local::Local;
+use agent::sandbox::machine::Machine;
 use agent::sandbox::{
     Backend, Command, Finished, Network, Outcome, Output, Program, Sandbox, Spec, WorkspaceMount,
     sandbox_ids, session_ids,
 };
 use std::os::unix::process::CommandExt;
+use std::sync::Arc;
 use std::time::Duration;
 
 pub const BACKENDS: [&str; 2] = ["local", "docker"];
+/// Those and the providers' backends, on made-up providers whose machines are local sandboxes.
+pub const BACKENDS_AND_PROVIDERS: [&str; 3] = ["local", "docker", "daytona"];
 /// Limits the suite to one backend, so that it can be pointed at an engine (`DOCKER_HOST`).
 const ONLY_BACKEND: &str = "AGENT_TEST_BACKEND";
 /// The engine's runtime that the docker backend uses.
@@ -58,8 +63,22 @@ pub async fn on_every_backend(test: impl AsyncFn(&TestSandbox)) {
 
 /// [`on_every_backend`] with a changed [`Spec`].
 pub async fn on_every_backend_with<F: AsyncFn(&TestSandbox)>(change: impl Fn(&mut Spec), test: F) {
+    on_backends_with(&BACKENDS, change, test).await;
+}
+
+/// [`on_every_backend`], those of providers included.
+pub async fn on_every_backend_and_provider(test: impl AsyncFn(&TestSandbox)) {
+    on_backends_with(&BACKENDS_AND_PROVIDERS, |_| {}, test).await;
+}
+
+/// Runs `test` with a changed [`Spec`] on the backends of these names.
+pub async fn on_backends_with<F: AsyncFn(&TestSandbox)>(
+    names: &[&'static str],
+    change: impl Fn(&mut Spec),
+    test: F,
+) {
     let is_ordinary = is_ordinary_user();
-    for name in BACKENDS.into_iter().filter(|name| !is_ordinary || *name == "local") {
+    for name in names.iter().copied().filter(|name| !is_ordinary || *name == "local") {
         let Some(backend) = backend(name).await else { continue };
         eprintln!("on {name}");
         let mut spec = spec();
@@ -128,6 +147,7 @@ pub async fn backend(name: &str) -> Option<Box<dyn Backend>> {
     }
     match name {
         "local" => Some(Box::new(Local::new(super::machine()))),
+        "daytona" => Some(Box::new(daytona(&super::daytona::shared().api_url(), super::daytona::KEY))),
         _ => match Docker::connect(super::machine()).await {
             Ok(docker) => Some(Box::new(docker)),
             Err(error) if std::env::var_os("AGENT_TEST_REQUIRE_DOCKER").is_some() => panic!("{error}"),
@@ -137,6 +157,14 @@ pub async fn backend(name: &str) -> Option<Box<dyn Backend>> {
             }
         },
     }
+}
+
+/// The backend of Daytona at `url`.
+pub fn daytona(url: &str, key: &str) -> Cloud<Daytona> {
+    let mine = std::env::vars_os().filter(|(name, _)| !name.to_string_lossy().starts_with("DAYTONA_"));
+    let set = [("DAYTONA_API_URL", url), ("DAYTONA_API_KEY", key)];
+    let machine = Machine::new(mine.chain(set.map(|(name, value)| (name.into(), value.into()))));
+    Cloud::new(Daytona::connect(&machine).expect("a provider"), Arc::new(machine))
 }
 
 /// The specification of a sandbox for one test.

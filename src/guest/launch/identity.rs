@@ -35,16 +35,31 @@ pub fn map_caller(spec: &LaunchSpec, (uid, gid): (u32, u32)) -> Result<(), Failu
     Ok(())
 }
 
+/// For an ordinary user, who has no capability to give up: none can be gained from here on, and the rest as below.
+pub fn give_up_gaining_privileges(spec: &LaunchSpec) -> Result<(), Failure> {
+    lower_limits(spec)?;
+    confine(spec)
+}
+
 /// Gives up everything: user (where it was root), capabilities in all five sets, and the hope of new ones.
 pub fn give_up_privileges(spec: &LaunchSpec, is_root: bool) -> Result<(), Failure> {
-    for (resource, limit) in &spec.rlimits {
-        sys::lower_limit(*resource, *limit).step("lower the resource limits")?;
-    }
+    lower_limits(spec)?;
     sys::empty_bounding_set().step("empty the capability bounding set")?;
     if is_root {
         sys::become_user(spec.uid, spec.gid).step("become an ordinary user")?;
     }
     sys::drop_capabilities().step("drop the capabilities")?;
+    confine(spec)
+}
+
+fn lower_limits(spec: &LaunchSpec) -> Result<(), Failure> {
+    let mut limits = spec.rlimits.iter();
+    limits
+        .try_for_each(|(resource, limit)| sys::lower_limit(*resource, *limit))
+        .step("lower the resource limits")
+}
+
+fn confine(spec: &LaunchSpec) -> Result<(), Failure> {
     sys::set_no_new_privileges().step("set no_new_privs")?;
     landlock::restrict().step("restrict writing by Landlock")?;
     filters::install(&spec.seccomp).step("install the seccomp filters")

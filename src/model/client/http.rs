@@ -6,12 +6,12 @@ use crate::model::client::error_body::looks_like_html;
 use crate::model::client::failure::{Failure, Reason, quote};
 use crate::model::endpoint::Endpoint;
 use crate::plain_file::{self, Links};
+use crate::tls;
 use futures_util::StreamExt;
 use reqwest::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderValue};
 use reqwest::{Request, Response, redirect};
 use serde_json::Value;
 use std::error::Error as _;
-use std::sync::Once;
 use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -31,7 +31,7 @@ const MOST_REDIRECTS: usize = 3;
 /// # Errors
 /// `Config` where the file of certificates cannot be used.
 pub fn client(endpoint: &Endpoint) -> Result<reqwest::Client> {
-    install_tls_provider();
+    tls::install_provider();
     let builder = reqwest::Client::builder()
         .user_agent(concat!("agent/", env!("CARGO_PKG_VERSION")))
         .default_headers(HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]))
@@ -65,14 +65,6 @@ pub fn client(endpoint: &Endpoint) -> Result<reqwest::Client> {
             .caused_by(error)
             .hint("are the system's CA certificates installed (package ca-certificates)?")
     })
-}
-
-fn install_tls_provider() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // An error means that the embedding program installed one already, which serves as well.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-    });
 }
 
 /// A redirect is followed where the method stays and scheme, host and port stay: the key never goes elsewhere.

@@ -1,0 +1,137 @@
+//! `guest detach ADDRESS:PORT VERIFIER SPEC [PROBES]`: makes a machine that a provider has started for one session a
+//! sandbox, and serves WebSockets there in the background.
+//!
+//! `SPEC` is a [`LaunchSpec`] in hexadecimal digits, of which user, environment, resource limits and filters count. The
+//! process that was called prepares, so that whatever fails is its caller's to read, and ends when the guest is listening.
+//! With `PROBES`, none of these addresses may be reachable: a provider that does not block the network is found out
+//! before anything of the session is inside.
+
+use super::step::{Failure, Step};
+use super::{identity, own, sys};
+use crate::launch_spec::LaunchSpec;
+use std::convert::Infallible;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
+
+/// The descriptor at which the guest finds its listening socket.
+const LISTEN_FD: i32 = 3;
+/// How long a connection may take to be possible.
+const PROBE_TIMEOUT: Duration = Duration::from_millis(1500);
+/// The directories that every sandbox has.
+const DIRECTORIES: [&str; 2] = ["/workspace", "/home/agent"];
+
+/// `guest detach …`. Returns when the guest is listening.
+pub fn main(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
+    let mut next = || arguments.next().ok_or(crate::USAGE.to_owned());
+    let (address, verifier, spec) = (next()?, next()?, next()?);
+    let probes = arguments.next().unwrap_or_default();
+    let spec = crate::hex(&spec).ok_or("the specification is not in hexadecimal digits")?;
+    let spec = LaunchSpec::decode(&spec).map_err(|error| error.to_string())?;
+    sys::close_from(3);
+    crate::sys::set_umask(0o022);
+    prove_isolation(&probes)?;
+    detach(&address, &verifier, &spec).map_err(|failure| failure.to_string())
+}
+
+/// Fails if any of the addresses can be connected to.
+fn prove_isolation(probes: &str) -> Result<(), String> {
+    let addresses: Vec<SocketAddr> = probes.split(',').filter_map(|probe| probe.parse().ok()).collect();
+    let attempts: Vec<_> = addresses
+        .into_iter()
+        .map(|address| {
+            std::thread::spawn(move || (address, TcpStream::connect_timeout(&address, PROBE_TIMEOUT)))
+        })
+        .collect();
+    // All are waited for: forking needs a single thread.
+    let reached = attempts.into_iter().filter_map(|attempt| attempt.join().ok());
+    let reached: Vec<String> =
+        reached.filter(|(_, result)| result.is_ok()).map(|(address, _)| address.to_string()).collect();
+    match reached.is_empty() {
+        true => Ok(()),
+        false => Err(format!("the network is open: {} can be reached", reached.join(", "))),
+    }
+}
+
+fn detach(address: &str, verifier: &str, spec: &LaunchSpec) -> Result<(), Failure> {
+    let is_root = sys::effective_user() == 0;
+    for directory in DIRECTORIES {
+        fs::create_dir_all(directory).step(&format!("make {directory}"))?;
+        if is_root {
+            chown(directory, Some(spec.uid), Some(spec.gid)).step(&format!("give {directory} away"))?;
+        }
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o755))
+            .step(&format!("open {directory}"))?;
+    }
+    if is_root {
+        name_user(spec);
+    }
+    let listener = TcpListener::bind(address).step(&format!("listen at {address}"))?;
+    let (mut said, status) = io::pipe().step("make a pipe")?;
+    // A child that executes only when all else is done, so that its end without a word means success.
+    if sys::fork_into(0).step("start the guest")? == 0 {
+        drop(said);
+        let mut status: OwnedFd = status.into();
+        let failure = match serve(listener, verifier, spec, is_root, &mut status) {
+            Err(failure) => failure,
+            Ok(never) => match never {},
+        };
+        let _ = fs::File::from(status).write_all(failure.to_string().as_bytes());
+        std::process::exit(1);
+    }
+    drop((listener, status));
+    match io::read_to_string(&mut said).step("hear from the guest")?.as_str() {
+        "" => Ok(()),
+        failure => Err(Failure::new("start the guest", io::Error::other(failure.to_owned()))),
+    }
+}
+
+/// Gives the sandbox's user a name, for the programs that ask for one. A machine whose list is read-only has none.
+fn name_user(spec: &LaunchSpec) {
+    let entries = [
+        ("/etc/passwd", format!("agent:x:{}:{}::/home/agent:/bin/sh\n", spec.uid, spec.gid)),
+        ("/etc/group", format!("agent:x:{}:\n", spec.gid)),
+    ];
+    for (file, entry) in entries {
+        let is_named = fs::read_to_string(file).is_ok_and(|text| text.contains(&entry));
+        if !is_named && let Ok(mut file) = OpenOptions::new().append(true).open(file) {
+            let _ = file.write_all(entry.as_bytes());
+        }
+    }
+}
+
+/// The life of the child until it executes the guest. Returns only what went wrong.
+fn serve(
+    listener: TcpListener,
+    verifier: &str,
+    spec: &LaunchSpec,
+    is_root: bool,
+    status: &mut OwnedFd,
+) -> Result<Infallible, Failure> {
+    sys::leave_session();
+    *status = own(sys::duplicate_above(status.as_raw_fd()).step("keep the pipe")?);
+    let copy = own(sys::duplicate_above(listener.as_raw_fd()).step("keep the listener")?);
+    drop(listener);
+    super::detach()?;
+    sys::duplicate_to(copy.as_raw_fd(), LISTEN_FD).step("keep the listener")?;
+    super::TERMINATING_SIGNALS.iter().for_each(|signal| sys::default_signal(*signal));
+    std::env::set_current_dir("/workspace").step("enter /workspace")?;
+    match is_root {
+        true => identity::give_up_privileges(spec, is_root)?,
+        false => identity::give_up_gaining_privileges(spec)?,
+    }
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
+    let environment = spec.env.iter().map(|(name, value)| match name.as_encoded_bytes() {
+        // The image knows where its programs are.
+        b"PATH" => (name, &path),
+        _ => (name, value),
+    });
+    let mut guest = Command::new("/proc/self/exe");
+    guest.args(&spec.argv).args(["--websocket-fd", "3", verifier]).env_clear().envs(environment);
+    Err(Failure::new("start the guest", guest.exec()))
+}

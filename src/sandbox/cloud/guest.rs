@@ -1,0 +1,192 @@
+//! How the guest gets onto a provider's machine and is started there.
+
+use super::api::quote;
+use super::provider::{Executed, is_isolated};
+use crate::error::{Error, Result};
+use crate::hash::Hash;
+use crate::sandbox::launch_spec::LaunchSpec;
+use crate::sandbox::machine::Machine;
+use crate::sandbox::{Spec, bootstrap, environment, seccomp};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use std::io::Write;
+use std::sync::{Arc, OnceLock};
+
+/// The label that holds [`Launch::label`].
+pub const LABEL: &str = "agent.launch";
+/// What is printed once the guest listens. Profiles of login shells may print more.
+const READY: &str = "agent-guest-is-ready";
+/// The user inside where the provider's machine is root's: no distribution gives this id to an account.
+const USER: u32 = 65_521;
+/// Open files of a process, the same as on other backends.
+const OPEN_FILES: u64 = 16_384;
+/// Silence after which the guest lets go of a client: the host pings every 15 s.
+const KEEPALIVE: &str = "90";
+/// Addresses that anything with a way out reaches, and the providers' own machine data. None may be reachable without
+/// a network: public resolvers, PyPI, which the lists of small plans have, and the link-local service of clouds.
+const PROBES: &str = "1.1.1.1:443,8.8.8.8:53,9.9.9.9:443,151.101.0.223:443,169.254.169.254:80";
+
+/// The guest, compressed.
+pub struct Packed {
+    pub bytes: Vec<u8>,
+    /// Of the guest itself: names its file.
+    pub id: String,
+}
+
+/// The guest, compressed once in the life of this process.
+pub async fn packed(machine: &Machine) -> Result<Arc<Packed>> {
+    static PACKED: OnceLock<Arc<Packed>> = OnceLock::new();
+    let guest = bootstrap::bytes(machine)?;
+    let id = bootstrap::id(&guest);
+    if let Some(packed) = PACKED.get().filter(|packed| packed.id == id) {
+        return Ok(Arc::clone(packed));
+    }
+    let compress = move || {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(&guest).and_then(|()| encoder.finish())
+    };
+    let bytes = tokio::task::spawn_blocking(compress).await.map_err(std::io::Error::other).flatten();
+    let bytes =
+        bytes.map_err(|error| Error::unexpected("the guest cannot be compressed").caused_by(error))?;
+    Ok(Arc::clone(PACKED.get_or_init(|| Arc::new(Packed { bytes, id }))))
+}
+
+/// The port at which the guest of a session listens. In one range with others' servers, but every session has its own.
+pub fn port(session: &str) -> u16 {
+    let [low, high, ..] = Hash::of(session).0;
+    21_000 + u16::from_le_bytes([low, high]) % 10_000
+}
+
+/// What a guest needs to know to serve a session. It is kept as a label, so that it can be started again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Launch {
+    pub session: String,
+    memory: u64,
+    disk: u64,
+    pids: u64,
+    idle_seconds: u64,
+    is_isolated: bool,
+}
+
+impl Launch {
+    /// What `spec` asks for.
+    pub fn of(spec: &Spec) -> Self {
+        Self {
+            session: spec.session.clone(),
+            memory: spec.limits.memory,
+            disk: spec.limits.disk,
+            pids: spec.limits.pids,
+            idle_seconds: spec.idle_ttl.as_secs().clamp(1, u64::from(u32::MAX)),
+            is_isolated: is_isolated(spec),
+        }
+    }
+
+    /// As a label's value.
+    pub fn label(&self) -> String {
+        let Self { memory, disk, pids, idle_seconds, is_isolated, .. } = self;
+        let network = if *is_isolated { "isolated" } else { "full" };
+        format!("{memory}.{disk}.{pids}.{idle_seconds}.{network}")
+    }
+
+    /// Reads a label's value.
+    pub fn from_label(session: &str, label: &str) -> Option<Self> {
+        let mut parts = label.split('.');
+        let mut number = || parts.next()?.parse::<u64>().ok();
+        let (memory, disk, pids, idle_seconds) = (number()?, number()?, number()?, number()?);
+        let is_isolated = parts.next()? != "full";
+        Some(Self { session: session.to_owned(), memory, disk, pids, idle_seconds, is_isolated })
+    }
+
+    /// Shell text that unpacks the guest at `path` and starts it. With `sudo`, where that asks for no password, the
+    /// sandbox gets a user of its own.
+    pub fn command(&self, path: &str, listen_address: &str, verifier: &Hash) -> Result<String> {
+        let spec = hex::encode(self.spec()?.encode());
+        let probes = if self.is_isolated { PROBES } else { "" };
+        let address = format!("{listen_address}:{}", port(&self.session));
+        Ok(format!(
+            "{{ g={path}; s=; gzip -dc \"$g.gz\" >\"$g.new\" && chmod 755 \"$g.new\" && mv -f \"$g.new\" \"$g\" && rm -f \"$g.gz\" && \
+             {{ [ \"$(id -u)\" = 0 ] || {{ sudo -n true >/dev/null 2>&1 && s='sudo -n'; }}; \
+             $s env \"PATH=$PATH\" \"$g\" detach {address} {verifier} {spec} '{probes}' && echo {READY}; }}; }} \
+             </dev/null 2>&1"
+        ))
+    }
+
+    fn spec(&self) -> Result<LaunchSpec> {
+        let idle = self.idle_seconds.to_string();
+        let disk = self.disk.to_string();
+        let argv = ["serve", "--idle-ttl", &idle, "--disk", &disk, "--keepalive", KEEPALIVE];
+        let env = environment::variables("");
+        Ok(LaunchSpec {
+            uid: USER,
+            gid: USER,
+            argv: argv.map(Into::into).into(),
+            env: env.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            rlimits: vec![
+                (libc::RLIMIT_NOFILE as i32, OPEN_FILES),
+                (libc::RLIMIT_CORE as i32, 0),
+                (libc::RLIMIT_FSIZE as i32, self.disk),
+                // Private writable memory of each process: the whole is the provider's to limit.
+                (libc::RLIMIT_DATA as i32, self.memory),
+                (libc::RLIMIT_NPROC as i32, self.pids),
+            ],
+            seccomp: seccomp::filters()?,
+            ..LaunchSpec::default()
+        })
+    }
+}
+
+/// Fails with what went wrong where the guest did not start.
+pub fn check_start(provider: &str, executed: &Executed) -> Result<()> {
+    if executed.output.contains(READY) {
+        return Ok(());
+    }
+    let said = quote(&executed.output);
+    if said.contains("the network is open") {
+        let open = format!("{provider} did not block the sandbox's network, though it was asked to: {said}");
+        return Err(Error::sandbox(open)
+            .hint("nothing was copied into it and it is removed; --network full allows what is reachable"));
+    }
+    let hint = match said.contains("Exec format") || said.contains("exec format") {
+        true => {
+            "the sandbox has another processor than this machine: name a guest that was built for it with AGENT_GUEST"
+        }
+        false => {
+            "the image needs a shell, gzip, and a user who may make /workspace (root, or sudo without a password)"
+        }
+    };
+    let code = executed.exit_code;
+    Err(Error::sandbox(format!(
+        "the guest did not start in the {provider} sandbox (exit code {code}): {said}"
+    ))
+    .hint(hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_holds_all_that_a_start_needs() {
+        let launch = Launch {
+            session: "s".to_owned(),
+            memory: 1 << 30,
+            disk: 2 << 30,
+            pids: 99,
+            idle_seconds: 60,
+            is_isolated: true,
+        };
+        assert_eq!(Launch::from_label("s", &launch.label()), Some(launch.clone()));
+        // What is not understood is isolated.
+        let label = launch.label().replace("isolated", "other");
+        assert_eq!(Launch::from_label("s", &label), Some(launch));
+        assert_eq!(Launch::from_label("s", "1.2"), None);
+    }
+
+    #[test]
+    fn a_command_is_short_enough_for_a_request_and_names_no_secret() {
+        let launch = Launch::from_label("s", "1.2.3.4.isolated").unwrap();
+        let command = launch.command("/tmp/g", "127.0.0.1", &Hash::of("secret")).unwrap();
+        assert!(command.len() < 64 << 10, "{}", command.len());
+        assert!(command.contains(&Hash::of("secret").to_string()));
+    }
+}

@@ -1,0 +1,292 @@
+//! What a provider does, and the backend over it.
+
+use super::guest::{self, Launch};
+use super::websocket;
+use crate::error::{Error, Result};
+use crate::event::SandboxInfo;
+use crate::hash::Hash;
+use crate::sandbox::machine::Machine;
+use crate::sandbox::ownership::{Ownership, SESSION, sandbox_name, this_host};
+use crate::sandbox::{
+    Backend, Capabilities, Channel, EnforcedLimits, Listed, Network, Networks, OnProgress, Spec, State,
+};
+use async_trait::async_trait;
+use reqwest::Url;
+use reqwest::header::HeaderMap;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The most that a provider's sandbox can do: what it enforces is for each of them to say.
+pub const CAPABILITIES: Capabilities = Capabilities {
+    host_paths: false,
+    maps_owners: false,
+    images: true,
+    runtimes: false,
+    pause: true,
+    networks: Networks { isolated: true, full: true },
+    limits: EnforcedLimits { memory: false, cpus: false, pids: false },
+};
+
+/// How far ahead a sandbox's end is set at most, where a client can move it.
+pub const LEASH: Duration = Duration::from_secs(600);
+/// How often a client that is connected moves it.
+const REFRESH: Duration = Duration::from_secs(60);
+/// How the file of the guest begins, inside.
+const GUEST_FILE: &str = "/tmp/.agent-guest-";
+
+/// A sandbox, as its provider describes it.
+#[derive(Debug, Clone)]
+pub struct Instance {
+    /// The provider's id of it.
+    pub id: String,
+    /// Its state; `None` where it is being removed.
+    pub state: Option<State>,
+    /// The labels or metadata that it was made with.
+    pub labels: HashMap<String, String>,
+    /// When it was made, RFC 3339; empty where the provider does not say.
+    pub created: String,
+    /// Where its files, commands and ports are reached, where that is not the provider's API itself.
+    pub address: Option<Url>,
+    /// What a connection to one of its ports has to name, beside the session's secret.
+    pub token: Option<String>,
+}
+
+/// A sandbox that is to be made.
+pub struct Creation<'a> {
+    /// Its name, made of the session's id.
+    pub name: String,
+    /// The labels or metadata that name session, owner and expiry.
+    pub labels: HashMap<String, String>,
+    /// What was asked for.
+    pub spec: &'a Spec,
+}
+
+/// How a command ended, and what it printed on both streams.
+pub struct Executed {
+    /// Its exit code.
+    pub exit_code: i64,
+    /// Its output, as far as the provider has it.
+    pub output: String,
+}
+
+/// What a provider does. Ids that come from it are checked before they become parts of an address.
+#[async_trait]
+pub trait Provider: Send + Sync + 'static {
+    /// The backend's name.
+    fn name(&self) -> &'static str;
+
+    /// Where it is, for messages.
+    fn location(&self) -> String;
+
+    /// What it can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// A hash of the key, from which the secrets of sessions are derived.
+    fn fingerprint(&self) -> Hash;
+
+    /// The address at which the guest listens for what the provider forwards.
+    fn listen_address(&self) -> &'static str;
+
+    /// Makes a sandbox and waits until it runs. A second one of the same session replaces the first. Also returns what of
+    /// the limits does not hold, for the user.
+    async fn create(
+        &self,
+        creation: &Creation<'_>,
+        on_progress: OnProgress<'_>,
+    ) -> Result<(Instance, Vec<String>)>;
+
+    /// The sandbox of a session.
+    async fn find(&self, session: &str) -> Result<Option<Instance>>;
+
+    /// Every sandbox that is ours, as its labels say.
+    async fn list(&self) -> Result<Vec<Instance>>;
+
+    /// Writes a file.
+    async fn upload(&self, instance: &Instance, path: &str, bytes: &[u8]) -> Result<()>;
+
+    /// Runs shell text that ends soon.
+    async fn execute(&self, instance: &Instance, command: &str) -> Result<Executed>;
+
+    /// The address of a port of the sandbox, and the headers that open it.
+    async fn port(&self, instance: &Instance, port: u16) -> Result<(Url, HeaderMap)>;
+
+    /// The client for that address.
+    fn http(&self) -> &reqwest::Client;
+
+    /// Moves the sandbox's end.
+    async fn refresh(&self, instance: &Instance) -> Result<()>;
+
+    /// Removes it. One that is gone is not an error.
+    async fn remove(&self, instance: &Instance) -> Result<()>;
+
+    /// Stops it, its files kept.
+    async fn pause(&self, instance: &Instance) -> Result<()>;
+
+    /// Starts it again. `true`: its processes have ended, so the guest has to be started again.
+    async fn resume(&self, instance: &Instance) -> Result<(Instance, bool)>;
+}
+
+/// The backend over a provider.
+pub struct Cloud<P> {
+    provider: Arc<P>,
+    machine: Arc<Machine>,
+}
+
+impl<P: Provider> Cloud<P> {
+    /// The backend over `provider`.
+    pub fn new(provider: P, machine: Arc<Machine>) -> Self {
+        Self { provider: Arc::new(provider), machine }
+    }
+
+    /// What the guest of a session shows to be let in, in hexadecimal digits.
+    fn secret(&self, session: &str) -> String {
+        let session = Hash::of(format!("the channel of session {session}"));
+        Hash::of([self.provider.fingerprint().0, session.0].concat()).to_string()
+    }
+
+    /// Puts the guest into a running sandbox and connects to it.
+    async fn serve(
+        &self,
+        instance: &Instance,
+        launch: &Launch,
+        on_progress: OnProgress<'_>,
+    ) -> Result<Channel> {
+        let packed = guest::packed(&self.machine).await?;
+        on_progress("uploading the guest", 0, packed.bytes.len() as u64);
+        let path = format!("{GUEST_FILE}{}", packed.id);
+        self.provider.upload(instance, &format!("{path}.gz"), &packed.bytes).await?;
+        on_progress("starting the guest", 0, 0);
+        let verifier = Hash::of(self.secret(&launch.session));
+        let command = launch.command(&path, self.provider.listen_address(), &verifier)?;
+        let executed = self.provider.execute(instance, &command).await?;
+        guest::check_start(self.provider.name(), &executed)?;
+        self.connect(instance, &launch.session).await
+    }
+
+    /// Opens the stream to a guest that listens.
+    async fn connect(&self, instance: &Instance, session: &str) -> Result<Channel> {
+        let (url, headers) = self.provider.port(instance, guest::port(session)).await?;
+        let (name, http) = (self.provider.name(), self.provider.http());
+        let stream = websocket::open(name, http, url, headers, &self.secret(session)).await?;
+        let (provider, instance) = (Arc::clone(&self.provider), instance.clone());
+        Ok(websocket::channel(stream, async move {
+            loop {
+                tokio::time::sleep(REFRESH).await;
+                // The next one may succeed; a sandbox that is gone ends the stream anyway.
+                let _ = provider.refresh(&instance).await;
+            }
+        }))
+    }
+
+    /// The sandbox of `session`, whose name is checked.
+    async fn find(&self, session: &str) -> Result<Option<Instance>> {
+        sandbox_name(session)?;
+        let found = self.provider.find(session).await?;
+        Ok(found.filter(|found| found.labels.get(SESSION).is_some_and(|label| label == session)))
+    }
+
+    async fn running(&self, session: &str) -> Result<Instance> {
+        let none = || {
+            Error::sandbox(format!("session {session} has no running sandbox at {}", self.provider.name()))
+        };
+        self.find(session).await?.filter(|found| found.state == Some(State::Running)).ok_or_else(none)
+    }
+}
+
+#[async_trait]
+impl<P: Provider> Backend for Cloud<P> {
+    fn name(&self) -> &'static str {
+        self.provider.name()
+    }
+
+    fn location(&self) -> String {
+        self.provider.location()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.provider.capabilities()
+    }
+
+    async fn start(&self, spec: &Spec, on_progress: OnProgress<'_>) -> Result<(Channel, SandboxInfo)> {
+        self.capabilities().check(self.name(), spec)?;
+        let launch = Launch::of(spec);
+        let mut labels = Ownership::of(spec).labels();
+        labels.insert(guest::LABEL.to_owned(), launch.label());
+        let creation = Creation { name: sandbox_name(&spec.session)?, labels, spec };
+        on_progress("creating the sandbox", 0, 0);
+        let (instance, missing) = self.provider.create(&creation, on_progress).await?;
+        match self.serve(&instance, &launch, on_progress).await {
+            Ok(channel) => {
+                let info = spec.describe(self.name(), instance.id, spec.image.clone());
+                Ok((channel, SandboxInfo { missing, ..info }))
+            }
+            Err(error) => {
+                // What cannot be removed now ends by the provider's own clock.
+                let _ = self.provider.remove(&instance).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn attach(&self, session: &str) -> Result<Channel> {
+        let instance = self.running(session).await?;
+        self.connect(&instance, session).await
+    }
+
+    async fn destroy(&self, session: &str) -> Result<()> {
+        match self.find(session).await? {
+            Some(instance) => self.provider.remove(&instance).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn pause(&self, session: &str) -> Result<()> {
+        let instance = self.running(session).await?;
+        self.provider.pause(&instance).await
+    }
+
+    async fn resume(&self, session: &str) -> Result<()> {
+        let none = || Error::sandbox(format!("session {session} has no sandbox at {}", self.name()));
+        let instance = self.find(session).await?.ok_or_else(none)?;
+        let label = instance.labels.get(guest::LABEL).cloned().unwrap_or_default();
+        let launch = Launch::from_label(session, &label).ok_or_else(none)?;
+        let (instance, needs_guest) = self.provider.resume(&instance).await?;
+        if needs_guest {
+            // The stream ends here; the next to attach opens another.
+            self.serve(&instance, &launch, &|_, _, _| {}).await?;
+        }
+        Ok(())
+    }
+
+    async fn list(&self) -> Result<Vec<Listed>> {
+        let listed = self.provider.list().await?.into_iter().filter_map(|instance| {
+            let ownership = Ownership::from_labels(&instance.labels)?;
+            Some(Listed {
+                expires: ownership.expiry_date().map(str::to_owned),
+                session: Some(ownership).filter(|owner| owner.host == this_host())?.session,
+                id: instance.id,
+                state: instance.state?,
+                created: instance.created,
+            })
+        });
+        Ok(listed.collect())
+    }
+
+    async fn sweep(&self) -> Result<()> {
+        for instance in self.provider.list().await? {
+            let ownership = Ownership::from_labels(&instance.labels);
+            let is_left_over =
+                ownership.zip(instance.state).is_some_and(|(ownership, state)| ownership.is_left_over(state));
+            if is_left_over {
+                self.provider.remove(&instance).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether nothing may be reached from inside.
+pub fn is_isolated(spec: &Spec) -> bool {
+    spec.network != Network::Full
+}

@@ -1,0 +1,118 @@
+//! Sandboxes of providers: what differs from other backends, on made-up providers, whose own SDKs these are measured by.
+
+use crate::support::backends::{daytona as backend_at, output_of, spec};
+use crate::support::daytona::{self, Daytona, KEY};
+use agent::sandbox::{Backend, Network, Sandbox, Spec, State};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+
+async fn start(backend: &impl Backend, spec: &Spec) -> Sandbox {
+    let (channel, _) = backend.start(spec, &|_, _, _| {}).await.expect("the sandbox starts");
+    Sandbox::connect(channel).await.expect("the guest answers")
+}
+
+fn backend(daytona: &Arc<Daytona>) -> impl Backend {
+    backend_at(&daytona.api_url(), KEY)
+}
+
+#[tokio::test]
+async fn a_sandbox_of_daytona_is_made_with_its_leash_and_without_a_network() {
+    let daytona = daytona::start();
+    let backend = backend(&daytona);
+    let spec = Spec { idle_ttl: Duration::from_secs(3600), ..spec() };
+    let _sandbox = start(&backend, &spec).await;
+    let made = daytona.sandboxes().remove(0);
+    assert_eq!(made["name"], format!("agent-{}", spec.session));
+    assert_eq!(made["networkBlockAll"], true);
+    // Ten minutes at most, then it goes with the stop.
+    assert_eq!((&made["autoStopInterval"], &made["autoDeleteInterval"]), (&json!(10), &json!(0)));
+    assert_eq!(made["labels"]["agent.session"], spec.session);
+    assert!(!made.to_string().contains(KEY));
+    let calls = ["POST /api/sandbox", "files/upload", "process/execute", "proxy/"];
+    let requests = daytona.take_requests();
+    assert_eq!(requests.len(), calls.len(), "{requests:?}");
+    for (request, call) in requests.iter().zip(calls) {
+        assert!(request.contains(call), "{requests:?}");
+    }
+    backend.destroy(&spec.session).await.expect("removed");
+    assert_eq!(daytona.sandboxes().len(), 0);
+    backend.destroy(&spec.session).await.expect("a missing one is not an error");
+}
+
+#[tokio::test]
+async fn another_machine_with_the_same_key_attaches_and_one_with_another_key_does_not() {
+    let daytona = daytona::start();
+    let first = backend(&daytona);
+    let spec = spec();
+    let sandbox = start(&first, &spec).await;
+    assert_eq!(output_of(&sandbox, "echo one > file; cat file").await, "one");
+    let second = backend(&daytona);
+    let channel = second.attach(&spec.session).await.expect("attached");
+    let attached = Sandbox::connect(channel).await.expect("the guest answers");
+    assert_eq!(output_of(&attached, "cat file").await, "one");
+    // The sandbox has the hash of the secret alone: what it knows opens nothing.
+    let seen = output_of(&attached, "cat /proc/*/cmdline 2>/dev/null | tr '\\0' ' '").await;
+    assert!(!seen.contains(KEY), "{seen}");
+    first.destroy(&spec.session).await.expect("removed");
+    let error = second.attach(&spec.session).await.err().expect("it is gone");
+    assert_eq!(error.exit_code() as u8, 4, "{error}");
+}
+
+#[tokio::test]
+async fn a_stopped_sandbox_keeps_its_files_and_gets_its_guest_again() {
+    let daytona = daytona::start();
+    let backend = backend(&daytona);
+    let spec = Spec { ephemeral: false, ..spec() };
+    let sandbox = start(&backend, &spec).await;
+    assert_eq!(output_of(&sandbox, "echo kept > /workspace/file; cat file").await, "kept");
+    backend.pause(&spec.session).await.expect("stopped");
+    assert_eq!(backend.list().await.expect("the list")[0].state, State::Stopped);
+    assert!(backend.attach(&spec.session).await.is_err());
+    backend.resume(&spec.session).await.expect("started");
+    let channel = backend.attach(&spec.session).await.expect("attached");
+    let sandbox = Sandbox::connect(channel).await.expect("the guest answers");
+    assert_eq!(output_of(&sandbox, "cat file").await, "kept");
+    backend.destroy(&spec.session).await.expect("removed");
+}
+
+#[tokio::test]
+async fn a_session_that_starts_again_replaces_its_sandbox_and_makes_no_second_one() {
+    let daytona = daytona::start();
+    let backend = backend(&daytona);
+    let spec = spec();
+    let _first = start(&backend, &spec).await;
+    let before = daytona.sandboxes().remove(0);
+    let _second = start(&backend, &spec).await;
+    let after = daytona.sandboxes();
+    assert_eq!(after.len(), 1);
+    assert_ne!(before["id"], after[0]["id"]);
+    backend.destroy(&spec.session).await.expect("removed");
+}
+
+#[tokio::test]
+async fn a_wrong_key_is_a_sentence_that_does_not_hold_it() {
+    let daytona = daytona::start();
+    let backend = backend_at(&daytona.api_url(), "dtn_wrong");
+    let error = backend.list().await.expect_err("it is refused");
+    assert_eq!(error.to_string(), "daytona does not accept the key (401): Invalid credentials");
+    assert!(error.hint_text().is_some_and(|hint| hint.contains("DAYTONA_API_KEY")));
+    let error = backend.start(&spec(), &|_, _, _| {}).await.err().expect("it is refused");
+    assert!(!format!("{error:?}").contains("dtn_wrong"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_named_image_is_built_and_a_snapshot_is_named() {
+    let daytona = daytona::start();
+    let backend = backend(&daytona);
+    let spec = Spec { network: Network::Full, image: Some("python:3.12".to_owned()), ..spec() };
+    let (_channel, info) = backend.start(&spec, &|_, _, _| {}).await.expect("the sandbox starts");
+    assert_eq!(info.image.as_deref(), Some("python:3.12"));
+    assert!(
+        info.missing[0].contains("2 processors, 2 GiB of memory and 10 GiB of disk"),
+        "{:?}",
+        info.missing
+    );
+    assert_eq!(daytona.sandboxes()[0]["networkBlockAll"], false);
+    backend.destroy(&spec.session).await.expect("removed");
+}
