@@ -1,7 +1,10 @@
 //! Sandboxes of providers: what differs from other backends, on made-up providers, whose own SDKs these are measured by.
 
-use crate::support::backends::{daytona as backend_at, output_of, spec};
+use crate::support::agent::agent;
+use crate::support::backends::{daytona as backend_at, output_of, runloop as runloop_at, spec};
 use crate::support::daytona::{self, Daytona, KEY};
+use crate::support::runloop;
+use crate::support::serve::sdk;
 use agent::sandbox::{Backend, Network, Sandbox, Spec, State};
 use serde_json::json;
 use std::sync::Arc;
@@ -115,4 +118,104 @@ async fn a_named_image_is_built_and_a_snapshot_is_named() {
     );
     assert_eq!(daytona.sandboxes()[0]["networkBlockAll"], false);
     backend.destroy(&spec.session).await.expect("removed");
+}
+
+/// What the made-up providers are measured by.
+#[test]
+fn daytonas_own_python_sdk_works_with_the_made_up_daytona() {
+    let Some(sdk) = sdk("daytona") else { return };
+    let daytona = daytona::start();
+    let variables = [("DAYTONA_API_KEY", KEY), ("DAYTONA_API_URL", &daytona.api_url())];
+    sdk.run_with("daytona_sandboxes.py", variables.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    assert_eq!(daytona.sandboxes().len(), 0);
+}
+
+#[test]
+fn runloops_own_python_sdk_works_with_the_made_up_runloop() {
+    let Some(sdk) = sdk("runloop") else { return };
+    let provider = runloop::start();
+    let variables = [("RUNLOOP_API_KEY", runloop::KEY), ("RUNLOOP_BASE_URL", &provider.url)];
+    sdk.run_with("runloop_devboxes.py", variables.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    assert_eq!(provider.devboxes().len(), 0);
+}
+
+#[tokio::test]
+async fn a_devbox_of_runloop_is_made_with_its_leash_a_closed_tunnel_and_without_a_network() {
+    let provider = runloop::start();
+    let backend = runloop_at(&provider.url, runloop::KEY);
+    let spec = Spec { idle_ttl: Duration::from_secs(3600), ..spec() };
+    let sandbox = start(&backend, &spec).await;
+    assert_eq!(output_of(&sandbox, "echo here").await, "here");
+    let made = provider.devboxes().remove(0);
+    assert_eq!(made["metadata"]["agent.session"], spec.session);
+    assert_eq!(made["tunnel"]["auth_mode"], "authenticated");
+    let launch = &made["launch_parameters"];
+    assert_eq!(launch["keep_alive_time_seconds"], 600);
+    assert_eq!([&launch["custom_cpu_cores"], &launch["custom_gb_memory"]], [&json!(2.0), &json!(4)]);
+    assert!(launch["network_policy_id"].as_str().is_some_and(|id| id.starts_with("np_")));
+    assert!(!made.to_string().contains(runloop::KEY));
+    // The policy is made once.
+    let second = Spec { session: crate::support::backends::spec().session, ..spec.clone() };
+    let _second = start(&backend, &second).await;
+    let made =
+        provider.take_requests().into_iter().filter(|line| line == "POST /v1/network-policies").count();
+    assert_eq!(made, 1);
+    for spec in [&spec, &second] {
+        backend.destroy(&spec.session).await.expect("removed");
+    }
+    assert_eq!(provider.devboxes().len(), 0);
+}
+
+#[tokio::test]
+async fn a_suspended_devbox_keeps_its_files_and_gets_its_guest_again() {
+    let provider = runloop::start();
+    let backend = runloop_at(&provider.url, runloop::KEY);
+    let spec = Spec { ephemeral: false, ..spec() };
+    let sandbox = start(&backend, &spec).await;
+    assert_eq!(output_of(&sandbox, "echo kept > /workspace/file; cat file").await, "kept");
+    assert_eq!(provider.devboxes()[0]["launch_parameters"]["lifecycle"]["after_idle"]["on_idle"], "suspend");
+    backend.pause(&spec.session).await.expect("suspended");
+    assert_eq!(backend.list().await.expect("the list")[0].state, State::Stopped);
+    backend.resume(&spec.session).await.expect("running");
+    let channel = backend.attach(&spec.session).await.expect("attached");
+    let sandbox = Sandbox::connect(channel).await.expect("the guest answers");
+    assert_eq!(output_of(&sandbox, "cat file").await, "kept");
+    backend.destroy(&spec.session).await.expect("removed");
+}
+
+/// The client of a provider is killed while it makes a sandbox, again and again, and tries it again.
+#[tokio::test]
+async fn a_start_that_is_cut_off_at_any_moment_leaves_one_sandbox_for_its_session() {
+    let (daytona, runloop) = (daytona::start(), runloop::start());
+    let backends: [Box<dyn Backend>; 2] =
+        [Box::new(backend(&daytona)), Box::new(runloop_at(&runloop.url, runloop::KEY))];
+    let seed = fastrand::u64(..);
+    eprintln!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    for backend in backends {
+        let spec = spec();
+        for _ in 0..12 {
+            let moment = Duration::from_millis(random.u64(0..800));
+            let _ = tokio::time::timeout(moment, backend.start(&spec, &|_, _, _| {})).await;
+        }
+        let (channel, _) = backend.start(&spec, &|_, _, _| {}).await.expect("the sandbox starts");
+        let sandbox = Sandbox::connect(channel).await.expect("the guest answers");
+        assert_eq!(output_of(&sandbox, "echo here").await, "here");
+        assert_eq!(backend.list().await.expect("the list").len(), 1, "on {}", backend.name());
+        backend.destroy(&spec.session).await.expect("removed");
+    }
+    assert_eq!((daytona.sandboxes().len(), runloop.devboxes().len()), (0, 0));
+}
+
+#[test]
+fn the_program_runs_commands_at_a_provider_and_leaves_nothing_there() {
+    let daytona = daytona::start();
+    let call = || agent().env("DAYTONA_API_URL", daytona.api_url()).env("DAYTONA_API_KEY", KEY);
+    let ran = call().args(["exec", "--sandbox", "daytona", "sh", "-c", "pwd; exit 7"]).run().expect_code(7);
+    assert_eq!(ran.stdout.trim(), "/workspace");
+    assert_eq!(daytona.sandboxes().len(), 0);
+    let listed = call().args(["sandbox", "list", "--sandbox", "daytona"]).run().expect_code(0);
+    assert_eq!(listed.stdout, "there are no sandboxes\n");
+    let without = agent().args(["exec", "--sandbox", "daytona", "true"]).run();
+    assert!(without.stderr.contains("DAYTONA_API_KEY is not set"), "{}", without.stderr);
 }

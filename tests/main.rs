@@ -8,6 +8,7 @@ mod backends;
 mod batch;
 mod client_hello;
 mod cloud;
+mod cloud_hostile;
 mod code_command;
 mod command_line;
 mod commit;

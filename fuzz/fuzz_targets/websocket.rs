@@ -5,6 +5,7 @@
 #![no_main]
 
 #[path = "../../src/guest/websocket.rs"]
+#[allow(dead_code, reason = "the guest uses all of it")]
 mod websocket;
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,6 @@
 //! The backends by name, and which one a session gets.
 
-use super::cloud::{self, Cloud, Daytona};
+use super::cloud::{self, Cloud, Daytona, Runloop};
 use super::docker::{self, Docker};
 use super::local::{self, Local};
 use super::machine::Machine;
@@ -28,7 +28,7 @@ pub struct Kind {
 }
 
 /// Every kind; `auto` takes the first that works.
-pub static KINDS: [Kind; 3] = [
+pub static KINDS: [Kind; 4] = [
     Kind {
         name: docker::NAME,
         about: "A locked-down container",
@@ -53,6 +53,17 @@ pub static KINDS: [Kind; 3] = [
         connect: |machine| {
             Box::pin(async move {
                 Ok(Arc::new(Cloud::new(Daytona::connect(&machine)?, machine)) as Arc<dyn Backend>)
+            })
+        },
+    },
+    Kind {
+        name: cloud::RUNLOOP,
+        about: "A devbox of Runloop's",
+        capabilities: cloud::CAPABILITIES,
+        automatic: false,
+        connect: |machine| {
+            Box::pin(async move {
+                Ok(Arc::new(Cloud::new(Runloop::connect(&machine)?, machine)) as Arc<dyn Backend>)
             })
         },
     },
@@ -188,7 +199,7 @@ mod tests {
     #[test]
     fn an_unknown_backend_is_refused_with_the_known_ones() {
         let error = "podman".parse::<SandboxChoice>().unwrap_err();
-        assert_eq!(error.to_string(), "unknown backend podman (known: docker, local, daytona)");
+        assert_eq!(error.to_string(), "unknown backend podman (known: docker, local, daytona, runloop)");
         assert_eq!("auto".parse::<SandboxChoice>().unwrap(), SandboxChoice::Auto);
         assert_eq!("local".parse::<SandboxChoice>().unwrap(), SandboxChoice::Named("local"));
     }

@@ -1,7 +1,7 @@
 //! Runs a test on every backend.
 
 use agent::event::Limits;
-use agent::sandbox::cloud::{Cloud, Daytona};
+use agent::sandbox::cloud::{Cloud, Daytona, Runloop};
 use agent::sandbox::docker::Docker;
 use agent::sandbox::local::Local;
 use agent::sandbox::machine::Machine;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 pub const BACKENDS: [&str; 2] = ["local", "docker"];
 /// Those and the providers' backends, on made-up providers whose machines are local sandboxes.
-pub const BACKENDS_AND_PROVIDERS: [&str; 3] = ["local", "docker", "daytona"];
+pub const BACKENDS_AND_PROVIDERS: [&str; 4] = ["local", "docker", "daytona", "runloop"];
 /// Limits the suite to one backend, so that it can be pointed at an engine (`DOCKER_HOST`).
 const ONLY_BACKEND: &str = "AGENT_TEST_BACKEND";
 /// The engine's runtime that the docker backend uses.
@@ -148,6 +148,7 @@ pub async fn backend(name: &str) -> Option<Box<dyn Backend>> {
     match name {
         "local" => Some(Box::new(Local::new(super::machine()))),
         "daytona" => Some(Box::new(daytona(&super::daytona::shared().api_url(), super::daytona::KEY))),
+        "runloop" => Some(Box::new(runloop(&super::runloop::shared().url, super::runloop::KEY))),
         _ => match Docker::connect(super::machine()).await {
             Ok(docker) => Some(Box::new(docker)),
             Err(error) if std::env::var_os("AGENT_TEST_REQUIRE_DOCKER").is_some() => panic!("{error}"),
@@ -161,10 +162,20 @@ pub async fn backend(name: &str) -> Option<Box<dyn Backend>> {
 
 /// The backend of Daytona at `url`.
 pub fn daytona(url: &str, key: &str) -> Cloud<Daytona> {
-    let mine = std::env::vars_os().filter(|(name, _)| !name.to_string_lossy().starts_with("DAYTONA_"));
-    let set = [("DAYTONA_API_URL", url), ("DAYTONA_API_KEY", key)];
-    let machine = Machine::new(mine.chain(set.map(|(name, value)| (name.into(), value.into()))));
-    Cloud::new(Daytona::connect(&machine).expect("a provider"), Arc::new(machine))
+    let machine = machine_with([("DAYTONA_API_URL", url), ("DAYTONA_API_KEY", key)]);
+    Cloud::new(Daytona::connect(&machine).expect("a provider"), machine)
+}
+
+/// The backend of Runloop at `url`.
+pub fn runloop(url: &str, key: &str) -> Cloud<Runloop> {
+    let machine = machine_with([("RUNLOOP_BASE_URL", url), ("RUNLOOP_API_KEY", key)]);
+    Cloud::new(Runloop::connect(&machine).expect("a provider"), machine)
+}
+
+/// This machine with these variables beside its own.
+pub fn machine_with<const N: usize>(set: [(&str, &str); N]) -> Arc<Machine> {
+    let set = set.map(|(name, value)| (name.into(), value.into()));
+    Arc::new(Machine::new(std::env::vars_os().chain(set)))
 }
 
 /// The specification of a sandbox for one test.

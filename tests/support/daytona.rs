@@ -129,7 +129,7 @@ impl Daytona {
         all.values().find(is_it).cloned()
     }
 
-    async fn create(&self, request: Request) -> Response {
+    async fn create(self: &Arc<Self>, request: Request) -> Response {
         let asked = json_of(request).await;
         let id = format!("sandbox-{:08x}", fastrand::u32(..));
         let name = asked["name"].as_str().unwrap_or(&id).to_owned();
@@ -140,26 +140,33 @@ impl Daytona {
             Some(true) => Network::None,
             _ => Network::Full,
         };
-        let machine = Machine::start(network).await;
         let description = json!({
             "id": id, "name": name, "organizationId": "org", "user": "daytona", "env": {},
             "labels": asked.get("labels").cloned().unwrap_or(json!({})), "public": false,
             "networkBlockAll": asked["networkBlockAll"].as_bool().unwrap_or(false), "target": "us",
-            "cpu": 1, "gpu": 0, "memory": 1, "disk": 3, "state": "started", "desiredState": "started",
+            "cpu": 1, "gpu": 0, "memory": 1, "disk": 3, "state": "creating", "desiredState": "started",
             "createdAt": "2026-01-01T00:00:00Z", "updatedAt": "2026-01-01T00:00:00Z", "snapshot": "default",
             "autoStopInterval": asked.get("autoStopInterval").cloned().unwrap_or(json!(15)),
             "autoDeleteInterval": asked.get("autoDeleteInterval").cloned().unwrap_or(json!(-1)),
             "kvm": false, "sandboxClass": "container", "recoverable": false, "volumes": [],
             "toolboxProxyUrl": format!("{}/toolbox", self.url),
         });
-        let sandbox = Sandbox {
-            description: description.clone(),
-            machine: Some(Arc::new(machine)),
-            disk: Vec::new(),
-            last_activity: Instant::now(),
-        };
-        self.sandboxes.lock().expect("a lock").insert(id, Arc::new(Mutex::new(sandbox)));
-        answer_json(200, &description)
+        let sandbox = Sandbox { description, machine: None, disk: Vec::new(), last_activity: Instant::now() };
+        self.sandboxes.lock().expect("a lock").insert(id.clone(), Arc::new(Mutex::new(sandbox)));
+        // What was begun is finished, whether the client waits for it or not.
+        let daytona = Arc::clone(self);
+        let begun = tokio::spawn(async move {
+            let machine = Arc::new(Machine::start(network).await);
+            let Some(sandbox) = daytona.find(&id) else {
+                machine.remove().await;
+                return failure(404, "Sandbox was removed");
+            };
+            let mut sandbox = sandbox.lock().expect("a lock");
+            sandbox.machine = Some(machine);
+            sandbox.description["state"] = "started".into();
+            answer_json(200, &sandbox.description)
+        });
+        begun.await.expect("it is made")
     }
 
     fn list(&self, request: &Request) -> Response {
@@ -245,6 +252,26 @@ impl Daytona {
                     Some(bytes) => Response::new(Body::from(bytes)),
                     None => failure(404, "file not found"),
                 }
+            }
+            ["files", "bulk-download"] => {
+                let asked = json_of(request).await;
+                let mut body = Vec::new();
+                for path in asked["paths"].as_array().expect("paths").iter().filter_map(Value::as_str) {
+                    let (name, content) = match machine.read(path).await {
+                        Some(content) => ("file", content),
+                        None => ("error", b"file not found".to_vec()),
+                    };
+                    let disposition = format!("form-data; name=\"{name}\"; filename=\"{path}\"");
+                    body.extend_from_slice(
+                        format!("--part\r\nContent-Disposition: {disposition}\r\n\r\n").as_bytes(),
+                    );
+                    body.extend_from_slice(&content);
+                    body.extend_from_slice(b"\r\n");
+                }
+                body.extend_from_slice(b"--part--\r\n");
+                let response =
+                    Response::builder().header("content-type", "multipart/form-data; boundary=part");
+                response.body(Body::from(body)).expect("a response")
             }
             ["proxy", port, ..] => machine.forward(request, port.parse().expect("a port")).await,
             _ => failure(404, "Cannot be found"),

@@ -13,6 +13,7 @@ pub mod link;
 pub mod machines;
 pub mod registry;
 pub mod rpc;
+pub mod runloop;
 pub mod serve;
 pub mod site;
 pub mod terminal;

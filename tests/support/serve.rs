@@ -135,6 +135,15 @@ impl Sdk {
     /// Runs a program of `tests/sdks` against the server; it has to pass.
     pub fn run(&self, server: &Server, script: &str) {
         let url = format!("http://{}", server.address());
+        let of = |vendor: &str| {
+            [("API_KEY", KEY), ("API_URL", url.as_str()), ("SANDBOX_URL", url.as_str())]
+                .map(|(name, value)| (format!("{vendor}_{name}"), value.to_owned()))
+        };
+        self.run_with(script, ["E2B", "NOVITA"].into_iter().flat_map(of));
+    }
+
+    /// Runs a program of `tests/sdks` with these variables; it has to pass.
+    pub fn run_with(&self, script: &str, variables: impl IntoIterator<Item = (String, String)>) {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sdks").join(script);
         let (program, source) = match script.ends_with(".mjs") {
             // Node looks for packages beside the program's own file.
@@ -151,16 +160,11 @@ impl Sdk {
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
             .env("PYTHONPATH", &self.0)
             .env("E2B_HTTP_VERSION", "1.1")
+            .envs(variables)
             .arg(source)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
-        for vendor in ["E2B", "NOVITA"] {
-            command
-                .env(format!("{vendor}_API_KEY"), KEY)
-                .env(format!("{vendor}_API_URL"), &url)
-                .env(format!("{vendor}_SANDBOX_URL"), &url);
-        }
         let mut child = command.spawn().expect("python3 starts");
         let mut errors = child.stderr.take().expect("a pipe");
         let errors = std::thread::spawn(move || {

@@ -124,6 +124,11 @@ impl Daytona {
         }
     }
 
+    async fn delete(&self, id: &str) -> Result<()> {
+        let url = self.api.url(&format!("sandbox/{id}"));
+        present(self.api.json(Method::DELETE, url, None, Repeat::Idempotent, SHORT).await).map(drop)
+    }
+
     async fn wait_until_gone(&self, id: &str) -> Result<()> {
         let deadline = Instant::now() + STOP;
         while self.get(id).await?.is_some_and(|found| !text(&found, "state").starts_with("destroyed")) {
@@ -146,13 +151,7 @@ impl Daytona {
 
     /// Reads a description of a sandbox.
     fn instance(&self, value: &Value) -> Result<Instance> {
-        let id = text(value, "id").to_owned();
-        if !is_id(&id) {
-            return Err(Error::sandbox(format!(
-                "daytona names a sandbox {}, which is not a valid id",
-                quote(&id)
-            )));
-        }
+        let id = checked_id(value)?;
         let labels = value.get("labels").and_then(Value::as_object).into_iter().flatten();
         let labels: HashMap<String, String> =
             labels.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect();
@@ -206,19 +205,19 @@ impl Provider for Daytona {
     ) -> Result<(Instance, Vec<String>)> {
         let (body, missing) = creation_body(creation, self.target.as_deref());
         let made = self.post_creation(creation, &body).await?;
-        let instance = self.instance(&made)?;
+        let id = checked_id(&made)?;
         let time = if creation.spec.image.is_some() { BUILD } else { START };
         let running = async {
             match text(&made, "state") {
                 "started" => self.with_toolbox(&made).await,
-                _ => self.with_toolbox(&self.wait(&instance.id, "started", time, on_progress).await?).await,
+                _ => self.with_toolbox(&self.wait(&id, "started", time, on_progress).await?).await,
             }
         };
         match running.await {
             Ok(instance) => Ok((instance, missing)),
             Err(error) => {
                 // What cannot be removed now ends by its own clock.
-                let _ = self.remove(&instance).await;
+                let _ = self.delete(&id).await;
                 Err(error)
             }
         }
@@ -294,8 +293,7 @@ impl Provider for Daytona {
     }
 
     async fn remove(&self, instance: &Instance) -> Result<()> {
-        let url = self.api.url(&format!("sandbox/{}", instance.id));
-        present(self.api.json(Method::DELETE, url, None, Repeat::Idempotent, SHORT).await).map(drop)
+        self.delete(&instance.id).await
     }
 
     /// Virtual machines keep their memory, containers their files alone.
@@ -370,6 +368,17 @@ fn state(name: &str) -> Option<State> {
         "paused" => Some(State::Paused),
         "destroying" | "destroyed" => None,
         _ => Some(State::Starting),
+    }
+}
+
+/// The id in a description.
+fn checked_id(value: &Value) -> Result<String> {
+    let id = text(value, "id");
+    match is_id(id) {
+        true => Ok(id.to_owned()),
+        false => {
+            Err(Error::sandbox(format!("daytona names a sandbox {}, which is not a valid id", quote(id))))
+        }
     }
 }
 

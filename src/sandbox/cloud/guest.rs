@@ -183,6 +183,22 @@ mod tests {
     }
 
     #[test]
+    fn a_guest_whose_network_is_open_does_not_start() {
+        let machine = Machine::of_this_process();
+        let (program, _open) = bootstrap::program(&machine).unwrap();
+        let reachable = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let reachable = reachable.local_addr().unwrap().to_string();
+        let spec = Launch::from_label("s", "1.2.3.4.isolated").unwrap().spec().unwrap().encode();
+        let arguments = ["detach", "127.0.0.1:0", &Hash::of("").to_string(), &hex::encode(spec), &reachable];
+        let output = std::process::Command::new(program).args(arguments).output().unwrap();
+        assert!(!output.status.success());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains(&format!("the network is open: {reachable} can be reached")), "{said}");
+        let error = check_start("daytona", &Executed { exit_code: 1, output: said }).unwrap_err();
+        assert!(error.to_string().starts_with("daytona did not block the sandbox's network"), "{error}");
+    }
+
+    #[test]
     fn a_command_is_short_enough_for_a_request_and_names_no_secret() {
         let launch = Launch::from_label("s", "1.2.3.4.isolated").unwrap();
         let command = launch.command("/tmp/g", "127.0.0.1", &Hash::of("secret")).unwrap();

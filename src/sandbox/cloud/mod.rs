@@ -11,8 +11,10 @@ mod api;
 mod daytona;
 mod guest;
 mod provider;
+mod runloop;
 mod websocket;
 
 pub use daytona::{Daytona, NAME as DAYTONA};
 pub(super) use provider::CAPABILITIES;
 pub use provider::{Cloud, Provider};
+pub use runloop::{NAME as RUNLOOP, Runloop};
