@@ -34,7 +34,7 @@ async fn attack_04_no_host_path_and_no_engine_that_was_not_given() {
         }
         inside.expect_failure("grep -q . /root/.bashrc /root/.profile /root/.ssh/* /root/.gitconfig").await;
         inside.expect_failure("cat /etc/shadow || cat /etc/sudoers").await;
-        assert_eq!(inside.output_of("ls /home").await, "agent");
+        assert_eq!(inside.output_of("ls /home").await, "agent\nuser");
         for socket in ["docker.sock", "podman/podman.sock", "containerd/containerd.sock", "dbus/system_bus_socket"] {
             inside.expect_failure(&format!("ls /run/{socket} || ls /var/run/{socket}")).await;
         }
