@@ -2,7 +2,7 @@
 //!
 //! A provider makes a machine, takes a file, runs a command and forwards a port; that is all that is asked of it
 //! ([`Provider`]). The guest is uploaded, makes the machine a sandbox (`guest/launch/detached.rs`) and listens on a port,
-//! and everything from then on is the guest's own protocol over one WebSocket ([`websocket`]).
+//! and everything from then on is the guest's own protocol over one WebSocket (`websocket.rs`).
 //!
 //! The session's secret, without which the guest talks to nobody, is derived from the provider's key, so that another
 //! machine of the same user can attach; the sandbox gets its hash alone.
