@@ -12,7 +12,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -58,12 +58,14 @@ impl Server {
         stream.set_read_timeout(Some(DEADLINE)).expect("a timeout");
         let length = body.len();
         let kind = if method == "PUT" { "octet-stream" } else { "json" };
-        write!(
-            stream,
+        let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nAuthorization: Bearer {TOKEN}\r\n\
              Content-Type: application/{kind}\r\nContent-Length: {length}\r\n{extra}\r\n{body}"
-        )
-        .expect("the request");
+        );
+        // A request that is refused is answered before its body is read.
+        if let Err(error) = stream.write_all(request.as_bytes()) {
+            assert_eq!(error.kind(), ErrorKind::BrokenPipe, "{error}");
+        }
         stream
     }
 
