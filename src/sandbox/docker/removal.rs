@@ -18,9 +18,8 @@ impl Docker {
     pub(super) async fn remove(&self, container: &str) -> Result<()> {
         let mut removed = self.request_removal(container).await;
         if let Err(error) = &removed
-            && failure::text(error).contains("is zombie")
+            && lost_race_with_its_end(&failure::text(error))
         {
-            // It was killed, and the engine looked before its runtime (gVisor's) had noticed.
             self.wait_until(container, "not-running").await?;
             removed = self.request_removal(container).await;
         }
@@ -77,5 +76,26 @@ impl Docker {
             overlay::remove(&self.engine, layer).await?;
         }
         Ok(())
+    }
+}
+
+/// Whether the engine failed to kill a container whose process ended while the engine looked at it: gVisor's runtime had not
+/// noticed yet, or the process's entry in `/proc` was gone.
+fn lost_race_with_its_end(error: &str) -> bool {
+    error.contains("is zombie")
+        || (error.contains("open /proc/") && error.contains("no such file or directory"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lost_race_with_its_end;
+
+    #[test]
+    fn a_process_that_ended_while_it_was_killed_is_told_from_other_failures() {
+        let killed = "Could not kill running container b014, cannot remove - ";
+        assert!(lost_race_with_its_end(&format!("{killed}open /proc/5177/stat: no such file or directory")));
+        assert!(lost_race_with_its_end(&format!("{killed}container PID 17 is zombie and can not be killed")));
+        assert!(!lost_race_with_its_end(&format!("{killed}permission denied")));
+        assert!(!lost_race_with_its_end("open /var/lib/docker/x: no such file or directory"));
     }
 }
