@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const SNIPPETS: &str = include_str!("code_interpreter/snippets.json");
+/// Of a cell, on both sides: one that is not answered is a row of the table as well.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest text in a cell of the table.
 const SHOWN: usize = 60;
@@ -56,23 +57,29 @@ async fn main() -> Result<()> {
     let snippets: Vec<Snippet> = serde_json::from_str(SNIPPETS)?;
     let ours = Ours::start().await?;
     let theirs = Theirs { server, client: reqwest::Client::new() };
-    let (mut same, mut rows) = (Vec::new(), Vec::new());
+    let mut same = Vec::new();
+    println!("| snippet | E2B | `run_code` |\n|---|---|---|");
     for snippet in &snippets {
-        let (theirs, ours) = (theirs.run(snippet).await?, ours.run(snippet).await?);
+        let (theirs, ours) = tokio::join!(theirs.run(snippet), ours.run(snippet));
         let name = format!("{}: {}", snippet.language, snippet.name);
+        let [theirs, ours] = [theirs, ours].map(|seen| seen.unwrap_or_else(Seen::nothing));
         match (theirs == ours, ours.differs_only_by_notes(&theirs)) {
             (true, _) => same.push(name),
-            (false, true) => rows.push(format!("| {name} | the same | and {} |", ours.notes.join("; "))),
-            (false, false) => rows.push(format!("| {name} | {} | {} |", theirs.words(), ours.words())),
+            (false, true) => println!("| {name} | the same | and {} |", ours.notes.join("; ")),
+            (false, false) => println!("| {name} | {} | {} |", theirs.words(), ours.words()),
         }
     }
     ours.sandbox.shutdown().await;
-    println!("{} of {} are the same: {}.\n", same.len(), snippets.len(), same.join(", "));
-    println!("| snippet | E2B | `run_code` |\n|---|---|---|\n{}", rows.join("\n"));
+    println!("\n{} of {} are the same: {}.", same.len(), snippets.len(), same.join(", "));
     Ok(())
 }
 
 impl Seen {
+    /// What came of a cell that was not answered.
+    fn nothing(error: Error) -> Self {
+        Self { notes: vec![error.to_string()], ..Self::default() }
+    }
+
     fn differs_only_by_notes(&self, other: &Self) -> bool {
         let parts =
             |seen: &Self| (seen.printed.clone(), seen.value.clone(), seen.error.clone(), seen.kinds.clone());
@@ -114,13 +121,19 @@ impl Theirs {
     async fn run(&self, snippet: &Snippet) -> Result<Seen> {
         let context = json!({ "language": snippet.language, "cwd": "/tmp" });
         let context: Value = serde_json::from_str(&self.post("contexts", &context).await?)?;
+        let seen = self.execute(&context["id"], &snippet.cells).await;
+        let address = format!("{}/contexts/{}", self.server, context["id"].as_str().unwrap_or_default());
+        // A context whose kernel is gone cannot be removed, and is not used again.
+        let _ = self.client.delete(address).timeout(TIMEOUT).send().await;
+        seen
+    }
+
+    async fn execute(&self, context: &Value, cells: &[String]) -> Result<Seen> {
         let mut seen = Seen::default();
-        for code in &snippet.cells {
-            let request = json!({ "code": code, "context_id": context["id"] });
+        for code in cells {
+            let request = json!({ "code": code, "context_id": context });
             seen = events(&self.post("execute", &request).await?)?;
         }
-        let address = format!("{}/contexts/{}", self.server, context["id"].as_str().unwrap_or_default());
-        self.client.delete(address).send().await.map_err(failed)?;
         Ok(seen)
     }
 
@@ -131,7 +144,10 @@ impl Theirs {
 }
 
 fn failed(error: reqwest::Error) -> Error {
-    Error::unexpected("the server does not answer").caused_by(error)
+    match error.is_timeout() {
+        true => Error::unexpected(format!("no answer within {} s", TIMEOUT.as_secs())),
+        false => Error::unexpected("no answer").caused_by(error),
+    }
 }
 
 /// The server's events, a JSON object a line.
@@ -174,7 +190,7 @@ impl Ours {
             limits: Limits::default(),
             network: Network::None,
             runtime: None,
-            idle_ttl: Duration::from_secs(60),
+            idle_ttl: 10 * TIMEOUT,
             ephemeral: true,
             delete_after: None,
             workspace: WorkspaceMount::Empty,

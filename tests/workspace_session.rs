@@ -804,3 +804,54 @@ async fn a_new_rule_in_gitignore_holds_for_files_that_appear_later() {
     assert_eq!(followed, [".gitignore", "b.txt"]);
     assert!(inside(&session, "b.log").is_none());
 }
+
+/// The whole sandbox was listed: half a second before the prompt in a tree of 50,000 files.
+#[tokio::test]
+async fn an_edit_on_the_host_is_followed_by_looking_at_that_file_alone() {
+    let directory = TempDir::new().unwrap();
+    for number in 0..3000 {
+        let path = directory.path().join(format!("part-{}/file-{number}.txt", number % 30));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, format!("file {number}\n")).unwrap();
+    }
+    git(directory.path(), &["init", "-q"]);
+    let home = tempfile::tempdir().unwrap();
+    // Near, and counted.
+    let (guest, traffic) = Guest::start_counted().await;
+    let (options, at) = (Options::new(machine()), home.path().join("sessions/s1"));
+    let workspace = Workspace::open(directory.path(), &at, options).await.unwrap();
+    workspace.copy_in(&guest.sandbox, &mut |_, _| {}).await.unwrap();
+    let session = Session { host: directory, home, guest, workspace };
+    traffic.take_bytes();
+    session.turn("echo inside > part-3/file-3.txt").await;
+    let everything = traffic.take_bytes();
+    let edits = async |edit: &dyn Fn(), followed: &[&str], conflicts: &[&str]| {
+        edit();
+        traffic.take_bytes();
+        let found = refreshed(&session).await;
+        let bytes = traffic.take_bytes();
+        assert_eq!((found.0, found.1), (owned(followed), owned(conflicts)));
+        assert!(bytes * 10 < everything, "{bytes} of {everything}");
+    };
+    let write = |name: &str, text: &str| fs::write(session.host(name), text).unwrap();
+    edits(&|| write("part-1/file-1.txt", "host"), &["part-1/file-1.txt"], &[]).await;
+    edits(&|| write("part-2/new.txt", "new"), &["part-2/new.txt"], &[]).await;
+    edits(&|| write("part-3/file-3.txt", "host"), &[], &["part-3/file-3.txt"]).await;
+    edits(&|| fs::remove_file(session.host("part-4/file-4.txt")).unwrap(), &["part-4/file-4.txt"], &[]).await;
+    // As an editor's `git status` does.
+    edits(&|| git(session.host.path(), &["add", "part-5/file-5.txt"]), &[], &[]).await;
+    // What is a link inside leads to another file.
+    session.turn("mv part-6 moved; ln -s moved part-6").await;
+    edits(&|| write("part-6/file-6.txt", "host"), &[], &["part-6/file-6.txt"]).await;
+    assert_eq!(inside(&session, "part-1/file-1.txt").as_deref(), Some("host"));
+    assert_eq!(inside(&session, "part-2/new.txt").as_deref(), Some("new"));
+    assert_eq!(inside(&session, "moved/file-6.txt").as_deref(), Some("file 6\n"));
+    assert_eq!(session.guest.sh("git diff --cached --name-only").await.text(), "part-5/file-5.txt\n");
+    session.workspace.undo(&session.guest.sandbox, 1).await.unwrap();
+    assert_eq!(inside(&session, "part-6/file-36.txt").as_deref(), Some("file 36\n"));
+    assert_eq!(session.changed().await, ["part-3/file-3.txt"]);
+}
+
+fn owned(names: &[&str]) -> Vec<String> {
+    names.iter().map(ToString::to_string).collect()
+}

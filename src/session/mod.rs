@@ -137,7 +137,9 @@ impl Session {
             None if self.startup.is_reattached().await => self.startup.ready().await?,
             None => return Ok(()),
         };
-        let Refreshed { followed, conflicts } = match ready.workspace.refresh(&ready.sandbox).await {
+        let refreshed = ready.workspace.refresh(&ready.sandbox).await;
+        self.prepare_prompt();
+        let Refreshed { followed, conflicts } = match refreshed {
             Ok(refreshed) => refreshed,
             Err(error) => {
                 let text = format!("The host's files could not be compared with the sandbox's: {error}.");
@@ -157,6 +159,20 @@ impl Session {
             self.frontend.always_notice(format!("{text} {hint}"))?;
         }
         Ok(())
+    }
+
+    /// Compares the host's tree with what the sandbox has, in the background and once that is up, so that the next prompt
+    /// need not wait for it. For sessions whose user is about to write one.
+    pub fn prepare_prompt(&self) {
+        let startup = Arc::clone(&self.startup);
+        tokio::spawn(async move {
+            if startup.has_begun()
+                && let Ok(ready) = startup.ready_silently().await
+            {
+                // What fails is tried again, and reported, by the next prompt.
+                let _ = ready.workspace.prepare_refresh().await;
+            }
+        });
     }
 
     /// Undoes the last `prompts` prompts, as [`Checkpoints::undo`] does, and discards what tools keep between calls: it belongs

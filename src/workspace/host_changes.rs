@@ -16,8 +16,8 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Time after which everything is compared although the tree is watched: what is written through a memory map or through a
-/// hard link that was made meanwhile is not reported.
+/// Time after which everything is compared again although the tree is watched, between prompts: what is written through a
+/// memory map or through a hard link that was made meanwhile is not reported.
 const COMPARE_ALL_AFTER: Duration = Duration::from_secs(600);
 /// Fewer files than this are compared by one thread.
 const MIN_SHARE: usize = 1_000;
@@ -30,8 +30,12 @@ pub struct HostView {
     /// Files whose state on the host is known although it is not that of the base: they were applied, or they are in
     /// conflict and the user knows. `None` for one that is gone.
     known: BTreeMap<TreePath, Option<Stamp>>,
-    /// Watches on all of `directories`, and when everything was compared with them last.
-    watch: Option<(HostWatch, Instant)>,
+    /// Watches on all of `directories`.
+    watch: Option<HostWatch>,
+    /// When everything was compared last.
+    compared: Option<Instant>,
+    /// What differed when everything was compared ahead of a refresh.
+    pending: BTreeSet<TreePath>,
     /// Files with several names, of which one may lie outside of the tree: they are always compared.
     linked: BTreeSet<TreePath>,
 }
@@ -68,6 +72,30 @@ impl HostView {
     /// Forgets what was noted: the base has it now.
     pub fn forget(&mut self, path: &TreePath) {
         self.known.remove(path);
+    }
+
+    /// Whether everything is to be compared ahead of the next refresh.
+    pub fn is_due(&self) -> bool {
+        self.compared.is_none_or(|compared| compared.elapsed() >= COMPARE_ALL_AFTER)
+    }
+
+    /// Compares everything, so that the next refresh only looks at what differs and at what is touched from now on.
+    /// Blocking.
+    pub fn prepare(&mut self, root: &Path, base: &Base) -> Result<()> {
+        let open = open_root(root)?;
+        let now = stat(&open, Path::new("")).map(|stat| Stamp::from(&stat));
+        // What was touched until now is found by comparing.
+        drop(self.touched(root, now));
+        self.compared = Some(Instant::now());
+        if self.watch.is_some() {
+            self.pending = self.look(&open, base, None).into_iter().map(|(path, _)| path).collect();
+        }
+        Ok(())
+    }
+
+    /// Has the next refresh compare everything.
+    pub fn compare_everything(&mut self) {
+        self.watch = None;
     }
 
     /// Looks again. Blocking.
@@ -131,26 +159,24 @@ impl HostView {
 
     /// What was touched; `None` where everything is to be compared. Begins to watch the tree where that is possible.
     fn touched(&mut self, root: &Path, now: Option<Stamp>) -> Option<Touched> {
+        let mut pending = std::mem::take(&mut self.pending);
         let is_same_root = now.map(|now| now.inode) == self.root.map(|root| root.inode);
-        if let Some((watch, compared)) = &mut self.watch {
-            let touched = watch.take().filter(|_| is_same_root);
-            if touched.is_some() && compared.elapsed() < COMPARE_ALL_AFTER {
-                return touched;
-            }
-            *compared = Instant::now();
-            if touched.is_some() {
-                return None;
-            }
+        if let Some(watch) = &mut self.watch
+            && let Some(mut touched) = watch.take().filter(|_| is_same_root)
+        {
+            touched.paths.append(&mut pending);
+            return Some(touched);
         }
         // The watches of before end first.
         self.watch = None;
-        self.watch = HostWatch::start(root, self.directories.keys()).map(|watch| (watch, Instant::now()));
+        self.watch = HostWatch::start(root, self.directories.keys());
+        self.compared = Some(Instant::now());
         None
     }
 
     /// Watches what was listed too; a tree that cannot be watched whole is not watched.
     fn watch_found(&mut self, root: &Path, selection: &Selection) {
-        let Some((watch, _)) = &mut self.watch else { return };
+        let Some(watch) = &mut self.watch else { return };
         let mut directories =
             selection.picked.iter().filter(|(_, picked)| picked.kind == PickedKind::Directory);
         if !directories.all(|(path, _)| watch.add(root, Some(path))) {
@@ -160,16 +186,7 @@ impl HostView {
 
     /// What differs from before of what the base knows, or of what was touched of that.
     fn look(&mut self, root: &OwnedFd, base: &Base, touched: Option<Touched>) -> Vec<(TreePath, Looked)> {
-        let is_own = |path: &TreePath| base.has_own_git && is_own_git(path);
-        let nodes: Vec<(&TreePath, &Node)> = match &touched {
-            None => base.nodes.iter().filter(|(path, _)| !is_own(path)).collect(),
-            Some(touched) => {
-                let one = touched.paths.iter().chain(&self.linked);
-                let below = touched.trees.iter().flat_map(|tree| within(&base.nodes, tree));
-                let all = one.filter_map(|path| base.nodes.get_key_value(path)).chain(below);
-                all.filter(|(path, _)| !is_own(path)).collect::<BTreeMap<_, _>>().into_iter().collect()
-            }
-        };
+        let nodes = self.to_compare(base, touched.as_ref());
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
         let (mut found, linked) = self.look_at_all(root, base, &nodes, threads);
         if touched.is_none() {
@@ -182,6 +199,22 @@ impl HostView {
             (now.as_ref().map(Stamp::from) != *known).then(|| (path.clone(), Looked::Now(now.and_then(pick))))
         }));
         found
+    }
+
+    /// What of the base is to be compared.
+    fn to_compare<'a>(
+        &'a self,
+        base: &'a Base,
+        touched: Option<&'a Touched>,
+    ) -> Vec<(&'a TreePath, &'a Node)> {
+        let is_own = |path: &TreePath| base.has_own_git && is_own_git(path);
+        let Some(touched) = touched else {
+            return base.nodes.iter().filter(|(path, _)| !is_own(path)).collect();
+        };
+        let one = touched.paths.iter().chain(&self.linked);
+        let below = touched.trees.iter().flat_map(|tree| within(&base.nodes, tree));
+        let all = one.filter_map(|path| base.nodes.get_key_value(path)).chain(below);
+        all.filter(|(path, _)| !is_own(path)).collect::<BTreeMap<_, _>>().into_iter().collect()
     }
 
     /// What of `nodes` differs, and which of them have several names.
@@ -269,4 +302,44 @@ fn pick(stat: Stat) -> Option<Box<Picked>> {
     };
     let (mode, uid, device) = (stat.st_mode & 0o777, stat.st_uid, stat.st_dev);
     Some(Box::new(Picked { kind, mode, stamp: Stamp::from(&stat), uid, device }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sandbox::machine::Machine;
+    use std::sync::Arc;
+
+    /// Everything was compared at the first prompt of a session, and once in ten minutes.
+    #[test]
+    fn after_a_comparison_ahead_only_what_was_touched_is_compared() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        for number in 0..200 {
+            std::fs::create_dir_all(root.join(format!("d{}", number % 10))).unwrap();
+            std::fs::write(root.join(format!("d{}/f{number}", number % 10)), "1").unwrap();
+        }
+        let options = select::Options::new(Arc::new(Machine::new([])));
+        let selection = select::select(root, &options).unwrap();
+        let mut view = HostView::of(root, &selection);
+        let base = Base::new(selection);
+        std::fs::write(root.join("d1/f1"), "before").unwrap();
+        assert!(view.is_due());
+        view.prepare(root, &base).unwrap();
+        // No watch is left on this machine.
+        if view.watch.is_none() {
+            return;
+        }
+        assert!(!view.is_due());
+        std::fs::write(root.join("d2/f2"), "after").unwrap();
+        let now = stat(&open_root(root).unwrap(), Path::new("")).map(|stat| Stamp::from(&stat));
+        let touched = view.touched(root, now).unwrap();
+        let compared: Vec<String> =
+            view.to_compare(&base, Some(&touched)).iter().map(|(path, _)| path.to_string()).collect();
+        assert_eq!(compared, ["d1/f1", "d2", "d2/f2"]);
+        view.pending = touched.paths;
+        let changes = view.refresh(root, &options, &base).unwrap();
+        let names: Vec<String> = changes.paths.keys().map(ToString::to_string).collect();
+        assert_eq!(names, ["d1/f1", "d2/f2"]);
+    }
 }

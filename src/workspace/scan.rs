@@ -7,6 +7,8 @@
 //! Everything is ordered by path (the entries, what was seen, the base), so that a look goes through all of it side by
 //! side, once.
 
+mod paths;
+
 use crate::error::{Error, Kind, Result};
 use crate::hash::Hash;
 use crate::sandbox::{Entry, EntryKind, Listing, Sandbox};
@@ -73,6 +75,8 @@ pub struct Scanner {
     rules: BTreeMap<TreePath, Hash>,
     /// Ignored directories: not looked into.
     skip: Vec<TreePath>,
+    /// Whether the rules in force are known: there was a look at everything.
+    has_looked: bool,
 }
 
 /// What was at a path at the last look.
@@ -266,12 +270,13 @@ impl Scanner {
         self.judge_all(&mut look, entries, &rules, base);
         let present = look.fetch(sandbox, places.store).await?;
 
-        let mut delta = delta(base, &present);
+        let mut delta = delta(&base.nodes, &present);
         if let Some(known) = places.overlay {
             reconcile::follow_host(base, &mut delta, known, &present, places.root).await?;
         }
         reconcile::settle(base, &mut delta, places).await?;
         self.seen = present;
+        self.has_looked = true;
         Ok(Scan { delta, rejected: look.rejected, ignored: look.ignored })
     }
 
@@ -395,9 +400,10 @@ fn seek<'a, V>(
     items.next_if(|(other, _)| *other == path).map(|(_, value)| value)
 }
 
-fn delta(base: &Base, present: &Sightings) -> Delta {
+/// What `present` has otherwise than `base`.
+fn delta(base: &Manifest, present: &Sightings) -> Delta {
     let mut delta = Delta::new();
-    let mut nodes = base.nodes.iter().peekable();
+    let mut nodes = base.iter().peekable();
     for (path, seen) in present {
         while let Some((gone, _)) = nodes.next_if(|(other, _)| *other < path) {
             delta.insert(gone.clone(), None);

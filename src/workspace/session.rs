@@ -27,6 +27,7 @@ use crate::workspace::store::Store;
 use crate::workspace::tree_path::TreePath;
 use crate::workspace::{notices, outer_repository, restore, retention};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::{Mutex, MutexGuard};
@@ -403,6 +404,34 @@ impl Workspace {
             *skipped = now;
             self.store.save(SKIPPED, skipped)?;
         }
+        self.record(state, delta, prompt).await
+    }
+
+    /// As [`Workspace::look`], at `paths` alone where that tells what is there.
+    async fn look_at(
+        &self,
+        state: &mut State,
+        sandbox: &Sandbox,
+        paths: &BTreeSet<TreePath>,
+    ) -> Result<Option<Checkpoint>> {
+        let State { mount, base, scanner, history, .. } = state;
+        let is_overlay = matches!(mount, WorkspaceMount::Overlay { .. });
+        let overlay = is_overlay.then(|| history.delta());
+        let places = Places { root: &self.root, store: &self.store, overlay };
+        match scanner.scan_paths(sandbox, base, history.delta(), &places, paths).await? {
+            Some(delta) => self.record(state, delta, None).await,
+            None => self.look(state, sandbox, None).await,
+        }
+    }
+
+    /// Records what a look found.
+    async fn record(
+        &self,
+        state: &mut State,
+        delta: Delta,
+        prompt: Option<u64>,
+    ) -> Result<Option<Checkpoint>> {
+        let State { base, history, .. } = state;
         let mut checkpoint = history.record(delta, &base.nodes, prompt, &self.store)?;
         if checkpoint.is_some() || (prompt.is_some() && state.has_unsaved_edits) {
             self.save(BASE, state.base.clone()).await?;

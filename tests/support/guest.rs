@@ -127,6 +127,16 @@ impl Guest {
         (Self { sandbox, child, directory }, traffic)
     }
 
+    /// A guest whose traffic is counted, at the other end of a link that is as fast as a pipe.
+    pub async fn start_counted() -> (Self, Traffic) {
+        let directory = TempDir::new().expect("a temporary directory");
+        let (child, channel) = start(directory.path(), &[]);
+        let (channel, traffic) = Link { delay: Duration::ZERO, bytes_per_second: None }.to(channel);
+        let channel = Channel { is_slow: false, ..channel };
+        let sandbox = Sandbox::connect(channel).await.expect("the guest answers");
+        (Self { sandbox, child, directory }, traffic)
+    }
+
     /// A path in the workspace, as the host sees it.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join("workspace").join(name)

@@ -112,6 +112,7 @@ impl Repl<'_> {
         let _mode = Mode::working();
         let _signals = job_control(self.screen.clone())?;
         self.welcome(exchanges);
+        self.session.prepare_prompt();
         let mut end = End::new()?;
         let mut input =
             Input::open(slash::helps(&self.written), self.config.file.ui.editing, &self.config.workspace)?;

@@ -85,10 +85,31 @@ impl Workspace {
     /// Brings the sandbox up to date with the host, as far as it has not changed the same files itself.
     pub async fn refresh(&self, sandbox: &Sandbox) -> Result<Refreshed> {
         let mut state = self.state().await?;
-        match state.mount {
+        let refreshed = match state.mount {
             WorkspaceMount::Bind(_) => self.refresh_bound(&mut state, sandbox).await,
             _ => self.refresh_copy(&mut state, sandbox).await,
+        };
+        if let (Err(_), Some(view)) = (&refreshed, &mut state.view) {
+            // What was reported as touched may not have arrived.
+            view.compare_everything();
         }
+        refreshed
+    }
+
+    /// Compares the whole of the host's tree ahead of the next [`Workspace::refresh`], which then need not do that. Nothing
+    /// is done where that was done lately, where the tree cannot be watched, or before the first look of a process that
+    /// attached to a running sandbox.
+    pub async fn prepare_refresh(&self) -> Result<()> {
+        let mut state = self.state().await?;
+        let Some(mut view) = state.view.take_if(|view| view.is_due()) else { return Ok(()) };
+        let (root, base) = (self.root.clone(), std::mem::take(&mut state.base));
+        let prepare = move || {
+            let prepared = view.prepare(&root, &base);
+            Ok((view, base, prepared))
+        };
+        let (view, base, prepared) = blocking(prepare).await?;
+        (state.view, state.base) = (Some(view), base);
+        prepared
     }
 
     /// Sandbox and host are the same tree: what changed since the last look was changed on the host.
@@ -104,7 +125,7 @@ impl Workspace {
                 .for_each(|(path, picked)| view.know(path, picked.as_ref().map(|picked| picked.stamp)));
         }
         let former = state.history.delta().clone();
-        self.look(state, sandbox, None).await?;
+        self.look_at(state, sandbox, &paths.keys().cloned().collect()).await?;
         let State { history, base, .. } = state;
         let changed = history.files_differing(&former, &base.nodes);
         let mut delta = history.delta().clone();
@@ -134,7 +155,7 @@ impl Workspace {
         let former = |path: &TreePath| (path.clone(), state.base.nodes.get(path).cloned());
         let former: BTreeMap<TreePath, Option<Node>> = paths.keys().map(former).collect();
         // What the sandbox has changed itself since the last look. In an overlay, the host's changes are visible already.
-        self.look(state, sandbox, None).await?;
+        self.look_at(state, sandbox, &paths.keys().cloned().collect()).await?;
         if matches!(state.mount, WorkspaceMount::Overlay { .. }) {
             let hidden = left_out.keys().map(transfer::inside).collect();
             // What the sandbox does not show needs no hiding.
