@@ -1,8 +1,11 @@
 //! Sandboxes of providers: what differs from other backends, on made-up providers, whose own SDKs these are measured by.
 
 use crate::support::agent::agent;
-use crate::support::backends::{daytona as backend_at, output_of, runloop as runloop_at, spec};
+use crate::support::backends::{
+    daytona as backend_at, e2b as e2b_at, novita as novita_at, output_of, runloop as runloop_at, spec,
+};
 use crate::support::daytona::{self, Daytona, KEY};
+use crate::support::e2b;
 use crate::support::runloop;
 use crate::support::serve::sdk;
 use agent::sandbox::{Backend, Network, Sandbox, Spec, State};
@@ -10,7 +13,7 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
-async fn start(backend: &impl Backend, spec: &Spec) -> Sandbox {
+async fn start(backend: &(impl Backend + ?Sized), spec: &Spec) -> Sandbox {
     let (channel, _) = backend.start(spec, &|_, _, _| {}).await.expect("the sandbox starts");
     Sandbox::connect(channel).await.expect("the guest answers")
 }
@@ -218,4 +221,94 @@ fn the_program_runs_commands_at_a_provider_and_leaves_nothing_there() {
     assert_eq!(listed.stdout, "there are no sandboxes\n");
     let without = agent().args(["exec", "--sandbox", "daytona", "true"]).run();
     assert!(without.stderr.contains("DAYTONA_API_KEY is not set"), "{}", without.stderr);
+}
+
+#[tokio::test]
+async fn a_sandbox_of_e2b_or_novita_is_one_of_its_session_with_its_leash_and_closed_ports() {
+    let provider = e2b::start();
+    let backends: [Box<dyn Backend>; 2] =
+        [Box::new(e2b_at(&provider.url, e2b::KEY)), Box::new(novita_at(&provider.url, e2b::KEY))];
+    for backend in backends {
+        let spec = Spec { idle_ttl: Duration::from_secs(3600), ..spec() };
+        let _replaced = start(&*backend, &spec).await;
+        let before = backend.list().await.expect("the list").remove(0);
+        let sandbox = start(&*backend, &spec).await;
+        assert_eq!(output_of(&sandbox, "echo here").await, "here");
+        let listed = provider.sandboxes().await;
+        assert_eq!(listed.len(), 1, "{listed:?}");
+        let made = &listed[0];
+        assert_ne!(made["sandboxID"], before.id);
+        assert_eq!(
+            (&made["metadata"]["agent.session"], &made["metadata"]["agent.leash"]),
+            (&json!(spec.session), &json!("600"))
+        );
+        assert_eq!(
+            (&made["allowInternetAccess"], &made["lifecycle"]["onTimeout"]),
+            (&json!(false), &json!("kill"))
+        );
+        assert!(!made.to_string().contains(e2b::KEY));
+        let time =
+            |name: &str| made[name].as_str().expect("a time").parse::<jiff::Timestamp>().expect("a time");
+        let life = Duration::try_from(time("endAt").duration_since(time("startedAt"))).expect("a duration");
+        assert!(life <= Duration::from_secs(601), "{life:?}");
+        // Its guest's port is nobody's who has not both tokens.
+        let id = made["sandboxID"].as_str().expect("an id");
+        assert_eq!(provider.status_of_port(id, 21_000).await, 403);
+        backend.destroy(&spec.session).await.expect("removed");
+        backend.destroy(&spec.session).await.expect("a missing one is not an error");
+    }
+    assert_eq!(provider.sandboxes().await.len(), 0);
+}
+
+#[tokio::test]
+async fn a_paused_sandbox_of_e2b_keeps_its_processes_and_another_machine_resumes_it() {
+    let provider = e2b::start();
+    let (first, second) = (e2b_at(&provider.url, e2b::KEY), e2b_at(&provider.url, e2b::KEY));
+    let spec = Spec { ephemeral: false, ..spec() };
+    let sandbox = start(&first, &spec).await;
+    output_of(&sandbox, "echo kept > file; sleep 1234 & echo $! > pid").await;
+    assert_eq!(provider.sandboxes().await[0]["lifecycle"]["onTimeout"], "pause");
+    first.pause(&spec.session).await.expect("paused");
+    assert_eq!(second.list().await.expect("the list")[0].state, State::Paused);
+    assert!(second.attach(&spec.session).await.is_err());
+    second.resume(&spec.session).await.expect("resumed");
+    let channel = second.attach(&spec.session).await.expect("attached");
+    let sandbox = Sandbox::connect(channel).await.expect("the guest answers");
+    assert_eq!(output_of(&sandbox, "cat file; kill -0 $(cat pid) && echo alive").await, "kept\nalive");
+    second.destroy(&spec.session).await.expect("removed");
+    let error = first.attach(&spec.session).await.err().expect("it is gone");
+    assert_eq!(error.exit_code() as u8, 4, "{error}");
+}
+
+#[tokio::test]
+async fn a_template_is_named_and_what_it_decides_is_said() {
+    let provider = e2b::start();
+    let backend = e2b_at(&provider.url, e2b::KEY);
+    let spec = Spec { image: Some("my-template".to_owned()), ..spec() };
+    let (_channel, info) = backend.start(&spec, &|_, _, _| {}).await.expect("the sandbox starts");
+    assert_eq!(provider.sandboxes().await[0]["templateID"], "my-template");
+    assert!(info.missing[0].starts_with("The template decides"), "{:?}", info.missing);
+    backend.destroy(&spec.session).await.expect("removed");
+    let wrong = novita_at(&provider.url, "nvta_wrong").list().await.expect_err("it is refused");
+    assert!(wrong.to_string().starts_with("novita does not accept the key (401)"), "{wrong}");
+    assert!(wrong.hint_text().is_some_and(|hint| hint.contains("NOVITA_API_KEY")));
+}
+
+#[test]
+fn the_program_runs_commands_at_e2b_and_leaves_nothing_there() {
+    let provider = e2b::start();
+    let call = || {
+        let set = [("E2B_API_URL", &provider.url), ("E2B_SANDBOX_URL", &provider.url)];
+        set.into_iter().fold(agent(), |call, (name, url)| call.env(name, url)).env("E2B_API_KEY", e2b::KEY)
+    };
+    let ran = call().args(["exec", "--sandbox", "e2b", "sh", "-c", "pwd; exit 7"]).run().expect_code(7);
+    assert_eq!(ran.stdout.trim(), "/workspace");
+    let listed = call().args(["sandbox", "list", "--sandbox", "e2b"]).run().expect_code(0);
+    assert_eq!(listed.stdout, "there are no sandboxes\n");
+    let looked = call().args(["doctor", "--sandbox", "e2b", "--live"]).run();
+    assert!(
+        looked.stdout.contains("takes the key; 0 sandboxes") && looked.stdout.contains("is removed"),
+        "{}",
+        looked.stdout
+    );
 }

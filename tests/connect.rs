@@ -1,7 +1,7 @@
 //! The frames and messages of `agent serve`, whatever a client sends.
 
+use agent::sandbox::cloud::envelope::{Decoder, EnvelopeError, MAX_ENVELOPE, encode};
 use agent::server::e2b::connect::Codec;
-use agent::server::e2b::connect::envelope::{Decoder, EnvelopeError, MAX_ENVELOPE, encode};
 use agent::server::e2b::messages::filesystem::{EntryInfo, EntryResponse, Timestamp, WatchRequest};
 use agent::server::e2b::messages::process::{
     DataEvent, Event, EventResponse, Output, ProcessConfig, ProcessInput, ProcessSelector, Pty, PtySize,

@@ -186,3 +186,30 @@ fn a_server_that_others_could_reach_has_to_be_asked_for() {
     let finished = call.run().expect_code(2);
     assert!(finished.stderr.contains("--allow-remote"), "{}", finished.stderr);
 }
+
+#[test]
+fn a_creation_that_is_sent_again_makes_no_second_sandbox() {
+    let server = server(&[]);
+    let create = |key: &str, body: &[u8]| {
+        let key_header = format!("Idempotency-Key: {key}");
+        let (status, answer) =
+            request(&server, "POST /v2/sandboxes HTTP/1.1", &[&self::key(), &key_header], body);
+        let id = answer.split("\"sandboxID\":\"").nth(1).and_then(|rest| rest.split('"').next());
+        (status, id.unwrap_or_default().to_owned())
+    };
+    let made: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| create("one", b"{}"))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("an answer")).collect()
+    });
+    assert!(made.iter().all(|one| one.0 == 201 && one == &made[0]), "{made:?}");
+    assert_ne!(create("another", b"{}"), made[0]);
+    assert_eq!(create("one", br#"{"timeout":99}"#).0, 422);
+    assert_eq!(create("Not Valid", b"{}").0, 400);
+    assert_eq!(server.sandboxes().len(), 2);
+}
+
+#[test]
+fn a_port_of_a_sandbox_is_reached_with_the_token_where_it_is_not_public() {
+    let Some(e2b) = sdk("e2b") else { return };
+    e2b.run(&server(&[]), "ports.py");
+}

@@ -4,7 +4,7 @@
 
 #![no_main]
 
-#[path = "../../src/server/e2b/connect/envelope.rs"]
+#[path = "../../src/sandbox/cloud/envelope.rs"]
 #[allow(dead_code)]
 mod envelope;
 #[path = "../../src/server/e2b/messages/mod.rs"]

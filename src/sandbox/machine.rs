@@ -34,7 +34,7 @@ pub struct Machine {
 /// Variables that say something about the machine, beside those whose name begins with one of [`PREFIXES`]: where files
 /// are, and toolchains. What programs of the machine get ([`host_program::may_get`]) belongs to them as well. No key is
 /// among them.
-const NAMES: [&str; 20] = [
+const NAMES: [&str; 26] = [
     "PATH",
     "HOME",
     "AGENT_HOME",
@@ -56,12 +56,18 @@ const NAMES: [&str; 20] = [
     // Where sandbox providers are.
     "DAYTONA_API_URL",
     "DAYTONA_TARGET",
+    "E2B_API_URL",
+    "E2B_DOMAIN",
+    "E2B_SANDBOX_URL",
+    "NOVITA_API_URL",
+    "NOVITA_DOMAIN",
+    "NOVITA_SANDBOX_URL",
     "RUNLOOP_BASE_URL",
 ];
 const PREFIXES: [&str; 3] = ["LC_", "XDG_", "DOCKER_"];
 
 /// Variables that hold the key of a sandbox provider. They are kept apart: no program and no listing gets them.
-const CREDENTIALS: [&str; 2] = ["DAYTONA_API_KEY", "RUNLOOP_API_KEY"];
+const CREDENTIALS: [&str; 4] = ["DAYTONA_API_KEY", "E2B_API_KEY", "NOVITA_API_KEY", "RUNLOOP_API_KEY"];
 
 impl Machine {
     /// The machine of this process, as it is now.

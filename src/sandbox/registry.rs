@@ -1,6 +1,6 @@
 //! The backends by name, and which one a session gets.
 
-use super::cloud::{self, Cloud, Daytona, Runloop};
+use super::cloud::{self, Cloud, Daytona, E2B, E2b, NOVITA, Runloop};
 use super::docker::{self, Docker};
 use super::local::{self, Local};
 use super::machine::Machine;
@@ -28,7 +28,7 @@ pub struct Kind {
 }
 
 /// Every kind; `auto` takes the first that works.
-pub static KINDS: [Kind; 4] = [
+pub static KINDS: [Kind; 6] = [
     Kind {
         name: docker::NAME,
         about: "A locked-down container",
@@ -44,6 +44,28 @@ pub static KINDS: [Kind; 4] = [
         capabilities: local::CAPABILITIES,
         automatic: true,
         connect: |machine| Box::pin(async move { Ok(Arc::new(Local::new(machine)) as Arc<dyn Backend>) }),
+    },
+    Kind {
+        name: cloud::E2B_NAME,
+        about: "A sandbox of E2B's",
+        capabilities: cloud::CAPABILITIES,
+        automatic: false,
+        connect: |machine| {
+            Box::pin(async move {
+                Ok(Arc::new(Cloud::new(E2b::connect(&E2B, &machine)?, machine)) as Arc<dyn Backend>)
+            })
+        },
+    },
+    Kind {
+        name: cloud::NOVITA_NAME,
+        about: "A sandbox of Novita's",
+        capabilities: cloud::CAPABILITIES,
+        automatic: false,
+        connect: |machine| {
+            Box::pin(async move {
+                Ok(Arc::new(Cloud::new(E2b::connect(&NOVITA, &machine)?, machine)) as Arc<dyn Backend>)
+            })
+        },
     },
     Kind {
         name: cloud::DAYTONA,
@@ -199,7 +221,10 @@ mod tests {
     #[test]
     fn an_unknown_backend_is_refused_with_the_known_ones() {
         let error = "podman".parse::<SandboxChoice>().unwrap_err();
-        assert_eq!(error.to_string(), "unknown backend podman (known: docker, local, daytona, runloop)");
+        assert_eq!(
+            error.to_string(),
+            "unknown backend podman (known: docker, local, e2b, novita, daytona, runloop)"
+        );
         assert_eq!("auto".parse::<SandboxChoice>().unwrap(), SandboxChoice::Auto);
         assert_eq!("local".parse::<SandboxChoice>().unwrap(), SandboxChoice::Named("local"));
     }

@@ -3,7 +3,6 @@
 use crate::error::{Error, Result};
 use axum::Router;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use std::fmt;
 use std::io::ErrorKind;
@@ -15,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
 /// A client that has not sent the head of its request by then is disconnected.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(15);
@@ -139,7 +138,8 @@ impl Listener {
     /// Serves `router` until `stop` completes; then requests have three seconds to end. Each request carries a [`Peer`].
     pub async fn serve(self, router: Router, stop: impl Future<Output = ()>) {
         let slots = Arc::new(Semaphore::new(self.max_connections));
-        let connections = GracefulShutdown::new();
+        // Each connection has a receiver: it hears of the end, and is waited for until it drops it.
+        let (ending, connections) = watch::channel(());
         let mut stop = std::pin::pin!(stop);
         loop {
             let accepted = async {
@@ -161,15 +161,25 @@ impl Listener {
                 .header_read_timeout(HEADER_TIMEOUT)
                 .max_headers(MAX_HEADERS)
                 .max_buf_size(MAX_HEAD_BYTES)
-                .serve_connection(TokioIo::new(stream), service);
-            let connection = connections.watch(connection);
+                .serve_connection(TokioIo::new(stream), service)
+                .with_upgrades();
+            let mut ended = connections.clone();
             tokio::spawn(async move {
+                let mut connection = std::pin::pin!(connection);
                 // A client that breaks the protocol or goes away ends its own connection alone.
-                let _ = connection.await;
+                tokio::select! {
+                    _ = connection.as_mut() => {}
+                    _ = ended.changed() => {
+                        connection.as_mut().graceful_shutdown();
+                        let _ = connection.await;
+                    }
+                }
                 drop(slot);
             });
         }
-        let _ = tokio::time::timeout(STOP_TIMEOUT, connections.shutdown()).await;
+        drop(connections);
+        ending.send_replace(());
+        let _ = tokio::time::timeout(STOP_TIMEOUT, ending.closed()).await;
     }
 
     async fn accept(&self) -> std::io::Result<(Box<dyn Stream>, Peer)> {

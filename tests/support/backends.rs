@@ -1,7 +1,7 @@
 //! Runs a test on every backend.
 
 use agent::event::Limits;
-use agent::sandbox::cloud::{Cloud, Daytona, Runloop};
+use agent::sandbox::cloud::{Cloud, Daytona, E2B, E2b, NOVITA, Runloop};
 use agent::sandbox::docker::Docker;
 use agent::sandbox::local::Local;
 use agent::sandbox::machine::Machine;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 pub const BACKENDS: [&str; 2] = ["local", "docker"];
 /// Those and the providers' backends, on made-up providers whose machines are local sandboxes.
-pub const BACKENDS_AND_PROVIDERS: [&str; 4] = ["local", "docker", "daytona", "runloop"];
+pub const BACKENDS_AND_PROVIDERS: [&str; 6] = ["local", "docker", "e2b", "novita", "daytona", "runloop"];
 /// Limits the suite to one backend, so that it can be pointed at an engine (`DOCKER_HOST`).
 const ONLY_BACKEND: &str = "AGENT_TEST_BACKEND";
 /// The engine's runtime that the docker backend uses.
@@ -147,6 +147,8 @@ pub async fn backend(name: &str) -> Option<Box<dyn Backend>> {
     }
     match name {
         "local" => Some(Box::new(Local::new(super::machine()))),
+        "e2b" => Some(Box::new(e2b(&super::e2b::shared().url, super::e2b::KEY))),
+        "novita" => Some(Box::new(novita(&super::e2b::shared().url, super::e2b::KEY))),
         "daytona" => Some(Box::new(daytona(&super::daytona::shared().api_url(), super::daytona::KEY))),
         "runloop" => Some(Box::new(runloop(&super::runloop::shared().url, super::runloop::KEY))),
         _ => match Docker::connect(super::machine()).await {
@@ -158,6 +160,19 @@ pub async fn backend(name: &str) -> Option<Box<dyn Backend>> {
             }
         },
     }
+}
+
+/// The backend of E2B at `url`.
+pub fn e2b(url: &str, key: &str) -> Cloud<E2b> {
+    let machine = machine_with([("E2B_API_URL", url), ("E2B_SANDBOX_URL", url), ("E2B_API_KEY", key)]);
+    Cloud::new(E2b::connect(&E2B, &machine).expect("a provider"), machine)
+}
+
+/// The backend of Novita at `url`.
+pub fn novita(url: &str, key: &str) -> Cloud<E2b> {
+    let machine =
+        machine_with([("NOVITA_API_URL", url), ("NOVITA_SANDBOX_URL", url), ("NOVITA_API_KEY", key)]);
+    Cloud::new(E2b::connect(&NOVITA, &machine).expect("a provider"), machine)
 }
 
 /// The backend of Daytona at `url`.

@@ -6,6 +6,7 @@ pub mod backends;
 pub mod client;
 pub mod counterpart;
 pub mod daytona;
+pub mod e2b;
 pub mod endpoint;
 pub mod engine;
 pub mod guest;

@@ -6,7 +6,7 @@ use crate::hash::Hash;
 use crate::sandbox::machine::Machine;
 use crate::sanitise::one_line;
 use bytes::Bytes;
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue, RETRY_AFTER};
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use reqwest::{Method, RequestBuilder, Response, Url, redirect};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
@@ -36,8 +36,18 @@ pub struct Place {
     pub default_url: &'static str,
     pub url_variable: &'static str,
     pub key_variable: &'static str,
+    pub key_header: KeyHeader,
     /// Where a user gets a key and sees what runs.
     pub console: &'static str,
+}
+
+/// The header that shows the key.
+#[derive(Clone, Copy)]
+pub enum KeyHeader {
+    /// `Authorization: Bearer KEY`
+    Bearer,
+    /// `X-API-Key: KEY`
+    ApiKey,
 }
 
 /// The API of a provider, with the user's key.
@@ -46,6 +56,8 @@ pub struct Api {
     http: reqwest::Client,
     base: Url,
     key: SecretString,
+    /// The header that shows it.
+    authorization: HeaderMap,
 }
 
 /// How often a request is sent.
@@ -86,6 +98,17 @@ impl Api {
     /// # Errors
     /// `Config`: there is no key, or the address would send it in clear text to another machine.
     pub fn connect(place: &'static Place, machine: &Machine) -> Result<Self> {
+        let text = machine.text(place.url_variable).filter(|text| !text.trim().is_empty());
+        let base = server_address(place.url_variable, text.as_deref().unwrap_or(place.default_url))?;
+        let is_here = is_loopback(&base);
+        Self::at(place, machine, base, is_here)
+    }
+
+    /// The API at an address that was checked. With `is_here`, nothing but this machine is connected to.
+    ///
+    /// # Errors
+    /// `Config`: there is no key.
+    pub fn at(place: &'static Place, machine: &Machine, base: Url, is_here: bool) -> Result<Self> {
         let key = machine.credential(place.key_variable).ok_or_else(|| {
             Error::config(format!(
                 "the {} sandbox needs a key: {} is not set",
@@ -93,20 +116,7 @@ impl Api {
             ))
             .hint(format!("make one at {} and set {}", place.console, place.key_variable))
         })?;
-        let text = machine.text(place.url_variable).filter(|text| !text.trim().is_empty());
-        let text = text.unwrap_or_else(|| place.default_url.to_owned());
-        let wrong = |what: &str| Error::config(format!("{} {what}", place.url_variable));
-        let base = Url::parse(text.trim_end_matches('/'))
-            .map_err(|error| wrong("is not an address").caused_by(error))?;
-        if base.host_str().is_none() || !base.username().is_empty() || base.password().is_some() {
-            return Err(wrong("is not an address of a server").hint("write it like https://host/path"));
-        }
-        let is_here = is_loopback(&base);
-        if base.scheme() != "https" && !(base.scheme() == "http" && is_here) {
-            return Err(
-                wrong("would send the key in clear text").hint("use an address that begins with https://")
-            );
-        }
+        let authorization = authorization(place, &key)?;
         crate::tls::install_provider();
         let builder = reqwest::Client::builder()
             .user_agent(concat!("agent/", env!("CARGO_PKG_VERSION")))
@@ -118,7 +128,7 @@ impl Api {
                 .caused_by(error)
                 .hint("are the system's CA certificates installed (package ca-certificates)?")
         })?;
-        Ok(Self { place, http, base, key })
+        Ok(Self { place, http, base, key, authorization })
     }
 
     /// The client, for addresses that were checked.
@@ -142,13 +152,13 @@ impl Api {
     }
 
     /// The header that carries the key.
-    pub fn authorization(&self) -> Result<HeaderMap> {
-        let text = format!("Bearer {}", self.key.expose_secret());
-        let mut value = HeaderValue::from_str(&text).map_err(|_| {
-            Error::config(format!("{} holds characters that no key has", self.place.key_variable))
-        })?;
-        value.set_sensitive(true);
-        Ok(HeaderMap::from_iter([(AUTHORIZATION, value)]))
+    pub fn authorization(&self) -> HeaderMap {
+        self.authorization.clone()
+    }
+
+    /// A request with the key, to an address that was checked.
+    pub fn request(&self, method: Method, url: Url) -> RequestBuilder {
+        self.http.request(method, url).headers(self.authorization.clone())
     }
 
     /// An address that the provider named.
@@ -181,7 +191,7 @@ impl Api {
         time: Duration,
     ) -> Result<Value, Failure> {
         self.send(repeat, time, &|| {
-            let request = self.http.request(method.clone(), url.clone());
+            let request = self.request(method.clone(), url.clone());
             match body {
                 Some(body) => request.json(body),
                 None => request,
@@ -190,17 +200,45 @@ impl Api {
         .await
     }
 
-    /// Sends a request, again where that is allowed.
+    /// A page of a list, and the header of its answer that names the next.
+    pub async fn page(&self, url: Url, next: &str) -> Result<(Value, Option<String>), Failure> {
+        let request = || self.request(Method::GET, url.clone());
+        let (headers, body) = self.exchange(Repeat::Idempotent, SHORT, &request).await?;
+        let next = headers.get(next).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        Ok((self.document(&body)?, next))
+    }
+
+    /// Sends a request, again where that is allowed, and returns the JSON answer; `null` where it is empty.
     pub async fn send(
         &self,
         repeat: Repeat,
         time: Duration,
         request: &(dyn Fn() -> RequestBuilder + Sync),
     ) -> Result<Value, Failure> {
+        let body = self.send_for_bytes(repeat, time, request).await?;
+        self.document(&body)
+    }
+
+    /// [`Api::send`] for an answer that is not JSON.
+    pub async fn send_for_bytes(
+        &self,
+        repeat: Repeat,
+        time: Duration,
+        request: &(dyn Fn() -> RequestBuilder + Sync),
+    ) -> Result<Vec<u8>, Failure> {
+        Ok(self.exchange(repeat, time, request).await?.1)
+    }
+
+    async fn exchange(
+        &self,
+        repeat: Repeat,
+        time: Duration,
+        request: &(dyn Fn() -> RequestBuilder + Sync),
+    ) -> Result<(HeaderMap, Vec<u8>), Failure> {
         let mut attempt = 1;
         loop {
             let failed = match self.attempt(request(), time).await {
-                Ok(value) => return Ok(value),
+                Ok(answer) => return Ok(answer),
                 Err(failed) => failed,
             };
             let may_repeat = failed.was_not_taken || failed.is_passing && repeat == Repeat::Idempotent;
@@ -213,18 +251,20 @@ impl Api {
         }
     }
 
-    async fn attempt(&self, request: RequestBuilder, time: Duration) -> Result<Value, Attempt> {
-        let authorization = self.authorization().map_err(|error| failed(None, error))?;
+    async fn attempt(
+        &self,
+        request: RequestBuilder,
+        time: Duration,
+    ) -> Result<(HeaderMap, Vec<u8>), Attempt> {
         let exchange = async {
-            let response =
-                request.headers(authorization).send().await.map_err(|error| self.not_sent(&error))?;
-            let (status, wait) = (response.status(), retry_after(response.headers()));
+            let response = request.send().await.map_err(|error| self.not_sent(&error))?;
+            let (status, headers) = (response.status(), response.headers().clone());
             let body = read_bounded(response).await.map_err(|why| {
                 failed(None, Error::sandbox(format!("the answer of {} {why}", self.place.name)))
             })?;
             match status.is_success() {
-                true => self.document(&body),
-                false => Err(self.refused(status.as_u16(), wait, &body)),
+                true => Ok((headers, body)),
+                false => Err(self.refused(status.as_u16(), retry_after(&headers), &body)),
             }
         };
         timeout(time, exchange).await.unwrap_or_else(|_| {
@@ -234,13 +274,14 @@ impl Api {
         })
     }
 
-    fn document(&self, body: &[u8]) -> Result<Value, Attempt> {
+    fn document(&self, body: &[u8]) -> Result<Value, Failure> {
         if body.iter().all(u8::is_ascii_whitespace) {
             return Ok(Value::Null);
         }
         serde_json::from_slice(body).map_err(|_| {
             let said = self.masked(&String::from_utf8_lossy(body));
-            failed(None, Error::sandbox(format!("the answer of {} is not JSON: {said}", self.place.name)))
+            let error = Error::sandbox(format!("the answer of {} is not JSON: {said}", self.place.name));
+            Failure { status: None, error }
         })
     }
 
@@ -317,6 +358,37 @@ impl Api {
 
 /// Characters of a provider's words that are looked at.
 const MAX_MASKED: usize = 4 << 10;
+
+/// The header that shows `key`.
+fn authorization(place: &Place, key: &SecretString) -> Result<HeaderMap> {
+    let (name, prefix) = match place.key_header {
+        KeyHeader::Bearer => (AUTHORIZATION, "Bearer "),
+        KeyHeader::ApiKey => (HeaderName::from_static("x-api-key"), ""),
+    };
+    let mut value = HeaderValue::from_str(&format!("{prefix}{}", key.expose_secret()))
+        .map_err(|_| Error::config(format!("{} holds characters that no key has", place.key_variable)))?;
+    value.set_sensitive(true);
+    Ok(HeaderMap::from_iter([(name, value)]))
+}
+
+/// The address of a server that a key or a token may be sent to, which `variable` names.
+///
+/// # Errors
+/// `Config`: it is not an address, or would send the key in clear text to another machine.
+pub fn server_address(variable: &str, text: &str) -> Result<Url> {
+    let wrong = |what: &str| Error::config(format!("{variable} {what}"));
+    let base = Url::parse(text.trim().trim_end_matches('/'))
+        .map_err(|error| wrong("is not an address").caused_by(error))?;
+    if base.host_str().is_none() || !base.username().is_empty() || base.password().is_some() {
+        return Err(wrong("is not an address of a server").hint("write it like https://host/path"));
+    }
+    if base.scheme() != "https" && !(base.scheme() == "http" && is_loopback(&base)) {
+        return Err(
+            wrong("would send the key in clear text").hint("use an address that begins with https://")
+        );
+    }
+    Ok(base)
+}
 
 fn failed(status: Option<u16>, error: Error) -> Attempt {
     Attempt {
@@ -400,7 +472,8 @@ pub fn is_id(id: &str) -> bool {
     (1..=128).contains(&id.len()) && id.chars().all(fits) && !id.starts_with('.')
 }
 
-fn is_loopback(url: &Url) -> bool {
+/// Whether the address is of this machine.
+pub fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(url::Host::Ipv4(address)) => address.is_loopback(),
         Some(url::Host::Ipv6(address)) => address.is_loopback(),

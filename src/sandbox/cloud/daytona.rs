@@ -1,7 +1,7 @@
 //! Daytona: a control plane, and a toolbox in each sandbox that takes files, runs commands and forwards ports.
 
-use super::api::{Api, Failure, LONG, Place, Repeat, SHORT, below, form, is_id, quote};
-use super::provider::{CAPABILITIES, Creation, Executed, Instance, LEASH, Provider, is_isolated};
+use super::api::{Api, Failure, KeyHeader, LONG, Place, Repeat, SHORT, below, form, is_id, quote};
+use super::provider::{CAPABILITIES, Creation, Executed, Instance, Provider, is_isolated, leash};
 use crate::error::{Error, Result};
 use crate::hash::Hash;
 use crate::sandbox::machine::Machine;
@@ -23,6 +23,7 @@ static PLACE: Place = Place {
     default_url: "https://app.daytona.io/api",
     url_variable: "DAYTONA_API_URL",
     key_variable: "DAYTONA_API_KEY",
+    key_header: KeyHeader::Bearer,
     console: "https://app.daytona.io",
 };
 
@@ -160,7 +161,15 @@ impl Daytona {
             address => Some(self.api.trusted(address)?),
         };
         let state = state(text(value, "state"));
-        Ok(Instance { id, state, labels, created: text(value, "createdAt").to_owned(), address, token: None })
+        Ok(Instance {
+            id,
+            state,
+            labels,
+            created: text(value, "createdAt").to_owned(),
+            address,
+            token: None,
+            access: None,
+        })
     }
 
     /// The instance with the address of its toolbox, which is not in every description.
@@ -262,7 +271,8 @@ impl Provider for Daytona {
         let mut url = self.toolbox(instance, "files/upload")?;
         url.query_pairs_mut().append_pair("path", path);
         let (kind, body) = form(&[], bytes);
-        let request = || self.api.http().post(url.clone()).header(CONTENT_TYPE, &kind).body(body.clone());
+        let request =
+            || self.api.request(Method::POST, url.clone()).header(CONTENT_TYPE, &kind).body(body.clone());
         // The same file again is the same file.
         Ok(self.api.send(Repeat::Idempotent, LONG, &request).await.map(drop)?)
     }
@@ -278,7 +288,7 @@ impl Provider for Daytona {
     }
 
     async fn port(&self, instance: &Instance, port: u16) -> Result<(Url, HeaderMap)> {
-        let mut headers = self.api.authorization()?;
+        let mut headers = self.api.authorization();
         let skip_warning = HeaderName::from_static("x-daytona-skip-preview-warning");
         headers.insert(skip_warning, HeaderValue::from_static("true"));
         Ok((self.toolbox(instance, &format!("proxy/{port}/"))?, headers))
@@ -317,9 +327,8 @@ impl Provider for Daytona {
 
 /// What a sandbox is made of, and what of its limits does not hold.
 fn creation_body(creation: &Creation<'_>, target: Option<&str>) -> (Value, Vec<String>) {
-    let Spec { image, limits, idle_ttl, ephemeral, delete_after, .. } = creation.spec;
+    let Spec { image, limits, ephemeral, delete_after, .. } = creation.spec;
     let minutes = |time: Duration| time.as_secs().div_ceil(60).max(1);
-    let stop_after = if *ephemeral { (*idle_ttl).min(LEASH) } else { *idle_ttl };
     let delete_after = match (ephemeral, delete_after) {
         // With the stop.
         (true, _) => 0,
@@ -331,7 +340,7 @@ fn creation_body(creation: &Creation<'_>, target: Option<&str>) -> (Value, Vec<S
         "labels": creation.labels,
         "public": false,
         "networkBlockAll": is_isolated(creation.spec),
-        "autoStopInterval": minutes(stop_after),
+        "autoStopInterval": minutes(leash(creation.spec)),
         "autoDeleteInterval": delete_after,
     });
     if let Some(target) = target {

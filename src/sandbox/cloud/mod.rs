@@ -9,12 +9,16 @@
 
 mod api;
 mod daytona;
+mod e2b;
+mod envd;
+pub mod envelope;
 mod guest;
 mod provider;
 mod runloop;
 mod websocket;
 
 pub use daytona::{Daytona, NAME as DAYTONA};
+pub use e2b::{E2B, E2B_NAME, E2b, NOVITA, NOVITA_NAME, Vendor};
 pub(super) use provider::CAPABILITIES;
 pub use provider::{Cloud, Provider};
 pub use runloop::{NAME as RUNLOOP, Runloop};

@@ -32,6 +32,10 @@ pub const CAPABILITIES: Capabilities = Capabilities {
 pub const LEASH: Duration = Duration::from_secs(600);
 /// How often a client that is connected moves it.
 const REFRESH: Duration = Duration::from_secs(60);
+/// The least that it is set ahead: two refreshes may fail.
+const SHORTEST_LEASH: Duration = REFRESH.saturating_mul(3);
+/// The label that tells one creation from all others, also from earlier ones of the same session.
+pub const CREATION: &str = "agent.creation";
 /// How the file of the guest begins, inside.
 const GUEST_FILE: &str = "/tmp/.agent-guest-";
 
@@ -50,6 +54,8 @@ pub struct Instance {
     pub address: Option<Url>,
     /// What a connection to one of its ports has to name, beside the session's secret.
     pub token: Option<String>,
+    /// What its files and commands are opened with, where that is not the key.
+    pub access: Option<String>,
 }
 
 /// A sandbox that is to be made.
@@ -95,6 +101,11 @@ pub trait Provider: Send + Sync + 'static {
         creation: &Creation<'_>,
         on_progress: OnProgress<'_>,
     ) -> Result<(Instance, Vec<String>)>;
+
+    /// Removes the session's other sandboxes, where [`Provider::create`] leaves any.
+    async fn replace_earlier(&self, _made: &Instance, _creation: &Creation<'_>) -> Result<()> {
+        Ok(())
+    }
 
     /// The sandbox of a session.
     async fn find(&self, session: &str) -> Result<Option<Instance>>;
@@ -213,10 +224,15 @@ impl<P: Provider> Backend for Cloud<P> {
         let launch = Launch::of(spec);
         let mut labels = Ownership::of(spec).labels();
         labels.insert(guest::LABEL.to_owned(), launch.label());
+        labels.insert(CREATION.to_owned(), format!("{:016x}", fastrand::u64(..)));
         let creation = Creation { name: sandbox_name(&spec.session)?, labels, spec };
         on_progress("creating the sandbox", 0, 0);
         let (instance, missing) = self.provider.create(&creation, on_progress).await?;
-        match self.serve(&instance, &launch, on_progress).await {
+        let (served, replaced) = tokio::join!(
+            self.serve(&instance, &launch, on_progress),
+            self.provider.replace_earlier(&instance, &creation)
+        );
+        match replaced.and(served) {
             Ok(channel) => {
                 let info = spec.describe(self.name(), instance.id, spec.image.clone());
                 Ok((channel, SandboxInfo { missing, ..info }))
@@ -284,6 +300,12 @@ impl<P: Provider> Backend for Cloud<P> {
         }
         Ok(())
     }
+}
+
+/// How long a sandbox exists without a client: ten minutes at most, unless it is kept.
+pub fn leash(spec: &Spec) -> Duration {
+    let longest = if spec.ephemeral { LEASH } else { Duration::MAX };
+    spec.idle_ttl.clamp(SHORTEST_LEASH, longest)
 }
 
 /// Whether nothing may be reached from inside.

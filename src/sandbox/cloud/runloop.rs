@@ -1,7 +1,7 @@
 //! Runloop: devboxes over one API, each with an authenticated tunnel to its ports.
 
-use super::api::{Api, Failure, LONG, Place, Repeat, SHORT, form, is_id, quote};
-use super::provider::{CAPABILITIES, Creation, Executed, Instance, LEASH, Provider, is_isolated};
+use super::api::{Api, Failure, KeyHeader, LONG, Place, Repeat, SHORT, form, is_id, quote};
+use super::provider::{CAPABILITIES, CREATION, Creation, Executed, Instance, Provider, is_isolated, leash};
 use crate::error::{Error, Result};
 use crate::hash::Hash;
 use crate::sandbox::machine::Machine;
@@ -25,6 +25,7 @@ static PLACE: Place = Place {
     default_url: "https://api.runloop.ai",
     url_variable: "RUNLOOP_BASE_URL",
     key_variable: "RUNLOOP_API_KEY",
+    key_header: KeyHeader::Bearer,
     console: "https://platform.runloop.ai",
 };
 
@@ -167,6 +168,7 @@ impl Runloop {
             token: tunnel
                 .map(|tunnel| text(tunnel, "auth_token").to_owned())
                 .filter(|token| !token.is_empty()),
+            access: None,
         })
     }
 
@@ -205,8 +207,9 @@ impl Runloop {
         match self.post("devboxes", body, Repeat::Never).await {
             Ok(made) => self.instance(&made),
             Err(Failure { status: None | Some(500..), error }) => {
-                let found = self.of_session(&creation.spec.session).await?.into_iter().next();
-                found.ok_or(error)
+                let found = self.of_session(&creation.spec.session).await?;
+                let is_made = |found: &Instance| found.labels.get(CREATION) == creation.labels.get(CREATION);
+                found.into_iter().find(is_made).ok_or(error)
             }
             Err(failure) => Err(failure.error),
         }
@@ -294,7 +297,8 @@ impl Provider for Runloop {
     async fn upload(&self, instance: &Instance, path: &str, bytes: &[u8]) -> Result<()> {
         let url = self.api.url(&format!("v1/devboxes/{}/upload_file", instance.id));
         let (kind, body) = form(&[("path", path)], bytes);
-        let request = || self.api.http().post(url.clone()).header(CONTENT_TYPE, &kind).body(body.clone());
+        let request =
+            || self.api.request(Method::POST, url.clone()).header(CONTENT_TYPE, &kind).body(body.clone());
         // The same file again is the same file.
         Ok(self.api.send(Repeat::Idempotent, LONG, &request).await.map(drop)?)
     }
@@ -370,7 +374,7 @@ impl Provider for Runloop {
 
 /// What a devbox is made of, and what of its limits does not hold.
 fn creation_body(creation: &Creation<'_>) -> Result<(Value, Vec<String>)> {
-    let Spec { image, limits, idle_ttl, ephemeral, .. } = creation.spec;
+    let Spec { image, limits, ephemeral, .. } = creation.spec;
     let (cpus, memory, disk) = size(limits.cpus, limits.memory, limits.disk)?;
     let mut launch = json!({
         "resource_size_request": "CUSTOM_SIZE",
@@ -379,9 +383,9 @@ fn creation_body(creation: &Creation<'_>) -> Result<(Value, Vec<String>)> {
         "custom_disk_size": disk,
         "user_parameters": { "username": "root", "uid": 0 },
     });
-    let seconds = idle_ttl.as_secs().max(60);
+    let seconds = leash(creation.spec).as_secs();
     match ephemeral {
-        true => launch["keep_alive_time_seconds"] = seconds.min(LEASH.as_secs()).into(),
+        true => launch["keep_alive_time_seconds"] = seconds.into(),
         false => {
             launch["lifecycle"] =
                 json!({ "after_idle": { "idle_time_seconds": seconds, "on_idle": "suspend" } })

@@ -36,8 +36,12 @@ pub async fn call(server: &Server, parts: &Parts, body: Body) -> Response {
     let (get, post) = (parts.method == Method::GET, parts.method == Method::POST);
     match path.as_slice() {
         ["health"] if get => empty(StatusCode::NO_CONTENT),
-        ["sandboxes"] if post => answer(create::create(server, &body, create::V1_TIMEOUT).await),
-        ["v2", "sandboxes"] if post => answer(create::create(server, &body, create::V2_TIMEOUT).await),
+        ["sandboxes"] if post => {
+            answer(create::create(server, &parts.headers, &body, create::V1_TIMEOUT).await)
+        }
+        ["v2", "sandboxes"] if post => {
+            answer(create::create(server, &parts.headers, &body, create::V2_TIMEOUT).await)
+        }
         ["sandboxes"] | ["v2", "sandboxes"] if get => list::list(&server.fleet, query),
         ["sandboxes", "metrics"] if get => json_response(StatusCode::OK, &json!({ "sandboxes": {} })),
         ["sandboxes", id, rest @ ..] | ["v2", "sandboxes", id, rest @ ..] => {

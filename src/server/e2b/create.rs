@@ -2,21 +2,32 @@
 
 use super::Server;
 use super::control::{failure, parse, sandbox, time};
-use super::hosted::Wanted;
+use super::hosted::{Hosted, Wanted};
 use super::reply::{Refusal, json_response};
+use crate::error::Error;
+use crate::hash::Hash;
+use crate::lock::Lock;
 use crate::sandbox::Network;
 use axum::response::Response;
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::OnceCell;
 
 /// How long a sandbox lives where its creation does not say.
 pub const V1_TIMEOUT: Duration = Duration::from_secs(15);
 /// The same for the second version of the call.
 pub const V2_TIMEOUT: Duration = Duration::from_secs(300);
+
+/// The header that makes a creation one, however often its request is sent.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// Keys that are remembered, and the longest.
+const MAX_KEYS: usize = 1024;
+const MAX_KEY: usize = 255;
 
 /// The most that is remembered with a sandbox: names and values of metadata and variables together.
 const MAX_REMEMBERED: usize = 64 << 10;
@@ -47,19 +58,76 @@ struct NewSandbox {
 struct NetworkWanted {
     allow_out: Option<Vec<String>>,
     deny_out: Option<Vec<String>>,
+    allow_public_traffic: Option<bool>,
     egress_proxy: Option<Value>,
     rules: Option<Value>,
 }
 
+/// The creations that carried a key, the newest last.
+#[derive(Default)]
+pub struct Creations(Lock<VecDeque<Keyed>>);
+
+#[derive(Clone)]
+struct Keyed {
+    key: String,
+    request: Hash,
+    made: Arc<OnceCell<Arc<Hosted>>>,
+}
+
+impl Creations {
+    /// What a key stands for.
+    fn of(&self, key: &str, body: &Bytes) -> Result<Keyed, Refusal> {
+        let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        if key.is_empty() || key.len() > MAX_KEY || !key.bytes().all(fits) {
+            return Err(Refusal::bad_request("the Idempotency-Key is not valid"));
+        }
+        let (request, mut known) = (Hash::of(body), self.0.lock());
+        if let Some(keyed) = known.iter().find(|keyed| keyed.key == key) {
+            return match keyed.request == request {
+                true => Ok(keyed.clone()),
+                false => {
+                    let message = "the Idempotency-Key was used for another request";
+                    Err(Refusal::finally(StatusCode::UNPROCESSABLE_ENTITY, message))
+                }
+            };
+        }
+        if known.len() == MAX_KEYS {
+            known.pop_front();
+        }
+        let keyed = Keyed { key: key.to_owned(), request, made: Arc::default() };
+        known.push_back(keyed.clone());
+        Ok(keyed)
+    }
+}
+
 /// `POST /sandboxes`
-pub async fn create(server: &Server, body: &Bytes, default_timeout: Duration) -> Result<Response, Refusal> {
+pub async fn create(
+    server: &Server,
+    headers: &HeaderMap,
+    body: &Bytes,
+    default_timeout: Duration,
+) -> Result<Response, Refusal> {
     let new: NewSandbox = parse(body)?;
     let timeout = match new.timeout {
         Some(seconds) => time(server, seconds)?,
         None => default_timeout.min(server.max_time),
     };
     let wanted = wanted(new, timeout, &server.network).map_err(Refusal::bad_request)?;
-    let hosted = server.fleet.create(wanted).await.map_err(|failed| failure(&failed))?;
+    let fleet = Arc::clone(&server.fleet);
+    let hosted = match headers.get(IDEMPOTENCY_KEY) {
+        None => fleet.create(wanted).await,
+        Some(key) => {
+            let keyed = server.creations.of(&String::from_utf8_lossy(key.as_bytes()), body)?;
+            // Also if the client does not wait for it: then the next to show the key gets it.
+            let made = tokio::spawn(async move {
+                keyed.made.get_or_try_init(|| fleet.create(wanted)).await.map(Arc::clone)
+            });
+            made.await.unwrap_or_else(|error| {
+                Err(Error::unexpected("the sandbox was not created").caused_by(error))
+            })
+        }
+    };
+    let hosted = hosted.map_err(|failed| failure(&failed))?;
     Ok(json_response(StatusCode::CREATED, &sandbox(&hosted)))
 }
 
@@ -77,7 +145,8 @@ fn wanted(new: NewSandbox, timeout: Duration, network: &Network) -> Result<Wante
     if let Some((name, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
         return Err(format!("agent serve does not support {name}"));
     }
-    let NetworkWanted { allow_out, deny_out, .. } = new.network.unwrap_or_default();
+    let NetworkWanted { allow_out, deny_out, allow_public_traffic, .. } = new.network.unwrap_or_default();
+    let has_private_ports = allow_public_traffic == Some(false);
     let (allowed, denied) = (allow_out.unwrap_or_default(), deny_out.unwrap_or_default());
     let denies_all = denied.iter().any(|range| range == "0.0.0.0/0");
     let is_isolated = new.allow_internet_access == Some(false) || denies_all;
@@ -97,7 +166,7 @@ fn wanted(new: NewSandbox, timeout: Duration, network: &Network) -> Result<Wante
     }
     let template = new.template.filter(|name| name.len() <= 256).unwrap_or_else(|| "base".into());
     let auto_pause = new.auto_pause.unwrap_or(false);
-    Ok(Wanted { template, metadata, env, is_isolated, auto_pause, timeout })
+    Ok(Wanted { template, metadata, env, is_isolated, has_private_ports, auto_pause, timeout })
 }
 
 #[cfg(test)]

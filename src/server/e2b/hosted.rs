@@ -19,10 +19,13 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit};
+use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore};
 
 /// How long a sandbox may take to end by itself.
 const SHUTDOWN: Duration = Duration::from_secs(5);
+
+/// Connections to the ports of one sandbox at a time.
+pub const MAX_CONNECTIONS: usize = 256;
 
 /// What a client asks for.
 #[derive(Debug, Clone, Default)]
@@ -33,6 +36,8 @@ pub struct Wanted {
     pub env: BTreeMap<String, String>,
     /// Whether it must have no network, whatever the server offers.
     pub is_isolated: bool,
+    /// Whether its ports answer only those who show its traffic token.
+    pub has_private_ports: bool,
     /// Whether it is paused at the end of its time instead of removed.
     pub auto_pause: bool,
     pub timeout: Duration,
@@ -61,6 +66,8 @@ pub struct Hosted {
     pub processes: Processes,
     pub watches: Watches,
     pub contexts: Contexts,
+    /// What is left of the connections to its ports that there may be at a time.
+    pub connections: Arc<Semaphore>,
     life: Lock<Life>,
     /// Its end was moved.
     pub changed: Notify,
@@ -123,6 +130,7 @@ impl Hosted {
             processes: Processes::default(),
             watches: Watches::default(),
             contexts: Contexts::default(),
+            connections: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
             changed: Notify::new(),
             ended: Mutex::new(false),
             backend,

@@ -16,6 +16,7 @@ mod interpreter;
 mod list;
 pub mod messages;
 mod paths;
+mod ports;
 mod process;
 mod processes;
 mod reply;
@@ -35,13 +36,13 @@ use axum::extract::Request;
 use axum::response::Response;
 use connect::{Code, Codec, Failure};
 use control::gone;
+use create::Creations;
 use files::Query;
 use fleet::Fleet;
 use hosted::Hosted;
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, header};
 use reply::{empty, error, json_response};
-use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,6 +71,7 @@ struct Server {
     network: Network,
     key: Secret,
     max_time: Duration,
+    creations: Creations,
 }
 
 /// Serves until `stop` completes, and removes all sandboxes then.
@@ -77,7 +79,8 @@ pub async fn serve(settings: Settings, listener: Listener, stop: impl Future<Out
     let Settings { sandbox, machine, key, max_sandboxes, max_time } = settings;
     let network = sandbox.network.clone();
     let fleet = Fleet::new(sandbox, machine, max_sandboxes);
-    let server = Arc::new(Server { fleet: Arc::clone(&fleet), network, key, max_time });
+    let creations = Creations::default();
+    let server = Arc::new(Server { fleet: Arc::clone(&fleet), network, key, max_time, creations });
     let router = Router::new().fallback(move |request: Request| {
         let server = Arc::clone(&server);
         async move { answer(&server, request).await }
@@ -101,7 +104,7 @@ async fn answer(server: &Server, request: Request) -> Response {
         return match port {
             ENVD_PORT => envd(&hosted, &parts, body).await,
             interpreter::PORT => code(&hosted, &parts, body).await,
-            _ => closed(&id, port),
+            _ => ports::forward(&hosted, port, Request::from_parts(parts, body)).await,
         };
     }
     // With one address for all sandboxes, some calls of the SDKs name theirs by its token alone.
@@ -146,14 +149,6 @@ fn shows(headers: &HeaderMap, key: &Secret) -> bool {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let bearer = text("authorization").and_then(|value| value.strip_prefix("Bearer "));
     [text("x-api-key"), bearer].into_iter().flatten().any(|shown| key.matches(shown))
-}
-
-fn closed(id: &str, port: u16) -> Response {
-    let message = "The sandbox is running but port is not open";
-    json_response(
-        StatusCode::BAD_GATEWAY,
-        &json!({ "sandboxId": id, "message": message, "port": port, "code": 502 }),
-    )
 }
 
 /// An address without a sandbox in it: the one whose token has signed it.

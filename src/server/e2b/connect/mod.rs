@@ -1,12 +1,12 @@
 //! The Connect protocol, as far as envd speaks it: unary calls and streams, in JSON and protobuf.
 
-pub mod envelope;
 mod reply;
 mod request;
 
 pub use reply::{Events, refused_stream, stream, unary};
 pub use request::{Incoming, read_unary};
 
+use crate::sandbox::cloud::envelope::EnvelopeError;
 use http::{HeaderMap, StatusCode, header};
 use prost::Message;
 use serde::Serialize;
@@ -148,8 +148,8 @@ impl fmt::Display for Failure {
     }
 }
 
-impl From<envelope::EnvelopeError> for Failure {
-    fn from(error: envelope::EnvelopeError) -> Self {
+impl From<EnvelopeError> for Failure {
+    fn from(error: EnvelopeError) -> Self {
         Self::new(Code::InvalidArgument, error.to_string())
     }
 }

@@ -1,7 +1,7 @@
 //! Answers: one message, or a stream of them.
 
-use super::envelope::encode;
 use super::{Codec, Failure, Wire};
+use crate::sandbox::cloud::envelope::encode;
 use axum::body::Body;
 use axum::response::Response;
 use bytes::Bytes;

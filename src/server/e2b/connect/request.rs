@@ -1,7 +1,7 @@
 //! Reading requests within bounds: of size, and of how long a client may be silent.
 
-use super::envelope::{Decoder, MAX_ENVELOPE};
 use super::{Code, Codec, Failure, Wire};
+use crate::sandbox::cloud::envelope::{Decoder, MAX_ENVELOPE};
 use axum::body::{Body, BodyDataStream};
 use futures_util::StreamExt;
 use std::time::Duration;

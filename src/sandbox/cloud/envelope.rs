@@ -40,7 +40,7 @@ impl fmt::Display for EnvelopeError {
             }
             Self::Compressed => f.write_str("compressed messages are not accepted"),
             Self::Flags(flags) => write!(f, "a message has the unknown flags {flags:#04x}"),
-            Self::Incomplete => f.write_str("the request ended within a message"),
+            Self::Incomplete => f.write_str("the stream ended within a message"),
         }
     }
 }

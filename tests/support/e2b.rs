@@ -1,0 +1,72 @@
+//! `agent serve` within this process, as the E2B or Novita of a backend.
+
+use agent::sandbox::local::Local;
+use agent::server::Listener;
+use agent::server::e2b::{Secret, Settings, serve};
+use agent::session::SandboxSettings;
+use serde_json::Value;
+use std::future::pending;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// The key that it takes.
+pub const KEY: &str = "e2b_a0key0for0tests";
+
+/// The provider.
+pub struct E2b {
+    pub url: String,
+}
+
+impl E2b {
+    /// What it says of its sandboxes.
+    pub async fn sandboxes(&self) -> Vec<Value> {
+        let (status, body) = self.get("/v2/sandboxes", &format!("X-API-Key: {KEY}")).await;
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).expect("a list")
+    }
+
+    /// How a port of a sandbox answers who has no token.
+    pub async fn status_of_port(&self, id: &str, port: u16) -> u16 {
+        self.get("/", &format!("E2b-Sandbox-Id: {id}\r\nE2b-Sandbox-Port: {port}")).await.0
+    }
+
+    async fn get(&self, path: &str, headers: &str) -> (u16, String) {
+        let address = self.url.trim_start_matches("http://");
+        let mut stream = TcpStream::connect(address).await.expect("it listens");
+        let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("an answer");
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        (status, answer.split_once("\r\n\r\n").expect("a body").1.to_owned())
+    }
+}
+
+/// The one of this process, in threads of its own: sandboxes outlive a test's runtime.
+pub fn shared() -> &'static E2b {
+    static SHARED: OnceLock<E2b> = OnceLock::new();
+    SHARED.get_or_init(start)
+}
+
+/// A provider without sandboxes.
+pub fn start() -> E2b {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        runtime.expect("a runtime").block_on(async move {
+            let listener = Listener::bind(&"127.0.0.1:0".parse().expect("an address")).await.expect("a port");
+            sender.send(format!("http://{}", listener.address())).expect("somebody waits");
+            let settings = Settings {
+                sandbox: SandboxSettings::new(Arc::new(Local::new(super::machine()))),
+                machine: super::machine(),
+                key: Secret::new(KEY),
+                max_sandboxes: 100,
+                max_time: Duration::from_secs(24 * 3600),
+            };
+            serve(settings, listener, pending()).await;
+        });
+    });
+    E2b { url: receiver.recv().expect("it starts") }
+}
