@@ -136,7 +136,7 @@ impl E2b {
                 made => return self.instance(&made?),
             }
         }
-        // Without it, whoever knows the sandbox's id could use it.
+        // Without it there is no token, and an id alone opens the sandbox.
         body["secure"] = true.into();
         match self.post("sandboxes", Some(&body), Repeat::Never).await {
             Ok(made) => self.instance(&made),
