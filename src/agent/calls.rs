@@ -136,7 +136,10 @@ impl Conversation {
             }
             // The end of a message that was cut off is not what the model meant, even if it could be repaired.
             (Some(_), Ok((_, true))) if reply.is_cut_off() => Ok(Done::bad(CUT_OFF.to_owned())),
-            (Some(tool), Ok((value, _))) => self.run_if_allowed(tool, &call.id, value.clone()).await,
+            (Some(tool), Ok((value, _))) => {
+                let (tool, value) = self.meant(tool, value);
+                self.run_if_allowed(tool, &call.id, value).await
+            }
         };
         let result = match &done {
             Ok(done) => done.result.clone(),
@@ -153,6 +156,13 @@ impl Conversation {
             content: result.content,
         })?;
         done
+    }
+
+    /// The tool that a call is meant for, and its arguments.
+    fn meant<'a>(&'a self, tool: &'a dyn Tool, arguments: &Value) -> (&'a dyn Tool, Value) {
+        let meant =
+            tool.stands_for(arguments).and_then(|(name, inner)| Some((self.setup.tools.get(&name)?, inner)));
+        meant.unwrap_or_else(|| (tool, arguments.clone()))
     }
 
     /// Runs the call if the policy allows it, or the user if the policy asks.

@@ -200,6 +200,14 @@ impl Conversation {
         }
     }
 
+    /// Changes the tools that the model is offered from the next request on.
+    ///
+    /// # Errors
+    /// Those of `change`.
+    pub fn change_tools(&mut self, change: impl FnOnce(&mut Registry) -> Result<()>) -> Result<()> {
+        change(&mut self.setup.tools)
+    }
+
     /// Adds what the next prompt names with `@`; the caller bounds it.
     ///
     /// # Errors

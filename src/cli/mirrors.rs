@@ -30,7 +30,7 @@ pub struct Mirrors {
 }
 
 impl Mirrors {
-    /// Those of pip, npm, Go, Cargo, Maven and RubyGems, by the variables and the files of the user's.
+    /// Those of pip, uv, npm, Go, Cargo, Maven and RubyGems, by the variables and the files of the user's.
     pub fn find(variable: &dyn Fn(&str) -> Option<String>, home: &Path) -> Self {
         let mut mirrors = Self::default();
         let pip = read(&home.join(".config/pip/pip.conf"))
@@ -40,6 +40,9 @@ impl Mirrors {
         for (name, key) in [("PIP_INDEX_URL", "index-url"), ("PIP_EXTRA_INDEX_URL", "extra-index-url")] {
             mirrors.add(name, variable(name).or_else(|| setting(&pip, key)));
         }
+        let uv = variable("UV_DEFAULT_INDEX").or_else(|| variable("UV_INDEX_URL"));
+        let index = variable("PIP_INDEX_URL").or_else(|| setting(&pip, "index-url"));
+        mirrors.add("UV_DEFAULT_INDEX", uv.or(index));
         let npm = read(&home.join(".npmrc")).unwrap_or_default();
         let registry = variable("NPM_CONFIG_REGISTRY").or_else(|| variable("npm_config_registry"));
         mirrors.add("npm_config_registry", registry.or_else(|| setting(&npm, "registry")));
@@ -278,6 +281,7 @@ mod tests {
             variables,
             [
                 ("PIP_INDEX_URL", "https://pypi.corp.example/simple"),
+                ("UV_DEFAULT_INDEX", "https://pypi.corp.example/simple"),
                 ("npm_config_registry", "http://10.1.2.3:4873/"),
                 ("GOPROXY", "https://go.corp.example/,direct"),
             ]

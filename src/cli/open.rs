@@ -12,10 +12,10 @@ use crate::error::Result;
 use crate::event::SandboxInfo;
 use crate::exit_code::ExitCode;
 use crate::log::SessionId;
-use crate::sandbox::{Chosen, Network, choose};
+use crate::sandbox::{Chosen, HomeFile, Network, choose};
 use crate::session::{
-    Builder, Frontend, Governance, ModelSettings, Notice, Population, Resume, Retention, SandboxSettings,
-    Session, Start, Starts, WorkspaceSettings, finish,
+    Builder, Frontend, Governance, ModelSettings, Notice, Population, RegistryMirrors, Resume, Retention,
+    SandboxSettings, Session, Start, Starts, WorkspaceSettings, finish,
 };
 use std::sync::Arc;
 
@@ -74,6 +74,7 @@ pub async fn builder(config: &Config, model: ModelSettings, from: From) -> Resul
     };
     builder.notices.extend(reason);
     builder.notices.extend(hooks::notice(&config.workspace));
+    builder.notices.extend(config.mcp.notice.clone().map(Notice::Usual));
     builder.start = match from {
         From::Workspace => Start::New,
         From::BeginningOf(other) => Start::Rewind(other),
@@ -101,6 +102,7 @@ pub fn governance(config: &Config) -> Governance {
         rules: config.file.policy.clone(),
         approve: config.file.approve.unwrap_or_default(),
         hooks: config.hooks.clone(),
+        servers: config.mcp.servers.clone(),
     }
 }
 
@@ -127,32 +129,38 @@ pub async fn sandbox(config: &Config) -> Result<(SandboxSettings, Option<Notice>
         true => Retention::Keep { ttl: config.ttl, delete_after: config.delete_after },
         false => Retention::Remove,
     };
-    let (network, Mirrors { variables: mut env, files: home, .. }) = with_mirrors(asked.network).await;
+    let names_registries = |hosts: &[String]| hosts.iter().any(|host| host == "registries");
+    let of_session = match &asked.network {
+        Network::None => false,
+        Network::Hosts(hosts) => names_registries(hosts),
+        Network::Full => true,
+    };
+    let of_servers = config.mcp.servers.iter().any(|server| names_registries(&server.network));
+    let (mirrors, home) = if of_session || of_servers { find_mirrors().await } else { Default::default() };
+    let (mut network, mut env) = (asked.network, Vec::new());
+    if of_session {
+        env.extend(mirrors.env.iter().cloned());
+        if let Network::Hosts(hosts) = &mut network {
+            let further: Vec<_> =
+                mirrors.hosts.iter().filter(|host| !hosts.contains(host)).cloned().collect();
+            hosts.extend(further);
+        }
+    }
     // What the user names for the sandbox counts.
     env.extend(asked.env);
     let (image, runtime, limits) = (asked.image, asked.runtime, asked.limits);
     let starts = Starts::default();
-    let settings = SandboxSettings { backend, image, runtime, network, limits, retention, env, starts, home };
+    let settings =
+        SandboxSettings { backend, image, runtime, network, limits, retention, env, starts, home, mirrors };
     Ok((settings, reason.map(notice)))
 }
 
-/// With `registries`, the user's package mirrors are registries too: the network with their hosts, and what names them
-/// inside. So it does where everything can be reached.
-async fn with_mirrors(network: Network) -> (Network, Mirrors) {
-    let reaches_registries = match &network {
-        Network::None => false,
-        Network::Hosts(hosts) => hosts.iter().any(|host| host == "registries"),
-        Network::Full => true,
-    };
-    let Some(home) = machine().home().filter(|_| reaches_registries) else {
-        return (network, Mirrors::default());
-    };
+/// The user's package mirrors, which are registries too wherever `registries` can be reached, and what names them inside.
+async fn find_mirrors() -> (RegistryMirrors, Vec<HomeFile>) {
+    let Some(home) = machine().home() else { return Default::default() };
     let mirrors = Mirrors::find(&|name| std::env::var(name).ok(), &home);
-    let Network::Hosts(mut hosts) = network else { return (network, mirrors) };
-    let further = mirrors.entries().await.into_iter().filter(|entry| !hosts.contains(entry));
-    let further: Vec<String> = further.collect();
-    hosts.extend(further);
-    (Network::Hosts(hosts), mirrors)
+    let hosts = mirrors.entries().await;
+    (RegistryMirrors { hosts, env: mirrors.variables }, mirrors.files)
 }
 
 /// A notice about the flags of this call that have no effect on a sandbox that exists already.

@@ -190,5 +190,5 @@ pub fn modern_params(params: Value) -> Value {
 
 /// The parameters of `initialize`.
 pub fn initialize_params() -> Value {
-    json!({ "protocolVersion": WITH_INITIALIZE[0], "capabilities": {}, "clientInfo": implementation() })
+    json!({ "protocolVersion": WITH_INITIALIZE[0], "capabilities": { "roots": {} }, "clientInfo": implementation() })
 }

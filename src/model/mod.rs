@@ -1,7 +1,7 @@
 //! The model endpoint: what is asked, what comes back, and who answers.
 
 pub mod call_form;
-mod client;
+pub(crate) mod client;
 pub mod compact;
 mod described;
 pub mod dialogue;

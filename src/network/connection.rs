@@ -84,6 +84,11 @@ impl Refusal {
         Self { reason: reason.into(), remedy: Remedy::Undeny }
     }
 
+    /// No entry of the list that the program goes by covers the target.
+    pub fn unlisted_of(holder: &str) -> Self {
+        Self { reason: format!("it is not on the list `network` of {holder}"), remedy: Remedy::None }
+    }
+
     fn protocol(reason: String) -> Self {
         Self { reason, remedy: Remedy::None }
     }
@@ -114,7 +119,7 @@ pub(super) async fn serve(gateway: Arc<Gateway>, mut client: DuplexStream) {
     let report = |allowed, end: Option<&CloseReason>| gateway.report(&request, &meter, allowed, end);
     let admitted = gateway.admit();
     let reached = match &admitted {
-        Ok(_) => gateway.until_end(reach(&gateway, host, port)).await,
+        Ok(_) => gateway.until_end(reach(&gateway, host, port, request.pass.as_deref())).await,
         Err(end) => Err(end.clone()),
     };
     // Reported before the program gets its response: what the program does next comes after the event.
@@ -155,8 +160,16 @@ async fn read_request(client: &mut DuplexStream) -> Result<Option<(Request, Vec<
 }
 
 /// Connects to the host, if the rules allow it.
-async fn reach(gateway: &Gateway, host: &Host, port: u16) -> Result<(TcpStream, Reach), CloseReason> {
-    let permit = gateway.judge(host, port).await?;
+async fn reach(
+    gateway: &Gateway,
+    host: &Host,
+    port: u16,
+    pass: Option<&str>,
+) -> Result<(TcpStream, Reach), CloseReason> {
+    let permit = match pass.and_then(|pass| gateway.holder(pass)) {
+        Some(holder) => gateway.judge_by(&holder, host, port)?,
+        None => gateway.judge(host, port).await?,
+    };
     let rule_of = |address| gateway.judge_address(&permit, host, address, port);
     let upstream = gateway.upstream();
     if let Some(proxy) = upstream.as_ref().and_then(|upstream| upstream.to(host, port)) {

@@ -7,9 +7,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// Variables for every command while the proxy is there.
 ///
 /// curl, git, pip, npm, cargo, go, apt and most HTTP libraries read the `*_proxy` ones: curl only in lower case, others only
-/// in upper case. The sandbox's own loopback is reached without the proxy, except for addresses that the user named.
-pub(super) fn variables(rules: &Rules) -> Vec<(String, String)> {
-    let proxy = format!("http://127.0.0.1:{PORT}");
+/// in upper case. The sandbox's own loopback is reached without the proxy, except for addresses that the user named. A program that has
+/// a list of its own shows a `pass`.
+pub(super) fn variables(rules: &Rules, pass: Option<&str>) -> Vec<(String, String)> {
+    let credentials = pass.map(|pass| format!("mcp:{pass}@")).unwrap_or_default();
+    let proxy = format!("http://{credentials}127.0.0.1:{PORT}");
     let direct = direct(rules).join(",");
     let java = java();
     let mut variables = Vec::new();
@@ -61,7 +63,7 @@ mod tests {
     fn the_sandboxes_own_loopback_is_reached_directly_unless_it_was_named() {
         let direct = |list| {
             let rules = Rules::parse(list).unwrap();
-            variables(&rules).into_iter().find(|(name, _)| name == "no_proxy").unwrap().1
+            variables(&rules, None).into_iter().find(|(name, _)| name == "no_proxy").unwrap().1
         };
         assert_eq!(direct("example.com"), "localhost,127.0.0.1,::1");
         assert_eq!(direct("127.0.0.1:8443"), "localhost,::1");

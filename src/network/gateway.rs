@@ -46,11 +46,21 @@ const NO_NETWORK: [&str; 5] = [
 ];
 
 /// What a connection may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) struct Permit {
     pub reach: Reach,
     /// The user has allowed exactly this host and port.
     by_user: bool,
+    /// Whose list it goes by, where that is not the session's.
+    holder: Option<Arc<Holder>>,
+}
+
+/// Programs that go by a list of their own.
+#[derive(Debug)]
+pub(super) struct Holder {
+    /// Who they are, for messages: `[mcp.servers.fetch]`.
+    name: String,
+    rules: Rules,
 }
 
 /// A question under way, for all who wait for its answer.
@@ -62,6 +72,8 @@ pub struct Gateway {
     network: Network,
     limits: Limits,
     rules: Lock<Rules>,
+    /// Lists beside the session's, by the password that programs show.
+    holders: Lock<HashMap<String, Arc<Holder>>>,
     approver: Lock<Option<Arc<dyn Approver>>>,
     /// What the user types to allow hosts, for messages.
     command: Lock<&'static str>,
@@ -101,6 +113,7 @@ impl Gateway {
             slots: Semaphore::new(limits.at_once),
             limits,
             rules: Lock::new(rules),
+            holders: Lock::default(),
             approver: Lock::default(),
             command: Lock::new("--network"),
             upstream: Lock::default(),
@@ -131,7 +144,10 @@ impl Gateway {
 
     /// Whether a target is allowed by its own name, and not because every public host is.
     pub(super) fn names(&self, permit: &Permit, host: &Host, port: u16) -> bool {
-        permit.by_user || self.rules.lock().names(host, port)
+        match &permit.holder {
+            Some(holder) => holder.rules.names(host, port),
+            None => permit.by_user || self.rules.lock().names(host, port),
+        }
     }
 
     /// A failed connection may be due to a proxy that cannot be used (SOCKS, or one that is spoken to in TLS).
@@ -181,10 +197,13 @@ impl Gateway {
     /// The port is in use in the sandbox, or the guest is gone.
     pub async fn attach(self: &Arc<Self>, sandbox: &Sandbox) -> Result<()> {
         let rules = self.rules();
-        if self.is_full() || rules.allowed().is_empty() {
+        let is_closed = rules.allowed().is_empty();
+        if self.is_full() || (is_closed && self.holders.lock().is_empty()) {
             return Ok(());
         }
-        sandbox.listen(PORT, &variables(&rules)).await.map_err(|error| {
+        // Where only others have a list, the session's commands do not find the proxy.
+        let variables = if is_closed { Vec::new() } else { variables(&rules, None) };
+        sandbox.listen(PORT, &variables).await.map_err(|error| {
             error.hint(format!("the network's proxy needs port {PORT} of the sandbox's loopback; does something else listen there?"))
         })?;
         // `None`: they are being served already.
@@ -192,6 +211,53 @@ impl Gateway {
             tokio::spawn(Arc::clone(self).serve(tunnels));
         }
         Ok(())
+    }
+
+    /// Lets programs go by a list of their own: the variables that they start with. After this, [`Gateway::attach`] opens the proxy.
+    ///
+    /// It separates what is meant for one program from what is meant for others. A program of the same sandbox that looks for the password
+    /// can find it.
+    ///
+    /// # Errors
+    ///
+    /// The list is not valid.
+    pub fn give_list(&self, name: &str, hosts: &[String]) -> Result<Vec<(String, String)>> {
+        if self.is_full() {
+            return Ok(Vec::new());
+        }
+        let rules = Rules::parse(&hosts.join(","))?;
+        let mut holders = self.holders.lock();
+        // It keeps its password as long as its list is the same.
+        let known = holders.iter().find(|(_, holder)| holder.name == name && holder.rules == rules);
+        let pass = known.map_or_else(new_pass, |(pass, _)| pass.clone());
+        let variables = variables(&rules, Some(&pass));
+        holders.retain(|_, holder| holder.name != name);
+        holders.insert(pass, Arc::new(Holder { name: name.to_owned(), rules }));
+        Ok(variables)
+    }
+
+    /// Whose list a password stands for.
+    pub(super) fn holder(&self, pass: &str) -> Option<Arc<Holder>> {
+        self.holders.lock().get(pass).cloned()
+    }
+
+    /// Whether a list beside the session's allows a connection. What the user denied is denied for all.
+    pub(super) fn judge_by(
+        &self,
+        holder: &Arc<Holder>,
+        host: &Host,
+        port: u16,
+    ) -> Result<Permit, CloseReason> {
+        if self.rules.lock().judge(host, port) == Verdict::Denied {
+            return Err(CloseReason::Refused(Refusal::denied("the user denied it")));
+        }
+        match holder.rules.judge(host, port) {
+            Verdict::Allowed(reach) => Ok(Permit { reach, by_user: false, holder: Some(Arc::clone(holder)) }),
+            Verdict::Denied => {
+                Err(CloseReason::Refused(Refusal::denied(format!("{} denies it", holder.name))))
+            }
+            Verdict::Unknown => Err(CloseReason::Refused(Refusal::unlisted_of(&holder.name))),
+        }
     }
 
     /// Makes sure that programs in the sandbox may connect to these hosts. Where they may not yet, the user is asked, and a
@@ -306,7 +372,7 @@ impl Gateway {
         let denied = |why: &str| Err(CloseReason::Refused(Refusal::denied(why)));
         let verdict = self.rules.lock().judge(host, port);
         match verdict {
-            Verdict::Allowed(reach) => return Ok(Permit { reach, by_user: false }),
+            Verdict::Allowed(reach) => return Ok(Permit { reach, by_user: false, holder: None }),
             Verdict::Denied => return denied("the user denied it"),
             Verdict::Unknown => {}
         }
@@ -316,6 +382,10 @@ impl Gateway {
             let target = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
             let reason = format!("its address is a loopback address, and {target} is not on the list");
             return Err(CloseReason::Refused(Refusal::address(reason, target)));
+        }
+        // The proxy is there for others.
+        if self.rules.lock().allowed().is_empty() {
+            return Err(CloseReason::Refused(Refusal::unlisted(host, port)));
         }
         let entry = Entry::exactly(host, port);
         let reach = if entry.names_port() { Reach::Anything } else { Reach::Web };
@@ -330,7 +400,7 @@ impl Gateway {
             Some(Answer::Always) => self.change(|rules| rules.allow(entry)),
             Some(Answer::Once) => {}
         }
-        Ok(Permit { reach, by_user: true })
+        Ok(Permit { reach, by_user: true, holder: None })
     }
 
     /// The user's answer, shared by all connections that wait for the same host. `None` where nobody can be asked.
@@ -365,7 +435,12 @@ impl Gateway {
         address: IpAddr,
         port: u16,
     ) -> AddressRule {
-        match self.rules.lock().judge_address(address, port) {
+        let rule = self.rules.lock().judge_address(address, port);
+        let rule = match (&permit.holder, rule) {
+            (_, AddressRule::Denied) | (None, _) => rule,
+            (Some(holder), _) => holder.rules.judge_address(address, port),
+        };
+        match rule {
             // The user was asked about this very address.
             AddressRule::Unnamed if permit.by_user && *host == Host::Ip(address) => AddressRule::Named,
             rule => rule,
@@ -434,6 +509,14 @@ impl Gateway {
             let _ = self.events.emit(event);
         }
     }
+}
+
+/// A password that nobody guesses.
+fn new_pass() -> String {
+    use std::hash::{BuildHasher, RandomState};
+    // Each is keyed with random bytes of the system.
+    let [first, second] = [0, 1].map(|n: u8| RandomState::new().hash_one(n));
+    format!("{first:016x}{second:016x}")
 }
 
 /// What the user answers; `None` where nobody did.

@@ -4,6 +4,8 @@
 //! second request, for another host, can hide in the first.
 
 use super::host::Host;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use std::fmt;
 
 /// The longest head, in bytes.
@@ -36,6 +38,8 @@ pub struct Request {
     pub action: Action,
     /// The length of the head, in bytes.
     pub length: usize,
+    /// The password that the program gave, if any: which list of hosts it goes by.
+    pub pass: Option<String>,
 }
 
 /// What the proxy is asked to do.
@@ -77,16 +81,28 @@ pub fn parse(bytes: &[u8]) -> Result<Option<Request>, BadRequest> {
         Err(_) => return Err(BadRequest(400, "it is not a valid HTTP request")),
     };
     let (method, target) = (request.method.unwrap_or_default(), request.path.unwrap_or_default());
+    let pass = pass(request.headers);
     if method == "CONNECT" {
         return match Host::with_port(target) {
-            Some((host, Some(port))) => Ok(Some(Request { host, port, action: Action::Connect, length })),
+            Some((host, Some(port))) => {
+                Ok(Some(Request { host, port, action: Action::Connect, length, pass }))
+            }
             _ => Err(BadRequest(400, "CONNECT takes HOST:PORT")),
         };
     }
     let (host, port, path) = absolute(target)?;
     let body = body(request.headers, &host, port)?;
     let head = forwarded_head(&request, &host, port, &path, body);
-    Ok(Some(Request { host, port, action: Action::Http { head, body: body.unwrap_or(0) }, length }))
+    Ok(Some(Request { host, port, action: Action::Http { head, body: body.unwrap_or(0) }, length, pass }))
+}
+
+/// The password of `Proxy-Authorization: Basic`.
+fn pass(fields: &[httparse::Header<'_>]) -> Option<String> {
+    let field = fields.iter().find(|field| field.name.eq_ignore_ascii_case("proxy-authorization"))?;
+    let (scheme, credentials) = std::str::from_utf8(field.value).ok()?.trim().split_once(' ')?;
+    let decoded =
+        STANDARD.decode(credentials.trim()).ok().filter(|_| scheme.eq_ignore_ascii_case("basic"))?;
+    String::from_utf8(decoded).ok()?.split_once(':').map(|(_, password)| password.to_owned())
 }
 
 /// Host, port and the rest of `http://HOST[:PORT][/PATH][?QUERY]`.
@@ -232,6 +248,23 @@ mod tests {
             served("GET http://a.com:8080 HTTP/1.1\r\n\r\n")
                 .1
                 .starts_with("GET / HTTP/1.1\r\nHost: a.com:8080\r\n")
+        );
+    }
+
+    #[test]
+    fn a_password_for_the_proxy_is_read_and_not_passed_on() {
+        let pass = |field: &str| {
+            let text = format!("GET http://a.com/ HTTP/1.1\r\nProxy-Authorization: {field}\r\n\r\n");
+            parse(text.as_bytes()).unwrap().unwrap().pass
+        };
+        assert_eq!(pass("Basic bWNwOnNlY3JldA==").as_deref(), Some("secret"));
+        for field in ["Basic", "Basic %%%", "Bearer bWNwOnNlY3JldA==", "Basic bWNw", "Basic /w=="] {
+            assert_eq!(pass(field), None, "{field}");
+        }
+        assert!(
+            !served("GET http://a.com/ HTTP/1.1\r\nProxy-Authorization: Basic bWNwOnNlY3JldA==\r\n\r\n")
+                .1
+                .contains("bWNw")
         );
     }
 

@@ -104,6 +104,11 @@ impl Rules {
         }
     }
 
+    /// Judges a target by its name or address as a program writes it; `None` where that is neither.
+    pub fn judge_name(&self, host: &str, port: u16) -> Option<Verdict> {
+        Host::parse(host).map(|host| self.judge(&host, port))
+    }
+
     /// Whether an entry other than `public` covers the target.
     pub(super) fn names(&self, host: &Host, port: u16) -> bool {
         let is_named = |entry: &&Entry| !matches!(entry, Entry::Public(_)) && entry.covers(host, port);

@@ -5,6 +5,7 @@ use super::delegate::{Delegate, Origin, Parent, State};
 use super::environment::SessionEnvironment;
 use super::frontend::Frontend;
 use super::hooks::Hooks;
+use super::mcp::SessionServers;
 use super::settings::{Governance, ModelSettings, SandboxSettings, WorkspaceSettings};
 use super::startup::{Population, Startup};
 use super::{Resume, Session};
@@ -238,18 +239,20 @@ impl Builder {
         let programs = host_programs(&self.sandbox, &self.machine);
         let tools = self.session_tools(&programs, earlier.as_ref(), &plan, delegate.as_ref())?;
         let Self { machine, model, governance, workspace, sandbox, store, .. } = self;
-        let Governance { limits, bounds, hooks, .. } = governance;
+        let Governance { limits, bounds, hooks, servers, .. } = governance;
         let (root, events) = (workspace.root.clone(), Arc::clone(frontend.events()));
         let hooks = Arc::new(Hooks::new(hooks, id.to_string(), root, machine, events));
+        let environment = Arc::new(SessionEnvironment {
+            startup: Arc::clone(&startup),
+            checkpoints: Arc::clone(&checkpoints),
+            plan: Arc::clone(&plan),
+            hooks: Arc::clone(&hooks),
+        });
+        let servers = SessionServers::new(&servers, &environment, (&workspace, &sandbox))?;
         let setup = Setup {
             model: model.client,
             events: Arc::clone(frontend.events()),
-            environment: Arc::new(SessionEnvironment {
-                startup: Arc::clone(&startup),
-                checkpoints: Arc::clone(&checkpoints),
-                plan: Arc::clone(&plan),
-                hooks: Arc::clone(&hooks),
-            }),
+            environment,
             tools,
             artifacts: Artifacts::of_session(&store.dir(&id), ArtifactLimits::default()),
             bounds,
@@ -279,6 +282,7 @@ impl Builder {
             skills,
             plan,
             hooks,
+            servers,
             begun: false,
             resumed,
         })

@@ -72,8 +72,9 @@ impl Environment for SessionEnvironment {
     }
 
     fn refusal(&self, action: Option<&Action<'_>>) -> Option<String> {
-        let is_write = matches!(action, Some(Action::Write { .. }));
-        (is_write && self.plan.is_read_only()).then(|| {
+        // A server on the host could write to the user's files.
+        let may_write = matches!(action, Some(Action::Write { .. } | Action::Tool { is_on_host: true, .. }));
+        (may_write && self.plan.is_read_only()).then(|| {
             "error: the workspace is read-only until the user accepts the plan; answer with the plan"
                 .to_owned()
         })

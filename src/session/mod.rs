@@ -12,6 +12,7 @@ mod environment;
 mod fork;
 mod frontend;
 pub mod hooks;
+mod mcp;
 mod mentions;
 mod one_shot;
 mod plan;
@@ -25,9 +26,12 @@ pub use checkpoints::Checkpoints;
 pub use delegate::Origin;
 pub use fork::{Fork, fork};
 pub use frontend::{Frontend, Step};
+pub use mcp::CheckSite;
 pub use one_shot::{OneShot, attach};
 pub use resume::{Resume, check_workspace};
-pub use settings::{Governance, ModelSettings, Retention, SandboxSettings, Starts, WorkspaceSettings};
+pub use settings::{
+    Governance, ModelSettings, RegistryMirrors, Retention, SandboxSettings, Starts, WorkspaceSettings,
+};
 pub use startup::{Population, Ready, Startup};
 
 use crate::agent::{Answer, Conversation, Skills, Spent, Window};
@@ -35,6 +39,7 @@ use crate::error::{Error, Kind, Result};
 use crate::event::{Changes, Event};
 use crate::exit_code::ExitCode;
 use crate::log::{History, SessionId, Store, read_records};
+use crate::mcp::client::Servers;
 use crate::tools::Plan;
 use crate::workspace::ChangeSet;
 use crate::workspace::notices::listed;
@@ -42,6 +47,7 @@ use crate::workspace::tree_path::TreePath;
 use crate::workspace::{Refreshed, Restored};
 use delegate::Delegate;
 use hooks::{Hooks, Moment, Said};
+use mcp::SessionServers;
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -62,6 +68,7 @@ pub struct Session {
     skills: Skills,
     plan: Arc<Plan>,
     hooks: Arc<Hooks>,
+    servers: SessionServers,
     /// Whether the hooks of its start have run.
     begun: bool,
     /// Where its model may delegate.
@@ -74,6 +81,7 @@ impl Session {
     pub async fn prompt(&mut self, text: &str) -> Result<Answer> {
         self.begin().await?;
         self.follow_host().await?;
+        self.offer_servers().await?;
         self.attach(text).await?;
         self.conversation.turn(text).await
     }
@@ -109,6 +117,11 @@ impl Session {
     /// One of them refuses it.
     pub async fn before_apply(&self, changes: &ChangeSet) -> Result<()> {
         self.run_hooks(Moment::BeforeApply, hooks::of_apply(changes)).await?.or_refuse("the apply").map(drop)
+    }
+
+    /// The MCP servers whose tools its model may call.
+    pub fn servers(&self) -> &Servers {
+        &self.servers.all
     }
 
     /// The user's hooks.
@@ -258,6 +271,7 @@ impl Session {
 
     /// Ends the session's connections, and its sandbox unless that is kept.
     async fn close(&self) {
+        self.servers.all.end().await;
         self.startup.gateway().end().await;
         let keeps = match self.sandbox.retention {
             // It is created for the next process even if no tool ran. A failure was reported if a tool needed it.

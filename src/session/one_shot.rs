@@ -80,6 +80,11 @@ impl OneShot {
         &self.startup
     }
 
+    /// Its start, and what its connections go through.
+    pub(super) fn startup(&self) -> &Startup {
+        &self.startup
+    }
+
     /// Removes the sandbox.
     pub async fn end(&self) {
         self.startup.gateway().end().await;

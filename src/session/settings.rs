@@ -8,6 +8,7 @@ use crate::approval::policy::Rules;
 use crate::error::{Error, Result};
 use crate::event::{Limits, SandboxInfo};
 use crate::log::SessionId;
+use crate::mcp::client::ServerSettings;
 use crate::model::{ChatModel, Endpoint, OpenAi};
 use crate::sandbox::machine::Machine;
 use crate::sandbox::{Backend, HomeFile, Network, Spec, WorkspaceMount};
@@ -84,6 +85,8 @@ pub struct Governance {
     pub approve: Approve,
     /// Commands of the user's that run at fixed moments.
     pub hooks: Vec<Hook>,
+    /// MCP servers whose tools the model may call.
+    pub servers: Vec<ServerSettings>,
 }
 
 /// The directory that a session works on.
@@ -180,6 +183,17 @@ pub struct SandboxSettings {
     pub starts: Starts,
     /// Files that are put into `$HOME`.
     pub home: Vec<HomeFile>,
+    /// The user's package mirrors, for programs that may reach `registries`.
+    pub mirrors: RegistryMirrors,
+}
+
+/// The user's package mirrors.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RegistryMirrors {
+    /// Their hosts, which are registries too.
+    pub hosts: Vec<String>,
+    /// The variables that name them.
+    pub env: Vec<(String, String)>,
 }
 
 /// When the sandbox of a session starts.
@@ -211,7 +225,8 @@ impl SandboxSettings {
     pub fn new(backend: Arc<dyn Backend>) -> Self {
         let (network, limits, retention) = (Network::None, Limits::default(), Retention::Remove);
         let (env, starts, home) = (Vec::new(), Starts::default(), Vec::new());
-        Self { backend, image: None, runtime: None, network, limits, retention, env, starts, home }
+        let mirrors = RegistryMirrors::default();
+        Self { backend, image: None, runtime: None, network, limits, retention, env, starts, home, mirrors }
     }
 
     /// The settings of a running sandbox: those that it was created with, but for its hosts, which are judged here.

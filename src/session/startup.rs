@@ -4,7 +4,7 @@
 use super::frontend::{Frontend, Step};
 use super::settings::{SandboxSettings, Starts};
 use crate::error::{Error, Kind, Result};
-use crate::event::{Event, SandboxInfo};
+use crate::event::{Event, Events, SandboxInfo};
 use crate::lock::Lock;
 use crate::log::SessionId;
 use crate::network::Gateway;
@@ -147,6 +147,11 @@ impl Startup {
     /// The backend it runs on.
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.backend
+    }
+
+    /// The session's bus.
+    pub(super) fn events(&self) -> &Arc<Events> {
+        self.frontend.events()
     }
 
     /// What its connections go through.

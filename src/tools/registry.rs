@@ -15,19 +15,21 @@ const MAX_NAME: usize = 64;
 pub struct Registry {
     tools: Vec<Arc<dyn Tool>>,
     specs: Vec<ToolSpec>,
+    /// Tools that can be called and are not described.
+    undescribed: Vec<Arc<dyn Tool>>,
 }
 
 impl Registry {
     /// No tools at all.
     pub fn empty() -> Self {
-        Self { tools: Vec::new(), specs: Vec::new() }
+        Self { tools: Vec::new(), specs: Vec::new(), undescribed: Vec::new() }
     }
 
     /// The built-in tools.
     pub fn builtin() -> Self {
         let tools = builtin::all();
         let specs = tools.iter().map(|tool| spec(tool.as_ref())).collect();
-        Self { tools, specs }
+        Self { tools, specs, undescribed: Vec::new() }
     }
 
     /// Adds a tool.
@@ -35,7 +37,31 @@ impl Registry {
     /// # Errors
     /// `Config` where the name is in use or is one that endpoints refuse.
     pub fn add(&mut self, tool: Arc<dyn Tool>) -> Result<()> {
-        let name = tool.name();
+        self.check_name(tool.name())?;
+        self.specs.push(spec(tool.as_ref()));
+        self.tools.push(tool);
+        Ok(())
+    }
+
+    /// Adds a tool that the model finds out about by another one.
+    ///
+    /// # Errors
+    /// As [`Registry::add`].
+    pub fn add_undescribed(&mut self, tool: Arc<dyn Tool>) -> Result<()> {
+        self.check_name(tool.name())?;
+        self.undescribed.push(tool);
+        Ok(())
+    }
+
+    /// Removes the tools that have these names.
+    pub fn remove(&mut self, names: &[String]) {
+        let is_kept = |tool: &Arc<dyn Tool>| !names.iter().any(|name| name == tool.name());
+        self.tools.retain(is_kept);
+        self.undescribed.retain(is_kept);
+        self.specs.retain(|spec| !names.contains(&spec.name));
+    }
+
+    fn check_name(&self, name: &str) -> Result<()> {
         let is_valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(is_valid) {
             return Err(Error::config(format!("{name:?} is not a valid tool name"))
@@ -46,8 +72,6 @@ impl Registry {
                 Error::config(format!("there are two tools called {name:?}")).hint("rename one of them")
             );
         }
-        self.specs.push(spec(tool.as_ref()));
-        self.tools.push(tool);
         Ok(())
     }
 
@@ -62,7 +86,7 @@ impl Registry {
     /// Has every tool discard what it keeps in the sandbox between calls. What was discarded, for the user.
     pub async fn discard_state(&self) -> Vec<String> {
         let mut discarded = Vec::new();
-        for tool in &self.tools {
+        for tool in self.tools.iter().chain(&self.undescribed) {
             discarded.extend(tool.discard_state().await);
         }
         discarded
@@ -70,7 +94,7 @@ impl Registry {
 
     /// The tool called `name`.
     pub fn get(&self, name: &str) -> Option<&dyn Tool> {
-        self.tools.iter().map(Arc::as_ref).find(|tool| tool.name() == name)
+        self.tools.iter().chain(&self.undescribed).map(Arc::as_ref).find(|tool| tool.name() == name)
     }
 
     /// The tools as they are described to the model.

@@ -25,7 +25,13 @@ pub trait Tool: Send + Sync {
     }
 
     /// What the policy judges before the call runs; `None` where there is nothing to judge.
-    fn action<'a>(&self, arguments: &'a Value) -> Option<Action<'a>> {
+    fn action<'a>(&'a self, arguments: &'a Value) -> Option<Action<'a>> {
+        let _ = arguments;
+        None
+    }
+
+    /// The name and the arguments of the tool that a call is meant for, where it is another one: that one is judged and runs.
+    fn stands_for(&self, arguments: &Value) -> Option<(String, Value)> {
         let _ = arguments;
         None
     }

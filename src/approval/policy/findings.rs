@@ -101,6 +101,9 @@ pub struct Findings {
     pub uses: Vec<Use>,
     /// What could not be read.
     pub unreadable: Vec<Unreadable>,
+    /// Tools of MCP servers.
+    #[serde(default)]
+    pub tools: Vec<String>,
 }
 
 impl Findings {
@@ -109,5 +112,6 @@ impl Findings {
         self.commands.extend(other.commands);
         self.uses.extend(other.uses);
         self.unreadable.extend(other.unreadable);
+        self.tools.extend(other.tools);
     }
 }

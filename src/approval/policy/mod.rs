@@ -39,6 +39,7 @@ use crate::error::{Error, Result};
 use crate::lock::Lock;
 use findings::Findings;
 use rules::{Match, shortened};
+use serde_json::Value;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
@@ -112,6 +113,15 @@ pub enum Action<'a> {
         code: &'a str,
         /// The command that installs its libraries, where it has any.
         install: Option<String>,
+    },
+    /// Call a tool of an MCP server.
+    Tool {
+        /// Its name: `mcp__server__tool`.
+        name: &'a str,
+        /// Its arguments.
+        arguments: &'a Value,
+        /// Whether the server runs on this machine.
+        is_on_host: bool,
     },
 }
 
@@ -215,6 +225,7 @@ impl Action<'_> {
                 }
                 findings
             }
+            Action::Tool { name, .. } => Findings { tools: vec![(*name).to_owned()], ..Findings::default() },
         }
     }
 
@@ -233,6 +244,7 @@ impl Action<'_> {
             Action::Command(command) => vec![format!("command {command}")],
             Action::Write { files, .. } => files.iter().map(|(path, _)| format!("writing {path}")).collect(),
             Action::Code { language, .. } => vec![format!("{language} code")],
+            Action::Tool { name, .. } => vec![format!("tool {name}")],
         }
     }
 
@@ -247,6 +259,7 @@ impl Action<'_> {
                 let install = install.iter().map(|command| format!("{command}\n")).collect::<String>();
                 shortened(&format!("{install}{language}: {code}"), SHOWN_CHARS)
             }
+            Action::Tool { name, arguments, .. } => shortened(&format!("{name} {arguments}"), SHOWN_CHARS),
         }
     }
 }

@@ -167,6 +167,40 @@ impl NamePattern {
     }
 }
 
+/// A tool of an MCP server, or with a `*` at its end all whose names begin so.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub struct ToolPattern {
+    text: String,
+}
+
+impl TryFrom<String> for ToolPattern {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let name = text.strip_suffix('*').unwrap_or(&text);
+        match name.starts_with("mcp_") && !name.contains('*') {
+            true => Ok(Self { text }),
+            false => Err(format!("{text:?}: a tool in a rule is one of an MCP server: \"mcp__github__*\"")),
+        }
+    }
+}
+
+impl ToolPattern {
+    /// The pattern as the rule has it.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether it names this tool.
+    pub fn covers(&self, tool: &str) -> bool {
+        match self.text.strip_suffix('*') {
+            Some(beginning) => tool.starts_with(beginning),
+            None => tool == self.text,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,7 @@
 //! `[policy]` of `config.toml`: what never runs, and what the user is asked about.
 
 use super::findings::{Findings, Kind, Language, Use};
-use super::pattern::{CommandPattern, Likeness, NamePattern};
+use super::pattern::{CommandPattern, Likeness, NamePattern, ToolPattern};
 use crate::error::{Error, Result};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -41,6 +41,8 @@ pub struct Rule {
     pub go: Names,
     /// Ruby, by the names that `require` takes; `system`, `eval`, `IO.popen` are built-ins.
     pub ruby: Names,
+    /// Tools of MCP servers: `mcp__github__create_issue`, `mcp__github__*`.
+    pub tools: Vec<ToolPattern>,
     /// Why, as the model and the user read it.
     pub because: Option<String>,
 }
@@ -79,7 +81,7 @@ impl Rules {
         let (deny, ask) = (self.deny.iter(), self.ask.iter());
         let named = deny.map(|rule| ("deny", rule)).chain(ask.map(|rule| ("ask", rule)));
         for (verdict, (name, rule)) in named {
-            if rule.patterns().next().is_none() && rule.commands.is_empty() {
+            if rule.patterns().next().is_none() && rule.commands.is_empty() && rule.tools.is_empty() {
                 return Err(Error::config(format!("the rule [policy.{verdict}.{name}] names nothing")).hint(
                     "give it `commands = [\"…\"]` or, for a language, `python = { modules = [\"…\"] }`",
                 ));
@@ -145,7 +147,11 @@ fn first_match(name: &str, rule: &Rule, findings: &Findings) -> Option<Match> {
         let pattern = rule.commands.iter().find(is_it)?;
         Some(found(pattern.text().to_owned(), shown(command)))
     });
-    commands.or_else(|| {
+    let tools = findings.tools.iter().find_map(|tool| {
+        let pattern = rule.tools.iter().find(|pattern| pattern.covers(tool))?;
+        Some(found(pattern.text().to_owned(), tool.clone()))
+    });
+    commands.or(tools).or_else(|| {
         findings.uses.iter().find_map(|used| {
             let pattern = format!("{}: {}", used.language.name(), rule.names(used)?.text());
             Some(found(pattern, format!("{} in {}", used.name.path, used.place)))

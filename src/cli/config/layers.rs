@@ -3,6 +3,7 @@
 //! `.env` is read from the current directory alone, through an allow-list of names, and never put into the
 //! process's environment: an untrusted repository may contain one.
 
+use super::servers::McpOptions;
 use crate::agent::Price;
 use crate::approval::Approve;
 use crate::approval::policy::Rules;
@@ -292,6 +293,8 @@ settings! {
         env: BTreeMap<String, String>,
         /// Commands that run at fixed moments of a session.
         hooks: Vec<HookOptions>,
+        /// MCP servers.
+        mcp: McpOptions,
         /// Settings of single models.
         models: BTreeMap<String, ModelOptions>,
         /// What the model may not do, and what it has to ask for.
@@ -436,7 +439,7 @@ mod tests {
     #[test]
     fn every_setting_has_a_variable_that_the_readme_names() {
         let endpoint = ["model", "base_url", "api_key", "provider"];
-        let tables = ["context", "env", "hooks", "models", "policy", "prices", "tools", "ui"];
+        let tables = ["context", "env", "hooks", "mcp", "models", "policy", "prices", "tools", "ui"];
         let error = toml::from_str::<File>("nonsense = 1").unwrap_err().message().to_owned();
         let names: Vec<&str> = error.split('`').skip(3).step_by(2).collect();
         let expected = endpoint.iter().chain(SETTINGS).chain(&tables);

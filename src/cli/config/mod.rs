@@ -3,10 +3,12 @@
 mod endpoint;
 mod layers;
 mod request;
+mod servers;
 pub(super) mod units;
 
 pub use endpoint::{EndpointChoice, choose_endpoint};
 pub use layers::{DOT_ENV_NAMES, File, HookOptions, Layers, ModelOptions, SETTINGS, Setting, Source};
+pub use servers::{Configured, PlaceOption, ServerOptions, settings as server_settings};
 pub use units::{bytes, duration};
 
 use crate::agent::{DEFAULT_MAX_TURNS, Price, RunLimits};
@@ -43,6 +45,8 @@ pub struct Config {
     pub delete_after: Option<Duration>,
     /// The user's hooks.
     pub hooks: Vec<Hook>,
+    /// MCP servers.
+    pub mcp: Configured,
     /// How long the user has to have typed nothing before they are notified, if the file sets it.
     pub notify_after: Option<Duration>,
     /// The flags of the call.
@@ -96,6 +100,7 @@ impl Config {
         if !workspace.is_dir() {
             return Err(Error::usage(format!("the workspace {} is not a directory", workspace.display())));
         }
+        let mcp = servers::servers(&file.mcp, &workspace, &machine())?;
         Ok(Self {
             workspace,
             workspace_named: options.workspace.is_some(),
@@ -105,6 +110,7 @@ impl Config {
             ttl: options.ttl.as_deref().map_or(Ok(DEFAULT_TTL), duration)?,
             delete_after: options.delete_after.as_deref().map(duration).transpose()?,
             hooks: file.hooks.iter().map(hook).collect::<Result<_>>()?,
+            mcp,
             notify_after,
             options: options.clone(),
             file,

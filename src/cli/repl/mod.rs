@@ -3,6 +3,7 @@
 mod artifacts;
 mod commands;
 mod last;
+mod mcp;
 mod network;
 mod plan;
 mod race;

@@ -147,6 +147,10 @@ const COMMANDS: &[Command] = &[
         help: CommandHelp::new("/hooks", "", "your commands that run at fixed moments"),
         run: |repl, _| Box::pin(async { repl.hooks() }),
     },
+    Command {
+        help: CommandHelp::new("/mcp", "[restart NAME]", "the MCP servers, and how they are"),
+        run: |repl, arguments| Box::pin(repl.mcp(arguments)),
+    },
     Command { help: CommandHelp::new("/exit", "", "leave"), run: |_, _| Box::pin(async { Ok(Flow::Leave) }) },
 ];
 

@@ -9,7 +9,7 @@ mod failure;
 mod http;
 mod openai;
 mod retry;
-mod sse;
+pub(crate) mod sse;
 pub mod stream;
 mod thinking;
 mod wire;

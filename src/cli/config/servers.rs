@@ -1,0 +1,265 @@
+//! `[mcp]` of `config.toml`, and `.mcp.json` of the workspace once the user has approved it.
+
+use super::units::duration;
+use crate::cli::mcp::workspace_file::{self, WorkspaceFile};
+use crate::error::{Error, Result};
+use crate::mcp::client::{CALL_TIMEOUT, Launch, Place, START_TIMEOUT, ServerSettings, is_name};
+use crate::network;
+use crate::sandbox::machine::Machine;
+use secrecy::SecretString;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use url::Url;
+
+/// `[mcp]` of `config.toml`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct McpOptions {
+    /// The user's servers.
+    pub servers: BTreeMap<String, ServerOptions>,
+}
+
+/// `[mcp.servers.NAME]` of `config.toml`.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServerOptions {
+    /// The program.
+    pub command: Option<String>,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Its variables.
+    pub env: BTreeMap<String, String>,
+    /// Variables of this machine that it gets, by name.
+    pub env_vars: Vec<String>,
+    /// Its working directory.
+    pub cwd: Option<String>,
+    /// The address of a server elsewhere.
+    pub url: Option<String>,
+    /// The variable of this machine that holds its token.
+    pub bearer_token_env_var: Option<String>,
+    /// Headers of each request to it.
+    pub http_headers: BTreeMap<String, String>,
+    /// Headers whose values are variables of this machine.
+    pub env_http_headers: BTreeMap<String, String>,
+    /// Where the program runs: `sandbox` or `host`.
+    #[serde(rename = "where")]
+    pub place: Option<PlaceOption>,
+    /// The hosts that the program may reach.
+    pub network: Vec<String>,
+    /// How long a call may take without a sign of progress.
+    pub timeout: Option<String>,
+    /// How long it may take to start.
+    pub start_timeout: Option<String>,
+    /// Whether it is used (default: yes).
+    pub enabled: Option<bool>,
+    /// Its tools that are offered (default: all).
+    pub enabled_tools: Option<Vec<String>>,
+    /// Its tools that are not.
+    pub disabled_tools: Vec<String>,
+}
+
+/// Where a server's program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PlaceOption {
+    Sandbox,
+    Host,
+}
+
+impl From<PlaceOption> for Place {
+    fn from(option: PlaceOption) -> Self {
+        match option {
+            PlaceOption::Sandbox => Self::Sandbox,
+            PlaceOption::Host => Self::Host,
+        }
+    }
+}
+
+/// The servers of a call.
+#[derive(Debug, Clone, Default)]
+pub struct Configured {
+    /// Those that sessions use.
+    pub servers: Vec<ServerSettings>,
+    /// What the user should know about `.mcp.json`.
+    pub notice: Option<String>,
+}
+
+/// The user's servers, and those of an approved `.mcp.json`, of which the user's own come first.
+pub(super) fn servers(options: &McpOptions, workspace: &Path, machine: &Machine) -> Result<Configured> {
+    let mut servers = Vec::new();
+    for (name, options) in options.servers.iter().filter(|(_, options)| options.enabled != Some(false)) {
+        let settings = settings(name, options, &|variable| std::env::var(variable).ok());
+        servers.push(settings.map_err(|error| of_server(name, &error))?);
+    }
+    let WorkspaceFile { found, is_approved, .. } = match workspace_file::read(workspace, machine) {
+        None => return Ok(Configured { servers, notice: None }),
+        Some(Err(error)) => {
+            return Ok(Configured { servers, notice: Some(format!("{}: {error}", workspace_file::NAME)) });
+        }
+        Some(Ok(file)) => file,
+    };
+    let name = workspace_file::NAME;
+    if !is_approved {
+        let count = found.len();
+        let notice = (count > 0).then(|| {
+            format!(
+                "{name} of this directory names {count} MCP server(s), which are not used: `agent mcp approve` shows them and lets you \
+                 approve them"
+            )
+        });
+        return Ok(Configured { servers, notice });
+    }
+    let mut left_out = Vec::new();
+    for found in found {
+        if options.servers.contains_key(&found.name) {
+            continue;
+        }
+        // Nothing of this machine's environment is for a repository's servers.
+        match found
+            .options
+            .and_then(|options| settings(&found.name, &options, &|_| None).map_err(|error| error.to_string()))
+        {
+            Ok(settings) => servers.push(settings),
+            Err(why) => left_out.push(format!("{}: {why}", found.name)),
+        }
+    }
+    let notice = (!left_out.is_empty()).then(|| format!("left out of {name}: {}", left_out.join("; ")));
+    Ok(Configured { servers, notice })
+}
+
+/// The settings of one server. `variable` is a variable of this machine.
+///
+/// # Errors
+/// What is wrong with them.
+pub fn settings(
+    name: &str,
+    options: &ServerOptions,
+    variable: &dyn Fn(&str) -> Option<String>,
+) -> Result<ServerSettings> {
+    if !is_name(name) {
+        return Err(Error::config(format!("{name:?} is not a valid name of a server")).hint(
+            "use at most 32 letters, digits, '-' and '_', without `__` and without '_' at the beginning or the end",
+        ));
+    }
+    if !options.network.is_empty() {
+        network::Rules::parse(&options.network.join(","))?;
+    }
+    let time = |text: &Option<String>, default| text.as_deref().map_or(Ok(default), duration);
+    Ok(ServerSettings {
+        place: options.place.map_or(Place::default(), Place::from),
+        network: options.network.clone(),
+        call_timeout: time(&options.timeout, CALL_TIMEOUT)?,
+        start_timeout: time(&options.start_timeout, START_TIMEOUT)?,
+        enabled_tools: options.enabled_tools.clone(),
+        disabled_tools: options.disabled_tools.clone(),
+        ..ServerSettings::new(name, launch(options, variable)?)
+    })
+}
+
+fn launch(options: &ServerOptions, variable: &dyn Fn(&str) -> Option<String>) -> Result<Launch> {
+    let required = |name: &str| {
+        variable(name).filter(|value| !value.is_empty()).ok_or_else(|| {
+            Error::config(format!("the variable {name} is not set")).hint("set it, or disable the server")
+        })
+    };
+    match (&options.command, &options.url) {
+        (Some(command), None) if !command.trim().is_empty() => {
+            if !options.http_headers.is_empty() || options.bearer_token_env_var.is_some() {
+                return Err(Error::config("headers and tokens are for servers that have a url"));
+            }
+            let mut env: Vec<(String, SecretString)> =
+                options.env.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
+            for name in &options.env_vars {
+                env.push((name.clone(), required(name)?.into()));
+            }
+            if env.iter().any(|(name, _)| name.is_empty() || name.contains(['=', '\0'])) {
+                return Err(Error::config("a variable in `env` has no valid name"));
+            }
+            Ok(Launch::Process {
+                command: command.clone(),
+                args: options.args.clone(),
+                env,
+                cwd: options.cwd.clone(),
+            })
+        }
+        (None, Some(url)) => {
+            let url = address(url)?;
+            if !options.args.is_empty() || !options.env.is_empty() || !options.network.is_empty() {
+                return Err(Error::config("args, env and network are for servers that have a command"));
+            }
+            let mut headers: Vec<(String, SecretString)> = options
+                .http_headers
+                .iter()
+                .map(|(name, value)| (name.clone(), value.clone().into()))
+                .collect();
+            for (header, name) in &options.env_http_headers {
+                headers.push((header.clone(), required(name)?.into()));
+            }
+            if let Some(name) = &options.bearer_token_env_var {
+                headers.push(("Authorization".to_owned(), format!("Bearer {}", required(name)?).into()));
+            }
+            Ok(Launch::Http { url, headers })
+        }
+        _ => Err(Error::config("it has to have either a command or a url")),
+    }
+}
+
+fn address(text: &str) -> Result<Url> {
+    let url = Url::parse(text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    url.filter(|url| url.username().is_empty() && url.password().is_none()).ok_or_else(|| {
+        Error::config(format!("{text:?} is not a valid address of a server"))
+            .hint("write it as https://example.com/mcp, without a user name")
+    })
+}
+
+fn of_server(name: &str, error: &Error) -> Error {
+    let named = Error::config(format!("[mcp.servers.{name}] in config.toml: {error}"));
+    match error.hint_text() {
+        Some(hint) => named.hint(hint),
+        None => named,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use secrecy::ExposeSecret;
+
+    fn read(text: &str) -> Result<ServerSettings> {
+        let options: ServerOptions = toml::from_str(text).unwrap();
+        settings("a", &options, &|name| (name == "TOKEN").then(|| "secret".to_owned()))
+    }
+
+    #[test]
+    fn a_server_has_a_command_or_an_address() {
+        let server =
+            read("command = \"uvx\"\nargs = [\"x\"]\nenv_vars = [\"TOKEN\"]\nnetwork = [\"registries\"]")
+                .unwrap();
+        let Launch::Process { env, .. } = &server.launch else { panic!("{server:?}") };
+        assert_eq!((env[0].0.as_str(), env[0].1.expose_secret()), ("TOKEN", "secret"));
+        assert_eq!(server.place, Place::Sandbox);
+        let server = read("url = \"https://a.example/mcp\"\nbearer_token_env_var = \"TOKEN\"").unwrap();
+        let Launch::Http { headers, .. } = &server.launch else { panic!("{server:?}") };
+        assert_eq!(headers[0].1.expose_secret(), "Bearer secret");
+        assert!(!format!("{server:?}").contains("secret"));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        for text in [
+            "",
+            "command = \" \"",
+            "command = \"a\"\nurl = \"https://a.example\"",
+            "url = \"file:///etc/passwd\"",
+            "url = \"https://user:password@a.example/\"",
+            "url = \"https://a.example\"\nnetwork = [\"a.example\"]",
+            "command = \"a\"\nnetwork = [\"full\"]",
+            "command = \"a\"\nenv_vars = [\"UNSET\"]",
+            "command = \"a\"\ntimeout = \"soon\"",
+        ] {
+            assert!(read(text).is_err(), "{text}");
+        }
+        assert!(settings("a__b", &ServerOptions::default(), &|_| None).is_err());
+    }
+}

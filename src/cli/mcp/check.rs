@@ -1,0 +1,216 @@
+//! `agent mcp check [NAME…]`: what a server is, before a session uses it.
+
+use super::workspace_file;
+use crate::cli::arguments::{BackendArgs, DirectoryArg};
+use crate::cli::config::{Config, server_settings};
+use crate::cli::console::Console;
+use crate::cli::machine;
+use crate::cli::open::{self, with_signals};
+use crate::cli::options::{Group, Options};
+use crate::cli::print::print;
+use crate::error::{Error, Kind, Result};
+use crate::event::{Event, Listener, Record};
+use crate::exit_code::ExitCode;
+use crate::lock::Lock;
+use crate::mcp::client::{Cache, Launch, Offer, Server, ServerSettings, Site};
+use crate::mcp::protocol::{Era, MODERN};
+use crate::sandbox::Network;
+use crate::sanitise::one_line;
+use crate::session::{CheckSite, Frontend, OneShot};
+use clap::Args;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// `agent mcp check`
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    directory: DirectoryArg,
+    #[command(flatten)]
+    backend: BackendArgs,
+    /// The servers (default: all that a session here uses); one of a .mcp.json that is not approved has to be named
+    names: Vec<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl CheckArgs {
+    pub fn options(&self) -> Options {
+        // What the sandbox reports of itself is no part of the result.
+        let mut options = Options { quiet: true, ..Options::default() };
+        self.directory.add_to(&mut options);
+        self.backend.add_to(&mut options);
+        options
+    }
+}
+
+/// A host that no list needs to allow: with it there is a proxy in the sandbox, which sees what a server tries to reach.
+const NOBODY: &str = "nobody.invalid";
+
+/// Checks them one after the other, each in a sandbox of its own that is removed. It fails if one of them does not start.
+pub async fn check(options: &Options, arguments: CheckArgs) -> Result<ExitCode> {
+    let config = Config::load(options)?;
+    let servers = chosen(&config, &arguments.names)?;
+    let (mut text, mut all, mut failed) = (String::new(), Vec::new(), 0);
+    for settings in servers {
+        let checked = until_interrupted(checked(&config, options, settings)).await?;
+        failed += usize::from(checked.outcome.is_err());
+        text += &checked.text()?;
+        all.push(checked.json());
+    }
+    let options = Options { json: arguments.json, ..options.clone() };
+    print(&options, &text, &json!({ "servers": all }))?;
+    match failed {
+        0 => Ok(ExitCode::Success),
+        _ => Err(Error::new(Kind::Check, format!("{failed} server(s) did not start"))),
+    }
+}
+
+async fn until_interrupted<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    let interrupt = crate::agent::Interrupt::default();
+    with_signals(interrupt.clone(), async {
+        tokio::select! {
+            stop = interrupt.triggered() => Err(stop.error()),
+            result = work => result,
+        }
+    })
+    .await
+}
+
+fn chosen(config: &Config, names: &[String]) -> Result<Vec<ServerSettings>> {
+    if names.is_empty() {
+        let servers = config.mcp.servers.clone();
+        return match servers.is_empty() {
+            true => Err(Error::usage("there are no servers").hint("`agent mcp add` adds one")),
+            false => Ok(servers),
+        };
+    }
+    let of_workspace = || workspace_file::read(&config.workspace, &machine())?.ok();
+    names
+        .iter()
+        .map(|name| {
+            if let Some(server) = config.mcp.servers.iter().find(|server| server.name == *name) {
+                return Ok(server.clone());
+            }
+            let found =
+                of_workspace().and_then(|file| file.found.into_iter().find(|found| found.name == *name));
+            let unknown =
+                || Error::usage(format!("there is no server {name:?}")).hint("`agent mcp list` lists them");
+            let options = found.ok_or_else(unknown)?.options.map_err(Error::config)?;
+            server_settings(name, &options, &|_| None)
+        })
+        .collect()
+}
+
+/// What came of a check.
+struct Checked {
+    settings: ServerSettings,
+    outcome: Result<Offer>,
+    took: Duration,
+    /// Hosts that it tried to reach, and whether it was allowed to.
+    hosts: BTreeMap<String, bool>,
+}
+
+async fn checked(config: &Config, options: &Options, settings: ServerSettings) -> Result<Checked> {
+    let (mut sandbox, _) = open::sandbox(&Config {
+        mcp: crate::cli::config::Configured { servers: vec![settings.clone()], notice: None },
+        ..config.clone()
+    })
+    .await?;
+    if sandbox.network == Network::None {
+        sandbox.network = Network::Hosts(vec![NOBODY.to_owned()]);
+    }
+    let console = Arc::new(Console::new(options));
+    let hosts: Arc<Lock<BTreeMap<String, bool>>> = Arc::default();
+    console.events().listen(Box::new(Hosts(Arc::clone(&hosts))));
+    let directory = machine().data_dir()?.join("scratch");
+    let workspace = open::workspace(config);
+    let one_shot = OneShot::start(&workspace, &sandbox, &directory, Arc::clone(&console) as _).await?;
+    let one_shot = Arc::new(one_shot);
+    let site = CheckSite::new(Arc::clone(&one_shot), &workspace, sandbox.mirrors.clone());
+    let cache = Cache::new(&machine().cache_dir()?);
+    let server = Server::new(settings.clone(), Arc::new(site) as Arc<dyn Site>, cache);
+    let started = Instant::now();
+    let outcome = server.ask().await;
+    let took = started.elapsed();
+    server.end().await;
+    one_shot.end().await;
+    console.events().flush().await?;
+    let hosts = std::mem::take(&mut *hosts.lock());
+    Ok(Checked { settings, outcome, took, hosts })
+}
+
+/// Notes the hosts of connections.
+struct Hosts(Arc<Lock<BTreeMap<String, bool>>>);
+
+impl Listener for Hosts {
+    fn on_event(&mut self, record: &Record, _: &[u8]) -> Result<()> {
+        if let Event::Connection { host, port, allowed, .. } = &record.event {
+            self.0.lock().insert(format!("{host}:{port}"), *allowed);
+        }
+        Ok(())
+    }
+}
+
+impl Checked {
+    fn text(&self) -> Result<String> {
+        let mut text = String::new();
+        let name = &self.settings.name;
+        let launch = one_line(&self.settings.launch.to_string(), 200);
+        let _ = writeln!(text, "{name}: {launch}");
+        match &self.outcome {
+            Err(error) => {
+                let error = crate::sanitise::plain(&error.to_string()).replace('\n', "\n    ");
+                let _ = writeln!(text, "  {error}");
+            }
+            Ok(offer) => {
+                let version =
+                    if offer.era == Era::Modern { MODERN } else { "a version that begins with initialize" };
+                let place = match &self.settings.launch {
+                    Launch::Http { .. } => "answered from elsewhere",
+                    Launch::Process { .. } if self.settings.is_outside() => "started on this machine",
+                    Launch::Process { .. } => "started in a sandbox",
+                };
+                let resources = if offer.resources { ", resources" } else { "" };
+                let _ = writeln!(
+                    text,
+                    "  {place} in {:.2} s, speaks {version}: {} tool(s){resources}",
+                    self.took.as_secs_f64(),
+                    offer.tools.len()
+                );
+                for tool in &offer.tools {
+                    let about = tool.description.as_deref().or(tool.title.as_deref()).unwrap_or_default();
+                    let _ = writeln!(
+                        text,
+                        "    {:<28} {}",
+                        one_line(&tool.name, 60),
+                        one_line(about.trim(), 100)
+                    );
+                }
+            }
+        }
+        for (host, allowed) in &self.hosts {
+            let verdict = if *allowed { "reached" } else { "tried to reach, refused:" };
+            let _ = writeln!(text, "  {verdict} {}", one_line(host, 200));
+        }
+        Ok(text)
+    }
+
+    fn json(&self) -> Value {
+        let offer = self.outcome.as_ref().ok();
+        json!({
+            "name": self.settings.name,
+            "ok": offer.is_some(),
+            "error": self.outcome.as_ref().err().map(ToString::to_string),
+            "seconds": self.took.as_secs_f64(),
+            "era": offer.map(|offer| offer.era),
+            "tools": offer.map(|offer| &offer.tools),
+            "resources": offer.map(|offer| offer.resources),
+            "hosts": self.hosts.iter().map(|(host, allowed)| json!({ "host": host, "allowed": allowed })).collect::<Vec<_>>(),
+        })
+    }
+}

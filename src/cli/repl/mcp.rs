@@ -1,0 +1,49 @@
+//! `/mcp`: the servers whose tools the model may call.
+
+use super::{Flow, Repl};
+use crate::error::{Error, Result};
+use crate::mcp::client::{Launch, Server, State};
+use crate::sanitise::one_line;
+
+impl Repl<'_> {
+    /// Shows them, or ends one, which then starts anew.
+    pub(super) async fn mcp(&mut self, arguments: &str) -> Result<Flow> {
+        let servers = self.session.servers().list();
+        match arguments.split_once(char::is_whitespace).unwrap_or((arguments, "")) {
+            ("", _) => {
+                let mut text: String = servers.iter().map(|server| line(server)).collect();
+                if text.is_empty() {
+                    text = "There are none: `agent mcp add` and `agent mcp import` add them to your config.toml.\n".to_owned();
+                }
+                self.screen.say(&text);
+            }
+            ("restart", name) => {
+                let server =
+                    servers.iter().find(|server| server.settings.name == name.trim()).ok_or_else(|| {
+                        Error::usage(format!("there is no MCP server {:?}", one_line(name, 40)))
+                            .hint("/mcp lists them")
+                    })?;
+                server.end().await;
+                self.remark("it starts anew with its next call");
+            }
+            _ => return Err(Error::usage("/mcp lists the servers; /mcp restart NAME restarts one")),
+        }
+        Ok(Flow::Continue)
+    }
+}
+
+fn line(server: &Server) -> String {
+    let settings = &server.settings;
+    let place = match &settings.launch {
+        Launch::Http { .. } => "remote",
+        Launch::Process { .. } => settings.place.as_str(),
+    };
+    let state = match server.state() {
+        State::Idle => "starts when it is needed".to_owned(),
+        State::Running => "runs".to_owned(),
+        State::Failed(why) => one_line(&why, 200),
+    };
+    let tools = server.tools().map(|count| format!("{count} tool(s), ")).unwrap_or_default();
+    let outside = if settings.is_outside() { "; what it does is in no diff" } else { "" };
+    format!("  {:<20} {place:<8} {tools}{state}{outside}\n", settings.name)
+}

@@ -1,0 +1,336 @@
+//! One server of a session: started when it is needed, and again when it is gone.
+
+use super::cache::{Cache, Offer};
+use super::connection::{Connection, Link, ResourceDescription};
+use super::failure::Failure;
+use super::http::Http;
+use super::peer::{OnProgress, Patience};
+use super::process::{HostProgram, Running};
+use super::settings::{Launch, Place, ServerSettings};
+use super::site::Site;
+use crate::error::{Error, Kind, Result};
+use crate::lock::Lock;
+use crate::mcp::protocol::{CallToolResult, Era, ResourceContents};
+use crate::sandbox::{Command, Program, Sandbox, WORKSPACE};
+use secrecy::ExposeSecret;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::Mutex;
+
+/// Tools of one server.
+const MAX_TOOLS: usize = 300;
+
+/// A server of a session.
+pub struct Server {
+    /// What the user configured.
+    pub settings: ServerSettings,
+    site: Arc<dyn Site>,
+    cache: Cache,
+    current: Mutex<Option<Started>>,
+    era: Lock<Option<Era>>,
+    /// What it offers, as the model was told.
+    offer: Lock<Option<Offer>>,
+    changed: AtomicBool,
+    failure: Lock<Option<String>>,
+}
+
+struct Started {
+    connection: Arc<Connection>,
+    /// Whether its program cannot change the workspace.
+    is_read_only: bool,
+}
+
+/// How a server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// It has not been needed yet, or was ended; it starts with the next call.
+    Idle,
+    /// It runs.
+    Running,
+    /// What happened when it was last needed.
+    Failed(String),
+}
+
+impl Server {
+    /// A server that runs at `site`.
+    pub fn new(settings: ServerSettings, site: Arc<dyn Site>, cache: Cache) -> Arc<Self> {
+        Arc::new(Self {
+            settings,
+            site,
+            cache,
+            current: Mutex::default(),
+            era: Lock::default(),
+            offer: Lock::default(),
+            changed: AtomicBool::new(false),
+            failure: Lock::default(),
+        })
+    }
+
+    /// What it offers: as it was when it was last asked, or asked for now.
+    ///
+    /// # Errors
+    /// It cannot be started, or does not answer.
+    pub async fn offer(&self) -> Result<Offer> {
+        let (cache, settings) = (self.cache.clone(), self.settings.clone());
+        let cached = tokio::task::spawn_blocking(move || cache.read(&settings)).await.ok().flatten();
+        let offer = match cached {
+            Some(offer) => {
+                *self.era.lock() = Some(offer.era);
+                offer
+            }
+            None => self.ask().await?,
+        };
+        *self.offer.lock() = Some(offer.clone());
+        Ok(offer)
+    }
+
+    /// Asks it what it offers.
+    ///
+    /// # Errors
+    /// As [`Server::offer`].
+    pub async fn ask(&self) -> Result<Offer> {
+        let connection = self.connect().await?;
+        let asked = self.ask_over(&connection).await;
+        self.of_connection(&connection, asked).await
+    }
+
+    async fn ask_over(&self, connection: &Connection) -> Result<Offer, Failure> {
+        let mut tools = match connection.has("tools") {
+            true => connection.tools(self.settings.start_timeout).await?,
+            false => Vec::new(),
+        };
+        let mut names = HashSet::new();
+        tools.retain(|tool| self.settings.offers(&tool.name) && names.insert(tool.name.clone()));
+        tools.truncate(MAX_TOOLS);
+        let (resources, instructions) = (connection.has("resources"), connection.instructions.clone());
+        let offer = Offer { era: connection.era, tools, resources, instructions };
+        let (cache, settings, kept) = (self.cache.clone(), self.settings.clone(), offer.clone());
+        // Nothing depends on it.
+        drop(tokio::task::spawn_blocking(move || cache.write(&settings, &kept)));
+        Ok(offer)
+    }
+
+    /// Whether its tools may be others than the model was told.
+    pub async fn take_changed(&self) -> bool {
+        let says_so = match self.current.lock().await.as_ref() {
+            Some(started) => started.connection.take_changed(),
+            None => false,
+        };
+        self.changed.swap(false, Ordering::Relaxed) || says_so
+    }
+
+    /// Calls a tool of it.
+    ///
+    /// # Errors
+    /// `InSandbox`, for the model: whatever the server did. Other kinds: the sandbox itself is broken.
+    pub async fn call(
+        &self,
+        tool: &str,
+        arguments: &Value,
+        longest: Duration,
+        on_progress: OnProgress<'_>,
+    ) -> Result<CallToolResult> {
+        let connection = self.connect().await?;
+        let called = connection.call(tool, arguments, self.patience(longest), on_progress).await;
+        let result = self.of_connection(&connection, called).await?;
+        match result.result_type.as_deref() {
+            None | Some("complete") => Ok(result),
+            Some(other) => {
+                Err(self.failed(&format!("needs something that this client does not have ({other})")))
+            }
+        }
+    }
+
+    /// Its resources.
+    ///
+    /// # Errors
+    /// As [`Server::call`].
+    pub async fn resources(&self) -> Result<Vec<ResourceDescription>> {
+        let connection = self.connect().await?;
+        let listed = connection.resources(self.settings.call_timeout).await;
+        self.of_connection(&connection, listed).await
+    }
+
+    /// Reads a resource.
+    ///
+    /// # Errors
+    /// As [`Server::call`].
+    pub async fn read(&self, uri: &str, longest: Duration) -> Result<Vec<ResourceContents>> {
+        let connection = self.connect().await?;
+        let patience = self.patience(longest);
+        let read = connection.request("resources/read", json!({ "uri": uri }), patience, &mut |_| {}).await;
+        let mut result = self.of_connection(&connection, read).await?;
+        let contents = result.get_mut("contents").map(Value::take).unwrap_or_default();
+        Vec::deserialize(contents).map_err(|error| self.failed(&format!("sent no contents: {error}")))
+    }
+
+    /// How it is.
+    pub fn state(&self) -> State {
+        let is_running = self
+            .current
+            .try_lock()
+            .is_ok_and(|current| current.as_ref().is_some_and(|started| started.connection.is_open()));
+        match (is_running, self.failure.lock().clone()) {
+            (true, _) => State::Running,
+            (false, Some(failure)) => State::Failed(failure),
+            (false, None) => State::Idle,
+        }
+    }
+
+    /// How many tools it offers, where that is known.
+    pub fn tools(&self) -> Option<usize> {
+        self.offer.lock().as_ref().map(|offer| offer.tools.len())
+    }
+
+    /// Ends it. Whether it ran.
+    pub async fn end(&self) -> bool {
+        let started = self.current.lock().await.take();
+        match started {
+            Some(started) => {
+                // While somebody else still uses it, it ends with them.
+                if let Some(connection) = Arc::into_inner(started.connection) {
+                    connection.end().await;
+                }
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn patience(&self, longest: Duration) -> Patience {
+        Patience { idle: self.settings.call_timeout, total: longest.max(self.settings.call_timeout) }
+    }
+
+    /// An error about it, for the model.
+    fn failed(&self, what: &str) -> Error {
+        Error::new(Kind::InSandbox, format!("the MCP server {} {what}", self.settings.name))
+    }
+
+    /// A result of a request; a server that did not answer, or not as it should, is ended.
+    async fn of_connection<T>(&self, connection: &Arc<Connection>, result: Result<T, Failure>) -> Result<T> {
+        match result {
+            Ok(value) => Ok(value),
+            Err(failure) => {
+                if !matches!(failure, Failure::Refused(_)) {
+                    let mut current = self.current.lock().await;
+                    current.take_if(|started| Arc::ptr_eq(&started.connection, connection));
+                }
+                Err(self.failed(&format!("failed: {failure}")))
+            }
+        }
+    }
+
+    /// The connection to it, which is made if there is none.
+    async fn connect(&self) -> Result<Arc<Connection>> {
+        let sandbox = match self.settings.is_outside() {
+            true => None,
+            false => Some(self.site.sandbox().await?),
+        };
+        let is_read_only = sandbox.as_ref().is_some_and(Sandbox::is_read_only);
+        let mut current = self.current.lock().await;
+        if let Some(started) =
+            current.take_if(|started| !started.connection.is_open() || started.is_read_only != is_read_only)
+        {
+            drop(started);
+        }
+        if let Some(started) = current.as_ref() {
+            return Ok(Arc::clone(&started.connection));
+        }
+        let known = *self.era.lock();
+        let begun = tokio::time::timeout(self.settings.start_timeout, self.begin(sandbox.as_ref(), known));
+        let connection = match begun.await {
+            Ok(Ok(connection)) => Ok(Arc::new(connection)),
+            Ok(Err(error)) => Err(error),
+            Err(_) => {
+                Err(self
+                    .failed(&format!("did not start within {} s", self.settings.start_timeout.as_secs_f64())))
+            }
+        };
+        *self.failure.lock() = connection.as_ref().err().map(ToString::to_string);
+        let connection = connection?;
+        *current = Some(Started { connection: Arc::clone(&connection), is_read_only });
+        drop(current);
+        self.compare(&connection).await;
+        Ok(connection)
+    }
+
+    /// Starts it and finds out what it speaks. One that ends at the probe is started once more, for the earlier era.
+    async fn begin(&self, sandbox: Option<&Sandbox>, known: Option<Era>) -> Result<Connection> {
+        let time = self.settings.start_timeout;
+        let begun = Connection::begin(self.link(sandbox).await?, known, time).await;
+        let begun = match begun {
+            Err(Failure::Ended(_))
+                if known.is_none() && !matches!(self.settings.launch, Launch::Http { .. }) =>
+            {
+                Connection::begin(self.link(sandbox).await?, Some(Era::Initialize), time).await
+            }
+            Err(_) if known == Some(Era::Initialize) => {
+                *self.era.lock() = None;
+                Connection::begin(self.link(sandbox).await?, None, time).await
+            }
+            begun => begun,
+        };
+        let connection = begun.map_err(|failure| self.failed(&format!("does not start: {failure}")))?;
+        *self.era.lock() = Some(connection.era);
+        Ok(connection)
+    }
+
+    /// Looks whether what the model was told from the cache is still so.
+    async fn compare(&self, connection: &Connection) {
+        let told = self.offer.lock().clone();
+        let Some(told) = told else { return };
+        if let Ok(now) = self.ask_over(connection).await
+            && now.tools != told.tools
+        {
+            self.changed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    async fn link(&self, sandbox: Option<&Sandbox>) -> Result<Link> {
+        match &self.settings.launch {
+            Launch::Http { url, headers } => {
+                self.site.check_address(url)?;
+                let (site, address) = (Arc::clone(&self.site), url.clone());
+                let on_exchange = Arc::new(move |exchange| site.record(&address, exchange));
+                Ok(Link::Http(Box::new(Http::new(url.clone(), headers, on_exchange)?)))
+            }
+            Launch::Process { command, args, env, cwd } => {
+                let env = env.iter().map(|(name, value)| (name.clone(), value.expose_secret().to_owned()));
+                let mut env: Vec<(String, String)> = env.collect();
+                let Some(sandbox) = sandbox.filter(|_| self.settings.place == Place::Sandbox) else {
+                    let program = HostProgram { command, args, env: &env, cwd: cwd.as_deref() };
+                    let running = Running::on_host(program, self.site.workspace(), self.site.machine());
+                    return Ok(Link::Process(running?));
+                };
+                env.splice(0..0, self.site.network(&self.settings, sandbox).await?);
+                let inside = |text: &str| self.inside(text);
+                let argv = std::iter::once(command).chain(args).map(|word| OsString::from(inside(word)));
+                let spec = Command {
+                    program: Program::Argv(argv.collect()),
+                    cwd: Some(cwd.as_deref().map_or_else(|| WORKSPACE.into(), |cwd| inside(cwd).into())),
+                    env: env.into_iter().map(|(name, value)| (name.into(), inside(&value).into())).collect(),
+                    timeout: None,
+                    live_bytes: u64::MAX,
+                    stdin: true,
+                };
+                Ok(Link::Process(Running::in_sandbox(sandbox, spec, command.clone()).await?))
+            }
+        }
+    }
+
+    /// A path of the workspace on this machine, as it is in the sandbox; anything else as it is.
+    fn inside(&self, text: &str) -> String {
+        match Path::new(text).strip_prefix(self.site.workspace()) {
+            Ok(rest) if text.starts_with('/') => {
+                Path::new(WORKSPACE).join(rest).to_string_lossy().into_owned()
+            }
+            _ => text.to_owned(),
+        }
+    }
+}
