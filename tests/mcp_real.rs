@@ -46,8 +46,7 @@ fn mcp_server_time_tells_the_time() {
 
 #[test]
 fn mcp_server_git_commits_in_the_sandbox() {
-    let arguments = "[\"--repository\", \"/workspace\"]";
-    let Some(call) = installed("git", "bin/mcp-server-git", arguments, "") else { return };
+    let Some(call) = installed("git", "bin/mcp-server-git", "[]", "") else { return };
     let call = call.file("a.txt", "one\n");
     let git = "git init -q && git -c user.name=a -c user.email=a@a.example commit -q --allow-empty -m first && git config user.name a \
                && git config user.email a@a.example";
@@ -67,13 +66,11 @@ fn mcp_server_git_commits_in_the_sandbox() {
 fn mcp_server_fetch_reaches_the_hosts_of_its_own_list() {
     let site = Site::http().file("/page.html", "<html><body><p>Served here.</p></body></html>");
     let arguments = "[\"--ignore-robots-txt\", \"--allow-private-ips\"]";
+    let page = format!("http://{}/page.html", site.host_and_port());
     let list = format!("network = [\"{}\"]", site.host_and_port());
     let Some(call) = installed("fetch", "bin/mcp-server-fetch", arguments, &list) else { return };
     let model = endpoint()
-        .tool_call(
-            "mcp__fetch__fetch",
-            json!({ "url": format!("http://{}/page.html", site.host_and_port()) }),
-        )
+        .tool_call("mcp__fetch__fetch", json!({ "url": page, "raw": true }))
         .tool_call("mcp__fetch__fetch", json!({ "url": "http://other.example/" }))
         .text("Fetched.")
         .start();
@@ -128,11 +125,14 @@ fn npx_downloads_a_server_within_the_list_of_the_server_alone() {
         .tool_call("run_commands", json!({ "command": "env | grep -i http_proxy; cat new.txt" }))
         .text("Written.")
         .start();
+    // A proxy that opens TLS has a certificate of its own.
+    let certificates = std::env::var("NODE_EXTRA_CA_CERTS").unwrap_or_default();
     let call = agent().deadline(Duration::from_secs(400)).config(&format!(
         "[mcp.servers.files]\ncommand = \"npx\"\nargs = [\"-y\", \"{package}\", \"/workspace\"]\nnetwork = [\"registries\"]\n\
-         start_timeout = \"300s\"\n"
+         start_timeout = \"300s\"\nenv = {{ NODE_EXTRA_CA_CERTS = \"{certificates}\" }}\n"
     ));
     let home = call.home("").parent().unwrap().join("home");
+    std::fs::create_dir_all(&home).unwrap();
     if let Some(npmrc) =
         std::env::var_os("HOME").map(|home| Path::new(&home).join(".npmrc")).filter(|path| path.exists())
     {

@@ -6,7 +6,7 @@ use agent::error::Kind;
 use agent::tools::Registry;
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
 /// The example of `docs/policy.md`.
 fn example() -> &'static str {
@@ -33,7 +33,8 @@ fn denies(command: &str) -> Gate {
 
 /// What the policy judges of a call of a built-in tool.
 fn action<'a>(tool: &str, arguments: &'a Value) -> Option<Action<'a>> {
-    Registry::builtin().get(tool).unwrap().action(arguments)
+    static TOOLS: LazyLock<Registry> = LazyLock::new(Registry::builtin);
+    TOOLS.get(tool).unwrap().action(arguments)
 }
 
 /// `allow`, `ask RULES` or `deny RULE`.
@@ -787,4 +788,23 @@ fn code_that_is_run_is_judged_as_a_file_of_its_language_and_its_libraries_as_a_c
     assert_eq!(of_code("bash", "cd /; rm -rf x", &[]), "deny installing (rm -rf)");
     assert_eq!(of_code("python", "1", &["numpy"]), "deny installing (pip install)");
     assert_eq!(of_code("java", "int x = 1;", &[]), "ask unreadable", "there is no grammar for it");
+}
+
+#[test]
+fn rules_name_tools_of_servers() {
+    let arguments = json!({});
+    let gate = gate("[policy.deny.it]\ntools = [\"mcp__github__*\", \"mcp__git__push\"]", Approve::Never);
+    let is_denied = |name| {
+        let action = Action::Tool { name, arguments: &arguments, is_on_host: false };
+        matches!(gate.judge(Some(action)), Judgement::Deny(_))
+    };
+    assert!(is_denied("mcp__github__create_issue") && is_denied("mcp__git__push"));
+    assert!(!is_denied("mcp__git__push_tags") && !is_denied("mcp__gitlab__push"));
+    for pattern in ["run_commands", "mcp__*__push", "*"] {
+        let text = format!("[policy.deny.it]\ntools = [{pattern:?}]");
+        assert!(
+            toml::from_str::<toml::Table>(&text).unwrap()["policy"].clone().try_into::<Rules>().is_err(),
+            "{pattern}"
+        );
+    }
 }
