@@ -40,7 +40,7 @@ pub struct CheckArgs {
 
 impl CheckArgs {
     pub fn options(&self) -> Options {
-        // What the sandbox reports of itself is no part of the result.
+        // What the sandbox reports of itself does not belong to the result.
         let mut options = Options { quiet: true, ..Options::default() };
         self.directory.add_to(&mut options);
         self.backend.add_to(&mut options);

@@ -1,4 +1,4 @@
-//! `.mcp.json` of a workspace: a repository's wish for servers, which is followed only after the user has approved this very file.
+//! `.mcp.json` of a workspace: servers that a repository asks for, which are used only after the user has approved this very file.
 
 use super::import::{Found, Variables, of_json};
 use crate::error::{Error, Result};

@@ -2,7 +2,7 @@
 
 use super::failure::Failure;
 use super::http::Http;
-use super::peer::{OnProgress, Patience};
+use super::peer::{OnProgress, Timeouts};
 use super::process::Running;
 use crate::mcp::jsonrpc::INVALID_PARAMS;
 use crate::mcp::protocol::{
@@ -34,12 +34,12 @@ impl Link {
         &self,
         method: &str,
         params: Value,
-        patience: Patience,
+        timeouts: Timeouts,
         on_progress: OnProgress<'_>,
     ) -> Result<Value, Failure> {
         match self {
-            Self::Process(running) => running.peer.request(method, params, patience, on_progress).await,
-            Self::Http(http) => http.request(method, params, patience, on_progress).await,
+            Self::Process(running) => running.peer.request(method, params, timeouts, on_progress).await,
+            Self::Http(http) => http.request(method, params, timeouts, on_progress).await,
         }
     }
 
@@ -82,15 +82,15 @@ impl Connection {
     /// # Errors
     /// It speaks neither in `time`.
     pub async fn begin(link: Link, known: Option<Era>, time: Duration) -> Result<Self, Failure> {
-        let patience = Patience::of(time);
+        let timeouts = Timeouts::of(time);
         let (era, said) = match (&link, known) {
-            (_, Some(Era::Initialize)) => (Era::Initialize, initialize(&link, patience).await?),
-            (Link::Http(_), _) => match discover(&link, patience).await {
+            (_, Some(Era::Initialize)) => (Era::Initialize, initialize(&link, timeouts).await?),
+            (Link::Http(_), _) => match discover(&link, timeouts).await {
                 Ok(said) => (Era::Modern, said),
-                Err(Failure::Refused(_)) => (Era::Initialize, initialize(&link, patience).await?),
+                Err(Failure::Refused(_)) => (Era::Initialize, initialize(&link, timeouts).await?),
                 Err(failure) => return Err(failure),
             },
-            (Link::Process(_), _) => probe(&link, patience).await?,
+            (Link::Process(_), _) => probe(&link, timeouts).await?,
         };
         if let Link::Http(http) = &link {
             let version = said.get("protocolVersion").and_then(Value::as_str).unwrap_or(WITH_INITIALIZE[0]);
@@ -132,14 +132,14 @@ impl Connection {
         &self,
         method: &str,
         params: Value,
-        patience: Patience,
+        timeouts: Timeouts,
         on_progress: OnProgress<'_>,
     ) -> Result<Value, Failure> {
         let params = match self.era {
             Era::Modern => modern_params(params),
             Era::Initialize => with_meta(params),
         };
-        self.link.request(method, params, patience, on_progress).await
+        self.link.request(method, params, timeouts, on_progress).await
     }
 
     /// Its tools. One that is not described as the protocol says is left out.
@@ -162,11 +162,11 @@ impl Connection {
         &self,
         tool: &str,
         arguments: &Value,
-        patience: Patience,
+        timeouts: Timeouts,
         on_progress: OnProgress<'_>,
     ) -> Result<CallToolResult, Failure> {
         let params = json!({ "name": tool, "arguments": arguments });
-        let result = self.request("tools/call", params, patience, on_progress).await?;
+        let result = self.request("tools/call", params, timeouts, on_progress).await?;
         CallToolResult::deserialize(result).map_err(|error| Failure::NotTheProtocol(error.to_string()))
     }
 
@@ -180,7 +180,7 @@ impl Connection {
         let mut cursor: Option<String> = None;
         for _ in 0..MAX_PAGES {
             let params = cursor.as_ref().map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }));
-            let mut page = self.request(method, params, Patience::of(time), &mut |_| {}).await?;
+            let mut page = self.request(method, params, Timeouts::of(time), &mut |_| {}).await?;
             let Some(Value::Array(page_entries)) = page.get_mut(member).map(Value::take) else {
                 return Err(Failure::NotTheProtocol(format!(
                     "the answer to {method} has no list {member:?}"
@@ -208,15 +208,15 @@ impl Connection {
 }
 
 /// Sends the probe, and `initialize` as well if that is not answered in time: whatever is answered first counts.
-async fn probe(link: &Link, patience: Patience) -> Result<(Era, Value), Failure> {
-    let mut discovering = std::pin::pin!(discover(link, patience));
+async fn probe(link: &Link, timeouts: Timeouts) -> Result<(Era, Value), Failure> {
+    let mut discovering = std::pin::pin!(discover(link, timeouts));
     let refused = match tokio::time::timeout(PROBE, &mut discovering).await {
         Ok(Ok(said)) => return Ok((Era::Modern, said)),
         Ok(Err(failure @ Failure::Ended(_))) => return Err(failure),
         Ok(Err(_)) => true,
         Err(_) => false,
     };
-    let initializing = initialize(link, patience);
+    let initializing = initialize(link, timeouts);
     if refused {
         return Ok((Era::Initialize, initializing.await?));
     }
@@ -233,8 +233,8 @@ async fn probe(link: &Link, patience: Patience) -> Result<(Era, Value), Failure>
     }
 }
 
-async fn discover(link: &Link, patience: Patience) -> Result<Value, Failure> {
-    let said = link.request("server/discover", modern_params(json!({})), patience, &mut |_| {}).await?;
+async fn discover(link: &Link, timeouts: Timeouts) -> Result<Value, Failure> {
+    let said = link.request("server/discover", modern_params(json!({})), timeouts, &mut |_| {}).await?;
     let versions = said.get("supportedVersions").and_then(Value::as_array);
     match versions.is_some_and(|versions| versions.iter().any(|version| version == MODERN)) {
         true => Ok(said),
@@ -246,8 +246,8 @@ async fn discover(link: &Link, patience: Patience) -> Result<Value, Failure> {
     }
 }
 
-async fn initialize(link: &Link, patience: Patience) -> Result<Value, Failure> {
-    let said = link.request("initialize", initialize_params(), patience, &mut |_| {}).await?;
+async fn initialize(link: &Link, timeouts: Timeouts) -> Result<Value, Failure> {
+    let said = link.request("initialize", initialize_params(), timeouts, &mut |_| {}).await?;
     let version = said.get("protocolVersion").and_then(Value::as_str).unwrap_or_default();
     match WITH_INITIALIZE.contains(&version) {
         true => Ok(said),

@@ -1,7 +1,7 @@
 //! A server elsewhere: streamable HTTP, from this machine.
 
 use super::failure::Failure;
-use super::peer::{MAX_MESSAGE, OnProgress, Patience, answer, progress_text};
+use super::peer::{MAX_MESSAGE, OnProgress, Timeouts, answer, progress_text};
 use crate::error::{Error, Result};
 use crate::lock::Lock;
 use crate::mcp::jsonrpc::{ErrorObject, INTERNAL_ERROR, Id, Malformed, Message};
@@ -107,7 +107,7 @@ impl Http {
         &self,
         method: &str,
         params: Value,
-        patience: Patience,
+        timeouts: Timeouts,
         on_progress: OnProgress<'_>,
     ) -> Result<Value, Failure> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
@@ -118,13 +118,13 @@ impl Http {
         let request = self.build(method, &params, Some(id));
         let (started, received) = (Instant::now(), AtomicU64::new(0));
         let asked = async {
-            let response = timeout(patience.idle, request.1.send())
+            let response = timeout(timeouts.idle, request.1.send())
                 .await
-                .map_err(|_| Failure::TimedOut(patience.idle))?
+                .map_err(|_| Failure::TimedOut(timeouts.idle))?
                 .map_err(|error| Failure::Ended(format!("it cannot be reached: {}", reason(&error))))?;
             self.keep_session(method, &response);
             let response = self.check(response).await?;
-            self.read(response, Waiting { id, started, patience, received: &received }, on_progress).await
+            self.read(response, Waiting { id, started, timeouts, received: &received }, on_progress).await
         };
         let outcome = asked.await;
         let received = received.load(Ordering::Relaxed);
@@ -221,7 +221,7 @@ impl Http {
         let said = one_line(&String::from_utf8_lossy(&body), 200);
         Err(match status.is_server_error() || status.is_redirection() {
             true => Failure::Ended(format!("it answered with the status {}: {said}", status.as_u16())),
-            // One that does not know a method of this era may say so with a status alone.
+            // One that does not know a method of this era may answer with a status alone.
             false => Failure::Refused(ErrorObject::new(
                 INTERNAL_ERROR,
                 format!("status {}: {said}", status.as_u16()),
@@ -232,7 +232,7 @@ impl Http {
     async fn read(
         &self,
         response: Response,
-        Waiting { id, started, patience, received }: Waiting<'_>,
+        Waiting { id, started, timeouts, received }: Waiting<'_>,
         on_progress: OnProgress<'_>,
     ) -> Result<Value, Failure> {
         let is_stream = response
@@ -242,10 +242,10 @@ impl Http {
         let limit = if is_stream { MAX_STREAM } else { MAX_MESSAGE };
         let (mut body, mut decoder, mut events) = (Vec::new(), sse::Decoder::new(MAX_MESSAGE), Vec::new());
         let mut stream = response.bytes_stream();
-        let last = started + patience.total;
+        let last = started + timeouts.total;
         let mut total = 0;
         loop {
-            let deadline = (Instant::now() + patience.idle).min(last);
+            let deadline = (Instant::now() + timeouts.idle).min(last);
             let piece = timeout_at(deadline, stream.next())
                 .await
                 .map_err(|_| Failure::TimedOut(started.elapsed()))?
@@ -310,7 +310,7 @@ impl Http {
 struct Waiting<'a> {
     id: i64,
     started: Instant,
-    patience: Patience,
+    timeouts: Timeouts,
     /// Bytes of the answer so far.
     received: &'a AtomicU64,
 }

@@ -24,14 +24,14 @@ const MAX_PROGRESS: usize = 500;
 
 /// How long a request may take.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
+pub struct Timeouts {
     /// Without a sign of progress.
     pub idle: Duration,
     /// At most, whatever it says.
     pub total: Duration,
 }
 
-impl Patience {
+impl Timeouts {
     /// The same time for both.
     pub fn of(time: Duration) -> Self {
         Self { idle: time, total: time }
@@ -81,7 +81,7 @@ impl Peer {
         self.state.lock().ended.is_some()
     }
 
-    /// Nothing more comes: whoever waits learns why.
+    /// Nothing more comes: those who wait get the reason.
     pub fn end(&self, why: &str) {
         let mut state = self.state.lock();
         state.ended.get_or_insert_with(|| why.to_owned());
@@ -96,7 +96,7 @@ impl Peer {
         &self,
         method: &str,
         mut params: Value,
-        patience: Patience,
+        timeouts: Timeouts,
         on_progress: OnProgress<'_>,
     ) -> Result<Value, Failure> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
@@ -117,8 +117,8 @@ impl Peer {
         let _cancel = Cancel { peer: self, id, is_cancelled: method != "initialize" };
         let line = Message::Request { id: Id::Number(id), method: method.to_owned(), params }.to_line();
         let started = Instant::now();
-        let last = started + patience.total;
-        let mut deadline = (started + patience.idle).min(last);
+        let last = started + timeouts.total;
+        let mut deadline = (started + timeouts.idle).min(last);
         let mut sending = std::pin::pin!(self.outgoing.send(line));
         let mut is_sent = false;
         loop {
@@ -129,7 +129,7 @@ impl Peer {
                 }
                 () = sleep_until(deadline) => return Err(Failure::TimedOut(started.elapsed())),
                 Some(text) = news.recv() => {
-                    deadline = (Instant::now() + patience.idle).min(last);
+                    deadline = (Instant::now() + timeouts.idle).min(last);
                     if !text.is_empty() {
                         on_progress(text);
                     }
@@ -279,8 +279,8 @@ mod tests {
         };
         let mut seen = Vec::new();
         let mut on_progress = |text| seen.push(text);
-        let patience = Patience::of(Duration::from_secs(60));
-        let request = peer.request("m", json!({ "_meta": {} }), patience, &mut on_progress);
+        let timeouts = Timeouts::of(Duration::from_secs(60));
+        let request = peer.request("m", json!({ "_meta": {} }), timeouts, &mut on_progress);
         let (answer, ()) = tokio::join!(request, server);
         assert_eq!(answer.unwrap(), json!(7));
         assert_eq!(seen, ["half (1 of 2)"]);
@@ -290,7 +290,7 @@ mod tests {
     async fn a_request_that_is_not_answered_is_cancelled_and_progress_extends_it_up_to_a_limit() {
         let (peer, mut sent) = Peer::new();
         let started = Instant::now();
-        let patience = Patience { idle: Duration::from_secs(10), total: Duration::from_secs(25) };
+        let timeouts = Timeouts { idle: Duration::from_secs(10), total: Duration::from_secs(25) };
         let news = async {
             let mut lines = Lines::new(MAX_MESSAGE);
             let progress = json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": { "progressToken": 1 } });
@@ -301,7 +301,7 @@ mod tests {
         };
         let mut ignore = |_| {};
         let outcome = tokio::select! {
-            outcome = peer.request("m", json!({}), patience, &mut ignore) => outcome,
+            outcome = peer.request("m", json!({}), timeouts, &mut ignore) => outcome,
             () = news => unreachable!("it has no end"),
         };
         assert!(matches!(outcome, Err(Failure::TimedOut(_))));
@@ -326,7 +326,7 @@ mod tests {
         assert!(why.contains("nobody asked for"), "{why}");
         peer.end(&why);
         let mut ignore = |_| {};
-        let outcome = peer.request("m", json!({}), Patience::of(Duration::from_secs(60)), &mut ignore).await;
+        let outcome = peer.request("m", json!({}), Timeouts::of(Duration::from_secs(60)), &mut ignore).await;
         assert!(matches!(outcome, Err(Failure::Ended(told)) if told == why));
     }
 }

@@ -1,4 +1,4 @@
-//! A server's program: in a sandbox, or on this machine where the user says so by name.
+//! A server's program: in a sandbox, or on this machine where the user chooses that by name.
 
 use super::peer::{MAX_MESSAGE, Peer};
 use crate::error::{Error, Result};

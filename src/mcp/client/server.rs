@@ -4,7 +4,7 @@ use super::cache::{Cache, Offer};
 use super::connection::{Connection, Link, ResourceDescription};
 use super::failure::Failure;
 use super::http::Http;
-use super::peer::{OnProgress, Patience};
+use super::peer::{OnProgress, Timeouts};
 use super::process::{HostProgram, Running};
 use super::settings::{Launch, Place, ServerSettings};
 use super::site::Site;
@@ -34,7 +34,7 @@ pub struct Server {
     cache: Cache,
     current: Mutex<Option<Started>>,
     era: Lock<Option<Era>>,
-    /// What it offers, as the model was told.
+    /// What it offers, as the model knows it.
     offer: Lock<Option<Offer>>,
     changed: AtomicBool,
     failure: Lock<Option<String>>,
@@ -116,7 +116,7 @@ impl Server {
         Ok(offer)
     }
 
-    /// Whether its tools may be others than the model was told.
+    /// Whether its tools may differ from those that the model knows.
     pub async fn take_changed(&self) -> bool {
         let says_so = match self.current.lock().await.as_ref() {
             Some(started) => started.connection.take_changed(),
@@ -137,7 +137,7 @@ impl Server {
         on_progress: OnProgress<'_>,
     ) -> Result<CallToolResult> {
         let connection = self.connect().await?;
-        let called = connection.call(tool, arguments, self.patience(longest), on_progress).await;
+        let called = connection.call(tool, arguments, self.timeouts(longest), on_progress).await;
         let result = self.of_connection(&connection, called).await?;
         match result.result_type.as_deref() {
             None | Some("complete") => Ok(result),
@@ -163,8 +163,8 @@ impl Server {
     /// As [`Server::call`].
     pub async fn read(&self, uri: &str, longest: Duration) -> Result<Vec<ResourceContents>> {
         let connection = self.connect().await?;
-        let patience = self.patience(longest);
-        let read = connection.request("resources/read", json!({ "uri": uri }), patience, &mut |_| {}).await;
+        let timeouts = self.timeouts(longest);
+        let read = connection.request("resources/read", json!({ "uri": uri }), timeouts, &mut |_| {}).await;
         let mut result = self.of_connection(&connection, read).await?;
         let contents = result.get_mut("contents").map(Value::take).unwrap_or_default();
         Vec::deserialize(contents).map_err(|error| self.failed(&format!("sent no contents: {error}")))
@@ -203,8 +203,8 @@ impl Server {
         }
     }
 
-    fn patience(&self, longest: Duration) -> Patience {
-        Patience { idle: self.settings.call_timeout, total: longest.max(self.settings.call_timeout) }
+    fn timeouts(&self, longest: Duration) -> Timeouts {
+        Timeouts { idle: self.settings.call_timeout, total: longest.max(self.settings.call_timeout) }
     }
 
     /// An error about it, for the model.
@@ -281,7 +281,7 @@ impl Server {
         Ok(connection)
     }
 
-    /// Looks whether what the model was told from the cache is still so.
+    /// Looks whether what the model knows from the cache still holds.
     async fn compare(&self, connection: &Connection) {
         let told = self.offer.lock().clone();
         let Some(told) = told else { return };

@@ -11,7 +11,7 @@ use crate::tools::Tool;
 use futures_util::future::join_all;
 use std::sync::Arc;
 
-/// Up to so many tools are described to the model; of more, it is told how to search.
+/// Up to so many tools are described to the model; more are searched.
 const MAX_DESCRIBED: usize = 40;
 /// Servers of a session.
 const MAX_SERVERS: usize = 50;
@@ -25,7 +25,7 @@ pub struct Servers {
 /// What servers offer together.
 #[derive(Default)]
 pub struct Offered {
-    /// Tools that the model is told of.
+    /// Tools that are described to the model.
     pub tools: Vec<Arc<dyn Tool>>,
     /// Tools that it finds by searching.
     pub found: Vec<Arc<dyn Tool>>,
