@@ -5,7 +5,7 @@ use crate::support::endpoint::endpoint;
 use ::agent::error::{Error, Result};
 use ::agent::log::{SessionId, Store};
 use ::agent::server::web::{
-    Allowance, Audience, Facts, Guard, Hosts, Lockout, Opener, Scope, Token, Web, router,
+    Allowance, Audience, Facts, Guard, Hosts, Lockout, PageOpener, Scope, Token, Web, router,
 };
 use ::agent::session::{Frontend, ModelSettings, Session};
 use axum::Router;
@@ -162,6 +162,13 @@ impl Tab {
 
     fn until_idle(&mut self) -> Value {
         self.until(|name, data| name == "status" && data["busy"] == false)
+    }
+
+    /// Reads to the end of the stream.
+    fn rest(mut self) -> String {
+        let mut text = String::new();
+        self.lines.read_to_string(&mut text).expect("the rest");
+        text
     }
 
     fn names(&self) -> Vec<&str> {
@@ -329,6 +336,79 @@ fn the_socket_is_private_and_an_address_for_others_needs_a_proxy_and_a_token() {
     let refused =
         agent().endpoint(&model).args(["web", "--behind-proxy", "agent.example"]).run().expect_code(2);
     assert!(refused.stderr.contains("AGENT_WEB_TOKEN"), "{}", refused.stderr);
+    let shared = ["web", "--visitors", "--workspace-mode", "bind"];
+    let refused = agent().endpoint(&model).args(shared).run().expect_code(2);
+    assert!(refused.stderr.contains("--workspace-mode bind"), "{}", refused.stderr);
+}
+
+/// A bug: three seconds passed before a server with open tabs stopped.
+#[test]
+fn open_tabs_do_not_hold_a_server_that_stops() {
+    let model = endpoint().text("ok").start();
+    let server = serve(agent().endpoint(&model));
+    let session = server.open();
+    let mut tab = server.tab(&session, 0);
+    tab.until(|name, _| name == "now");
+    assert_eq!(server.end(libc::SIGTERM).code, 143);
+    let rest = tab.rest();
+    assert!(rest.ends_with("0\r\n\r\n"), "the stream was cut: {rest:?}");
+    assert!(!rest.contains("terminated"), "it ended before the session: {rest:?}");
+}
+
+/// A bug: a session that no tab had shown was never closed, and eight of them left no room.
+#[test]
+fn sessions_that_nobody_looks_at_make_room() {
+    let model = endpoint().text("ok").start();
+    let server = serve(agent().endpoint(&model));
+    for _ in 0..9 {
+        server.open();
+    }
+}
+
+/// A bug: a command of a restarted server had the number of an earlier one, and its output landed there in the page.
+#[test]
+fn numbers_of_commands_differ_after_a_restart() {
+    let model = endpoint().text("ok").start();
+    let server = serve(agent().endpoint(&model));
+    let session = server.open();
+    let path = format!("/api/session/{session}/command");
+    let run = |server: &Server| {
+        let mut tab = server.tab(&session, 0);
+        server.post(&path, &json!({"text": "true"}), 202);
+        let number = tab.until(|name, _| name == "command_ended")["number"].as_u64();
+        number.expect("a number")
+    };
+    let first = run(&server);
+    let server = serve(server.kill().endpoint(&model));
+    assert!(run(&server) > first);
+}
+
+/// A bug: a model without a price ran without the limit.
+#[test]
+fn a_model_without_a_price_is_refused_where_the_cost_is_limited() {
+    let model = endpoint().text("ok").repeat_last().start();
+    let prices = "[prices.test-model]\ninput = 1.0\noutput = 1.0\n";
+    let server = serve_with(agent().endpoint(&model).config(prices), &["--max-cost", "1"]);
+    let session = server.open();
+    let path = format!("/api/session/{session}/model");
+    let refused = server.post(&path, &json!({"text": "dear-model"}), 400);
+    assert!(
+        refused["error"].as_str().is_some_and(|error| error.contains("price of dear-model")),
+        "{refused}"
+    );
+    server.post(&path, &json!({"text": "test-model"}), 202);
+}
+
+/// A bug: the server ended where no browser could be opened.
+#[test]
+fn a_page_that_cannot_be_opened_is_served_all_the_same() {
+    let model = endpoint().text("ok").start();
+    let empty = tempfile::tempdir().expect("a directory");
+    let server = serve_with(agent().endpoint(&model).env("PATH", empty.path()), &["--open"]);
+    server.get("/api/sessions");
+    let ended = server.end(libc::SIGTERM);
+    assert!(ended.stderr.contains("Open the printed address yourself"), "{}", ended.stderr);
+    assert_eq!(ended.code, 143);
 }
 
 #[test]
@@ -378,7 +458,7 @@ fn visitors_have_a_workspace_each_and_take_a_patch_away() {
 struct Nothing;
 
 #[async_trait::async_trait]
-impl Opener for Nothing {
+impl PageOpener for Nothing {
     async fn open(&self, _: &Path, _: Option<SessionId>, _: Arc<dyn Frontend>) -> Result<Session> {
         Err(Error::usage("there are no sessions here"))
     }
@@ -402,7 +482,7 @@ fn in_process(directory: &Path) -> Router {
         token: Some(Token::new(TOKEN)),
         lockout: Lockout::default(),
     };
-    let facts = Facts { can_apply: true, limits: Vec::new() };
+    let facts = Facts { can_apply: true, may_widen_network: true, limits: Vec::new() };
     let scope = Scope::new(
         directory.to_owned(),
         Store::at(directory),

@@ -266,6 +266,11 @@ impl Conversation {
         self.window = window;
     }
 
+    /// Whether what its prompts cost is limited.
+    pub fn has_cost_limit(&self) -> bool {
+        self.setup.limits.cost.is_some()
+    }
+
     /// Clears the conversation; sandbox and workspace are unchanged.
     ///
     /// # Errors

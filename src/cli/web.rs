@@ -13,11 +13,12 @@ use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::log::{SessionId, Store};
 use crate::server::web::{
-    Allowance, Audience, Facts, Guard, Hosts, Lockout, Opener, Scope, Token, VisitorLimits, Visitors, Web,
-    random, router,
+    Allowance, Audience, Facts, Guard, Hosts, Lockout, PageOpener, Scope, Token, VisitorLimits, Visitors,
+    Web, random, router,
 };
 use crate::server::{Address, Listener};
 use crate::session::{Frontend, ModelSettings, Resume, Session, check_workspace};
+use crate::workspace::Mode;
 use async_trait::async_trait;
 use clap::Args;
 use std::io::Write;
@@ -78,6 +79,10 @@ impl WebArgs {
 pub async fn web(options: &Options, arguments: WebArgs) -> Result<ExitCode> {
     let config = Config::load(options)?;
     let token = token(&arguments)?;
+    if arguments.visitors && config.sandbox.workspace_mode == Mode::Bind {
+        return Err(Error::usage("--visitors has no directory to show with --workspace-mode bind")
+            .hint("use another mode"));
+    }
     let listener = Listener::bind(&arguments.listen).await?;
     let address = listener.address().clone();
     let guard = Guard {
@@ -87,10 +92,11 @@ pub async fn web(options: &Options, arguments: WebArgs) -> Result<ExitCode> {
         token: token.as_ref().map(|token| Token::new(&token.text)),
         lockout: Lockout::default(),
     };
-    let facts = Facts { can_apply: !arguments.visitors, limits: limits(&config) };
+    let is_own = !arguments.visitors;
+    let facts = Facts { can_apply: is_own, may_widen_network: is_own, limits: limits(&config) };
     let opener = Arc::new(FromCommandLine { options: options.clone() });
     let server = Web::new(guard, audience(&config, &arguments, opener, facts).await?);
-    announce(&address, &arguments, token.as_ref())?;
+    announce(&address, &arguments, token.as_ref());
     let (end, mut ended) = watch::channel(None);
     let listening = listen_with(move |signal| match signal {
         Received::Interrupt(1) => drop(end.send(Some(Stop::Interrupted))),
@@ -104,6 +110,7 @@ pub async fn web(options: &Options, arguments: WebArgs) -> Result<ExitCode> {
             _ = ended.wait_for(Option::is_some) => {}
             () = stopped.stopped() => {}
         }
+        stopped.end_streams();
     };
     listener.serve(router(Arc::clone(&server)), stop).await;
     let terminated = *asked.borrow() == Some(Stop::Terminated);
@@ -193,7 +200,7 @@ fn hosts(address: &Address, behind_proxy: &[String]) -> Hosts {
 }
 
 /// Prints where the page is, and opens it.
-fn announce(address: &Address, arguments: &WebArgs, token: Option<&Chosen>) -> Result<()> {
+fn announce(address: &Address, arguments: &WebArgs, token: Option<&Chosen>) {
     let base = match (address, arguments.behind_proxy.first()) {
         (_, Some(host)) => format!("https://{host}/"),
         (Address::Tcp(address), None) => format!("http://{address}/"),
@@ -213,31 +220,36 @@ fn announce(address: &Address, arguments: &WebArgs, token: Option<&Chosen>) -> R
         None => base,
     };
     stderr::write(&format!("{url}\n"));
-    match arguments.open {
-        true => open_in_browser(&url),
-        false => Ok(()),
+    if arguments.open
+        && let Err(error) = open_in_browser(&url)
+    {
+        not_opened(&error.to_string());
     }
 }
 
+/// The page can be used all the same.
+fn not_opened(why: &str) {
+    stderr::write(&format!("The browser could not be opened: {why}. Open the printed address yourself.\n"));
+}
+
 /// Opens `url` through a private file: the arguments of a program can be read by every user of this machine.
-fn open_in_browser(url: &str) -> Result<()> {
-    let failed = |error: std::io::Error| {
-        Error::usage("the browser could not be opened")
-            .caused_by(error)
-            .hint("open the printed address yourself")
-    };
-    let mut file =
-        tempfile::Builder::new().prefix("agent-web-").suffix(".html").tempfile().map_err(failed)?;
+fn open_in_browser(url: &str) -> std::io::Result<()> {
+    let mut file = tempfile::Builder::new().prefix("agent-web-").suffix(".html").tempfile()?;
     writeln!(
         file,
         "<!doctype html><meta http-equiv=\"refresh\" content=\"0;url={url}\"><title>agent</title>"
-    )
-    .map_err(failed)?;
+    )?;
     let mut opener = tokio::process::Command::new("xdg-open");
     opener.arg(file.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut opener = opener.spawn().map_err(failed)?;
+    let mut opener = opener
+        .spawn()
+        .map_err(|error| std::io::Error::new(error.kind(), format!("xdg-open cannot be started: {error}")))?;
     tokio::spawn(async move {
-        let _ = opener.wait().await;
+        if let Ok(status) = opener.wait().await
+            && !status.success()
+        {
+            not_opened(&format!("xdg-open: {status}"));
+        }
         // The browser reads it after the opener has ended.
         tokio::time::sleep(BROWSER_START).await;
         drop(file);
@@ -269,7 +281,7 @@ impl FromCommandLine {
 }
 
 #[async_trait]
-impl Opener for FromCommandLine {
+impl PageOpener for FromCommandLine {
     async fn open(
         &self,
         workspace: &Path,

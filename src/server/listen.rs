@@ -7,7 +7,7 @@ use hyper_util::service::TowerToHyperService;
 use std::fmt;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -92,7 +92,8 @@ pub struct Listener {
 #[derive(Debug)]
 enum Socket {
     Tcp(TcpListener),
-    Unix(UnixListener),
+    /// With the device and inode of its file, which alone is removed at the end.
+    Unix(UnixListener, (u64, u64)),
 }
 
 impl Listener {
@@ -106,6 +107,7 @@ impl Listener {
                 ErrorKind::AddrInUse => {
                     "another program listens there: choose another port, or port 0 for a free one"
                 }
+                ErrorKind::AlreadyExists => "something that is not a socket is there: choose another path",
                 ErrorKind::PermissionDenied => {
                     "choose a port above 1023, or a directory that you can write to"
                 }
@@ -119,7 +121,10 @@ impl Listener {
                 let bound = socket.local_addr().map_err(failed)?;
                 (Socket::Tcp(socket), Address::Tcp(bound))
             }
-            Address::Unix(path) => (Socket::Unix(bind_unix(path).await.map_err(failed)?), address.clone()),
+            Address::Unix(path) => {
+                let (socket, file) = bind_unix(path).await.map_err(failed)?;
+                (Socket::Unix(socket, file), address.clone())
+            }
         };
         Ok(Self { socket, address, max_connections: DEFAULT_MAX_CONNECTIONS })
     }
@@ -177,6 +182,8 @@ impl Listener {
                 drop(slot);
             });
         }
+        // Nobody is to connect to a server that answers no more.
+        drop(self);
         drop(connections);
         ending.send_replace(());
         let _ = tokio::time::timeout(STOP_TIMEOUT, ending.closed()).await;
@@ -189,14 +196,16 @@ impl Listener {
                 stream.set_nodelay(true)?;
                 (Box::new(stream), Peer(Some(peer)))
             }
-            Socket::Unix(socket) => (Box::new(socket.accept().await?.0), Peer(None)),
+            Socket::Unix(socket, _) => (Box::new(socket.accept().await?.0), Peer(None)),
         })
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Address::Unix(path) = &self.address {
+        if let (Address::Unix(path), Socket::Unix(_, file)) = (&self.address, &self.socket)
+            && std::fs::symlink_metadata(path).is_ok_and(|now| (now.dev(), now.ino()) == *file)
+        {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -206,7 +215,10 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 /// The socket is made under a private name and renamed, so that nobody connects before its mode is set.
-async fn bind_unix(path: &Path) -> std::io::Result<UnixListener> {
+async fn bind_unix(path: &Path) -> std::io::Result<(UnixListener, (u64, u64))> {
+    if std::fs::symlink_metadata(path).is_ok_and(|there| !there.file_type().is_socket()) {
+        return Err(ErrorKind::AlreadyExists.into());
+    }
     if UnixStream::connect(path).await.is_ok() {
         return Err(ErrorKind::AddrInUse.into());
     }
@@ -216,8 +228,9 @@ async fn bind_unix(path: &Path) -> std::io::Result<UnixListener> {
     let _ = std::fs::remove_file(&private);
     let listener = UnixListener::bind(&private)?;
     std::fs::set_permissions(&private, std::fs::Permissions::from_mode(0o600))?;
+    let file = std::fs::symlink_metadata(&private)?;
     std::fs::rename(&private, path)?;
-    Ok(listener)
+    Ok((listener, (file.dev(), file.ino())))
 }
 
 #[cfg(test)]
@@ -265,6 +278,51 @@ mod tests {
         let _silent = TcpStream::connect(address).await.unwrap();
         stop.send(()).unwrap();
         server.await.unwrap();
+    }
+
+    /// A bug: the port took connections, to which nothing answered, until the last request had ended.
+    #[tokio::test]
+    async fn a_server_that_stops_takes_no_more_connections() {
+        let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let Address::Tcp(address) = *listener.address() else { panic!("a TCP address") };
+        let (begun, release) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+        let (begins, waits) = (Arc::clone(&begun), Arc::clone(&release));
+        let wait = || async move {
+            begins.add_permits(1);
+            drop(waits.acquire().await);
+            "answered"
+        };
+        let router = Router::new().route("/", axum::routing::get(wait));
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let server = tokio::spawn(listener.serve(router, async { drop(stopped.await) }));
+        let asked = tokio::spawn(answer(TcpStream::connect(address).await.unwrap()));
+        drop(begun.acquire().await);
+        stop.send(()).unwrap();
+        while TcpStream::connect(address).await.is_ok() {
+            assert!(!server.is_finished(), "it took connections until its end");
+            tokio::task::yield_now().await;
+        }
+        release.add_permits(1);
+        assert!(asked.await.unwrap().ends_with("answered"));
+        server.await.unwrap();
+    }
+
+    /// A bug: a file at that path was replaced by the socket, and removed with it.
+    #[tokio::test]
+    async fn only_a_socket_is_replaced_and_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notes.txt");
+        std::fs::write(&path, "mine").unwrap();
+        let refused = Listener::bind(&Address::Unix(path.clone())).await.unwrap_err();
+        assert!(refused.hint_text().unwrap().contains("not a socket"), "{refused}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "mine");
+        let socket = Address::Unix(directory.path().join("socket"));
+        let first = Listener::bind(&socket).await.unwrap();
+        std::fs::remove_file(directory.path().join("socket")).unwrap();
+        let second = Listener::bind(&socket).await.unwrap();
+        drop(first);
+        UnixStream::connect(directory.path().join("socket")).await.unwrap();
+        drop(second);
     }
 
     #[tokio::test]

@@ -212,12 +212,19 @@ impl Session {
     }
 
     /// Changes the model.
-    pub fn set_model(&mut self, model: ModelSettings) {
+    ///
+    /// # Errors
+    /// The session's cost is limited, and the model has no price.
+    pub fn set_model(&mut self, model: ModelSettings) -> Result<()> {
+        if self.conversation.has_cost_limit() {
+            model.check_price()?;
+        }
         let window = Window::new(model.context_window, model.compaction);
         self.conversation.set_model(Arc::clone(&model.client), model.price, window);
         if let Some(delegate) = &self.delegate {
             *delegate.model.lock() = model;
         }
+        Ok(())
     }
 
     /// Closes the session after its last prompt, with that prompt's result, and emits `session_finished`.

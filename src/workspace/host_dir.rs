@@ -163,6 +163,26 @@ impl HostDir {
         content: &mut dyn Read,
         executable: bool,
     ) -> io::Result<()> {
+        self.write_new(path, content, executable, File::sync_all)
+    }
+
+    /// The same for a file that nobody misses after a crash of the machine: it is not flushed to disk.
+    pub fn write_passing_file(
+        &self,
+        path: &TreePath,
+        content: &mut dyn Read,
+        executable: bool,
+    ) -> io::Result<()> {
+        self.write_new(path, content, executable, |_| Ok(()))
+    }
+
+    fn write_new(
+        &self,
+        path: &TreePath,
+        content: &mut dyn Read,
+        executable: bool,
+        flush: fn(&File) -> io::Result<()>,
+    ) -> io::Result<()> {
         let parent = self.parent(path)?;
         let temporary = Temporary::new(&parent);
         let mut file = temporary.create(if executable { 0o777 } else { 0o666 })?;
@@ -170,7 +190,7 @@ impl HostDir {
         if let Some(owner) = new_owner(&parent) {
             change_owner(&file, owner);
         }
-        file.sync_all()?;
+        flush(&file)?;
         temporary.rename_to(path.name())
     }
 

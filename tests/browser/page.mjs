@@ -160,6 +160,26 @@ await step('a change since the review is shown instead of being written', async 
 	assert.equal(host('list.txt'), before);
 });
 
+// A bug: a turn that changed something checked the refused hunks again, and Apply wrote them.
+await step('what was refused is not taken because the change is another one now', async () => {
+	const before = host('list.txt');
+	await page.click('#tab-review');
+	await page.waitForFunction(() => document.querySelectorAll('.hunk input:checked').length === 2);
+	await page.locator('.hunk input').nth(1).uncheck();
+	await page.evaluate(() => { document.getElementById('command').value = 'echo again >> list.txt'; document.getElementById('run').requestSubmit(); });
+	await page.waitForFunction(() => /again >>[^]*exit 0/.test(document.getElementById('runs').textContent));
+	await page.evaluate(() => handlers.status({ ...status, changes: { added: 7, modified: 7, deleted: 7 } }));
+	await page.waitForFunction(() => /another one now/.test(document.getElementById('note').textContent));
+	assert.equal(await page.locator('.hunk input:checked').count(), 1);
+	await page.click('#apply');
+	await page.waitForFunction(() => /Choose again/.test(document.getElementById('note').textContent));
+	assert.equal(await page.locator('.hunk input:checked').count(), 0);
+	assert.equal(host('list.txt'), before);
+	await page.click('#tab-terminal');
+	await page.click('#tab-review');
+	await page.waitForFunction(() => document.querySelectorAll('.hunk input:checked').length === 2);
+});
+
 await step('a killed server that is started again is found', async () => {
 	server.kill('SIGKILL');
 	await page.waitForFunction(() => /lost/.test(document.getElementById('banner').innerText));

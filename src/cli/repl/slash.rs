@@ -250,7 +250,7 @@ impl Repl<'_> {
             context_window: connected.window,
             compaction: config.file.compaction.unwrap_or(true),
             ..ModelSettings::new(connected.model)
-        });
+        })?;
         self.remark(&format!("model: {}", sanitise::one_line(name, 100)));
         if !listed.is_empty() && !listed.iter().any(|model| model == name) {
             let distance = |model: &&String| strsim::damerau_levenshtein(model, name);

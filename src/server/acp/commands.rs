@@ -211,7 +211,7 @@ impl Work<'_> {
 
     async fn model(&mut self, name: &str) -> Result<()> {
         if !name.is_empty() {
-            self.session.set_model(self.opener.model(name).await?);
+            self.session.set_model(self.opener.model(name).await?)?;
         }
         let model = one_line(self.session.conversation.model_name(), 100);
         self.say(&format!("The model is {model}.")).await

@@ -24,6 +24,8 @@ pub struct Entry<'a> {
     pub name: &'a [u8],
     /// Whether it is a file; directories end in a slash and are not listed.
     pub is_file: bool,
+    /// Whether its owner may execute it.
+    pub is_executable: bool,
     method: u16,
     crc: u32,
     packed: &'a [u8],
@@ -72,7 +74,8 @@ pub fn entries(archive: &[u8], max: usize) -> Result<Vec<Entry<'_>>> {
         let packed = u32_at(header, 20)? as usize;
         let local = u32_at(header, 42)? as usize;
         let (name, next) = (part(archive, at + 46, name)?, at + 46 + name + extra + comment);
-        let mode = (u32_at(header, 38)? >> 16) & FILE_TYPE;
+        let mode = u32_at(header, 38)? >> 16;
+        let file_type = mode & FILE_TYPE;
         if !part(archive, local, 30)?.starts_with(LOCAL) {
             return Err(damaged());
         }
@@ -80,7 +83,8 @@ pub fn entries(archive: &[u8], max: usize) -> Result<Vec<Entry<'_>>> {
         if !name.ends_with(b"/") {
             entries.push(Entry {
                 name,
-                is_file: mode == 0 || mode == PLAIN_FILE,
+                is_file: file_type == 0 || file_type == PLAIN_FILE,
+                is_executable: mode & 0o100 != 0,
                 method: u16_at(header, 10)? as u16,
                 crc: u32_at(header, 16)?,
                 packed: part(archive, content, packed)?,

@@ -6,6 +6,7 @@
 
 use super::frame::{self, frame};
 use super::markdown;
+use super::questions::first_number;
 use crate::event::{Event, Events, Record, Usage};
 use crate::lock::Lock;
 use bytes::Bytes;
@@ -76,7 +77,8 @@ pub struct Subscription {
 impl Feed {
     /// A feed that listens to `events`.
     pub fn listen(events: &Events) -> Arc<Self> {
-        let feed = Arc::new(Self::default());
+        let state = State { next_command: first_number(), ..State::default() };
+        let feed = Arc::new(Self { state: Lock::new(state), ..Self::default() });
         let listener = Arc::downgrade(&feed);
         events.listen(Box::new(move |record: &Record, _: &[u8]| {
             if let Some(feed) = listener.upgrade() {

@@ -37,11 +37,13 @@ pub struct PageFrontend {
 }
 
 impl PageFrontend {
-    /// A frontend with a feed and questions of its own.
-    pub fn new() -> Arc<Self> {
+    /// A frontend with a feed and questions of its own; `may_widen_network` says whether its user may answer those about
+    /// hosts.
+    pub fn new(may_widen_network: bool) -> Arc<Self> {
         let events = Arc::new(Events::new(1));
         let feed = Feed::listen(&events);
-        Arc::new(Self { events, questions: Arc::default(), feed, shown: Lock::new(Instant::now()) })
+        let questions = Arc::new(Questions::new(may_widen_network));
+        Arc::new(Self { events, questions, feed, shown: Lock::new(Instant::now()) })
     }
 }
 
@@ -107,7 +109,7 @@ impl Live {
     /// `session`, which was opened with `frontend`; `facts` are shown with its status, and `seq` is its last earlier event.
     pub async fn new(session: Session, frontend: &PageFrontend, mut facts: Value, seq: u64) -> Arc<Self> {
         facts["session"] = json!(session.id());
-        let status = Status { fixed: facts, ..Status::default() };
+        let status = Status { fixed: facts, last_used: Some(Instant::now()), ..Status::default() };
         frontend.feed.begin(seq, session.conversation.total().usage);
         let live = Arc::new(Self {
             id: session.id().clone(),
@@ -275,10 +277,10 @@ impl Live {
     /// Changes the model.
     ///
     /// # Errors
-    /// `Conflict` while a turn is under way.
+    /// `Conflict` while a turn is under way; the model has no price, which a limited cost needs.
     pub async fn set_model(&self, model: ModelSettings) -> Result<()> {
         let mut session = self.idle()?;
-        session.set_model(model);
+        session.set_model(model)?;
         self.changed(&session).await;
         Ok(())
     }

@@ -23,7 +23,7 @@ mod visitors;
 
 pub use guard::{Guard, Hosts};
 pub use live::{Live, PageFrontend};
-pub use scope::{Allowance, Facts, Opener, Scope};
+pub use scope::{Allowance, Facts, PageOpener, Scope};
 pub use token::{Lockout, Token, random};
 pub use visitors::{Audience, VisitorLimits, Visitors};
 
@@ -69,6 +69,14 @@ impl Web {
         tokio::select! {
             () = self.stop.notified() => {}
             () = sweeping => {}
+        }
+    }
+
+    /// Ends the stream of every tab, so that the server need not wait for them.
+    pub fn end_streams(&self) {
+        match &self.audience {
+            Audience::One(scope) => scope.end_streams(),
+            Audience::Visitors(visitors) => visitors.end_streams(),
         }
     }
 

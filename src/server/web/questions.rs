@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::oneshot;
 
 /// Questions that wait at the same time; further ones are answered with no.
@@ -18,9 +18,9 @@ const MAX_WAITING: usize = 16;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The questions of one session.
-#[derive(Default)]
 pub struct Questions {
     state: Lock<State>,
+    may_widen_network: bool,
 }
 
 #[derive(Default)]
@@ -38,7 +38,20 @@ struct Waiting {
     reply: oneshot::Sender<Answer>,
 }
 
+/// A number that no earlier process began to count at: pages show what they were sent before a restart.
+pub fn first_number() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(0)
+}
+
 impl Questions {
+    /// None yet. Unless `may_widen_network`, those about hosts are answered with no: who answers does not own the network
+    /// that the sandbox would reach.
+    pub fn new(may_widen_network: bool) -> Self {
+        let state = State { next: first_number(), ..State::default() };
+        Self { state: Lock::new(state), may_widen_network }
+    }
+
     /// Calls `on_change` when a question is asked or answered.
     pub fn watch(&self, on_change: Arc<dyn Fn() + Send + Sync>) {
         self.state.lock().on_change = Some(on_change);
@@ -89,8 +102,11 @@ impl Questions {
     }
 
     async fn put(&self, question: &Question<'_>) -> Result<Answer> {
-        let (reply, answer) = oneshot::channel();
         let about_host = matches!(question, Question::Connect { .. });
+        if !self.may_widen_network && (about_host || matches!(question, Question::Reach { .. })) {
+            return Ok(Answer::No);
+        }
+        let (reply, answer) = oneshot::channel();
         let number = {
             let mut state = self.state.lock();
             if state.waiting.len() >= MAX_WAITING {
@@ -161,7 +177,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_answer_decides_and_a_stop_ends_the_question() {
-        let questions = Arc::new(Questions::default());
+        let questions = Arc::new(Questions::new(true));
         let ask = || {
             let questions = Arc::clone(&questions);
             tokio::spawn(async move {
@@ -174,8 +190,9 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert!(questions.to_json()[0]["text"].as_str().is_some_and(|text| text.contains("\\u{202e}")));
-        assert!(!questions.answer(0, "always"), "the question does not have this answer");
-        assert!(questions.answer(0, "once") && !questions.answer(0, "no"));
+        let number = questions.to_json()[0]["number"].as_u64().expect("a number");
+        assert!(!questions.answer(number, "always"), "the question does not have this answer");
+        assert!(questions.answer(number, "once") && !questions.answer(number, "no"));
         assert_eq!(asked.await.expect("no panic").expect("an answer"), Answer::Once);
         let asked = ask();
         while questions.to_json() == json!([]) {
@@ -183,5 +200,14 @@ mod tests {
         }
         questions.stop();
         assert!(asked.await.expect("no panic").is_err());
+    }
+
+    #[tokio::test]
+    async fn who_does_not_own_the_network_is_not_asked_about_hosts() {
+        let questions = Questions::new(false);
+        let reach = Question::Reach { purpose: "install", hosts: &["pypi.org"] };
+        assert_eq!(questions.ask(&reach).await.expect("an answer"), Answer::No);
+        let connect = Question::Connect { host: "169.254.169.254", port: 80, remark: None };
+        assert_eq!(questions.ask(&connect).await.expect("an answer"), Answer::No);
     }
 }

@@ -31,7 +31,7 @@ impl Default for Allowance {
 
 /// Opens sessions with the settings of the command that started the server.
 #[async_trait]
-pub trait Opener: Send + Sync {
+pub trait PageOpener: Send + Sync {
     /// A new session on `workspace`, or the one that `resume` names.
     async fn open(
         &self,
@@ -52,6 +52,8 @@ pub trait Opener: Send + Sync {
 pub struct Facts {
     /// Whether changes can be written into the workspace.
     pub can_apply: bool,
+    /// Whether the user may let the sandbox reach more hosts.
+    pub may_widen_network: bool,
     /// What a session may use, in words; empty where that is not limited.
     pub limits: Vec<String>,
 }
@@ -60,7 +62,7 @@ pub struct Facts {
 pub struct Scope {
     workspace: PathBuf,
     store: Store,
-    opener: Arc<dyn Opener>,
+    opener: Arc<dyn PageOpener>,
     facts: Facts,
     open: Lock<BTreeMap<SessionId, Arc<Live>>>,
     allowance: Allowance,
@@ -77,7 +79,7 @@ impl Scope {
     pub fn new(
         workspace: PathBuf,
         store: Store,
-        opener: Arc<dyn Opener>,
+        opener: Arc<dyn PageOpener>,
         facts: Facts,
         allowance: Allowance,
     ) -> Arc<Self> {
@@ -124,7 +126,7 @@ impl Scope {
     }
 
     /// What opens them.
-    pub fn opener(&self) -> &dyn Opener {
+    pub fn opener(&self) -> &dyn PageOpener {
         self.opener.as_ref()
     }
 
@@ -182,7 +184,7 @@ impl Scope {
             seq = read_records(&self.store.events(id))?.last().map_or(0, |record| record.seq);
         }
         self.make_room().await?;
-        let frontend = PageFrontend::new();
+        let frontend = PageFrontend::new(self.facts.may_widen_network);
         let session = self.opener.open(&self.workspace, resume, Arc::clone(&frontend) as _).await?;
         let facts = json!({
             "workspace": super::frame::visible(&self.workspace.display().to_string()),
@@ -231,6 +233,11 @@ impl Scope {
         *self.spent.lock() += unused.cost().unwrap_or(0.0);
         unused.close(Ok(())).await;
         Ok(())
+    }
+
+    /// Ends the streams of their tabs.
+    pub fn end_streams(&self) {
+        self.open.lock().values().for_each(|live| live.feed.close());
     }
 
     /// Closes all of them; `result` says why.

@@ -6,6 +6,7 @@ use super::documents::blocking;
 use super::visitors::Mine;
 use crate::error::{Error, Result};
 use crate::workspace::ChangeSet;
+use crate::workspace::host_dir::HostDir;
 use crate::workspace::manifest::Node;
 use crate::workspace::store::Store;
 use crate::workspace::tree_path::{TreePath, printable};
@@ -15,9 +16,6 @@ use axum::extract::Query;
 use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::fs;
-use std::io::Write;
-use std::path::Path;
 
 /// Bytes of one upload.
 pub const MAX_UPLOAD: usize = 32 << 20;
@@ -62,12 +60,12 @@ pub async fn upload(
         return Err(Failure::new(StatusCode::FORBIDDEN, "this server works on a directory of its own"));
     }
     let files = blocking(move || {
-        let root = scope.workspace().to_owned();
+        let root = HostDir::open(scope.workspace())?;
         let mut uploaded = scope.uploaded.lock();
         let before = uploaded.files;
         match target.unpack {
             true => unpack(&root, &body, &mut uploaded)?,
-            false => put(&root, target.path.as_bytes(), &body, &mut uploaded)?,
+            false => put(&root, target.path.as_bytes(), &body, false, &mut uploaded)?,
         }
         Ok(uploaded.files - before)
     })
@@ -76,7 +74,13 @@ pub async fn upload(
 }
 
 /// Writes one file, if it is one that may be in a workspace.
-fn put(root: &Path, name: &[u8], content: &[u8], uploaded: &mut Uploaded) -> Result<()> {
+fn put(
+    root: &HostDir,
+    name: &[u8],
+    content: &[u8],
+    is_executable: bool,
+    uploaded: &mut Uploaded,
+) -> Result<()> {
     let refused = |why: &str| Error::usage(format!("{} is not uploaded: {why}", printable(name)));
     let path = TreePath::new(name).map_err(&refused)?;
     if path.is_git_internal() || path.names().any(|name| name.eq_ignore_ascii_case(b".git")) {
@@ -88,12 +92,13 @@ fn put(root: &Path, name: &[u8], content: &[u8], uploaded: &mut Uploaded) -> Res
     if content.len() as u64 > uploaded.room() {
         return Err(Error::usage(format!("more than {} MiB are not taken", MAX_BYTES >> 20)));
     }
-    let target = root.join(path.as_path());
-    if let Some(directory) = target.parent() {
-        fs::create_dir_all(directory)
-            .map_err(|error| refused("its directory cannot be made").caused_by(error))?;
+    let mut directories: Vec<TreePath> = path.ancestors().collect();
+    directories.sort();
+    for directory in &directories {
+        let made = root.make_directory(directory);
+        made.map_err(|error| refused("its directory cannot be made").caused_by(error))?;
     }
-    let written = fs::File::create(&target).and_then(|mut file| file.write_all(content));
+    let written = root.write_passing_file(&path, &mut &*content, is_executable);
     written.map_err(|error| refused("it cannot be written").caused_by(error))?;
     uploaded.files += 1;
     uploaded.bytes += content.len() as u64;
@@ -101,12 +106,12 @@ fn put(root: &Path, name: &[u8], content: &[u8], uploaded: &mut Uploaded) -> Res
 }
 
 /// Writes the files of a zip archive. Links and everything else that is not a file are refused.
-fn unpack(root: &Path, archive: &[u8], uploaded: &mut Uploaded) -> Result<()> {
+fn unpack(root: &HostDir, archive: &[u8], uploaded: &mut Uploaded) -> Result<()> {
     for entry in archive::entries(archive, MAX_FILES as usize)? {
         if !entry.is_file {
             return Err(Error::usage(format!("{} is not a plain file", printable(entry.name))));
         }
-        put(root, entry.name, &entry.content(uploaded.room())?, uploaded)?;
+        put(root, entry.name, &entry.content(uploaded.room())?, entry.is_executable, uploaded)?;
     }
     Ok(())
 }
@@ -132,22 +137,28 @@ pub fn archive(changes: &ChangeSet, store: &Store) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
     fn files_of_an_archive_stay_in_the_workspace() {
         let root = tempfile::tempdir().expect("a directory");
         let workspace = root.path().join("workspace");
         fs::create_dir(&workspace).expect("a directory");
+        let directory = HostDir::open(&workspace).expect("the directory");
         let mut uploaded = Uploaded::default();
         let zipped = |name: &str| {
             let mut archive = Writer::default();
-            archive.add(name.as_bytes(), 0o644, name.as_bytes()).expect("room");
+            archive.add(name.as_bytes(), 0o755, name.as_bytes()).expect("room");
             archive.finish().expect("an archive")
         };
-        unpack(&workspace, &zipped("b/c.txt"), &mut uploaded).expect("unpacked");
+        unpack(&directory, &zipped("b/c.txt"), &mut uploaded).expect("unpacked");
         assert_eq!(fs::read(workspace.join("b/c.txt")).expect("the file"), b"b/c.txt");
-        for name in ["../x", "/etc/x", "a/../../x", ".git/config", "b/.GIT/hooks/x"] {
-            unpack(&workspace, &zipped(name), &mut uploaded).expect_err(name);
+        let mode = fs::metadata(workspace.join("b/c.txt")).expect("the file").permissions().mode();
+        assert_eq!(mode & 0o100, 0o100);
+        symlink(root.path(), workspace.join("out")).expect("a link");
+        for name in ["out/x", "../x", "/etc/x", "a/../../x", ".git/config", "b/.GIT/hooks/x"] {
+            unpack(&directory, &zipped(name), &mut uploaded).expect_err(name);
         }
         assert_eq!(fs::read_dir(root.path()).expect("a directory").count(), 1);
     }

@@ -2,7 +2,7 @@
 
 use super::Web;
 use super::answers::Failure;
-use super::scope::{Allowance, Facts, Opener, Scope};
+use super::scope::{Allowance, Facts, PageOpener, Scope};
 use super::token::random;
 use crate::error::{Error, Kind, Result};
 use crate::hash::Hash;
@@ -45,7 +45,7 @@ pub struct VisitorLimits {
 pub struct Visitors {
     directory: tempfile::TempDir,
     store: Store,
-    opener: Arc<dyn Opener>,
+    opener: Arc<dyn PageOpener>,
     facts: Facts,
     limits: VisitorLimits,
     known: Lock<BTreeMap<Hash, Visitor>>,
@@ -62,7 +62,12 @@ impl Visitors {
     ///
     /// # Errors
     /// The directory cannot be made.
-    pub fn new(store: Store, opener: Arc<dyn Opener>, facts: Facts, limits: VisitorLimits) -> Result<Self> {
+    pub fn new(
+        store: Store,
+        opener: Arc<dyn PageOpener>,
+        facts: Facts,
+        limits: VisitorLimits,
+    ) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("agent-web-").tempdir().map_err(|error| {
             Error::usage("the directory for uploads cannot be made").caused_by(error).hint("set TMPDIR")
         })?;
@@ -130,6 +135,11 @@ impl Visitors {
             tokio::time::sleep(SWEEP.min(self.limits.ttl)).await;
             self.sweep().await;
         }
+    }
+
+    /// Ends the streams of their tabs.
+    pub fn end_streams(&self) {
+        self.known.lock().values().for_each(|visitor| visitor.scope.end_streams());
     }
 
     /// Removes all of them.

@@ -4,7 +4,7 @@ const md = window.trustedTypes ? trustedTypes.createPolicy('md', { createHTML: h
 const MAX_ITEMS = 1500, MAX_RUNS = 64, MAX_OUTPUT = 200000;
 let token = '', session = '', visitor = '', facts = {}, lastId = 0, status = {}, diff = null, models = null;
 let reader = null, wanted = 0, delay = 300, answer = null, thought = null;
-let calls = new Map(), runs = new Map();
+let calls = new Map(), runs = new Map(), hasChosen = false;
 
 /* ---- small things ---- */
 
@@ -167,7 +167,7 @@ function clear() {
 	$('welcome').hidden = false;
 	$('cards').textContent = $('note').textContent = '';
 	$('files').replaceChildren();
-	[lastId, answer, thought, diff, status] = [0, null, null, null, {}];
+	[lastId, answer, thought, diff, status, hasChosen] = [0, null, null, null, {}, false];
 	calls = new Map();
 	runs = new Map();
 	showStatus();
@@ -274,7 +274,7 @@ const handlers = {
 		const key = () => JSON.stringify([status.changes, status.busy]), before = key();
 		status = event;
 		showStatus();
-		if (before !== key() && !status.busy && !$('review').hidden) review();
+		if (before !== key() && !status.busy && !$('review').hidden) look();
 	},
 	progress({ text, done, total }) {
 		banner(done < total ? `${text}: ${Math.round(100 * done / total)} %` : '');
@@ -390,11 +390,11 @@ function showStatus() {
 
 function showQuestions() {
 	const questions = status.questions || [], cards = $('cards');
-	for (const card of [...cards.children]) {
-		if (!questions.some(({ number }) => number === card.number)) card.remove();
-	}
-	for (const { number, text, answers } of questions) {
-		if ([...cards.children].some(card => card.number === number)) continue;
+	const isOf = card => ({ number, text }) => number === card.number && text === card.firstChild.textContent;
+	for (const card of [...cards.children]) if (!questions.some(isOf(card))) card.remove();
+	for (const question of questions) {
+		const { number, text, answers } = question;
+		if ([...cards.children].some(card => isOf(card)(question))) continue;
 		const buttons = answers.map(({ value, label }) => {
 			const button = quiet(label, () => act(() => send(here('answer'), { question: number, answer: value })));
 			if (value === 'once') button.className = '';
@@ -420,6 +420,12 @@ async function loadModels() {
 
 /* ---- review ---- */
 
+/* What the user chose of the change that is shown is not replaced without them. */
+function look() {
+	if (!hasChosen) return review();
+	$('note').replaceChildren('The change may be another one now. ', quiet('Show it', review));
+}
+
 async function review() {
 	if (!session) return;
 	const note = $('note');
@@ -429,19 +435,22 @@ async function review() {
 }
 
 function showDiff(shown, why) {
-	diff = shown;
+	/* Who had chosen chooses again: nothing that was refused is taken. */
+	const isTaken = !hasChosen;
+	[diff, hasChosen] = [shown, false];
 	const { counts, files, risks, messages, more_files: more } = shown, notes = why ? [why] : [];
+	if (!isTaken) notes.push('Choose again: nothing of it is chosen.');
 	if (files.length) notes.push(`${counts.added} added, ${counts.modified} modified, ${counts.deleted} deleted`);
 	if (risks.length) notes.push(`Look at these first, other programs run them: ${risks.join(', ')}`);
 	if (more) notes.push(`${more} more files are not shown: apply them with agent apply.`);
 	$('note').textContent = [...notes, ...messages].join('\n');
-	$('files').replaceChildren(...files.length ? files.map(file) : [el('p', { className: 'empty' }, 'Nothing has changed.')]);
+	$('files').replaceChildren(...files.length ? files.map((one, number) => file(one, number, isTaken)) : [el('p', { className: 'empty' }, 'Nothing has changed.')]);
 	$('unapply').hidden = !shown.can_unapply;
 	showStatus();
 }
 
-function file(shown, number) {
-	const box = el('input', { type: 'checkbox', checked: shown.is_shown, ariaLabel: `Apply ${shown.name}` });
+function file(shown, number, isTaken) {
+	const box = el('input', { type: 'checkbox', checked: shown.is_shown && isTaken, ariaLabel: `Apply ${shown.name}` });
 	const kinds = { '+': 'a', '-': 'd', '@': 'h', '\\': 'h' };
 	const hunks = shown.hunks.map(({ place, lines }) => {
 		const check = el('input', { type: 'checkbox', checked: true });
@@ -453,6 +462,7 @@ function file(shown, number) {
 	});
 	box.onclick = event => event.stopPropagation();
 	box.onchange = () => hunks.forEach(({ set }) => set(box.checked));
+	if (!isTaken) box.onchange();
 	const counts = shown.added == null ? '' : el('span', {}, el('span', { className: 'plus' }, `+${shown.added}`), ' ', el('span', { className: 'minus' }, `-${shown.removed}`));
 	const node = el('details', { className: 'file', open: true }, el('summary', {}, el('span', { className: 'name' }, shown.headline), counts),
 		el('label', { className: 'empty' }, box, ` ${shown.is_shown ? 'Apply' : 'Apply (not shown here: binary or too long; the patch has it)'}`), ...hunks.map(hunk => hunk.node));
@@ -464,6 +474,7 @@ async function apply() {
 	const files = Object.fromEntries([...$('files').children].map(node => node.choice && node.choice()).filter(Boolean)), note = $('note');
 	try {
 		const { applied, merged } = await send(here('apply'), { digest: diff.digest, merge: $('merge').checked, files });
+		hasChosen = false;
 		await review();
 		note.textContent = `Written: ${applied.added} added, ${applied.modified} modified, ${applied.deleted} deleted${merged.length ? `; merged: ${merged.join(', ')}` : ''}\n${note.textContent}`;
 	} catch (error) {
@@ -520,7 +531,7 @@ function view(name) {
 		tab.tabIndex = chosen ? 0 : -1;
 		$(tab.id.slice(4)).hidden = !chosen;
 	}
-	if (name === 'review') review();
+	if (name === 'review') look();
 	if (name === 'sessions') list();
 }
 
@@ -571,6 +582,7 @@ on('tabs', 'keydown', event => {
 	next.focus();
 });
 on('apply', 'click', apply);
+on('files', 'change', () => { hasChosen = true; });
 for (const [id, ending] of [['patch', '.patch'], ['zip', '.zip']]) {
 	on(id, 'click', () => act(() => download(here(id), session + ending), $('note')));
 }
