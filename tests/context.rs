@@ -81,6 +81,70 @@ fn an_image_that_a_prompt_names_is_sent_to_models_that_take_images() {
     assert!(blind.last().messages().last().unwrap()["content"].is_string());
 }
 
+/// It was "not a text file".
+#[test]
+fn an_image_that_the_model_reads_is_sent_to_models_that_take_images() {
+    let png = STANDARD.decode(PNG).unwrap();
+    let reading = || {
+        let call = |path| endpoint().tool_call("read_file", json!({ "path": path }));
+        call("shot.png").tool_call("read_file", json!({ "path": "text.png" })).text("A dot.").start()
+    };
+    let seeing = reading();
+    let finished = agent()
+        .endpoint(&seeing)
+        .config("[models.test-model]\nimages = true\n")
+        .file("shot.png", &png)
+        .file("text.png", "not a picture\n")
+        .args(["run", "--json", "what is on shot.png?"])
+        .run()
+        .expect_code(0);
+    let messages = seeing.last().messages().clone();
+    let all = json!(messages).to_string();
+    assert!(all.contains("shot.png has 1×1 pixels") && all.contains("not a picture"), "{all}");
+    assert!(all.contains(&format!("data:image/png;base64,{PNG}")), "{all}");
+    assert_eq!(finished.events_of("artifact")[0]["name"], "shot.png");
+
+    let blind = reading();
+    finished.again().endpoint(&blind).config("").args(["run", "what is on shot.png?"]).run().expect_code(0);
+    let all = json!(blind.last().messages()).to_string();
+    assert!(all.contains("[image shot.png: image/png, 70 bytes]") && !all.contains("base64"), "{all}");
+}
+
+/// Only files of the workspace could be sent.
+#[test]
+fn an_image_whose_path_is_pasted_is_sent_from_where_it_is() {
+    let model = endpoint().text("A dot.").repeat_last().start();
+    let builder = terminal().endpoint(&model);
+    let config = builder.directory("agent").join("config");
+    std::fs::create_dir_all(&config).unwrap();
+    std::fs::write(config.join("config.toml"), "[models.test-model]\nimages = true\n").unwrap();
+    let image = builder.directory("my shot.png");
+    std::fs::write(&image, STANDARD.decode(PNG).unwrap()).unwrap();
+    let mut terminal = builder.start();
+    terminal.wait_for_prompt();
+    let path = image.display().to_string().replace(' ', "\\ ");
+    let paste = |before: &str, after: &str| format!("{before}\x1b[200~{path}\x1b[201~{after}");
+    terminal.type_text(&paste("what is on ", "?"));
+    terminal.wait_for("› what is on [image my shot.png]?");
+    terminal.type_text("\r");
+    terminal.wait_for("A dot.");
+    let content = model.last().messages().pop().unwrap()["content"].clone();
+    let text = content[0]["text"].as_str().unwrap();
+    assert!(
+        text.contains("what is on [image my shot.png]?") && text.contains("[image: image/png, 1 × 1"),
+        "{text}"
+    );
+    assert_eq!(content[1]["image_url"]["url"], format!("data:image/png;base64,{PNG}"));
+    // One that was deleted again is not sent, and a command gets the path.
+    terminal.wait_for_prompt();
+    terminal.type_text(&paste("", "\x7fhello\r"));
+    terminal.wait_until("the second answer", |screen| screen.matches("A dot.").count() == 2);
+    terminal.wait_for_prompt();
+    assert!(model.last().messages().pop().unwrap()["content"].is_string());
+    terminal.type_text(&paste("!wc -c < ", ""));
+    terminal.wait_for("my\\ shot.png");
+}
+
 #[test]
 fn a_model_has_settings_of_its_own_in_each_request() {
     let model = endpoint().text("ok").start();

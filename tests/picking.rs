@@ -94,6 +94,25 @@ fn sessions_of_this_workspace_are_listed_unless_all_are_wanted() {
     assert!(named.contains("made there") && !named.contains("made here"), "{named}");
 }
 
+/// At 80 columns the title was broken after its first characters.
+#[test]
+fn a_session_in_the_list_takes_one_line_that_shows_its_title() {
+    let model = endpoint().text("ok").start();
+    let first = terminal();
+    let list = |columns| {
+        let mut list = first.again().columns(columns).args(["sessions", "list"]).start();
+        assert_eq!(list.wait(), 0);
+        list.screen()
+    };
+    let prompt = "explain what the parser does and why it does it";
+    assert_eq!(first.again().endpoint(&model).args(["run", prompt]).start().wait(), 0);
+    let narrow = list(80);
+    assert!(narrow.contains("explain what the parser"), "{narrow}");
+    assert_eq!(narrow.trim().lines().count(), 1, "{narrow}");
+    let wide = list(140);
+    assert!(wide.contains(" tokens  explain what the parser does and why it does it"), "{wide}");
+}
+
 #[test]
 fn a_model_is_picked_from_a_list() {
     let names: Vec<Value> = (0..30).map(|number| json!({ "id": format!("model-{number}") })).collect();

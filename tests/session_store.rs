@@ -173,7 +173,7 @@ fn the_list_shows_status_usage_and_first_prompt() {
     assert_eq!((list[0].turns, list[0].usage.input, list[0].changes.modified), (1, 10, 2));
     assert_eq!(list[1].preview, "short");
     assert!(list[3].error.as_ref().unwrap().contains("line 1 of"));
-    let text = to_text(&list);
+    let text = to_text(&list, None);
     assert_eq!(text.lines().count(), 5);
     assert!(
         text.lines().next().unwrap().contains("completed      1 turns       15 tokens  fix ⏎ the"),

@@ -9,6 +9,7 @@ use crate::cli::options::Options;
 use crate::cli::ui::stderr;
 use crate::cli::ui::style::Colours;
 use crate::cli::ui::trace::transcript;
+use crate::cli::ui::wrap::columns_of;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::log::list::{Summary, parse_age, to_text};
@@ -126,10 +127,14 @@ fn list(options: &Options, store: &Store, all: bool, directory: &DirectoryArg) -
         stderr::write(&format!("There are no sessions yet{others}.\n"));
     }
     let text = match all {
-        false => to_text(&list),
+        false => to_text(&list, columns()),
         true => by_workspace(&list),
     };
     print(options, &text, &list)
+}
+
+fn columns() -> Option<usize> {
+    columns_of(&std::io::stdout())
 }
 
 /// The sessions below the names of their workspaces, in the order of the newest session of each.
@@ -144,7 +149,7 @@ fn by_workspace(list: &[Summary]) -> String {
     let text = |(workspace, group): (&str, Vec<Summary>)| {
         let name =
             if workspace.is_empty() { "without a workspace".to_owned() } else { one_line(workspace, 200) };
-        format!("{name}\n{}", to_text(&group))
+        format!("{name}\n{}", to_text(&group, columns()))
     };
     groups.into_iter().map(text).collect()
 }

@@ -6,15 +6,17 @@ use super::lines::{Lines, read_until_fault};
 use super::store::{Store, modified};
 use crate::error::{Error, Result};
 use crate::event::{Changes, Event, Record, Usage};
-use crate::sanitise::one_line;
+use crate::sanitise::{one_line, truncate};
 use jiff::{Span, SpanRelativeTo, Timestamp};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
+
+/// A terminal of this many columns shows all that is listed of a session.
+const WIDE: usize = 100;
 
 /// One session in a list.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -181,9 +183,11 @@ fn rfc3339(time: SystemTime) -> String {
     Timestamp::try_from(time).unwrap_or_default().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
 }
 
-/// The list as text, one line a session.
-pub fn to_text(summaries: &[Summary]) -> String {
+/// The list as text, one line a session. On a terminal of this width each is cut to it, and a narrow one shows what a session
+/// was about rather than its tokens.
+pub fn to_text(summaries: &[Summary], columns: Option<usize>) -> String {
     let mut text = String::new();
+    let is_narrow = columns.is_some_and(|columns| columns < WIDE);
     for summary in summaries {
         let updated = summary.updated.get(..16).unwrap_or(&summary.updated).replace('T', " ");
         let about =
@@ -192,16 +196,17 @@ pub fn to_text(summaries: &[Summary]) -> String {
             Some(_) => format!("  delegated: {about}"),
             None => about.to_owned(),
         };
-        // Writing to a String cannot fail.
-        let _ = writeln!(
-            text,
-            "{:<22} {updated}  {:<12} {:>3} turns {:>8} tokens  {}",
-            summary.id,
-            summary.status,
-            summary.turns,
-            summary.usage.input.saturating_add(summary.usage.output),
-            about,
-        );
+        let Summary { id, status, turns, usage, .. } = summary;
+        let spent = match is_narrow {
+            true => String::new(),
+            false => format!("{turns:>3} turns {:>8} tokens  ", usage.input.saturating_add(usage.output)),
+        };
+        let line = format!("{id:<22} {updated}  {status:<12} {spent}{about}");
+        match columns {
+            Some(columns) => text += &truncate(&line, columns),
+            None => text += &line,
+        }
+        text.push('\n');
     }
     text
 }

@@ -22,8 +22,8 @@ const MAX_CHARS: usize = 60_000;
 /// Characters of one listing.
 const MAX_LISTING: usize = 4_000;
 const LISTING_TIMEOUT: Duration = Duration::from_secs(10);
-/// The largest image, in bytes.
-const MAX_IMAGE: u64 = 4 << 20;
+/// The largest image that is sent with a prompt, in bytes.
+pub const MAX_IMAGE: u64 = 4 << 20;
 const IMAGES: [&str; 3] = ["png", "jpg", "jpeg"];
 
 /// A path that a prompt names, and the lines of it that it asks for.
@@ -70,19 +70,17 @@ impl Session {
             let chars = left.min(self.conversation.bounds().output_chars);
             let attachment = match entry.kind {
                 EntryKind::Directory => listing(&sandbox, &mention.path).await?,
-                _ if is_image(&mention.path) => self.image(&sandbox, &mention.path).await?,
+                _ if is_image(&mention.path) => {
+                    let path = Path::new(WORKSPACE).join(&mention.path);
+                    match sandbox.read_file(&path, 0, MAX_IMAGE + 1).await {
+                        Ok(file) => self.image(&format!("@{}", mention.path), &file.bytes)?,
+                        Err(error) => refused(error)?,
+                    }
+                }
                 _ if chars == 0 => Attachment::Text("(left out: the prompt names too many files)".into()),
                 _ => lines(&sandbox, &mention, chars).await?,
             };
-            let text = match attachment {
-                Attachment::Text(text) => text,
-                Attachment::Image(url, text) => {
-                    self.conversation.attach_image(url);
-                    text
-                }
-            };
-            left = left.saturating_sub(text.chars().count());
-            self.conversation.attach(&mention.name(), &text)?;
+            left = left.saturating_sub(self.attach_one(&mention.name(), attachment)?);
         }
         if missing.is_empty() {
             return Ok(());
@@ -91,13 +89,28 @@ impl Session {
         self.frontend.events().emit(Event::Notice { text })
     }
 
-    async fn image(&self, sandbox: &Sandbox, path: &str) -> Result<Attachment> {
-        let file = match sandbox.read_file(&Path::new(WORKSPACE).join(path), 0, MAX_IMAGE + 1).await {
-            Ok(file) => file,
-            Err(error) => return refused(error),
+    /// Sends an image that does not come from the sandbox with the next prompt. It need not be one, nor be small enough.
+    pub fn attach_image(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
+        let attachment = self.image(name, bytes)?;
+        self.attach_one(&one_line(name, 80), attachment).map(drop)
+    }
+
+    /// How many characters that takes.
+    fn attach_one(&mut self, name: &str, attachment: Attachment) -> Result<usize> {
+        let text = match attachment {
+            Attachment::Text(text) => text,
+            Attachment::Image(url, text) => {
+                self.conversation.attach_image(url);
+                text
+            }
         };
-        let bytes = file.bytes.len() as u64;
-        let header = match Header::of(&file.bytes) {
+        self.conversation.attach(name, &text)?;
+        Ok(text.chars().count())
+    }
+
+    fn image(&self, name: &str, content: &[u8]) -> Result<Attachment> {
+        let bytes = content.len() as u64;
+        let header = match Header::of(content) {
             Ok(header) if bytes <= MAX_IMAGE => header,
             Ok(_) => return Ok(Attachment::Text(format!("(an image of more than {MAX_IMAGE} bytes)"))),
             Err(why) => return Ok(Attachment::Text(format!("(not an image that can be sent: {why})"))),
@@ -105,14 +118,14 @@ impl Session {
         let media_type = header.format.media_type();
         let line = format!("[image: {media_type}, {} × {}, {bytes} bytes]", header.width, header.height);
         if self.conversation.takes_images() {
-            let url = format!("data:{media_type};base64,{}", STANDARD.encode(&file.bytes));
+            let url = format!("data:{media_type};base64,{}", STANDARD.encode(content));
             return Ok(Attachment::Image(url, line));
         }
         let model = one_line(self.conversation.model_name(), 100);
         let text = format!(
-            "@{} is an image, and {model} is not sent images; if it takes them, write `images = true` below \
+            "{} is an image, and {model} is not sent images; if it takes them, write `images = true` below \
              [models.{model:?}] in config.toml",
-            one_line(path, 80)
+            one_line(name, 80)
         );
         self.frontend.events().emit(Event::Notice { text })?;
         Ok(Attachment::Text(format!("{line} (this model is not sent images)")))

@@ -27,6 +27,7 @@ pub use delegate::Origin;
 pub use fork::{Fork, fork};
 pub use frontend::{Frontend, Step};
 pub use mcp::CheckSite;
+pub use mentions::MAX_IMAGE;
 pub use one_shot::{OneShot, attach};
 pub use resume::{Resume, check_workspace};
 pub use settings::{

@@ -1,5 +1,7 @@
 //! What the user answers about one part of a change.
 
+use crate::cli::ui::wrap::hanging;
+
 /// An answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Decision {
@@ -56,9 +58,11 @@ impl Possible {
         letters.map(|(letter, ..)| letter.to_string()).collect::<Vec<_>>().join(",")
     }
 
-    pub(super) fn help(self) -> String {
+    /// The decisions, in lines of at most `columns`.
+    pub(super) fn help(self, columns: Option<usize>) -> String {
         let lines = ALL.iter().filter(|(letter, ..)| self.has(*letter));
-        let lines: String = lines.map(|(letter, _, help)| format!("{letter}  {help}\n")).collect();
+        let line = |letter: char, help| format!("{letter}  {}\n", hanging(help, 3, columns));
+        let lines: String = lines.map(|(letter, _, help)| line(*letter, help)).collect();
         lines + "Ctrl-C applies nothing.\n"
     }
 
@@ -109,6 +113,14 @@ mod tests {
         assert_eq!(HUNK.letters(), "y,n,a,d,e,p,q,?");
         let whole = Possible { in_file: false, can_split: false, can_edit: false };
         assert_eq!(whole.letters(), "y,n,p,q,?");
-        assert!(!whole.help().contains("hunk"), "{}", whole.help());
+        assert!(!whole.help(None).contains("hunk"), "{}", whole.help(None));
+    }
+
+    /// It was broken within a word.
+    #[test]
+    fn the_help_fits_the_terminal() {
+        let help = HUNK.help(Some(80));
+        assert!(help.lines().all(|line| line.len() <= 80), "{help}");
+        assert!(help.contains("n this\n   breaks the API\n"), "{help}");
     }
 }

@@ -4,6 +4,7 @@ use super::decision::{Decision, Possible};
 use super::{Chosen, Refused};
 use crate::cli::ui::progress::Progress;
 use crate::cli::ui::style::Colours;
+use crate::cli::ui::wrap::columns_of;
 use crate::cli::ui::{confirm, editor, pager, stderr};
 use crate::error::Result;
 use crate::workspace::changes::Change;
@@ -208,7 +209,7 @@ impl Review<'_> {
                         self.say(shown);
                     }
                 }
-                Some(Decision::Help) | None => self.say(&possible.help()),
+                Some(Decision::Help) | None => self.say(&possible.help(columns_of(&std::io::stderr()))),
                 Some(decision) => return Ok(decision),
             }
         }

@@ -34,8 +34,10 @@ use crate::cli::ui::typing::Typing;
 use crate::cli::ui::wrap::{columns_of, hanging};
 use crate::error::{Error, Kind, Result};
 use crate::exit_code::ExitCode;
+use crate::plain_file::{self, Links};
 use crate::sanitise;
-use crate::session::{Resume, Session};
+use crate::session::{MAX_IMAGE, Resume, Session};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -73,6 +75,7 @@ pub(super) async fn start(
         colours: Colours::of(&std::io::stderr()),
         written: commands::written(&config.workspace),
         typing: Typing::default(),
+        images: Vec::new(),
         session,
     };
     match repl.run(exchanges).await {
@@ -96,6 +99,8 @@ struct Repl<'a> {
     written: Vec<commands::Written>,
     /// What was typed and not sent.
     typing: Typing,
+    /// What was pasted into the line that is being handled.
+    images: Vec<PathBuf>,
     session: &'a mut Session,
 }
 
@@ -126,6 +131,7 @@ impl Repl<'_> {
                 Some(line) => self.echo(line),
                 None => self.read(&mut input, &mut end).await?,
             };
+            self.images = input.take_images();
             notify::saw_input();
             interrupts = if line == Line::Interrupted { interrupts + 1 } else { 0 };
             match line {
@@ -238,6 +244,9 @@ impl Repl<'_> {
 
     /// A prompt. The turn itself observes the interrupt, so that the conversation stays well-formed.
     async fn turn(&mut self, text: &str) -> Result<Flow> {
+        for image in std::mem::take(&mut self.images) {
+            self.attach(&image)?;
+        }
         let interrupt = self.session.conversation.interrupt();
         interrupt.reset();
         let updates = self.session.plan().updates();
@@ -253,6 +262,14 @@ impl Repl<'_> {
         self.typing.end(&progress, interrupt.reason().is_some());
         result?;
         self.ask_about_plan(updates).await
+    }
+
+    /// Sends an image of this machine, which the user has pasted, with the prompt.
+    fn attach(&mut self, image: &Path) -> Result<()> {
+        let name = image.file_name().unwrap_or_default().to_string_lossy();
+        let bytes = plain_file::read(image, MAX_IMAGE + 1, Links::Follow)
+            .map_err(|error| Error::usage(format!("{} cannot be read", image.display())).caused_by(error))?;
+        self.session.attach_image(&name, &bytes)
     }
 
     /// Anything else: Ctrl-C drops its future, which kills its command in the sandbox.

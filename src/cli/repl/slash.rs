@@ -285,9 +285,10 @@ impl Repl<'_> {
             text += &format!("  left out: {}\n", sanitise::one_line(left_out, 200));
         }
         if text.is_empty() {
-            text = "There are none: .agents/skills/NAME/SKILL.md of the project or of your home directory is one.\n".to_owned();
+            text +=
+                "no skills; one is .agents/skills/NAME/SKILL.md, of the project or of your home directory\n";
         }
-        self.screen.say(&text);
+        self.say_lines(&text);
         Ok(Flow::Continue)
     }
 
@@ -302,10 +303,15 @@ impl Repl<'_> {
             text += &format!("  ignored, because the repository asks for it: {ignored}\n");
         }
         if text.is_empty() {
-            text = "There are none: [[hooks]] in your config.toml are.\n".to_owned();
+            text += "no hooks; [[hooks]] in your config.toml defines them\n";
         }
-        self.screen.say(&text);
+        self.say_lines(&text);
         Ok(Flow::Continue)
+    }
+
+    /// Shows lines, broken between words where the window is narrow. `text` must be sanitised.
+    fn say_lines(&self, text: &str) {
+        self.screen.say(&format!("{}\n", hanging(text, 0, columns_of(&std::io::stderr()))));
     }
 
     /// The file must not exist: this never overwrites anything.

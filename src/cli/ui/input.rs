@@ -66,6 +66,7 @@ pub struct Input {
     commands: Commands,
     history: PathBuf,
     workspace: PathBuf,
+    images: Vec<PathBuf>,
 }
 
 impl Input {
@@ -85,7 +86,14 @@ impl Input {
         let _ = OpenOptions::new().append(true).create(true).mode(0o600).open(&history);
         let _ = earlier.load(&history);
         let commands = Commands { commands, paths: FilenameCompleter::new(), status: StatusLine::default() };
-        Ok(Self { editor: Editor::new(earlier, editing), commands, history, workspace: workspace.to_owned() })
+        let mut editor = Editor::new(earlier, editing);
+        editor.text.accept_images();
+        Ok(Self { editor, commands, history, workspace: workspace.to_owned(), images: Vec::new() })
+    }
+
+    /// Takes the images that were pasted into the last line.
+    pub fn take_images(&mut self) -> Vec<PathBuf> {
+        std::mem::take(&mut self.images)
     }
 
     /// Waits for the next line, after any open question; `text` is there to be edited, and `status` is under it. Dropping the
@@ -98,6 +106,7 @@ impl Input {
         loop {
             match read(&mut self.editor, &label, &self.commands).await? {
                 Ended::Submitted => {
+                    self.images = self.editor.text.take_images();
                     let line = self.editor.text.take();
                     self.add_to_history(&line);
                     return Ok(Line::Text(join_continued(&line)));

@@ -44,11 +44,18 @@ pub(super) fn chop(text: &str, columns: usize) -> Vec<String> {
 }
 
 /// `text` after a label of `indent` columns: each line is broken between words at `columns`, and every line but the first
-/// is indented. Without `columns` nothing is broken.
+/// is indented; what is broken off a line that begins with spaces begins with as many. Without `columns` nothing is broken.
 pub(crate) fn hanging(text: &str, indent: usize, columns: Option<usize>) -> String {
-    let available = columns.map_or(usize::MAX, |columns| columns.saturating_sub(indent).max(MIN_COLUMNS));
-    let lines: Vec<&str> = text.lines().flat_map(|line| words(line, available)).collect();
-    lines.join(&format!("\n{}", " ".repeat(if columns.is_some() { indent } else { 0 })))
+    let Some(columns) = columns else { return text.lines().collect::<Vec<_>>().join("\n") };
+    let available = columns.saturating_sub(indent).max(MIN_COLUMNS);
+    let break_line = |line| {
+        let rest = str::trim_start_matches(line, ' ');
+        let own = &line[..line.len() - rest.len()];
+        let broken = words(rest, available.saturating_sub(own.len()).max(MIN_COLUMNS)).into_iter();
+        broken.map(move |part| format!("{own}{part}"))
+    };
+    let lines: Vec<String> = text.lines().flat_map(break_line).collect();
+    lines.join(&format!("\n{}", " ".repeat(indent)))
 }
 
 /// `text` broken at spaces into lines of at most `columns`. A word that is wider than a line is not broken. At least one
@@ -197,6 +204,7 @@ mod tests {
         assert_eq!(words(&url, 40), [&url]);
         assert_eq!(words("", 40), [""]);
     }
+
     #[test]
     fn hanging_lines_begin_below_the_label_and_only_on_a_terminal() {
         assert_eq!(
@@ -204,5 +212,14 @@ mod tests {
             "use a longer prefix\n      than this"
         );
         assert_eq!(hanging("use a longer prefix\nthan this", 6, None), "use a longer prefix\nthan this");
+    }
+
+    /// The second half of a conflict's reason began further left than the first.
+    #[test]
+    fn what_is_broken_off_an_indented_line_is_indented_like_it() {
+        assert_eq!(
+            hanging("a conflict\n  notes.txt: both sides changed it", 2, Some(26)),
+            "a conflict\n    notes.txt: both sides\n    changed it"
+        );
     }
 }

@@ -1,14 +1,19 @@
-//! `read_file`: text, by lines.
+//! `read_file`: text, by lines, and images.
 
 use super::{describe, missing_file, resolve};
 use crate::error::Result;
+use crate::event::Event;
+use crate::picture::Header;
 use crate::sandbox::Sandbox;
 use crate::tools::{Context, Tool, ToolResult, arguments};
 use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
+use std::path::Path;
 
+/// The largest image, in bytes.
+const MAX_IMAGE: u64 = 4 << 20;
 /// How much is fetched from the sandbox at a time, in bytes.
 const CHUNK: u64 = 1 << 20;
 /// How far into a file lines are looked for, in bytes. Beyond it `run_commands` with `sed` or `tail` serves better.
@@ -38,7 +43,39 @@ async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
     let first = arguments.offset.unwrap_or(1).max(1);
     // No lines at all is nothing to ask for: a limit of 0 is none.
     let limit = arguments.limit.filter(|limit| *limit > 0).unwrap_or(u64::MAX);
+    if is_image(&arguments.path)
+        && let Some(result) = read_image(context, &arguments.path).await?
+    {
+        return Ok(result);
+    }
     read_lines(context.sandbox, &arguments.path, first, limit, context.bounds.output_chars).await
+}
+
+/// Whether a file of this name is one that models that see images can be sent.
+fn is_image(name: &str) -> bool {
+    let extension = Path::new(name).extension().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    matches!(extension.as_str(), "png" | "jpg" | "jpeg")
+}
+
+/// The image as an artifact; `None` where the file is anything else.
+async fn read_image(context: Context<'_>, name: &str) -> Result<Option<ToolResult>> {
+    let path = resolve(context.sandbox, name).await;
+    let file = match context.sandbox.read_file(&path, 0, MAX_IMAGE + 1).await {
+        Ok(file) => file,
+        Err(error) => return Err(missing_file::explain(context.sandbox, &path, error).await),
+    };
+    if file.bytes.len() as u64 > MAX_IMAGE {
+        let text = format!("error: {name} has more than {MAX_IMAGE} bytes: make a smaller copy of the image");
+        return Ok(Some(ToolResult::failure(text)));
+    }
+    let Ok(header) = Header::of(&file.bytes) else { return Ok(None) };
+    let file_name = path.file_name().unwrap_or_default().to_string_lossy();
+    let artifact = context.artifacts.add(&file_name, header.format.media_type(), &file.bytes)?;
+    context
+        .events
+        .emit(Event::Artifact { artifact: artifact.clone(), tool_call: context.call.to_owned() })?;
+    let size = format!("{name} has {}×{} pixels", header.width, header.height);
+    Ok(Some(ToolResult::success(size).with_image(artifact)))
 }
 
 /// At most `limit` lines of a file from line `first` on, in at most `chars` characters.

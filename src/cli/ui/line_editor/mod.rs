@@ -7,6 +7,7 @@
 
 pub mod draw;
 mod emacs;
+mod pasted_image;
 pub mod text;
 mod vi;
 

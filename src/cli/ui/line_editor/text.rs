@@ -1,8 +1,11 @@
 //! The text that is written at the prompt: what editing does to it.
 
+use super::pasted_image;
+use crate::sanitise::one_line;
 use rustyline::line_buffer::{ChangeListener, DeleteListener, Direction, LineBuffer};
 use rustyline::{At, Movement, Word};
 use std::ops::Range;
+use std::path::PathBuf;
 
 /// The longest text, in bytes.
 const MAX_TEXT: usize = 1 << 20;
@@ -10,6 +13,8 @@ const MAX_TEXT: usize = 1 << 20;
 const MAX_UNDO: usize = 100;
 /// Texts that were cut and can be pasted again.
 const MAX_CUT: usize = 30;
+/// Characters of an image's name that are shown.
+const MAX_NAME: usize = 60;
 /// A paste of more lines than this is shown by its size alone.
 const MAX_PASTED_LINES: usize = 10;
 
@@ -24,8 +29,10 @@ pub struct Text {
     is_cutting: bool,
     /// What was inserted from `cut` last, and which of its texts that is.
     inserted: Option<(Range<usize>, usize)>,
-    /// Long pastes, each with what stands for it in the text.
+    /// Long pastes and images, each with what it stands for in the text.
     pasted: Vec<(String, String)>,
+    /// The images among them, if any may be pasted.
+    images: Option<Vec<(String, PathBuf)>>,
 }
 
 impl Default for Text {
@@ -38,6 +45,7 @@ impl Default for Text {
             is_cutting: false,
             inserted: None,
             pasted: Vec::new(),
+            images: None,
         }
     }
 }
@@ -82,9 +90,22 @@ impl Text {
         text
     }
 
+    /// Has the path of an image, where a terminal pastes one, stand for the image.
+    pub fn accept_images(&mut self) {
+        self.images = Some(Vec::new());
+    }
+
+    /// Takes the images that the text still names.
+    pub fn take_images(&mut self) -> Vec<PathBuf> {
+        let images = self.images.as_mut().map(std::mem::take).unwrap_or_default();
+        let is_named = |label: &String| self.as_str().contains(label.as_str());
+        images.into_iter().filter(|(label, _)| is_named(label)).map(|(_, path)| path).collect()
+    }
+
     /// Takes the text, expanded, and begins an empty one.
     pub fn take(&mut self) -> String {
         let text = self.expanded();
+        self.images.iter_mut().for_each(Vec::clear);
         self.line.update("", 0, &mut Nobody);
         (self.is_typing, self.is_cutting, self.inserted) = (false, false, None);
         self.undo.clear();
@@ -116,22 +137,38 @@ impl Text {
         });
     }
 
-    /// Inserts what was pasted: a long text as `[pasted 3,000 lines]`.
+    /// Inserts what was pasted: a long text as `[pasted 3,000 lines]`, the path of an image in a prompt as
+    /// `[image shot.png]`.
     pub fn paste(&mut self, text: &str) {
+        let is_prompt = !self.as_str().starts_with(['!', '/']);
+        if is_prompt
+            && self.images.is_some()
+            && let Some(path) = pasted_image::path(text)
+        {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let Some(label) = self.label(&format!("image {}", one_line(&name, MAX_NAME))) else { return };
+            self.insert(&label);
+            self.images.iter_mut().for_each(|images| images.push((label.clone(), path.clone())));
+            return self.pasted.push((label.clone(), label));
+        }
         let lines = text.lines().count();
         if lines <= MAX_PASTED_LINES && text.len() < MAX_TEXT / 16 {
             return self.insert(text);
         }
         let what = match lines {
-            1 => format!("{} characters", thousands(text.chars().count())),
-            lines => format!("{} lines", thousands(lines)),
+            1 => format!("pasted {} characters", thousands(text.chars().count())),
+            lines => format!("pasted {} lines", thousands(lines)),
         };
-        let mut labels = std::iter::once(format!("[pasted {what}]"))
-            .chain((2..).map(|number| format!("[pasted {what}, {number}]")));
-        let unused = |label: &String| self.pasted.iter().all(|(other, _)| other != label);
-        let Some(label) = labels.find(unused) else { return };
+        let Some(label) = self.label(&what) else { return };
         self.insert(&label);
         self.pasted.push((label, text.to_owned()));
+    }
+
+    /// `[what]`, with a number where that stands for something already.
+    fn label(&self, what: &str) -> Option<String> {
+        let mut labels =
+            std::iter::once(format!("[{what}]")).chain((2..).map(|number| format!("[{what}, {number}]")));
+        labels.find(|label| self.pasted.iter().all(|(other, _)| other != label))
     }
 
     /// Deletes the character before the cursor; of a long paste all.
