@@ -165,6 +165,10 @@ async fn a_kept_sandbox_goes_when_its_date_has_passed_and_it_does_not_run() {
         assert_eq!(listed.state, State::Running);
         assert!(listed.expires.is_some_and(|date| date.starts_with("20")));
         assert_eq!(output_of(&sandbox, "echo here").await, "here");
+        if !backend.capabilities().pause {
+            backend.destroy(&spec.session).await.expect("removed");
+            continue;
+        }
         if let Err(error) = backend.pause(&spec.session).await {
             // A rootless engine on control groups of version 1 has none.
             assert!(error.hint_text().is_some_and(|hint| hint.contains("control groups")), "{error:?}");

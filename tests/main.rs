@@ -38,6 +38,10 @@ mod jobs;
 mod json;
 mod keys;
 mod kill;
+#[cfg(feature = "kubernetes")]
+mod kubernetes;
+#[cfg(feature = "kubernetes")]
+mod kubernetes_faults;
 mod links;
 mod local;
 mod markdown;

@@ -59,9 +59,12 @@ pub struct BackendArgs {
     /// The container image; `host` is this machine's own /usr, read-only
     #[arg(long, help_heading = "Sandbox")]
     image: Option<String>,
-    /// An OCI runtime of the engine other than its default: runsc, kata
+    /// An OCI runtime of the engine other than its default: runsc, kata; with kubernetes, a RuntimeClass
     #[arg(long, help_heading = "Sandbox")]
     runtime: Option<String>,
+    /// With kubernetes: the context of the kubeconfig, instead of its current one
+    #[arg(long, value_name = "NAME", help_heading = "Sandbox")]
+    kube_context: Option<String>,
 }
 
 /// What commands in the sandbox may use.
@@ -286,7 +289,7 @@ groups! {
     EndpointArgs: base_url provider;
     DirectoryArg: workspace;
     CopyArgs: workspace_mode include exclude;
-    BackendArgs: sandbox image runtime;
+    BackendArgs: sandbox image runtime kube_context;
     ResourceArgs: network memory cpus pids disk timeout env;
     KeepArgs: keep ttl delete_after;
     LimitArgs: max_turns max_tokens_total max_cost max_time approve;

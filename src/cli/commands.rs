@@ -12,6 +12,7 @@ use super::diff::DiffArgs;
 use super::doctor::DoctorArgs;
 use super::exec::ExecArgs;
 use super::forward::ForwardArgs;
+use super::guest::GuestArgs;
 use super::mcp::McpArgs;
 use super::models::ModelsArgs;
 use super::race::RaceArgs;
@@ -92,6 +93,8 @@ pub enum Command {
     Mcp(Box<McpArgs>),
     /// Check that this machine and its configuration are ready
     Doctor(DoctorArgs),
+    /// Write the program that runs in every sandbox to a file, for images that are to have it
+    Guest(GuestArgs),
     /// List the models that the endpoint offers
     Models(ModelsArgs),
     /// Print a completion script for a shell

@@ -16,8 +16,10 @@ use crate::sandbox::docker::checks::Checks;
 use crate::sandbox::docker::{DEFAULT_IMAGE, Docker};
 use crate::sandbox::local::Local;
 use crate::sandbox::{
-    self, Backend, Command, Kind, Program, Sandbox, SandboxChoice, Spec, WorkspaceMount, local,
+    self, Backend, Command, Kind, Program, Sandbox, SandboxChoice, Spec, WorkspaceMount, kubernetes, local,
 };
+#[cfg(feature = "kubernetes")]
+use crate::sandbox::{Network, kubernetes::Isolation};
 use crate::sanitise;
 use clap::Args;
 use serde::Serialize;
@@ -153,7 +155,11 @@ async fn sandboxes(config: &Config, live: bool) -> Result<(bool, Vec<Check>)> {
     match wanted.choice {
         SandboxChoice::Named(local::NAME) => needs_engine?,
         SandboxChoice::Named(name) if !Kind::named(name)?.is_automatic() => {
-            groups.push(elsewhere(config, Kind::named(name)?, live).await);
+            looks_local = false;
+            groups.push(match name {
+                kubernetes::NAME => cluster(config).await,
+                name => elsewhere(config, Kind::named(name)?, live).await,
+            });
         }
         choice => {
             groups.push(engine(config).await?);
@@ -200,6 +206,58 @@ async fn elsewhere(config: &Config, kind: &'static Kind, live: bool) -> Vec<Chec
     checks
 }
 
+/// A cluster: what it says of itself, and whether a pod there does what it should.
+#[cfg(feature = "kubernetes")]
+async fn cluster(config: &Config) -> Vec<Check> {
+    let reached = async {
+        let backend = kubernetes::Kubernetes::connect(machine()).await?;
+        let findings = backend.findings(&proof_spec(config)).await?;
+        Ok::<_, Error>((backend, findings))
+    };
+    let (backend, findings) = match reached.await {
+        Ok(reached) => reached,
+        Err(error) => return vec![failed(kubernetes::NAME, State::Failed, &error)],
+    };
+    let state = |severity| match severity {
+        kubernetes::Severity::Fine => State::Ok,
+        kubernetes::Severity::Warning => State::Warning,
+        kubernetes::Severity::Failed => State::Failed,
+    };
+    let check = |found: kubernetes::Finding| Check {
+        name: found.name,
+        state: state(found.severity),
+        found: found.found,
+        hint: found.hint,
+    };
+    let mut checks: Vec<Check> = findings.into_iter().map(check).collect();
+    if checks.iter().all(|check| check.state != State::Failed) {
+        let proved = proof(config, &backend).await;
+        let is_isolated = proved.iter().all(|check| check.state != State::Failed);
+        checks.extend(proved);
+        if is_isolated && config.sandbox.network != Network::Full {
+            checks.push(match machine().kubernetes().isolation {
+                Isolation::Proved => ok("isolation", "the cluster enforces network policies".to_owned()),
+                Isolation::Trusted => Check {
+                    state: State::Warning,
+                    hint: Some(
+                        "isolation = \"proved\" in [sandbox.kubernetes] tries it at each start".to_owned(),
+                    ),
+                    ..ok("isolation", "whether network policies are enforced was not tried".to_owned())
+                },
+            });
+        }
+    }
+    checks
+}
+
+#[cfg(not(feature = "kubernetes"))]
+async fn cluster(config: &Config) -> Vec<Check> {
+    match Kind::named(kubernetes::NAME) {
+        Ok(kind) => elsewhere(config, kind, false).await,
+        Err(error) => vec![failed(kubernetes::NAME, State::Failed, &error)],
+    }
+}
+
 /// The engine, and what of it the sandbox needs.
 async fn engine(config: &Config) -> Result<Vec<Check>> {
     let wanted = &config.sandbox;
@@ -235,18 +293,7 @@ async fn engine(config: &Config) -> Result<Vec<Check>> {
 /// Starts a sandbox, runs `true` in it, and removes it. What it lacks of its protection are warnings.
 async fn proof(config: &Config, backend: &dyn Backend) -> Vec<Check> {
     let started = Instant::now();
-    let wanted = &config.sandbox;
-    let spec = Spec {
-        session: SessionId::generate().to_string(),
-        image: wanted.image.clone(),
-        limits: wanted.limits.clone(),
-        network: wanted.network.clone(),
-        runtime: wanted.runtime.clone(),
-        idle_ttl: PROOF_TTL,
-        ephemeral: true,
-        delete_after: None,
-        workspace: WorkspaceMount::Empty,
-    };
+    let spec = proof_spec(config);
     let run = async {
         let (channel, info) = backend.start(&spec, &|_, _, _| {}).await?;
         let sandbox = Sandbox::connect(channel).await?;
@@ -275,6 +322,22 @@ async fn proof(config: &Config, backend: &dyn Backend) -> Vec<Check> {
             std::iter::once(ok(backend.name(), found)).chain(missing.into_iter().map(warning)).collect()
         }
         Err(error) => vec![failed(backend.name(), State::Failed, &error)],
+    }
+}
+
+/// The sandbox that would be made for a session, for a short time.
+fn proof_spec(config: &Config) -> Spec {
+    let wanted = &config.sandbox;
+    Spec {
+        session: SessionId::generate().to_string(),
+        image: wanted.image.clone(),
+        limits: wanted.limits.clone(),
+        network: wanted.network.clone(),
+        runtime: wanted.runtime.clone(),
+        idle_ttl: PROOF_TTL,
+        ephemeral: true,
+        delete_after: None,
+        workspace: WorkspaceMount::Empty,
     }
 }
 

@@ -21,6 +21,7 @@ mod endpoint;
 mod exec;
 mod fork;
 mod forward;
+mod guest;
 mod hooks;
 mod man;
 mod mcp;
@@ -64,13 +65,20 @@ use crate::cli::ui::wrap;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::sandbox::machine::Machine;
+use config::File;
 use std::process::ExitCode as ProcessExitCode;
 use std::sync::{Arc, LazyLock};
 
 /// Facts of this machine, read once.
 pub fn machine() -> Arc<Machine> {
-    static MACHINE: LazyLock<Arc<Machine>> =
-        LazyLock::new(|| Arc::new(Machine::of_this_process().sharing_looks()));
+    static MACHINE: LazyLock<Arc<Machine>> = LazyLock::new(|| {
+        let machine = Machine::of_this_process().sharing_looks();
+        // A file that cannot be read is an error of the commands that need more of it.
+        if let Ok(file) = machine.config_dir().and_then(|directory| File::read_alone(&directory)) {
+            machine.set_kubernetes(file.kubernetes);
+        }
+        Arc::new(machine)
+    });
     Arc::clone(&MACHINE)
 }
 
@@ -121,6 +129,7 @@ async fn command(cli: Cli) -> ProcessExitCode {
         Command::Acp(arguments) => end(acp::acp(&arguments.options(), *arguments).await),
         Command::Mcp(arguments) => end(mcp::mcp(&arguments.options(), *arguments).await),
         Command::Serve(arguments) => end(serve::serve(&arguments.options(), arguments).await),
+        Command::Guest(arguments) => end(guest::guest(&arguments)),
         Command::Forward(arguments) => end(forward::forward(&arguments.options(), arguments).await),
     }
 }

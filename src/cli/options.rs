@@ -19,6 +19,7 @@ pub struct Options {
     pub sandbox: Option<SandboxChoice>,
     pub image: Option<String>,
     pub runtime: Option<String>,
+    pub kube_context: Option<String>,
     pub network: Option<String>,
     pub memory: Option<String>,
     pub cpus: Option<f64>,

@@ -7,6 +7,7 @@ use crate::cli::options::Options;
 use crate::cli::ui::stderr;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
+use crate::sandbox::kubernetes::Settings;
 use crate::sandbox::{Backend, KINDS, Listed, SandboxChoice};
 use crate::sanitise::one_line;
 use clap::{Args, Subcommand};
@@ -22,6 +23,9 @@ pub struct SandboxArgs {
     /// Look at this backend alone
     #[arg(long, global = true, value_name = "NAME", help_heading = "Sandbox")]
     sandbox: Option<SandboxChoice>,
+    /// With kubernetes: the context of the kubeconfig, instead of its current one
+    #[arg(long, global = true, value_name = "NAME", help_heading = "Sandbox")]
+    kube_context: Option<String>,
     /// What to do
     #[command(subcommand)]
     command: SandboxCommand,
@@ -63,6 +67,9 @@ type Found = (Arc<dyn Backend>, Listed);
 
 /// Lists them, or performs the command on one.
 pub async fn sandbox(options: &Options, arguments: SandboxArgs) -> Result<ExitCode> {
+    if let Some(context) = arguments.kube_context {
+        machine().set_kubernetes(Settings { context: Some(context), ..machine().kubernetes() });
+    }
     let found = all(arguments.sandbox).await?;
     let (id, done) = match arguments.command {
         SandboxCommand::List => return list(options, &found),

@@ -9,9 +9,13 @@ use std::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
+use std::time::{Duration, Instant};
 
 /// Bytes that wait in one direction.
 const BUFFER: usize = 64 << 10;
+/// How long a guest that is starting may take to listen, and how often that is tried.
+const START: Duration = Duration::from_secs(5);
+const AGAIN: Duration = Duration::from_millis(5);
 
 pub fn main(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
     let (Some("--socket"), Some(name), None) =
@@ -19,12 +23,23 @@ pub fn main(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
     else {
         return Err(crate::USAGE.to_owned());
     };
+    // What goes through here is nobody's to read: the sandbox may have one user for all of its processes.
+    sys::prctl(sys::PR_SET_DUMPABLE, 0).map_err(|error| format!("cannot become undumpable: {error}"))?;
     let stream = connect(&name).map_err(|error| format!("cannot reach the guest at @{name}: {error}"))?;
     splice(stream).map_err(|error| format!("the connection broke: {error}"))
 }
 
 fn connect(name: &str) -> io::Result<UnixStream> {
-    UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)
+    let address = SocketAddr::from_abstract_name(name)?;
+    let deadline = Instant::now() + START;
+    loop {
+        match UnixStream::connect_addr(&address) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused && Instant::now() < deadline => {
+                std::thread::sleep(AGAIN);
+            }
+            connected => return connected,
+        }
+    }
 }
 
 /// Copies both ways, until the guest has closed its side. The end of the input is passed on.

@@ -21,13 +21,14 @@
 //! names (`memory.oom_control` and `pids.current`, or `memory.events`, …), as far as there are any.
 
 pub mod detached;
+pub mod enter;
 mod identity;
 mod idmap;
 pub mod landlock;
 mod mounts;
 mod remove;
 mod step;
-mod sys;
+pub mod sys;
 
 use crate::launch_spec::{self, LaunchSpec};
 use std::fs::{self, File, OpenOptions};

@@ -2,7 +2,8 @@
 //!
 //! `guest serve` speaks the protocol of `wire.rs`; `guest attach` joins its socket to standard input and output;
 //! `guest launch` makes a sandbox of namespaces around `guest serve`, `guest remove` clears one away, and `guest show`
-//! shows a directory as another user's. `guest detach` makes a provider's machine a sandbox and serves there.
+//! shows a directory as another user's. `guest detach` makes a provider's machine a sandbox and serves there, `guest enter`
+//! serves as the first process of a container, and `guest probe` fails where a network can be reached.
 //! Only the standard library is used, so that plain `rustc` builds it.
 
 mod attach;
@@ -40,10 +41,12 @@ mod wire;
 use std::process::ExitCode;
 
 const USAGE: &str =
-    "usage: guest serve [--idle-ttl SECS] [--socket NAME] [--listen-fd N] [--workspace DIR] [--disk BYTES]
-                   [--keepalive SECS] [--filters FILE] [--websocket-fd N VERIFIER]
+    "usage: guest serve [--idle-ttl SECS] [--socket NAME] [--user-socket NAME] [--listen-fd N] [--workspace DIR]
+                   [--disk BYTES] [--keepalive SECS] [--filters FILE] [--websocket-fd N VERIFIER]
        guest attach --socket NAME
        guest detach ADDRESS:PORT VERIFIER SPEC [ADDRESS:PORT,...]
+       guest enter SPEC
+       guest probe ADDRESS:PORT,...
        guest launch DIR
        guest remove DIR
        guest show DIR TARGET UID GID";
@@ -54,6 +57,8 @@ fn main() -> ExitCode {
         Some("serve") => serve::main(arguments),
         Some("attach") => attach::main(arguments),
         Some("detach") => launch::detached::main(arguments),
+        Some("enter") => launch::enter::main(arguments),
+        Some("probe") => launch::detached::probe(arguments),
         Some("launch") => launch::main(arguments),
         Some("remove") => launch::remove(arguments),
         Some("show") => launch::show(arguments),

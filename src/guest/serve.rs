@@ -7,6 +7,7 @@ use crate::client::Client;
 use crate::command::{Command, StreamId};
 use crate::facts::OomCounter;
 use crate::filters;
+use crate::launch;
 use crate::outlet::Outlet;
 use crate::output::SpoolDirectory;
 use crate::process_limit::ProcessLimit;
@@ -64,8 +65,18 @@ impl Options {
 
 struct Listener {
     socket: UnixListener,
-    /// Whether only root may connect.
-    root_only: bool,
+    /// The only user who may connect.
+    only: Option<u32>,
+}
+
+impl Listener {
+    /// Listens at a name of the abstract namespace.
+    fn bind(name: &str, only: u32) -> Result<Self, String> {
+        SocketAddr::from_abstract_name(name)
+            .and_then(|address| UnixListener::bind_addr(&address))
+            .map(|socket| Self { socket, only: Some(only) })
+            .map_err(|error| format!("cannot listen at @{name}: {error}"))
+    }
 }
 
 /// The guest's whole state.
@@ -174,16 +185,15 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String>
             "--workspace" => options.workspace = value.into(),
             "--filters" => options.filters = Some(value.into()),
             "--disk" => options.disk = Some(value.parse().map_err(|_| format!("{value} is not a number"))?),
-            "--socket" => {
-                let listener = SocketAddr::from_abstract_name(&value)
-                    .and_then(|address| UnixListener::bind_addr(&address))
-                    .map_err(|error| format!("cannot listen at @{value}: {error}"))?;
-                options.listener = Some(Listener { socket: listener, root_only: true });
+            "--socket" => options.listener = Some(Listener::bind(&value, 0)?),
+            // Where every process of the sandbox has one user, the guest's clients too.
+            "--user-socket" => {
+                options.listener = Some(Listener::bind(&value, launch::sys::effective_user())?)
             }
             "--listen-fd" => {
                 let fd = sys::adopt(number()? as RawFd)
                     .map_err(|error| format!("cannot listen at descriptor {value}: {error}"))?;
-                options.listener = Some(Listener { socket: fd.into(), root_only: false });
+                options.listener = Some(Listener { socket: fd.into(), only: None });
             }
             "--websocket-fd" => {
                 let verifier = arguments.next().and_then(|hash| crate::hex(&hash)?.try_into().ok());
@@ -298,7 +308,7 @@ impl Server {
             return;
         }
         let Ok((stream, _)) = listener.socket.accept() else { return };
-        let allowed = !listener.root_only || sys::peer_uid(&stream).is_ok_and(|uid| uid == 0);
+        let allowed = listener.only.is_none_or(|only| sys::peer_uid(&stream).is_ok_and(|uid| uid == only));
         if allowed
             && self.clients.len() < MAX_CLIENTS
             && let Ok(copy) = stream.try_clone()

@@ -4,8 +4,10 @@
 //! and passes it on, so that two sessions of one process, or a test, can have different ones.
 
 use super::host_tree::SharedLook;
+use super::kubernetes;
 use crate::error::{Error, Result};
 use crate::host_program;
+use crate::lock::Lock;
 use secrecy::SecretString;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -13,6 +15,7 @@ use std::fmt;
 #[cfg(test)]
 use std::path::Path;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// This machine, or one made up by a test.
 #[derive(Clone)]
@@ -27,6 +30,8 @@ pub struct Machine {
     variables: BTreeMap<OsString, OsString>,
     /// The keys of sandbox providers.
     credentials: BTreeMap<&'static str, SecretString>,
+    /// What the user set about pods.
+    kubernetes: Arc<Lock<kubernetes::Settings>>,
     /// The last look at what a sandbox sees, where sandboxes share one.
     pub(super) shared_look: Option<SharedLook>,
 }
@@ -34,7 +39,7 @@ pub struct Machine {
 /// Variables that say something about the machine, beside those whose name begins with one of [`PREFIXES`]: where files
 /// are, and toolchains. What programs of the machine get ([`host_program::may_get`]) belongs to them as well. No key is
 /// among them.
-const NAMES: [&str; 26] = [
+const NAMES: [&str; 27] = [
     "PATH",
     "HOME",
     "AGENT_HOME",
@@ -54,6 +59,7 @@ const NAMES: [&str; 26] = [
     "JAVA_HOME",
     "PAGER",
     // Where sandbox providers are.
+    "KUBECONFIG",
     "DAYTONA_API_URL",
     "DAYTONA_TARGET",
     "E2B_API_URL",
@@ -97,6 +103,7 @@ impl Machine {
             path: std::env::split_paths(&path).filter(|directory| directory.is_absolute()).collect(),
             variables,
             credentials,
+            kubernetes: Arc::default(),
             shared_look: None,
         }
     }
@@ -130,6 +137,16 @@ impl Machine {
     /// The key of a sandbox provider, by the variable that holds it.
     pub(super) fn credential(&self, name: &str) -> Option<SecretString> {
         self.credentials.get(name).cloned()
+    }
+
+    /// Keeps what the user set about pods, for the next backend that connects.
+    pub fn set_kubernetes(&self, settings: kubernetes::Settings) {
+        *self.kubernetes.lock() = settings;
+    }
+
+    /// What the user set about pods.
+    pub fn kubernetes(&self) -> kubernetes::Settings {
+        self.kubernetes.lock().clone()
     }
 
     /// Those that are kept, with their values.

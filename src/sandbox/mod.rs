@@ -14,6 +14,7 @@ pub mod docker;
 pub mod environment;
 mod handle;
 pub mod host_tree;
+pub mod kubernetes;
 #[path = "../guest/launch_spec.rs"]
 mod launch_spec;
 pub(crate) mod layer;
@@ -59,13 +60,18 @@ pub fn sandbox_ids() -> (u32, u32) {
     (not_root(uid), not_root(gid))
 }
 
+/// An id of the session's own, from 2^28 that nobody has.
+fn own_id(session: &str) -> u32 {
+    const FIRST: u32 = 0x7000_0000;
+    let [a, b, c, d, ..] = Hash::of(session).0;
+    FIRST + u32::from_le_bytes([a, b, c, d]) % (1 << 28)
+}
+
 /// The user and group of one session's local sandbox. Where the caller is root, each session has an id of its own, from
 /// 2^28 that nobody has: no account and no other sandbox shares its processes, or what the kernel counts by user.
 /// A user namespace that does not map these ids has [`sandbox_ids`].
 pub fn session_ids(session: &str) -> (u32, u32) {
-    const FIRST: u32 = 0x7000_0000;
-    let [a, b, c, d, ..] = Hash::of(session).0;
-    let id = FIRST + u32::from_le_bytes([a, b, c, d]) % (1 << 28);
+    let id = own_id(session);
     match geteuid().is_root() && is_mapped((id, id)) {
         true => (id, id),
         false => sandbox_ids(),

@@ -2,6 +2,7 @@
 
 use super::cloud::{self, Cloud, Daytona, E2B, E2b, NOVITA, Runloop};
 use super::docker::{self, Docker};
+use super::kubernetes;
 use super::local::{self, Local};
 use super::machine::Machine;
 use super::{Backend, Capabilities};
@@ -28,7 +29,7 @@ pub struct Kind {
 }
 
 /// Every kind; `auto` takes the first that works.
-pub static KINDS: [Kind; 6] = [
+pub static KINDS: [Kind; 7] = [
     Kind {
         name: docker::NAME,
         about: "A locked-down container",
@@ -44,6 +45,13 @@ pub static KINDS: [Kind; 6] = [
         capabilities: local::CAPABILITIES,
         automatic: true,
         connect: |machine| Box::pin(async move { Ok(Arc::new(Local::new(machine)) as Arc<dyn Backend>) }),
+    },
+    Kind {
+        name: kubernetes::NAME,
+        about: "A locked-down pod",
+        capabilities: kubernetes::CAPABILITIES,
+        automatic: false,
+        connect: connect_kubernetes,
     },
     Kind {
         name: cloud::E2B_NAME,
@@ -90,6 +98,19 @@ pub static KINDS: [Kind; 6] = [
         },
     },
 ];
+
+#[cfg(feature = "kubernetes")]
+fn connect_kubernetes(machine: Arc<Machine>) -> Connecting {
+    Box::pin(async move { Ok(Arc::new(kubernetes::Kubernetes::connect(machine).await?) as Arc<dyn Backend>) })
+}
+
+#[cfg(not(feature = "kubernetes"))]
+fn connect_kubernetes(_machine: Arc<Machine>) -> Connecting {
+    Box::pin(async {
+        Err(Error::config("this build of agent has no Kubernetes client in it")
+            .hint("build it with its default features, or with --features kubernetes"))
+    })
+}
 
 impl Kind {
     /// The kind called `name`.
@@ -223,7 +244,7 @@ mod tests {
         let error = "podman".parse::<SandboxChoice>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "unknown backend podman (known: docker, local, e2b, novita, daytona, runloop)"
+            "unknown backend podman (known: docker, local, kubernetes, e2b, novita, daytona, runloop)"
         );
         assert_eq!("auto".parse::<SandboxChoice>().unwrap(), SandboxChoice::Auto);
         assert_eq!("local".parse::<SandboxChoice>().unwrap(), SandboxChoice::Named("local"));

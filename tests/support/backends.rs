@@ -14,8 +14,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub const BACKENDS: [&str; 2] = ["local", "docker"];
-/// Those and the providers' backends, on made-up providers whose machines are local sandboxes.
-pub const BACKENDS_AND_PROVIDERS: [&str; 6] = ["local", "docker", "e2b", "novita", "daytona", "runloop"];
+/// Those, a cluster where one is named (`AGENT_TEST_KUBECONFIG`), and the providers' backends, on made-up providers whose machines are
+/// local sandboxes.
+pub const BACKENDS_AND_PROVIDERS: [&str; 7] =
+    ["local", "docker", "kubernetes", "e2b", "novita", "daytona", "runloop"];
 /// Limits the suite to one backend, so that it can be pointed at an engine (`DOCKER_HOST`).
 const ONLY_BACKEND: &str = "AGENT_TEST_BACKEND";
 /// The engine's runtime that the docker backend uses.
@@ -63,7 +65,10 @@ pub async fn on_every_backend(test: impl AsyncFn(&TestSandbox)) {
 
 /// [`on_every_backend`] with a changed [`Spec`].
 pub async fn on_every_backend_with<F: AsyncFn(&TestSandbox)>(change: impl Fn(&mut Spec), test: F) {
-    on_backends_with(&BACKENDS, change, test).await;
+    // A cluster is tested only where the suite is pointed at it.
+    let is_cluster = std::env::var(ONLY_BACKEND).is_ok_and(|only| only == "kubernetes");
+    let names: &[&str] = if is_cluster { &["kubernetes"] } else { &BACKENDS };
+    on_backends_with(names, change, test).await;
 }
 
 /// [`on_every_backend`], those of providers included.
@@ -151,6 +156,10 @@ pub async fn backend(name: &str) -> Option<Box<dyn Backend>> {
         "novita" => Some(Box::new(novita(&super::e2b::shared().url, super::e2b::KEY))),
         "daytona" => Some(Box::new(daytona(&super::daytona::shared().api_url(), super::daytona::KEY))),
         "runloop" => Some(Box::new(runloop(&super::runloop::shared().url, super::runloop::KEY))),
+        #[cfg(feature = "kubernetes")]
+        "kubernetes" => super::cluster::backend().await,
+        #[cfg(not(feature = "kubernetes"))]
+        "kubernetes" => None,
         _ => match Docker::connect(super::machine()).await {
             Ok(docker) => Some(Box::new(docker)),
             Err(error) if std::env::var_os("AGENT_TEST_REQUIRE_DOCKER").is_some() => panic!("{error}"),
@@ -218,6 +227,8 @@ impl TestSandbox {
         let is_other_engine = self.backend == "docker" && std::env::var_os(ONLY_BACKEND).is_some();
         let own = match (self.backend, &self.spec.workspace) {
             ("docker", WorkspaceMount::Bind(_)) => sandbox_ids(),
+            // Its own on every cluster, also for an ordinary user.
+            ("kubernetes", _) => ids,
             _ => session_ids(&self.spec.session),
         };
         assert!(ids == own || is_other_engine && ids == sandbox_ids(), "{ids:?}");

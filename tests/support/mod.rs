@@ -4,6 +4,8 @@
 pub mod agent;
 pub mod backends;
 pub mod client;
+#[cfg(feature = "kubernetes")]
+pub mod cluster;
 pub mod counterpart;
 pub mod daytona;
 pub mod e2b;
@@ -19,6 +21,8 @@ pub mod serve;
 pub mod site;
 pub mod terminal;
 pub mod tree;
+#[cfg(feature = "kubernetes")]
+pub mod wire_tap;
 
 use ::agent::sandbox::machine::Machine;
 use std::sync::Arc;

@@ -16,6 +16,7 @@ use crate::cli::ui::trace::TraceStyle;
 use crate::error::{Error, Result};
 use crate::plain_file::{self, Links};
 use crate::sandbox::SandboxChoice;
+use crate::sandbox::kubernetes::Settings;
 use crate::session::hooks::{Moment, Place};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -209,6 +210,9 @@ macro_rules! settings {
             $($(#[$flag_doc])* pub $flag: Option<$flag_type>,)*
             $($(#[$other_doc])* pub $other: Option<$other_type>,)*
             $($(#[$table_doc])* pub $table: $table_type,)*
+            /// `[sandbox.kubernetes]`.
+            #[serde(skip)]
+            pub kubernetes: Settings,
             /// The flag or variable of each setting that has its value from one.
             #[serde(skip)]
             pub(super) origins: BTreeMap<&'static str, String>,
@@ -385,20 +389,31 @@ impl File {
                       AGENT_HOME to a directory that you can write to";
         let bytes = read_bounded(&path, denied)?.unwrap_or_default();
         let failed = |error| Error::config(format!("{}: {error}", path.display()));
-        // Read as it is first: errors then show the line.
-        let mut file: File = toml::from_slice(&bytes).map_err(failed)?;
+        let mut table: toml::Table = toml::from_slice(&bytes).map_err(failed)?;
+        let kubernetes = split_sandbox(&mut table).map_err(failed)?;
+        let mut file: File = match kubernetes {
+            // Read as it is: errors then show the line.
+            None => toml::from_slice(&bytes),
+            Some(_) => table.clone().try_into(),
+        }
+        .map_err(failed)?;
         let of_environment = |name| layers.get_from(&variable(name), Source::Environment);
         let set: Vec<_> = SETTINGS.iter().filter_map(|name| Some((*name, of_environment(name)?))).collect();
         if !set.is_empty() {
-            let mut table: toml::Table = toml::from_slice(&bytes).map_err(failed)?;
             for (name, setting) in &set {
                 table.insert((*name).to_owned(), typed(name, setting)?);
             }
             file = table.try_into().map_err(failed)?;
             file.origins = set.into_iter().map(|(name, setting)| (name, setting.name)).collect();
         }
+        file.kubernetes = kubernetes.unwrap_or_default();
         file.override_with(options);
         Ok(file)
+    }
+
+    /// Reads `config.toml` of `directory` without anything above it.
+    pub fn read_alone(directory: &Path) -> Result<Self> {
+        Self::read(directory, &Layers::default(), &Options::default())
     }
 
     /// Prefixes an error about the value of a setting with the flag, the variable or the file that set it.
@@ -413,6 +428,28 @@ impl File {
             }
         })
     }
+}
+
+/// `sandbox` is the backend's name, or a table with the name as `backend` and a table for each backend that has settings: such a
+/// table becomes the name, and its settings are the value.
+fn split_sandbox(table: &mut toml::Table) -> std::result::Result<Option<Settings>, toml::de::Error> {
+    let Some(Value::Table(sandbox)) = table.get("sandbox").cloned() else { return Ok(None) };
+    let SandboxTable { backend, kubernetes } = Value::Table(sandbox).try_into()?;
+    match backend {
+        Some(backend) => table.insert("sandbox".to_owned(), Value::String(backend)),
+        None => table.remove("sandbox"),
+    };
+    Ok(Some(kubernetes))
+}
+
+/// `[sandbox]` as a table.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SandboxTable {
+    /// `auto`, or a backend's name.
+    backend: Option<String>,
+    #[serde(default)]
+    kubernetes: Settings,
 }
 
 /// The text of a variable as the value that its setting takes.

@@ -18,6 +18,7 @@ use crate::cli::ui::pictures::Images;
 use crate::error::{Error, Result};
 use crate::event::Limits;
 use crate::network;
+use crate::sandbox::kubernetes::Settings;
 use crate::sandbox::{Network, SandboxChoice};
 use crate::session::hooks::{DEFAULT_TIMEOUT, Hook};
 use crate::tools::Bounds;
@@ -87,6 +88,9 @@ impl Config {
         let layers = Layers::read(&current)?;
         let file = File::read(&machine().config_dir()?, &layers, options)?;
         file.models.iter().try_for_each(|(model, options)| request::check(model, options))?;
+        if let Some(context) = &options.kube_context {
+            machine().set_kubernetes(Settings { context: Some(context.clone()), ..machine().kubernetes() });
+        }
         let notify_after = file.ui.notify_after.as_deref().map(duration).transpose();
         let notify_after =
             notify_after.map_err(|error| Error::config(format!("[ui] notify_after: {error}")))?;

@@ -23,6 +23,8 @@ use std::time::Duration;
 const LISTEN_FD: i32 = 3;
 /// How long a connection may take to be possible.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(1500);
+/// Where the kubelet of every node of a cluster listens.
+const KUBELET_PORT: &str = "10250";
 /// The directories that every sandbox has.
 const DIRECTORIES: [&str; 2] = ["/workspace", "/home/agent"];
 
@@ -37,6 +39,27 @@ pub fn main(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
     crate::sys::set_umask(0o022);
     prove_isolation(&probes)?;
     detach(&address, &verifier, &spec).map_err(|failure| failure.to_string())
+}
+
+/// `guest probe ADDRESS:PORT,...`. Fails if any of the addresses can be connected to; in a pod also, if its node or the API
+/// server can. Otherwise it prints that the network is not there.
+pub fn probe(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
+    let (Some(probes), None) = (arguments.next(), arguments.next()) else {
+        return Err(crate::USAGE.to_owned());
+    };
+    let variable = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
+    let server = variable("KUBERNETES_SERVICE_HOST").zip(variable("KUBERNETES_SERVICE_PORT"));
+    let server = server.map(|(host, port)| address(&host, &port));
+    let node = variable("KUBERNETES_NODE_ADDRESS").map(|node| address(&node, KUBELET_PORT));
+    let probes: Vec<String> = std::iter::once(probes).chain(server).chain(node).collect();
+    prove_isolation(&probes.join(","))?;
+    println!("isolated");
+    Ok(())
+}
+
+/// An address of either family with its port.
+fn address(host: &str, port: &str) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
 /// Fails if any of the addresses can be connected to.

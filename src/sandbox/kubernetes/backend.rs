@@ -1,0 +1,159 @@
+//! The backend: pods of one namespace.
+
+use super::cluster::Cluster;
+use super::pod::{self, CONTAINER, GUEST, HOST_LABEL, MANAGED_BY, SOCKET};
+use super::settings::Settings;
+use super::stream::Exec;
+use super::{CAPABILITIES, NAME, failure, wait};
+use crate::error::{Error, Result};
+use crate::event::SandboxInfo;
+use crate::sandbox::machine::Machine;
+use crate::sandbox::ownership::{sandbox_name, this_host};
+use crate::sandbox::{Backend, Capabilities, Channel, Listed, OnProgress, Spec, State};
+use async_trait::async_trait;
+use http::Method;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Pods of one page of a list, and pages.
+const PAGE: usize = 500;
+const MAX_PAGES: usize = 20;
+
+/// The backend over a cluster.
+#[derive(Clone)]
+pub struct Kubernetes {
+    pub(super) cluster: Cluster,
+    pub(super) settings: Settings,
+    pub(super) machine: Arc<Machine>,
+}
+
+impl Kubernetes {
+    /// The cluster that `kubectl` would talk to, as the settings of this machine change it.
+    ///
+    /// # Errors
+    /// `Config` where none is configured.
+    pub async fn connect(machine: Arc<Machine>) -> Result<Self> {
+        let settings = machine.kubernetes();
+        Self::with_settings(machine, settings).await
+    }
+
+    /// The cluster that `kubectl` would talk to, as `settings` change it.
+    ///
+    /// # Errors
+    /// `Config` where none is configured.
+    pub async fn with_settings(machine: Arc<Machine>, settings: Settings) -> Result<Self> {
+        let cluster = Cluster::connect(&machine, &settings).await?;
+        Ok(Self { cluster, settings, machine })
+    }
+
+    /// Deletes a pod; `false` where there is none. Its processes have a second to end.
+    pub(super) async fn delete(&self, name: &str) -> Result<bool> {
+        let options = json!({ "gracePeriodSeconds": 1, "propagationPolicy": "Background" });
+        let deleted = self.cluster.delete(&self.cluster.path(&format!("pods/{name}")), &options).await;
+        deleted.map_err(|error| failure::error(&format!("the pod {name} could not be removed"), error))
+    }
+
+    /// The pods that this user made from this machine.
+    async fn pods(&self) -> Result<Vec<Value>> {
+        let selector = super::cluster::escape(&format!(
+            "{}={},{HOST_LABEL}={}",
+            MANAGED_BY.0,
+            MANAGED_BY.1,
+            this_host()
+        ));
+        let (mut found, mut from) = (Vec::new(), String::new());
+        for _ in 0..MAX_PAGES {
+            let path = self.cluster.path(&format!("pods?labelSelector={selector}&limit={PAGE}{from}"));
+            let page = self.cluster.send(Method::GET, &path, None).await;
+            let mut page =
+                page.map_err(|error| failure::error("the sandboxes could not be listed", error))?;
+            if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
+                found.extend(items);
+            }
+            match wait::text(&page, "/metadata/continue") {
+                "" => break,
+                next => from = format!("&continue={}", super::cluster::escape(next)),
+            }
+        }
+        Ok(found)
+    }
+}
+
+#[async_trait]
+impl Backend for Kubernetes {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn location(&self) -> String {
+        format!("{}, namespace {}", self.cluster.location, self.cluster.namespace)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        CAPABILITIES
+    }
+
+    async fn start(&self, spec: &Spec, on_progress: OnProgress<'_>) -> Result<(Channel, SandboxInfo)> {
+        self.capabilities().check(NAME, spec)?;
+        self.start_pod(spec, on_progress).await
+    }
+
+    async fn attach(&self, session: &str) -> Result<Channel> {
+        let name = sandbox_name(session)?;
+        let none = || Error::sandbox(format!("session {session} has no running sandbox"));
+        let found = wait::read(&self.cluster, &name).await?.ok_or_else(none)?;
+        if let Some(error) = wait::end(&found) {
+            return Err(error);
+        }
+        if pod::session(&found) != Some(session) {
+            return Err(none());
+        }
+        let guest = self.settings.guest.as_deref().unwrap_or(GUEST);
+        let exec =
+            Exec::start(&self.cluster, &name, CONTAINER, &[guest, "attach", "--socket", SOCKET]).await?;
+        Ok(exec.channel(self.cluster.clone(), name))
+    }
+
+    async fn destroy(&self, session: &str) -> Result<()> {
+        self.delete(&sandbox_name(session)?).await.map(drop)
+    }
+
+    async fn list(&self) -> Result<Vec<Listed>> {
+        let listed = self.pods().await?.into_iter().filter_map(|pod| {
+            let state = state(&pod)?;
+            let ownership = pod::ownership(&pod)?;
+            Some(Listed {
+                expires: ownership.expiry_date().map(str::to_owned),
+                session: ownership.session,
+                id: wait::text(&pod, "/metadata/name").to_owned(),
+                state,
+                created: wait::text(&pod, "/metadata/creationTimestamp").to_owned(),
+            })
+        });
+        Ok(listed.collect())
+    }
+
+    async fn sweep(&self) -> Result<()> {
+        for pod in self.pods().await? {
+            let left_over = pod::ownership(&pod).zip(state(&pod));
+            let left_over = left_over.filter(|(ownership, state)| ownership.is_left_over(*state));
+            // The name is that of the session, as its annotation says.
+            if let Some((ownership, _)) = left_over {
+                self.delete(&sandbox_name(&ownership.session)?).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The state of a pod; `None` where it is being removed.
+fn state(pod: &Value) -> Option<State> {
+    if pod.pointer("/metadata/deletionTimestamp").is_some() {
+        return None;
+    }
+    Some(match wait::text(pod, "/status/phase") {
+        "Running" => State::Running,
+        "Succeeded" | "Failed" => State::Stopped,
+        _ => State::Starting,
+    })
+}

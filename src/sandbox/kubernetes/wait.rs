@@ -1,0 +1,323 @@
+//! Waiting for a pod, by a watch, and every reason to give up.
+
+use super::cluster::Cluster;
+use super::failure::{self, quote};
+use super::pod::CONTAINER;
+use crate::error::{Error, Result};
+use crate::sandbox::OnProgress;
+use futures_util::TryStreamExt;
+use kube::core::WatchEvent;
+use serde_json::Value;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// How long a watch that broke waits before the next.
+const AGAIN: Duration = Duration::from_millis(500);
+/// Reasons of a waiting container that do not pass by themselves.
+const HOPELESS: [&str; 8] = [
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+    "CrashLoopBackOff",
+];
+
+/// How far a pod is.
+enum Stage {
+    /// The container runs.
+    Running,
+    /// It does not yet, for this reason.
+    Waiting(String),
+}
+
+/// Waits until `container` of the pod `seen` runs. A watch tells of every change.
+pub(super) async fn running(
+    cluster: &Cluster,
+    mut seen: Value,
+    container: &str,
+    longest: Duration,
+    on_progress: OnProgress<'_>,
+) -> Result<()> {
+    let name = text(&seen, "/metadata/name").to_owned();
+    let deadline = Instant::now() + longest;
+    loop {
+        let mut why = match stage(&seen, container)? {
+            Stage::Running => return Ok(()),
+            Stage::Waiting(why) => why,
+        };
+        let version = text(&seen, "/metadata/resourceVersion").to_owned();
+        let followed = async {
+            let events = cluster.watch(&cluster.path("pods"), &name, &version).await.map_err(drop)?;
+            let mut events = std::pin::pin!(events);
+            while let Ok(Some(event)) = events.try_next().await {
+                let pod = match event {
+                    WatchEvent::Added(pod) | WatchEvent::Modified(pod) => pod,
+                    WatchEvent::Deleted(_) => return Ok(Err(deleted())),
+                    WatchEvent::Bookmark(_) => continue,
+                    // Too old a version: the pod is read again.
+                    WatchEvent::Error(_) => break,
+                };
+                match stage(&pod, container) {
+                    Ok(Stage::Running) => return Ok(Ok(())),
+                    Ok(Stage::Waiting(now)) => {
+                        if now != why {
+                            on_progress(&now, 0, 0);
+                        }
+                        why = now;
+                    }
+                    Err(error) => return Ok(Err(error)),
+                }
+            }
+            Err(())
+        };
+        match timeout_at(deadline, followed).await {
+            Ok(Ok(ended)) => return ended,
+            // The watch has ended, and not the wait.
+            Ok(Err(())) => sleep(AGAIN).await,
+            Err(_) => return Err(too_long(longest, &why)),
+        }
+        seen = read(cluster, &name).await?.ok_or_else(deleted)?;
+        if Instant::now() >= deadline {
+            return Err(too_long(longest, &why));
+        }
+    }
+}
+
+/// Waits until the pod is gone.
+pub(super) async fn gone(cluster: &Cluster, name: &str, longest: Duration) -> Result<()> {
+    let deadline = Instant::now() + longest;
+    while let Some(pod) = read(cluster, name).await? {
+        let version = text(&pod, "/metadata/resourceVersion").to_owned();
+        let followed = async {
+            let events = cluster.watch(&cluster.path("pods"), name, &version).await.map_err(drop)?;
+            let mut events = std::pin::pin!(events);
+            while let Ok(Some(event)) = events.try_next().await {
+                match event {
+                    WatchEvent::Deleted(_) => return Ok(()),
+                    WatchEvent::Error(_) => break,
+                    _ => {}
+                }
+            }
+            Err(())
+        };
+        match timeout_at(deadline, followed).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(())) => sleep(AGAIN).await,
+            Err(_) => {
+                return Err(Error::sandbox(format!(
+                    "the pod {name} is still being removed after {} s",
+                    longest.as_secs()
+                ))
+                .hint("its node may be gone: `kubectl get nodes`"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The pod called `name`.
+pub(super) async fn read(cluster: &Cluster, name: &str) -> Result<Option<Value>> {
+    let found = cluster.get(&cluster.path(&format!("pods/{name}"))).await;
+    found.map_err(|error| failure::error(&format!("the pod {name} could not be looked at"), error))
+}
+
+fn deleted() -> Error {
+    Error::sandbox("the pod was deleted").hint(
+        "by somebody, or because its node went away: `kubectl get events` may tell; `agent resume` restores the session in another",
+    )
+}
+
+fn too_long(longest: Duration, why: &str) -> Error {
+    let hint = match why.starts_with("waiting for a node") {
+        true => {
+            "ask for less with --memory, --cpus and --disk, or give the cluster more: `kubectl describe nodes` shows what is used"
+        }
+        false => {
+            "`kubectl describe pods` and `kubectl get events` show what it waits for; start_timeout in [sandbox.kubernetes] waits longer"
+        }
+    };
+    Error::sandbox(format!("the pod did not run after {} s: {why}", longest.as_secs())).hint(hint)
+}
+
+/// A text of an object, empty where there is none.
+pub(super) fn text<'a>(object: &'a Value, path: &str) -> &'a str {
+    object.pointer(path).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// How far the pod is. An error is a reason to give up.
+fn stage(pod: &Value, container: &str) -> Result<Stage> {
+    if let Some(error) = end(pod) {
+        return Err(error);
+    }
+    let statuses = ["/status/initContainerStatuses", "/status/containerStatuses"]
+        .into_iter()
+        .flat_map(|list| pod.pointer(list).and_then(Value::as_array).into_iter().flatten());
+    let mut why = String::new();
+    for status in statuses {
+        if status.pointer("/state/running").is_some() && text(status, "/name") == container {
+            return Ok(Stage::Running);
+        }
+        let reason = text(status, "/state/waiting/reason");
+        if HOPELESS.contains(&reason) {
+            return Err(hopeless(reason, text(status, "/image"), text(status, "/state/waiting/message")));
+        }
+        if !reason.is_empty() {
+            why = format!("starting the container ({})", quote(reason));
+        }
+    }
+    let conditions = pod.pointer("/status/conditions").and_then(Value::as_array);
+    let scheduled = conditions.into_iter().flatten().find(|it| text(it, "/type") == "PodScheduled");
+    Ok(Stage::Waiting(match scheduled {
+        Some(condition) if text(condition, "/status") == "False" => {
+            format!("waiting for a node: {}", quote(text(condition, "/message")))
+        }
+        Some(_) if !why.is_empty() => why,
+        Some(_) => "starting the container".to_owned(),
+        None => "waiting for a node".to_owned(),
+    }))
+}
+
+fn hopeless(reason: &str, image: &str, message: &str) -> Error {
+    let (image, message) = (quote(image), quote(message));
+    let of_an_image =
+        ["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"].contains(&reason);
+    if of_an_image {
+        return Error::sandbox(format!("the image {image} cannot be pulled: {message}")).hint(
+            "check its name; a private registry needs pull_secrets in [sandbox.kubernetes]; the cluster's nodes pull it, not this machine",
+        );
+    }
+    let hint = if message.contains("executable file not found") || message.contains("no such file") {
+        "the image has no shell: init_image in [sandbox.kubernetes] names one that brings the guest in"
+    } else if message.contains("non-root") || message.contains("runAsNonRoot") {
+        "the image needs root, which no sandbox is: build it with USER and a number"
+    } else {
+        "`kubectl describe pods` shows the events of the pod"
+    };
+    Error::sandbox(format!("the container could not be started ({reason}): {message}")).hint(hint)
+}
+
+/// Why the pod has ended; `None` where it has not.
+pub(super) fn end(pod: &Value) -> Option<Error> {
+    let (reason, message) = (text(pod, "/status/reason"), quote(text(pod, "/status/message")));
+    let of_a_node = "`agent resume` restores the session in another pod";
+    let sentence = |what: &str, hint: &str| Some(Error::sandbox(what.to_owned()).hint(hint.to_owned()));
+    match reason {
+        "Evicted" => {
+            return sentence(
+                &format!("the pod was evicted: {message}"),
+                "more than --disk or the node's own space was used; `agent resume` restores the session in another pod",
+            );
+        }
+        "DeadlineExceeded" => {
+            return sentence(
+                "the pod has reached its greatest age and was ended",
+                "max_age in [sandbox.kubernetes] sets it; `agent resume` restores the session in another pod",
+            );
+        }
+        "NodeLost" | "NodeShutdown" | "Shutdown" | "Terminated" => {
+            return sentence(&format!("the node of the pod went away ({reason}): {message}"), of_a_node);
+        }
+        _ => {}
+    }
+    if pod.pointer("/metadata/deletionTimestamp").is_some() {
+        return Some(deleted());
+    }
+    let statuses = pod.pointer("/status/containerStatuses").and_then(Value::as_array);
+    let ended = statuses.into_iter().flatten().find(|status| text(status, "/name") == CONTAINER);
+    let ended = ended.and_then(|status| status.pointer("/state/terminated"));
+    let phase = text(pod, "/status/phase");
+    if ended.is_none() && !matches!(phase, "Failed" | "Succeeded") {
+        return None;
+    }
+    let code = ended.and_then(|ended| ended.get("exitCode")).and_then(Value::as_i64);
+    match ended.map(|ended| text(ended, "/reason")) {
+        Some("OOMKilled") => sentence(
+            "the sandbox ran out of memory and was ended",
+            "--memory gives it more; `agent resume` restores the session in another pod",
+        ),
+        Some("Completed") => sentence("the sandbox has ended: nobody was connected", of_a_node),
+        Some(reason @ ("StartError" | "ContainerCannotRun")) => {
+            let message = ended.map(|ended| text(ended, "/message")).unwrap_or_default();
+            Some(hopeless(reason, "", message))
+        }
+        _ => {
+            let said = ended.map(|ended| quote(text(ended, "/message"))).unwrap_or_default();
+            let code = code.map(|code| format!(" with code {code}")).unwrap_or_default();
+            sentence(
+                &format!("the container of the sandbox has ended{code}: {reason}{message}{said}"),
+                "`kubectl logs` shows what it said",
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod(status: Value) -> Value {
+        json!({ "metadata": { "name": "p" }, "status": status })
+    }
+
+    #[test]
+    fn every_reason_to_give_up_is_a_sentence() {
+        let waiting = |reason: &str, message: &str| {
+            let status = json!([{ "name": CONTAINER, "image": "x:1", "state": { "waiting": { "reason": reason, "message": message } } }]);
+            json!({ "phase": "Pending", "containerStatuses": status })
+        };
+        let ended = |reason: &str, code: i64| {
+            let status = json!([{ "name": CONTAINER, "state": { "terminated": { "reason": reason, "exitCode": code } } }]);
+            json!({ "phase": "Failed", "containerStatuses": status })
+        };
+        for (status, sentence, hint) in [
+            (
+                waiting("ImagePullBackOff", "not found"),
+                "the image x:1 cannot be pulled: not found",
+                "pull_secrets",
+            ),
+            (
+                waiting("RunContainerError", "exec: \"sh\": executable file not found"),
+                "RunContainerError",
+                "init_image",
+            ),
+            (
+                waiting("CreateContainerConfigError", "image has non-numeric user: non-root"),
+                "CreateContainerConfigError",
+                "USER",
+            ),
+            (
+                json!({ "phase": "Failed", "reason": "Evicted", "message": "disk" }),
+                "the pod was evicted: disk",
+                "--disk",
+            ),
+            (json!({ "phase": "Failed", "reason": "DeadlineExceeded" }), "greatest age", "max_age"),
+            (ended("OOMKilled", 137), "ran out of memory", "--memory"),
+            (ended("Completed", 0), "nobody was connected", "resume"),
+            (ended("Error", 3), "has ended with code 3", "kubectl logs"),
+        ] {
+            let error = stage(&pod(status.clone()), CONTAINER).err().expect("an end");
+            assert!(error.to_string().contains(sentence), "{status}: {error}");
+            assert!(error.hint_text().is_some_and(|text| text.contains(hint)), "{status}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_finds_no_node_is_waited_for() {
+        let condition = json!([{ "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes" }]);
+        let unschedulable = pod(json!({ "phase": "Pending", "conditions": condition }));
+        let Ok(Stage::Waiting(why)) = stage(&unschedulable, CONTAINER) else { panic!("it waits") };
+        assert_eq!(why, "waiting for a node: 0/1 nodes");
+        assert!(
+            too_long(Duration::from_secs(9), &why).hint_text().is_some_and(|hint| hint.contains("--cpus"))
+        );
+        let running = json!([{ "name": CONTAINER, "state": { "running": {} } }]);
+        assert!(matches!(
+            stage(&pod(json!({ "containerStatuses": running })), CONTAINER),
+            Ok(Stage::Running)
+        ));
+    }
+}

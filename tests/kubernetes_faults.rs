@@ -1,0 +1,149 @@
+//! What goes wrong between a client and its pod: each time the outcome is honest, and what still runs is found again.
+
+use crate::support::backends::{output_of, shell, spec};
+use crate::support::cluster::{self, Api, Node, settings};
+use crate::support::wire_tap::{Mode, WireTap};
+use agent::sandbox::kubernetes::{Kubernetes, Settings};
+use agent::sandbox::{Backend, Command, Outcome, Sandbox, Spec};
+use std::time::{Duration, Instant};
+
+async fn start(backend: &Kubernetes, spec: &Spec) -> Sandbox {
+    let (channel, _) = backend.start(spec, &|_, _, _| {}).await.expect("the sandbox starts");
+    Sandbox::connect(channel).await.expect("the guest answers")
+}
+
+/// A client behind a proxy.
+async fn behind(api: &Api, settings: Settings) -> (Kubernetes, WireTap, tempfile::TempDir) {
+    let tap = WireTap::start(api.address()).await;
+    let directory = tempfile::tempdir().expect("a directory");
+    let kubeconfig = directory.path().join("kubeconfig");
+    let text = std::fs::read_to_string(&api.kubeconfig).expect("a kubeconfig");
+    let text = text.replace(&api.server(), &format!("https://{}", tap.address));
+    std::fs::write(&kubeconfig, text).expect("written");
+    let backend = cluster::with(kubeconfig.to_str().expect("a path"), settings).await;
+    (backend, tap, directory)
+}
+
+async fn attached(backend: &Kubernetes, spec: &Spec) -> Sandbox {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    loop {
+        let attempt = async { Sandbox::connect(backend.attach(&spec.session).await?).await };
+        match attempt.await {
+            Ok(sandbox) => return sandbox,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// Runs what never ends until the connection does, and returns the outcome and what every later request says.
+async fn lost(sandbox: &Sandbox, after: impl Future<Output = ()>) -> (Outcome, String) {
+    let mut on_output = |_: agent::sandbox::Output<'_>| {};
+    let (finished, ()) = tokio::join!(sandbox.run(shell("sleep 1000"), &mut on_output), after);
+    let error = sandbox.run(shell("true"), &mut |_| {}).await.expect_err("the connection has ended");
+    assert_eq!(error.exit_code() as u8, 4);
+    (finished.expect("an outcome").outcome, error.to_string())
+}
+
+async fn job(sandbox: &Sandbox) -> u64 {
+    let job = Command { timeout: None, ..shell("echo up; sleep 1000") };
+    sandbox.start_job(job).await.expect("a job")
+}
+
+async fn assert_runs(sandbox: &Sandbox, job: u64) {
+    let output = sandbox.job_output(job, Duration::from_secs(20)).await.expect("its output");
+    assert!(output.state.is_none() && !output.output.is_empty(), "{output:?}");
+}
+
+#[tokio::test]
+async fn a_stream_that_is_fed_one_byte_at_a_time_loses_nothing() {
+    let Some(api) = Api::connect().await else { return };
+    let (backend, tap, _directory) = behind(&api, settings()).await;
+    let spec = spec();
+    let sandbox = start(&backend, &spec).await;
+    tap.set(Mode::Drip);
+    let numbers: String = (1..=3000).map(|number| format!("{number}\n")).collect();
+    assert_eq!(output_of(&sandbox, "seq 1 3000").await, numbers.trim_end());
+    let second = attached(&backend, &spec).await;
+    assert_eq!(output_of(&second, "seq 1 3000 | tail -n 1").await, "3000");
+    tap.set(Mode::Pass);
+    backend.destroy(&spec.session).await.expect("removed");
+}
+
+#[tokio::test]
+async fn a_client_that_is_cut_off_is_told_so_and_finds_its_jobs_again() {
+    let Some(api) = Api::connect().await else { return };
+    let (backend, tap, _directory) = behind(&api, settings()).await;
+    let spec = Spec { idle_ttl: Duration::from_secs(300), ..spec() };
+    let sandbox = start(&backend, &spec).await;
+    let job = job(&sandbox).await;
+    let (outcome, said) = lost(&sandbox, async { tap.set(Mode::Cut) }).await;
+    assert_eq!(outcome, Outcome::Lost);
+    assert!(said.contains("the API server cannot be reached"), "{said}");
+    let error = backend.attach(&spec.session).await.err().expect("it is still cut off");
+    assert!(error.hint_text().is_some_and(|hint| hint.contains("kubectl version")), "{error:?}");
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    tap.set(Mode::Pass);
+    assert_runs(&attached(&backend, &spec).await, job).await;
+    backend.destroy(&spec.session).await.expect("removed");
+}
+
+#[tokio::test]
+async fn credentials_that_are_not_valid_any_more_are_a_sentence() {
+    let Some(api) = Api::connect().await else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let kubeconfig = directory.path().join("kubeconfig");
+    let text = std::fs::read_to_string(&api.kubeconfig).expect("a kubeconfig");
+    std::fs::write(&kubeconfig, text.replace("admintoken", "expired")).expect("written");
+    let backend = cluster::with(kubeconfig.to_str().expect("a path"), settings()).await;
+    let error = backend.list().await.expect_err("it is refused");
+    assert_eq!(error.to_string(), "the sandboxes could not be listed: Unauthorized");
+    assert!(error.hint_text().is_some_and(|hint| hint.contains("a token may have expired")), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_pod_that_is_evicted_says_why() {
+    let Some(api) = Api::connect().await else { return };
+    let backend =
+        cluster::with(&api.kubeconfig, Settings { tmp_size: Some("1m".to_owned()), ..settings() }).await;
+    let spec = Spec { idle_ttl: Duration::from_secs(300), ..spec() };
+    let sandbox = start(&backend, &spec).await;
+    output_of(&sandbox, "head -c 50000000 /dev/zero > /tmp/large").await;
+    let (outcome, said) = lost(&sandbox, async {}).await;
+    assert_eq!(outcome, Outcome::Lost);
+    assert!(said.contains("the pod was evicted") && said.contains("tmp"), "{said}");
+    backend.destroy(&spec.session).await.expect("removed");
+}
+
+#[tokio::test]
+async fn a_pod_that_has_reached_its_age_says_so() {
+    let Some(api) = Api::connect().await else { return };
+    let backend =
+        cluster::with(&api.kubeconfig, Settings { max_age: Some("10s".to_owned()), ..settings() }).await;
+    let spec = Spec { idle_ttl: Duration::from_secs(300), ..spec() };
+    let sandbox = start(&backend, &spec).await;
+    let (outcome, said) = lost(&sandbox, async {}).await;
+    assert_eq!(outcome, Outcome::Lost);
+    assert!(said.contains("has reached its greatest age"), "{said}");
+    backend.destroy(&spec.session).await.expect("removed");
+}
+
+/// With the cluster of `.ci/cluster` alone, and not beside other tests: `.ci/cluster` runs it by itself.
+#[tokio::test]
+#[ignore = "restarts the cluster's programs under other tests"]
+async fn what_runs_in_a_pod_survives_an_api_server_and_a_kubelet_that_are_killed() {
+    let Some(api) = Api::connect().await else { return };
+    let Some(node) = Node::of_this_machine() else { return };
+    let backend = cluster::with(&api.kubeconfig, settings()).await;
+    let spec = Spec { idle_ttl: Duration::from_secs(300), ..spec() };
+    let sandbox = start(&backend, &spec).await;
+    let job = job(&sandbox).await;
+    let (outcome, _) = lost(&sandbox, async { node.restart("apiserver") }).await;
+    assert_eq!(outcome, Outcome::Lost);
+    let sandbox = attached(&backend, &spec).await;
+    assert_runs(&sandbox, job).await;
+    node.restart("kubelet");
+    let again = attached(&backend, &spec).await;
+    assert_runs(&again, job).await;
+    backend.destroy(&spec.session).await.expect("removed");
+}

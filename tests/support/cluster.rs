@@ -1,0 +1,157 @@
+//! A Kubernetes cluster for the tests: the one that `AGENT_TEST_KUBECONFIG` names. `.ci/cluster` starts one.
+
+use super::backends::machine_with;
+use agent::sandbox::Backend;
+use agent::sandbox::kubernetes::{Isolation, Kubernetes, Settings};
+use serde_json::{Value, json};
+
+/// The variable that names the cluster's kubeconfig.
+const KUBECONFIG: &str = "AGENT_TEST_KUBECONFIG";
+/// The variable that names the image of the pods.
+const IMAGE: &str = "AGENT_TEST_KUBERNETES_IMAGE";
+
+/// The kubeconfig of the cluster, or `None` (with one line) where there is none.
+pub fn kubeconfig() -> Option<String> {
+    let named = std::env::var(KUBECONFIG).ok();
+    if named.is_none() {
+        eprintln!("not tested on kubernetes: {KUBECONFIG} names no cluster");
+    }
+    named
+}
+
+/// The settings for a small cluster whose network plugin enforces no policies. Pods ask for little, so that many fit on one node.
+pub fn settings() -> Settings {
+    let requests = json!({ "cpu": "10m", "memory": "32Mi", "ephemeral-storage": "16Mi" });
+    let template =
+        json!({ "spec": { "containers": [{ "name": "sandbox", "resources": { "requests": requests } }] } });
+    Settings {
+        image: std::env::var(IMAGE).ok(),
+        isolation: Isolation::Trusted,
+        pod_template: template.as_object().expect("an object").clone(),
+        ..Settings::default()
+    }
+}
+
+/// A backend with these settings.
+pub async fn with(kubeconfig: &str, settings: Settings) -> Kubernetes {
+    let machine = machine_with([("KUBECONFIG", kubeconfig)]);
+    Kubernetes::with_settings(machine, settings).await.expect("the cluster's configuration")
+}
+
+/// The backend of the suites that run on every backend.
+pub async fn backend() -> Option<Box<dyn Backend>> {
+    Some(Box::new(with(&kubeconfig()?, settings()).await))
+}
+
+/// An image of the cluster without a shell.
+pub const EMPTY_IMAGE: &str = "local.test/agent-empty:1";
+
+/// The API server, for what tests look at and do beside the backend.
+pub struct Api {
+    pub kubeconfig: String,
+    client: kube::Client,
+}
+
+impl Api {
+    /// The cluster's, or `None` where there is none.
+    pub async fn connect() -> Option<Self> {
+        let kubeconfig = kubeconfig()?;
+        let read = kube::config::Kubeconfig::read_from(&kubeconfig).expect("a kubeconfig");
+        let config =
+            kube::Config::from_custom_kubeconfig(read, &Default::default()).await.expect("a configuration");
+        Some(Self { kubeconfig, client: kube::Client::try_from(config).expect("a client") })
+    }
+
+    async fn send(&self, method: &str, path: &str, body: Option<&Value>) -> kube::Result<Value> {
+        let body = body.map(Value::to_string).unwrap_or_default().into_bytes();
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", "application/json")
+            .body(body);
+        self.client.request(request.expect("a request")).await
+    }
+
+    /// The API server, as the kubeconfig names it.
+    pub fn server(&self) -> String {
+        let text = std::fs::read_to_string(&self.kubeconfig).expect("a kubeconfig");
+        let server = text.split("https://").nth(1).expect("a server");
+        format!(
+            "https://{}",
+            server
+                .split(|c: char| !(c.is_ascii_alphanumeric() || ".:-".contains(c)))
+                .next()
+                .unwrap_or_default()
+        )
+    }
+
+    /// Its address.
+    pub fn address(&self) -> std::net::SocketAddr {
+        self.server().trim_start_matches("https://").parse().expect("an address with its port")
+    }
+
+    /// The pod of a session in the namespace `default`.
+    pub async fn pod(&self, session: &str) -> Option<Value> {
+        self.send("GET", &format!("/api/v1/namespaces/default/pods/agent-{session}"), None).await.ok()
+    }
+
+    /// Makes an object of the core group, with the status that a controller would give it.
+    pub async fn create_with_status(&self, namespace: &str, resource: &str, object: Value, status: Value) {
+        let path = format!("/api/v1/namespaces/{namespace}/{resource}");
+        let mut made = self.send("POST", &path, Some(&object)).await.expect("it is made");
+        made["status"] = status;
+        let name = made["metadata"]["name"].as_str().expect("a name").to_owned();
+        self.send("PUT", &format!("{path}/{name}/status"), Some(&made)).await.expect("it is counted");
+    }
+
+    /// Makes a namespace of the test's own.
+    pub async fn namespace(&self, what: &str) -> String {
+        let name = format!("agent-suite-{what}-{}", fastrand::u32(..));
+        let object = json!({ "metadata": { "name": name } });
+        self.send("POST", "/api/v1/namespaces", Some(&object)).await.expect("it is made");
+        name
+    }
+
+    /// Removes it. Its end is not waited for: this cluster has nobody who finishes it.
+    pub async fn remove_namespace(&self, name: &str) {
+        self.send("DELETE", &format!("/api/v1/namespaces/{name}"), None).await.expect("it is removed");
+    }
+}
+
+/// The programs of a cluster that `.ci/cluster` has started on this machine.
+pub struct Node(std::path::PathBuf);
+
+impl Node {
+    /// The one whose files are in `AGENT_TEST_CLUSTER_DIRECTORY`.
+    pub fn of_this_machine() -> Option<Self> {
+        let directory = std::env::var_os("AGENT_TEST_CLUSTER_DIRECTORY");
+        if directory.is_none() {
+            eprintln!("not tested: AGENT_TEST_CLUSTER_DIRECTORY names no cluster of this machine");
+        }
+        directory.map(|directory| Self(directory.into()))
+    }
+
+    /// Kills a program without a warning and starts it again as it was.
+    pub fn restart(&self, program: &str) {
+        let file = self.0.join(format!("{program}.pid"));
+        let pid: i32 = std::fs::read_to_string(&file).expect("a pid").trim().parse().expect("a number");
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).expect("its command");
+        let words: Vec<&std::ffi::OsStr> = line
+            .split(|&byte| byte == 0)
+            .filter(|word| !word.is_empty())
+            .map(std::os::unix::ffi::OsStrExt::from_bytes)
+            .collect();
+        // SAFETY: takes no pointer.
+        assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0, "{program} is killed");
+        while std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z ")) {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        // In the background of a shell that ends: it outlives the test.
+        let started = std::process::Command::new("sh")
+            .args(["-c", "setsid \"$@\" >>\"$0.log\" 2>&1 </dev/null & echo $! >\"$0.pid\"", program])
+            .args(&words)
+            .current_dir(&self.0)
+            .status();
+        assert!(started.expect("a shell").success(), "{program} starts again");
+    }
+}
