@@ -40,6 +40,17 @@ pub enum Kind {
     OutputClosed,
 }
 
+/// Whom a failure concerns, where that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Scope {
+    #[default]
+    Unknown,
+    /// The endpoint is unreachable, overloaded or refuses this user: every request fails for a while.
+    Endpoint,
+    /// This image cannot be used: others can.
+    Image,
+}
+
 /// A failure: message, hint and exit code.
 #[derive(Debug)]
 pub struct Error {
@@ -50,6 +61,7 @@ pub struct Error {
     context_window: Option<u64>,
     prompt_tokens: Option<u64>,
     errno: Option<i32>,
+    scope: Scope,
     /// Boxed, because every result is at least as large as an error.
     details: Option<Box<Value>>,
 }
@@ -65,6 +77,7 @@ impl Error {
             context_window: None,
             prompt_tokens: None,
             errno: None,
+            scope: Scope::Unknown,
             details: None,
         }
     }
@@ -106,6 +119,12 @@ impl Error {
         self
     }
 
+    /// Says before the message what failed because of it.
+    pub fn context(mut self, what: &str) -> Self {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+
     /// Adds the model's context window and the prompt's size in tokens, as an endpoint named them when the conversation did
     /// not fit.
     pub fn overflow(mut self, window: Option<u64>, prompt: Option<u64>) -> Self {
@@ -134,6 +153,17 @@ impl Error {
         self.errno
     }
 
+    /// Adds whom it concerns.
+    pub fn concerns(mut self, scope: Scope) -> Self {
+        self.scope = scope;
+        self
+    }
+
+    /// Whom it concerns.
+    pub fn scope(&self) -> Scope {
+        self.scope
+    }
+
     /// Adds machine-readable details for `--json`.
     pub fn details(mut self, details: Value) -> Self {
         self.details = Some(Box::new(details));
@@ -154,6 +184,7 @@ impl Error {
             context_window: self.context_window,
             prompt_tokens: self.prompt_tokens,
             errno: self.errno,
+            scope: self.scope,
             details: self.details.clone(),
         }
     }

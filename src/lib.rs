@@ -15,6 +15,8 @@ pub mod event;
 pub mod exit_code;
 pub mod front_matter;
 pub mod hash;
+pub mod head_writer;
+pub mod host_process;
 pub mod host_program;
 pub mod lock;
 pub mod log;

@@ -1,13 +1,13 @@
 //! Reading regular files of an untrusted tree: reading a FIFO would block, a device
-//! would never end.
+//! would never end. And replacing files of our own as a whole.
 //!
 //! Every file of the workspace that is opened by name is opened here: regular files only, without blocking, and up to a
 //! limit.
 
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::path::Arg;
-use std::fs::File;
-use std::io::{self, Read};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 
@@ -27,6 +27,42 @@ pub fn read(path: &Path, limit: u64, links: Links) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Whether a file has to be there after a power failure too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// It and its name are on the disk when the call returns.
+    Synced,
+    /// A process that is killed leaves the old or the new content.
+    Renamed,
+}
+
+/// Replaces the file as a whole or not at all, by way of `PATH.new`.
+pub fn replace(path: &Path, content: &[u8], durability: Durability) -> io::Result<()> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let replaced = write_new(Path::new(&new), content, durability).and_then(|()| fs::rename(&new, path));
+    if replaced.is_err() {
+        // The name is written again next time.
+        let _ = fs::remove_file(&new);
+    }
+    replaced?;
+    match durability {
+        Durability::Synced => sync_directory(path.parent().unwrap_or(path)),
+        Durability::Renamed => Ok(()),
+    }
+}
+
+fn write_new(path: &Path, content: &[u8], durability: Durability) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(content)?;
+    if durability == Durability::Synced { file.sync_all() } else { Ok(()) }
+}
+
+/// Makes the names in a directory last.
+pub fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
 /// Opens a regular file for reading, relative to an open directory.
 pub fn open_at(directory: impl AsFd, path: impl Arg, links: Links) -> io::Result<File> {
     let mut flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
@@ -40,7 +76,7 @@ pub fn open_at(directory: impl AsFd, path: impl Arg, links: Links) -> io::Result
 
 #[cfg(test)]
 mod tests {
-    use super::{Links, read};
+    use super::{Durability, Links, read, replace};
     use std::os::unix::fs::symlink;
     use std::process::Command;
 
@@ -58,5 +94,21 @@ mod tests {
         for name in ["zero", "fifo", ".", "missing"] {
             assert!(read(&path(name), 9, Links::Follow).is_err(), "{name}");
         }
+    }
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_or_not_at_all() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        for (content, durability) in [(b"1", Durability::Renamed), (b"2", Durability::Synced)] {
+            replace(&path, content, durability).unwrap();
+            assert_eq!(std::fs::read(&path).unwrap(), content);
+        }
+        std::fs::create_dir(directory.path().join("taken")).unwrap();
+        assert!(replace(&directory.path().join("taken"), b"3", Durability::Synced).is_err());
+        let mut left: Vec<_> =
+            std::fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, ["file", "taken"], "nothing unfinished is left");
     }
 }

@@ -15,11 +15,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// A model that writes the file that the prompt names, with the prompt in it, and answers with the prompt.
-fn writer() -> Endpoint {
+pub fn writer() -> Endpoint {
     endpoint().by_rule(write_or_answer).start()
 }
 
-fn write_or_answer(body: &Value) -> Script {
+pub fn write_or_answer(body: &Value) -> Script {
     let (prompt, is_first) = prompt_of(body);
     let name = prompt.split_whitespace().last().unwrap_or("file").to_owned();
     match is_first {
@@ -29,7 +29,7 @@ fn write_or_answer(body: &Value) -> Script {
 }
 
 /// The prompt of a request, and whether the model has not answered it yet.
-fn prompt_of(body: &Value) -> (String, bool) {
+pub fn prompt_of(body: &Value) -> (String, bool) {
     let messages = body["messages"].as_array().cloned().unwrap_or_default();
     let of_user = messages.iter().find(|message| message["role"] == "user");
     let prompt = of_user.and_then(|message| message["content"].as_str()).unwrap_or_default();
@@ -37,29 +37,29 @@ fn prompt_of(body: &Value) -> (String, bool) {
 }
 
 /// A task file with `count` tasks that each write a file.
-fn tasks(count: usize) -> String {
+pub fn tasks(count: usize) -> String {
     let line = |i| {
         json!({"id": format!("task-{i}"), "prompt": format!("write f{i}"), "files": {}}).to_string() + "\n"
     };
     (0..count).map(line).collect()
 }
 
-fn batch(call: Agent, model: &Endpoint, more: &[&str]) -> Agent {
+pub fn batch(call: Agent, model: &Endpoint, more: &[&str]) -> Agent {
     call.endpoint(model).args(["batch", "tasks.jsonl", "--out", "out"]).args(more)
 }
 
-fn results(workspace: &Path) -> Vec<Value> {
+pub fn results(workspace: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(workspace.join("out/results.jsonl")).unwrap_or_default();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn by_id(workspace: &Path) -> BTreeMap<String, Value> {
+pub fn by_id(workspace: &Path) -> BTreeMap<String, Value> {
     let named = |result: Value| (result["id"].as_str().unwrap().to_owned(), result);
     results(workspace).into_iter().map(named).collect()
 }
 
-fn read(path: PathBuf) -> String {
+pub fn read(path: PathBuf) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -220,7 +220,7 @@ fn only_one_process_runs_a_batch() {
     running.wait().expect_code(143);
 }
 
-fn wait_for(condition: impl Fn() -> bool) {
+pub fn wait_for(condition: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(60);
     while !condition() {
         assert!(Instant::now() < deadline, "it did not happen within a minute");

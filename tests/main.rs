@@ -6,6 +6,7 @@ mod artifacts;
 mod attacks;
 mod backends;
 mod batch;
+mod batch_failures;
 mod client_hello;
 mod cloud;
 mod cloud_hostile;

@@ -3,6 +3,7 @@
 use crate::support::agent::agent;
 use crate::support::backends::{BACKENDS, backend};
 use crate::support::endpoint::{Endpoint, Script, endpoint};
+use crate::support::terminal::terminal;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -94,7 +95,7 @@ fn the_smallest_diff_wins_if_all_finish_and_a_judge_decides_otherwise() {
         1
     );
     let refused = race(&["--judge", "echo none of them"]).expect_code(6);
-    assert!(refused.stderr.contains("the judge named no attempt that passed"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("the judge did not name one attempt that passed"), "{}", refused.stderr);
 }
 
 #[test]
@@ -155,6 +156,112 @@ fn a_race_that_is_killed_is_shown_and_leaves_ordinary_sessions() {
 }
 
 #[test]
+fn ctrl_c_stops_a_judge_and_what_it_has_started() {
+    // The first Ctrl-C was swallowed, and of a judge that took too long only the shell ended.
+    let model = models(|_| (command("echo x > out.txt"), endpoint().text("done")));
+    let call = agent().endpoint(&model);
+    let judging = call.workspace().join("judging");
+    let judge = format!("(sleep 600) & echo $! > {0}.new; mv {0}.new {0}; wait", judging.display());
+    let running = call.args(["race", "-n", "2", "write it", "--judge", &judge]).start();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !judging.exists() {
+        assert!(Instant::now() < deadline, "the judge is asked");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    running.signal(libc::SIGINT);
+    let stopped = running.wait().expect_code(130);
+    assert!(stopped.stderr.contains("the race was stopped"), "{}", stopped.stderr);
+    let sleeping = std::fs::read_to_string(&judging).unwrap().trim().to_owned();
+    while std::path::Path::new("/proc").join(&sleeping).join("exe").exists() {
+        assert!(Instant::now() < deadline, "it ends with the judge");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let shown = stopped.again().args(["race", "show"]).run().expect_code(0).stdout;
+    assert!(!shown.contains("not finished") && shown.matches("finished").count() >= 2, "{shown}");
+}
+
+#[test]
+fn of_equal_finishers_exactly_one_wins() {
+    let model = models(|_| (command("echo x > out.txt"), endpoint().text("done")));
+    let call = agent().endpoint(&model);
+    let finished = call
+        .args(["race", "-n", "4", "write it", "--check", "test -f out.txt", "--json"])
+        .run()
+        .expect_code(0);
+    let record = race_of(&finished.stdout);
+    let winner = record["winner"].as_u64().unwrap() as usize;
+    assert_eq!(record["attempts"][winner - 1]["state"], "passed");
+}
+
+#[test]
+fn an_endpoint_that_fails_all_attempts_is_not_their_failure() {
+    let model = endpoint().by_rule(|_| endpoint().error(401, "wrong key")).start();
+    let call = agent().endpoint(&model);
+    let failed = call.args(["race", "-n", "2", "write it", "--check", "true"]).run().expect_code(3);
+    assert!(failed.stderr.contains("none of 2 attempts passed") && failed.stderr.contains("wrong key"));
+}
+
+#[test]
+fn a_terminal_shows_a_row_for_each_attempt_and_ctrl_c_stops_them() {
+    let model =
+        models(|_| (command("echo x > out.txt"), endpoint().text("late").delay(Duration::from_secs(60))));
+    let mut terminal =
+        terminal().endpoint(&model).args(["race", "-n", "3", "write it", "--check", "true"]).start();
+    terminal.wait_for("last action");
+    terminal.wait_until("all attempts have called their tool", |screen| {
+        screen.lines().filter(|line| line.contains("running") && line.contains("echo x")).count() == 3
+    });
+    terminal.ctrl_c();
+    terminal.wait_for("the race was stopped");
+    assert_eq!(terminal.wait(), 130);
+}
+
+#[test]
+fn a_race_in_the_repl_begins_with_the_sandbox_as_it_is() {
+    // All attempts but the first began with the last prompt's workspace and an empty home.
+    let model = endpoint()
+        .by_rule(|body| {
+            let messages = body["messages"].as_array().unwrap();
+            let last_prompt = messages.iter().rposition(|message| message["role"] == "user").unwrap();
+            let text = messages[last_prompt]["content"].as_str().unwrap_or_default();
+            let has_worked = messages[last_prompt..].iter().any(|message| message["role"] == "tool");
+            match (has_worked, text.contains("install")) {
+                (true, _) => endpoint().text("done with it"),
+                (false, true) => command("echo tool > ~/tool; echo 1 > w.txt"),
+                (false, false) => command("cat ~/tool w.txt; echo raced > result.txt"),
+            }
+        })
+        .start();
+    for mode in ["overlay", "copy"] {
+        let before = model.chat_requests().len();
+        let mut terminal = terminal().endpoint(&model).args(["--workspace-mode", mode]).start();
+        terminal.wait_for_prompt();
+        terminal.type_line("install it");
+        terminal.wait_for("done with it");
+        terminal.wait_for_prompt();
+        terminal.type_line("!echo 2 > w.txt && echo written");
+        terminal.wait_for("\nwritten");
+        terminal.wait_for_prompt();
+        terminal.type_line("/race 3 look at it");
+        terminal.wait_for("Continue with which one?");
+        terminal.type_line("3");
+        terminal.wait_for("this is session");
+        terminal.wait_for_prompt();
+        let requests = model.chat_requests().split_off(before);
+        let seen = |body: &&Value| {
+            let last = body["messages"].as_array().unwrap().last().unwrap();
+            last["role"] == "tool" && last["content"].as_str().unwrap().contains("tool\n2")
+        };
+        assert_eq!(requests.iter().filter(seen).count(), 3, "{mode}: {requests:#?}");
+        terminal.type_line("!cat ~/tool result.txt | tr '\\n' ,");
+        terminal.wait_for("tool,raced,");
+        terminal.wait_for_prompt();
+        terminal.ctrl_d();
+        assert_eq!(terminal.wait(), 0);
+    }
+}
+
+#[test]
 fn a_fork_has_the_workspace_and_the_home_directory_as_they_are_in_the_sandbox() {
     let install = "mkdir -p ~/.tools && echo one > ~/.tools/version && chmod 500 ~/.tools && ln -s .tools ~/link && echo 1 > w.txt";
     let model = endpoint()
@@ -182,6 +289,22 @@ fn a_fork_has_the_workspace_and_the_home_directory_as_they_are_in_the_sandbox() 
     assert!(result.ends_with("one\n2\n500") || result.contains("one\n2\n500"), "{result}");
     let stopped = kept.again().args(["fork", &session, "--json"]).run().expect_code(0);
     assert!(stopped.stdout.contains("\"home\":false"), "{}", stopped.stdout);
+}
+
+#[tokio::test]
+async fn a_fork_without_its_engine_says_what_it_lacks() {
+    if backend("docker").await.is_none() {
+        return;
+    }
+    let model =
+        endpoint().tool_call("run_commands", json!({ "command": "echo 1 > w.txt" })).text("done").start();
+    let call = agent().endpoint(&model).args(["run", "work", "--sandbox", "docker", "--json"]);
+    let worked = call.run().expect_code(0);
+    let session = worked.events()[0]["session"].as_str().unwrap().to_owned();
+    let away = worked.again().env("DOCKER_HOST", "unix:///nowhere/engine.sock");
+    let forked = away.args(["fork", &session]).run().expect_code(0);
+    let told = "the fork has the workspace as of the last prompt, because the sandbox of";
+    assert!(forked.stderr.contains(told), "{}", forked.stderr);
 }
 
 /// The layer of an overlay is copied: with what is deleted in it, directories that took another one's place, links and modes.

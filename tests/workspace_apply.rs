@@ -93,7 +93,7 @@ proptest! {
         before.retain(|_, want| *want != Entry::Directory);
         let fixture = Fixture::new(&before, &after);
         let mut patch = Vec::new();
-        git_patch::write(&mut patch, &fixture.changes(), &fixture.store).unwrap();
+        git_patch::write(&mut patch, &fixture.changes(), &fixture.store, &mut git_patch::refuse).unwrap();
         if !patch.is_empty() {
             git_apply(fixture.host.path(), &patch);
         }
@@ -153,6 +153,35 @@ fn in_gits_eyes(root: &Path) -> Vec<(TreePath, Node)> {
     let tree = tree::read(root, None).into_iter().filter(|(_, node)| !node.is_directory());
     let plain = |node: Node| node.mode().map_or(node.clone(), |mode| node.with_mode(mode & 0o100));
     tree.map(|(path, node)| (path, plain(node))).collect()
+}
+
+#[test]
+fn what_is_too_large_for_a_patch_is_left_out_whole_and_named() {
+    // One such file made the patch of all others impossible.
+    let fixture = Fixture::new(
+        &tree_of([("a", file("old\n")), ("link", Entry::Symlink(b"a".to_vec()))]),
+        &tree_of([("a", file("new\n")), ("big", file("big\n")), ("link", file("no link\n"))]),
+    );
+    let mut changes = fixture.changes();
+    for name in ["big", "link"] {
+        if let Some(Some(Node::File { hash, .. })) =
+            changes.changes.get_mut(&path(name)).map(|change| &mut change.after)
+        {
+            *hash = Hash::UNKNOWN;
+        }
+    }
+    let (mut patch, mut left_out) = (Vec::new(), Vec::new());
+    let mut on_left_out = |path: &TreePath| {
+        left_out.push(path.to_string());
+        Ok(())
+    };
+    git_patch::write(&mut patch, &changes, &fixture.store, &mut on_left_out).unwrap();
+    assert_eq!(left_out, ["big", "link"]);
+    let patch = String::from_utf8(patch).unwrap();
+    assert!(patch.contains("+new\n") && !patch.contains("link"), "{patch}");
+    let refused =
+        git_patch::write(&mut Vec::new(), &changes, &fixture.store, &mut git_patch::refuse).unwrap_err();
+    assert!(refused.to_string().contains("big cannot be part of a patch"), "{refused}");
 }
 
 #[test]

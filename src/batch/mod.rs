@@ -5,6 +5,7 @@
 //! sessions; [`report`] writes what other programs read.
 
 mod output;
+mod pace;
 pub mod race;
 pub mod report;
 mod result;
@@ -13,7 +14,6 @@ mod scheduler;
 mod status;
 mod task;
 mod task_file;
-mod trouble;
 mod workspace;
 
 pub use output::Output;

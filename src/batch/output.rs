@@ -3,8 +3,10 @@
 //! ```text
 //! OUT/batch.json         the tasks and their digests, replaced as a whole
 //!     results.jsonl      one line a task that is done, appended and synced; the only thing that decides whether a task is done
-//!     patches/ID.patch   renamed into place before the line is written
+//!     patches/ID.patch   synced and renamed into place before the line is written
 //!     running/ID.json    a task that has begun: its session, which is removed if the batch is killed before the line
+//!     running/ID.patch   what it has changed, until it is known whether that is its result
+//!     spent.json         what all attempts have cost, also those that have no result
 //!     workspaces/ID/     the files of a task that is running, where they are not a directory of the user's
 //!     repositories/      one bare clone for each repository
 //!     lock               held by the running process
@@ -18,7 +20,7 @@ use crate::event::{json, now};
 use crate::lock::Lock;
 use crate::log::{SessionId, Store};
 use crate::paths::make_dir;
-use crate::plain_file::{self, Links};
+use crate::plain_file::{self, Durability, Links};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -32,11 +34,17 @@ const MAX_LINE: usize = 32 << 20;
 const MAX_RESULTS: u64 = 16 << 30;
 const MANIFEST: &str = "batch.json";
 const RESULTS: &str = "results.jsonl";
+const SPENT: &str = "spent.json";
+const LOCK: &str = "lock";
+const DIRECTORIES: [&str; 4] = ["patches", "running", "workspaces", "repositories"];
 
 /// The output directory of a batch, locked for this process.
 pub struct Output {
     directory: PathBuf,
     results: Lock<Results>,
+    spent: Lock<f64>,
+    /// Results that failed and are forgotten, so that their tasks run again.
+    forgotten: usize,
     _lock: File,
 }
 
@@ -61,6 +69,12 @@ pub(super) struct Manifest {
     pub tasks: BTreeMap<String, String>,
 }
 
+/// What `spent.json` holds.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Expenses {
+    cost: f64,
+}
+
 /// A task that has begun.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Marker {
@@ -69,26 +83,28 @@ pub(super) struct Marker {
 }
 
 impl Output {
-    /// Opens `directory` for `file`, new or to continue, and cleans up after a process that was killed.
+    /// Opens `directory` for `file`, new or to continue, and cleans up after a process that was killed. With `again` the
+    /// results that failed are forgotten.
     ///
     /// # Errors
-    /// Another process runs this batch; a task that has a result was changed or removed.
-    pub fn open(directory: &Path, file: &TaskFile, sessions: &Store) -> Result<Self> {
-        let is_ours = directory.join(MANIFEST).exists() || directory.join("lock").exists();
-        let is_empty = fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none());
-        if !is_ours && !is_empty {
-            return Err(Error::usage(format!("{} is not empty, and not of a batch", directory.display()))
-                .hint("name a new directory with --out"));
-        }
+    /// Another process runs this batch; a task that has a result was changed or removed; the directory is not of a batch.
+    pub fn open(directory: &Path, file: &TaskFile, sessions: &Store, again: bool) -> Result<Self> {
+        refuse_foreign(directory)?;
         make_dir(directory)?;
         let directory = directory.canonicalize()?;
         let lock = lock(&directory)?;
-        for name in ["patches", "running", "workspaces", "repositories"] {
+        for name in DIRECTORIES {
             make_dir(&directory.join(name))?;
         }
         let results = Results::open(&directory.join(RESULTS))?;
-        let output = Self { directory, results: Lock::new(results), _lock: lock };
-        output.compare(&file.tasks)?;
+        let spent = read_spent(&directory)?.max(results.summary.cost.unwrap_or_default());
+        let mut output =
+            Self { directory, results: Lock::new(results), spent: Lock::new(0.0), forgotten: 0, _lock: lock };
+        output.compare(&file.tasks, again)?;
+        output.spend(spent)?;
+        if again {
+            output.forgotten = output.forget_failed()?;
+        }
         let began = output.manifest()?.map_or_else(now, |manifest| manifest.began);
         let tasks = file.tasks.iter().map(|task| (task.id.clone(), task.digest())).collect();
         let manifest = Manifest { version: 1, source: file.path.clone(), began, tasks };
@@ -117,39 +133,57 @@ impl Output {
         Summary { tasks, ..self.results.lock().summary }
     }
 
-    /// Forgets the results of tasks that failed, so that they run again; how many.
-    pub fn forget_failed(&self) -> Result<usize> {
+    /// How many results that failed were forgotten.
+    pub fn forgotten(&self) -> usize {
+        self.forgotten
+    }
+
+    /// What all attempts of all runs have cost, so far as it was noted.
+    pub fn spent(&self) -> f64 {
+        *self.spent.lock()
+    }
+
+    /// Notes what all attempts have cost.
+    pub fn spend(&self, cost: f64) -> Result<()> {
+        let mut noted = self.spent.lock();
+        if cost > *noted {
+            let expenses = serde_json::to_vec(&Expenses { cost })?;
+            self.replace_at(&self.directory.join(SPENT), &expenses, Durability::Synced)?;
+            *noted = cost;
+        }
+        Ok(())
+    }
+
+    fn forget_failed(&self) -> Result<usize> {
         let mut results = self.results.lock();
-        let kept: BTreeMap<String, TaskResult> = results
-            .done
-            .iter()
-            .filter(|(_, result)| result.passed())
-            .map(|(id, result)| (id.clone(), result.clone()))
-            .collect();
-        let forgotten = results.done.len() - kept.len();
+        let (kept, failed): (Vec<&TaskResult>, Vec<&TaskResult>) =
+            results.done.values().partition(|result| result.passed());
+        let forgotten = failed.len();
         if forgotten > 0 {
             let mut lines = Vec::new();
-            for result in kept.values() {
+            for result in kept {
                 lines.extend(json::to_vec(result)?);
                 lines.push(b'\n');
             }
-            self.replace(RESULTS, &lines)?;
+            self.replace_at(&self.directory.join(RESULTS), &lines, Durability::Synced)?;
             *results = Results::open(&self.directory.join(RESULTS))?;
         }
         Ok(forgotten)
     }
 
-    /// Writes the results of tasks, whose patches are in place, with one sync for all: from here on they are done.
+    /// Writes the results of tasks, with one sync for all: from here on they are done. Their patches are put in place.
     ///
     /// # Errors
     /// Not all of them could be written.
     pub fn record(&self, results: &[TaskResult]) -> Result<()> {
-        let mut file = self.results.lock();
-        let written = file.append(results).map_err(|error| {
+        let failed = |error: io::Error| {
             Error::unexpected("the results could not be written")
                 .caused_by(error)
                 .hint("free disk space and run the same command again: what has no result continues")
-        });
+        };
+        self.place_patches(results).map_err(failed)?;
+        let mut file = self.results.lock();
+        let written = file.append(results).map_err(failed);
         for result in results.iter().filter(|result| file.done.contains_key(&result.id)) {
             // A marker that is left is removed by the next process.
             let _ = fs::remove_file(self.marker(&result.id));
@@ -157,29 +191,47 @@ impl Output {
         written
     }
 
+    /// Puts the patches of these results in place, and removes those of earlier attempts.
+    fn place_patches(&self, results: &[TaskResult]) -> io::Result<()> {
+        for result in results {
+            let place = self.directory.join(self.patch_name(&result.id));
+            match result.patch {
+                Some(_) => fs::rename(self.staged_patch(&result.id), place)?,
+                None => {
+                    remove_if_there(&place)?;
+                    remove_if_there(&self.staged_patch(&result.id))?;
+                }
+            }
+        }
+        match results.iter().any(|result| result.patch.is_some()) {
+            true => plain_file::sync_directory(&self.directory.join("patches")),
+            false => Ok(()),
+        }
+    }
+
     /// Notes that a task has begun, in this session.
     pub fn begin(&self, id: &str, session: &SessionId) -> Result<()> {
         let marker = serde_json::json!({ "session": session, "began": now() });
-        self.replace_at(&self.marker(id), marker.to_string().as_bytes())
+        self.replace_at(&self.marker(id), marker.to_string().as_bytes(), Durability::Renamed)
     }
 
-    /// Writes a task's patch; its name relative to the directory.
-    pub fn write_patch(&self, id: &str, patch: &[u8]) -> Result<String> {
-        let name = format!("patches/{id}.patch");
-        self.replace(&name, patch)?;
-        Ok(name)
+    /// A task's patch, relative to the directory.
+    pub fn patch_name(&self, id: &str) -> String {
+        format!("patches/{id}.patch")
+    }
+
+    /// Where a task's patch is written before it is known whether the attempt is the task's result.
+    pub fn staged_patch(&self, id: &str) -> PathBuf {
+        self.directory.join("running").join(format!("{id}.patch"))
     }
 
     /// Replaces a file of the directory, as a whole or not at all.
     pub fn replace(&self, name: &str, content: &[u8]) -> Result<()> {
-        self.replace_at(&self.directory.join(name), content)
+        self.replace_at(&self.directory.join(name), content, Durability::Renamed)
     }
 
-    fn replace_at(&self, path: &Path, content: &[u8]) -> Result<()> {
-        let mut new = path.as_os_str().to_owned();
-        new.push(".new");
-        fs::write(&new, content).and_then(|()| fs::rename(&new, path)).map_err(|error| {
-            let _ = fs::remove_file(&new);
+    fn replace_at(&self, path: &Path, content: &[u8], durability: Durability) -> Result<()> {
+        plain_file::replace(path, content, durability).map_err(|error| {
             Error::unexpected(format!("{} could not be written", path.display())).caused_by(error)
         })
     }
@@ -192,14 +244,15 @@ impl Output {
         read_manifest(&self.directory)
     }
 
-    /// Refuses tasks that are not those of the results.
-    fn compare(&self, tasks: &[Task]) -> Result<()> {
+    /// Refuses tasks that are not those of the results. With `again` those that failed may have changed: they run again.
+    fn compare(&self, tasks: &[Task], again: bool) -> Result<()> {
         let tasks: BTreeMap<&str, String> =
             tasks.iter().map(|task| (task.id.as_str(), task.digest())).collect();
         let results = self.results.lock();
         let differs = |result: &&TaskResult| tasks.get(result.id.as_str()) != Some(&result.digest);
+        let counts = |result: &&TaskResult| !again || result.passed();
         let changed: Vec<&str> =
-            results.done.values().filter(differs).map(|result| result.id.as_str()).collect();
+            results.done.values().filter(counts).filter(differs).map(|result| result.id.as_str()).collect();
         if changed.is_empty() {
             return Ok(());
         }
@@ -219,11 +272,72 @@ impl Output {
                 // Its result will be that of another session. Where it cannot be removed it is merely listed.
                 let _ = SessionId::parse(&marker.session).and_then(|session| sessions.remove(&session));
             }
-            let _ = fs::remove_file(self.marker(&id));
         }
-        for entry in fs::read_dir(self.directory.join("workspaces")).into_iter().flatten().flatten() {
-            let _ = fs::remove_dir_all(entry.path());
+        let entries = |name| fs::read_dir(self.directory.join(name)).into_iter().flatten().flatten();
+        // What cannot be removed is replaced, or removed the next time.
+        entries("running").for_each(|entry| drop(fs::remove_file(entry.path())));
+        entries("workspaces").for_each(|entry| drop(fs::remove_dir_all(entry.path())));
+        let results = self.results.lock();
+        let is_of_result = |name: &str| {
+            let id = name.strip_suffix(".patch");
+            id.and_then(|id| results.done.get(id)).is_some_and(|result| result.patch.is_some())
+        };
+        for entry in entries("patches").filter(|entry| !entry.file_name().to_str().is_some_and(is_of_result))
+        {
+            let _ = fs::remove_file(entry.path());
         }
+    }
+}
+
+/// A file that is not there is as good as removed.
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a directory that something else than a batch has files in: some of what is in a batch's is removed when it continues.
+fn refuse_foreign(directory: &Path) -> Result<()> {
+    if read_manifest(directory)?.is_some() {
+        return Ok(());
+    }
+    // A process that was killed at its very beginning has left nothing but empty files and directories of these names.
+    let is_ours = |entry: &fs::DirEntry| {
+        let (name, Ok(kind)) = (entry.file_name(), entry.file_type()) else { return false };
+        let is = |known: &str| name.to_str() == Some(known);
+        if kind.is_dir() {
+            let mut inside = fs::read_dir(entry.path()).into_iter().flatten();
+            return DIRECTORIES.iter().any(|known| is(known)) && inside.next().is_none();
+        }
+        let is_empty = kind.is_file() && entry.metadata().is_ok_and(|metadata| metadata.len() == 0);
+        is_empty && (is(LOCK) || is(RESULTS))
+            || is("batch.json.new")
+            || is("spent.json")
+            || is("spent.json.new")
+    };
+    let has_others = match fs::read_dir(directory) {
+        Ok(mut entries) => entries.any(|entry| !entry.is_ok_and(|entry| is_ours(&entry))),
+        Err(error) => error.kind() != ErrorKind::NotFound,
+    };
+    match has_others {
+        true => Err(Error::usage(format!("{} is not empty, and not of a batch", directory.display()))
+            .hint("name a new directory with --out")),
+        false => Ok(()),
+    }
+}
+
+/// What was noted; nothing in the directory of an earlier version.
+fn read_spent(directory: &Path) -> Result<f64> {
+    let path = directory.join(SPENT);
+    match plain_file::read(&path, 1 << 10, Links::Refuse) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map(|Expenses { cost }| cost).map_err(|error| {
+            Error::usage(format!("{} is damaged", path.display()))
+                .caused_by(error)
+                .hint("remove it: then only what has a result counts for --max-cost")
+        }),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(0.0),
+        Err(error) => Err(Error::usage(format!("{} cannot be read", path.display())).caused_by(error)),
     }
 }
 
@@ -325,8 +439,8 @@ pub(super) fn markers(directory: &Path) -> Vec<(String, Marker)> {
 
 /// Locks the directory, also against a process that is just being killed.
 fn lock(directory: &Path) -> Result<File> {
-    let path = directory.join("lock");
-    let file = File::create(&path)?;
+    let path = directory.join(LOCK);
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
     for attempt in 0.. {
         match file.try_lock() {
             Ok(()) => break,
@@ -350,7 +464,7 @@ fn lock(directory: &Path) -> Result<File> {
 
 /// Whether a process runs the batch.
 pub(super) fn is_running(directory: &Path) -> bool {
-    File::open(directory.join("lock")).is_ok_and(|file| match file.try_lock_shared() {
+    File::open(directory.join(LOCK)).is_ok_and(|file| match file.try_lock_shared() {
         Ok(()) => file.unlock().is_err(),
         Err(error) => matches!(error, TryLockError::WouldBlock),
     })

@@ -55,6 +55,9 @@ pub struct TaskResult {
     /// The change, as a path relative to the output directory; absent where nothing changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patch: Option<String>,
+    /// Changed files that are not in the patch, because they are too large for one; at most a hundred.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     /// How often it was started: more than once after failures that were not its own.
     pub attempts: u32,
     /// When it ended, RFC 3339.

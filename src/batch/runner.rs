@@ -1,19 +1,23 @@
 //! One attempt at one task.
 
 use super::output::Output;
+use super::pace::Cause;
 use super::result::{CheckOutcome, TaskResult, Work, seconds};
 use super::scheduler::{Halt, Observer, Settings, Update};
 use super::task::{Task, TaskLimits};
-use super::workspace::Workspaces;
+use super::workspace::{Prepared, Workspaces};
 use crate::agent::{Budget, Governed, Interrupt, Price, RunLimits, Spent, Stop};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, Scope};
 use crate::event::{Changes, Events, now};
 use crate::log::SessionId;
 use crate::session::{
     Builder, Governance, ModelSettings, SandboxSettings, Session, Starts, WorkspaceSettings, status,
 };
-use crate::workspace::git_patch;
+use crate::workspace::{ChangeSet, git_patch, store};
 use std::convert::Infallible;
+use std::fs::File;
+use std::io::{BufWriter, IntoInnerError, Seek};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -21,6 +25,11 @@ use tokio::sync::watch;
 /// How often a check starts again whose sandbox failed.
 const CHECK_STARTS: u32 = 3;
 const CHECK_PAUSE: Duration = Duration::from_secs(2);
+/// The pause before a repository is asked for again, for each time that the task has begun.
+const CHECKOUT_PAUSE: Duration = Duration::from_secs(5);
+const MAX_CHECKOUT_PAUSES: u32 = 6;
+/// Names of files that a result lists as missing in its patch.
+const MAX_LEFT_OUT: usize = 100;
 
 /// Gives each session a model of its own.
 pub trait Models: Send + Sync {
@@ -42,6 +51,12 @@ pub(super) struct Shared {
     pub halt: Arc<watch::Sender<Halt>>,
 }
 
+/// An attempt that ended.
+pub(super) struct Ended {
+    pub outcome: Outcome,
+    pub had_sandbox: bool,
+}
+
 /// How an attempt ended.
 pub(super) enum Outcome {
     /// The task is done, well or not.
@@ -60,19 +75,6 @@ pub(super) struct Trouble {
     pub result: Box<TaskResult>,
 }
 
-/// What the failure means for other tasks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cause {
-    /// A sandbox did not start: others will not either, for a while.
-    Start,
-    /// The endpoint answered nothing, after all of its retries.
-    Endpoint,
-    /// Something failed that had worked before.
-    Broken,
-    /// Nothing can be written.
-    Disk,
-}
-
 /// An attempt under way, and what it has so far.
 pub(super) struct Attempt<'a> {
     shared: &'a Shared,
@@ -86,8 +88,8 @@ pub(super) struct Attempt<'a> {
     check: Option<CheckOutcome>,
     spent: Spent,
     changes: Changes,
-    patch: Option<String>,
-    note: Option<String>,
+    has_patch: bool,
+    left_out: Vec<String>,
     had_sandbox: bool,
 }
 
@@ -105,17 +107,17 @@ impl<'a> Attempt<'a> {
             check: None,
             spent: Spent::default(),
             changes: Changes::default(),
-            patch: None,
-            note: None,
+            has_patch: false,
+            left_out: Vec::new(),
             had_sandbox: false,
         }
     }
 
-    pub async fn run(mut self) -> Outcome {
+    pub async fn run(mut self) -> Ended {
         let mut halt = self.shared.halt.subscribe();
         let prepared = tokio::select! {
-            prepared = self.shared.workspaces.prepare(self.task) => prepared,
-            _ = stopped(&mut halt) => return Outcome::Stopped,
+            prepared = self.prepare() => prepared,
+            _ = stopped(&mut halt) => return Ended { outcome: Outcome::Stopped, had_sandbox: false },
         };
         let result = match prepared {
             Ok(prepared) => {
@@ -125,7 +127,15 @@ impl<'a> Attempt<'a> {
             }
             Err(error) => Err(error),
         };
-        self.outcome(result)
+        Ended { had_sandbox: self.had_sandbox, outcome: self.outcome(result) }
+    }
+
+    async fn prepare(&self) -> Result<Prepared> {
+        if self.number > 1 && self.task.repo.is_some() {
+            // A server that failed a moment ago gets a moment.
+            tokio::time::sleep(CHECKOUT_PAUSE * (self.number - 1).min(MAX_CHECKOUT_PAUSES)).await;
+        }
+        self.shared.workspaces.prepare(self.task).await
     }
 
     async fn in_session(&mut self, workspace: &WorkspaceSettings) -> Result<()> {
@@ -154,10 +164,8 @@ impl<'a> Attempt<'a> {
         self.spent = session.conversation.total();
         self.had_sandbox = session.startup().if_ready().is_some();
         if let Err(error) = self.take_change(&session).await {
-            match error.is_disk_full() {
-                true => result = result.and(Err(error)),
-                false => self.note = Some(format!("the change cannot be written as a patch: {error}")),
-            }
+            // Work without its patch is not done.
+            result = result.and(Err(error));
         }
         let finished = session.finish(&result).await;
         result.and(finished)
@@ -211,9 +219,14 @@ impl<'a> Attempt<'a> {
         if changes.is_empty() || changes.in_place {
             return Ok(());
         }
-        let mut patch = Vec::new();
-        git_patch::write(&mut patch, &changes, ready.workspace.store())?;
-        self.patch = Some(self.shared.output.write_patch(&self.task.id, &patch)?);
+        let (workspace, path) =
+            (Arc::clone(&ready.workspace), self.shared.output.staged_patch(&self.task.id));
+        let written = tokio::task::spawn_blocking(move || write_patch(&path, &changes, workspace.store()));
+        let written = written.await.map_err(std::io::Error::other).map_err(Error::from).flatten();
+        let (length, left_out) =
+            written.map_err(|error| error.context("the change could not be written as a patch"))?;
+        self.left_out = left_out;
+        self.has_patch = length > 0;
         Ok(())
     }
 
@@ -228,9 +241,13 @@ impl<'a> Attempt<'a> {
             }
             Err(error) if error.is_disk_full() => Some(Cause::Disk),
             Err(error) => match error.kind() {
-                Kind::Sandbox if !self.had_sandbox => Some(Cause::Start),
-                Kind::Sandbox | Kind::Unexpected => Some(Cause::Broken),
+                Kind::Sandbox if self.had_sandbox => Some(Cause::Broken),
+                Kind::Sandbox if error.scope() == Scope::Image => Some(Cause::Image),
+                Kind::Sandbox => Some(Cause::Start),
+                Kind::Unexpected => Some(Cause::Broken),
                 Kind::Endpoint | Kind::Config if self.is_silent() => Some(Cause::Endpoint),
+                // The endpoint went away in the middle of the work.
+                Kind::Endpoint if error.scope() == Scope::Endpoint => Some(Cause::Broken),
                 _ => None,
             },
         };
@@ -255,7 +272,7 @@ impl<'a> Attempt<'a> {
             check: self.check,
             work: Work {
                 answer: self.answer,
-                error: result.as_ref().err().map(ToString::to_string).or(self.note),
+                error: result.as_ref().err().map(ToString::to_string),
                 session: self.session.map(|id| id.to_string()),
                 model: self.model,
                 turns: self.spent.turns,
@@ -264,11 +281,28 @@ impl<'a> Attempt<'a> {
                 seconds: seconds(self.began.elapsed()),
                 changes: self.changes,
             },
-            patch: self.patch,
+            patch: self.has_patch.then(|| self.shared.output.patch_name(&self.task.id)),
+            left_out: self.left_out,
             attempts: self.number,
             ended: now(),
         }
     }
+}
+
+/// Writes the patch; its length, and what is not in it.
+fn write_patch(path: &Path, changes: &ChangeSet, store: &store::Store) -> Result<(u64, Vec<String>)> {
+    let mut file = BufWriter::new(File::create(path)?);
+    let mut left_out = Vec::new();
+    git_patch::write(&mut file, changes, store, &mut |path| {
+        if left_out.len() < MAX_LEFT_OUT {
+            left_out.push(path.to_string());
+        }
+        Ok(())
+    })?;
+    let mut file = file.into_inner().map_err(IntoInnerError::into_error)?;
+    // The result that names it is synced too.
+    file.sync_data()?;
+    Ok((file.stream_position()?, left_out))
 }
 
 /// The limits of a task above those of the batch.

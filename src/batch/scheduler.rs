@@ -1,15 +1,16 @@
 //! Running what has no result yet, a number of tasks at a time.
 
 use super::output::Output;
+use super::pace::{Cause, Next, Others, Pace};
 use super::report;
 use super::result::{Summary, TaskResult};
-use super::runner::{Attempt, Cause, Models, Outcome, Shared, Trouble as Failure};
+use super::runner::{Attempt, Ended, Models, Outcome, Shared, Trouble};
 use super::task::Task;
 use super::task_file::TaskFile;
-use super::trouble::{MAX_ATTEMPTS, MAX_STARTS, Trouble};
 use super::workspace::Workspaces;
 use crate::agent::{Budget, Stop};
 use crate::error::{Error, Kind, Result};
+use crate::exit_code::ExitCode;
 use crate::lock::Lock;
 use crate::log::{SessionId, Store};
 use crate::session::{Governance, SandboxSettings, WorkspaceSettings};
@@ -19,8 +20,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
-/// Tasks in a row that the endpoint answers nothing, each after its own retries, until the batch stops.
-const MAX_SILENT: u32 = 3;
+/// How long the engine may take to say that it is there.
+const ENGINE_TIMEOUT: Duration = Duration::from_secs(30);
 const FREE_SPACE: &str = "free disk space and run the same command again: what has no result continues";
 
 /// How the tasks of a batch are run.
@@ -48,6 +49,16 @@ pub enum Halt {
     Finish,
     /// Running tasks are stopped; they begin again when the batch is continued.
     Stop(Stop),
+}
+
+impl Halt {
+    /// With `next` asked for too: the harder one, and of two stops the first.
+    pub fn and(self, next: Self) -> Self {
+        match (self, next) {
+            (Self::Stop(_), _) | (Self::Finish, Self::No | Self::Finish) => self,
+            (Self::No, _) | (Self::Finish, Self::Stop(_)) => next,
+        }
+    }
 }
 
 /// Follows a batch.
@@ -92,21 +103,17 @@ struct Scheduler {
 struct Job {
     task: Arc<Task>,
     attempts: u32,
-    /// Failures that count against the task, and how many tasks were done at the last of them.
+    /// Failures that count against the task.
     failures: u32,
-    done_then: usize,
 }
 
 /// What changes while a batch runs.
 struct Progress {
     queue: VecDeque<Job>,
-    running: JoinSet<(Job, Option<Outcome>)>,
+    running: JoinSet<(Job, Option<Ended>)>,
     /// Of tasks that ended, to be written.
     results: Vec<TaskResult>,
-    trouble: Trouble,
-    silent: u32,
-    /// Tasks at a time: fewer after a sandbox could not be started beside those that run.
-    parallel: usize,
+    pace: Pace,
     /// Why the batch ends early.
     fatal: Option<Error>,
 }
@@ -130,6 +137,9 @@ impl Batch {
         let shared = Shared { settings, workspaces, output, models, budget, observer, halt };
         let scheduler = Scheduler { tasks, shared: Arc::new(shared) };
         let ended = scheduler.run_all().await;
+        // What was stopped has cost something too.
+        let spent = scheduler.shared.output.spend(scheduler.shared.budget.spent().cost);
+        let ended = ended.and(spent);
         let reports = report::write(&scheduler.shared.output, &scheduler.tasks);
         ended.and(reports)?;
         Ok(scheduler.summary())
@@ -156,19 +166,12 @@ impl Scheduler {
 
     async fn run_all(&self) -> Result<()> {
         let waiting = self.tasks.iter().filter(|task| !self.shared.output.is_done(&task.id));
-        let job = |task: &Arc<Task>| Job {
-            task: Arc::clone(task),
-            attempts: 0,
-            failures: 0,
-            done_then: usize::MAX,
-        };
+        let job = |task: &Arc<Task>| Job { task: Arc::clone(task), attempts: 0, failures: 0 };
         let mut progress = Progress {
             queue: waiting.map(job).collect(),
             running: JoinSet::new(),
             results: Vec::new(),
-            trouble: Trouble::default(),
-            silent: 0,
-            parallel: self.shared.settings.parallel,
+            pace: Pace::new(self.shared.settings.parallel, self.summary().passed > 0),
             fatal: None,
         };
         let mut halt = self.shared.halt.subscribe();
@@ -182,12 +185,12 @@ impl Scheduler {
             if progress.running.is_empty() && (is_ending || progress.queue.is_empty()) {
                 break;
             }
-            let pause = progress.trouble.paused_until().filter(|_| !is_ending && !progress.queue.is_empty());
+            let pause = progress.pace.paused_until().filter(|_| !is_ending && !progress.queue.is_empty());
             tokio::select! {
                 Some(ended) = progress.running.join_next() => {
-                    self.ended(&mut progress, ended);
+                    self.ended(&mut progress, ended).await;
                     while let Some(ended) = progress.running.try_join_next() {
-                        self.ended(&mut progress, ended);
+                        self.ended(&mut progress, ended).await;
                     }
                 }
                 () = sleep_until(pause) => {}
@@ -223,7 +226,7 @@ impl Scheduler {
 
     /// Starts as many tasks as may run.
     fn start(&self, progress: &mut Progress) {
-        while progress.trouble.paused_until().is_none() && progress.running.len() < progress.parallel {
+        while progress.pace.paused_until().is_none() && progress.running.len() < progress.pace.parallel() {
             let Some(mut job) = progress.queue.pop_front() else { break };
             job.attempts += 1;
             let shared = Arc::clone(&self.shared);
@@ -235,58 +238,55 @@ impl Scheduler {
         }
     }
 
-    fn ended(&self, progress: &mut Progress, ended: std::result::Result<(Job, Option<Outcome>), JoinError>) {
+    async fn ended(
+        &self,
+        progress: &mut Progress,
+        ended: std::result::Result<(Job, Option<Ended>), JoinError>,
+    ) {
         // The attempts catch panics themselves.
-        let Ok((job, outcome)) = ended else { return };
+        let Ok((job, ended)) = ended else { return };
+        let Some(Ended { outcome, had_sandbox }) = ended else {
+            let message = format!("the work on {} ended unexpectedly", job.task.id);
+            return self.give_up(progress, Error::unexpected(message));
+        };
+        if had_sandbox {
+            progress.pace.started();
+        }
         match outcome {
-            Some(Outcome::Done(result)) => {
-                progress.trouble.worked();
-                progress.silent = 0;
-                progress.parallel = (progress.parallel + 1).min(self.shared.settings.parallel);
+            Outcome::Done(result) => {
+                // One that the endpoint refused is no sign that it answers others.
+                if result.exit_code != ExitCode::Endpoint.code() {
+                    progress.pace.done();
+                }
                 progress.results.push(*result);
             }
-            Some(Outcome::Trouble(failure)) => self.failed(progress, job, failure),
-            Some(Outcome::Stopped) => {}
-            None => {
-                let message = format!("the work on {} ended unexpectedly", job.task.id);
-                self.give_up(progress, Error::unexpected(message));
-            }
+            Outcome::Trouble(trouble) => self.failed(progress, job, trouble).await,
+            Outcome::Stopped => {}
         }
     }
 
     /// A task failed through no fault of its own.
-    fn failed(&self, progress: &mut Progress, mut job: Job, failure: Failure) {
-        let Failure { error, cause, result } = failure;
-        let mut pause = None;
-        match cause {
-            Cause::Disk => return self.give_up(progress, error.hint(FREE_SPACE)),
-            Cause::Endpoint => {
-                progress.silent += 1;
-                if progress.silent >= MAX_SILENT {
-                    return self.give_up(progress, error);
-                }
+    async fn failed(&self, progress: &mut Progress, mut job: Job, trouble: Trouble) {
+        let Trouble { error, cause, result } = trouble;
+        let others = Others { running: progress.running.len(), waiting: progress.queue.len() };
+        match progress.pace.failed(cause, &mut job.failures, others) {
+            Next::Result if cause == Cause::Start && !self.engine_answers().await => {
+                self.give_up(progress, error);
             }
-            Cause::Start => {
-                progress.parallel = progress.running.len().max(1);
-                match progress.trouble.failed() {
-                    Ok(next) => pause = next,
-                    // As long as others have their sandboxes, one of them may make room.
-                    Err(()) if progress.running.is_empty() => return self.give_up(progress, error),
-                    Err(()) => pause = Some(progress.trouble.pause_longest()),
-                }
+            Next::Result => progress.results.push(*result),
+            Next::GiveUp if cause == Cause::Disk => self.give_up(progress, error.hint(FREE_SPACE)),
+            Next::GiveUp => self.give_up(progress, error),
+            Next::Again(pause) => {
+                self.shared.observer.on(Update::Again { id: &job.task.id, error: &error, pause });
+                progress.queue.push_back(job);
             }
-            Cause::Broken => {}
         }
-        // Where others work meanwhile, or something worked before, it may be the task after all.
-        let done = self.summary().done;
-        if cause == Cause::Broken || job.done_then != done {
-            (job.failures, job.done_then) = (job.failures + 1, done);
-        }
-        if job.failures >= if cause == Cause::Start { MAX_STARTS } else { MAX_ATTEMPTS } {
-            return progress.results.push(*result);
-        }
-        self.shared.observer.on(Update::Again { id: &job.task.id, error: &error, pause });
-        progress.queue.push_back(job);
+    }
+
+    /// Whether the engine is there: then it may be the task that cannot start.
+    async fn engine_answers(&self) -> bool {
+        let listed = self.shared.settings.sandbox.backend.list();
+        matches!(tokio::time::timeout(ENGINE_TIMEOUT, listed).await, Ok(Ok(_)))
     }
 
     /// Writes the results that have come since the last time.
@@ -296,7 +296,8 @@ impl Scheduler {
         }
         let (results, shared) = (std::mem::take(&mut progress.results), Arc::clone(&self.shared));
         let recorded = tokio::task::spawn_blocking(move || {
-            let recorded = shared.output.record(&results);
+            let spent = shared.output.spend(shared.budget.spent().cost);
+            let recorded = shared.output.record(&results).and(spent);
             (results, recorded)
         });
         match recorded.await {
@@ -318,7 +319,7 @@ impl Scheduler {
     /// Ends the batch: what runs is stopped. The first reason counts.
     fn give_up(&self, progress: &mut Progress, error: Error) {
         progress.fatal.get_or_insert(error);
-        self.shared.halt.send_replace(Halt::Stop(Stop::Interrupted));
+        self.shared.halt.send_modify(|halt| *halt = halt.and(Halt::Stop(Stop::Interrupted)));
     }
 }
 
@@ -326,5 +327,21 @@ async fn sleep_until(time: Option<tokio::time::Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time).await,
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Halt;
+    use crate::agent::Stop;
+
+    #[test]
+    fn a_ctrl_c_after_a_stop_takes_nothing_back() {
+        // The first Ctrl-C after SIGTERM, or after a fatal error, let the running tasks finish.
+        let stop = Halt::Stop(Stop::Terminated);
+        assert_eq!(stop.and(Halt::Finish), stop);
+        assert_eq!(stop.and(Halt::Stop(Stop::Interrupted)), stop);
+        assert_eq!(Halt::No.and(Halt::Finish), Halt::Finish);
+        assert_eq!(Halt::Finish.and(stop), stop);
     }
 }

@@ -1,21 +1,29 @@
 //! The directory that a task works on: one of the user's, a checkout of a repository, or a few files.
 
 use super::task::Task;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
+use crate::host_process;
 use crate::host_program;
 use crate::lock::Lock;
 use crate::paths::make_dir;
+use crate::sanitise;
 use crate::session::WorkspaceSettings;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::ExitStatus;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes of git's own message that are repeated.
 const MAX_MESSAGE: usize = 500;
+/// Bytes of git's outputs that are read.
+const MAX_OUTPUT: usize = 64 << 10;
+/// How long git may take: other tasks with the same repository wait for it.
+const GIT_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Makes the workspaces of a batch.
 pub(super) struct Workspaces {
@@ -107,7 +115,7 @@ impl Workspaces {
             let partial = bare.with_extension("partial");
             fresh(&partial)?;
             let clone = ["clone", "--bare", "--quiet", "--template=", "--"].map(OsStr::new);
-            self.git(parent, &[&clone[..], &[source, partial.as_os_str()]].concat()).await?;
+            self.git_from(parent, &[&clone[..], &[source, partial.as_os_str()]].concat()).await?;
             let any = ["config", "uploadpack.allowAnySHA1InWant", "true"].map(OsStr::new);
             self.git(&partial, &any).await?;
             fs::rename(&partial, bare)?;
@@ -120,30 +128,80 @@ impl Workspaces {
         if let Ok(hash) = resolve(format!("{named}^{{commit}}")).await {
             return Ok(hash);
         }
-        self.git(bare, &["fetch".as_ref(), "--quiet".as_ref(), "--".as_ref(), source, named.as_ref()])
+        self.git_from(bare, &["fetch".as_ref(), "--quiet".as_ref(), "--".as_ref(), source, named.as_ref()])
             .await?;
         resolve("FETCH_HEAD^{commit}".to_owned()).await
     }
 
-    /// Runs git, without the configuration of a repository that names programs.
+    /// Runs git on what is here: a failure is that of the task.
     async fn git(&self, directory: &Path, arguments: &[&OsStr]) -> Result<String> {
+        self.run_git(directory, arguments, |_| true).await
+    }
+
+    /// Lets git fetch from elsewhere: a failure may be that of the network or the server.
+    async fn git_from(&self, directory: &Path, arguments: &[&OsStr]) -> Result<String> {
+        self.run_git(directory, arguments, is_missing).await
+    }
+
+    /// Runs git, without the configuration of a repository that names programs. `is_own` says of a message of git's
+    /// whether the failure is that of the task.
+    async fn run_git(
+        &self,
+        directory: &Path,
+        arguments: &[&OsStr],
+        is_own: fn(&str) -> bool,
+    ) -> Result<String> {
         let missing = || Error::config("git is not installed, which a task with `repo` needs");
         let mut command =
             host_program::networked("git".as_ref(), directory, &self.default.machine).ok_or_else(missing)?;
         command.args(["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0"]);
-        command.args(arguments).current_dir(directory).env("GIT_TERMINAL_PROMPT", "0").stdin(Stdio::null());
-        let output = tokio::process::Command::from(command).kill_on_drop(true).output().await;
-        let output = output.map_err(|error| Error::config("git could not be started").caused_by(error))?;
-        if output.status.success() {
-            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
-        }
-        let message = String::from_utf8_lossy(&output.stderr);
-        let message = crate::sanitise::one_line(message.trim(), MAX_MESSAGE);
+        command.args(["-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=60"]);
+        command.args(arguments).current_dir(directory).env("LC_ALL", "C");
+        // Nobody is there to answer: without a terminal of its own a question would stop it for ever.
+        command.envs([
+            ("GIT_TERMINAL_PROMPT", "0"),
+            ("SSH_ASKPASS", "false"),
+            ("SSH_ASKPASS_REQUIRE", "force"),
+        ]);
         let what = arguments.first().map(|word| word.to_string_lossy()).unwrap_or_default();
-        Err(Error::new(
-            Kind::Usage,
-            format!("the repository of the task cannot be used: git {what} failed: {message}"),
-        ))
+        let ran = host_process::run(command, b"", GIT_TIMEOUT, MAX_OUTPUT).await;
+        let ran = ran.map_err(|error| Error::config("git could not be started").caused_by(error))?;
+        let ran = ran.ok_or_else(|| {
+            Error::unexpected(format!("git {what} took longer than {} s", GIT_TIMEOUT.as_secs()))
+        })?;
+        if ran.status.success() {
+            return Ok(String::from_utf8_lossy(&ran.stdout).into_owned());
+        }
+        Err(failure(&what, ran.status, &String::from_utf8_lossy(&ran.stderr), is_own))
+    }
+}
+
+/// Whether git's message says that the repository or the commit is not there.
+fn is_missing(message: &str) -> bool {
+    let message = message.to_lowercase();
+    [
+        "does not appear to be a git repository",
+        "repository not found",
+        "couldn't find remote ref",
+        "not our ref",
+        "does not exist",
+        "no such file or directory",
+    ]
+    .iter()
+    .any(|words| message.contains(words))
+}
+
+fn failure(what: &str, status: ExitStatus, message: &str, is_own: fn(&str) -> bool) -> Error {
+    let shown = sanitise::one_line(message.trim(), MAX_MESSAGE);
+    let text = format!("the repository of the task cannot be used: git {what} failed: {shown}");
+    let lower = message.to_lowercase();
+    if lower.contains("no space left on device") || lower.contains("disk quota exceeded") {
+        return Error::unexpected(text).caused_by(io::Error::from(ErrorKind::StorageFull));
+    }
+    // One that was killed has said nothing of the repository.
+    match status.code().is_some() && is_own(message) {
+        true => Error::usage(text),
+        false => Error::unexpected(text),
     }
 }
 
@@ -168,4 +226,31 @@ fn write_files(directory: &Path, files: &BTreeMap<String, String>) -> Result<()>
         fs::write(path, text)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Kind;
+    use std::os::unix::process::ExitStatusExt;
+
+    #[test]
+    fn failures_of_the_network_and_of_the_disk_are_not_those_of_the_task() {
+        // Each of these was recorded as the task's own failure.
+        let exited = |message: &str| failure("clone", ExitStatus::from_raw(128 << 8), message, is_missing);
+        for message in [
+            "fatal: unable to access 'https://x/': Could not resolve host: x",
+            "fatal: unable to access 'https://x/': The requested URL returned error: 429",
+            "error: RPC failed; curl 56 GnuTLS recv error",
+            "",
+        ] {
+            assert_eq!(exited(message).kind(), Kind::Unexpected, "{message}");
+        }
+        assert!(exited("fatal: write error: No space left on device").is_disk_full());
+        for message in ["remote: Repository not found.", "fatal: couldn't find remote ref v9"] {
+            assert_eq!(exited(message).kind(), Kind::Usage, "{message}");
+        }
+        let killed = failure("rev-parse", ExitStatus::from_raw(libc::SIGINT), "", |_| true);
+        assert_eq!(killed.kind(), Kind::Unexpected);
+    }
 }

@@ -8,7 +8,7 @@ use super::print::print;
 use super::signals::{Received, listen_with};
 use crate::agent::{Budget, Spent, Stop};
 use crate::batch::{
-    Batch, Halt, Models, Observer, Output, Settings, Status, Summary, TaskResult, Update, read_tasks,
+    Batch, Halt, Models, Observer, Output, Settings, Status, Summary, Task, TaskResult, Update, read_tasks,
 };
 use crate::cli::config::Config;
 use crate::cli::options::Options;
@@ -129,22 +129,18 @@ async fn run(options: &Options, arguments: &BatchArgs) -> Result<ExitCode> {
     let file = read_tasks(tasks, &machine())?;
     let limiter = Arc::new(Limiter::new(arguments.parallel.into()));
     let (models, mut notices) = ManyModels::connect(&config, limiter).await?;
-    if let Some(cost) = arguments.max_cost {
-        let names: BTreeSet<Option<&str>> = file.tasks.iter().map(|task| task.model.as_deref()).collect();
-        check_prices(&models, cost, names)?;
-    }
+    check_prices(&models, arguments.max_cost, &file.tasks)?;
     let (sandbox, reason) = open::sandbox(&config).await?;
     notices.extend(reason.map(|reason| match reason {
         Notice::Usual(text) | Notice::Always(text) => text,
     }));
     let store = Store::open(&machine())?;
-    let output = Output::open(out, &file, &store)?;
-    let again = if arguments.retry_failed { output.forget_failed()? } else { 0 };
+    let output = Output::open(out, &file, &store, arguments.retry_failed)?;
     let before = output.summary(file.tasks.len());
     let display = Arc::new(Display::new(options, before));
     notices.iter().for_each(|notice| display.notice(notice));
-    display.begin(before, again);
-    let spent = Spent { cost: before.cost.unwrap_or_default(), ..Spent::default() };
+    display.begin(before, output.forgotten());
+    let spent = Spent { cost: output.spent(), ..Spent::default() };
     let budget = Arc::new(Budget::new(arguments.max_cost, None, spent));
     let settings = Settings {
         parallel: arguments.parallel.into(),
@@ -169,17 +165,16 @@ async fn run(options: &Options, arguments: &BatchArgs) -> Result<ExitCode> {
     Ok(if summary.failed == 0 { ExitCode::Success } else { ExitCode::Check })
 }
 
-/// A limit on the cost needs the price of every model.
-fn check_prices(models: &ManyModels, cost: f64, names: BTreeSet<Option<&str>>) -> Result<()> {
-    if !cost.is_finite() || cost < 0.0 {
+/// A limit on the cost needs the price of every model that it is for: of all tasks, or of one.
+fn check_prices(models: &ManyModels, cost: Option<f64>, tasks: &[Task]) -> Result<()> {
+    if let Some(cost) = cost.filter(|cost| !cost.is_finite() || *cost < 0.0) {
         return Err(
             Error::config(format!("--max-cost: {cost} is not a valid amount")).hint("write it like 0.5")
         );
     }
-    for name in names {
-        models.settings(name)?.check_price()?;
-    }
-    Ok(())
+    let limited = tasks.iter().filter(|task| cost.is_some() || task.limits.max_cost.is_some());
+    let names: BTreeSet<Option<&str>> = limited.map(|task| task.model.as_deref()).collect();
+    names.into_iter().try_for_each(|name| models.settings(name)?.check_price())
 }
 
 /// Ctrl-C: the running tasks finish; again: they are stopped; a third time: the process exits.
@@ -194,7 +189,7 @@ fn listen(halt: Arc<watch::Sender<Halt>>, display: Arc<Display>) -> Result<tokio
             Received::Interrupt(_) => std::process::exit(ExitCode::Interrupted.code().into()),
             Received::End => Halt::Stop(Stop::Terminated),
         };
-        halt.send_replace(next);
+        halt.send_modify(|halt| *halt = halt.and(next));
     })
 }
 
@@ -272,6 +267,13 @@ impl Display {
         let mut text = format!("{} {}", self.colours.paint(style, word), result.id);
         if let Some(error) = result.work.error.as_deref() {
             let _ = write!(text, ": {}", one_line(error, 160));
+        }
+        if let Some(first) = result.left_out.first() {
+            let more = match result.left_out.len() {
+                1 => String::new(),
+                count => format!(" and {} more", count - 1),
+            };
+            let _ = write!(text, ", without {}{more} in its patch: too large", one_line(first, 100));
         }
         let time = duration_text((result.work.seconds * 1000.0) as u64);
         let details = format!("({} turns, {time})", result.work.turns);

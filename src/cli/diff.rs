@@ -64,7 +64,7 @@ pub async fn diff(options: &Options, arguments: DiffArgs) -> Result<ExitCode> {
         } else if arguments.name_only {
             diff::write_names(out, &changes)
         } else if arguments.patch {
-            git_patch::write(out, &changes, store)
+            git_patch::write(out, &changes, store, &mut git_patch::refuse)
         } else if arguments.risks {
             write_risks(out, &changes)
         } else {

@@ -324,7 +324,11 @@ fn verdict_error(record: &RaceRecord) -> Error {
     let reasons: Vec<&str> =
         record.attempts.iter().filter_map(|attempt| attempt.work.error.as_deref()).collect();
     let reason = reasons.first().map(|reason| format!(": {}", one_line(reason, 200))).unwrap_or_default();
-    Error::new(Kind::Check, format!("none of {count} attempts passed{reason}"))
+    let failures: Vec<Option<Kind>> = record.attempts.iter().map(|attempt| attempt.failure).collect();
+    // An endpoint or an engine that is away is not the attempts' failure.
+    let kind =
+        failures.first().copied().flatten().filter(|kind| failures.iter().all(|it| *it == Some(*kind)));
+    Error::new(kind.unwrap_or(Kind::Check), format!("none of {count} attempts passed{reason}"))
 }
 
 /// The row of one attempt while it runs: what its session does.

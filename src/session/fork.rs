@@ -17,6 +17,8 @@ pub struct Fork {
     /// Whether the sandbox of the source runs, so that the fork has the workspace and `$HOME` as they are in it now, but not
     /// its processes. Otherwise it has the workspace as of the last prompt.
     pub has_home: bool,
+    /// Why it is not known whether that sandbox runs: its engine does not answer.
+    pub unknown: Option<Error>,
 }
 
 /// Forks the session `source`.
@@ -25,10 +27,11 @@ pub struct Fork {
 /// `$HOME` of its sandbox is too large; there is no fork then.
 pub async fn fork(store: &Store, source: &SessionId, machine: &Arc<Machine>) -> Result<Fork> {
     let history = History::of(&read_records(&store.events(source))?);
-    let running = running(source, &history.sandbox.backend, machine).await;
-    let running =
-        running.map(|(backend, sandbox)| Running { backend, sandbox, machine: Arc::clone(machine) });
-    fork_with(store, source, history.prompts, running).await
+    let (running, unknown) = match running(source, &history.sandbox.backend, machine).await {
+        Ok(running) => (running, None),
+        Err(error) => (None, Some(error)),
+    };
+    Ok(Fork { unknown, ..fork_with(store, source, history.prompts, running).await? })
 }
 
 /// The sandbox of a session that is forked.
@@ -51,13 +54,19 @@ pub(super) async fn fork_with(
         None => copy_layer(store, source, &id).await,
     };
     match taken {
-        Ok(has_home) => Ok(Fork { id, has_home }),
+        Ok(has_home) => Ok(Fork { id, has_home, unknown: None }),
         Err(error) => {
             // What is left if this fails too is listed and can be removed.
             let _ = store.remove(&id);
             Err(error)
         }
     }
+}
+
+/// Forks a fork whose sandbox has not started yet: what it is to begin with is copied.
+pub(super) async fn fork_unstarted(store: &Store, source: &SessionId) -> Result<Fork> {
+    // The prompts only name a checkpoint of a sandbox that runs.
+    fork_with(store, source, 0, None).await
 }
 
 impl Running {
@@ -94,16 +103,22 @@ async fn copy_layer(store: &Store, source: &SessionId, id: &SessionId) -> Result
     Ok(true)
 }
 
-/// The sandbox of a session, if it runs, and its backend.
-async fn running(
-    source: &SessionId,
-    backend: &str,
-    machine: &Arc<Machine>,
-) -> Option<(Arc<dyn Backend>, Sandbox)> {
-    let backend = by_name(backend, machine).await.ok()?;
-    let listed = backend.list().await.ok()?;
+/// The sandbox of a session, if it runs.
+///
+/// # Errors
+/// Its engine does not answer, or the sandbox does not.
+async fn running(source: &SessionId, backend: &str, machine: &Arc<Machine>) -> Result<Option<Running>> {
+    // A session whose sandbox never started names no backend.
+    if backend.is_empty() {
+        return Ok(None);
+    }
+    let backend = by_name(backend, machine).await?;
+    let listed = backend.list().await?;
     let is_running =
         listed.iter().any(|listed| listed.session == source.as_str() && listed.state == State::Running);
-    let sandbox = if is_running { attach(backend.as_ref(), source).await.ok() } else { None };
-    sandbox.map(|sandbox| (backend, sandbox))
+    if !is_running {
+        return Ok(None);
+    }
+    let sandbox = attach(backend.as_ref(), source).await?;
+    Ok(Some(Running { backend, sandbox, machine: Arc::clone(machine) }))
 }

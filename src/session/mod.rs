@@ -277,6 +277,29 @@ impl Session {
         fork::fork_with(&self.store, &self.id, prompts, running).await
     }
 
+    /// So many forks of the session as it is now, which differ in nothing. What its sandbox holds is read once.
+    ///
+    /// # Errors
+    /// As [`fork()`]; there is none then.
+    pub async fn forks(&self, count: usize) -> Result<Vec<SessionId>> {
+        let mut forks = Vec::new();
+        for _ in 0..count {
+            let fork = match forks.first() {
+                None => self.fork().await,
+                Some(first) => fork::fork_unstarted(&self.store, first).await,
+            };
+            match fork {
+                Ok(fork) => forks.push(fork.id),
+                Err(error) => {
+                    // What is left of them is listed and can be removed.
+                    forks.iter().for_each(|fork| drop(self.store.remove(fork)));
+                    return Err(error);
+                }
+            }
+        }
+        Ok(forks)
+    }
+
     /// Ends the session's connections, and its sandbox unless that is kept.
     async fn close(&self) {
         self.servers.all.end().await;

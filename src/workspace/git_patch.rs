@@ -11,14 +11,33 @@ use sha1::{Digest, Sha1};
 use std::io::Write;
 
 /// Writes the patch. Empty directories and permission bits other than the executable one have no place in git's
-/// format and are left out.
-pub fn write(out: &mut dyn Write, changes: &ChangeSet, store: &Store) -> Result<()> {
+/// format and are left out. What `on_left_out` gets is too large for a patch, or its content is not known any more; if it
+/// returns an error, that is the end ([`refuse`]).
+pub fn write(
+    out: &mut dyn Write,
+    changes: &ChangeSet,
+    store: &Store,
+    on_left_out: &mut dyn FnMut(&TreePath) -> Result<()>,
+) -> Result<()> {
     for (path, change) in changes.changes.iter().filter(|(_, change)| !change.is_directory_only()) {
-        for half in halves(change) {
-            write_change(out, path, &half, store)?;
+        let halves: Vec<Half> =
+            halves(change).iter().map(|half| Half::load(half, store)).collect::<Result<_>>()?;
+        // Half of a change would be worse than none of it.
+        if halves.iter().any(Half::is_not_shown) {
+            on_left_out(path)?;
+            continue;
         }
+        halves.iter().try_for_each(|half| half.write(out, path))?;
     }
     Ok(())
+}
+
+/// For a patch that has to be complete.
+pub fn refuse(path: &TreePath) -> Result<()> {
+    Err(Error::unexpected(format!(
+        "{path} cannot be part of a patch: its content is too large or not known any more"
+    ))
+    .hint("name the other paths, or use `agent apply`"))
 }
 
 /// A change of kind (a file that becomes a symlink, a directory that becomes a file) is a deletion and an addition.
@@ -34,48 +53,57 @@ pub fn halves(change: &Change) -> Vec<Change> {
     }
 }
 
-fn write_change(out: &mut dyn Write, path: &TreePath, change: &Change, store: &Store) -> Result<()> {
-    let (old_mode, new_mode) = (git_mode(&change.before), git_mode(&change.after));
-    let old = Side::load(change.before.as_ref(), store, MAX_IN_MEMORY)?;
-    let new = Side::load(change.after.as_ref(), store, MAX_IN_MEMORY)?;
-    if old_mode.is_none() && new_mode.is_none() || old == new && old_mode == new_mode && old != Side::NotShown
-    {
-        return Ok(());
+/// A change that git has a form for, with its contents.
+struct Half {
+    old_mode: Option<&'static str>,
+    new_mode: Option<&'static str>,
+    old: Side,
+    new: Side,
+}
+
+impl Half {
+    fn load(change: &Change, store: &Store) -> Result<Self> {
+        Ok(Self {
+            old_mode: git_mode(&change.before),
+            new_mode: git_mode(&change.after),
+            old: Side::load(change.before.as_ref(), store, MAX_IN_MEMORY)?,
+            new: Side::load(change.after.as_ref(), store, MAX_IN_MEMORY)?,
+        })
     }
-    if old == Side::NotShown || new == Side::NotShown {
-        return Err(Error::unexpected(format!(
-            "{path} cannot be part of a patch: its content is too large or not known any more"
-        ))
-        .hint("name the other paths, or use `agent apply`"));
+
+    fn is_not_shown(&self) -> bool {
+        self.old == Side::NotShown || self.new == Side::NotShown
     }
-    let (a, b) = (quoted(b"a/", path), quoted(b"b/", path));
-    out.write_all(&[b"diff --git ", a.as_slice(), b" ", &b, b"\n"].concat())?;
-    match (old_mode, new_mode) {
-        (None, Some(mode)) => writeln!(out, "new file mode {mode}")?,
-        (Some(mode), None) => writeln!(out, "deleted file mode {mode}")?,
-        (Some(old), Some(new)) if old != new => writeln!(out, "old mode {old}\nnew mode {new}")?,
-        _ => {}
-    }
-    if old == new {
-        return Ok(());
-    }
-    writeln!(
-        out,
-        "index {}..{}{}",
-        blob_id(&old),
-        blob_id(&new),
+
+    fn write(&self, out: &mut dyn Write, path: &TreePath) -> Result<()> {
+        let Self { old_mode, new_mode, old, new } = self;
+        if old_mode.is_none() && new_mode.is_none() || old == new && old_mode == new_mode {
+            return Ok(());
+        }
+        let (a, b) = (quoted(b"a/", path), quoted(b"b/", path));
+        out.write_all(&[b"diff --git ", a.as_slice(), b" ", &b, b"\n"].concat())?;
         match (old_mode, new_mode) {
+            (None, Some(mode)) => writeln!(out, "new file mode {mode}")?,
+            (Some(mode), None) => writeln!(out, "deleted file mode {mode}")?,
+            (Some(old), Some(new)) if old != new => writeln!(out, "old mode {old}\nnew mode {new}")?,
+            _ => {}
+        }
+        if old == new {
+            return Ok(());
+        }
+        let mode = match (old_mode, new_mode) {
             (Some(old), Some(new)) if old == new => format!(" {old}"),
             _ => String::new(),
+        };
+        writeln!(out, "index {}..{}{mode}", blob_id(old), blob_id(new))?;
+        let (old_bytes, new_bytes) = (content(old), content(new));
+        if old.is_binary() || new.is_binary() {
+            write_binary(out, old_bytes, new_bytes)
+        } else if old_bytes != new_bytes {
+            write_text(out, path, old, new)
+        } else {
+            Ok(())
         }
-    )?;
-    let (old_bytes, new_bytes) = (content(&old), content(&new));
-    if old.is_binary() || new.is_binary() {
-        write_binary(out, old_bytes, new_bytes)
-    } else if old_bytes != new_bytes {
-        write_text(out, path, &old, &new)
-    } else {
-        Ok(())
     }
 }
 

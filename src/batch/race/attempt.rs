@@ -32,7 +32,7 @@ pub(super) async fn run(
         Ok(()) => AttemptState::Passed,
         Err(error) if is_stopped(error) => AttemptState::Stopped,
         Err(error) => {
-            record.work.error = Some(error.to_string());
+            (record.work.error, record.failure) = (Some(error.to_string()), Some(error.kind()));
             AttemptState::Failed
         }
     };
@@ -81,9 +81,6 @@ async fn in_session(
         result = work(rules, &mut session, record) => result,
         never = forward(&mut halted, interrupt) => match never {},
     };
-    if result.is_ok() {
-        let _ = reports.send(Report::Passed(index));
-    }
     let Spent { turns, usage, cost } = session.conversation.total();
     record.work.turns = turns.saturating_sub(before.turns);
     record.work.usage.input = usage.input.saturating_sub(before.usage.input);
@@ -92,10 +89,16 @@ async fn in_session(
     record.work.cost = price.map(|_| cost - before.cost);
     let measured = measure(rules, &session, record, result.is_ok()).await;
     let result = result.and(measured);
-    let finished = session.finish(&result).await;
+    if result.is_ok() {
+        // The others are stopped: from here on it cannot fail any more.
+        let _ = reports.send(Report::Passed(index));
+    }
+    if let Err(error) = session.finish(&result).await {
+        record.work.error = Some(error.to_string());
+    }
     // A listener that failed is reported by the session's own events.
     let _ = events.flush().await;
-    result.and(finished)
+    result
 }
 
 async fn work(rules: &Rules, session: &mut Session, record: &mut AttemptRecord) -> Result<()> {

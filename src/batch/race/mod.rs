@@ -126,26 +126,23 @@ pub async fn race(
         }
         races.save(&record)?;
     }
-    let halted = *halt.borrow();
-    finish(&rules, &mut record, out_of_time, halted).await?;
+    record.ended = Some(now());
+    let mut halted = halt.subscribe();
+    let verdict = finish(&rules, &mut record, out_of_time, &mut halted).await;
     races.save(&record)?;
-    Ok(record)
+    verdict.map(|()| record)
 }
 
 /// The verdict.
-async fn finish(rules: &Rules, record: &mut RaceRecord, out_of_time: bool, halt: Halt) -> Result<()> {
-    record.ended = Some(now());
-    if record.winner.is_none() && !out_of_time {
-        let kind = match halt {
-            Halt::Stop(Stop::Terminated) => Some(Kind::Terminated),
-            Halt::Stop(_) => Some(Kind::Interrupted),
-            _ => None,
-        };
-        if let Some(kind) = kind {
-            Races::of(&rules.store).save(record)?;
-            return Err(Error::new(kind, "the race was stopped")
-                .hint(format!("`agent race show {}` shows how far it was", record.id)));
-        }
+async fn finish(
+    rules: &Rules,
+    record: &mut RaceRecord,
+    out_of_time: bool,
+    halt: &mut watch::Receiver<Halt>,
+) -> Result<()> {
+    let halted = *halt.borrow_and_update();
+    if record.winner.is_none() && !out_of_time && halted != Halt::No {
+        return Err(stopped(halted, &record.id));
     }
     record.limit = match (out_of_time, rules.budget.exhausted()) {
         (true, _) => Some("the time limit is reached".to_owned()),
@@ -160,7 +157,10 @@ async fn finish(rules: &Rules, record: &mut RaceRecord, out_of_time: bool, halt:
         record.attempts.iter().filter(|attempt| attempt.state == wanted).cloned().collect();
     record.winner = match &rules.judge {
         Some(_) if candidates.is_empty() => None,
-        Some(judge) => Some(judge.choose(rules, &candidates).await?),
+        Some(judge) => tokio::select! {
+            chosen = judge.choose(rules, &candidates) => Some(chosen?),
+            Ok(()) = halt.changed() => return Err(stopped(*halt.borrow(), &record.id)),
+        },
         None if rules.checks.is_empty() => None,
         None => candidates
             .iter()
@@ -168,6 +168,14 @@ async fn finish(rules: &Rules, record: &mut RaceRecord, out_of_time: bool, halt:
             .map(|attempt| attempt.number),
     };
     Ok(())
+}
+
+fn stopped(halt: Halt, race: &str) -> Error {
+    let kind = match halt {
+        Halt::Stop(Stop::Terminated) => Kind::Terminated,
+        _ => Kind::Interrupted,
+    };
+    Error::new(kind, "the race was stopped").hint(format!("`agent race show {race}` shows how far it was"))
 }
 
 struct StopOnDrop(Arc<watch::Sender<Halt>>);

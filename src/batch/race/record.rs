@@ -2,13 +2,18 @@
 
 use super::{Contestant, Rules};
 use crate::batch::Work;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::event::now;
 use crate::log::{SessionId, Store};
 use crate::paths::make_dir;
+use crate::plain_file::{self, Durability};
+use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::PathBuf;
+
+/// A race without a session that began so long ago and has not ended was killed.
+const ABANDONED: SignedDuration = SignedDuration::from_hours(24);
 
 /// A race and its attempts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -39,6 +44,9 @@ pub struct AttemptRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
     pub state: AttemptState,
+    /// What kind of failure it was, in the process that ran it.
+    #[serde(skip)]
+    pub failure: Option<Kind>,
     /// Lines added and removed together.
     pub lines: u64,
     /// What its session came to.
@@ -80,6 +88,7 @@ impl RaceRecord {
             number: index + 1,
             temperature: contestant.temperature,
             state: AttemptState::Starting,
+            failure: None,
             lines: 0,
             work: Work { model: contestant.model.client.name().to_owned(), ..Work::default() },
         };
@@ -116,8 +125,8 @@ impl Races {
     pub(super) fn save(&self, record: &RaceRecord) -> Result<()> {
         make_dir(&self.directory)?;
         let path = self.directory.join(format!("{}.json", record.id));
-        let new = path.with_extension("new");
-        fs::write(&new, serde_json::to_vec(record)?).and_then(|()| fs::rename(&new, &path)).map_err(|error| {
+        let durability = if record.ended.is_some() { Durability::Synced } else { Durability::Renamed };
+        plain_file::replace(&path, &serde_json::to_vec(record)?, durability).map_err(|error| {
             Error::unexpected(format!("{} could not be written", path.display())).caused_by(error)
         })
     }
@@ -148,10 +157,14 @@ impl Races {
         all
     }
 
-    /// Removes the records of races whose sessions were all removed.
+    /// Removes the records of races whose sessions were all removed. One that has not ended runs, or was killed a while ago.
     pub(super) fn prune(&self, store: &Store) {
         let exists = |session: &String| SessionId::parse(session).is_ok_and(|id| store.dir(&id).exists());
-        for record in self.all().iter().filter(|record| record.ended.is_some()) {
+        let now = Timestamp::now();
+        let is_old = |record: &RaceRecord| {
+            record.began.parse::<Timestamp>().is_ok_and(|began| now.duration_since(began) > ABANDONED)
+        };
+        for record in self.all().iter().filter(|record| record.ended.is_some() || is_old(record)) {
             if !record.attempts.iter().filter_map(|attempt| attempt.work.session.as_ref()).any(exists) {
                 // It is tried again with the next race.
                 let _ = fs::remove_file(self.directory.join(format!("{}.json", record.id)));

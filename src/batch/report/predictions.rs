@@ -5,16 +5,17 @@ use crate::error::{Error, Result};
 use crate::event::json::to_vec;
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-/// One line for each result. A task that changed nothing has an empty patch.
-pub(super) fn lines(
+/// Writes a line for each result. A task that changed nothing has an empty patch.
+pub(super) fn write(
+    out: &mut dyn Write,
     tasks: &[Arc<Task>],
     results: &BTreeMap<String, TaskResult>,
     directory: &Path,
-) -> Result<Vec<u8>> {
-    let mut lines = Vec::new();
+) -> Result<()> {
     for result in tasks.iter().filter_map(|task| results.get(&task.id)) {
         let patch = match &result.patch {
             None => Vec::new(),
@@ -26,8 +27,8 @@ pub(super) fn lines(
             "model_name_or_path": result.work.model,
             "model_patch": String::from_utf8_lossy(&patch),
         });
-        lines.extend(to_vec(&line)?);
-        lines.push(b'\n');
+        out.write_all(&to_vec(&line)?)?;
+        out.write_all(b"\n")?;
     }
-    Ok(lines)
+    Ok(())
 }

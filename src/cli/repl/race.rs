@@ -31,7 +31,7 @@ impl Repl<'_> {
         let (models, _) = ManyModels::connect(&config, Arc::new(Limiter::new(count))).await?;
         let (mut rules, _) = rules(&mut config, prompt.trim().to_owned()).await?;
         rules.keeps_home = true;
-        let forks = self.forks(count, &rules.store).await?;
+        let forks: Vec<_> = self.session.forks(count).await?.into_iter().map(Some).collect();
         let field = Field::of(count, self.session.conversation.model_name());
         let contestants = field.contestants(&models, config.limits.cost, &forks)?;
         let store = rules.store.clone();
@@ -47,16 +47,6 @@ impl Repl<'_> {
         self.continue_as(resume).await?;
         self.remark(&format!("this is session {} now", self.session.id()));
         Ok(Flow::Continue)
-    }
-
-    /// Forks of this session. What its sandbox holds is read once.
-    async fn forks(&self, count: usize, store: &crate::log::Store) -> Result<Vec<Option<SessionId>>> {
-        let first = self.session.fork().await?.id;
-        let mut forks = vec![Some(first.clone())];
-        for _ in 1..count {
-            forks.push(Some(store.fork(&first)?));
-        }
-        Ok(forks)
     }
 
     /// The session of the attempt that the user chooses.

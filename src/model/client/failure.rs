@@ -1,6 +1,6 @@
 //! What can go wrong with one request to the endpoint, by name, and what follows from it.
 
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, Scope};
 use crate::model::client::error_body::ErrorBody;
 use crate::model::client::retry;
 use crate::model::endpoint::Endpoint;
@@ -72,6 +72,25 @@ pub enum Reason {
     Refused,
     /// Our own configuration: nothing was sent.
     Config,
+}
+
+impl Reason {
+    /// Whether other requests fail for it too, until the endpoint or the user's account is in order again.
+    fn concerns_every_request(self) -> bool {
+        matches!(
+            self,
+            Self::Unreachable
+                | Self::ProxyRefused
+                | Self::Certificate
+                | Self::TimedOut
+                | Self::Broken
+                | Self::KeyRefused
+                | Self::NotFound
+                | Self::QuotaUsedUp
+                | Self::Busy
+                | Self::Server
+        )
+    }
 }
 
 /// What an endpoint may not understand. Each can be done without.
@@ -150,6 +169,7 @@ impl Failure {
         let error = Error::new(kind, self.message);
         let error = match self.reason {
             Reason::ContextOverflow { window, prompt } => error.overflow(window, prompt),
+            reason if reason.concerns_every_request() => error.concerns(Scope::Endpoint),
             _ => error,
         };
         match hint(self.reason, endpoint) {

@@ -2,7 +2,7 @@
 
 use super::engine::Engine;
 use super::failure;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Scope};
 use crate::sandbox::OnProgress;
 use bollard::errors::Error as EngineError;
 use bollard::models::CreateImageInfo;
@@ -42,22 +42,28 @@ fn is_exact(name: &str) -> bool {
 fn refused(name: &str, error: EngineError) -> Error {
     let text = failure::text(&error).to_lowercase();
     let means = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    let hint = if means(&[
+    let (hint, scope) = if means(&[
         "no such host",
         "timeout",
         "connection refused",
         "unreachable",
         "server misbehaving",
     ]) {
-        "the registry cannot be reached from the engine: is there a network? The image `host` needs none"
+        (
+            "the registry cannot be reached from the engine: is there a network? The image `host` needs none",
+            Scope::Unknown,
+        )
     } else if means(&["unauthorized", "denied", "authentication required", "no basic auth"]) {
-        "the image does not exist, or it is private: `docker pull` it yourself after `docker login`, then try again"
-    } else if means(&["not found", "manifest unknown"]) {
-        "is the name right? `docker pull` takes the same names"
+        (
+            "the image does not exist, or it is private: `docker pull` it yourself after `docker login`, then try again",
+            Scope::Image,
+        )
+    } else if means(&["not found", "manifest unknown", "no matching manifest"]) {
+        ("is the name right? `docker pull` takes the same names", Scope::Image)
     } else {
-        "`docker pull` may tell more"
+        ("`docker pull` may tell more", Scope::Unknown)
     };
-    failure::error(format!("the image {name} could not be pulled"), error).hint(hint)
+    failure::error(format!("the image {name} could not be pulled"), error).hint(hint).concerns(scope)
 }
 
 /// Bytes of all layers together, from the engine's reports on each.
@@ -112,6 +118,17 @@ mod tests {
         assert_eq!(take(&mut progress, step("b", "Downloading", Some((5, 50)))), Some((15, 150)));
         assert_eq!(take(&mut progress, step("a", "Download complete", None)), Some((105, 150)));
         assert_eq!(take(&mut progress, step("b", "Downloading", Some((-5, 50)))), Some((105, 150)));
+    }
+
+    #[test]
+    fn an_image_that_is_not_there_concerns_nobody_else() {
+        let scope = |message: &str| {
+            refused("x", EngineError::DockerStreamError { error: message.to_owned() }).scope()
+        };
+        assert_eq!(scope("manifest for x:1 not found: manifest unknown"), Scope::Image);
+        assert_eq!(scope("pull access denied for x, repository does not exist"), Scope::Image);
+        assert_eq!(scope("lookup registry-1.docker.io: no such host"), Scope::Unknown);
+        assert_eq!(scope("toomanyrequests: You have reached your pull rate limit"), Scope::Unknown);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use crate::error::{Error, Result};
 use crate::event::Limits;
+use crate::plain_file::{self, Durability};
 use crate::sandbox::launch_spec::{self, LaunchSpec};
 use crate::sandbox::layer::{self, Contents};
 use crate::sandbox::machine::Machine;
@@ -162,9 +163,7 @@ impl Directory {
 
     /// Writes a file whole or not at all.
     fn write(&self, name: &str, content: &[u8]) -> Result<()> {
-        let new = self.join(&format!("{name}.new"));
-        fs::write(&new, content)
-            .and_then(|()| fs::rename(&new, self.join(name)))
+        plain_file::replace(&self.join(name), content, Durability::Renamed)
             .map_err(|error| self.error("cannot be written to", error))
     }
 

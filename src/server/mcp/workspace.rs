@@ -258,7 +258,7 @@ fn shown(place: &Place, ready: &Ready, changes: &ChangeSet) -> Result<Returned> 
         }));
     }
     let mut patch = Vec::new();
-    git_patch::write(&mut patch, changes, store)?;
+    git_patch::write(&mut patch, changes, store, &mut git_patch::refuse)?;
     let mut patch = String::from_utf8_lossy(&patch).into_owned();
     let truncated = cut(&mut patch, MAX_PATCH);
     if truncated {

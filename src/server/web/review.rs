@@ -200,6 +200,6 @@ fn taken(file: &TextFile, refused: &BTreeSet<usize>, store: &Store) -> Result<Op
 /// A content is missing.
 pub fn patch(changes: &ChangeSet, store: &Store) -> Result<Vec<u8>> {
     let mut patch = Vec::new();
-    git_patch::write(&mut patch, changes, store)?;
+    git_patch::write(&mut patch, changes, store, &mut git_patch::refuse)?;
     Ok(patch)
 }
