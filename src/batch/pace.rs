@@ -208,8 +208,17 @@ mod tests {
             }
         }
         assert_eq!(results, 5);
-        let many = Others { running: 0, waiting: 100 };
-        assert_eq!(alone(&mut Pace::new(4, true), many).await.0, Next::GiveUp, "it is the engine");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_engine_that_starts_nothing_ends_the_batch_and_fails_no_task() {
+        let mut pace = Pace::new(4, true);
+        let others = Others { running: 0, waiting: 100 };
+        // Each time it is another task.
+        while let Next::Again(pause) = pace.failed(Cause::Start, &mut 0, others) {
+            tokio::time::sleep(pause.unwrap_or_default()).await;
+        }
+        assert_eq!(pace.failed(Cause::Start, &mut 0, others), Next::GiveUp);
     }
 
     #[tokio::test(start_paused = true)]
