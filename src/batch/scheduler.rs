@@ -254,7 +254,7 @@ impl Scheduler {
         }
         match outcome {
             Outcome::Done(result) => {
-                // One that the endpoint refused is no sign that it answers others.
+                // The endpoint may refuse others too.
                 if result.exit_code != ExitCode::Endpoint.code() {
                     progress.pace.done();
                 }

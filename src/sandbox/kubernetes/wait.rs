@@ -3,7 +3,7 @@
 use super::cluster::Cluster;
 use super::failure::{self, quote};
 use super::pod::CONTAINER;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Scope};
 use crate::sandbox::OnProgress;
 use futures_util::TryStreamExt;
 use kube::core::WatchEvent;
@@ -184,19 +184,29 @@ fn hopeless(reason: &str, image: &str, message: &str) -> Error {
     let (image, message) = (quote(image), quote(message));
     let of_an_image =
         ["ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"].contains(&reason);
+    let says = |words: &[&str]| words.iter().any(|word| message.contains(word));
     if of_an_image {
-        return Error::sandbox(format!("the image {image} cannot be pulled: {message}")).hint(
+        // A registry that is busy or unreachable hands it out later.
+        let is_final =
+            reason == "InvalidImageName" || says(&["not found", "manifest unknown", "denied", "nauthorized"]);
+        let scope = if is_final { Scope::Image } else { Scope::Unknown };
+        return Error::sandbox(format!("the image {image} cannot be pulled: {message}")).concerns(scope).hint(
             "check its name; a private registry needs pull_secrets in [sandbox.kubernetes]; the cluster's nodes pull it, not this machine",
         );
     }
-    let hint = if message.contains("executable file not found") || message.contains("no such file") {
-        "the image has no shell: init_image in [sandbox.kubernetes] names one that brings the guest in"
-    } else if message.contains("non-root") || message.contains("runAsNonRoot") {
-        "the image needs root, which no sandbox is: build it with USER and a number"
+    let (hint, scope) = if says(&["executable file not found", "no such file"]) {
+        (
+            "the image has no shell: init_image in [sandbox.kubernetes] names one that brings the guest in",
+            Scope::Image,
+        )
+    } else if says(&["non-root", "runAsNonRoot"]) {
+        ("the image needs root, which no sandbox is: build it with USER and a number", Scope::Image)
     } else {
-        "`kubectl describe pods` shows the events of the pod"
+        ("`kubectl describe pods` shows the events of the pod", Scope::Unknown)
     };
-    Error::sandbox(format!("the container could not be started ({reason}): {message}")).hint(hint)
+    Error::sandbox(format!("the container could not be started ({reason}): {message}"))
+        .hint(hint)
+        .concerns(scope)
 }
 
 /// Why the pod has ended; `None` where it has not.
@@ -319,5 +329,14 @@ mod tests {
             stage(&pod(json!({ "containerStatuses": running })), CONTAINER),
             Ok(Stage::Running)
         ));
+    }
+
+    #[test]
+    fn an_image_that_is_not_there_concerns_nobody_else() {
+        let scope = |reason, message| hopeless(reason, "x:1", message).scope();
+        assert_eq!(scope("ImagePullBackOff", "x:1: not found"), Scope::Image);
+        assert_eq!(scope("InvalidImageName", "invalid reference format"), Scope::Image);
+        assert_eq!(scope("ErrImagePull", "toomanyrequests: pull rate limit"), Scope::Unknown);
+        assert_eq!(scope("CreateContainerError", "context deadline exceeded"), Scope::Unknown);
     }
 }
