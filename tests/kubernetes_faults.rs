@@ -46,7 +46,7 @@ async fn lost(sandbox: &Sandbox, after: impl Future<Output = ()>) -> (Outcome, S
 }
 
 async fn job(sandbox: &Sandbox) -> u64 {
-    let job = Command { timeout: None, ..shell("echo up; sleep 1000") };
+    let job = Command { timeout: None, ..shell("while :; do echo up; sleep 1; done") };
     sandbox.start_job(job).await.expect("a job")
 }
 
