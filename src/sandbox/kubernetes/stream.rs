@@ -35,8 +35,10 @@ const BUFFER: usize = 256 << 10;
 const MESSAGES: usize = 8;
 /// Bytes that are kept of what a command says about its failure.
 const MAX_SAID: usize = 4 << 10;
-/// How long a last message, and the question why a stream has ended, may take.
+/// How long a last message may take.
 const GOODBYE: Duration = Duration::from_secs(5);
+/// How long the kubelet may take to report why a stream has ended.
+const REASON: Duration = Duration::from_secs(10);
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
@@ -118,10 +120,11 @@ impl Exec {
                 () = send(far, sink) => return,
                 why = receive(source, &arrivals) => why,
             };
-            let why = match timeout(GOODBYE, wait::read(&cluster, &pod)).await {
-                Ok(Ok(Some(found))) => wait::end(&found).map(|error| error.to_string()).or(why),
-                Ok(Ok(None)) => Some("the pod was deleted".to_owned()),
-                _ => why.or(Some("the API server cannot be reached".to_owned())),
+            let why = match timeout(REASON, wait::reason(&cluster, &pod)).await {
+                Ok(Ok(error)) => Some(error.to_string()),
+                Ok(Err(_)) => why.or(Some("the API server cannot be reached".to_owned())),
+                // The pod runs: it was the connection alone.
+                Err(_) => why,
             };
             let why = why.unwrap_or_else(|| "the connection through the API server ended".to_owned());
             let _ = arrivals.send(Err(why)).await;
