@@ -140,3 +140,32 @@ fn mirrors_of_cargo_and_maven_are_inside_without_credentials() {
     let none = finished.again().args(["exec", "sh", "-c", "ls -A ~"]).run().expect_code(0);
     assert!(!none.stdout.contains(".cargo"), "without registries there is nothing to name: {}", none.stdout);
 }
+
+/// The sandbox may not reach such an address otherwise.
+#[test]
+fn a_mirror_with_a_private_address_is_used_by_pip_npm_and_go_without_credentials() {
+    let site = Site::http().file("/simple/", "the company's index\n");
+    let host = site.host_and_port();
+    let call = agent();
+    let home: PathBuf = call.workspace().parent().expect("a parent").join("home");
+    std::fs::create_dir_all(home.join(".config/pip")).expect("a directory");
+    let pip = format!("[global]\nindex-url = http://me:secret@{host}/simple/\n");
+    std::fs::write(home.join(".config/pip/pip.conf"), pip).expect("the file");
+    std::fs::write(
+        home.join(".npmrc"),
+        format!("registry=http://{host}/npm/\n//{host}/npm/:_authToken=secret\n"),
+    )
+    .expect("the file");
+    let finished = call
+        .env("GOPROXY", format!("http://me:secret@{host}/go,direct"))
+        .args(["exec", "--network", "registries", "sh", "-c"])
+        .args(["curl -sS $PIP_INDEX_URL; echo $npm_config_registry $GOPROXY; env"])
+        .run()
+        .expect_code(0);
+    let lines: Vec<&str> = finished.stdout.lines().collect();
+    assert_eq!(lines[0], "the company's index", "{}", finished.stderr);
+    assert_eq!(lines[1], format!("http://{host}/npm/ http://{host}/go,direct"));
+    assert!(!finished.stdout.contains("secret"), "{}", finished.stdout);
+    let without = finished.again().args(["exec", "--network", "pypi.org", "env"]).run().expect_code(0);
+    assert!(!without.stdout.contains("PIP_INDEX_URL"), "{}", without.stdout);
+}

@@ -1,4 +1,4 @@
-//! Packages of Debian as libraries of C: the real `apt-get`, in an image of Debian, with a repository of this test's.
+//! Packages of Debian as libraries of C and C++: the real `apt-get`, in an image of Debian, with a repository of this test's.
 
 use crate::support::agent::agent;
 use crate::support::backends::backend;
@@ -11,7 +11,7 @@ use std::time::Duration;
 const IMAGE: &str = r#"
 set -eu
 packages=$(apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances --installed \
-  gcc libc6-dev apt dpkg dash coreutils sed grep findutils tar | grep '^[a-z]' | sort -u)
+  g++ gcc libc6-dev apt dpkg dash coreutils sed grep findutils tar | grep '^[a-z]' | sort -u)
 dpkg-query -L $packages 2>/dev/null | grep -E '^/(usr/)?(bin|sbin|lib|lib64|include|libexec|share/dpkg)/' |
   grep -vE '/(gconv|systemd|perl)/|lto1$|lto-dump' | sed -E 's#^/(bin|sbin|lib|lib64)/#/usr/\1/#' | sort -u |
   while read -r file; do if [ -L "$file" ] || [ ! -d "$file" ]; then echo "$file"; fi; done > files
@@ -25,21 +25,34 @@ echo "deb [trusted=yes] http://$1/ ./" > image/etc/apt/sources.list
 tar c -C image . | docker import - "$2" >/dev/null
 "#;
 
-/// A package with a header and a library, and the list of a repository that has it.
-const PACKAGE: &str = r#"
+/// Packages with a header and a library, one of C and one of C++, and the list of a repository that has them.
+const PACKAGES: &str = r#"
 set -eu
 multiarch=$(gcc -print-multiarch)
-mkdir -p package/DEBIAN package/usr/include package/usr/lib/$multiarch repository
-echo 'const char *agent_greet(void);' > package/usr/include/agentgreet.h
+mkdir repository
+# NAME LIBRARY HEADER
+package() {
+  file=$(echo $1.deb | tr + p)
+  mkdir -p $1/DEBIAN $1/usr/include $1/usr/lib/$multiarch
+  mv $3 $1/usr/include/
+  mv $2.so.1 $1/usr/lib/$multiarch/
+  ln -s $2.so.1 $1/usr/lib/$multiarch/$2.so
+  printf 'Package: %s\nVersion: 1.0\nArchitecture: %s\nMaintainer: A <a@example.com>\nDescription: greets\n' \
+    "$1" "$(dpkg --print-architecture)" > $1/DEBIAN/control
+  dpkg-deb --build $1 repository/$file >/dev/null
+  { cat $1/DEBIAN/control; echo "Filename: ./$file"; echo "Size: $(stat -c %s repository/$file)"
+    echo "SHA256: $(sha256sum repository/$file | cut -d' ' -f1)"; echo; } >> repository/Packages
+}
+echo 'const char *agent_greet(void);' > agentgreet.h
 echo 'const char *agent_greet(void) { return "hello from a package"; }' > greet.c
-cc -shared -fPIC greet.c -Wl,-soname,libagentgreet.so.1 -o package/usr/lib/$multiarch/libagentgreet.so.1
-ln -s libagentgreet.so.1 package/usr/lib/$multiarch/libagentgreet.so
-printf 'Package: libagentgreet-dev\nVersion: 1.0\nArchitecture: %s\nMaintainer: A <a@example.com>\nDescription: greets\n' \
-  "$(dpkg --print-architecture)" > package/DEBIAN/control
-dpkg-deb --build package repository/greet.deb >/dev/null
-cd repository
-{ cat ../package/DEBIAN/control; echo Filename: ./greet.deb; echo "Size: $(stat -c %s greet.deb)"
-  echo "SHA256: $(sha256sum greet.deb | cut -d' ' -f1)"; } > Packages
+cc -shared -fPIC greet.c -Wl,-soname,libagentgreet.so.1 -o libagentgreet.so.1
+package libagentgreet-dev libagentgreet agentgreet.h
+echo '#include <string>
+namespace agent { struct Greeter { std::string name; std::string greet() const; }; }' > agentgreet.hpp
+echo '#include "agentgreet.hpp"
+std::string agent::Greeter::greet() const { return "hello, " + name; }' > greet.cpp
+c++ -shared -fPIC greet.cpp -Wl,-soname,libagentgreet++.so.1 -o libagentgreet++.so.1
+package libagentgreet++-dev libagentgreet++ agentgreet.hpp
 "#;
 
 fn sh(directory: &Path, script: &str, arguments: &[&str]) {
@@ -61,25 +74,35 @@ impl Drop for Image {
 }
 
 #[tokio::test]
-async fn a_debian_package_is_a_library_of_c_in_an_image_of_debian() {
+async fn a_debian_package_is_a_library_of_c_and_of_cpp_in_an_image_of_debian() {
     if backend("docker").await.is_none() || !Path::new("/var/lib/dpkg/status").exists() {
         return;
     }
     let made = tempfile::tempdir().expect("a directory");
-    sh(made.path(), PACKAGE, &[]);
+    sh(made.path(), PACKAGES, &[]);
     let repository = Site::http().directory("/.", &made.path().join("repository"));
     let image = Image(format!("local.test/debian-{}", std::process::id()));
     sh(made.path(), IMAGE, &[&repository.host_and_port(), &image.0]);
     let network = format!("registries,{}", repository.host_and_port());
-    let code = "#include <agentgreet.h>\n#include <stdio.h>\nint main(void) { puts(agent_greet()); }\n";
-    let finished = agent()
-        .args(["code", "--sandbox", "docker", "--image", &image.0, "--network", &network])
-        .args(["-l", "c", "--lib", "libagentgreet-dev", "-"])
-        .stdin(code)
-        .deadline(Duration::from_secs(600))
-        .run()
-        .expect_code(0);
-    assert_eq!(finished.stdout, "hello from a package\n", "{}", finished.stderr);
-    let requests = repository.requests();
-    assert!(requests.iter().any(|head| head.contains("/greet.deb")), "{requests:?}");
+    let c = "#include <agentgreet.h>\n#include <stdio.h>\nint main(void) { puts(agent_greet()); }\n";
+    // Beside the standard headers that are compiled once.
+    let cpp = "#include <agentgreet.hpp>\n#include <iostream>\n#include <map>\n\
+               int main() { std::cout << agent::Greeter{\"C++\"}.greet() << '\\n'; }\n";
+    let first = agent();
+    for (language, library, file, code, printed) in [
+        ("c", "libagentgreet-dev", "/libagentgreet-dev.deb", c, "hello from a package\n"),
+        ("cpp", "libagentgreet++-dev=1.0", "/libagentgreetpp-dev.deb", cpp, "hello, C++\n"),
+    ] {
+        let finished = first
+            .again()
+            .args(["code", "--sandbox", "docker", "--image", &image.0, "--network", &network])
+            .args(["-l", language, "--lib", library, "-"])
+            .stdin(code)
+            .deadline(Duration::from_secs(600))
+            .run()
+            .expect_code(0);
+        assert_eq!(finished.stdout, printed, "{}", finished.stderr);
+        let requests = repository.requests();
+        assert!(requests.iter().any(|head| head.contains(file)), "{requests:?}");
+    }
 }

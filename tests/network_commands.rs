@@ -193,3 +193,28 @@ fn without_a_network_the_model_and_the_user_get_a_hint_how_to_allow_a_host() {
         notices.iter().filter(|event| event["text"].as_str().unwrap().contains("the sandbox has none"));
     assert_eq!(notices.count(), 1, "once");
 }
+
+#[test]
+fn the_user_is_asked_whether_a_library_may_come_from_its_registry() {
+    let call = json!({ "language": "python", "code": "1", "libraries": ["no-such-library-at-all"] });
+    let model = endpoint().tool_call("run_code", call).text("It is not there.").start();
+    let mut terminal = terminal().endpoint(&model).columns(120).start();
+    terminal.wait_for_prompt();
+    terminal.type_line("use it");
+    terminal.wait_for(
+        "To install no-such-library-at-all (python), programs in the sandbox have to connect to pypi.org",
+    );
+    terminal.wait_for("[yes/no]");
+    terminal.type_line("no");
+    terminal.wait_for("It is not there.");
+    let messages = model.last().messages();
+    let result = messages.iter().rfind(|message| message["role"] == "tool").expect("a result");
+    let text = result["content"].as_str().expect("text");
+    assert!(
+        text.contains("no-such-library-at-all is not installed, and the sandbox may not connect to pypi.org"),
+        "{text}"
+    );
+    terminal.wait_for_prompt();
+    terminal.type_line("/network");
+    terminal.wait_for("nothing but the sandbox's own loopback");
+}

@@ -301,6 +301,16 @@ mod tests {
         assert_eq!(Mirrors::find(&|_| None, &home.path().join("nobody")), Mirrors::default());
     }
 
+    #[tokio::test]
+    async fn the_private_addresses_of_a_mirror_that_the_user_named_are_allowed() {
+        let npm = |name: &str| {
+            (name == "NPM_CONFIG_REGISTRY").then(|| "http://me:secret@localhost:4873/".to_owned())
+        };
+        let entries = Mirrors::find(&npm, Path::new("/nobody")).entries().await;
+        let private = ["127.0.0.1:4873", "[::1]:4873"];
+        assert!(entries.iter().any(|entry| private.contains(&entry.as_str())), "{entries:?}");
+    }
+
     #[test]
     fn tools_that_read_files_get_settings_of_mirrors_alone() {
         let mirrors = Mirrors::find(&|_| None, home().path());
