@@ -95,6 +95,7 @@ async fn collect(stream: Option<impl AsyncRead + Unpin>, kept: &mut Vec<u8>, max
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
     use std::time::Instant;
 
     const LONG: Duration = Duration::from_secs(60);
@@ -117,15 +118,31 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_whole_group_ends_with_a_program_that_takes_too_long() {
+    async fn the_whole_group_ends_when_nobody_waits_any_more() {
         let directory = tempfile::tempdir().unwrap();
-        let fifo = directory.path().join("fifo");
-        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-        // The reader sees the end when nobody holds the FIFO open for writing any more.
-        let text = format!("(sleep 600) >{} & sleep 600", fifo.display());
-        let reading = tokio::task::spawn_blocking(move || std::fs::read(fifo));
-        assert!(run(shell(&text), b"", Duration::from_secs(1), 10).await.unwrap().is_none());
-        timeout(LONG, reading).await.expect("its child is gone").unwrap().unwrap();
+        let path = directory.path().join("pid");
+        let text = format!("sleep 600 & echo $! > {0}.new; mv {0}.new {0}; wait", path.display());
+        let waiting = async {
+            while !path.exists() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::select! {
+            _ = run(shell(&text), b"", LONG, 10) => panic!("it runs"),
+            () = waiting => {}
+        }
+        let child = std::fs::read_to_string(&path).unwrap();
+        let ended = async {
+            while Path::new("/proc").join(child.trim()).join("exe").exists() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        timeout(LONG, ended).await.expect("its child ends too");
+    }
+
+    #[tokio::test]
+    async fn a_program_that_takes_too_long_is_ended() {
+        assert!(run(shell("sleep 600"), b"", Duration::from_millis(100), 10).await.unwrap().is_none());
     }
 
     #[tokio::test]
@@ -139,7 +156,8 @@ mod tests {
     #[tokio::test]
     async fn a_ctrl_c_of_the_terminal_does_not_reach_it() {
         // Running clones were killed by the first Ctrl-C, which lets tasks finish.
-        let ran = run(shell("ps -o pgid= -p $$ && echo $$"), b"", LONG, 100).await.unwrap().unwrap();
+        let ran =
+            run(shell("cut -d' ' -f5 /proc/$$/stat && echo $$"), b"", LONG, 100).await.unwrap().unwrap();
         let text = String::from_utf8(ran.stdout).unwrap();
         let numbers: Vec<&str> = text.split_whitespace().collect();
         assert_eq!(numbers[0], numbers[1], "it leads a group of its own");

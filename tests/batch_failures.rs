@@ -68,6 +68,7 @@ fn a_repository_that_cannot_be_reached_is_asked_for_again() {
     let task = json!({"id": "far", "prompt": "write f", "repo": "http://127.0.0.1:1/library.git"});
     let missing = json!({"id": "missing", "prompt": "write f", "repo": "no-such-repository"});
     let call = agent().file("tasks.jsonl", lines(&[task, missing]));
+    let call = call.env("no_proxy", "127.0.0.1");
     let workspace = call.workspace().to_owned();
     let finished = batch(call, &model, &[]).run().expect_code(6);
     assert!(finished.stderr.contains("far begins again later: the repository"), "{}", finished.stderr);

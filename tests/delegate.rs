@@ -349,7 +349,7 @@ fn sandboxes(call: Agent) -> usize {
 }
 
 /// A busy engine removes a container after the session that asked for it has ended.
-fn await_no_sandbox(finished: &Finished) {
+pub fn await_no_sandbox(finished: &Finished) {
     let deadline = Instant::now() + LIMIT;
     while sandboxes(finished.again()) > 0 {
         assert!(Instant::now() < deadline, "a sandbox is left");

@@ -1,5 +1,6 @@
 //! `agent race` and `agent fork`: several sessions from one state.
 
+use crate::delegate::await_no_sandbox;
 use crate::support::agent::agent;
 use crate::support::backends::{BACKENDS, backend};
 use crate::support::endpoint::{Endpoint, Script, endpoint};
@@ -153,6 +154,7 @@ fn a_race_that_is_killed_is_shown_and_leaves_ordinary_sessions() {
     assert!(shown.contains("not finished") && shown.matches("running").count() == 2, "{shown}");
     let sessions = killed.again().args(["sessions", "list"]).run().expect_code(0).stdout;
     assert_eq!(sessions.matches("write it").count(), 2, "{sessions}");
+    await_no_sandbox(&killed);
 }
 
 #[test]

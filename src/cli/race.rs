@@ -411,7 +411,7 @@ fn line(attempt: &AttemptRecord, with_session: bool) -> String {
     let files = changes.added + changes.modified + changes.deleted;
     let mut last = match (state, error) {
         (_, Some(error)) => one_line(error, 120),
-        (AttemptState::Passed | AttemptState::Finished, None) => format!("{files} files, {lines} lines"),
+        (AttemptState::Passed | AttemptState::Finished, None) => size(files, *lines),
         _ => String::new(),
     };
     if let Some(session) = session.as_ref().filter(|_| with_session) {
@@ -419,6 +419,13 @@ fn line(attempt: &AttemptRecord, with_session: bool) -> String {
     }
     let (number, model, state, turns) = (*number, model.as_str(), state.as_str(), *turns);
     Cells { number, model, state, turns, usage: *usage, cost: *cost, last: &last }.text()
+}
+
+/// How much an attempt has changed.
+pub(super) fn size(files: u64, lines: u64) -> String {
+    let counted =
+        |count: u64, one: &str| if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") };
+    format!("{}, {}", counted(files, "file"), counted(lines, "line"))
 }
 
 /// All attempts, the winner marked.

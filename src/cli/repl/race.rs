@@ -3,7 +3,7 @@
 use super::{Flow, Repl};
 use crate::batch::race::{AttemptState, RaceRecord};
 use crate::cli::endpoint::ManyModels;
-use crate::cli::race::{Field, hold, rules};
+use crate::cli::race::{Field, hold, rules, size};
 use crate::cli::ui::confirm;
 use crate::error::{Error, Result};
 use crate::log::SessionId;
@@ -57,9 +57,9 @@ impl Repl<'_> {
             let files =
                 attempt.work.changes.added + attempt.work.changes.modified + attempt.work.changes.deleted;
             self.screen.say(&format!(
-                "{}. {files} files, {} lines: {}\n",
+                "{}. {}: {}\n",
                 attempt.number,
-                attempt.lines,
+                size(files, attempt.lines),
                 crate::sanitise::one_line(answer, 300)
             ));
         }
