@@ -1,6 +1,6 @@
 //! Sandboxes of providers: what differs from other backends, on made-up providers, whose own SDKs these are measured by.
 
-use crate::support::agent::agent;
+use crate::support::agent::{agent, binary};
 use crate::support::backends::{
     daytona as backend_at, e2b as e2b_at, novita as novita_at, output_of, runloop as runloop_at, spec,
 };
@@ -9,9 +9,11 @@ use crate::support::e2b;
 use crate::support::runloop;
 use crate::support::serve::sdk;
 use agent::sandbox::{Backend, Network, Sandbox, Spec, State};
-use serde_json::json;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 async fn start(backend: &(impl Backend + ?Sized), spec: &Spec) -> Sandbox {
     let (channel, _) = backend.start(spec, &|_, _, _| {}).await.expect("the sandbox starts");
@@ -311,4 +313,107 @@ fn the_program_runs_commands_at_e2b_and_leaves_nothing_there() {
         "{}",
         looked.stdout
     );
+}
+
+/// What a client leaves that is cut off while it makes a sandbox is removed with the session, however late it appears.
+#[tokio::test]
+async fn a_start_at_e2b_that_is_cut_off_at_any_moment_leaves_nothing_behind_the_session() {
+    let provider = e2b::start();
+    let seed = fastrand::u64(..);
+    eprintln!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let backends: [Box<dyn Backend>; 2] =
+        [Box::new(e2b_at(&provider.url, e2b::KEY)), Box::new(novita_at(&provider.url, e2b::KEY))];
+    for backend in backends {
+        let spec = spec();
+        for _ in 0..10 {
+            let moment = Duration::from_millis(random.u64(0..600));
+            let _ = tokio::time::timeout(moment, backend.start(&spec, &|_, _, _| {})).await;
+        }
+        let sandbox = start(&*backend, &spec).await;
+        assert_eq!(output_of(&sandbox, "echo here").await, "here");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !provider.sandboxes().await.is_empty() {
+            assert!(Instant::now() < deadline, "{:?}", provider.sandboxes().await);
+            backend.destroy(&spec.session).await.expect("removed");
+        }
+    }
+}
+
+#[test]
+fn fifty_clients_that_are_killed_leave_no_sandbox_beyond_its_leash_and_make_none_twice() {
+    let provider = e2b::start();
+    let seed = fastrand::u64(..);
+    eprintln!("seed {seed}");
+    let home = tempfile::tempdir().expect("a home");
+    let kill_after = |milliseconds: u64| {
+        let mut client = Command::new(binary())
+            .args(["exec", "--sandbox", "e2b", "--", "true"])
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("HOME", home.path())
+            .env("AGENT_HOME", home.path().join("agent"))
+            .envs([
+                ("E2B_API_URL", &*provider.url),
+                ("E2B_SANDBOX_URL", &*provider.url),
+                ("E2B_API_KEY", e2b::KEY),
+            ])
+            .current_dir(home.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the client starts");
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        // One that has ended already has removed its sandbox.
+        let _ = client.kill();
+        client.wait().expect("its end").success()
+    };
+    let ended = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..5)
+            .map(|thread| {
+                scope.spawn(move || {
+                    let mut random = fastrand::Rng::with_seed(seed ^ thread);
+                    (0..10).filter(|_| kill_after(random.u64(0..1500))).count()
+                })
+            })
+            .collect();
+        clients.into_iter().map(|thread| thread.join().expect("it ends")).sum::<usize>()
+    });
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let left = runtime.block_on(provider.sandboxes());
+    eprintln!("{ended} ended in time, {} sandboxes are left", left.len());
+    let text = |sandbox: &Value, name: &str| sandbox["metadata"][name].as_str().expect("text").to_owned();
+    let creations: BTreeSet<String> = left.iter().map(|sandbox| text(sandbox, "agent.creation")).collect();
+    let sessions: BTreeSet<String> = left.iter().map(|sandbox| text(sandbox, "agent.session")).collect();
+    assert_eq!((creations.len(), sessions.len()), (left.len(), left.len()), "{left:?}");
+    assert!(left.len() + ended <= 50);
+    for sandbox in &left {
+        let ends: jiff::Timestamp = sandbox["endAt"].as_str().expect("a time").parse().expect("a time");
+        let left = Duration::try_from(ends.duration_since(jiff::Timestamp::now())).unwrap_or_default();
+        assert!(left <= Duration::from_secs(600), "{sandbox}");
+    }
+}
+
+#[test]
+fn a_key_in_the_configuration_is_used_with_its_place() {
+    let provider = e2b::start();
+    let home = tempfile::tempdir().expect("a home");
+    std::fs::create_dir_all(home.path().join("config")).expect("a directory");
+    let file = format!(
+        "[sandbox.e2b]\napi_key = \"{}\"\napi_url = \"{}\"\nsandbox_url = \"{}\"\n",
+        e2b::KEY,
+        provider.url,
+        provider.url
+    );
+    std::fs::write(home.path().join("config/config.toml"), file).expect("written");
+    let call = || agent().env("AGENT_HOME", home.path());
+    let ran = call().args(["exec", "--sandbox", "e2b", "echo", "here"]).run().expect_code(0);
+    assert_eq!(ran.stdout, "here\n");
+    // Another key of the environment belongs to another place.
+    let looked = call().env("E2B_API_KEY", "another").args(["sandbox", "list", "--sandbox", "e2b"]).run();
+    assert_eq!(looked.expect_code(0).stdout, "there are no sandboxes\n");
+    std::fs::write(home.path().join("config/config.toml"), "[sandbox.e3b]\n").expect("written");
+    let wrong = call().args(["exec", "true"]).run();
+    assert!(wrong.stderr.contains("[sandbox.e3b] in config.toml: unknown provider"), "{}", wrong.stderr);
 }

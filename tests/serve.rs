@@ -189,7 +189,7 @@ fn a_server_that_others_could_reach_has_to_be_asked_for() {
 
 #[test]
 fn a_creation_that_is_sent_again_makes_no_second_sandbox() {
-    let server = server(&[]);
+    let server = server(&["--max-sandboxes", "2"]);
     let create = |key: &str, body: &[u8]| {
         let key_header = format!("Idempotency-Key: {key}");
         let (status, answer) =
@@ -206,6 +206,11 @@ fn a_creation_that_is_sent_again_makes_no_second_sandbox() {
     assert_eq!(create("one", br#"{"timeout":99}"#).0, 422);
     assert_eq!(create("Not Valid", b"{}").0, 400);
     assert_eq!(server.sandboxes().len(), 2);
+    // One that was removed is not counted any more, though its key is still known.
+    let line = format!("DELETE /sandboxes/{} HTTP/1.1", made[0].1);
+    assert_eq!(request(&server, &line, &[&key()], b"").0, 204);
+    assert_eq!(create("one", b"{}"), made[0]);
+    assert_eq!(create("a-third", b"{}").0, 201);
 }
 
 #[test]

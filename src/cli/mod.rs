@@ -65,19 +65,22 @@ use crate::cli::ui::wrap;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::sandbox::machine::Machine;
-use config::File;
+use config::{File, with_providers};
 use std::process::ExitCode as ProcessExitCode;
 use std::sync::{Arc, LazyLock};
 
-/// Facts of this machine, read once.
+/// Facts of this machine, and what the user's file says of sandboxes elsewhere, read once.
 pub fn machine() -> Arc<Machine> {
     static MACHINE: LazyLock<Arc<Machine>> = LazyLock::new(|| {
         let machine = Machine::of_this_process().sharing_looks();
         // A file that cannot be read is an error of the commands that need more of it.
-        if let Ok(file) = machine.config_dir().and_then(|directory| File::read_alone(&directory)) {
-            machine.set_kubernetes(file.kubernetes);
-        }
-        Arc::new(machine)
+        Arc::new(match machine.config_dir().and_then(|directory| File::read_alone(&directory)) {
+            Ok(file) => {
+                machine.set_kubernetes(file.kubernetes);
+                with_providers(machine, &file.providers)
+            }
+            Err(_) => machine,
+        })
     });
     Arc::clone(&MACHINE)
 }

@@ -108,6 +108,15 @@ impl Machine {
         }
     }
 
+    /// The same machine with these variables instead of its own: what the user's configuration says of sandbox providers.
+    pub fn with(self, variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+        let others = Self::new(variables);
+        let mut machine = self;
+        machine.variables.extend(others.variables);
+        machine.credentials.extend(others.credentials);
+        machine
+    }
+
     /// The same machine, at which sandboxes that start within a second look together: many do in one process.
     pub fn sharing_looks(self) -> Self {
         Self { shared_look: Some(SharedLook::default()), ..self }
@@ -135,7 +144,7 @@ impl Machine {
     }
 
     /// The key of a sandbox provider, by the variable that holds it.
-    pub(super) fn credential(&self, name: &str) -> Option<SecretString> {
+    pub fn credential(&self, name: &str) -> Option<SecretString> {
         self.credentials.get(name).cloned()
     }
 

@@ -3,6 +3,7 @@
 //! `.env` is read from the current directory alone, through an allow-list of names, and never put into the
 //! process's environment: an untrusted repository may contain one.
 
+use super::providers::Providers;
 use super::servers::McpOptions;
 use crate::agent::Price;
 use crate::approval::Approve;
@@ -213,6 +214,9 @@ macro_rules! settings {
             /// `[sandbox.kubernetes]`.
             #[serde(skip)]
             pub kubernetes: Settings,
+            /// `[sandbox.NAME]` of the providers.
+            #[serde(skip)]
+            pub providers: Providers,
             /// The flag or variable of each setting that has its value from one.
             #[serde(skip)]
             pub(super) origins: BTreeMap<&'static str, String>,
@@ -390,8 +394,8 @@ impl File {
         let bytes = read_bounded(&path, denied)?.unwrap_or_default();
         let failed = |error| Error::config(format!("{}: {error}", path.display()));
         let mut table: toml::Table = toml::from_slice(&bytes).map_err(failed)?;
-        let kubernetes = split_sandbox(&mut table).map_err(failed)?;
-        let mut file: File = match kubernetes {
+        let of_backends = split_sandbox(&mut table).map_err(failed)?;
+        let mut file: File = match of_backends {
             // Read as it is: errors then show the line.
             None => toml::from_slice(&bytes),
             Some(_) => table.clone().try_into(),
@@ -406,7 +410,7 @@ impl File {
             file = table.try_into().map_err(failed)?;
             file.origins = set.into_iter().map(|(name, setting)| (name, setting.name)).collect();
         }
-        file.kubernetes = kubernetes.unwrap_or_default();
+        (file.kubernetes, file.providers) = of_backends.unwrap_or_default();
         file.override_with(options);
         Ok(file)
     }
@@ -432,24 +436,28 @@ impl File {
 
 /// `sandbox` is the backend's name, or a table with the name as `backend` and a table for each backend that has settings: such a
 /// table becomes the name, and its settings are the value.
-fn split_sandbox(table: &mut toml::Table) -> std::result::Result<Option<Settings>, toml::de::Error> {
+fn split_sandbox(
+    table: &mut toml::Table,
+) -> std::result::Result<Option<(Settings, Providers)>, toml::de::Error> {
     let Some(Value::Table(sandbox)) = table.get("sandbox").cloned() else { return Ok(None) };
-    let SandboxTable { backend, kubernetes } = Value::Table(sandbox).try_into()?;
+    let SandboxTable { backend, kubernetes, providers } = Value::Table(sandbox).try_into()?;
     match backend {
         Some(backend) => table.insert("sandbox".to_owned(), Value::String(backend)),
         None => table.remove("sandbox"),
     };
-    Ok(Some(kubernetes))
+    Ok(Some((kubernetes, providers)))
 }
 
 /// `[sandbox]` as a table.
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct SandboxTable {
     /// `auto`, or a backend's name.
     backend: Option<String>,
     #[serde(default)]
     kubernetes: Settings,
+    /// What is no provider's is refused by name later.
+    #[serde(flatten)]
+    providers: Providers,
 }
 
 /// The text of a variable as the value that its setting takes.

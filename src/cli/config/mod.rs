@@ -2,12 +2,14 @@
 
 mod endpoint;
 mod layers;
+mod providers;
 mod request;
 mod servers;
 pub(super) mod units;
 
 pub use endpoint::{EndpointChoice, choose_endpoint};
 pub use layers::{DOT_ENV_NAMES, File, HookOptions, Layers, ModelOptions, SETTINGS, Setting, Source};
+pub use providers::with_providers;
 pub use servers::{Configured, PlaceOption, ServerOptions, settings as server_settings};
 pub use units::{bytes, duration};
 
@@ -91,6 +93,7 @@ impl Config {
         if let Some(context) = &options.kube_context {
             machine().set_kubernetes(Settings { context: Some(context.clone()), ..machine().kubernetes() });
         }
+        providers::check(&file.providers)?;
         let notify_after = file.ui.notify_after.as_deref().map(duration).transpose();
         let notify_after =
             notify_after.map_err(|error| Error::config(format!("[ui] notify_after: {error}")))?;

@@ -114,7 +114,10 @@ impl Api {
                 "the {} sandbox needs a key: {} is not set",
                 place.name, place.key_variable
             ))
-            .hint(format!("make one at {} and set {}", place.console, place.key_variable))
+            .hint(format!(
+                "make one at {} and set {}, or api_key in [sandbox.{}] of config.toml",
+                place.console, place.key_variable, place.name
+            ))
         })?;
         let authorization = authorization(place, &key)?;
         crate::tls::install_provider();
@@ -494,10 +497,19 @@ fn is_of_one_provider(base: &Url, url: &Url) -> bool {
     }
     // `app.daytona.io` is in `daytona.io`; `daytona.io` itself is in nothing that is only the provider's.
     let domain = match known.split_once('.') {
-        Some((_, domain)) if domain.contains('.') && known.parse::<std::net::IpAddr>().is_err() => domain,
+        Some((_, domain)) if is_owned(domain) && known.parse::<std::net::IpAddr>().is_err() => domain,
         _ => known,
     };
     host.strip_suffix(domain).is_some_and(|rest| rest.ends_with('.'))
+}
+
+/// Whether a domain is one owner's: not a top-level domain, and not one like `co.uk`, below which are many owners'.
+fn is_owned(domain: &str) -> bool {
+    match domain.split_once('.') {
+        Some((name, country)) if country.len() == 2 && name.len() <= 3 => false,
+        Some(_) => true,
+        None => false,
+    }
 }
 
 #[cfg(test)]
@@ -529,6 +541,8 @@ mod tests {
         assert!(is_trusted("http://127.0.0.1:80/api", "http://127.0.0.1:81/toolbox"));
         assert!(!is_trusted("http://127.0.0.1:80/api", "http://1.0.0.1/toolbox"));
         assert!(!is_trusted("https://daytona.io", "https://other.io"));
+        assert!(!is_trusted("https://company.co.uk/api", "https://evil.co.uk/api"));
+        assert!(is_trusted("https://company.co.uk/api", "https://proxy.company.co.uk/api"));
     }
 
     #[test]

@@ -112,7 +112,8 @@ impl Daytona {
             Err(failure) => failure,
         };
         // Names are unique: one that exists refuses the creation, and one whose answer was lost can be found by it.
-        match (failure.status, self.find(&creation.spec.session).await?) {
+        let earlier = self.of_session(&creation.spec.session).await?.pop();
+        match (failure.status, earlier) {
             (Some(400 | 409), Some(earlier)) => {
                 self.remove(&earlier).await?;
                 self.wait_until_gone(&earlier.id).await?;
@@ -232,12 +233,12 @@ impl Provider for Daytona {
         }
     }
 
-    async fn find(&self, session: &str) -> Result<Option<Instance>> {
-        match self.get(&sandbox_name(session)?).await? {
-            Some(found) if text(&found, "state") == "started" => self.with_toolbox(&found).await.map(Some),
-            Some(found) => self.instance(&found).map(Some),
-            None => Ok(None),
-        }
+    async fn of_session(&self, session: &str) -> Result<Vec<Instance>> {
+        Ok(match self.get(&sandbox_name(session)?).await? {
+            Some(found) if text(&found, "state") == "started" => vec![self.with_toolbox(&found).await?],
+            Some(found) => vec![self.instance(&found)?],
+            None => Vec::new(),
+        })
     }
 
     async fn list(&self) -> Result<Vec<Instance>> {

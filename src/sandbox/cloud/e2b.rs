@@ -8,7 +8,7 @@ use super::provider::{CAPABILITIES, CREATION, Creation, Executed, Instance, Prov
 use crate::error::{Error, Result};
 use crate::hash::Hash;
 use crate::sandbox::machine::Machine;
-use crate::sandbox::ownership::{HOST, SESSION, sandbox_name, this_host};
+use crate::sandbox::ownership::{HOST, SESSION, this_host};
 use crate::sandbox::{Capabilities, OnProgress, State};
 use async_trait::async_trait;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
@@ -127,22 +127,23 @@ impl E2b {
     }
 
     /// Makes a sandbox. Where the answer was lost, it is looked for instead of being made twice.
-    async fn post_creation(&self, creation: &Creation<'_>) -> Result<Instance> {
+    async fn post_creation(&self, creation: &Creation<'_>) -> Result<Value> {
         let mut body = self.creation_body(creation);
         if self.vendor.creates_once {
             match self.post_once(creation, &body).await {
                 // Imitators of E2B, and its own releases for self-hosting, may have the first version alone.
                 Err(Failure { status: Some(404 | 405), .. }) => {}
-                made => return self.instance(&made?),
+                made => return Ok(made?),
             }
         }
         // Without it there is no token, and an id alone opens the sandbox.
         body["secure"] = true.into();
         match self.post("sandboxes", Some(&body), Repeat::Never).await {
-            Ok(made) => self.instance(&made),
+            Ok(made) => Ok(made),
             Err(Failure { status: None | Some(500..), error }) => {
                 let found = self.with_label(CREATION, creation.labels.get(CREATION)).await?;
-                found.into_iter().next().ok_or(error)
+                let found = found.into_iter().next().ok_or(error)?;
+                Ok(json!({ "sandboxID": found.id }))
             }
             Err(failure) => Err(failure.error),
         }
@@ -205,20 +206,23 @@ impl E2b {
         Ok(found)
     }
 
+    /// The id in a description. It becomes part of a host's name; older ones end with the id of a client.
+    fn checked_id(&self, value: &Value) -> Result<String> {
+        let id = text(value, "sandboxID");
+        let is_id = (1..=63).contains(&id.len())
+            && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+            && !id.starts_with('-');
+        match is_id {
+            true => Ok(id.to_owned()),
+            false => {
+                let id = quote(id);
+                Err(Error::sandbox(format!("{} names a sandbox {id}, which is not a valid id", self.name())))
+            }
+        }
+    }
+
     /// Reads a description of a sandbox. Those in a list have no tokens.
     fn instance(&self, value: &Value) -> Result<Instance> {
-        let id = text(value, "sandboxID");
-        // It becomes part of a host's name. Older ones end with the id of a client.
-        let is_id = |id: &str| {
-            (1..=63).contains(&id.len()) && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
-        };
-        if !is_id(id) || id.starts_with('-') {
-            return Err(Error::sandbox(format!(
-                "{} names a sandbox {}, which is not a valid id",
-                self.name(),
-                quote(id)
-            )));
-        }
         let metadata = value.get("metadata").and_then(Value::as_object).into_iter().flatten();
         let labels: HashMap<String, String> =
             metadata.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect();
@@ -228,7 +232,7 @@ impl E2b {
         };
         let token = |name| Some(text(value, name)).filter(|token| !token.is_empty()).map(str::to_owned);
         Ok(Instance {
-            id: id.to_owned(),
+            id: self.checked_id(value)?,
             state: Some(if text(value, "state") == "paused" { State::Paused } else { State::Running }),
             labels,
             created: text(value, "startedAt").to_owned(),
@@ -279,6 +283,24 @@ impl E2b {
         Ok((url, headers))
     }
 
+    async fn delete(&self, id: &str) -> Result<()> {
+        let url = self.api.url(&format!("sandboxes/{id}"));
+        match self.api.json(Method::DELETE, url, None, Repeat::Idempotent, SHORT).await {
+            Ok(_) | Err(Failure { status: Some(404), .. }) => Ok(()),
+            Err(failure) => Err(failure.error),
+        }
+    }
+
+    /// What a request to a sandbox failed with: its edge answers for one that is gone, with the status of a bad gateway.
+    fn of_sandbox(&self, failure: Failure) -> Error {
+        match failure.status {
+            Some(502) => Error::sandbox(format!("the {} sandbox is gone, or does not answer", self.name()))
+                .caused_by(failure.error)
+                .hint("`agent resume` starts another sandbox from the session's checkpoints"),
+            _ => failure.error,
+        }
+    }
+
     /// Connects to a sandbox, which resumes a paused one and names its tokens.
     async fn connect_to(&self, instance: &Instance) -> Result<Instance> {
         let body = json!({ "timeout": leash_of(instance).as_secs() });
@@ -320,14 +342,28 @@ impl Provider for E2b {
         _on_progress: OnProgress<'_>,
     ) -> Result<(Instance, Vec<String>)> {
         let made = self.post_creation(creation).await?;
-        let labels = creation.labels.clone();
-        let each = "memory and processes are limited for each process";
-        let missing = format!("The template decides about processors, memory and disk; {each}.");
-        let made = match made.access {
-            Some(_) => made,
-            None => self.connect_to(&made).await?,
+        let id = self.checked_id(&made)?;
+        let mut labels = creation.labels.clone();
+        labels.insert(LEASH.to_owned(), leash(creation.spec).as_secs().to_string());
+        let usable = async {
+            let made = Instance { labels, ..self.instance(&made)? };
+            match made.access {
+                Some(_) => Ok(made),
+                // It was looked for, or comes from an imitator.
+                None => self.connect_to(&made).await,
+            }
         };
-        Ok((Instance { labels, ..made }, vec![missing]))
+        match usable.await {
+            Ok(made) => {
+                let each = "memory and processes are limited for each process";
+                Ok((made, vec![format!("The template decides about processors, memory and disk; {each}.")]))
+            }
+            Err(error) => {
+                // What cannot be removed now ends by its own clock.
+                let _ = self.delete(&id).await;
+                Err(error)
+            }
+        }
     }
 
     /// Names and metadata need not be unique. Beside the upload of the guest, this takes no time.
@@ -340,11 +376,8 @@ impl Provider for E2b {
         Ok(())
     }
 
-    /// The newest, where a client that was killed has left an earlier one.
-    async fn find(&self, session: &str) -> Result<Option<Instance>> {
-        sandbox_name(session)?;
-        let found = self.with_label(SESSION, Some(&session.to_owned())).await?;
-        Ok(found.into_iter().max_by(|one, other| one.created.cmp(&other.created)))
+    async fn of_session(&self, session: &str) -> Result<Vec<Instance>> {
+        self.with_label(SESSION, Some(&session.to_owned())).await
     }
 
     async fn list(&self) -> Result<Vec<Instance>> {
@@ -361,7 +394,8 @@ impl Provider for E2b {
             request.header(CONTENT_TYPE, &kind).body(body.clone())
         };
         // The same file again is the same file.
-        Ok(self.api.send_for_bytes(Repeat::Idempotent, LONG, &request).await.map(drop)?)
+        let sent = self.api.send_for_bytes(Repeat::Idempotent, LONG, &request).await;
+        sent.map(drop).map_err(|failure| self.of_sandbox(failure))
     }
 
     async fn execute(&self, instance: &Instance, command: &str) -> Result<Executed> {
@@ -377,7 +411,8 @@ impl Provider for E2b {
                 .header("connect-timeout-ms", LONG.as_millis().to_string())
                 .body(body.clone())
         };
-        let answer = self.api.send_for_bytes(Repeat::Never, LONG, &request).await?;
+        let answer = self.api.send_for_bytes(Repeat::Never, LONG, &request).await;
+        let answer = answer.map_err(|failure| self.of_sandbox(failure))?;
         envd::executed(self.name(), &answer)
     }
 
@@ -393,6 +428,11 @@ impl Provider for E2b {
         Ok((url, headers))
     }
 
+    /// The edge holds a request for a port at which nothing listens for a second, and answers it with 502 then.
+    fn is_concurrent(&self) -> bool {
+        true
+    }
+
     fn http(&self) -> &reqwest::Client {
         self.api.http()
     }
@@ -404,11 +444,7 @@ impl Provider for E2b {
     }
 
     async fn remove(&self, instance: &Instance) -> Result<()> {
-        let url = self.api.url(&format!("sandboxes/{}", instance.id));
-        match self.api.json(Method::DELETE, url, None, Repeat::Idempotent, SHORT).await {
-            Ok(_) | Err(Failure { status: Some(404), .. }) => Ok(()),
-            Err(failure) => Err(failure.error),
-        }
+        self.delete(&instance.id).await
     }
 
     /// Memory and processes are kept.

@@ -18,6 +18,8 @@ pub const LABEL: &str = "agent.launch";
 const READY: &str = "agent-guest-is-ready";
 /// The user inside where the provider's machine is root's: no distribution gives this id to an account.
 const USER: u32 = 65_521;
+/// How often the file of the guest is looked for, every 50 ms.
+const MAX_LOOKS: u32 = 2400;
 /// Open files of a process, the same as on other backends.
 const OPEN_FILES: u64 = 16_384;
 /// Silence after which the guest lets go of a client: the host pings every 15 s.
@@ -97,14 +99,16 @@ impl Launch {
         Some(Self { session: session.to_owned(), memory, disk, pids, idle_seconds, is_isolated })
     }
 
-    /// Shell text that unpacks the guest at `path` and starts it. With `sudo`, where that asks for no password, the
-    /// sandbox gets a user of its own.
-    pub fn command(&self, path: &str, listen_address: &str, verifier: &Hash) -> Result<String> {
+    /// Shell text that waits until the `size` bytes of the packed guest are at `path`, unpacks and starts it. With `sudo`,
+    /// where that asks for no password, the sandbox gets a user of its own.
+    pub fn command(&self, path: &str, size: usize, listen_address: &str, verifier: &Hash) -> Result<String> {
         let spec = hex::encode(self.spec()?.encode());
         let probes = if self.is_isolated { PROBES } else { "" };
         let address = format!("{listen_address}:{}", port(&self.session));
         Ok(format!(
-            "{{ g={path}; s=; gzip -dc \"$g.gz\" >\"$g.new\" && chmod 755 \"$g.new\" && mv -f \"$g.new\" \"$g\" && rm -f \"$g.gz\" && \
+            "{{ g={path}; s=; n=0; \
+             until [ -f \"$g.gz\" ] && [ \"$(wc -c <\"$g.gz\")\" -ge {size} ] || [ $n -ge {MAX_LOOKS} ]; \
+             do n=$((n+1)); sleep 0.05 || sleep 1; done; gzip -dc \"$g.gz\" >\"$g.new\" && chmod 755 \"$g.new\" && mv -f \"$g.new\" \"$g\" && rm -f \"$g.gz\" && \
              {{ [ \"$(id -u)\" = 0 ] || {{ sudo -n true >/dev/null 2>&1 && s='sudo -n'; }}; \
              $s env \"PATH=$PATH\" \"$g\" detach {address} {verifier} {spec} '{probes}' && echo {READY}; }}; }} \
              </dev/null 2>&1"
@@ -133,6 +137,12 @@ impl Launch {
             ..LaunchSpec::default()
         })
     }
+}
+
+/// The guest started, and cannot be connected to.
+pub fn unreachable(provider: &str, why: &str) -> Error {
+    Error::sandbox(format!("the guest in the {provider} sandbox cannot be reached: {why}"))
+        .hint("`agent resume` starts another sandbox from the session's checkpoints")
 }
 
 /// Fails with what went wrong where the guest did not start.
@@ -201,7 +211,7 @@ mod tests {
     #[test]
     fn a_command_is_short_enough_for_a_request_and_names_no_secret() {
         let launch = Launch::from_label("s", "1.2.3.4.isolated").unwrap();
-        let command = launch.command("/tmp/g", "127.0.0.1", &Hash::of("secret")).unwrap();
+        let command = launch.command("/tmp/g", 7, "127.0.0.1", &Hash::of("secret")).unwrap();
         assert!(command.len() < 64 << 10, "{}", command.len());
         assert!(command.contains(&Hash::of("secret").to_string()));
     }

@@ -15,6 +15,7 @@ pub mod envelope;
 mod guest;
 mod provider;
 mod runloop;
+mod settings;
 mod websocket;
 
 pub use daytona::{Daytona, NAME as DAYTONA};
@@ -22,3 +23,4 @@ pub use e2b::{E2B, E2B_NAME, E2b, NOVITA, NOVITA_NAME, Vendor};
 pub(super) use provider::CAPABILITIES;
 pub use provider::{Cloud, Provider};
 pub use runloop::{NAME as RUNLOOP, Runloop};
+pub use settings::{API_KEY, ProviderSetting, SETTINGS};

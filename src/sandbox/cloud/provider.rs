@@ -1,5 +1,6 @@
 //! What a provider does, and the backend over it.
 
+use super::api::LONG;
 use super::guest::{self, Launch};
 use super::websocket;
 use crate::error::{Error, Result};
@@ -11,11 +12,14 @@ use crate::sandbox::{
     Backend, Capabilities, Channel, EnforcedLimits, Listed, Network, Networks, OnProgress, Spec, State,
 };
 use async_trait::async_trait;
+use futures_util::future::{Either, select};
 use reqwest::Url;
 use reqwest::header::HeaderMap;
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::timeout;
 
 /// The most that a provider's sandbox can do: what it enforces is for each of them to say.
 pub const CAPABILITIES: Capabilities = Capabilities {
@@ -34,13 +38,15 @@ pub const LEASH: Duration = Duration::from_secs(600);
 const REFRESH: Duration = Duration::from_secs(60);
 /// The least that it is set ahead: two refreshes may fail.
 const SHORTEST_LEASH: Duration = REFRESH.saturating_mul(3);
+/// How long the way to a new port may take to be there: proxies learn of it late.
+const WARM_UP: Duration = Duration::from_secs(15);
 /// The label that tells one creation from all others, also from earlier ones of the same session.
 pub const CREATION: &str = "agent.creation";
 /// How the file of the guest begins, inside.
 const GUEST_FILE: &str = "/tmp/.agent-guest-";
 
-/// A sandbox, as its provider describes it.
-#[derive(Debug, Clone)]
+/// A sandbox, as its provider describes it. Holds tokens, so it is not printed.
+#[derive(Clone)]
 pub struct Instance {
     /// The provider's id of it.
     pub id: String,
@@ -107,8 +113,8 @@ pub trait Provider: Send + Sync + 'static {
         Ok(())
     }
 
-    /// The sandbox of a session.
-    async fn find(&self, session: &str) -> Result<Option<Instance>>;
+    /// The sandboxes of a session: one, unless a client was killed while it made another.
+    async fn of_session(&self, session: &str) -> Result<Vec<Instance>>;
 
     /// Every sandbox that is ours, as its labels say.
     async fn list(&self) -> Result<Vec<Instance>>;
@@ -121,6 +127,12 @@ pub trait Provider: Send + Sync + 'static {
 
     /// The address of a port of the sandbox, and the headers that open it.
     async fn port(&self, instance: &Instance, port: u16) -> Result<(Url, HeaderMap)>;
+
+    /// Whether files, commands and ports of a new sandbox may be asked for at the same time: a command then runs while the
+    /// file arrives that it waits for, and a port at which nothing listens yet answers with a status of its own.
+    fn is_concurrent(&self) -> bool {
+        false
+    }
 
     /// The client for that address.
     fn http(&self) -> &reqwest::Client;
@@ -166,20 +178,42 @@ impl<P: Provider> Cloud<P> {
         let packed = guest::packed(&self.machine).await?;
         on_progress("uploading the guest", 0, packed.bytes.len() as u64);
         let path = format!("{GUEST_FILE}{}", packed.id);
-        self.provider.upload(instance, &format!("{path}.gz"), &packed.bytes).await?;
-        on_progress("starting the guest", 0, 0);
         let verifier = Hash::of(self.secret(&launch.session));
-        let command = launch.command(&path, self.provider.listen_address(), &verifier)?;
-        let executed = self.provider.execute(instance, &command).await?;
-        guest::check_start(self.provider.name(), &executed)?;
-        self.connect(instance, &launch.session).await
+        let command = launch.command(&path, packed.bytes.len(), self.provider.listen_address(), &verifier)?;
+        let archive = format!("{path}.gz");
+        let upload = self.provider.upload(instance, &archive, &packed.bytes);
+        let start = async {
+            let executed = self.provider.execute(instance, &command).await?;
+            guest::check_start(self.provider.name(), &executed)
+        };
+        if !self.provider.is_concurrent() {
+            upload.await?;
+            on_progress("starting the guest", 0, 0);
+            start.await?;
+            return self.connect(instance, &launch.session, WARM_UP).await;
+        }
+        // The command waits for the file, and the port is asked for until something listens: one round trip for all three.
+        let started = pin!(async { tokio::try_join!(upload, start).map(drop) });
+        let connected = pin!(self.connect(instance, &launch.session, LONG));
+        match select(started, connected).await {
+            Either::Left((started, connecting)) => {
+                started?;
+                let late = |_| Err(guest::unreachable(self.provider.name(), "its port does not answer"));
+                timeout(WARM_UP, connecting).await.unwrap_or_else(late)
+            }
+            Either::Right((channel, starting)) => {
+                let channel = channel?;
+                starting.await?;
+                Ok(channel)
+            }
+        }
     }
 
-    /// Opens the stream to a guest that listens.
-    async fn connect(&self, instance: &Instance, session: &str) -> Result<Channel> {
+    /// Opens the stream to a guest that listens, or does within `time`.
+    async fn connect(&self, instance: &Instance, session: &str, time: Duration) -> Result<Channel> {
         let (url, headers) = self.provider.port(instance, guest::port(session)).await?;
         let (name, http) = (self.provider.name(), self.provider.http());
-        let stream = websocket::open(name, http, url, headers, &self.secret(session)).await?;
+        let stream = websocket::open(name, http, url, headers, &self.secret(session), time).await?;
         let (provider, instance) = (Arc::clone(&self.provider), instance.clone());
         Ok(websocket::channel(stream, async move {
             loop {
@@ -190,11 +224,18 @@ impl<P: Provider> Cloud<P> {
         }))
     }
 
-    /// The sandbox of `session`, whose name is checked.
-    async fn find(&self, session: &str) -> Result<Option<Instance>> {
+    /// The sandboxes of `session`, whose name is checked.
+    async fn of_session(&self, session: &str) -> Result<Vec<Instance>> {
         sandbox_name(session)?;
-        let found = self.provider.find(session).await?;
-        Ok(found.filter(|found| found.labels.get(SESSION).is_some_and(|label| label == session)))
+        let mut found = self.provider.of_session(session).await?;
+        found.retain(|found| found.labels.get(SESSION).is_some_and(|label| label == session));
+        Ok(found)
+    }
+
+    /// The newest of them.
+    async fn find(&self, session: &str) -> Result<Option<Instance>> {
+        let found = self.of_session(session).await?;
+        Ok(found.into_iter().max_by(|one, other| one.created.cmp(&other.created)))
     }
 
     async fn running(&self, session: &str) -> Result<Instance> {
@@ -247,14 +288,14 @@ impl<P: Provider> Backend for Cloud<P> {
 
     async fn attach(&self, session: &str) -> Result<Channel> {
         let instance = self.running(session).await?;
-        self.connect(&instance, session).await
+        self.connect(&instance, session, WARM_UP).await
     }
 
     async fn destroy(&self, session: &str) -> Result<()> {
-        match self.find(session).await? {
-            Some(instance) => self.provider.remove(&instance).await,
-            None => Ok(()),
+        for instance in self.of_session(session).await? {
+            self.provider.remove(&instance).await?;
         }
+        Ok(())
     }
 
     async fn pause(&self, session: &str) -> Result<()> {
@@ -268,8 +309,8 @@ impl<P: Provider> Backend for Cloud<P> {
         let label = instance.labels.get(guest::LABEL).cloned().unwrap_or_default();
         let launch = Launch::from_label(session, &label).ok_or_else(none)?;
         let (instance, needs_guest) = self.provider.resume(&instance).await?;
-        if needs_guest {
-            // The stream ends here; the next to attach opens another.
+        // The stream ends here; the next to attach opens another. A guest may have ended meanwhile, for want of a client.
+        if needs_guest || self.connect(&instance, session, WARM_UP).await.is_err() {
             self.serve(&instance, &launch, &|_, _, _| {}).await?;
         }
         Ok(())

@@ -197,11 +197,6 @@ impl Runloop {
         Ok(())
     }
 
-    async fn of_session(&self, session: &str) -> Result<Vec<Instance>> {
-        let all = self.list().await?.into_iter();
-        Ok(all.filter(|found| found.labels.get(SESSION).is_some_and(|label| label == session)).collect())
-    }
-
     /// Posts a creation. Where the answer was lost, the devbox is looked for instead of being made twice.
     async fn post_creation(&self, creation: &Creation<'_>, body: &Value) -> Result<Instance> {
         match self.post("devboxes", body, Repeat::Never).await {
@@ -283,8 +278,9 @@ impl Provider for Runloop {
         }
     }
 
-    async fn find(&self, session: &str) -> Result<Option<Instance>> {
-        Ok(self.of_session(session).await?.into_iter().next())
+    async fn of_session(&self, session: &str) -> Result<Vec<Instance>> {
+        let all = self.list().await?.into_iter();
+        Ok(all.filter(|found| found.labels.get(SESSION).is_some_and(|label| label == session)).collect())
     }
 
     async fn list(&self) -> Result<Vec<Instance>> {

@@ -1,5 +1,6 @@
 //! The stream to a guest that listens on a port of a provider's machine: a WebSocket through the provider's proxies.
 
+use super::guest::unreachable;
 use crate::error::{Error, Result};
 use crate::sandbox::Channel;
 use base64::Engine as _;
@@ -10,7 +11,7 @@ use reqwest::{Response, StatusCode, Upgraded, Url};
 use sha1::{Digest, Sha1};
 use std::future::Future;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
@@ -20,8 +21,6 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 const SECRET_HEADER: &str = "x-agent-secret";
 /// How long one attempt may take.
 const ATTEMPT: Duration = Duration::from_secs(10);
-/// How long the way to a new port may take to be there: proxies learn of it late.
-const WARM_UP: Duration = Duration::from_secs(15);
 const PAUSE: Duration = Duration::from_millis(300);
 /// Bytes of one message: what a proxy on the way takes is not known.
 const MESSAGE: usize = 60 << 10;
@@ -29,6 +28,8 @@ const MESSAGE: usize = 60 << 10;
 const MAX_MESSAGE: usize = 1 << 20;
 /// Bytes between the protocol and the socket, each way.
 const BUFFER: usize = 256 << 10;
+/// How long one message may take to be sent. The protocol gives a silent link up before that, and with it this stream.
+const SENDING: Duration = Duration::from_secs(90);
 /// How long a last message may take.
 const GOODBYE: Duration = Duration::from_secs(5);
 
@@ -45,15 +46,16 @@ enum Failure {
 /// Opens a WebSocket at `url`. Nothing but the handshake is sent before it is answered.
 ///
 /// # Errors
-/// Nothing answers for some time, or something answers that is not the guest of this session.
+/// Nothing answers within `time`, or something answers that is not the guest of this session.
 pub async fn open(
     provider: &str,
     http: &reqwest::Client,
     url: Url,
     headers: HeaderMap,
     secret: &str,
+    time: Duration,
 ) -> Result<Upgraded> {
-    let deadline = Instant::now() + WARM_UP;
+    let deadline = Instant::now() + time;
     loop {
         let attempt = timeout(ATTEMPT, upgrade(provider, http, &url, &headers, secret));
         let stalled = || Err(Failure::Early("the WebSocket's handshake was not answered".to_owned()));
@@ -63,10 +65,7 @@ pub async fn open(
             Err(Failure::Early(why)) => why,
         };
         if Instant::now() >= deadline {
-            return Err(Error::sandbox(format!(
-                "the guest in the {provider} sandbox cannot be reached: {why}"
-            ))
-            .hint("`agent resume` starts another sandbox from the session's checkpoints"));
+            return Err(unreachable(provider, &why));
         }
         sleep(PAUSE).await;
     }
@@ -144,7 +143,7 @@ pub fn channel(stream: Upgraded, meanwhile: impl Future<Output = ()> + Send + 's
 }
 
 /// Carries bytes in both directions until either side ends: a WebSocket has no half that can be closed alone.
-async fn pump(stream: Upgraded, far: DuplexStream) {
+async fn pump(stream: impl AsyncRead + AsyncWrite + Unpin, far: DuplexStream) {
     let config = WebSocketConfig::default()
         .max_message_size(Some(MAX_MESSAGE))
         .max_frame_size(Some(MAX_MESSAGE))
@@ -161,7 +160,8 @@ async fn pump(stream: Upgraded, far: DuplexStream) {
                 return;
             }
             let message = Message::binary(buffer[..length].to_vec());
-            if sink.send(message).await.is_err() {
+            // A link that takes nothing is dead, though no error reports it.
+            if !matches!(timeout(SENDING, sink.send(message)).await, Ok(Ok(()))) {
                 return;
             }
         }
@@ -181,5 +181,46 @@ async fn pump(stream: Upgraded, far: DuplexStream) {
     tokio::select! {
         () = sending => {}
         () = receiving => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::duplex;
+
+    /// A bug: while a link took nothing, its sandbox was kept alive for ever.
+    #[tokio::test(start_paused = true)]
+    async fn a_link_that_takes_nothing_ends_the_stream() {
+        let (near, far) = duplex(BUFFER);
+        let (link, _stalled) = duplex(1);
+        let pumping = tokio::spawn(pump(link, far));
+        let (mut reader, mut writer) = tokio::io::split(near);
+        writer.write_all(&[0; MESSAGE]).await.unwrap();
+        let mut read = Vec::new();
+        assert_eq!(timeout(SENDING * 2, reader.read_to_end(&mut read)).await.unwrap().unwrap(), 0);
+        pumping.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_not_a_message_of_bytes_ends_the_stream() {
+        // An oversized frame, text, reserved bits, a masked frame from the server.
+        let cases: [&[u8]; 4] = [
+            &[0x82, 127, 0, 0, 0, 1, 0, 0, 0, 0],
+            &[0x81, 1, b'x'],
+            &[0xf2, 0],
+            &[0x82, 0x81, 0, 0, 0, 0, 1],
+        ];
+        for frame in cases {
+            let (near, far) = duplex(BUFFER);
+            let (link, mut server) = duplex(1 << 16);
+            let pumping = tokio::spawn(pump(link, far));
+            server.write_all(&[&[0x82, 2, b'o', b'k'], frame].concat()).await.unwrap();
+            let (mut reader, _writer) = tokio::io::split(near);
+            let mut read = Vec::new();
+            timeout(SENDING, reader.read_to_end(&mut read)).await.unwrap().unwrap();
+            assert_eq!(read, b"ok", "{frame:?}");
+            pumping.await.unwrap();
+        }
     }
 }

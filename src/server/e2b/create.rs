@@ -2,7 +2,7 @@
 
 use super::Server;
 use super::control::{failure, parse, sandbox, time};
-use super::hosted::{Hosted, Wanted};
+use super::hosted::Wanted;
 use super::reply::{Refusal, json_response};
 use crate::error::Error;
 use crate::hash::Hash;
@@ -71,7 +71,8 @@ pub struct Creations(Lock<VecDeque<Keyed>>);
 struct Keyed {
     key: String,
     request: Hash,
-    made: Arc<OnceCell<Arc<Hosted>>>,
+    /// The answer. Not the sandbox, which would count as one for as long as the key is remembered.
+    made: Arc<OnceCell<Value>>,
 }
 
 impl Creations {
@@ -114,21 +115,19 @@ pub async fn create(
     };
     let wanted = wanted(new, timeout, &server.network).map_err(Refusal::bad_request)?;
     let fleet = Arc::clone(&server.fleet);
-    let hosted = match headers.get(IDEMPOTENCY_KEY) {
-        None => fleet.create(wanted).await,
+    let create = async move || fleet.create(wanted).await.map(|hosted| sandbox(&hosted));
+    let made = match headers.get(IDEMPOTENCY_KEY) {
+        None => create().await,
         Some(key) => {
             let keyed = server.creations.of(&String::from_utf8_lossy(key.as_bytes()), body)?;
             // Also if the client does not wait for it: then the next to show the key gets it.
-            let made = tokio::spawn(async move {
-                keyed.made.get_or_try_init(|| fleet.create(wanted)).await.map(Arc::clone)
-            });
+            let made = tokio::spawn(async move { keyed.made.get_or_try_init(create).await.cloned() });
             made.await.unwrap_or_else(|error| {
                 Err(Error::unexpected("the sandbox was not created").caused_by(error))
             })
         }
     };
-    let hosted = hosted.map_err(|failed| failure(&failed))?;
-    Ok(json_response(StatusCode::CREATED, &sandbox(&hosted)))
+    Ok(json_response(StatusCode::CREATED, &made.map_err(|failed| failure(&failed))?))
 }
 
 /// What is asked for, or what of it the server does not have.

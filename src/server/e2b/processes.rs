@@ -16,6 +16,8 @@ use tokio::time::{Instant, sleep_until};
 
 /// Processes of one sandbox at a time.
 const MAX_PROCESSES: usize = 512;
+/// Processes that ended and can still be asked for their end.
+const MAX_ENDED: usize = 512;
 /// Clients that follow one process at a time.
 const MAX_FOLLOWERS: usize = 16;
 /// Pieces of output that wait for a client; then the program waits.
@@ -82,6 +84,16 @@ struct Table {
     started: u32,
 }
 
+impl Table {
+    /// Makes room where a client starts many short processes.
+    fn forget_ended(&mut self) {
+        if self.entries.len() >= MAX_PROCESSES + MAX_ENDED {
+            let oldest = self.entries.values().find(|entry| entry.has_ended()).map(|entry| entry.pid);
+            oldest.and_then(|pid| self.entries.remove(&pid));
+        }
+    }
+}
+
 impl Processes {
     /// Starts one, followed from its first byte on.
     ///
@@ -103,6 +115,7 @@ impl Processes {
         .map_err(|error| Failure::new(Code::Unavailable, error.to_string()))?;
         let (sender, news) = mpsc::channel(QUEUE);
         let mut table = self.0.lock();
+        table.forget_ended();
         let pid = FIRST_PID + table.started;
         table.started += 1;
         let entry = Arc::new(Entry {
