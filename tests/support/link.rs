@@ -1,10 +1,12 @@
 //! A slow link between host and guest: delays, limits and counts what passes.
 
 use agent::sandbox::Channel;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
@@ -64,6 +66,23 @@ impl Link {
         tokio::spawn(self.carry(from_host, channel.writer, move |bytes| sends.host_sends(bytes), |_| ()));
         tokio::spawn(self.carry(channel.reader, to_host, |_| (), move |bytes| receives.host_receives(bytes)));
         (Channel { is_slow: true, ..Channel::new(reader, writer) }, traffic)
+    }
+
+    /// An address at which `target` is reached over the link. Making a connection takes no time.
+    pub async fn proxy(self, target: SocketAddr) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let Ok(server) = TcpStream::connect(target).await else { continue };
+                let _ = (client.set_nodelay(true), server.set_nodelay(true));
+                let ((from_client, to_client), (from_server, to_server)) =
+                    (client.into_split(), server.into_split());
+                tokio::spawn(self.carry(from_client, to_server, |_| (), |_| ()));
+                tokio::spawn(self.carry(from_server, to_client, |_| (), |_| ()));
+            }
+        });
+        address
     }
 
     async fn carry(

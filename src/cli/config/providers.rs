@@ -55,9 +55,8 @@ fn chosen(
         _ => machine.text(known.variable).is_some_and(|text| !text.trim().is_empty()),
     };
     let places = || SETTINGS.iter().filter(|known| known.provider == setting.provider && known.is_place());
-    let file_names_place =
-        places().any(|place| said.contains_key(place.name)) && !places().any(|place| is_set(place));
     let environment_names_place = places().any(is_set);
+    let file_names_place = !environment_names_place && places().any(|place| said.contains_key(place.name));
     let counts = match setting.name {
         API_KEY => file_names_place || !is_set(setting),
         // A place is named by one source as a whole.

@@ -94,6 +94,15 @@ mod tests {
         assert_eq!(read(&[r#"{"event":{"end":{"exited":true}}}"#], "").unwrap().exit_code, 0);
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_are_an_answer_or_an_error(bytes: Vec<u8>, payload: Vec<u8>) {
+            let _ = executed("e2b", &bytes);
+            let framed = [encode(&payload, false), encode(&bytes, true)].concat();
+            let _ = executed("e2b", &framed);
+        }
+    }
+
     #[test]
     fn what_is_no_answer_is_an_error() {
         let failed = |messages: &[&str], end: &str| read(messages, end).err().unwrap().to_string();
