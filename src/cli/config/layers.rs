@@ -455,7 +455,7 @@ struct SandboxTable {
     backend: Option<String>,
     #[serde(default)]
     kubernetes: Settings,
-    /// What is no provider's is refused by name later.
+    /// Other names than those of providers are refused later.
     #[serde(flatten)]
     providers: Providers,
 }
