@@ -56,9 +56,11 @@ fn chosen(
     };
     let places = || SETTINGS.iter().filter(|known| known.provider == setting.provider && known.is_place());
     let environment_names_place = places().any(is_set);
-    let file_names_place = !environment_names_place && places().any(|place| said.contains_key(place.name));
+    let file_names_place = places().any(|place| said.contains_key(place.name));
     let counts = match setting.name {
-        API_KEY => file_names_place || !is_set(setting),
+        // A key that was named with a place goes nowhere else.
+        API_KEY if file_names_place => !environment_names_place,
+        API_KEY => !is_set(setting),
         // A place is named by one source as a whole.
         _ if setting.is_place() => !environment_names_place,
         _ => !is_set(setting),
@@ -106,6 +108,7 @@ mod tests {
             machine(&[("E2B_API_KEY", "of-environment"), ("E2B_API_URL", "https://other.example")], &own);
         assert_eq!(key(&elsewhere).as_deref(), Some("of-environment"));
         assert_eq!(elsewhere.text("E2B_DOMAIN"), None);
+        assert_eq!(key(&machine(&[("E2B_API_URL", "https://other.example")], &own)), None);
     }
 
     #[test]
