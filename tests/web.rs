@@ -5,7 +5,8 @@ use crate::support::endpoint::endpoint;
 use ::agent::error::{Error, Result};
 use ::agent::log::{SessionId, Store};
 use ::agent::server::web::{
-    Allowance, Audience, Facts, Guard, Hosts, Lockout, PageOpener, Scope, Token, Web, router,
+    Allowance, Audience, Facts, Guard, Hosts, Lockout, PageOpener, Scope, Token, VisitorLimits, Visitors,
+    Web, router,
 };
 use ::agent::session::{Frontend, ModelSettings, Session};
 use axum::Router;
@@ -104,7 +105,13 @@ impl Server {
     fn tab(&self, session: &str, after: u64) -> Tab {
         let path = format!("/api/session/{session}/events");
         let stream = self.send("GET", &path, &format!("Last-Event-ID: {after}\r\n"), "");
-        Tab { lines: BufReader::new(stream), seen: Vec::new() }
+        Tab::new(stream)
+    }
+
+    /// The header of a new visitor.
+    fn visitor(&self) -> String {
+        let key = self.post("/api/visitor", &json!({}), 200);
+        format!("X-Agent-Visitor: {}\r\n", key["visitor"].as_str().expect("a key"))
     }
 
     fn kill(self) -> Agent {
@@ -116,6 +123,15 @@ impl Server {
         let running = self.running.take().expect("it runs");
         running.signal(signal);
         running.wait()
+    }
+}
+
+#[track_caller]
+fn wait_for(file: &Path) {
+    let started = Instant::now();
+    while !file.exists() {
+        assert!(started.elapsed() < DEADLINE, "{} was not made", file.display());
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -134,6 +150,10 @@ struct Tab {
 }
 
 impl Tab {
+    fn new(stream: UnixStream) -> Self {
+        Self { lines: BufReader::new(stream), seen: Vec::new() }
+    }
+
     /// Reads until an event satisfies `is_it`.
     fn until(&mut self, is_it: impl Fn(&str, &Value) -> bool) -> Value {
         let (mut id, mut name) = (None, String::new());
@@ -419,14 +439,7 @@ fn visitors_have_a_workspace_each_and_take_a_patch_away() {
         .start();
     let options = ["--visitors", "--public", "--max-sessions", "2"];
     let server = serve_with(agent().endpoint(&model), &options);
-    let visitor = || {
-        let (status, body) = server.ask("POST", "/api/visitor", &json!({}));
-        assert_eq!(status, 200, "{body}");
-        let body: Value = serde_json::from_str(&body).expect("JSON");
-        format!("X-Agent-Visitor: {}\r\n", body["visitor"].as_str().expect("a key"))
-    };
-    let (one, other) = (visitor(), visitor());
-    assert_eq!(server.ask("POST", "/api/visitor", &json!({})).0, 429, "all places are taken");
+    let (one, other) = (server.visitor(), server.visitor());
     assert_eq!(server.ask("GET", "/api/sessions", &Value::Null).0, 403);
     let put = |path: &str| server.ask_with("PUT", &format!("/api/upload?path={path}"), &one, "hello\n").0;
     assert_eq!(put("src/hello.txt"), 200);
@@ -437,8 +450,7 @@ fn visitors_have_a_workspace_each_and_take_a_patch_away() {
     assert_eq!(status, 200, "{body}");
     let session: Value = serde_json::from_str(&body).expect("JSON");
     let at = |path: &str| format!("/api/session/{}/{path}", session["session"].as_str().expect("an id"));
-    let stream = server.send("GET", &at("events"), &one, "");
-    let mut tab = Tab { lines: BufReader::new(stream), seen: Vec::new() };
+    let mut tab = Tab::new(server.send("GET", &at("events"), &one, ""));
     assert_eq!(server.ask_with("POST", &at("prompt"), &one, r#"{"text": "copy it"}"#).0, 202);
     tab.until(|name, data| name == "tool_finished" && data["ok"] == true);
     tab.until_idle();
@@ -450,8 +462,144 @@ fn visitors_have_a_workspace_each_and_take_a_patch_away() {
     assert!(server.ask_with("GET", &at("zip"), &one, "").1.starts_with("PK"));
     assert!(server.ask_with("GET", &at("patch"), &one, "").1.contains("+hello"));
     for path in ["diff", "events", "patch"] {
-        assert_eq!(server.ask_with("GET", &at(path), &other, "").0, 400, "{path}");
+        assert_eq!(server.ask_with("GET", &at(path), &other, "").0, 404, "{path}");
     }
+}
+
+/// A bug: who only loaded the page had a place of `--max-sessions`, and a directory.
+#[test]
+fn a_visitor_takes_a_place_with_the_first_upload_or_session() {
+    let model = endpoint().text("ok").start();
+    let temporary = tempfile::tempdir().expect("a directory");
+    let options = ["--visitors", "--public", "--max-sessions", "2"];
+    let server = serve_with(agent().endpoint(&model).env("TMPDIR", temporary.path()), &options);
+    let visitors: Vec<String> = (0..5).map(|_| server.visitor()).collect();
+    let directories = || {
+        let all =
+            std::fs::read_dir(temporary.path()).expect("a directory").map(|entry| entry.expect("an entry"));
+        let uploads = all.filter(|entry| entry.file_name().to_string_lossy().starts_with("agent-web-"));
+        uploads.map(|entry| std::fs::read_dir(entry.path()).expect("a directory").count()).sum::<usize>()
+    };
+    for visitor in &visitors {
+        assert_eq!(server.ask_with("GET", "/api/sessions", visitor, "").0, 200);
+    }
+    assert_eq!(directories(), 0);
+    assert_eq!(server.ask_with("PUT", "/api/upload?path=a", &visitors[0], "x").0, 200);
+    assert_eq!(server.ask_with("POST", "/api/sessions", &visitors[1], "{}").0, 200);
+    assert_eq!(server.ask_with("PUT", "/api/upload?path=a", &visitors[2], "x").0, 429);
+    assert_eq!(server.ask_with("POST", "/api/sessions", &visitors[2], "{}").0, 429);
+    assert_eq!(server.ask_with("PUT", "/api/upload?path=b", &visitors[0], "x").0, 200);
+    assert_eq!(directories(), 2);
+}
+
+/// A bug: each tab of a visitor opened its own session again, and closed the other's for it.
+#[test]
+fn a_tab_of_a_visitor_does_not_close_the_session_of_another_one() {
+    let model = endpoint().text("ok").start();
+    let server = serve_with(agent().endpoint(&model), &["--visitors", "--public"]);
+    let visitor = server.visitor();
+    let open = |body: &str| {
+        let (status, body) = server.ask_with("POST", "/api/sessions", &visitor, body);
+        assert_eq!(status, 200, "{body}");
+        let opened: Value = serde_json::from_str(&body).expect("JSON");
+        opened["session"].as_str().expect("an id").to_owned()
+    };
+    let events = |session: &str| format!("/api/session/{session}/events");
+    let first = open("{}");
+    let mut tab = Tab::new(server.send("GET", &events(&first), &visitor, ""));
+    tab.until(|name, _| name == "now");
+    let second = open("{}");
+    tab.until(|name, _| name == "closed");
+    let mut tab = Tab::new(server.send("GET", &events(&second), &visitor, ""));
+    tab.until(|name, _| name == "now");
+    let (status, body) = server.ask_with("GET", &events(&first), &visitor, "");
+    assert!(status == 409 && body.contains("\"closed\":true"), "{status} {body}");
+    open(&json!({"session": first}).to_string());
+    tab.until(|name, _| name == "closed");
+}
+
+/// A bug: an open tab kept a visitor's place for ever, and `sleep infinity` in the terminal its sandbox.
+#[test]
+fn what_a_visitor_does_ends() {
+    let model = endpoint().text("ok").start();
+    let options = ["--visitors", "--public", "--ttl", "5s", "--max-time", "1s"];
+    let server = serve_with(agent().endpoint(&model), &options);
+    let visitor = server.visitor();
+    let (_, body) = server.ask_with("POST", "/api/sessions", &visitor, "{}");
+    let session: Value = serde_json::from_str(&body).expect("JSON");
+    let at = |path: &str| format!("/api/session/{}/{path}", session["session"].as_str().expect("an id"));
+    let mut tab = Tab::new(server.send("GET", &at("events"), &visitor, ""));
+    assert_eq!(server.ask_with("POST", &at("command"), &visitor, r#"{"text": "sleep infinity"}"#).0, 202);
+    let end = tab.until(|name, _| name == "command_ended");
+    assert!(end["end"].as_str().is_some_and(|end| end.starts_with("timed out")), "{end}");
+    tab.until(|name, _| name == "closed");
+    assert_eq!(server.ask_with("GET", "/api/sessions", &visitor, "").0, 403);
+}
+
+/// A bug: an apply was cut off half-way if the tab was closed, and what it had written was not recorded.
+#[test]
+fn an_apply_goes_on_without_its_tab() {
+    let model =
+        endpoint().tool_call("run_commands", json!({"command": "echo new > new.txt"})).text("ok").start();
+    let hook = "[[hooks]]\nevent = \"before_apply\"\nwhere = \"host\"\n\
+                command = \"touch begun; while [ ! -e go ]; do sleep 0.05; done\"\n";
+    let agent = agent().endpoint(&model).config(hook);
+    let (begun, go) = (agent.home("config").join("begun"), agent.home("config").join("go"));
+    let written = agent.workspace().join("new.txt");
+    let server = serve(agent);
+    let session = server.open();
+    let at = |path: &str| format!("/api/session/{session}/{path}");
+    let mut tab = server.tab(&session, 0);
+    server.post(&at("prompt"), &json!({"text": "go"}), 202);
+    tab.until(|name, data| name == "tool_finished" && data["ok"] == true);
+    tab.until_idle();
+    let digest = server.get(&at("diff"))["digest"].clone();
+    let request = server.send("POST", &at("apply"), "", &json!({"digest": digest}).to_string());
+    wait_for(&begun);
+    drop(request);
+    // The server has noticed it when it answers others.
+    server.get("/api/sessions");
+    std::fs::write(&go, "").expect("written");
+    wait_for(&written);
+    let started = Instant::now();
+    while server.get(&at("diff"))["can_unapply"] != true {
+        assert!(started.elapsed() < DEADLINE, "what was written is not recorded");
+    }
+}
+
+/// A bug: a tab that did not read held the session, so that nobody could open it again.
+#[test]
+fn a_tab_that_does_not_read_does_not_hold_a_closed_session() {
+    let model = endpoint().text("ok").start();
+    let server = serve_with(agent().endpoint(&model), &["--visitors", "--public"]);
+    let visitor = server.visitor();
+    let open = |body: &str| {
+        let (status, body) = server.ask_with("POST", "/api/sessions", &visitor, body);
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str::<Value>(&body).expect("JSON")
+    };
+    let session = open("{}");
+    let at = |path: &str| format!("/api/session/{}/{path}", session["session"].as_str().expect("an id"));
+    let _silent = server.send("GET", &at("events"), &visitor, "");
+    let mut tab = Tab::new(server.send("GET", &at("events"), &visitor, ""));
+    assert_eq!(server.ask_with("POST", &at("command"), &visitor, r#"{"text": "seq 1 400000"}"#).0, 202);
+    tab.until(|name, _| name == "command_ended");
+    tab.until(|name, data| name == "status" && data["commands"] == 0);
+    open("{}");
+    open(&session.to_string());
+}
+
+#[test]
+fn a_session_of_another_process_is_in_use_and_not_unknown() {
+    let model = endpoint().text("ok").start();
+    let server = serve(agent().endpoint(&model));
+    let session = server.open();
+    let again = server.running.as_ref().expect("it runs").again();
+    let other = serve(again.endpoint(&model));
+    let (status, body) = other.ask("GET", &format!("/api/session/{session}/events"), &Value::Null);
+    assert!(status == 409 && body.contains("in use"), "{status} {body}");
+    let unknown = other.ask("GET", "/api/session/20261120-153012-k3f9/events", &Value::Null);
+    assert_eq!(unknown.0, 404);
 }
 
 /// Opens nothing: what gets as far as this has passed the guard.
@@ -475,6 +623,13 @@ impl PageOpener for Nothing {
 const HOST: &str = "127.0.0.1:4711";
 
 fn in_process(directory: &Path) -> Router {
+    let facts = Facts { can_apply: true, may_widen_network: true, limits: Vec::new() };
+    let store = Store::at(directory);
+    let scope = Scope::new(directory.to_owned(), store, Arc::new(Nothing), facts, Allowance::default());
+    router_for(Audience::One(scope))
+}
+
+fn router_for(audience: Audience) -> Router {
     let guard = Guard {
         hosts: Hosts::Named(vec![HOST.to_owned(), "localhost:4711".to_owned()]),
         is_behind_proxy: false,
@@ -482,15 +637,30 @@ fn in_process(directory: &Path) -> Router {
         token: Some(Token::new(TOKEN)),
         lockout: Lockout::default(),
     };
-    let facts = Facts { can_apply: true, may_widen_network: true, limits: Vec::new() };
-    let scope = Scope::new(
-        directory.to_owned(),
-        Store::at(directory),
-        Arc::new(Nothing),
-        facts,
-        Allowance::default(),
-    );
-    router(Web::new(guard, Audience::One(scope)))
+    router(Web::new(guard, audience))
+}
+
+/// Browsers that come and go fill nothing up.
+#[tokio::test]
+async fn visitors_that_did_nothing_make_room() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let facts = Facts { can_apply: false, may_widen_network: false, limits: Vec::new() };
+    let limits = VisitorLimits { visitors: 1, ttl: DEADLINE, cost: None, command_time: DEADLINE };
+    let store = Store::at(directory.path());
+    let visitors = Visitors::new(store, Arc::new(Nothing), facts, limits).expect("visitors");
+    let router = router_for(Audience::Visitors(Box::new(visitors)));
+    let mut keys = Vec::new();
+    for _ in 0..1001 {
+        let answer =
+            router.clone().oneshot(request("POST", "/api/visitor", &[], "{}")).await.expect("an answer");
+        let body = axum::body::to_bytes(answer.into_body(), 1000).await.expect("a body");
+        let body: Value = serde_json::from_slice(&body).expect("JSON");
+        keys.push(body["visitor"].as_str().expect("a key").to_owned());
+    }
+    for (key, expected) in [(&keys[0], 403), (&keys[1], 200), (&keys[1000], 200)] {
+        let listed = request("GET", "/api/sessions", &[("x-agent-visitor", key)], "");
+        assert_eq!(status(&router, listed).await, expected);
+    }
 }
 
 /// A request like the page's, with other headers in their place; an empty value removes one.

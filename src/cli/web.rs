@@ -77,7 +77,7 @@ impl WebArgs {
 
 /// Serves the page until Ctrl-C, SIGTERM or the page ends it.
 pub async fn web(options: &Options, arguments: WebArgs) -> Result<ExitCode> {
-    let config = Config::load(options)?;
+    let (options, config) = bounded(options, arguments.visitors)?;
     let token = token(&arguments)?;
     if arguments.visitors && config.sandbox.workspace_mode == Mode::Bind {
         return Err(Error::usage("--visitors has no directory to show with --workspace-mode bind")
@@ -94,7 +94,7 @@ pub async fn web(options: &Options, arguments: WebArgs) -> Result<ExitCode> {
     };
     let is_own = !arguments.visitors;
     let facts = Facts { can_apply: is_own, may_widen_network: is_own, limits: limits(&config) };
-    let opener = Arc::new(FromCommandLine { options: options.clone() });
+    let opener = Arc::new(FromCommandLine { options });
     let server = Web::new(guard, audience(&config, &arguments, opener, facts).await?);
     announce(&address, &arguments, token.as_ref());
     let (end, mut ended) = watch::channel(None);
@@ -120,6 +120,17 @@ pub async fn web(options: &Options, arguments: WebArgs) -> Result<ExitCode> {
     result().map(|()| ExitCode::Success)
 }
 
+/// The settings. What a visitor asks for ends: where nothing else is set, after the time for which one is kept.
+fn bounded(options: &Options, visitors: bool) -> Result<(Options, Config)> {
+    let (mut options, config) = (options.clone(), Config::load(options)?);
+    if !visitors || config.limits.time.is_some() {
+        return Ok((options, config));
+    }
+    options.max_time = Some(format!("{}s", config.ttl.as_secs().max(1)));
+    let config = Config::load(&options)?;
+    Ok((options, config))
+}
+
 /// The token, and whether the user chose it.
 struct Chosen {
     text: String,
@@ -140,8 +151,12 @@ async fn audience(
     }
     let (settings, _) = super::open::sandbox(config).await?;
     stderr::write(&format!("Every visitor gets a sandbox of its own: {}\n", settings.backend.name()));
-    let limits =
-        VisitorLimits { visitors: arguments.max_sessions, ttl: config.ttl, cost: config.limits.cost };
+    let limits = VisitorLimits {
+        visitors: arguments.max_sessions,
+        ttl: config.ttl,
+        cost: config.limits.cost,
+        command_time: config.limits.time.unwrap_or(config.ttl),
+    };
     Visitors::new(store, opener, facts, limits).map(|visitors| Audience::Visitors(Box::new(visitors)))
 }
 

@@ -36,6 +36,7 @@ struct State {
     session: String,
     seq: u64,
     log: Option<Box<dyn Listener>>,
+    has_ended: bool,
     queues: Vec<Arc<Queue>>,
 }
 
@@ -46,7 +47,13 @@ pub struct Subscription(Arc<Queue>);
 impl Events {
     /// A bus whose first event will have number `next_seq` (1 for a new session).
     pub fn new(next_seq: u64) -> Self {
-        let state = State { session: String::new(), seq: next_seq.max(1), log: None, queues: Vec::new() };
+        let state = State {
+            session: String::new(),
+            seq: next_seq.max(1),
+            log: None,
+            has_ended: false,
+            queues: Vec::new(),
+        };
         Self { state: Lock::new(state) }
     }
 
@@ -72,6 +79,9 @@ impl Events {
     /// The log could not be written (no listener gets the event then), or a listener has failed at an earlier event.
     pub fn emit(&self, event: Event) -> Result<()> {
         let mut state = self.state.lock();
+        if state.has_ended {
+            return Ok(());
+        }
         let record = Record { seq: state.seq, time: now(), session: state.session.clone(), event };
         let line = json::to_vec(&record)?;
         state.seq += 1;
@@ -80,6 +90,13 @@ impl Events {
         }
         let entry = Arc::new(Entry { record, line });
         state.queues.iter().map(|queue| queue.push(&entry)).fold(Ok(()), Result::and)
+    }
+
+    /// Ends the session: its log is closed, so that another process can open it, and what is emitted from now on is dropped.
+    pub fn end(&self) {
+        let mut state = self.state.lock();
+        state.has_ended = true;
+        state.log = None;
     }
 
     /// Waits until every listener has handled every event emitted so far: before the session ends.

@@ -113,6 +113,22 @@ impl Store {
         Ok(ids.filter(|id| is_of(&self.events(id), Some(workspace))).collect())
     }
 
+    /// Whether the session works on `workspace`: the user's own, a replay, or one that a model delegated.
+    pub fn is_on(&self, id: &SessionId, workspace: &Path) -> bool {
+        let first = Lines::open(&self.events(id)).and_then(|mut lines| lines.next_record());
+        let event = first.ok().flatten().map(|record| record.event);
+        matches!(event, Some(Event::SessionStarted { workspace: named, .. }) if Path::new(&named) == workspace)
+    }
+
+    /// The number of the session's last event; 0 for one without events.
+    pub fn last_seq(&self, id: &SessionId) -> Result<u64> {
+        let (mut lines, mut last) = (Lines::open(&self.events(id))?, 0);
+        while let Some(record) = lines.next_record()? {
+            last = record.seq;
+        }
+        Ok(last)
+    }
+
     /// All ids, oldest first. Other entries of the directory are ignored.
     pub fn ids(&self) -> Result<Vec<SessionId>> {
         let entries = match fs::read_dir(self.sessions()) {

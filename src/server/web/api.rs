@@ -2,12 +2,12 @@
 
 use super::Web;
 use super::answers::Failure;
-use super::documents::blocking;
 use super::frame::visible;
 use super::live::Live;
 use super::review::{self, Choice};
 use super::upload;
 use super::visitors::{Audience, Mine};
+use super::work::{blocking, to_end};
 use crate::error::{Error, Result};
 use crate::log::SessionId;
 use crate::session::{Fork, Ready, Session};
@@ -58,13 +58,13 @@ pub struct Open {
 /// `POST /api/sessions`
 pub async fn open(Mine(scope): Mine, Json(open): Json<Open>) -> Answer {
     let live = match open.session {
-        Some(id) => scope.session(&id).await?,
+        Some(id) => scope.open(Some(SessionId::parse(&id)?)).await?,
         None => scope.open(None).await?,
     };
     Ok(Json(json!({"session": live.id})))
 }
 
-async fn find(Mine(scope): Mine, Path(id): Path<String>) -> Result<Arc<Live>> {
+async fn find(Mine(scope): Mine, Path(id): Path<String>) -> Result<Arc<Live>, Failure> {
     scope.session(&id).await
 }
 
@@ -176,7 +176,11 @@ pub async fn zip(mine: Mine, id: Path<String>) -> Result<Response, Failure> {
 }
 
 /// `POST …/apply`: writes what the user chose of the change that was shown.
-pub async fn apply(Mine(scope): Mine, id: Path<String>, Json(choice): Json<Choice>) -> Answer {
+pub async fn apply(mine: Mine, id: Path<String>, Json(choice): Json<Choice>) -> Answer {
+    to_end(write(mine, id, choice)).await
+}
+
+async fn write(Mine(scope): Mine, id: Path<String>, choice: Choice) -> Answer {
     if !scope.facts().can_apply {
         return Err(Failure::new(
             StatusCode::FORBIDDEN,
@@ -213,7 +217,11 @@ fn note_applied(session: &mut Session, chosen: &ChangeSet, is_part: bool) -> Res
 }
 
 /// `POST …/unapply`: takes the last apply back in the user's files.
-pub async fn unapply(Mine(scope): Mine, id: Path<String>) -> Answer {
+pub async fn unapply(mine: Mine, id: Path<String>) -> Answer {
+    to_end(take_back(mine, id)).await
+}
+
+async fn take_back(Mine(scope): Mine, id: Path<String>) -> Answer {
     if !scope.facts().can_apply {
         return Err(Failure::new(StatusCode::FORBIDDEN, "nothing was written on this server"));
     }
@@ -227,33 +235,42 @@ pub async fn unapply(Mine(scope): Mine, id: Path<String>) -> Answer {
 
 /// `POST …/undo`: undoes the last prompt in the sandbox.
 pub async fn undo(mine: Mine, id: Path<String>) -> Answer {
-    let live = find(mine, id).await?;
-    let mut session = live.idle()?;
-    let Some((restored, _)) = session.undo(1).await? else {
-        return Err(Error::usage("there is nothing to undo").into());
-    };
-    let files = restored.files.len();
-    session.conversation.note("The user undid the changes of the last prompt in the sandbox.")?;
-    live.changed(&session).await;
-    Ok(Json(json!({"files": files})))
+    to_end(async move {
+        let live = find(mine, id).await?;
+        let mut session = live.idle()?;
+        let Some((restored, _)) = session.undo(1).await? else {
+            return Err(Error::usage("there is nothing to undo").into());
+        };
+        let files = restored.files.len();
+        session.conversation.note("The user undid the changes of the last prompt in the sandbox.")?;
+        live.changed(&session).await;
+        Ok(Json(json!({"files": files})))
+    })
+    .await
 }
 
 /// `POST …/redo`
 pub async fn redo(mine: Mine, id: Path<String>) -> Answer {
-    let live = find(mine, id).await?;
-    let mut session = live.idle()?;
-    let files = session.checkpoints().redo().await?.files.len();
-    session.conversation.note("The user redid what they had undone.")?;
-    live.changed(&session).await;
-    Ok(Json(json!({"files": files})))
+    to_end(async move {
+        let live = find(mine, id).await?;
+        let mut session = live.idle()?;
+        let files = session.checkpoints().redo().await?.files.len();
+        session.conversation.note("The user redid what they had undone.")?;
+        live.changed(&session).await;
+        Ok(Json(json!({"files": files})))
+    })
+    .await
 }
 
 /// `POST …/fork`: a second session from the state of this one.
 pub async fn fork(mine: Mine, id: Path<String>) -> Answer {
-    let live = find(mine, id).await?;
-    let Fork { id, .. } = live.idle()?.fork().await?;
-    let id: SessionId = id;
-    Ok(Json(json!({"session": id})))
+    to_end(async move {
+        let live = find(mine, id).await?;
+        let Fork { id, .. } = live.idle()?.fork().await?;
+        let id: SessionId = id;
+        Ok(Json(json!({"session": id})))
+    })
+    .await
 }
 
 /// `POST /api/shutdown`: ends the server.

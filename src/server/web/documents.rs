@@ -6,6 +6,7 @@ use super::frame::visible;
 use super::scope::Scope;
 use super::token::random;
 use super::visitors::Mine;
+use super::work::blocking;
 use crate::error::{Error, Result};
 use crate::event::{Artifact, Event};
 use crate::lock::Lock;
@@ -47,7 +48,7 @@ pub async fn publish(
     Path(id): Path<String>,
     Json(what): Json<What>,
 ) -> Result<Json<Value>, Failure> {
-    let id = known(&scope, &id)?;
+    let id = known(&scope, &id).await?;
     let (file, bytes) = blocking(move || match what {
         What::Artifact(hash) => {
             let (_, bytes) = read(&scope, &id, &hash)?;
@@ -87,7 +88,7 @@ pub async fn artifact(
     Mine(scope): Mine,
     Path((id, hash)): Path<(String, String)>,
 ) -> Result<Response, Failure> {
-    let id = known(&scope, &id)?;
+    let id = known(&scope, &id).await?;
     let (artifact, bytes) = blocking(move || read(&scope, &id, &hash)).await?;
     // The type is the sandbox's word; only what a browser shows as a picture is given it.
     let media_type = match artifact.media_type.as_str() {
@@ -108,9 +109,9 @@ pub async fn artifact(
 }
 
 /// The session of this name, if it is one of the user's. It need not be open.
-fn known(scope: &Scope, id: &str) -> Result<SessionId> {
+async fn known(scope: &Scope, id: &str) -> Result<SessionId, Failure> {
     let id = SessionId::parse(id)?;
-    scope.check(&id)?;
+    scope.check(&id).await?;
     Ok(id)
 }
 
@@ -136,10 +137,4 @@ fn report(scope: &Scope, id: &SessionId) -> Result<String> {
     let report = Report::on(&read_records(&store.events(id))?);
     let artifacts = Artifacts::of_session(&store.dir(id), ArtifactLimits::default());
     Ok(report.to_html(|artifact| artifacts.read(artifact).ok()))
-}
-
-/// Runs `work` where it may block.
-pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|_| Err(Error::unexpected("a file could not be read")))
 }

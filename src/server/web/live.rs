@@ -87,6 +87,8 @@ pub struct Live {
     events: Arc<Events>,
     interrupt: Interrupt,
     status: Lock<Status>,
+    /// How long a command of the user's may run.
+    command_time: Option<Duration>,
     /// Stops the commands of the user that run.
     stop_commands: watch::Sender<u64>,
 }
@@ -107,7 +109,14 @@ struct Status {
 
 impl Live {
     /// `session`, which was opened with `frontend`; `facts` are shown with its status, and `seq` is its last earlier event.
-    pub async fn new(session: Session, frontend: &PageFrontend, mut facts: Value, seq: u64) -> Arc<Self> {
+    /// A command of the user's may run for `command_time`.
+    pub async fn new(
+        session: Session,
+        frontend: &PageFrontend,
+        mut facts: Value,
+        seq: u64,
+        command_time: Option<Duration>,
+    ) -> Arc<Self> {
         facts["session"] = json!(session.id());
         let status = Status { fixed: facts, last_used: Some(Instant::now()), ..Status::default() };
         frontend.feed.begin(seq, session.conversation.total().usage);
@@ -119,6 +128,7 @@ impl Live {
             events: Arc::clone(&frontend.events),
             interrupt: session.conversation.interrupt(),
             status: Lock::new(status),
+            command_time,
             stop_commands: watch::Sender::new(0),
             session: Mutex::new(session),
         });
@@ -170,7 +180,7 @@ impl Live {
         self.feed.send("status", &status);
     }
 
-    /// If nothing happens in it and nobody looks: since when.
+    /// If nothing happens in it and no tab shows it: when something was last asked of it.
     pub fn idle_since(&self) -> Option<Instant> {
         self.unused_since().filter(|_| self.feed.tabs() == 0)
     }
@@ -285,7 +295,7 @@ impl Live {
         Ok(())
     }
 
-    /// Starts a command of the user's in the sandbox, without a time limit; its output goes to the tabs.
+    /// Starts a command of the user's in the sandbox; its output goes to the tabs.
     ///
     /// # Errors
     /// `Conflict` where too many run.
@@ -336,7 +346,7 @@ impl Live {
             program: Program::Shell(text.to_owned()),
             cwd: None,
             env: Vec::new(),
-            timeout: None,
+            timeout: self.command_time,
             live_bytes: LIVE_BYTES,
             stdin: false,
         };
@@ -371,6 +381,8 @@ impl Live {
             let _ = session.finish(&result).await;
         }
         let _ = self.events.flush().await;
+        self.events.end();
+        self.feed.send("closed", &json!({}));
         self.feed.close();
     }
 }

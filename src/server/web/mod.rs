@@ -20,6 +20,7 @@ mod stream;
 mod token;
 mod upload;
 mod visitors;
+mod work;
 
 pub use guard::{Guard, Hosts};
 pub use live::{Live, PageFrontend};

@@ -1,12 +1,17 @@
 //! The sessions that one user of the page can reach, and those of them that are open.
 
+use super::answers::Failure;
 use super::live::{Live, PageFrontend};
 use super::upload::Uploaded;
+use super::visitors::Place;
+use super::work::{blocking, to_end};
 use crate::error::{Error, Kind, Result};
 use crate::lock::Lock;
-use crate::log::{History, SessionId, Store, read_records};
-use crate::session::{Frontend, ModelSettings, Session, check_workspace};
+use crate::log::{SessionId, Store};
+use crate::paths::make_dir;
+use crate::session::{Frontend, ModelSettings, Session};
 use async_trait::async_trait;
+use axum::http::StatusCode;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,11 +26,13 @@ pub struct Allowance {
     pub sessions: usize,
     /// What all prompts may cost together.
     pub cost: Option<f64>,
+    /// How long one command of the user's may run.
+    pub command_time: Option<Duration>,
 }
 
 impl Default for Allowance {
     fn default() -> Self {
-        Self { sessions: 8, cost: None }
+        Self { sessions: 8, cost: None, command_time: None }
     }
 }
 
@@ -66,6 +73,8 @@ pub struct Scope {
     facts: Facts,
     open: Lock<BTreeMap<SessionId, Arc<Live>>>,
     allowance: Allowance,
+    /// Of a visitor.
+    place: Option<Place>,
     /// What the sessions that are closed have cost.
     spent: Lock<f64>,
     /// What was uploaded into the workspace.
@@ -83,7 +92,20 @@ impl Scope {
         facts: Facts,
         allowance: Allowance,
     ) -> Arc<Self> {
+        Self::with_place(workspace, store, opener, facts, allowance, None)
+    }
+
+    /// The sessions of a visitor, who has to get a place first; `workspace` is made then.
+    pub fn with_place(
+        workspace: PathBuf,
+        store: Store,
+        opener: Arc<dyn PageOpener>,
+        facts: Facts,
+        allowance: Allowance,
+        place: Option<Place>,
+    ) -> Arc<Self> {
         Arc::new(Self {
+            place,
             workspace,
             store,
             opener,
@@ -94,6 +116,21 @@ impl Scope {
             uploaded: Lock::default(),
             opening: Mutex::default(),
         })
+    }
+
+    /// Takes the visitor's place and makes their directory: before their first session or upload.
+    ///
+    /// # Errors
+    /// All places are taken.
+    pub fn settle(&self) -> Result<()> {
+        let Some(place) = &self.place else { return Ok(()) };
+        place.take()?;
+        make_dir(&self.workspace)
+    }
+
+    /// Whether it holds a visitor's place.
+    pub fn has_place(&self) -> bool {
+        self.place.as_ref().is_some_and(Place::is_taken)
     }
 
     /// The directory that they work on.
@@ -117,7 +154,8 @@ impl Scope {
 
     /// Whether nothing has happened in any of them for so long.
     pub fn is_idle_for(&self, time: Duration) -> bool {
-        self.open.lock().values().all(|live| live.idle_since().is_some_and(|since| since.elapsed() > time))
+        let is_idle = |live: &Arc<Live>| live.unused_since().is_some_and(|since| since.elapsed() > time);
+        self.open.lock().values().all(is_idle)
     }
 
     /// Where they are kept.
@@ -157,14 +195,20 @@ impl Scope {
         Ok(ids.into_iter().take(limit).map(of).collect())
     }
 
-    /// The session that `text` names; it is opened if it is not.
+    /// The session that `text` names; it is opened if it is not, and no other one has to be closed for it that a tab may
+    /// show: two tabs would close each other's for ever.
     ///
     /// # Errors
     /// It does not exist, belongs to another workspace, or another process has it.
-    pub async fn session(&self, text: &str) -> Result<Arc<Live>> {
+    pub async fn session(self: &Arc<Self>, text: &str) -> Result<Arc<Live>, Failure> {
         let id = SessionId::parse(text)?;
         if let Some(live) = self.open.lock().get(&id) {
             return Ok(Arc::clone(live));
+        }
+        self.check(&id).await?;
+        if self.allowance.sessions == 1 && !self.open.lock().is_empty() {
+            let closed = Failure::new(StatusCode::CONFLICT, "another one of your sessions is open now");
+            return Err(closed.with("closed", json!(true)));
         }
         self.open(Some(id)).await
     }
@@ -173,15 +217,26 @@ impl Scope {
     ///
     /// # Errors
     /// As [`Scope::session`]; too many are open.
-    pub async fn open(&self, resume: Option<SessionId>) -> Result<Arc<Live>> {
+    pub async fn open(self: &Arc<Self>, resume: Option<SessionId>) -> Result<Arc<Live>, Failure> {
+        let scope = Arc::clone(self);
+        to_end(async move { scope.open_now(resume).await }).await
+    }
+
+    async fn open_now(&self, resume: Option<SessionId>) -> Result<Arc<Live>, Failure> {
+        self.settle()?;
         let _opening = self.opening.lock().await;
         let mut seq = 0;
         if let Some(id) = &resume {
             if let Some(live) = self.open.lock().get(id) {
                 return Ok(Arc::clone(live));
             }
-            self.check(id)?;
-            seq = read_records(&self.store.events(id))?.last().map_or(0, |record| record.seq);
+            self.check(id).await?;
+            if self.store.is_running(id) {
+                let why = format!("session {id} is in use by another process");
+                return Err(Error::new(Kind::Conflict, why).hint("wait until it ends, or fork it").into());
+            }
+            let (store, id) = (self.store.clone(), id.clone());
+            seq = blocking(move || store.last_seq(&id)).await?;
         }
         self.make_room().await?;
         let frontend = PageFrontend::new(self.facts.may_widen_network);
@@ -192,19 +247,24 @@ impl Scope {
             "can_apply": self.facts.can_apply,
             "limits": self.facts.limits,
         });
-        let live = Live::new(session, &frontend, facts, seq).await;
+        let live = Live::new(session, &frontend, facts, seq, self.allowance.command_time).await;
         self.open.lock().insert(live.id.clone(), Arc::clone(&live));
         Ok(live)
     }
 
     /// Checks that session `id` is one of this user's.
-    pub fn check(&self, id: &SessionId) -> Result<()> {
-        let unknown = || Error::usage(format!("unknown session {id}"));
-        if !self.store.events(id).exists() {
-            return Err(unknown());
+    ///
+    /// # Errors
+    /// It is not, or does not exist.
+    pub async fn check(&self, id: &SessionId) -> Result<(), Failure> {
+        if self.open.lock().contains_key(id) {
+            return Ok(());
         }
-        let history = History::of(&read_records(&self.store.events(id))?);
-        check_workspace(id, &history, &self.workspace)
+        let (store, named, workspace) = (self.store.clone(), id.clone(), self.workspace.clone());
+        match blocking(move || Ok(store.is_on(&named, &workspace))).await? {
+            true => Ok(()),
+            false => Err(Failure::new(StatusCode::NOT_FOUND, &format!("unknown session {id}"))),
+        }
     }
 
     /// Closes the session that was unused for the longest time where there are too many.

@@ -2,7 +2,6 @@
 
 use super::answers::Failure;
 use super::frame;
-use super::live::Live;
 use super::visitors::Mine;
 use crate::log::Lines;
 use axum::body::Body;
@@ -11,18 +10,21 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt, stream};
-use std::convert::Infallible;
+use std::io::{Error, ErrorKind};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 /// A proxy in between closes connections on which nothing is sent.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Frames read ahead from the file.
 const READ_AHEAD: usize = 16;
+/// A tab that takes nothing of what it has missed for so long is disconnected: a thread waits for it.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 
-type Frame = Result<Bytes, Infallible>;
+/// An error ends the stream without its last chunk: the tab comes back for what it has missed.
+type Frame = Result<Bytes, Error>;
 
 /// `GET /api/session/{id}/events`
 pub async fn events(
@@ -41,7 +43,7 @@ pub async fn events(
     let body = stream::once(async { Ok(Bytes::from_static(b": connected\n\n")) })
         .chain(missed)
         .chain(now)
-        .chain(from_now_on(subscription.live, live));
+        .chain(from_now_on(subscription.live));
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-store")];
     Ok((headers, [("x-accel-buffering", "no")], Body::from_stream(body)).into_response())
 }
@@ -49,30 +51,37 @@ pub async fn events(
 /// What the file holds of the events behind number `after`, up to number `through`.
 fn missed(path: PathBuf, after: u64, through: u64) -> impl Stream<Item = Frame> + use<> {
     let (sender, receiver) = mpsc::channel(READ_AHEAD);
-    if after < through {
+    let reading = (after < through).then(|| {
+        let runtime = Handle::current();
         tokio::task::spawn_blocking(move || {
-            let Ok(mut lines) = Lines::open(&path) else { return };
-            while let Ok(Some(record)) = lines.next_record() {
+            let mut lines = Lines::open(&path).map_err(Error::other)?;
+            while let Some(record) = lines.next_record().map_err(Error::other)? {
                 if record.seq > through {
-                    return;
+                    break;
                 }
                 let Some(frame) = frame::of_record(&record).filter(|_| record.seq > after) else { continue };
-                if sender.blocking_send(frame).is_err() {
-                    return;
-                }
+                let sent = sender.send_timeout(frame, SEND_TIMEOUT);
+                runtime.block_on(sent).map_err(|_| ErrorKind::TimedOut)?;
             }
-        });
-    }
-    stream::unfold(receiver, |mut receiver| async move { Some((Ok(receiver.recv().await?), receiver)) })
+            Ok(())
+        })
+    });
+    stream::unfold((receiver, reading), |(mut receiver, mut reading)| async move {
+        if let Some(frame) = receiver.recv().await {
+            return Some((Ok(frame), (receiver, reading)));
+        }
+        let read = reading.take()?.await.unwrap_or_else(|panic| Err(Error::other(panic)));
+        read.err().map(|error| (Err(error), (receiver, None)))
+    })
 }
 
-/// Holds the session as long as the tab reads.
-fn from_now_on(live: mpsc::Receiver<Bytes>, session: Arc<Live>) -> impl Stream<Item = Frame> {
-    stream::unfold((live, session), |(mut live, session)| async move {
+/// Does not hold the session, which another process can open when it was closed here, however slowly the tab reads.
+fn from_now_on(live: mpsc::Receiver<Bytes>) -> impl Stream<Item = Frame> {
+    stream::unfold(live, |mut live| async move {
         let frame = match tokio::time::timeout(KEEP_ALIVE, live.recv()).await {
             Ok(frame) => frame?,
             Err(_) => Bytes::from_static(b": keep-alive\n\n"),
         };
-        Some((Ok(frame), (live, session)))
+        Some((Ok(frame), live))
     })
 }

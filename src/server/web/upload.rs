@@ -2,8 +2,8 @@
 
 use super::answers::Failure;
 use super::archive::{self, Writer};
-use super::documents::blocking;
 use super::visitors::Mine;
+use super::work::blocking;
 use crate::error::{Error, Result};
 use crate::workspace::ChangeSet;
 use crate::workspace::host_dir::HostDir;
@@ -60,6 +60,7 @@ pub async fn upload(
         return Err(Failure::new(StatusCode::FORBIDDEN, "this server works on a directory of its own"));
     }
     let files = blocking(move || {
+        scope.settle()?;
         let root = HostDir::open(scope.workspace())?;
         let mut uploaded = scope.uploaded.lock();
         let before = uploaded.files;

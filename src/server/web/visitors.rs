@@ -4,11 +4,11 @@ use super::Web;
 use super::answers::Failure;
 use super::scope::{Allowance, Facts, PageOpener, Scope};
 use super::token::random;
+use super::work::{blocking, to_end};
 use crate::error::{Error, Kind, Result};
 use crate::hash::Hash;
 use crate::lock::Lock;
 use crate::log::Store;
-use crate::paths::make_dir;
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
 use axum::http::StatusCode;
@@ -18,9 +18,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How often visitors that have left are looked for.
 const SWEEP: Duration = Duration::from_secs(20);
+/// Keys of browsers that are known, most of which have done nothing yet; the one seen longest ago makes room.
+const MAX_KNOWN: usize = 1_000;
 
 /// Who uses the page.
 pub enum Audience {
@@ -39,11 +42,46 @@ pub struct VisitorLimits {
     pub ttl: Duration,
     /// What all prompts of one may cost together.
     pub cost: Option<f64>,
+    /// How long one command of theirs may run.
+    pub command_time: Duration,
+}
+
+/// A visitor's place among those that are taken at the same time: taken with the first session or upload.
+pub struct Place {
+    all: Arc<Semaphore>,
+    mine: Lock<Option<OwnedSemaphorePermit>>,
+}
+
+impl Place {
+    /// Takes it, if it is not taken.
+    ///
+    /// # Errors
+    /// There is none left.
+    pub fn take(&self) -> Result<()> {
+        let mut mine = self.mine.lock();
+        if mine.is_none() {
+            let taken = Arc::clone(&self.all).try_acquire_owned().map_err(|_| full())?;
+            *mine = Some(taken);
+        }
+        Ok(())
+    }
+
+    /// Whether it is taken.
+    pub fn is_taken(&self) -> bool {
+        self.mine.lock().is_some()
+    }
+}
+
+fn full() -> Error {
+    Error::new(Kind::Limit, "all places are taken").hint("try again in some minutes")
 }
 
 /// The visitors of a server.
 pub struct Visitors {
-    directory: tempfile::TempDir,
+    /// Removed at the end.
+    _directory: tempfile::TempDir,
+    root: PathBuf,
+    places: Arc<Semaphore>,
     store: Store,
     opener: Arc<dyn PageOpener>,
     facts: Facts,
@@ -53,7 +91,6 @@ pub struct Visitors {
 
 struct Visitor {
     scope: Arc<Scope>,
-    directory: PathBuf,
     seen: Instant,
 }
 
@@ -71,7 +108,10 @@ impl Visitors {
         let directory = tempfile::Builder::new().prefix("agent-web-").tempdir().map_err(|error| {
             Error::usage("the directory for uploads cannot be made").caused_by(error).hint("set TMPDIR")
         })?;
-        Ok(Self { directory, store, opener, facts, limits, known: Lock::default() })
+        let root = directory.path().canonicalize()?;
+        let places = Arc::new(Semaphore::new(limits.visitors.min(Semaphore::MAX_PERMITS)));
+        let known = Lock::default();
+        Ok(Self { _directory: directory, root, places, store, opener, facts, limits, known })
     }
 
     /// A new visitor; the key that its browser sends from now on.
@@ -79,21 +119,23 @@ impl Visitors {
         self.sweep().await;
         let key = random()?;
         let name = Hash::of(&key);
-        let directory = self.directory.path().join(&name.to_string()[..16]);
-        make_dir(&directory)?;
-        let allowance = Allowance { sessions: 1, cost: self.limits.cost };
-        let scope = Scope::new(
-            directory.canonicalize()?,
+        let allowance =
+            Allowance { sessions: 1, cost: self.limits.cost, command_time: Some(self.limits.command_time) };
+        let scope = Scope::with_place(
+            self.root.join(name.short(8)),
             self.store.clone(),
             Arc::clone(&self.opener),
             self.facts.clone(),
             allowance,
+            Some(Place { all: Arc::clone(&self.places), mine: Lock::default() }),
         );
         let mut known = self.known.lock();
-        if known.len() >= self.limits.visitors {
-            return Err(Error::new(Kind::Limit, "all places are taken").hint("try again in some minutes"));
+        if known.len() >= MAX_KNOWN.max(self.limits.visitors) {
+            let empty = known.iter().filter(|(_, visitor)| !visitor.scope.has_place());
+            let oldest = empty.min_by_key(|(_, visitor)| visitor.seen).map(|(name, _)| *name);
+            known.remove(&oldest.ok_or_else(full)?);
         }
-        known.insert(name, Visitor { scope, directory, seen: Instant::now() });
+        known.insert(name, Visitor { scope, seen: Instant::now() });
         Ok(key)
     }
 
@@ -121,12 +163,21 @@ impl Visitors {
     }
 
     async fn remove(&self, visitor: Visitor) {
-        visitor.scope.close(Ok(())).await;
-        for id in self.store.of_workspace(visitor.scope.workspace()).unwrap_or_default() {
-            // What cannot be removed now is removed by `agent sessions prune`.
-            let _ = self.store.remove(&id);
+        if !visitor.scope.has_place() {
+            return;
         }
-        let _ = std::fs::remove_dir_all(&visitor.directory);
+        visitor.scope.close(Ok(())).await;
+        let (store, workspace) = (self.store.clone(), visitor.scope.workspace().to_owned());
+        let removed = blocking(move || {
+            let mut ids = store.of_workspace(&workspace)?;
+            ids.extend(store.delegates_of(&ids)?);
+            for id in ids {
+                // What cannot be removed now is removed by `agent sessions prune`.
+                let _ = store.remove(&id);
+            }
+            Ok(std::fs::remove_dir_all(&workspace)?)
+        });
+        let _ = removed.await;
     }
 
     /// Looks for those who have left, until it is dropped.
@@ -151,10 +202,13 @@ impl Visitors {
 
 /// `POST /api/visitor`
 pub async fn begin(State(web): State<Arc<Web>>) -> std::result::Result<Json<Value>, Failure> {
-    match &web.audience {
-        Audience::One(_) => Err(Failure::new(StatusCode::NOT_FOUND, "this server has one user")),
-        Audience::Visitors(visitors) => Ok(Json(json!({"visitor": visitors.begin().await?}))),
-    }
+    to_end(async move {
+        match &web.audience {
+            Audience::One(_) => Err(Failure::new(StatusCode::NOT_FOUND, "this server has one user")),
+            Audience::Visitors(visitors) => Ok(Json(json!({"visitor": visitors.begin().await?}))),
+        }
+    })
+    .await
 }
 
 /// The sessions of the visitor that sent a request.

@@ -3,7 +3,7 @@ const $ = id => document.getElementById(id);
 const md = window.trustedTypes ? trustedTypes.createPolicy('md', { createHTML: html => html }) : { createHTML: html => html };
 const MAX_ITEMS = 1500, MAX_RUNS = 64, MAX_OUTPUT = 200000;
 let token = '', session = '', visitor = '', facts = {}, lastId = 0, status = {}, diff = null, models = null;
-let reader = null, wanted = 0, delay = 300, answer = null, thought = null;
+let reader = null, renewing = null, wanted = 0, delay = 300, answer = null, thought = null;
 let calls = new Map(), runs = new Map(), hasChosen = false;
 
 /* ---- small things ---- */
@@ -33,8 +33,8 @@ function clip(node, text) {
 }
 
 const keep = {
-	get: name => { try { return sessionStorage.getItem(name) || ''; } catch { return ''; } },
-	set: (name, value) => { try { sessionStorage.setItem(name, value); } catch { /* kept in memory only */ } },
+	get: (name, where = 'session') => { try { return window[`${where}Storage`].getItem(name) || ''; } catch { return ''; } },
+	set: (name, value, where = 'session') => { try { window[`${where}Storage`].setItem(name, value); } catch { /* kept in memory only */ } },
 };
 
 function banner(text) {
@@ -54,7 +54,8 @@ class Failed extends Error {
 async function request(method, path, body, headers, signal) {
 	const options = { method, headers: { ...headers }, cache: 'no-store', credentials: 'omit', redirect: 'error', signal };
 	if (token) options.headers.Authorization = `Bearer ${token}`;
-	if (visitor) options.headers['X-Agent-Visitor'] = visitor;
+	const known = visitor;
+	if (known) options.headers['X-Agent-Visitor'] = known;
 	if (body !== undefined) {
 		const isFile = body instanceof Blob;
 		options.headers['Content-Type'] = `application/${isFile ? 'octet-stream' : 'json'}`;
@@ -65,12 +66,18 @@ async function request(method, path, body, headers, signal) {
 	if (response.ok) return response;
 	const failed = new Failed(response.status, await response.json().catch(() => ({})));
 	if (failed.body.visitor !== false) throw failed;
-	/* A visitor that the server does not know any more begins again. */
-	visitor = '';
-	visitor = (await (await request('POST', '/api/visitor', {})).json()).visitor;
-	try { localStorage.setItem('visitor', visitor); } catch { /* kept in memory only */ }
-	if (session) { stopStream(); forget('Your session here has ended.'); }
+	if (known === visitor) await (renewing ||= alone(renew).finally(() => { renewing = null; }));
 	return request(method, path, body, headers, signal);
+}
+
+/* A visitor that the server does not know any more begins again: once, whatever asks for it in whichever tab. */
+const alone = work => (navigator.locks ? navigator.locks.request('visitor', work) : work());
+
+async function renew() {
+	const stored = keep.get('visitor', 'local');
+	visitor = stored !== visitor && stored || (await (await request('POST', '/api/visitor', {})).json()).visitor;
+	keep.set('visitor', visitor, 'local');
+	if (session) forget('Your session here has ended.');
 }
 
 const here = path => `/api/session/${session}/${path}`;
@@ -114,7 +121,7 @@ async function stream() {
 			await parse(response.body, () => mine === wanted);
 		} catch (error) {
 			if (mine !== wanted) return;
-			if (error.code === 400) return forget(error.text);
+			if (error.code === 404 || error.body?.closed) return forget(error.text);
 			banner(`${error.text || 'The connection is lost.'} Trying again …`);
 		}
 		if (mine !== wanted) return;
@@ -149,6 +156,7 @@ async function parse(body, isWanted) {
 }
 
 function forget(why) {
+	stopStream();
 	session = '';
 	keep.set('session', '');
 	clear();
@@ -270,6 +278,7 @@ const handlers = {
 		}
 		handlers.status(event.status);
 	},
+	closed() { forget('This session was closed.'); },
 	status(event) {
 		const key = () => JSON.stringify([status.changes, status.busy]), before = key();
 		status = event;
@@ -505,10 +514,13 @@ async function list() {
 	}));
 }
 
-function open(id) {
+/* A session of this id, or a new one. */
+async function open(id) {
+	const opened = await act(() => send('/api/sessions', id ? { session: id } : {}));
+	if (!opened) return;
 	clear();
-	session = id;
-	keep.set('session', id);
+	session = opened.session;
+	keep.set('session', session);
 	stream();
 	models = null;
 	loadModels();
@@ -547,8 +559,8 @@ async function submit(box, path) {
 	if (!text.trim() || box.readOnly) return;
 	box.readOnly = true;
 	const sent = await act(async () => {
-		if (!session) open((await send('/api/sessions')).session);
-		return send(here(path), { text });
+		if (!session) await open();
+		return session && send(here(path), { text });
 	});
 	box.readOnly = false;
 	if (sent) { box.value = ''; banner(''); }
@@ -569,7 +581,7 @@ on('stop', 'click', stop);
 document.addEventListener('keydown', event => {
 	if (event.key === 'Escape' && !$('stop').hidden && !document.querySelector('dialog[open]')) stop();
 });
-on('new', 'click', () => { stopStream(); session = ''; keep.set('session', ''); clear(); view('chat'); $('prompt').focus(); });
+on('new', 'click', () => { forget(); view('chat'); $('prompt').focus(); });
 on('model', 'focus', loadModels);
 on('model', 'change', async () => { if (!await act(() => send(here('model'), { text: $('model').value }))) showModels(); });
 on('views', 'click', event => { const button = event.target.closest('button'); if (button) view(button.dataset.view); });
@@ -622,7 +634,7 @@ document.addEventListener('visibilitychange', () => {
 
 token = new URLSearchParams(location.hash.slice(1)).get('t') || keep.get('token');
 session = keep.get('session');
-try { visitor = localStorage.getItem('visitor') || ''; } catch { /* none */ }
+visitor = keep.get('visitor', 'local');
 keep.set('token', token);
 if (location.hash) history.replaceState(null, '', location.pathname);
 if (session) { stream(); loadModels(); }
