@@ -356,6 +356,10 @@ fn the_socket_is_private_and_an_address_for_others_needs_a_proxy_and_a_token() {
     let refused =
         agent().endpoint(&model).args(["web", "--behind-proxy", "agent.example"]).run().expect_code(2);
     assert!(refused.stderr.contains("AGENT_WEB_TOKEN"), "{}", refused.stderr);
+    for host in ["", "https://agent.example"] {
+        let refused = agent().endpoint(&model).args(["web", "--behind-proxy", host]).run().expect_code(2);
+        assert!(refused.stderr.contains("not a valid host"), "{}", refused.stderr);
+    }
     let shared = ["web", "--visitors", "--workspace-mode", "bind"];
     let refused = agent().endpoint(&model).args(shared).run().expect_code(2);
     assert!(refused.stderr.contains("--workspace-mode bind"), "{}", refused.stderr);
@@ -602,6 +606,69 @@ fn a_session_of_another_process_is_in_use_and_not_unknown() {
     assert_eq!(unknown.0, 404);
 }
 
+/// A bug: a prompt whose answer the page did not get was worked on twice if it was sent again.
+#[test]
+fn a_prompt_that_is_sent_again_is_worked_on_once() {
+    let model = endpoint().text("done").repeat_last().start();
+    let server = serve(agent().endpoint(&model));
+    let session = server.open();
+    let mut tab = server.tab(&session, 0);
+    let path = format!("/api/session/{session}/prompt");
+    let prompt = json!({"text": "go", "key": "a-key"});
+    server.post(&path, &prompt, 202);
+    tab.until(|name, data| name == "assistant_message" && data["text"] == "done");
+    tab.until_idle();
+    server.post(&path, &prompt, 202);
+    server.post(&path, &json!({"text": "more", "key": "another-key"}), 202);
+    tab.until(|name, data| name == "user_message" && data["text"] == "more");
+    let prompts = tab.names().into_iter().filter(|name| *name == "user_message").count();
+    assert_eq!(prompts, 2);
+}
+
+/// A bug: a line that was shown in part was chosen like all others.
+#[test]
+fn a_file_with_a_line_that_is_not_shown_whole_is_not_chosen() {
+    let model = endpoint().text("ok").start();
+    let server = serve(agent().endpoint(&model));
+    let session = server.open();
+    let mut tab = server.tab(&session, 0);
+    let command = json!({"text": "head -c 3000 /dev/zero | tr '\\0' x > long.txt; echo short > short.txt"});
+    server.post(&format!("/api/session/{session}/command"), &command, 202);
+    tab.until(|name, _| name == "command_ended");
+    let diff = server.get(&format!("/api/session/{session}/diff"));
+    let shown =
+        |number: usize| (diff["files"][number]["name"].clone(), diff["files"][number]["is_shown"].clone());
+    assert_eq!(shown(0), (json!("long.txt"), json!(false)), "{diff}");
+    assert_eq!(shown(1), (json!("short.txt"), json!(true)), "{diff}");
+}
+
+#[test]
+fn what_a_delegated_part_does_is_a_line_and_its_session_is_listed() {
+    let rule = |body: &Value| {
+        let is_part = body["messages"][1]["content"].to_string().contains("handed you this part");
+        let has_result = body["messages"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(|message| message["role"] == "tool"));
+        match (is_part, has_result) {
+            (true, _) => endpoint().text("the part is done"),
+            (false, false) => endpoint().tool_call("delegate", json!({"task": "look around"})),
+            (false, true) => endpoint().text("all is done"),
+        }
+    };
+    let model = endpoint().by_rule(rule).start();
+    let server = serve_with(agent().endpoint(&model), &["--delegate"]);
+    let session = server.open();
+    let mut tab = server.tab(&session, 0);
+    server.post(&format!("/api/session/{session}/prompt"), &json!({"text": "go"}), 202);
+    let line = tab.until(|name, _| name == "part");
+    assert!(line["text"].as_str().is_some_and(|text| text.starts_with("Part 1: 1 turns")), "{line}");
+    tab.until_idle();
+    let listed = server.get("/api/sessions")["sessions"].clone();
+    assert_eq!(listed[1]["status"], "completed, delegated", "{listed}");
+    let part = listed[1]["id"].as_str().expect("an id");
+    server.post(&format!("/api/session/{part}/document"), &json!("report"), 200);
+}
+
 /// Opens nothing: what gets as far as this has passed the guard.
 struct Nothing;
 
@@ -776,6 +843,47 @@ async fn methods_types_and_sizes_are_bounded_and_every_answer_has_its_headers() 
         let answer = status(&router, request("GET", &format!("/api/session/{id}/diff"), &[], "")).await;
         assert!(matches!(answer.as_u16(), 400 | 404), "{id}: {answer}");
     }
+}
+
+#[tokio::test]
+async fn races_are_tables_and_what_cannot_be_read_has_a_sentence() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let races = directory.path().join("races");
+    std::fs::create_dir(&races).expect("a directory");
+    let race = |workspace: &Path| {
+        json!({
+            "id": "20261120-153012-k3f9", "prompt": "run\u{202e}", "workspace": workspace, "checks": [],
+            "began": "2026-11-20T15:30:12Z", "winner": 1,
+            "attempts": [{
+                "number": 1, "state": "passed", "lines": 3, "answer": "", "model": "m", "turns": 2, "seconds": 1.5,
+                "usage": {"input": 900, "output": 600, "cached": 0}, "changes": {"added": 0, "modified": 1, "deleted": 0},
+            }],
+        })
+    };
+    for (name, workspace) in [("own", directory.path()), ("other", Path::new("/elsewhere"))] {
+        std::fs::write(races.join(format!("{name}.json")), race(workspace).to_string()).expect("written");
+    }
+    let router = in_process(directory.path());
+    let body = async |request| {
+        let answer = router.clone().oneshot(request).await.expect("an answer");
+        let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.expect("a body");
+        serde_json::from_slice::<Value>(&body).expect("JSON")
+    };
+    let listed = body(request("GET", "/api/sessions", &[], "")).await;
+    let cells = json!(["1 ★ won", "passed", "m", "2", "1.5k", "1.5 s", "3"]);
+    assert_eq!(listed["races"].as_array().map(Vec::len), Some(1), "{listed}");
+    assert_eq!(listed["races"][0]["attempts"][0]["cells"], cells);
+    assert_eq!(listed["races"][0]["title"], "Race: run\\u{202e}");
+    assert_eq!(
+        body(request("POST", "/api/sessions", &[], "{]")).await["error"],
+        "the request cannot be read"
+    );
+    let large = format!("{{\"session\": \"{}\"}}", "x".repeat(2 << 20));
+    assert_eq!(
+        body(request("POST", "/api/sessions", &[], &large)).await["error"],
+        "the request is too large"
+    );
+    assert_eq!(status(&router, request("GET", "/healthz", &[("host", "10.0.0.7:7860")], "")).await, 200);
 }
 
 #[tokio::test]

@@ -52,7 +52,9 @@ fn model(request: &Value) -> Script {
             "touch '<img src=x onerror=\"window.pwned=9\">.txt' \"$(printf 'a\\342\\200\\256b.txt')\"; echo '<script>pwned=1</script>' > page.html; \
              printf '\\033]0;title\\007\\033[31m<img src=x onerror=pwned=1>\\033[0m \\342\\200\\256 reversed\\n'",
         ),
-        (prompt, true) if prompt.contains("hostile") => endpoint().text(CORPUS),
+        (prompt, true) if prompt.contains("hostile") => {
+            endpoint().text(&format!("\u{202e}reversed \u{1b}[31mred\n\n{CORPUS}"))
+        }
         (prompt, _) if prompt.contains("after the restart") => endpoint().text("I am back"),
         _ => endpoint().text("I did not understand that."),
     }

@@ -29,6 +29,8 @@ use tokio::sync::watch;
 
 /// The variable with the token of a server that others reach.
 const TOKEN_VARIABLE: &str = "AGENT_WEB_TOKEN";
+/// The port that an address without one means.
+const HTTP_PORT: u16 = 80;
 /// Characters that such a token has at least.
 const MIN_TOKEN: usize = 16;
 
@@ -78,6 +80,7 @@ impl WebArgs {
 /// Serves the page until Ctrl-C, SIGTERM or the page ends it.
 pub async fn web(options: &Options, arguments: WebArgs) -> Result<ExitCode> {
     let (options, config) = bounded(options, arguments.visitors)?;
+    check_proxy(&arguments)?;
     let token = token(&arguments)?;
     if arguments.visitors && config.sandbox.workspace_mode == Mode::Bind {
         return Err(Error::usage("--visitors has no directory to show with --workspace-mode bind")
@@ -93,7 +96,7 @@ pub async fn web(options: &Options, arguments: WebArgs) -> Result<ExitCode> {
         lockout: Lockout::default(),
     };
     let is_own = !arguments.visitors;
-    let facts = Facts { can_apply: is_own, may_widen_network: is_own, limits: limits(&config) };
+    let facts = Facts { can_apply: is_own, may_widen_network: is_own, limits: limits(&config, is_own) };
     let opener = Arc::new(FromCommandLine { options });
     let server = Web::new(guard, audience(&config, &arguments, opener, facts).await?);
     announce(&address, &arguments, token.as_ref());
@@ -160,6 +163,18 @@ async fn audience(
     Visitors::new(store, opener, facts, limits).map(|visitors| Audience::Visitors(Box::new(visitors)))
 }
 
+/// The names of the proxy.
+fn check_proxy(arguments: &WebArgs) -> Result<()> {
+    let is_host = |host: &String| {
+        !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || ".-:[]".contains(c))
+    };
+    match arguments.behind_proxy.iter().find(|host| !is_host(host)) {
+        None => Ok(()),
+        Some(host) => Err(Error::usage(format!("{host:?} is not a valid host for --behind-proxy"))
+            .hint("for example agent.example.org")),
+    }
+}
+
 /// The page that may frame this one.
 fn framed_by(arguments: &WebArgs) -> Result<Option<String>> {
     let is_origin = |origin: &String| {
@@ -206,10 +221,15 @@ fn hosts(address: &Address, behind_proxy: &[String]) -> Hosts {
         Address::Unix(_) => return Hosts::Loopback,
         Address::Tcp(address) => address.port(),
     };
-    let mut hosts: Vec<String> =
-        ["127.0.0.1", "localhost", "[::1]"].iter().map(|name| format!("{name}:{port}")).collect();
+    let mut names: Vec<String> = ["127.0.0.1", "localhost", "[::1]"].map(str::to_owned).to_vec();
     if let Address::Tcp(address) = address {
-        hosts.push(address.to_string());
+        let own = address.to_string();
+        names.extend(own.strip_suffix(&format!(":{port}")).map(str::to_owned));
+    }
+    let mut hosts: Vec<String> = names.iter().map(|name| format!("{name}:{port}")).collect();
+    if port == HTTP_PORT {
+        // Browsers leave it out.
+        hosts.extend(names);
     }
     Hosts::Named(hosts)
 }
@@ -275,10 +295,11 @@ fn open_in_browser(url: &str) -> std::io::Result<()> {
 /// How long the browser may take to read the file that it was opened with.
 const BROWSER_START: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// What one prompt may use, in words.
-fn limits(config: &Config) -> Vec<String> {
+/// What one prompt may use, in words; what all prompts of a visitor may cost.
+fn limits(config: &Config, is_own: bool) -> Vec<String> {
     let limits = &config.limits;
-    let cost = limits.cost.map(|cost| format!("cost {cost} a prompt"));
+    let span = if is_own { "a prompt" } else { "in all" };
+    let cost = limits.cost.map(|cost| format!("cost {cost} {span}"));
     let tokens = limits.tokens.map(|tokens| format!("{tokens} tokens a prompt"));
     let time = limits.time.map(|time| format!("{} s a prompt", time.as_secs()));
     [cost, tokens, time].into_iter().flatten().collect()

@@ -130,3 +130,29 @@ impl Subscription {
         self.0.flush_blocking()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn nothing_is_kept_or_shown_after_the_end() {
+        let (seen, kept) = (Arc::new(Lock::new(0)), Arc::new(Lock::new(0)));
+        let counting = |count: &Arc<Lock<u32>>| {
+            let count = Arc::clone(count);
+            move |_: &Record, _: &[u8]| {
+                *count.lock() += 1;
+                Ok(())
+            }
+        };
+        let events = Events::new(1);
+        events.begin("session", 1, Box::new(counting(&kept)));
+        events.listen(Box::new(counting(&seen)));
+        events.emit(Event::Notice { text: "one".to_owned() }).expect("kept");
+        events.end();
+        assert_eq!(Arc::strong_count(&kept), 1, "the log is closed");
+        events.emit(Event::Notice { text: "two".to_owned() }).expect("dropped");
+        events.flush().await.expect("flushed");
+        assert_eq!((*seen.lock(), *kept.lock()), (1, 1));
+    }
+}

@@ -10,7 +10,7 @@ use crate::plain_file::{self, Durability};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A race without a session that began so long ago and has not ended was killed.
 const ABANDONED: SignedDuration = SignedDuration::from_hours(24);
@@ -146,6 +146,13 @@ impl Races {
                 Err(Error::usage("there is no such race").hint("`agent race show` shows the last one"))
             }
         }
+    }
+
+    /// Those on `workspace`, oldest first.
+    pub fn on(&self, workspace: &Path) -> Vec<RaceRecord> {
+        let mut races = self.all();
+        races.retain(|race| race.workspace == workspace);
+        races
     }
 
     /// All of them, oldest first.

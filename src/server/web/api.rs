@@ -2,12 +2,15 @@
 
 use super::Web;
 use super::answers::Failure;
+use super::chips::thousands;
 use super::frame::visible;
 use super::live::Live;
 use super::review::{self, Choice};
+use super::scope::Scope;
 use super::upload;
 use super::visitors::{Audience, Mine};
 use super::work::{blocking, to_end};
+use crate::batch::race::{AttemptRecord, RaceRecord, Races};
 use crate::error::{Error, Result};
 use crate::log::SessionId;
 use crate::session::{Fork, Ready, Session};
@@ -23,6 +26,8 @@ use std::sync::Arc;
 
 /// Sessions that are listed.
 const MAX_LISTED: usize = 50;
+/// Races that are listed.
+const MAX_RACES: usize = 10;
 /// Models that are offered.
 const MAX_MODELS: usize = 500;
 /// Files that a note for the model names.
@@ -36,14 +41,42 @@ const ACCEPTED: Result<StatusCode, Failure> = Ok(StatusCode::ACCEPTED);
 /// `GET /api/sessions`
 pub async fn sessions(Mine(scope): Mine) -> Answer {
     let facts = scope.facts().clone();
-    let list = blocking(move || scope.list(MAX_LISTED)).await?;
+    let listed = blocking(move || Ok((scope.list(MAX_LISTED)?, races(&scope))));
+    let (sessions, races) = listed.await?;
     Ok(Json(json!({
-        "sessions": list,
+        "sessions": sessions,
+        "races": races,
         "can_apply": facts.can_apply,
         "limits": facts.limits,
         "visitors": !facts.can_apply,
         "version": env!("CARGO_PKG_VERSION"),
     })))
+}
+
+/// The newest races on the workspace, as tables.
+fn races(scope: &Scope) -> Value {
+    let races = Races::of(scope.store()).on(scope.workspace());
+    races.iter().rev().take(MAX_RACES).map(race).collect()
+}
+
+fn race(race: &RaceRecord) -> Value {
+    let attempt = |attempt: &AttemptRecord| {
+        let (work, won) = (&attempt.work, race.winner == Some(attempt.number));
+        let cells = [
+            format!("{}{}", attempt.number, if won { " ★ won" } else { "" }),
+            attempt.state.as_str().to_owned(),
+            visible(&work.model),
+            work.turns.to_string(),
+            thousands(work.usage.input + work.usage.output),
+            format!("{:.1} s", work.seconds),
+            attempt.lines.to_string(),
+        ];
+        json!({"cells": cells, "session": work.session.as_deref().map(visible)})
+    };
+    let attempts: Vec<Value> = race.attempts.iter().take(MAX_LISTED).map(attempt).collect();
+    let title = format!("Race: {}", visible(race.prompt.lines().next().unwrap_or_default()));
+    let head = ["", "state", "model", "turns", "tokens", "time", "lines", ""];
+    json!({"title": title, "head": head, "attempts": attempts})
 }
 
 /// A new session, or an earlier one.
@@ -75,10 +108,24 @@ pub struct Text {
     text: String,
 }
 
+/// A prompt of the user's.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SentPrompt {
+    text: String,
+    /// The same in a request that repeats one whose answer was lost.
+    #[serde(default)]
+    key: Option<String>,
+}
+
 /// `POST …/prompt`
-pub async fn prompt(mine: Mine, id: Path<String>, Json(prompt): Json<Text>) -> Result<StatusCode, Failure> {
+pub async fn prompt(
+    mine: Mine,
+    id: Path<String>,
+    Json(prompt): Json<SentPrompt>,
+) -> Result<StatusCode, Failure> {
     mine.0.allow()?;
-    find(mine, id).await?.prompt(prompt.text)?;
+    find(mine, id).await?.prompt(prompt.text, prompt.key.as_deref())?;
     ACCEPTED
 }
 
@@ -152,7 +199,8 @@ pub async fn diff(mine: Mine, id: Path<String>) -> Answer {
 }
 
 /// `GET …/patch`
-pub async fn patch(mine: Mine, id: Path<String>) -> Result<Response, Failure> {
+pub async fn patch(State(web): State<Arc<Web>>, mine: Mine, id: Path<String>) -> Result<Response, Failure> {
+    let _turn = web.large().await?;
     let live = find(mine, id).await?;
     let (ready, changes) = changes(&live).await?;
     let patch = blocking(move || review::patch(&changes, ready.workspace.store())).await?;
@@ -164,7 +212,8 @@ pub async fn patch(mine: Mine, id: Path<String>) -> Result<Response, Failure> {
 }
 
 /// `GET …/zip`: the new and changed files.
-pub async fn zip(mine: Mine, id: Path<String>) -> Result<Response, Failure> {
+pub async fn zip(State(web): State<Arc<Web>>, mine: Mine, id: Path<String>) -> Result<Response, Failure> {
+    let _turn = web.large().await?;
     let live = find(mine, id).await?;
     let (ready, changes) = changes(&live).await?;
     let archive = blocking(move || upload::archive(&changes, ready.workspace.store())).await?;
@@ -265,6 +314,7 @@ pub async fn redo(mine: Mine, id: Path<String>) -> Answer {
 /// `POST …/fork`: a second session from the state of this one.
 pub async fn fork(mine: Mine, id: Path<String>) -> Answer {
     to_end(async move {
+        mine.0.count_session()?;
         let live = find(mine, id).await?;
         let Fork { id, .. } = live.idle()?.fork().await?;
         let id: SessionId = id;

@@ -150,7 +150,9 @@ impl Writer {
         }
         common.extend(length.to_le_bytes());
         common.extend([0, 0]);
-        self.bytes.extend([LOCAL, &common, name, content].concat());
+        for part in [LOCAL, &common, name, content] {
+            self.bytes.extend_from_slice(part);
+        }
         // Made by Unix, so that the mode counts.
         self.central.extend([CENTRAL, &[20, 3], &common, &[0; 6]].concat());
         self.central.extend(((PLAIN_FILE | (mode & 0o777)) << 16).to_le_bytes());

@@ -20,16 +20,43 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-/// Documents that can be fetched; the oldest make room.
+/// Documents that can be fetched, and their bytes; the oldest make room.
 const MAX_DOCUMENTS: usize = 32;
+const MAX_TOTAL: usize = 32 << 20;
 /// Bytes of one.
 const MAX_DOCUMENT: usize = 16 << 20;
 
 /// Documents behind names that nobody can guess.
 #[derive(Default)]
-pub struct Documents(Lock<VecDeque<(String, Bytes)>>);
+pub struct Documents(Lock<VecDeque<Document>>);
+
+struct Document {
+    name: String,
+    bytes: Bytes,
+    /// Whose it is: it goes with them.
+    owner: Weak<Scope>,
+}
+
+impl Documents {
+    fn add(&self, document: Document) {
+        let mut documents = self.0.lock();
+        documents.retain(|document| document.owner.strong_count() > 0);
+        documents.push_back(document);
+        while documents.len() > MAX_DOCUMENTS
+            || documents.iter().map(|document| document.bytes.len()).sum::<usize>() > MAX_TOTAL
+        {
+            documents.pop_front();
+        }
+    }
+
+    fn find(&self, name: &str) -> Option<Bytes> {
+        let documents = self.0.lock();
+        let found = documents.iter().find(|document| document.name == name)?;
+        (found.owner.strong_count() > 0).then(|| found.bytes.clone())
+    }
+}
 
 /// What `POST …/document` publishes.
 #[derive(Deserialize)]
@@ -49,6 +76,7 @@ pub async fn publish(
     Json(what): Json<What>,
 ) -> Result<Json<Value>, Failure> {
     let id = known(&scope, &id).await?;
+    let (_turn, owner) = (web.large().await?, Arc::downgrade(&scope));
     let (file, bytes) = blocking(move || match what {
         What::Artifact(hash) => {
             let (_, bytes) = read(&scope, &id, &hash)?;
@@ -64,21 +92,14 @@ pub async fn publish(
         ));
     }
     let name = random()?;
-    let mut documents = web.documents.0.lock();
-    if documents.len() == MAX_DOCUMENTS {
-        documents.pop_front();
-    }
-    documents.push_back((name.clone(), bytes.into()));
+    web.documents.add(Document { name: name.clone(), bytes: bytes.into(), owner });
     Ok(Json(json!({"url": format!("/x/{name}/{file}")})))
 }
 
 /// `GET /x/{name}/{file}`
 pub async fn document(State(web): State<Arc<Web>>, Path((name, _)): Path<(String, String)>) -> Response {
-    let documents = web.documents.0.lock();
-    match documents.iter().find(|(known, _)| *known == name) {
-        Some((_, bytes)) => {
-            ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], bytes.clone()).into_response()
-        }
+    match web.documents.find(&name) {
+        Some(bytes) => ([(header::CONTENT_TYPE, "text/html; charset=utf-8")], bytes).into_response(),
         None => Failure::new(StatusCode::NOT_FOUND, "this document is not kept any more").into_response(),
     }
 }

@@ -82,7 +82,9 @@ impl Feed {
         let listener = Arc::downgrade(&feed);
         events.listen(Box::new(move |record: &Record, _: &[u8]| {
             if let Some(feed) = listener.upgrade() {
-                if let Event::AssistantMessage { usage: Some(usage), .. } = &record.event {
+                if let Event::AssistantMessage { usage: Some(usage), .. }
+                | Event::DelegateFinished { usage, .. } = &record.event
+                {
                     feed.used.lock().add(*usage);
                 }
                 feed.state.lock().on_record(record);
@@ -213,7 +215,7 @@ impl State {
         let run = |run: &CommandRun| json!({"number": run.number, "command": run.command, "output": run.output, "end": run.end});
         let data = json!({
             "status": status,
-            "answer": {"html": self.answer.html, "rest": self.answer.rest},
+            "answer": {"html": self.answer.html, "rest": frame::output(&self.answer.rest)},
             "reasoning": self.reasoning,
             "calls": self.calls.iter().map(|(id, output)| json!({"id": id, "output": output})).collect::<Vec<_>>(),
             "commands": self.commands.iter().map(run).collect::<Vec<_>>(),
@@ -263,6 +265,19 @@ mod tests {
             Some(json!({"html": "<p><strong>one</strong></p>", "rest": "- t"}))
         );
         assert_eq!((answer.html.as_str(), answer.rest.as_str()), ("<p><strong>one</strong></p>", "- t"));
+    }
+
+    /// A bug: a tab that came in the middle of an answer was shown its last block as it stood.
+    #[test]
+    fn what_a_new_tab_is_shown_of_an_answer_is_safe() {
+        let feed = Feed::default();
+        let event = Event::TextDelta { text: "a\u{202e}b\u{1b}[31mc".to_owned() };
+        let record = Record { seq: 1, time: String::new(), session: String::new(), event };
+        feed.state.lock().on_record(&record);
+        let shown = feed.subscribe(|| json!(null)).expect("a tab").partial;
+        let shown = String::from_utf8(shown.to_vec()).expect("text");
+        assert!(shown.contains("\"rest\":\"a"), "{shown}");
+        assert!(!shown.contains(['\u{202e}', '\u{1b}']) && !shown.contains("u001b"), "{shown}");
     }
 
     #[tokio::test]

@@ -49,7 +49,7 @@ fn shown(record: &Record) -> Option<(String, Value)> {
         Event::AssistantMessage { text, reasoning, tool_calls, usage, finish_reason } => json!({
             "type": "assistant_message",
             "html": markdown::to_html(text),
-            "text": cut(text),
+            "text": output(text),
             "reasoning": reasoning.as_deref().map(output),
             "calls": tool_calls.len(),
             "finish_reason": finish_reason,
@@ -82,7 +82,7 @@ fn shown(record: &Record) -> Option<(String, Value)> {
 }
 
 /// The first line of the argument that says most.
-fn short(arguments: &Value) -> String {
+pub fn short(arguments: &Value) -> String {
     let known = ["command", "path", "code", "task"].iter().find_map(|name| arguments.get(name));
     let first = known.or_else(|| arguments.as_object()?.values().next()).unwrap_or(arguments);
     let text = first.as_str().map_or_else(|| first.to_string(), str::to_owned);

@@ -3,7 +3,7 @@
 use crate::event::{Event, PlanStep, StepStatus};
 use crate::log::report::duration_text;
 
-/// The line, and how it is marked: `bad` for what failed, `cut` for what divides the conversation.
+/// The line, and how it is marked: `bad` for what failed, `cut` for what divides the conversation, `retry` where an answer begins again.
 pub fn of(event: &Event) -> Option<(String, &'static str)> {
     Some(match event {
         Event::SessionStarted { model, sandbox, .. } => {
@@ -11,7 +11,7 @@ pub fn of(event: &Event) -> Option<(String, &'static str)> {
         }
         Event::Notice { text } | Event::Nudge { text } => (text.clone(), ""),
         Event::Retry { wait_ms, reason, .. } => {
-            (format!("Trying again in {}: {reason}", duration_text(*wait_ms)), "")
+            (format!("Trying again in {}: {reason}", duration_text(*wait_ms)), "retry")
         }
         Event::Attached { name, .. } => (format!("Attached: {name}"), ""),
         Event::Plan { steps, .. } => (plan(steps), ""),

@@ -1,12 +1,14 @@
 //! A session that is open in this process: one turn at a time, commands of the user beside it.
 
+use super::chips::{self, chips};
 use super::feed::Feed;
 use super::frame;
 use super::questions::Questions;
+use super::work::to_end;
 use crate::agent::{Interrupt, Stop};
 use crate::approval::Approver;
 use crate::error::{Error, Kind, Result};
-use crate::event::Events;
+use crate::event::{Event, Events, Listener, Record, Usage};
 use crate::lock::Lock;
 use crate::log::SessionId;
 use crate::log::report::duration_text;
@@ -15,9 +17,11 @@ use crate::sanitise::Sanitiser;
 use crate::session::{Frontend, ModelSettings, Ready, Session, Startup, Step};
 use crate::tools::{Collector, report_limits};
 use serde_json::{Value, json};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, MutexGuard, watch};
+use tokio::task::JoinHandle;
 
 /// Characters of a command's output that the model is shown with the next prompt.
 const SHOWN_TO_MODEL: usize = 3_000;
@@ -25,6 +29,9 @@ const SHOWN_TO_MODEL: usize = 3_000;
 const LIVE_BYTES: u64 = 4 << 20;
 /// Commands of the user's that run at the same time.
 const MAX_COMMANDS: usize = 4;
+/// Prompts whose keys are remembered, and characters of a key.
+const MAX_KEYS: usize = 64;
+const MAX_KEY: usize = 64;
 /// How long the last turn has to end when the server stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -59,6 +66,30 @@ impl Frontend for PageFrontend {
         Some(Arc::clone(&self.questions) as _)
     }
 
+    fn listeners_of_delegate(&self, number: u64) -> Vec<Box<dyn Listener>> {
+        let feed = Arc::clone(&self.feed);
+        let (mut turns, mut used) = (0_u64, Usage::default());
+        let listener = move |record: &Record, _: &[u8]| {
+            let does = match &record.event {
+                Event::AssistantMessage { usage, .. } => {
+                    turns += 1;
+                    used.add(usage.unwrap_or_default());
+                    "answers".to_owned()
+                }
+                Event::ToolStarted { name, arguments, .. } => {
+                    format!("{} {}", frame::visible(name), frame::short(arguments))
+                }
+                Event::SessionFinished { status, .. } => status.clone(),
+                _ => return Ok(()),
+            };
+            let tokens = used.input + used.output;
+            let text = format!("Part {number}: {turns} turns, {tokens} tokens · {does}");
+            feed.send("part", &json!({"number": number, "text": text}));
+            Ok(())
+        };
+        vec![Box::new(listener)]
+    }
+
     fn progress(&self, step: Step<'_>) {
         let mut shown = self.shown.lock();
         if shown.elapsed() < PROGRESS_INTERVAL {
@@ -87,10 +118,25 @@ pub struct Live {
     events: Arc<Events>,
     interrupt: Interrupt,
     status: Lock<Status>,
+    /// Of the last prompts.
+    keys: Lock<VecDeque<String>>,
+    /// What it may use, in words.
+    limits: Vec<String>,
+    /// What the session had cost when it was opened.
+    cost_before: f64,
     /// How long a command of the user's may run.
     command_time: Option<Duration>,
     /// Stops the commands of the user that run.
     stop_commands: watch::Sender<u64>,
+}
+
+/// What bounds a session.
+#[derive(Debug, Clone, Default)]
+pub struct LiveLimits {
+    /// How long a command of the user's may run.
+    pub command_time: Option<Duration>,
+    /// What a session may use, in words.
+    pub in_words: Vec<String>,
 }
 
 /// What the page shows of a session beside its events.
@@ -109,14 +155,14 @@ struct Status {
 
 impl Live {
     /// `session`, which was opened with `frontend`; `facts` are shown with its status, and `seq` is its last earlier event.
-    /// A command of the user's may run for `command_time`.
     pub async fn new(
         session: Session,
         frontend: &PageFrontend,
         mut facts: Value,
         seq: u64,
-        command_time: Option<Duration>,
+        limits: LiveLimits,
     ) -> Arc<Self> {
+        let LiveLimits { command_time, in_words: limits } = limits;
         facts["session"] = json!(session.id());
         let status = Status { fixed: facts, last_used: Some(Instant::now()), ..Status::default() };
         frontend.feed.begin(seq, session.conversation.total().usage);
@@ -128,6 +174,9 @@ impl Live {
             events: Arc::clone(&frontend.events),
             interrupt: session.conversation.interrupt(),
             status: Lock::new(status),
+            keys: Lock::default(),
+            limits,
+            cost_before: session.conversation.cost().unwrap_or(0.0),
             command_time,
             stop_commands: watch::Sender::new(0),
             session: Mutex::new(session),
@@ -157,17 +206,21 @@ impl Live {
             [] => "none".to_owned(),
             hosts => hosts.iter().take(20).map(ToString::to_string).collect::<Vec<_>>().join(", "),
         };
+        let chips = chips(&chips::ChipFacts {
+            sandbox: self.startup.backend().name(),
+            network: &network,
+            used,
+            context: status.context,
+            cost: status.cost,
+            limits: &self.limits,
+        });
         for (name, value) in [
+            ("chips", json!(chips)),
             ("busy", json!(status.is_busy)),
             ("commands", json!(status.commands)),
             ("model", json!(status.model)),
             ("error", json!(status.error)),
-            ("cost", json!(status.cost)),
-            ("context", json!(status.context)),
             ("changes", json!(status.changes)),
-            ("sandbox", json!(self.startup.backend().name())),
-            ("network", json!(frame::visible(&network))),
-            ("used", json!(used)),
             ("questions", questions),
         ] {
             shown[name] = value;
@@ -191,27 +244,52 @@ impl Live {
         (!status.is_busy && status.commands == 0).then_some(status.last_used).flatten()
     }
 
-    /// What it has cost, where that is known.
+    /// What it has cost since it was opened, where that is known.
     pub fn cost(&self) -> Option<f64> {
-        self.status.lock().cost
+        self.status.lock().cost.map(|cost| cost - self.cost_before)
     }
 
-    /// Starts to work on `text`.
+    /// Starts to work on `text`. A second prompt with the same `key` is the first one, whose answer the page did not get.
     ///
     /// # Errors
     /// `Conflict` while something else is under way.
-    pub fn prompt(self: &Arc<Self>, text: String) -> Result<()> {
+    pub fn prompt(self: &Arc<Self>, text: String, key: Option<&str>) -> Result<()> {
         if text.trim().is_empty() {
             return Err(Error::usage("the prompt is empty"));
         }
+        let mut keys = self.keys.lock();
+        let key = key.map(|key| key.chars().take(MAX_KEY).collect::<String>());
+        if key.as_ref().is_some_and(|key| keys.contains(key)) {
+            return Ok(());
+        }
         self.begin()?;
+        keys.extend(key);
+        if keys.len() > MAX_KEYS {
+            keys.pop_front();
+        }
+        drop(keys);
         let live = Arc::clone(self);
-        tokio::spawn(async move {
+        let work = tokio::spawn(async move {
             let mut session = live.session.lock().await;
             let result = session.prompt(&text).await.map(drop);
             live.end(&session, result).await;
         });
+        self.after_panic(work);
         Ok(())
+    }
+
+    /// Reports the turn that `work` does as ended where a panic ended it.
+    fn after_panic(self: &Arc<Self>, work: JoinHandle<()>) {
+        let live = Arc::clone(self);
+        tokio::spawn(async move {
+            if work.await.is_err() {
+                let mut status = live.status.lock();
+                status.is_busy = false;
+                status.error = Some(describe(&Error::unexpected("this failed for a reason of agent's own")));
+                drop(status);
+                live.send_status();
+            }
+        });
     }
 
     /// Marks the session as busy.
@@ -314,10 +392,14 @@ impl Live {
         let (live, mut stopped) = (Arc::clone(self), self.stop_commands.subscribe());
         tokio::spawn(async move {
             let number = live.feed.command_started(&text);
-            let ran = tokio::select! {
-                ran = live.run(number, &text) => ran,
-                _ = stopped.changed() => Err(Stop::Interrupted.error()),
-            };
+            let (runs, command) = (Arc::clone(&live), text.clone());
+            let run = to_end(async move {
+                tokio::select! {
+                    ran = runs.run(number, &command) => ran,
+                    _ = stopped.changed() => Err(Stop::Interrupted.error()),
+                }
+            });
+            let ran = run.await;
             live.status.lock().commands -= 1;
             let (end, note) = match ran {
                 Ok((end, output)) => {

@@ -6,6 +6,7 @@
 mod answers;
 mod api;
 mod archive;
+mod chips;
 mod documents;
 mod feed;
 mod frame;
@@ -28,20 +29,22 @@ pub use scope::{Allowance, Facts, PageOpener, Scope};
 pub use token::{Lockout, Token, random};
 pub use visitors::{Audience, VisitorLimits, Visitors};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::server::Peer;
 use answers::Failure;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, State};
-use axum::http::{Method, Request, StatusCode, header};
+use axum::http::{HeaderValue, Method, Request, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use documents::Documents;
 use std::sync::Arc;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore, SemaphorePermit};
 
+/// Uploads, archives, patches and reports at the same time: each takes memory.
+const MAX_LARGE: usize = 2;
 /// Bytes of a request's body.
 const MAX_BODY: usize = 1 << 20;
 
@@ -50,13 +53,20 @@ pub struct Web {
     guard: Guard,
     documents: Documents,
     audience: Audience,
+    large: Semaphore,
     stop: Notify,
 }
 
 impl Web {
     /// A server for `audience`.
     pub fn new(guard: Guard, audience: Audience) -> Arc<Self> {
-        Arc::new(Self { guard, documents: Documents::default(), audience, stop: Notify::new() })
+        let (large, stop) = (Semaphore::new(MAX_LARGE), Notify::new());
+        Arc::new(Self { guard, documents: Documents::default(), audience, large, stop })
+    }
+
+    /// Waits for the turn of something that takes memory.
+    async fn large(&self) -> Result<SemaphorePermit<'_>> {
+        self.large.acquire().await.map_err(|_| Error::unexpected("the server stops"))
     }
 
     /// Waits until the page asks for the end of the server; meanwhile visitors that have left are removed.
@@ -119,7 +129,7 @@ pub fn router(web: Arc<Web>) -> Router {
         .route("/x/{name}/{file}", get(documents::document))
         .route("/api/sessions", get(api::sessions).post(api::open))
         .route("/api/visitor", post(visitors::begin))
-        .route("/api/upload", put(upload::upload).layer(DefaultBodyLimit::max(upload::MAX_UPLOAD)))
+        .route("/api/upload", put(upload::upload))
         .route("/api/shutdown", post(api::shutdown))
         .nest("/api/session/{id}", session)
         .fallback(|| async { Failure::new(StatusCode::NOT_FOUND, "there is nothing at this address") })
@@ -150,6 +160,15 @@ async fn guarded(State(web): State<Arc<Web>>, request: Request<Body>, next: Next
         Ok(()) => next.run(request).await,
         Err(refusal) => Failure::new(refusal.status, refusal.why).into_response(),
     };
+    // What a part of the framework refused has no sentence of ours.
+    let is_text = |value: &HeaderValue| value.as_bytes().starts_with(b"text/plain");
+    if answer.status().is_client_error() && answer.headers().get(header::CONTENT_TYPE).is_some_and(is_text) {
+        let why = match answer.status() {
+            StatusCode::PAYLOAD_TOO_LARGE => "the request is too large",
+            _ => "the request cannot be read",
+        };
+        answer = Failure::new(answer.status(), why).into_response();
+    }
     // No preflight of another page is ever answered.
     if is_options {
         answer.headers_mut().remove(header::ALLOW);

@@ -74,8 +74,10 @@ pub fn to_json(changes: &ChangeSet, store: &Store) -> Result<Value> {
 fn text_file(file: &TextFile, store: &Store, room: &mut usize) -> Result<Value> {
     let mut hunks = Vec::new();
     let mut left = (*room).min(MAX_FILE_LINES);
+    let mut is_cut = false;
     for hunk in &file.hunks {
-        let lines = lines(file, hunk);
+        let HunkLines { lines, is_cut: is_line_cut } = lines(file, hunk);
+        is_cut |= is_line_cut;
         if lines.len() > left {
             // Nothing of a file that is not shown whole can be taken hunk by hunk.
             hunks.clear();
@@ -93,13 +95,19 @@ fn text_file(file: &TextFile, store: &Store, room: &mut usize) -> Result<Value> 
         "headline": visible(headline.trim_end()),
         "added": counts.map(|(added, _)| added),
         "removed": counts.map(|(_, removed)| removed),
-        "is_shown": !hunks.is_empty(),
+        "is_shown": !hunks.is_empty() && !is_cut,
         "hunks": hunks,
     }))
 }
 
-fn lines(file: &TextFile, hunk: &Hunk) -> Vec<Value> {
-    let mut lines = Vec::new();
+/// The lines of a hunk, and whether one of them is not shown whole.
+struct HunkLines {
+    lines: Vec<Value>,
+    is_cut: bool,
+}
+
+fn lines(file: &TextFile, hunk: &Hunk) -> HunkLines {
+    let (mut lines, mut is_cut) = (Vec::new(), false);
     file.show(hunk, &mut |line| {
         let mark = match line.kind {
             Kind::Header => "@",
@@ -108,9 +116,10 @@ fn lines(file: &TextFile, hunk: &Hunk) -> Vec<Value> {
             Kind::Added => "+",
             Kind::NoNewline => "\\",
         };
+        is_cut |= line.text.len() > MAX_LINE;
         lines.push(json!([mark, line_text(line.text)]));
     });
-    lines
+    HunkLines { lines, is_cut }
 }
 
 fn line_text(bytes: &[u8]) -> String {
@@ -146,7 +155,7 @@ fn whole_file(changes: &ChangeSet, store: &Store, room: &mut usize) -> Result<Va
         "headline": visible(headline),
         "added": counts.map(|(added, _)| added),
         "removed": counts.map(|(_, removed)| removed),
-        "is_shown": is_shown,
+        "is_shown": is_shown && body.iter().all(|line| line.len() <= MAX_LINE),
         "whole": true,
         "hunks": if shown.is_empty() { json!([]) } else { json!([{"place": "", "lines": shown.iter().map(line).collect::<Vec<_>>()}]) },
     }))

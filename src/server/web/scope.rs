@@ -1,9 +1,9 @@
 //! The sessions that one user of the page can reach, and those of them that are open.
 
 use super::answers::Failure;
-use super::live::{Live, PageFrontend};
+use super::live::{Live, LiveLimits, PageFrontend};
 use super::upload::Uploaded;
-use super::visitors::Place;
+use super::visitors::VisitorPlace;
 use super::work::{blocking, to_end};
 use crate::error::{Error, Kind, Result};
 use crate::lock::Lock;
@@ -18,6 +18,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
+
+/// Sessions and forks of one visitor, which are kept until they leave.
+const MAX_MADE: usize = 50;
 
 /// What one user may use.
 #[derive(Debug, Clone, Copy)]
@@ -73,8 +76,10 @@ pub struct Scope {
     facts: Facts,
     open: Lock<BTreeMap<SessionId, Arc<Live>>>,
     allowance: Allowance,
+    /// Sessions and forks that were made.
+    made: Lock<usize>,
     /// Of a visitor.
-    place: Option<Place>,
+    place: Option<VisitorPlace>,
     /// What the sessions that are closed have cost.
     spent: Lock<f64>,
     /// What was uploaded into the workspace.
@@ -102,10 +107,11 @@ impl Scope {
         opener: Arc<dyn PageOpener>,
         facts: Facts,
         allowance: Allowance,
-        place: Option<Place>,
+        place: Option<VisitorPlace>,
     ) -> Arc<Self> {
         Arc::new(Self {
             place,
+            made: Lock::default(),
             workspace,
             store,
             opener,
@@ -128,9 +134,22 @@ impl Scope {
         make_dir(&self.workspace)
     }
 
+    /// Counts another session or fork of a visitor's.
+    ///
+    /// # Errors
+    /// They take no more room on this disk.
+    pub fn count_session(&self) -> Result<()> {
+        let mut made = self.made.lock();
+        if self.place.is_some() && *made >= MAX_MADE {
+            return Err(Error::new(Kind::Limit, format!("a visitor has at most {MAX_MADE} sessions")));
+        }
+        *made += 1;
+        Ok(())
+    }
+
     /// Whether it holds a visitor's place.
     pub fn has_place(&self) -> bool {
-        self.place.as_ref().is_some_and(Place::is_taken)
+        self.place.as_ref().is_some_and(VisitorPlace::is_taken)
     }
 
     /// The directory that they work on.
@@ -178,21 +197,25 @@ impl Scope {
     /// # Errors
     /// The directory cannot be read.
     pub fn list(&self, limit: usize) -> Result<Value> {
-        let ids = self.store.of_workspace(&self.workspace)?;
-        let of = |id: SessionId| {
+        let mut ids = self.store.of_workspace(&self.workspace)?;
+        ids.truncate(limit);
+        let parts = self.store.delegates_of(&ids)?;
+        let own = ids.len();
+        ids.extend(parts.into_iter().rev().take(limit));
+        let of = |(number, id): (usize, SessionId)| {
             let is_open = self.open.lock().contains_key(&id);
             let summary = self.store.summary(id);
             json!({
                 "id": summary.id,
                 "preview": super::frame::visible(&summary.preview),
                 "updated": summary.updated,
-                "status": summary.status,
+                "status": format!("{}{}", summary.status, if number < own { "" } else { ", delegated" }),
                 "model": super::frame::visible(&summary.model),
                 "turns": summary.turns,
                 "open": is_open,
             })
         };
-        Ok(ids.into_iter().take(limit).map(of).collect())
+        Ok(ids.into_iter().enumerate().map(of).collect())
     }
 
     /// The session that `text` names; it is opened if it is not, and no other one has to be closed for it that a tab may
@@ -226,6 +249,9 @@ impl Scope {
         self.settle()?;
         let _opening = self.opening.lock().await;
         let mut seq = 0;
+        if resume.is_none() {
+            self.count_session()?;
+        }
         if let Some(id) = &resume {
             if let Some(live) = self.open.lock().get(id) {
                 return Ok(Arc::clone(live));
@@ -245,9 +271,10 @@ impl Scope {
             "workspace": super::frame::visible(&self.workspace.display().to_string()),
             "version": env!("CARGO_PKG_VERSION"),
             "can_apply": self.facts.can_apply,
-            "limits": self.facts.limits,
         });
-        let live = Live::new(session, &frontend, facts, seq, self.allowance.command_time).await;
+        let limits =
+            LiveLimits { command_time: self.allowance.command_time, in_words: self.facts.limits.clone() };
+        let live = Live::new(session, &frontend, facts, seq, limits).await;
         self.open.lock().insert(live.id.clone(), Arc::clone(&live));
         Ok(live)
     }

@@ -1,5 +1,6 @@
 //! What a visitor uploads into the workspace, and takes away as an archive.
 
+use super::Web;
 use super::answers::Failure;
 use super::archive::{self, Writer};
 use super::visitors::Mine;
@@ -11,14 +12,18 @@ use crate::workspace::manifest::Node;
 use crate::workspace::store::Store;
 use crate::workspace::tree_path::{TreePath, printable};
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::Query;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes of one upload.
 pub const MAX_UPLOAD: usize = 32 << 20;
+/// How long one may take.
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(300);
 /// Bytes and files of all uploads of one visitor, unpacked.
 const MAX_BYTES: u64 = 256 << 20;
 const MAX_FILES: u64 = 10_000;
@@ -52,13 +57,23 @@ pub struct Target {
 
 /// `PUT /api/upload`
 pub async fn upload(
+    State(web): State<Arc<Web>>,
     Mine(scope): Mine,
     Query(target): Query<Target>,
-    body: Bytes,
+    body: Body,
 ) -> std::result::Result<Json<Value>, Failure> {
     if scope.facts().can_apply {
         return Err(Failure::new(StatusCode::FORBIDDEN, "this server works on a directory of its own"));
     }
+    let _turn = web.large().await?;
+    let body = match tokio::time::timeout(UPLOAD_TIMEOUT, to_bytes(body, MAX_UPLOAD)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(_)) => {
+            let why = format!("one upload is at most {} MiB", MAX_UPLOAD >> 20);
+            return Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, &why));
+        }
+        Err(_) => return Err(Failure::new(StatusCode::REQUEST_TIMEOUT, "the upload took too long")),
+    };
     let files = blocking(move || {
         scope.settle()?;
         let root = HostDir::open(scope.workspace())?;

@@ -47,12 +47,12 @@ pub struct VisitorLimits {
 }
 
 /// A visitor's place among those that are taken at the same time: taken with the first session or upload.
-pub struct Place {
+pub struct VisitorPlace {
     all: Arc<Semaphore>,
     mine: Lock<Option<OwnedSemaphorePermit>>,
 }
 
-impl Place {
+impl VisitorPlace {
     /// Takes it, if it is not taken.
     ///
     /// # Errors
@@ -127,7 +127,7 @@ impl Visitors {
             Arc::clone(&self.opener),
             self.facts.clone(),
             allowance,
-            Some(Place { all: Arc::clone(&self.places), mine: Lock::default() }),
+            Some(VisitorPlace { all: Arc::clone(&self.places), mine: Lock::default() }),
         );
         let mut known = self.known.lock();
         if known.len() >= MAX_KNOWN.max(self.limits.visitors) {

@@ -4,7 +4,7 @@ const md = window.trustedTypes ? trustedTypes.createPolicy('md', { createHTML: h
 const MAX_ITEMS = 1500, MAX_RUNS = 64, MAX_OUTPUT = 200000;
 let token = '', session = '', visitor = '', facts = {}, lastId = 0, status = {}, diff = null, models = null;
 let reader = null, renewing = null, wanted = 0, delay = 300, answer = null, thought = null;
-let calls = new Map(), runs = new Map(), hasChosen = false;
+let calls = new Map(), runs = new Map(), hasChosen = false, parts = {}, pending = '';
 
 /* ---- small things ---- */
 
@@ -18,7 +18,7 @@ function el(tag, props, ...children) {
 	return node;
 }
 
-const quiet = (text, onclick) => el('button', { type: 'button', className: 'quiet', onclick }, text);
+const quiet = (text, onclick) => el('button', { className: 'quiet', onclick }, text);
 
 /* The one place where HTML is set: it was made by the server's formatter. */
 function format(node, html) {
@@ -89,7 +89,7 @@ async function act(work, note) {
 	try {
 		return await work();
 	} catch (error) {
-		const text = error.text || 'The server does not answer. Nothing was sent.';
+		const text = error.text || 'The server did not answer: look whether it arrived.';
 		if (note) note.textContent = text;
 		else banner(text);
 		return null;
@@ -134,7 +134,9 @@ async function parse(body, isWanted) {
 	const decoder = new TextDecoder(), source = body.getReader();
 	let text = '';
 	for (;;) {
-		const { done, value } = await source.read();
+		/* The server sends something every 15 s. */
+		const { abort } = reader, silent = setTimeout(abort.bind(reader), 45000);
+		const { done, value } = await source.read().finally(() => clearTimeout(silent));
 		if (done || !isWanted()) return;
 		text += decoder.decode(value, { stream: true });
 		const frames = text.split('\n\n');
@@ -178,6 +180,7 @@ function clear() {
 	[lastId, answer, thought, diff, status, hasChosen] = [0, null, null, null, {}, false];
 	calls = new Map();
 	runs = new Map();
+	parts = {};
 	showStatus();
 }
 
@@ -222,7 +225,15 @@ function call(id, name, short, given) {
 		el('div', { className: 'body' }, el('pre', { tabIndex: 0, role: 'group', ariaLabel: 'Arguments' }, given), out, more)));
 	const entry = { node, end, out, more };
 	calls.set(id, entry);
+	if (calls.size > MAX_ITEMS) calls.delete(calls.keys().next().value);
 	return entry;
+}
+
+/* Nothing that was begun before this goes on. */
+function ended() {
+	for (const { node, end } of calls.values()) {
+		if (node.classList.replace('running', 'failed')) end.textContent = 'did not end';
+	}
 }
 
 async function artifact({ node, more }, { sha256, name, media_type }) {
@@ -235,6 +246,7 @@ async function artifact({ node, more }, { sha256, name, media_type }) {
 		const image = el('img', { alt: name, src: URL.createObjectURL(bytes) });
 		more.prepend(image);
 		await image.decode().catch(() => {});
+		URL.revokeObjectURL(image.src);
 	} else if (media_type.includes('html')) {
 		node.open = true;
 		more.prepend(quiet(`Open ${name}`, () => act(() => show({ artifact: sha256 }, name))), ' ');
@@ -270,8 +282,10 @@ const handlers = {
 			const entry = calls.get(id);
 			if (entry) { entry.out.textContent = ''; clip(entry.out, output); }
 		}
+		for (const run of runs.values()) if (run.end.textContent === 'running') run.end.textContent = 'did not end';
 		for (const { number, command, output, end } of event.commands) {
-			const entry = ran(number, command);
+			const entry = ran(number, command, end);
+			entry.end.textContent = 'running';
 			entry.out.textContent = '';
 			clip(entry.out, output);
 			if (end) entry.end.textContent = end;
@@ -290,6 +304,8 @@ const handlers = {
 	},
 	sandbox_ready() { banner(''); },
 	user_message({ text }) {
+		ended();
+		pending = '';
 		add(el('div', { className: 'user' }, text));
 		toEnd();
 	},
@@ -329,13 +345,20 @@ const handlers = {
 		const entry = calls.get(event.tool_call);
 		if (entry) artifact(entry, event);
 	},
-	line({ text, kind }) { add(el('p', { className: `line ${kind || ''}` }, text)); },
+	part({ number, text }) { (parts[number] ||= add(el('p', { className: 'line' }))).textContent = text; },
+	line({ text, kind }) {
+		if (kind === 'retry') dropLive();
+		if (kind === 'cut') ended();
+		add(el('p', { className: `line ${kind || ''}` }, text));
+	},
 	note({ text, seq }) {
 		/* A command of the user's that an earlier process ran. */
 		const known = /^The user ran `([^]*?)` in the sandbox: (.*?)\. Its output:\n([^]*)$/.exec(text);
 		if (!known) return handlers.line({ text });
-		if ([...runs.values()].some(run => run.command === known[1])) return;
+		const run = [...runs.values()].find(one => one.command === known[1] && !one.noted);
+		if (run) { run.noted = true; return; }
 		const entry = ran(`n${seq}`, known[1]);
+		entry.noted = true;
 		entry.end.textContent = known[2];
 		clip(entry.out, known[3]);
 	},
@@ -351,13 +374,15 @@ const handlers = {
 	},
 };
 
-function ran(number, text) {
+/* Of a command that has ended, the note is shown already: it is replaced. */
+function ran(number, text, hasEnded) {
 	if (runs.has(number)) return runs.get(number);
-	for (const [key, run] of runs) {
-		if (runs.size >= MAX_RUNS || (typeof key === 'string' && run.command === text)) { run.node.remove(); runs.delete(key); }
-	}
+	const drop = key => { runs.get(key).node.remove(); runs.delete(key); };
+	const note = hasEnded && [...runs.keys()].findLast(key => typeof key === 'string' && runs.get(key).command === text);
+	if (note) drop(note);
+	if (runs.size >= MAX_RUNS) drop(runs.keys().next().value);
 	const end = el('span', {}, 'running'), out = el('pre', { hidden: true, tabIndex: 0, role: 'group', ariaLabel: 'Output' });
-	const entry = { node: el('div', { className: 'run' }, el('div', {}, el('b', {}, text), end), out), end, out, command: text };
+	const entry = { node: el('div', { className: 'run' }, el('div', {}, el('b', {}, text), end), out), end, out, command: text, noted: !!note };
 	$('runs').querySelector('.empty')?.remove();
 	$('runs').append(entry.node);
 	runs.set(number, entry);
@@ -367,26 +392,20 @@ function ran(number, text) {
 
 /* ---- status and questions ---- */
 
-const thousands = count => (count < 1000 ? String(count) : count < 1e6 ? `${(count / 1000).toFixed(1)}k` : `${(count / 1e6).toFixed(1)}M`);
-
 function showStatus() {
-	const { busy, changes, used, context, error } = status;
+	const { busy, changes, error } = status;
 	document.title = `${busy ? '… ' : ''}agent${status.workspace ? `: ${status.workspace.split('/').pop()}` : ''}`;
 	$('place').textContent = status.workspace || '';
 	$('send').hidden = !!busy;
 	$('stop').hidden = !busy && !status.commands;
-	const chips = busy ? ['working'] : [];
-	if (status.sandbox) chips.push(`sandbox ${status.sandbox}`, `network ${status.network}`);
-	if (used) chips.push(`${thousands(used.input + used.output)} tokens`);
-	if (context && context[0] && context[1]) chips.push(`${Math.round(100 * context[0] / context[1])} % of context`);
-	if (status.cost != null) chips.push(`cost ${status.cost.toFixed(4)}`);
-	chips.push(...facts.limits || []);
+	const chips = [...busy ? ['working'] : [], ...status.chips || facts.limits || []];
 	$('status').replaceChildren(...chips.map(text => el('li', { className: text === 'working' ? 'busy' : '', title: text }, text)));
 	const files = changes ? changes.added + changes.modified + changes.deleted : 0;
 	for (const node of document.querySelectorAll('.count')) node.textContent = files || '';
 	if (status.model) showModels();
 	showQuestions();
 	for (const node of document.querySelectorAll('.failure')) node.remove();
+	if (error && pending && !$('prompt').value && !$('prompt').readOnly) [$('prompt').value, pending] = [pending, ''];
 	if (error && !error.interrupted) {
 		add(el('div', { className: 'failure', role: 'alert' }, error.error, error.hint ? el('small', {}, error.hint) : ''));
 		toEnd();
@@ -483,7 +502,7 @@ async function apply() {
 	const files = Object.fromEntries([...$('files').children].map(node => node.choice && node.choice()).filter(Boolean)), note = $('note');
 	try {
 		const { applied, merged } = await send(here('apply'), { digest: diff.digest, merge: $('merge').checked, files });
-		hasChosen = false;
+		hasChosen = false, parts = {}, pending = '';
 		await review();
 		note.textContent = `Written: ${applied.added} added, ${applied.modified} modified, ${applied.deleted} deleted${merged.length ? `; merged: ${merged.join(', ')}` : ''}\n${note.textContent}`;
 	} catch (error) {
@@ -512,6 +531,9 @@ async function list() {
 		if (id === session) button.setAttribute('aria-current', 'true');
 		return el('li', {}, button);
 	}));
+	const row = (kind, cells) => el('tr', {}, ...cells.map(cell => el(kind, {}, cell)));
+	$('list').append(...shown.races.map(({ title, head, attempts }) => el('li', { className: 'table' }, el('table', {}, el('caption', {}, title),
+		row('th', head), ...attempts.map(({ cells, session: id }) => row('td', [...cells, id && quiet('Open', () => open(id))]))))));
 }
 
 /* A session of this id, or a new one. */
@@ -560,10 +582,14 @@ async function submit(box, path) {
 	box.readOnly = true;
 	const sent = await act(async () => {
 		if (!session) await open();
-		return session && send(here(path), { text });
+		if (!session) return null;
+		if (path !== 'prompt') return send(here(path), { text });
+		if (box.sent !== text) [box.sent, box.key] = [text, crypto.randomUUID()];
+		pending = text;
+		return send(here(path), { text, key: box.key });
 	});
 	box.readOnly = false;
-	if (sent) { box.value = ''; banner(''); }
+	if (sent) { box.value = box.sent = ''; banner(''); }
 	grow();
 	box.focus();
 }
@@ -617,7 +643,7 @@ on('report', 'click', () => act(() => show('report', 'Report')));
 on('shutdown', 'click', () => act(async () => { await send('/api/shutdown'); stopStream(); banner('The server has ended.'); }));
 $('document').querySelector('button').onclick = () => $('document').close();
 on('login', 'close', () => {
-	token = $('token').value.trim().split('#t=').pop();
+	token = $('token').value.trim().split('#t=').pop() || token;
 	$('token').value = '';
 	keep.set('token', token);
 	banner('');
@@ -632,11 +658,16 @@ document.addEventListener('visibilitychange', () => {
 	else if (session && !reader) stream();
 });
 
-token = new URLSearchParams(location.hash.slice(1)).get('t') || keep.get('token');
+function takeToken() {
+	token = new URLSearchParams(location.hash.slice(1)).get('t') || keep.get('token');
+	keep.set('token', token);
+	if (location.hash) history.replaceState(null, '', location.pathname);
+}
+
+addEventListener('hashchange', () => { takeToken(); $('login').close(); if (session) stream(); list(); });
+takeToken();
 session = keep.get('session');
 visitor = keep.get('visitor', 'local');
-keep.set('token', token);
-if (location.hash) history.replaceState(null, '', location.pathname);
 if (session) { stream(); loadModels(); }
 list();
 showStatus();
