@@ -526,7 +526,7 @@ fn a_tab_of_a_visitor_does_not_close_the_session_of_another_one() {
 #[test]
 fn what_a_visitor_does_ends() {
     let model = endpoint().text("ok").start();
-    let options = ["--visitors", "--public", "--ttl", "5s", "--max-time", "1s"];
+    let options = ["--visitors", "--public", "--ttl", "8s", "--max-time", "1s"];
     let server = serve_with(agent().endpoint(&model), &options);
     let visitor = server.visitor();
     let (_, body) = server.ask_with("POST", "/api/sessions", &visitor, "{}");
@@ -586,7 +586,7 @@ fn a_tab_that_does_not_read_does_not_hold_a_closed_session() {
     let at = |path: &str| format!("/api/session/{}/{path}", session["session"].as_str().expect("an id"));
     let _silent = server.send("GET", &at("events"), &visitor, "");
     let mut tab = Tab::new(server.send("GET", &at("events"), &visitor, ""));
-    assert_eq!(server.ask_with("POST", &at("command"), &visitor, r#"{"text": "seq 1 400000"}"#).0, 202);
+    assert_eq!(server.ask_with("POST", &at("command"), &visitor, r#"{"text": "seq 1 100000"}"#).0, 202);
     tab.until(|name, _| name == "command_ended");
     tab.until(|name, data| name == "status" && data["commands"] == 0);
     open("{}");
