@@ -5,6 +5,8 @@ use crate::support::counterpart::{python, script};
 use crate::support::endpoint::{Endpoint, endpoint};
 use crate::support::rpc::{Server, answer, exchange, lines, send};
 use serde_json::{Value, json};
+use std::os::unix::fs::symlink;
+use std::path::Path;
 
 fn driven(scenario: &str, endpoint: &Endpoint, call: Agent) {
     let Some(python) = python("protocols") else { return };
@@ -124,4 +126,215 @@ fn a_client_that_vanishes_while_a_command_runs_leaves_no_sandbox() {
     let listed = again.args(["sandbox", "list", "--json"]).run().expect_code(0);
     let session = session.as_str().expect("an id");
     assert!(!listed.stdout.contains(session), "{}", listed.stdout);
+}
+
+/// An editor without an SDK, so that it can do what no SDK does.
+struct Editor {
+    server: Server,
+    session: Value,
+    /// All that the server has sent.
+    seen: Vec<Value>,
+    next: u64,
+}
+
+impl Editor {
+    /// With an open session; `fs` says what it does with files.
+    fn start(call: Agent, arguments: &[&str], fs: Value) -> Self {
+        let cwd = call.workspace().to_owned();
+        let arguments: Vec<&str> = ["acp"].iter().chain(arguments).copied().collect();
+        let server = Server::start(call, &arguments);
+        let mut editor = Self { server, session: Value::Null, seen: Vec::new(), next: 0 };
+        editor.request("initialize", json!({ "protocolVersion": 1, "clientCapabilities": { "fs": fs } }));
+        let opened = editor.request("session/new", json!({ "cwd": cwd, "mcpServers": [] }));
+        editor.session = opened["result"]["sessionId"].clone();
+        editor
+    }
+
+    fn send(&mut self, message: &Value) {
+        self.server.send(format!("{message}\n").as_bytes());
+    }
+
+    fn begin(&mut self, method: &str, params: Value) -> u64 {
+        self.next += 1;
+        self.send(&request(self.next, method, params));
+        self.next
+    }
+
+    fn request(&mut self, method: &str, params: Value) -> Value {
+        let id = self.begin(method, params);
+        self.answer(id, |_, _| None)
+    }
+
+    /// Waits for the answer to request `id`, and answers what is asked meanwhile; `None`: not at all.
+    fn answer(&mut self, id: u64, mut reply: impl FnMut(&str, &Value) -> Option<Value>) -> Value {
+        loop {
+            let message = self.server.next();
+            self.seen.push(message.clone());
+            match (message["method"].as_str(), message.get("id")) {
+                (None, Some(answered)) if *answered == id => return message,
+                (Some(method), Some(asked)) => {
+                    if let Some(result) = reply(method, &message["params"]) {
+                        self.send(&json!({ "jsonrpc": "2.0", "id": asked, "result": result }));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Prompts, and answers what is asked meanwhile. Why the prompt ended.
+    fn prompt(&mut self, reply: impl FnMut(&str, &Value) -> Option<Value>) -> Value {
+        let id = self.begin_prompt();
+        self.answer(id, reply)["result"]["stopReason"].clone()
+    }
+
+    fn begin_prompt(&mut self) -> u64 {
+        let blocks = json!([{ "type": "text", "text": "do it" }]);
+        self.begin("session/prompt", json!({ "sessionId": self.session, "prompt": blocks }))
+    }
+
+    /// How often it was asked something.
+    fn count(&self, method: &str) -> usize {
+        self.seen.iter().filter(|message| message["method"] == method).count()
+    }
+
+    /// The last update of a call: its status and its text.
+    fn last_call(&self) -> (String, String) {
+        let update = |message: &Value| message["params"]["update"].clone();
+        let mut calls = self.seen.iter().rev().map(update);
+        let last = calls.find(|update| update["sessionUpdate"] == "tool_call_update").expect("a call");
+        let text = last["content"][0]["content"]["text"].as_str().unwrap_or_default();
+        (last["status"].as_str().unwrap_or_default().to_owned(), text.to_owned())
+    }
+}
+
+fn chosen(option: &str) -> Option<Value> {
+    Some(json!({ "outcome": { "outcome": "selected", "optionId": option } }))
+}
+
+fn command(command: &str) -> Endpoint {
+    endpoint().tool_call("run_commands", json!({ "command": command })).text("Done.").repeat_last().start()
+}
+
+/// What it says is not saved is `unsaved`; what it is given to write, it writes where its path leads.
+fn text_editor(choice: &'static str, unsaved: Value) -> impl FnMut(&str, &Value) -> Option<Value> {
+    move |method, params| {
+        let path = params["path"].as_str().unwrap_or_default();
+        match method {
+            "session/request_permission" => chosen(choice),
+            "fs/write_text_file" => {
+                let directory = Path::new(path).parent().expect("a directory");
+                std::fs::create_dir_all(directory).expect("the directory");
+                std::fs::write(path, params["content"].as_str().expect("text")).expect("the file");
+                Some(json!({}))
+            }
+            _ => {
+                let name = Path::new(path).file_name().expect("a name").to_string_lossy();
+                let text = unsaved[&*name].as_str().map(str::to_owned);
+                let text = text.or_else(|| std::fs::read_to_string(path).ok());
+                Some(text.map_or(Value::Null, |text| json!({ "content": text })))
+            }
+        }
+    }
+}
+
+const FS: fn() -> Value = || json!({ "readTextFile": true, "writeTextFile": true });
+
+#[test]
+fn what_an_editor_writes_never_goes_through_a_symlink_of_this_machine() {
+    // "Apply through the editor" named paths that were symlinks on this machine, and the editor followed them.
+    let endpoint = command(
+        "rm notes.txt d; echo evil > notes.txt; mkdir d; echo evil > d/config; echo fine > fine.txt; mkdir e; echo fine > e/f",
+    );
+    let call = agent().endpoint(&endpoint).file("kept/config", "mine\n");
+    let root = call.workspace().to_owned();
+    symlink("kept/config", root.join("notes.txt")).unwrap();
+    symlink("kept", root.join("d")).unwrap();
+    let mut editor = Editor::start(call, &[], FS());
+    assert_eq!(editor.prompt(text_editor("apply_in_editor", json!({}))), "end_turn");
+    assert_eq!(std::fs::read_to_string(root.join("kept/config")).unwrap(), "mine\n");
+    assert_eq!(std::fs::read_to_string(root.join("fine.txt")).unwrap(), "fine\n");
+    assert_eq!(std::fs::read_to_string(root.join("e/f")).unwrap(), "fine\n");
+    let (status, text) = editor.last_call();
+    assert_eq!(status, "completed", "{text}");
+    assert!(text.contains("notes.txt") && text.contains("d/config"), "{text}");
+}
+
+#[test]
+fn what_an_editor_writes_has_not_changed_on_this_machine_meanwhile() {
+    let endpoint = command("echo sandbox > old.txt");
+    let call = agent().endpoint(&endpoint).file("old.txt", "before\n");
+    let old = call.workspace().join("old.txt");
+    let mut editor = Editor::start(call, &[], json!({ "writeTextFile": true }));
+    let mut reply = text_editor("apply_in_editor", json!({}));
+    let reason = editor.prompt(|method, params| {
+        std::fs::write(&old, "changed by the user\n").unwrap();
+        reply(method, params)
+    });
+    assert_eq!((reason, editor.last_call().0), (json!("end_turn"), "failed".to_owned()));
+    assert_eq!(std::fs::read_to_string(&old).unwrap(), "changed by the user\n");
+}
+
+#[test]
+fn text_that_is_not_saved_is_found_in_every_file_and_in_new_ones() {
+    // Only the first 300 changes were compared, and files that the session adds never.
+    for unsaved in ["400.txt", "added.txt"] {
+        let endpoint = command("for i in $(seq 101 400); do echo after > $i.txt; done; echo new > added.txt");
+        let call = (101..=400).fold(agent().endpoint(&endpoint), |call, number| {
+            call.file(&format!("{number}.txt"), "before\n")
+        });
+        let root = call.workspace().to_owned();
+        let mut editor = Editor::start(call, &[], FS());
+        let typed = json!({ unsaved: "typed and not saved\n" });
+        assert_eq!(editor.prompt(text_editor("apply", typed)), "end_turn");
+        let (status, text) = editor.last_call();
+        assert!(status == "failed" && text.contains(unsaved), "{status}: {text}");
+        assert_eq!(std::fs::read_to_string(root.join("101.txt")).unwrap(), "before\n");
+    }
+}
+
+#[test]
+fn an_editor_that_does_not_say_what_it_has_can_be_cancelled() {
+    for (option, silent) in [("apply", "fs/read_text_file"), ("apply_in_editor", "fs/write_text_file")] {
+        let endpoint = command("echo one > a.txt; echo two > b.txt");
+        let call = agent().endpoint(&endpoint);
+        let root = call.workspace().to_owned();
+        let mut editor = Editor::start(call, &[], FS());
+        let (session, id) = (editor.session.clone(), editor.begin_prompt());
+        let mut reply = text_editor(option, json!({}));
+        // It goes silent with the first such question: the answer is that of the cancellation.
+        loop {
+            let message = editor.server.next();
+            let method = message["method"].as_str().unwrap_or_default();
+            if method == silent {
+                break;
+            }
+            if let Some(asked) = message.get("id") {
+                let result = reply(method, &message["params"]);
+                editor.send(&json!({ "jsonrpc": "2.0", "id": asked, "result": result }));
+            }
+        }
+        let params = json!({ "sessionId": session });
+        editor.send(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": params }));
+        let answer = editor.answer(id, |_, _| None);
+        assert_eq!(answer["result"]["stopReason"], "cancelled", "{option}: {answer}");
+        assert_eq!(editor.count(silent), 0, "nothing more is asked after it");
+        assert!(!root.join("a.txt").exists() && !root.join("b.txt").exists(), "{option}");
+    }
+}
+
+#[test]
+fn a_prompt_that_reached_its_time_limit_is_still_asked_about() {
+    // It was answered as cancelled, and its changes were left undecided.
+    let endpoint = endpoint()
+        .tool_call("write_file", json!({ "path": "new.txt", "data": "hello\n" }))
+        .tool_call("run_commands", json!({ "command": "sleep 600" }))
+        .start();
+    let call = agent().endpoint(&endpoint);
+    let new = call.workspace().join("new.txt");
+    let mut editor = Editor::start(call, &["--max-time", "15s"], json!({}));
+    assert_eq!(editor.prompt(text_editor("apply", json!({}))), "max_tokens");
+    assert_eq!(editor.count("session/request_permission"), 1);
+    assert_eq!(std::fs::read_to_string(new).unwrap(), "hello\n");
+    assert!(editor.seen.iter().any(|message| message.to_string().contains("the time limit is reached")));
 }

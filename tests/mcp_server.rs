@@ -1,9 +1,12 @@
 //! `agent mcp`: with the protocol's own client in both eras, and with hostile ones.
 
-use crate::support::agent::{Agent, agent};
+use crate::support::agent::{Agent, DEADLINE, agent};
 use crate::support::counterpart::{python, script};
 use crate::support::rpc::{Server, answer, exchange, lines, send};
 use serde_json::{Value, json};
+use std::io::Write;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 fn driven(scenario: &str, mode: &str, call: Agent) {
     let Some(python) = python("protocols") else { return };
@@ -133,4 +136,110 @@ fn what_a_client_has_done_is_in_the_session_and_is_applied_later() {
     assert!(shown.stdout.contains("new.txt"), "{}", shown.stdout);
     again.args(["apply", "--yes"]).run().expect_code(0);
     assert_eq!(std::fs::read_to_string(workspace.join("new.txt")).unwrap(), "hello\n");
+}
+
+#[test]
+fn what_a_client_has_done_is_not_lost_with_a_server_that_is_killed() {
+    // Only `diff`, `apply`, `checkpoint` and the end of the server recorded anything.
+    let call_of = agent();
+    let again = call_of.again();
+    let mut server = Server::start(call_of, &["mcp", "--tools", "all"]);
+    let ways = [
+        ("write_file", json!({ "path": "one.txt", "data": "1\n" })),
+        ("run_commands", json!({ "command": "echo 2 > two.txt" })),
+        ("execute", json!({ "command": "echo 3 > three.txt" })),
+        ("upload", json!({ "files": [{ "path": "four.txt", "data": "NAo=" }] })),
+    ];
+    for (id, (tool, arguments)) in ways.into_iter().enumerate() {
+        server.send(lines(&[call(id as u64, tool, arguments)]).as_bytes());
+        server.answers(1);
+    }
+    // What came too soon after the last record is recorded a little later, without a further call.
+    let started = Instant::now();
+    loop {
+        let shown = again.again().args(["diff"]).run();
+        if ["one", "two", "three", "four"].iter().all(|name| shown.stdout.contains(&format!("{name}.txt"))) {
+            break;
+        }
+        assert!(started.elapsed() < DEADLINE, "{}{}", shown.stdout, shown.stderr);
+    }
+    server.kill();
+    let shown = again.args(["diff"]).run().expect_code(0);
+    assert!(shown.stdout.contains("four.txt"), "{}", shown.stdout);
+}
+
+#[test]
+fn a_fork_is_found_again_by_its_name() {
+    let call_of = agent();
+    let again = call_of.again();
+    let input = [
+        call(1, "write_file", json!({ "path": "new.txt", "data": "hello\n" })),
+        call(2, "fork", json!({ "name": "second" })),
+        call(3, "fork", json!({ "name": "second" })),
+    ];
+    let mut server = Server::start(call_of, &["mcp", "--tools", "all"]);
+    let mut answers = Vec::new();
+    for message in input {
+        server.send(lines(&[message]).as_bytes());
+        answers.extend(server.answers(1));
+    }
+    assert!(answer(&answers, 3).to_string().contains("there is a sandbox called"), "{answers:?}");
+    assert_eq!(server.end(), 0);
+    let read = call(4, "read_file", json!({ "path": "new.txt", "sandbox": "second" }));
+    let session = call(5, "session", json!({ "sandbox": "second" }));
+    let found = exchange(again, &["mcp", "--tools", "all"], lines(&[read, session]), 2);
+    assert!(answer(&found, 4)["result"]["structuredContent"]["text"].to_string().contains("hello"), "{found:?}");
+    assert_eq!(
+        answer(&found, 5)["result"]["structuredContent"]["session"],
+        answer(&answers, 2)["result"]["structuredContent"]["session"]
+    );
+}
+
+#[test]
+fn a_signal_ends_a_server_whose_client_does_not_read() {
+    // Answers to requests that are refused were awaited where signals were not seen.
+    for arguments in [["mcp"], ["acp"]] {
+        let (mut command, _root) = agent().args(arguments).into_command();
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the binary starts");
+        let mut stdin = child.stdin.take().expect("piped");
+        let writer = std::thread::spawn(move || {
+            // Until it takes no more, or is gone.
+            while stdin.write_all(b"this is not a message\n").is_ok() {}
+        });
+        // Nobody reads; the answers fill its queue and the pipe when it has taken some thousand lines.
+        wait_until_blocked(child.id());
+        // SAFETY: the child is ours and not waited for yet, so the pid is still valid.
+        unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
+        let started = Instant::now();
+        let status = loop {
+            if let Some(status) = child.try_wait().expect("waiting") {
+                break status;
+            }
+            if started.elapsed() > DEADLINE {
+                let _ = child.kill();
+                panic!("{arguments:?} does not end");
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        assert_eq!(status.code(), Some(143), "{arguments:?}");
+        writer.join().expect("the writer ends with its reader");
+    }
+}
+
+/// Waits until a process has read nothing for a while.
+fn wait_until_blocked(pid: u32) {
+    let read = || {
+        let io = std::fs::read_to_string(format!("/proc/{pid}/io")).expect("it runs");
+        io.lines().find(|line| line.starts_with("rchar")).map(str::to_owned)
+    };
+    let (started, mut last) = (Instant::now(), None);
+    loop {
+        let now = read();
+        if now == last && now.is_some() {
+            return;
+        }
+        last = now;
+        assert!(started.elapsed() < DEADLINE, "it goes on reading");
+        std::thread::sleep(Duration::from_secs(2));
+    }
 }

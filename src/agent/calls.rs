@@ -2,6 +2,7 @@
 
 use super::repetition::{Repetition, Verdict};
 use super::{Conversation, Moment, nudge, small_model};
+use crate::approval::policy::Action;
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, ToolCall};
 use crate::model::{CallForm, Message, Reply};
@@ -165,11 +166,24 @@ impl Conversation {
         meant.unwrap_or_else(|| (tool, arguments.clone()))
     }
 
-    /// Runs the call if the policy allows it, or the user if the policy asks.
+    /// Runs the call if nothing refuses it.
     async fn run_if_allowed(&self, tool: &dyn Tool, call: &str, arguments: Value) -> Result<Done> {
-        let action = tool.action(&arguments);
+        match self.judge(tool.name(), tool.action(&arguments), &arguments).await? {
+            None => self.run_tool(tool, call, arguments).await,
+            Some(why) => Ok(Done { result: ToolResult::failure(why), bad: false }),
+        }
+    }
+
+    /// Judges what a call of `tool` would do: by the policy, by the user where the policy asks, and by the hooks before a tool.
+    /// Why it must not be done, for the one who called.
+    pub async fn judge(
+        &self,
+        tool: &str,
+        action: Option<Action<'_>>,
+        arguments: &Value,
+    ) -> Result<Option<String>> {
         if let Some(why) = self.setup.environment.refusal(action.as_ref()) {
-            return Ok(Done { result: ToolResult::failure(why), bad: false });
+            return Ok(Some(why));
         }
         let denial = tokio::select! {
             biased;
@@ -178,21 +192,32 @@ impl Conversation {
         };
         if let Some(denial) = denial {
             self.emit(Event::Denied { what: denial.what, rule: denial.rule })?;
-            return Ok(Done { result: ToolResult::failure(denial.message), bad: false });
+            return Ok(Some(denial.message));
         }
         let blocked = tokio::select! {
             biased;
             stop = self.interrupt.triggered() => return Err(stop.error()),
-            blocked = self.setup.environment.before_tool(tool.name(), &arguments) => blocked?,
+            blocked = self.setup.environment.before_tool(tool, arguments) => blocked?,
         };
-        match blocked {
-            None => self.run_tool(tool, call, arguments).await,
-            Some(reason) => {
-                self.emit(Event::Denied { what: tool.name().to_owned(), rule: format!("a hook: {reason}") })?;
-                let text = format!("error: not run, because a hook of the user's refuses it: {reason}");
-                Ok(Done { result: ToolResult::failure(text), bad: false })
-            }
-        }
+        let Some(reason) = blocked else { return Ok(None) };
+        self.emit(Event::Denied { what: tool.to_owned(), rule: format!("a hook: {reason}") })?;
+        Ok(Some(format!("error: not run, because a hook of the user's refuses it: {reason}")))
+    }
+
+    /// What the user's hooks say after a tool, as a note behind its result.
+    pub async fn said_after(
+        &self,
+        tool: &str,
+        arguments: &Value,
+        result: &ToolResult,
+    ) -> Result<Option<String>> {
+        let said = tokio::select! {
+            biased;
+            // A tool that delegates has ended by itself, and its result counts.
+            _ = self.interrupt.triggered() => None,
+            said = self.setup.environment.after_tool(tool, arguments, result) => said?,
+        };
+        Ok(said.map(|said| format!("[a hook of the user's says: {said}]")))
     }
 
     async fn run_tool(&self, tool: &dyn Tool, call: &str, arguments: Value) -> Result<Done> {
@@ -208,14 +233,8 @@ impl Conversation {
                 bounds: self.setup.bounds,
             };
             let mut result = self.call_tool(tool, context, arguments.clone()).await?;
-            let said = tokio::select! {
-                biased;
-                // A tool that delegates has ended by itself, and its result counts.
-                _ = self.interrupt.triggered() => None,
-                said = self.setup.environment.after_tool(tool.name(), &arguments, &result) => said?,
-            };
-            if let Some(said) = said {
-                result.text += &format!("\n\n[a hook of the user's says: {said}]");
+            if let Some(said) = self.said_after(tool.name(), &arguments, &result).await? {
+                result.text += &format!("\n\n{said}");
             }
             // Programs seldom show why the proxy refused a connection.
             if let Some(note) = self.setup.environment.explain(&result.text) {

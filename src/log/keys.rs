@@ -18,26 +18,43 @@ const MAX_NAME_BYTES: u64 = 100;
 impl Store {
     /// The session of the caller's `key`, created if there is none. Two processes that call this at once get the same one.
     pub fn for_key(&self, key: &str) -> Result<SessionId> {
-        let name = Hash::of(key.as_bytes()).to_string();
-        let path = self.keys().join(&name);
-        make_dir(&self.keys())?;
-        // Locked until the end of this function.
-        let mut file = open(&path, true).map_err(|error| {
-            Error::unexpected(format!("{} could not be opened", path.display())).caused_by(error)
-        })?;
+        let (name, file) = self.key_file(key)?;
         if let Ok(id) = SessionId::parse(&read(&file))
             && self.events(&id).exists()
         {
             return Ok(id);
         }
         let (id, _) = self.create()?;
+        self.bind(&name, file, &id)?;
+        Ok(id)
+    }
+
+    /// Makes `key` name the session `id`, whatever it named before.
+    pub fn bind_key(&self, key: &str, id: &SessionId) -> Result<()> {
+        let (name, file) = self.key_file(key)?;
+        self.bind(&name, file, id)
+    }
+
+    /// The name of the key's file, and the file, locked as long as it is open.
+    fn key_file(&self, key: &str) -> Result<(String, File)> {
+        let name = Hash::of(key.as_bytes()).to_string();
+        let path = self.keys().join(&name);
+        make_dir(&self.keys())?;
+        let file = open(&path, true).map_err(|error| {
+            Error::unexpected(format!("{} could not be opened", path.display())).caused_by(error)
+        })?;
+        Ok((name, file))
+    }
+
+    fn bind(&self, name: &str, mut file: File, id: &SessionId) -> Result<()> {
+        let mut options = OpenOptions::new();
         let beside =
-            OpenOptions::new().write(true).create_new(true).mode(0o600).open(self.dir(&id).join(KEY));
+            options.write(true).create(true).truncate(true).mode(0o600).open(self.dir(id).join(KEY));
         writeln!(beside?, "{name}")?;
         file.rewind()?;
         file.set_len(0)?;
         writeln!(file, "{id}")?;
-        Ok(id)
+        Ok(())
     }
 
     /// The file of the key that names the session `id`.

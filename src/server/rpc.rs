@@ -9,18 +9,50 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::sync::{mpsc, oneshot};
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 /// The longest message of a client, in bytes: a prompt may have pictures in it, and a file that is written is one message.
 pub const MAX_MESSAGE: usize = 64 << 20;
-/// Messages to the client that wait for it to read; beyond that, sending waits.
+/// Messages to the client that wait for it to read, and their bytes; beyond that, sending waits. A larger message waits alone.
 const QUEUE: usize = 64;
-/// Bytes that are read at a time.
+const QUEUE_BYTES: usize = 64 << 20;
+/// A client that has read nothing for this long, although messages wait for it and no more can, is disconnected.
+const STALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes that are read or written at a time.
 const CHUNK: usize = 64 << 10;
 /// The code for a client that is gone.
 const DISCONNECTED: i64 = -32000;
+
+/// Hands every message of `from` to `take`, one after another, until the client is gone or stalled, or `stop` completes.
+pub async fn serve(
+    client: &Client,
+    from: impl AsyncRead + Unpin,
+    take: impl AsyncFn(Message),
+    stop: impl Future<Output = ()>,
+) {
+    let mut incoming = Incoming::new(from);
+    let all = async {
+        while let Some(message) = incoming.next().await {
+            match message {
+                Ok(message) => take(message).await,
+                Err(Malformed { code, reason, id }) => {
+                    client.respond(id, Err(ErrorObject::new(code, reason))).await;
+                }
+            }
+        }
+    };
+    // Around all of it: taking a message waits for a client that does not read.
+    tokio::select! {
+        biased;
+        () = stop => {}
+        () = all => {}
+        () = client.stalled() => {}
+    }
+}
 
 /// The messages of a client, one a line.
 pub struct Incoming<R> {
@@ -61,12 +93,19 @@ impl<R: AsyncRead + Unpin> Incoming<R> {
 /// The client, to write to. A thread writes, so that one that does not read stalls what is sent to it and nothing else.
 pub struct Client {
     outbox: mpsc::Sender<Outgoing>,
+    /// Bytes that may still be queued.
+    room: Arc<Semaphore>,
+    /// Messages that wait to be queued.
+    blocked: AtomicUsize,
+    /// Pieces that the client has taken so far.
+    taken: Arc<AtomicU64>,
+    runtime: Handle,
     waiting: Lock<HashMap<i64, oneshot::Sender<Result<Value, ErrorObject>>>>,
     next: AtomicI64,
 }
 
 enum Outgoing {
-    Line(Vec<u8>),
+    Line(Vec<u8>, OwnedSemaphorePermit),
     /// Answered when all before it is written.
     Flush(oneshot::Sender<()>),
 }
@@ -75,10 +114,12 @@ impl Client {
     /// One that reads from `out`.
     pub fn new(mut out: impl Write + Send + 'static) -> Arc<Self> {
         let (outbox, mut queue) = mpsc::channel(QUEUE);
+        let taken = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&taken);
         std::thread::spawn(move || {
             while let Some(outgoing) = queue.blocking_recv() {
                 let written = match outgoing {
-                    Outgoing::Line(line) => out.write_all(&line).and_then(|()| out.flush()),
+                    Outgoing::Line(line, _room) => write(&mut out, &line, &count),
                     Outgoing::Flush(done) => {
                         // Nobody waits any more.
                         let _ = done.send(());
@@ -90,17 +131,49 @@ impl Client {
                 }
             }
         });
-        Arc::new(Self { outbox, waiting: Lock::default(), next: AtomicI64::new(1) })
+        Arc::new(Self {
+            outbox,
+            room: Arc::new(Semaphore::new(QUEUE_BYTES)),
+            blocked: AtomicUsize::new(0),
+            taken,
+            runtime: Handle::current(),
+            waiting: Lock::default(),
+            next: AtomicI64::new(1),
+        })
     }
 
     /// Sends a message. A client that is gone gets none; its end is seen where its messages are read.
     pub async fn send(&self, message: &Message) {
-        let _ = self.outbox.send(Outgoing::Line(message.to_line())).await;
+        self.send_and(message, || ()).await;
+    }
+
+    /// Sends a message, and calls `queued` directly before it is on its way.
+    async fn send_and(&self, message: &Message, queued: impl FnOnce()) {
+        let line = message.to_line();
+        let bytes = line.len().min(QUEUE_BYTES) as u32;
+        let _blocked = Blocked::new(&self.blocked);
+        let room = Arc::clone(&self.room).acquire_many_owned(bytes).await;
+        let place = self.outbox.reserve().await;
+        queued();
+        if let (Ok(room), Ok(place)) = (room, place) {
+            place.send(Outgoing::Line(line, room));
+        }
     }
 
     /// [`Client::send`] for a thread that may block.
     pub fn send_blocking(&self, message: &Message) {
-        let _ = self.outbox.blocking_send(Outgoing::Line(message.to_line()));
+        self.runtime.block_on(self.send(message));
+    }
+
+    /// Completes when the client reads nothing any more although messages wait for it.
+    async fn stalled(&self) {
+        loop {
+            let before = self.taken.load(Ordering::Relaxed);
+            tokio::time::sleep(STALL_TIMEOUT).await;
+            if self.blocked.load(Ordering::Relaxed) > 0 && self.taken.load(Ordering::Relaxed) == before {
+                return;
+            }
+        }
     }
 
     /// Sends a notification.
@@ -111,6 +184,17 @@ impl Client {
     /// Answers a request.
     pub async fn respond(&self, id: Option<Id>, outcome: Result<Value, ErrorObject>) {
         self.send(&Message::Response { id, outcome }).await;
+    }
+
+    /// Answers a request, and calls `queued` when the answer waits for nothing but the client. Until then the request counts as
+    /// worked on, so that a client that does not read has no more answers made than requests it may send at a time.
+    pub async fn respond_and(
+        &self,
+        id: Option<Id>,
+        outcome: Result<Value, ErrorObject>,
+        queued: impl FnOnce(),
+    ) {
+        self.send_and(&Message::Response { id, outcome }, queued).await;
     }
 
     /// Asks the client, and waits for its answer as long as it is there. Dropping the future forgets the request.
@@ -143,6 +227,30 @@ impl Client {
         if self.outbox.send(Outgoing::Flush(done)).await.is_ok() {
             let _ = flushed.await;
         }
+    }
+}
+
+/// In pieces, so that a large message that is read slowly is seen to be read.
+fn write(out: &mut impl Write, line: &[u8], taken: &AtomicU64) -> std::io::Result<()> {
+    for piece in line.chunks(CHUNK) {
+        out.write_all(piece)?;
+        taken.fetch_add(1, Ordering::Relaxed);
+    }
+    out.flush()
+}
+
+struct Blocked<'a>(&'a AtomicUsize);
+
+impl<'a> Blocked<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Blocked<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -226,5 +334,44 @@ mod tests {
         assert_eq!(incoming.next().await.unwrap().unwrap_err().code, PARSE_ERROR);
         assert!(matches!(incoming.next().await, Some(Ok(Message::Notification { .. }))));
         assert!(incoming.next().await.is_none());
+    }
+
+    /// Sends so many large messages to a client that does not read, and none of them fails.
+    async fn flood(client: &Arc<Client>, messages: usize) {
+        for _ in 0..messages {
+            let client = Arc::clone(client);
+            tokio::spawn(async move { client.notify("m", json!("x".repeat(QUEUE_BYTES / 4))).await });
+        }
+        while client.blocked.load(Ordering::Relaxed) == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn what_waits_for_a_client_that_does_not_read_is_bounded_in_bytes() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let client = Client::new(writer);
+        flood(&client, 6).await;
+        assert!(client.outbox.capacity() > 0, "so few messages do not fill the queue");
+        assert!(client.room.available_permits() < QUEUE_BYTES / 4);
+        drop(reader);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_stops_reading_is_disconnected_and_a_stop_is_seen_meanwhile() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        let client = Client::new(writer);
+        flood(&client, 6).await;
+        // Each of these is answered, and the answers have no place in the queue.
+        let requests = b"not a message\n".repeat(3);
+        serve(&client, requests.as_slice(), async |_| {}, std::future::pending()).await;
+        let begun = tokio::sync::Notify::new();
+        let stuck = async |_| {
+            begun.notify_one();
+            std::future::pending().await
+        };
+        let message = b"{\"jsonrpc\":\"2.0\",\"method\":\"m\"}\n".as_slice();
+        serve(&client, message, stuck, begun.notified()).await;
+        drop(reader);
     }
 }

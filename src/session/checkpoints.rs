@@ -104,6 +104,15 @@ impl Checkpoints {
         Ok(state.prompt)
     }
 
+    /// Records the workspace between two steps of a session without prompts, if that is cheap: else, how long it is too early.
+    pub async fn between(&self) -> Result<Option<Duration>> {
+        let mut state = self.state.lock().await;
+        match state.too_early() {
+            Some(wait) => Ok(Some(wait)),
+            None => self.record(&mut state).await.map(|()| None),
+        }
+    }
+
     /// When the workspace was recorded last.
     pub(super) async fn recorded(&self) -> Option<Instant> {
         self.state.lock().await.last
@@ -113,9 +122,8 @@ impl Checkpoints {
     pub(super) async fn after(&self, prompt: u64, moment: Moment) -> Result<()> {
         let mut state = self.state.lock().await;
         state.prompt = prompt;
-        let recently = |last: Instant| last.elapsed() < state.cost * MAX_SHARE;
         match moment {
-            Moment::BetweenTurns if state.last.is_some_and(recently) => Ok(()),
+            Moment::BetweenTurns if state.too_early().is_some() => Ok(()),
             _ => self.record(&mut state).await,
         }
     }
@@ -140,6 +148,14 @@ impl Checkpoints {
                 ),
             }),
         }
+    }
+}
+
+impl State {
+    /// How long recording would take more than its share of the time.
+    fn too_early(&self) -> Option<Duration> {
+        let since = self.last?.elapsed();
+        (self.cost * MAX_SHARE).checked_sub(since).filter(|wait| !wait.is_zero())
     }
 }
 

@@ -40,6 +40,13 @@ pub struct Written {
     arguments: String,
 }
 
+impl Written {
+    /// Whether it writes the user's own files, which is not to end half-way.
+    pub fn writes_files(&self) -> bool {
+        matches!(self.name, "apply" | "undo-apply")
+    }
+}
+
 /// The update that lists them.
 pub fn available() -> Value {
     let command = |(name, arguments, about): &(&str, &str, &str)| {
@@ -82,7 +89,7 @@ impl Work<'_> {
                 self.noted(&format!("The user redid what they had undone: {names}.")).await
             }
             "undo-apply" => {
-                let changes = self.ready().await?.workspace.undo_apply().await?;
+                let changes = self.unless_cancelled(self.ready()).await?.workspace.undo_apply().await?;
                 self.noted(&format!(
                     "The user took the last apply back in their own files: {}.",
                     counted(changes)
@@ -139,7 +146,7 @@ impl Work<'_> {
 
     /// Who writes this has decided.
     async fn apply_now(&mut self, paths: &str) -> Result<()> {
-        let (ready, changes) = self.changes(paths).await?;
+        let (ready, changes) = self.unless_cancelled(self.changes(paths)).await?;
         match changes.is_empty() {
             true => self.say("There is nothing to apply.").await,
             false => self.decide(&ready, &changes, true).await,

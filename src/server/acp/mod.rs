@@ -6,6 +6,7 @@
 mod commands;
 mod editor;
 mod facts;
+mod in_editor;
 mod options;
 mod prompt;
 mod proposal;
@@ -14,7 +15,7 @@ mod updates;
 
 pub use session::ApplyMode;
 
-use super::rpc::{Client, Incoming, error_object};
+use super::rpc::{self, Client, error_object};
 use super::{Opener, StartFrom};
 use crate::error::{Error, Kind, Result};
 use crate::lock::Lock;
@@ -63,23 +64,7 @@ pub async fn serve(
         sessions: Lock::default(),
         requests: Lock::default(),
     });
-    let mut incoming = Incoming::new(from);
-    let mut stop = std::pin::pin!(stop);
-    loop {
-        let message = tokio::select! {
-            biased;
-            () = &mut stop => break,
-            message = incoming.next() => message,
-        };
-        match message {
-            None => break,
-            Some(Err(malformed)) => {
-                let error = ErrorObject::new(malformed.code, malformed.reason);
-                server.client.respond(malformed.id, Err(error)).await;
-            }
-            Some(Ok(message)) => server.take(message).await,
-        }
-    }
+    rpc::serve(&server.client, from, async |message| server.take(message).await, stop).await;
     server.end().await;
 }
 
@@ -114,9 +99,9 @@ impl Server {
                         Some(session) => session.prompt(&params, server.opener.as_ref()).await,
                         None => server.request(&method, &params).await,
                     };
-                    server.requests.lock().remove(&id);
                     let opened = outcome.as_ref().ok().and_then(|result| opened(&method, &params, result));
-                    server.client.respond(Some(id), outcome).await;
+                    let answered = || drop(server.requests.lock().remove(&id));
+                    server.client.respond_and(Some(id.clone()), outcome, answered).await;
                     if let Some(session) = opened {
                         server.announce(&session).await;
                     }

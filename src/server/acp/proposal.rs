@@ -13,17 +13,14 @@ use crate::workspace::tree_path::TreePath;
 use crate::workspace::{ChangeSet, risks};
 use serde_json::{Value, json};
 use std::path::Path;
-use std::time::Duration;
 
 /// The largest file whose text is shown, in bytes, and the most of all of them.
 const MAX_SHOWN: u64 = 1 << 20;
 const MAX_ALL: usize = 8 << 20;
 /// Files that are shown; the others are counted.
 const MAX_FILES: usize = 300;
-/// How long the editor may take to hand out or to write one file.
-const FILE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Names of files that a note for the model lists.
-const NAMED: usize = 30;
+pub(super) const NAMED: usize = 30;
 
 const APPLY: (&str, &str, &str) = ("apply", "Apply", "allow_once");
 const ALWAYS: (&str, &str, &str) =
@@ -66,7 +63,13 @@ impl Work<'_> {
                 let mut options = vec![APPLY, ALWAYS];
                 options.extend(self.owner.editor.facts.writes_files.then_some(IN_EDITOR));
                 options.extend([KEEP, UNDO]);
-                self.owner.editor.choose(shown, &options).await?
+                match self.owner.editor.choose(shown, &options).await {
+                    Ok(choice) => choice,
+                    Err(stop) => {
+                        let text = "cancelled: nothing was written, and it stays in the sandbox";
+                        return self.report(&call, Err(Error::new(stop.kind(), text))).await;
+                    }
+                }
             }
         };
         let done = match choice {
@@ -109,91 +112,11 @@ impl Work<'_> {
 
     /// Writes all of it, or nothing.
     async fn apply(&mut self, ready: &Ready, changes: &ChangeSet) -> Result<String> {
-        self.refuse_unsaved(ready, changes).await?;
-        self.session.before_apply(changes).await?;
+        self.unless_cancelled(self.refuse_unsaved(ready, changes)).await?;
+        self.unless_cancelled(self.session.before_apply(changes)).await?;
         let applied = ready.workspace.apply(changes, false, Some(&ready.sandbox)).await?;
         self.note_written(changes, "The user wrote these changes to their own files")?;
         Ok(format!("{}, written to {}", counted(applied.changes), ready.workspace.root().display()))
-    }
-
-    /// What the editor has not saved yet is the user's too: writing the file would lose one of the two.
-    async fn refuse_unsaved(&self, ready: &Ready, changes: &ChangeSet) -> Result<()> {
-        if !self.owner.editor.facts.reads_files {
-            return Ok(());
-        }
-        let root = ready.workspace.root();
-        let store = ready.workspace.store();
-        let mut unsaved = Vec::new();
-        for (path, change) in changes.changes.iter().take(MAX_FILES) {
-            let side = Side::load(change.before.as_ref(), store, MAX_SHOWN)?;
-            if let Some(base) = text_of(&side).filter(|_| !side.is_unreadable())
-                && let Some(text) = self.read_in_editor(&root.join(path.as_path())).await
-                && text != base
-            {
-                unsaved.push(path.to_string());
-            }
-        }
-        match unsaved.is_empty() {
-            true => Ok(()),
-            false => Err(Error::new(
-                Kind::Conflict,
-                format!("nothing was written: the editor has other text in {}", unsaved.join(", ")),
-            )
-            .hint("save or revert these files, then /apply")),
-        }
-    }
-
-    /// `None` where the editor does not say: then what is on disk counts.
-    async fn read_in_editor(&self, path: &Path) -> Option<String> {
-        let params = json!({ "sessionId": self.session.id(), "path": path });
-        let asked = self.owner.editor.client.request("fs/read_text_file", params);
-        let answer = tokio::time::timeout(FILE_TIMEOUT, asked).await.ok()?.ok()?;
-        answer.get("content").and_then(Value::as_str).map(str::to_owned)
-    }
-
-    /// Hands the text files to the editor one by one; what it cannot take is named.
-    async fn apply_in_editor(&mut self, ready: &Ready, changes: &ChangeSet) -> Result<String> {
-        self.session.before_apply(changes).await?;
-        let store = ready.workspace.store();
-        let (mut written, mut left) = (changes.without_changes(), Vec::new());
-        for (path, change) in &changes.changes {
-            let text = match Side::load(change.after.as_ref(), store, diff::MAX_SHOWN)? {
-                side @ Side::Content(_)
-                    if change.after.as_ref().is_some_and(|node| node.mode().is_some()) =>
-                {
-                    text_of(&side)
-                }
-                _ => None,
-            };
-            let Some(text) = text else {
-                if !change.is_directory_only() {
-                    left.push(path.to_string());
-                }
-                continue;
-            };
-            let file = ready.workspace.root().join(path.as_path());
-            let params = json!({ "sessionId": self.session.id(), "path": file, "content": text });
-            let asked = self.owner.editor.client.request("fs/write_text_file", params);
-            match tokio::time::timeout(FILE_TIMEOUT, asked).await {
-                Ok(Ok(_)) => drop(written.changes.insert(path.clone(), change.clone())),
-                Ok(Err(error)) => {
-                    left.push(format!("{path} ({})", crate::sanitise::one_line(&error.message, 100)))
-                }
-                Err(_) => left.push(format!("{path} (no answer)")),
-            }
-        }
-        self.note_written(&written, "The user's editor was given these files to review and write")?;
-        let mut text = format!(
-            "{} handed to the editor, which writes them as you accept them; /undo does not take that back",
-            counted(written.counts())
-        );
-        if !left.is_empty() {
-            text += &format!(
-                "\nnot written, because they are not text, or the editor refused: {}",
-                left.join(", ")
-            );
-        }
-        Ok(text)
     }
 
     async fn undo_turn(&mut self) -> Result<String> {
@@ -209,7 +132,7 @@ impl Work<'_> {
         })
     }
 
-    fn note_written(&mut self, changes: &ChangeSet, what: &str) -> Result<()> {
+    pub(super) fn note_written(&mut self, changes: &ChangeSet, what: &str) -> Result<()> {
         match listed(changes.changes.keys().map(ToString::to_string), NAMED) {
             Some(names) => self.session.conversation.note(&format!("{what}: {names}.")),
             None => Ok(()),
@@ -217,7 +140,7 @@ impl Work<'_> {
     }
 }
 
-fn text_of(side: &Side) -> Option<String> {
+pub(super) fn text_of(side: &Side) -> Option<String> {
     match side {
         Side::Content(bytes) => String::from_utf8(bytes.clone()).ok(),
         _ => None,

@@ -3,7 +3,7 @@
 use super::editor::Editor;
 use super::prompt::Prompt;
 use super::updates::chunk;
-use crate::agent::Interrupt;
+use crate::agent::{Interrupt, Stop};
 use crate::error::{Error, Kind, Result};
 use crate::lock::Lock;
 use crate::mcp::jsonrpc::{ErrorObject, INVALID_REQUEST};
@@ -114,7 +114,7 @@ impl OpenSession {
 
     /// Stops the prompt that is being worked on.
     pub fn cancel(&self) {
-        self.interrupt.trigger(crate::agent::Stop::Interrupted);
+        self.interrupt.trigger(Stop::Interrupted);
     }
 
     /// Works on a prompt that was begun.
@@ -137,7 +137,7 @@ impl OpenSession {
     async fn answer(&self, result: Result<()>) -> Result<Value, ErrorObject> {
         let limit = self.editor.take_limit();
         let reason = match result {
-            _ if self.interrupt.reason().is_some() => "cancelled",
+            _ if matches!(self.interrupt.reason(), Some(Stop::Interrupted | Stop::Terminated)) => "cancelled",
             Ok(()) => "end_turn",
             Err(error) if error.kind() == Kind::Limit => {
                 let text = format!("\n\n{}", with_hint(&error));
@@ -167,11 +167,14 @@ impl OpenSession {
 impl Work<'_> {
     async fn run(&mut self, prompt: Prompt) -> Result<()> {
         if let Some(command) = super::commands::parse(&prompt.text) {
-            let interrupt = self.owner.interrupt.clone();
+            let (command, interrupt) = (command?, self.owner.interrupt.clone());
+            if command.writes_files() {
+                return self.command(command).await;
+            }
             return tokio::select! {
                 biased;
                 stop = interrupt.triggered() => Err(stop.error()),
-                done = self.command(command?) => done,
+                done = self.command(command) => done,
             };
         }
         if !self.owner.has_title.swap(true, Ordering::Relaxed) {
@@ -187,6 +190,10 @@ impl Work<'_> {
             self.say(&format!("{model} is not sent pictures; if it takes them, write `images = true` below [models.{model:?}] in config.toml\n\n")).await?;
         }
         let result = self.session.prompt(&prompt.text).await;
+        if self.owner.interrupt.reason() == Some(Stop::OutOfTime) {
+            // It has ended this prompt, and the user is still to be asked about what it changed.
+            self.owner.interrupt.reset();
+        }
         let (used, size) = self.session.conversation.context();
         if let Some(size) = size {
             self.update(json!({ "sessionUpdate": "usage_update", "used": used, "size": size })).await?;
@@ -196,6 +203,15 @@ impl Work<'_> {
             Err(error) if error.kind() == Kind::Limit => self.propose().await.and(Err(error)),
             Err(error) => Err(error),
             Ok(_) => self.propose().await,
+        }
+    }
+
+    /// Waits for `work`, unless the turn is cancelled meanwhile.
+    pub(super) async fn unless_cancelled<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::select! {
+            biased;
+            stop = self.owner.interrupt.triggered() => Err(stop.error()),
+            result = work => result,
         }
     }
 

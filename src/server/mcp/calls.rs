@@ -1,6 +1,7 @@
 //! `tools/list` and `tools/call`: the tools of the model, in the protocol's form.
 
-use super::places::{Place, Running, is_for_client};
+use super::place::{Place, Running, is_for_client};
+use super::places::Places;
 use super::request::Request;
 use super::{Caller, Service, invalid, programs, workspace};
 use crate::error::{Error, Result};
@@ -22,6 +23,7 @@ const PROGRESS: Duration = Duration::from_secs(5);
 const MAX_NAME: usize = 100;
 
 /// The result of a tool, in this program's terms.
+#[derive(Default)]
 pub struct Returned {
     /// Whether it failed.
     pub failed: bool,
@@ -31,17 +33,19 @@ pub struct Returned {
     pub data: Value,
     /// Further parts: pictures.
     pub parts: Vec<Value>,
+    /// What is in the session's file, where that is not the text.
+    pub recorded: Option<ToolResult>,
 }
 
 impl Returned {
     /// A call that did what was asked.
     pub fn done(text: impl Into<String>, data: Value) -> Self {
-        Self { failed: false, text: text.into(), data, parts: Vec::new() }
+        Self { text: text.into(), data, ..Self::default() }
     }
 
     /// One that did not.
     pub fn failed(text: impl Into<String>) -> Self {
-        Self { failed: true, text: text.into(), data: Value::Null, parts: Vec::new() }
+        Self { failed: true, text: text.into(), ..Self::default() }
     }
 }
 
@@ -91,10 +95,14 @@ fn output_schema() -> Value {
     })
 }
 
+/// Whether a tool leaves the workspace as it is, or records it itself.
+fn is_read_only(name: &str) -> bool {
+    matches!(name, "read_file" | "job_output" | "download" | "session") || workspace::is_tool(name)
+}
+
 /// Nothing that these tools do leaves the sandbox.
 fn annotations(name: &str) -> Value {
-    let reads = matches!(name, "read_file" | "job_output");
-    json!({ "readOnlyHint": reads, "destructiveHint": false, "openWorldHint": false })
+    json!({ "readOnlyHint": is_read_only(name), "destructiveHint": false, "openWorldHint": false })
 }
 
 impl Service {
@@ -144,41 +152,62 @@ impl Service {
         arguments: Value,
     ) -> Result<Answer> {
         let key = named.clone().or_else(|| self.settings.key.clone());
-        let place_name = key.as_ref().map_or_else(|| caller.place.clone(), |key| format!("key {key}"));
+        let place_name = key.as_deref().map_or_else(|| caller.place.clone(), Places::of_key);
         if name == programs::CLOSE {
             let was_open = self.places.end(&place_name).await;
             return Ok(Answer::Returned(Returned::done("closed", json!({ "was_open": was_open }))));
         }
         let place = self.places.get(&place_name, key.as_deref()).await?;
-        if Registry::builtin().get(name).is_some() {
-            return self.of_model(&place, name, &arguments).await.map(Answer::Returned);
+        let answer = match Registry::builtin().get(name) {
+            Some(_) => self.of_model(&place, name, &arguments).await.map(Answer::Returned),
+            None => self.other(&place, caller, request, name, &arguments).await,
+        };
+        place.touch();
+        match is_read_only(name) {
+            true => answer,
+            false => place.record_soon().await.and(answer),
         }
+    }
+
+    /// A tool that is not the model's.
+    async fn other(
+        &self,
+        place: &Arc<Place>,
+        caller: &Caller,
+        request: &Request<'_>,
+        name: &str,
+        arguments: &Value,
+    ) -> Result<Answer> {
         let id = place.next_call();
-        let running = Running::new(&place, &id, name);
+        let running = Running::new(place, &id, name);
         place.events.emit(Event::ToolStarted {
             id: id.clone(),
             name: name.to_owned(),
-            arguments: recorded(&arguments),
+            arguments: recorded(arguments),
         })?;
         let started = Instant::now();
         let answer = match workspace::is_tool(name) {
-            true => self.of_workspace(&place, caller, request, name, &arguments).await,
-            false => self.of_program(&place, name, &arguments).await.map(Answer::Returned),
+            true => self.of_workspace(place, caller, request, name, arguments).await,
+            false => self.of_program(place, &id, name, arguments).await.map(Answer::Returned),
         };
-        let (ok, result) = match &answer {
-            Ok(Answer::Returned(returned)) => (!returned.failed, one_line(&returned.text, 2_000)),
-            Ok(Answer::Question(_)) => (true, "the user is asked".to_owned()),
-            Err(error) => (false, format!("error: {error}")),
+        let result = match &answer {
+            Ok(Answer::Returned(Returned { recorded: Some(result), .. })) => result.clone(),
+            Ok(Answer::Returned(returned)) => ToolResult {
+                ok: !returned.failed,
+                ..ToolResult::success(one_line(&returned.text, 2_000))
+            },
+            Ok(Answer::Question(_)) => ToolResult::success("the user is asked"),
+            Err(error) => ToolResult::failure(format!("error: {error}")),
         };
         running.done();
         place.events.emit(Event::ToolFinished {
             id,
             name: name.to_owned(),
-            ok,
-            exit_code: None,
+            ok: result.ok,
+            exit_code: result.exit_code,
             duration_ms: started.elapsed().as_millis() as u64,
-            truncated: false,
-            result,
+            truncated: result.truncated,
+            result: result.text,
             content: Vec::new(),
         })?;
         answer
@@ -203,7 +232,7 @@ impl Service {
             "ok": ok, "exit_code": exit_code, "truncated": truncated, "text": text, "artifacts": artifacts,
         });
         // A command that ran and failed is a result; what could not be done is an error.
-        Ok(Returned { failed: !ok && exit_code.is_none(), text, data, parts })
+        Ok(Returned { failed: !ok && exit_code.is_none(), text, data, parts, recorded: None })
     }
 }
 
@@ -219,7 +248,7 @@ fn pictures(place: &Place, result: &ToolResult) -> Vec<Value> {
 }
 
 /// Without what would make the session's file large: the bytes of files.
-fn recorded(arguments: &Value) -> Value {
+pub fn recorded(arguments: &Value) -> Value {
     match arguments.get("files").and_then(Value::as_array) {
         Some(files) => json!({ "files": files.iter().map(|file| file.get("path")).collect::<Vec<_>>() }),
         None => arguments.clone(),
@@ -227,7 +256,7 @@ fn recorded(arguments: &Value) -> Value {
 }
 
 fn to_result(returned: Returned) -> Value {
-    let Returned { failed, text, data, parts } = returned;
+    let Returned { failed, text, data, parts, .. } = returned;
     let text = (!text.is_empty()).then(|| json!({ "type": "text", "text": text }));
     let content: Vec<Value> = text.into_iter().chain(parts).collect();
     let mut result = json!({ "content": content, "isError": failed });

@@ -3,27 +3,37 @@
 use super::{Caller, Service, request};
 use crate::lock::Lock;
 use crate::mcp::jsonrpc::{
-    ErrorObject, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, Message,
+    ErrorObject, INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, Id, METHOD_NOT_FOUND, Message,
 };
 use crate::mcp::protocol::{HEADER_MISMATCH, MODERN};
 use crate::server::listen::{Address, Listener};
 use crate::server::random_token;
 use axum::Router;
-use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use futures_util::future::{AbortHandle, abortable};
 use http::{HeaderMap, StatusCode, header};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The largest body of a request, in bytes.
 const MAX_BODY: usize = 64 << 20;
+/// Bytes of the bodies of all requests that are worked on; a further request waits.
+const MAX_BODIES: usize = 4 * MAX_BODY;
+/// How long a body may take, with the wait.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+/// The code of a request that its client has cancelled.
+const CANCELLED: i64 = -32000;
 /// Clients of the earlier era, which have a session each.
 const MAX_SESSIONS: usize = 64;
 /// A session that has not been used for this long is forgotten.
@@ -47,6 +57,10 @@ impl Token {
         Self(None)
     }
 
+    fn is_required(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Compares hashes, which takes the same time whatever was sent.
     fn admits(&self, headers: &HeaderMap) -> bool {
         let Some(wanted) = self.0 else { return true };
@@ -61,54 +75,84 @@ impl Token {
 struct Server {
     service: Arc<Service>,
     token: Token,
-    /// Names that a client may have used for this server.
-    hosts: Vec<String>,
-    sessions: Lock<HashMap<String, Known>>,
-}
-
-/// A client of the earlier era.
-struct Known {
-    capabilities: Value,
-    used: Instant,
+    /// Names that a client may have used for this server; `None`: any name, because it has to have the token.
+    hosts: Option<Vec<String>>,
+    /// Clients of the earlier era, and when each was last heard of.
+    sessions: Lock<HashMap<String, Instant>>,
+    /// Their requests that are worked on.
+    running: Lock<HashMap<(String, Id), AbortHandle>>,
+    /// Bytes of bodies that may still be read.
+    room: Arc<Semaphore>,
 }
 
 /// Serves until `stop` completes, then ends every sandbox.
 pub async fn serve(service: Arc<Service>, listener: Listener, token: Token, stop: impl Future<Output = ()>) {
-    let mut hosts: Vec<String> = ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned).to_vec();
-    if let Address::Tcp(address) = listener.address() {
-        hosts.push(match address.ip() {
-            std::net::IpAddr::V4(ip) => ip.to_string(),
-            std::net::IpAddr::V6(ip) => format!("[{ip}]"),
-        });
-    }
-    let server = Arc::new(Server { service: Arc::clone(&service), token, hosts, sessions: Lock::default() });
+    let server = Arc::new(Server {
+        service: Arc::clone(&service),
+        hosts: hosts(listener.address(), &token),
+        token,
+        sessions: Lock::default(),
+        running: Lock::default(),
+        room: Arc::new(Semaphore::new(MAX_BODIES)),
+    });
     let router = Router::new()
         .route("/mcp", post(answer).delete(forget).get(not_here))
-        .layer(DefaultBodyLimit::max(MAX_BODY))
+        // Before anything of a body is read.
+        .layer(from_fn_with_state(Arc::clone(&server), admitted))
         .with_state(server);
-    listener.serve(router, stop).await;
+    tokio::select! {
+        () = listener.serve(router, stop) => {}
+        () = service.end_idle() => {}
+    }
     service.end().await;
 }
 
 type Refused = (StatusCode, ErrorObject);
 
-async fn answer(State(server): State<Arc<Server>>, headers: HeaderMap, body: Bytes) -> Response {
-    server.answer(&headers, &body).await.unwrap_or_else(|refused| *refused)
+/// The names of a server at `address`. Any name will do where every network of this machine leads to it, but only with the
+/// token, which no page of another site has.
+fn hosts(address: &Address, token: &Token) -> Option<Vec<String>> {
+    let mut hosts: Vec<String> = ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned).to_vec();
+    if let Address::Tcp(address) = address {
+        if address.ip().is_unspecified() && token.is_required() {
+            return None;
+        }
+        hosts.push(match address.ip() {
+            IpAddr::V4(ip) => ip.to_string(),
+            IpAddr::V6(ip) => format!("[{ip}]"),
+        });
+    }
+    Some(hosts)
 }
 
-async fn not_here(State(server): State<Arc<Server>>, headers: HeaderMap) -> Response {
-    match server.admit(&headers) {
-        // Nothing is sent that was not asked for.
-        Ok(()) => StatusCode::METHOD_NOT_ALLOWED.into_response(),
+async fn admitted(State(server): State<Arc<Server>>, request: Request, next: Next) -> Response {
+    match server.admit(request.headers()) {
+        Ok(()) => next.run(request).await,
         Err(refused) => refusal(refused),
     }
 }
 
+async fn answer(State(server): State<Arc<Server>>, request: Request) -> Response {
+    let (head, body) = request.into_parts();
+    let read = match accepts(&head.headers) {
+        Ok(()) => server.read(&head.headers, body).await,
+        Err(refused) => Err(refused),
+    };
+    match read {
+        Ok((body, _room)) => {
+            server.answer(&head.headers, &body).await.unwrap_or_else(|refused| *refused)
+        }
+        Err(refused) => refusal(refused),
+    }
+}
+
+/// Nothing is sent that was not asked for.
+async fn not_here() -> StatusCode {
+    StatusCode::METHOD_NOT_ALLOWED
+}
+
 /// The client ends its session.
 async fn forget(State(server): State<Arc<Server>>, headers: HeaderMap) -> Response {
-    if let Err(refused) = server.admit(&headers) {
-        return refusal(refused);
-    }
     let id = text(&headers, SESSION).unwrap_or_default().to_owned();
     let known = server.sessions.lock().remove(&id);
     match known {
@@ -124,14 +168,21 @@ impl Server {
     /// Whether a request may be answered at all: not to a page in a browser, and not without the token.
     fn admit(&self, headers: &HeaderMap) -> Result<(), Refused> {
         let refused = |status, why: &str| Err((status, ErrorObject::new(INVALID_REQUEST, why)));
-        if !text(headers, "host").is_some_and(|host| self.is_ours(host)) {
+        let Some(host) = text(headers, "host").map(without_port) else {
+            return refused(StatusCode::FORBIDDEN, "the header Host is missing");
+        };
+        let is_ours = |name: &str| match &self.hosts {
+            Some(known) => known.iter().any(|known| known.eq_ignore_ascii_case(name)),
+            None => host.eq_ignore_ascii_case(name),
+        };
+        if !is_ours(host) {
             return refused(StatusCode::FORBIDDEN, "this server is not known by that name");
         }
         if let Some(origin) = headers.get(header::ORIGIN) {
-            let host = origin.to_str().ok().and_then(|origin| {
+            let name = origin.to_str().ok().and_then(|origin| {
                 origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"))
             });
-            if !host.is_some_and(|host| self.is_ours(host)) {
+            if !name.is_some_and(|name| is_ours(without_port(name))) {
                 return refused(StatusCode::FORBIDDEN, "pages of this origin may not use this server");
             }
         }
@@ -141,33 +192,54 @@ impl Server {
         }
     }
 
-    /// Whether `host`, with a port or without, is a name of this server.
-    fn is_ours(&self, host: &str) -> bool {
-        let name = match host.rsplit_once(':') {
-            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
-            _ => host,
+    /// Reads the body of a request, with its share of the memory that all bodies may take.
+    async fn read(&self, headers: &HeaderMap, body: Body) -> Result<(Bytes, OwnedSemaphorePermit), Refused> {
+        let refused = |status, why: &str| (status, ErrorObject::new(INVALID_REQUEST, why));
+        // A body that does not say how long it is may be as long as any.
+        let length = text(headers, "content-length").map_or(Some(MAX_BODY), |length| length.parse().ok());
+        let Some(length) = length.filter(|length| *length <= MAX_BODY) else {
+            return Err(refused(StatusCode::PAYLOAD_TOO_LARGE, "a message has at most 64 MiB"));
         };
-        self.hosts.iter().any(|known| known.eq_ignore_ascii_case(name))
+        let read = async {
+            let room = Arc::clone(&self.room).acquire_many_owned(length as u32).await;
+            (to_bytes(body, length).await, room)
+        };
+        match tokio::time::timeout(BODY_TIMEOUT, read).await {
+            Ok((Ok(body), Ok(room))) => Ok((body, room)),
+            Ok(_) => Err(refused(StatusCode::BAD_REQUEST, "the body could not be read, or is larger than 64 MiB")),
+            Err(_) => Err(refused(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")),
+        }
     }
 
     async fn answer(&self, headers: &HeaderMap, body: &[u8]) -> Result<Response, Box<Response>> {
-        self.admit(headers).and_then(|()| accepts(headers)).map_err(|refused| Box::new(refusal(refused)))?;
         let message = Message::parse(body).map_err(|malformed| {
             let outcome = Err(ErrorObject::new(malformed.code, malformed.reason));
             Box::new(reply(StatusCode::BAD_REQUEST, &Message::Response { id: malformed.id, outcome }))
         })?;
         let (id, method, params) = match message {
             Message::Request { id, method, params } => (id, method, params),
-            // What is notified or answered here changes nothing: a request that is dropped is cancelled.
-            Message::Notification { .. } | Message::Response { .. } => {
+            Message::Notification { method, params } => {
+                if method == "notifications/cancelled" {
+                    self.cancel(headers, &params);
+                }
                 return Ok(StatusCode::ACCEPTED.into_response());
             }
+            // Nobody was asked.
+            Message::Response { .. } => return Ok(StatusCode::ACCEPTED.into_response()),
         };
         let of_request = |(status, error): Refused| {
             Box::new(reply(status, &Message::Response { id: Some(id.clone()), outcome: Err(error) }))
         };
         let (caller, session) = self.caller(headers, &method, &params).map_err(of_request)?;
-        let outcome = self.service.answer(&caller, &method, &params).await;
+        let work = async {
+            let _turn = self.service.turn_to_transfer(&method, &params).await;
+            self.service.answer(&caller, &method, &params).await
+        };
+        let outcome = match text(headers, SESSION) {
+            Some(session) => self.cancellable((session.to_owned(), id.clone()), work).await,
+            // Of the modern era: a request that its client drops is cancelled.
+            None => work.await,
+        };
         let is_modern = request::version(&params).is_some();
         let status = match &outcome {
             Err(error) if is_modern && error.code == METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
@@ -181,6 +253,30 @@ impl Server {
         Ok(response)
     }
 
+    /// Waits for `work` on a request, unless its client cancels it.
+    async fn cancellable(
+        &self,
+        key: (String, Id),
+        work: impl Future<Output = Result<Value, ErrorObject>>,
+    ) -> Result<Value, ErrorObject> {
+        let (work, handle) = abortable(work);
+        if self.running.lock().contains_key(&key) {
+            return Err(ErrorObject::new(INVALID_REQUEST, "a request with this id is being worked on"));
+        }
+        self.running.lock().insert(key.clone(), handle);
+        let _listed = Listed { server: self, key };
+        work.await.unwrap_or_else(|_| Err(ErrorObject::new(CANCELLED, "cancelled by the client")))
+    }
+
+    fn cancel(&self, headers: &HeaderMap, params: &Value) {
+        let id = params.get("requestId").and_then(|id| serde_json::from_value::<Id>(id.clone()).ok());
+        if let (Some(session), Some(id)) = (text(headers, SESSION), id)
+            && let Some(handle) = self.running.lock().get(&(session.to_owned(), id))
+        {
+            handle.abort();
+        }
+    }
+
     /// Who sends a request, and the session that begins with it.
     fn caller(
         &self,
@@ -188,10 +284,11 @@ impl Server {
         method: &str,
         params: &Value,
     ) -> Result<(Caller, Option<String>), Refused> {
-        let of = |place: String, capabilities: Value| Caller { place, client: None, capabilities };
+        // Over HTTP nobody is asked in the earlier era.
+        let of = |place: String| Caller { place, client: None, shows_forms: false };
         if request::version(params).is_some() {
             check_headers(headers, method, params)?;
-            return Ok((of(SHARED.to_owned(), Value::Null), None));
+            return Ok((of(SHARED.to_owned()), None));
         }
         if text(headers, "mcp-protocol-version") == Some(MODERN) {
             let why = "the header MCP-Protocol-Version names a version that the message does not";
@@ -199,7 +296,7 @@ impl Server {
         }
         let mut sessions = self.sessions.lock();
         if method == "initialize" {
-            sessions.retain(|_, known| known.used.elapsed() < MAX_IDLE);
+            sessions.retain(|_, used| used.elapsed() < MAX_IDLE);
             if sessions.len() >= MAX_SESSIONS {
                 let why = format!("{MAX_SESSIONS} clients are connected, which is the limit");
                 return Err((StatusCode::SERVICE_UNAVAILABLE, ErrorObject::new(INVALID_REQUEST, why)));
@@ -207,9 +304,8 @@ impl Server {
             let id = random_token().map_err(|error| {
                 (StatusCode::INTERNAL_SERVER_ERROR, ErrorObject::new(INTERNAL_ERROR, error.to_string()))
             })?;
-            let capabilities = params.get("capabilities").cloned().unwrap_or_default();
-            sessions.insert(id.clone(), Known { capabilities: capabilities.clone(), used: Instant::now() });
-            return Ok((of(place(&id), capabilities), Some(id)));
+            sessions.insert(id.clone(), Instant::now());
+            return Ok((of(place(&id)), Some(id)));
         }
         let refused = |status, why: &str| Err((status, ErrorObject::new(INVALID_REQUEST, why)));
         let Some(id) = text(headers, SESSION) else {
@@ -219,12 +315,32 @@ impl Server {
             );
         };
         match sessions.get_mut(id) {
-            Some(known) => {
-                known.used = Instant::now();
-                Ok((of(place(id), known.capabilities.clone()), None))
+            Some(used) => {
+                *used = Instant::now();
+                Ok((of(place(id)), None))
             }
             None => refused(StatusCode::NOT_FOUND, "this session has ended: begin with initialize"),
         }
+    }
+}
+
+/// A request that can be cancelled.
+struct Listed<'a> {
+    server: &'a Server,
+    key: (String, Id),
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        self.server.running.lock().remove(&self.key);
+    }
+}
+
+/// The name in a `Host` header or in an origin.
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
     }
 }
 

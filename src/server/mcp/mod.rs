@@ -6,6 +6,7 @@
 
 mod calls;
 mod http;
+mod place;
 mod places;
 mod programs;
 mod request;
@@ -25,9 +26,13 @@ use request::Request;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How long clients may keep the list of tools, in milliseconds: it does not change.
 const LIST_TTL_MS: u64 = 3_600_000;
+
+/// Calls at a time that move the bytes of files: each has up to 43 MB of them in memory.
+const MAX_TRANSFERS: usize = 4;
 
 /// What the server does for its clients.
 #[derive(Debug, Clone)]
@@ -46,6 +51,7 @@ pub struct Settings {
 pub struct Service {
     settings: Settings,
     places: Places,
+    transfers: Arc<Semaphore>,
 }
 
 /// Who sends a request.
@@ -55,15 +61,24 @@ pub struct Caller {
     place: String,
     /// Whom questions of ours go to, where the transport has a way back.
     client: Option<Arc<Client>>,
-    /// What the client said that it can do, in `initialize`.
-    capabilities: Value,
+    /// Whether the client said in `initialize` that it can ask its user by a form.
+    shows_forms: bool,
 }
 
 impl Service {
     /// For sandboxes that `opener` opens.
     pub fn new(opener: Arc<dyn Opener>, settings: Settings) -> Arc<Self> {
         let places = Places::new(opener, settings.workspace.clone());
-        Arc::new(Self { settings, places })
+        Arc::new(Self { settings, places, transfers: Arc::new(Semaphore::new(MAX_TRANSFERS)) })
+    }
+
+    /// Waits until a call that moves the bytes of files may begin; any other begins at once. Held until it is answered.
+    async fn turn_to_transfer(&self, method: &str, params: &Value) -> Option<OwnedSemaphorePermit> {
+        let tool = params.get("name").and_then(Value::as_str).filter(|_| method == "tools/call");
+        match tool.is_some_and(programs::is_transfer) {
+            true => Arc::clone(&self.transfers).acquire_owned().await.ok(),
+            false => None,
+        }
     }
 
     /// Answers one request. Dropping the future cancels it.
@@ -83,6 +98,11 @@ impl Service {
     /// Ends a client's own sandbox.
     async fn forget(&self, place: &str) {
         self.places.end(place).await;
+    }
+
+    /// Ends sandboxes that nobody uses any more, as long as it is awaited.
+    async fn end_idle(&self) {
+        match self.places.end_idle().await {}
     }
 
     /// Ends every sandbox.

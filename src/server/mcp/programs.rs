@@ -1,17 +1,21 @@
 //! Tools for programs rather than models: raw output, the bytes of files, a second sandbox.
 
 use super::Service;
-use super::calls::{Returned, arguments};
-use super::places::Place;
+use super::calls::{Returned, arguments, recorded};
+use super::place::Place;
+use crate::approval::policy::Action;
 use crate::error::{Error, Result};
+use crate::event::Event;
 use crate::sandbox::{Command, FileWrite, HOME, Node, Outcome, Output, Program, WORKSPACE};
+use crate::secret_scan;
 use crate::tools::arguments::schema;
-use crate::tools::report_limits;
+use crate::tools::{Collector, ToolResult, command_result, report_limits};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -74,6 +78,11 @@ pub fn is_tool(name: &str) -> bool {
     matches!(name, "execute" | "upload" | "download" | "fork" | "undo_apply" | "session" | CLOSE)
 }
 
+/// Whether the bytes of files are moved.
+pub fn is_transfer(name: &str) -> bool {
+    matches!(name, "upload" | "download")
+}
+
 /// How they are described to clients.
 pub fn list() -> Vec<Value> {
     let tool = |name: &str, about: &str, input: Value| json!({ "name": name, "description": about, "inputSchema": input });
@@ -97,14 +106,20 @@ pub fn list() -> Vec<Value> {
 }
 
 impl Service {
-    pub(super) async fn of_program(&self, place: &Place, name: &str, given: &Value) -> Result<Returned> {
+    pub(super) async fn of_program(
+        &self,
+        place: &Place,
+        call: &str,
+        name: &str,
+        given: &Value,
+    ) -> Result<Returned> {
         match name {
-            "execute" => execute(place, arguments(given)?).await,
-            "upload" => upload(place, arguments::<Upload>(given)?.files).await,
-            "download" => download(place, arguments::<Download>(given)?.paths).await,
+            "execute" => execute(place, call, given).await,
+            "upload" => upload(place, given).await,
+            "download" => download(place, given).await,
             "fork" => {
                 let name = arguments::<Fork>(given)?.name;
-                let session = self.places.fork(place, &format!("key {name}")).await?;
+                let session = self.places.fork(place, &name).await?;
                 Ok(Returned::done("", json!({ "session": session, "sandbox": name })))
             }
             "undo_apply" => {
@@ -127,7 +142,11 @@ impl Service {
     }
 }
 
-async fn execute(place: &Place, given: Execute) -> Result<Returned> {
+async fn execute(place: &Place, call: &str, raw: &Value) -> Result<Returned> {
+    let (given, conversation) = (arguments::<Execute>(raw)?, &place.session.conversation);
+    if let Some(why) = conversation.judge("execute", Some(Action::Command(&given.command)), raw).await? {
+        return Ok(Returned::failed(why));
+    }
     let ready = place.ready().await?;
     let asked = given.timeout_s.filter(|seconds| seconds.is_finite() && *seconds > 0.0);
     let timeout =
@@ -145,16 +164,20 @@ async fn execute(place: &Place, given: Execute) -> Result<Returned> {
         live_bytes: u64::MAX,
         stdin: false,
     };
-    let (mut output, mut truncated) = (Vec::new(), false);
+    let bounds = conversation.bounds();
+    let (mut output, mut truncated, mut shown) = (Vec::new(), false, Collector::new(bounds.output_chars));
     let finished = ready
         .sandbox
-        .run(command, &mut |piece| match piece {
-            Output::Data(_, bytes) => {
-                let room = MAX_OUTPUT - output.len();
-                truncated |= bytes.len() > room;
-                output.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        .run(command, &mut |piece| {
+            shown.push(piece);
+            match piece {
+                Output::Data(_, bytes) => {
+                    let room = MAX_OUTPUT - output.len();
+                    truncated |= bytes.len() > room;
+                    output.extend_from_slice(&bytes[..bytes.len().min(room)]);
+                }
+                Output::Gap(_) => truncated = true,
             }
-            Output::Gap(_) => truncated = true,
         })
         .await?;
     report_limits(&place.events, &finished)?;
@@ -165,25 +188,43 @@ async fn execute(place: &Place, given: Execute) -> Result<Returned> {
         Outcome::OomKilled | Outcome::OverQuota { .. } => (Some(137), false),
         Outcome::Lost => (None, false),
     };
+    let mut result = command_result(&finished, Some(timeout), shown);
+    let mut output = String::from_utf8_lossy(&output).into_owned();
+    if bounds.redact_secrets {
+        if let Some(redacted) = secret_scan::redact(&output) {
+            place.events.emit(Event::SecretsRedacted { id: call.to_owned(), types: redacted.types })?;
+            output = redacted.text;
+        }
+        result.text = secret_scan::redact(&result.text).map_or(result.text, |redacted| redacted.text);
+    }
+    let said = conversation.said_after("execute", raw, &result).await?;
     let data = json!({
-        "output": String::from_utf8_lossy(&output), "exit_code": exit_code, "timed_out": timed_out,
+        "output": output, "exit_code": exit_code, "timed_out": timed_out,
         "truncated": truncated, "duration_ms": finished.duration.as_millis() as u64,
     });
-    Ok(Returned::done("", data))
+    Ok(Returned { recorded: Some(result), ..Returned::done(said.unwrap_or_default(), data) })
 }
 
-async fn upload(place: &Place, files: Vec<UploadedFile>) -> Result<Returned> {
-    let sandbox = &place.ready().await?.sandbox;
+async fn upload(place: &Place, raw: &Value) -> Result<Returned> {
+    let files = arguments::<Upload>(raw)?.files;
     let bytes: u64 = files.iter().map(|file| file.data.len() as u64 / 4 * 3).sum();
     if bytes > MAX_FILES {
         return Err(Error::usage(format!("one call writes at most {MAX_FILES} bytes"))
             .hint("send fewer files at a time"));
     }
+    let decoded: Vec<_> = files.iter().map(|file| STANDARD.decode(&file.data).ok()).collect();
+    let texts: Vec<_> = files.iter().zip(&decoded).map(|(file, bytes)| written(file, bytes.as_deref())).collect();
+    let action = Action::Write { files: texts.iter().map(|(path, text)| (&**path, &**text)).collect(), whole: true };
+    let (shown, conversation) = (recorded(raw), &place.session.conversation);
+    if let Some(why) = conversation.judge("upload", Some(action), &shown).await? {
+        return Ok(Returned::failed(why));
+    }
+    let sandbox = &place.ready().await?.sandbox;
     let (mut writes, mut results) = (Vec::new(), Vec::new());
-    for file in files {
+    for (file, bytes) in files.iter().zip(decoded) {
         let path = absolute(&file.path);
-        match STANDARD.decode(&file.data) {
-            Ok(bytes) => {
+        match bytes {
+            Some(bytes) => {
                 writes.push(FileWrite {
                     path,
                     node: Node::Regular(bytes),
@@ -193,7 +234,7 @@ async fn upload(place: &Place, files: Vec<UploadedFile>) -> Result<Returned> {
                 });
                 results.push(None);
             }
-            Err(_) => results.push(Some("the data is not Base64".to_owned())),
+            None => results.push(Some("the data is not Base64".to_owned())),
         }
     }
     let mut written = sandbox.write_files(writes).await?.into_iter();
@@ -204,18 +245,61 @@ async fn upload(place: &Place, files: Vec<UploadedFile>) -> Result<Returned> {
             _ => json!({ "error": null }),
         },
     });
-    Ok(Returned::done("", json!({ "files": results.collect::<Vec<_>>() })))
+    let (files, is_error) = (results.collect::<Vec<_>>(), |file: &Value| !file["error"].is_null());
+    let failed = files.iter().filter(|file| is_error(file)).count();
+    let result = ToolResult {
+        ok: failed == 0,
+        ..ToolResult::success(format!("{} written, {failed} not written", files.len() - failed))
+    };
+    let said = conversation.said_after("upload", &shown, &result).await?;
+    let data = json!({ "files": files });
+    Ok(Returned { recorded: Some(result), ..Returned::done(said.unwrap_or_default(), data) })
 }
 
-async fn download(place: &Place, paths: Vec<PathBuf>) -> Result<Returned> {
+/// A file as the policy judges it.
+fn written<'a>(file: &'a UploadedFile, bytes: Option<&'a [u8]>) -> (Cow<'a, str>, Cow<'a, str>) {
+    (file.path.to_string_lossy(), String::from_utf8_lossy(bytes.unwrap_or_default()))
+}
+
+async fn download(place: &Place, raw: &Value) -> Result<Returned> {
+    let (paths, conversation) = (arguments::<Download>(raw)?.paths, &place.session.conversation);
+    if let Some(why) = conversation.judge("download", None, raw).await? {
+        return Ok(Returned::failed(why));
+    }
+    let redacts = conversation.bounds().redact_secrets;
     let sandbox = &place.ready().await?.sandbox;
     let paths = paths.iter().map(|path| absolute(path)).collect();
     let read = sandbox.read_files(paths, MAX_FILES).await?;
-    let files = read.into_iter().map(|file| match file {
-        Ok(file) => json!({ "data": STANDARD.encode(&file.bytes), "error": null }),
-        Err(error) => json!({ "data": null, "error": error.to_string() }),
-    });
-    Ok(Returned::done("", json!({ "files": files.collect::<Vec<_>>() })))
+    let (mut files, mut failed) = (Vec::new(), 0);
+    for file in read {
+        let bytes = file.map_err(|error| error.to_string()).and_then(|file| match redacts {
+            true => without_secrets(file.bytes),
+            false => Ok(file.bytes),
+        });
+        failed += usize::from(bytes.is_err());
+        files.push(match bytes {
+            Ok(bytes) => json!({ "data": STANDARD.encode(&bytes), "error": null }),
+            Err(error) => json!({ "data": null, "error": error }),
+        });
+    }
+    let result = ToolResult {
+        ok: failed == 0,
+        ..ToolResult::success(format!("{} read, {failed} not read", files.len() - failed))
+    };
+    let said = conversation.said_after("download", raw, &result).await?;
+    let data = json!({ "files": files });
+    Ok(Returned { recorded: Some(result), ..Returned::done(said.unwrap_or_default(), data) })
+}
+
+/// A program gets the bytes of a file or none of them: with a part replaced they would be another file.
+fn without_secrets(bytes: Vec<u8>) -> std::result::Result<Vec<u8>, String> {
+    match secret_scan::redact(&String::from_utf8_lossy(&bytes)) {
+        None => Ok(bytes),
+        Some(redacted) => {
+            let types: Vec<&str> = redacted.types.keys().map(String::as_str).collect();
+            Err(format!("it holds a secret ({}), which is not handed out", types.join(", ")))
+        }
+    }
 }
 
 /// Relative paths are in the workspace, `~` is the sandbox's own.

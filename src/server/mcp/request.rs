@@ -36,13 +36,15 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// What the client of this request can do. In the earlier era it has said so before.
-    pub fn capabilities<'b>(&'b self, before: &'b Value) -> &'b Value {
+    /// Whether the client of this request can ask its user by a form. In the earlier era it has said so before.
+    pub fn shows_forms(&self, before: bool) -> bool {
         match self.era {
-            Era::Modern => self.params.pointer("/_meta").and_then(|meta| meta.get(meta::CAPABILITIES)),
-            Era::Initialize => Some(before),
+            Era::Modern => {
+                let meta = self.params.get("_meta").and_then(|meta| meta.get(meta::CAPABILITIES));
+                meta.is_some_and(shows_forms)
+            }
+            Era::Initialize => before,
         }
-        .unwrap_or(&Value::Null)
     }
 
     /// The names by which notifications of progress are asked for.
@@ -65,6 +67,12 @@ impl<'a> Request<'a> {
         }
         result
     }
+}
+
+/// Whether a client with these capabilities can ask its user by a form: it says so, or says only that it can ask.
+pub fn shows_forms(capabilities: &Value) -> bool {
+    let elicitation = capabilities.get("elicitation").and_then(Value::as_object);
+    elicitation.is_some_and(|ways| ways.get("form").is_some_and(Value::is_object) || !ways.contains_key("url"))
 }
 
 /// The version that a request names.
@@ -110,5 +118,19 @@ mod tests {
         assert_eq!((&result["resultType"], &result["cacheScope"]), (&json!("complete"), &json!("private")));
         let params = json!({});
         assert_eq!(Request::of("ping", &params).unwrap().wrapped("ping", json!({})), json!({}));
+    }
+
+    #[test]
+    fn a_form_is_shown_by_clients_that_say_so_or_name_no_other_way() {
+        for (capabilities, expected) in [
+            (json!({}), false),
+            (json!({ "elicitation": null }), false),
+            (json!({ "elicitation": {} }), true),
+            (json!({ "elicitation": { "form": {} } }), true),
+            (json!({ "elicitation": { "form": {}, "url": {} } }), true),
+            (json!({ "elicitation": { "url": {} } }), false),
+        ] {
+            assert_eq!(shows_forms(&capabilities), expected, "{capabilities}");
+        }
     }
 }

@@ -1,13 +1,15 @@
 //! The server as a child of its client: one message a line on standard input and output.
 
+use super::request::shows_forms;
 use super::{Caller, Service};
 use crate::lock::Lock;
 use crate::mcp::jsonrpc::{ErrorObject, INVALID_REQUEST, Id, Message};
-use crate::server::rpc::{Client, Incoming};
+use crate::server::rpc::{self, Client};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::AsyncRead;
 use tokio::task::AbortHandle;
@@ -29,26 +31,10 @@ pub async fn serve(
     let connection = Arc::new(Connection {
         service,
         client: Client::new(out),
-        capabilities: Lock::new(Value::Null),
+        shows_forms: AtomicBool::new(false),
         running: Lock::default(),
     });
-    let mut incoming = Incoming::new(from);
-    let mut stop = std::pin::pin!(stop);
-    loop {
-        let message = tokio::select! {
-            biased;
-            () = &mut stop => break,
-            message = incoming.next() => message,
-        };
-        match message {
-            None => break,
-            Some(Err(malformed)) => {
-                let error = ErrorObject::new(malformed.code, malformed.reason);
-                connection.client.respond(malformed.id, Err(error)).await;
-            }
-            Some(Ok(message)) => connection.take(message).await,
-        }
-    }
+    rpc::serve(&connection.client, from, async |message| connection.take(message).await, stop).await;
     connection.client.disconnect();
     connection.running.lock().drain().for_each(|(_, task)| task.abort());
     connection.service.end().await;
@@ -59,7 +45,7 @@ pub async fn serve(
 struct Connection {
     service: Arc<Service>,
     client: Arc<Client>,
-    capabilities: Lock<Value>,
+    shows_forms: AtomicBool,
     running: Lock<HashMap<Id, AbortHandle>>,
 }
 
@@ -80,7 +66,8 @@ impl Connection {
             }
             Message::Request { id, method, params } => {
                 if method == "initialize" {
-                    *self.capabilities.lock() = params.get("capabilities").cloned().unwrap_or_default();
+                    let shows_forms = params.get("capabilities").is_some_and(shows_forms);
+                    self.shows_forms.store(shows_forms, Ordering::Relaxed);
                 }
                 if let Err(error) = self.start(id.clone(), method, params) {
                     self.client.respond(Some(id), Err(error)).await;
@@ -103,13 +90,14 @@ impl Connection {
         let caller = Caller {
             place: "client".to_owned(),
             client: Some(Arc::clone(&self.client)),
-            capabilities: self.capabilities.lock().clone(),
+            shows_forms: self.shows_forms.load(Ordering::Relaxed),
         };
         let task = tokio::spawn(async move {
+            let _turn = connection.service.turn_to_transfer(&method, &params).await;
             let outcome = connection.service.answer(&caller, &method, &params).await;
             // The lock is held until the task is listed: it cannot remove itself before.
-            connection.running.lock().remove(&name);
-            connection.client.respond(Some(name), outcome).await;
+            let answered = || drop(connection.running.lock().remove(&name));
+            connection.client.respond_and(Some(name.clone()), outcome, answered).await;
         });
         running.insert(id, task.abort_handle());
         Ok(())

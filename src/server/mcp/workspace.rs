@@ -1,12 +1,13 @@
 //! What the user does in the REPL, as tools: see, write and undo changes, and change what the sandbox may reach.
 
 use super::calls::{Answer, Returned, arguments};
-use super::places::Place;
+use super::place::Place;
 use super::request::Request;
 use super::{Caller, Service};
 use crate::error::{Kind, Result};
 use crate::mcp::protocol::Era;
 use crate::network::entries;
+use crate::sanitise::one_line;
 use crate::server::{cut, random_token};
 use crate::session::Ready;
 use crate::tools::arguments::schema;
@@ -23,6 +24,8 @@ use std::sync::Arc;
 const MAX_PATCH: usize = 100_000;
 /// Files that are listed.
 const MAX_FILES: usize = 1_000;
+/// Characters of a client's message that are repeated.
+const MAX_MESSAGE: usize = 200;
 /// Names in a sentence.
 const NAMED: usize = 30;
 
@@ -164,6 +167,7 @@ impl Service {
                     "the user does not want these changes to be written",
                 )));
             }
+            Asked::Failed(why) => return Ok(Answer::Returned(not_asked(&why))),
             Asked::Nobody => {
                 let id = place.session.id();
                 return Ok(Answer::Returned(Returned::failed(format!(
@@ -209,6 +213,7 @@ impl Service {
                 Asked::Yes => {}
                 Asked::Question(question) => return Ok(Answer::Question(question)),
                 Asked::No => return Ok(Answer::Returned(Returned::failed("the user does not allow it"))),
+                Asked::Failed(why) => return Ok(Answer::Returned(not_asked(&why))),
                 Asked::Nobody => {
                     return Ok(Answer::Returned(Returned::failed(
                         "not allowed: this client cannot ask its user, who can allow hosts with `agent mcp --network HOST,…`",
@@ -294,6 +299,12 @@ enum Asked {
     Question(Value),
     /// The client cannot ask.
     Nobody,
+    /// It could not this time.
+    Failed(String),
+}
+
+fn not_asked(why: &str) -> Returned {
+    Returned::failed(format!("nothing was done: the client could not ask its user: {why}"))
 }
 
 /// Asks the client's user about `changes`. An answer counts for exactly what was asked.
@@ -304,7 +315,7 @@ async fn ask(
     caller: &Caller,
     request: &Request<'_>,
 ) -> Asked {
-    if request.capabilities(&caller.capabilities).get("elicitation").is_none_or(Value::is_null) {
+    if !request.shows_forms(caller.shows_forms) {
         return Asked::Nobody;
     }
     let params = json!({
@@ -317,7 +328,10 @@ async fn ask(
     });
     let answer = match (request.era, &caller.client) {
         (Era::Initialize, Some(client)) => {
-            client.request("elicitation/create", params).await.unwrap_or_default()
+            match client.request("elicitation/create", params).await {
+                Ok(answer) => answer,
+                Err(error) => return Asked::Failed(one_line(&error.message, MAX_MESSAGE)),
+            }
         }
         (Era::Initialize, None) => return Asked::Nobody,
         (Era::Modern, _) => match answered(place, changes, question, request) {
