@@ -338,3 +338,104 @@ fn a_prompt_that_reached_its_time_limit_is_still_asked_about() {
     assert_eq!(std::fs::read_to_string(new).unwrap(), "hello\n");
     assert!(editor.seen.iter().any(|message| message.to_string().contains("the time limit is reached")));
 }
+
+#[test]
+fn the_model_and_the_network_are_options_of_a_session() {
+    let endpoint = endpoint()
+        .models(200, r#"{"data":[{"id":"test-model"},{"id":"other-model"}]}"#)
+        .text("Done.")
+        .repeat_last();
+    let endpoint = endpoint.start();
+    let mut editor = Editor::start(agent().endpoint(&endpoint), &[], json!({}));
+    let session = editor.session.clone();
+    let opened = editor.seen.last().expect("an answer")["result"]["configOptions"].clone();
+    let ids = |options: &Value| -> Vec<Value> {
+        options.as_array().expect("options").iter().map(|option| option["currentValue"].clone()).collect()
+    };
+    assert_eq!(ids(&opened), ["ask", "test-model", "none"]);
+    // The models that the endpoint offers follow when it has said so.
+    while !editor.seen.iter().any(|message| message.to_string().contains("other-model")) {
+        let message = editor.server.next();
+        editor.seen.push(message);
+    }
+    for (option, value, values) in [
+        ("model", "other-model", ["ask", "other-model", "none"]),
+        ("network", "registries", ["ask", "other-model", "registries"]),
+        ("apply", "never", ["never", "other-model", "registries"]),
+    ] {
+        let params = json!({ "sessionId": session, "configId": option, "value": value });
+        let answer = editor.request("session/set_config_option", params);
+        assert_eq!(ids(&answer["result"]["configOptions"]), values, "{answer}");
+    }
+    for (option, value) in [("network", "full"), ("apply", "sometimes"), ("model", ""), ("other", "x")] {
+        let params = json!({ "sessionId": session, "configId": option, "value": value });
+        let answer = editor.request("session/set_config_option", params);
+        assert_eq!(answer["error"]["code"], -32602, "{option}: {answer}");
+    }
+    assert_eq!(editor.prompt(|_, _| None), "end_turn");
+    let asked = endpoint.last();
+    assert_eq!(asked.body["model"], "other-model");
+    assert!(asked.messages().last().expect("a prompt").to_string().contains("registries"));
+}
+
+#[test]
+fn a_request_that_is_cancelled_by_its_id_is_answered_so() {
+    let endpoint = command("sleep 600");
+    let mut editor = Editor::start(agent().endpoint(&endpoint), &[], json!({}));
+    let id = editor.begin_prompt();
+    while !editor.server.next().to_string().contains("sleep 600") {}
+    let params = json!({ "requestId": id });
+    editor.send(&json!({ "jsonrpc": "2.0", "method": "$/cancel_request", "params": params }));
+    let answer = editor.answer(id, |_, _| None);
+    assert_eq!(answer["error"]["code"], -32800, "{answer}");
+}
+
+#[test]
+fn the_number_of_sessions_is_bounded_when_they_are_opened_at_the_same_time() {
+    // The number was looked at before the sessions were opened, and 200 were opened then.
+    let endpoint = endpoint().text("never").start();
+    let call = agent().endpoint(&endpoint);
+    let cwd = call.workspace().to_owned();
+    let many: Vec<Value> =
+        (0..80).map(|id| request(id, "session/new", json!({ "cwd": cwd, "mcpServers": [] }))).collect();
+    let answers = exchange(call, &["acp"], lines(&many), many.len());
+    let refused = answers.iter().filter(|answer| answer.to_string().contains("which is the limit")).count();
+    assert_eq!(refused, 80 - 64, "{answers:?}");
+}
+
+#[test]
+fn what_the_user_changes_between_prompts_is_in_the_sandbox() {
+    let endpoint = endpoint()
+        .tool_call("run_commands", json!({ "command": "cat old.txt; echo sandbox > both.txt" }))
+        .text("Done.")
+        .tool_call("run_commands", json!({ "command": "cat old.txt both.txt" }))
+        .text("Done.")
+        .start();
+    let call = agent().endpoint(&endpoint).file("old.txt", "before\n").file("both.txt", "before\n");
+    let root = call.workspace().to_owned();
+    let mut editor = Editor::start(call, &[], json!({}));
+    assert_eq!(editor.prompt(text_editor("keep", json!({}))), "end_turn");
+    std::fs::write(root.join("old.txt"), "edited by the user\n").unwrap();
+    std::fs::write(root.join("both.txt"), "edited by the user\n").unwrap();
+    assert_eq!(editor.prompt(text_editor("apply", json!({}))), "end_turn");
+    let messages = endpoint.last().messages();
+    let result = messages.last().expect("a result").to_string();
+    assert!(result.contains("edited by the user") && result.contains("sandbox"), "{result}");
+    // What both have changed is a conflict, and nothing is written.
+    let (status, text) = editor.last_call();
+    assert!(status != "completed" || !text.contains("written to"), "{status}: {text}");
+    assert_eq!(std::fs::read_to_string(root.join("both.txt")).unwrap(), "edited by the user\n");
+}
+
+#[test]
+fn a_deleted_session_leaves_no_sandbox_that_was_kept() {
+    let endpoint = command("true");
+    let call = agent().endpoint(&endpoint);
+    let again = call.again();
+    let mut editor = Editor::start(call, &["--keep"], json!({}));
+    assert_eq!(editor.prompt(|_, _| None), "end_turn");
+    let (session, id) = (editor.session.clone(), editor.session.as_str().expect("an id").to_owned());
+    assert_eq!(editor.request("session/delete", json!({ "sessionId": session }))["result"], json!({}));
+    let listed = again.args(["sandbox", "list", "--json"]).run().expect_code(0);
+    assert!(!listed.stdout.contains(&id), "{}", listed.stdout);
+}

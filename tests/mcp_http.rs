@@ -7,6 +7,8 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
@@ -18,7 +20,11 @@ struct Server {
 
 impl Server {
     fn start(call: Agent) -> Self {
-        let call = call.env("AGENT_MCP_TOKEN", TOKEN).args(["mcp", "--listen", "127.0.0.1:0"]);
+        Self::listening(call, "127.0.0.1:0")
+    }
+
+    fn listening(call: Agent, address: &str) -> Self {
+        let call = call.env("AGENT_MCP_TOKEN", TOKEN).args(["mcp", "--listen", address]);
         let (mut command, root) = call.into_command();
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary starts");
@@ -127,4 +133,67 @@ async fn headers_of_the_modern_era_have_to_say_what_the_message_says() {
     let unknown = request("no/such/method", modern(json!({})));
     let (status, _, body) = server.post(&[version, ("mcp-method", "no/such/method")], &unknown).await;
     assert_eq!((status, &body["error"]["code"]), (404, &json!(-32601)), "{body}");
+}
+
+#[tokio::test]
+async fn a_request_is_refused_before_its_body_is_read() {
+    // 64 MiB were read first, of any number of clients without a token.
+    let server = Server::start(agent());
+    let address = server.url.strip_prefix("http://").and_then(|url| url.strip_suffix("/mcp")).unwrap();
+    for (headers, expected) in [
+        (format!("Host: {address}\r\n"), "401"),
+        (format!("Host: example.org\r\nAuthorization: Bearer {TOKEN}\r\n"), "403"),
+        (format!("Host: {address}\r\nAuthorization: Bearer {TOKEN}\r\n"), "406"),
+    ] {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let head = format!("POST /mcp HTTP/1.1\r\n{headers}Content-Length: 1000000\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(std::str::from_utf8(&answer[9..]), Ok(expected), "{headers}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_began_with_initialize_cancels_a_call() {
+    // The notification was accepted and the command went on.
+    let server = Server::start(agent());
+    let initialize = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {} });
+    let (_, headers, _) = server.post(&[], &request("initialize", initialize)).await;
+    let session = headers["mcp-session-id"].to_str().unwrap();
+    let run = |id: u64, command: &str| {
+        let params = json!({ "name": "run_commands", "arguments": { "command": command } });
+        json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params })
+    };
+    let (long, wait) =
+        (run(1, "touch started; sleep 600"), run(2, "while [ ! -e started ]; do sleep 0.05; done"));
+    let cancel =
+        json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } });
+    let session = [("mcp-session-id", session)];
+    let others = async {
+        assert_eq!(server.post(&session, &wait).await.0, 200);
+        assert_eq!(server.post(&[("mcp-session-id", "another")], &cancel).await.0, 202);
+        assert_eq!(server.post(&session, &cancel).await.0, 202);
+    };
+    let ((_, _, answer), ()) = tokio::join!(server.post(&session, &long), others);
+    assert!(answer["error"].to_string().contains("cancelled"), "{answer}");
+    let gone = run(3, "while pgrep -x sleep; do sleep 0.05; done; echo gone");
+    let (_, _, answer) = server.post(&session, &gone).await;
+    assert!(answer.to_string().contains("gone"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_server_of_every_network_is_reached_by_any_name_with_the_token() {
+    // It knew only the name 0.0.0.0.
+    let server = Server::listening(agent(), "0.0.0.0:0");
+    let ping = request("initialize", json!({ "protocolVersion": "2025-11-25", "capabilities": {} }));
+    for (headers, expected) in [
+        (vec![("host", "build-machine.lan:8765")], 200),
+        (vec![("host", "build-machine.lan"), ("origin", "http://build-machine.lan:8765")], 200),
+        (vec![("host", "build-machine.lan"), ("origin", "https://example.org")], 403),
+        (vec![("host", "build-machine.lan"), ("authorization", "Bearer wrong")], 401),
+    ] {
+        let (status, _, body) = server.post(&headers, &ping).await;
+        assert_eq!(status, expected, "{headers:?}: {body}");
+    }
 }

@@ -188,7 +188,10 @@ fn a_fork_is_found_again_by_its_name() {
     let read = call(4, "read_file", json!({ "path": "new.txt", "sandbox": "second" }));
     let session = call(5, "session", json!({ "sandbox": "second" }));
     let found = exchange(again, &["mcp", "--tools", "all"], lines(&[read, session]), 2);
-    assert!(answer(&found, 4)["result"]["structuredContent"]["text"].to_string().contains("hello"), "{found:?}");
+    assert!(
+        answer(&found, 4)["result"]["structuredContent"]["text"].to_string().contains("hello"),
+        "{found:?}"
+    );
     assert_eq!(
         answer(&found, 5)["result"]["structuredContent"]["session"],
         answer(&answers, 2)["result"]["structuredContent"]["session"]
@@ -200,7 +203,8 @@ fn a_signal_ends_a_server_whose_client_does_not_read() {
     // Answers to requests that are refused were awaited where signals were not seen.
     for arguments in [["mcp"], ["acp"]] {
         let (mut command, _root) = agent().args(arguments).into_command();
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the binary starts");
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the binary starts");
         let mut stdin = child.stdin.take().expect("piped");
         let writer = std::thread::spawn(move || {
             // Until it takes no more, or is gone.
@@ -242,4 +246,38 @@ fn wait_until_blocked(pid: u32) {
         assert!(started.elapsed() < DEADLINE, "it goes on reading");
         std::thread::sleep(Duration::from_secs(2));
     }
+}
+
+#[test]
+fn rules_hooks_and_the_replacement_of_secrets_apply_to_the_tools_of_programs() {
+    // They applied to the tools of the model alone.
+    let config = "[policy.deny.no-push]\ncommands = [\"git push\"]\n[policy.deny.no-eval]\npython = { builtins = [\"eval\"] }\n\
+                  [[hooks]]\nevent = \"before_tool\"\ntools = [\"download\"]\nwhere = \"host\"\n\
+                  command = \"grep -q forbidden && { echo not this one >&2; exit 2; }\"\n";
+    let call_of = agent().config(config);
+    let again = call_of.again();
+    let token = format!("ghp_{}", "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8");
+    let input = [
+        call(1, "execute", json!({ "command": "git push origin" })),
+        call(2, "upload", json!({ "files": [{ "path": "a.py", "data": "ZXZhbCgiMSIp" }] })),
+        call(3, "download", json!({ "paths": ["forbidden.txt"] })),
+        call(4, "execute", json!({ "command": format!("echo {token} | tee secret.txt; exit 3") })),
+        call(5, "download", json!({ "paths": ["secret.txt"] })),
+    ];
+    let mut server = Server::start(call_of, &["mcp", "--tools", "all"]);
+    let mut answers = Vec::new();
+    for message in input {
+        server.send(lines(&[message]).as_bytes());
+        answers.extend(server.answers(1));
+    }
+    for (id, why) in [(1, "no-push"), (2, "no-eval"), (3, "not this one")] {
+        let result = &answer(&answers, id)["result"];
+        assert!(result["isError"] == true && result.to_string().contains(why), "{result}");
+    }
+    assert!(!answers.iter().any(|answer| answer.to_string().contains(&token)), "{answers:?}");
+    assert_eq!(answer(&answers, 4)["result"]["structuredContent"]["exit_code"], 3);
+    assert!(answer(&answers, 5).to_string().contains("it holds a secret (GitHub token)"), "{answers:?}");
+    assert_eq!(server.end(), 0);
+    let shown = again.args(["sessions", "show"]).run().expect_code(0);
+    assert!(shown.stdout.contains("exit code 3") && !shown.stdout.contains(&token), "{}", shown.stdout);
 }

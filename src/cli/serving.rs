@@ -4,10 +4,11 @@ use super::endpoint;
 use super::machine;
 use super::open::{From, builder};
 use super::run::{model, options_of};
+use super::sessions::end_sandbox;
 use crate::cli::config::Config;
 use crate::cli::options::Options;
 use crate::error::Result;
-use crate::log::Store;
+use crate::log::{SessionId, Store};
 use crate::model::Replayed;
 use crate::server::{Opener, StartFrom};
 use crate::session::{Frontend, ModelSettings, Notice, Resume, Session, Starts};
@@ -79,6 +80,14 @@ impl Opener for FromConfig {
         frontend: Arc<dyn Frontend>,
     ) -> BoxFuture<'a, Result<Session>> {
         self.open_session(workspace, from, frontend).boxed()
+    }
+
+    fn models(&self) -> BoxFuture<'_, Result<Vec<String>>> {
+        async { endpoint::models(&endpoint::without_model(&Config::load(&self.options)?)?).await }.boxed()
+    }
+
+    fn end_sandbox<'a>(&'a self, backend: &'a str, session: &'a SessionId) -> BoxFuture<'a, ()> {
+        end_sandbox(backend, session).boxed()
     }
 
     fn model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<ModelSettings>> {

@@ -192,7 +192,7 @@ fn print_removed(options: &Options, removed: &[Summary]) -> Result<ExitCode> {
 
 /// Ends the sandbox that a session may have left. Where its engine does not answer, the sweep of a later start
 /// does it.
-async fn end_sandbox(backend: &str, id: &SessionId) {
+pub(super) async fn end_sandbox(backend: &str, id: &SessionId) {
     if let Ok(backend) = by_name(backend, &machine()).await {
         let _ = backend.destroy(id.as_str()).await;
     }

@@ -48,8 +48,7 @@ impl Store {
 
     fn bind(&self, name: &str, mut file: File, id: &SessionId) -> Result<()> {
         let mut options = OpenOptions::new();
-        let beside =
-            options.write(true).create(true).truncate(true).mode(0o600).open(self.dir(id).join(KEY));
+        let beside = options.write(true).create(true).truncate(true).mode(0o600).open(self.dir(id).join(KEY));
         writeln!(beside?, "{name}")?;
         file.rewind()?;
         file.set_len(0)?;

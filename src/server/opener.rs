@@ -29,6 +29,12 @@ pub trait Opener: Send + Sync {
         frontend: Arc<dyn Frontend>,
     ) -> BoxFuture<'a, Result<Session>>;
 
+    /// The models that the endpoint offers.
+    fn models(&self) -> BoxFuture<'_, Result<Vec<String>>>;
+
+    /// Ends the sandbox on the backend called `backend` that a session without a process may have left.
+    fn end_sandbox<'a>(&'a self, backend: &'a str, session: &'a SessionId) -> BoxFuture<'a, ()>;
+
     /// The model of this name, for a session that is open.
     fn model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<ModelSettings>>;
 }

@@ -212,13 +212,18 @@ impl Work<'_> {
             if words.is_empty() { "nothing but its own loopback".to_owned() } else { words.join(", ") };
         match verb {
             "" => self.say(&format!("The sandbox may reach: {words}.")).await,
-            _ => self.noted(&format!("The user changed what the sandbox may reach: {words}.")).await,
+            _ => {
+                self.options_changed().await?;
+                self.noted(&format!("The user changed what the sandbox may reach: {words}.")).await
+            }
         }
     }
 
     async fn model(&mut self, name: &str) -> Result<()> {
         if !name.is_empty() {
             self.session.set_model(self.opener.model(name).await?)?;
+            self.owner.model_is(name);
+            self.options_changed().await?;
         }
         let model = one_line(self.session.conversation.model_name(), 100);
         self.say(&format!("The model is {model}.")).await

@@ -53,7 +53,8 @@ impl Work<'_> {
         let root = ready.workspace.root();
         let mut unsaved = Vec::new();
         for (path, change) in changes.changes.iter().filter(|(_, change)| !change.is_directory_only()) {
-            let (file, known) = (root.join(path.as_path()), known(change.before.as_ref(), ready.workspace.store())?);
+            let (file, known) =
+                (root.join(path.as_path()), known(change.before.as_ref(), ready.workspace.store())?);
             match known {
                 Known::Binary => {}
                 Known::Text(saved) => {
@@ -102,7 +103,10 @@ impl Work<'_> {
             match self.unless_cancelled(self.write_in_editor(ready, path, change)).await {
                 Ok(Handed::Written) => {
                     written.changes.insert(path.clone(), change.clone());
-                    left.extend((change.before.is_some() && change.changes_mode()).then(|| format!("{path} (its permissions)")));
+                    left.extend(
+                        (change.before.is_some() && change.changes_mode())
+                            .then(|| format!("{path} (its permissions)")),
+                    );
                 }
                 Ok(Handed::Present) => {}
                 Ok(Handed::Left(why)) => left.push(format!("{path} ({why})")),
@@ -142,8 +146,7 @@ impl Work<'_> {
         let Some(text) = text_of(&side) else { return left("not text, or too large") };
         // Looked at by itself and directly before the editor writes: a directory on the way that is a symlink on this machine,
         // whatever the sandbox has made of it, is a conflict then.
-        let alone =
-            ChangeSet { changes: [(path.clone(), change.clone())].into(), ..ChangeSet::default() };
+        let alone = ChangeSet { changes: [(path.clone(), change.clone())].into(), ..ChangeSet::default() };
         match ready.workspace.would_write(&alone, false).await {
             Ok(missing) if missing.changes.is_empty() => return Ok(Handed::Present),
             Ok(_) => {}

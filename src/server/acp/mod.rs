@@ -11,21 +11,22 @@ mod options;
 mod prompt;
 mod proposal;
 mod session;
+mod stored;
 mod updates;
 
 pub use session::ApplyMode;
 
 use super::rpc::{self, Client, error_object};
 use super::{Opener, StartFrom};
-use crate::error::{Error, Kind, Result};
+use crate::event::Event;
 use crate::lock::Lock;
-use crate::log::{SessionId, read_records};
+use crate::log::SessionId;
 use crate::mcp::jsonrpc::{ErrorObject, INVALID_PARAMS, Id, METHOD_NOT_FOUND, Message};
 use crate::sanitise::one_line;
 use crate::session::Frontend;
 use editor::Editor;
 use facts::Facts;
-use futures_util::future::join_all;
+use futures_util::future::{AbortHandle, AbortRegistration, Abortable, join_all};
 use serde_json::{Value, json};
 use session::OpenSession;
 use std::collections::HashMap;
@@ -34,6 +35,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::AsyncRead;
+use tokio::sync::Semaphore;
 use updates::Updates;
 
 /// Sessions of one client that are open at a time.
@@ -42,10 +44,12 @@ const MAX_SESSIONS: usize = 64;
 const MAX_REQUESTS: usize = 256;
 /// The code for more than that.
 const TOO_MANY: i64 = -32000;
+/// The code of a request that its client has cancelled.
+const CANCELLED: i64 = -32800;
+/// How long the endpoint may take to say which models it offers.
+const MODELS_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the end may take: clients kill an agent that does not end within two seconds.
 const END_TIMEOUT: Duration = Duration::from_millis(1800);
-/// Sessions of one page of a list.
-const PAGE: usize = 50;
 
 /// Serves the client that writes to `from` and reads from `out`, until it is gone or `stop` completes. Then every session
 /// ends.
@@ -62,6 +66,7 @@ pub async fn serve(
         mode,
         facts: Lock::default(),
         sessions: Lock::default(),
+        slots: Arc::new(Semaphore::new(MAX_SESSIONS)),
         requests: Lock::default(),
     });
     rpc::serve(&server.client, from, async |message| server.take(message).await, stop).await;
@@ -75,8 +80,17 @@ struct Server {
     mode: ApplyMode,
     facts: Lock<Facts>,
     sessions: Lock<HashMap<String, Arc<OpenSession>>>,
-    /// Requests that are worked on, and the sessions that they are prompts of.
-    requests: Lock<HashMap<Id, Option<Arc<OpenSession>>>>,
+    /// Places for sessions.
+    slots: Arc<Semaphore>,
+    /// Requests that are worked on.
+    requests: Lock<HashMap<Id, Underway>>,
+}
+
+/// A request that is worked on.
+struct Underway {
+    /// The session that it is a prompt of.
+    session: Option<Arc<OpenSession>>,
+    cancel: AbortHandle,
 }
 
 type Outcome = Result<Value, ErrorObject>;
@@ -88,17 +102,15 @@ impl Server {
             Message::Response { id, outcome } => self.client.answered(id, outcome),
             Message::Notification { method, params } => self.notified(&method, &params),
             Message::Request { id, method, params } => {
-                let begun = self.admit(&id, &method, &params);
+                let (cancel, cancelled) = AbortHandle::new_pair();
+                let begun = self.admit(&id, &method, &params, cancel);
                 let session = match begun {
                     Ok(session) => session,
                     Err(error) => return self.client.respond(Some(id), Err(error)).await,
                 };
                 let server = Arc::clone(self);
                 tokio::spawn(async move {
-                    let outcome = match session {
-                        Some(session) => session.prompt(&params, server.opener.as_ref()).await,
-                        None => server.request(&method, &params).await,
-                    };
+                    let outcome = server.outcome(session, &method, &params, cancelled).await;
                     let opened = outcome.as_ref().ok().and_then(|result| opened(&method, &params, result));
                     let answered = || drop(server.requests.lock().remove(&id));
                     server.client.respond_and(Some(id.clone()), outcome, answered).await;
@@ -110,8 +122,37 @@ impl Server {
         }
     }
 
+    /// Works on a request that was admitted, unless its client cancels it.
+    async fn outcome(
+        self: &Arc<Self>,
+        session: Option<Arc<OpenSession>>,
+        method: &str,
+        params: &Value,
+        cancelled: AbortRegistration,
+    ) -> Outcome {
+        let gone = || Err(ErrorObject::new(CANCELLED, "cancelled by the client"));
+        match session {
+            Some(session) => {
+                // It is stopped by its session, which keeps what it has until then.
+                let outcome = session.prompt(params, self.opener.as_ref()).await;
+                if cancelled.handle().is_aborted() { gone() } else { outcome }
+            }
+            // What ends half-way would leave something behind.
+            None if matches!(method, "session/close" | "session/delete") => {
+                self.request(method, params).await
+            }
+            None => Abortable::new(self.request(method, params), cancelled).await.unwrap_or_else(|_| gone()),
+        }
+    }
+
     /// Notes a request; a prompt begins here, so that a cancellation right behind it finds it.
-    fn admit(&self, id: &Id, method: &str, params: &Value) -> Result<Option<Arc<OpenSession>>, ErrorObject> {
+    fn admit(
+        &self,
+        id: &Id,
+        method: &str,
+        params: &Value,
+        cancel: AbortHandle,
+    ) -> Result<Option<Arc<OpenSession>>, ErrorObject> {
         let mut requests = self.requests.lock();
         if requests.len() >= MAX_REQUESTS || requests.contains_key(id) {
             let message =
@@ -126,7 +167,7 @@ impl Server {
             }
             _ => None,
         };
-        requests.insert(id.clone(), session.clone());
+        requests.insert(id.clone(), Underway { session: session.clone(), cancel });
         Ok(session)
     }
 
@@ -139,9 +180,11 @@ impl Server {
             }
             "$/cancel_request" => {
                 let id = params.get("requestId").and_then(|id| serde_json::from_value::<Id>(id.clone()).ok());
-                let session = id.and_then(|id| self.requests.lock().get(&id).cloned().flatten());
-                if let Some(session) = session {
-                    session.cancel();
+                if let Some(Underway { session, cancel }) =
+                    id.as_ref().and_then(|id| self.requests.lock().get(id))
+                {
+                    cancel.abort();
+                    session.iter().for_each(|session| session.cancel());
                 }
             }
             _ => {}
@@ -172,13 +215,12 @@ impl Server {
                 Ok(json!({}))
             }
             "session/set_config_option" => {
-                if text(params, "configId") != Some(options::APPLY) {
-                    return Err(invalid("there is no such option; the only one is apply"));
-                }
-                let mode = text(params, "value").and_then(ApplyMode::parse);
-                let mode = mode.ok_or_else(|| invalid("value is ask, auto or never"))?;
-                self.session(params)?.set_mode(mode);
-                Ok(json!({ "configOptions": options::list(mode) }))
+                let session = self.session(params)?;
+                let id = text(params, "configId").ok_or_else(|| invalid("configId is missing"))?;
+                let value = text(params, "value").ok_or_else(|| invalid("value is not a text"))?;
+                let set = session.set_option(id, value, self.opener.as_ref()).await;
+                set.map_err(|error| error_object(&error))?;
+                Ok(json!({ "configOptions": session.options() }))
             }
             other => {
                 let message = format!("there is no method {:?}", one_line(other, 100));
@@ -196,30 +238,34 @@ impl Server {
 
     async fn new_session(self: &Arc<Self>, params: &Value) -> Outcome {
         let root = directory(params)?;
-        let id = self.open(&root, StartFrom::New).await?;
-        self.notice_about_servers(params, &id).await;
+        let (id, session) = self.open(&root, StartFrom::New).await?;
+        notice_about_servers(params, &session);
         Ok(json!({
             "sessionId": id,
-            "modes": options::modes(self.mode),
-            "configOptions": options::list(self.mode),
+            "modes": options::mode_state(self.mode),
+            "configOptions": session.options(),
         }))
     }
 
-    async fn open(self: &Arc<Self>, root: &Path, from: StartFrom) -> Result<SessionId, ErrorObject> {
-        if self.sessions.lock().len() >= MAX_SESSIONS {
+    async fn open(
+        self: &Arc<Self>,
+        root: &Path,
+        from: StartFrom,
+    ) -> Result<(SessionId, Arc<OpenSession>), ErrorObject> {
+        let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
             let message =
                 format!("{MAX_SESSIONS} sessions are open, which is the limit: close one with session/close");
             return Err(ErrorObject::new(TOO_MANY, message));
-        }
+        };
         let facts = *self.facts.lock();
         let updates = Updates::new(root, self.opener.store().clone(), facts.has_terminals, false);
         let editor = Editor::new(Arc::clone(&self.client), facts, updates);
         let opening = self.opener.open(root, from, Arc::clone(&editor) as Arc<dyn Frontend>);
         let session = opening.await.map_err(|error| error_object(&error))?;
         let id = session.id().clone();
-        let open = OpenSession::new(session, editor, root.to_owned(), self.mode);
-        self.sessions.lock().insert(id.to_string(), open);
-        Ok(id)
+        let open = OpenSession::new(session, editor, root.to_owned(), self.mode, slot);
+        self.sessions.lock().insert(id.to_string(), Arc::clone(&open));
+        Ok((id, open))
     }
 
     /// What a client learns of a session once it knows its name.
@@ -229,103 +275,14 @@ impl Server {
             session.editor.announce();
             let params = json!({ "sessionId": id, "update": commands::available() });
             self.client.notify("session/update", params).await;
-        }
-    }
-
-    /// A program of the user's machine is not started because an editor names it.
-    async fn notice_about_servers(&self, params: &Value, id: &SessionId) {
-        let servers = params.get("mcpServers").and_then(Value::as_array).map_or(0, Vec::len);
-        let session = self.sessions.lock().get(id.as_str()).cloned();
-        if let Some(session) = session.filter(|_| servers > 0) {
-            let text = format!(
-                "{servers} MCP server(s) of the editor are not started: add those that you want with `agent mcp add`, \
-                 which runs them in the sandbox"
-            );
-            // A session file that cannot be written fails at the first prompt.
-            let _ = session.editor.events().emit(crate::event::Event::Notice { text });
-        }
-    }
-
-    /// Opens an earlier session; with `replay`, after all that happened in it.
-    async fn load(self: &Arc<Self>, params: &Value, replay: bool) -> Outcome {
-        let root = directory(params)?;
-        let name = text(params, "sessionId").ok_or_else(|| invalid("sessionId is missing"))?;
-        let id = self.opener.store().find(name).map_err(|error| error_object(&error))?;
-        if replay {
-            self.replay(&id, &root).await.map_err(|error| error_object(&error))?;
-        }
-        let open = self.sessions.lock().get(id.as_str()).cloned();
-        let mode = match open {
-            Some(session) => session.mode(),
-            None => {
-                self.open(&root, StartFrom::Session(id)).await?;
-                self.mode
-            }
-        };
-        Ok(json!({ "modes": options::modes(mode), "configOptions": options::list(mode) }))
-    }
-
-    /// Sends what happened in a session, as its client would have seen it.
-    async fn replay(&self, id: &SessionId, root: &Path) -> Result<()> {
-        let store = self.opener.store();
-        let has_terminals = self.facts.lock().has_terminals;
-        let mut updates = Updates::new(root, store.clone(), has_terminals, true);
-        for record in read_records(&store.events(id))? {
-            for update in updates.of(id.as_str(), &record.event) {
+            // An endpoint that does not say so offers the model that is configured.
+            if let Ok(Ok(models)) = tokio::time::timeout(MODELS_TIMEOUT, self.opener.models()).await {
+                session.offer_models(models);
+                let update =
+                    json!({ "sessionUpdate": "config_option_update", "configOptions": session.options() });
                 self.client.notify("session/update", json!({ "sessionId": id, "update": update })).await;
             }
         }
-        Ok(())
-    }
-
-    async fn list(&self, params: &Value) -> Outcome {
-        let store = self.opener.store().clone();
-        let cwd = text(params, "cwd").map(PathBuf::from);
-        let first: usize = match text(params, "cursor") {
-            Some(cursor) => cursor.parse().map_err(|_| invalid("this cursor is not one of ours"))?,
-            None => 0,
-        };
-        let listing = tokio::task::spawn_blocking(move || match cwd {
-            Some(cwd) => store.list_of(&cwd.canonicalize().unwrap_or(cwd)),
-            None => store.list(),
-        });
-        let listed = listing.await.map_err(|_| Error::new(Kind::Unexpected, "the list could not be made"));
-        let listed = listed.and_then(|listed| listed).map_err(|error| error_object(&error))?;
-        let mut own = listed.into_iter().filter(|summary| summary.parent.is_none() && summary.turns > 0);
-        let page: Vec<Value> = own
-            .by_ref()
-            .skip(first)
-            .take(PAGE)
-            .map(|summary| {
-                json!({
-                    "sessionId": summary.id, "cwd": summary.workspace, "title": summary.preview,
-                    "updatedAt": summary.updated,
-                })
-            })
-            .collect();
-        let mut answer = json!({ "sessions": page });
-        if own.next().is_some() {
-            answer["nextCursor"] = (first + PAGE).to_string().into();
-        }
-        Ok(answer)
-    }
-
-    /// Removes a session for good.
-    async fn delete(&self, params: &Value) -> Outcome {
-        let name = text(params, "sessionId").ok_or_else(|| invalid("sessionId is missing"))?;
-        let id = SessionId::parse(name).map_err(|error| error_object(&error))?;
-        let open = self.sessions.lock().remove(id.as_str());
-        if let Some(session) = open {
-            session.close().await;
-            // The file is in use as long as the session is.
-            drop(session);
-        }
-        let store = self.opener.store();
-        if store.is_running(&id) {
-            return Err(invalid("the session is running in another process"));
-        }
-        store.remove(&id).map_err(|error| error_object(&error))?;
-        Ok(json!({}))
     }
 
     /// Ends every session.
@@ -337,6 +294,19 @@ impl Server {
         // What does not end in time ends with this process: a sandbox without a client removes itself.
         let _ = tokio::time::timeout(END_TIMEOUT, ending).await;
         let _ = tokio::time::timeout(Duration::from_millis(100), self.client.flush()).await;
+    }
+}
+
+/// A program of the user's machine is not started because an editor names it.
+fn notice_about_servers(params: &Value, session: &OpenSession) {
+    let servers = params.get("mcpServers").and_then(Value::as_array).map_or(0, Vec::len);
+    if servers > 0 {
+        let text = format!(
+            "{servers} MCP server(s) of the editor are not started: add those that you want with `agent mcp add`, \
+             which runs them in the sandbox"
+        );
+        // A session file that cannot be written fails at the first prompt.
+        let _ = session.editor.events().emit(Event::Notice { text });
     }
 }
 

@@ -1,6 +1,7 @@
 //! One session of a client: its prompts, and how it ends.
 
 use super::editor::Editor;
+use super::options::{self, APPLY, Current, MODEL, NETWORK};
 use super::prompt::Prompt;
 use super::updates::chunk;
 use crate::agent::{Interrupt, Stop};
@@ -10,13 +11,13 @@ use crate::mcp::jsonrpc::{ErrorObject, INVALID_REQUEST};
 use crate::sanitise::one_line;
 use crate::server::Opener;
 use crate::server::rpc::{error_object, with_hint};
-use crate::session::Session;
+use crate::session::{ModelSettings, Session, Startup};
 use crate::workspace::ChangeSet;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedSemaphorePermit};
 
 /// Characters of a session's title.
 const TITLE: usize = 72;
@@ -46,6 +47,22 @@ pub struct OpenSession {
     kept: Lock<Option<ChangeSet>>,
     proposals: AtomicU64,
     has_title: AtomicBool,
+    startup: Arc<Startup>,
+    first_network: String,
+    /// The name of the model, and of all that the endpoint offers, as far as that is known.
+    model: Lock<String>,
+    models: Lock<Vec<String>>,
+    /// What was set since the last prompt began.
+    pending: Lock<Pending>,
+    _slot: OwnedSemaphorePermit,
+}
+
+/// What the next prompt begins with.
+#[derive(Default)]
+struct Pending {
+    model: Option<ModelSettings>,
+    /// What the model is told.
+    note: Option<String>,
 }
 
 /// The work on one prompt, which has the session for itself.
@@ -59,8 +76,14 @@ pub struct Work<'a> {
 }
 
 impl OpenSession {
-    /// Takes over a session that was opened with `editor`.
-    pub fn new(session: Session, editor: Arc<Editor>, root: PathBuf, mode: ApplyMode) -> Arc<Self> {
+    /// Takes over a session that was opened with `editor`, and that has one of the places for sessions.
+    pub fn new(
+        session: Session,
+        editor: Arc<Editor>,
+        root: PathBuf,
+        mode: ApplyMode,
+        slot: OwnedSemaphorePermit,
+    ) -> Arc<Self> {
         let interrupt = session.conversation.interrupt();
         editor.known_as(session.id().clone(), interrupt.clone());
         Arc::new(Self {
@@ -72,6 +95,12 @@ impl OpenSession {
             kept: Lock::default(),
             proposals: AtomicU64::new(0),
             has_title: AtomicBool::new(session.is_resumed()),
+            startup: Arc::clone(session.startup()),
+            first_network: options::network_value(&session.startup().gateway().rules()),
+            model: Lock::new(session.conversation.model_name().to_owned()),
+            models: Lock::default(),
+            pending: Lock::default(),
+            _slot: slot,
             session: Mutex::new(session),
         })
     }
@@ -84,6 +113,65 @@ impl OpenSession {
     /// Sets when changes are written.
     pub fn set_mode(&self, mode: ApplyMode) {
         *self.mode.lock() = mode;
+    }
+
+    /// Its settings, as clients offer them.
+    pub fn options(&self) -> Value {
+        let gateway = self.startup.gateway();
+        let current = Current {
+            apply: self.mode(),
+            model: self.model.lock().clone(),
+            models: self.models.lock().clone(),
+            network: (!gateway.is_full()).then(|| gateway.rules()),
+            first_network: self.first_network.clone(),
+        };
+        current.list()
+    }
+
+    /// Learns which models there are.
+    pub fn offer_models(&self, models: Vec<String>) {
+        *self.models.lock() = models;
+    }
+
+    /// Notes that the model was changed to the one of this name.
+    pub(super) fn model_is(&self, name: &str) {
+        name.clone_into(&mut self.model.lock());
+    }
+
+    /// Changes a setting. A prompt that is being worked on goes on with its model.
+    pub async fn set_option(&self, id: &str, value: &str, opener: &dyn Opener) -> Result<()> {
+        match id {
+            APPLY => {
+                let mode = ApplyMode::parse(value);
+                self.set_mode(mode.ok_or_else(|| Error::usage("the value of apply is ask, auto or never"))?);
+            }
+            MODEL if value.trim().is_empty() => return Err(Error::usage("the value of model is a name")),
+            MODEL => {
+                let model = opener.model(value).await?;
+                self.model_is(value);
+                self.pending.lock().model = Some(model);
+            }
+            NETWORK => self.set_network(value).await?,
+            _ => return Err(Error::usage("there is no such option: there are apply, model and network")),
+        }
+        Ok(())
+    }
+
+    async fn set_network(&self, value: &str) -> Result<()> {
+        let gateway = self.startup.gateway();
+        if gateway.is_full() {
+            return Err(Error::usage("the sandbox has the engine's network: there is no list to change"));
+        }
+        let mut changed = Ok(());
+        gateway.change(|rules| changed = options::set_network(rules, value));
+        changed?;
+        if let Some(ready) = self.startup.if_ready() {
+            gateway.attach(&ready.sandbox).await?;
+        }
+        let words = options::network_value(&gateway.rules());
+        let note = format!("The user changed what the sandbox may reach: {words}.");
+        self.pending.lock().note = Some(note);
+        Ok(())
     }
 
     /// Whether the user keeps exactly these changes in the sandbox.
@@ -166,6 +254,13 @@ impl OpenSession {
 
 impl Work<'_> {
     async fn run(&mut self, prompt: Prompt) -> Result<()> {
+        let Pending { model, note } = std::mem::take(&mut *self.owner.pending.lock());
+        if let Some(model) = model {
+            self.session.set_model(model);
+        }
+        if let Some(note) = note {
+            self.session.conversation.note(&note)?;
+        }
         if let Some(command) = super::commands::parse(&prompt.text) {
             let (command, interrupt) = (command?, self.owner.interrupt.clone());
             if command.writes_files() {
@@ -229,7 +324,12 @@ impl Work<'_> {
     pub(super) async fn mode_changed(&self) -> Result<()> {
         let mode = self.owner.mode();
         self.update(json!({ "sessionUpdate": "current_mode_update", "currentModeId": mode.id() })).await?;
-        let options = super::options::list(mode);
+        self.options_changed().await
+    }
+
+    /// Tells the client what the settings are now.
+    pub(super) async fn options_changed(&self) -> Result<()> {
+        let options = self.owner.options();
         self.update(json!({ "sessionUpdate": "config_option_update", "configOptions": options })).await
     }
 }

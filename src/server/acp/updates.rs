@@ -2,14 +2,17 @@
 
 use crate::event::{Artifact, Content, Event, PlanStep, StepStatus};
 use crate::log::{ArtifactLimits, Artifacts, SessionId, Store};
-use crate::plain_file::{self, Links};
 use crate::sandbox::WORKSPACE;
 use crate::sanitise::one_line;
+use crate::workspace::host_dir::HostDir;
+use crate::workspace::tree_path::TreePath;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Characters of a title.
@@ -239,10 +242,15 @@ impl Updates {
         }
     }
 
-    /// The text of the user's own file, which is all that a client knows.
+    /// The text of the user's own file, which is all that a client knows. Of files outside of the workspace, and of those behind
+    /// a symlink, nothing is read: the path is the model's.
     fn former(&self, path: &str) -> Option<String> {
-        let bytes = plain_file::read(&self.host_path(path), MAX_FORMER, Links::Refuse).ok()?;
-        String::from_utf8(bytes).ok().filter(|text| text.len() < MAX_FORMER as usize)
+        let path = Path::new(path).strip_prefix(WORKSPACE).unwrap_or(Path::new(path));
+        let plain: PathBuf = path.components().filter(|part| *part != Component::CurDir).collect();
+        let path = TreePath::new(plain.as_os_str().as_bytes()).ok()?;
+        let (file, mut text) = (HostDir::open(&self.root).ok()?.open_file(&path).ok()?, String::new());
+        file.take(MAX_FORMER).read_to_string(&mut text).ok()?;
+        (text.len() < MAX_FORMER as usize).then_some(text)
     }
 
     fn locations(&self, arguments: &Value) -> Vec<Value> {
@@ -376,5 +384,26 @@ mod tests {
     #[test]
     fn a_fence_is_longer_than_those_in_the_text() {
         assert!(fenced("a ```` b").starts_with("`````\n"));
+    }
+
+    #[test]
+    fn the_former_text_is_that_of_files_of_the_workspace_alone() {
+        let (root, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(root.path().join("a.txt"), "inside").unwrap();
+        std::fs::write(outside.path().join("a.txt"), "outside").unwrap();
+        std::os::unix::fs::symlink(outside.path(), root.path().join("link")).unwrap();
+        std::os::unix::fs::symlink(outside.path().join("a.txt"), root.path().join("b.txt")).unwrap();
+        let updates = Updates::new(root.path(), Store::at("/nowhere"), false, false);
+        for path in ["a.txt", "./a.txt", "/workspace/a.txt", "/workspace/./a.txt"] {
+            assert_eq!(updates.former(path).as_deref(), Some("inside"), "{path}");
+        }
+        let name = outside.path().file_name().unwrap().to_str().unwrap();
+        let elsewhere = [format!("../{name}/a.txt"), outside.path().join("a.txt").display().to_string()];
+        for path in ["link/a.txt", "b.txt", "/workspace/../a.txt", ""]
+            .into_iter()
+            .chain(elsewhere.iter().map(|path| &**path))
+        {
+            assert_eq!(updates.former(path), None, "{path}");
+        }
     }
 }

@@ -192,10 +192,9 @@ impl Service {
         };
         let result = match &answer {
             Ok(Answer::Returned(Returned { recorded: Some(result), .. })) => result.clone(),
-            Ok(Answer::Returned(returned)) => ToolResult {
-                ok: !returned.failed,
-                ..ToolResult::success(one_line(&returned.text, 2_000))
-            },
+            Ok(Answer::Returned(returned)) => {
+                ToolResult { ok: !returned.failed, ..ToolResult::success(one_line(&returned.text, 2_000)) }
+            }
             Ok(Answer::Question(_)) => ToolResult::success("the user is asked"),
             Err(error) => ToolResult::failure(format!("error: {error}")),
         };

@@ -139,9 +139,7 @@ async fn answer(State(server): State<Arc<Server>>, request: Request) -> Response
         Err(refused) => Err(refused),
     };
     match read {
-        Ok((body, _room)) => {
-            server.answer(&head.headers, &body).await.unwrap_or_else(|refused| *refused)
-        }
+        Ok((body, _room)) => server.answer(&head.headers, &body).await.unwrap_or_else(|refused| *refused),
         Err(refused) => refusal(refused),
     }
 }
@@ -206,7 +204,9 @@ impl Server {
         };
         match tokio::time::timeout(BODY_TIMEOUT, read).await {
             Ok((Ok(body), Ok(room))) => Ok((body, room)),
-            Ok(_) => Err(refused(StatusCode::BAD_REQUEST, "the body could not be read, or is larger than 64 MiB")),
+            Ok(_) => {
+                Err(refused(StatusCode::BAD_REQUEST, "the body could not be read, or is larger than 64 MiB"))
+            }
             Err(_) => Err(refused(StatusCode::REQUEST_TIMEOUT, "the body did not come in time")),
         }
     }

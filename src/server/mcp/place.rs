@@ -109,7 +109,8 @@ impl Place {
             Err(Error::new(Kind::Sandbox, format!("it takes more than {} s", RECORD_TIMEOUT.as_secs())))
         });
         if let Err(error) = recorded {
-            let text = format!("The sandbox could not be recorded at its end: {error}. What was before is there.");
+            let text =
+                format!("The sandbox could not be recorded at its end: {error}. What was before is there.");
             let _ = self.events.emit(Event::Notice { text });
         }
         let ended: Result<()> = Ok(());

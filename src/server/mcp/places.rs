@@ -177,6 +177,14 @@ mod tests {
             std::future::pending().boxed()
         }
 
+        fn models(&self) -> BoxFuture<'_, Result<Vec<String>>> {
+            std::future::pending().boxed()
+        }
+
+        fn end_sandbox<'a>(&'a self, _: &'a str, _: &'a SessionId) -> BoxFuture<'a, ()> {
+            std::future::pending().boxed()
+        }
+
         fn model<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<ModelSettings>> {
             std::future::pending().boxed()
         }

@@ -213,8 +213,10 @@ async fn upload(place: &Place, raw: &Value) -> Result<Returned> {
             .hint("send fewer files at a time"));
     }
     let decoded: Vec<_> = files.iter().map(|file| STANDARD.decode(&file.data).ok()).collect();
-    let texts: Vec<_> = files.iter().zip(&decoded).map(|(file, bytes)| written(file, bytes.as_deref())).collect();
-    let action = Action::Write { files: texts.iter().map(|(path, text)| (&**path, &**text)).collect(), whole: true };
+    let texts: Vec<_> =
+        files.iter().zip(&decoded).map(|(file, bytes)| written(file, bytes.as_deref())).collect();
+    let action =
+        Action::Write { files: texts.iter().map(|(path, text)| (&**path, &**text)).collect(), whole: true };
     let (shown, conversation) = (recorded(raw), &place.session.conversation);
     if let Some(why) = conversation.judge("upload", Some(action), &shown).await? {
         return Ok(Returned::failed(why));

@@ -72,7 +72,8 @@ impl<'a> Request<'a> {
 /// Whether a client with these capabilities can ask its user by a form: it says so, or says only that it can ask.
 pub fn shows_forms(capabilities: &Value) -> bool {
     let elicitation = capabilities.get("elicitation").and_then(Value::as_object);
-    elicitation.is_some_and(|ways| ways.get("form").is_some_and(Value::is_object) || !ways.contains_key("url"))
+    elicitation
+        .is_some_and(|ways| ways.get("form").is_some_and(Value::is_object) || !ways.contains_key("url"))
 }
 
 /// The version that a request names.

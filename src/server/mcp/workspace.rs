@@ -327,12 +327,10 @@ async fn ask(
         },
     });
     let answer = match (request.era, &caller.client) {
-        (Era::Initialize, Some(client)) => {
-            match client.request("elicitation/create", params).await {
-                Ok(answer) => answer,
-                Err(error) => return Asked::Failed(one_line(&error.message, MAX_MESSAGE)),
-            }
-        }
+        (Era::Initialize, Some(client)) => match client.request("elicitation/create", params).await {
+            Ok(answer) => answer,
+            Err(error) => return Asked::Failed(one_line(&error.message, MAX_MESSAGE)),
+        },
         (Era::Initialize, None) => return Asked::Nobody,
         (Era::Modern, _) => match answered(place, changes, question, request) {
             Some(answer) => answer,
