@@ -197,3 +197,19 @@ async fn a_server_of_every_network_is_reached_by_any_name_with_the_token() {
         assert_eq!(status, expected, "{headers:?}: {body}");
     }
 }
+
+#[tokio::test]
+async fn clients_that_never_say_that_they_are_gone_keep_nobody_out() {
+    // For an hour after 64 of them nobody could connect.
+    let server = Server::start(agent());
+    let initialize = request("initialize", json!({ "protocolVersion": "2025-11-25", "capabilities": {} }));
+    let (_, headers, _) = server.post(&[], &initialize).await;
+    let first = [("mcp-session-id", headers["mcp-session-id"].to_str().unwrap())];
+    let call = request("tools/call", json!({ "name": "network", "arguments": {} }));
+    assert_eq!(server.post(&first, &call).await.0, 200);
+    for _ in 0..300 {
+        assert_eq!(server.post(&[], &initialize).await.0, 200);
+    }
+    // One with a sandbox is not forgotten.
+    assert_eq!(server.post(&first, &call).await.0, 200);
+}

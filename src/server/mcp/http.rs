@@ -34,8 +34,8 @@ const MAX_BODIES: usize = 4 * MAX_BODY;
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// The code of a request that its client has cancelled.
 const CANCELLED: i64 = -32000;
-/// Clients of the earlier era, which have a session each.
-const MAX_SESSIONS: usize = 64;
+/// Clients of the earlier era, which have a session each: more than there are sandboxes.
+const MAX_SESSIONS: usize = 256;
 /// A session that has not been used for this long is forgotten.
 const MAX_IDLE: Duration = Duration::from_secs(3600);
 /// The sandbox of clients that have no session.
@@ -253,6 +253,14 @@ impl Server {
         Ok(response)
     }
 
+    /// Makes room for a client: many never say that they are gone. The one is forgotten that was not heard of for the longest time,
+    /// of those without a sandbox, of which there are always some.
+    fn forget_a_client(&self, sessions: &mut HashMap<String, Instant>) {
+        let without_sandbox = sessions.iter().filter(|(id, _)| !self.service.has_sandbox(&place(id)));
+        let oldest = without_sandbox.min_by_key(|(_, used)| **used).map(|(id, _)| id.clone());
+        oldest.and_then(|id| sessions.remove(&id));
+    }
+
     /// Waits for `work` on a request, unless its client cancels it.
     async fn cancellable(
         &self,
@@ -298,8 +306,7 @@ impl Server {
         if method == "initialize" {
             sessions.retain(|_, used| used.elapsed() < MAX_IDLE);
             if sessions.len() >= MAX_SESSIONS {
-                let why = format!("{MAX_SESSIONS} clients are connected, which is the limit");
-                return Err((StatusCode::SERVICE_UNAVAILABLE, ErrorObject::new(INVALID_REQUEST, why)));
+                self.forget_a_client(&mut sessions);
             }
             let id = random_token().map_err(|error| {
                 (StatusCode::INTERNAL_SERVER_ERROR, ErrorObject::new(INTERNAL_ERROR, error.to_string()))

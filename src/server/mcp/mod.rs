@@ -95,6 +95,11 @@ impl Service {
         Ok(request.wrapped(method, result))
     }
 
+    /// Whether there is a sandbox of this name.
+    fn has_sandbox(&self, place: &str) -> bool {
+        self.places.has(place)
+    }
+
     /// Ends a client's own sandbox.
     async fn forget(&self, place: &str) {
         self.places.end(place).await;

@@ -77,6 +77,11 @@ impl Places {
         }
     }
 
+    /// Whether there is a sandbox called `name`.
+    pub fn has(&self, name: &str) -> bool {
+        self.all.lock().contains_key(name)
+    }
+
     /// The name of the sandbox of a key.
     pub fn of_key(key: &str) -> String {
         format!("key {key}")
