@@ -49,6 +49,7 @@ pub struct OpenSession {
     has_title: AtomicBool,
     startup: Arc<Startup>,
     first_network: String,
+    has_cost_limit: bool,
     /// The name of the model, and of all that the endpoint offers, as far as that is known.
     model: Lock<String>,
     models: Lock<Vec<String>>,
@@ -97,6 +98,7 @@ impl OpenSession {
             has_title: AtomicBool::new(session.is_resumed()),
             startup: Arc::clone(session.startup()),
             first_network: options::network_value(&session.startup().gateway().rules()),
+            has_cost_limit: session.conversation.has_cost_limit(),
             model: Lock::new(session.conversation.model_name().to_owned()),
             models: Lock::default(),
             pending: Lock::default(),
@@ -148,6 +150,9 @@ impl OpenSession {
             MODEL if value.trim().is_empty() => return Err(Error::usage("the value of model is a name")),
             MODEL => {
                 let model = opener.model(value).await?;
+                if self.has_cost_limit {
+                    model.check_price()?;
+                }
                 self.model_is(value);
                 self.pending.lock().model = Some(model);
             }
@@ -256,7 +261,7 @@ impl Work<'_> {
     async fn run(&mut self, prompt: Prompt) -> Result<()> {
         let Pending { model, note } = std::mem::take(&mut *self.owner.pending.lock());
         if let Some(model) = model {
-            self.session.set_model(model);
+            self.session.set_model(model)?;
         }
         if let Some(note) = note {
             self.session.conversation.note(&note)?;
