@@ -180,9 +180,8 @@ impl Server {
             }
             "$/cancel_request" => {
                 let id = params.get("requestId").and_then(|id| serde_json::from_value::<Id>(id.clone()).ok());
-                if let Some(Underway { session, cancel }) =
-                    id.as_ref().and_then(|id| self.requests.lock().get(id))
-                {
+                let requests = self.requests.lock();
+                if let Some(Underway { session, cancel }) = id.and_then(|id| requests.get(&id)) {
                     cancel.abort();
                     session.iter().for_each(|session| session.cancel());
                 }
