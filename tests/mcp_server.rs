@@ -263,6 +263,7 @@ fn rules_hooks_and_the_replacement_of_secrets_apply_to_the_tools_of_programs() {
         call(3, "download", json!({ "paths": ["forbidden.txt"] })),
         call(4, "execute", json!({ "command": format!("echo {token} | tee secret.txt; exit 3") })),
         call(5, "download", json!({ "paths": ["secret.txt"] })),
+        call(6, "session", json!({})),
     ];
     let mut server = Server::start(call_of, &["mcp", "--tools", "all"]);
     let mut answers = Vec::new();
@@ -278,6 +279,7 @@ fn rules_hooks_and_the_replacement_of_secrets_apply_to_the_tools_of_programs() {
     assert_eq!(answer(&answers, 4)["result"]["structuredContent"]["exit_code"], 3);
     assert!(answer(&answers, 5).to_string().contains("it holds a secret (GitHub token)"), "{answers:?}");
     assert_eq!(server.end(), 0);
-    let shown = again.args(["sessions", "show"]).run().expect_code(0);
+    let session = answer(&answers, 6)["result"]["structuredContent"]["session"].as_str().expect("an id");
+    let shown = again.args(["sessions", "show", session]).run().expect_code(0);
     assert!(shown.stdout.contains("exit code 3") && !shown.stdout.contains(&token), "{}", shown.stdout);
 }

@@ -52,7 +52,9 @@ impl Work<'_> {
         }
         let root = ready.workspace.root();
         let mut unsaved = Vec::new();
-        for (path, change) in changes.changes.iter().filter(|(_, change)| !change.is_directory_only()) {
+        let files = changes.changes.iter().filter(|(_, change)| !change.is_directory_only());
+        // What the editor has at a path behind a symlink is another file's, which is not written.
+        for (path, change) in files.filter(|(path, _)| !is_behind_symlink(path, changes)) {
             let (file, known) =
                 (root.join(path.as_path()), known(change.before.as_ref(), ready.workspace.store())?);
             match known {
@@ -168,6 +170,14 @@ impl Work<'_> {
 
 fn refused(why: &str) -> Error {
     Error::new(Kind::Conflict, format!("nothing was written: {why}"))
+}
+
+/// Whether a directory on the way to `path` is a symlink on this machine, in whose place the session has put a directory.
+fn is_behind_symlink(path: &TreePath, changes: &ChangeSet) -> bool {
+    let is_symlink = |path: TreePath| {
+        changes.changes.get(&path).is_some_and(|change| matches!(change.before, Some(Node::Symlink { .. })))
+    };
+    path.ancestors().any(is_symlink)
 }
 
 /// What is on disk, as far as an editor could have it.
