@@ -274,7 +274,7 @@ impl Server {
             session.editor.announce();
             let params = json!({ "sessionId": id, "update": commands::available() });
             self.client.notify("session/update", params).await;
-            // An endpoint that does not say so offers the model that is configured.
+            // Of an endpoint without such a list, only the configured model is offered.
             if let Ok(Ok(models)) = tokio::time::timeout(MODELS_TIMEOUT, self.opener.models()).await {
                 session.offer_models(models);
                 let update =

@@ -62,7 +62,7 @@ pub struct OpenSession {
 #[derive(Default)]
 struct Pending {
     model: Option<ModelSettings>,
-    /// What the model is told.
+    /// A note for the model.
     note: Option<String>,
 }
 
@@ -140,7 +140,7 @@ impl OpenSession {
         name.clone_into(&mut self.model.lock());
     }
 
-    /// Changes a setting. A prompt that is being worked on goes on with its model.
+    /// Changes a setting. A prompt that is being worked on keeps its model.
     pub async fn set_option(&self, id: &str, value: &str, opener: &dyn Opener) -> Result<()> {
         match id {
             APPLY => {

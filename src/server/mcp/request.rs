@@ -69,7 +69,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Whether a client with these capabilities can ask its user by a form: it says so, or says only that it can ask.
+/// Whether a client with these capabilities can ask its user by a form: it names forms, or no way in particular.
 pub fn shows_forms(capabilities: &Value) -> bool {
     let elicitation = capabilities.get("elicitation").and_then(Value::as_object);
     elicitation
