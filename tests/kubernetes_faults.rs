@@ -39,7 +39,9 @@ async fn attached(backend: &Kubernetes, spec: &Spec) -> Sandbox {
 /// Runs what never ends until the connection does, and returns the outcome and what every later request says.
 async fn lost(sandbox: &Sandbox, after: impl Future<Output = ()>) -> (Outcome, String) {
     let mut on_output = |_: agent::sandbox::Output<'_>| {};
-    let (finished, ()) = tokio::join!(sandbox.run(shell("sleep 1000"), &mut on_output), after);
+    // The kubelet looks at disks about once a minute.
+    let endless = Command { timeout: None, ..shell("sleep 100000") };
+    let (finished, ()) = tokio::join!(sandbox.run(endless, &mut on_output), after);
     let error = sandbox.run(shell("true"), &mut |_| {}).await.expect_err("the connection has ended");
     assert_eq!(error.exit_code() as u8, 4);
     (finished.expect("an outcome").outcome, error.to_string())
