@@ -3,6 +3,7 @@
 use crate::support::agent::agent;
 use crate::support::endpoint::endpoint;
 use crate::support::site::Site;
+use crate::support::terminal::terminal;
 use serde_json::{Value, json};
 
 const SERVER: &str = include_str!("mcp_servers/server.py");
@@ -173,4 +174,37 @@ fn servers_of_other_programs_are_taken_over() {
         listed["servers"].as_array().unwrap().iter().map(|server| &server["launch"]).collect();
     assert_eq!(launches, [&json!("uvx 'a \"b\"'"), &json!("mine")]);
     call.again().args(["mcp", "import", "codex"]).run().expect_code(2);
+}
+
+#[test]
+fn tools_that_a_server_adds_are_offered_with_the_next_prompt() {
+    let model = endpoint().tool_call("mcp__s__more", json!({})).text("First.").text("Second.").start();
+    let start = terminal().endpoint(&model);
+    let config = start.directory("agent/config");
+    std::fs::create_dir_all(&config).unwrap();
+    std::fs::write(
+        config.join("config.toml"),
+        "[mcp.servers.s]\ncommand = \"python3\"\nargs = [\"/workspace/server.py\", \"legacy\"]\n",
+    )
+    .unwrap();
+    let mut terminal = start.file("server.py", SERVER).start();
+    terminal.wait_for_prompt();
+    terminal.type_line("/mcp");
+    terminal.wait_for("starts when it is needed");
+    terminal.type_line("add one");
+    terminal.wait_for("First.");
+    terminal.wait_for_prompt();
+    terminal.type_line("/mcp");
+    terminal.wait_for("15 tool(s), runs");
+    terminal.type_line("and now?");
+    terminal.wait_for("Second.");
+    terminal.wait_for_prompt();
+    let offered =
+        |request: usize| model.requests()[request].body["tools"].to_string().contains("mcp__s__number_0");
+    assert!(!offered(0) && !offered(1) && offered(2));
+    terminal.type_line("/mcp restart s");
+    terminal.wait_for("it starts anew with its next call");
+    terminal.wait_for_prompt();
+    terminal.ctrl_d();
+    assert_eq!(terminal.wait(), 0);
 }

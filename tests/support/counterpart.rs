@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// The Python that has what `requirements` of `tests/clients` name: `protocols` or `python`. Without it the test is skipped
+/// The Python that has what `requirements` of `tests/clients` name: `protocols`, `python`, `novita` or `langchain`. Without it the test is skipped
 /// by name, but not in CI.
 pub fn python(requirements: &str) -> Option<PathBuf> {
     let python = root().join("target/clients").join(requirements).join("bin/python");

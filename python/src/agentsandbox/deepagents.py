@@ -88,7 +88,7 @@ def _named(error: str | None) -> str | None:
     return error
 
 
-class ThreadSandboxes:
+class ThreadSandboxes(BaseSandbox):
     """A sandbox for each thread of a graph: `create_deep_agent(backend=ThreadSandboxes(workspace="."))`.
 
     Threads are distinguished by `configurable.thread_id`. The first call for a thread starts its sandbox; calls at the same time
@@ -104,7 +104,25 @@ class ThreadSandboxes:
         self._backends: dict[str, AgentSandbox] = {}
 
     def __call__(self, runtime: Any) -> AgentSandbox:
+        """The backend of a runtime's thread, for versions that take a function."""
         return self.get(_thread_of(runtime))
+
+    @property
+    def id(self) -> str:
+        return self._current().id
+
+    def execute(self, command: str, *, timeout: int | None = None) -> ExecuteResponse:
+        return self._current().execute(command, timeout=timeout)
+
+    def upload_files(self, files: list[tuple[str, bytes]]) -> list[FileUploadResponse]:
+        return self._current().upload_files(files)
+
+    def download_files(self, paths: list[str]) -> list[FileDownloadResponse]:
+        return self._current().download_files(paths)
+
+    def _current(self) -> AgentSandbox:
+        """The backend of the thread that runs now."""
+        return self.get(_thread_of(None))
 
     def get(self, thread: str) -> AgentSandbox:
         """The backend of a thread."""

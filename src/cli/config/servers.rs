@@ -145,6 +145,12 @@ pub fn settings(
     if !options.network.is_empty() {
         network::Rules::parse(&options.network.join(","))?;
     }
+    let program = options.command.as_deref().and_then(|command| command.rsplit('/').next());
+    if matches!(program, Some("docker" | "podman")) && options.place != Some(PlaceOption::Host) {
+        return Err(Error::config("a sandbox has no container engine, so docker cannot start the server in it").hint(
+            "name the program itself as the command, or set where = \"host\": the container is then outside of the sandbox",
+        ));
+    }
     let time = |text: &Option<String>, default| text.as_deref().map_or(Ok(default), duration);
     Ok(ServerSettings {
         place: options.place.map_or(Place::default(), Place::from),
@@ -257,6 +263,7 @@ mod tests {
             "command = \"a\"\nnetwork = [\"full\"]",
             "command = \"a\"\nenv_vars = [\"UNSET\"]",
             "command = \"a\"\ntimeout = \"soon\"",
+            "command = \"/usr/bin/docker\"\nargs = [\"run\", \"-i\", \"mcp/fetch\"]",
         ] {
             assert!(read(text).is_err(), "{text}");
         }

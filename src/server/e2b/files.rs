@@ -5,6 +5,7 @@ use super::filesystem::{failure, write_one};
 use super::hosted::Hosted;
 use super::reply::{error, json_response};
 use super::secret::Secret;
+use super::upload_budget::{self, Held};
 use crate::error::{Error, Kind};
 use crate::lock::Lock;
 use crate::sandbox::{FileWrite, Node};
@@ -161,10 +162,13 @@ pub async fn upload(hosted: &Arc<Hosted>, query: &Query, headers: &HeaderMap, bo
     let result = match multer::parse_boundary(content_type) {
         Ok(boundary) => upload_parts(hosted, query, body, boundary).await,
         Err(_) if query.path.is_empty() => Err(Failure::new(Code::InvalidArgument, "there is no path")),
-        Err(_) => match collect(headers, body).await {
-            Ok(content) => write(hosted, &query.path, content).await.map(|file| vec![file]),
-            Err(failure) => Err(failure),
-        },
+        Err(_) => {
+            let mut held = upload_budget::enter();
+            match collect(headers, body, &mut held).await {
+                Ok(content) => write(hosted, &query.path, content).await.map(|file| vec![file]),
+                Err(failure) => Err(failure),
+            }
+        }
     };
     match result {
         Ok(files) => json_response(StatusCode::OK, &Value::Array(files)),
@@ -192,39 +196,43 @@ async fn write(hosted: &Hosted, path: &str, content: Vec<u8>) -> Result<Value, F
 }
 
 /// A body that is the file, compressed or not.
-async fn collect(headers: &HeaderMap, body: Body) -> Result<Vec<u8>, Failure> {
+async fn collect(headers: &HeaderMap, body: Body, held: &mut Held<'_>) -> Result<Vec<u8>, Failure> {
     let mut stream = body.into_data_stream();
     let encoding = headers.get(header::CONTENT_ENCODING).map(HeaderValue::as_bytes);
     match encoding {
         None | Some(b"identity") => {
             let mut content = Vec::new();
             while let Some(piece) = piece(&mut stream).await? {
+                within(content.len() + piece.len())?;
+                held.grow(piece.len())?;
                 content.extend_from_slice(&piece);
-                within(content.len())?;
             }
             Ok(content)
         }
         Some(b"gzip") => {
             let damaged = |_| Failure::new(Code::InvalidArgument, "the compressed file is damaged");
-            let mut decoder = GzDecoder::new(Bounded(Vec::new()));
+            let mut decoder = GzDecoder::new(Bounded { content: Vec::new(), held });
             while let Some(piece) = piece(&mut stream).await? {
                 decoder.write_all(&piece).map_err(damaged)?;
             }
-            decoder.finish().map(|bounded| bounded.0).map_err(damaged)
+            decoder.finish().map(|bounded| bounded.content).map_err(damaged)
         }
         Some(_) => Err(Failure::new(Code::InvalidArgument, "the content encoding is not gzip")),
     }
 }
 
 /// What is decompressed, within bounds.
-struct Bounded(Vec<u8>);
+struct Bounded<'a, 'b> {
+    content: Vec<u8>,
+    held: &'a mut Held<'b>,
+}
 
-impl Write for Bounded {
+impl Write for Bounded<'_, '_> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        if self.0.len() + bytes.len() > MAX_UPLOAD {
+        if self.content.len() + bytes.len() > MAX_UPLOAD || self.held.grow(bytes.len()).is_err() {
             return Err(std::io::ErrorKind::FileTooLarge.into());
         }
-        self.0.extend_from_slice(bytes);
+        self.content.extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -263,7 +271,7 @@ async fn upload_parts(
     let source = Arc::clone(&stream);
     let mut form =
         multer::Multipart::new(poll_fn(move |context| source.lock().poll_next_unpin(context)), boundary);
-    let mut files = Vec::new();
+    let (mut files, mut held) = (Vec::new(), upload_budget::enter());
     while let Some(mut part) =
         tokio::time::timeout(UPLOAD_TIMEOUT, form.next_field()).await.map_err(late)?.map_err(malformed)?
     {
@@ -284,10 +292,12 @@ async fn upload_parts(
         while let Some(piece) =
             tokio::time::timeout(UPLOAD_TIMEOUT, part.chunk()).await.map_err(late)?.map_err(malformed)?
         {
+            within(content.len() + piece.len())?;
+            held.grow(piece.len())?;
             content.extend_from_slice(&piece);
-            within(content.len())?;
         }
         files.push(write(hosted, &path, content).await?);
+        held.clear();
     }
     // What follows the form is read as well, without which the connection could not be used again.
     let mut left = MAX_REST;

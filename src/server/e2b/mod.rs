@@ -22,6 +22,7 @@ mod processes;
 mod reply;
 mod results;
 mod secret;
+mod upload_budget;
 mod watch;
 
 pub use secret::Secret;
