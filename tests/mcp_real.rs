@@ -4,6 +4,7 @@ use crate::support::agent::{Agent, agent};
 use crate::support::endpoint::{Endpoint, endpoint};
 use crate::support::site::Site;
 use serde_json::{Value, json};
+use std::net::ToSocketAddrs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -125,10 +126,14 @@ fn npx_downloads_a_server_within_the_list_of_the_server_alone() {
         .tool_call("run_commands", json!({ "command": "env | grep -i http_proxy; cat new.txt" }))
         .text("Written.")
         .start();
+    // On a network that resolves the registry to an address of its own, that is named as well.
+    let addresses = ("registry.npmjs.org", 443).to_socket_addrs().into_iter().flatten();
+    let hosts: String = addresses.map(|address| format!(", \"{address}\"")).collect();
+    let hosts = format!("\"registries\"{hosts}");
     // A proxy that opens TLS has a certificate of its own.
     let certificates = std::env::var("NODE_EXTRA_CA_CERTS").unwrap_or_default();
     let call = agent().deadline(Duration::from_secs(400)).config(&format!(
-        "[mcp.servers.files]\ncommand = \"npx\"\nargs = [\"-y\", \"{package}\", \"/workspace\"]\nnetwork = [\"registries\"]\n\
+        "[mcp.servers.files]\ncommand = \"npx\"\nargs = [\"-y\", \"{package}\", \"/workspace\"]\nnetwork = [{hosts}]\n\
          start_timeout = \"300s\"\nenv = {{ NODE_EXTRA_CA_CERTS = \"{certificates}\" }}\n"
     ));
     let home = call.home("").parent().unwrap().join("home");

@@ -67,7 +67,7 @@ def slow(_, meta):
     for done in range(4):
         progress = {"progressToken": meta.get("progressToken"), "progress": done, "total": 4, "message": "working"}
         send({"method": "notifications/progress", "params": progress})
-        time.sleep(1)
+        time.sleep(3)
     return text("done at last")
 
 

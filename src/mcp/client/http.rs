@@ -5,7 +5,7 @@ use super::peer::{MAX_MESSAGE, OnProgress, Timeouts, answer, progress_text};
 use crate::error::{Error, Result};
 use crate::lock::Lock;
 use crate::mcp::jsonrpc::{ErrorObject, INTERNAL_ERROR, Id, Malformed, Message};
-use crate::mcp::protocol::MODERN;
+use crate::mcp::protocol::{MODERN, meta};
 use crate::model::client::sse;
 use crate::sanitise::one_line;
 use crate::tls;
@@ -106,14 +106,13 @@ impl Http {
     pub async fn request(
         &self,
         method: &str,
-        params: Value,
+        mut params: Value,
         timeouts: Timeouts,
         on_progress: OnProgress<'_>,
     ) -> Result<Value, Failure> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut params = params;
-        if let Some(meta) = params.get_mut("_meta").and_then(Value::as_object_mut) {
-            meta.insert(crate::mcp::protocol::meta::PROGRESS_TOKEN.to_owned(), id.into());
+        if let Some(members) = params.get_mut("_meta").and_then(Value::as_object_mut) {
+            members.insert(meta::PROGRESS_TOKEN.to_owned(), id.into());
         }
         let request = self.build(method, &params, Some(id));
         let (started, received) = (Instant::now(), AtomicU64::new(0));
@@ -156,7 +155,8 @@ impl Http {
         let body = message.to_value().to_string();
         let length = body.len() as u64;
         let request = self.post(body);
-        let is_modern = params.pointer("/_meta").is_some_and(|meta| meta.to_string().contains(MODERN));
+        let version = params.get("_meta").and_then(|meta| meta.get(meta::VERSION));
+        let is_modern = version.is_some_and(|version| version == MODERN);
         if !is_modern {
             return (length, request);
         }

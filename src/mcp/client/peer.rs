@@ -125,6 +125,10 @@ impl Peer {
             tokio::select! {
                 biased;
                 answer = &mut answered => {
+                    // What it said before.
+                    while let Ok(text) = news.try_recv() {
+                        on_progress(text);
+                    }
                     return answer.unwrap_or_else(|_| Err(Failure::Ended("it has ended".to_owned())));
                 }
                 () = sleep_until(deadline) => return Err(Failure::TimedOut(started.elapsed())),
@@ -318,7 +322,7 @@ mod tests {
     async fn a_flood_ends_the_connection_and_everybody_learns_why() {
         let (peer, _sent) = Peer::new();
         let mut lines = Lines::new(MAX_MESSAGE);
-        let junk = [b'x'; 1 << 20];
+        let junk = vec![b'x'; 1 << 20];
         assert!((0..20).any(|_| peer.take(&junk, &mut lines).is_err()), "a line without an end");
         let mut lines = Lines::new(MAX_MESSAGE);
         let junk = b"{}\n".repeat(1 << 19);

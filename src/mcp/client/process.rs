@@ -185,8 +185,8 @@ async fn follow_child(mut child: tokio::process::Child, _group: Group, peer: Arc
     };
     let why = match read {
         Err(why) => why,
-        Ok(()) => match child.try_wait() {
-            Ok(Some(status)) => format!("it ended ({status}){}", last_words(&last)),
+        Ok(()) => match tokio::time::timeout(END_TIMEOUT, child.wait()).await {
+            Ok(Ok(status)) => format!("it ended ({status}){}", last_words(&last)),
             _ => format!("it closed its standard output{}", last_words(&last)),
         },
     };

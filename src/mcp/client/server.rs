@@ -97,7 +97,9 @@ impl Server {
     pub async fn ask(&self) -> Result<Offer> {
         let connection = self.connect().await?;
         let asked = self.ask_over(&connection).await;
-        self.of_connection(&connection, asked).await
+        let offer = self.of_connection(&connection, asked).await?;
+        *self.offer.lock() = Some(offer.clone());
+        Ok(offer)
     }
 
     async fn ask_over(&self, connection: &Connection) -> Result<Offer, Failure> {
@@ -111,8 +113,8 @@ impl Server {
         let (resources, instructions) = (connection.has("resources"), connection.instructions.clone());
         let offer = Offer { era: connection.era, tools, resources, instructions };
         let (cache, settings, kept) = (self.cache.clone(), self.settings.clone(), offer.clone());
-        // Nothing depends on it.
-        drop(tokio::task::spawn_blocking(move || cache.write(&settings, &kept)));
+        // What is not written is asked for again.
+        let _ = tokio::task::spawn_blocking(move || cache.write(&settings, &kept)).await;
         Ok(offer)
     }
 

@@ -61,11 +61,10 @@ impl Servers {
             return None;
         }
         let offers = self.all.iter().zip(changed).map(|(server, changed)| async move {
-            if changed {
-                // Asked again; what it offered is in the cache from now on.
-                server.ask().await?;
+            match changed {
+                true => server.ask().await,
+                false => server.offer().await,
             }
-            server.offer().await
         });
         Some(self.together(join_all(offers).await))
     }

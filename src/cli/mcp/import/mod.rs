@@ -108,10 +108,10 @@ fn of_entry(entry: &Map<String, Value>, variables: Variables) -> Result<ServerOp
     for (name, value) in members(entry, &["env"]) {
         match variable(&value) {
             None => drop(options.env.insert(name, plain(&value, variables)?)),
+            Some(Named { default: Some(default), .. }) => drop(options.env.insert(name, default)),
             Some(Named { variable, .. }) if variable == name && variables == Variables::ByName => {
                 options.env_vars.push(name);
             }
-            Some(Named { default: Some(default), .. }) => drop(options.env.insert(name, default)),
             Some(Named { variable, .. }) => return Err(wants(&variable)),
         }
     }
