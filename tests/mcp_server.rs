@@ -289,3 +289,22 @@ fn rules_hooks_and_the_replacement_of_secrets_apply_to_the_tools_of_programs() {
     let shown = again.args(["sessions", "show", session]).run().expect_code(0);
     assert!(shown.stdout.contains("exit 3") && !shown.stdout.contains(&token), "{}", shown.stdout);
 }
+
+#[test]
+fn a_diff_names_what_is_too_large_for_a_patch_and_shows_the_rest() {
+    // One such file made the call fail for all.
+    let run =
+        call(1, "run_commands", json!({ "command": "truncate -s 70M large.bin; echo small > small.txt" }));
+    let mut server = Server::start(agent(), &["mcp"]);
+    let mut answers = Vec::new();
+    for message in [run, call(2, "diff", json!({}))] {
+        server.send(lines(&[message]).as_bytes());
+        answers.extend(server.answers(1));
+    }
+    let result = &answer(&answers, 2)["result"];
+    assert!(result["structuredContent"]["patch"].to_string().contains("+small"), "{answers:?}");
+    assert!(
+        result["content"][0]["text"].to_string().contains("too large for a patch: large.bin"),
+        "{result}"
+    );
+}

@@ -13,6 +13,7 @@ use crate::session::Ready;
 use crate::tools::arguments::schema;
 use crate::workspace::manifest::Node;
 use crate::workspace::notices::listed;
+use crate::workspace::store::Store;
 use crate::workspace::{ChangeSet, diff, git_patch, risks};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -262,20 +263,48 @@ fn shown(place: &Place, ready: &Ready, changes: &ChangeSet) -> Result<Returned> 
             "lines_added": lines.map(|(added, _)| added), "lines_removed": lines.map(|(_, removed)| removed),
         }));
     }
-    let mut patch = Vec::new();
-    git_patch::write(&mut patch, changes, store, &mut git_patch::refuse)?;
-    let mut patch = String::from_utf8_lossy(&patch).into_owned();
-    let truncated = cut(&mut patch, MAX_PATCH);
+    let Patch { text: mut patch, left_out, truncated } = patch_of(changes, store)?;
     if truncated {
         patch += &format!("\n… `agent diff {}` shows all of it\n", place.session.id());
     }
     let mut text = String::new();
     changes.messages().for_each(|message| text += &format!("{message}\n"));
-    text += if patch.is_empty() { "nothing has changed" } else { &patch };
+    let left_out = listed(left_out.into_iter(), NAMED);
+    if let Some(names) = &left_out {
+        text += &format!("changed, and too large for a patch: {names}\n");
+    }
+    text += if patch.is_empty() && left_out.is_none() { "nothing has changed" } else { &patch };
     let data = json!({
         "session": place.session.id(), "changes": changes.counts(), "files": files, "patch": patch, "truncated": truncated,
     });
     Ok(Returned::done(text, data))
+}
+
+/// The patch of changes, as far as it is returned.
+struct Patch {
+    text: String,
+    /// What has no place in it.
+    left_out: Vec<String>,
+    truncated: bool,
+}
+
+/// Makes no more of the patch than is returned, but for the end of the file in which that is reached.
+fn patch_of(changes: &ChangeSet, store: &Store) -> Result<Patch> {
+    let (mut patch, mut left_out, mut truncated) = (Vec::new(), Vec::new(), false);
+    for (path, change) in &changes.changes {
+        if patch.len() > MAX_PATCH {
+            truncated = true;
+            break;
+        }
+        let one = ChangeSet { changes: [(path.clone(), change.clone())].into(), ..ChangeSet::default() };
+        git_patch::write(&mut patch, &one, store, &mut |path| {
+            left_out.push(path.to_string());
+            Ok(())
+        })?;
+    }
+    let mut text = String::from_utf8_lossy(&patch).into_owned();
+    truncated |= cut(&mut text, MAX_PATCH);
+    Ok(Patch { text, left_out, truncated })
 }
 
 async fn undo(place: &Place, steps: u32) -> Result<Returned> {
