@@ -864,7 +864,7 @@ async fn races_are_tables_and_what_cannot_be_read_has_a_sentence() {
         std::fs::write(races.join(format!("{name}.json")), race(workspace).to_string()).expect("written");
     }
     let router = in_process(directory.path());
-    let body = async |request| {
+    let body = async |request: Request<Body>| {
         let answer = router.clone().oneshot(request).await.expect("an answer");
         let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.expect("a body");
         serde_json::from_slice::<Value>(&body).expect("JSON")
