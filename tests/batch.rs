@@ -578,7 +578,8 @@ fn the_schema_is_derived_from_the_tasks() {
     let written = std::fs::read_to_string(path).unwrap_or_default();
     assert!(written == text, "docs/tasks.schema.json is out of date: run this test with UPDATE_SCHEMA=1");
     let validator = jsonschema::validator_for(&serde_json::from_str(&text).unwrap()).unwrap();
-    for line in include_str!("../examples/evals/small.jsonl").lines() {
+    let held_out = include_str!("../examples/evals/held_out.jsonl").lines();
+    for line in include_str!("../examples/evals/small.jsonl").lines().chain(held_out) {
         assert!(validator.is_valid(&serde_json::from_str(line).unwrap()), "{line}");
     }
     assert!(!validator.is_valid(&json!({"id": "a", "prompt": "p", "promt": "p"})));

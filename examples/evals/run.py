@@ -2,18 +2,22 @@
 """Runs the tasks of a file with `agent` against an endpoint, and prints what was solved.
 
     examples/evals/run.py http://127.0.0.1:8080/v1 MODEL [--tasks FILE] [--agent PATH] [--only SUBSTRING] [--record DIR]
+        [--parallel N]
 
 Each task has files, a prompt and a check: a shell command that passes if the task is solved. The check runs in a sandbox of
-its own (`agent exec`), because the model wrote what it executes. With `--give-check` the agent has it as `--check` too, so
+its own (`agent exec`), because the model wrote what it executes. A task `list-write-run-…` is solved only if a command with
+the program that its check names succeeded in the session as well. With `--give-check` the agent has it as `--check` too, so
 that it learns what fails. Nothing else is configured.
 """
 
 import argparse
 import json
 import os
+import re
 import subprocess
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 COLUMNS = f"{'task':24} {'solved':7} {'exit':>4} {'turns':>5} {'in':>7} {'out':>6} {'cached':>7} {'seconds':>7}"
@@ -29,15 +33,16 @@ def main():
     parser.add_argument("--give-check", action="store_true", help="give the check to the agent")
     parser.add_argument("--record", help="keep each session's events in this directory")
     parser.add_argument("--seconds", type=int, default=900, help="what one task may take")
+    parser.add_argument("--parallel", type=int, default=1, help="tasks at the same time")
     options = parser.parse_args()
     lines = Path(options.tasks).read_text().splitlines()
     tasks = [task for task in map(json.loads, lines) if options.only in task["id"]]
     print(COLUMNS)
     results = []
-    for task in tasks:
-        result = run(task, options)
-        results.append(result)
-        print(row(task["id"], result), flush=True)
+    with ThreadPoolExecutor(options.parallel) as pool:
+        for task, result in zip(tasks, pool.map(lambda task: run(task, options), tasks)):
+            results.append(result)
+            print(row(task["id"], result), flush=True)
     solved = sum(result["solved"] for result in results)
     wrong = sum(not result["solved"] and result["exit"] == 0 for result in results)
     total = {key: sum(result[key] for result in results) for key in ("turns", "in", "out", "cached", "seconds")}
@@ -70,10 +75,13 @@ def run(task, options):
         started = time.monotonic()
         finished = subprocess.run([*command, task["prompt"]], env=environment, capture_output=True)
         seconds = time.monotonic() - started
-        last = last_event(finished.stdout)
+        events = [json.loads(line) for line in finished.stdout.splitlines()]
+        last = next((event for event in reversed(events) if event["type"] == "session_finished"), {})
         usage = last.get("usage", {})
         check = [options.agent, "exec", "-q", "-C", directory, "--", "sh", "-c", task["check"]]
         solved = subprocess.run(check, capture_output=True).returncode == 0
+        if task["id"].startswith("list-write-run-"):
+            solved &= ran(events, re.search(r"\w+\.(py|sh)", task["check"]).group())
         return {
             "solved": solved,
             "exit": finished.returncode,
@@ -85,11 +93,15 @@ def run(task, options):
         }
 
 
-def last_event(output):
-    for line in reversed(output.splitlines()):
-        if b'"session_finished"' in line:
-            return json.loads(line)
-    return {}
+def ran(events, text):
+    """Whether a command that contains the text succeeded."""
+    commands = {
+        event["id"]: event["arguments"].get("command", "")
+        for event in events
+        if event["type"] == "tool_started" and isinstance(event["arguments"], dict)
+    }
+    succeeded = (event["id"] for event in events if event["type"] == "tool_finished" and event["ok"])
+    return any(text in str(commands.get(call, "")) for call in succeeded)
 
 
 if __name__ == "__main__":
