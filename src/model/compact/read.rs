@@ -25,7 +25,8 @@ pub fn read(reply: &mut Reply, tools: &[ToolSpec]) {
     if !reply.tool_calls.is_empty() {
         return;
     }
-    match step(&reply.text, reply.is_cut_off()) {
+    let read = step(&reply.text, reply.is_cut_off());
+    match read.map(|step| call_in_answer(step, tools)) {
         Some(Step::Answer(text)) => reply.text = text,
         Some(Step::Call { name, arguments }) => {
             reply.text.clear();
@@ -43,7 +44,22 @@ pub fn read(reply: &mut Reply, tools: &[ToolSpec]) {
     }
 }
 
+/// The call that stands in an answer's text in place of an answer: it names one of the tools.
+fn call_in_answer(read: Step, tools: &[ToolSpec]) -> Step {
+    let Step::Answer(text) = &read else { return read };
+    let Ok((Value::Object(object), _)) = parse::parse(text) else { return read };
+    let is_call = |name: &str| tools.iter().any(|tool| tool.name == name);
+    match object.get("tool").and_then(Value::as_str).filter(|name| is_call(name)) {
+        Some(_) => step_of(&object).unwrap_or(read),
+        None => read,
+    }
+}
+
 fn step(text: &str, is_cut_off: bool) -> Option<Step> {
+    // The object as the text of a JSON string.
+    if let Ok(Value::String(inner)) = serde_json::from_str(text.trim()) {
+        return step(&inner, is_cut_off);
+    }
     // Some models write the results of their calls as well; those are invented.
     let text = text.split("\nResult of ").next().unwrap_or_default();
     let candidates = text.match_indices('{').map(|(at, _)| &text[at..]).take(MAX_CANDIDATES);
@@ -144,6 +160,7 @@ mod tests {
                 "{\"tool\": \"write_file\", \"path\": \"a\", \"content\": \"x\ny\"}",
                 call("write_file", json!({ "path": "a", "data": "x\ny" })),
             ),
+            (r#""{\"tool\": \"run_commands\", \"command\": \"ls\"}""#, ls()),
             (r#"{"tool": "list_files", "path": "."}"#, call("list_files", json!({ "path": "." }))),
             (r#"{"tool": "answer", "text": "42"}"#, Some(Step::Answer("42".into()))),
             (r#"{"tool": "answer", "text": {"n": 42}}"#, Some(Step::Answer(r#"{"n":42}"#.into()))),
@@ -156,6 +173,22 @@ mod tests {
         let unended = r#"{"tool": "run_commands", "command": "ls"#;
         let unreadable = Step::Call { name: "run_commands".into(), arguments: unended.into() };
         assert_eq!(step(unended, false), Some(unreadable));
+    }
+
+    #[test]
+    fn an_answer_that_is_a_call_is_a_call() {
+        let registry = crate::tools::Registry::builtin();
+        let tools = |text: &str| {
+            let answer = json!({ "tool": "answer", "text": text }).to_string();
+            let mut reply = Reply { text: answer, ..Reply::default() };
+            read(&mut reply, registry.specs());
+            reply.tool_calls.into_iter().map(|call| call.name).collect::<Vec<_>>()
+        };
+        assert_eq!(tools(r#"{"tool": "run_commands", "command": "sh a.sh"}"#), ["run_commands"]);
+        for text in [r#"{"tool": "hammer", "command": "hit"}"#, r#"{"command": "ls"}"#, "It is {1, 2}.", "42"]
+        {
+            assert!(tools(text).is_empty(), "{text}");
+        }
     }
 
     #[test]
