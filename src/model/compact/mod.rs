@@ -6,6 +6,7 @@
 
 mod read;
 mod steps;
+mod write;
 
 pub use read::read;
 pub use steps::is_stuck;
@@ -16,6 +17,7 @@ use crate::shorten::head_and_tail;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use steps::Steps;
+use write::{object_line, written};
 
 /// The temperature of the compact form, unless the user sets one.
 pub const TEMPERATURE: f64 = 0.2;
@@ -128,7 +130,7 @@ fn prompt(system: &str, request: &Request<'_>) -> String {
         for name in required(tool) {
             example.insert(name.to_owned(), "…".into());
         }
-        let _ = write!(prompt, "\n{}\n{}", tool.description, Value::Object(example));
+        let _ = write!(prompt, "\n{}\n{}", tool.description, object_line(&example.into()));
     }
     if let Some(schema) = request.answer_schema {
         let _ = write!(prompt, "\nThe text of the answer is JSON of this schema: {schema}");
@@ -148,30 +150,6 @@ fn is_further(tool: &&ToolSpec) -> bool {
 
 fn required(tool: &ToolSpec) -> impl Iterator<Item = &str> {
     tool.parameters["required"].as_array().into_iter().flatten().filter_map(Value::as_str)
-}
-
-/// A message of the model as this form writes it.
-fn written(text: &str, calls: &[ToolCall]) -> String {
-    if calls.is_empty() {
-        return json!({ "tool": "answer", "text": text }).to_string();
-    }
-    let lines: Vec<String> = calls.iter().map(written_call).collect();
-    lines.join("\n")
-}
-
-fn written_call(call: &ToolCall) -> String {
-    let mut object = Map::from_iter([("tool".to_owned(), Value::from(call.name.as_str()))]);
-    match call.arguments.object() {
-        Some(arguments) => {
-            for (name, value) in arguments {
-                let name = if call.name == "write_file" && name == "data" { "content" } else { name };
-                object.insert(name.to_owned(), value.clone());
-            }
-        }
-        // It was not valid, and the model has read that in the result.
-        None => drop(object.insert("arguments".to_owned(), call.arguments.as_str().into())),
-    }
-    Value::Object(object).to_string()
 }
 
 /// Whether a call writes a file: with a tool for it, or with a redirection of the shell.
@@ -196,7 +174,7 @@ fn without_duration(result: &str) -> (&str, &str) {
 /// What a result allows beside what the prompt shows. It comes with the result, so that the prompt never changes.
 fn offer(result: &str) -> String {
     if let Some(job) = job(result) {
-        let call = |tool| json!({ "tool": tool, "job": job });
+        let call = |tool| object_line(&json!({ "tool": tool, "job": job }));
         return format!("\nRead its output: {}\nEnd it: {}", call("job_output"), call("job_kill"));
     }
     match result.starts_with(TIMED_OUT) {
@@ -321,11 +299,11 @@ mod tests {
             texts[1..],
             [
                 "Write a.py and run it.",
-                "{\"tool\":\"write_file\",\"path\":\"a.py\",\"content\":\"print(1)\\n\"}\n\
-                 {\"tool\":\"run_commands\",\"command\":\"python3 a.py\"}",
+                "{\"tool\": \"write_file\", \"path\": \"a.py\", \"content\": \"print(1)\\n\"}\n\
+                 {\"tool\": \"run_commands\", \"command\": \"python3 a.py\"}",
                 "Result of write_file:\nwrote\n\nResult of run_commands:\nexit code 0\n1\n\n\
                  If this is what the task asks for, answer. Otherwise send the next step of the task.",
-                "{\"tool\":\"answer\",\"text\":\"Done.\"}",
+                "{\"tool\": \"answer\", \"text\": \"Done.\"}",
                 "Thanks.",
             ]
         );
@@ -400,7 +378,7 @@ mod tests {
         conversation.push(result(&format!("{JOB_STARTED}12; see its output with job_output")));
         assert_eq!(names(&conversation), (vec!["job_output".to_owned(), "job_kill".to_owned()], true));
         let sent = sent(&conversation);
-        assert!(text(sent.last().unwrap()).contains(r#"{"tool":"job_output","job":12}"#));
+        assert!(text(sent.last().unwrap()).contains(r#"{"tool": "job_output", "job": 12}"#));
         assert!(!text(&sent[0]).contains("job"), "the prompt is the same");
     }
 }
