@@ -263,9 +263,11 @@ fn a_call_that_cannot_be_read_changes_to_the_compact_form() {
 }
 
 #[test]
-fn a_small_model_that_answers_without_doing_anything_is_reminded_once() {
+fn a_small_model_that_answers_without_doing_anything_is_reminded_once_and_ends_as_a_limit() {
     let model = server(1_500_000_000).text("Here is how: …").text("I am done.").start();
-    let finished = run(agent(), &model).expect_code(0);
+    let finished = run(agent(), &model).expect_code(5);
+    assert_eq!(finished.events_of("limit_reached")[0]["limit"], "unfinished");
+    assert!(finished.stderr.contains("the task is not done: it has changed no file"), "{}", finished.stderr);
     let requests = model.chat_requests();
     assert_eq!(requests.len(), 2);
     assert_eq!(roles(&requests[1]), ["system", "user", "assistant", "user"]);
@@ -284,8 +286,65 @@ fn a_file_of_the_task_that_is_missing_is_pointed_out() {
         .start();
     run(agent(), &model).expect_code(0);
     let requests = model.chat_requests();
-    assert!(last_text(&requests[3]).contains("hi.sh, which does not exist"), "{}", last_text(&requests[3]));
+    let reminder = last_text(&requests[3]);
+    assert!(reminder.contains("hi.sh, which does not exist. You wrote src/hi.sh instead"), "{reminder}");
     assert_eq!(requests.len(), 5);
+}
+
+#[test]
+fn an_answer_while_the_file_to_write_is_missing_ends_as_a_limit_and_is_not_applied() {
+    let done = turn(json!({ "tool": "answer", "text": "Done." }));
+    let model = server(1_500_000_000)
+        .text(&turn(json!({ "tool": "run_commands", "command": "echo echo hi > other.sh && sh other.sh" })))
+        .text(&done)
+        .text(&done)
+        .start();
+    let finished = agent()
+        .endpoint(&model)
+        .args(["run", "Write hi.sh and run it", "--json", "--apply"])
+        .run()
+        .expect_code(5);
+    assert_eq!(finished.events_of("limit_reached")[0]["limit"], "unfinished");
+    assert_eq!(finished.host_file("other.sh"), None);
+}
+
+#[test]
+fn an_output_that_differs_from_the_one_in_the_prompt_is_pointed_out() {
+    let write = |text: &str| {
+        let content = format!("echo {text}\n");
+        turn(json!({ "tool": "write_file", "path": "hi.sh", "content": content }))
+    };
+    let run = turn(json!({ "tool": "run_commands", "command": "sh hi.sh" }));
+    let done = turn(json!({ "tool": "answer", "text": "Done." }));
+    let model = server(1_500_000_000)
+        .text(&write("hello"))
+        .text(&run)
+        .text(&done)
+        .text(&write("good morning"))
+        .text(&run)
+        .text(&done)
+        .start();
+    let prompt = "Write hi.sh, which prints: good morning. Run it.";
+    let finished = agent().endpoint(&model).args(["run", prompt, "--json"]).run().expect_code(0);
+    let requests = model.chat_requests();
+    let reminder = last_text(&requests[3]);
+    assert!(reminder.contains("it prints: good morning\nBut `sh hi.sh` printed:\nhello\n"), "{reminder}");
+    assert_eq!(finished.events_of("nudge").len(), 1);
+}
+
+#[test]
+fn a_failed_program_comes_with_the_line_that_fails() {
+    let model = server(1_500_000_000)
+        .text(&turn(json!({ "tool": "write_file", "path": "hi.sh", "content": "echo hi\nhello world\n" })))
+        .text(&turn(json!({ "tool": "run_commands", "command": "sh hi.sh" })))
+        .text(&turn(json!({ "tool": "write_file", "path": "hi.sh", "content": "echo hi\n" })))
+        .text(&turn(json!({ "tool": "run_commands", "command": "sh hi.sh" })))
+        .text(&turn(json!({ "tool": "answer", "text": "Done." })))
+        .start();
+    run(agent(), &model).expect_code(0);
+    let requests = model.chat_requests();
+    let result = last_text(&requests[2]);
+    assert!(result.contains("Line 2 of hi.sh:\n  1 echo hi\n> 2 hello world\n"), "{result}");
 }
 
 #[test]

@@ -275,11 +275,14 @@ impl Conversation {
             return Ok(ToolResult::failure(refusal));
         }
         let mut result = tool.call(context, arguments.clone()).await?;
-        if !result.ok
-            && let Some(files) =
-                small_model::named_files(sandbox, tool.name(), &arguments, &result.text, messages).await
-        {
-            result.text += &files;
+        if !result.ok {
+            let output = result.text.clone();
+            let files = small_model::named_files(sandbox, tool.name(), &arguments, &output, messages).await;
+            let line = match files {
+                None => small_model::failing_line(sandbox, tool.name(), &output).await,
+                Some(_) => None,
+            };
+            result.text.extend(files.or(line));
         }
         Ok(result)
     }

@@ -3,11 +3,14 @@
 //! Knows no terminal and no backend: it asks a [`ChatModel`](crate::model::ChatModel), runs [`tools`](crate::tools) in a
 //! [`Sandbox`](crate::sandbox::Sandbox) that its [`Environment`] provides, and emits [`Events`](crate::event::Events).
 
+mod asked;
 mod budget;
 mod calls;
 mod compaction;
 mod conversation;
 mod environment;
+mod expected_output;
+mod failing_line;
 mod governed;
 mod images;
 mod instructions;

@@ -1,18 +1,49 @@
 //! Answers that are not accepted at once: the model is reminded of what the task asked for.
 
+use super::{asked, expected_output};
 use crate::event::ToolCall;
 use crate::model::{CallForm, Reply};
+use crate::sandbox::WORKSPACE;
 use crate::shorten::head_and_tail;
 use crate::tools::{NO_OUTPUT, ToolResult};
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// Reminders in one prompt, each about something else.
 pub const MAX_NUDGES: usize = 3;
 /// What a message that the server cut off at its limit is answered with.
-pub const CUT_OFF: &str = "Your message was too long and was cut off. Send one short JSON object, the next step; write a long file in parts.";
-/// Characters of a command that is quoted.
+const CUT_OFF: &str = "Your message was too long and was cut off. Send one short JSON object, the next step; write a long file in parts.";
+/// Characters of a command and of an output that are quoted.
 const MAX_COMMAND: usize = 200;
+const MAX_QUOTED: usize = 300;
+/// Bytes of an output that is compared with what the prompt says.
+const MAX_COMPARED: usize = 16 << 10;
+/// Paths that are remembered.
+const MAX_WRITTEN: usize = 20;
+
+/// A message that is sent in place of accepting an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reminder {
+    /// The message.
+    pub text: String,
+    /// Why the task is plainly not done, where that is so: an answer is not accepted after the reminder either.
+    pub unfinished: Option<String>,
+}
+
+impl Reminder {
+    fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), unfinished: None }
+    }
+
+    /// With the reason for which an answer is a failure.
+    fn unfinished_if(self, is_plain: bool, why: &str) -> Self {
+        Self { unfinished: is_plain.then(|| why.to_owned()), ..self }
+    }
+
+    /// That the message was cut off.
+    pub fn cut_off() -> Self {
+        Self::new(CUT_OFF)
+    }
+}
 
 /// What the model has done about the prompt so far.
 #[derive(Debug, Clone, Default)]
@@ -21,10 +52,19 @@ pub struct Progress {
     pub changed: bool,
     /// Whether a command succeeded since the last change.
     pub ran: bool,
-    /// The command that succeeded last, if it printed nothing.
-    pub silent: Option<String>,
+    /// The program that ran last since the last change, and what it printed.
+    pub printed: Option<Printed>,
     /// The tool of the last call, if that failed.
     pub last_failure: Option<String>,
+    /// The files that were written.
+    pub written: Vec<PathBuf>,
+}
+
+/// A command that succeeded.
+#[derive(Debug, Clone)]
+pub struct Printed {
+    command: String,
+    output: String,
 }
 
 impl Progress {
@@ -35,16 +75,25 @@ impl Progress {
             return;
         }
         match call.name.as_str() {
-            "write_file" | "write_files" | "edit_file" => (self.changed, self.ran) = (true, false),
+            "write_file" | "write_files" | "edit_file" => {
+                (self.changed, self.ran, self.printed) = (true, false, None);
+                if let Some(path) = call.arguments.text("path") {
+                    let path = path.trim_start_matches(WORKSPACE).trim_start_matches(['.', '/']);
+                    self.written.retain(|known| known != Path::new(path));
+                    self.written.push(path.into());
+                    let excess = self.written.len().saturating_sub(MAX_WRITTEN);
+                    self.written.drain(..excess);
+                }
+            }
             "run_commands" => {
                 let command = call.arguments.text("command");
                 let only_looks = command.is_some_and(only_looks);
                 self.changed |= !only_looks;
                 if !only_looks {
-                    let is_silent = result.text.ends_with(NO_OUTPUT);
-                    self.silent = command
-                        .filter(|command| is_silent && !command.contains('>'))
-                        .map(|command| head_and_tail(command, MAX_COMMAND).into_owned());
+                    self.printed = command.map(|command| Printed {
+                        command: command.to_owned(),
+                        output: result.text.split_once('\n').map_or("", |(_, output)| output).to_owned(),
+                    });
                 }
                 // A command that looks at files runs nothing of the task's.
                 self.ran |= !only_looks || !self.changed;
@@ -66,109 +115,76 @@ fn only_looks(command: &str) -> bool {
 }
 
 /// The reminder to send in place of accepting `reply`; `None` if it is an answer.
-pub fn nudge(reply: &Reply, form: CallForm, prompt: &str, progress: &Progress) -> Option<String> {
+pub fn nudge(reply: &Reply, form: CallForm, prompt: &str, progress: &Progress) -> Option<Reminder> {
     if reply.text.trim().is_empty() {
-        return Some("Your message was empty. Continue with the next step, or answer.".to_owned());
+        return Some(Reminder::new("Your message was empty. Continue with the next step, or answer."));
     }
     // Large models mean what they answer.
     if form != CallForm::Compact {
         return None;
     }
     if let Some(tool) = &progress.last_failure {
-        return Some(format!(
+        let text = format!(
             "The task is not done: your last step, {tool}, failed. Nobody but you does it. Send the JSON object that \
              corrects it, for example a write_file for a file that is missing."
+        );
+        let never_ran = tool == "run_commands" && !progress.ran && !asked::expects_failure(prompt);
+        let is_plain = never_ran && asked::asks_for_run(prompt) && !asked::files_to_make(prompt).is_empty();
+        return Some(Reminder::new(text).unfinished_if(is_plain, "what it wrote fails"));
+    }
+    if !progress.changed && asked::asks_for_change(prompt) {
+        let text = "The task is not done: you have not changed a file yet. Send the JSON object that does it, a write_file, \
+                    edit_file or run_commands.";
+        let is_plain = asked::orders_change(prompt);
+        return Some(Reminder::new(text).unfinished_if(is_plain, "it has changed no file"));
+    }
+    if !progress.ran && asked::asks_for_run(prompt) {
+        return Some(Reminder::new(
+            "The task is not done: you have not run it yet. Send the run_commands object that runs it.",
         ));
     }
-    let asks_for = |asked: &[&str]| words(prompt).any(|word| asked.contains(&word.as_str()));
-    if !progress.changed && asks_for(&CHANGES) {
-        return Some(
-            "The task is not done: you have not changed a file yet. Send the JSON object that does it, a write_file, \
-             edit_file or run_commands."
-                .to_owned(),
-        );
+    output(prompt, progress.printed.as_ref()?).map(Reminder::new)
+}
+
+/// The reminder that a program printed nothing, or something else than the prompt says.
+fn output(prompt: &str, printed: &Printed) -> Option<String> {
+    let command = head_and_tail(&printed.command, MAX_COMMAND);
+    if printed.command.contains('>') {
+        return None;
     }
-    if !progress.ran && asks_for(&RUNS) {
-        return Some(
-            "The task is not done: you have not run it yet. Send the run_commands object that runs it."
-                .to_owned(),
-        );
+    if printed.output.ends_with(NO_OUTPUT) && asked::asks_for_output(prompt) {
+        return Some(format!(
+            "The task asks for output, but `{command}` printed nothing. Send the step that corrects it, for example an \
+             edit_file that calls what was defined and prints the result."
+        ));
     }
-    let silent = progress.silent.as_ref().filter(|_| asks_for(&PRINTS))?;
+    let literals = expected_output::literals(prompt);
+    let first = literals.first()?;
+    if printed.output.len() > MAX_COMPARED || expected_output::has_one_of(&printed.output, &literals) {
+        return None;
+    }
+    let output = head_and_tail(printed.output.trim(), MAX_QUOTED);
     Some(format!(
-        "The task asks for output, but `{silent}` printed nothing. Send the step that corrects it, for example an edit_file \
-         that calls what was defined and prints the result."
+        "The task says that it prints: {first}\nBut `{command}` printed:\n{output}\nSend the step that corrects it, or answer \
+         if this is right."
     ))
 }
 
-/// The names of files in a prompt that plainly asks for them, for the reminder that one is missing: relative to the workspace.
-pub fn files_asked_for(prompt: &str) -> Vec<PathBuf> {
-    if words(prompt).any(|word| REMOVES.contains(&word.as_str())) {
-        return Vec::new();
-    }
-    let names = super::small_model::names(prompt, "");
-    names.into_iter().filter(|name| is_file_name(name)).take(MAX_FILES).collect()
-}
-
 /// The reminder that a file of the task's is missing.
-pub fn missing_file(name: &Path) -> String {
-    format!(
-        "The task is not done: it names the file {}, which does not exist. Send the JSON object that makes it, or answer if it \
-         is not needed.",
-        name.display()
-    )
+pub fn missing_file(name: &Path, prompt: &str, progress: &Progress) -> Reminder {
+    let shown = name.display();
+    let elsewhere = progress.written.iter().rev().find(|written| written.file_name() == name.file_name());
+    let what_to_do = match elsewhere {
+        Some(written) => format!(
+            "You wrote {} instead. Send the run_commands object that moves it there.",
+            written.display()
+        ),
+        None => "Send the JSON object that makes it, or answer if it is not needed.".to_owned(),
+    };
+    let text = format!("The task is not done: it names the file {shown}, which does not exist. {what_to_do}");
+    let is_plain = asked::files_to_make(prompt).iter().any(|file| file == name);
+    Reminder::new(text).unfinished_if(is_plain, &format!("{shown} does not exist"))
 }
-
-/// Whether a word is the name of a file, with an extension of letters: not a version, a host or an abbreviation.
-fn is_file_name(name: &Path) -> bool {
-    let (Some(stem), Some(extension)) = (name.file_stem(), name.extension()) else { return false };
-    let is_letters = |text: &OsStr| text.as_encoded_bytes().iter().all(u8::is_ascii_alphabetic);
-    let is_known = EXTENSIONS.iter().any(|known| extension == *known);
-    is_known && is_letters(extension) && stem.len() > 1
-}
-
-fn words(prompt: &str) -> impl Iterator<Item = String> {
-    prompt.split(|c: char| !c.is_alphabetic()).map(str::to_ascii_lowercase)
-}
-
-/// Words of prompts that plainly ask for a change.
-const CHANGES: [&str; 22] = [
-    "add",
-    "append",
-    "build",
-    "change",
-    "convert",
-    "correct",
-    "create",
-    "delete",
-    "edit",
-    "fix",
-    "generate",
-    "implement",
-    "insert",
-    "install",
-    "make",
-    "move",
-    "refactor",
-    "remove",
-    "rename",
-    "replace",
-    "save",
-    "write",
-];
-/// Words of prompts that plainly ask for output of a program.
-const PRINTS: [&str; 8] = ["output", "outputs", "print", "prints", "printed", "report", "show", "shows"];
-/// Words of prompts after which a file that is named may be missing in the end.
-const REMOVES: [&str; 8] = ["delete", "deletes", "drop", "move", "moves", "remove", "removes", "rename"];
-/// Extensions of files that tasks name.
-const EXTENSIONS: [&str; 24] = [
-    "c", "cfg", "cpp", "css", "csv", "go", "h", "html", "ini", "java", "js", "json", "log", "md", "py", "rb",
-    "rs", "sh", "sql", "toml", "ts", "txt", "xml", "yaml",
-];
-/// Files of a prompt that are looked for.
-const MAX_FILES: usize = 6;
-/// Words of prompts that plainly ask for a command.
-const RUNS: [&str; 4] = ["execute", "list", "run", "test"];
 
 #[cfg(test)]
 mod tests {
@@ -217,7 +233,7 @@ mod tests {
                 };
                 progress.record(&call, &result);
             }
-            let text = nudge(&answer, CallForm::Compact, prompt, &progress);
+            let text = nudge(&answer, CallForm::Compact, prompt, &progress).map(|reminder| reminder.text);
             let is_expected = text
                 .as_deref()
                 .map_or(expected.is_none(), |text| expected.is_some_and(|part| text.contains(part)));
@@ -233,7 +249,7 @@ mod tests {
             let arguments = serde_json::json!({ "command": command }).into();
             let call = ToolCall { id: "1".into(), name: "run_commands".into(), arguments };
             progress.record(&call, &ToolResult::success(format!("exit code 0, 0.01 s\n{output}")));
-            nudge(&reply("Done."), CallForm::Compact, prompt, &progress)
+            nudge(&reply("Done."), CallForm::Compact, prompt, &progress).map(|reminder| reminder.text)
         };
         let prompt = "Write sum.py, which prints the sum of 1 to 10, and run it";
         let text = after("python3 sum.py", NO_OUTPUT, prompt).unwrap();
@@ -244,11 +260,58 @@ mod tests {
     }
 
     #[test]
-    fn files_that_a_prompt_asks_for_are_its_names_with_an_extension() {
-        let asked = files_asked_for(
-            "Write src/greet.sh (see https://x.org/a.b, v1.2, e.g. 3.14) and log to `out.txt`.",
+    fn another_output_than_the_prompt_says_is_pointed_out() {
+        let after = |output: &str| {
+            let mut progress = Progress { changed: true, ..Progress::default() };
+            let arguments = serde_json::json!({ "command": "sh a.sh" }).into();
+            let call = ToolCall { id: "1".into(), name: "run_commands".into(), arguments };
+            progress.record(&call, &ToolResult::success(format!("exit code 0, 0.01 s\n{output}")));
+            nudge(
+                &reply("Done."),
+                CallForm::Compact,
+                "Write a.sh that prints: good morning. Run it.",
+                &progress,
+            )
+        };
+        let reminder = after("Good day\n").expect("a reminder");
+        assert!(
+            reminder.text.contains("prints: good morning\nBut `sh a.sh` printed:\nGood day\n"),
+            "{reminder:?}"
         );
-        assert_eq!(asked, ["src/greet.sh", "out.txt"].map(PathBuf::from));
-        assert!(files_asked_for("Rename a.py to b.py").is_empty());
+        assert_eq!(reminder.unfinished, None, "what is printed may be right");
+        assert_eq!(after("good morning\n"), None);
+    }
+
+    #[test]
+    fn what_is_plainly_not_done_is_never_accepted() {
+        let progress = |failed: Option<&str>, changed| Progress {
+            changed,
+            last_failure: failed.map(str::to_owned),
+            ..Progress::default()
+        };
+        let run = Some("run_commands");
+        for (prompt, progress, expected) in [
+            ("Write a.py and run it", progress(run, true), Some("what it wrote fails")),
+            ("Write test_a.py, which fails, and run it", progress(run, true), None),
+            ("Run a.py", progress(run, false), None),
+            ("Change X in a.py", progress(None, false), Some("it has changed no file")),
+            ("How would you change X in a.py?", progress(None, false), None),
+        ] {
+            let reminder = nudge(&reply("Done."), CallForm::Compact, prompt, &progress).expect(prompt);
+            assert_eq!(reminder.unfinished.as_deref(), expected, "{prompt}");
+        }
+    }
+
+    #[test]
+    fn a_file_in_another_directory_is_named() {
+        let mut progress = Progress::default();
+        let arguments = serde_json::json!({ "path": "/workspace/src/a.py", "data": "" }).into();
+        let call = ToolCall { id: "1".into(), name: "write_file".into(), arguments };
+        progress.record(&call, &ToolResult::success("wrote"));
+        let reminder = missing_file(Path::new("a.py"), "Write a.py", &progress);
+        assert!(reminder.text.contains("You wrote src/a.py instead"), "{reminder:?}");
+        assert_eq!(reminder.unfinished.as_deref(), Some("a.py does not exist"));
+        let other = missing_file(Path::new("b.py"), "Write a.py, see b.py", &progress);
+        assert!(!other.text.contains("instead") && other.unfinished.is_none(), "{other:?}");
     }
 }

@@ -1,6 +1,7 @@
 //! Help for small models, which guess what a file holds and do not look again: a file that they have not seen is not
-//! overwritten before they have, and a failed command comes with the short files that it names.
+//! overwritten before they have, and a failed command comes with the short files that it names and with the line that fails.
 
+use super::failing_line;
 use crate::event::ToolCall;
 use crate::model::Message;
 use crate::sandbox::{Sandbox, WORKSPACE};
@@ -74,13 +75,26 @@ pub async fn named_files(
     (files > 0).then_some(shown)
 }
 
+/// The line of a file of the workspace that the output of a failed command names, with those around it.
+pub async fn failing_line(sandbox: &Sandbox, tool: &str, output: &str) -> Option<String> {
+    if tool != "run_commands" {
+        return None;
+    }
+    let place = failing_line::place(output)?;
+    let content = text_file(sandbox, &place.path.to_string_lossy(), MAX_KEPT).await?;
+    let excerpt = failing_line::excerpt(&content, place.line)?;
+    Some(format!("\n\nLine {} of {}:\n{excerpt}", place.line, place.path.display()))
+}
+
 /// What may be names of files, relative to the workspace: words with a dot or a slash.
 pub(super) fn names(command: &str, output: &str) -> Vec<PathBuf> {
     let is_separator = |c: char| c.is_whitespace() || "\"'`;|&<>(),:=".contains(c);
     let mut names = Vec::new();
     for text in [command, output] {
         let text: String = text.chars().take(MAX_SEARCHED).collect();
-        for word in text.split(is_separator).filter(|word| word.contains(['.', '/'])) {
+        // A name at the end of a sentence.
+        let words = text.split(is_separator).map(|word| word.trim_end_matches(['.', '!', '?']));
+        for word in words.filter(|word| word.contains(['.', '/'])) {
             let path = Path::new(word);
             let path = path.strip_prefix(WORKSPACE).unwrap_or(path);
             let path = path.strip_prefix(".").unwrap_or(path).to_owned();
@@ -140,10 +154,9 @@ mod tests {
 
     #[test]
     fn names_of_files_are_found_in_a_command_and_its_output() {
-        let output =
-            "Traceback:\n  File \"/workspace/lib/a.py\", line 1\n./b.sh: line 2: x: not found\n/etc/passwd";
+        let output = "Traceback:\n  File \"/workspace/lib/a.py\", line 1\n./b.sh: line 2: x: not found\n/etc/passwd\nSee c.txt.";
         let found = names("cd /workspace && python3 'main.py' --fast; ls", output);
-        assert_eq!(found, ["main.py", "lib/a.py", "b.sh"].map(PathBuf::from));
+        assert_eq!(found, ["main.py", "lib/a.py", "b.sh", "c.txt"].map(PathBuf::from));
     }
 
     #[test]

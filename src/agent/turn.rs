@@ -1,6 +1,7 @@
 //! The turn loop: ask the model, run the tools that it calls, return their results, until it answers without a call.
 
-use super::nudge::{self, nudge};
+use super::asked;
+use super::nudge::{self, Reminder, nudge};
 use super::repetition::{Repetition, Verdict};
 use super::{Answer, Conversation, Moment, Spent, Stop};
 use crate::error::{Error, Kind, Result};
@@ -104,12 +105,15 @@ impl Conversation {
             let reply = self.ask_within_window().await?;
             if reply.tool_calls.is_empty() {
                 let reminder = self.reminder(&reply, prompt, &progress).await;
-                if reply.is_cut_off() && reminder.as_ref().is_none_or(|text| nudges.contains(text)) {
+                let is_new = |reminder: &Reminder| !nudges.contains(&reminder.text);
+                if reply.is_cut_off() && !reminder.as_ref().is_some_and(is_new) {
                     // Half an answer is not an answer, and its tool calls are missing.
                     return Err(self.limit("answer_tokens", ANSWER_CUT_OFF, LONGER_ANSWERS)?);
                 }
                 match reminder {
-                    Some(text) if nudges.len() < nudge::MAX_NUDGES && !nudges.contains(&text) => {
+                    Some(Reminder { text, .. })
+                        if nudges.len() < nudge::MAX_NUDGES && !nudges.contains(&text) =>
+                    {
                         nudges.push(text.clone());
                         self.emit(Event::Nudge { text: text.clone() })?;
                         self.messages.push(Message::User { text });
@@ -117,6 +121,11 @@ impl Conversation {
                     }
                     _ if reply.text.trim().is_empty() => {
                         return Err(Error::endpoint("the model's answer is empty").hint(ANOTHER_MODEL));
+                    }
+                    Some(Reminder { unfinished: Some(why), .. }) => {
+                        let message =
+                            format!("the model ended with an answer, but the task is not done: {why}");
+                        return Err(self.limit("unfinished", &message, ANOTHER_MODEL)?);
                     }
                     _ => return Ok(Answer { text: reply.text }),
                 }
@@ -136,20 +145,20 @@ impl Conversation {
     }
 
     /// What is sent in place of accepting a message without a call.
-    async fn reminder(&self, reply: &Reply, prompt: &str, progress: &nudge::Progress) -> Option<String> {
+    async fn reminder(&self, reply: &Reply, prompt: &str, progress: &nudge::Progress) -> Option<Reminder> {
         let form = self.setup.model.form();
         if reply.is_cut_off() {
-            return (form == CallForm::Compact).then(|| nudge::CUT_OFF.to_owned());
+            return (form == CallForm::Compact).then(Reminder::cut_off);
         }
-        let text = nudge(reply, form, prompt, progress);
-        if text.is_some() || form != CallForm::Compact || !progress.changed {
-            return text;
+        let reminder = nudge(reply, form, prompt, progress);
+        if reminder.is_some() || form != CallForm::Compact || !progress.changed {
+            return reminder;
         }
         let sandbox = self.setup.environment.sandbox().await.ok()?;
-        for name in nudge::files_asked_for(prompt) {
+        for name in asked::files_asked_for(prompt) {
             let found = sandbox.stat(&Path::new(WORKSPACE).join(&name)).await;
             if found.is_err_and(|error| error.kind() == Kind::InSandbox) {
-                return Some(nudge::missing_file(&name));
+                return Some(nudge::missing_file(&name, prompt, progress));
             }
         }
         None

@@ -259,8 +259,8 @@ pub enum Event {
     /// A limit was reached: it ended the run, blocks further traffic (network limits) or killed a command (sandbox
     /// limits).
     LimitReached {
-        /// `turns`, `tokens`, `cost`, `time`, `repetition`, `bad_calls` or `answer_tokens`; `connections`,
-        /// `connections_at_once` or `network_bytes`; `disk` or `memory`.
+        /// `turns`, `tokens`, `cost`, `time`, `repetition`, `bad_calls`, `unfinished` or `answer_tokens`;
+        /// `connections`, `connections_at_once` or `network_bytes`; `disk` or `memory`.
         limit: String,
     },
     /// A `--check` command ran in its fresh sandbox.

@@ -1,0 +1,202 @@
+//! What a prompt plainly asks for: a change, a run, output, files.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+/// Files of a prompt that are looked for.
+const MAX_FILES: usize = 6;
+/// Words between a verb and the name of the file that it makes.
+const MAX_BETWEEN: usize = 8;
+
+/// Whether one of its words asks for a change.
+pub fn asks_for_change(prompt: &str) -> bool {
+    words(prompt).any(|word| CHANGES.contains(&word.as_str()))
+}
+
+/// Whether one of its words asks for a command.
+pub fn asks_for_run(prompt: &str) -> bool {
+    words(prompt).any(|word| RUNS.contains(&word.as_str()))
+}
+
+/// Whether one of its words asks for output of a program.
+pub fn asks_for_output(prompt: &str) -> bool {
+    words(prompt).any(|word| PRINTS.contains(&word.as_str()))
+}
+
+/// Whether it is about something that fails, so that a failure may be what it asks for.
+pub fn expects_failure(prompt: &str) -> bool {
+    words(prompt).any(|word| FAILURES.iter().any(|failure| word.starts_with(failure)))
+}
+
+/// Whether it orders a change of a file that it names, without a condition: `Fix add.py`, `then change PORT in settings.py`.
+pub fn orders_change(prompt: &str) -> bool {
+    let names_file = super::small_model::names(prompt, "").iter().any(|name| is_file_name(name));
+    let is_conditional = words(prompt).any(|word| CONDITIONS.contains(&word.as_str()));
+    let mut is_imperative = true;
+    let orders = prompt.split_whitespace().any(|word| {
+        let bare = bare(word);
+        let orders = is_imperative && CHANGES.contains(&bare.as_str());
+        is_imperative = ends_sentence(word) || BEFORE_ORDERS.contains(&bare.as_str());
+        orders
+    });
+    names_file && orders && !is_conditional
+}
+
+/// The names of files in a prompt, for the reminder that one is missing: relative to the workspace.
+pub fn files_asked_for(prompt: &str) -> Vec<PathBuf> {
+    if words(prompt).any(|word| REMOVES.contains(&word.as_str())) {
+        return Vec::new();
+    }
+    let names = super::small_model::names(prompt, "");
+    names.into_iter().filter(|name| is_file_name(name)).take(MAX_FILES).collect()
+}
+
+/// The files that a prompt says to write, without doubt: `write hello.py`, `a script named area.py` behind "create".
+pub fn files_to_make(prompt: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    // Words since the verb; `None` where there is none that the next name belongs to.
+    let (mut since, mut is_negated) = (None, false);
+    for word in prompt.split_whitespace() {
+        let bare = bare(word);
+        let name = super::small_model::names(word, "").into_iter().find(|name| is_file_name(name));
+        since = match (name, since) {
+            (Some(name), Some(_)) => {
+                found.push(name);
+                None
+            }
+            _ if MAKES.contains(&bare.as_str()) && !is_negated => Some(0),
+            _ if ends_sentence(word) || OTHER_FILES.contains(&bare.as_str()) => None,
+            (_, since) => since.map(|words: usize| words + 1).filter(|words| *words < MAX_BETWEEN),
+        };
+        is_negated = NEGATES.contains(&bare.as_str());
+    }
+    found.truncate(MAX_FILES);
+    found
+}
+
+fn bare(word: &str) -> String {
+    word.trim_matches(|c: char| !c.is_alphanumeric()).to_ascii_lowercase()
+}
+
+fn ends_sentence(word: &str) -> bool {
+    word.ends_with(['.', '!', '?', ':', ';'])
+}
+
+/// Whether a word is the name of a file, with an extension of letters: not a version, a host or an abbreviation.
+fn is_file_name(name: &Path) -> bool {
+    let (Some(stem), Some(extension)) = (name.file_stem(), name.extension()) else { return false };
+    let is_letters = |text: &OsStr| text.as_encoded_bytes().iter().all(u8::is_ascii_alphabetic);
+    let is_known = EXTENSIONS.iter().any(|known| extension == *known);
+    is_known && is_letters(extension) && stem.len() + extension.len() > 2
+}
+
+fn words(prompt: &str) -> impl Iterator<Item = String> {
+    prompt.split(|c: char| !c.is_alphabetic()).map(str::to_ascii_lowercase)
+}
+
+/// Words of prompts that plainly ask for a change.
+const CHANGES: [&str; 22] = [
+    "add",
+    "append",
+    "build",
+    "change",
+    "convert",
+    "correct",
+    "create",
+    "delete",
+    "edit",
+    "fix",
+    "generate",
+    "implement",
+    "insert",
+    "install",
+    "make",
+    "move",
+    "refactor",
+    "remove",
+    "rename",
+    "replace",
+    "save",
+    "write",
+];
+/// Words of prompts that plainly ask for a command.
+const RUNS: [&str; 6] = ["execute", "launch", "list", "ls", "run", "test"];
+/// Words of prompts that plainly ask for output of a program.
+const PRINTS: [&str; 14] = [
+    "display", "displays", "echo", "echoes", "output", "outputs", "print", "prints", "printed", "printing",
+    "report", "says", "show", "shows",
+];
+/// Words of prompts after which a file that is named may be missing in the end.
+const REMOVES: [&str; 8] = ["delete", "deletes", "drop", "move", "moves", "remove", "removes", "rename"];
+/// Verbs that make the file that is named behind them.
+const MAKES: [&str; 10] =
+    ["add", "build", "code", "create", "generate", "make", "produce", "put", "save", "write"];
+/// Words behind which another file is named.
+const OTHER_FILES: [&str; 14] = [
+    "about", "as", "for", "from", "how", "if", "like", "of", "reads", "that", "using", "what", "which",
+    "with",
+];
+const NEGATES: [&str; 6] = ["don", "don't", "never", "no", "not", "without"];
+/// Words behind which a verb is an order.
+const BEFORE_ORDERS: [&str; 5] = ["and", "finally", "now", "please", "then"];
+const CONDITIONS: [&str; 5] = ["if", "necessary", "needed", "unless", "whether"];
+/// What the words about failures begin with.
+const FAILURES: [&str; 9] =
+    ["bug", "crash", "error", "exception", "exit", "fail", "raise", "reproduce", "test"];
+/// Extensions of files that tasks name.
+const EXTENSIONS: [&str; 24] = [
+    "c", "cfg", "cpp", "css", "csv", "go", "h", "html", "ini", "java", "js", "json", "log", "md", "py", "rb",
+    "rs", "sh", "sql", "toml", "ts", "txt", "xml", "yaml",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths(names: &[&str]) -> Vec<PathBuf> {
+        names.iter().map(PathBuf::from).collect()
+    }
+
+    #[test]
+    fn files_that_a_prompt_asks_for_are_its_names_with_an_extension() {
+        let asked = files_asked_for(
+            "Write src/greet.sh (see https://x.org/a.b, v1.2, e.g. 3.14) and log to `out.txt`.",
+        );
+        assert_eq!(asked, paths(&["src/greet.sh", "out.txt"]));
+        assert!(files_asked_for("Rename a.py to b.py").is_empty());
+    }
+
+    #[test]
+    fn files_to_make_are_named_behind_a_verb_that_makes_them() {
+        for (prompt, expected) in [
+            ("List the files, then write hello.py that prints hi.", &["hello.py"][..]),
+            ("Create `fizz.py`: for 1 to 15 …", &["fizz.py"]),
+            ("put a Python program named area.py in this folder", &["area.py"]),
+            ("make a bash script today.sh that logs to out.log", &["today.sh"]),
+            ("Make a directory src and write src/app.py in it.", &["src/app.py"]),
+            ("Find the answer and write its path into answer.txt.", &["answer.txt"]),
+            ("Write a summary of report.md", &[]),
+            ("Write a program that reads config.json.", &[]),
+            ("Do not write hello.py. Run main.py.", &[]),
+            ("Make it fast. main.py is slow.", &[]),
+            ("What does a.py do?", &[]),
+        ] {
+            assert_eq!(files_to_make(prompt), paths(expected), "{prompt}");
+        }
+    }
+
+    #[test]
+    fn a_change_is_ordered_by_a_verb_that_begins_a_sentence() {
+        for (prompt, expected) in [
+            ("Change PORT in settings.py to 9000.", true),
+            ("Run python3 test_add.py. Fix add.py, not the test.", true),
+            ("Look at a.py and replace x with y", true),
+            ("Fix the build", false),
+            ("Fix a.py if it is broken", false),
+            ("How does a.py add numbers? I want to change it.", false),
+            ("Explain the change in a.py", false),
+        ] {
+            assert_eq!(orders_change(prompt), expected, "{prompt}");
+        }
+    }
+}

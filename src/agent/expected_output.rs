@@ -1,0 +1,185 @@
+//! What a prompt says that a program prints, word for word, compared with what it printed. Where a prompt describes the output
+//! instead, nothing is compared.
+
+/// Bytes of a text that is taken for the output.
+const MAX_LITERAL: usize = 200;
+/// Words of one without quotation marks.
+const MAX_WORDS: usize = 8;
+/// Texts of one prompt.
+const MAX_LITERALS: usize = 8;
+
+/// The texts that the prompt says are printed: in quotation marks, behind a colon or behind "exactly", or a number alone.
+pub fn literals(prompt: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (at, _) in prompt.char_indices().filter(|(at, _)| begins_word(prompt, *at)) {
+        let Some(rest) = after_verb(&prompt[at..]) else { continue };
+        if let Some(literal) = literal(rest).filter(|literal| !found.contains(literal)) {
+            found.push(literal);
+        }
+        if found.len() == MAX_LITERALS {
+            break;
+        }
+    }
+    found
+}
+
+/// Whether the output has one of the texts; differences of white space do not count.
+pub fn has_one_of(output: &str, literals: &[String]) -> bool {
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let output = words(output);
+    literals.iter().any(|literal| output.contains(&words(literal)))
+}
+
+fn begins_word(text: &str, at: usize) -> bool {
+    text[..at].chars().next_back().is_none_or(|c| !c.is_alphanumeric())
+        && text[at..].chars().next().is_some_and(char::is_alphabetic)
+}
+
+/// What stands behind a verb of printing at the beginning of `text`.
+fn after_verb(text: &str) -> Option<&str> {
+    let end = text.find(|c: char| !c.is_alphanumeric()).unwrap_or(text.len());
+    let word = text[..end].to_ascii_lowercase();
+    VERBS.contains(&word.as_str()).then(|| text[end..].trim_start_matches(' '))
+}
+
+fn literal(mut rest: &str) -> Option<String> {
+    let mut is_announced = false;
+    while let Some(more) = FILLERS.iter().find_map(|(word, announces)| {
+        let more = rest.strip_prefix(word).filter(|more| word.ends_with(':') || more.starts_with([' ', ':']));
+        is_announced |= *announces && more.is_some();
+        more
+    }) {
+        rest = more.trim_start_matches([' ', '\n']);
+    }
+    let text = match quoted(rest) {
+        Some(text) => text,
+        None if rest.starts_with(OPENING) => return None,
+        None if is_announced => phrase(rest)?,
+        None => number(rest)?,
+    };
+    let is_literal = !text.trim().is_empty() && text.len() <= MAX_LITERAL && !has_placeholder(text);
+    is_literal.then(|| text.trim().to_owned())
+}
+
+const OPENING: [char; 6] = ['"', '\'', '`', '“', '‘', '«'];
+
+/// What is in the quotation marks at the beginning of `text`.
+fn quoted(text: &str) -> Option<&str> {
+    let open = text.chars().next().filter(|c| OPENING.contains(c))?;
+    let close = match open {
+        '“' => '”',
+        '‘' => '’',
+        '«' => '»',
+        same => same,
+    };
+    let inner = &text[open.len_utf8()..];
+    // An apostrophe is not the end.
+    let is_end = |at: usize| !inner[at + close.len_utf8()..].starts_with(char::is_alphanumeric);
+    let end = inner.match_indices(close).map(|(at, _)| at).find(|at| is_end(*at))?;
+    Some(&inner[..end]).filter(|inner| !inner.contains('\n'))
+}
+
+/// The rest of the sentence, where that is a text and not a description of one.
+fn phrase(text: &str) -> Option<&str> {
+    let ends = [". ", ".\n", "! ", "; ", "\n", " and ", ", then", " then ", " when "];
+    let end = ends.iter().filter_map(|end| text.find(end)).min().unwrap_or(text.len());
+    let phrase = text[..end].trim().trim_end_matches('.');
+    let mut words = phrase.split_whitespace();
+    let is_described = words
+        .next()
+        .is_none_or(|first| DESCRIBES.contains(&first.to_ascii_lowercase().trim_end_matches(',')));
+    // What a list of several things looks like is not known.
+    (!is_described && words.count() < MAX_WORDS && !phrase.contains([',', ':'])).then_some(phrase)
+}
+
+/// A number that ends the sentence.
+fn number(text: &str) -> Option<&str> {
+    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let (number, rest) = (text[..end].trim_end_matches('.'), &text[end..]);
+    let ends = rest.is_empty() || text[..end].ends_with('.') || rest.starts_with(['\n', ';', '!']);
+    (!number.is_empty() && ends).then_some(number)
+}
+
+/// Whether a part of the text stands for something else.
+fn has_placeholder(text: &str) -> bool {
+    let is_capitals = |word: &str| word.len() > 2 && word.chars().all(|c| c.is_ascii_uppercase());
+    let words = || text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+    let calls = text.match_indices('(').any(|(at, _)| text[..at].ends_with(char::is_alphanumeric));
+    text.contains(['{', '}', '<', '>', '%', '$', '…', '\\'])
+        || text.contains("...")
+        || calls
+        || words().any(is_capitals) && !words().all(is_capitals)
+}
+
+/// Verbs of printing.
+const VERBS: [&str; 12] = [
+    "display", "displays", "echo", "echoes", "output", "outputs", "print", "prints", "printing", "say",
+    "says", "writes",
+];
+/// What may stand between the verb and the text, and whether a text follows it that is without quotation marks.
+const FILLERS: [(&str, bool); 12] = [
+    ("exactly", true),
+    (":", true),
+    ("just", false),
+    ("only", false),
+    ("out", false),
+    ("simply", false),
+    ("the line", false),
+    ("the message", false),
+    ("the string", false),
+    ("the text", false),
+    ("the word", false),
+    ("the words", false),
+];
+/// Words that begin a description.
+const DESCRIBES: [&str; 20] = [
+    "a", "all", "an", "any", "both", "each", "every", "for", "how", "if", "in", "its", "my", "one", "that",
+    "the", "their", "this", "what", "whether",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_is_to_be_printed_is_found() {
+        for (prompt, expected) in [
+            ("Write a.py that prints exactly: hello world. Run it.", &["hello world"][..]),
+            ("Write a.sh, a script that prints: good morning. Run it with sh.", &["good morning"]),
+            ("make a script that echoes \"done for today\", and launch it", &["done for today"]),
+            ("It has to print 'it's late' and nothing else", &["it's late"]),
+            ("It prints the words “a b” or says `c`", &["a b", "c"]),
+            ("Fix it; it should print 10.", &["10"]),
+            ("It prints: ready", &["ready"]),
+            ("prints exactly 3.5.", &["3.5"]),
+            ("Print the sum of the numbers from 1 to 100", &[]),
+            ("It prints: the squares of 1 to 5", &[]),
+            ("It prints 3 items. Then it prints 1 to 5, one a line.", &[]),
+            ("It outputs: 1, 2, 3", &[]),
+            ("prints double(21) and \"Hello, {name}\" and \"Hello NAME\"", &[]),
+            ("prints `double(21)`, prints \"no end", &[]),
+            ("prints: x: y", &[]),
+            ("fingerprints \"a\" blueprint: b", &[]),
+            ("print", &[]),
+            ("", &[]),
+        ] {
+            assert_eq!(literals(prompt), expected, "{prompt}");
+        }
+    }
+
+    #[test]
+    fn outputs_are_compared_without_their_white_space() {
+        let literals = ["hello  world".to_owned(), "10".to_owned()];
+        assert!(has_one_of("hello\nworld\n", &literals) && has_one_of("10\n", &literals));
+        assert!(!has_one_of("Hello World!\n", &literals) && !has_one_of("", &literals));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_prompt_is_searched(prompt in "(print(s|ing)?|exactly|:|[\"'`“”. ,;\\n]|[a-zé0-9{(]{1,3}| ){0,30}") {
+            for literal in literals(&prompt) {
+                proptest::prop_assert!(prompt.contains(&literal));
+            }
+        }
+    }
+}
