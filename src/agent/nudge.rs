@@ -78,9 +78,11 @@ impl Progress {
             "write_file" | "write_files" | "edit_file" => {
                 (self.changed, self.ran, self.printed) = (true, false, None);
                 if let Some(path) = call.arguments.text("path") {
-                    let path = path.trim_start_matches(WORKSPACE).trim_start_matches(['.', '/']);
-                    self.written.retain(|known| known != Path::new(path));
-                    self.written.push(path.into());
+                    let path = Path::new(path);
+                    let path = path.strip_prefix(WORKSPACE).unwrap_or(path);
+                    let path = path.strip_prefix(".").unwrap_or(path).to_owned();
+                    self.written.retain(|known| *known != path);
+                    self.written.push(path);
                     let excess = self.written.len().saturating_sub(MAX_WRITTEN);
                     self.written.drain(..excess);
                 }
@@ -89,11 +91,11 @@ impl Progress {
                 let command = call.arguments.text("command");
                 let only_looks = command.is_some_and(only_looks);
                 self.changed |= !only_looks;
-                if !only_looks {
-                    self.printed = command.map(|command| Printed {
-                        command: command.to_owned(),
-                        output: result.text.split_once('\n').map_or("", |(_, output)| output).to_owned(),
-                    });
+                let output = result.text.split_once('\n').map_or("", |(_, output)| output);
+                // `chmod` after a program prints nothing, and nothing is missing.
+                let is_silent = output.ends_with(NO_OUTPUT) && self.printed.is_some();
+                if let Some(command) = command.filter(|_| !only_looks && !is_silent) {
+                    self.printed = Some(Printed { command: command.to_owned(), output: output.to_owned() });
                 }
                 // A command that looks at files runs nothing of the task's.
                 self.ran |= !only_looks || !self.changed;
