@@ -116,8 +116,10 @@ impl Exec {
         let (arrivals, incoming) = mpsc::channel(MESSAGES);
         let Self { sink, source } = self;
         tokio::spawn(async move {
+            // Kept until the reason is known: a host that could not write before would only learn of a broken pipe.
+            let mut sending = std::pin::pin!(send(far, sink));
             let why = tokio::select! {
-                () = send(far, sink) => return,
+                () = &mut sending => return,
                 why = receive(source, &arrivals) => why,
             };
             let why = match timeout(REASON, wait::reason(&cluster, &pod)).await {
