@@ -149,6 +149,8 @@ fn a_sandbox_without_a_network_gets_one_by_slash_network() {
     terminal.wait_for(&format!("allowed: {}", site.host_and_port()));
     terminal.type_line(&format!("!curl -sS http://{}/", site.host_and_port()));
     terminal.wait_for("welcome");
+    // What is typed before would go to the command's terminal.
+    terminal.wait_for_prompt();
     terminal.type_line("/network frobnicate");
     terminal.wait_for("/network allow HOST,…");
     terminal.wait_for_prompt();

@@ -181,13 +181,7 @@ async fn execute(place: &Place, call: &str, raw: &Value) -> Result<Returned> {
         })
         .await?;
     report_limits(&place.events, &finished)?;
-    let (exit_code, timed_out) = match finished.outcome {
-        Outcome::Exited(code) => (Some(code), false),
-        Outcome::TimedOut => (Some(124), true),
-        Outcome::Signaled(signal) => (Some(128 + signal), false),
-        Outcome::OomKilled | Outcome::OverQuota { .. } => (Some(137), false),
-        Outcome::Lost => (None, false),
-    };
+    let (exit_code, timed_out) = exit_code_and_timeout(&finished.outcome);
     let mut result = command_result(&finished, Some(timeout), shown);
     let mut output = String::from_utf8_lossy(&output).into_owned();
     if bounds.redact_secrets {
@@ -203,6 +197,17 @@ async fn execute(place: &Place, call: &str, raw: &Value) -> Result<Returned> {
         "truncated": truncated, "duration_ms": finished.duration.as_millis() as u64,
     });
     Ok(Returned { recorded: Some(result), ..Returned::done(said.unwrap_or_default(), data) })
+}
+
+/// The exit code as a shell gives it, and whether the time was up; no code where the sandbox is lost.
+fn exit_code_and_timeout(outcome: &Outcome) -> (Option<i32>, bool) {
+    match outcome {
+        Outcome::Exited(code) => (Some(*code), false),
+        Outcome::TimedOut => (Some(124), true),
+        Outcome::Signaled(signal) => (Some(128 + signal), false),
+        Outcome::OomKilled | Outcome::OverQuota { .. } => (Some(137), false),
+        Outcome::Lost => (None, false),
+    }
 }
 
 async fn upload(place: &Place, raw: &Value) -> Result<Returned> {
