@@ -58,16 +58,18 @@ async fn read_line(progress: &Progress, prompt: &str) -> Result<Option<String>> 
     let mut editor = Editor::new(DefaultHistory::new(), Editing::Emacs);
     loop {
         notify::notify(&label.plain);
-        let ended = read(&mut editor, &label, &Nothing).await?;
+        let ended = read(&mut editor, &label, &Nothing).await;
         notify::saw_input();
         match ended {
-            Ended::Submitted => return Ok(Some(editor.text.take())),
-            Ended::End if !is_possible() => {
+            // A closed terminal ends the input, or fails to be read or drawn on, whichever comes first.
+            Ok(Ended::End) | Err(_) if !is_possible() => {
                 return Err(Error::new(Kind::Terminated, "the terminal was closed"));
             }
-            Ended::End => return Ok(None),
-            Ended::Interrupted | Ended::Rewind => return Err(no_answer()),
-            Ended::OpenEditor | Ended::ShowLast => {}
+            Ok(Ended::Submitted) => return Ok(Some(editor.text.take())),
+            Ok(Ended::End) => return Ok(None),
+            Ok(Ended::Interrupted | Ended::Rewind) => return Err(no_answer()),
+            Ok(Ended::OpenEditor | Ended::ShowLast) => {}
+            Err(error) => return Err(error),
         }
     }
 }
