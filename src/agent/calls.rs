@@ -283,6 +283,7 @@ impl Conversation {
                 Some(_) => None,
             };
             result.text.extend(files.or(line));
+            result.text.extend(small_model::missing_input(&output));
         }
         Ok(result)
     }

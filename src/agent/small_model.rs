@@ -86,6 +86,13 @@ pub async fn failing_line(sandbox: &Sandbox, tool: &str, output: &str) -> Option
     Some(format!("\n\nLine {} of {}:\n{excerpt}", place.line, place.path.display()))
 }
 
+/// What a model that writes interactive programs does not see in the error of one that had nobody to ask.
+pub fn missing_input(output: &str) -> Option<&'static str> {
+    output.contains("EOFError: EOF when reading a line").then_some(
+        "\n\nNobody types anything while a program runs. Write the values of the task into the program, in place of input().",
+    )
+}
+
 /// What may be names of files, relative to the workspace: words with a dot or a slash.
 pub(super) fn names(command: &str, output: &str) -> Vec<PathBuf> {
     let is_separator = |c: char| c.is_whitespace() || "\"'`;|&<>(),:=".contains(c);
@@ -142,6 +149,13 @@ fn knows(call: &ToolCall, path: &str) -> bool {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_program_that_waits_for_input_is_explained() {
+        let output = "Enter a word: Traceback (most recent call last):\nEOFError: EOF when reading a line\n";
+        assert!(missing_input(output).is_some_and(|text| text.contains("in place of input()")));
+        assert_eq!(missing_input("EOFError: Ran out of input\n"), None);
+    }
 
     fn call(name: &str, arguments: Value) -> Message {
         let call = ToolCall { id: "1".into(), name: name.into(), arguments: arguments.into() };

@@ -15,7 +15,7 @@ mod tool;
 
 pub use builtin::{UpdatePlan, read_lines};
 pub use content::ToolResult;
-pub use outcome::{NO_OUTPUT, command_result, describe, report_limits};
+pub use outcome::{NO_OUTPUT, command_result, describe, ending, report_limits};
 pub use output::{Collected, Collector};
 pub use plan::Plan;
 pub use registry::Registry;

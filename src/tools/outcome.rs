@@ -3,6 +3,7 @@
 use super::{Collector, ToolResult};
 use crate::error::Result;
 use crate::event::{Event, Events};
+use crate::log::report::duration_text;
 use crate::model::compact::TIMED_OUT;
 use crate::sandbox::{Finished, Outcome, wire};
 use std::time::Duration;
@@ -33,6 +34,23 @@ pub fn describe(outcome: Outcome, timeout: Option<Duration>) -> String {
         }
         Outcome::Signaled(signal) => format!("killed by signal {signal}"),
         Outcome::Lost => "lost: the sandbox did not say how the command ended".to_owned(),
+    }
+}
+
+/// How a command of the user's ended and how long it took: `exit 0 in 12 ms`.
+pub fn ending(finished: &Finished) -> String {
+    let how = match finished.outcome {
+        Outcome::Exited(code) => format!("exit {code}"),
+        Outcome::Signaled(signal) => format!("killed by signal {signal}"),
+        Outcome::TimedOut => "timed out".to_owned(),
+        Outcome::OomKilled => "killed: out of memory".to_owned(),
+        Outcome::OverQuota { bytes } => format!("killed: {}", wire::quota_used_up(bytes)),
+        Outcome::Lost => "lost: the sandbox did not say how it ended".to_owned(),
+    };
+    let time = duration_text(finished.duration.as_millis() as u64);
+    match finished.left_running {
+        0 => format!("{how} in {time}"),
+        left => format!("{how} in {time}; {left} process(es) are still running"),
     }
 }
 

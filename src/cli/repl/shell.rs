@@ -3,10 +3,9 @@
 use super::Repl;
 use crate::cli::ui::terminal::attach;
 use crate::error::{Error, Result};
-use crate::log::report::duration_text;
-use crate::sandbox::{Command, Finished, Outcome, Program, wire};
+use crate::sandbox::{Command, Program};
 use crate::session::Frontend;
-use crate::tools::{Collector, report_limits};
+use crate::tools::{Collector, ending, report_limits};
 
 /// Characters of the output that the model is shown with the next prompt.
 const SHOWN_TO_MODEL: usize = 3_000;
@@ -40,22 +39,5 @@ impl Repl<'_> {
             "The user ran `{text}` in the sandbox: {}. Its output:\n{output}",
             ending(&finished)
         ))
-    }
-}
-
-/// `exit 0 in 12 ms`
-fn ending(finished: &Finished) -> String {
-    let how = match finished.outcome {
-        Outcome::Exited(code) => format!("exit {code}"),
-        Outcome::Signaled(signal) => format!("killed by signal {signal}"),
-        Outcome::TimedOut => "timed out".to_owned(),
-        Outcome::OomKilled => "killed: out of memory".to_owned(),
-        Outcome::OverQuota { bytes } => format!("killed: {}", wire::quota_used_up(bytes)),
-        Outcome::Lost => "lost: the sandbox did not say how it ended".to_owned(),
-    };
-    let time = duration_text(finished.duration.as_millis() as u64);
-    match finished.left_running {
-        0 => format!("{how} in {time}"),
-        left => format!("{how} in {time}; {left} process(es) are still running"),
     }
 }

@@ -11,11 +11,10 @@ use crate::error::{Error, Kind, Result};
 use crate::event::{Event, Events, Listener, Record, Usage};
 use crate::lock::Lock;
 use crate::log::SessionId;
-use crate::log::report::duration_text;
-use crate::sandbox::{Command, Finished, Outcome, Output, Program, wire};
+use crate::sandbox::{Command, Output, Program};
 use crate::sanitise::Sanitiser;
 use crate::session::{Frontend, ModelSettings, Ready, Session, Startup, Step};
-use crate::tools::{Collector, report_limits};
+use crate::tools::{Collector, ending, report_limits};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -480,21 +479,4 @@ pub fn describe(error: &Error) -> Value {
 
 fn busy() -> Error {
     Error::new(Kind::Conflict, "a turn is under way").hint("wait for its end, or stop it")
-}
-
-/// `exit 0 in 12 ms`
-fn ending(finished: &Finished) -> String {
-    let how = match finished.outcome {
-        Outcome::Exited(code) => format!("exit {code}"),
-        Outcome::Signaled(signal) => format!("killed by signal {signal}"),
-        Outcome::TimedOut => "timed out".to_owned(),
-        Outcome::OomKilled => "killed: out of memory".to_owned(),
-        Outcome::OverQuota { bytes } => format!("killed: {}", wire::quota_used_up(bytes)),
-        Outcome::Lost => "lost: the sandbox did not report how it ended".to_owned(),
-    };
-    let time = duration_text(finished.duration.as_millis() as u64);
-    match finished.left_running {
-        0 => format!("{how} in {time}"),
-        left => format!("{how} in {time}; {left} process(es) are still running"),
-    }
 }
