@@ -260,7 +260,7 @@ async fn the_cluster_is_looked_at_by_the_doctor() {
 }
 
 /// The program, with the cluster as its backend.
-fn program(api: &Api, call: Agent) -> Agent {
+pub fn program(api: &Api, call: Agent) -> Agent {
     let image = settings().image.unwrap_or_default();
     let config = format!(
         "sandbox = {{ kubernetes = {{ image = \"{image}\", isolation = \"trusted\", pod_template = {{ spec = \

@@ -1,10 +1,13 @@
 //! What goes wrong between a client and its pod: each time the outcome is honest, and what still runs is found again.
 
+use crate::support::agent::agent;
 use crate::support::backends::{output_of, shell, spec};
 use crate::support::cluster::{self, Api, Node, settings};
+use crate::support::endpoint::endpoint;
 use crate::support::wire_tap::{Mode, WireTap};
 use agent::sandbox::kubernetes::{Kubernetes, Settings};
 use agent::sandbox::{Backend, Command, Outcome, Sandbox, Spec};
+use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 async fn start(backend: &Kubernetes, spec: &Spec) -> Sandbox {
@@ -47,6 +50,14 @@ async fn lost(sandbox: &Sandbox, after: impl Future<Output = ()>) -> (Outcome, S
     (finished.expect("an outcome").outcome, error.to_string())
 }
 
+/// How a command ends whose connection is cut.
+async fn cut(sandbox: &Sandbox, after: impl Future<Output = ()>) -> Outcome {
+    let endless = Command { timeout: None, ..shell("sleep 100000") };
+    let mut on_output = |_: agent::sandbox::Output<'_>| {};
+    let (finished, ()) = tokio::join!(sandbox.run(endless, &mut on_output), after);
+    finished.expect("an outcome").outcome
+}
+
 async fn job(sandbox: &Sandbox) -> u64 {
     let job = Command { timeout: None, ..shell("while :; do echo up; sleep 1; done") };
     sandbox.start_job(job).await.expect("a job")
@@ -73,21 +84,73 @@ async fn a_stream_that_is_fed_one_byte_at_a_time_loses_nothing() {
 }
 
 #[tokio::test]
-async fn a_client_that_is_cut_off_is_told_so_and_finds_its_jobs_again() {
+async fn a_client_that_is_cut_off_for_30_s_joins_its_pod_again_and_finds_its_jobs() {
     let Some(api) = Api::connect().await else { return };
     let (backend, tap, _directory) = behind(&api, settings()).await;
     let spec = Spec { idle_ttl: Duration::from_secs(300), ..spec() };
     let sandbox = start(&backend, &spec).await;
     let job = job(&sandbox).await;
-    let (outcome, said) = lost(&sandbox, async { tap.set(Mode::Cut) }).await;
-    assert_eq!(outcome, Outcome::Lost);
-    assert!(said.contains("the API server cannot be reached"), "{said}");
+    assert_eq!(cut(&sandbox, async { tap.set(Mode::Cut) }).await, Outcome::Lost);
     let error = backend.attach(&spec.session).await.err().expect("it is still cut off");
     assert!(error.hint_text().is_some_and(|hint| hint.contains("kubectl version")), "{error:?}");
-    tokio::time::sleep(Duration::from_secs(30)).await;
-    tap.set(Mode::Pass);
-    assert_runs(&attached(&backend, &spec).await, job).await;
+    let cut_for = async {
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        tap.set(Mode::Pass);
+    };
+    // The same handle: what is asked meanwhile waits.
+    let (said, ()) = tokio::join!(
+        output_of(&sandbox, "echo joined; ps ax -o args | grep -c '[s]leep 100000' || true"),
+        cut_for
+    );
+    assert_eq!(said, "joined\n0", "the command of the cut connection has ended");
+    assert_runs(&sandbox, job).await;
     backend.destroy(&spec.session).await.expect("removed");
+}
+
+/// A session of the program: the cut is in the middle of a command, and the session goes on to its end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_whose_stream_is_cut_goes_on() {
+    let Some(api) = Api::connect().await else { return };
+    let (backend, tap, directory) = behind(&api, settings()).await;
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": "echo kept > file.txt; echo started; sleep 100000" }))
+        .tool_call("run_commands", json!({ "command": "cat file.txt" }))
+        .text("done")
+        .start();
+    let kubeconfig = directory.path().join("kubeconfig");
+    let call =
+        crate::kubernetes::program(&api, agent()).env("KUBECONFIG", kubeconfig.to_str().expect("a path"));
+    let running = call.file("a.txt", "one\n").endpoint(&model).args(["run", "--json", "go"]).start();
+    let sessions = || {
+        let list = running.again().args(["sessions", "--json"]).run().expect_code(0);
+        serde_json::from_str::<Vec<Value>>(&list.stdout).expect("JSON")
+    };
+    let deadline = Instant::now() + Duration::from_secs(90);
+    loop {
+        let ids = tokio::task::block_in_place(sessions);
+        let id = ids.first().and_then(|session| session["id"].as_str());
+        let runs = async {
+            let sandbox = Sandbox::connect(backend.attach(id?).await.ok()?).await.ok()?;
+            let seen = output_of(&sandbox, "ps ax -o args | grep -c '[s]leep 100000' || true").await;
+            (seen != "0").then_some(())
+        };
+        if runs.await.is_some() {
+            break;
+        }
+        assert!(Instant::now() < deadline, "the command runs");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    tap.set(Mode::Cut);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    tap.set(Mode::Pass);
+    tokio::task::block_in_place(|| {
+        let ran = running.wait().expect_code(0);
+        assert!(ran.stdout.contains("lost: the sandbox did not say how the command ended"), "{}", ran.stdout);
+        let seen = model.requests().last().expect("a request").messages();
+        let is_kept =
+            |message: &Value| message["role"] == "tool" && message["content"].to_string().contains("kept");
+        assert!(seen.iter().any(is_kept), "{seen:?}");
+    });
 }
 
 #[tokio::test]
@@ -140,12 +203,11 @@ async fn what_runs_in_a_pod_survives_an_api_server_and_a_kubelet_that_are_killed
     let spec = Spec { idle_ttl: Duration::from_secs(300), ..spec() };
     let sandbox = start(&backend, &spec).await;
     let job = job(&sandbox).await;
-    let (outcome, _) = lost(&sandbox, async { node.restart("apiserver") }).await;
-    assert_eq!(outcome, Outcome::Lost);
-    let sandbox = attached(&backend, &spec).await;
+    // In the middle of a command, which is lost; the same handle joins the guest again.
+    assert_eq!(cut(&sandbox, async { node.restart("apiserver") }).await, Outcome::Lost);
     assert_runs(&sandbox, job).await;
     node.restart("kubelet");
-    let again = attached(&backend, &spec).await;
-    assert_runs(&again, job).await;
+    assert_runs(&sandbox, job).await;
+    assert_runs(&attached(&backend, &spec).await, job).await;
     backend.destroy(&spec.session).await.expect("removed");
 }

@@ -64,6 +64,7 @@ mod python_examples;
 mod python_package;
 mod race;
 mod real_repository;
+mod rejoin;
 mod repl;
 mod resume;
 mod review;

@@ -81,6 +81,8 @@ pub struct Client {
     written: usize,
     greeted: bool,
     last_tunnel: u32,
+    /// What it has asked to be proven.
+    pub nonce: Option<[u8; 32]>,
     pub last_heard: Instant,
     /// The client has disconnected or violates the protocol.
     pub closed: bool,
@@ -101,6 +103,7 @@ impl Client {
             written: 0,
             greeted: false,
             last_tunnel: 0,
+            nonce: None,
             last_heard: Instant::now(),
             closed: false,
         })
@@ -190,6 +193,7 @@ impl Client {
                 Ok(Some((0, Message::Prove { nonce }))) if self.greeted => {
                     let mut hash = Sha256::new();
                     hash.update(&wire::proven(&nonce, env!("GUEST_BUILD")));
+                    self.nonce = Some(nonce);
                     self.send(0, &Message::Proof { hash: hash.finish() });
                 }
                 Ok(Some((0, Message::Ping {}))) if self.greeted => self.send(0, &Message::Pong {}),

@@ -119,6 +119,10 @@ impl Server {
                 return self.open_outlet(stream.client, port, env).map(|()| Some(Message::Done {}));
             }
             Message::Connect { port } => Activity::Relay(self.connect(port)?),
+            Message::Replace { nonce } => {
+                self.replace(stream.client, &nonce);
+                return Ok(Some(Message::Done {}));
+            }
             _ => return Err(Failure::new("the guest does not understand the request")),
         };
         self.activities.insert(stream, activity);
@@ -173,6 +177,14 @@ impl Server {
                 Ok(())
             }
         }
+    }
+
+    /// Drops the client that `by` was before.
+    fn replace(&mut self, by: u64, nonce: &[u8; 32]) {
+        for (key, client) in &mut self.clients {
+            client.closed |= *key != by && client.nonce.as_ref() == Some(nonce);
+        }
+        self.forget();
     }
 
     fn start(

@@ -421,7 +421,7 @@ impl Server {
     }
 
     /// Drops clients that are gone, with their commands, and commands that no client can ask about.
-    fn forget(&mut self) {
+    pub fn forget(&mut self) {
         let connected = |clients: &BTreeMap<u64, Client>| {
             clients.values().filter(|c| c.upgrade_deadline().is_none()).count()
         };

@@ -475,6 +475,11 @@ tagged! {
         0x21 = Missing {
             files: Vec<FileState>,
         },
+        /// This client was another one before, which had sent this `Prove` and was cut off: that one is gone, with its
+        /// commands. `Done`.
+        0x22 = Replace {
+            nonce: [u8; 32],
+        },
 
         /// What a command wrote. At most [`CHUNK`].
         0x30 = Output {

@@ -4,7 +4,9 @@ use super::{Network, Spec, WorkspaceMount};
 use crate::error::{Error, Result};
 use crate::event::SandboxInfo;
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use std::path::Path;
+use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 /// The guest's byte stream.
@@ -16,6 +18,21 @@ pub struct Channel {
     /// Whether it crosses a network: then packed files are compressed, and a tree that was listed before is listed again
     /// by its changes. Both cost more than they save within a machine.
     pub is_slow: bool,
+    /// Opens another stream to the same guest, where this one may be cut while the guest continues.
+    pub reopen: Option<Reopen>,
+}
+
+/// Opens the stream to a guest again after it was cut.
+pub type Reopen = Arc<dyn Fn() -> BoxFuture<'static, Reopened> + Send + Sync>;
+
+/// What came of it.
+pub enum Reopened {
+    /// Another stream.
+    Open(Channel),
+    /// Nothing: a later attempt may succeed.
+    NotYet(Error),
+    /// The sandbox is not there any more, for this reason.
+    Gone(Error),
 }
 
 impl Channel {
@@ -24,7 +41,7 @@ impl Channel {
         reader: impl AsyncRead + Send + Unpin + 'static,
         writer: impl AsyncWrite + Send + Unpin + 'static,
     ) -> Self {
-        Self { reader: Box::new(reader), writer: Box::new(writer), is_slow: false }
+        Self { reader: Box::new(reader), writer: Box::new(writer), is_slow: false, reopen: None }
     }
 }
 

@@ -28,7 +28,8 @@ mod toolchains;
 pub mod wire;
 
 pub use backend::{
-    Backend, Capabilities, Channel, Copied, EnforcedLimits, Listed, Networks, OnProgress, State,
+    Backend, Capabilities, Channel, Copied, EnforcedLimits, Listed, Networks, OnProgress, Reopen, Reopened,
+    State,
 };
 pub use handle::{
     Changes, Controls, FileBytes, JobOutput, Listing, Piece, Process, ProcessEvent, Put, Sandbox, Tunnel,

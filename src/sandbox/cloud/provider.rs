@@ -9,9 +9,11 @@ use crate::hash::Hash;
 use crate::sandbox::machine::Machine;
 use crate::sandbox::ownership::{Ownership, SESSION, sandbox_name, this_host};
 use crate::sandbox::{
-    Backend, Capabilities, Channel, EnforcedLimits, Listed, Network, Networks, OnProgress, Spec, State,
+    Backend, Capabilities, Channel, EnforcedLimits, Listed, Network, Networks, OnProgress, Reopen, Reopened,
+    Spec, State,
 };
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use reqwest::Url;
 use reqwest::header::HeaderMap;
@@ -215,13 +217,38 @@ impl<P: Provider> Cloud<P> {
         let (name, http) = (self.provider.name(), self.provider.http());
         let stream = websocket::open(name, http, url, headers, &self.secret(session), time).await?;
         let (provider, instance) = (Arc::clone(&self.provider), instance.clone());
-        Ok(websocket::channel(stream, async move {
+        let channel = websocket::channel(stream, async move {
             loop {
                 tokio::time::sleep(REFRESH).await;
                 // The next one may succeed; a sandbox that is gone ends the stream anyway.
                 let _ = provider.refresh(&instance).await;
             }
-        }))
+        });
+        Ok(Channel { reopen: Some(self.reopen(session)), ..channel })
+    }
+
+    /// Opens the stream to the guest of `session` again.
+    fn reopen(&self, session: &str) -> Reopen {
+        let cloud = Self { provider: Arc::clone(&self.provider), machine: Arc::clone(&self.machine) };
+        let (cloud, session) = (Arc::new(cloud), session.to_owned());
+        Arc::new(move || {
+            let (cloud, session) = (Arc::clone(&cloud), session.clone());
+            let reopened = async move {
+                match cloud.find(&session).await {
+                    Ok(Some(found)) if found.state == Some(State::Running) => {
+                        let connected = cloud.connect(&found, &session, WARM_UP).await;
+                        connected.map_or_else(Reopened::NotYet, Reopened::Open)
+                    }
+                    Ok(_) => Reopened::Gone(cloud.none_of(&session)),
+                    Err(error) => Reopened::NotYet(error),
+                }
+            };
+            reopened.boxed()
+        })
+    }
+
+    fn none_of(&self, session: &str) -> Error {
+        Error::sandbox(format!("session {session} has no running sandbox at {}", self.provider.name()))
     }
 
     /// The sandboxes of `session`, whose name is checked.
@@ -239,10 +266,8 @@ impl<P: Provider> Cloud<P> {
     }
 
     async fn running(&self, session: &str) -> Result<Instance> {
-        let none = || {
-            Error::sandbox(format!("session {session} has no running sandbox at {}", self.provider.name()))
-        };
-        self.find(session).await?.filter(|found| found.state == Some(State::Running)).ok_or_else(none)
+        let found = self.find(session).await?.filter(|found| found.state == Some(State::Running));
+        found.ok_or_else(|| self.none_of(session))
     }
 }
 

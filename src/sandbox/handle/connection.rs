@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{Notify, Semaphore, mpsc};
+use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio::task::AbortHandle;
 
 /// How long the guest may take to answer the greeting.
@@ -56,7 +56,7 @@ pub(super) struct State {
     last_guest_id: u32,
     tunnels: usize,
     /// Where connections that the guest offers go.
-    offers: Option<mpsc::UnboundedSender<Incoming>>,
+    offers: Option<Offers>,
     /// What the windows may still grow by.
     budget: WindowBudget,
     /// Whether a ping has not been answered yet.
@@ -64,7 +64,30 @@ pub(super) struct State {
     /// Whether the guest is frozen, so that its silence means nothing.
     pub is_frozen: bool,
     /// Why the connection is broken.
-    broken: Option<String>,
+    broken: Option<Broken>,
+}
+
+/// Why a connection is broken.
+struct Broken {
+    reason: String,
+    hint: Option<String>,
+    /// The stream ended. Otherwise the guest did what it must not.
+    is_cut: bool,
+}
+
+/// Where connections go that the guest offers, over all connections of a link.
+#[derive(Clone)]
+pub(super) struct Offers {
+    to: mpsc::UnboundedSender<Incoming>,
+    /// Whether somebody takes them.
+    pub are_taken: Arc<AtomicBool>,
+}
+
+impl Offers {
+    pub fn new() -> (Self, mpsc::UnboundedReceiver<Incoming>) {
+        let (to, offered) = mpsc::unbounded_channel();
+        (Self { to, are_taken: Arc::default() }, offered)
+    }
 }
 
 /// Frames on their way to the writer.
@@ -135,17 +158,19 @@ impl Outgoing {
 pub(super) struct Connection {
     pub state: Lock<State>,
     pub outgoing: Arc<Outgoing>,
-    offered: Lock<Option<mpsc::UnboundedReceiver<Incoming>>>,
+    /// What this connection is known by to the guest.
+    pub nonce: [u8; 32],
+    ended: watch::Sender<bool>,
     /// The reader and the writer.
     tasks: Lock<Vec<AbortHandle>>,
-    pub is_slow: bool,
 }
 
 impl Connection {
     /// Greets the guest and starts the two tasks that serve the connection.
-    pub async fn open(channel: Channel) -> Result<Arc<Self>> {
-        let Channel { mut reader, mut writer, is_slow } = channel;
-        let decoder = tokio::time::timeout(HANDSHAKE_TIMEOUT, greet(&mut reader, &mut writer))
+    pub async fn open(channel: Channel, offers: Offers) -> Result<Arc<Self>> {
+        let Channel { mut reader, mut writer, .. } = channel;
+        let nonce = bootstrap::nonce();
+        let decoder = tokio::time::timeout(HANDSHAKE_TIMEOUT, greet(&nonce, &mut reader, &mut writer))
             .await
             .map_err(|_| {
                 Error::sandbox(format!(
@@ -153,7 +178,6 @@ impl Connection {
                     HANDSHAKE_TIMEOUT.as_secs()
                 ))
             })??;
-        let (offers, offered) = mpsc::unbounded_channel();
         let state = State {
             routes: HashMap::new(),
             next_id: 1,
@@ -168,9 +192,9 @@ impl Connection {
         let connection = Arc::new(Self {
             state: Lock::new(state),
             outgoing: Arc::default(),
-            offered: Lock::new(Some(offered)),
+            nonce,
+            ended: watch::Sender::new(false),
             tasks: Lock::new(Vec::new()),
-            is_slow,
         });
         let weak = Arc::downgrade(&connection);
         let writer = tokio::spawn(write(writer, connection.outgoing.clone(), weak.clone()));
@@ -182,8 +206,8 @@ impl Connection {
     /// Opens a stream with a request on it.
     pub fn request(self: &Arc<Self>, message: &Message, expect: Expect) -> Result<Incoming> {
         let mut state = self.state.lock();
-        if let Some(reason) = &state.broken {
-            return Err(broken(reason));
+        if let Some(broken) = &state.broken {
+            return Err(broken.error());
         }
         if state.routes.len() >= MAX_STREAMS {
             return Err(Error::sandbox(format!("{MAX_STREAMS} requests to the guest are unanswered")));
@@ -210,9 +234,26 @@ impl Connection {
         Incoming::new(self.clone(), id, messages, credit)
     }
 
-    /// The connections that the guest offers; given to the first caller.
-    pub fn take_offered(&self) -> Option<mpsc::UnboundedReceiver<Incoming>> {
-        self.offered.lock().take()
+    /// Becomes `true` when the connection ends.
+    pub fn ended(&self) -> watch::Receiver<bool> {
+        self.ended.subscribe()
+    }
+
+    pub fn has_ended(&self) -> bool {
+        *self.ended.borrow()
+    }
+
+    /// Whether it has ended because its stream did.
+    pub fn is_cut(&self) -> bool {
+        self.state.lock().broken.as_ref().is_some_and(|broken| broken.is_cut)
+    }
+
+    /// Says why the connection is broken, where that is known better by now.
+    pub fn explain(&self, error: &Error) {
+        if let Some(broken) = &mut self.state.lock().broken {
+            broken.reason = error.to_string();
+            broken.hint = error.hint_text().map(str::to_owned);
+        }
     }
 
     /// Queues a message that is small and rare enough not to be counted.
@@ -224,20 +265,31 @@ impl Connection {
         }
     }
 
-    /// Ends the connection, and with an error whatever waits for the guest.
+    /// Ends the connection because the guest did what it must not, and with an error whatever waits for it.
     pub fn fail(&self, reason: impl Into<String>) {
+        self.end(reason.into(), false);
+    }
+
+    /// Ends the connection because its stream has ended, or is dead.
+    pub fn cut(&self, reason: impl Into<String>) {
+        self.end(reason.into(), true);
+    }
+
+    fn end(&self, reason: String, is_cut: bool) {
         let mut state = self.state.lock();
-        state.broken.get_or_insert(reason.into());
+        state.broken.get_or_insert(Broken { reason, hint: None, is_cut });
         state.offers = None;
         state.routes.drain().for_each(|(_, route)| route.credit.close());
         self.outgoing.close();
+        self.ended.send_replace(true);
         self.tasks.lock().iter().for_each(AbortHandle::abort);
     }
 
     /// The error of a connection that has ended.
     pub fn error(&self) -> Error {
         let state = self.state.lock();
-        broken(state.broken.as_deref().unwrap_or("the stream ended"))
+        let ended = || Broken { reason: "the stream ended".to_owned(), hint: None, is_cut: true };
+        state.broken.as_ref().map_or_else(|| ended().error(), Broken::error)
     }
 
     /// Delivers one frame. An error ends the connection.
@@ -308,13 +360,13 @@ impl Connection {
         let refuse = |why: &str| self.send(id, &Message::Failed { errno: 0, message: why.into() });
         if state.tunnels >= MAX_TUNNELS {
             refuse("too many connections");
-        } else if offers.is_closed() || self.offered.lock().is_some() {
+        } else if offers.to.is_closed() || !offers.are_taken.load(Ordering::Relaxed) {
             refuse("there is no network");
         } else {
             let expect = Expect::Tunnel { open: true, guest_ended: false, host_ended: false };
             let stream = self.add_route(state, id, expect);
             state.tunnels += 1;
-            if let Err(mpsc::error::SendError(mut stream)) = offers.send(stream) {
+            if let Err(mpsc::error::SendError(mut stream)) = offers.to.send(stream) {
                 // The receiver was dropped. Dropping the stream would reset it; it is refused instead.
                 stream.end();
                 remove(state, id);
@@ -346,20 +398,23 @@ pub(super) fn remove(state: &mut State, id: u32) {
     }
 }
 
-fn broken(reason: &str) -> Error {
-    Error::sandbox(format!("the connection to the sandbox broke: {reason}"))
-        .hint("the sandbox may have been stopped or may have run out of memory; start a new one")
+impl Broken {
+    fn error(&self) -> Error {
+        let hint = "the sandbox may have been stopped or may have run out of memory; start a new one";
+        Error::sandbox(format!("the connection to the sandbox broke: {}", self.reason))
+            .hint(self.hint.as_deref().unwrap_or(hint).to_owned())
+    }
 }
 
 /// Both hellos, and the proof that the guest answers now.
 async fn greet(
+    nonce: &[u8; 32],
     reader: &mut (impl AsyncRead + Unpin),
     writer: &mut (impl AsyncWrite + Unpin),
 ) -> Result<Decoder> {
     let failed = |error: std::io::Error| Error::sandbox("the guest cannot be reached").caused_by(error);
-    let nonce = bootstrap::nonce();
     let mut hello = Vec::new();
-    for message in [Message::Hello { magic: MAGIC, version: VERSION }, Message::Prove { nonce }] {
+    for message in [Message::Hello { magic: MAGIC, version: VERSION }, Message::Prove { nonce: *nonce }] {
         wire::encode(0, &message, &mut hello)
             .map_err(|error| Error::unexpected("a greeting does not fit a frame").caused_by(error))?;
     }
@@ -376,7 +431,7 @@ async fn greet(
                 continue;
             }
             Ok(Some((0, Message::Proof { hash }))) if greeted => {
-                if hash == bootstrap::proof(&nonce) {
+                if hash == bootstrap::proof(nonce) {
                     return Ok(decoder);
                 }
                 return Err(Error::sandbox("what answers in the sandbox is not the guest of this build")
@@ -419,7 +474,7 @@ async fn write(
             Err(_) => format!("the guest read nothing for {} s", ANSWER_TIMEOUT.as_secs()),
         };
         if let Some(connection) = connection.upgrade() {
-            connection.fail(reason);
+            connection.cut(reason);
         }
         return;
     }
@@ -436,16 +491,22 @@ async fn read(
     let mut buffer = vec![0; READ_BUFFER];
     let mut pings = 0;
     let reason = loop {
-        match decoder.next() {
+        let violation = match decoder.next() {
             Ok(Some((id, message))) => {
                 let Some(connection) = connection.upgrade() else { return };
-                if let Err(reason) = connection.deliver(id, message) {
-                    break format!("the guest violates the protocol ({reason})");
+                match connection.deliver(id, message) {
+                    Ok(()) => continue,
+                    Err(reason) => Some(reason),
                 }
-                continue;
             }
-            Ok(None) => {}
-            Err(error) => break format!("the guest violates the protocol ({error})"),
+            Ok(None) => None,
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(violation) = violation {
+            if let Some(connection) = connection.upgrade() {
+                connection.fail(format!("the guest violates the protocol ({violation})"));
+            }
+            return;
         }
         match tokio::time::timeout(PING_AFTER, reader.read(&mut buffer)).await {
             Ok(Ok(0)) => break "the guest is gone".to_owned(),
@@ -469,6 +530,6 @@ async fn read(
         }
     };
     if let Some(connection) = connection.upgrade() {
-        connection.fail(reason);
+        connection.cut(reason);
     }
 }

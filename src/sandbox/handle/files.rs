@@ -1,5 +1,6 @@
 //! Single files and listings. Paths need not be UTF-8.
 
+use super::connection::Connection;
 use super::expect::Expect;
 use super::stream::ANSWER_TIMEOUT;
 use super::{Sandbox, unexpected_answer};
@@ -7,6 +8,7 @@ use crate::error::Result;
 use crate::sandbox::wire::{Entry, Message};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 /// The permission bits that a guest may report.
 pub(super) const MODE_BITS: u32 = 0o7777;
@@ -63,7 +65,7 @@ impl Sandbox {
     /// Nothing is there, or it cannot be reached.
     pub async fn stat(&self, path: &Path) -> Result<Entry> {
         let request = Message::Stat { path: path.to_owned() };
-        match self.connection.request(&request, Expect::Stated)?.answer().await? {
+        match self.ask(&request, Expect::Stated).await? {
             Message::Stated { entry } => Ok(checked(entry)),
             _ => Err(unexpected_answer()),
         }
@@ -76,25 +78,9 @@ impl Sandbox {
     ///
     /// Nothing is there, it cannot be read, or it is not a regular file.
     pub async fn read_file(&self, path: &Path, offset: u64, limit: u64) -> Result<FileBytes> {
-        let request = Message::ReadFile { path: path.to_owned(), offset, limit };
-        let mut stream = self.connection.request(&request, Expect::File { begun: false })?;
-        let Message::FileIs { size, mode, mtime_ns } = stream.next(Some(ANSWER_TIMEOUT)).await? else {
-            return Err(unexpected_answer());
-        };
-        let mut content = Vec::new();
-        loop {
-            match stream.next(Some(ANSWER_TIMEOUT)).await? {
-                Message::Data { bytes } => content.extend_from_slice(&bytes),
-                Message::Done {} => break,
-                _ => return Err(unexpected_answer()),
-            }
-            if content.len() as u64 > limit {
-                self.connection.fail("the guest violates the protocol (more of a file than asked for)");
-                return Err(self.connection.error());
-            }
-        }
-        stream.end();
-        Ok(FileBytes { bytes: content, size, mode: mode & MODE_BITS, mtime_ns })
+        let request = &Message::ReadFile { path: path.to_owned(), offset, limit };
+        let read = |connection: Arc<Connection>| async move { read_file(&connection, request, limit).await };
+        self.link.repeat(read).await
     }
 
     /// Lists the tree below `root`, in no particular order but parents before children.
@@ -135,29 +121,61 @@ impl Sandbox {
         depth: u32,
     ) -> Result<Changes> {
         let WalkOptions { hash, exclude, max_entries } = options;
-        let request = Message::Walk { root: root.to_owned(), hash, exclude, max_entries, since, depth };
-        let mut stream = self.connection.request(&request, Expect::Entries)?;
-        let mut changes = Changes::default();
-        loop {
-            let Message::Entries { entries, removed, last } = stream.next(Some(ANSWER_TIMEOUT)).await? else {
-                return Err(unexpected_answer());
-            };
-            let is_below = entries.iter().map(|entry| &entry.path).chain(&removed).all(|path| is_below(path));
-            changes.entries.extend(entries.into_iter().map(checked));
-            changes.removed.extend(removed);
-            let listed = changes.entries.len().max(changes.removed.len()) as u64;
-            let impossible = !is_below
-                || listed > max_entries
-                || !changes.removed.is_empty() && matches!(since, None | Some(0));
-            if impossible {
-                self.connection.fail("the guest violates the protocol (a listing that cannot be)");
-                return Err(self.connection.error());
-            }
-            if let Some(end) = last {
-                stream.end();
-                (changes.generation, changes.complete) = (end.generation, end.complete);
-                return Ok(changes);
-            }
+        let request = &Message::Walk { root: root.to_owned(), hash, exclude, max_entries, since, depth };
+        let list = |connection: Arc<Connection>| async move {
+            list(&connection, request, max_entries, matches!(since, None | Some(0))).await
+        };
+        self.link.repeat(list).await
+    }
+}
+
+async fn read_file(connection: &Arc<Connection>, request: &Message, limit: u64) -> Result<FileBytes> {
+    let mut stream = connection.request(request, Expect::File { begun: false })?;
+    let Message::FileIs { size, mode, mtime_ns } = stream.next(Some(ANSWER_TIMEOUT)).await? else {
+        return Err(unexpected_answer());
+    };
+    let mut content = Vec::new();
+    loop {
+        match stream.next(Some(ANSWER_TIMEOUT)).await? {
+            Message::Data { bytes } => content.extend_from_slice(&bytes),
+            Message::Done {} => break,
+            _ => return Err(unexpected_answer()),
+        }
+        if content.len() as u64 > limit {
+            connection.fail("the guest violates the protocol (more of a file than asked for)");
+            return Err(connection.error());
+        }
+    }
+    stream.end();
+    Ok(FileBytes { bytes: content, size, mode: mode & MODE_BITS, mtime_ns })
+}
+
+/// Nothing can have been removed from what `is_whole`.
+async fn list(
+    connection: &Arc<Connection>,
+    request: &Message,
+    max_entries: u64,
+    is_whole: bool,
+) -> Result<Changes> {
+    let mut stream = connection.request(request, Expect::Entries)?;
+    let mut changes = Changes::default();
+    loop {
+        let Message::Entries { entries, removed, last } = stream.next(Some(ANSWER_TIMEOUT)).await? else {
+            return Err(unexpected_answer());
+        };
+        let is_below = entries.iter().map(|entry| &entry.path).chain(&removed).all(|path| is_below(path));
+        changes.entries.extend(entries.into_iter().map(checked));
+        changes.removed.extend(removed);
+        let listed = changes.entries.len().max(changes.removed.len()) as u64;
+        let impossible = !is_below || listed > max_entries || !changes.removed.is_empty() && is_whole;
+        if impossible {
+            connection.fail("the guest violates the protocol (a listing that cannot be)");
+            return Err(connection.error());
+        }
+        if let Some(end) = last {
+            stream.end();
+            (changes.generation, changes.complete) = (end.generation, end.complete);
+            return Ok(changes);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A tree that is listed again and again.
 
-use super::connection::Connection;
+use super::link::Link;
 use super::{Changes, Sandbox, WalkOptions};
 use crate::error::Result;
 use crate::sandbox::wire::Entry;
@@ -16,7 +16,7 @@ pub struct Listing {
 
 struct Last {
     /// A generation means something only to the guest that named it.
-    connection: Weak<Connection>,
+    link: Weak<Link>,
     root: PathBuf,
     options: WalkOptions,
     generation: u64,
@@ -35,12 +35,11 @@ impl Listing {
         root: &Path,
         options: WalkOptions,
     ) -> Result<Vec<Entry>> {
-        if !sandbox.connection.is_slow {
+        if !sandbox.link.is_slow {
             return sandbox.walk(root, options).await;
         }
-        let connection = Arc::downgrade(&sandbox.connection);
-        let is_same =
-            |last: &Last| last.connection.ptr_eq(&connection) && last.root == root && last.options == options;
+        let link = Arc::downgrade(&sandbox.link);
+        let is_same = |last: &Last| last.link.ptr_eq(&link) && last.root == root && last.options == options;
         let (since, mut entries) = self
             .last
             .take()
@@ -55,11 +54,12 @@ impl Listing {
         entries.extend(changed.into_iter().map(|entry| (entry.path.clone(), entry)));
         // The guest counts what it does not list again as well.
         if entries.len() as u64 > options.max_entries {
-            sandbox.connection.fail("the guest violates the protocol (a listing that cannot be)");
-            return Err(sandbox.connection.error());
+            let connection = sandbox.link.latest();
+            connection.fail("the guest violates the protocol (a listing that cannot be)");
+            return Err(connection.error());
         }
         let listed = entries.values().cloned().collect();
-        self.last = Some(Last { connection, root: root.to_owned(), options, generation, entries });
+        self.last = Some(Last { link, root: root.to_owned(), options, generation, entries });
         Ok(listed)
     }
 }

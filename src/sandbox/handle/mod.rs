@@ -3,6 +3,7 @@
 mod connection;
 mod expect;
 mod files;
+mod link;
 mod listing;
 mod process;
 mod stream;
@@ -20,13 +21,15 @@ use super::wire::{Facts, Message};
 use crate::error::{Error, Kind, Result};
 use connection::Connection;
 use expect::Expect;
+use link::Link;
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
 use stream::ANSWER_TIMEOUT;
 use tokio::io::DuplexStream;
 
-/// A running sandbox, over one connection to its guest. Cheap to clone; the connection is closed with the last clone.
+/// A running sandbox, over one connection to its guest. Cheap to clone; the connection is closed with the last clone. Where it
+/// is cut and the backend can open it again, it is joined again, and what is asked for waits until then.
 ///
 /// Commands are in `process.rs`, files in `files.rs` and `tree.rs`. Relative paths are relative to [`super::WORKSPACE`].
 ///
@@ -34,7 +37,7 @@ use tokio::io::DuplexStream;
 /// [`Kind::Sandbox`] says that the guest or the connection to it is broken.
 #[derive(Clone)]
 pub struct Sandbox {
-    connection: Arc<Connection>,
+    link: Arc<Link>,
     /// Variables that commands and jobs start with.
     env: Arc<[(OsString, OsString)]>,
     /// Whether nothing that goes through this handle changes the workspace.
@@ -49,7 +52,7 @@ impl Sandbox {
     ///
     /// The guest is not there, does not answer for 20 s, or speaks another version of the protocol.
     pub async fn connect(channel: Channel) -> Result<Self> {
-        Ok(Self { connection: Connection::open(channel).await?, env: Arc::new([]), read_only: false })
+        Ok(Self { link: Link::open(channel).await?, env: Arc::new([]), read_only: false })
     }
 
     /// The same sandbox, in which commands and jobs of this handle start with these variables.
@@ -66,7 +69,7 @@ impl Sandbox {
 
     /// Says that the guest is frozen, or not any more: while it is, its silence does not end the connection.
     pub fn set_frozen(&self, is_frozen: bool) {
-        self.connection.state.lock().is_frozen = is_frozen;
+        self.link.latest().state.lock().is_frozen = is_frozen;
     }
 
     /// Whether nothing that goes through this handle can change the workspace.
@@ -77,17 +80,26 @@ impl Sandbox {
     /// What the guest knows about the sandbox, and which of `tools` are on its `PATH`.
     pub async fn facts(&self, tools: &[&str]) -> Result<Facts> {
         let tools = tools.iter().map(|tool| (*tool).into()).collect();
-        let message = self.connection.request(&Message::GetFacts { tools }, Expect::Facts)?.answer().await?;
+        let request = Message::GetFacts { tools };
+        let message = self.ask(&request, Expect::Facts).await?;
         let Message::FactsAre { facts } = message else { return Err(unexpected_answer()) };
         Ok(facts)
     }
 
     /// Ends everything that runs inside, and the guest with it. Waits until it is gone, for at most 10 s.
     pub async fn shutdown(&self) {
+        self.link.end();
         // The stream has no answer: it ends when the connection does.
-        if let Ok(mut stream) = self.connection.request(&Message::Shutdown {}, Expect::Done) {
+        if let Ok(mut stream) = self.link.request(&Message::Shutdown {}, Expect::Done).await {
             let _ = stream.next(Some(Duration::from_secs(10))).await;
         }
+    }
+
+    /// The answer to a request that does the same twice as once, in one message.
+    async fn ask(&self, request: &Message, expect: Expect) -> Result<Message> {
+        let ask =
+            |connection: Arc<Connection>| async move { connection.request(request, expect)?.answer().await };
+        self.link.repeat(ask).await
     }
 
     /// Opens a connection to a server that listens on `port` of the sandbox's loopback.
@@ -97,7 +109,7 @@ impl Sandbox {
     /// Nothing listens there.
     pub async fn connect_port(&self, port: u16) -> Result<DuplexStream> {
         let expect = Expect::Tunnel { open: false, guest_ended: false, host_ended: false };
-        let mut stream = self.connection.request(&Message::Connect { port }, expect)?;
+        let mut stream = self.link.request(&Message::Connect { port }, expect).await?;
         match stream.next(Some(ANSWER_TIMEOUT)).await? {
             Message::Opened {} => Ok(tunnel::join(stream)),
             _ => Err(unexpected_answer()),
@@ -112,13 +124,13 @@ impl Sandbox {
     /// Something else listens there, or another client of the guest has the outlet.
     pub async fn listen(&self, port: u16, env: &[(String, String)]) -> Result<()> {
         let env = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
-        self.connection.request(&Message::Listen { port, env }, Expect::Done)?.answer().await.map(drop)
+        self.link.listen(Message::Listen { port, env }).await
     }
 
     /// The connections that programs inside make to the outlet. The first caller gets them; without one all are
     /// refused.
     pub fn tunnels(&self) -> Option<Tunnels> {
-        self.connection.take_offered().map(Tunnels::new)
+        self.link.take_offered().map(Tunnels::new)
     }
 }
 

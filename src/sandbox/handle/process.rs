@@ -1,5 +1,6 @@
 //! Commands and jobs.
 
+use super::connection::Connection;
 use super::expect::Expect;
 use super::stream::{ANSWER_TIMEOUT, Incoming, Sender};
 use super::{Sandbox, unexpected_answer};
@@ -7,6 +8,7 @@ use crate::error::{Error, Kind, Result};
 use crate::event::Stream;
 use crate::sandbox::Output;
 use crate::sandbox::wire::{Command, Finished, Message, Outcome, TerminalSize};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long after its time limit the end of a command must have been reported: the guest's grace period, the killing,
@@ -43,7 +45,7 @@ impl Sandbox {
     ///
     /// The connection is broken. [`Process::next`] reports that the command cannot be started.
     pub async fn spawn(&self, command: Command) -> Result<Process> {
-        self.spawn_with(command, None)
+        self.spawn_with(command, None).await
     }
 
     /// Like [`Sandbox::spawn`], with a terminal of this size as standard input and both outputs. `TERM` is the caller's
@@ -53,14 +55,14 @@ impl Sandbox {
     ///
     /// As [`Sandbox::spawn`].
     pub async fn spawn_in_terminal(&self, command: Command, size: TerminalSize) -> Result<Process> {
-        self.spawn_with(command, Some(size))
+        self.spawn_with(command, Some(size)).await
     }
 
-    fn spawn_with(&self, command: Command, terminal: Option<TerminalSize>) -> Result<Process> {
+    async fn spawn_with(&self, command: Command, terminal: Option<TerminalSize>) -> Result<Process> {
         let command = self.in_environment(command);
         let limit = command.timeout.map(|timeout| timeout.saturating_add(OVERTIME));
         let message = Message::Run { command, terminal, read_only: self.read_only };
-        let stream = self.connection.request(&message, Expect::Command)?;
+        let stream = self.link.request(&message, Expect::Command).await?;
         let deadline = limit.and_then(|limit| tokio::time::Instant::now().checked_add(limit));
         Ok(Process { sender: stream.sender(), stream, deadline, job: None })
     }
@@ -93,9 +95,16 @@ impl Sandbox {
     async fn start_job_with(&self, command: Command, terminal: Option<TerminalSize>) -> Result<u64> {
         let (command, read_only) = (self.in_environment(command), self.read_only);
         let request = Message::StartJob { command, terminal, read_only };
-        match self.connection.request(&request, Expect::JobStarted)?.answer().await? {
-            Message::JobStarted { job } => Ok(job),
-            _ => Err(unexpected_answer()),
+        let connection = self.link.connection().await;
+        match connection.request(&request, Expect::JobStarted)?.answer().await {
+            Ok(Message::JobStarted { job }) => Ok(job),
+            Ok(_) => Err(unexpected_answer()),
+            // Sent again, it might run twice.
+            Err(error) if self.link.is_joined_again(&connection) => {
+                Err(Error::new(Kind::InSandbox, format!("whether the job was started is not known: {error}"))
+                    .hint("look at the processes, and start it again where it does not run"))
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -108,7 +117,7 @@ impl Sandbox {
     /// The connection is broken. [`Process::next`] reports that the job does not exist, or that another client took it
     /// over.
     pub async fn attach_job(&self, job: u64, from: u64) -> Result<Process> {
-        let stream = self.connection.request(&Message::AttachJob { job, from }, Expect::Command)?;
+        let stream = self.link.request(&Message::AttachJob { job, from }, Expect::Command).await?;
         Ok(Process { sender: stream.sender(), stream, deadline: None, job: Some((self.clone(), job)) })
     }
 
@@ -122,7 +131,7 @@ impl Sandbox {
         let wait = wait.min(Duration::from_secs(3600));
         // At most 3,600,000: it fits.
         let request = Message::JobOutput { job, wait_ms: wait.as_millis() as u32 };
-        self.collect(&request, wait + ANSWER_TIMEOUT).await
+        self.collect(request, wait + ANSWER_TIMEOUT).await
     }
 
     /// Kills a job and everything that it started (TERM, 2 s, KILL), waits for the end, and returns what it
@@ -132,22 +141,28 @@ impl Sandbox {
     ///
     /// The job does not exist.
     pub async fn job_kill(&self, job: u64) -> Result<JobOutput> {
-        self.collect(&Message::JobKill { job }, OVERTIME).await
+        self.collect(Message::JobKill { job }, OVERTIME).await
     }
 
-    async fn collect(&self, request: &Message, timeout: Duration) -> Result<JobOutput> {
-        let mut stream = self.connection.request(request, Expect::JobOutput)?;
-        let mut output = Vec::new();
-        loop {
-            match stream.next(Some(timeout)).await? {
-                Message::Output { stderr, bytes } => output.push(Piece::Data(stream_of(stderr), bytes)),
-                Message::Gap { bytes } => output.push(Piece::Gap(bytes)),
-                Message::JobState { finished } => {
-                    stream.end();
-                    return Ok(JobOutput { output, state: finished });
-                }
-                _ => return Err(unexpected_answer()),
+    async fn collect(&self, request: Message, timeout: Duration) -> Result<JobOutput> {
+        let request = &request;
+        let collect = |connection: Arc<Connection>| collect(connection, request, timeout);
+        self.link.repeat(collect).await
+    }
+}
+
+async fn collect(connection: Arc<Connection>, request: &Message, timeout: Duration) -> Result<JobOutput> {
+    let mut stream = connection.request(request, Expect::JobOutput)?;
+    let mut output = Vec::new();
+    loop {
+        match stream.next(Some(timeout)).await? {
+            Message::Output { stderr, bytes } => output.push(Piece::Data(stream_of(stderr), bytes)),
+            Message::Gap { bytes } => output.push(Piece::Gap(bytes)),
+            Message::JobState { finished } => {
+                stream.end();
+                return Ok(JobOutput { output, state: finished });
             }
+            _ => return Err(unexpected_answer()),
         }
     }
 }
@@ -244,7 +259,7 @@ impl Process {
             None => self.sender.send(&Message::Kill {}),
             // A broken connection is reported by `next`.
             Some((sandbox, job)) => {
-                drop(sandbox.connection.request(&Message::JobKill { job: *job }, Expect::JobOutput))
+                drop(sandbox.link.latest().request(&Message::JobKill { job: *job }, Expect::JobOutput))
             }
         }
     }

@@ -39,7 +39,7 @@ impl Incoming {
                 Ok(message) => message,
                 Err(_) => {
                     let reason = format!("the guest did not answer for {} s", timeout.as_secs());
-                    self.connection.fail(&reason);
+                    self.connection.cut(&reason);
                     None
                 }
             },

@@ -1,5 +1,6 @@
 //! Many files in one stream: packed into blocks, by hash where the sandbox may have them already.
 
+use super::connection::Connection;
 use super::expect::Expect;
 use super::files::MODE_BITS;
 use super::stream::{ANSWER_TIMEOUT, Sender};
@@ -14,6 +15,8 @@ use sha2::{Digest, Sha256};
 use std::collections::{HashSet, VecDeque};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What a change or a question takes in its message beyond its path and content, at most.
 const OVERHEAD: usize = 96;
@@ -109,36 +112,12 @@ impl Sandbox {
 
     async fn read_batch(&self, paths: Vec<PathBuf>, left: &mut u64) -> Result<Vec<Result<FileBytes>>> {
         let asked = paths.len();
-        let mut stream = self
-            .connection
-            .request(&Message::ReadFiles { paths, compress: self.connection.is_slow }, Expect::Files)?;
-        let mut reader = PartReader::default();
-        loop {
-            match stream.next(Some(ANSWER_TIMEOUT)).await? {
-                Message::Block { block } => {
-                    let pushed = wire::unpack(&block).map_err(|error| error.to_string()).and_then(|parts| {
-                        let is_expected = reader.push(parts, asked);
-                        is_expected.then_some(()).ok_or_else(|| "contents that were not asked for".into())
-                    });
-                    if let Err(violation) = pushed {
-                        self.connection.fail(format!("the guest violates the protocol ({violation})"));
-                        return Err(self.connection.error());
-                    }
-                    *left = left.checked_sub(std::mem::take(&mut reader.bytes)).ok_or_else(|| {
-                        Error::new(Kind::InSandbox, "the files hold more than the limit")
-                            .hint("read fewer or smaller files")
-                    })?;
-                }
-                Message::Done {} if reader.files.len() == asked && reader.open.is_none() => {
-                    stream.end();
-                    return Ok(reader.files);
-                }
-                _ => {
-                    self.connection.fail("the guest violates the protocol (contents are missing)");
-                    return Err(self.connection.error());
-                }
-            }
-        }
+        let request = &Message::ReadFiles { paths, compress: self.link.is_slow };
+        let limit = *left;
+        let read = |connection| read_batch(connection, request, asked, limit);
+        let (files, rest) = self.link.repeat(read).await?;
+        *left = rest;
+        Ok(files)
     }
 
     /// The indexes of what must be written: regular files that the sandbox does not have, and everything else.
@@ -156,8 +135,7 @@ impl Sandbox {
         let batches = in_frames(states, |(_, state)| state.path.as_os_str().len());
         let questions = batches.into_iter().map(async |batch| {
             let (indexes, files): (Vec<usize>, Vec<FileState>) = batch.into_iter().unzip();
-            let answer =
-                self.connection.request(&Message::Missing { files }, Expect::Missing)?.answer().await?;
+            let answer = self.ask(&Message::Missing { files }, Expect::Missing).await?;
             let Message::MissingAre { indexes: absent } = answer else { return Err(unexpected_answer()) };
             let absent: HashSet<usize> = absent.into_iter().map(|index| index as usize).collect();
             // An index that was not asked about names no file.
@@ -188,16 +166,85 @@ impl Sandbox {
                 Error::new(Kind::InSandbox, "a path is too long").hint("no file system takes such a path")
             );
         }
-        let stream = self.connection.request(&Message::Update {}, Expect::Updated)?;
-        send(&stream.sender(), changes, self.connection.is_slow).await;
-        let Message::Updated { failures, aborted } = stream.answer().await? else {
-            return Err(unexpected_answer());
-        };
-        results(count, failures, aborted).ok_or_else(|| {
-            self.connection.fail("the guest violates the protocol (failures of changes that were not made)");
-            self.connection.error()
-        })
+        let (changes, compress) = (&changes, self.link.is_slow);
+        let sent = AtomicU32::new(0);
+        let mut results = self
+            .link
+            .repeat(|connection| {
+                sent.fetch_add(1, Ordering::Relaxed);
+                update(connection, changes, count, compress)
+            })
+            .await?;
+        if sent.into_inner() > 1 {
+            // What is not there any more was removed by the time before.
+            let removals =
+                changes.iter().filter(|change| !matches!(change, Change::Append(_) | Change::Finish));
+            for (change, result) in removals.zip(&mut results) {
+                if matches!(change, Change::Remove(_)) && is_absent(result) {
+                    *result = Ok(());
+                }
+            }
+        }
+        Ok(results)
     }
+}
+
+/// The files of a request, and what is left of the limit.
+async fn read_batch(
+    connection: Arc<Connection>,
+    request: &Message,
+    asked: usize,
+    mut left: u64,
+) -> Result<(Vec<Result<FileBytes>>, u64)> {
+    let mut stream = connection.request(request, Expect::Files)?;
+    let mut reader = PartReader::default();
+    loop {
+        match stream.next(Some(ANSWER_TIMEOUT)).await? {
+            Message::Block { block } => {
+                let pushed = wire::unpack(&block).map_err(|error| error.to_string()).and_then(|parts| {
+                    let is_expected = reader.push(parts, asked);
+                    is_expected.then_some(()).ok_or_else(|| "contents that were not asked for".into())
+                });
+                if let Err(violation) = pushed {
+                    connection.fail(format!("the guest violates the protocol ({violation})"));
+                    return Err(connection.error());
+                }
+                left = left.checked_sub(std::mem::take(&mut reader.bytes)).ok_or_else(|| {
+                    Error::new(Kind::InSandbox, "the files hold more than the limit")
+                        .hint("read fewer or smaller files")
+                })?;
+            }
+            Message::Done {} if reader.files.len() == asked && reader.open.is_none() => {
+                stream.end();
+                return Ok((reader.files, left));
+            }
+            _ => {
+                connection.fail("the guest violates the protocol (contents are missing)");
+                return Err(connection.error());
+            }
+        }
+    }
+}
+
+async fn update(
+    connection: Arc<Connection>,
+    changes: &[Change],
+    count: usize,
+    compress: bool,
+) -> Result<Vec<Result<()>>> {
+    let stream = connection.request(&Message::Update {}, Expect::Updated)?;
+    send(&stream.sender(), changes, compress).await;
+    let Message::Updated { failures, aborted } = stream.answer().await? else {
+        return Err(unexpected_answer());
+    };
+    results(count, failures, aborted).ok_or_else(|| {
+        connection.fail("the guest violates the protocol (failures of changes that were not made)");
+        connection.error()
+    })
+}
+
+fn is_absent(result: &Result<()>) -> bool {
+    result.as_ref().is_err_and(|error| error.known_errno() == Some(libc::ENOENT))
 }
 
 /// Whether the change is certainly none of the workspace.
@@ -212,21 +259,20 @@ fn is_outside_of_workspace(change: &Change) -> bool {
 }
 
 /// Sends changes in blocks. Where the guest has answered already, the answer gives the reason.
-async fn send(sender: &Sender, changes: Vec<Change>, compress: bool) {
-    let mut block = Vec::new();
+async fn send(sender: &Sender, changes: &[Change], compress: bool) {
+    let mut start = 0;
     let mut size = 0;
-    for change in changes {
-        let length = size_of_change(&change);
-        if size + length > CHUNK || block.len() == MAX_CHANGES {
-            if !sender.block(wire::pack(&std::mem::take(&mut block), compress)).await {
+    for (index, change) in changes.iter().enumerate() {
+        let length = size_of_change(change);
+        if size + length > CHUNK || index - start == MAX_CHANGES {
+            if !sender.block(wire::pack(&changes[start..index], compress)).await {
                 return;
             }
-            size = 0;
+            (start, size) = (index, 0);
         }
         size += length;
-        block.push(change);
     }
-    if sender.block(wire::pack(&block, compress)).await {
+    if sender.block(wire::pack(&changes[start..], compress)).await {
         sender.eof();
     }
 }

@@ -9,8 +9,9 @@ use crate::error::{Error, Result};
 use crate::event::SandboxInfo;
 use crate::sandbox::machine::Machine;
 use crate::sandbox::ownership::{sandbox_name, this_host};
-use crate::sandbox::{Backend, Capabilities, Channel, Listed, OnProgress, Spec, State};
+use crate::sandbox::{Backend, Capabilities, Channel, Listed, OnProgress, Reopen, Reopened, Spec, State};
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use http::Method;
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -51,6 +52,42 @@ impl Kubernetes {
         let options = json!({ "gracePeriodSeconds": 1, "propagationPolicy": "Background" });
         let deleted = self.cluster.delete(&self.cluster.path(&format!("pods/{name}")), &options).await;
         deleted.map_err(|error| failure::error(&format!("the pod {name} could not be removed"), error))
+    }
+
+    /// The stream to the guest of a session's pod, which is opened again where it is cut.
+    pub(super) fn channel(&self, exec: Exec, session: &str, pod: String) -> Channel {
+        let (kubernetes, session) = (self.clone(), session.to_owned());
+        let reopen: Reopen = Arc::new(move || {
+            let (kubernetes, session) = (kubernetes.clone(), session.clone());
+            async move { kubernetes.open(&session, wait::deleted()).await }.boxed()
+        });
+        exec.channel(self.cluster.clone(), pod, reopen)
+    }
+
+    /// Opens a stream to the guest of a session's pod; `none` where it has none.
+    async fn open(&self, session: &str, none: Error) -> Reopened {
+        let name = match sandbox_name(session) {
+            Ok(name) => name,
+            Err(error) => return Reopened::Gone(error),
+        };
+        let found = match wait::read(&self.cluster, &name).await {
+            Ok(Some(found)) => found,
+            Ok(None) => return Reopened::Gone(none),
+            Err(error) => return Reopened::NotYet(error),
+        };
+        if let Some(error) = wait::end(&found) {
+            return Reopened::Gone(error);
+        }
+        if pod::session(&found) != Some(session) {
+            return Reopened::Gone(none);
+        }
+        let guest = self.settings.guest.as_deref().unwrap_or(GUEST);
+        let attach = [guest, "attach", "--socket", SOCKET];
+        match Exec::start(&self.cluster, &name, CONTAINER, &attach).await {
+            Ok(exec) => Reopened::Open(self.channel(exec, session, name)),
+            // The kubelet may be starting; where the pod has ended, the next attempt knows why.
+            Err(error) => Reopened::NotYet(error),
+        }
     }
 
     /// The pods that this user made from this machine.
@@ -99,19 +136,11 @@ impl Backend for Kubernetes {
     }
 
     async fn attach(&self, session: &str) -> Result<Channel> {
-        let name = sandbox_name(session)?;
-        let none = || Error::sandbox(format!("session {session} has no running sandbox"));
-        let found = wait::read(&self.cluster, &name).await?.ok_or_else(none)?;
-        if let Some(error) = wait::end(&found) {
-            return Err(error);
+        let none = Error::sandbox(format!("session {session} has no running sandbox"));
+        match self.open(session, none).await {
+            Reopened::Open(channel) => Ok(channel),
+            Reopened::NotYet(error) | Reopened::Gone(error) => Err(error),
         }
-        if pod::session(&found) != Some(session) {
-            return Err(none());
-        }
-        let guest = self.settings.guest.as_deref().unwrap_or(GUEST);
-        let exec =
-            Exec::start(&self.cluster, &name, CONTAINER, &[guest, "attach", "--socket", SOCKET]).await?;
-        Ok(exec.channel(self.cluster.clone(), name))
     }
 
     async fn destroy(&self, session: &str) -> Result<()> {

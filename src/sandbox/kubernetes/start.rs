@@ -95,7 +95,7 @@ impl Kubernetes {
         }
         wait::running(&self.cluster, made, CONTAINER, longest, on_progress).await?;
         match pod.needs_guest() {
-            true => Ok(self.install(pod, &name, on_progress).await?.channel(self.cluster.clone(), name)),
+            true => Ok(self.channel(self.install(pod, &name, on_progress).await?, &pod.spec.session, name)),
             false => self.attach_to(pod, &name).await,
         }
     }
@@ -109,7 +109,7 @@ impl Kubernetes {
         }
         let exec =
             Exec::start(&self.cluster, name, CONTAINER, &[pod.guest(), "attach", "--socket", SOCKET]).await?;
-        Ok(exec.channel(self.cluster.clone(), name.to_owned()))
+        Ok(self.channel(exec, &pod.spec.session, name.to_owned()))
     }
 
     /// Brings the guest in, and proves that the network is not there. What comes back speaks with the guest, unless an init

@@ -7,7 +7,7 @@ use super::cluster::Cluster;
 use super::failure::{self, quote};
 use super::wait;
 use crate::error::{Error, Result};
-use crate::sandbox::Channel;
+use crate::sandbox::{Channel, Reopen};
 use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
@@ -37,8 +37,8 @@ const MESSAGES: usize = 8;
 const MAX_SAID: usize = 4 << 10;
 /// How long a last message may take.
 const GOODBYE: Duration = Duration::from_secs(5);
-/// How long the kubelet may take to report why a stream has ended.
-const REASON: Duration = Duration::from_secs(10);
+/// How long the API server may take to say what it knows about a pod whose stream has ended.
+const REASON: Duration = Duration::from_secs(2);
 
 type Socket = WebSocketStream<TokioIo<Upgraded>>;
 
@@ -110,8 +110,8 @@ impl Exec {
         }
     }
 
-    /// The command's streams. When they end, `cluster` is asked why.
-    pub fn channel(self, cluster: Cluster, pod: String) -> Channel {
+    /// The command's streams, which `reopen` opens again. When they end, `cluster` is asked why.
+    pub fn channel(self, cluster: Cluster, pod: String, reopen: Reopen) -> Channel {
         let (near, far) = tokio::io::duplex(BUFFER);
         let (arrivals, incoming) = mpsc::channel(MESSAGES);
         let Self { sink, source } = self;
@@ -122,17 +122,17 @@ impl Exec {
                 () = &mut sending => return,
                 why = receive(source, &arrivals) => why,
             };
-            let why = match timeout(REASON, wait::reason(&cluster, &pod)).await {
-                Ok(Ok(error)) => Some(error.to_string()),
-                Ok(Err(_)) => why.or(Some("the API server cannot be reached".to_owned())),
-                // The pod runs: it was the connection alone.
-                Err(_) => why,
+            let found = timeout(REASON, wait::read(&cluster, &pod)).await;
+            let why = match found.as_ref().map(Result::as_ref) {
+                Ok(Ok(Some(pod))) => wait::end(pod).map(|error| error.to_string()).or(why),
+                Ok(Ok(None)) => Some(wait::deleted().to_string()),
+                Ok(Err(_)) | Err(_) => why.or(Some("the API server cannot be reached".to_owned())),
             };
             let why = why.unwrap_or_else(|| "the connection through the API server ended".to_owned());
             let _ = arrivals.send(Err(why)).await;
         });
         let reader = Incoming { arrivals: incoming, rest: Bytes::new() };
-        Channel { is_slow: true, ..Channel::new(reader, near) }
+        Channel { is_slow: true, reopen: Some(reopen), ..Channel::new(reader, near) }
     }
 }
 

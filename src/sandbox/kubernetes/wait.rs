@@ -118,40 +118,13 @@ pub(super) async fn gone(cluster: &Cluster, name: &str, longest: Duration) -> Re
     Ok(())
 }
 
-/// Why the pod has ended, or will. A stream ends before the kubelet has reported why, so the report is waited for.
-pub(super) async fn reason(cluster: &Cluster, name: &str) -> Result<Error> {
-    loop {
-        let Some(pod) = read(cluster, name).await? else { return Ok(deleted()) };
-        if let Some(error) = end(&pod) {
-            return Ok(error);
-        }
-        let version = text(&pod, "/metadata/resourceVersion").to_owned();
-        if let Ok(events) = cluster.watch(&cluster.path("pods"), name, &version).await {
-            let mut events = std::pin::pin!(events);
-            while let Ok(Some(event)) = events.try_next().await {
-                match event {
-                    WatchEvent::Added(pod) | WatchEvent::Modified(pod) => {
-                        if let Some(error) = end(&pod) {
-                            return Ok(error);
-                        }
-                    }
-                    WatchEvent::Deleted(_) => return Ok(deleted()),
-                    WatchEvent::Bookmark(_) => {}
-                    WatchEvent::Error(_) => break,
-                }
-            }
-        }
-        sleep(AGAIN).await;
-    }
-}
-
 /// The pod called `name`.
 pub(super) async fn read(cluster: &Cluster, name: &str) -> Result<Option<Value>> {
     let found = cluster.get(&cluster.path(&format!("pods/{name}"))).await;
     found.map_err(|error| failure::error(&format!("the pod {name} could not be looked at"), error))
 }
 
-fn deleted() -> Error {
+pub(super) fn deleted() -> Error {
     Error::sandbox("the pod was deleted").hint(
         "by somebody, or because its node went away: `kubectl get events` may tell; `agent resume` restores the session in another",
     )
