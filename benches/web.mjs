@@ -1,21 +1,24 @@
-// `agent web` beside a Gradio chat with the same endpoint: memory, bytes of the first page, and the time until the first
-// piece of a streamed answer is on the page.
+// `agent web`: memory and processor time without work, and with 100 open streams of a busy session. Then beside a Gradio chat
+// with four tools and the same endpoint: memory, bytes of the first page, and the time until the first piece of a streamed
+// answer is on the page.
 //
 //     .ci/browser && cargo build --release
 //     python3 -m venv target/gradio && target/gradio/bin/pip install gradio openai
 //     node benches/web.mjs
 import { spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:http';
+import { Agent, createServer, get } from 'node:http';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 
 const { chromium } = createRequire(resolve('target/browser/x.js'))('playwright-core');
-const ROUNDS = 5;
+const ROUNDS = 5, STREAMS = 100, IDLE_SECONDS = 20;
+const AGENT = process.env.AGENT_BINARY ?? 'target/release/agent';
 const directory = mkdtempSync(join(tmpdir(), 'agent-bench-'));
 
 // The model: 50 pieces, one each 20 ms.
+const sent = [];
 const model = createServer(async (request, response) => {
 	for await (const _ of request);
 	if (request.url.endsWith('/models')) return response.end('{"data":[{"id":"bench"}]}');
@@ -23,6 +26,7 @@ const model = createServer(async (request, response) => {
 	const piece = (delta, finish = null) => response.write(`data: ${JSON.stringify({ id: 'x', object: 'chat.completion.chunk', created: 1, model: 'bench', choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`);
 	piece({ role: 'assistant', content: '' });
 	for (let number = 0; number < 50; number++) {
+		sent[number] = performance.now();
 		piece({ content: `piece${number} ` });
 		await new Promise(done => setTimeout(done, 20));
 	}
@@ -34,19 +38,46 @@ const base = `http://127.0.0.1:${model.address().port}/v1`;
 
 const gradio = join(directory, 'app.py');
 writeFileSync(gradio, `
+import json, pathlib, subprocess
 import gradio as gr, openai
 client = openai.OpenAI(base_url="${base}", api_key="x")
+def run_commands(command): return subprocess.run(command, shell=True, capture_output=True, text=True).stdout
+def read_file(path): return pathlib.Path(path).read_text()
+def write_file(path, content): return str(pathlib.Path(path).write_text(content))
+def list_files(path): return str(sorted(map(str, pathlib.Path(path).iterdir())))
+functions = {one.__name__: one for one in (run_commands, read_file, write_file, list_files)}
+def describe(one):
+    names = one.__code__.co_varnames[:one.__code__.co_argcount]
+    parameters = {"type": "object", "properties": {name: {"type": "string"} for name in names}, "required": list(names)}
+    return {"type": "function", "function": {"name": one.__name__, "parameters": parameters}}
+tools = [describe(one) for one in functions.values()]
 def chat(message, history):
-    text = ""
-    for chunk in client.chat.completions.create(model="bench", stream=True, messages=[{"role": "user", "content": message}]):
-        text += chunk.choices[0].delta.content or ""
-        yield text
-gr.ChatInterface(chat).launch(server_name="127.0.0.1")
+    messages = [{"role": one["role"], "content": one["content"]} for one in history] + [{"role": "user", "content": message}]
+    while True:
+        text, calls = "", {}
+        for chunk in client.chat.completions.create(model="bench", stream=True, messages=messages, tools=tools):
+            delta = chunk.choices[0].delta
+            for call in delta.tool_calls or []:
+                known = calls.setdefault(call.index, {"id": call.id, "type": "function", "function": {"name": call.function.name, "arguments": ""}})
+                known["function"]["arguments"] += call.function.arguments or ""
+            text += delta.content or ""
+            yield text
+        if not calls:
+            return
+        messages.append({"role": "assistant", "content": text, "tool_calls": list(calls.values())})
+        for call in calls.values():
+            result = functions[call["function"]["name"]](**json.loads(call["function"]["arguments"]))
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
+with gr.Blocks() as page:
+    gr.ChatInterface(chat)
+    command, output = gr.Textbox(label="Command"), gr.Textbox(label="Output")
+    gr.Button("Run").click(run_commands, command, output)
+page.launch(server_name="127.0.0.1")
 `);
 
 const environment = { ...process.env, AGENT_HOME: directory, AGENT_BASE_URL: base, AGENT_API_KEY: 'x', AGENT_MODEL: 'bench', AGENT_SANDBOX: 'local', GRADIO_ANALYTICS_ENABLED: 'False', PYTHONUNBUFFERED: '1' };
 const subjects = [
-	{ name: 'agent web', command: ['target/release/agent', 'web', '-C', directory], box: '#prompt', answer: '#log' },
+	{ name: 'agent web', command: [AGENT, 'web', '-C', directory], box: '#prompt', answer: '#log' },
 	{ name: 'Gradio', command: ['target/gradio/bin/python', gradio], box: 'textarea', answer: 'body' },
 ];
 
@@ -57,8 +88,14 @@ function memory(pid) {
 	return children.reduce((sum, child) => sum + memory(child), own);
 }
 
-const browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking'] });
-for (const { name, command: [program, ...rest], box, answer } of subjects) {
+/** Seconds of processor time that a process has taken. */
+function cpu(pid) {
+	const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1].split(' ');
+	return (Number(fields[11]) + Number(fields[12])) / 100;
+}
+
+/** Starts a server; the address that it prints. */
+async function start([program, ...rest]) {
 	const server = spawn(resolve(program), rest, { env: environment });
 	const url = await new Promise(found => {
 		let text = '';
@@ -66,6 +103,47 @@ for (const { name, command: [program, ...rest], box, answer } of subjects) {
 		server.stdout.on('data', read);
 		server.stderr.on('data', read);
 	});
+	return { server, url };
+}
+
+// Many tabs: when each piece of the answer was sent by the model, and when it was at each stream.
+{
+	const { server, url } = await start([AGENT, 'web', '-C', directory]);
+	const [address, token] = url.split('/#t=');
+	await new Promise(done => setTimeout(done, 3000));
+	const before = cpu(server.pid);
+	await new Promise(done => setTimeout(done, IDLE_SECONDS * 1000));
+	console.log(`idle: ${memory(server.pid).toFixed(1)} MiB, ${(cpu(server.pid) - before).toFixed(2)} s of processor time in ${IDLE_SECONDS} s`);
+	const headers = { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' };
+	const post = (path, body) => fetch(address + path, { method: 'POST', headers, body: JSON.stringify(body) });
+	const { session } = await (await post('/api/sessions', {})).json(), at = `/api/session/${session}`;
+	const agent = new Agent({ keepAlive: true, maxSockets: Infinity }), late = [], ends = [];
+	for (let number = 0; number < STREAMS; number++) {
+		await new Promise((open, failed) => get(`${address}${at}/events`, { headers, agent }, response => {
+			const seen = new Set();
+			let end;
+			ends.push(new Promise(done => { end = done; }));
+			response.on('data', data => {
+				const now = performance.now();
+				for (const [, piece] of String(data).matchAll(/piece(\d+)/g)) {
+					if (!seen.has(piece)) { seen.add(piece); late.push(now - sent[Number(piece)]); }
+				}
+				if (seen.size === 50) end();
+			});
+			open();
+		}).on('error', failed));
+	}
+	await post(`${at}/prompt`, { text: 'hello' });
+	await Promise.all(ends);
+	late.sort((a, b) => a - b);
+	console.log(`${STREAMS} streams: ${memory(server.pid).toFixed(1)} MiB, ${late.length} deliveries, median ${late[late.length >> 1].toFixed(1)} ms, 99 % ${late[Math.floor(late.length * 0.99)].toFixed(1)} ms, latest ${late.at(-1).toFixed(1)} ms after the model sent it`);
+	server.kill('SIGTERM');
+	agent.destroy();
+}
+
+const browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args: ['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking'] });
+for (const { name, command, box, answer } of subjects) {
+	const { server, url } = await start(command);
 	const idle = memory(server.pid), times = [];
 	let bytes = 0;
 	for (let round = 0; round < ROUNDS; round++) {

@@ -91,6 +91,7 @@ mod tools;
 mod trace;
 mod web;
 mod web_browser;
+mod web_proxy;
 mod websocket;
 mod wire;
 mod workspace_apply;

@@ -2,6 +2,7 @@
 
 use crate::support::agent::{Agent, Finished, Running, agent};
 use crate::support::endpoint::endpoint;
+use ::agent::agent::Budget;
 use ::agent::error::{Error, Result};
 use ::agent::log::{SessionId, Store};
 use ::agent::server::web::{
@@ -470,6 +471,64 @@ fn visitors_have_a_workspace_each_and_take_a_patch_away() {
     }
 }
 
+/// Ten tokens of each answer cost 1.
+#[test]
+fn what_a_visitor_and_all_of_them_spend_is_limited() {
+    let model = endpoint()
+        .text("ok")
+        .tool_call("run_commands", json!({"command": "true"}))
+        .text("ok")
+        .repeat_last()
+        .start();
+    let prices = "[prices.test-model]\ninput = 100000.0\n";
+    let options = ["--visitors", "--public", "--max-cost", "2", "--max-cost-total", "3"];
+    let server = serve_with(agent().endpoint(&model).config(prices), &options);
+    let open = || {
+        let visitor = server.visitor();
+        let (status, body) = server.ask_with("POST", "/api/sessions", &visitor, "{}");
+        assert_eq!(status, 200, "{body}");
+        let opened: Value = serde_json::from_str(&body).expect("JSON");
+        let path = format!("/api/session/{}", opened["session"].as_str().expect("an id"));
+        let mut tab = Tab::new(server.send("GET", &format!("{path}/events"), &visitor, ""));
+        tab.until(|name, _| name == "now");
+        (visitor, path, tab)
+    };
+    let prompt = |(visitor, path, _): &(String, String, Tab)| {
+        server.ask_with("POST", &format!("{path}/prompt"), visitor, r#"{"text": "hello"}"#)
+    };
+    let ended = |(_, _, tab): &mut (String, String, Tab)| {
+        tab.until(|name, data| name == "status" && data["busy"] == true);
+        tab.until_idle()["error"]["error"].as_str().unwrap_or_default().to_owned()
+    };
+    let mut one = open();
+    assert_eq!(prompt(&one).0, 202);
+    assert_eq!(ended(&mut one), "");
+    // The second answer asks for a tool; the request after it is not sent.
+    assert_eq!(prompt(&one).0, 202);
+    let error = ended(&mut one);
+    assert!(error.contains("cost limit of 2 for one visitor"), "{error}");
+    let refused = prompt(&one);
+    assert!(refused.0 == 429 && refused.1.contains("for one visitor"), "{refused:?}");
+    let mut other = open();
+    assert_eq!(prompt(&other).0, 202);
+    assert_eq!(ended(&mut other), "");
+    let refused = prompt(&other);
+    assert!(refused.0 == 429 && refused.1.contains("3 for all visitors"), "{refused:?}");
+    let unpriced = server.ask_with("POST", &format!("{}/model", other.1), &other.0, r#"{"text": "dear"}"#);
+    assert!(unpriced.0 == 400 && unpriced.1.contains("price of dear"), "{unpriced:?}");
+    assert_eq!(model.chat_requests().len(), 3);
+}
+
+/// A model without a price is refused where only all visitors together have a limit.
+#[test]
+fn a_limit_for_all_visitors_needs_a_price() {
+    let model = endpoint().text("ok").start();
+    let options = ["--visitors", "--public", "--max-cost-total", "3"];
+    let server = serve_with(agent().endpoint(&model), &options);
+    let refused = server.ask_with("POST", "/api/sessions", &server.visitor(), "{}");
+    assert!(refused.0 == 400 && refused.1.contains("price of test-model"), "{refused:?}");
+}
+
 /// A bug: who only loaded the page had a place of `--max-sessions`, and a directory.
 #[test]
 fn a_visitor_takes_a_place_with_the_first_upload_or_session() {
@@ -674,7 +733,13 @@ struct Nothing;
 
 #[async_trait::async_trait]
 impl PageOpener for Nothing {
-    async fn open(&self, _: &Path, _: Option<SessionId>, _: Arc<dyn Frontend>) -> Result<Session> {
+    async fn open(
+        &self,
+        _: &Path,
+        _: Option<SessionId>,
+        _: Arc<dyn Frontend>,
+        _: &[Arc<Budget>],
+    ) -> Result<Session> {
         Err(Error::usage("there are no sessions here"))
     }
 
@@ -682,7 +747,7 @@ impl PageOpener for Nothing {
         Ok(Vec::new())
     }
 
-    async fn model(&self, _: &str) -> Result<ModelSettings> {
+    async fn model(&self, _: &str, _: &[Arc<Budget>]) -> Result<ModelSettings> {
         Err(Error::usage("there are no models here"))
     }
 }
@@ -712,7 +777,8 @@ fn router_for(audience: Audience) -> Router {
 async fn visitors_that_did_nothing_make_room() {
     let directory = tempfile::tempdir().expect("a directory");
     let facts = Facts { can_apply: false, may_widen_network: false, limits: Vec::new() };
-    let limits = VisitorLimits { visitors: 1, ttl: DEADLINE, cost: None, command_time: DEADLINE };
+    let limits =
+        VisitorLimits { visitors: 1, ttl: DEADLINE, cost: None, total_cost: None, command_time: DEADLINE };
     let store = Store::at(directory.path());
     let visitors = Visitors::new(store, Arc::new(Nothing), facts, limits).expect("visitors");
     let router = router_for(Audience::Visitors(Box::new(visitors)));

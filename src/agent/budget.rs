@@ -23,12 +23,19 @@ pub struct Budget {
     max_cost: Option<f64>,
     max_tokens: Option<u64>,
     spent: Lock<Spent>,
+    /// Whose it is, and what to do when it is used up, where that is not the user of a command.
+    words: Option<(&'static str, &'static str)>,
 }
 
 impl Budget {
     /// A budget of which `spent` is used already.
     pub fn new(max_cost: Option<f64>, max_tokens: Option<u64>, spent: Spent) -> Self {
-        Self { max_cost, max_tokens, spent: Lock::new(spent) }
+        Self { max_cost, max_tokens, spent: Lock::new(spent), words: None }
+    }
+
+    /// What `whose` may spend; `hint` is for them.
+    pub fn of(whose: &'static str, max_cost: Option<f64>, hint: &'static str) -> Arc<Self> {
+        Arc::new(Self { words: Some((whose, hint)), ..Self::new(max_cost, None, Spent::default()) })
     }
 
     /// Forgets what was spent.
@@ -52,9 +59,10 @@ impl Budget {
         let tokens = usage.input.saturating_add(usage.output);
         let limit = |message: String, hint: &str| Some(Error::new(Kind::Limit, message).hint(hint));
         if let Some(most) = self.max_cost.filter(|most| cost >= *most) {
-            let message =
-                format!("the cost limit of {most} for all together is reached: {cost:.4} was spent");
-            return limit(message, "raise --max-cost; the same command continues");
+            let (whose, hint) =
+                self.words.unwrap_or(("all together", "raise --max-cost; the same command continues"));
+            let message = format!("the cost limit of {most} for {whose} is reached: {cost:.4} was spent");
+            return limit(message, hint);
         }
         if let Some(most) = self.max_tokens.filter(|most| tokens >= *most) {
             let message =

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Receives the wait before the next attempt, and why the last one failed.
-pub type OnRetry = Box<dyn Fn(Duration, &str) + Send + Sync>;
+pub type OnRetry = Arc<dyn Fn(Duration, &str) + Send + Sync>;
 
 /// A model whose answers are counted in a [`Budget`], and which is not asked once that is used up.
 pub struct Governed {
@@ -23,6 +23,18 @@ pub struct Governed {
 }
 
 impl Governed {
+    /// `model`, whose answers are counted in each of `budgets`.
+    pub fn by(
+        budgets: &[Arc<Budget>],
+        model: Arc<dyn ChatModel>,
+        price: Option<Price>,
+    ) -> Arc<dyn ChatModel> {
+        budgets.iter().fold(model, |model, budget| {
+            let budget = Arc::clone(budget);
+            Arc::new(Self { model, price, budget, on_retry: Arc::new(|_, _| ()) })
+        })
+    }
+
     async fn ask_within_budget(&self, request: Request<'_>, on_progress: OnProgress<'_>) -> Result<Reply> {
         if let Some(error) = self.budget.exhausted() {
             return Err(error);
@@ -66,6 +78,12 @@ impl ChatModel for Governed {
 
     fn takes_images(&self) -> bool {
         self.model.takes_images()
+    }
+
+    fn for_another_conversation(&self) -> Option<Arc<dyn ChatModel>> {
+        let model = self.model.for_another_conversation()?;
+        let (price, budget, on_retry) = (self.price, Arc::clone(&self.budget), Arc::clone(&self.on_retry));
+        Some(Arc::new(Self { model, price, budget, on_retry }))
     }
 
     fn add_images(&self, to: &str, images: Vec<String>) {

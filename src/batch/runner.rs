@@ -146,7 +146,7 @@ impl<'a> Attempt<'a> {
             model: model.client,
             price: model.price,
             budget: Arc::clone(&self.shared.budget),
-            on_retry: Box::new(move |wait, reason| observer.on(Update::Retry { id: &id, wait, reason })),
+            on_retry: Arc::new(move |wait, reason| observer.on(Update::Retry { id: &id, wait, reason })),
         });
         let events = Arc::new(Events::new(1));
         let mut session = self.builder(workspace, model)?.open(Arc::new(events)).await?;

@@ -4,7 +4,7 @@ use super::arguments::{DelegateArg, KeepArgs, LimitArgs, RecordArgs, WorkArgs};
 use super::open::{From, builder};
 use super::run::{model, options_of};
 use super::signals::{Received, listen_with};
-use crate::agent::Stop;
+use crate::agent::{Budget, Governed, RunLimits, Stop};
 use crate::cli::config::Config;
 use crate::cli::machine;
 use crate::cli::options::{Group, Options};
@@ -65,6 +65,9 @@ pub struct WebArgs {
     /// With --visitors: how many at the same time
     #[arg(long, value_name = "N", default_value_t = 8, help_heading = "Server")]
     max_sessions: usize,
+    /// With --visitors: what all of them may cost together; --max-cost is then what one of them may cost
+    #[arg(long, value_name = "COST", requires = "visitors", help_heading = "Server")]
+    max_cost_total: Option<f64>,
     /// The page that may show this one in a frame: https://huggingface.co
     #[arg(long, value_name = "ORIGIN", help_heading = "Server")]
     framed_by: Option<String>,
@@ -79,7 +82,7 @@ impl WebArgs {
 
 /// Serves the page until Ctrl-C, SIGTERM or the page ends it.
 pub async fn web(options: &Options, arguments: WebArgs) -> Result<ExitCode> {
-    let (options, config) = bounded(options, arguments.visitors)?;
+    let Bounded { options, config, words } = bounded(options, &arguments)?;
     check_proxy(&arguments)?;
     let token = token(&arguments)?;
     if arguments.visitors && config.sandbox.workspace_mode == Mode::Bind {
@@ -96,7 +99,7 @@ pub async fn web(options: &Options, arguments: WebArgs) -> Result<ExitCode> {
         lockout: Lockout::default(),
     };
     let is_own = !arguments.visitors;
-    let facts = Facts { can_apply: is_own, may_widen_network: is_own, limits: limits(&config, is_own) };
+    let facts = Facts { can_apply: is_own, may_widen_network: is_own, limits: words };
     let opener = Arc::new(FromCommandLine { options });
     let server = Web::new(guard, audience(&config, &arguments, opener, facts).await?);
     announce(&address, &arguments, token.as_ref());
@@ -123,15 +126,32 @@ pub async fn web(options: &Options, arguments: WebArgs) -> Result<ExitCode> {
     result().map(|()| ExitCode::Success)
 }
 
-/// The settings. What a visitor asks for ends: where nothing else is set, after the time for which one is kept.
-fn bounded(options: &Options, visitors: bool) -> Result<(Options, Config)> {
+/// The settings, and the limits in words.
+struct Bounded {
+    options: Options,
+    config: Config,
+    words: Vec<String>,
+}
+
+/// What a visitor asks for ends: where nothing else is set, after the time for which one is kept. What all of them may
+/// spend is also the limit of one, and of each prompt: so models without a price are refused.
+fn bounded(options: &Options, arguments: &WebArgs) -> Result<Bounded> {
     let (mut options, config) = (options.clone(), Config::load(options)?);
-    if !visitors || config.limits.time.is_some() {
-        return Ok((options, config));
+    if !arguments.visitors {
+        let words = limits(&config.limits, "a prompt", None);
+        return Ok(Bounded { options, config, words });
     }
-    options.max_time = Some(format!("{}s", config.ttl.as_secs().max(1)));
+    if config.limits.time.is_none() {
+        options.max_time = Some(format!("{}s", config.ttl.as_secs().max(1)));
+    }
+    let one = config.limits.cost;
+    if let Some(total) = arguments.max_cost_total {
+        options.max_cost = Some(one.filter(|one| *one < total).unwrap_or(total));
+    }
     let config = Config::load(&options)?;
-    Ok((options, config))
+    let shown = RunLimits { cost: one, ..config.limits.clone() };
+    let words = limits(&shown, "a visitor", arguments.max_cost_total);
+    Ok(Bounded { options, config, words })
 }
 
 /// The token, and whether the user chose it.
@@ -158,6 +178,7 @@ async fn audience(
         visitors: arguments.max_sessions,
         ttl: config.ttl,
         cost: config.limits.cost,
+        total_cost: arguments.max_cost_total,
         command_time: config.limits.time.unwrap_or(config.ttl),
     };
     Visitors::new(store, opener, facts, limits).map(|visitors| Audience::Visitors(Box::new(visitors)))
@@ -295,14 +316,13 @@ fn open_in_browser(url: &str) -> std::io::Result<()> {
 /// How long the browser may take to read the file that it was opened with.
 const BROWSER_START: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// What one prompt may use, in words; what all prompts of a visitor may cost.
-fn limits(config: &Config, is_own: bool) -> Vec<String> {
-    let limits = &config.limits;
-    let span = if is_own { "a prompt" } else { "in all" };
+/// What one prompt may use, in words; `span` is what the limit of the cost is for.
+fn limits(limits: &RunLimits, span: &str, total: Option<f64>) -> Vec<String> {
     let cost = limits.cost.map(|cost| format!("cost {cost} {span}"));
+    let total = total.map(|cost| format!("cost {cost} for all visitors"));
     let tokens = limits.tokens.map(|tokens| format!("{tokens} tokens a prompt"));
     let time = limits.time.map(|time| format!("{} s a prompt", time.as_secs()));
-    [cost, tokens, time].into_iter().flatten().collect()
+    [cost, total, tokens, time].into_iter().flatten().collect()
 }
 
 /// Opens sessions with the options of the call.
@@ -323,6 +343,7 @@ impl PageOpener for FromCommandLine {
         workspace: &Path,
         resume: Option<SessionId>,
         frontend: Arc<dyn Frontend>,
+        budgets: &[Arc<Budget>],
     ) -> Result<Session> {
         let options = self.options_for(workspace);
         let store = Store::open(&machine())?;
@@ -332,7 +353,8 @@ impl PageOpener for FromCommandLine {
         }
         let mut config = Config::load(&options_of(resume.as_ref(), &options)?)?;
         config.workspace_named = self.options.workspace.is_some();
-        let (settings, notices) = model(&mut config, resume.as_ref()).await?;
+        let (mut settings, notices) = model(&mut config, resume.as_ref()).await?;
+        settings.client = Governed::by(budgets, settings.client, settings.price);
         let from = resume.map_or(From::Workspace, |resume| From::Session(Box::new(resume)));
         let mut builder = builder(&config, settings, from).await?;
         builder.notices.extend(notices.into_iter().map(crate::session::Notice::Usual));
@@ -344,8 +366,10 @@ impl PageOpener for FromCommandLine {
         super::endpoint::models(&client).await
     }
 
-    async fn model(&self, name: &str) -> Result<ModelSettings> {
+    async fn model(&self, name: &str, budgets: &[Arc<Budget>]) -> Result<ModelSettings> {
         let options = Options { model: Some(name.to_owned()), replay: None, ..self.options.clone() };
-        model(&mut Config::load(&options)?, None).await.map(|(settings, _)| settings)
+        let (mut settings, _) = model(&mut Config::load(&options)?, None).await?;
+        settings.client = Governed::by(budgets, settings.client, settings.price);
+        Ok(settings)
     }
 }

@@ -1,9 +1,10 @@
 // Drives the page of `agent web` in a real browser. Started by tests/web_browser.rs, which has the model's part.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync, readdirSync } from 'node:fs';
+import { execFileSync, spawn } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
 const { AGENT_BINARY, BROWSER_MODULES, SHOTS, WORKSPACE } = process.env;
@@ -15,8 +16,8 @@ const WAIT = 90_000;
 mkdirSync(SHOTS, { recursive: true });
 
 /** Starts the server; the address that it prints. */
-async function serve(listen) {
-	const child = spawn(AGENT_BINARY, ['web', '--listen', listen], {
+async function serve(listen, ...options) {
+	const child = spawn(AGENT_BINARY, ['web', '--listen', listen, ...options], {
 		cwd: WORKSPACE,
 		env: { ...process.env, AGENT_WEB_TOKEN: TOKEN },
 		stdio: ['ignore', 'inherit', 'pipe'],
@@ -37,12 +38,13 @@ const flags = ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-ru
 	'--disable-component-update', '--disable-sync', '--disable-dev-shm-usage', '--host-resolver-rules=MAP rebind.test 127.0.0.1'];
 const browser = await chromium.launch({ executablePath: '/usr/bin/chromium', args: flags, timeout: WAIT });
 let { child: server, address } = await serve('127.0.0.1:0');
+const own = address;
 process.on('exit', () => server.kill('SIGKILL'));
 const port = new URL(address).port;
 const problems = [];
 
 /** A tab with the token, whose problems are gathered. */
-async function tab(options = {}) {
+async function tab(options = {}, address = own) {
 	const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
 	const page = await context.newPage();
 	page.setDefaultTimeout(WAIT);
@@ -53,7 +55,7 @@ async function tab(options = {}) {
 		if (!url.startsWith(address) && !url.startsWith('blob:') && !url.startsWith('data:')) problems.push(`a request to ${url}`);
 	});
 	page.on('console', message => {
-		if (message.type() === 'error' && !/net::ERR_|status of (409|400)/.test(message.text())) problems.push(`console: ${message.text()}`);
+		if (message.type() === 'error' && !/net::ERR_|status of (409|400|403)/.test(message.text())) problems.push(`console: ${message.text()}`);
 	});
 	await page.goto(`${address}#t=${TOKEN}`);
 	return page;
@@ -293,6 +295,31 @@ await step('accessible and whole at every width, light and dark', async () => {
 		}
 		await wide.context().close();
 	}
+});
+
+await step('a visitor drops a folder, a file and an archive', async () => {
+	const made = mkdtempSync(join(tmpdir(), 'dropped-')), folder = join(made, 'project');
+	for (const [path, text] of [['a.txt', 'one'], ['src/deep/b & c #1.txt', 'two'], ['src/inner.zip', 'not unpacked'], ['.git/config', 'not sent']]) {
+		mkdirSync(join(folder, path, '..'), { recursive: true });
+		writeFileSync(join(folder, path), text);
+	}
+	for (let number = 0; number < 120; number++) writeFileSync(join(folder, `many-${number}.txt`), '');
+	writeFileSync(join(made, 'plain.txt'), 'three');
+	execFileSync('python3', ['-c', 'import sys, zipfile; zipfile.ZipFile(sys.argv[1], "w").writestr("in/zip.txt", "four")', join(made, 'some.zip')]);
+	const { child, address: open } = await serve('127.0.0.1:0', '--visitors');
+	const visitor = await tab({}, open);
+	await visitor.waitForSelector('#upload:not([hidden])');
+	const session = await visitor.context().newCDPSession(visitor);
+	const data = { items: [], files: [folder, join(made, 'plain.txt'), join(made, 'some.zip')], dragOperationsMask: 1 };
+	for (const type of ['dragEnter', 'dragOver', 'drop']) await session.send('Input.dispatchDragEvent', { type, x: 300, y: 300, data });
+	await visitor.waitForFunction(() => /^125 files/.test(document.getElementById('banner').textContent));
+	await visitor.fill('#command', 'find . -type f ! -name "many-*" | sort; cat project/src/deep/* in/zip.txt');
+	await visitor.press('#command', 'Enter');
+	await visitor.waitForFunction(() => /exit 0/.test(document.getElementById('runs').innerText));
+	assert.equal(await visitor.innerText('#runs pre'), './in/zip.txt\n./plain.txt\n./project/a.txt\n./project/src/deep/b & c #1.txt\n./project/src/inner.zip\ntwofour');
+	await visitor.context().close();
+	child.kill('SIGTERM');
+	rmSync(made, { recursive: true });
 });
 
 server.kill('SIGTERM');

@@ -48,8 +48,7 @@ async fn in_session(
 ) -> Result<()> {
     let Contestant { mut model, fork, listeners, .. } = contestant;
     let price = model.price;
-    let budget = Arc::clone(&rules.budget);
-    model.client = Arc::new(Governed { model: model.client, price, budget, on_retry: Box::new(|_, _| ()) });
+    model.client = Governed::by(&[Arc::clone(&rules.budget)], model.client, price);
     let events = Arc::new(Events::new(1));
     listeners.into_iter().for_each(|listener| drop(events.listen(listener)));
     let machine = || Arc::clone(&rules.workspace.machine);

@@ -170,7 +170,7 @@ pub async fn set_model(
     id: Path<String>,
     Json(name): Json<Text>,
 ) -> Result<StatusCode, Failure> {
-    let model = scope.opener().model(&name.text).await?;
+    let model = scope.model(&name.text).await?;
     find(Mine(scope), id).await?.set_model(model).await?;
     ACCEPTED
 }

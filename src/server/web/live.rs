@@ -121,8 +121,6 @@ pub struct Live {
     keys: Lock<VecDeque<String>>,
     /// What it may use, in words.
     limits: Vec<String>,
-    /// What the session had cost when it was opened.
-    cost_before: f64,
     /// How long a command of the user's may run.
     command_time: Option<Duration>,
     /// Stops the commands of the user that run.
@@ -175,7 +173,6 @@ impl Live {
             status: Lock::new(status),
             keys: Lock::default(),
             limits,
-            cost_before: session.conversation.cost().unwrap_or(0.0),
             command_time,
             stop_commands: watch::Sender::new(0),
             session: Mutex::new(session),
@@ -241,11 +238,6 @@ impl Live {
     pub fn unused_since(&self) -> Option<Instant> {
         let status = self.status.lock();
         (!status.is_busy && status.commands == 0).then_some(status.last_used).flatten()
-    }
-
-    /// What it has cost since it was opened, where that is known.
-    pub fn cost(&self) -> Option<f64> {
-        self.status.lock().cost.map(|cost| cost - self.cost_before)
     }
 
     /// Starts to work on `text`. A second prompt with the same `key` is the first one, whose answer the page did not get.

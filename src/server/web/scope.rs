@@ -5,6 +5,7 @@ use super::live::{Live, LiveLimits, PageFrontend};
 use super::upload::Uploaded;
 use super::visitors::VisitorPlace;
 use super::work::{blocking, to_end};
+use crate::agent::Budget;
 use crate::error::{Error, Kind, Result};
 use crate::lock::Lock;
 use crate::log::{SessionId, Store};
@@ -14,7 +15,7 @@ use async_trait::async_trait;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -23,38 +24,39 @@ use tokio::sync::Mutex;
 const MAX_MADE: usize = 50;
 
 /// What one user may use.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Allowance {
     /// Sessions that are open at the same time, each with its sandbox.
     pub sessions: usize,
-    /// What all prompts may cost together.
-    pub cost: Option<f64>,
+    /// What every answer of a model is counted in: what this user may spend, and what all may spend together.
+    pub budgets: Vec<Arc<Budget>>,
     /// How long one command of the user's may run.
     pub command_time: Option<Duration>,
 }
 
 impl Default for Allowance {
     fn default() -> Self {
-        Self { sessions: 8, cost: None, command_time: None }
+        Self { sessions: 8, budgets: Vec::new(), command_time: None }
     }
 }
 
 /// Opens sessions with the settings of the command that started the server.
 #[async_trait]
 pub trait PageOpener: Send + Sync {
-    /// A new session on `workspace`, or the one that `resume` names.
+    /// A new session on `workspace`, or the one that `resume` names; its model is paid from `budgets`.
     async fn open(
         &self,
-        workspace: &std::path::Path,
+        workspace: &Path,
         resume: Option<SessionId>,
         frontend: Arc<dyn Frontend>,
+        budgets: &[Arc<Budget>],
     ) -> Result<Session>;
 
     /// The models that the endpoint offers.
     async fn models(&self) -> Result<Vec<String>>;
 
-    /// The model of this name.
-    async fn model(&self, name: &str) -> Result<ModelSettings>;
+    /// The model of this name, which is paid from `budgets`.
+    async fn model(&self, name: &str, budgets: &[Arc<Budget>]) -> Result<ModelSettings>;
 }
 
 /// What the page shows beside a session.
@@ -80,8 +82,6 @@ pub struct Scope {
     made: Lock<usize>,
     /// Of a visitor.
     place: Option<VisitorPlace>,
-    /// What the sessions that are closed have cost.
-    spent: Lock<f64>,
     /// What was uploaded into the workspace.
     pub uploaded: Lock<Uploaded>,
     /// Held while a session is opened, so that two tabs open it once.
@@ -118,7 +118,6 @@ impl Scope {
             facts,
             open: Lock::default(),
             allowance,
-            spent: Lock::default(),
             uploaded: Lock::default(),
             opening: Mutex::default(),
         })
@@ -153,22 +152,27 @@ impl Scope {
     }
 
     /// The directory that they work on.
-    pub fn workspace(&self) -> &std::path::Path {
+    pub fn workspace(&self) -> &Path {
         &self.workspace
     }
 
     /// Checks that another prompt may be worked on.
     ///
     /// # Errors
-    /// The user has used what all prompts may cost together.
+    /// What the user, or all together, may spend is used up.
     pub fn allow(&self) -> Result<()> {
-        let open: f64 = self.open.lock().values().filter_map(|live| live.cost()).sum();
-        match self.allowance.cost {
-            Some(limit) if open + *self.spent.lock() >= limit => {
-                Err(Error::new(Kind::Limit, format!("what one visitor may use (cost {limit}) is used up")))
-            }
-            _ => Ok(()),
+        match self.allowance.budgets.iter().find_map(|budget| budget.exhausted()) {
+            Some(error) => Err(error),
+            None => Ok(()),
         }
+    }
+
+    /// The model of this name.
+    ///
+    /// # Errors
+    /// It is not configured.
+    pub async fn model(&self, name: &str) -> Result<ModelSettings> {
+        self.opener.model(name, &self.allowance.budgets).await
     }
 
     /// Whether nothing has happened in any of them for so long.
@@ -266,7 +270,8 @@ impl Scope {
         }
         self.make_room().await?;
         let frontend = PageFrontend::new(self.facts.may_widen_network);
-        let session = self.opener.open(&self.workspace, resume, Arc::clone(&frontend) as _).await?;
+        let budgets = &self.allowance.budgets;
+        let session = self.opener.open(&self.workspace, resume, Arc::clone(&frontend) as _, budgets).await?;
         let facts = json!({
             "workspace": super::frame::visible(&self.workspace.display().to_string()),
             "version": env!("CARGO_PKG_VERSION"),
@@ -317,7 +322,6 @@ impl Scope {
             .hint("stop one of them, or close its tabs"));
         };
         self.open.lock().remove(&unused.id);
-        *self.spent.lock() += unused.cost().unwrap_or(0.0);
         unused.close(Ok(())).await;
         Ok(())
     }

@@ -5,6 +5,7 @@ use super::answers::Failure;
 use super::scope::{Allowance, Facts, PageOpener, Scope};
 use super::token::random;
 use super::work::{blocking, to_end};
+use crate::agent::Budget;
 use crate::error::{Error, Kind, Result};
 use crate::hash::Hash;
 use crate::lock::Lock;
@@ -42,6 +43,8 @@ pub struct VisitorLimits {
     pub ttl: Duration,
     /// What all prompts of one may cost together.
     pub cost: Option<f64>,
+    /// What all prompts of all of them may cost together, from the start of the server.
+    pub total_cost: Option<f64>,
     /// How long one command of theirs may run.
     pub command_time: Duration,
 }
@@ -86,6 +89,8 @@ pub struct Visitors {
     opener: Arc<dyn PageOpener>,
     facts: Facts,
     limits: VisitorLimits,
+    /// What all of them spend.
+    paid: Arc<Budget>,
     known: Lock<BTreeMap<Hash, Visitor>>,
 }
 
@@ -110,8 +115,10 @@ impl Visitors {
         })?;
         let root = directory.path().canonicalize()?;
         let places = Arc::new(Semaphore::new(limits.visitors.min(Semaphore::MAX_PERMITS)));
+        let hint = "the owner of this server can raise --max-cost-total";
+        let paid = Budget::of("all visitors", limits.total_cost, hint);
         let known = Lock::default();
-        Ok(Self { _directory: directory, root, places, store, opener, facts, limits, known })
+        Ok(Self { _directory: directory, root, places, store, opener, facts, limits, paid, known })
     }
 
     /// A new visitor; the key that its browser sends from now on.
@@ -119,8 +126,13 @@ impl Visitors {
         self.sweep().await;
         let key = random()?;
         let name = Hash::of(&key);
-        let allowance =
-            Allowance { sessions: 1, cost: self.limits.cost, command_time: Some(self.limits.command_time) };
+        let own =
+            Budget::of("one visitor", self.limits.cost, "the owner of this server can raise --max-cost");
+        let allowance = Allowance {
+            sessions: 1,
+            budgets: vec![own, Arc::clone(&self.paid)],
+            command_time: Some(self.limits.command_time),
+        };
         let scope = Scope::with_place(
             self.root.join(name.short(8)),
             self.store.clone(),

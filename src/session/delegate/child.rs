@@ -88,12 +88,8 @@ impl Delegate {
         let client = model.client.for_another_conversation().ok_or_else(|| {
             Error::usage("the answers of this session are recorded, so nothing can be delegated")
         })?;
-        let price = model.price;
-        let counted =
-            [&self.shared.prompt, &self.shared.delegated].into_iter().fold(client, |model, budget| {
-                let budget = Arc::clone(budget);
-                Arc::new(Governed { model, price, budget, on_retry: Box::new(|_, _| ()) })
-            });
+        let budgets = [&self.shared.prompt, &self.shared.delegated].map(Arc::clone);
+        let counted = Governed::by(&budgets, client, model.price);
         Ok(ModelSettings { client: counted, answer_schema: None, ..model })
     }
 }

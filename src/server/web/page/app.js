@@ -8,8 +8,9 @@ let calls = new Map(), runs = new Map(), hasChosen = false, parts = {}, pending 
 
 /* ---- small things ---- */
 
-function el(tag, props, ...children) {
-	const node = document.createElement(tag);
+function el(kind, props, ...children) {
+	const [tag, ...classes] = kind.split('.'), node = document.createElement(tag);
+	node.className = classes.join(' ');
 	for (const [name, value] of Object.entries(props || {})) {
 		if (name === 'role') node.setAttribute(name, value);
 		else node[name] = value;
@@ -18,7 +19,9 @@ function el(tag, props, ...children) {
 	return node;
 }
 
-const quiet = (text, onclick) => el('button', { className: 'quiet', onclick }, text);
+/* Text that can be scrolled by the keyboard. */
+const block = (ariaLabel, text) => el('pre', { tabIndex: 0, role: 'group', ariaLabel, hidden: !text }, text);
+const quiet = (text, onclick) => el('button.quiet', { onclick }, text);
 
 /* The one place where HTML is set: it was made by the server's formatter. */
 function format(node, html) {
@@ -26,8 +29,8 @@ function format(node, html) {
 	return node;
 }
 
-function clip(node, text) {
-	const all = node.textContent + text;
+function clip(node, text, before = node.textContent) {
+	const all = before + text;
 	node.textContent = all.length > MAX_OUTPUT ? '… ' + all.slice(-MAX_OUTPUT / 2) : all;
 	node.hidden = !all;
 }
@@ -75,14 +78,15 @@ const alone = work => (navigator.locks ? navigator.locks.request('visitor', work
 
 async function renew() {
 	const stored = keep.get('visitor', 'local');
-	visitor = stored !== visitor && stored || (await (await request('POST', '/api/visitor', {})).json()).visitor;
+	visitor = stored !== visitor && stored || (await send('/api/visitor')).visitor;
 	keep.set('visitor', visitor, 'local');
 	if (session) forget('Your session here has ended.');
 }
 
 const here = path => `/api/session/${session}/${path}`;
-const read = async path => (await request('GET', path)).json();
-const send = async (path, body = {}) => JSON.parse(await (await request('POST', path, body)).text() || '{}');
+const json = async (...given) => JSON.parse(await (await request(...given)).text() || '{}');
+const read = path => json('GET', path);
+const send = (path, body = {}) => json('POST', path, body);
 
 /* Does what the user asked for; a failure is shown. */
 async function act(work, note) {
@@ -190,15 +194,15 @@ function add(node) {
 	while (log.childElementCount > MAX_ITEMS) {
 		const old = log.children[1];
 		if (old.classList.contains('gone')) old.nextElementSibling.remove();
-		else old.replaceWith(el('p', { className: 'line cut gone' }, 'Earlier entries are not shown; the report has them.'));
+		else old.replaceWith(el('p.line.cut.gone', {}, 'Earlier entries are not shown; the report has them.'));
 	}
 	return node;
 }
 
 function live() {
 	if (!answer) {
-		const done = el('div'), rest = el('div', { className: 'rest' });
-		answer = { node: add(el('article', { className: 'answer' }, done, rest)), done, rest };
+		const done = el('div'), rest = el('div.rest', {});
+		answer = { node: add(el('article.answer', {}, done, rest)), done, rest };
 	}
 	return answer;
 }
@@ -206,7 +210,7 @@ function live() {
 function think(text) {
 	if (!thought) {
 		const body = el('div');
-		thought = { node: add(el('details', { className: 'thought' }, el('summary', {}, 'Reasoning'), body)), body };
+		thought = { node: add(el('details.thought', {}, el('summary', {}, 'Reasoning'), body)), body };
 	}
 	clip(thought.body, text);
 }
@@ -218,11 +222,10 @@ function dropLive() {
 }
 
 function call(id, name, short, given) {
-	const end = el('span', { className: 'end' }, 'running'), more = el('div');
-	const out = el('pre', { hidden: true, tabIndex: 0, role: 'group', ariaLabel: 'Output' });
-	const node = add(el('details', { className: 'call running' },
-		el('summary', {}, el('span', { className: 'name' }, name), el('span', { className: 'short' }, short), end),
-		el('div', { className: 'body' }, el('pre', { tabIndex: 0, role: 'group', ariaLabel: 'Arguments' }, given), out, more)));
+	const end = el('span.end', {}, 'running'), more = el('div'), out = block('Output');
+	const node = add(el('details.call.running', {},
+		el('summary', {}, el('span.name', {}, name), el('span.short', {}, short), end),
+		el('div.body', {}, block('Arguments', given), out, more)));
 	const entry = { node, end, out, more };
 	calls.set(id, entry);
 	if (calls.size > MAX_ITEMS) calls.delete(calls.keys().next().value);
@@ -280,15 +283,13 @@ const handlers = {
 		}
 		for (const { id, output } of event.calls) {
 			const entry = calls.get(id);
-			if (entry) { entry.out.textContent = ''; clip(entry.out, output); }
+			if (entry) clip(entry.out, output, '');
 		}
 		for (const run of runs.values()) if (run.end.textContent === 'running') run.end.textContent = 'did not end';
 		for (const { number, command, output, end } of event.commands) {
 			const entry = ran(number, command, end);
-			entry.end.textContent = 'running';
-			entry.out.textContent = '';
-			clip(entry.out, output);
-			if (end) entry.end.textContent = end;
+			entry.end.textContent = end || 'running';
+			clip(entry.out, output, '');
 		}
 		handlers.status(event.status);
 	},
@@ -306,7 +307,7 @@ const handlers = {
 	user_message({ text }) {
 		ended();
 		pending = '';
-		add(el('div', { className: 'user' }, text));
+		add(el('div.user', {}, text));
 		toEnd();
 	},
 	answer({ text, html, rest }) {
@@ -320,7 +321,7 @@ const handlers = {
 		dropLive();
 		if (reasoning) { think(reasoning); thought = null; }
 		if (!html) return;
-		add(format(el('article', { className: 'answer' }), html));
+		add(format(el('article.answer', {}), html));
 		$('live').textContent = text.slice(0, 2000);
 	},
 	answer_stopped({ reason }) {
@@ -338,22 +339,21 @@ const handlers = {
 		node.classList.add(event.ok ? 'ok' : 'failed');
 		const how = event.exit_code == null ? (event.ok ? 'done' : 'failed') : `exit ${event.exit_code}`;
 		end.textContent = `${how} in ${event.took}`;
-		out.textContent = '';
-		clip(out, event.result);
+		clip(out, event.result, '');
 	},
 	artifact(event) {
 		const entry = calls.get(event.tool_call);
 		if (entry) artifact(entry, event);
 	},
-	part({ number, text }) { (parts[number] ||= add(el('p', { className: 'line' }))).textContent = text; },
+	part({ number, text }) { (parts[number] ||= add(el('p.line', {}))).textContent = text; },
 	line({ text, kind }) {
 		if (kind === 'retry') dropLive();
 		if (kind === 'cut') ended();
-		add(el('p', { className: `line ${kind || ''}` }, text));
+		add(el(`p.line.${kind || ''}`, {}, text));
 	},
 	note({ text, seq }) {
 		/* A command of the user's that an earlier process ran. */
-		const known = /^The user ran `([^]*?)` in the sandbox: (.*?)\. Its output:\n([^]*)$/.exec(text);
+		const known = /^The user ran `([^]*?)` in the sandbox: (.*?)\. Its output:\n?([^]*)$/.exec(text);
 		if (!known) return handlers.line({ text });
 		const run = [...runs.values()].find(one => one.command === known[1] && !one.noted);
 		if (run) { run.noted = true; return; }
@@ -381,8 +381,8 @@ function ran(number, text, hasEnded) {
 	const note = hasEnded && [...runs.keys()].findLast(key => typeof key === 'string' && runs.get(key).command === text);
 	if (note) drop(note);
 	if (runs.size >= MAX_RUNS) drop(runs.keys().next().value);
-	const end = el('span', {}, 'running'), out = el('pre', { hidden: true, tabIndex: 0, role: 'group', ariaLabel: 'Output' });
-	const entry = { node: el('div', { className: 'run' }, el('div', {}, el('b', {}, text), end), out), end, out, command: text, noted: !!note };
+	const end = el('span', {}, 'running'), out = block('Output');
+	const entry = { node: el('div.run', {}, el('div', {}, el('b', {}, text), end), out), end, out, command: text, noted: !!note };
 	$('runs').querySelector('.empty')?.remove();
 	$('runs').append(entry.node);
 	runs.set(number, entry);
@@ -399,7 +399,7 @@ function showStatus() {
 	$('send').hidden = !!busy;
 	$('stop').hidden = !busy && !status.commands;
 	const chips = [...busy ? ['working'] : [], ...status.chips || facts.limits || []];
-	$('status').replaceChildren(...chips.map(text => el('li', { className: text === 'working' ? 'busy' : '', title: text }, text)));
+	$('status').replaceChildren(...chips.map(text => el(text === 'working' ? 'li.busy' : 'li', { title: text }, text)));
 	const files = changes ? changes.added + changes.modified + changes.deleted : 0;
 	for (const node of document.querySelectorAll('.count')) node.textContent = files || '';
 	if (status.model) showModels();
@@ -407,7 +407,7 @@ function showStatus() {
 	for (const node of document.querySelectorAll('.failure')) node.remove();
 	if (error && pending && !$('prompt').value && !$('prompt').readOnly) [$('prompt').value, pending] = [pending, ''];
 	if (error && !error.interrupted) {
-		add(el('div', { className: 'failure', role: 'alert' }, error.error, error.hint ? el('small', {}, error.hint) : ''));
+		add(el('div.failure', { role: 'alert' }, error.error, error.hint ? el('small', {}, error.hint) : ''));
 		toEnd();
 	}
 	for (const id of ['undo', 'redo', 'unapply', 'fork', 'model']) $(id).disabled = !session || busy;
@@ -428,7 +428,7 @@ function showQuestions() {
 			if (value === 'once') button.className = '';
 			return button;
 		});
-		cards.append(el('div', { className: 'card', role: 'group', ariaLabel: 'Question', number }, el('p', {}, text), el('div', {}, ...buttons)));
+		cards.append(el('div.card', { role: 'group', ariaLabel: 'Question', number }, el('p', {}, text), el('div', {}, ...buttons)));
 	}
 }
 
@@ -472,7 +472,7 @@ function showDiff(shown, why) {
 	if (risks.length) notes.push(`Look at these first, other programs run them: ${risks.join(', ')}`);
 	if (more) notes.push(`${more} more files are not shown: apply them with agent apply.`);
 	$('note').textContent = [...notes, ...messages].join('\n');
-	$('files').replaceChildren(...files.length ? files.map((one, number) => file(one, number, isTaken)) : [el('p', { className: 'empty' }, 'Nothing has changed.')]);
+	$('files').replaceChildren(...files.length ? files.map((one, number) => file(one, number, isTaken)) : [el('p.empty', {}, 'Nothing has changed.')]);
 	$('unapply').hidden = !shown.can_unapply;
 	showStatus();
 }
@@ -482,8 +482,8 @@ function file(shown, number, isTaken) {
 	const kinds = { '+': 'a', '-': 'd', '@': 'h', '\\': 'h' };
 	const hunks = shown.hunks.map(({ place, lines }) => {
 		const check = el('input', { type: 'checkbox', checked: true });
-		const node = el('div', { className: 'hunk' }, shown.whole ? '' : el('label', {}, check, ` ${place}`),
-			el('div', { className: 'diff' }, ...lines.map(([mark, text]) => el('div', { className: kinds[mark] || '' }, mark === '@' ? text : `${mark} ${text}`))));
+		const node = el('div.hunk', {}, shown.whole ? '' : el('label', {}, check, ` ${place}`),
+			el('div.diff', {}, ...lines.map(([mark, text]) => el(`div.${kinds[mark] || ''}`, {}, mark === '@' ? text : `${mark} ${text}`))));
 		const set = taken => { check.checked = taken; node.classList.toggle('off', !taken); };
 		check.onchange = () => { set(check.checked); box.checked = hunks.some(other => other.check.checked); };
 		return { node, check, set };
@@ -491,22 +491,22 @@ function file(shown, number, isTaken) {
 	box.onclick = event => event.stopPropagation();
 	box.onchange = () => hunks.forEach(({ set }) => set(box.checked));
 	if (!isTaken) box.onchange();
-	const counts = shown.added == null ? '' : el('span', {}, el('span', { className: 'plus' }, `+${shown.added}`), ' ', el('span', { className: 'minus' }, `-${shown.removed}`));
-	const node = el('details', { className: 'file', open: true }, el('summary', {}, el('span', { className: 'name' }, shown.headline), counts),
-		el('label', { className: 'empty' }, box, ` ${shown.is_shown ? 'Apply' : 'Apply (not shown here: binary or too long; the patch has it)'}`), ...hunks.map(hunk => hunk.node));
+	const counts = shown.added == null ? '' : el('span', {}, el('span.plus', {}, `+${shown.added}`), ' ', el('span.minus', {}, `-${shown.removed}`));
+	const node = el('details.file', { open: true }, el('summary', {}, el('span.name', {}, shown.headline), counts),
+		el('label.empty', {}, box, ` ${shown.is_shown ? 'Apply' : 'Apply (not shown here: binary or too long; the patch has it)'}`), ...hunks.map(hunk => hunk.node));
 	node.choice = () => box.checked && [number, hunks.flatMap(({ check }, at) => (check.checked ? [] : [at]))];
 	return node;
 }
 
 async function apply() {
-	const files = Object.fromEntries([...$('files').children].map(node => node.choice && node.choice()).filter(Boolean)), note = $('note');
+	const files = Object.fromEntries([...$('files').children].map(node => node.choice?.()).filter(Boolean)), note = $('note');
 	try {
 		const { applied, merged } = await send(here('apply'), { digest: diff.digest, merge: $('merge').checked, files });
-		hasChosen = false, parts = {}, pending = '';
+		hasChosen = false;
 		await review();
 		note.textContent = `Written: ${applied.added} added, ${applied.modified} modified, ${applied.deleted} deleted${merged.length ? `; merged: ${merged.join(', ')}` : ''}\n${note.textContent}`;
 	} catch (error) {
-		if (error.body && error.body.diff) showDiff(error.body.diff, error.text);
+		if (error.body?.diff) showDiff(error.body.diff, error.text);
 		else note.textContent = error.text || 'The server does not answer.';
 	}
 }
@@ -523,7 +523,7 @@ async function list() {
 	facts = shown;
 	$('upload').hidden = $('zip').hidden = !shown.visitors;
 	$('shutdown').hidden = shown.visitors;
-	if (shown.visitors) $('promise').textContent = 'Upload files or a zip archive, and download a patch or an archive.';
+	if (shown.visitors) $('promise').textContent = 'Upload files, folders or a zip archive, and download a patch or an archive.';
 	showStatus();
 	$('list').replaceChildren(...shown.sessions.map(({ id, preview, updated, status: how, model }) => {
 		const button = quiet(preview || '(no prompt)', () => open(id));
@@ -532,7 +532,7 @@ async function list() {
 		return el('li', {}, button);
 	}));
 	const row = (kind, cells) => el('tr', {}, ...cells.map(cell => el(kind, {}, cell)));
-	$('list').append(...shown.races.map(({ title, head, attempts }) => el('li', { className: 'table' }, el('table', {}, el('caption', {}, title),
+	$('list').append(...shown.races.map(({ title, head, attempts }) => el('li.table', {}, el('table', {}, el('caption', {}, title),
 		row('th', head), ...attempts.map(({ cells, session: id }) => row('td', [...cells, id && quiet('Open', () => open(id))]))))));
 }
 
@@ -594,7 +594,7 @@ async function submit(box, path) {
 	box.focus();
 }
 
-const on = (id, event, work) => $(id).addEventListener(event, work);
+const on = (where, event, work) => (where.nodeType ? where : $(where)).addEventListener(event, work);
 const stop = () => act(() => send(here('stop')));
 
 on('ask', 'submit', event => { event.preventDefault(); if (!status.busy) submit($('prompt'), 'prompt'); });
@@ -604,7 +604,7 @@ on('prompt', 'keydown', event => {
 	if (event.key === 'Enter' && !event.shiftKey && !event.isComposing) { event.preventDefault(); $('ask').requestSubmit(); }
 });
 on('stop', 'click', stop);
-document.addEventListener('keydown', event => {
+on(document, 'keydown', event => {
 	if (event.key === 'Escape' && !$('stop').hidden && !document.querySelector('dialog[open]')) stop();
 });
 on('new', 'click', () => { forget(); view('chat'); $('prompt').focus(); });
@@ -621,22 +621,37 @@ on('tabs', 'keydown', event => {
 });
 on('apply', 'click', apply);
 on('files', 'change', () => { hasChosen = true; });
-for (const [id, ending] of [['patch', '.patch'], ['zip', '.zip']]) {
-	on(id, 'click', () => act(() => download(here(id), session + ending), $('note')));
-}
-const upload = files => act(async () => {
-	let count = 0;
-	for (const one of files) {
-		const path = encodeURIComponent(one.webkitRelativePath || one.name);
-		const { files: taken } = await (await request('PUT', `/api/upload?path=${path}&unpack=${/\.zip$/i.test(one.name)}`, one)).json();
-		count += taken;
+for (const id of ['patch', 'zip']) on(id, 'click', () => act(() => download(here(id), `${session}.${id}`), $('note')));
+/* The files of what was dropped, with their paths; git's own directory would be refused. */
+async function* walk(entry, at = '') {
+	const path = at + entry.name;
+	if (entry.name === '.git') return;
+	if (entry.isFile) return yield [path, await new Promise(entry.file.bind(entry))];
+	const source = entry.createReader();
+	for (let some = [0]; some.length;) {
+		some = await new Promise(source.readEntries.bind(source));
+		for (const one of some) yield* walk(one, `${path}/`);
 	}
-	banner(`${count} files are uploaded.`);
+}
+
+/* An archive is unpacked, unless it is a file of a folder. */
+const upload = sources => act(async () => {
+	let count = 0;
+	for (const source of sources) {
+		for await (const [path, one] of source) {
+			const query = new URLSearchParams({ path, unpack: /^[^/]+\.zip$/i.test(path) });
+			count += (await json('PUT', `/api/upload?${query}`, one)).files;
+			banner(`${count} files are uploaded.`);
+		}
+	}
 });
 on('upload', 'click', () => $('picked').click());
-on('picked', 'change', () => upload($('picked').files));
-document.addEventListener('dragover', event => event.preventDefault());
-document.addEventListener('drop', event => { event.preventDefault(); if (facts.visitors) upload(event.dataTransfer.files); });
+on('picked', 'change', () => upload([[...$('picked').files].map(one => [one.name, one])]));
+on(document, 'dragover', event => event.preventDefault());
+on(document, 'drop', event => {
+	event.preventDefault();
+	if (facts.visitors) upload([...event.dataTransfer.items].map(item => item.webkitGetAsEntry()).filter(Boolean).map(entry => walk(entry)));
+});
 for (const path of ['unapply', 'undo', 'redo']) on(path, 'click', () => restore(path));
 on('fork', 'click', () => act(async () => open((await send(here('fork'))).session)));
 on('report', 'click', () => act(() => show('report', 'Report')));
@@ -652,7 +667,7 @@ on('login', 'close', () => {
 });
 /* A hidden tab gives its connection to the others: a browser has six for one server. */
 let hiding = 0;
-document.addEventListener('visibilitychange', () => {
+on(document, 'visibilitychange', () => {
 	clearTimeout(hiding);
 	if (document.hidden) hiding = setTimeout(stopStream, 10000);
 	else if (session && !reader) stream();
