@@ -49,6 +49,8 @@ pub enum Scope {
     Endpoint,
     /// This image cannot be used: others can.
     Image,
+    /// There is no room for another sandbox at the moment: a quota is used up, or no node is free.
+    Room,
 }
 
 /// A failure: message, hint and exit code.
@@ -184,7 +186,8 @@ impl Error {
             context_window: self.context_window,
             prompt_tokens: self.prompt_tokens,
             errno: self.errno,
-            scope: self.scope,
+            // The source, which may say so, is not repeated.
+            scope: if self.is_shortage() { Scope::Room } else { self.scope },
             details: self.details.clone(),
         }
     }
@@ -196,6 +199,15 @@ impl Error {
         causes
             .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
             .any(|error| matches!(error.kind(), StorageFull | QuotaExceeded))
+    }
+
+    /// Whether it failed for want of what others may give back: room on the backend, memory or descriptors of this machine.
+    pub fn is_shortage(&self) -> bool {
+        let causes = self.source.iter().flat_map(|source| source.chain());
+        let mut errors = causes.filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+        let lacks = [libc::EAGAIN, libc::ENOMEM, libc::EMFILE, libc::ENFILE];
+        self.scope == Scope::Room
+            || errors.any(|error| error.raw_os_error().is_some_and(|number| lacks.contains(&number)))
     }
 
     pub fn kind(&self) -> Kind {

@@ -4,8 +4,13 @@
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Pauses in a row, without anything that works in between, that are enough.
+/// Pauses in a row, without anything that works in between, that are enough: two minutes where the engine is gone, half a minute
+/// where it answers and nobody knows why nothing has ever started, an hour where there is no room.
 const MAX_PAUSES: u32 = 8;
+const MAX_PAUSES_AT_FIRST: u32 = 5;
+const MAX_PAUSES_FOR_ROOM: u32 = 124;
+/// How often a task may fail to start alone, where others have started and the engine answers: 15 seconds.
+const MAX_STARTS: u32 = 5;
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How often a task may fail through what is not its own fault, where that may be the task after all.
 const MAX_FAILURES: u32 = 3;
@@ -17,8 +22,12 @@ const MAX_SILENT: u32 = 3;
 /// What a failure that is not the task's own means for other tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cause {
-    /// A sandbox did not start: others will not either, for a while.
+    /// A sandbox did not start, for a reason that nobody knows: others may not either, for a while.
     Start,
+    /// There is no room for another sandbox: a quota is used up, or no node is free. That of others ends some time.
+    Room,
+    /// The engine does not answer: nothing starts for a while.
+    Engine,
     /// The image of the task cannot be used; others can.
     Image,
     /// The endpoint answered nothing, after all of its retries.
@@ -99,7 +108,7 @@ impl Pace {
     pub fn failed(&mut self, cause: Cause, failures: &mut u32, others: Others) -> Next {
         match cause {
             Cause::Disk => Next::GiveUp,
-            Cause::Start => self.not_started(failures, others),
+            Cause::Start | Cause::Room | Cause::Engine => self.not_started(cause, failures, others),
             Cause::Endpoint => {
                 self.silent += 1;
                 if self.silent < MAX_SILENT { Next::Again(None) } else { Next::GiveUp }
@@ -111,42 +120,45 @@ impl Pace {
         }
     }
 
-    fn not_started(&mut self, failures: &mut u32, others: Others) -> Next {
+    fn not_started(&mut self, cause: Cause, failures: &mut u32, others: Others) -> Next {
         (self.parallel, self.done) = (others.running.max(1), 0);
         let pause = self.pause();
         if others.running > 0 {
             // One of them may make room: a quota costs no task.
-            return Next::Again(pause.unwrap_or_else(|()| Some(self.pause_longest())));
+            return Next::Again(pause);
         }
-        *failures += 1;
-        match pause {
-            Ok(pause) => Next::Again(pause),
-            Err(()) if !self.has_worked => Next::GiveUp,
-            Err(()) if *failures >= MAX_FAILURES => Next::Result,
-            Err(()) if others.waiting < FEW => Next::Again(Some(self.pause_longest())),
-            Err(()) => Next::GiveUp,
+        let most = match cause {
+            Cause::Room => MAX_PAUSES_FOR_ROOM,
+            Cause::Start if !self.has_worked => MAX_PAUSES_AT_FIRST,
+            _ => MAX_PAUSES,
+        };
+        let has_enough = pause.is_some() && self.pauses > most;
+        if cause == Cause::Start && self.has_worked {
+            *failures += 1;
+            return match *failures {
+                MAX_STARTS.. => Next::Result,
+                MAX_FAILURES.. if has_enough => Next::Result,
+                _ if has_enough && others.waiting >= FEW => self.give_up(),
+                _ => Next::Again(pause),
+            };
         }
+        if has_enough { self.give_up() } else { Next::Again(pause) }
+    }
+
+    fn give_up(&mut self) -> Next {
+        self.until = None;
+        Next::GiveUp
     }
 
     /// The pause that follows from a failure, if one does: failures during a pause are those of what had begun before.
-    /// `Err` if there were enough of them.
-    fn pause(&mut self) -> Result<Option<Duration>, ()> {
+    fn pause(&mut self) -> Option<Duration> {
         if self.paused_until().is_some() {
-            return Ok(None);
+            return None;
         }
         self.pauses += 1;
-        if self.pauses > MAX_PAUSES {
-            return Err(());
-        }
-        let pause = Duration::from_secs(1 << (self.pauses - 1)).min(LONGEST_PAUSE);
+        let pause = Duration::from_secs(1 << (self.pauses - 1).min(5)).min(LONGEST_PAUSE);
         self.until = Some(Instant::now() + pause);
-        Ok(Some(pause))
-    }
-
-    /// Pauses once more, however often that was.
-    fn pause_longest(&mut self) -> Duration {
-        self.until = Some(Instant::now() + LONGEST_PAUSE);
-        LONGEST_PAUSE
+        Some(pause)
     }
 }
 
@@ -156,11 +168,11 @@ mod tests {
 
     const ALONE: Others = Others { running: 0, waiting: 0 };
 
-    /// A task that cannot start and has no others beside it: what becomes of it, and how long that takes.
-    async fn alone(pace: &mut Pace, others: Others) -> (Next, u32, Duration) {
+    /// A task that cannot start because of `cause` and has no others beside it: what becomes of it, and how long that takes.
+    async fn alone(pace: &mut Pace, cause: Cause) -> (Next, u32, Duration) {
         let (began, mut failures) = (Instant::now(), 0);
         loop {
-            match pace.failed(Cause::Start, &mut failures, others) {
+            match pace.failed(cause, &mut failures, ALONE) {
                 Next::Again(pause) => tokio::time::sleep(pause.unwrap_or_default()).await,
                 next => return (next, failures, began.elapsed()),
             }
@@ -183,12 +195,31 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_one_task_that_cannot_start_fails_and_not_the_batch() {
-        // The batch ended with exit code 4, every time it was run again.
-        let (next, failures, took) = alone(&mut Pace::new(4, true), ALONE).await;
+        // The batch ended with exit code 4, every time it was run again. And it waited for two minutes.
+        let (next, failures, took) = alone(&mut Pace::new(4, true), Cause::Start).await;
         assert_eq!(next, Next::Result);
-        assert!(failures > MAX_PAUSES && took > Duration::from_secs(120), "{failures} in {took:?}");
-        let (next, _, _) = alone(&mut Pace::new(4, false), ALONE).await;
+        assert!(failures == MAX_STARTS && took <= Duration::from_secs(15), "{failures} in {took:?}");
+        let (next, _, took) = alone(&mut Pace::new(4, false), Cause::Start).await;
         assert_eq!(next, Next::GiveUp, "nothing has ever worked");
+        assert!(took <= Duration::from_secs(31), "{took:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_engine_that_is_gone_has_two_minutes_and_costs_no_task() {
+        for has_worked in [false, true] {
+            let (next, failures, took) = alone(&mut Pace::new(4, has_worked), Cause::Engine).await;
+            assert_eq!((next, failures), (Next::GiveUp, 0));
+            assert!(took > Duration::from_secs(120) && took < Duration::from_secs(150), "{took:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cluster_without_room_is_waited_for_and_costs_no_task() {
+        for has_worked in [false, true] {
+            let (next, failures, took) = alone(&mut Pace::new(4, has_worked), Cause::Room).await;
+            assert_eq!((next, failures), (Next::GiveUp, 0));
+            assert!(took > Duration::from_secs(3600), "{took:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

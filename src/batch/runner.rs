@@ -243,6 +243,7 @@ impl<'a> Attempt<'a> {
             Err(error) => match error.kind() {
                 Kind::Sandbox if self.had_sandbox => Some(Cause::Broken),
                 Kind::Sandbox if error.scope() == Scope::Image => Some(Cause::Image),
+                Kind::Sandbox if error.is_shortage() => Some(Cause::Room),
                 Kind::Sandbox => Some(Cause::Start),
                 Kind::Unexpected => Some(Cause::Broken),
                 Kind::Endpoint | Kind::Config if self.is_silent() => Some(Cause::Endpoint),

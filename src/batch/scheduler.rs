@@ -267,12 +267,12 @@ impl Scheduler {
 
     /// A task failed through no fault of its own.
     async fn failed(&self, progress: &mut Progress, mut job: Job, trouble: Trouble) {
-        let Trouble { error, cause, result } = trouble;
+        let Trouble { error, mut cause, result } = trouble;
         let others = Others { running: progress.running.len(), waiting: progress.queue.len() };
+        if cause == Cause::Start && others.running == 0 && !self.engine_answers().await {
+            cause = Cause::Engine;
+        }
         match progress.pace.failed(cause, &mut job.failures, others) {
-            Next::Result if cause == Cause::Start && !self.engine_answers().await => {
-                self.give_up(progress, error);
-            }
             Next::Result => progress.results.push(*result),
             Next::GiveUp if cause == Cause::Disk => self.give_up(progress, error.hint(FREE_SPACE)),
             Next::GiveUp => self.give_up(progress, error),

@@ -1,7 +1,7 @@
 //! Requests to a provider: the key goes to the provider's own hosts alone, everything that comes back is bounded, and an
 //! error's body becomes a sentence.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Scope};
 use crate::hash::Hash;
 use crate::sandbox::machine::Machine;
 use crate::sanitise::one_line;
@@ -345,7 +345,12 @@ impl Api {
             _ => ("failed".to_owned(), "try again; the provider's status page may know more".to_owned()),
         };
         let colon = if said.is_empty() { "" } else { ": " };
-        let error = Error::sandbox(format!("{name} {what} ({status}){colon}{said}")).hint(hint);
+        let scope = match status {
+            403 if is_quota => Scope::Room,
+            429 => Scope::Room,
+            _ => Scope::Unknown,
+        };
+        let error = Error::sandbox(format!("{name} {what} ({status}){colon}{said}")).hint(hint).concerns(scope);
         let is_passing = matches!(status, 408 | 429 | 500 | 502 | 503 | 504);
         Attempt { was_not_taken: status == 429, is_passing, wait, ..failed(Some(status), error) }
     }

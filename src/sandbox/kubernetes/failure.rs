@@ -1,6 +1,6 @@
 //! The API server's errors in our words.
 
-use crate::error::Error;
+use crate::error::{Error, Scope};
 use crate::sanitise::one_line;
 use std::error::Error as _;
 
@@ -9,9 +9,13 @@ const LONGEST_QUOTE: usize = 400;
 
 /// `what` could not be done, for the reason that the server gives.
 pub(super) fn error(what: &str, error: kube::Error) -> Error {
-    let text = text(&error);
-    let hint = hint(code(&error), &text);
-    Error::sandbox(format!("{what}: {text}")).hint(hint)
+    let (text, code) = (text(&error), code(&error));
+    let scope = match code {
+        Some(403) if text.contains("exceeded quota") => Scope::Room,
+        Some(429 | 503) => Scope::Room,
+        _ => Scope::Unknown,
+    };
+    Error::sandbox(format!("{what}: {text}")).hint(hint(code, &text)).concerns(scope)
 }
 
 /// The HTTP status that the server answered with, where it answered.
@@ -82,13 +86,23 @@ fn hint(code: Option<u16>, text: &str) -> &'static str {
 mod tests {
     use super::*;
 
+    fn answered(code: u16, message: &str) -> Error {
+        let mut status = kube::core::Status::failure(message, "Forbidden");
+        status.code = code;
+        error("the pod could not be made", kube::Error::Api(Box::new(status)))
+    }
+
+    #[test]
+    fn a_quota_that_is_used_up_is_a_shortage_and_a_refusal_is_not() {
+        assert!(answered(403, "pods \"x\" is forbidden: exceeded quota: small, requested: pods=1").is_shortage());
+        assert!(answered(429, "too many requests").is_shortage());
+        assert!(!answered(403, "User \"x\" cannot create resource \"pods\"").is_shortage());
+        assert!(!answered(422, "spec.containers: Required value").is_shortage());
+    }
+
     #[test]
     fn a_refusal_has_the_hint_that_fits() {
-        let refused = |message: &str| {
-            let mut status = kube::core::Status::failure(message, "Forbidden");
-            status.code = 403;
-            error("the pod could not be made", kube::Error::Api(Box::new(status)))
-        };
+        let refused = |message: &str| answered(403, message);
         let hint = |message| refused(message).hint_text().unwrap_or_default().to_owned();
         assert!(hint("exceeded quota: small, requested: pods=1").contains("--memory"));
         assert!(

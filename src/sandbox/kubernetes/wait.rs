@@ -131,15 +131,18 @@ pub(super) fn deleted() -> Error {
 }
 
 fn too_long(longest: Duration, why: &str) -> Error {
-    let hint = match why.starts_with("waiting for a node") {
-        true => {
-            "ask for less with --memory, --cpus and --disk, or give the cluster more: `kubectl describe nodes` shows what is used"
-        }
-        false => {
-            "`kubectl describe pods` and `kubectl get events` show what it waits for; start_timeout in [sandbox.kubernetes] waits longer"
-        }
+    let (hint, scope) = match why.starts_with("waiting for a node") {
+        true => (
+            "ask for less with --memory, --cpus and --disk, or give the cluster more: `kubectl describe nodes` shows what is used",
+            Scope::Room,
+        ),
+        false => (
+            "`kubectl describe pods` and `kubectl get events` show what it waits for; start_timeout in [sandbox.kubernetes] waits longer",
+            Scope::Unknown,
+        ),
     };
-    Error::sandbox(format!("the pod did not run after {} s: {why}", longest.as_secs())).hint(hint)
+    let message = format!("the pod did not run after {} s: {why}", longest.as_secs());
+    Error::sandbox(message).hint(hint).concerns(scope)
 }
 
 /// A text of an object, empty where there is none.
@@ -226,6 +229,11 @@ pub(super) fn end(pod: &Value) -> Option<Error> {
                 "the pod has reached its greatest age and was ended",
                 "max_age in [sandbox.kubernetes] sets it; `agent resume` restores the session in another pod",
             );
+        }
+        // The node had less than the scheduler thought.
+        "OutOfcpu" | "OutOfmemory" | "OutOfpods" | "OutOfephemeral-storage" => {
+            return sentence(&format!("the pod was refused by its node ({reason}): {message}"), of_a_node)
+                .map(|error| error.concerns(Scope::Room));
         }
         "NodeLost" | "NodeShutdown" | "Shutdown" | "Terminated" => {
             return sentence(&format!("the node of the pod went away ({reason}): {message}"), of_a_node);
@@ -320,6 +328,7 @@ mod tests {
         let condition = json!([{ "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes" }]);
         let unschedulable = pod(json!({ "phase": "Pending", "conditions": condition }));
         let Ok(Stage::Waiting(why)) = stage(&unschedulable, CONTAINER) else { panic!("it waits") };
+        assert!(too_long(Duration::from_secs(1), &why).is_shortage(), "a batch waits for others to end");
         assert_eq!(why, "waiting for a node: 0/1 nodes");
         assert!(
             too_long(Duration::from_secs(9), &why).hint_text().is_some_and(|hint| hint.contains("--cpus"))
