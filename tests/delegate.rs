@@ -340,6 +340,32 @@ fn a_part_that_is_resumed_has_the_home_directory_that_it_began_with() {
     assert!(result.contains("installed"), "{result}");
 }
 
+#[test]
+fn what_the_session_goes_on_writing_is_not_a_change_of_a_part() {
+    let part = json!({ "task": "cat target/cache && cat noise.txt > copy.txt && echo mine >> a.txt" });
+    let rule = move |body: &Value| match (is_part(body), results(body).len()) {
+        (true, _) => work(body),
+        (false, 0) => {
+            let noise = "(while :; do echo x >> noise.txt; sleep 0.01; done) > /dev/null 2>&1 &";
+            command(&format!("mkdir target; echo built > target/cache; {noise} while ! test -s noise.txt; do sleep 0.01; done"))
+        }
+        (false, 1) => endpoint().tool_call("delegate", part.clone()),
+        (false, _) => endpoint().text("all parts are done"),
+    };
+    let model = endpoint().by_rule(rule).start();
+    let call = agent().endpoint(&model).file("a.txt", "a\n").file(".gitignore", "target\n");
+    let call = call.args(["run", "--delegate", "--json", "--workspace-mode", "overlay", "go"]);
+    let finished = call.run().expect_code(0);
+    let part = &finished.events_of("delegate_finished")[0];
+    let part_session = part["delegate"].as_str().unwrap();
+    let diff = finished.again().args(["diff", part_session]).run().expect_code(0).stdout;
+    assert!(diff.contains("+mine") && diff.contains("copy.txt"), "{diff}");
+    assert!(!diff.contains("+++ b/noise.txt"), "{diff}");
+    let command = finished.events_of("tool_finished");
+    let text = command.iter().map(|event| event["result"].to_string()).collect::<String>();
+    assert!(text.contains("built"), "what git ignores is copied: {text}");
+}
+
 /// Sandboxes of the sessions of a call.
 fn sandboxes(call: Agent) -> usize {
     let listed = call.args(["sandbox", "list", "--json"]).run().expect_code(0);

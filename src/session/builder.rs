@@ -181,8 +181,12 @@ impl Builder {
         let (resume, population) = match std::mem::replace(&mut self.start, Start::New) {
             Start::Resume(resume, population) => (resume, population),
             Start::Delegated(origin) => {
-                let Origin { id, file, workspace, parent } = *origin;
-                let (population, parent) = (Some(Population::Restore(workspace)), Some(parent));
+                let Origin { id, file, workspace, layer, parent } = *origin;
+                let population = match layer {
+                    Some(layer) => Population::Forked(workspace, layer),
+                    None => Population::Restore(workspace),
+                };
+                let (population, parent) = (Some(population), Some(parent));
                 return Ok(Opened { id, file, earlier: None, population, plan: Plan::default(), parent });
             }
             start => {

@@ -8,6 +8,7 @@ use crate::event::{Event, Events, SandboxInfo};
 use crate::lock::Lock;
 use crate::log::SessionId;
 use crate::network::Gateway;
+use crate::sandbox::layer;
 use crate::sandbox::{Backend, HomeFile, Sandbox, Spec, WorkspaceMount, sweep_once};
 use crate::tools::Reach;
 use crate::workspace::{CopyReport, Workspace, mode};
@@ -226,7 +227,7 @@ impl Start {
                     Err(error) => {
                         destroy(self.backend.as_ref(), &self.spec.session).await?;
                         self.notice(format!(
-                            "This fork has the workspace as of the last prompt, because its sandbox could not begin with \
+                            "This fork has the workspace as it was recorded last, because its sandbox could not begin with \
                              the other one's files: {error}."
                         ));
                         (workspace, false)
@@ -287,11 +288,12 @@ impl Start {
         self.spec.workspace =
             WorkspaceMount::Forked { lower: workspace.root().to_owned(), layer: layer.to_owned() };
         self.backend.capabilities().check(self.backend.name(), &self.spec)?;
+        let has_home = layer.join(layer::HOME).is_dir();
         let on_pull = |what: &str, done, total| self.frontend.progress(Step::Pull(what, done, total));
         let (channel, info) = self.backend.start(&self.spec, &on_pull).await?;
         info.missing.iter().for_each(|text| self.notice(text.clone()));
         let sandbox = Sandbox::connect(channel).await?.with_env(&self.env);
-        workspace.begin_forked(&sandbox).await?;
+        workspace.begin_forked(&sandbox, has_home).await?;
         self.gateway.attach(&sandbox).await?;
         self.put_home(&sandbox).await?;
         Ok(Ready { sandbox, info, workspace: Arc::clone(workspace), reattached: false })

@@ -464,6 +464,8 @@ const ABOUT: &str = "about.json";
 const BASE: &str = "base.json";
 /// There while the session's sandbox has all of its files.
 const FILLED: &str = "filled.json";
+/// There until a branch has recorded what its sandbox began with.
+const UNSETTLED: &str = "unsettled.json";
 const ORIGIN: &str = "origin.json";
 const ACCEPTED: &str = "accepted.json";
 const APPLIED: &str = "applied.json";

@@ -5,8 +5,10 @@ use crate::approval::policy::Gate;
 use crate::error::{Error, Result};
 use crate::log::{SessionFile, SessionId};
 use crate::network::Rules;
+use crate::paths::make_dir;
 use crate::sandbox::Sandbox;
 use crate::workspace::home;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Bytes of `$HOME` that are kept with a part that has ended.
@@ -18,6 +20,8 @@ pub struct Origin {
     pub(in crate::session) file: SessionFile,
     /// A branch of the other one's.
     pub(in crate::session) workspace: Arc<Workspace>,
+    /// What the sandbox of the other one has written, copied, where its backend can.
+    pub(in crate::session) layer: Option<PathBuf>,
     pub(in crate::session) parent: Parent,
 }
 
@@ -31,15 +35,17 @@ pub(in crate::session) struct Parent {
 }
 
 impl Delegate {
-    /// Makes a session with the workspace as it was recorded last and `$HOME` of `sandbox`.
+    /// Makes a session with the workspace and `$HOME` of `sandbox`: a copy of what it has written where the backend can make one,
+    /// else the workspace as it was recorded last.
     pub(super) async fn begin(&self, sandbox: &Sandbox) -> Result<Origin> {
         let (id, file) = self.store.create()?;
         let mut unfinished = Unfinished(Some((self, id.clone())));
         let workspace = Arc::new(self.fill(&id, sandbox).await?);
+        let layer = self.copy_layer(&id, &workspace).await?;
         unfinished.0 = None;
         let (session, gate) = (self.parent.clone(), Arc::clone(&self.gate));
         let parent = Parent { session, gate, network: self.startup.gateway().rules() };
-        Ok(Origin { id, file, workspace, parent })
+        Ok(Origin { id, file, workspace, layer, parent })
     }
 
     async fn fill(&self, id: &SessionId, sandbox: &Sandbox) -> Result<Workspace> {
@@ -60,6 +66,24 @@ impl Delegate {
             }
         }
         Ok(workspace)
+    }
+
+    /// Copies what the sandbox has written for the session `id`, where the backend can. It takes no longer the larger the tree is;
+    /// without it the workspace is restored from the records.
+    async fn copy_layer(&self, id: &SessionId, workspace: &Workspace) -> Result<Option<PathBuf>> {
+        let layer = self.store.layer(id);
+        make_dir(&layer)?;
+        // Not while the change of another part is half merged.
+        let merging = self.state.merging.lock().await;
+        let copied = self.startup.backend().fork(self.parent.as_str(), &layer).await.unwrap_or_default();
+        drop(merging);
+        if copied.workspace {
+            workspace.begin_as_copied()?;
+            return Ok(Some(layer));
+        }
+        // Something of it may be there.
+        tokio::task::spawn_blocking(move || std::fs::remove_dir_all(layer)).await.map_err(std::io::Error::other)??;
+        Ok(None)
     }
 
     /// Keeps the saved `$HOME` of a session that has ended, for the case that it is resumed, unless it is large.

@@ -1,6 +1,6 @@
 //! A second workspace that begins as a session's own is now, and its changes on their way back.
 
-use super::{ABOUT, ACCEPTED, BASE, ORIGIN, State, Workspace, about, blocking};
+use super::{ABOUT, ACCEPTED, BASE, ORIGIN, State, UNSETTLED, Workspace, about, blocking};
 use crate::error::{Error, Kind, Result};
 use crate::hash::Hash;
 use crate::sandbox::{EntryKind, Sandbox, WorkspaceMount};
@@ -76,6 +76,30 @@ impl Workspace {
             branch.ok_or_else(|| Error::unexpected("the branch of the workspace could not be made"))
         })
         .await
+    }
+
+    /// Makes this branch one whose sandbox begins with a copy of what the other one holds, which may be more than was recorded: a
+    /// job that runs there goes on writing. What the copy holds is recorded before anything runs, and is not a change of the
+    /// branch.
+    ///
+    /// # Errors
+    /// That cannot be kept.
+    pub fn begin_as_copied(&self) -> Result<()> {
+        self.store.save(UNSETTLED, &())
+    }
+
+    /// Records what the copy holds with which the sandbox of a branch has begun.
+    pub(super) async fn settle_copied(&self, sandbox: &Sandbox) -> Result<()> {
+        if !self.store.has(UNSETTLED) {
+            return Ok(());
+        }
+        let mut state = self.state().await?;
+        self.look(&mut state, sandbox, Some(0)).await?;
+        state.accepted = state.history.delta().clone();
+        state.origin = state.accepted.clone();
+        self.save(ACCEPTED, state.accepted.clone()).await?;
+        self.save(ORIGIN, state.origin.clone()).await?;
+        self.store.remove(UNSETTLED)
     }
 
     /// Merges what this branch has changed, as it was recorded last, into `sandbox`, which has the workspace that it is a branch

@@ -147,11 +147,12 @@ impl Workspace {
         state.scanner.remember(sandbox, &tree, true).await
     }
 
-    /// Begins with a sandbox that has the files of another session's, as they are there, and `$HOME` unless that was saved.
-    pub async fn begin_forked(&self, sandbox: &Sandbox) -> Result<()> {
-        if let Some(session) = &self.restored_from {
+    /// Begins with a sandbox that has the files of another session's, as they are there; `has_home` says whether `$HOME` is too.
+    pub async fn begin_forked(&self, sandbox: &Sandbox, has_home: bool) -> Result<()> {
+        if let Some(session) = self.restored_from.as_ref().filter(|_| !has_home) {
             home::restore(sandbox, session).await?;
         }
+        self.settle_copied(sandbox).await?;
         self.store.mark(FILLED, &())
     }
 
