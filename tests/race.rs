@@ -149,12 +149,22 @@ fn a_race_that_is_killed_is_shown_and_leaves_ordinary_sessions() {
         std::thread::sleep(Duration::from_millis(20));
     }
     running.signal(libc::SIGKILL);
+    let data = running.home("data");
     let killed = running.wait();
     let shown = killed.again().args(["race", "show"]).run().expect_code(0).stdout;
     assert!(shown.contains("not finished") && shown.matches("running").count() == 2, "{shown}");
     let sessions = killed.again().args(["sessions", "list"]).run().expect_code(0).stdout;
     assert_eq!(sessions.matches("write it").count(), 2, "{sessions}");
     await_no_sandbox(&killed);
+    // Sessions that were used a moment ago stay, and the others are removed with what they kept.
+    killed.again().args(["sessions", "prune", "--older-than", "1h"]).run().expect_code(0);
+    let kept = killed.again().args(["sessions", "list"]).run().expect_code(0).stdout;
+    assert_eq!(kept.matches("write it").count(), 2, "{kept}");
+    killed.again().args(["sessions", "prune", "--older-than", "0s"]).run().expect_code(0);
+    let shown = killed.again().args(["race", "show"]).run().expect_code(0).stdout;
+    assert_eq!(shown.matches("its session was removed").count(), 2, "{shown}");
+    let left = std::fs::read_dir(data.join("sessions")).unwrap().flatten();
+    assert_eq!(left.filter(|entry| entry.path().is_dir()).count(), 0, "nothing is made again");
 }
 
 #[test]

@@ -447,11 +447,13 @@ async fn show(options: &Options, id: Option<&str>) -> Result<ExitCode> {
     let mut diffs = Vec::new();
     for attempt in &record.attempts {
         let mut text = Vec::new();
-        if let Some(session) = &attempt.work.session
-            && let Some(workspace) =
-                Workspace::load(&store.dir(&SessionId::parse(session)?), machine()).await?
-        {
-            diff::write_text(&mut text, &workspace.recorded_changes().await?, workspace.store(), false)?;
+        if let Some(session) = &attempt.work.session {
+            let session = store.dir(&SessionId::parse(session)?);
+            if !session.is_dir() {
+                text.extend_from_slice(b"(its session was removed)\n");
+            } else if let Some(workspace) = Workspace::load(&session, machine()).await? {
+                diff::write_text(&mut text, &workspace.recorded_changes().await?, workspace.store(), false)?;
+            }
         }
         diffs.push(String::from_utf8_lossy(&text).into_owned());
     }
