@@ -6,6 +6,7 @@ mod artifacts;
 mod attacks;
 mod backends;
 mod batch;
+mod batch_durability;
 mod batch_failures;
 mod client_hello;
 mod cloud;

@@ -109,6 +109,12 @@ impl Output {
         let tasks = file.tasks.iter().map(|task| (task.id.clone(), task.digest())).collect();
         let manifest = Manifest { version: 1, source: file.path.clone(), began, tasks };
         output.replace(MANIFEST, &serde_json::to_vec_pretty(&manifest)?)?;
+        // The names of the files in it: a result that is synced is of no use in a file that has none.
+        plain_file::sync_directory(&output.directory).map_err(|error| {
+            Error::unexpected(format!("{} could not be synced", output.directory.display())).caused_by(error)
+        })?;
+        // Its own name too, where the directory above may be read.
+        let _ = output.directory.parent().map(plain_file::sync_directory);
         output.clean_up(sessions);
         Ok(output)
     }

@@ -80,6 +80,16 @@ impl Agent {
         self
     }
 
+    /// Has `program` start it, with these arguments before the command.
+    pub fn under(mut self, program: &str, arguments: &[&OsStr]) -> Self {
+        let mut command = Command::new(program);
+        command.args(arguments).arg(self.command.get_program()).args(self.command.get_args()).env_clear();
+        command.envs(self.command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.current_dir(self.command.get_current_dir().unwrap_or(&self.workspace));
+        self.command = command;
+        self
+    }
+
     /// Configures the scripted endpoint, with a key and a model.
     pub fn endpoint(self, endpoint: &Endpoint) -> Self {
         self.env("AGENT_BASE_URL", endpoint.url())
