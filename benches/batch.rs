@@ -97,7 +97,7 @@ fn memory() {
 /// 1,000 tasks at an endpoint that takes half a second, 200 at once.
 fn latency() {
     const ANSWER: Duration = Duration::from_millis(500);
-    for calls in [0, 1] {
+    for calls in [0, TURNS] {
         let model = worker(calls, ANSWER);
         let run = batch(&model, 1000, 200);
         let ideal = 1000.0 / 200.0 * (calls as f64 + 1.0) * ANSWER.as_secs_f64();

@@ -79,7 +79,13 @@ impl Local {
         };
         let ids = session_ids(&spec.session);
         let owner = host_ids(ids);
-        directory.make(&record, &["workspace", "home", "upper", "work"], owner)?;
+        let directories: &[&str] = match spec.workspace {
+            WorkspaceMount::Overlay { .. } | WorkspaceMount::Forked { .. } => {
+                &["workspace", "home", "upper", "work"]
+            }
+            WorkspaceMount::Empty | WorkspaceMount::Bind(_) => &["workspace", "home"],
+        };
+        directory.make(&record, directories, owner)?;
         let groups = cgroup::make(&name, &spec.limits);
         let started = async {
             match &spec.workspace {
