@@ -186,7 +186,7 @@ impl Error {
             context_window: self.context_window,
             prompt_tokens: self.prompt_tokens,
             errno: self.errno,
-            // The source, which may say so, is not repeated.
+            // The source, which may be the one that shows it, is not repeated.
             scope: if self.is_shortage() { Scope::Room } else { self.scope },
             details: self.details.clone(),
         }

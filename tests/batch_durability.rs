@@ -36,8 +36,11 @@ fn a_patch_is_synced_and_in_place_before_its_result_and_a_result_before_it_count
     let workspace = call.workspace().to_owned();
     let trace = workspace.join("trace");
     let calls = "trace=fsync,fdatasync,rename,renameat,renameat2,write,unlink,unlinkat";
-    let strace: Vec<&OsStr> =
-        ["-f", "-y", "-s", "100", "-e", calls, "-o"].map(OsStr::new).into_iter().chain([trace.as_os_str()]).collect();
+    let strace: Vec<&OsStr> = ["-f", "-y", "-s", "100", "-e", calls, "-o"]
+        .map(OsStr::new)
+        .into_iter()
+        .chain([trace.as_os_str()])
+        .collect();
     let _finished = batch(call, &model, &["--parallel", "2"]).under("strace", &strace).run().expect_code(0);
     let text = read(trace);
     let trace: Vec<&str> = text.lines().collect();
@@ -56,7 +59,9 @@ fn a_patch_is_synced_and_in_place_before_its_result_and_a_result_before_it_count
             vec!["unlink", &format!("/running/task-{i}.json")],
         ]
         .into_iter()
-        .try_fold(0, |from, parts| find(&trace, from, &parts).map(|at| at + 1).ok_or_else(|| format!("{parts:?}")));
+        .try_fold(0, |from, parts| {
+            find(&trace, from, &parts).map(|at| at + 1).ok_or_else(|| format!("{parts:?}"))
+        });
         assert!(in_order.is_ok(), "task-{i}: {in_order:?}\n{text}");
     }
     is_complete(&workspace);
@@ -85,7 +90,8 @@ fn a_tail_that_was_not_synced_costs_only_the_results_in_it() {
         is_complete(&workspace);
         let after = by_id(&workspace);
         for line in text[..end].lines() {
-            let id = serde_json::from_str::<serde_json::Value>(line).unwrap()["id"].as_str().unwrap().to_owned();
+            let id =
+                serde_json::from_str::<serde_json::Value>(line).unwrap()["id"].as_str().unwrap().to_owned();
             assert_eq!(after[&id], before[&id], "{kept} results had been synced");
         }
         assert_eq!(std::fs::read_dir(&running).unwrap().count(), 0);

@@ -347,7 +347,9 @@ fn what_the_session_goes_on_writing_is_not_a_change_of_a_part() {
         (true, _) => work(body),
         (false, 0) => {
             let noise = "(while :; do echo x >> noise.txt; sleep 0.01; done) > /dev/null 2>&1 &";
-            command(&format!("mkdir target; echo built > target/cache; {noise} while ! test -s noise.txt; do sleep 0.01; done"))
+            command(&format!(
+                "mkdir target; echo built > target/cache; {noise} while ! test -s noise.txt; do sleep 0.01; done"
+            ))
         }
         (false, 1) => endpoint().tool_call("delegate", part.clone()),
         (false, _) => endpoint().text("all parts are done"),

@@ -350,7 +350,8 @@ impl Api {
             429 => Scope::Room,
             _ => Scope::Unknown,
         };
-        let error = Error::sandbox(format!("{name} {what} ({status}){colon}{said}")).hint(hint).concerns(scope);
+        let error =
+            Error::sandbox(format!("{name} {what} ({status}){colon}{said}")).hint(hint).concerns(scope);
         let is_passing = matches!(status, 408 | 429 | 500 | 502 | 503 | 504);
         Attempt { was_not_taken: status == 429, is_passing, wait, ..failed(Some(status), error) }
     }

@@ -94,7 +94,9 @@ mod tests {
 
     #[test]
     fn a_quota_that_is_used_up_is_a_shortage_and_a_refusal_is_not() {
-        assert!(answered(403, "pods \"x\" is forbidden: exceeded quota: small, requested: pods=1").is_shortage());
+        assert!(
+            answered(403, "pods \"x\" is forbidden: exceeded quota: small, requested: pods=1").is_shortage()
+        );
         assert!(answered(429, "too many requests").is_shortage());
         assert!(!answered(403, "User \"x\" cannot create resource \"pods\"").is_shortage());
         assert!(!answered(422, "spec.containers: Required value").is_shortage());

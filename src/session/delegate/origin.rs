@@ -82,7 +82,9 @@ impl Delegate {
             return Ok(Some(layer));
         }
         // Something of it may be there.
-        tokio::task::spawn_blocking(move || std::fs::remove_dir_all(layer)).await.map_err(std::io::Error::other)??;
+        tokio::task::spawn_blocking(move || std::fs::remove_dir_all(layer))
+            .await
+            .map_err(std::io::Error::other)??;
         Ok(None)
     }
 
