@@ -290,8 +290,8 @@ async fn engine(config: &Config) -> Result<Vec<Check>> {
     Ok(checks)
 }
 
-/// Starts a sandbox, runs `true` in it, and removes it. What it lacks of its protection are warnings.
-async fn proof(config: &Config, backend: &dyn Backend) -> Vec<Check> {
+/// Starts a sandbox, runs `true` in it, and removes it: how long that took, and what the sandbox lacks of its protection.
+pub(super) async fn prove(config: &Config, backend: &dyn Backend) -> Result<(Duration, Vec<String>)> {
     let started = Instant::now();
     let spec = proof_spec(config);
     let run = async {
@@ -315,7 +315,12 @@ async fn proof(config: &Config, backend: &dyn Backend) -> Vec<Check> {
     let result = run.await;
     // A failure of the removal is repaired by the next sweep.
     let _ = backend.destroy(&spec.session).await;
-    match result {
+    result
+}
+
+/// The same as what is reported of it. What it lacks are warnings.
+async fn proof(config: &Config, backend: &dyn Backend) -> Vec<Check> {
+    match prove(config, backend).await {
         Ok((time, missing)) => {
             let found = format!("a sandbox started and ran a command in {} ms", time.as_millis());
             let warning = |found| Check { state: State::Warning, ..ok(backend.name(), found) };

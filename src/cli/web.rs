@@ -173,6 +173,7 @@ async fn audience(
         return Ok(Audience::One(Scope::new(workspace, store, opener, facts, Allowance::default())));
     }
     let (settings, _) = super::open::sandbox(config).await?;
+    super::doctor::prove(config, settings.backend.as_ref()).await?;
     stderr::write(&format!("Every visitor gets a sandbox of its own: {}\n", settings.backend.name()));
     let limits = VisitorLimits {
         visitors: arguments.max_sessions,
