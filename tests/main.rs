@@ -44,6 +44,8 @@ mod kill;
 mod kubernetes;
 #[cfg(feature = "kubernetes")]
 mod kubernetes_faults;
+#[cfg(feature = "kubernetes")]
+mod kubernetes_warm;
 mod links;
 mod local;
 mod markdown;

@@ -62,7 +62,8 @@ impl Api {
         Some(Self { kubeconfig, client: kube::Client::try_from(config).expect("a client") })
     }
 
-    async fn send(&self, method: &str, path: &str, body: Option<&Value>) -> kube::Result<Value> {
+    /// A request and its answer.
+    pub async fn send(&self, method: &str, path: &str, body: Option<&Value>) -> kube::Result<Value> {
         let body = body.map(Value::to_string).unwrap_or_default().into_bytes();
         let request = http::Request::builder()
             .method(method)

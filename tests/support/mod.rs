@@ -2,6 +2,8 @@
 #![allow(dead_code)] // each module offers more than every single test needs
 
 pub mod agent;
+#[cfg(feature = "kubernetes")]
+pub mod agent_sandbox;
 pub mod backends;
 pub mod client;
 #[cfg(feature = "kubernetes")]

@@ -51,6 +51,18 @@ const NEEDED: [Right; 7] = [
 const FOR_POLICIES: [Right; 2] =
     [("networking.k8s.io", "networkpolicies", "get"), ("networking.k8s.io", "networkpolicies", "create")];
 
+/// Those for a warm pool.
+const FOR_POOLS: [Right; 8] = [
+    ("networking.k8s.io", "networkpolicies", "list"),
+    ("extensions.agents.x-k8s.io", "sandboxclaims", "create"),
+    ("extensions.agents.x-k8s.io", "sandboxclaims", "get"),
+    ("extensions.agents.x-k8s.io", "sandboxclaims", "list"),
+    ("extensions.agents.x-k8s.io", "sandboxclaims", "watch"),
+    ("extensions.agents.x-k8s.io", "sandboxclaims", "delete"),
+    ("agents.x-k8s.io", "sandboxes", "get"),
+    ("agents.x-k8s.io", "sandboxes", "watch"),
+];
+
 impl Kubernetes {
     /// Asks the cluster about itself, and what it would do with the pod of `spec`.
     ///
@@ -66,15 +78,28 @@ impl Kubernetes {
             failure::quote(version),
             self.cluster.namespace
         );
-        let (rights, classes, quota, admission) =
-            tokio::join!(self.rights(spec), self.runtime_classes(spec), self.quota(), self.admission(spec));
-        Ok([fine(NAME, answers), rights, admission, classes].into_iter().chain(quota).collect())
+        let (rights, classes, quota, admission, users) = tokio::join!(
+            self.rights(spec),
+            self.runtime_classes(spec),
+            self.quota(),
+            self.admission(spec),
+            self.user_namespaces(spec)
+        );
+        let users = match (&self.settings.warm_pool, users) {
+            (Some(pool), _) => fine("user namespaces", format!("as the warm pool {pool} has it")),
+            (None, Ok(())) => {
+                fine("user namespaces", "pods have one of their own (hostUsers: false)".to_owned())
+            }
+            (None, Err(why)) => fine("user namespaces", format!("pods have none of their own: {why}")),
+        };
+        Ok([fine(NAME, answers), rights, admission, classes, users].into_iter().chain(quota).collect())
     }
 
     /// What RBAC allows.
     async fn rights(&self, spec: &Spec) -> Finding {
         let for_policies = if *spec.network.to_string() == *"full" { &[][..] } else { &FOR_POLICIES };
-        let rights: Vec<Right> = NEEDED.iter().chain(for_policies).copied().collect();
+        let for_pools = if self.settings.warm_pool.is_some() { &FOR_POOLS[..] } else { &[] };
+        let rights: Vec<Right> = NEEDED.iter().chain(for_policies).chain(for_pools).copied().collect();
         let asked = join_all(rights.iter().map(|right| self.is_allowed(*right))).await;
         let missing: Vec<String> = rights
             .iter()
@@ -116,7 +141,8 @@ impl Kubernetes {
 
     /// What admission says to the pod, which is not made.
     async fn admission(&self, spec: &Spec) -> Finding {
-        let pod = Pod { spec, settings: &self.settings, machine: &self.machine };
+        let has_user_namespace = self.user_namespaces(spec).await.is_ok();
+        let pod = Pod { spec, settings: &self.settings, machine: &self.machine, has_user_namespace };
         let failed = |error: Error| Finding {
             name: "admission",
             severity: Severity::Failed,

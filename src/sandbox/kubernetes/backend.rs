@@ -4,7 +4,8 @@ use super::cluster::Cluster;
 use super::pod::{self, CONTAINER, GUEST, HOST_LABEL, MANAGED_BY, SOCKET};
 use super::settings::Settings;
 use super::stream::Exec;
-use super::{CAPABILITIES, NAME, failure, wait};
+use super::users::UserNamespaces;
+use super::{CAPABILITIES, NAME, failure, wait, warm};
 use crate::error::{Error, Result};
 use crate::event::SandboxInfo;
 use crate::sandbox::machine::Machine;
@@ -15,6 +16,7 @@ use futures_util::FutureExt;
 use http::Method;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use tokio::sync::OnceCell;
 
 /// Pods of one page of a list, and pages.
 const PAGE: usize = 500;
@@ -26,6 +28,8 @@ pub struct Kubernetes {
     pub(super) cluster: Cluster,
     pub(super) settings: Settings,
     pub(super) machine: Arc<Machine>,
+    /// What the cluster has said about user namespaces.
+    pub(super) user_namespaces: Arc<OnceCell<UserNamespaces>>,
 }
 
 impl Kubernetes {
@@ -44,11 +48,15 @@ impl Kubernetes {
     /// `Config` where none is configured.
     pub async fn with_settings(machine: Arc<Machine>, settings: Settings) -> Result<Self> {
         let cluster = Cluster::connect(&machine, &settings).await?;
-        Ok(Self { cluster, settings, machine })
+        Ok(Self { cluster, settings, machine, user_namespaces: Arc::default() })
     }
 
-    /// Deletes a pod; `false` where there is none. Its processes have a second to end.
+    /// Deletes a pod, or the claim of one; `false` where there is none. Its processes have a second to end.
     pub(super) async fn delete(&self, name: &str) -> Result<bool> {
+        // The pod of a claim has another name. A session of before the setting has a pod of its own.
+        if self.settings.warm_pool.is_some() && self.delete_claim(name).await? {
+            return Ok(true);
+        }
         let options = json!({ "gracePeriodSeconds": 1, "propagationPolicy": "Background" });
         let deleted = self.cluster.delete(&self.cluster.path(&format!("pods/{name}")), &options).await;
         deleted.map_err(|error| failure::error(&format!("the pod {name} could not be removed"), error))
@@ -70,6 +78,14 @@ impl Kubernetes {
             Ok(name) => name,
             Err(error) => return Reopened::Gone(error),
         };
+        let claimed = match self.settings.warm_pool.is_some() {
+            true => self.claimed_pod(session).await,
+            false => Ok(None),
+        };
+        let (is_claimed, name) = match claimed {
+            Ok(claimed) => (claimed.is_some(), claimed.unwrap_or(name)),
+            Err(error) => return Reopened::NotYet(error),
+        };
         let found = match wait::read(&self.cluster, &name).await {
             Ok(Some(found)) => found,
             Ok(None) => return Reopened::Gone(none),
@@ -78,7 +94,7 @@ impl Kubernetes {
         if let Some(error) = wait::end(&found) {
             return Reopened::Gone(error);
         }
-        if pod::session(&found) != Some(session) {
+        if !is_claimed && pod::session(&found) != Some(session) {
             return Reopened::Gone(none);
         }
         let guest = self.settings.guest.as_deref().unwrap_or(GUEST);
@@ -88,6 +104,17 @@ impl Kubernetes {
             // The kubelet may be starting; where the pod has ended, the next attempt knows why.
             Err(error) => Reopened::NotYet(error),
         }
+    }
+
+    /// The pods and claims that this user made from this machine, but for those that are being removed.
+    async fn found(&self) -> Result<Vec<(Value, State)>> {
+        let claims = match self.settings.warm_pool.is_some() {
+            true => self.claims().await?,
+            false => Vec::new(),
+        };
+        let pods = self.pods().await?.into_iter().map(|pod| (state(&pod), pod));
+        let all = pods.chain(claims.into_iter().map(|claim| (warm::state(&claim), claim)));
+        Ok(all.filter_map(|(state, object)| Some((object, state?))).collect())
     }
 
     /// The pods that this user made from this machine.
@@ -148,8 +175,7 @@ impl Backend for Kubernetes {
     }
 
     async fn list(&self) -> Result<Vec<Listed>> {
-        let listed = self.pods().await?.into_iter().filter_map(|pod| {
-            let state = state(&pod)?;
+        let listed = self.found().await?.into_iter().filter_map(|(pod, state)| {
             let ownership = pod::ownership(&pod)?;
             Some(Listed {
                 expires: ownership.expiry_date().map(str::to_owned),
@@ -163,8 +189,8 @@ impl Backend for Kubernetes {
     }
 
     async fn sweep(&self) -> Result<()> {
-        for pod in self.pods().await? {
-            let left_over = pod::ownership(&pod).zip(state(&pod));
+        for (pod, state) in self.found().await? {
+            let left_over = pod::ownership(&pod).map(|ownership| (ownership, state));
             let left_over = left_over.filter(|(ownership, state)| ownership.is_left_over(*state));
             // The name is that of the session, as its annotation says.
             if let Some((ownership, _)) = left_over {

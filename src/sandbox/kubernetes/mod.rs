@@ -25,7 +25,13 @@ mod stream;
 #[cfg(feature = "kubernetes")]
 mod template;
 #[cfg(feature = "kubernetes")]
+mod users;
+#[cfg(feature = "kubernetes")]
 mod wait;
+#[cfg(feature = "kubernetes")]
+mod warm;
+#[cfg(feature = "kubernetes")]
+mod warm_check;
 
 #[cfg(feature = "kubernetes")]
 pub use access::{Finding, Severity};

@@ -50,6 +50,8 @@ pub(super) struct Pod<'a> {
     pub spec: &'a Spec,
     pub settings: &'a Settings,
     pub machine: &'a Machine,
+    /// Whether it has a user namespace of its own.
+    pub has_user_namespace: bool,
 }
 
 impl Pod<'_> {
@@ -104,7 +106,7 @@ impl Pod<'_> {
         Ok(merged)
     }
 
-    fn labels(&self) -> Map<String, Value> {
+    pub fn labels(&self) -> Map<String, Value> {
         let mut labels: Map<String, Value> =
             self.settings.labels.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
         let session = &self.spec.session;
@@ -122,6 +124,19 @@ impl Pod<'_> {
         labels
     }
 
+    /// Whose it is, as annotations.
+    pub fn ownership(&self) -> Map<String, Value> {
+        let labels = Ownership::of(self.spec).labels();
+        labels.into_iter().map(|(name, value)| (name, value.into())).collect()
+    }
+
+    /// When it ends at the latest, RFC 3339.
+    pub fn end_of_life(&self) -> Result<String> {
+        let end = jiff::Timestamp::now().checked_add(self.max_age()?);
+        let end = end.map_err(|_| Error::config("max_age in [sandbox.kubernetes] is too long"))?;
+        Ok(end.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+    }
+
     fn annotations(&self, user: u64, group: u64) -> Map<String, Value> {
         let mut annotations: Map<String, Value> = self
             .settings
@@ -129,8 +144,7 @@ impl Pod<'_> {
             .iter()
             .map(|(name, value)| (name.clone(), value.clone().into()))
             .collect();
-        annotations
-            .extend(Ownership::of(self.spec).labels().into_iter().map(|(name, value)| (name, value.into())));
+        annotations.extend(self.ownership());
         let passwd = format!(
             "root:x:0:0:root:/root:/bin/sh\nagent:x:{user}:{group}:agent:{HOME}:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n"
         );
@@ -192,7 +206,7 @@ impl Pod<'_> {
         if let Some(account) = &settings.service_account {
             spec["serviceAccountName"] = account.as_str().into();
         }
-        if settings.user_namespaces {
+        if self.has_user_namespace {
             spec["hostUsers"] = false.into();
         }
         if let Some(image) = &settings.init_image {
@@ -261,7 +275,7 @@ impl Pod<'_> {
     }
 
     /// Equal requests and limits: what a sandbox may use is its own, and no neighbour's.
-    fn resources(&self) -> Value {
+    pub fn resources(&self) -> Value {
         let limits = &self.spec.limits;
         json!({
             "cpu": format!("{}m", ((limits.cpus * 1000.0).ceil() as u64).max(1)),
@@ -292,7 +306,7 @@ impl Pod<'_> {
     }
 
     /// What the guest does to itself before it serves.
-    fn launch(&self) -> Result<LaunchSpec> {
+    pub fn launch(&self) -> Result<LaunchSpec> {
         let limits = &self.spec.limits;
         let idle = self.spec.idle_ttl.as_secs().clamp(1, u64::from(u32::MAX)).to_string();
         let disk = limits.disk.to_string();

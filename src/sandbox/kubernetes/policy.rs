@@ -36,6 +36,35 @@ pub(super) async fn ensure(cluster: &Cluster) -> Result<()> {
     }
 }
 
+/// Looks for other policies that allow a pod something: they add to what denies everything. A template of a warm pool brings one.
+pub(super) async fn check_others(cluster: &Cluster, pod: &Value) -> Result<()> {
+    let listed = cluster.get(&cluster.group_path(GROUP, "networkpolicies")).await;
+    let listed = listed.map_err(|error| {
+        failure::error("the network policies, which may allow the pod something, could not be listed", error)
+    })?;
+    let items = listed.as_ref().and_then(|listed| listed.get("items")).and_then(Value::as_array);
+    match items.into_iter().flatten().find(|policy| allows(policy, pod)) {
+        Some(policy) => Err(Error::sandbox(format!(
+            "the network policy {} allows the pod connections that --network none must not have",
+            failure::quote(super::wait::text(policy, "/metadata/name"))
+        ))
+        .hint("the pool's template needs `networkPolicy: {ingress: [], egress: []}`: see examples/kubernetes/warm-pool.yaml")),
+        None => Ok(()),
+    }
+}
+
+/// Whether a policy may select the pod and allows something.
+fn allows(policy: &Value, pod: &Value) -> bool {
+    let label = |name: &str| pod.pointer("/metadata/labels").and_then(|labels| labels.get(name));
+    let selector = policy.pointer("/spec/podSelector");
+    let wanted = selector.and_then(|selector| selector.get("matchLabels")).and_then(Value::as_object);
+    // What expressions select is not worked out: it may be this pod.
+    let selects = wanted.is_none_or(|wanted| wanted.iter().all(|(name, value)| label(name) == Some(value)));
+    let has_rules =
+        |path: &str| policy.pointer(path).and_then(Value::as_array).is_some_and(|rules| !rules.is_empty());
+    selects && (has_rules("/spec/ingress") || has_rules("/spec/egress"))
+}
+
 /// Selects every pod of ours that may reach nothing, and allows nothing.
 fn policy() -> Value {
     json!({
@@ -74,6 +103,20 @@ pub(super) fn not_enforced(said: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_policy_that_adds_something_to_a_pod_is_found() {
+        let pod = json!({ "metadata": { "labels": { "pool": "a", (NETWORK.0): NETWORK.1 } } });
+        let allowing = |selector: Value| json!({ "spec": { "podSelector": selector, "egress": [{}] } });
+        assert!(allows(&allowing(json!({})), &pod));
+        assert!(allows(&allowing(json!({ "matchLabels": { "pool": "a" } })), &pod));
+        assert!(allows(
+            &allowing(json!({ "matchExpressions": [{ "key": "x", "operator": "Exists" }] })),
+            &pod
+        ));
+        assert!(!allows(&allowing(json!({ "matchLabels": { "pool": "b" } })), &pod));
+        assert!(!allows(&policy(), &pod));
+    }
 
     #[test]
     fn a_policy_that_allows_something_is_not_ours() {

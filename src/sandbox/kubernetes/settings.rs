@@ -36,8 +36,10 @@ pub struct Settings {
     pub tmp_size: Option<String>,
     /// The most that `$HOME` takes (default: the sandbox's disk).
     pub home_size: Option<String>,
-    /// Whether pods have a user namespace of their own (`hostUsers: false`).
-    pub user_namespaces: bool,
+    /// Whether pods have a user namespace of their own (`hostUsers: false`); where it is not set, where the cluster has them.
+    pub user_namespaces: Option<bool>,
+    /// The SandboxWarmPool (kubernetes-sigs/agent-sandbox) from which sessions claim their pods, instead of making them.
+    pub warm_pool: Option<String>,
     /// How it is made sure that a sandbox without a network has none.
     pub isolation: Isolation,
     /// The longest that a pod lives (default: a day).

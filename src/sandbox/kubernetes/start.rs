@@ -21,7 +21,7 @@ const REMOVAL: Duration = Duration::from_secs(60);
 /// How long the guest may take to be brought in.
 const INSTALLATION: Duration = Duration::from_secs(120);
 /// What is printed once the guest is there and the network is not.
-const READY: &str = "agent-guest-is-ready";
+pub(super) const READY: &str = "agent-guest-is-ready";
 /// What the guest prints where it has reached nothing.
 const ISOLATED: &str = "isolated";
 
@@ -32,7 +32,11 @@ impl Kubernetes {
         spec: &Spec,
         on_progress: OnProgress<'_>,
     ) -> Result<(Channel, SandboxInfo)> {
-        let pod = Pod { spec, settings: &self.settings, machine: &self.machine };
+        if let Some(pool) = self.settings.warm_pool.clone() {
+            return self.start_claimed(spec, &pool, on_progress).await;
+        }
+        let has_user_namespace = self.user_namespaces(spec).await.is_ok();
+        let pod = Pod { spec, settings: &self.settings, machine: &self.machine, has_user_namespace };
         let manifest = pod.manifest()?;
         if pod.is_isolated() {
             policy::ensure(&self.cluster).await?;
@@ -40,7 +44,7 @@ impl Kubernetes {
         on_progress("creating the pod", 0, 0);
         let (made, is_ours) = self.create(spec, &manifest).await?;
         let name = sandbox_name(&spec.session)?;
-        let unfinished = Unfinished { kubernetes: self.clone(), name: is_ours.then(|| name.clone()) };
+        let unfinished = self.unfinished(is_ours.then(|| name.clone()));
         let connected = self.connect_to(&pod, made, on_progress).await;
         unfinished.disarm();
         match connected {
@@ -83,8 +87,7 @@ impl Kubernetes {
     }
 
     async fn connect_to(&self, pod: &Pod<'_>, made: Value, on_progress: OnProgress<'_>) -> Result<Channel> {
-        let set = self.settings.start_timeout.as_deref();
-        let longest = set.map_or(Ok(START_TIMEOUT), |text| pod::duration("start_timeout", text))?;
+        let longest = self.start_timeout()?;
         let name = sandbox_name(&pod.spec.session)?;
         if pod.receiver() != CONTAINER {
             wait::running(&self.cluster, made.clone(), pod.receiver(), longest, on_progress).await?;
@@ -98,6 +101,17 @@ impl Kubernetes {
             true => Ok(self.channel(self.install(pod, &name, on_progress).await?, &pod.spec.session, name)),
             false => self.attach_to(pod, &name).await,
         }
+    }
+
+    /// How long a pod may take to run.
+    pub(super) fn start_timeout(&self) -> Result<Duration> {
+        let set = self.settings.start_timeout.as_deref();
+        set.map_or(Ok(START_TIMEOUT), |text| pod::duration("start_timeout", text))
+    }
+
+    /// What removes the pod or claim `name` unless it is disarmed.
+    pub(super) fn unfinished(&self, name: Option<String>) -> Unfinished {
+        Unfinished { kubernetes: self.clone(), name }
     }
 
     /// Connects to a guest that the container began with.
@@ -123,7 +137,7 @@ impl Kubernetes {
         Ok(exec)
     }
 
-    fn is_proof_needed(&self, pod: &Pod<'_>) -> bool {
+    pub(super) fn is_proof_needed(&self, pod: &Pod<'_>) -> bool {
         pod.is_isolated() && self.settings.isolation == Isolation::Proved
     }
 
@@ -146,13 +160,13 @@ impl Kubernetes {
     }
 }
 
-async fn timed(installation: impl Future<Output = Result<()>>) -> Result<()> {
+pub(super) async fn timed(installation: impl Future<Output = Result<()>>) -> Result<()> {
     let late = |_| Error::sandbox(format!("nothing happened for {} s", INSTALLATION.as_secs()));
     timeout(INSTALLATION, installation).await.map_err(late).flatten()
 }
 
 /// What went wrong inside, as a sentence.
-fn not_installed(error: Error) -> Error {
+pub(super) fn not_installed(error: Error) -> Error {
     let said = error.to_string();
     if said.contains("the network is open") {
         return policy::not_enforced(&said);
@@ -168,13 +182,13 @@ fn not_installed(error: Error) -> Error {
 }
 
 /// Removes the pod of a start that was given up half-way.
-struct Unfinished {
+pub(super) struct Unfinished {
     kubernetes: Kubernetes,
     name: Option<String>,
 }
 
 impl Unfinished {
-    fn disarm(mut self) {
+    pub fn disarm(mut self) {
         self.name = None;
     }
 }

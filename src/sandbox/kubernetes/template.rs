@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use serde_json::{Value, json};
 
 /// Volume types that Pod Security's level `restricted` allows and that bring no credentials of the cluster in.
-const VOLUMES: [&str; 7] =
+pub(super) const VOLUMES: [&str; 7] =
     ["configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image", "persistentVolumeClaim"];
 /// Fields of a pod that have to stay as they are.
 const LOCKED: [&str; 11] = [
@@ -110,7 +110,7 @@ fn weakened(ours: &Value, merged: &Value) -> Option<String> {
         .then(|| format!("spec.containers[{CONTAINER}].resources.limits (use --memory, --cpus and --disk)"))
 }
 
-fn weak_container(what: &str, container: &Value) -> Option<String> {
+pub(super) fn weak_container(what: &str, container: &Value) -> Option<String> {
     let context = container.get("securityContext");
     let is = |field: &str, wanted: Value| context.and_then(|context| context.get(field)) == Some(&wanted);
     for (field, wanted) in
@@ -131,7 +131,7 @@ fn weak_container(what: &str, container: &Value) -> Option<String> {
 }
 
 /// What both kinds of security contexts have.
-fn weak_context(what: &str, context: Option<&Value>) -> Option<String> {
+pub(super) fn weak_context(what: &str, context: Option<&Value>) -> Option<String> {
     let field = |name: &str| context.and_then(|context| context.get(name));
     if field("runAsUser").is_some_and(|user| user.as_u64().is_none_or(|user| user == 0)) {
         return Some(format!("{what}.runAsUser"));

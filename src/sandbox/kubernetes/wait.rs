@@ -86,13 +86,61 @@ pub(super) async fn running(
     }
 }
 
+/// Waits until `done` has what it looks for in the object `name` of the list at `path`: `Ok(Err(why))` goes on waiting.
+pub(super) async fn until<T>(
+    cluster: &Cluster,
+    path: &str,
+    name: &str,
+    longest: Duration,
+    done: impl Fn(&Value) -> Result<Result<T, String>>,
+) -> Result<T> {
+    let deadline = Instant::now() + longest;
+    let failed = |error| failure::error(&format!("{name} could not be looked at"), error);
+    loop {
+        let seen = cluster.get(&format!("{path}/{name}")).await.map_err(failed)?.ok_or_else(deleted)?;
+        let mut why = match done(&seen)? {
+            Ok(found) => return Ok(found),
+            Err(why) => why,
+        };
+        let version = text(&seen, "/metadata/resourceVersion").to_owned();
+        let followed = async {
+            let events = cluster.watch(path, name, &version).await.map_err(drop)?;
+            let mut events = std::pin::pin!(events);
+            while let Ok(Some(event)) = events.try_next().await {
+                match event {
+                    WatchEvent::Added(object) | WatchEvent::Modified(object) => match done(&object) {
+                        Ok(Ok(found)) => return Ok(Ok(found)),
+                        Ok(Err(now)) => why = now,
+                        Err(error) => return Ok(Err(error)),
+                    },
+                    WatchEvent::Deleted(_) => return Ok(Err(deleted())),
+                    WatchEvent::Bookmark(_) => {}
+                    WatchEvent::Error(_) => break,
+                }
+            }
+            Err(())
+        };
+        match timeout_at(deadline, followed).await {
+            Ok(Ok(ended)) => return ended,
+            Ok(Err(())) => sleep(AGAIN).await,
+            Err(_) => return Err(too_long(longest, &why)),
+        }
+    }
+}
+
 /// Waits until the pod is gone.
 pub(super) async fn gone(cluster: &Cluster, name: &str, longest: Duration) -> Result<()> {
+    gone_from(cluster, &cluster.path("pods"), name, longest).await
+}
+
+/// Waits until the object `name` of the list at `path` is gone.
+pub(super) async fn gone_from(cluster: &Cluster, path: &str, name: &str, longest: Duration) -> Result<()> {
     let deadline = Instant::now() + longest;
-    while let Some(pod) = read(cluster, name).await? {
+    let failed = |error| failure::error(&format!("{name} could not be looked at"), error);
+    while let Some(pod) = cluster.get(&format!("{path}/{name}")).await.map_err(failed)? {
         let version = text(&pod, "/metadata/resourceVersion").to_owned();
         let followed = async {
-            let events = cluster.watch(&cluster.path("pods"), name, &version).await.map_err(drop)?;
+            let events = cluster.watch(path, name, &version).await.map_err(drop)?;
             let mut events = std::pin::pin!(events);
             while let Ok(Some(event)) = events.try_next().await {
                 match event {
@@ -108,7 +156,7 @@ pub(super) async fn gone(cluster: &Cluster, name: &str, longest: Duration) -> Re
             Ok(Err(())) => sleep(AGAIN).await,
             Err(_) => {
                 return Err(Error::sandbox(format!(
-                    "the pod {name} is still being removed after {} s",
+                    "{name} is still being removed after {} s",
                     longest.as_secs()
                 ))
                 .hint("its node may be gone: `kubectl get nodes`"));
