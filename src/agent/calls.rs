@@ -274,8 +274,11 @@ impl Conversation {
         {
             return Ok(ToolResult::failure(refusal));
         }
+        let unchanged = small_model::unchanged(sandbox, tool.name(), &arguments).await;
         let mut result = tool.call(context, arguments.clone()).await?;
-        if !result.ok {
+        if result.ok {
+            result.text.extend(unchanged);
+        } else {
             let output = result.text.clone();
             let files = small_model::named_files(sandbox, tool.name(), &arguments, &output, messages).await;
             let line = match files {

@@ -30,7 +30,8 @@ pub struct Reminder {
 }
 
 impl Reminder {
-    fn new(text: impl Into<String>) -> Self {
+    /// A message after which an answer is accepted.
+    pub fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), unfinished: None }
     }
 

@@ -7,6 +7,7 @@ use crate::model::Message;
 use crate::sandbox::{Sandbox, WORKSPACE};
 use crate::shorten::head_and_tail;
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// The longest file that is shown after a failed command, in bytes.
@@ -19,6 +20,8 @@ const MAX_FILES: usize = 2;
 const MAX_NAMES: usize = 12;
 /// Characters of a failed command and of its output in which files are looked for.
 const MAX_SEARCHED: usize = 4_000;
+/// The longest name of a variable that is quoted.
+const MAX_VARIABLE: usize = 40;
 
 /// Why a `write_file` is not run: it would replace text that the model has neither read nor written. Sent a second time,
 /// it is run.
@@ -87,10 +90,54 @@ pub async fn failing_line(sandbox: &Sandbox, tool: &str, output: &str) -> Option
 }
 
 /// What a model that writes interactive programs does not see in the error of one that had nobody to ask.
-pub fn missing_input(output: &str) -> Option<&'static str> {
-    output.contains("EOFError: EOF when reading a line").then_some(
-        "\n\nNobody types anything while a program runs. Write the values of the task into the program, in place of input().",
-    )
+pub fn missing_input(output: &str) -> Option<String> {
+    if !output.contains("EOFError: EOF when reading a line") {
+        return None;
+    }
+    // `    word = input('Enter a word: ')`, as the traceback quotes it.
+    let line = output.lines().map(str::trim).find(|line| line.contains("input(") && line.contains('='));
+    let name = line.and_then(|line| line.split_once('=')).map(|(name, _)| name.trim());
+    let is_name =
+        |name: &&str| name.len() <= MAX_VARIABLE && name.chars().all(|c| c.is_alphanumeric() || c == '_');
+    let example = name.filter(is_name).map(|name| format!(", in a line {name} = …")).unwrap_or_default();
+    Some(format!(
+        "\n\nNobody types anything while a program runs, so input() always fails. Write the file again without input(): put \
+         the value that the task says into the program{example}"
+    ))
+}
+
+/// The text for a `write_file` that writes what the file holds already: a model that tries to correct a file so changes nothing.
+pub async fn unchanged(sandbox: &Sandbox, tool: &str, arguments: &Value) -> Option<&'static str> {
+    if tool != "write_file" {
+        return None;
+    }
+    let (path, data) = (arguments.get("path")?.as_str()?, arguments.get("data")?.as_str()?);
+    let content = text_file(sandbox, path, MAX_KEPT).await?;
+    (content == data).then_some("\nThe file held exactly this before: nothing has changed.")
+}
+
+/// A file that the prompt names and that none of the model's calls uses, with what it holds.
+pub async fn unused_file(sandbox: &Sandbox, names: &[PathBuf], messages: &[Message]) -> Option<String> {
+    for name in names {
+        let Some(file_name) = name.file_name().and_then(OsStr::to_str) else { continue };
+        let calls = messages.iter().flat_map(|message| match message {
+            Message::Assistant { tool_calls, .. } => tool_calls.as_slice(),
+            _ => &[],
+        });
+        let mut arguments = calls.map(|call| call.arguments.to_string());
+        if arguments.any(|text| text.contains(file_name)) {
+            continue;
+        }
+        let Some(content) = text_file(sandbox, &name.to_string_lossy(), MAX_SHOWN).await else { continue };
+        if !content.trim().is_empty() && !is_known(&content, messages) {
+            let (shown, content) = (name.display(), content.trim_end());
+            return Some(format!(
+                "The task names the file {shown}, but none of your steps uses it. {shown} holds:\n{content}\n\nSend the step \
+                 that corrects it, or answer if this is right."
+            ));
+        }
+    }
+    None
 }
 
 /// What may be names of files, relative to the workspace: words with a dot or a slash.
@@ -152,8 +199,10 @@ mod tests {
 
     #[test]
     fn a_program_that_waits_for_input_is_explained() {
-        let output = "Enter a word: Traceback (most recent call last):\nEOFError: EOF when reading a line\n";
-        assert!(missing_input(output).is_some_and(|text| text.contains("in place of input()")));
+        let output = "Enter a word: Traceback (most recent call last):\n    word = input('Enter a word: ')\nEOFError: EOF when reading a line\n";
+        let text = missing_input(output).unwrap();
+        assert!(text.contains("without input()") && text.ends_with("in a line word = …"), "{text}");
+        assert!(missing_input("EOFError: EOF when reading a line\n").is_some());
         assert_eq!(missing_input("EOFError: Ran out of input\n"), None);
     }
 

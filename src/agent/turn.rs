@@ -1,9 +1,9 @@
 //! The turn loop: ask the model, run the tools that it calls, return their results, until it answers without a call.
 
-use super::asked;
 use super::nudge::{self, Reminder, nudge};
 use super::repetition::{Repetition, Verdict};
 use super::{Answer, Conversation, Moment, Spent, Stop};
+use super::{asked, small_model};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, Events};
 use crate::model::dialogue::{self, awaits_answer, well_formed};
@@ -155,13 +155,14 @@ impl Conversation {
             return reminder;
         }
         let sandbox = self.setup.environment.sandbox().await.ok()?;
-        for name in asked::files_asked_for(prompt) {
-            let found = sandbox.stat(&Path::new(WORKSPACE).join(&name)).await;
+        let names = asked::files_asked_for(prompt);
+        for name in &names {
+            let found = sandbox.stat(&Path::new(WORKSPACE).join(name)).await;
             if found.is_err_and(|error| error.kind() == Kind::InSandbox) {
-                return Some(nudge::missing_file(&name, prompt, progress));
+                return Some(nudge::missing_file(name, prompt, progress));
             }
         }
-        None
+        small_model::unused_file(&sandbox, &names, &self.messages).await.map(Reminder::new)
     }
 
     fn limit(&self, name: &str, message: &str, hint: &str) -> Result<Error> {
