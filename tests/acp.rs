@@ -80,9 +80,9 @@ fn what_is_not_a_message_is_answered_with_an_error_and_the_next_one_is_read() {
 }
 
 #[test]
-fn unknown_methods_sessions_and_relative_directories_are_refused_by_name() {
+fn unknown_methods_sessions_and_directories_are_refused_by_name() {
     let input = lines(&[
-        request(1, "session/new", json!({ "cwd": "relative", "mcpServers": [] })),
+        request(1, "session/new", json!({ "cwd": "does-not-exist", "mcpServers": [] })),
         request(2, "session/new", json!({ "cwd": "/does/not/exist" })),
         request(3, "session/prompt", json!({ "sessionId": "nobody", "prompt": [] })),
         request(4, "no/such/method", json!({})),
@@ -126,6 +126,17 @@ fn a_client_that_vanishes_while_a_command_runs_leaves_no_sandbox() {
     let listed = again.args(["sandbox", "list", "--json"]).run().expect_code(0);
     let session = session.as_str().expect("an id");
     assert!(!listed.stdout.contains(session), "{}", listed.stdout);
+}
+
+/// `yopo` 11 sends `.`, although the protocol asks for an absolute path.
+#[test]
+fn a_relative_directory_is_seen_from_where_the_client_started_the_server() {
+    let endpoint = endpoint().text("never").start();
+    let input = lines(&[request(1, "session/new", json!({ "cwd": ".", "mcpServers": [] }))]);
+    let mut server = Server::start(agent().endpoint(&endpoint), &["acp"]);
+    server.send(input.as_bytes());
+    assert!(server.answers(1)[0]["result"]["sessionId"].is_string());
+    assert_eq!(server.end(), 0);
 }
 
 /// An editor without an SDK, so that it can do what no SDK does.

@@ -318,12 +318,10 @@ fn opened(method: &str, params: &Value, result: &Value) -> Option<String> {
     }
 }
 
-/// The directory that a request names. What this process's own directory is does not matter.
+/// The directory that a request names. The protocol asks for an absolute path; `yopo` sends `.`, which the client that started
+/// this process means as seen from there.
 fn directory(params: &Value) -> Result<PathBuf, ErrorObject> {
     let path = Path::new(text(params, "cwd").ok_or_else(|| invalid("cwd is missing"))?);
-    if !path.is_absolute() {
-        return Err(invalid("cwd is not an absolute path"));
-    }
     path.canonicalize().map_err(|error| invalid(&format!("{} cannot be opened: {error}", path.display())))
 }
 
