@@ -133,7 +133,7 @@ fn of_the_container(container: &Value, spec: &Value, wanted: &Pod<'_>) -> Result
     for directory in DIRECTORIES {
         let mount = mounts().find(|mount| text(mount, "/mountPath").trim_end_matches('/') == directory);
         let volume = mount.and_then(|mount| volumes().find(|it| text(it, "/name") == text(mount, "/name")));
-        if !volume.is_some_and(|volume| volume.get("emptyDir").is_some()) {
+        if volume.is_none_or(|volume| volume.get("emptyDir").is_none()) {
             lacks.push(format!("{directory} is not an empty directory of its own"));
         }
     }
