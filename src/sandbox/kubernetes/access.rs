@@ -3,7 +3,6 @@
 use super::NAME;
 use super::backend::Kubernetes;
 use super::failure;
-use super::pod::Pod;
 use super::wait::text;
 use crate::error::Error;
 use crate::sandbox::Spec;
@@ -141,8 +140,7 @@ impl Kubernetes {
 
     /// What admission says to the pod, which is not made.
     async fn admission(&self, spec: &Spec) -> Finding {
-        let has_user_namespace = self.user_namespaces(spec).await.is_ok();
-        let pod = Pod { spec, settings: &self.settings, machine: &self.machine, has_user_namespace };
+        let pod = self.pod(spec, self.user_namespaces(spec).await.is_ok());
         let failed = |error: Error| Finding {
             name: "admission",
             severity: Severity::Failed,

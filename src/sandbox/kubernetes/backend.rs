@@ -1,7 +1,7 @@
 //! The backend: pods of one namespace.
 
 use super::cluster::Cluster;
-use super::pod::{self, CONTAINER, GUEST, HOST_LABEL, MANAGED_BY, SOCKET};
+use super::pod::{self, CONTAINER, GUEST, HOST_LABEL, MANAGED_BY, Pod, SOCKET};
 use super::settings::Settings;
 use super::stream::Exec;
 use super::users::UserNamespaces;
@@ -97,13 +97,21 @@ impl Kubernetes {
         if !is_claimed && pod::session(&found) != Some(session) {
             return Reopened::Gone(none);
         }
+        // The kubelet may be starting; where the pod has ended, the next attempt knows why.
+        self.attach_guest(session, &name).await.map_or_else(Reopened::NotYet, Reopened::Open)
+    }
+
+    /// Connects to the guest that runs in a pod.
+    pub(super) async fn attach_guest(&self, session: &str, pod: &str) -> Result<Channel> {
         let guest = self.settings.guest.as_deref().unwrap_or(GUEST);
         let attach = [guest, "attach", "--socket", SOCKET];
-        match Exec::start(&self.cluster, &name, CONTAINER, &attach).await {
-            Ok(exec) => Reopened::Open(self.channel(exec, session, name)),
-            // The kubelet may be starting; where the pod has ended, the next attempt knows why.
-            Err(error) => Reopened::NotYet(error),
-        }
+        let exec = Exec::start(&self.cluster, pod, CONTAINER, &attach).await?;
+        Ok(self.channel(exec, session, pod.to_owned()))
+    }
+
+    /// The pod that `spec` asks for.
+    pub(super) fn pod<'a>(&'a self, spec: &'a Spec, has_user_namespace: bool) -> Pod<'a> {
+        Pod { spec, settings: &self.settings, machine: &self.machine, has_user_namespace }
     }
 
     /// The pods and claims that this user made from this machine, but for those that are being removed.

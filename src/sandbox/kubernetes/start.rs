@@ -35,8 +35,7 @@ impl Kubernetes {
         if let Some(pool) = self.settings.warm_pool.clone() {
             return self.start_claimed(spec, &pool, on_progress).await;
         }
-        let has_user_namespace = self.user_namespaces(spec).await.is_ok();
-        let pod = Pod { spec, settings: &self.settings, machine: &self.machine, has_user_namespace };
+        let pod = self.pod(spec, self.user_namespaces(spec).await.is_ok());
         let manifest = pod.manifest()?;
         if pod.is_isolated() {
             policy::ensure(&self.cluster).await?;
@@ -121,9 +120,7 @@ impl Kubernetes {
             let mut exec = Exec::start(&self.cluster, name, CONTAINER, &probe).await?;
             timed(exec.send_until(&Bytes::new(), ISOLATED)).await.map_err(not_installed)?;
         }
-        let exec =
-            Exec::start(&self.cluster, name, CONTAINER, &[pod.guest(), "attach", "--socket", SOCKET]).await?;
-        Ok(self.channel(exec, &pod.spec.session, name.to_owned()))
+        self.attach_guest(&pod.spec.session, name).await
     }
 
     /// Brings the guest in, and proves that the network is not there. What comes back speaks with the guest, unless an init

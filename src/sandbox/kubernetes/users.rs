@@ -4,7 +4,6 @@
 //! without a setting it is asked for only where the server keeps it and every node says that its runtime can.
 
 use super::backend::Kubernetes;
-use super::pod::Pod;
 use super::wait::text;
 use crate::sandbox::Spec;
 use serde_json::Value;
@@ -32,8 +31,7 @@ impl Kubernetes {
     async fn ask_for_user_namespaces(&self, spec: &Spec) -> UserNamespaces {
         let version = self.cluster.get("/version").await.ok().flatten().unwrap_or_default();
         is_recent(&version)?;
-        let pod = Pod { spec, settings: &self.settings, machine: &self.machine, has_user_namespace: true };
-        let manifest = pod.manifest().map_err(|error| error.to_string())?;
+        let manifest = self.pod(spec, true).manifest().map_err(|error| error.to_string())?;
         let tried = self.cluster.create(&self.cluster.path("pods?dryRun=All"), &manifest).await;
         if tried.ok().as_ref().and_then(|pod| pod.pointer("/spec/hostUsers")) != Some(&Value::Bool(false)) {
             return Err("the API server does not keep hostUsers: false".to_owned());

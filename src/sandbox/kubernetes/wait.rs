@@ -41,42 +41,30 @@ pub(super) async fn running(
     longest: Duration,
     on_progress: OnProgress<'_>,
 ) -> Result<()> {
-    let name = text(&seen, "/metadata/name").to_owned();
+    let (pods, name) = (cluster.path("pods"), text(&seen, "/metadata/name").to_owned());
     let deadline = Instant::now() + longest;
     loop {
         let mut why = match stage(&seen, container)? {
             Stage::Running => return Ok(()),
             Stage::Waiting(why) => why,
         };
-        let version = text(&seen, "/metadata/resourceVersion").to_owned();
-        let followed = async {
-            let events = cluster.watch(&cluster.path("pods"), &name, &version).await.map_err(drop)?;
-            let mut events = std::pin::pin!(events);
-            while let Ok(Some(event)) = events.try_next().await {
-                let pod = match event {
-                    WatchEvent::Added(pod) | WatchEvent::Modified(pod) => pod,
-                    WatchEvent::Deleted(_) => return Ok(Err(deleted())),
-                    WatchEvent::Bookmark(_) => continue,
-                    // Too old a version: the pod is read again.
-                    WatchEvent::Error(_) => break,
-                };
-                match stage(&pod, container) {
-                    Ok(Stage::Running) => return Ok(Ok(())),
-                    Ok(Stage::Waiting(now)) => {
-                        if now != why {
-                            on_progress(&now, 0, 0);
-                        }
-                        why = now;
+        let followed =
+            follow(cluster, &pods, &name, &seen, |pod| match pod.map(|pod| stage(pod, container)) {
+                None => Some(Err(deleted())),
+                Some(Ok(Stage::Running)) => Some(Ok(())),
+                Some(Ok(Stage::Waiting(now))) => {
+                    if now != why {
+                        on_progress(&now, 0, 0);
                     }
-                    Err(error) => return Ok(Err(error)),
+                    why = now;
+                    None
                 }
-            }
-            Err(())
-        };
+                Some(Err(error)) => Some(Err(error)),
+            });
         match timeout_at(deadline, followed).await {
-            Ok(Ok(ended)) => return ended,
+            Ok(Some(ended)) => return ended,
             // The watch has ended, and not the wait.
-            Ok(Err(())) => sleep(AGAIN).await,
+            Ok(None) => sleep(AGAIN).await,
             Err(_) => return Err(too_long(longest, &why)),
         }
         seen = read(cluster, &name).await?.ok_or_else(deleted)?;
@@ -84,6 +72,32 @@ pub(super) async fn running(
             return Err(too_long(longest, &why));
         }
     }
+}
+
+/// Watches the object `name` of the list at `path`, which was last seen as `seen`, until `decide` has an answer: it gets every
+/// change, and `None` where the object was deleted. `None` where the watch ends before: then the object is read again.
+async fn follow<T>(
+    cluster: &Cluster,
+    path: &str,
+    name: &str,
+    seen: &Value,
+    mut decide: impl FnMut(Option<&Value>) -> Option<T>,
+) -> Option<T> {
+    let events = cluster.watch(path, name, text(seen, "/metadata/resourceVersion")).await.ok()?;
+    let mut events = std::pin::pin!(events);
+    while let Ok(Some(event)) = events.try_next().await {
+        let decided = match event {
+            WatchEvent::Added(object) | WatchEvent::Modified(object) => decide(Some(&object)),
+            WatchEvent::Deleted(_) => decide(None),
+            WatchEvent::Bookmark(_) => None,
+            // Too old a version.
+            WatchEvent::Error(_) => return None,
+        };
+        if decided.is_some() {
+            return decided;
+        }
+    }
+    None
 }
 
 /// Waits until `done` has what it looks for in the object `name` of the list at `path`: `Ok(Err(why))` goes on waiting.
@@ -102,27 +116,18 @@ pub(super) async fn until<T>(
             Ok(found) => return Ok(found),
             Err(why) => why,
         };
-        let version = text(&seen, "/metadata/resourceVersion").to_owned();
-        let followed = async {
-            let events = cluster.watch(path, name, &version).await.map_err(drop)?;
-            let mut events = std::pin::pin!(events);
-            while let Ok(Some(event)) = events.try_next().await {
-                match event {
-                    WatchEvent::Added(object) | WatchEvent::Modified(object) => match done(&object) {
-                        Ok(Ok(found)) => return Ok(Ok(found)),
-                        Ok(Err(now)) => why = now,
-                        Err(error) => return Ok(Err(error)),
-                    },
-                    WatchEvent::Deleted(_) => return Ok(Err(deleted())),
-                    WatchEvent::Bookmark(_) => {}
-                    WatchEvent::Error(_) => break,
-                }
+        let followed = follow(cluster, path, name, &seen, |object| match object.map(&done) {
+            None => Some(Err(deleted())),
+            Some(Ok(Ok(found))) => Some(Ok(found)),
+            Some(Ok(Err(now))) => {
+                why = now;
+                None
             }
-            Err(())
-        };
+            Some(Err(error)) => Some(Err(error)),
+        });
         match timeout_at(deadline, followed).await {
-            Ok(Ok(ended)) => return ended,
-            Ok(Err(())) => sleep(AGAIN).await,
+            Ok(Some(ended)) => return ended,
+            Ok(None) => sleep(AGAIN).await,
             Err(_) => return Err(too_long(longest, &why)),
         }
     }
@@ -137,23 +142,11 @@ pub(super) async fn gone(cluster: &Cluster, name: &str, longest: Duration) -> Re
 pub(super) async fn gone_from(cluster: &Cluster, path: &str, name: &str, longest: Duration) -> Result<()> {
     let deadline = Instant::now() + longest;
     let failed = |error| failure::error(&format!("{name} could not be looked at"), error);
-    while let Some(pod) = cluster.get(&format!("{path}/{name}")).await.map_err(failed)? {
-        let version = text(&pod, "/metadata/resourceVersion").to_owned();
-        let followed = async {
-            let events = cluster.watch(path, name, &version).await.map_err(drop)?;
-            let mut events = std::pin::pin!(events);
-            while let Ok(Some(event)) = events.try_next().await {
-                match event {
-                    WatchEvent::Deleted(_) => return Ok(()),
-                    WatchEvent::Error(_) => break,
-                    _ => {}
-                }
-            }
-            Err(())
-        };
+    while let Some(seen) = cluster.get(&format!("{path}/{name}")).await.map_err(failed)? {
+        let followed = follow(cluster, path, name, &seen, |object| object.is_none().then_some(()));
         match timeout_at(deadline, followed).await {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(())) => sleep(AGAIN).await,
+            Ok(Some(())) => return Ok(()),
+            Ok(None) => sleep(AGAIN).await,
             Err(_) => {
                 return Err(Error::sandbox(format!(
                     "{name} is still being removed after {} s",

@@ -50,7 +50,7 @@ impl Kubernetes {
         pool: &str,
         on_progress: OnProgress<'_>,
     ) -> Result<(Channel, SandboxInfo)> {
-        let pod = Pod { spec, settings: &self.settings, machine: &self.machine, has_user_namespace: false };
+        let pod = self.pod(spec, false);
         check_settings(&pod, pool)?;
         if pod.is_isolated() {
             policy::ensure(&self.cluster).await?;
@@ -109,8 +109,7 @@ impl Kubernetes {
                 ))
                 .hint("another namespace can be named in [sandbox.kubernetes]"));
             }
-            if state(&found) != Some(State::Stopped) && found.pointer("/metadata/deletionTimestamp").is_none()
-            {
+            if state(&found).is_some_and(|state| state != State::Stopped) {
                 return Ok(false);
             }
             self.delete(name).await?;

@@ -110,19 +110,12 @@ fn of_the_container(container: &Value, spec: &Value, wanted: &Pod<'_>) -> Result
         lacks.push(format!("its image is {}, not the one of --image", text(container, "/image")));
     }
     let allowed = wanted.resources();
-    for limit in ["cpu", "memory", "ephemeral-storage"] {
+    for (limit, option) in [("cpu", "--cpus"), ("memory", "--memory"), ("ephemeral-storage", "--disk")] {
         let (found, most) = (container.pointer(&format!("/resources/limits/{limit}")), allowed.get(limit));
         let number = |value: Option<&Value>| value.and_then(Value::as_str).and_then(quantity);
         match (number(found), number(most)) {
             (None, _) => lacks.push(format!("{what}.resources.limits.{limit} is not set")),
             (Some(found), Some(most)) if found > most => {
-                let option = if limit == "cpu" {
-                    "--cpus"
-                } else if limit == "memory" {
-                    "--memory"
-                } else {
-                    "--disk"
-                };
                 lacks.push(format!("{what}.resources.limits.{limit} is more than {option} allows"));
             }
             _ => {}
