@@ -3,9 +3,9 @@
 
 use crate::batch::{batch, by_id, read, results, tasks, writer};
 use crate::support::agent::agent;
+use crate::support::counterpart::has;
 use std::ffi::OsStr;
 use std::path::Path;
-use std::process::Command;
 
 const TASKS: usize = 6;
 
@@ -28,8 +28,8 @@ fn find(trace: &[&str], from: usize, parts: &[&str]) -> Option<usize> {
 
 #[test]
 fn a_patch_is_synced_and_in_place_before_its_result_and_a_result_before_it_counts() {
-    if Command::new("strace").arg("-V").output().is_err() {
-        return; // Nothing shows the calls.
+    if !has("strace", "strace") {
+        return;
     }
     let model = writer();
     let call = agent().file("tasks.jsonl", tasks(TASKS));

@@ -1,6 +1,7 @@
 //! The proxies and the systemd unit of `examples/web`, with their own programs: nginx, Caddy, systemd-analyze.
 
 use crate::support::agent::{DEADLINE, Running, agent};
+use crate::support::counterpart::has;
 use crate::support::endpoint::endpoint;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
@@ -10,17 +11,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const TOKEN: &str = "a-token-that-nobody-guesses";
-
-/// Whether `program` can be started; in CI it has to.
-fn has(program: &str, package: &str) -> bool {
-    let found =
-        Command::new(program).arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
-    assert!(found || std::env::var_os("CI").is_none_or(|ci| ci != "true"), "missing: {program}");
-    if !found {
-        eprintln!("skipped: {program} is missing (Debian: apt install {package})");
-    }
-    found
-}
 
 fn example(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/web").join(name);

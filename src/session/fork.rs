@@ -6,8 +6,9 @@ use crate::log::{History, SessionId, Store, read_records};
 use crate::paths::make_dir;
 use crate::sandbox::layer::{self, Contents};
 use crate::sandbox::machine::Machine;
-use crate::sandbox::{Backend, Sandbox, State, by_name};
+use crate::sandbox::{Backend, Copied, Sandbox, State, by_name};
 use crate::workspace::{Workspace, home};
+use std::path::Path;
 use std::sync::Arc;
 
 /// A session that was forked.
@@ -72,22 +73,32 @@ pub(super) async fn fork_unstarted(store: &Store, source: &SessionId) -> Result<
 impl Running {
     /// Copies the workspace and `$HOME` for the session `id`: as the backend can, or through the guest.
     async fn copy(&self, store: &Store, source: &SessionId, id: &SessionId, prompts: u64) -> Result<()> {
-        let (directory, layer) = (store.dir(id), store.layer(id));
-        make_dir(&layer)?;
-        let copied = self.backend.fork(source.as_str(), &layer).await.unwrap_or_default();
-        if !copied.workspace {
-            // Something of it may be there.
-            std::fs::remove_dir_all(&layer)?;
-            if let Some(workspace) =
+        let directory = store.dir(id);
+        let copied = copied_layer(self.backend.as_ref(), source, &store.layer(id)).await?;
+        if !copied.workspace
+            && let Some(workspace) =
                 Workspace::load(&directory, Arc::clone(&self.machine)).await?.filter(Workspace::is_filled)
-            {
-                workspace.rejoin(&self.sandbox).await?;
-                workspace.checkpoint(&self.sandbox, prompts).await?;
-            }
+        {
+            workspace.rejoin(&self.sandbox).await?;
+            workspace.checkpoint(&self.sandbox, prompts).await?;
         }
         home::discard(&directory)?;
         if copied.workspace && copied.home { Ok(()) } else { home::save(&self.sandbox, &directory).await }
     }
+}
+
+/// Copies what the sandbox of `source` has written to `layer`, as far as its backend can; without the workspace nothing is there.
+pub(super) async fn copied_layer(backend: &dyn Backend, source: &SessionId, layer: &Path) -> Result<Copied> {
+    make_dir(layer)?;
+    let copied = backend.fork(source.as_str(), layer).await.unwrap_or_default();
+    if !copied.workspace {
+        // Something of it may be there.
+        let layer = layer.to_owned();
+        tokio::task::spawn_blocking(move || std::fs::remove_dir_all(layer))
+            .await
+            .map_err(std::io::Error::other)??;
+    }
+    Ok(copied)
 }
 
 /// Copies what a fork whose sandbox has not started yet is to begin with; whether there is such a thing.

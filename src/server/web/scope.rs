@@ -161,10 +161,7 @@ impl Scope {
     /// # Errors
     /// What the user, or all together, may spend is used up.
     pub fn allow(&self) -> Result<()> {
-        match self.allowance.budgets.iter().find_map(|budget| budget.exhausted()) {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        self.allowance.budgets.iter().find_map(|budget| budget.exhausted()).map_or(Ok(()), Err)
     }
 
     /// The model of this name.

@@ -5,8 +5,8 @@ use crate::approval::policy::Gate;
 use crate::error::{Error, Result};
 use crate::log::{SessionFile, SessionId};
 use crate::network::Rules;
-use crate::paths::make_dir;
 use crate::sandbox::Sandbox;
+use crate::session::fork::copied_layer;
 use crate::workspace::home;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -72,20 +72,15 @@ impl Delegate {
     /// without it the workspace is restored from the records.
     async fn copy_layer(&self, id: &SessionId, workspace: &Workspace) -> Result<Option<PathBuf>> {
         let layer = self.store.layer(id);
-        make_dir(&layer)?;
         // Not while the change of another part is half merged.
         let merging = self.state.merging.lock().await;
-        let copied = self.startup.backend().fork(self.parent.as_str(), &layer).await.unwrap_or_default();
+        let copied = copied_layer(self.startup.backend().as_ref(), &self.parent, &layer).await?;
         drop(merging);
-        if copied.workspace {
-            workspace.begin_as_copied()?;
-            return Ok(Some(layer));
+        if !copied.workspace {
+            return Ok(None);
         }
-        // Something of it may be there.
-        tokio::task::spawn_blocking(move || std::fs::remove_dir_all(layer))
-            .await
-            .map_err(std::io::Error::other)??;
-        Ok(None)
+        workspace.begin_as_copied()?;
+        Ok(Some(layer))
     }
 
     /// Keeps the saved `$HOME` of a session that has ended, for the case that it is resumed, unless it is large.
