@@ -270,11 +270,14 @@ impl Conversation {
             return tool.call(context, arguments).await;
         }
         let (sandbox, messages) = (context.sandbox, &self.messages);
-        if let Some(refusal) = small_model::refuse_overwrite(sandbox, tool.name(), &arguments, messages).await
-        {
+        let overwritten = small_model::overwritten(sandbox, tool.name(), &arguments).await;
+        let refusal = overwritten
+            .as_deref()
+            .and_then(|content| small_model::refuse_overwrite(&arguments, content, messages));
+        if let Some(refusal) = refusal {
             return Ok(ToolResult::failure(refusal));
         }
-        let unchanged = small_model::unchanged(sandbox, tool.name(), &arguments).await;
+        let unchanged = overwritten.and_then(|content| small_model::unchanged(&arguments, &content));
         let mut result = tool.call(context, arguments.clone()).await?;
         if result.ok {
             result.text.extend(unchanged);

@@ -23,24 +23,23 @@ const MAX_SEARCHED: usize = 4_000;
 /// The longest name of a variable that is quoted.
 const MAX_VARIABLE: usize = 40;
 
-/// Why a `write_file` is not run: it would replace text that the model has neither read nor written. Sent a second time,
-/// it is run.
-pub async fn refuse_overwrite(
-    sandbox: &Sandbox,
-    tool: &str,
-    arguments: &Value,
-    messages: &[Message],
-) -> Option<String> {
+/// What the file of a `write_file` holds before it is written, where that is text.
+pub async fn overwritten(sandbox: &Sandbox, tool: &str, arguments: &Value) -> Option<String> {
     if tool != "write_file" {
         return None;
     }
+    text_file(sandbox, arguments.get("path")?.as_str()?, MAX_KEPT).await
+}
+
+/// Why a `write_file` is not run: it would replace text that the model has neither read nor written. Sent a second time,
+/// it is run.
+pub fn refuse_overwrite(arguments: &Value, content: &str, messages: &[Message]) -> Option<String> {
     let (path, data) = (arguments.get("path")?.as_str()?, arguments.get("data")?.as_str()?);
     if earlier_calls(messages).any(|call| knows(call, path)) {
         return None;
     }
-    let content = text_file(sandbox, path, MAX_KEPT).await?;
     let loses = content.lines().any(|line| !line.trim().is_empty() && !data.contains(line.trim()));
-    if !loses || is_known(&content, messages) {
+    if !loses || is_known(content, messages) {
         return None;
     }
     Some(format!(
@@ -107,25 +106,16 @@ pub fn missing_input(output: &str) -> Option<String> {
 }
 
 /// The text for a `write_file` that writes what the file holds already: a model that tries to correct a file so changes nothing.
-pub async fn unchanged(sandbox: &Sandbox, tool: &str, arguments: &Value) -> Option<&'static str> {
-    if tool != "write_file" {
-        return None;
-    }
-    let (path, data) = (arguments.get("path")?.as_str()?, arguments.get("data")?.as_str()?);
-    let content = text_file(sandbox, path, MAX_KEPT).await?;
-    (content == data).then_some("\nThe file held exactly this before: nothing has changed.")
+pub fn unchanged(arguments: &Value, content: &str) -> Option<&'static str> {
+    (arguments.get("data")?.as_str()? == content)
+        .then_some("\nThe file held exactly this before: nothing has changed.")
 }
 
 /// A file that the prompt names and that none of the model's calls uses, with what it holds.
 pub async fn unused_file(sandbox: &Sandbox, names: &[PathBuf], messages: &[Message]) -> Option<String> {
     for name in names {
         let Some(file_name) = name.file_name().and_then(OsStr::to_str) else { continue };
-        let calls = messages.iter().flat_map(|message| match message {
-            Message::Assistant { tool_calls, .. } => tool_calls.as_slice(),
-            _ => &[],
-        });
-        let mut arguments = calls.map(|call| call.arguments.to_string());
-        if arguments.any(|text| text.contains(file_name)) {
+        if earlier_calls(messages).any(|call| call.arguments.to_string().contains(file_name)) {
             continue;
         }
         let Some(content) = text_file(sandbox, &name.to_string_lossy(), MAX_SHOWN).await else { continue };
@@ -178,7 +168,7 @@ fn is_known(content: &str, messages: &[Message]) -> bool {
         .any(|call| call.arguments.text("data").is_some_and(|data| data.trim() == content))
 }
 
-/// The calls of all messages but the last, whose calls are being run.
+/// The calls of all messages but the last, whose calls are being run, or which is an answer and has none.
 fn earlier_calls(messages: &[Message]) -> impl Iterator<Item = &ToolCall> {
     let last = messages.iter().rposition(|message| matches!(message, Message::Assistant { .. }));
     messages[..last.unwrap_or(0)].iter().flat_map(|message| match message {
