@@ -8,9 +8,9 @@ const MAX_FILES: usize = 6;
 /// Words between a verb and the name of the file that it makes.
 const MAX_BETWEEN: usize = 8;
 
-/// Whether one of its words asks for a change.
+/// Whether one of its words asks for a change, or it says to make a file.
 pub fn asks_for_change(prompt: &str) -> bool {
-    words(prompt).any(|word| CHANGES.contains(&word.as_str()))
+    words(prompt).any(|word| CHANGES.contains(&word.as_str())) || !files_to_make(prompt).is_empty()
 }
 
 /// Whether one of its words asks for a command.
@@ -129,8 +129,10 @@ const PRINTS: [&str; 14] = [
 /// Words of prompts after which a file that is named may be missing in the end.
 const REMOVES: [&str; 8] = ["delete", "deletes", "drop", "move", "moves", "remove", "removes", "rename"];
 /// Verbs that make the file that is named behind them.
-const MAKES: [&str; 10] =
-    ["add", "build", "code", "create", "generate", "make", "produce", "put", "save", "write"];
+const MAKES: [&str; 14] = [
+    "add", "build", "code", "compose", "create", "develop", "draft", "generate", "make", "prepare",
+    "produce", "put", "save", "write",
+];
 /// Words behind which another file is named.
 const OTHER_FILES: [&str; 14] = [
     "about", "as", "for", "from", "how", "if", "like", "of", "reads", "that", "using", "what", "which",

@@ -217,6 +217,7 @@ mod tests {
         for (prompt, calls, expected) in [
             ("Write hello.py and run it", &[][..], Some("not changed a file")),
             ("Write hello.py and run it", &looked, Some("not changed a file")),
+            ("Produce a shell script named a.sh. Then execute it.", &looked, Some("not changed a file")),
             ("Write hello.py and run it", &wrote, Some("not run it")),
             ("Write hello.py and run it", &read, Some("not run it")),
             ("Write hello.py and run it", &failed, Some("run_commands, failed")),
