@@ -18,6 +18,11 @@ pub fn asks_for_run(prompt: &str) -> bool {
     words(prompt).any(|word| RUNS.contains(&word.as_str()))
 }
 
+/// Whether it orders a run: `Run it`, `then execute it with sh`.
+pub fn orders_run(prompt: &str) -> bool {
+    orders(prompt, &["execute", "launch", "run", "start"])
+}
+
 /// Whether one of its words asks for output of a program.
 pub fn asks_for_output(prompt: &str) -> bool {
     words(prompt).any(|word| PRINTS.contains(&word.as_str()))
@@ -32,14 +37,18 @@ pub fn expects_failure(prompt: &str) -> bool {
 pub fn orders_change(prompt: &str) -> bool {
     let names_file = super::small_model::names(prompt, "").iter().any(|name| is_file_name(name));
     let is_conditional = words(prompt).any(|word| CONDITIONS.contains(&word.as_str()));
+    names_file && orders(prompt, &CHANGES) && !is_conditional
+}
+
+/// Whether one of the verbs is an order: it begins a sentence, or follows `and`, `then`, `please`.
+fn orders(prompt: &str, verbs: &[&str]) -> bool {
     let mut is_imperative = true;
-    let orders = prompt.split_whitespace().any(|word| {
+    prompt.split_whitespace().any(|word| {
         let bare = bare(word);
-        let orders = is_imperative && CHANGES.contains(&bare.as_str());
+        let orders = is_imperative && verbs.contains(&bare.as_str());
         is_imperative = ends_sentence(word) || BEFORE_ORDERS.contains(&bare.as_str());
         orders
-    });
-    names_file && orders && !is_conditional
+    })
 }
 
 /// The names of files in a prompt, for the reminder that one is missing: relative to the workspace.
@@ -120,7 +129,7 @@ const CHANGES: [&str; 22] = [
     "write",
 ];
 /// Words of prompts that plainly ask for a command.
-const RUNS: [&str; 6] = ["execute", "launch", "list", "ls", "run", "test"];
+const RUNS: [&str; 8] = ["execute", "launch", "list", "ls", "run", "start", "test", "try"];
 /// Words of prompts that plainly ask for output of a program.
 const PRINTS: [&str; 14] = [
     "display", "displays", "echo", "echoes", "output", "outputs", "print", "prints", "printed", "printing",

@@ -6,6 +6,7 @@ use crate::model::{CallForm, Reply};
 use crate::sandbox::WORKSPACE;
 use crate::shorten::head_and_tail;
 use crate::tools::{NO_OUTPUT, ToolResult};
+use serde_json::json;
 use std::path::{Path, PathBuf};
 
 /// Reminders in one prompt, each about something else.
@@ -90,31 +91,35 @@ impl Progress {
             }
             "run_commands" => {
                 let command = call.arguments.text("command");
-                let only_looks = command.is_some_and(only_looks);
+                let only_looks = command.is_some_and(|command| consists_of(command, &LOOKS));
+                let runs_nothing =
+                    command.is_some_and(|command| consists_of(command, &[&LOOKS[..], &FILES].concat()));
                 self.changed |= !only_looks;
                 let output = result.text.split_once('\n').map_or("", |(_, output)| output);
-                // `chmod` after a program prints nothing, and nothing is missing.
+                // What runs after the program and prints nothing hides nothing.
                 let is_silent = output.ends_with(NO_OUTPUT) && self.printed.is_some();
-                if let Some(command) = command.filter(|_| !only_looks && !is_silent) {
+                if let Some(command) = command.filter(|_| !runs_nothing && !is_silent) {
                     self.printed = Some(Printed { command: command.to_owned(), output: output.to_owned() });
                 }
-                // A command that looks at files runs nothing of the task's.
-                self.ran |= !only_looks || !self.changed;
+                // A command that looks at files, or moves them, runs nothing of the task's.
+                self.ran |= !runs_nothing || !self.changed;
             }
             _ => {}
         }
     }
 }
 
-/// Whether all that a command does is to show files and directories.
-fn only_looks(command: &str) -> bool {
-    const LOOK: [&str; 14] = [
-        "ls", "cat", "pwd", "cd", "find", "grep", "head", "tail", "wc", "file", "stat", "tree", "which",
-        "echo",
-    ];
+/// Programs that show files and directories.
+const LOOKS: [&str; 14] =
+    ["ls", "cat", "pwd", "cd", "find", "grep", "head", "tail", "wc", "file", "stat", "tree", "which", "echo"];
+/// Programs that make, move and remove files.
+const FILES: [&str; 8] = ["chmod", "chown", "cp", "ln", "mkdir", "mv", "rm", "touch"];
+
+/// Whether a command runs nothing but these programs, and writes no file by redirection.
+fn consists_of(command: &str, known: &[&str]) -> bool {
     let parts = command.split(['\n', ';', '|', '&']).map(str::trim).filter(|part| !part.is_empty());
     let mut programs = parts.map(|part| part.split_whitespace().next().unwrap_or_default());
-    !command.contains('>') && programs.all(|program| LOOK.contains(&program))
+    !command.contains('>') && programs.all(|program| known.contains(&program))
 }
 
 /// The reminder to send in place of accepting `reply`; `None` if it is an answer.
@@ -142,11 +147,37 @@ pub fn nudge(reply: &Reply, form: CallForm, prompt: &str, progress: &Progress) -
         return Some(Reminder::new(text).unfinished_if(is_plain, "it has changed no file"));
     }
     if !progress.ran && asked::asks_for_run(prompt) {
-        return Some(Reminder::new(
-            "The task is not done: you have not run it yet. Send the run_commands object that runs it.",
-        ));
+        let is_plain = asked::orders_run(prompt) && !progress.written.is_empty();
+        return Some(not_run(progress).unfinished_if(is_plain, "it has not run what it wrote"));
     }
     output(prompt, progress.printed.as_ref()?).map(Reminder::new)
+}
+
+/// The reminder that nothing was run since the last change, with the command for a script that was written.
+fn not_run(progress: &Progress) -> Reminder {
+    let script = progress.written.iter().rev().find_map(|path| Some((interpreter(path)?, path)));
+    let what_to_do = match script {
+        Some((interpreter, path)) => {
+            let command =
+                json!({ "tool": "run_commands", "command": format!("{interpreter} {}", path.display()) });
+            format!("Send the JSON object that runs it: {command}")
+        }
+        None => "Send the run_commands object that runs it.".to_owned(),
+    };
+    Reminder::new(format!("The task is not done: you have not run it yet. {what_to_do}"))
+}
+
+/// The program that runs a script, where its name says so and needs no quotation marks in a shell.
+fn interpreter(path: &Path) -> Option<&'static str> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
+    path.to_str().filter(|path| path.chars().all(is_plain) && !path.starts_with('-'))?;
+    match path.extension()?.to_str()? {
+        "py" => Some("python3"),
+        "sh" => Some("sh"),
+        "js" => Some("node"),
+        "rb" => Some("ruby"),
+        _ => None,
+    }
 }
 
 /// The reminder that a program printed nothing, or something else than the prompt says.
@@ -210,6 +241,10 @@ mod tests {
         let looked = [("run_commands", r#"{"command":"ls -la | head"}"#, true)];
         let wrote = [looked[0], done[0]];
         let read = [done[0], ("run_commands", r#"{"command":"cat hello.py"}"#, true)];
+        let prepared = [
+            ("write_file", r#"{"path":"/workspace/src/hello.py"}"#, true),
+            ("run_commands", r#"{"command":"chmod +x src/hello.py && ls"}"#, true),
+        ];
         let failed = [done[0], ("run_commands", r#"{"command":"python3 hello.py"}"#, false)];
         let shell =
             [("run_commands", r#"{"command":"echo 'print()' > hello.py && python3 hello.py"}"#, true)];
@@ -220,6 +255,7 @@ mod tests {
             ("Produce a shell script named a.sh. Then execute it.", &looked, Some("not changed a file")),
             ("Write hello.py and run it", &wrote, Some("not run it")),
             ("Write hello.py and run it", &read, Some("not run it")),
+            ("Write hello.py and run it", &prepared, Some(r#""command":"python3 src/hello.py"}"#)),
             ("Write hello.py and run it", &failed, Some("run_commands, failed")),
             ("Write hello.py and run it", &done, None),
             ("Write hello.py and run it", &shell, None),
@@ -229,7 +265,8 @@ mod tests {
         ] {
             let mut progress = Progress::default();
             for (name, arguments, is_ok) in calls {
-                let call = ToolCall { id: "1".into(), name: (*name).into(), arguments: (*arguments).into() };
+                let arguments = serde_json::from_str::<serde_json::Value>(arguments).unwrap().into();
+                let call = ToolCall { id: "1".into(), name: (*name).into(), arguments };
                 let result = if *is_ok {
                     ToolResult::success("exit code 0\n1")
                 } else {
@@ -294,11 +331,14 @@ mod tests {
             ..Progress::default()
         };
         let run = Some("run_commands");
+        let wrote = Progress { written: vec!["a.py".into()], ..progress(None, true) };
         for (prompt, progress, expected) in [
             ("Write a.py and run it", progress(run, true), Some("what it wrote fails")),
             ("Write test_a.py, which fails, and run it", progress(run, true), None),
             ("Run a.py", progress(run, false), None),
             ("Change X in a.py", progress(None, false), Some("it has changed no file")),
+            ("Write a.py. Then run it.", wrote.clone(), Some("it has not run what it wrote")),
+            ("Write a.py, which can be run", wrote, None),
             ("How would you change X in a.py?", progress(None, false), None),
         ] {
             let reminder = nudge(&reply("Done."), CallForm::Compact, prompt, &progress).expect(prompt);
