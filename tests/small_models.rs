@@ -349,6 +349,34 @@ fn a_failed_program_comes_with_the_line_that_fails() {
 }
 
 #[test]
+fn a_line_without_its_indentation_comes_with_the_step_that_corrects_it() {
+    // What Python 3.11 prints, so that the test needs no Python.
+    let error = "  File \"/workspace/greet.py\", line 2\nIndentationError: expected an indented block after function definition on \
+                 line 1\n";
+    let run_it = json!({ "tool": "run_commands", "command": "sh hi.sh" });
+    let step = json!({ "tool": "edit_file", "path": "greet.py", "old": "print(1)", "new": "    print(1)" });
+    let model = server(1_500_000_000)
+        .text(&turn(run_it.clone()))
+        .text(&turn(step.clone()))
+        .text(&turn(run_it))
+        .text(&turn(json!({ "tool": "answer", "text": "Done." })))
+        .start();
+    let call = agent()
+        .file("greet.py", "def greet():\nprint(1)\n")
+        .file("error.txt", error)
+        .file("hi.sh", "grep '^    ' greet.py || { cat error.txt; exit 1; }\n");
+    run(call, &model).expect_code(0);
+    let requests = model.chat_requests();
+    let result = last_text(&requests[1]);
+    assert!(
+        result.contains(&format!(
+            "Line 2 of greet.py lacks four spaces at its beginning. Send the step that adds them: {step}"
+        )),
+        "{result}"
+    );
+}
+
+#[test]
 fn a_message_that_was_cut_off_is_asked_for_once_more_and_shorter() {
     let half = json!({ "role": "assistant", "content": "one two three" });
     let model = server(1_500_000_000).message(half.clone(), "length").message(half, "length").start();

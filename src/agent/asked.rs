@@ -28,6 +28,15 @@ pub fn asks_for_output(prompt: &str) -> bool {
     words(prompt).any(|word| PRINTS.contains(&word.as_str()))
 }
 
+/// Whether it says that a program prints something, without a condition: one that prints nothing is not what it asks for.
+pub fn orders_output(prompt: &str) -> bool {
+    let has = |known: &[&str]| words(prompt).any(|word| known.contains(&word.as_str()));
+    has(&["print", "printing", "prints", "outputs"])
+        && !has(&CONDITIONS)
+        && !has(&NEGATES)
+        && !has(&["nothing"])
+}
+
 /// Whether it is about something that fails, so that a failure may be what it asks for.
 pub fn expects_failure(prompt: &str) -> bool {
     words(prompt).any(|word| FAILURES.iter().any(|failure| word.starts_with(failure)))
@@ -58,6 +67,20 @@ pub fn files_asked_for(prompt: &str) -> Vec<PathBuf> {
     }
     let names = super::small_model::names(prompt, "");
     names.into_iter().filter(|name| is_file_name(name)).take(MAX_FILES).collect()
+}
+
+/// The files that a prompt says a program reads: `upper.py that reads names.txt`.
+pub fn files_a_program_reads(prompt: &str) -> Vec<PathBuf> {
+    let mut follows_verb = false;
+    let mut found: Vec<PathBuf> = Vec::new();
+    for word in prompt.split_whitespace() {
+        let name = super::small_model::names(word, "").into_iter().find(|name| is_file_name(name));
+        found.extend(name.filter(|_| follows_verb));
+        follows_verb =
+            READS.contains(&bare(word).as_str()) || follows_verb && ARTICLES.contains(&bare(word).as_str());
+    }
+    found.truncate(MAX_FILES);
+    found
 }
 
 /// The files that a prompt says to write, without doubt: `write hello.py`, `a script named area.py` behind "create".
@@ -147,6 +170,9 @@ const OTHER_FILES: [&str; 14] = [
     "about", "as", "for", "from", "how", "if", "like", "of", "reads", "that", "using", "what", "which",
     "with",
 ];
+/// What a program does with a file that is there, and what may stand between the verb and the name.
+const READS: [&str; 4] = ["loads", "opens", "parses", "reads"];
+const ARTICLES: [&str; 4] = ["data", "file", "from", "the"];
 const NEGATES: [&str; 6] = ["don", "don't", "never", "no", "not", "without"];
 /// Words behind which a verb is an order.
 const BEFORE_ORDERS: [&str; 5] = ["and", "finally", "now", "please", "then"];
@@ -193,6 +219,18 @@ mod tests {
             ("What does a.py do?", &[]),
         ] {
             assert_eq!(files_to_make(prompt), paths(expected), "{prompt}");
+        }
+    }
+
+    #[test]
+    fn files_that_a_program_reads_are_named_behind_the_verb() {
+        for (prompt, expected) in [
+            ("Write upper.py that reads names.txt and prints each name", &["names.txt"][..]),
+            ("words.py: it reads the file poem.txt.", &["poem.txt"]),
+            ("Read notes.txt and write a.py", &[]),
+            ("a program that reads its input, and notes.txt", &[]),
+        ] {
+            assert_eq!(files_a_program_reads(prompt), paths(expected), "{prompt}");
         }
     }
 

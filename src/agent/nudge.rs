@@ -150,7 +150,7 @@ pub fn nudge(reply: &Reply, form: CallForm, prompt: &str, progress: &Progress) -
         let is_plain = asked::orders_run(prompt) && !progress.written.is_empty();
         return Some(not_run(progress).unfinished_if(is_plain, "it has not run what it wrote"));
     }
-    output(prompt, progress.printed.as_ref()?).map(Reminder::new)
+    output(prompt, progress.printed.as_ref()?)
 }
 
 /// The reminder that nothing was run since the last change, with the command for a script that was written.
@@ -181,16 +181,18 @@ fn interpreter(path: &Path) -> Option<&'static str> {
 }
 
 /// The reminder that a program printed nothing, or something else than the prompt says.
-fn output(prompt: &str, printed: &Printed) -> Option<String> {
+fn output(prompt: &str, printed: &Printed) -> Option<Reminder> {
     let command = head_and_tail(&printed.command, MAX_COMMAND);
     if printed.command.contains('>') {
         return None;
     }
     if printed.output.ends_with(NO_OUTPUT) && asked::asks_for_output(prompt) {
-        return Some(format!(
+        let text = format!(
             "The task asks for output, but `{command}` printed nothing. Send the step that corrects it, for example an \
              edit_file that calls what was defined and prints the result."
-        ));
+        );
+        let is_plain = asked::orders_output(prompt);
+        return Some(Reminder::new(text).unfinished_if(is_plain, "its program prints nothing"));
     }
     let literals = expected_output::literals(prompt);
     let first = literals.first()?;
@@ -198,10 +200,10 @@ fn output(prompt: &str, printed: &Printed) -> Option<String> {
         return None;
     }
     let output = head_and_tail(printed.output.trim(), MAX_QUOTED);
-    Some(format!(
+    Some(Reminder::new(format!(
         "The task says that it prints: {first}\nBut `{command}` printed:\n{output}\nSend the step that corrects it, or answer \
          if this is right."
-    ))
+    )))
 }
 
 /// The reminder that a file of the task's is missing.
@@ -290,11 +292,14 @@ mod tests {
             let arguments = serde_json::json!({ "command": command }).into();
             let call = ToolCall { id: "1".into(), name: "run_commands".into(), arguments };
             progress.record(&call, &ToolResult::success(format!("exit code 0, 0.01 s\n{output}")));
-            nudge(&reply("Done."), CallForm::Compact, prompt, &progress).map(|reminder| reminder.text)
+            nudge(&reply("Done."), CallForm::Compact, prompt, &progress)
         };
         let prompt = "Write sum.py, which prints the sum of 1 to 10, and run it";
-        let text = after("python3 sum.py", NO_OUTPUT, prompt).unwrap();
-        assert!(text.contains("`python3 sum.py` printed nothing"), "{text}");
+        let reminder = after("python3 sum.py", NO_OUTPUT, prompt).unwrap();
+        assert!(reminder.text.contains("`python3 sum.py` printed nothing"), "{reminder:?}");
+        assert_eq!(reminder.unfinished.as_deref(), Some("its program prints nothing"));
+        let quiet = after("python3 sum.py", NO_OUTPUT, "Write sum.py that prints nothing for 0").unwrap();
+        assert_eq!(quiet.unfinished, None);
         assert_eq!(after("python3 sum.py", "55\n", prompt), None);
         assert_eq!(after("python3 sum.py > out.txt", NO_OUTPUT, prompt), None);
         assert_eq!(after("python3 sum.py", NO_OUTPUT, "Write sum.py and run it"), None);

@@ -1,12 +1,12 @@
 //! Help for small models, which guess what a file holds and do not look again: a file that they have not seen is not
 //! overwritten before they have, and a failed command comes with the short files that it names and with the line that fails.
 
-use super::failing_line;
+use super::{asked, failing_line};
 use crate::event::ToolCall;
 use crate::model::Message;
 use crate::sandbox::{Sandbox, WORKSPACE};
 use crate::shorten::head_and_tail;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +22,8 @@ const MAX_NAMES: usize = 12;
 const MAX_SEARCHED: usize = 4_000;
 /// The longest name of a variable that is quoted.
 const MAX_VARIABLE: usize = 40;
+/// The longest line that is quoted in an example, in bytes.
+const MAX_LINE: usize = 200;
 
 /// What the file of a `write_file` holds before it is written, where that is text.
 pub async fn overwritten(sandbox: &Sandbox, tool: &str, arguments: &Value) -> Option<String> {
@@ -111,6 +113,44 @@ pub fn unchanged(arguments: &Value, content: &str) -> Option<&'static str> {
         .then_some("\nThe file held exactly this before: nothing has changed.")
 }
 
+/// What to do about a line of a Python program that lacks its indentation, with the step that does it.
+pub async fn missing_indentation(sandbox: &Sandbox, output: &str) -> Option<String> {
+    if !output.contains("IndentationError: expected an indented block") {
+        return None;
+    }
+    let place = failing_line::place(output)?;
+    let content = text_file(sandbox, &place.path.to_string_lossy(), MAX_KEPT).await?;
+    let line = content.lines().nth(place.line - 1).filter(|line| line.len() <= MAX_LINE)?;
+    let indented = format!("    {line}");
+    let path = place.path.to_string_lossy();
+    let step = json!({ "tool": "edit_file", "path": path, "old": line, "new": indented });
+    let is_unique = !line.trim().is_empty() && content.matches(line).count() == 1;
+    let step = if is_unique { format!(": {step}") } else { String::new() };
+    Some(format!(
+        "\n\nLine {} of {path} lacks four spaces at its beginning. Send the step that adds them{step}",
+        place.line
+    ))
+}
+
+/// A file that the prompt says the program reads, and that nothing of what the model wrote names.
+pub fn unread_file(prompt: &str, messages: &[Message]) -> Option<String> {
+    let written: Vec<String> = earlier_calls(messages)
+        .filter(|call| ["write_file", "edit_file"].contains(&call.name.as_str()))
+        .map(|call| call.arguments.to_string())
+        .collect();
+    let names = asked::files_a_program_reads(prompt);
+    let is_unread = |name: &PathBuf| {
+        let file_name = name.file_name().and_then(OsStr::to_str);
+        file_name.is_some_and(|name| written.iter().all(|text| !text.contains(name)))
+    };
+    let name = names.iter().find(|name| !written.is_empty() && is_unread(name))?;
+    Some(format!(
+        "The task says that the program reads {0}, but what you wrote does not name {0}. Write it again so that it opens {0} \
+         itself, or answer if this is right.",
+        name.display()
+    ))
+}
+
 /// A file that the prompt names and that none of the model's calls uses, with what it holds.
 pub async fn unused_file(sandbox: &Sandbox, names: &[PathBuf], messages: &[Message]) -> Option<String> {
     for name in names {
@@ -185,7 +225,6 @@ fn knows(call: &ToolCall, path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn a_program_that_waits_for_input_is_explained() {
@@ -203,6 +242,21 @@ mod tests {
 
     fn result(text: &str) -> Message {
         Message::Tool { id: "1".into(), name: "run_commands".into(), text: text.into() }
+    }
+
+    #[test]
+    fn a_program_that_does_not_open_the_file_of_the_task_is_pointed_out() {
+        let prompt = "Write upper.py that reads names.txt";
+        let after = |data: &str| {
+            let written = call("write_file", json!({ "path": "upper.py", "data": data }));
+            unread_file(prompt, &[written, result("wrote"), call("run_commands", json!({}))])
+        };
+        assert!(
+            after("import sys\nprint(sys.stdin.read())")
+                .is_some_and(|text| text.contains("names.txt itself"))
+        );
+        assert_eq!(after("print(open('names.txt').read())"), None);
+        assert_eq!(unread_file(prompt, &[]), None, "nothing was written");
     }
 
     #[test]

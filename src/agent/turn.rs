@@ -162,7 +162,11 @@ impl Conversation {
                 return Some(nudge::missing_file(name, prompt, progress));
             }
         }
-        small_model::unused_file(&sandbox, &names, &self.messages).await.map(Reminder::new)
+        let unused = match small_model::unread_file(prompt, &self.messages) {
+            None => small_model::unused_file(&sandbox, &names, &self.messages).await,
+            unread => unread,
+        };
+        unused.map(Reminder::new)
     }
 
     fn limit(&self, name: &str, message: &str, hint: &str) -> Result<Error> {
