@@ -261,9 +261,14 @@ async fn the_cluster_is_looked_at_by_the_doctor() {
 
 /// The program, with the cluster as its backend.
 pub fn program(api: &Api, call: Agent) -> Agent {
+    program_in(api, call, "default")
+}
+
+/// The same, with pods of another namespace.
+pub fn program_in(api: &Api, call: Agent, namespace: &str) -> Agent {
     let image = settings().image.unwrap_or_default();
     let config = format!(
-        "sandbox = {{ kubernetes = {{ image = \"{image}\", isolation = \"trusted\", pod_template = {{ spec = \
+        "sandbox = {{ kubernetes = {{ namespace = \"{namespace}\", image = \"{image}\", isolation = \"trusted\", pod_template = {{ spec = \
          {{ containers = [{{ name = \"sandbox\", resources = {{ requests = {{ cpu = \"10m\", memory = \"32Mi\", ephemeral-storage = \
          \"16Mi\" }} }} }}] }} }} }} }}\n"
     );

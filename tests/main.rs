@@ -43,6 +43,8 @@ mod kill;
 #[cfg(feature = "kubernetes")]
 mod kubernetes;
 #[cfg(feature = "kubernetes")]
+mod kubernetes_batch;
+#[cfg(feature = "kubernetes")]
 mod kubernetes_faults;
 #[cfg(feature = "kubernetes")]
 mod kubernetes_warm;
