@@ -1,20 +1,18 @@
 //! A session that is open in this process: one turn at a time, commands of the user beside it.
 
+mod command;
+
 use super::chips::{self, chips};
 use super::feed::Feed;
 use super::frame;
+use super::frontend::PageFrontend;
 use super::questions::Questions;
-use super::work::to_end;
 use crate::agent::{Interrupt, Stop};
-use crate::approval::Approver;
 use crate::error::{Error, Kind, Result};
-use crate::event::{Event, Events, Listener, Record, Usage};
+use crate::event::Events;
 use crate::lock::Lock;
 use crate::log::SessionId;
-use crate::sandbox::{Command, Output, Program};
-use crate::sanitise::Sanitiser;
-use crate::session::{Frontend, ModelSettings, Ready, Session, Startup, Step};
-use crate::tools::{Collector, ending, report_limits};
+use crate::session::{ModelSettings, Ready, Session, Startup};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,87 +20,11 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, MutexGuard, watch};
 use tokio::task::JoinHandle;
 
-/// Characters of a command's output that the model is shown with the next prompt.
-const SHOWN_TO_MODEL: usize = 3_000;
-/// Bytes of a command's output that a tab gets while it runs; of the rest it gets the end.
-const LIVE_BYTES: u64 = 4 << 20;
-/// Commands of the user's that run at the same time.
-const MAX_COMMANDS: usize = 4;
 /// Prompts whose keys are remembered, and characters of a key.
 const MAX_KEYS: usize = 64;
 const MAX_KEY: usize = 64;
 /// How long the last turn has to end when the server stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// What a session of the page needs from its server.
-pub struct PageFrontend {
-    events: Arc<Events>,
-    questions: Arc<Questions>,
-    feed: Arc<Feed>,
-    shown: Lock<Instant>,
-}
-
-impl PageFrontend {
-    /// A frontend with a feed and questions of its own; `may_widen_network` says whether its user may answer those about
-    /// hosts.
-    pub fn new(may_widen_network: bool) -> Arc<Self> {
-        let events = Arc::new(Events::new(1));
-        let feed = Feed::listen(&events);
-        let questions = Arc::new(Questions::new(may_widen_network));
-        Arc::new(Self { events, questions, feed, shown: Lock::new(Instant::now()) })
-    }
-}
-
-/// Time between two reports of how far a step is.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
-
-impl Frontend for PageFrontend {
-    fn events(&self) -> &Arc<Events> {
-        &self.events
-    }
-
-    fn approver(&self) -> Option<Arc<dyn Approver>> {
-        Some(Arc::clone(&self.questions) as _)
-    }
-
-    fn listeners_of_delegate(&self, number: u64) -> Vec<Box<dyn Listener>> {
-        let feed = Arc::clone(&self.feed);
-        let (mut turns, mut used) = (0_u64, Usage::default());
-        let listener = move |record: &Record, _: &[u8]| {
-            let does = match &record.event {
-                Event::AssistantMessage { usage, .. } => {
-                    turns += 1;
-                    used.add(usage.unwrap_or_default());
-                    "answers".to_owned()
-                }
-                Event::ToolStarted { name, arguments, .. } => {
-                    format!("{} {}", frame::visible(name), frame::short(arguments))
-                }
-                Event::SessionFinished { status, .. } => status.clone(),
-                _ => return Ok(()),
-            };
-            let tokens = used.input + used.output;
-            let text = format!("Part {number}: {turns} turns, {tokens} tokens · {does}");
-            feed.send("part", &json!({"number": number, "text": text}));
-            Ok(())
-        };
-        vec![Box::new(listener)]
-    }
-
-    fn progress(&self, step: Step<'_>) {
-        let mut shown = self.shown.lock();
-        if shown.elapsed() < PROGRESS_INTERVAL {
-            return;
-        }
-        *shown = Instant::now();
-        let (text, done, total) = match step {
-            Step::Pull(what, done, total) => (format!("pulling {}", frame::visible(what)), done, total),
-            Step::Copy(done, total) => ("copying the workspace".to_owned(), done, total),
-            Step::Check(command) => (format!("checking: {}", frame::visible(command)), 0, 0),
-        };
-        self.feed.send("progress", &json!({"text": text, "done": done, "total": total}));
-    }
-}
 
 /// A session that is open.
 pub struct Live {
@@ -362,84 +284,6 @@ impl Live {
         session.set_model(model)?;
         self.changed(&session).await;
         Ok(())
-    }
-
-    /// Starts a command of the user's in the sandbox; its output goes to the tabs.
-    ///
-    /// # Errors
-    /// `Conflict` where too many run.
-    pub fn command(self: &Arc<Self>, text: String) -> Result<()> {
-        if text.trim().is_empty() {
-            return Err(Error::usage("there is no command").hint("for example ls"));
-        }
-        {
-            let mut status = self.status.lock();
-            if status.commands >= MAX_COMMANDS {
-                return Err(Error::new(Kind::Conflict, format!("{MAX_COMMANDS} commands run already")));
-            }
-            status.commands += 1;
-        }
-        self.send_status();
-        let (live, mut stopped) = (Arc::clone(self), self.stop_commands.subscribe());
-        tokio::spawn(async move {
-            let number = live.feed.command_started(&text);
-            let (runs, command) = (Arc::clone(&live), text.clone());
-            let run = to_end(async move {
-                tokio::select! {
-                    ran = runs.run(number, &command) => ran,
-                    _ = stopped.changed() => Err(Stop::Interrupted.error()),
-                }
-            });
-            let ran = run.await;
-            live.status.lock().commands -= 1;
-            let (end, note) = match ran {
-                Ok((end, output)) => {
-                    let note = format!("The user ran `{text}` in the sandbox: {end}. Its output:\n{output}");
-                    (end, note)
-                }
-                Err(error) if error.kind() == Kind::Interrupted => {
-                    ("stopped".to_owned(), format!("The user ran `{text}` in the sandbox and stopped it."))
-                }
-                Err(error) => (error.to_string(), format!("The user's command `{text}` failed: {error}")),
-            };
-            live.feed.command_ended(number, &frame::visible(&end));
-            live.send_status();
-            // After the turn that is under way.
-            let mut session = live.session.lock().await;
-            let _ = session.conversation.note(&note);
-            live.changed(&session).await;
-        });
-        Ok(())
-    }
-
-    /// How the command ended, and what the model is shown of its output.
-    async fn run(&self, number: u64, text: &str) -> Result<(String, String)> {
-        let sandbox = self.startup.ready().await?.sandbox.clone();
-        let command = Command {
-            program: Program::Shell(text.to_owned()),
-            cwd: None,
-            env: Vec::new(),
-            timeout: self.command_time,
-            live_bytes: LIVE_BYTES,
-            stdin: false,
-        };
-        let mut copy = Collector::new(SHOWN_TO_MODEL);
-        let mut sanitiser = Sanitiser::new(false);
-        let finished = sandbox
-            .run(command, &mut |output| {
-                let mut shown = String::new();
-                match &output {
-                    Output::Data(_, bytes) => sanitiser.push_bytes(bytes, &mut shown),
-                    Output::Gap(bytes) => shown = format!("\n… {bytes} bytes are left out …\n"),
-                }
-                copy.push(output);
-                if !shown.is_empty() {
-                    self.feed.command_output(number, &shown);
-                }
-            })
-            .await?;
-        report_limits(&self.events, &finished)?;
-        Ok((ending(&finished), copy.finish(None).text))
     }
 
     /// Ends the session: the process ends, or the session makes room for another one.

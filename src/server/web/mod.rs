@@ -10,6 +10,7 @@ mod chips;
 mod documents;
 mod feed;
 mod frame;
+mod frontend;
 mod guard;
 mod lines;
 mod live;
@@ -23,8 +24,9 @@ mod upload;
 mod visitors;
 mod work;
 
+pub use frontend::PageFrontend;
 pub use guard::{Guard, Hosts};
-pub use live::{Live, PageFrontend};
+pub use live::Live;
 pub use scope::{Allowance, Facts, PageOpener, Scope};
 pub use token::{Lockout, Token, random};
 pub use visitors::{Audience, VisitorLimits, Visitors};

@@ -1,7 +1,8 @@
 //! The sessions that one user of the page can reach, and those of them that are open.
 
 use super::answers::Failure;
-use super::live::{Live, LiveLimits, PageFrontend};
+use super::frontend::PageFrontend;
+use super::live::{Live, LiveLimits};
 use super::upload::Uploaded;
 use super::visitors::VisitorPlace;
 use super::work::{blocking, to_end};
