@@ -1,7 +1,8 @@
-//! The package in `python/`: its own tests and LangChain's suite, against a wheel that is built from the tree.
+//! The package in `python/`: its own tests and LangChain's suite, against a wheel that is built from the tree, on each
+//! version of Python that it is for.
 
 use crate::support::agent::agent;
-use crate::support::counterpart::{python, root};
+use crate::support::counterpart::{PYTHONS, python_of, root};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -32,40 +33,43 @@ fn built(python: &Path, directory: &Path) -> PathBuf {
     installed
 }
 
-fn pytest(file: &str, arguments: &[&str]) {
-    let Some(python) = python("python") else { return };
+/// Both suites in one process, which loads the libraries once.
+fn works_on(version: &str) {
+    let Some(python) = python_of(version) else { return };
     let directory = tempfile::tempdir().unwrap();
     let installed = built(&python, directory.path());
-    let tests = root().join("python/tests").join(file);
     let finished = agent()
         .driven_by(&python)
         .env("PYTHONPATH", &installed)
         .args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--asyncio-mode=auto"])
-        .args(arguments)
-        .args([&tests])
+        .args([root().join("python/tests")])
         .deadline(DEADLINE)
         .run()
         .expect_code(0);
-    assert!(
-        finished.stdout.contains(" passed") && !finished.stdout.contains(" skipped"),
-        "{}",
-        finished.stdout
-    );
+    let printed = &finished.stdout;
+    assert!(printed.contains(" passed") && !printed.contains(" skipped"), "{printed}");
+    let last = printed.trim_end().lines().last().unwrap_or_default();
+    println!("Python {version}: {last}");
 }
 
 #[test]
-fn the_package_runs_commands_code_and_files_and_applies_what_they_change() {
-    pytest("test_sandbox.py", &[]);
+fn the_package_and_the_suite_of_langchain_pass_on_python_3_11() {
+    works_on("3.11");
 }
 
 #[test]
-fn the_backend_for_deepagents_passes_the_suite_of_langchain() {
-    pytest("test_deepagents.py", &[]);
+fn the_package_and_the_suite_of_langchain_pass_on_python_3_12() {
+    works_on("3.12");
+}
+
+#[test]
+fn the_package_and_the_suite_of_langchain_pass_on_python_3_13() {
+    works_on("3.13");
 }
 
 #[test]
 fn the_package_is_typed() {
-    let Some(python) = python("python") else { return };
+    let Some(python) = PYTHONS.into_iter().find_map(python_of) else { return };
     let directory = tempfile::tempdir().unwrap();
     run(Command::new(python)
         .args(["-m", "mypy", "--strict", "--cache-dir"])

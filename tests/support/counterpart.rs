@@ -3,15 +3,41 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The Python that has what `requirements` of `tests/clients` name: `protocols`, `python`, `novita` or `langchain`. Without it the test is skipped
+/// The versions of Python that the package in `python/` is for.
+pub const PYTHONS: [&str; 3] = ["3.11", "3.12", "3.13"];
+
+/// The Python that has what `requirements` of `tests/clients` name: `protocols`, `novita` or `langchain`. Without it the test is skipped
 /// by name, but not in CI.
 pub fn python(requirements: &str) -> Option<PathBuf> {
-    let python = root().join("target/clients").join(requirements).join("bin/python");
-    if python.with_file_name("../installed").exists() {
-        return Some(python);
+    client(requirements, "python")
+}
+
+/// Python of that version, with what the package's tests need. In CI the versions that the machine does not have are skipped, not all of them.
+pub fn python_of(version: &str) -> Option<PathBuf> {
+    let is_there = |version: &str| directory(&format!("python-{version}")).join("installed").exists();
+    if !is_there(version) && PYTHONS.into_iter().any(is_there) {
+        eprintln!("skipped: Python {version} was not found by tests/clients/install python");
+        return None;
     }
-    assert!(std::env::var_os("CI").is_none(), "tests/clients/install {requirements} has not run");
-    eprintln!("skipped: run tests/clients/install {requirements}");
+    let found = directory(&format!("python-{version}")).join("bin/python");
+    installed("python", found)
+}
+
+/// A program of a client, by the client's name.
+pub fn client(name: &str, program: &str) -> Option<PathBuf> {
+    installed(name, directory(name).join("bin").join(program))
+}
+
+fn directory(name: &str) -> PathBuf {
+    root().join("target/clients").join(name)
+}
+
+fn installed(client: &str, program: PathBuf) -> Option<PathBuf> {
+    if program.with_file_name("../installed").exists() {
+        return Some(program);
+    }
+    assert!(std::env::var_os("CI").is_none(), "tests/clients/install {client} has not run");
+    eprintln!("skipped: run tests/clients/install {client}");
     None
 }
 
