@@ -1,7 +1,7 @@
 //! `agent acp`: with the protocol's own client, and with hostile ones.
 
-use crate::support::agent::{Agent, agent};
-use crate::support::counterpart::{python, script};
+use crate::support::agent::{Agent, agent, binary};
+use crate::support::counterpart::{client, python, script};
 use crate::support::endpoint::{Endpoint, endpoint};
 use crate::support::rpc::{Server, answer, exchange, lines, send};
 use serde_json::{Value, json};
@@ -63,6 +63,30 @@ fn a_cancelled_prompt_is_answered_as_cancelled() {
 fn sessions_of_several_directories_run_in_one_process_and_are_listed_and_loaded() {
     let endpoint = endpoint().text("I am here.").repeat_last().start();
     driven("sessions", &endpoint, agent());
+}
+
+/// `yopo` says yes to every question.
+#[test]
+fn yopo_shows_the_answer_and_what_it_agrees_to_is_applied() {
+    let Some(yopo) = client("yopo", "yopo") else { return };
+    let endpoint = endpoint()
+        .tool_call("write_file", json!({ "path": "new.txt", "data": "hello\n" }))
+        .tool_call("run_commands", json!({ "command": "tr a-z A-Z < new.txt" }))
+        .text("It says **HELLO** in capitals.")
+        .start();
+    let finished = agent()
+        .driven_by(&yopo)
+        .endpoint(&endpoint)
+        .args(["write hello to new.txt and shout it".as_ref(), binary().as_os_str(), "acp".as_ref()])
+        .run()
+        .expect_code(0);
+    assert!(finished.stdout.contains("It says **HELLO** in capitals."), "{}", finished.stdout);
+    assert_eq!(finished.host_file("new.txt").as_deref(), Some("hello\n"));
+    let requests = endpoint.requests();
+    assert_eq!(requests.len(), 3);
+    assert!(requests[0].messages().iter().any(|message| message.to_string().contains("shout it")));
+    let last = requests[2].messages().last().expect("a result").to_string();
+    assert!(last.contains("HELLO"), "{last}");
 }
 
 fn request(id: u64, method: &str, params: Value) -> Value {
