@@ -97,6 +97,7 @@ mod trace;
 mod web;
 mod web_browser;
 mod web_proxy;
+mod web_space;
 mod websocket;
 mod wire;
 mod workspace_apply;

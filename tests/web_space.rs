@@ -1,0 +1,301 @@
+//! The image of `examples/huggingface-space`: built from a base of this machine's packages, without a network, and run as a Space runs it.
+
+use crate::support::agent::{DEADLINE, binary};
+use crate::support::counterpart::root;
+use crate::support::endpoint::{Endpoint, endpoint};
+use crate::support::engine::engine;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const TOKEN: &str = "a-token-that-nobody-guesses";
+/// The name of the Space. Its port is the one that the Dockerfile says.
+const NAME: &str = "localhost:7860";
+/// What the engine has to leave to a container whose programs make namespaces.
+const NAMESPACES: [&str; 4] =
+    ["--security-opt", "seccomp=unconfined", "--security-opt", "systempaths=unconfined"];
+
+/// Makes the image $1: a small Debian of this machine's packages, whose own repository has no others. $2... are packages.
+const BASE: &str = r#"
+set -eu
+image=$1
+shift
+packages=$(apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances --installed \
+  apt base-files bash coreutils dash dpkg findutils grep gzip hostname login mawk passwd sed tar util-linux "$@" | grep '^[a-z]' | sort -u)
+dpkg-query -L $packages 2>/dev/null | grep -E '^/(etc|(usr/)?(bin|sbin|lib|lib64|libexec|share))/' |
+  grep -vE '^/usr/share/(doc|man|locale|info|zoneinfo)/' | sed -E 's#^/(bin|sbin|lib|lib64)/#/usr/\1/#' | sort -u |
+  while read -r file; do if [ -L "$file" ] || [ -f "$file" ]; then echo "$file"; fi; done > files
+mkdir image
+tar c --ignore-failed-read -T files 2>/dev/null | tar x -C image
+for directory in bin sbin lib lib64; do ln -s usr/$directory image/$directory; done
+mkdir -p image/etc/apt/preferences.d image/etc/ssl/certs image/var/lib/dpkg image/var/lib/apt image/var/cache/apt image/var/log image/tmp image/opt/repository image/home image/root
+chmod 1777 image/tmp
+cp -r /etc/alternatives /etc/ld.so.cache image/etc/
+cp /etc/ssl/certs/ca-certificates.crt image/etc/ssl/certs/
+cp /usr/share/base-passwd/passwd.master image/etc/passwd
+cp /usr/share/base-passwd/group.master image/etc/group
+[ -e image/usr/bin/awk ] || ln -sf mawk image/usr/bin/awk
+cp /var/lib/dpkg/status image/var/lib/dpkg/
+: > image/opt/repository/Packages
+echo 'deb [trusted=yes] file:/opt/repository ./' > image/etc/apt/sources.list
+tar c -C image --owner=0 --group=0 . | docker import - "$image" >/dev/null
+"#;
+
+/// Forbids namespaces, which the engines of most machines do too.
+const FILTER: &str = r#"{"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
+  {"names": ["unshare"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1},
+  {"names": ["clone"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1, "args": [{"index": 0, "value": 268435456, "valueTwo": 268435456, "op": "SCMP_CMP_MASKED_EQ"}]},
+  {"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": 38}]}"#;
+
+/// Its tags are removed when the test ends, however it ends.
+struct Images {
+    base: String,
+    space: String,
+}
+
+impl Drop for Images {
+    fn drop(&mut self) {
+        let _ = docker(&["rmi", "--force", &self.space, &self.base]);
+    }
+}
+
+/// A container that is removed when the test ends.
+struct Container(String);
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        let _ = docker(&["rm", "--force", "--volumes", &self.0]);
+    }
+}
+
+fn docker(arguments: &[&str]) -> Output {
+    Command::new("docker").args(arguments).stdin(Stdio::null()).output().expect("docker starts")
+}
+
+#[track_caller]
+fn succeeded(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout).trim().to_owned()
+}
+
+/// The packages that the Dockerfile installs.
+fn packages(dockerfile: &str) -> Vec<&str> {
+    let line =
+        dockerfile.lines().find(|line| line.contains("apt-get install")).expect("a line with packages");
+    let words = line.split_whitespace().skip_while(|word| *word != "install").skip(1);
+    words.filter(|word| !word.starts_with('-') && *word != "\\").collect()
+}
+
+/// The image of the Space; `None` where this machine lacks what it is made of.
+fn build(directory: &Path) -> Option<Images> {
+    let example = root().join("examples/huggingface-space/Dockerfile");
+    let text = std::fs::read_to_string(&example).expect("the Dockerfile");
+    let packages = packages(&text);
+    for package in &packages {
+        let list = Command::new("dpkg-query").args(["-L", package]).output();
+        if !list.is_ok_and(|list| list.status.success()) {
+            assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "missing: {package}");
+            eprintln!("skipped: {package} is missing (Debian: apt install {package})");
+            return None;
+        }
+    }
+    let tag = |what: &str| format!("local.test/{what}-{}:1", std::process::id());
+    let images = Images { base: tag("space-base"), space: tag("space") };
+    let mut base = Command::new("sh");
+    base.args(["-c", BASE, "sh", &images.base]).args(packages).current_dir(directory);
+    succeeded(&base.output().expect("a shell"));
+    let context = directory.join("space");
+    std::fs::create_dir(&context).expect("a directory");
+    std::fs::copy(example, context.join("Dockerfile")).expect("a copy");
+    std::fs::copy(binary(), context.join("agent")).expect("a copy");
+    let base = format!("BASE={}", images.base);
+    let context = context.display().to_string();
+    succeeded(&docker(&[
+        "build",
+        "--network",
+        "none",
+        "--build-arg",
+        &base,
+        "--tag",
+        &images.space,
+        &context,
+    ]));
+    Some(images)
+}
+
+/// The command that runs the Space: as the user of its image, without rights, and with nothing that can be written to but its home and `/tmp`.
+fn space(how: &str, name: &str, token: &str, model: &str, more: &[&str], image: &str) -> Output {
+    let mut command = Command::new("docker");
+    command.args(["run", how, "--name", name, "--read-only", "--cap-drop", "ALL", "--init"]);
+    command.args(["--tmpfs", "/tmp:exec", "--tmpfs", "/home/user:uid=1000,gid=1000,mode=700,exec"]);
+    command.args(["--security-opt", "no-new-privileges"]).args(more);
+    for (variable, value) in [
+        ("SPACE_HOST", NAME),
+        ("AGENT_WEB_TOKEN", token),
+        ("AGENT_BASE_URL", model),
+        ("AGENT_API_KEY", "test-key"),
+        ("AGENT_MODEL", "test-model"),
+    ] {
+        command.args(["--env", &format!("{variable}={value}")]);
+    }
+    command.arg(image).stdin(Stdio::null()).output().expect("docker starts")
+}
+
+/// Where containers reach a port of this machine's loopback: `address` is the bridge's. It serves until the test process ends.
+fn relay(address: &str, to: String) -> u16 {
+    let listener = TcpListener::bind((address, 0)).expect("a port of the bridge");
+    let port = listener.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        for outer in listener.incoming().flatten() {
+            let Ok(inner) = TcpStream::connect(&to) else { continue };
+            for (from, to) in [(&outer, &inner), (&inner, &outer)] {
+                let (mut from, mut to) = (from.try_clone().expect("a copy"), to.try_clone().expect("a copy"));
+                std::thread::spawn(move || {
+                    // Either side may close the connection at any time.
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(Shutdown::Write);
+                });
+            }
+        }
+    });
+    port
+}
+
+/// What a browser sends to the Space at `address`.
+struct Browser {
+    address: String,
+    token: String,
+    visitor: String,
+}
+
+impl Browser {
+    fn curl(&self, path: &str, more: &[&str]) -> Command {
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--no-buffer", "--max-time", "100"]);
+        for header in [
+            format!("Host: {NAME}"),
+            format!("Origin: https://{NAME}"),
+            "Sec-Fetch-Site: same-origin".to_owned(),
+            format!("Authorization: Bearer {}", self.token),
+            format!("X-Agent-Visitor: {}", self.visitor),
+        ] {
+            curl.args(["--header", &header]);
+        }
+        curl.args(more).arg(format!("http://{}{path}", self.address));
+        curl.stdin(Stdio::null()).stdout(Stdio::piped());
+        curl
+    }
+
+    /// The status and the body of an answer.
+    fn ask(&self, path: &str, more: &[&str]) -> (u16, String) {
+        let done =
+            self.curl(path, more).args(["--write-out", "\n%{http_code}"]).output().expect("curl starts");
+        let text = String::from_utf8_lossy(&done.stdout).into_owned();
+        let (body, status) = text.rsplit_once('\n').expect("a status");
+        (status.parse().expect("a status"), body.to_owned())
+    }
+
+    #[track_caller]
+    fn post(&self, path: &str, body: &Value, expected: u16) -> Value {
+        let header = ["--header", "Content-Type: application/json", "--data", &body.to_string()];
+        let (status, answer) = self.ask(path, &header);
+        assert_eq!(status, expected, "{path}: {answer}");
+        serde_json::from_str(&answer).unwrap_or_default()
+    }
+}
+
+fn name(what: &str) -> String {
+    format!("agent-space-{what}-{}", std::process::id())
+}
+
+/// It never runs without a sandbox, and says what is in the way; nor without a password.
+fn refuses(image: &str, directory: &Path) {
+    let filter = directory.join("filter.json");
+    std::fs::write(&filter, FILTER).expect("the filter");
+    let filter = format!("seccomp={}", filter.display());
+    let filtered = ["--security-opt", &filter];
+    for (token, options, code, reason) in [
+        (TOKEN, &filtered[..], 4, "the local sandbox did not start: a system call filter is on this process"),
+        (TOKEN, &NAMESPACES[..2], 4, "the local sandbox did not start: parts of /proc are hidden here"),
+        ("", &NAMESPACES[..], 2, "--behind-proxy needs a token in AGENT_WEB_TOKEN"),
+    ] {
+        let refused = space("--rm", &name("refusing"), token, "http://127.0.0.1:9/v1", options, image);
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(refused.status.code() == Some(code) && said.contains(reason), "{said}");
+    }
+}
+
+/// Starts it where namespaces can be made, and waits until it listens: its address.
+fn serve(image: &str, model: &Endpoint) -> (Container, String) {
+    let inspect = ["network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Gateway}}"];
+    let gateway = succeeded(&docker(&inspect));
+    let port = relay(&gateway, model.root().trim_start_matches("http://").to_owned());
+    let container = Container(name("serving"));
+    let url = format!("http://{gateway}:{port}/v1");
+    succeeded(&space("--detach", &container.0, TOKEN, &url, &NAMESPACES, image));
+    assert_eq!(succeeded(&docker(&["exec", &container.0, "id", "-u"])), "1000");
+    let inspect = ["inspect", "--format", "{{.NetworkSettings.IPAddress}}", &container.0];
+    let address = format!("{}:7860", succeeded(&docker(&inspect)));
+    let said = || String::from_utf8_lossy(&docker(&["logs", &container.0]).stderr).into_owned();
+    let started = Instant::now();
+    while TcpStream::connect(&address).is_err() {
+        assert!(started.elapsed() < DEADLINE, "{}", said());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(said().contains("Every visitor gets a sandbox of its own: local"), "{}", said());
+    (container, address)
+}
+
+/// A visitor gets nowhere without the password, and with it uploads a file, has it changed, and takes a patch away.
+fn visit(address: String) {
+    let mut browser =
+        Browser { address, token: "not-the-password-at-all".to_owned(), visitor: String::new() };
+    let (status, page) = browser.ask("/", &[]);
+    assert!(status == 200 && page.contains("app.js"), "{status} {page}");
+    assert_eq!(browser.ask("/api/sessions", &[]).0, 401);
+    browser.token = TOKEN.to_owned();
+    let key = browser.post("/api/visitor", &json!({}), 200);
+    browser.visitor = key["visitor"].as_str().expect("a key").to_owned();
+    let kind = ["--request", "PUT", "--header", "Content-Type: application/octet-stream"];
+    let upload = [&kind[..], &["--data-binary", "hello\n"]].concat();
+    assert_eq!(browser.ask("/api/upload?path=list.txt", &upload).0, 200);
+    let opened = browser.post("/api/sessions", &json!({}), 200);
+    let at = |path: &str| format!("/api/session/{}/{path}", opened["session"].as_str().expect("an id"));
+    let mut events = browser.curl(&at("events"), &[]).spawn().expect("curl starts");
+    let lines = BufReader::new(events.stdout.take().expect("its output")).lines();
+    browser.post(&at("prompt"), &json!({"text": "make it loud"}), 202);
+    let mut seen = String::new();
+    for line in lines.map_while(Result::ok) {
+        seen.push_str(&line);
+        if line.contains("I made it loud.") {
+            break;
+        }
+    }
+    let _ = events.kill();
+    let _ = events.wait();
+    for part in [r#""backend":"local""#, "/workspace", "I made it loud."] {
+        assert!(seen.contains(part), "{part}: {seen}");
+    }
+    let (_, patch) = browser.ask(&at("patch"), &[]);
+    assert!(patch.contains("loud.txt") && patch.contains("+HELLO"), "{patch}");
+}
+
+#[tokio::test]
+async fn the_image_of_the_space_serves_visitors_and_refuses_to_start_without_a_sandbox() {
+    if engine().await.is_none() || !Path::new("/var/lib/dpkg/status").exists() {
+        return;
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let Some(images) = build(directory.path()) else { return };
+    refuses(&images.space, directory.path());
+    let model = endpoint()
+        .tool_call("run_commands", json!({"command": "tr a-z A-Z < list.txt > loud.txt; id -un; pwd"}))
+        .text("I made it loud.")
+        .start();
+    let (_container, address) = serve(&images.space, &model);
+    visit(address);
+}
