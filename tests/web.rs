@@ -972,3 +972,38 @@ fn the_page_is_small() {
         ["index.html", "app.js", "app.css"].map(|file| std::fs::metadata(page.join(file)).expect(file).len());
     assert!(sizes.iter().sum::<u64>() < 40 * 1024, "{sizes:?}");
 }
+
+#[tokio::test]
+async fn the_page_is_sent_packed_to_those_that_can_unpack_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let router = in_process(directory.path());
+    let mut total = 0;
+    for (path, file) in [("/", "index.html"), ("/app.js", "app.js"), ("/app.css", "app.css")] {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/server/web/page").join(file);
+        let text = std::fs::read(file).expect("the file");
+        for (accepted, packed) in [
+            ("", false),
+            ("br", false),
+            ("gzip;q=0, br", false),
+            ("identity; q=1, GZIP;q=0.5", true),
+            ("gzip, br", true),
+        ] {
+            let asked = request("GET", path, &[("accept-encoding", accepted)], "");
+            let answer = router.clone().oneshot(asked).await.expect("an answer");
+            let headers = answer.headers().clone();
+            let encoding = headers.get("content-encoding").map(|encoding| encoding.as_bytes());
+            assert_eq!(encoding, packed.then_some(&b"gzip"[..]), "{path} {accepted}");
+            assert_eq!(headers["vary"], "accept-encoding");
+            let body = axum::body::to_bytes(answer.into_body(), 1 << 20).await.expect("a body");
+            if packed {
+                let mut unpacked = Vec::new();
+                flate2::read::GzDecoder::new(&body[..]).read_to_end(&mut unpacked).expect("gzip");
+                assert!(unpacked == text, "{path}");
+            } else {
+                assert!(body == text, "{path}");
+            }
+            total += if accepted == "gzip, br" { body.len() } else { 0 };
+        }
+    }
+    assert!(total < 16 * 1024, "{total} bytes for the first page");
+}

@@ -6,6 +6,7 @@
 mod answers;
 mod api;
 mod archive;
+mod assets;
 mod chips;
 mod documents;
 mod feed;
@@ -37,7 +38,7 @@ use answers::Failure;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, State};
-use axum::http::{HeaderValue, Method, Request, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
@@ -123,11 +124,11 @@ pub fn router(web: Arc<Web>) -> Router {
         .route("/artifact/{hash}", get(documents::artifact))
         .route("/document", post(documents::publish));
     let router = Router::new()
-        .route("/", get(|| page(HTML, "text/html; charset=utf-8")))
-        .route("/app.js", get(|| page(JS, "text/javascript; charset=utf-8")))
-        .route("/app.css", get(|| page(CSS, "text/css; charset=utf-8")))
-        .route("/icon.svg", get(|| page(ICON, "image/svg+xml")))
-        .route("/healthz", get(|| page("ok", "text/plain; charset=utf-8")))
+        .route("/", get(async |asked: HeaderMap| assets::HTML.answer(&asked)))
+        .route("/app.js", get(async |asked: HeaderMap| assets::JS.answer(&asked)))
+        .route("/app.css", get(async |asked: HeaderMap| assets::CSS.answer(&asked)))
+        .route("/icon.svg", get(async |asked: HeaderMap| assets::ICON.answer(&asked)))
+        .route("/healthz", get(|| async { "ok" }))
         .route("/x/{name}/{file}", get(documents::document))
         .route("/api/sessions", get(api::sessions).post(api::open))
         .route("/api/visitor", post(visitors::begin))
@@ -142,15 +143,6 @@ pub fn router(web: Arc<Web>) -> Router {
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .layer(middleware::from_fn_with_state(Arc::clone(&web), guarded))
         .with_state(web)
-}
-
-const HTML: &str = include_str!("page/index.html");
-const JS: &str = include_str!("page/app.js");
-const CSS: &str = include_str!("page/app.css");
-const ICON: &str = include_str!("page/icon.svg");
-
-async fn page(content: &'static str, media_type: &'static str) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, media_type)], content)
 }
 
 /// Lets a request through the guard, and gives every answer its headers.
