@@ -167,7 +167,7 @@ fn not_run(progress: &Progress) -> Reminder {
     Reminder::new(format!("The task is not done: you have not run it yet. {what_to_do}"))
 }
 
-/// The program that runs a script, where its name says so and needs no quotation marks in a shell.
+/// The program that runs a script, where its name shows it and needs no quotation marks in a shell.
 fn interpreter(path: &Path) -> Option<&'static str> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
     path.to_str().filter(|path| path.chars().all(is_plain) && !path.starts_with('-'))?;
