@@ -166,6 +166,130 @@ async fn credentials_that_are_not_valid_any_more_are_a_sentence() {
     assert!(error.hint_text().is_some_and(|hint| hint.contains("a token may have expired")), "{error:?}");
 }
 
+/// What examples/kubernetes/rbac.yaml grants.
+fn least_rights() -> Value {
+    let text = include_str!("../examples/kubernetes/rbac.yaml");
+    let rules = text.split("rules:\n").nth(1).and_then(|rest| rest.split("---").next()).expect("rules");
+    let mut found: Vec<Value> = Vec::new();
+    for line in rules.lines().map(str::trim).filter(|line| !line.starts_with('#')) {
+        let (name, list) = line.trim_start_matches("- ").split_once(':').expect("a field");
+        let items = list.trim().trim_matches(['[', ']']).split(',').map(|item| item.trim().trim_matches('"'));
+        if line.starts_with("- ") {
+            found.push(json!({}));
+        }
+        found.last_mut().expect("a rule")[name] = items.collect::<Value>();
+    }
+    found.into()
+}
+
+/// How a kubeconfig names credentials that somebody renews.
+#[derive(Debug, Clone, Copy)]
+enum Renewed {
+    InTheKubeconfig,
+    InAFile,
+    ByAPlugin,
+}
+
+impl Renewed {
+    /// Writes a kubeconfig with `token`, as a login tool does it.
+    fn write(self, directory: &std::path::Path, server: &str, token: &str) {
+        let write = |name: &str, text: &str| std::fs::write(directory.join(name), text).expect("written");
+        let file = directory.join("token").display().to_string();
+        let user = match self {
+            Self::InTheKubeconfig => json!({ "token": token }),
+            Self::InAFile => json!({ "tokenFile": file }),
+            Self::ByAPlugin => json!({ "exec": {
+                "apiVersion": "client.authentication.k8s.io/v1beta1", "command": "cat", "args": [file], "interactiveMode": "Never",
+            }}),
+        };
+        let credential = json!({
+            "apiVersion": "client.authentication.k8s.io/v1beta1", "kind": "ExecCredential", "status": { "token": token },
+        });
+        match self {
+            Self::InTheKubeconfig | Self::InAFile => write("token", token),
+            Self::ByAPlugin => write("token", &credential.to_string()),
+        }
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "x",
+            "clusters": [{ "name": "c", "cluster": { "server": server, "insecure-skip-tls-verify": true } }],
+            "users": [{ "name": "u", "user": user }],
+            "contexts": [{ "name": "x", "context": { "cluster": "c", "user": "u", "namespace": "default" } }],
+        });
+        write("kubeconfig", &config.to_string());
+    }
+}
+
+/// A token that expires in the middle of a session: what is connected stays, what is asked for anew is refused in words, and once the
+/// credentials are renewed, a stream that is cut is joined again with them.
+async fn with_a_token_that_expires(renewed: Renewed) {
+    let (Some(api), Some(node)) = (Api::connect().await, Node::of_this_machine()) else { return };
+    let account = api.account(least_rights()).await;
+    let tap = WireTap::start(api.address()).await;
+    let server = format!("https://{}", tap.address);
+    let directory = tempfile::tempdir().expect("a directory");
+    renewed.write(directory.path(), &server, &node.token(&account, 25));
+    let kubeconfig = directory.path().join("kubeconfig");
+    let backend = cluster::with(kubeconfig.to_str().expect("a path"), settings()).await;
+    let spec = Spec { idle_ttl: Duration::from_secs(300), ..spec() };
+    let sandbox = start(&backend, &spec).await;
+    let job = job(&sandbox).await;
+    let deadline = Instant::now() + Duration::from_secs(120);
+    let refused = loop {
+        match backend.list().await {
+            Ok(_) => assert!(Instant::now() < deadline, "{renewed:?}: the token does not expire"),
+            Err(error) => break error,
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    };
+    assert_eq!(refused.to_string(), "the sandboxes could not be listed: Unauthorized", "{renewed:?}");
+    assert_eq!(output_of(&sandbox, "echo still here").await, "still here");
+    renewed.write(directory.path(), &server, &node.token(&account, 3600));
+    assert_eq!(cut(&sandbox, async { tap.set(Mode::Cut) }).await, Outcome::Lost);
+    tap.set(Mode::Pass);
+    assert_eq!(output_of(&sandbox, "echo joined").await, "joined", "{renewed:?}");
+    assert_runs(&sandbox, job).await;
+    backend.destroy(&spec.session).await.expect("removed");
+}
+
+#[tokio::test]
+async fn a_token_that_expires_is_renewed_from_the_kubeconfig() {
+    with_a_token_that_expires(Renewed::InTheKubeconfig).await;
+}
+
+#[tokio::test]
+async fn a_token_that_expires_is_renewed_from_a_file() {
+    with_a_token_that_expires(Renewed::InAFile).await;
+}
+
+#[tokio::test]
+async fn a_token_that_expires_is_renewed_by_a_plugin() {
+    with_a_token_that_expires(Renewed::ByAPlugin).await;
+}
+
+/// With the rights of examples/kubernetes/rbac.yaml and no more: an attach is refused, and everything goes over exec.
+#[tokio::test]
+async fn a_session_needs_the_least_rights_and_no_attach() {
+    let Some(api) = Api::connect().await else { return };
+    let account = api.account(least_rights()).await;
+    let directory = tempfile::tempdir().expect("a directory");
+    let token = api.token(&account).await;
+    Renewed::InTheKubeconfig.write(directory.path(), &api.server(), &token);
+    let kubeconfig = directory.path().join("kubeconfig");
+    let kubeconfig = kubeconfig.to_str().expect("a path");
+    let backend = cluster::with(kubeconfig, settings()).await;
+    let spec = Spec { idle_ttl: Duration::from_secs(300), ..spec() };
+    let sandbox = start(&backend, &spec).await;
+    let job = job(&sandbox).await;
+    let other = Api::of(kubeconfig).await;
+    let path = format!("/api/v1/namespaces/default/pods/agent-{}/attach?stdout=true", spec.session);
+    let refused = other.send("POST", &path, None).await.expect_err("it is refused").to_string();
+    assert!(refused.contains("cannot create resource \"pods/attach\""), "{refused}");
+    drop(sandbox);
+    assert_runs(&attached(&backend, &spec).await, job).await;
+    assert!(backend.list().await.expect("a list").iter().any(|listed| listed.session == spec.session));
+    backend.destroy(&spec.session).await.expect("removed");
+}
+
 #[tokio::test]
 async fn a_pod_that_is_evicted_says_why() {
     let Some(api) = Api::connect().await else { return };

@@ -3,7 +3,9 @@
 use super::backends::machine_with;
 use agent::sandbox::Backend;
 use agent::sandbox::kubernetes::{Isolation, Kubernetes, Settings};
+use base64::Engine;
 use serde_json::{Value, json};
+use std::io::Write;
 
 /// The variable that names the cluster's kubeconfig.
 const KUBECONFIG: &str = "AGENT_TEST_KUBECONFIG";
@@ -55,11 +57,16 @@ pub struct Api {
 impl Api {
     /// The cluster's, or `None` where there is none.
     pub async fn connect() -> Option<Self> {
-        let kubeconfig = kubeconfig()?;
+        Some(Self::of(&kubeconfig()?).await)
+    }
+
+    /// The one of a kubeconfig.
+    pub async fn of(kubeconfig: &str) -> Self {
+        let kubeconfig = kubeconfig.to_owned();
         let read = kube::config::Kubeconfig::read_from(&kubeconfig).expect("a kubeconfig");
         let config =
             kube::Config::from_custom_kubeconfig(read, &Default::default()).await.expect("a configuration");
-        Some(Self { kubeconfig, client: kube::Client::try_from(config).expect("a client") })
+        Self { kubeconfig, client: kube::Client::try_from(config).expect("a client") }
     }
 
     /// A request and its answer.
@@ -96,6 +103,32 @@ impl Api {
         self.send("GET", &format!("/api/v1/namespaces/default/pods/agent-{session}"), None).await.ok()
     }
 
+    /// Makes a service account with the rights of `rules` in the namespace `default`.
+    pub async fn account(&self, rules: Value) -> Value {
+        let name = format!("suite-{}", fastrand::u32(..));
+        let metadata = json!({ "name": name });
+        let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
+        let role = json!({ "metadata": metadata, "rules": rules });
+        self.send("POST", &format!("{rbac}/roles"), Some(&role)).await.expect("a role");
+        let binding = json!({
+            "metadata": metadata,
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name },
+            "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": "default" }],
+        });
+        self.send("POST", &format!("{rbac}/rolebindings"), Some(&binding)).await.expect("a binding");
+        let accounts = "/api/v1/namespaces/default/serviceaccounts";
+        self.send("POST", accounts, Some(&json!({ "metadata": metadata }))).await.expect("an account")
+    }
+
+    /// A token for a service account, from the API server.
+    pub async fn token(&self, account: &Value) -> String {
+        let name = account["metadata"]["name"].as_str().expect("a name");
+        let path = format!("/api/v1/namespaces/default/serviceaccounts/{name}/token");
+        let request = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": { "expirationSeconds": 600 } });
+        let made = self.send("POST", &path, Some(&request)).await.expect("a token");
+        made["status"]["token"].as_str().expect("a token").to_owned()
+    }
+
     /// Makes an object of the core group, with the status that a controller would give it.
     pub async fn create_with_status(&self, namespace: &str, resource: &str, object: Value, status: Value) {
         let path = format!("/api/v1/namespaces/{namespace}/{resource}");
@@ -130,6 +163,32 @@ impl Node {
             eprintln!("not tested: AGENT_TEST_CLUSTER_DIRECTORY names no cluster of this machine");
         }
         directory.map(|directory| Self(directory.into()))
+    }
+
+    /// A token of a service account, signed as the API server does it, that the server accepts for so many seconds, more or less:
+    /// those that it hands out live for ten minutes at least.
+    pub fn token(&self, account: &Value, seconds: i64) -> String {
+        // What the server adds: its clock may be behind.
+        const LEEWAY: i64 = 60;
+        let now = jiff::Timestamp::now().as_second();
+        let name = account["metadata"]["name"].as_str().expect("a name");
+        let claims = json!({
+            "iss": "https://x", "aud": ["https://x"], "sub": format!("system:serviceaccount:default:{name}"),
+            "iat": now - 600, "nbf": now - 600, "exp": now - LEEWAY + seconds,
+            "kubernetes.io": { "namespace": "default", "serviceaccount": { "name": name, "uid": account["metadata"]["uid"] } },
+        });
+        let encode = |bytes: &[u8]| base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(bytes);
+        let text = format!("{}.{}", encode(br#"{"alg":"RS256"}"#), encode(claims.to_string().as_bytes()));
+        let signing = std::process::Command::new("openssl")
+            .args(["dgst", "-sha256", "-sign"])
+            .arg(self.0.join("sa.key"))
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn();
+        let mut signing = signing.expect("openssl");
+        signing.stdin.take().expect("its input").write_all(text.as_bytes()).expect("it reads");
+        let signature = signing.wait_with_output().expect("a signature").stdout;
+        format!("{text}.{}", encode(&signature))
     }
 
     /// Kills a program without a warning and starts it again as it was.

@@ -13,6 +13,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -26,7 +27,10 @@ const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove
 /// A namespace of a cluster, with the user's credentials.
 #[derive(Clone)]
 pub(super) struct Cluster {
-    client: kube::Client,
+    /// With the credentials that were read last.
+    client: Arc<Mutex<kube::Client>>,
+    /// Where the configuration comes from.
+    source: Arc<(Arc<Machine>, Settings)>,
     /// Where the pods are.
     pub namespace: String,
     /// The API server, for messages.
@@ -37,7 +41,7 @@ pub(super) struct Cluster {
 
 impl Cluster {
     /// The cluster that `kubectl` would talk to.
-    pub async fn connect(machine: &Machine, settings: &Settings) -> Result<Self> {
+    pub async fn connect(machine: &Arc<Machine>, settings: &Settings) -> Result<Self> {
         let config = configuration(machine, settings).await?;
         let namespace = settings.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         if !is_name(&namespace) {
@@ -46,11 +50,38 @@ impl Cluster {
         let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']).parse();
         let address = host.ok().filter(|host: &std::net::IpAddr| !host.is_loopback());
         let port = config.cluster_url.port_u16().unwrap_or(443);
-        let location = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+        let location = location(&config);
         let client = kube::Client::try_from(config)
             .map_err(|error| failure::error("the connection to the cluster could not be set up", error))?;
         let address = address.map(|host| SocketAddr::new(host, port));
-        Ok(Self { client, namespace, location, address })
+        let source = Arc::new((Arc::clone(machine), settings.clone()));
+        Ok(Self { client: Arc::new(Mutex::new(client)), source, namespace, location, address })
+    }
+
+    fn client(&self) -> kube::Client {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reads the credentials again: those of a long session are renewed meanwhile, in the kubeconfig, in a file that it names, or by
+    /// its plugin. `false` where there are none, or only those of another cluster.
+    async fn renew(&self) -> bool {
+        let (machine, settings) = &*self.source;
+        let Ok(config) = configuration(machine, settings).await else { return false };
+        if location(&config) != self.location {
+            return false;
+        }
+        let client = kube::Client::try_from(config);
+        let is_renewed = client.is_ok();
+        if let Ok(client) = client {
+            *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
+        }
+        is_renewed
+    }
+
+    /// Whether a request that was answered with this status is worth repeating: the credentials were not accepted, and there are
+    /// others now.
+    async fn is_renewed_after(&self, code: Option<u16>) -> bool {
+        code == Some(401) && self.renew().await
     }
 
     /// The path of what is in the namespace: `pods`, or `pods/NAME`.
@@ -65,21 +96,31 @@ impl Cluster {
 
     /// A request and its answer.
     pub async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> kube::Result<Value> {
+        let answer = async {
+            let answered = self.send_once(&method, path, body).await;
+            let code = answered.as_ref().err().and_then(failure::code);
+            match self.is_renewed_after(code).await {
+                true => self.send_once(&method, path, body).await,
+                false => answered,
+            }
+        };
+        timeout(TIMEOUT, answer).await.unwrap_or_else(|elapsed| Err(kube::Error::Service(elapsed.into())))
+    }
+
+    async fn send_once(&self, method: &Method, path: &str, body: Option<&Value>) -> kube::Result<Value> {
         let text = body.map(Value::to_string).unwrap_or_default();
-        let mut request = Request::builder().method(method).uri(path).header("accept", "application/json");
+        let mut request =
+            Request::builder().method(method.clone()).uri(path).header("accept", "application/json");
         if body.is_some() {
             request = request.header("content-type", "application/json");
         }
         let request =
             request.body(kube::client::Body::from(text.into_bytes())).map_err(kube::Error::HttpError)?;
-        let answer = async {
-            let response = self.client.send(request).await?;
-            let status = response.status();
-            let bytes = axum::body::to_bytes(axum::body::Body::new(response.into_body()), MAX_ANSWER).await;
-            let bytes = bytes.map_err(|error| kube::Error::Service(error.into()))?;
-            read(status, &bytes)
-        };
-        timeout(TIMEOUT, answer).await.unwrap_or_else(|elapsed| Err(kube::Error::Service(elapsed.into())))
+        let response = self.client().send(request).await?;
+        let status = response.status();
+        let bytes = axum::body::to_bytes(axum::body::Body::new(response.into_body()), MAX_ANSWER).await;
+        let bytes = bytes.map_err(|error| kube::Error::Service(error.into()))?;
+        read(status, &bytes)
     }
 
     /// What is at `path`; `None` where there is nothing.
@@ -118,7 +159,7 @@ impl Cluster {
             "{path}?watch=true&fieldSelector={selector}&resourceVersion={version}&allowWatchBookmarks=true&timeoutSeconds=290"
         );
         let request = Request::builder().uri(uri).body(Vec::new()).map_err(kube::Error::HttpError)?;
-        self.client.request_events(request).await
+        self.client().request_events(request).await
     }
 
     /// Starts `command` in a container of a pod and connects to its streams.
@@ -131,10 +172,26 @@ impl Cluster {
         for word in command {
             uri = format!("{uri}&command={}", escape(word));
         }
-        let request = Request::builder().uri(uri).body(Vec::new()).map_err(kube::Error::HttpError)?;
-        let connected = timeout(TIMEOUT, self.client.connect(request)).await;
-        connected.unwrap_or_else(|elapsed| Err(kube::Error::Service(elapsed.into())))
+        let connection = async {
+            let connected = self.connect_once(&uri).await;
+            let code = connected.as_ref().err().and_then(failure::code);
+            match self.is_renewed_after(code).await {
+                true => self.connect_once(&uri).await,
+                false => connected,
+            }
+        };
+        timeout(TIMEOUT, connection).await.unwrap_or_else(|elapsed| Err(kube::Error::Service(elapsed.into())))
     }
+
+    async fn connect_once(&self, uri: &str) -> kube::Result<Connection> {
+        let request = Request::builder().uri(uri).body(Vec::new()).map_err(kube::Error::HttpError)?;
+        self.client().connect(request).await
+    }
+}
+
+/// The API server of a configuration.
+fn location(config: &kube::Config) -> String {
+    config.cluster_url.to_string().trim_end_matches('/').to_owned()
 }
 
 /// The answer's JSON, or the error that it states.
