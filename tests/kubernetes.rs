@@ -40,6 +40,10 @@ async fn a_pod_is_what_the_level_restricted_demands_and_more() {
     assert_eq!(at("/spec/activeDeadlineSeconds"), 86_400);
     assert_eq!(at("/spec/securityContext/runAsNonRoot"), true);
     assert_eq!(at("/spec/securityContext/seccompProfile/type"), "RuntimeDefault");
+    assert_eq!(
+        at("/spec/securityContext/sysctls"),
+        json!([{ "name": "kernel.shm_rmid_forced", "value": "1" }])
+    );
     let container = "/spec/containers/0/securityContext";
     assert_eq!(at(&format!("{container}/allowPrivilegeEscalation")), false);
     assert_eq!(at(&format!("{container}/readOnlyRootFilesystem")), true);

@@ -36,6 +36,8 @@ enum Reason {
     Request,
     /// The sandbox's disk quota, in bytes.
     Quota(u64),
+    /// Its sockets hold too much memory.
+    Memory,
 }
 
 /// A command that is being ended.
@@ -182,10 +184,19 @@ impl Command {
 
     /// Kills it and everything that it started at once, because the sandbox's disk quota of `bytes` is used up.
     pub fn end_over_quota(&mut self, bytes: u64) {
+        self.end_at_once(Reason::Quota(bytes));
+    }
+
+    /// Kills it and everything that it started at once, because the sandbox's sockets hold more memory than they may.
+    pub fn end_out_of_memory(&mut self) {
+        self.end_at_once(Reason::Memory);
+    }
+
+    fn end_at_once(&mut self, reason: Reason) {
         processes::kill_below(self.supervisor);
-        self.begin_to_end(Reason::Quota(bytes));
+        self.begin_to_end(reason);
         if let Some(ending) = &mut self.ending {
-            // No time to write more.
+            // No time to take more.
             ending.since = ending.since.checked_sub(GRACE).unwrap_or(ending.since);
             ending.next = Instant::now();
         }
@@ -505,6 +516,7 @@ impl Command {
         match self.ending.as_ref().map(|ending| ending.reason) {
             Some(Reason::TimeLimit) => return Outcome::TimedOut,
             Some(Reason::Quota(bytes)) => return Outcome::OverQuota { bytes },
+            Some(Reason::Memory) => return Outcome::OomKilled,
             Some(Reason::Request) | None => {}
         }
         let Some((report, _)) = self.report else { return Outcome::Lost };

@@ -29,6 +29,7 @@ mod search;
 mod serve;
 mod sha256;
 mod simple;
+mod socket_memory;
 mod supervisor;
 mod sys;
 mod update;
@@ -42,7 +43,8 @@ use std::process::ExitCode;
 
 const USAGE: &str =
     "usage: guest serve [--idle-ttl SECS] [--socket NAME] [--user-socket NAME] [--listen-fd N] [--workspace DIR]
-                   [--disk BYTES] [--keepalive SECS] [--filters FILE] [--websocket-fd N VERIFIER]
+                   [--disk BYTES] [--disk-directory DIR] [--keepalive SECS] [--filters FILE] [--socket-questions-fd N]
+                   [--websocket-fd N VERIFIER]
        guest attach --socket NAME
        guest detach ADDRESS:PORT VERIFIER SPEC [ADDRESS:PORT,...]
        guest enter SPEC

@@ -56,6 +56,12 @@ pub fn descendants(root: c_int) -> Vec<c_int> {
     living
 }
 
+/// Whether a process has ended, reaped or not.
+pub fn is_dead(id: c_int) -> bool {
+    let stat = std::fs::read(format!("/proc/{id}/stat")).ok();
+    stat.and_then(|stat| parse(id, &stat)).is_none_or(|process| process.zombie)
+}
+
 /// The children of `parent`, zombies left out.
 pub fn children(parent: c_int) -> Vec<c_int> {
     all().into_iter().filter(|p| p.parent == parent && !p.zombie).map(|p| p.id).collect()

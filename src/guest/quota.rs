@@ -46,10 +46,11 @@ struct Disk {
 }
 
 impl Quota {
-    /// Of `bytes` on the disks of `workspace` and `$HOME`.
-    pub fn new(bytes: Option<u64>, workspace: &Path) -> Self {
+    /// Of `bytes` on the disks of `workspace`, `$HOME` and `more`.
+    pub fn new(bytes: Option<u64>, workspace: &Path, more: &[PathBuf]) -> Self {
         let home = std::env::var_os("HOME").map(PathBuf::from);
-        let directories: Vec<_> = std::iter::once(workspace.to_owned()).chain(home).collect();
+        let directories: Vec<_> =
+            std::iter::once(workspace.to_owned()).chain(home).chain(more.iter().cloned()).collect();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let limit = bytes.map(|bytes| Usage { bytes, files: files_of_quota(bytes) });
         let disk = |path: &PathBuf| {

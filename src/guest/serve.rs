@@ -16,6 +16,7 @@ use crate::quota::Quota;
 use crate::relay::Relay;
 use crate::requests::{Activity, answer_about_job};
 use crate::search::SearchPath;
+use crate::socket_memory::{self, SocketMemory};
 use crate::sys::{self, POLLIN, Poll, Signals};
 use crate::walk::{Hashes, Snapshots};
 use crate::wire::{CHUNK, Message, WindowBudget};
@@ -45,8 +46,12 @@ pub struct Options {
     disk: Option<u64>,
     /// The file with the system call filters to install.
     filters: Option<PathBuf>,
+    /// Directories of that disk that count beside the workspace and `$HOME`.
+    disk_directories: Vec<PathBuf>,
     /// Where WebSockets come in.
     gate: Option<Gate>,
+    /// The socket at which the kernel is asked about others, opened before the filters were installed.
+    questions: Option<OwnedFd>,
 }
 
 struct Gate {
@@ -98,6 +103,7 @@ pub struct Server {
     pub oom: OomCounter,
     pub search: SearchPath,
     pub quota: Quota,
+    pub socket_memory: SocketMemory,
     pub process_limit: ProcessLimit,
     pub next_client: u64,
     pub next_command: u64,
@@ -110,8 +116,11 @@ pub struct Server {
 
 /// Serves until it is stopped, or no client has been connected for the idle time-to-live.
 pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
-    let options = parse(arguments)?;
-    sys::close_what_was_left_open(options.listening());
+    let mut options = parse(arguments)?;
+    let questions = options.questions.as_ref().map(AsRawFd::as_raw_fd);
+    let kept: Vec<RawFd> = options.listening().into_iter().chain(questions).collect();
+    sys::close_what_was_left_open(&kept);
+    let questions = options.questions.take().or_else(socket_memory::questions);
     let failed = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
     sys::prctl(sys::PR_SET_DUMPABLE, 0).map_err(failed("cannot become undumpable"))?;
     filters::refuse_limits_of_others();
@@ -132,7 +141,7 @@ pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
     std::env::set_current_dir(&options.workspace).map_err(failed("cannot enter the workspace"))?;
     let (input, output) = sys::take_stdio().map_err(failed("cannot take standard input and output"))?;
     let temporary = std::env::var_os("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from);
-    let quota = Quota::new(options.disk, &options.workspace);
+    let quota = Quota::new(options.disk, &options.workspace, &options.disk_directories);
     let mut server = Server {
         options,
         signals,
@@ -150,6 +159,7 @@ pub fn main(arguments: impl Iterator<Item = String>) -> Result<(), String> {
         oom: OomCounter::open(),
         search: SearchPath::default(),
         quota,
+        socket_memory: SocketMemory::new(questions),
         process_limit: ProcessLimit::open(),
         next_client: 1,
         next_command: 1,
@@ -175,6 +185,8 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String>
         disk: None,
         filters: None,
         gate: None,
+        questions: None,
+        disk_directories: Vec::new(),
     };
     while let Some(name) = arguments.next() {
         let value = arguments.next().ok_or(crate::USAGE)?;
@@ -183,6 +195,7 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String>
             "--idle-ttl" => options.idle_ttl = Some(Duration::from_secs(number()?.into())),
             "--keepalive" => options.keepalive = Some(Duration::from_secs(number()?.into())),
             "--workspace" => options.workspace = value.into(),
+            "--disk-directory" => options.disk_directories.push(value.into()),
             "--filters" => options.filters = Some(value.into()),
             "--disk" => options.disk = Some(value.parse().map_err(|_| format!("{value} is not a number"))?),
             "--socket" => options.listener = Some(Listener::bind(&value, 0)?),
@@ -194,6 +207,10 @@ fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, String>
                 let fd = sys::adopt(number()? as RawFd)
                     .map_err(|error| format!("cannot listen at descriptor {value}: {error}"))?;
                 options.listener = Some(Listener { socket: fd.into(), only: None });
+            }
+            "--socket-questions-fd" => {
+                let fd = sys::adopt(number()? as RawFd);
+                options.questions = Some(fd.map_err(|error| format!("no descriptor {value}: {error}"))?);
             }
             "--websocket-fd" => {
                 let verifier = arguments.next().and_then(|hash| crate::hex(&hash)?.try_into().ok());
@@ -231,6 +248,7 @@ impl Server {
         }
         self.step_commands();
         self.quota.watch(self.commands.values_mut());
+        self.socket_memory.watch(self.commands.values_mut());
         self.step_activities();
         self.sweep_orphans();
         self.clients.values_mut().for_each(Client::flush);
@@ -272,6 +290,7 @@ impl Server {
         }
         if self.commands.values().any(|command| !command.over()) {
             soonest(self.quota.next_check());
+            soonest(self.socket_memory.next_check());
         }
         if self.orphans {
             soonest(Some(Instant::now() + ORPHANS_AGAIN));

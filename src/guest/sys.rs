@@ -43,6 +43,7 @@ const PR_SET_SECCOMP: c_int = 22;
 const SECCOMP_MODE_FILTER: c_ulong = 2;
 const SIG_IGN: usize = 1;
 
+const F_SETFD: c_int = 2;
 const F_GETFL: c_int = 3;
 const F_SETFL: c_int = 4;
 const F_DUPFD_CLOEXEC: c_int = 1030;
@@ -60,7 +61,11 @@ const AT_SYMLINK_NOFOLLOW: c_int = 0x100;
 const X_OK: c_int = 1;
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
+const AF_NETLINK: c_int = 16;
 const SOCK_STREAM: c_int = 1;
+const SOCK_RAW: c_int = 3;
+const NETLINK_SOCK_DIAG: c_int = 4;
+const SC_PAGESIZE: c_int = 30;
 const EINPROGRESS: i32 = 115;
 
 #[repr(C)]
@@ -106,6 +111,7 @@ pub mod ffi {
     // SAFETY: the signatures are those of the C library. `ioctl` takes its request as an int in musl, which reads
     // the lower half of the same register.
     unsafe extern "C" {
+        pub fn sysconf(name: c_int) -> c_long;
         pub fn poll(fds: *mut PollFd, count: c_ulong, timeout: c_int) -> c_int;
         pub fn fcntl(fd: c_int, command: c_int, ...) -> c_int;
         pub fn ioctl(fd: c_int, request: c_ulong, ...) -> c_int;
@@ -270,12 +276,33 @@ pub fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
     Ok(copy)
 }
 
+/// A socket at which the kernel answers questions about the sockets of this network, sock_diag(7). Reads return at once.
+pub fn open_socket_questions() -> io::Result<OwnedFd> {
+    // SAFETY: takes no pointer; the call makes a new descriptor that nothing else owns.
+    unsafe {
+        let fd = ffi::socket(AF_NETLINK, SOCK_RAW | O_CLOEXEC | O_NONBLOCK, NETLINK_SOCK_DIAG);
+        Ok(OwnedFd::from_raw_fd(check(fd)?))
+    }
+}
+
+/// Leaves `fd` open for the program that this process becomes.
+pub fn keep_on_exec(fd: RawFd) -> io::Result<()> {
+    // SAFETY: only a flag of an open descriptor is set.
+    check(unsafe { ffi::fcntl(fd, F_SETFD, 0) }).map(drop)
+}
+
+/// Bytes of a page of memory.
+pub fn page_size() -> u64 {
+    // SAFETY: only asks.
+    u64::try_from(unsafe { ffi::sysconf(SC_PAGESIZE) }).unwrap_or(4096)
+}
+
 /// Closes every descriptor but the standard ones and `kept`: what a container runtime has forgotten to close leads out of
 /// the sandbox (CVE-2024-21626). Before anything was opened but `kept`.
-pub fn close_what_was_left_open(kept: Option<RawFd>) {
+pub fn close_what_was_left_open(kept: &[RawFd]) {
     let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let open: Vec<RawFd> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    for fd in open.into_iter().filter(|&fd| fd > 2 && Some(fd) != kept) {
+    for fd in open.into_iter().filter(|&fd| fd > 2 && !kept.contains(&fd)) {
         // SAFETY: nothing in this process owns it. The descriptor of the listing itself is closed already.
         unsafe { ffi::close(fd) };
     }

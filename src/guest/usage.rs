@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 
 /// How long counting may take; the event loop waits for it.
 const TIME: Duration = Duration::from_secs(5);
+/// How often, and how far apart, a process that hides its files is looked at again.
+const ENDING_LOOKS: usize = 20;
+const ENDING_INTERVAL: Duration = Duration::from_millis(1);
 /// What `st_blocks` counts in, whatever the file system's own blocks are.
 const BLOCK: u64 = 512;
 
@@ -57,11 +60,23 @@ pub fn count(places: &Places, exempt: &[i32]) -> Option<Usage> {
         count.tree(directory)?;
     }
     for process in processes::descendants(std::process::id() as i32) {
-        if !exempt.contains(&process) {
-            count.held_by(process)?;
+        if !exempt.contains(&process) && count.held_by(process).is_none() && !ends(process) {
+            return None;
         }
     }
     Some(count.usage)
+}
+
+/// Whether a process is dead, or about to be: between giving up its memory and its end, its files cannot be looked at by other than root,
+/// and it holds none.
+fn ends(process: i32) -> bool {
+    (0..ENDING_LOOKS).any(|_| {
+        let is_dead = processes::is_dead(process);
+        if !is_dead {
+            std::thread::sleep(ENDING_INTERVAL);
+        }
+        is_dead
+    })
 }
 
 /// A count under way. Its steps are `None` where it cannot be finished.

@@ -1,6 +1,6 @@
 //! Attacks on the promise that nothing inside can hurt, each looked at from the host: `attack_07_…` is the seventh.
 //!
-//! They run on every backend, and on the local one as root and as an ordinary user. Where a backend cannot hold one as
+//! They run on every backend (in pods where the suite is pointed at a cluster), and on the local one as root and as an ordinary user. Where a backend cannot hold one as
 //! well as another, the test prints a line, and `SECURITY.md` has the difference.
 //!
 //! | attacks | file |

@@ -6,6 +6,7 @@
 use super::step::{Failure, Step};
 use super::{identity, sys};
 use crate::launch_spec::LaunchSpec;
+use crate::socket_memory;
 use std::convert::Infallible;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -30,9 +31,15 @@ fn enter(spec: &LaunchSpec) -> Result<Infallible, Failure> {
     sys::close_from(3);
     crate::sys::set_umask(0o022);
     std::env::set_current_dir("/workspace").step("enter /workspace")?;
+    // The filters refuse it, to the guest as well.
+    let questions = socket_memory::questions_for_the_guest();
     identity::give_up_gaining_privileges(spec)?;
     let mut guest = Command::new("/proc/self/exe");
-    guest.args(&spec.argv).envs(spec.env.iter().map(|(name, value)| (name, value)));
+    guest.args(&spec.argv);
+    if let Some(fd) = questions {
+        guest.args(["--socket-questions-fd", &fd.to_string()]);
+    }
+    guest.envs(spec.env.iter().map(|(name, value)| (name, value)));
     for (name, _) in std::env::vars_os() {
         if name.as_encoded_bytes().starts_with(CLUSTER_VARIABLES.as_bytes()) {
             guest.env_remove(name);

@@ -34,6 +34,16 @@ const FILES: [(&str, &str); 3] =
 const GUEST_BYTES: u64 = 16 << 20;
 const RUN_BYTES: u64 = 64 << 20;
 const LOG_BYTES: u64 = 64 << 20;
+/// What the guest's quota may be overrun by until it refuses every command, so that the kubelet, which ends the pod, does not act
+/// before the guest, which ends a command.
+const OVERRUN_BYTES: u64 = 512 << 20;
+/// Directories of the pod that are on the node's disk beside the workspace and `$HOME`.
+const DISK_DIRECTORIES: [&str; 2] = ["/tmp", "/run"];
+/// Has a segment of System V's shared memory end with the last process that has it: one that nobody has would fill the pod's
+/// memory until the guest is killed for it. A safe sysctl, which the level `restricted` allows.
+pub(super) const SHARED_MEMORY: (&str, &str) = ("kernel.shm_rmid_forced", "1");
+/// Those together.
+const BESIDE_DISK: u64 = OVERRUN_BYTES + GUEST_BYTES + RUN_BYTES + LOG_BYTES;
 /// Open files of a process, the same as on other backends.
 const OPEN_FILES: u64 = 16_384;
 /// Silence after which the guest lets go of a client: the host pings every 15 s.
@@ -180,6 +190,7 @@ impl Pod<'_> {
                 "runAsGroup": user,
                 "supplementalGroups": [],
                 "seccompProfile": { "type": "RuntimeDefault" },
+                "sysctls": [{ "name": SHARED_MEMORY.0, "value": SHARED_MEMORY.1 }],
             },
             "containers": [self.container()?],
             "volumes": self.volumes()?,
@@ -280,12 +291,12 @@ impl Pod<'_> {
         json!({
             "cpu": format!("{}m", ((limits.cpus * 1000.0).ceil() as u64).max(1)),
             "memory": limits.memory.to_string(),
-            "ephemeral-storage": (limits.disk + GUEST_BYTES + RUN_BYTES + LOG_BYTES).to_string(),
+            "ephemeral-storage": (limits.disk.saturating_add(BESIDE_DISK)).to_string(),
         })
     }
 
     fn volumes(&self) -> Result<Value> {
-        let disk = self.spec.limits.disk;
+        let disk = self.spec.limits.disk.saturating_add(OVERRUN_BYTES);
         let size = |name, set: &Option<String>| set.as_deref().map_or(Ok(disk), |text| bytes(name, text));
         let empty =
             |name: &str, size: u64| json!({ "name": name, "emptyDir": { "sizeLimit": size.to_string() } });
@@ -321,10 +332,11 @@ impl Pod<'_> {
             "--keepalive",
             KEEPALIVE,
         ];
+        let directories = DISK_DIRECTORIES.iter().flat_map(|directory| ["--disk-directory", directory]);
         // Filters are made for one kind of processor.
         let is_same = bootstrap::is_for_this_processor(self.machine)?;
         Ok(LaunchSpec {
-            argv: argv.map(Into::into).into(),
+            argv: argv.into_iter().chain(directories).map(Into::into).collect(),
             rlimits: vec![
                 (libc::RLIMIT_NOFILE as i32, OPEN_FILES),
                 (libc::RLIMIT_CORE as i32, 0),

@@ -1,7 +1,7 @@
 //! What a pod of a warm pool has to be: everything that confines a pod of ours, looked at one by one, because its template is
 //! somebody else's.
 
-use super::pod::{CONTAINER, NETWORK, Pod};
+use super::pod::{CONTAINER, NETWORK, Pod, SHARED_MEMORY};
 use super::settings::Isolation;
 use super::template::{VOLUMES, weak_container, weak_context};
 use super::wait::text;
@@ -75,6 +75,11 @@ fn of_the_pod(spec: &Value, wanted: &Pod<'_>) -> Vec<String> {
         if !has(&format!("/{field}")) {
             lacks.push(format!("spec.securityContext.{field} is not set"));
         }
+    }
+    let sysctls = context.and_then(|context| context.get("sysctls")).and_then(Value::as_array);
+    let is_set = |it: &Value| text(it, "/name") == SHARED_MEMORY.0 && text(it, "/value") == SHARED_MEMORY.1;
+    if !sysctls.into_iter().flatten().any(is_set) {
+        lacks.push(format!("spec.securityContext.sysctls has no {}", SHARED_MEMORY.0));
     }
     lacks.extend(weak_context("spec.securityContext", context));
     let wanted_class = wanted.spec.runtime.as_deref().or(wanted.settings.runtime_class.as_deref());
