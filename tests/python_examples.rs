@@ -84,10 +84,10 @@ fn classics() -> Endpoint {
     script.start()
 }
 
-fn classics_on(backend: &str) {
+fn classics_on(backend: &str, call: Agent) {
     let Some(python) = python("langchain") else { return };
     let model = classics();
-    let finished = with(&python, &model, agent())
+    let finished = with(&python, &model, call)
         .env("AGENT_BINARY", binary())
         .args([example("langchain_classics.py").as_os_str(), backend.as_ref()])
         .run()
@@ -99,14 +99,22 @@ fn classics_on(backend: &str) {
 
 #[test]
 fn the_langchain_agent_does_the_classics_in_a_local_sandbox() {
-    classics_on("local");
+    classics_on("local", agent());
 }
 
 #[tokio::test]
 async fn the_langchain_agent_does_the_classics_in_docker() {
     if crate::support::backends::backend("docker").await.is_some() {
-        tokio::task::spawn_blocking(|| classics_on("docker")).await.unwrap();
+        tokio::task::spawn_blocking(|| classics_on("docker", agent())).await.unwrap();
     }
+}
+
+#[cfg(feature = "kubernetes")]
+#[tokio::test]
+async fn the_langchain_agent_does_the_classics_in_a_pod() {
+    let Some(api) = crate::support::cluster::Api::connect().await else { return };
+    let call = crate::kubernetes::program(&api, agent());
+    tokio::task::spawn_blocking(|| classics_on("kubernetes", call)).await.unwrap();
 }
 
 #[test]
