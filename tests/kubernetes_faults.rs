@@ -308,7 +308,7 @@ async fn a_pod_that_is_evicted_says_why() {
 async fn a_pod_that_has_reached_its_age_says_so() {
     let Some(api) = Api::connect().await else { return };
     let backend =
-        cluster::with(&api.kubeconfig, Settings { max_age: Some("10s".to_owned()), ..settings() }).await;
+        cluster::with(&api.kubeconfig, Settings { max_age: Some("25s".to_owned()), ..settings() }).await;
     let spec = Spec { idle_ttl: Duration::from_secs(300), ..spec() };
     let sandbox = start(&backend, &spec).await;
     let (outcome, said) = lost(&sandbox, async {}).await;
