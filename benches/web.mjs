@@ -2,11 +2,11 @@
 // with four tools and the same endpoint: memory, bytes of the first page, and the time until the first piece of a streamed
 // answer is on the page.
 //
-//     .ci/browser && cargo build --release
+//     .ci/browser && cargo build --profile dist
 //     python3 -m venv target/gradio && target/gradio/bin/pip install gradio openai
 //     node benches/web.mjs
 import { spawn } from 'node:child_process';
-import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
 import { Agent, createServer, get } from 'node:http';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
@@ -14,7 +14,7 @@ import { join, resolve } from 'node:path';
 
 const { chromium } = createRequire(resolve('target/browser/x.js'))('playwright-core');
 const ROUNDS = 5, STREAMS = 100, IDLE_SECONDS = 20;
-const AGENT = process.env.AGENT_BINARY ?? 'target/release/agent';
+const AGENT = process.env.AGENT_BINARY ?? 'target/dist/agent';
 const directory = mkdtempSync(join(tmpdir(), 'agent-bench-'));
 
 // The model: 50 pieces, one each 20 ms.
@@ -81,10 +81,16 @@ const subjects = [
 	{ name: 'Gradio', command: ['target/gradio/bin/python', gradio], box: 'textarea', answer: 'body' },
 ];
 
-/** Resident memory of a process and its children, in MiB. */
+/** Resident memory of a process, in MiB. */
+function resident(pid) {
+	return Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? 0) / 1024;
+}
+
+/** The same with its children, which are its sandboxes. */
 function memory(pid) {
-	const own = Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? 0) / 1024;
-	const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').filter(Boolean);
+	const own = resident(pid);
+	// Each thread has children of its own.
+	const children = readdirSync(`/proc/${pid}/task`).flatMap(thread => readFileSync(`/proc/${pid}/task/${thread}/children`, 'utf8').trim().split(' ').filter(Boolean));
 	return children.reduce((sum, child) => sum + memory(child), own);
 }
 
@@ -164,7 +170,7 @@ for (const { name, command, box, answer } of subjects) {
 		await page.context().close();
 	}
 	times.sort((a, b) => a - b);
-	console.log(`${name}: ${idle.toFixed(1)} MiB idle, ${memory(server.pid).toFixed(1)} MiB after ${ROUNDS} chats, ${bytes} bytes for the first page, first piece after ${times[ROUNDS >> 1]} ms (median of ${ROUNDS})`);
+	console.log(`${name}: ${idle.toFixed(1)} MiB idle, ${memory(server.pid).toFixed(1)} MiB after ${ROUNDS} chats (${resident(server.pid).toFixed(1)} without children), ${bytes} bytes for the first page, first piece after ${times[ROUNDS >> 1]} ms (median of ${ROUNDS})`);
 	server.kill('SIGTERM');
 }
 await browser.close();
