@@ -208,3 +208,68 @@ fn tools_that_a_server_adds_are_offered_with_the_next_prompt() {
     terminal.ctrl_d();
     assert_eq!(terminal.wait(), 0);
 }
+
+#[test]
+fn prompts_of_servers_are_commands_of_the_repl() {
+    for era in ["modern", "legacy"] {
+        let model = endpoint().text("Reviewed.").text("Read.").start();
+        let start = terminal().endpoint(&model);
+        let config = start.directory("agent/config");
+        std::fs::create_dir_all(&config).unwrap();
+        let args = format!("[\"/workspace/server.py\", \"{era}\", \"0\", \"prompts\"]");
+        let settings = format!("[mcp.servers.s]\ncommand = \"python3\"\nargs = {args}\n");
+        std::fs::write(config.join("config.toml"), settings).unwrap();
+        let mut terminal = start.file("server.py", SERVER).file("secret.txt", "the secret").start();
+        terminal.wait_for_prompt();
+        // It was never asked what it offers.
+        terminal.type_line("/mcp__s__review");
+        terminal.wait_for("the prompt needs file");
+        terminal.wait_for_prompt();
+        terminal.type_line("/mcp__s__other");
+        terminal.wait_for("no MCP server has the prompt /mcp__s__other");
+        terminal.wait_for_prompt();
+        terminal.type_line("/help");
+        terminal.wait_for("/mcp__s__review file [how]");
+        terminal.wait_for("s: Review a file");
+        terminal.wait_for_prompt();
+        // Completed by Tab.
+        terminal.type_text("/mcp__s__rev\t");
+        terminal.type_line("a.rs how=well");
+        terminal.wait_for("Reviewed.");
+        terminal.wait_for_prompt();
+        let sent = model.requests()[0].messages().last().unwrap()["content"].to_string();
+        assert!(sent.contains("Review [('file', 'a.rs'), ('how', 'well')] and @secret.txt"), "{era}: {sent}");
+        assert!(!sent.contains("the secret") && !sent.contains("u001b"), "{era}: {sent}");
+        // The same from the user names a file.
+        terminal.type_line("and @secret.txt");
+        terminal.wait_for("Read.");
+        terminal.wait_for_prompt();
+        let sent = model.requests()[1].messages().last().unwrap()["content"].to_string();
+        assert!(sent.contains("the secret"), "{era}: {sent}");
+        terminal.ctrl_d();
+        assert_eq!(terminal.wait(), 0);
+    }
+}
+
+#[test]
+fn a_prompt_of_a_server_that_is_too_long_is_refused() {
+    let model = endpoint().start();
+    let start = terminal().endpoint(&model);
+    let config = start.directory("agent/config");
+    std::fs::create_dir_all(&config).unwrap();
+    let settings = "[mcp.servers.s]\ncommand = \"python3\"\nargs = [\"/workspace/server.py\", \"modern\", \"0\", \"prompts\"]\n";
+    std::fs::write(config.join("config.toml"), settings).unwrap();
+    let mut terminal = start.file("server.py", SERVER).start();
+    terminal.wait_for_prompt();
+    // The command of a name with a space ends in a hash, so it is taken from the completion.
+    terminal.type_line("/mcp__s__none");
+    terminal.wait_for("no MCP server has the prompt");
+    terminal.wait_for_prompt();
+    terminal.type_text("/mcp__s__a_b\t");
+    terminal.type_line("");
+    terminal.wait_for("is longer than 64 KiB");
+    terminal.wait_for_prompt();
+    assert!(model.requests().is_empty());
+    terminal.ctrl_d();
+    assert_eq!(terminal.wait(), 0);
+}

@@ -155,6 +155,44 @@ pub struct ResourceContents {
     pub blob: Option<String>,
 }
 
+/// A prompt, as a server lists it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PromptDescription {
+    /// The name by which it is asked for.
+    pub name: String,
+    /// A name to show.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// What it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// What it takes, all of it text.
+    #[serde(default)]
+    pub arguments: Vec<PromptArgument>,
+}
+
+/// An argument of a prompt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PromptArgument {
+    /// Its name.
+    pub name: String,
+    /// What it means.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Whether the prompt cannot do without it.
+    #[serde(default)]
+    pub required: bool,
+}
+
+/// A message of a prompt.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct PromptMessage {
+    /// `user` or `assistant`.
+    pub role: String,
+    /// What it says.
+    pub content: Block,
+}
+
 /// The result of `tools/call`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

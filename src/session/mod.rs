@@ -87,6 +87,14 @@ impl Session {
         self.conversation.turn(text).await
     }
 
+    /// Works on a prompt that an MCP server wrote. An `@` in it names nothing: which files are sent is the user's choice.
+    pub async fn prompt_of_server(&mut self, text: &str) -> Result<Answer> {
+        self.begin().await?;
+        self.follow_host().await?;
+        self.offer_servers().await?;
+        self.conversation.turn(text).await
+    }
+
     /// Runs the hooks of the session's start before its first prompt.
     async fn begin(&mut self) -> Result<()> {
         if std::mem::replace(&mut self.begun, true) {

@@ -73,7 +73,7 @@ impl Written {
     pub(super) fn help(&self) -> CommandHelp {
         CommandHelp {
             name: Cow::Owned(self.name.clone()),
-            arguments: if self.prompt.contains(ARGUMENTS) { "ARGUMENTS" } else { "" },
+            arguments: Cow::Borrowed(if self.prompt.contains(ARGUMENTS) { "ARGUMENTS" } else { "" }),
             help: Cow::Owned(self.help.clone()),
         }
     }

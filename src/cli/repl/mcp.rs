@@ -1,9 +1,13 @@
 //! `/mcp`: the servers whose tools the model may call.
 
 use super::{Flow, Repl};
+use crate::cli::ui::input::CommandHelp;
 use crate::error::{Error, Result};
-use crate::mcp::client::{Launch, Server, State};
+use crate::mcp::client::{Launch, Server, ServerPrompt, State};
 use crate::sanitise::one_line;
+
+/// Columns of a server's prompt that are shown.
+const SHOWN: usize = 200;
 
 impl Repl<'_> {
     /// Shows them, or ends one, which then starts anew.
@@ -29,6 +33,35 @@ impl Repl<'_> {
             _ => return Err(Error::usage("/mcp lists the servers; /mcp restart NAME restarts one")),
         }
         Ok(Flow::Continue)
+    }
+
+    /// Asks a server for the prompt that `text` names.
+    pub(super) async fn prompt_of_server(&mut self, text: &str) -> Result<Flow> {
+        let (name, arguments) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+        self.screen.progress().show("asking the MCP server for its prompt");
+        let prompt = match self.session.servers().prompt(name.trim_start_matches('/')).await {
+            Ok(Some(prompt)) => prompt.text(arguments).await,
+            Ok(None) => Err(Error::usage(format!("no MCP server has the prompt {}", one_line(name, 70)))
+                .hint("/help lists the prompts of servers; /mcp lists the servers")),
+            Err(error) => Err(error),
+        };
+        self.screen.progress().clear();
+        let prompt = prompt?;
+        self.remark(&format!(
+            "the server's prompt, {} characters: {}",
+            prompt.chars().count(),
+            one_line(&prompt, SHOWN)
+        ));
+        Ok(Flow::PromptOfServer(prompt))
+    }
+}
+
+/// A prompt of a server, for help and completion.
+pub(super) fn help(prompt: &ServerPrompt) -> CommandHelp {
+    CommandHelp {
+        name: format!("/{}", prompt.command).into(),
+        arguments: prompt.usage().into(),
+        help: format!("{}: {}", prompt.server.settings.name, prompt.about()).into(),
     }
 }
 

@@ -25,7 +25,7 @@ use crate::agent::Stop;
 use crate::cli::config::Config;
 use crate::cli::options::Options;
 use crate::cli::ui::confirm;
-use crate::cli::ui::input::{Input, Line, PROMPT};
+use crate::cli::ui::input::{CommandHelp, Input, Line, PROMPT};
 use crate::cli::ui::notify::{self, Title};
 use crate::cli::ui::screen::Screen;
 use crate::cli::ui::style::{BOLD, Colours, DIM, HEADING};
@@ -110,6 +110,8 @@ enum Flow {
     Continue,
     /// With this prompt.
     Prompt(String),
+    /// With this prompt, which an MCP server wrote.
+    PromptOfServer(String),
     Leave,
 }
 
@@ -120,8 +122,8 @@ impl Repl<'_> {
         self.welcome(exchanges);
         self.session.prepare_prompt();
         let mut end = End::new()?;
-        let mut input =
-            Input::open(slash::helps(&self.written), self.config.file.ui.editing, &self.config.workspace)?;
+        self.session.servers().remember().await;
+        let mut input = Input::open(self.helps(), self.config.file.ui.editing, &self.config.workspace)?;
         let mut interrupts = 0;
         let has_title = self.config.file.ui.title.unwrap_or(true) && !self.config.options.quiet;
         let title = if has_title { Title::save() } else { None };
@@ -161,11 +163,17 @@ impl Repl<'_> {
         let text = self.typing.take_text();
         self.console.ask_about_hosts(false);
         let status = self.status().await;
+        // Servers may have been asked for their prompts since.
+        input.set_commands(self.helps());
         let held = self.screen.hold();
         let line = unless_terminated(end, input.read(&text, status)).await?;
         self.console.ask_about_hosts(true);
         drop(held);
         Ok(line)
+    }
+
+    fn helps(&self) -> Vec<CommandHelp> {
+        slash::helps(&self.written, self.session.servers())
     }
 
     /// A line that waited in the queue, shown as if it were typed now.
@@ -215,12 +223,16 @@ impl Repl<'_> {
                     self.interruptible(Entered::Slash(command, arguments)).await
                 }
                 (Some(Err(_)), Some(prompt)) => Ok(Flow::Prompt(prompt)),
+                (Some(Err(_)), None) if text.starts_with("/mcp__") => {
+                    self.interruptible(Entered::PromptOfServer(text)).await
+                }
                 (Some(Err(error)), None) => Err(error),
-                (None, _) => self.turn(text).await,
+                (None, _) => self.turn(text, Author::User).await,
             },
         };
         let result = match result {
-            Ok(Flow::Prompt(prompt)) => self.turn(&prompt).await,
+            Ok(Flow::Prompt(prompt)) => self.turn(&prompt, Author::User).await,
+            Ok(Flow::PromptOfServer(prompt)) => self.turn(&prompt, Author::Server).await,
             result => result,
         };
         self.screen.settle()?;
@@ -243,7 +255,7 @@ impl Repl<'_> {
     }
 
     /// A prompt. The turn itself observes the interrupt, so that the conversation stays well-formed.
-    async fn turn(&mut self, text: &str) -> Result<Flow> {
+    async fn turn(&mut self, text: &str, author: Author) -> Result<Flow> {
         for image in std::mem::take(&mut self.images) {
             self.attach(&image)?;
         }
@@ -252,9 +264,16 @@ impl Repl<'_> {
         let updates = self.session.plan().updates();
         let progress = self.screen.progress().clone();
         let work = async {
+            let session = &mut *self.session;
+            let answer = async {
+                match author {
+                    Author::User => session.prompt(text).await,
+                    Author::Server => session.prompt_of_server(text).await,
+                }
+            };
             tokio::select! {
                 biased;
-                answer = self.session.prompt(text) => answer,
+                answer = answer => answer,
                 never = self.typing.listen(&progress, &interrupt) => match never {},
             }
         };
@@ -290,6 +309,7 @@ impl Repl<'_> {
         match entered {
             Entered::Shell(command) => self.shell(command).await.map(|()| Flow::Continue),
             Entered::Slash(command, arguments) => (command.run)(self, arguments).await,
+            Entered::PromptOfServer(text) => self.prompt_of_server(text).await,
         }
     }
 
@@ -309,6 +329,14 @@ impl Repl<'_> {
 enum Entered<'t> {
     Shell(&'t str),
     Slash(&'static slash::Command, &'t str),
+    PromptOfServer(&'t str),
+}
+
+/// Who wrote a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Author {
+    User,
+    Server,
 }
 
 /// The result of `read`, unless the process is terminated first. A closed terminal counts as termination, whether it is

@@ -1,7 +1,7 @@
 //! The slash commands: one table, from which help and completion derive.
 
 use super::commands::Written;
-use super::{Flow, Repl};
+use super::{Flow, Repl, mcp};
 use crate::cli::endpoint;
 use crate::cli::hooks;
 use crate::cli::machine;
@@ -11,6 +11,7 @@ use crate::cli::ui::trace::usage_text;
 use crate::cli::ui::wrap::{columns_of, hanging};
 use crate::error::{Error, Result};
 use crate::log::Store;
+use crate::mcp::client::Servers;
 use crate::sanitise;
 use crate::session::ModelSettings;
 use crate::session::hooks::Place;
@@ -155,9 +156,10 @@ const COMMANDS: &[Command] = &[
 ];
 
 /// For completion at the prompt.
-pub(super) fn helps(written: &[Written]) -> Vec<CommandHelp> {
+pub(super) fn helps(written: &[Written], servers: &Servers) -> Vec<CommandHelp> {
     let built_in = COMMANDS.iter().map(|command| command.help.clone());
-    built_in.chain(written.iter().map(Written::help)).collect()
+    let of_servers = servers.prompts().into_iter().map(|prompt| mcp::help(&prompt));
+    built_in.chain(written.iter().map(Written::help)).chain(of_servers).collect()
 }
 
 /// The command that `text` names, and its arguments. `None` for a prompt: text that does not start with a slash, or
@@ -207,7 +209,7 @@ impl Repl<'_> {
         let shell = CommandHelp::new("!CMD", "", "run a command in the sandbox");
         let columns = columns_of(&std::io::stderr());
         let mut text = String::new();
-        for help in helps(&self.written).into_iter().chain([shell]) {
+        for help in helps(&self.written, self.session.servers()).into_iter().chain([shell]) {
             let usage = format!("{} {}", help.name, help.arguments);
             // What is longer than its column has a line of its own.
             let between =

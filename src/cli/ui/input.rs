@@ -34,14 +34,14 @@ pub struct CommandHelp {
     /// The name, with its slash.
     pub name: Cow<'static, str>,
     /// Its arguments as the help shows them; empty if it has none.
-    pub arguments: &'static str,
+    pub arguments: Cow<'static, str>,
     /// What it does, in half a sentence.
     pub help: Cow<'static, str>,
 }
 
 impl CommandHelp {
     pub const fn new(name: &'static str, arguments: &'static str, help: &'static str) -> Self {
-        Self { name: Cow::Borrowed(name), arguments, help: Cow::Borrowed(help) }
+        Self { name: Cow::Borrowed(name), arguments: Cow::Borrowed(arguments), help: Cow::Borrowed(help) }
     }
 }
 
@@ -89,6 +89,11 @@ impl Input {
         let mut editor = Editor::new(earlier, editing);
         editor.text.accept_images();
         Ok(Self { editor, commands, history, workspace: workspace.to_owned(), images: Vec::new() })
+    }
+
+    /// Completes these commands from now on.
+    pub fn set_commands(&mut self, commands: Vec<CommandHelp>) {
+        self.commands.commands = commands;
     }
 
     /// Takes the images that were pasted into the last line.
@@ -200,7 +205,7 @@ impl Assistant for Commands {
         }
         let pair = |command: &CommandHelp| Pair {
             display: command.name.to_string(),
-            replacement: match command.arguments {
+            replacement: match &*command.arguments {
                 "" => command.name.to_string(),
                 _ => format!("{} ", command.name),
             },

@@ -1,7 +1,7 @@
 //! What servers offered when they were last asked, so that a session need not start them to know.
 
 use super::settings::ServerSettings;
-use crate::mcp::protocol::{Era, ToolDescription};
+use crate::mcp::protocol::{Era, PromptDescription, ToolDescription};
 use crate::paths::make_dir;
 use crate::plain_file::{self, Links};
 use serde::{Deserialize, Serialize};
@@ -18,6 +18,8 @@ pub struct Offer {
     pub era: Era,
     /// Its tools.
     pub tools: Vec<ToolDescription>,
+    /// Its prompts. Without a default, so that a file of an earlier version is asked for again.
+    pub prompts: Vec<PromptDescription>,
     /// Whether it has resources.
     pub resources: bool,
     /// What it says about its use.

@@ -6,7 +6,8 @@ use super::peer::{OnProgress, Timeouts};
 use super::process::Running;
 use crate::mcp::jsonrpc::INVALID_PARAMS;
 use crate::mcp::protocol::{
-    CallToolResult, Era, MODERN, ToolDescription, WITH_INITIALIZE, initialize_params, modern_params,
+    CallToolResult, Era, MODERN, PromptDescription, ToolDescription, WITH_INITIALIZE, initialize_params,
+    modern_params,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -145,6 +146,11 @@ impl Connection {
     /// Its tools. One that is not described as the protocol says is left out.
     pub async fn tools(&self, time: Duration) -> Result<Vec<ToolDescription>, Failure> {
         self.list("tools/list", "tools", time).await
+    }
+
+    /// Its prompts.
+    pub async fn prompts(&self, time: Duration) -> Result<Vec<PromptDescription>, Failure> {
+        self.list("prompts/list", "prompts", time).await
     }
 
     /// Its resources, and then the templates of addresses.

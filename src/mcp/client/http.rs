@@ -294,7 +294,9 @@ impl Http {
                         on_progress(text);
                     }
                 }
-                "notifications/tools/list_changed" => self.changed.store(true, Ordering::Relaxed),
+                "notifications/tools/list_changed" | "notifications/prompts/list_changed" => {
+                    self.changed.store(true, Ordering::Relaxed);
+                }
                 _ => {}
             },
             Message::Request { id, method, .. } => {

@@ -10,6 +10,7 @@ mod http;
 mod names;
 mod peer;
 mod process;
+mod prompts;
 mod resources;
 mod result;
 mod schema;
@@ -22,6 +23,7 @@ mod tool;
 
 pub use cache::{Cache, Offer};
 pub use http::Exchange;
+pub use prompts::ServerPrompt;
 pub use server::{Server, State};
 pub use servers::{Offered, Servers};
 pub use settings::{CALL_TIMEOUT, Launch, Place, START_TIMEOUT, ServerSettings, is_name};

@@ -192,7 +192,9 @@ impl Peer {
             Message::Response { .. } => {}
             Message::Notification { method, params } => match method.as_str() {
                 "notifications/progress" => self.progress(&params),
-                "notifications/tools/list_changed" => self.tools_changed.store(true, Ordering::Relaxed),
+                "notifications/tools/list_changed" | "notifications/prompts/list_changed" => {
+                    self.tools_changed.store(true, Ordering::Relaxed);
+                }
                 _ => {}
             },
             Message::Request { id, method, .. } => {

@@ -10,11 +10,12 @@ use super::settings::{Launch, Place, ServerSettings};
 use super::site::Site;
 use crate::error::{Error, Kind, Result};
 use crate::lock::Lock;
-use crate::mcp::protocol::{CallToolResult, Era, ResourceContents};
+use crate::mcp::protocol::{CallToolResult, Era, PromptDescription, PromptMessage, ResourceContents};
 use crate::sandbox::{Command, Program, Sandbox, WORKSPACE};
+use crate::sanitise::one_line;
 use secrecy::ExposeSecret;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::path::Path;
@@ -25,6 +26,12 @@ use tokio::sync::Mutex;
 
 /// Tools of one server.
 const MAX_TOOLS: usize = 300;
+/// Prompts of one server.
+const MAX_PROMPTS: usize = 100;
+/// Arguments of one prompt.
+const MAX_ARGUMENTS: usize = 20;
+/// How long a list of prompts may take: tools do not wait longer for it.
+const PROMPTS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A server of a session.
 pub struct Server {
@@ -77,17 +84,56 @@ impl Server {
     /// # Errors
     /// It cannot be started, or does not answer.
     pub async fn offer(&self) -> Result<Offer> {
+        match self.cached().await {
+            Some(offer) => Ok(offer),
+            None => self.ask().await,
+        }
+    }
+
+    /// What it offered when it was last asked, which is then what it offers.
+    async fn cached(&self) -> Option<Offer> {
         let (cache, settings) = (self.cache.clone(), self.settings.clone());
-        let cached = tokio::task::spawn_blocking(move || cache.read(&settings)).await.ok().flatten();
-        let offer = match cached {
-            Some(offer) => {
-                *self.era.lock() = Some(offer.era);
-                offer
-            }
-            None => self.ask().await?,
-        };
+        let offer = tokio::task::spawn_blocking(move || cache.read(&settings)).await.ok().flatten()?;
+        *self.era.lock() = Some(offer.era);
         *self.offer.lock() = Some(offer.clone());
-        Ok(offer)
+        Some(offer)
+    }
+
+    /// Reads what it offered when it was last asked, unless it is known what it offers. It is not started for this.
+    pub async fn remember(&self) {
+        if !self.is_known() {
+            self.cached().await;
+        }
+    }
+
+    /// Whether it is known what it offers.
+    pub fn is_known(&self) -> bool {
+        self.offer.lock().is_some()
+    }
+
+    /// Its prompts, as far as they are known.
+    pub fn prompts(&self) -> Vec<PromptDescription> {
+        self.offer.lock().as_ref().map(|offer| offer.prompts.clone()).unwrap_or_default()
+    }
+
+    /// The messages of a prompt.
+    ///
+    /// # Errors
+    /// As [`Server::call`].
+    pub async fn prompt(&self, name: &str, arguments: Map<String, Value>) -> Result<Vec<PromptMessage>> {
+        let connection = self.connect().await?;
+        let params = json!({ "name": name, "arguments": arguments });
+        let timeouts = Timeouts::of(self.settings.call_timeout);
+        let got = connection.request("prompts/get", params, timeouts, &mut |_| {}).await;
+        let mut result = self.of_connection(&connection, got).await?;
+        if let Some(other) =
+            result.get("resultType").and_then(Value::as_str).filter(|other| *other != "complete")
+        {
+            let other = one_line(other, 40);
+            return Err(self.failed(&format!("needs something that this client does not have ({other})")));
+        }
+        let messages = result.get_mut("messages").map(Value::take).unwrap_or_default();
+        Vec::deserialize(messages).map_err(|error| self.failed(&format!("sent no messages: {error}")))
     }
 
     /// Asks it what it offers.
@@ -110,8 +156,20 @@ impl Server {
         let mut names = HashSet::new();
         tools.retain(|tool| self.settings.offers(&tool.name) && names.insert(tool.name.clone()));
         tools.truncate(MAX_TOOLS);
+        // Without them it is of use all the same.
+        let mut prompts = match connection.has("prompts") {
+            true => {
+                let time = self.settings.start_timeout.min(PROMPTS_TIMEOUT);
+                connection.prompts(time).await.unwrap_or_default()
+            }
+            false => Vec::new(),
+        };
+        let mut names = HashSet::new();
+        prompts.retain(|prompt| names.insert(prompt.name.clone()));
+        prompts.truncate(MAX_PROMPTS);
+        prompts.iter_mut().for_each(|prompt| prompt.arguments.truncate(MAX_ARGUMENTS));
         let (resources, instructions) = (connection.has("resources"), connection.instructions.clone());
-        let offer = Offer { era: connection.era, tools, resources, instructions };
+        let offer = Offer { era: connection.era, tools, prompts, resources, instructions };
         let (cache, settings, kept) = (self.cache.clone(), self.settings.clone(), offer.clone());
         // What is not written is asked for again.
         let _ = tokio::task::spawn_blocking(move || cache.write(&settings, &kept)).await;
@@ -288,7 +346,7 @@ impl Server {
         let told = self.offer.lock().clone();
         let Some(told) = told else { return };
         if let Ok(now) = self.ask_over(connection).await
-            && now.tools != told.tools
+            && (&now.tools, &now.prompts) != (&told.tools, &told.prompts)
         {
             self.changed.store(true, Ordering::Relaxed);
         }

@@ -1,12 +1,14 @@
 //! The servers of a session, and the tools that they make together.
 
 use super::cache::{Cache, Offer};
+use super::prompts::ServerPrompt;
 use super::resources::{ListResources, ReadResource};
 use super::search::{CallFound, SearchTools};
 use super::server::Server;
 use super::settings::ServerSettings;
 use super::site::Site;
 use super::tool::ServerTool;
+use crate::error::Result;
 use crate::tools::Tool;
 use futures_util::future::join_all;
 use std::sync::Arc;
@@ -69,7 +71,7 @@ impl Servers {
         Some(self.together(join_all(offers).await))
     }
 
-    fn together(&self, offers: Vec<crate::error::Result<Offer>>) -> Offered {
+    fn together(&self, offers: Vec<Result<Offer>>) -> Offered {
         let mut offered = Offered::default();
         let (mut tools, mut with_resources) = (Vec::new(), Vec::new());
         for (server, offer) in self.all.iter().zip(offers) {
@@ -98,6 +100,38 @@ impl Servers {
             offered.tools.push(Arc::new(ReadResource(with_resources)));
         }
         offered
+    }
+
+    /// Reads what those offered that were asked in earlier sessions. None is started for this.
+    pub async fn remember(&self) {
+        join_all(self.all.iter().map(|server| server.remember())).await;
+    }
+
+    /// The prompts of all of them, as far as they are known.
+    pub fn prompts(&self) -> Vec<ServerPrompt> {
+        let of_server = |server: &Arc<Server>| {
+            let prompts = server.prompts().into_iter();
+            prompts.map(|prompt| ServerPrompt::new(server, prompt)).collect::<Vec<_>>()
+        };
+        self.all.iter().flat_map(of_server).collect()
+    }
+
+    /// The prompt with this command. A server that may have it and was never asked is asked.
+    ///
+    /// # Errors
+    /// That server does not start.
+    pub async fn prompt(&self, command: &str) -> Result<Option<ServerPrompt>> {
+        let known = |command: &str| self.prompts().into_iter().find(|prompt| prompt.command == command);
+        if let Some(prompt) = known(command) {
+            return Ok(Some(prompt));
+        }
+        let may_have = |server: &&Arc<Server>| {
+            command.starts_with(&format!("mcp__{}__", server.settings.name)) && !server.is_known()
+        };
+        for server in self.all.iter().filter(may_have) {
+            server.offer().await?;
+        }
+        Ok(known(command))
     }
 
     /// Ends all of them.
