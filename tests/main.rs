@@ -11,6 +11,8 @@ mod batch_failures;
 mod client_hello;
 mod cloud;
 mod cloud_hostile;
+#[cfg(feature = "modal")]
+mod cloud_modal;
 mod code_command;
 mod command_line;
 mod commit;

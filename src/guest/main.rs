@@ -46,7 +46,7 @@ const USAGE: &str =
                    [--disk BYTES] [--disk-directory DIR] [--keepalive SECS] [--filters FILE] [--socket-questions-fd N]
                    [--websocket-fd N VERIFIER]
        guest attach --socket NAME
-       guest detach ADDRESS:PORT VERIFIER SPEC [ADDRESS:PORT,...]
+       guest detach ADDRESS:PORT|@NAME VERIFIER SPEC [ADDRESS:PORT,...]
        guest enter SPEC
        guest probe ADDRESS:PORT,...
        guest launch DIR

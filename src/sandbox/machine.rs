@@ -39,7 +39,7 @@ pub struct Machine {
 /// Variables that say something about the machine, beside those whose name begins with one of [`PREFIXES`]: where files
 /// are, and toolchains. What programs of the machine get ([`host_program::may_get`]) belongs to them as well. No key is
 /// among them.
-const NAMES: [&str; 27] = [
+const NAMES: [&str; 29] = [
     "PATH",
     "HOME",
     "AGENT_HOME",
@@ -69,11 +69,20 @@ const NAMES: [&str; 27] = [
     "NOVITA_DOMAIN",
     "NOVITA_SANDBOX_URL",
     "RUNLOOP_BASE_URL",
+    "MODAL_SERVER_URL",
+    "MODAL_ENVIRONMENT",
 ];
 const PREFIXES: [&str; 3] = ["LC_", "XDG_", "DOCKER_"];
 
 /// Variables that hold the key of a sandbox provider. They are kept apart: no program and no listing gets them.
-const CREDENTIALS: [&str; 4] = ["DAYTONA_API_KEY", "E2B_API_KEY", "NOVITA_API_KEY", "RUNLOOP_API_KEY"];
+const CREDENTIALS: [&str; 6] = [
+    "DAYTONA_API_KEY",
+    "E2B_API_KEY",
+    "NOVITA_API_KEY",
+    "RUNLOOP_API_KEY",
+    "MODAL_TOKEN_ID",
+    "MODAL_TOKEN_SECRET",
+];
 
 impl Machine {
     /// The machine of this process, as it is now.

@@ -29,7 +29,7 @@ pub struct Kind {
 }
 
 /// Every kind; `auto` takes the first that works.
-pub static KINDS: [Kind; 7] = [
+pub static KINDS: [Kind; 8] = [
     Kind {
         name: docker::NAME,
         about: "A locked-down container",
@@ -97,7 +97,29 @@ pub static KINDS: [Kind; 7] = [
             })
         },
     },
+    Kind {
+        name: cloud::MODAL,
+        about: "A sandbox of Modal's",
+        capabilities: cloud::MODAL_CAPABILITIES,
+        automatic: false,
+        connect: connect_modal,
+    },
 ];
+
+#[cfg(feature = "modal")]
+fn connect_modal(machine: Arc<Machine>) -> Connecting {
+    Box::pin(async move {
+        Ok(Arc::new(Cloud::new(cloud::Modal::connect(&machine)?, machine)) as Arc<dyn Backend>)
+    })
+}
+
+#[cfg(not(feature = "modal"))]
+fn connect_modal(_machine: Arc<Machine>) -> Connecting {
+    Box::pin(async {
+        Err(Error::config("this build of agent has no client of Modal in it")
+            .hint("build it with its default features, or with --features modal"))
+    })
+}
 
 #[cfg(feature = "kubernetes")]
 fn connect_kubernetes(machine: Arc<Machine>) -> Connecting {
@@ -244,7 +266,7 @@ mod tests {
         let error = "podman".parse::<SandboxChoice>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "unknown backend podman (known: docker, local, kubernetes, e2b, novita, daytona, runloop)"
+            "unknown backend podman (known: docker, local, kubernetes, e2b, novita, daytona, runloop, modal)"
         );
         assert_eq!("auto".parse::<SandboxChoice>().unwrap(), SandboxChoice::Auto);
         assert_eq!("local".parse::<SandboxChoice>().unwrap(), SandboxChoice::Named("local"));

@@ -16,8 +16,8 @@ use std::time::Duration;
 pub const BACKENDS: [&str; 2] = ["local", "docker"];
 /// Those, a cluster where one is named (`AGENT_TEST_KUBECONFIG`), and the providers' backends, on made-up providers whose machines are
 /// local sandboxes.
-pub const BACKENDS_AND_PROVIDERS: [&str; 7] =
-    ["local", "docker", "kubernetes", "e2b", "novita", "daytona", "runloop"];
+pub const BACKENDS_AND_PROVIDERS: [&str; 8] =
+    ["local", "docker", "kubernetes", "e2b", "novita", "daytona", "runloop", "modal"];
 /// Limits the suite to one backend, so that it can be pointed at an engine (`DOCKER_HOST`).
 const ONLY_BACKEND: &str = "AGENT_TEST_BACKEND";
 /// The engine's runtime that the docker backend uses.
@@ -160,6 +160,10 @@ pub async fn backend(name: &str) -> Option<Box<dyn Backend>> {
         "novita" => Some(Box::new(novita(&super::e2b::shared().url, super::e2b::KEY))),
         "daytona" => Some(Box::new(daytona(&super::daytona::shared().api_url(), super::daytona::KEY))),
         "runloop" => Some(Box::new(runloop(&super::runloop::shared().url, super::runloop::KEY))),
+        #[cfg(feature = "modal")]
+        "modal" => Some(Box::new(modal(&super::modal::shared().url, super::modal::TOKEN_SECRET))),
+        #[cfg(not(feature = "modal"))]
+        "modal" => None,
         #[cfg(feature = "kubernetes")]
         "kubernetes" => super::cluster::backend().await,
         #[cfg(not(feature = "kubernetes"))]
@@ -198,6 +202,15 @@ pub fn daytona(url: &str, key: &str) -> Cloud<Daytona> {
 pub fn runloop(url: &str, key: &str) -> Cloud<Runloop> {
     let machine = machine_with([("RUNLOOP_BASE_URL", url), ("RUNLOOP_API_KEY", key)]);
     Cloud::new(Runloop::connect(&machine).expect("a provider"), machine)
+}
+
+/// The backend of Modal at `url`.
+#[cfg(feature = "modal")]
+pub fn modal(url: &str, secret: &str) -> Cloud<agent::sandbox::cloud::Modal> {
+    let id = super::modal::TOKEN_ID;
+    let machine =
+        machine_with([("MODAL_SERVER_URL", url), ("MODAL_TOKEN_ID", id), ("MODAL_TOKEN_SECRET", secret)]);
+    Cloud::new(agent::sandbox::cloud::Modal::connect(&machine).expect("a provider"), machine)
 }
 
 /// This machine with these variables beside its own.

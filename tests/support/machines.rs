@@ -2,12 +2,15 @@
 
 use super::backends::{shell, spec};
 use agent::sandbox::local::Local;
-use agent::sandbox::{Backend, Command, FileWrite, Network, Node, Outcome, Output, Sandbox, Spec};
+use agent::sandbox::{
+    Backend, Command, FileWrite, Network, Node, Outcome, Output, Process, Program, Sandbox, Spec,
+};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::response::Response;
 use hyper::StatusCode;
 use hyper_util::rt::TokioIo;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -50,6 +53,19 @@ impl Machine {
             _ => -1,
         };
         (code, stdout, stderr)
+    }
+
+    /// Starts a program whose input and output are followed.
+    pub async fn spawn(&self, words: &[String], env: BTreeMap<String, String>) -> Process {
+        let command = Command {
+            program: Program::Argv(words.iter().map(Into::into).collect()),
+            env: env.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            timeout: None,
+            live_bytes: u64::MAX,
+            stdin: true,
+            ..shell("")
+        };
+        self.sandbox.spawn(command).await.expect("the machine answers")
     }
 
     /// Writes a file.

@@ -16,6 +16,8 @@ pub mod engine;
 pub mod guest;
 pub mod link;
 pub mod machines;
+#[cfg(feature = "modal")]
+pub mod modal;
 pub mod registry;
 pub mod rpc;
 pub mod runloop;

@@ -4,7 +4,7 @@
 //! the file alone says where a provider is, its key goes there before one of the environment.
 
 use crate::error::{Error, Result};
-use crate::sandbox::cloud::{API_KEY, ProviderSetting, SETTINGS};
+use crate::sandbox::cloud::{ProviderSetting, SETTINGS};
 use crate::sandbox::machine::Machine;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -50,17 +50,19 @@ fn chosen(
 ) -> Option<(OsString, OsString)> {
     let said = providers.get(setting.provider)?;
     let value = said.get(setting.name).map(|value| value.trim()).filter(|value| !value.is_empty())?;
-    let is_set = |known: &ProviderSetting| match known.name {
-        API_KEY => machine.credential(known.variable).is_some(),
-        _ => machine.text(known.variable).is_some_and(|text| !text.trim().is_empty()),
+    let is_set = |known: &ProviderSetting| match known.is_key() {
+        true => machine.credential(known.variable).is_some(),
+        false => machine.text(known.variable).is_some_and(|text| !text.trim().is_empty()),
     };
-    let places = || SETTINGS.iter().filter(|known| known.provider == setting.provider && known.is_place());
+    let of_provider = || SETTINGS.iter().filter(|known| known.provider == setting.provider);
+    let places = || of_provider().filter(|known| known.is_place());
     let environment_names_place = places().any(is_set);
     let file_names_place = places().any(|place| said.contains_key(place.name));
-    let counts = match setting.name {
+    let counts = match setting.is_key() {
         // A key that was named with a place goes nowhere else.
-        API_KEY if file_names_place => !environment_names_place,
-        API_KEY => !is_set(setting),
+        true if file_names_place => !environment_names_place,
+        // The parts of a key are of one source.
+        true => !of_provider().filter(|known| known.is_key()).any(is_set),
         // A place is named by one source as a whole.
         _ if setting.is_place() => !environment_names_place,
         _ => !is_set(setting),

@@ -1,5 +1,5 @@
-//! `guest detach ADDRESS:PORT VERIFIER SPEC [PROBES]`: makes a machine that a provider has started for one session a
-//! sandbox, and serves WebSockets there in the background.
+//! `guest detach ADDRESS:PORT|@NAME VERIFIER SPEC [PROBES]`: makes a machine that a provider has started for one session a
+//! sandbox, and serves WebSockets there in the background, or streams at an abstract socket.
 //!
 //! `SPEC` is a [`LaunchSpec`] in hexadecimal digits, of which user, environment, resource limits and filters count. The
 //! process that was called prepares, so that whatever fails is its caller's to read, and ends when the guest is listening.
@@ -81,6 +81,14 @@ fn prove_isolation(probes: &str) -> Result<(), String> {
     }
 }
 
+/// Where a client comes in.
+enum Entrance<'a> {
+    /// A port, for who knows what the verifier is the hash of.
+    Port(TcpListener, &'a str),
+    /// An abstract socket, for the user who started the guest.
+    Socket(&'a str),
+}
+
 fn detach(address: &str, verifier: &str, spec: &LaunchSpec) -> Result<(), Failure> {
     let is_root = sys::effective_user() == 0;
     for directory in DIRECTORIES {
@@ -94,20 +102,23 @@ fn detach(address: &str, verifier: &str, spec: &LaunchSpec) -> Result<(), Failur
     if is_root {
         name_user(spec);
     }
-    let listener = TcpListener::bind(address).step(&format!("listen at {address}"))?;
+    let entrance = match address.strip_prefix('@') {
+        Some(name) => Entrance::Socket(name),
+        None => Entrance::Port(TcpListener::bind(address).step(&format!("listen at {address}"))?, verifier),
+    };
     let (mut said, status) = io::pipe().step("make a pipe")?;
     // A child that executes only when all else is done, so that its end without a word means success.
     if sys::fork_into(0).step("start the guest")? == 0 {
         drop(said);
         let mut status: OwnedFd = status.into();
-        let failure = match serve(listener, verifier, spec, is_root, &mut status) {
+        let failure = match serve(entrance, spec, is_root, &mut status) {
             Err(failure) => failure,
             Ok(never) => match never {},
         };
         let _ = fs::File::from(status).write_all(failure.to_string().as_bytes());
         std::process::exit(1);
     }
-    drop((listener, status));
+    drop((entrance, status));
     match io::read_to_string(&mut said).step("hear from the guest")?.as_str() {
         "" => Ok(()),
         failure => Err(Failure::new("start the guest", io::Error::other(failure.to_owned()))),
@@ -130,18 +141,27 @@ fn name_user(spec: &LaunchSpec) {
 
 /// The life of the child until it executes the guest. Returns only what went wrong.
 fn serve(
-    listener: TcpListener,
-    verifier: &str,
+    entrance: Entrance<'_>,
     spec: &LaunchSpec,
     is_root: bool,
     status: &mut OwnedFd,
 ) -> Result<Infallible, Failure> {
     sys::leave_session();
     *status = own(sys::duplicate_above(status.as_raw_fd()).step("keep the pipe")?);
-    let copy = own(sys::duplicate_above(listener.as_raw_fd()).step("keep the listener")?);
-    drop(listener);
-    super::detach()?;
-    sys::duplicate_to(copy.as_raw_fd(), LISTEN_FD).step("keep the listener")?;
+    let way = match entrance {
+        Entrance::Port(listener, verifier) => {
+            let copy = own(sys::duplicate_above(listener.as_raw_fd()).step("keep the listener")?);
+            drop(listener);
+            super::detach()?;
+            sys::duplicate_to(copy.as_raw_fd(), LISTEN_FD).step("keep the listener")?;
+            ["--websocket-fd", "3", verifier].map(str::to_owned).to_vec()
+        }
+        Entrance::Socket(name) => {
+            super::detach()?;
+            let option = if is_root { "--socket" } else { "--user-socket" };
+            [option, name].map(str::to_owned).to_vec()
+        }
+    };
     super::TERMINATING_SIGNALS.iter().for_each(|signal| sys::default_signal(*signal));
     std::env::set_current_dir("/workspace").step("enter /workspace")?;
     match is_root {
@@ -155,6 +175,6 @@ fn serve(
         _ => (name, value),
     });
     let mut guest = Command::new("/proc/self/exe");
-    guest.args(&spec.argv).args(["--websocket-fd", "3", verifier]).env_clear().envs(environment);
+    guest.args(&spec.argv).args(way).env_clear().envs(environment);
     Err(Failure::new("start the guest", guest.exec()))
 }

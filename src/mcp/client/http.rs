@@ -80,6 +80,7 @@ impl Http {
             fields.insert(name, value);
         }
         let builder = reqwest::Client::builder()
+            .http1_only()
             .user_agent(concat!("agent/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_TIMEOUT)
             .redirect(redirect::Policy::none());

@@ -33,6 +33,7 @@ const MOST_REDIRECTS: usize = 3;
 pub fn client(endpoint: &Endpoint) -> Result<reqwest::Client> {
     tls::install_provider();
     let builder = reqwest::Client::builder()
+        .http1_only()
         .user_agent(concat!("agent/", env!("CARGO_PKG_VERSION")))
         .default_headers(HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]))
         .connect_timeout(endpoint.timeouts.connect)

@@ -122,6 +122,8 @@ impl Api {
         let authorization = authorization(place, &key)?;
         crate::tls::install_provider();
         let builder = reqwest::Client::builder()
+            // A WebSocket needs it.
+            .http1_only()
             .user_agent(concat!("agent/", env!("CARGO_PKG_VERSION")))
             .redirect(redirect::Policy::none())
             .connect_timeout(CONNECT_TIMEOUT);

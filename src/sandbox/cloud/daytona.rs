@@ -295,8 +295,8 @@ impl Provider for Daytona {
         Ok((self.toolbox(instance, &format!("proxy/{port}/"))?, headers))
     }
 
-    fn http(&self) -> &reqwest::Client {
-        self.api.http()
+    fn http(&self) -> Option<&reqwest::Client> {
+        Some(self.api.http())
     }
 
     async fn refresh(&self, instance: &Instance) -> Result<()> {

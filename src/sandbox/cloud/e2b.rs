@@ -433,8 +433,8 @@ impl Provider for E2b {
         true
     }
 
-    fn http(&self) -> &reqwest::Client {
-        self.api.http()
+    fn http(&self) -> Option<&reqwest::Client> {
+        Some(self.api.http())
     }
 
     async fn refresh(&self, instance: &Instance) -> Result<()> {

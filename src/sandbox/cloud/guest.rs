@@ -14,6 +14,8 @@ use std::sync::{Arc, OnceLock};
 
 /// The label that holds [`Launch::label`].
 pub const LABEL: &str = "agent.launch";
+/// The label that names the guest's file, where it has to be found again.
+pub const FILE: &str = "agent.guest";
 /// What is printed once the guest listens. Profiles of login shells may print more.
 const READY: &str = "agent-guest-is-ready";
 /// The user inside where the provider's machine is root's: no distribution gives this id to an account.
@@ -59,6 +61,28 @@ pub fn port(session: &str) -> u16 {
     21_000 + u16::from_le_bytes([low, high]) % 10_000
 }
 
+/// The name of the socket of a session's guest, among abstract ones.
+pub fn socket(session: &str) -> String {
+    format!("agent-guest-{session}")
+}
+
+/// Whether a label may be a part of the name of the guest's file.
+pub fn is_file_id(id: &str) -> bool {
+    (1..=128).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric())
+}
+
+/// Shell text that joins its own streams to the guest's `socket`, once its file is there. One that another user has put in
+/// its place is not run; who started the guest joins it.
+#[cfg_attr(not(feature = "modal"), allow(dead_code))]
+pub fn join_command(guest: &str, socket: &str, time: std::time::Duration) -> String {
+    let looks = time.as_millis() / 50;
+    format!(
+        "g={guest}; s=; n=0; until [ -x \"$g\" ] || [ $n -ge {looks} ]; do n=$((n+1)); sleep 0.05 || sleep 1; done; \
+         [ \"$(id -u)\" = 0 ] || {{ sudo -n true >/dev/null 2>&1 && s='sudo -n'; }}; \
+         [ -O \"$g\" ] && exec $s \"$g\" attach --socket {socket}"
+    )
+}
+
 /// What a guest needs to know to serve a session. It is kept as a label, so that it can be started again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Launch {
@@ -100,11 +124,11 @@ impl Launch {
     }
 
     /// Shell text that waits until the `size` bytes of the packed guest are at `path`, unpacks and starts it. With `sudo`,
-    /// where that asks for no password, the sandbox gets a user of its own.
-    pub fn command(&self, path: &str, size: usize, listen_address: &str, verifier: &Hash) -> Result<String> {
+    /// where that asks for no password, the sandbox gets a user of its own. The guest listens at `address`: an address with its
+    /// port, or `@` and the name of an abstract socket.
+    pub fn command(&self, path: &str, size: usize, address: &str, verifier: &Hash) -> Result<String> {
         let spec = hex::encode(self.spec()?.encode());
         let probes = if self.is_isolated { PROBES } else { "" };
-        let address = format!("{listen_address}:{}", port(&self.session));
         Ok(format!(
             "{{ g={path}; s=; n=0; \
              until [ -f \"$g.gz\" ] && [ \"$(wc -c <\"$g.gz\")\" -ge {size} ] || [ $n -ge {MAX_LOOKS} ]; \

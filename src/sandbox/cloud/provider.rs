@@ -34,6 +34,9 @@ pub const CAPABILITIES: Capabilities = Capabilities {
     limits: EnforcedLimits { memory: false, cpus: false, pids: false },
 };
 
+/// The same of Modal, which has no pause.
+pub const MODAL_CAPABILITIES: Capabilities = Capabilities { pause: false, ..CAPABILITIES };
+
 /// How far ahead a sandbox's end is set at most, where a client can move it.
 pub const LEASH: Duration = Duration::from_secs(600);
 /// How often a client that is connected moves it.
@@ -100,7 +103,14 @@ pub trait Provider: Send + Sync + 'static {
     fn fingerprint(&self) -> Hash;
 
     /// The address at which the guest listens for what the provider forwards.
-    fn listen_address(&self) -> &'static str;
+    fn listen_address(&self) -> &'static str {
+        "127.0.0.1"
+    }
+
+    /// Whether [`Provider::join`] leads to the guest, not [`Provider::port`].
+    fn has_streams(&self) -> bool {
+        false
+    }
 
     /// Makes a sandbox and waits until it runs. A second one of the same session replaces the first. Also returns what of
     /// the limits does not hold, for the user.
@@ -128,7 +138,20 @@ pub trait Provider: Send + Sync + 'static {
     async fn execute(&self, instance: &Instance, command: &str) -> Result<Executed>;
 
     /// The address of a port of the sandbox, and the headers that open it.
-    async fn port(&self, instance: &Instance, port: u16) -> Result<(Url, HeaderMap)>;
+    async fn port(&self, _instance: &Instance, _port: u16) -> Result<(Url, HeaderMap)> {
+        Err(Error::unexpected(format!("no port of a {} sandbox is opened", self.name())))
+    }
+
+    /// The stream of a command that joins `socket` of the guest, whose file is `guest`, as soon as both are there.
+    async fn join(
+        &self,
+        _instance: &Instance,
+        _guest: &str,
+        _socket: &str,
+        _time: Duration,
+    ) -> Result<Channel> {
+        Err(Error::unexpected(format!("no command of a {} sandbox has a stream", self.name())))
+    }
 
     /// Whether files, commands and ports of a new sandbox may be asked for at the same time: a command then runs while the
     /// file arrives that it waits for, and a port at which nothing listens yet answers with a status of its own.
@@ -136,8 +159,10 @@ pub trait Provider: Send + Sync + 'static {
         false
     }
 
-    /// The client for that address.
-    fn http(&self) -> &reqwest::Client;
+    /// The client for the address of a port.
+    fn http(&self) -> Option<&reqwest::Client> {
+        None
+    }
 
     /// Moves the sandbox's end.
     async fn refresh(&self, instance: &Instance) -> Result<()>;
@@ -181,7 +206,11 @@ impl<P: Provider> Cloud<P> {
         on_progress("uploading the guest", 0, packed.bytes.len() as u64);
         let path = format!("{GUEST_FILE}{}", packed.id);
         let verifier = Hash::of(self.secret(&launch.session));
-        let command = launch.command(&path, packed.bytes.len(), self.provider.listen_address(), &verifier)?;
+        let address = match self.provider.has_streams() {
+            true => format!("@{}", guest::socket(&launch.session)),
+            false => format!("{}:{}", self.provider.listen_address(), guest::port(&launch.session)),
+        };
+        let command = launch.command(&path, packed.bytes.len(), &address, &verifier)?;
         let archive = format!("{path}.gz");
         let upload = self.provider.upload(instance, &archive, &packed.bytes);
         let start = async {
@@ -213,8 +242,17 @@ impl<P: Provider> Cloud<P> {
 
     /// Opens the stream to a guest that listens, or does within `time`.
     async fn connect(&self, instance: &Instance, session: &str, time: Duration) -> Result<Channel> {
+        if self.provider.has_streams() {
+            let id = instance.labels.get(guest::FILE).filter(|id| guest::is_file_id(id));
+            let none = || guest::unreachable(self.provider.name(), "its tags do not name the guest's file");
+            let file = format!("{GUEST_FILE}{}", id.ok_or_else(none)?);
+            let channel = self.provider.join(instance, &file, &guest::socket(session), time).await?;
+            return Ok(Channel { reopen: Some(self.reopen(session)), ..channel });
+        }
         let (url, headers) = self.provider.port(instance, guest::port(session)).await?;
-        let (name, http) = (self.provider.name(), self.provider.http());
+        let name = self.provider.name();
+        let http =
+            self.provider.http().ok_or_else(|| guest::unreachable(name, "its ports are not opened"))?;
         let stream = websocket::open(name, http, url, headers, &self.secret(session), time).await?;
         let (provider, instance) = (Arc::clone(&self.provider), instance.clone());
         let channel = websocket::channel(stream, async move {
@@ -291,6 +329,10 @@ impl<P: Provider> Backend for Cloud<P> {
         let mut labels = Ownership::of(spec).labels();
         labels.insert(guest::LABEL.to_owned(), launch.label());
         labels.insert(CREATION.to_owned(), format!("{:016x}", fastrand::u64(..)));
+        if self.provider.has_streams() {
+            // Another build joins the guest of this one by this one's file.
+            labels.insert(guest::FILE.to_owned(), guest::packed(&self.machine).await?.id.clone());
+        }
         let creation = Creation { name: sandbox_name(&spec.session)?, labels, spec };
         on_progress("creating the sandbox", 0, 0);
         let (instance, missing) = self.provider.create(&creation, on_progress).await?;

@@ -336,8 +336,8 @@ impl Provider for Runloop {
         Ok((url.map_err(|_| Error::sandbox("runloop names a tunnel that has no address"))?, headers))
     }
 
-    fn http(&self) -> &reqwest::Client {
-        self.api.http()
+    fn http(&self) -> Option<&reqwest::Client> {
+        Some(self.api.http())
     }
 
     async fn refresh(&self, instance: &Instance) -> Result<()> {
