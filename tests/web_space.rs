@@ -6,7 +6,7 @@ use crate::support::endpoint::{Endpoint, endpoint};
 use crate::support::engine::engine;
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -229,10 +229,19 @@ fn refuses(image: &str, directory: &Path) {
     }
 }
 
+/// This machine's address in the engine's network: the first one. An engine that has just made its bridge names no gateway.
+fn gateway() -> String {
+    let inspect = ["network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Subnet}}"];
+    let subnet = succeeded(&docker(&inspect));
+    let (address, bits) = subnet.trim().split_once('/').expect("an address and its bits");
+    let address: Ipv4Addr = address.parse().expect("an address");
+    let mask = u32::MAX << (32 - bits.parse::<u32>().expect("a number of bits"));
+    Ipv4Addr::from((u32::from(address) & mask) + 1).to_string()
+}
+
 /// Starts it where namespaces can be made, and waits until it listens: its address.
 fn serve(image: &str, model: &Endpoint) -> (Container, String) {
-    let inspect = ["network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Gateway}}"];
-    let gateway = succeeded(&docker(&inspect));
+    let gateway = gateway();
     let port = relay(&gateway, model.root().trim_start_matches("http://").to_owned());
     let container = Container(name("serving"));
     let url = format!("http://{gateway}:{port}/v1");
