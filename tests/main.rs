@@ -56,6 +56,7 @@ mod markdown;
 mod mcp_client;
 mod mcp_commands;
 mod mcp_http;
+mod mcp_own_sandbox;
 mod mcp_real;
 mod mcp_remote;
 mod mcp_server;

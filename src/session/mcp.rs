@@ -2,11 +2,11 @@
 
 use super::environment::SessionEnvironment;
 use super::settings::{RegistryMirrors, SandboxSettings, WorkspaceSettings};
-use super::{OneShot, Session};
+use super::{OneShot, Session, server_sandbox};
 use crate::agent::Environment;
 use crate::error::{Error, Result};
 use crate::event::{Event, Events};
-use crate::mcp::client::{Cache, Exchange, Offered, ServerSettings, Servers, Site};
+use crate::mcp::client::{Cache, Exchange, Offered, OwnSandbox, ServerSettings, Servers, Site};
 use crate::network::{Gateway, Verdict};
 use crate::sandbox::Sandbox;
 use crate::sandbox::machine::Machine;
@@ -17,9 +17,6 @@ use futures_util::future::BoxFuture;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use url::Url;
-
-/// The entry of a list of hosts that stands for the package registries.
-const REGISTRIES: &str = "registries";
 
 /// The servers of a session, and what of theirs the model has been offered.
 pub(super) struct SessionServers {
@@ -42,7 +39,7 @@ impl SessionServers {
             environment: Arc::clone(environment),
             workspace: workspace.root.clone(),
             machine: Arc::clone(&workspace.machine),
-            mirrors: sandbox.mirrors.clone(),
+            sandbox: sandbox.clone(),
         });
         let cache = Cache::new(&workspace.machine.cache_dir()?);
         let all = Servers::new(settings, &site, &cache);
@@ -98,7 +95,7 @@ struct SessionSite {
     environment: Arc<SessionEnvironment>,
     workspace: PathBuf,
     machine: Arc<Machine>,
-    mirrors: RegistryMirrors,
+    sandbox: SandboxSettings,
 }
 
 impl SessionSite {
@@ -112,12 +109,17 @@ impl Site for SessionSite {
         self.environment.sandbox()
     }
 
+    fn own_sandbox<'a>(&'a self, server: &'a ServerSettings) -> BoxFuture<'a, Result<Arc<dyn OwnSandbox>>> {
+        let frontend = self.environment.startup.frontend();
+        server_sandbox::start(server, &self.sandbox, &self.machine, frontend).boxed()
+    }
+
     fn network<'a>(
         &'a self,
         server: &'a ServerSettings,
         sandbox: &'a Sandbox,
     ) -> BoxFuture<'a, Result<Vec<(String, String)>>> {
-        network(self.gateway(), &self.mirrors, server, sandbox).boxed()
+        network(self.gateway(), &self.sandbox.mirrors, server, sandbox).boxed()
     }
 
     fn check_address(&self, url: &Url) -> Result<()> {
@@ -142,13 +144,18 @@ pub struct CheckSite {
     one_shot: Arc<OneShot>,
     workspace: PathBuf,
     machine: Arc<Machine>,
-    mirrors: RegistryMirrors,
+    settings: SandboxSettings,
 }
 
 impl CheckSite {
     /// That of `one_shot`, which has a copy of `workspace`.
-    pub fn new(one_shot: Arc<OneShot>, workspace: &WorkspaceSettings, mirrors: RegistryMirrors) -> Self {
-        Self { one_shot, workspace: workspace.root.clone(), machine: Arc::clone(&workspace.machine), mirrors }
+    pub fn new(one_shot: Arc<OneShot>, workspace: &WorkspaceSettings, settings: SandboxSettings) -> Self {
+        Self {
+            one_shot,
+            workspace: workspace.root.clone(),
+            machine: Arc::clone(&workspace.machine),
+            settings,
+        }
     }
 }
 
@@ -157,12 +164,17 @@ impl Site for CheckSite {
         async { Ok(self.one_shot.sandbox.clone()) }.boxed()
     }
 
+    fn own_sandbox<'a>(&'a self, server: &'a ServerSettings) -> BoxFuture<'a, Result<Arc<dyn OwnSandbox>>> {
+        let frontend = self.one_shot.startup().frontend();
+        server_sandbox::start(server, &self.settings, &self.machine, frontend).boxed()
+    }
+
     fn network<'a>(
         &'a self,
         server: &'a ServerSettings,
         sandbox: &'a Sandbox,
     ) -> BoxFuture<'a, Result<Vec<(String, String)>>> {
-        network(self.one_shot.startup().gateway(), &self.mirrors, server, sandbox).boxed()
+        network(self.one_shot.startup().gateway(), &self.settings.mirrors, server, sandbox).boxed()
     }
 
     fn check_address(&self, url: &Url) -> Result<()> {
@@ -192,11 +204,7 @@ async fn network(
     if server.network.is_empty() {
         return Ok(Vec::new());
     }
-    let (mut hosts, mut env) = (server.network.clone(), Vec::new());
-    if hosts.iter().any(|host| host == REGISTRIES) {
-        hosts.extend(mirrors.hosts.iter().cloned());
-        env.extend(mirrors.env.iter().cloned());
-    }
+    let (hosts, mut env) = mirrors.of_list(&server.network);
     env.extend(gateway.give_list(&format!("[mcp.servers.{}]", server.name), &hosts)?);
     gateway.attach(sandbox).await?;
     Ok(env)

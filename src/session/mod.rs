@@ -17,6 +17,7 @@ mod mentions;
 mod one_shot;
 mod plan;
 mod resume;
+mod server_sandbox;
 mod settings;
 mod startup;
 

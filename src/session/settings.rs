@@ -196,6 +196,21 @@ pub struct RegistryMirrors {
     pub env: Vec<(String, String)>,
 }
 
+/// The entry of a list of hosts that stands for the package registries.
+const REGISTRIES: &str = "registries";
+
+impl RegistryMirrors {
+    /// A list of hosts with these where it has `registries`, and the variables for that.
+    pub(super) fn of_list(&self, list: &[String]) -> (Vec<String>, Vec<(String, String)>) {
+        let (mut hosts, mut env) = (list.to_vec(), Vec::new());
+        if hosts.iter().any(|host| host == REGISTRIES) {
+            hosts.extend(self.hosts.iter().cloned());
+            env.extend(self.env.iter().cloned());
+        }
+        (hosts, env)
+    }
+}
+
 /// When the sandbox of a session starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Starts {

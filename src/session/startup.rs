@@ -150,6 +150,11 @@ impl Startup {
         &self.backend
     }
 
+    /// What drives the session.
+    pub(super) fn frontend(&self) -> &Arc<dyn Frontend> {
+        &self.frontend
+    }
+
     /// The session's bus.
     pub(super) fn events(&self) -> &Arc<Events> {
         self.frontend.events()

@@ -47,6 +47,28 @@ def write(arguments, _):
     return text("written")
 
 
+def read(arguments, _):
+    with open(arguments["path"]) as file:
+        return text(file.read())
+
+
+def children(arguments, _):
+    started = []
+    try:
+        for _ in range(arguments["count"]):
+            child = os.fork()
+            if child == 0:
+                time.sleep(30)
+                os._exit(0)
+            started.append(child)
+    except OSError:
+        pass
+    for child in started:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+    return text(str(len(started)))
+
+
 def picture(_, __):
     data = base64.b64encode(png()).decode()
     return {
@@ -115,7 +137,7 @@ def more(_, __):
     return text("there is one more")
 
 
-CALLS = {f.__name__: f for f in (echo, where, write, picture, big, slow, hang, die, flood, endless_line, junk, nonsense, refuse, more)}
+CALLS = {f.__name__: f for f in (echo, where, write, read, children, picture, big, slow, hang, die, flood, endless_line, junk, nonsense, refuse, more)}
 
 
 def listed():

@@ -1,5 +1,6 @@
 //! The settings of a call: flags before the environment, before `.env`, before the user's file, before defaults.
 
+mod docker_run;
 mod endpoint;
 mod layers;
 mod providers;

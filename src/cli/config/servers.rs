@@ -1,9 +1,10 @@
 //! `[mcp]` of `config.toml`, and `.mcp.json` of the workspace once the user has approved it.
 
-use super::units::duration;
+use super::docker_run;
+use super::units::{bytes, duration};
 use crate::cli::mcp::workspace_file::{self, WorkspaceFile};
 use crate::error::{Error, Result};
-use crate::mcp::client::{CALL_TIMEOUT, Launch, Place, START_TIMEOUT, ServerSettings, is_name};
+use crate::mcp::client::{CALL_TIMEOUT, Launch, OwnLimits, Place, START_TIMEOUT, ServerSettings, is_name};
 use crate::network;
 use crate::sandbox::machine::Machine;
 use secrecy::SecretString;
@@ -26,6 +27,8 @@ pub struct McpOptions {
 pub struct ServerOptions {
     /// The program.
     pub command: Option<String>,
+    /// The image whose program it is, in place of one of the session's sandbox.
+    pub image: Option<String>,
     /// Its arguments.
     pub args: Vec<String>,
     /// Its variables.
@@ -47,6 +50,12 @@ pub struct ServerOptions {
     pub place: Option<PlaceOption>,
     /// The hosts that the program may reach.
     pub network: Vec<String>,
+    /// The memory of a sandbox of its own.
+    pub memory: Option<String>,
+    /// The CPUs of a sandbox of its own.
+    pub cpus: Option<f64>,
+    /// The processes and threads of a sandbox of its own.
+    pub pids: Option<u64>,
     /// How long a call may take without a sign of progress.
     pub timeout: Option<String>,
     /// How long it may take to start.
@@ -120,7 +129,8 @@ pub(super) fn servers(options: &McpOptions, workspace: &Path, machine: &Machine)
             .options
             .and_then(|options| settings(&found.name, &options, &|_| None).map_err(|error| error.to_string()))
         {
-            Ok(settings) => servers.push(settings),
+            // How much it takes of this machine is not for a repository to say.
+            Ok(settings) => servers.push(ServerSettings { limits: OwnLimits::default(), ..settings }),
             Err(why) => left_out.push(format!("{}: {why}", found.name)),
         }
     }
@@ -145,32 +155,48 @@ pub fn settings(
     if !options.network.is_empty() {
         network::Rules::parse(&options.network.join(","))?;
     }
-    let program = options.command.as_deref().and_then(|command| command.rsplit('/').next());
-    if matches!(program, Some("docker" | "podman")) && options.place != Some(PlaceOption::Host) {
-        return Err(Error::config("a sandbox has no container engine, so docker cannot start the server in it").hint(
-            "name the program itself as the command, or set where = \"host\": the container is then outside of the sandbox",
-        ));
-    }
     let time = |text: &Option<String>, default| text.as_deref().map_or(Ok(default), duration);
+    let (launch, limits) = launch(options, variable)?;
+    let place = options.place.map_or(Place::default(), Place::from);
+    let is_sandboxed = place == Place::Sandbox && !matches!(launch, Launch::Http { .. });
+    if !is_sandboxed && limits != OwnLimits::default() {
+        return Err(Error::config("memory, cpus and pids are for servers that run in a sandbox"));
+    }
+    if place == Place::Host && matches!(launch, Launch::Image { .. }) {
+        return Err(Error::config("an image runs in a sandbox")
+            .hint("leave `where` out, or name docker as the command"));
+    }
+    if limits.memory == Some(0) || limits.pids == Some(0) || limits.cpus.is_some_and(|cpus| !(cpus > 0.0)) {
+        return Err(Error::config("memory, cpus and pids have to be more than 0"));
+    }
     Ok(ServerSettings {
-        place: options.place.map_or(Place::default(), Place::from),
+        place,
+        limits,
         network: options.network.clone(),
         call_timeout: time(&options.timeout, CALL_TIMEOUT)?,
         start_timeout: time(&options.start_timeout, START_TIMEOUT)?,
         enabled_tools: options.enabled_tools.clone(),
         disabled_tools: options.disabled_tools.clone(),
-        ..ServerSettings::new(name, launch(options, variable)?)
+        ..ServerSettings::new(name, launch)
     })
 }
 
-fn launch(options: &ServerOptions, variable: &dyn Fn(&str) -> Option<String>) -> Result<Launch> {
+/// How it is reached, and the limits of a sandbox of its own.
+fn launch(options: &ServerOptions, variable: &dyn Fn(&str) -> Option<String>) -> Result<(Launch, OwnLimits)> {
+    let mut limits = OwnLimits {
+        memory: options.memory.as_deref().map(bytes).transpose()?,
+        cpus: options.cpus,
+        pids: options.pids,
+    };
     let required = |name: &str| {
         variable(name).filter(|value| !value.is_empty()).ok_or_else(|| {
             Error::config(format!("the variable {name} is not set")).hint("set it, or disable the server")
         })
     };
-    match (&options.command, &options.url) {
-        (Some(command), None) if !command.trim().is_empty() => {
+    let launch = match (&options.command, &options.image, &options.url) {
+        (command, image, None)
+            if image.is_some() || command.as_ref().is_some_and(|it| !it.trim().is_empty()) =>
+        {
             if !options.http_headers.is_empty() || options.bearer_token_env_var.is_some() {
                 return Err(Error::config("headers and tokens are for servers that have a url"));
             }
@@ -182,14 +208,35 @@ fn launch(options: &ServerOptions, variable: &dyn Fn(&str) -> Option<String>) ->
             if env.iter().any(|(name, _)| name.is_empty() || name.contains(['=', '\0'])) {
                 return Err(Error::config("a variable in `env` has no valid name"));
             }
-            Ok(Launch::Process {
-                command: command.clone(),
-                args: options.args.clone(),
-                env,
-                cwd: options.cwd.clone(),
-            })
+            let (args, cwd) = (options.args.clone(), options.cwd.clone());
+            match (command, image) {
+                (Some(command), None)
+                    if docker_run::is_docker_run(command, &args)
+                        && options.place != Some(PlaceOption::Host) =>
+                {
+                    let run = docker_run::parse(&args[1..])?;
+                    limits = OwnLimits {
+                        memory: limits.memory.or(run.limits.memory),
+                        cpus: limits.cpus.or(run.limits.cpus),
+                        pids: limits.pids.or(run.limits.pids),
+                    };
+                    let env = run.variables(&env, &required)?;
+                    Launch::Image {
+                        image: run.image,
+                        entrypoint: run.entrypoint,
+                        args: run.args,
+                        env,
+                        cwd: run.cwd.or(cwd),
+                    }
+                }
+                (Some(command), None) => Launch::Process { command: command.clone(), args, env, cwd },
+                (command, Some(image)) => {
+                    Launch::Image { image: image.clone(), entrypoint: command.clone(), args, env, cwd }
+                }
+                (None, None) => return Err(neither()),
+            }
         }
-        (None, Some(url)) => {
+        (None, None, Some(url)) => {
             let url = address(url)?;
             if !options.args.is_empty() || !options.env.is_empty() || !options.network.is_empty() {
                 return Err(Error::config("args, env and network are for servers that have a command"));
@@ -205,10 +252,15 @@ fn launch(options: &ServerOptions, variable: &dyn Fn(&str) -> Option<String>) ->
             if let Some(name) = &options.bearer_token_env_var {
                 headers.push(("Authorization".to_owned(), format!("Bearer {}", required(name)?).into()));
             }
-            Ok(Launch::Http { url, headers })
+            Launch::Http { url, headers }
         }
-        _ => Err(Error::config("it has to have either a command or a url")),
-    }
+        _ => return Err(neither()),
+    };
+    Ok((launch, limits))
+}
+
+fn neither() -> Error {
+    Error::config("it has to have either a command, an image or a url")
 }
 
 fn address(text: &str) -> Result<Url> {
@@ -252,6 +304,21 @@ mod tests {
     }
 
     #[test]
+    fn docker_run_is_a_sandbox_of_its_own_with_the_variables_that_it_names() {
+        let server = read(
+            "command = \"docker\"\nargs = [\"run\", \"-i\", \"--rm\", \"-e\", \"TOKEN\", \"-e\", \"KEY\", \"-m\", \"1g\", \"mcp/fetch\", \"x\"]\nenv = { KEY = \"k\", OTHER = \"o\" }",
+        )
+        .unwrap();
+        let Launch::Image { image, args, env, .. } = &server.launch else { panic!("{server:?}") };
+        let env: Vec<_> = env.iter().map(|(name, value)| (name.as_str(), value.expose_secret())).collect();
+        assert_eq!((image.as_str(), args.as_slice()), ("mcp/fetch", ["x".to_owned()].as_slice()));
+        assert_eq!(env, [("TOKEN", "secret"), ("KEY", "k")], "the others are the client's");
+        assert!(server.has_own_sandbox() && server.limits.memory == Some(1 << 30));
+        let server = read("command = \"a\"\npids = 20").unwrap();
+        assert!(server.has_own_sandbox() && server.limits.pids == Some(20));
+    }
+
+    #[test]
     fn what_cannot_be_is_refused() {
         for text in [
             "",
@@ -263,7 +330,12 @@ mod tests {
             "command = \"a\"\nnetwork = [\"full\"]",
             "command = \"a\"\nenv_vars = [\"UNSET\"]",
             "command = \"a\"\ntimeout = \"soon\"",
-            "command = \"/usr/bin/docker\"\nargs = [\"run\", \"-i\", \"mcp/fetch\"]",
+            "command = \"/usr/bin/docker\"\nargs = [\"run\", \"-v\", \"/:/host\", \"mcp/fetch\"]",
+            "command = \"docker\"\nargs = [\"run\", \"-e\", \"UNSET\", \"mcp/fetch\"]",
+            "image = \"a\"\nwhere = \"host\"",
+            "command = \"a\"\nwhere = \"host\"\nmemory = \"1g\"",
+            "command = \"a\"\ncpus = 0",
+            "command = \"a\"\nmemory = \"lots\"",
         ] {
             assert!(read(text).is_err(), "{text}");
         }

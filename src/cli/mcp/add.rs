@@ -30,6 +30,15 @@ pub struct AddArgs {
     /// The hosts that the program may reach, separated by commas: registries, example.com
     #[arg(long, value_name = "HOST,…", value_delimiter = ',', conflicts_with = "url")]
     network: Vec<String>,
+    /// Memory of a sandbox of its own, such as 512m; the project is not in it
+    #[arg(long, value_name = "SIZE", conflicts_with = "url")]
+    memory: Option<String>,
+    /// CPUs of a sandbox of its own
+    #[arg(long, value_name = "N", conflicts_with = "url")]
+    cpus: Option<f64>,
+    /// Processes and threads of a sandbox of its own
+    #[arg(long, value_name = "N", conflicts_with = "url")]
+    pids: Option<u64>,
     /// Where the program runs
     #[arg(
         long = "where",
@@ -54,6 +63,7 @@ const EXAMPLES: &str = "\
 Examples:
   agent mcp add git -- mcp-server-git --repository /workspace
   agent mcp add files --network registries -- npx -y @modelcontextprotocol/server-filesystem /workspace
+  agent mcp add time -- docker run -i --rm mcp/time
   agent mcp add docs --url https://example.com/mcp --bearer-token-env-var DOCS_TOKEN
 
 `agent mcp check NAME` tries it.";
@@ -91,6 +101,9 @@ fn options(arguments: AddArgs) -> Result<ServerOptions> {
         network: arguments.network,
         timeout: arguments.timeout,
         start_timeout: arguments.start_timeout,
+        memory: arguments.memory,
+        cpus: arguments.cpus,
+        pids: arguments.pids,
         place: (arguments.place == PlaceArg::Host).then_some(PlaceOption::Host),
         ..ServerOptions::default()
     };

@@ -131,7 +131,7 @@ async fn checked(config: &Config, options: &Options, settings: ServerSettings) -
     let workspace = open::workspace(config);
     let one_shot = OneShot::start(&workspace, &sandbox, &directory, Arc::clone(&console) as _).await?;
     let one_shot = Arc::new(one_shot);
-    let site = CheckSite::new(Arc::clone(&one_shot), &workspace, sandbox.mirrors.clone());
+    let site = CheckSite::new(Arc::clone(&one_shot), &workspace, sandbox);
     let cache = Cache::new(&machine().cache_dir()?);
     let server = Server::new(settings.clone(), Arc::new(site) as Arc<dyn Site>, cache);
     let started = Instant::now();
@@ -172,8 +172,9 @@ impl Checked {
                     if offer.era == Era::Modern { MODERN } else { "a version that begins with initialize" };
                 let place = match &self.settings.launch {
                     Launch::Http { .. } => "answered from elsewhere",
-                    Launch::Process { .. } if self.settings.is_outside() => "started on this machine",
-                    Launch::Process { .. } => "started in a sandbox",
+                    _ if self.settings.is_outside() => "started on this machine",
+                    _ if self.settings.has_own_sandbox() => "started in a sandbox of its own",
+                    _ => "started in a sandbox",
                 };
                 let resources = if offer.resources { ", resources" } else { "" };
                 let _ = writeln!(

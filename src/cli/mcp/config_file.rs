@@ -95,11 +95,13 @@ fn table(name: &str, options: &ServerOptions) -> String {
     let ServerOptions { command, args, env, env_vars, cwd, url, .. } = options;
     let texts = [
         ("command", command),
+        ("image", &options.image),
         ("url", url),
         ("bearer_token_env_var", &options.bearer_token_env_var),
         ("cwd", cwd),
         ("timeout", &options.timeout),
         ("start_timeout", &options.start_timeout),
+        ("memory", &options.memory),
     ];
     texts.iter().for_each(|(key, value)| value.iter().for_each(|value| line(key, quoted(value))));
     let lists = [
@@ -123,6 +125,8 @@ fn table(name: &str, options: &ServerOptions) -> String {
     if let Some(place) = options.place {
         line("where", quoted(if place == PlaceOption::Host { "host" } else { "sandbox" }));
     }
+    options.cpus.iter().for_each(|cpus| line("cpus", format!("{cpus:?}")));
+    options.pids.iter().for_each(|pids| line("pids", pids.to_string()));
     if let Some(enabled) = options.enabled {
         line("enabled", enabled.to_string());
     }
@@ -153,6 +157,9 @@ mod tests {
             args: vec!["a \"b\"\n\u{7f}".into()],
             env: [("A.B".to_owned(), "1".to_owned())].into(),
             network: vec!["registries".into()],
+            memory: Some("512m".into()),
+            cpus: Some(1.0),
+            pids: Some(64),
             place: Some(PlaceOption::Sandbox),
             enabled: Some(false),
             ..ServerOptions::default()

@@ -62,7 +62,8 @@ pub fn list(options: &Options) -> Result<ExitCode> {
 pub fn line(server: &ServerSettings, remark: &str) -> String {
     let place = match &server.launch {
         Launch::Http { .. } => "remote",
-        Launch::Process { .. } => server.place.as_str(),
+        _ if server.has_own_sandbox() => "own sandbox",
+        _ => server.place.as_str(),
     };
     let network = match server.network.is_empty() {
         true => String::new(),

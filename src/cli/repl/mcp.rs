@@ -69,7 +69,8 @@ fn line(server: &Server) -> String {
     let settings = &server.settings;
     let place = match &settings.launch {
         Launch::Http { .. } => "remote",
-        Launch::Process { .. } => settings.place.as_str(),
+        _ if settings.has_own_sandbox() => "own sandbox",
+        _ => settings.place.as_str(),
     };
     let state = match server.state() {
         State::Idle => "starts when it is needed".to_owned(),

@@ -26,5 +26,5 @@ pub use http::Exchange;
 pub use prompts::ServerPrompt;
 pub use server::{Server, State};
 pub use servers::{Offered, Servers};
-pub use settings::{CALL_TIMEOUT, Launch, Place, START_TIMEOUT, ServerSettings, is_name};
-pub use site::Site;
+pub use settings::{CALL_TIMEOUT, Launch, OwnLimits, Place, START_TIMEOUT, ServerSettings, is_name};
+pub use site::{OwnSandbox, Site};

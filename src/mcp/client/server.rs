@@ -6,14 +6,14 @@ use super::failure::Failure;
 use super::http::Http;
 use super::peer::{OnProgress, Timeouts};
 use super::process::{HostProgram, Running};
-use super::settings::{Launch, Place, ServerSettings};
-use super::site::Site;
+use super::settings::{Launch, ServerSettings};
+use super::site::{Own, OwnSandbox, Site};
 use crate::error::{Error, Kind, Result};
 use crate::lock::Lock;
 use crate::mcp::protocol::{CallToolResult, Era, PromptDescription, PromptMessage, ResourceContents};
 use crate::sandbox::{Command, Program, Sandbox, WORKSPACE};
 use crate::sanitise::one_line;
-use secrecy::ExposeSecret;
+use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
@@ -51,6 +51,8 @@ struct Started {
     connection: Arc<Connection>,
     /// Whether its program cannot change the workspace.
     is_read_only: bool,
+    /// The sandbox that it has for itself.
+    own: Option<Own>,
 }
 
 /// How a server is.
@@ -257,6 +259,9 @@ impl Server {
                 if let Some(connection) = Arc::into_inner(started.connection) {
                     connection.end().await;
                 }
+                if let Some(own) = started.own {
+                    own.end().await;
+                }
                 true
             }
             None => false,
@@ -288,7 +293,7 @@ impl Server {
 
     /// The connection to it, which is made if there is none.
     async fn connect(&self) -> Result<Arc<Connection>> {
-        let sandbox = match self.settings.is_outside() {
+        let sandbox = match self.settings.is_outside() || self.settings.has_own_sandbox() {
             true => None,
             false => Some(self.site.sandbox().await?),
         };
@@ -303,7 +308,16 @@ impl Server {
             return Ok(Arc::clone(&started.connection));
         }
         let known = *self.era.lock();
-        let begun = tokio::time::timeout(self.settings.start_timeout, self.begin(sandbox.as_ref(), known));
+        let own = self.own_sandbox().await.inspect_err(|error| {
+            *self.failure.lock() = Some(error.to_string());
+        })?;
+        let place = match (&own, &sandbox) {
+            (Some(own), _) => Where::Own(own.as_ref()),
+            (None, Some(sandbox)) => Where::Session(sandbox),
+            (None, None) => Where::Outside,
+        };
+        let own = own.clone().map(Own::new);
+        let begun = tokio::time::timeout(self.settings.start_timeout, self.begin(place, known));
         let connection = match begun.await {
             Ok(Ok(connection)) => Ok(Arc::new(connection)),
             Ok(Err(error)) => Err(error),
@@ -314,25 +328,25 @@ impl Server {
         };
         *self.failure.lock() = connection.as_ref().err().map(ToString::to_string);
         let connection = connection?;
-        *current = Some(Started { connection: Arc::clone(&connection), is_read_only });
+        *current = Some(Started { connection: Arc::clone(&connection), is_read_only, own });
         drop(current);
         self.compare(&connection).await;
         Ok(connection)
     }
 
     /// Starts it and finds out what it speaks. One that ends at the probe is started once more, for the earlier era.
-    async fn begin(&self, sandbox: Option<&Sandbox>, known: Option<Era>) -> Result<Connection> {
+    async fn begin(&self, place: Where<'_>, known: Option<Era>) -> Result<Connection> {
         let time = self.settings.start_timeout;
-        let begun = Connection::begin(self.link(sandbox).await?, known, time).await;
+        let begun = Connection::begin(self.link(place).await?, known, time).await;
         let begun = match begun {
             Err(Failure::Ended(_))
                 if known.is_none() && !matches!(self.settings.launch, Launch::Http { .. }) =>
             {
-                Connection::begin(self.link(sandbox).await?, Some(Era::Initialize), time).await
+                Connection::begin(self.link(place).await?, Some(Era::Initialize), time).await
             }
             Err(_) if known == Some(Era::Initialize) => {
                 *self.era.lock() = None;
-                Connection::begin(self.link(sandbox).await?, None, time).await
+                Connection::begin(self.link(place).await?, None, time).await
             }
             begun => begun,
         };
@@ -352,7 +366,22 @@ impl Server {
         }
     }
 
-    async fn link(&self, sandbox: Option<&Sandbox>) -> Result<Link> {
+    /// The sandbox that it has for itself, started for it, where it has one.
+    async fn own_sandbox(&self) -> Result<Option<Arc<dyn OwnSandbox>>> {
+        if !self.settings.has_own_sandbox() {
+            return Ok(None);
+        }
+        let started = self.site.own_sandbox(&self.settings).await;
+        started.map(Some).map_err(|error| {
+            let failed = self.failed(&format!("has no sandbox to run in: {error}"));
+            match error.hint_text() {
+                Some(hint) => failed.hint(hint),
+                None => failed,
+            }
+        })
+    }
+
+    async fn link(&self, place: Where<'_>) -> Result<Link> {
         match &self.settings.launch {
             Launch::Http { url, headers } => {
                 self.site.check_address(url)?;
@@ -361,25 +390,41 @@ impl Server {
                 Ok(Link::Http(Box::new(Http::new(url.clone(), headers, on_exchange)?)))
             }
             Launch::Process { command, args, env, cwd } => {
-                let env = env.iter().map(|(name, value)| (name.clone(), value.expose_secret().to_owned()));
-                let mut env: Vec<(String, String)> = env.collect();
-                let Some(sandbox) = sandbox.filter(|_| self.settings.place == Place::Sandbox) else {
-                    let program = HostProgram { command, args, env: &env, cwd: cwd.as_deref() };
-                    let running = Running::on_host(program, self.site.workspace(), self.site.machine());
-                    return Ok(Link::Process(running?));
+                let mut env = exposed(env);
+                let sandbox = match place {
+                    Where::Outside => {
+                        let program = HostProgram { command, args, env: &env, cwd: cwd.as_deref() };
+                        let running = Running::on_host(program, self.site.workspace(), self.site.machine());
+                        return Ok(Link::Process(running?));
+                    }
+                    Where::Own(own) => own.sandbox(),
+                    Where::Session(sandbox) => {
+                        env.splice(0..0, self.site.network(&self.settings, sandbox).await?);
+                        sandbox
+                    }
                 };
-                env.splice(0..0, self.site.network(&self.settings, sandbox).await?);
                 let inside = |text: &str| self.inside(text);
-                let argv = std::iter::once(command).chain(args).map(|word| OsString::from(inside(word)));
-                let spec = Command {
-                    program: Program::Argv(argv.collect()),
-                    cwd: Some(cwd.as_deref().map_or_else(|| WORKSPACE.into(), |cwd| inside(cwd).into())),
-                    env: env.into_iter().map(|(name, value)| (name.into(), inside(&value).into())).collect(),
-                    timeout: None,
-                    live_bytes: u64::MAX,
-                    stdin: true,
-                };
+                let argv = std::iter::once(command).chain(args).map(|word| inside(word)).collect();
+                let env = env.into_iter().map(|(name, value)| (name, inside(&value))).collect();
+                let cwd = cwd.as_deref().map_or_else(|| WORKSPACE.to_owned(), inside);
+                let spec = program_of_server(argv, env, cwd);
                 Ok(Link::Process(Running::in_sandbox(sandbox, spec, command.clone()).await?))
+            }
+            Launch::Image { image, entrypoint, args, env, cwd } => {
+                let Where::Own(own) = place else {
+                    return Err(self.failed("has no sandbox of its own"));
+                };
+                let program = own.program();
+                let argv = program.argv(entrypoint.as_deref(), args);
+                if argv.is_empty() {
+                    return Err(self.failed(&format!("does not start: the image {image} names no program")));
+                }
+                let env = [program.env.clone(), exposed(env)].concat();
+                let cwd =
+                    cwd.clone().or_else(|| program.directory.clone()).unwrap_or_else(|| WORKSPACE.to_owned());
+                let shown = argv[0].clone();
+                let running = Running::in_sandbox(own.sandbox(), program_of_server(argv, env, cwd), shown);
+                Ok(Link::Process(running.await?))
             }
         }
     }
@@ -392,5 +437,31 @@ impl Server {
             }
             _ => text.to_owned(),
         }
+    }
+}
+
+/// Where a server is started.
+#[derive(Clone, Copy)]
+enum Where<'a> {
+    /// In no sandbox.
+    Outside,
+    /// In the session's.
+    Session(&'a Sandbox),
+    /// In one of its own.
+    Own(&'a dyn OwnSandbox),
+}
+
+fn exposed(env: &[(String, SecretString)]) -> Vec<(String, String)> {
+    env.iter().map(|(name, value)| (name.clone(), value.expose_secret().to_owned())).collect()
+}
+
+fn program_of_server(argv: Vec<String>, env: Vec<(String, String)>, cwd: String) -> Command {
+    Command {
+        program: Program::Argv(argv.into_iter().map(OsString::from).collect()),
+        cwd: Some(cwd.into()),
+        env: env.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+        timeout: None,
+        live_bytes: u64::MAX,
+        stdin: true,
     }
 }

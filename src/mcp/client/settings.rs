@@ -22,6 +22,8 @@ pub struct ServerSettings {
     pub launch: Launch,
     /// Where a program runs.
     pub place: Place,
+    /// What a sandbox of its own may take, where it has one for that.
+    pub limits: OwnLimits,
     /// The hosts that it may reach, as a list of `--network` has them. Empty: those that every program of its sandbox may.
     pub network: Vec<String>,
     /// How long it may take to start.
@@ -48,6 +50,19 @@ pub enum Launch {
         /// Its working directory.
         cwd: Option<String>,
     },
+    /// The program of an image, in a sandbox of its own, over its standard input and output.
+    Image {
+        /// The image.
+        image: String,
+        /// What runs in place of the image's entry point.
+        entrypoint: Option<String>,
+        /// Its arguments, in place of the image's.
+        args: Vec<String>,
+        /// Its variables, beside those of the image.
+        env: Vec<(String, SecretString)>,
+        /// Its working directory, in place of the image's.
+        cwd: Option<String>,
+    },
     /// A server elsewhere, over HTTP from this machine.
     Http {
         /// Its address.
@@ -55,6 +70,17 @@ pub enum Launch {
         /// Headers of each request.
         headers: Vec<(String, SecretString)>,
     },
+}
+
+/// Limits of a sandbox that a server has for itself. Where one is set, it has such a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct OwnLimits {
+    /// Memory in bytes, including swap.
+    pub memory: Option<u64>,
+    /// Number of CPUs; may be fractional.
+    pub cpus: Option<f64>,
+    /// Number of processes and threads.
+    pub pids: Option<u64>,
 }
 
 /// Where a server's program runs.
@@ -84,6 +110,7 @@ impl ServerSettings {
             name: name.into(),
             launch,
             place: Place::default(),
+            limits: OwnLimits::default(),
             network: Vec::new(),
             start_timeout: START_TIMEOUT,
             call_timeout: CALL_TIMEOUT,
@@ -103,13 +130,23 @@ impl ServerSettings {
         self.place == Place::Host || matches!(self.launch, Launch::Http { .. })
     }
 
+    /// Whether it runs in a sandbox of its own, in which the project is not.
+    pub fn has_own_sandbox(&self) -> bool {
+        !self.is_outside()
+            && (matches!(self.launch, Launch::Image { .. }) || self.limits != OwnLimits::default())
+    }
+
     /// What identifies it in the cache of tools: whatever may change the list of them.
     pub fn fingerprint(&self) -> Hash {
+        let exposed = |env: &[(String, SecretString)]| -> Vec<String> {
+            env.iter().map(|(name, value)| format!("{name}={}", value.expose_secret())).collect()
+        };
         let launch = match &self.launch {
             Launch::Process { command, args, env, cwd } => {
-                let env: Vec<_> =
-                    env.iter().map(|(name, value)| format!("{name}={}", value.expose_secret())).collect();
-                format!("{:?}", (command, args, env, cwd))
+                format!("{:?}", (command, args, exposed(env), cwd))
+            }
+            Launch::Image { image, entrypoint, args, env, cwd } => {
+                format!("{:?}", (image, entrypoint, args, exposed(env), cwd))
             }
             Launch::Http { url, headers } => {
                 let names: Vec<_> = headers.iter().map(|(name, _)| name).collect();
@@ -126,6 +163,10 @@ impl fmt::Display for Launch {
         match self {
             Self::Process { command, args, .. } => {
                 f.write_str(&shell_words::join(std::iter::once(command).chain(args)))
+            }
+            Self::Image { image, entrypoint, args, .. } => {
+                let words = std::iter::once(image).chain(entrypoint).chain(args);
+                write!(f, "image {}", shell_words::join(words))
             }
             Self::Http { url, .. } => f.write_str(url.as_str()),
         }

@@ -37,7 +37,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use named_image::DEFAULT as DEFAULT_IMAGE;
+pub use named_image::{DEFAULT as DEFAULT_IMAGE, ImageProgram};
 
 /// The backend's name.
 pub const NAME: &str = "docker";
@@ -64,6 +64,14 @@ impl Docker {
     /// Finds an engine that answers. The error says where it was looked for, and what to do.
     pub async fn connect(machine: Arc<Machine>) -> Result<Docker> {
         Ok(Docker { engine: Engine::find(machine).await? })
+    }
+
+    /// What the image `name` runs unless it is told otherwise. Pulls it where the engine does not have it.
+    ///
+    /// # Errors
+    /// `name` is not a valid name, the image cannot be pulled, or the engine does not describe it.
+    pub async fn image_program(&self, name: &str, on_progress: OnProgress<'_>) -> Result<ImageProgram> {
+        named_image::program(&self.engine, name, on_progress).await
     }
 
     /// The engine in use.

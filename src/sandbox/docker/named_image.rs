@@ -57,6 +57,55 @@ pub(super) async fn find(
     Ok((image, id))
 }
 
+/// What an image runs unless it is told otherwise.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ImageProgram {
+    /// Its entry point.
+    pub entrypoint: Vec<String>,
+    /// The arguments of that; without an entry point the program and its arguments.
+    pub command: Vec<String>,
+    /// Its variables.
+    pub env: Vec<(String, String)>,
+    /// Its working directory.
+    pub directory: Option<String>,
+}
+
+impl ImageProgram {
+    /// What is executed, where `entrypoint` and `args` replace those of the image as `docker run` has it: another entry point
+    /// comes without the image's arguments.
+    pub fn argv(&self, entrypoint: Option<&str>, args: &[String]) -> Vec<String> {
+        let own_args = if entrypoint.is_none() { self.command.as_slice() } else { &[] };
+        let entrypoint =
+            entrypoint.map_or_else(|| self.entrypoint.clone(), |program| vec![program.to_owned()]);
+        [entrypoint, if args.is_empty() { own_args } else { args }.to_vec()].concat()
+    }
+}
+
+/// What the image `name` runs, which is pulled where it is missing.
+pub(super) async fn program(
+    engine: &Engine,
+    name: &str,
+    on_progress: OnProgress<'_>,
+) -> Result<ImageProgram> {
+    check_name(name)?;
+    let found = match inspect(engine, name).await? {
+        Some(found) => Some(found),
+        None => {
+            pull::pull(engine, name, on_progress).await?;
+            inspect(engine, name).await?
+        }
+    };
+    let config = found.and_then(|found| found.config).unwrap_or_default();
+    let split =
+        |variable: String| variable.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+    Ok(ImageProgram {
+        entrypoint: config.entrypoint.unwrap_or_default(),
+        command: config.cmd.unwrap_or_default(),
+        env: config.env.unwrap_or_default().into_iter().filter_map(split).collect(),
+        directory: config.working_dir.filter(|directory| !directory.is_empty()),
+    })
+}
+
 /// Whether the engine has the image already.
 pub(super) async fn is_there(engine: &Engine, name: &str) -> Result<bool> {
     check_name(name)?;
