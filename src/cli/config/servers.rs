@@ -1,6 +1,6 @@
 //! `[mcp]` of `config.toml`, and `.mcp.json` of the workspace once the user has approved it.
 
-use super::docker_run;
+use super::docker_run::{self, DockerRun};
 use super::units::{bytes, duration};
 use crate::cli::mcp::workspace_file::{self, WorkspaceFile};
 use crate::error::{Error, Result};
@@ -166,7 +166,10 @@ pub fn settings(
         return Err(Error::config("an image runs in a sandbox")
             .hint("leave `where` out, or name docker as the command"));
     }
-    if limits.memory == Some(0) || limits.pids == Some(0) || limits.cpus.is_some_and(|cpus| !(cpus > 0.0)) {
+    if limits.memory == Some(0)
+        || limits.pids == Some(0)
+        || limits.cpus.is_some_and(|cpus| cpus.is_nan() || cpus <= 0.0)
+    {
         return Err(Error::config("memory, cpus and pids have to be more than 0"));
     }
     Ok(ServerSettings {
@@ -181,9 +184,12 @@ pub fn settings(
     })
 }
 
+/// A variable of this machine that has to be set.
+type Required<'a> = &'a dyn Fn(&str) -> Result<String>;
+
 /// How it is reached, and the limits of a sandbox of its own.
 fn launch(options: &ServerOptions, variable: &dyn Fn(&str) -> Option<String>) -> Result<(Launch, OwnLimits)> {
-    let mut limits = OwnLimits {
+    let limits = OwnLimits {
         memory: options.memory.as_deref().map(bytes).transpose()?,
         cpus: options.cpus,
         pids: options.pids,
@@ -193,70 +199,66 @@ fn launch(options: &ServerOptions, variable: &dyn Fn(&str) -> Option<String>) ->
             Error::config(format!("the variable {name} is not set")).hint("set it, or disable the server")
         })
     };
-    let launch = match (&options.command, &options.image, &options.url) {
-        (command, image, None)
-            if image.is_some() || command.as_ref().is_some_and(|it| !it.trim().is_empty()) =>
-        {
-            if !options.http_headers.is_empty() || options.bearer_token_env_var.is_some() {
-                return Err(Error::config("headers and tokens are for servers that have a url"));
-            }
-            let mut env: Vec<(String, SecretString)> =
-                options.env.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
-            for name in &options.env_vars {
-                env.push((name.clone(), required(name)?.into()));
-            }
-            if env.iter().any(|(name, _)| name.is_empty() || name.contains(['=', '\0'])) {
-                return Err(Error::config("a variable in `env` has no valid name"));
-            }
-            let (args, cwd) = (options.args.clone(), options.cwd.clone());
-            match (command, image) {
-                (Some(command), None)
-                    if docker_run::is_docker_run(command, &args)
-                        && options.place != Some(PlaceOption::Host) =>
-                {
-                    let run = docker_run::parse(&args[1..])?;
-                    limits = OwnLimits {
-                        memory: limits.memory.or(run.limits.memory),
-                        cpus: limits.cpus.or(run.limits.cpus),
-                        pids: limits.pids.or(run.limits.pids),
-                    };
-                    let env = run.variables(&env, &required)?;
-                    Launch::Image {
-                        image: run.image,
-                        entrypoint: run.entrypoint,
-                        args: run.args,
-                        env,
-                        cwd: run.cwd.or(cwd),
-                    }
-                }
-                (Some(command), None) => Launch::Process { command: command.clone(), args, env, cwd },
-                (command, Some(image)) => {
-                    Launch::Image { image: image.clone(), entrypoint: command.clone(), args, env, cwd }
-                }
-                (None, None) => return Err(neither()),
-            }
+    match (&options.command, &options.image, &options.url) {
+        (Some(command), _, None) if command.trim().is_empty() => Err(neither()),
+        (Some(_), _, None) | (None, Some(_), None) => program(options, limits, &required),
+        (None, None, Some(url)) => Ok((elsewhere(options, url, &required)?, limits)),
+        _ => Err(neither()),
+    }
+}
+
+/// A program: of the session's sandbox, of this machine, or of an image.
+fn program(
+    options: &ServerOptions,
+    limits: OwnLimits,
+    required: Required<'_>,
+) -> Result<(Launch, OwnLimits)> {
+    if !options.http_headers.is_empty() || options.bearer_token_env_var.is_some() {
+        return Err(Error::config("headers and tokens are for servers that have a url"));
+    }
+    let mut env: Vec<(String, SecretString)> =
+        options.env.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
+    for name in &options.env_vars {
+        env.push((name.clone(), required(name)?.into()));
+    }
+    if env.iter().any(|(name, _)| name.is_empty() || name.contains(['=', '\0'])) {
+        return Err(Error::config("a variable in `env` has no valid name"));
+    }
+    let (args, cwd) = (options.args.clone(), options.cwd.clone());
+    let is_on_host = options.place == Some(PlaceOption::Host);
+    match (options.command.clone(), options.image.clone()) {
+        (entrypoint, Some(image)) => Ok((Launch::Image { image, entrypoint, args, env, cwd }, limits)),
+        (Some(command), None) if !is_on_host && docker_run::is_docker_run(&command, &args) => {
+            let run = docker_run::parse(&args[1..])?;
+            let limits = OwnLimits {
+                memory: limits.memory.or(run.limits.memory),
+                cpus: limits.cpus.or(run.limits.cpus),
+                pids: limits.pids.or(run.limits.pids),
+            };
+            let env = run.variables(&env, required)?;
+            let DockerRun { image, entrypoint, args, .. } = run;
+            Ok((Launch::Image { image, entrypoint, args, env, cwd: run.cwd.or(cwd) }, limits))
         }
-        (None, None, Some(url)) => {
-            let url = address(url)?;
-            if !options.args.is_empty() || !options.env.is_empty() || !options.network.is_empty() {
-                return Err(Error::config("args, env and network are for servers that have a command"));
-            }
-            let mut headers: Vec<(String, SecretString)> = options
-                .http_headers
-                .iter()
-                .map(|(name, value)| (name.clone(), value.clone().into()))
-                .collect();
-            for (header, name) in &options.env_http_headers {
-                headers.push((header.clone(), required(name)?.into()));
-            }
-            if let Some(name) = &options.bearer_token_env_var {
-                headers.push(("Authorization".to_owned(), format!("Bearer {}", required(name)?).into()));
-            }
-            Launch::Http { url, headers }
-        }
-        _ => return Err(neither()),
-    };
-    Ok((launch, limits))
+        (Some(command), None) => Ok((Launch::Process { command, args, env, cwd }, limits)),
+        (None, None) => Err(neither()),
+    }
+}
+
+/// A server at `url`.
+fn elsewhere(options: &ServerOptions, url: &str, required: Required<'_>) -> Result<Launch> {
+    let url = address(url)?;
+    if !options.args.is_empty() || !options.env.is_empty() || !options.network.is_empty() {
+        return Err(Error::config("args, env and network are for servers that have a command"));
+    }
+    let mut headers: Vec<(String, SecretString)> =
+        options.http_headers.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
+    for (header, name) in &options.env_http_headers {
+        headers.push((header.clone(), required(name)?.into()));
+    }
+    if let Some(name) = &options.bearer_token_env_var {
+        headers.push(("Authorization".to_owned(), format!("Bearer {}", required(name)?).into()));
+    }
+    Ok(Launch::Http { url, headers })
 }
 
 fn neither() -> Error {

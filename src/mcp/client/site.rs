@@ -47,7 +47,7 @@ pub trait OwnSandbox: Send + Sync {
     /// The handle.
     fn sandbox(&self) -> &Sandbox;
 
-    /// What its image runs unless it is told otherwise; empty where the server's program is not an image's.
+    /// The program of its image; empty where the server's program is not an image's.
     fn program(&self) -> &ImageProgram;
 
     /// Removes it.

@@ -66,7 +66,7 @@ impl Docker {
         Ok(Docker { engine: Engine::find(machine).await? })
     }
 
-    /// What the image `name` runs unless it is told otherwise. Pulls it where the engine does not have it.
+    /// The program of the image `name`. Pulls it where the engine does not have it.
     ///
     /// # Errors
     /// `name` is not a valid name, the image cannot be pulled, or the engine does not describe it.

@@ -57,7 +57,7 @@ pub(super) async fn find(
     Ok((image, id))
 }
 
-/// What an image runs unless it is told otherwise.
+/// The program of an image: what its containers run by default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImageProgram {
     /// Its entry point.
