@@ -224,7 +224,11 @@ impl Editor {
     }
 
     fn begin_prompt(&mut self) -> u64 {
-        let blocks = json!([{ "type": "text", "text": "do it" }]);
+        self.begin_text("do it")
+    }
+
+    fn begin_text(&mut self, text: &str) -> u64 {
+        let blocks = json!([{ "type": "text", "text": text }]);
         self.begin("session/prompt", json!({ "sessionId": self.session, "prompt": blocks }))
     }
 
@@ -411,6 +415,36 @@ fn the_model_and_the_network_are_options_of_a_session() {
     let asked = endpoint.last();
     assert_eq!(asked.body["model"], "other-model");
     assert!(asked.messages().last().expect("a prompt").to_string().contains("registries"));
+}
+
+#[test]
+fn prompts_of_mcp_servers_are_commands() {
+    let endpoint = endpoint().text("Hello.").text("Reviewed.").start();
+    let settings = "[mcp.servers.s]\ncommand = \"python3\"\nargs = [\"/workspace/server.py\", \"modern\", \"0\", \"prompts\"]\n";
+    let call = agent()
+        .file("server.py", include_str!("mcp_servers/server.py"))
+        .file("secret.txt", "the secret")
+        .config(settings)
+        .endpoint(&endpoint);
+    let mut editor = Editor::start(call, &[], json!({}));
+    assert_eq!(editor.prompt(|_, _| None), "end_turn");
+    let updates: Vec<Value> = editor.seen.iter().map(|message| message["params"]["update"].clone()).collect();
+    let listed = updates.iter().rev().find(|update| update["sessionUpdate"] == "available_commands_update");
+    let commands = listed.expect("the commands")["availableCommands"].as_array().expect("a list").clone();
+    let review = commands.iter().find(|command| command["name"] == "mcp__s__review").expect("the prompt");
+    assert_eq!(review["input"]["hint"], "file [how]");
+    let id = editor.begin_text("/mcp__s__review a.rs how=well");
+    assert_eq!(editor.answer(id, |_, _| None)["result"]["stopReason"], "end_turn");
+    let sent = endpoint.requests()[1].messages().last().expect("a message")["content"].to_string();
+    assert!(sent.contains("Review [('file', 'a.rs'), ('how', 'well')] and @secret.txt"), "{sent}");
+    assert!(!sent.contains("the secret"), "a server names no files: {sent}");
+    let id = editor.begin_text("/mcp__s__review");
+    let refused = editor.answer(id, |_, _| None);
+    assert!(refused["error"].to_string().contains("the prompt needs file"), "{refused}");
+    let id = editor.begin_text("/mcp__s__other");
+    let refused = editor.answer(id, |_, _| None);
+    assert!(refused["error"].to_string().contains("no MCP server has the prompt"), "{refused}");
+    assert_eq!(endpoint.requests().len(), 2);
 }
 
 #[test]

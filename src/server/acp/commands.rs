@@ -3,6 +3,7 @@
 use super::proposal::counted;
 use super::session::Work;
 use crate::error::{Error, Result};
+use crate::mcp::client::ServerPrompt;
 use crate::network::entries;
 use crate::sanitise::one_line;
 use crate::server::cut;
@@ -47,17 +48,30 @@ impl Written {
     }
 }
 
-/// The update that lists them.
-pub fn available() -> Value {
-    let command = |(name, arguments, about): &(&str, &str, &str)| {
-        let mut command = json!({ "name": name, "description": about });
-        if !arguments.is_empty() {
-            command["input"] = json!({ "hint": arguments });
-        }
-        command
+/// The update that lists them, and the prompts of MCP servers as far as they are known.
+pub fn available(prompts: &[ServerPrompt]) -> Value {
+    let command = |(name, arguments, about): &(&str, &str, &str)| listing(name, arguments, about);
+    let prompt = |prompt: &ServerPrompt| {
+        let about = format!("{}: {}", prompt.server.settings.name, prompt.about());
+        listing(&prompt.command, &prompt.usage(), &about)
     };
-    let commands: Vec<Value> = COMMANDS.iter().map(command).collect();
+    let commands: Vec<Value> = COMMANDS.iter().map(command).chain(prompts.iter().map(prompt)).collect();
     json!({ "sessionUpdate": "available_commands_update", "availableCommands": commands })
+}
+
+fn listing(name: &str, arguments: &str, about: &str) -> Value {
+    let mut command = json!({ "name": name, "description": about });
+    if !arguments.is_empty() {
+        command["input"] = json!({ "hint": arguments });
+    }
+    command
+}
+
+/// The prompt of an MCP server that a prompt names, and its arguments: `/mcp__SERVER__PROMPT ARGUMENTS`.
+pub fn of_server(text: &str) -> Option<(&str, &str)> {
+    let text = text.trim();
+    let (name, arguments) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
+    Some((name.strip_prefix('/').filter(|name| name.starts_with("mcp__"))?, arguments))
 }
 
 /// The command in a prompt. `None` for any other prompt, also one that begins with a path.
@@ -77,6 +91,18 @@ pub fn parse(text: &str) -> Option<Result<Written>> {
 }
 
 impl Work<'_> {
+    /// Asks an MCP server for the text of a prompt, unless the turn is cancelled meanwhile.
+    pub(super) async fn prompt_of_server(&self, name: &str, arguments: &str) -> Result<String> {
+        let ask = async {
+            match self.session.servers().prompt(name).await? {
+                Some(prompt) => prompt.text(arguments).await,
+                None => Err(Error::usage(format!("no MCP server has the prompt {}", one_line(name, 70)))
+                    .hint("the commands of this session list the prompts of servers once these were asked")),
+            }
+        };
+        self.unless_cancelled(ask).await
+    }
+
     /// Does what a command says.
     pub(super) async fn command(&mut self, Written { name, arguments }: Written) -> Result<()> {
         match name {

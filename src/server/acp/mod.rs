@@ -272,7 +272,7 @@ impl Server {
         let session = self.sessions.lock().get(id).cloned();
         if let Some(session) = session {
             session.editor.announce();
-            let params = json!({ "sessionId": id, "update": commands::available() });
+            let params = json!({ "sessionId": id, "update": commands::available(&[]) });
             self.client.notify("session/update", params).await;
             // Of an endpoint without such a list, only the configured model is offered.
             if let Ok(Ok(models)) = tokio::time::timeout(MODELS_TIMEOUT, self.opener.models()).await {

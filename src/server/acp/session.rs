@@ -47,6 +47,8 @@ pub struct OpenSession {
     kept: Lock<Option<ChangeSet>>,
     proposals: AtomicU64,
     has_title: AtomicBool,
+    /// The prompts of MCP servers that the client has been told of.
+    prompts_of_servers: Lock<Vec<String>>,
     startup: Arc<Startup>,
     first_network: String,
     has_cost_limit: bool,
@@ -96,6 +98,7 @@ impl OpenSession {
             kept: Lock::default(),
             proposals: AtomicU64::new(0),
             has_title: AtomicBool::new(session.is_resumed()),
+            prompts_of_servers: Lock::default(),
             startup: Arc::clone(session.startup()),
             first_network: options::network_value(&session.startup().gateway().rules()),
             has_cost_limit: session.conversation.has_cost_limit(),
@@ -259,6 +262,21 @@ impl OpenSession {
 
 impl Work<'_> {
     async fn run(&mut self, prompt: Prompt) -> Result<()> {
+        let result = self.run_prompt(prompt).await;
+        self.announce_prompts().await.and(result)
+    }
+
+    /// Lists the commands again where the prompts of MCP servers are others than the client knows.
+    async fn announce_prompts(&self) -> Result<()> {
+        let prompts = self.session.servers().prompts();
+        let names: Vec<String> = prompts.iter().map(|prompt| prompt.command.clone()).collect();
+        if std::mem::replace(&mut *self.owner.prompts_of_servers.lock(), names.clone()) == names {
+            return Ok(());
+        }
+        self.update(super::commands::available(&prompts)).await
+    }
+
+    async fn run_prompt(&mut self, mut prompt: Prompt) -> Result<()> {
         let Pending { model, note } = std::mem::take(&mut *self.owner.pending.lock());
         if let Some(model) = model {
             self.session.set_model(model)?;
@@ -266,7 +284,14 @@ impl Work<'_> {
         if let Some(note) = note {
             self.session.conversation.note(&note)?;
         }
-        if let Some(command) = super::commands::parse(&prompt.text) {
+        let of_server = match super::commands::of_server(&prompt.text) {
+            Some((name, arguments)) => Some(self.prompt_of_server(name, arguments).await?),
+            None => None,
+        };
+        let is_of_server = of_server.is_some();
+        if let Some(text) = of_server {
+            prompt.text = text;
+        } else if let Some(command) = super::commands::parse(&prompt.text) {
             let (command, interrupt) = (command?, self.owner.interrupt.clone());
             if command.writes_files() {
                 return self.command(command).await;
@@ -289,7 +314,11 @@ impl Work<'_> {
             let model = one_line(self.session.conversation.model_name(), 100);
             self.say(&format!("{model} is not sent pictures; if it takes them, write `images = true` below [models.{model:?}] in config.toml\n\n")).await?;
         }
-        let result = self.session.prompt(&prompt.text).await;
+        // A server does not choose which files are sent.
+        let result = match is_of_server {
+            true => self.session.prompt_of_server(&prompt.text).await,
+            false => self.session.prompt(&prompt.text).await,
+        };
         if self.owner.interrupt.reason() == Some(Stop::OutOfTime) {
             // It has ended this prompt, and the user is still to be asked about what it changed.
             self.owner.interrupt.reset();
