@@ -66,6 +66,28 @@ fn a_small_model_works_in_the_compact_form() {
 }
 
 #[test]
+fn an_answer_in_which_a_small_model_repeats_itself_is_stopped() {
+    // It went on to the limit of 2,048 tokens, which took minutes on a laptop and filled the window.
+    let piece =
+        json!({ "choices": [{ "index": 0, "delta": { "content": "a.txt, " }, "finish_reason": null }] });
+    let model = server(1_543_714_304)
+        .endless(&format!("data: {piece}\n\n"))
+        .text(&turn(json!({ "tool": "answer", "text": "There is one file." })))
+        .start();
+    let finished =
+        agent().endpoint(&model).args(["run", "Which files are here?", "--json"]).run().expect_code(0);
+    let requests = model.chat_requests();
+    assert!(requests[1].to_string().matches("a.txt").count() < 60, "{}", requests[1]);
+    assert!(
+        last_text(&requests[1]).starts_with("Your message was too long, or repeated itself"),
+        "{}",
+        requests[1]
+    );
+    let first = finished.events_of("assistant_message").remove(0);
+    assert_eq!(first["finish_reason"], "length");
+}
+
+#[test]
 fn a_resumed_session_keeps_its_form() {
     let first = run(agent(), &working_model()).expect_code(0);
     // Nothing reports the size now.
@@ -346,6 +368,30 @@ fn a_failed_program_comes_with_the_line_that_fails() {
     let requests = model.chat_requests();
     let result = last_text(&requests[2]);
     assert!(result.contains("Line 2 of hi.sh:\n  1 echo hi\n> 2 hello world\n"), "{result}");
+}
+
+#[test]
+fn a_missing_import_comes_with_the_step_that_adds_it() {
+    // The model wrote the same program again and again.
+    let error = "  File \"/workspace/greet.py\", line 1, in <module>\nNameError: name 'sys' is not defined\n";
+    let run_it = json!({ "tool": "run_commands", "command": "sh hi.sh" });
+    let old = "print(sys.argv)";
+    let step =
+        json!({ "tool": "edit_file", "path": "greet.py", "old": old, "new": format!("import sys\n{old}") });
+    let model = server(1_500_000_000)
+        .text(&turn(run_it.clone()))
+        .text(&turn(step.clone()))
+        .text(&turn(run_it))
+        .text(&turn(json!({ "tool": "answer", "text": "Done." })))
+        .start();
+    let call = agent()
+        .file("greet.py", "print(sys.argv)\n")
+        .file("error.txt", error)
+        .file("hi.sh", "grep '^import' greet.py || { cat error.txt; exit 1; }\n");
+    run(call, &model).expect_code(0);
+    let result = model.chat_requests()[1].clone();
+    let text = format!("greet.py lacks the line `import sys`. Send the step that adds it: {step}");
+    assert!(last_text(&result).contains(&text), "{result}");
 }
 
 #[test]

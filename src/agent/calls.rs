@@ -291,6 +291,7 @@ impl Conversation {
             result.text.extend(files.or(line));
             result.text.extend(small_model::missing_input(&output));
             result.text.extend(small_model::missing_indentation(sandbox, &output).await);
+            result.text.extend(small_model::missing_import(sandbox, &output).await);
         }
         Ok(result)
     }

@@ -30,9 +30,34 @@ pub fn has_one_of(output: &str, literals: &[String]) -> bool {
     literals.iter().any(|literal| output.contains(&words(literal)))
 }
 
-fn begins_word(text: &str, at: usize) -> bool {
+/// Whether the prompt says that a number is all that is printed.
+pub fn is_number_alone(prompt: &str) -> bool {
+    let prompt = prompt.to_ascii_lowercase();
+    ["the number alone", "only the number", "just the number", "nothing but the number"]
+        .iter()
+        .any(|phrase| prompt.contains(phrase))
+}
+
+/// Whether an output is one number.
+pub fn is_number(output: &str) -> bool {
+    output.trim().parse::<f64>().is_ok()
+}
+
+/// A word that an answer quotes and that the output has only without its punctuation: `'cba'` of `['c', 'b', 'a']`.
+pub fn taken_apart<'a>(answer: &'a str, output: &str) -> Option<&'a str> {
+    let is_word = |word: &&str| word.len() > 1 && word.chars().all(char::is_alphanumeric);
+    let letters: String = output.chars().filter(|c| c.is_alphanumeric()).collect();
+    let quotes = answer.char_indices().filter(|(at, c)| OPENING.contains(c) && begins(answer, *at));
+    let mut words = quotes.filter_map(|(at, _)| quoted(&answer[at..])).filter(is_word);
+    words.find(|word| !output.contains(*word) && letters.contains(*word))
+}
+
+fn begins(text: &str, at: usize) -> bool {
     text[..at].chars().next_back().is_none_or(|c| !c.is_alphanumeric())
-        && text[at..].chars().next().is_some_and(char::is_alphabetic)
+}
+
+fn begins_word(text: &str, at: usize) -> bool {
+    begins(text, at) && text[at..].chars().next().is_some_and(char::is_alphabetic)
 }
 
 /// What stands behind a verb of printing at the beginning of `text`.
@@ -172,6 +197,24 @@ mod tests {
         let literals = ["hello  world".to_owned(), "10".to_owned()];
         assert!(has_one_of("hello\nworld\n", &literals) && has_one_of("10\n", &literals));
         assert!(!has_one_of("Hello World!\n", &literals) && !has_one_of("", &literals));
+    }
+
+    #[test]
+    fn a_number_and_a_word_that_are_not_alone_are_noticed() {
+        assert!(is_number_alone("prints how many lines notes.txt has (the number alone). Run it."));
+        assert!(!is_number_alone("prints the number of lines"));
+        assert!(is_number("2\n") && is_number("-1.5") && !is_number("2 notes.txt\n") && !is_number(""));
+        let output = "['c', 'b', 'a']\n";
+        assert_eq!(taken_apart("The argument 'abc' reversed is 'cba'.", output), Some("cba"));
+        for (answer, output) in [
+            ("It is 'cba'.", "cba\n"),
+            ("It's c and b.", output),
+            ("It prints 'xyz'.", output),
+            ("The list is `['c', 'b', 'a']`.", output),
+            ("", ""),
+        ] {
+            assert_eq!(taken_apart(answer, output), None, "{answer}");
+        }
     }
 
     proptest::proptest! {

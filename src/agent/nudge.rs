@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// Reminders in one prompt, each about something else.
 pub const MAX_NUDGES: usize = 3;
 /// What a message that the server cut off at its limit is answered with.
-const CUT_OFF: &str = "Your message was too long and was cut off. Send one short JSON object, the next step; write a long file in parts.";
+const CUT_OFF: &str = "Your message was too long, or repeated itself, and was cut off. Send one short JSON object, the next step; write a long file in parts.";
 /// Characters of a command and of an output that are quoted.
 const MAX_COMMAND: usize = 200;
 const MAX_QUOTED: usize = 300;
@@ -150,7 +150,7 @@ pub fn nudge(reply: &Reply, form: CallForm, prompt: &str, progress: &Progress) -
         let is_plain = asked::orders_run(prompt) && !progress.written.is_empty();
         return Some(not_run(progress).unfinished_if(is_plain, "it has not run what it wrote"));
     }
-    output(prompt, progress.printed.as_ref()?)
+    output(prompt, &reply.text, progress.printed.as_ref()?)
 }
 
 /// The reminder that nothing was run since the last change, with the command for a script that was written.
@@ -180,8 +180,8 @@ fn interpreter(path: &Path) -> Option<&'static str> {
     }
 }
 
-/// The reminder that a program printed nothing, or something else than the prompt says.
-fn output(prompt: &str, printed: &Printed) -> Option<Reminder> {
+/// The reminder that a program printed nothing, or something else than the prompt or the answer says.
+fn output(prompt: &str, answer: &str, printed: &Printed) -> Option<Reminder> {
     let command = head_and_tail(&printed.command, MAX_COMMAND);
     if printed.command.contains('>') {
         return None;
@@ -194,16 +194,27 @@ fn output(prompt: &str, printed: &Printed) -> Option<Reminder> {
         let is_plain = asked::orders_output(prompt);
         return Some(Reminder::new(text).unfinished_if(is_plain, "its program prints nothing"));
     }
-    let literals = expected_output::literals(prompt);
-    let first = literals.first()?;
-    if printed.output.len() > MAX_COMPARED || expected_output::has_one_of(&printed.output, &literals) {
-        return None;
-    }
+    let said = other_output(prompt, answer, &printed.output)?;
     let output = head_and_tail(printed.output.trim(), MAX_QUOTED);
     Some(Reminder::new(format!(
-        "The task says that it prints: {first}\nBut `{command}` printed:\n{output}\nSend the step that corrects it, or answer \
-         if this is right."
+        "{said}\nBut `{command}` printed:\n{output}\nSend the step that corrects it, or answer if this is right."
     )))
+}
+
+/// What the prompt or the answer says of an output that is another one.
+fn other_output(prompt: &str, answer: &str, output: &str) -> Option<String> {
+    if output.len() > MAX_COMPARED {
+        return None;
+    }
+    let literals = expected_output::literals(prompt);
+    if let Some(first) = literals.first() {
+        let is_other = !expected_output::has_one_of(output, &literals);
+        return is_other.then(|| format!("The task says that it prints: {first}"));
+    }
+    if expected_output::is_number_alone(prompt) && !expected_output::is_number(output) {
+        return Some("The task says that it prints a number and nothing else.".to_owned());
+    }
+    expected_output::taken_apart(answer, output).map(|word| format!("Your answer says: {word}"))
 }
 
 /// The reminder that a file of the task's is missing.

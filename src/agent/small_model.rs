@@ -132,6 +132,55 @@ pub async fn missing_indentation(sandbox: &Sandbox, output: &str) -> Option<Stri
     ))
 }
 
+/// What to do about a name of Python's own library that a program uses without importing it, with the step that does it.
+pub async fn missing_import(sandbox: &Sandbox, output: &str) -> Option<String> {
+    let import = import(output)?;
+    let place = failing_line::place(output)?;
+    let content = text_file(sandbox, &place.path.to_string_lossy(), MAX_KEPT).await?;
+    let path = place.path.to_string_lossy();
+    let first = content.lines().next().filter(|line| line.len() <= MAX_LINE && !line.trim().is_empty());
+    let first = first.filter(|line| content.matches(line).count() == 1);
+    let step = first.map(|first| {
+        let step =
+            json!({ "tool": "edit_file", "path": path, "old": first, "new": format!("{import}\n{first}") });
+        format!(": {step}")
+    });
+    Some(format!(
+        "\n\n{path} lacks the line `{import}`. Send the step that adds it{}",
+        step.unwrap_or_default()
+    ))
+}
+
+/// The import that an error asks for: `import sys` for `NameError: name 'sys' is not defined`.
+fn import(output: &str) -> Option<String> {
+    let (_, rest) = output.split_once("NameError: name '")?;
+    let (name, _) = rest.split_once("' is not defined")?;
+    match name {
+        name if MODULES.contains(&name) => Some(format!("import {name}")),
+        name if TYPES.contains(&name) => Some(format!("from typing import {name}")),
+        _ => None,
+    }
+}
+
+/// Modules that programs of small models use without importing them, and names of `typing`.
+const MODULES: [&str; 14] = [
+    "collections",
+    "csv",
+    "datetime",
+    "glob",
+    "itertools",
+    "json",
+    "math",
+    "os",
+    "random",
+    "re",
+    "string",
+    "subprocess",
+    "sys",
+    "time",
+];
+const TYPES: [&str; 8] = ["Any", "Dict", "Iterable", "List", "Optional", "Set", "Tuple", "Union"];
+
 /// A file that the prompt says the program reads, and that nothing of what the model wrote names.
 pub fn unread_file(prompt: &str, messages: &[Message]) -> Option<String> {
     let written: Vec<String> = earlier_calls(messages)

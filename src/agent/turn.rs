@@ -195,12 +195,18 @@ impl Conversation {
                 emitted = report(events, model, progress);
             }
         };
-        let reply = tokio::select! {
+        let mut reply = tokio::select! {
             biased;
             stop = self.interrupt.triggered() => return Err(stop.error()),
             reply = self.setup.model.ask(request, &mut on_progress) => reply?,
         };
         emitted?;
+        if reply.is_cut_off()
+            && let Some(usage) = reply.usage.as_mut().filter(|usage| usage.input == 0)
+        {
+            // An answer that was stopped has no count of the server's.
+            usage.input = self.window.used(&self.messages);
+        }
         self.arrived.clear();
         self.turns += 1;
         self.setup.shared.prompt.add(reply.usage, self.setup.price);

@@ -177,12 +177,15 @@ impl Answer {
     }
 
     fn queue(&mut self, events: Vec<Event>) {
+        let mut has_grown = false;
         for event in events {
             if matches!(event.name.as_str(), "ping" | "keepalive" | "keep-alive") {
                 continue;
             }
             self.any_event = true;
-            if has_content(&event.data) {
+            // One of those that came together is enough.
+            if !has_grown && has_content(&event.data) {
+                has_grown = true;
                 self.last_content = Instant::now();
             }
             if event.data.trim() == "[DONE]" {

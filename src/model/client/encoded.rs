@@ -1,7 +1,7 @@
-//! The body of the last request, kept for the next one: each message is encoded once, and none is copied.
+//! The body of the last request, kept for the next one: each message is encoded once, and none is copied. So are the tools.
 
-use crate::model::Message;
-use crate::model::client::wire;
+use crate::model::client::wire::{self, WrittenTool};
+use crate::model::{Message, ToolSpec};
 use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -23,6 +23,8 @@ pub struct Encoded {
     /// Images by the call that returned them or the text of the prompt that names them, as `data:` URLs.
     images: HashMap<String, Vec<String>>,
     image_bytes: usize,
+    /// The tools of the last request, and their JSON.
+    tools: (Vec<ToolSpec>, Vec<u8>),
     /// How many messages were encoded over the whole session.
     #[cfg(test)]
     work: usize,
@@ -36,6 +38,15 @@ impl Encoded {
             self.image_bytes += bytes;
             self.images.insert(to.to_owned(), images);
         }
+    }
+
+    /// The JSON of `tools`, which are the same in nearly every request.
+    pub fn tools(&mut self, tools: &[ToolSpec]) -> serde_json::Result<&[u8]> {
+        if self.tools.0 != tools {
+            let written: Vec<WrittenTool<'_>> = tools.iter().map(WrittenTool::from).collect();
+            self.tools = (tools.to_vec(), serde_json::to_vec(&written)?);
+        }
+        Ok(&self.tools.1)
     }
 
     /// A body: `head`, the JSON of `messages`, separated by commas, and `tail`. Only messages that differ from those of the

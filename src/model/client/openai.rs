@@ -195,7 +195,8 @@ impl OpenAi {
                 on_progress(progress);
             }
         };
-        let assembly = receive(Assembly::new(&[]), answer, &mut without_text).await?;
+        let assembly =
+            receive(Assembly::new(&[]).stopping_at_repetition(), answer, &mut without_text).await?;
         let (reply, _) = assembly.finish(earlier, &mut without_text);
         let mut reply = complete(reply, request.messages)?;
         compact::read(&mut reply, request.tools);
@@ -393,7 +394,13 @@ async fn receive<'a>(
             false => answer.next().await,
         };
         match next {
-            Ok(Some(chunk)) => assembly.add(chunk, on_progress)?,
+            Ok(Some(chunk)) => {
+                assembly.add(chunk, on_progress)?;
+                if assembly.is_stopped() {
+                    // The connection is closed, so that the server stops too.
+                    return Ok(assembly);
+                }
+            }
             Ok(None) => break,
             // What follows the last word may be missing.
             Err(_) if assembly.is_finished() => break,

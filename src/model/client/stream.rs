@@ -1,9 +1,10 @@
 //! Puts the pieces of an answer together.
 
-use crate::event::ToolCall;
+use crate::event::{ToolCall, Usage};
 use crate::model::client::failure::{Failure, Reason};
 use crate::model::client::thinking::{Piece, Thinking};
 use crate::model::client::wire::{Arguments, Chunk, Function, Said, WireCall};
+use crate::model::compact::runaway;
 use crate::model::tool_calls::holdback::{Holdback, MAX_LOOKAHEAD};
 use crate::model::tool_calls::recover::recover;
 use crate::model::tool_calls::repair::repair;
@@ -19,6 +20,10 @@ pub const LONGEST_ARGUMENTS: usize = 1 << 20;
 pub const LONGEST_TEXT: usize = 4 << 20;
 /// What the notice of a recovered call says.
 pub const WRITTEN_AS_TEXT: &str = "written as text";
+/// About how many a token has, where the server does not count.
+const BYTES_PER_TOKEN: u64 = 4;
+/// Bytes of text between two looks for repetition.
+const LOOK_EVERY: usize = 256;
 /// Bytes of an id or a name; no real one comes near.
 const LONGEST_NAME: usize = 256;
 
@@ -35,6 +40,9 @@ pub struct Assembly<'a> {
     old_call: Option<Partial>,
     refusal: String,
     thinking: Thinking,
+    /// Bytes of the text at which it is looked at for repetition next; `None` where the model may repeat itself.
+    next_look: Option<usize>,
+    is_stopped: bool,
 }
 
 #[derive(Default)]
@@ -57,7 +65,14 @@ impl<'a> Assembly<'a> {
             old_call: None,
             refusal: String::new(),
             thinking: Thinking::default(),
+            next_look: None,
+            is_stopped: false,
         }
+    }
+
+    /// Stops an answer in which the model repeats itself, as if it were cut off.
+    pub fn stopping_at_repetition(self) -> Self {
+        Self { next_look: Some(LOOK_EVERY), ..self }
     }
 
     /// Takes in one piece and shows what it says.
@@ -75,7 +90,29 @@ impl<'a> Assembly<'a> {
         if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
             self.reply.finish_reason = Some(reason);
         }
+        self.look_for_repetition();
         Ok(())
+    }
+
+    /// Whether the rest of the answer is not wanted.
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
+    fn look_for_repetition(&mut self) {
+        let length = self.reply.text.len();
+        if self.next_look.is_none_or(|next| length < next) {
+            return;
+        }
+        self.next_look = Some(length + LOOK_EVERY);
+        if let Some(cut) = runaway(&self.reply.text) {
+            // The server's count would have come at the end.
+            let output = length as u64 / BYTES_PER_TOKEN;
+            self.reply.usage.get_or_insert(Usage { output, ..Usage::default() });
+            self.reply.text.truncate(cut);
+            self.reply.finish_reason = Some("length".to_owned());
+            (self.next_look, self.is_stopped) = (None, true);
+        }
     }
 
     /// Whether the endpoint has said that the answer is complete.

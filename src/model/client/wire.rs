@@ -8,7 +8,7 @@ use crate::model::tool_calls::names;
 use crate::model::{Message, Request, ToolSpec};
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
 /// What is sent, apart from the conversation.
@@ -42,9 +42,6 @@ pub const OWN_FIELDS: [&str; 7] =
 pub fn body(form: &Form<'_>, request: &Request<'_>, encoded: &mut Encoded) -> serde_json::Result<Bytes> {
     let mut rest = form.body.clone();
     rest.retain(|name, _| !OWN_FIELDS.contains(&name.as_str()));
-    if !request.tools.is_empty() {
-        rest.insert("tools".into(), request.tools.iter().map(written_tool).collect());
-    }
     rest.insert("stream".into(), form.stream.into());
     if form.stream && form.stream_options {
         rest.insert("stream_options".into(), json!({ "include_usage": true }));
@@ -66,8 +63,14 @@ pub fn body(form: &Form<'_>, request: &Request<'_>, encoded: &mut Encoded) -> se
         rest.insert("response_format".into(), json!({ "type": "json_schema", "json_schema": schema }));
     }
     let head = format!("{{\"model\":{},\"messages\":[", json!(form.model));
-    // `rest` is an object that is never empty: its opening brace gives way to a comma.
-    let tail = [b"],", &serde_json::to_vec(&rest)?[1..]].concat();
+    let mut tail = b"],".to_vec();
+    if !request.tools.is_empty() {
+        tail.extend_from_slice(b"\"tools\":");
+        tail.extend_from_slice(encoded.tools(request.tools)?);
+        tail.push(b',');
+    }
+    // `rest` is an object that is never empty: its opening brace gives way to the comma.
+    tail.extend_from_slice(&serde_json::to_vec(&rest)?[1..]);
     encoded.body(head.as_bytes(), request.messages, form.reasoning_echo, &tail)
 }
 
@@ -106,11 +109,17 @@ fn written_call(call: &ToolCall) -> Value {
     json!({ "id": call.id, "type": "function", "function": function })
 }
 
-fn written_tool(tool: &ToolSpec) -> Value {
-    json!({
-        "type": "function",
-        "function": { "name": tool.name, "description": tool.description, "parameters": tool.parameters },
-    })
+/// A tool as the protocol writes it.
+#[derive(Serialize)]
+pub struct WrittenTool<'a> {
+    r#type: &'static str,
+    function: &'a ToolSpec,
+}
+
+impl<'a> From<&'a ToolSpec> for WrittenTool<'a> {
+    fn from(function: &'a ToolSpec) -> Self {
+        Self { r#type: "function", function }
+    }
 }
 
 /// One event of a stream, or a whole answer: they differ in `delta` and `message` only.

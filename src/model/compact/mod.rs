@@ -5,10 +5,12 @@
 //! depends on nothing behind it: the prefix of each request is the request before, until steps repeat (`steps.rs`).
 
 mod read;
+mod runaway;
 mod steps;
 mod write;
 
 pub use read::read;
+pub use runaway::runaway;
 pub use steps::is_stuck;
 
 use crate::event::ToolCall;
@@ -41,9 +43,11 @@ const AFTER_NOT_FOUND: &str = "\n\nThis step failed: the shell found no such com
 const SHOWN: [&str; 4] = ["run_commands", "write_file", "read_file", "edit_file"];
 /// Tools that are not offered, or (those of jobs) only once there is a job.
 const HIDDEN: [&str; 5] = ["write_files", "run_code", "update_plan", "job_output", "job_kill"];
-/// Characters of one result, of a repository's instructions and of a prompt that are sent.
+/// Characters of one result and of a repository's instructions that are sent.
 const MAX_RESULT: usize = 6_000;
 const MAX_INSTRUCTIONS: usize = 2_000;
+/// Characters of an earlier answer: one that was cut off at its limit would fill the window of small models.
+const MAX_EARLIER_ANSWER: usize = 1_500;
 /// What the result of a command begins with that runs on as a job: from then on the job tools are offered.
 pub const JOB_STARTED: &str = "started as job ";
 /// What the result of a command begins with that reached its time limit: from then on `background` is offered.
@@ -75,7 +79,7 @@ pub fn messages(request: &Request<'_>) -> Vec<Message> {
                 (asked_at, asked_len) = (sent.len() - 1, user_text(&mut sent).map_or(0, |text| text.len()));
             }
             Message::Assistant { text, tool_calls, .. } => {
-                let text = written(text, tool_calls);
+                let text = written(&head_and_tail(text, MAX_EARLIER_ANSWER), tool_calls);
                 sent.push(Message::Assistant { text, reasoning: None, tool_calls: Vec::new() });
             }
             Message::Tool { name, text, .. } => {

@@ -2,6 +2,7 @@
 
 pub mod arguments;
 mod coerce;
+mod escapes;
 pub mod holdback;
 pub mod names;
 pub mod parse;

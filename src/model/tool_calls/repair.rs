@@ -6,8 +6,8 @@
 use crate::event::ToolCall;
 use crate::model::ToolSpec;
 use crate::model::tool_calls::coerce::{coerced, is_type};
-use crate::model::tool_calls::names;
 use crate::model::tool_calls::recover::{ARGUMENT_KEYS, NAME_KEYS};
+use crate::model::tool_calls::{escapes, names};
 use serde_json::{Map, Value};
 
 /// Repairs of one call that a notice lists; the others are like them.
@@ -67,6 +67,9 @@ fn repaired(call: &ToolCall, tool: &ToolSpec, is_cut_off: bool) -> Option<(Map<S
         arguments = values;
     }
     repair_object(&mut arguments, &tool.parameters, &mut notes);
+    if tool.name == "write_file" {
+        unescape_program(&mut arguments, &mut notes);
+    }
     // Repaired ones are kept as they were read: they go back to the endpoint, which has to read them as well.
     (repaired || !notes.is_empty()).then_some((arguments, notes))
 }
@@ -128,6 +131,17 @@ fn repair_object(arguments: &mut Map<String, Value>, schema: &Value, notes: &mut
             objects.for_each(|object| repair_object(object, &property["items"], notes));
         }
     }
+}
+
+/// Puts the text of a program right that was escaped once too often.
+fn unescape_program(arguments: &mut Map<String, Value>, notes: &mut Vec<String>) {
+    let text = |name: &str| arguments.get(name).and_then(Value::as_str);
+    let Some(meant) = text("path").zip(text("data")).and_then(|(path, data)| escapes::meant(path, data))
+    else {
+        return;
+    };
+    notes.push("a program that was escaped twice".to_owned());
+    arguments.insert("data".to_owned(), meant.into());
 }
 
 /// A value in a notice.
@@ -368,6 +382,14 @@ mod tests {
                     .prop_map(|map| Value::Object(map.into_iter().collect())),
             ]
         })
+    }
+
+    #[test]
+    fn a_program_that_was_escaped_twice_is_written_as_it_was_meant() {
+        // Small models write the docstrings of Python like this, and each such file was a syntax error.
+        let sent = json!({ "path": "a.py", "content": "def f():\\n    \\\"\\\"\\\"One.\\\"\\\"\\\"\\n" });
+        let written = json!({ "path": "a.py", "data": "def f():\n    \"\"\"One.\"\"\"\n" });
+        assert_eq!(fixed("write_file", sent), Some(written));
     }
 
     #[test]
