@@ -123,9 +123,9 @@ fn mib(kib: u64) -> f64 {
 /// A model that calls `true` so many times and answers. To mini-swe-agent it speaks as that expects.
 fn worker(calls: usize, delay: Duration) -> Endpoint {
     let turn = move |body: &Value| -> Script {
-        let all = |list: &str| body[list].as_array().into_iter().flatten().cloned().collect::<Vec<Value>>();
-        let done = all("messages").iter().filter(|message| message["role"] == "tool").count();
-        let is_mini = all("tools").iter().any(|tool| tool["function"]["name"] == "bash");
+        let all = |list: &str| body[list].as_array().into_iter().flatten();
+        let done = all("messages").filter(|message| message["role"] == "tool").count();
+        let is_mini = all("tools").any(|tool| tool["function"]["name"] == "bash");
         let name = if is_mini { "bash" } else { "run_commands" };
         // Another command each time: the same one again and again would be stopped.
         let call = |command: String| endpoint().tool_call(name, json!({ "command": command }));

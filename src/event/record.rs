@@ -24,5 +24,5 @@ pub struct Record {
 
 /// The current time in the format of [`Record::time`].
 pub fn now() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string()
+    format!("{:.3}", jiff::Timestamp::now())
 }

@@ -12,6 +12,9 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+/// The shell where there is no bash.
+const SHELL: &str = "/bin/sh";
+
 /// Finds every error that can be found before the fork.
 pub fn plan(
     command: &wire::Command,
@@ -26,10 +29,12 @@ pub fn plan(
         environment.insert(name.clone(), value.clone());
     }
     let attempts: Vec<Execution> = match &command.program {
-        Program::Shell(text) => {
-            let shortcut = shortcut(text.as_bytes(), &environment, search);
-            shortcut.into_iter().chain([Execution::shell(text, search)?]).collect()
-        }
+        Program::Shell(text) => match shortcut(text.as_bytes(), &environment, search) {
+            Some(shortcut) => {
+                std::iter::once(Ok(shortcut)).chain(Execution::shells(text)).collect::<Result<_, _>>()?
+            }
+            None => vec![Execution::shell(text, search)?],
+        },
         Program::Argv(words) => {
             let name = words.first().ok_or_else(|| Failure::new("there is no program to run"))?;
             // A name that is not found is left to the exec, whose error is the command's: exit code 127.
@@ -73,11 +78,24 @@ impl Execution {
 
     /// The shell, with a text to run.
     fn shell(text: &str, search: &mut SearchPath) -> Result<Self, Failure> {
-        let (shell, name) =
-            search.find(b"bash", None).map_or_else(|| ("/bin/sh".into(), "sh"), |bash| (bash, "bash"));
+        Self::shell_at(&search.find(b"bash", None).unwrap_or_else(|| SHELL.into()), text)
+    }
+
+    /// The shell wherever it may be, without looking for it, for when something else could not be executed: the first that
+    /// is there will be.
+    fn shells(text: &str) -> impl Iterator<Item = Result<Self, Failure>> {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let directories: Vec<PathBuf> =
+            std::env::split_paths(&path).filter(|directory| directory.is_absolute()).collect();
+        let shells = directories.into_iter().map(|directory| directory.join("bash")).chain([SHELL.into()]);
+        shells.map(move |shell| Self::shell_at(&shell, text))
+    }
+
+    fn shell_at(shell: &Path, text: &str) -> Result<Self, Failure> {
+        let name = shell.file_name().unwrap_or_default();
         // Given its whole path, the shell need not look for itself; the name at the end is what it calls itself.
         let words = [shell.as_os_str().as_bytes(), b"-c", b"--", text.as_bytes(), name.as_bytes()];
-        Self::new(&shell, words.into_iter())
+        Self::new(shell, words.into_iter())
     }
 }
 

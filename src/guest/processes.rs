@@ -56,6 +56,22 @@ pub fn descendants(root: c_int) -> Vec<c_int> {
     living
 }
 
+/// The processes that `fits` says of, zombies and the first one left out: by number and the text of `/proc/PID/status`.
+pub fn that(fits: impl Fn(c_int, &str) -> bool) -> Vec<c_int> {
+    let is_living = |process: &Process| !process.zombie && process.id != 1 && process.id != own_id();
+    let status = |id: c_int| std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    all()
+        .into_iter()
+        .filter(is_living)
+        .map(|process| process.id)
+        .filter(|&id| fits(id, &status(id)))
+        .collect()
+}
+
+fn own_id() -> c_int {
+    std::process::id().cast_signed()
+}
+
 /// Whether a process has ended, reaped or not.
 pub fn is_dead(id: c_int) -> bool {
     let stat = std::fs::read(format!("/proc/{id}/stat")).ok();

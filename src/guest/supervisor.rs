@@ -12,7 +12,7 @@ use crate::filters;
 use crate::launch::landlock;
 use crate::sys::{self, ffi};
 use crate::wire::TerminalSize;
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -87,6 +87,11 @@ const NULL: RawFd = 0;
 const STATUS: RawFd = 3;
 /// Descriptors are closed up to here where the kernel has no `close_range`. The guest's own bounds keep it below.
 const MAX_FD: RawFd = 4096;
+/// As in `<linux/sched.h>`: the child has the memory of its parent, which waits until the child executes a program or ends.
+const CLONE_VM: c_int = 0x100;
+const CLONE_VFORK: c_int = 0x4000;
+/// The stack of a child until it executes the command, in bytes.
+const CHILD_STACK: usize = 64 << 10;
 /// The same number on every architecture.
 const SYS_CLOSE_RANGE: std::ffi::c_long = 436;
 /// Raised, so that the kernel prefers the command to the guest when memory runs out.
@@ -175,10 +180,9 @@ fn supervise(plan: &Plan, [stdin, stdout, stderr, status]: [RawFd; 4]) -> ! {
         let _ = sys::prctl(sys::PR_SET_PDEATHSIG, sys::SIGKILL as _);
         // gVisor before 2023 has no subreapers: what daemonises there is not counted, and lives as long as the sandbox.
         let _ = sys::prctl(sys::PR_SET_CHILD_SUBREAPER, 1);
-        ffi::fork()
+        start(plan)
     };
     match main {
-        0 => execute(plan),
         -1 => {
             print_error("run", plan.name(), &io::Error::last_os_error());
             report(Report { status: 126 << 8, children_left: false });
@@ -235,7 +239,24 @@ fn close_from(first: RawFd) {
     }
 }
 
-/// Becomes the command.
+/// Starts the child that becomes the command, without a copy of this process's memory, which would be made and thrown away again:
+/// its process id, or -1.
+fn start(plan: &Plan) -> c_int {
+    extern "C" fn run(plan: *mut c_void) -> c_int {
+        // SAFETY: it is what `start` has passed, and stays there until this child executes the command.
+        execute(unsafe { &*plan.cast::<Plan>() })
+    }
+    let mut stack: Vec<u128> = Vec::with_capacity(CHILD_STACK / size_of::<u128>());
+    // SAFETY: the stack grows down from its end, which is aligned, and is freed when the child does not use it any more: until
+    // then this process waits. It has one thread, so nothing else uses the memory that both share.
+    unsafe {
+        let end = stack.as_mut_ptr().add(stack.capacity());
+        let plan = std::ptr::from_ref(plan).cast_mut();
+        ffi::clone(run, end.cast(), CLONE_VM | CLONE_VFORK | sys::SIGCHLD, plan.cast())
+    }
+}
+
+/// Becomes the command. What it changes in memory, the supervisor shares; neither uses it again.
 fn execute(plan: &Plan) -> ! {
     // SAFETY: plain system calls; the strings and the arrays of pointers to them live until the exec.
     unsafe {
@@ -250,8 +271,6 @@ fn execute(plan: &Plan) -> ! {
         ffi::umask(0o022);
         // The supervisor does not leave before its children, so only a supervisor that was killed triggers this.
         let _ = sys::prctl(sys::PR_SET_PDEATHSIG, sys::SIGKILL as _);
-        // Only now does the process own its /proc files. All that it holds of the guest's is its own pipes.
-        let _ = sys::prctl(sys::PR_SET_DUMPABLE, 1);
         raise_oom_score();
         if let Some(cwd) = &plan.cwd
             && ffi::chdir(cwd.as_ptr()) < 0
@@ -281,7 +300,10 @@ fn raise_oom_score() {
     const O_WRONLY: c_int = 1;
     // SAFETY: the path is a constant; the descriptor is closed on exec. Where there is no such file, nothing is lost.
     unsafe {
+        // Only a process that can be dumped owns its /proc files. All that it holds of the guest's is its own pipes.
+        let _ = sys::prctl(sys::PR_SET_DUMPABLE, 1);
         let fd = ffi::open(PATH.as_ptr(), O_WRONLY | sys::O_CLOEXEC);
+        let _ = sys::prctl(sys::PR_SET_DUMPABLE, 0);
         if fd >= 0 {
             sys::write_raw(fd, OOM_SCORE);
         }

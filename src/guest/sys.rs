@@ -136,6 +136,13 @@ pub mod ffi {
         pub fn sigprocmask(how: c_int, set: *const SignalSet, old: *mut SignalSet) -> c_int;
         pub fn signal(signal: c_int, handler: usize) -> usize;
         pub fn fork() -> c_int;
+        pub fn clone(
+            run: extern "C" fn(*mut c_void) -> c_int,
+            stack: *mut c_void,
+            flags: c_int,
+            argument: *mut c_void,
+            ...
+        ) -> c_int;
         pub fn execve(
             path: *const c_char,
             arguments: *const *const c_char,

@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 /// Built from `src/guest`; empty where the build machine could not.
 static EMBEDDED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/guest"));
@@ -39,22 +40,49 @@ pub fn bytes(machine: &Machine) -> Result<Cow<'static, [u8]>> {
 
 /// The guest as a program that can be executed here: a sealed file in memory, which nothing can change while it runs. The
 /// path holds as long as the file is open.
+///
+/// The sandboxes of one process share the file of the embedded guest, where the kernel also seals that it can be executed: a
+/// process inside that has the same user could take that away from the others.
 pub(super) fn program(machine: &Machine) -> Result<(String, File)> {
+    static SHARED: OnceLock<File> = OnceLock::new();
     let failed = |error: std::io::Error| Error::sandbox("the guest cannot be laid out").caused_by(error);
+    let program = |file: File| (format!("/proc/self/fd/{}", file.as_raw_fd()), file);
+    let is_embedded = machine.variable(VARIABLE).is_none();
+    if let Some(shared) = SHARED.get().filter(|_| is_embedded) {
+        return shared.try_clone().map(program).map_err(failed);
+    }
+    let file = file_in_memory(&bytes(machine)?).map_err(failed)?;
+    let stays_executable = seal(&file, F_SEAL_EXEC).is_ok();
+    seal(&file, libc::F_SEAL_WRITE | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL)
+        .map_err(failed)?;
+    if is_embedded && stays_executable {
+        // Another thread may have been quicker: then this file serves one sandbox.
+        let _ = SHARED.set(file.try_clone().map_err(failed)?);
+    }
+    Ok(program(file))
+}
+
+/// The permission to execute a file stays as it is (fcntl(2), Linux 6.3).
+const F_SEAL_EXEC: i32 = 0x20;
+
+fn file_in_memory(content: &[u8]) -> std::io::Result<File> {
     // SAFETY: the name is NUL-terminated.
     let fd = unsafe { libc::memfd_create(c"guest".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
     if fd < 0 {
-        return Err(failed(std::io::Error::last_os_error()));
+        return Err(std::io::Error::last_os_error());
     }
     // SAFETY: the descriptor was just made and is nobody else's.
     let mut file = unsafe { File::from_raw_fd(fd) };
-    file.write_all(&bytes(machine)?).map_err(failed)?;
-    let seals = libc::F_SEAL_WRITE | libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    file.write_all(content)?;
+    Ok(file)
+}
+
+fn seal(file: &File, seals: i32) -> std::io::Result<()> {
     // SAFETY: takes no pointer.
-    if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) } < 0 {
-        return Err(failed(std::io::Error::last_os_error()));
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } {
+        0.. => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
     }
-    Ok((format!("/proc/self/fd/{}", file.as_raw_fd()), file))
 }
 
 /// Whether the guest is built for this machine's processor, so that what is made for this machine serves it too.

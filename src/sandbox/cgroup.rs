@@ -7,6 +7,7 @@ use super::EnforcedLimits;
 use super::ownership::PREFIX;
 use crate::event::Limits;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// The control groups of one sandbox, made and with their limits set, still empty.
@@ -20,16 +21,22 @@ pub(super) struct Cgroups {
     pub limited: EnforcedLimits,
 }
 
-const COUNTERS: [&str; 8] = [
-    "memory.oom_control",
-    "memory.usage_in_bytes",
-    "memory.limit_in_bytes",
-    "memory.events",
-    "memory.current",
-    "memory.max",
-    "pids.current",
-    "pids.max",
+/// Those of version 1's groups for memory and processes, and those of version 2's one group.
+const COUNTERS: [(&str, &[&str]); 3] = [
+    ("memory", &["memory.oom_control", "memory.usage_in_bytes", "memory.limit_in_bytes"]),
+    ("pids", &["pids.current", "pids.max"]),
+    (UNIFIED, &["memory.events", "memory.current", "memory.max", "pids.current", "pids.max"]),
 ];
+/// What stands for a controller where one group has all of them.
+const UNIFIED: &str = "";
+
+impl Cgroups {
+    fn add(&mut self, controller: &str, directory: PathBuf) {
+        let counters = COUNTERS.iter().filter(|(of, _)| *of == controller).flat_map(|(_, names)| *names);
+        self.counters.extend(counters.map(|name| directory.join(name)).filter(|file| file.exists()));
+        self.directories.push(directory);
+    }
+}
 
 /// The controllers of version 1 that a sandbox has a group of.
 const CONTROLLERS: [&str; 4] = ["memory", "pids", "cpu", "freezer"];
@@ -41,17 +48,15 @@ pub(super) fn make(name: &str, limits: &Limits) -> Cgroups {
     let mut made = Cgroups::default();
     if let Some(directory) = unified(&mounts, &own).and_then(|here| make_unified(&here, name)) {
         made.limited = limit_unified(&directory, limits);
-        made.directories.push(directory);
+        made.add(UNIFIED, directory);
     }
     for controller in CONTROLLERS {
         let directory = separate(&mounts, &own, controller).map(|here| here.join(name));
         if let Some(directory) = directory.filter(|directory| fs::create_dir(directory).is_ok()) {
             limit_separate(&directory, controller, limits, &mut made.limited);
-            made.directories.push(directory);
+            made.add(controller, directory);
         }
     }
-    let files = made.directories.iter().flat_map(|directory| COUNTERS.map(|counter| directory.join(counter)));
-    made.counters = files.filter(|file| file.exists()).collect();
     made
 }
 
@@ -102,7 +107,10 @@ pub(super) fn frozen(directories: &[PathBuf]) -> bool {
 
 /// Writes to a control file that exists (an ordinary file is never made in its place).
 fn set(file: &Path, value: &str) -> bool {
-    file.exists() && fs::write(file, value).is_ok()
+    fs::OpenOptions::new()
+        .write(true)
+        .open(file)
+        .is_ok_and(|mut file| file.write_all(value.as_bytes()).is_ok())
 }
 
 /// The directory of this process in version 2's hierarchy.
@@ -160,6 +168,11 @@ impl<'a> Mount<'a> {
 fn make_unified(here: &Path, name: &str) -> Option<PathBuf> {
     let beside = here.parent().filter(|parent| parent.join("cgroup.procs").exists());
     beside.into_iter().chain([here]).find_map(|parent| {
+        // Where version 1 has this controller, there is nothing to limit with here.
+        let controllers = fs::read_to_string(parent.join("cgroup.controllers")).ok()?;
+        if !controllers.split_whitespace().any(|controller| controller == "memory") {
+            return None;
+        }
         for controller in ["+memory", "+pids", "+cpu"] {
             set(&parent.join("cgroup.subtree_control"), controller);
         }

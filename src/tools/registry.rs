@@ -3,7 +3,7 @@
 use super::{Tool, builtin};
 use crate::error::{Error, Result};
 use crate::model::ToolSpec;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// The longest name that every endpoint takes, in characters.
 const MAX_NAME: usize = 64;
@@ -27,9 +27,10 @@ impl Registry {
 
     /// The built-in tools.
     pub fn builtin() -> Self {
-        let tools = builtin::all();
-        let specs = tools.iter().map(|tool| spec(tool.as_ref())).collect();
-        Self { tools, specs, undescribed: Vec::new() }
+        /// A schema takes longer to make than to copy, and each session of a batch has these.
+        static SPECS: LazyLock<Vec<ToolSpec>> =
+            LazyLock::new(|| builtin::all().iter().map(|tool| spec(tool.as_ref())).collect());
+        Self { tools: builtin::all(), specs: SPECS.clone(), undescribed: Vec::new() }
     }
 
     /// Adds a tool.

@@ -13,6 +13,9 @@ use tokio::time::{Instant, sleep_until};
 /// Bytes under way in one direction where the link itself is not what holds them.
 const BUFFER: usize = 1 << 20;
 
+/// What of its rate a link that was idle, or whose timer woke late, makes up for.
+const BURST: Duration = Duration::from_millis(10);
+
 /// What a link is like.
 #[derive(Clone, Copy)]
 pub struct Link {
@@ -109,12 +112,13 @@ impl Link {
             let mut free = Instant::now();
             while let Ok(length @ 1..) = from.read(&mut buffer).await {
                 entered(length);
-                free = free.max(Instant::now());
+                // A timer wakes late: what it missed is caught up on.
+                free = free.max(Instant::now() - BURST);
                 if let Some(rate) = self.bytes_per_second {
                     free += Duration::from_nanos(length as u64 * 1_000_000_000 / rate);
                     sleep_until(free).await;
                 }
-                if sender.send((free + self.delay, buffer[..length].to_vec())).is_err() {
+                if sender.send((free.max(Instant::now()) + self.delay, buffer[..length].to_vec())).is_err() {
                     return;
                 }
             }

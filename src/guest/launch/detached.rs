@@ -9,6 +9,7 @@
 use super::step::{Failure, Step};
 use super::{identity, own, sys};
 use crate::launch_spec::LaunchSpec;
+use crate::processes;
 use std::convert::Infallible;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -17,14 +18,23 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+/// The option of a guest that serves WebSockets.
+const WEBSOCKET: &str = "--websocket-fd";
 /// The descriptor at which the guest finds its listening socket.
 const LISTEN_FD: i32 = 3;
 /// How long a connection may take to be possible.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(1500);
+/// How late the policies of a pod may begin to hold: network plugins apply them after its start.
+const POLICY_DELAY: Duration = Duration::from_secs(15);
+/// Between two trials of its network.
+const POLICY_PAUSE: Duration = Duration::from_millis(200);
 /// Where the kubelet of every node of a cluster listens.
 const KUBELET_PORT: &str = "10250";
+/// How often what is left of an earlier guest is looked for, and the pause in between.
+const MAX_ROUNDS: usize = 200;
+const ROUND: Duration = Duration::from_millis(10);
 /// The directories that every sandbox has.
 const DIRECTORIES: [&str; 2] = ["/workspace", "/home/agent"];
 
@@ -41,8 +51,8 @@ pub fn main(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
     detach(&address, &verifier, &spec).map_err(|failure| failure.to_string())
 }
 
-/// `guest probe ADDRESS:PORT,...`. Fails if any of the addresses can be connected to; in a pod also, if its node or the API
-/// server can. Otherwise it prints that the network is not there.
+/// `guest probe ADDRESS:PORT,...`. Fails if any of the addresses can still be connected to after [`POLICY_DELAY`]; in a pod
+/// also, if its node or the API server can. Otherwise it prints that the network is not there.
 pub fn probe(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
     let (Some(probes), None) = (arguments.next(), arguments.next()) else {
         return Err(crate::USAGE.to_owned());
@@ -52,7 +62,13 @@ pub fn probe(mut arguments: impl Iterator<Item = String>) -> Result<(), String> 
     let server = server.map(|(host, port)| address(&host, &port));
     let node = variable("KUBERNETES_NODE_ADDRESS").map(|node| address(&node, KUBELET_PORT));
     let probes: Vec<String> = std::iter::once(probes).chain(server).chain(node).collect();
-    prove_isolation(&probes.join(","))?;
+    let (probes, started) = (probes.join(","), Instant::now());
+    while let Err(open) = prove_isolation(&probes) {
+        if started.elapsed() >= POLICY_DELAY {
+            return Err(open);
+        }
+        std::thread::sleep(POLICY_PAUSE);
+    }
     println!("isolated");
     Ok(())
 }
@@ -91,6 +107,7 @@ enum Entrance<'a> {
 
 fn detach(address: &str, verifier: &str, spec: &LaunchSpec) -> Result<(), Failure> {
     let is_root = sys::effective_user() == 0;
+    end_earlier(spec, is_root).step("end an earlier guest")?;
     for directory in DIRECTORIES {
         fs::create_dir_all(directory).step(&format!("make {directory}"))?;
         if is_root {
@@ -125,6 +142,36 @@ fn detach(address: &str, verifier: &str, spec: &LaunchSpec) -> Result<(), Failur
     }
 }
 
+/// Ends an earlier guest of this machine and what runs under it. A copy of a machine with its memory has the guest of another
+/// session, which would let in a client that knows that session's secret.
+fn end_earlier(spec: &LaunchSpec, is_root: bool) -> io::Result<()> {
+    for _ in 0..MAX_ROUNDS {
+        let earlier = processes::that(|id, status| match is_root {
+            // No other account has the id of the sandbox's user.
+            true => user_of(status) == Some(spec.uid),
+            false => user_of(status) == Some(sys::effective_user()) && is_guest(id),
+        });
+        if earlier.is_empty() {
+            return Ok(());
+        }
+        earlier.into_iter().for_each(|id| crate::sys::kill(id, crate::sys::SIGKILL));
+        std::thread::sleep(ROUND);
+    }
+    Err(io::Error::other("it cannot be killed"))
+}
+
+/// The real user in the text of `/proc/PID/status`. What is undumpable belongs to root by its directory's owner.
+fn user_of(status: &str) -> Option<u32> {
+    status.lines().find_map(|line| line.strip_prefix("Uid:"))?.split_ascii_whitespace().next()?.parse().ok()
+}
+
+/// Whether a process was started as [`serve`] starts the guest at a port.
+fn is_guest(id: i32) -> bool {
+    let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+    let mut words = line.split(|&byte| byte == 0);
+    words.next() == Some(b"/proc/self/exe") && words.any(|word| word == WEBSOCKET.as_bytes())
+}
+
 /// Gives the sandbox's user a name, for the programs that ask for one. A machine whose list is read-only has none.
 fn name_user(spec: &LaunchSpec) {
     let entries = [
@@ -154,7 +201,7 @@ fn serve(
             drop(listener);
             super::detach()?;
             sys::duplicate_to(copy.as_raw_fd(), LISTEN_FD).step("keep the listener")?;
-            ["--websocket-fd", "3", verifier].map(str::to_owned).to_vec()
+            [WEBSOCKET, "3", verifier].map(str::to_owned).to_vec()
         }
         Entrance::Socket(name) => {
             super::detach()?;

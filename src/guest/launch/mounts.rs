@@ -5,12 +5,19 @@ use super::sys::{self, MS_BIND, MS_NODEV, MS_NOEXEC, MS_NOSUID, MS_PRIVATE, MS_R
 use super::{Plan, idmap};
 use crate::launch_spec::LaunchSpec;
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+/// The new root, which is the current directory while it is made: its own path is longer, and walked with every system call.
+const ROOT: &str = ".";
+/// A link to the directory of this process's descriptors, for as long as the new root is made.
+const DESCRIPTORS: &str = "fd";
+/// Where the host's `/etc` is, for as long as the new root is made.
+const ETC: &str = "etc.host";
 /// Where the guest finds its control groups' counters.
 const CGROUP_FILES: &str = "run/agent/cgroup";
 /// Device files that are the host's own, bound one by one.
@@ -37,25 +44,41 @@ pub fn enter_new_root(plan: &Plan<'_>) -> Result<(), Failure> {
     let none = Path::new("none");
     let empty = OsStr::new("");
     sys::mount_at(none, Path::new("/"), "", MS_REC | MS_PRIVATE, empty).step("make the mounts private")?;
-    let root = private.join("root");
-    tmpfs(&root, "mode=0755,size=16m", 0)?;
-    for directory in ["dev", "etc", "home/agent", "proc", "run", "tmp", "var", "workspace"] {
-        fs::create_dir_all(root.join(directory)).step("make the directories of the root")?;
+    let new_root = private.join("root");
+    tmpfs(&new_root, "mode=0755,size=16m", 0)?;
+    std::env::set_current_dir(&new_root).step("enter the new root")?;
+    let root = Path::new(ROOT);
+    for directory in ["dev", "etc", "home", "home/agent", "proc", "run", "tmp", "var", "workspace"] {
+        fs::create_dir(root.join(directory)).step("make the directories of the root")?;
     }
     symlink("../tmp", root.join("var/tmp")).step("link /var/tmp")?;
     symlink("../run", root.join("var/run")).step("link /var/run")?;
     // What programs written for hosted sandboxes call their home.
     symlink("agent", root.join("home/user")).step("link /home/user")?;
     for (link, target) in &spec.symlinks {
-        let link = below(&root, link);
+        let link = below(root, link);
         make_parent(&link).and_then(|()| symlink(target, &link)).step_at("link", &link)?;
     }
-    // Where overlays find their empty second layer.
-    std::env::set_current_dir(&root).step("enter the new root")?;
+    symlink("/proc/self/fd", DESCRIPTORS).step("link the descriptors")?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").step("read the mounts")?;
+    let mounts: Vec<PathBuf> =
+        mounts.lines().filter_map(mount_point_and_flags).map(|(path, _)| path).collect();
+    // One file system for all directories of /etc: the kernel makes and removes each, and looks at all there are whenever a
+    // control group is removed.
+    fs::create_dir(ETC).step("make a mount point")?;
+    let has_etc = overlay(Path::new("/etc"), Path::new(ETC), &mounts);
     for (host, inside) in &spec.binds {
-        show(host, &below(&root, inside), &mounts)?;
+        match host.strip_prefix("/etc").map(|name| Path::new(ETC).join(name)) {
+            Ok(directory) if has_etc && host == inside && directory.is_dir() => {
+                bind_as_it_is(&directory, &below(root, inside))?;
+            }
+            _ => show(host, &below(root, inside), &mounts)?,
+        }
     }
+    if has_etc {
+        sys::unmount(Path::new(ETC)).step("unmount the overlay of /etc")?;
+    }
+    fs::remove_dir(ETC).step("remove a mount point")?;
     let owner = format!("mode=0755,uid={},gid={},{}", spec.uid, spec.gid, sized(spec.run_bytes));
     tmpfs(&root.join("run"), &owner, MS_NOEXEC)?;
     fs::create_dir_all(root.join(CGROUP_FILES)).step("make the directory of the counters")?;
@@ -71,26 +94,18 @@ pub fn enter_new_root(plan: &Plan<'_>) -> Result<(), Failure> {
     tmpfs(&root.join("tmp"), &format!("mode=1777,{}", sized(spec.tmp_bytes)), 0)?;
     bind(&private.join("home"), &root.join("home/agent"), MS_NOSUID | MS_NODEV)?;
     workspace(plan, &root.join("workspace"))?;
-    remount(&root, MS_RDONLY | MS_NOSUID | MS_NODEV).step("make the root read-only")?;
-    std::env::set_current_dir(&root).step("enter the new root")?;
+    fs::remove_file(DESCRIPTORS).step("remove the link to the descriptors")?;
+    remount(root, MS_RDONLY | MS_NOSUID | MS_NODEV).step("make the root read-only")?;
     sys::pivot_to_current_directory().step("make the new root /")
 }
 
 /// Shows a part of the host read-only. A directory becomes an overlay without a writable layer: there, sockets and FIFOs
 /// are others than the host's, so that nobody connects to what a program of the host serves below it, whenever it began.
 /// Where the kernel refuses that, or something else is mounted below the directory, it is bound.
-fn show(host: &Path, target: &Path, mounts: &str) -> Result<(), Failure> {
-    let is_below = |(path, _): &(PathBuf, u64)| path != host && path.starts_with(host);
-    if host.is_dir() && !mounts.lines().filter_map(mount_point_and_flags).any(|mount| is_below(&mount)) {
-        make_parent(target).step_at("make a mount point", target)?;
-        if !target.exists() {
-            fs::create_dir(target).step_at("make a mount point", target)?;
-        }
-        // An overlay without a writable layer takes two others.
-        let options = OsStr::new("lowerdir=home:tmp");
-        let flags = MS_RDONLY | MS_NOSUID | MS_NODEV;
-        let overlay = || sys::mount_at(Path::new("overlay"), target, "overlay", flags, options);
-        if under_another_name(host, Path::new("home"), overlay).is_ok() {
+fn show(host: &Path, target: &Path, mounts: &[PathBuf]) -> Result<(), Failure> {
+    if host.is_dir() {
+        mount_point(target, true).step_at("make a mount point", target)?;
+        if overlay(host, target, mounts) {
             return Ok(());
         }
     }
@@ -99,13 +114,30 @@ fn show(host: &Path, target: &Path, mounts: &str) -> Result<(), Failure> {
     bind(host, target, MS_RDONLY | MS_NOSUID | no_devices)
 }
 
-/// Calls `mount` while the directory `host` is bound at `name` in the current directory. What an overlay is made of, everybody
-/// inside can read, and the paths of this machine hold the name of its user. The overlay keeps a hold of what it was made of.
-fn under_another_name(host: &Path, name: &Path, mount: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-    sys::mount_at(host, name, "", MS_BIND, OsStr::new(""))?;
-    let mounted = mount();
-    sys::unmount(name)?;
-    mounted
+/// Mounts the directory `host` read-only, as an overlay without a writable layer. `false` where that is not possible.
+fn overlay(host: &Path, target: &Path, mounts: &[PathBuf]) -> bool {
+    if mounts.iter().any(|path| path != host && path.starts_with(host)) {
+        return false;
+    }
+    let mount = || {
+        let source = open_layer(host)?;
+        // An overlay without a writable layer takes two others.
+        let options = format!("lowerdir={}:tmp", by_descriptor(&source));
+        let flags = MS_RDONLY | MS_NOSUID | MS_NODEV;
+        sys::mount_at(Path::new("overlay"), target, "overlay", flags, OsStr::new(&options))
+    };
+    mount().is_ok()
+}
+
+/// Opens a directory that an overlay is to be made of; the overlay keeps a hold of it.
+fn open_layer(directory: &Path) -> io::Result<File> {
+    File::options().read(true).custom_flags(crate::sys::O_PATH).open(directory)
+}
+
+/// What an overlay is made of, everybody inside can read, and the paths of this machine hold the name of its user: so it is
+/// named by its descriptor. (A bind at another name would have to be taken away again, for which the kernel waits each time.)
+fn by_descriptor(directory: &File) -> String {
+    format!("{DESCRIPTORS}/{}", directory.as_raw_fd())
 }
 
 fn workspace(plan: &Plan<'_>, target: &Path) -> Result<(), Failure> {
@@ -123,10 +155,10 @@ fn workspace(plan: &Plan<'_>, target: &Path) -> Result<(), Failure> {
     // The trusted.* attributes that overlayfs keeps its books in are the initial user namespace's alone.
     let books = if *is_root { "" } else { ",userxattr" };
     let mount = |lower: &str| {
-        let options = OsString::from(format!("lowerdir={lower},upperdir=tmp/upper,workdir=tmp/work{books}"));
-        let overlay =
-            || sys::mount_at(Path::new("overlay"), target, "overlay", MS_NOSUID | MS_NODEV, &options);
-        under_another_name(private, Path::new("tmp"), overlay)
+        let private = open_layer(private)?;
+        let layers = by_descriptor(&private);
+        let options = format!("lowerdir={lower},upperdir={layers}/upper,workdir={layers}/work{books}");
+        sys::mount_at(Path::new("overlay"), target, "overlay", MS_NOSUID | MS_NODEV, OsStr::new(&options))
     };
     let mounted = match owners {
         // With its owners mapped the lower layer has to be a mount of its own.
@@ -135,7 +167,7 @@ fn workspace(plan: &Plan<'_>, target: &Path) -> Result<(), Failure> {
             let mounted = mount("home");
             sys::unmount(Path::new("home")).and(mounted)
         }
-        None => under_another_name(host, Path::new("home"), || mount("home")),
+        None => open_layer(host).and_then(|lower| mount(&by_descriptor(&lower))),
     };
     mounted.step_at("mount the overlay of the workspace", host)
 }
@@ -147,7 +179,8 @@ fn process_files(proc: &Path) -> Result<(), Failure> {
     for name in MASKED {
         let path = proc.join(name);
         match fs::symlink_metadata(&path) {
-            Ok(metadata) if metadata.is_dir() => tmpfs(&path, "mode=0555,size=4k", MS_RDONLY)?,
+            // What is nowhere else to be seen, because something is mounted over it, and stays empty.
+            Ok(metadata) if metadata.is_dir() => bind(Path::new("tmp"), &path, MS_RDONLY | flags)?,
             Ok(_) => bind(Path::new("/dev/null"), &path, MS_NOSUID)?,
             Err(_) => {}
         }
@@ -217,27 +250,38 @@ fn tmpfs(target: &Path, options: &str, flags: u64) -> Result<(), Failure> {
         .step_at("mount a tmpfs", target)
 }
 
+/// Binds a directory of a mount whose flags it is to have.
+fn bind_as_it_is(directory: &Path, target: &Path) -> Result<(), Failure> {
+    mount_point(target, true).step_at("make a mount point", target)?;
+    sys::mount_at(directory, target, "", MS_BIND, OsStr::new("")).step_at("bind", directory)
+}
+
 /// Binds `host` with everything that is mounted below it, and sets `flags` on all of it.
 fn bind(host: &Path, target: &Path, flags: u64) -> Result<(), Failure> {
-    let make = || {
-        make_parent(target)?;
-        match fs::symlink_metadata(target) {
-            Ok(_) => Ok(()),
-            Err(_) if fs::metadata(host)?.is_dir() => fs::create_dir(target),
-            Err(_) => fs::write(target, "").and_then(|()| readable(target)),
-        }
-    };
+    let make = || mount_point(target, fs::metadata(host)?.is_dir());
     make().step_at("make a mount point", target)?;
     sys::mount_at(host, target, "", MS_BIND | MS_REC, OsStr::new("")).step_at("bind", host)?;
     restrict(target, flags).step_at("restrict the bind of", host)
 }
 
-fn make_parent(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), fs::create_dir_all)
+/// Makes a directory or an empty file, and the directories above it, where there is nothing yet.
+fn mount_point(target: &Path, is_directory: bool) -> io::Result<()> {
+    let make = || match is_directory {
+        true => fs::create_dir(target),
+        false => File::create_new(target).map(drop),
+    };
+    let made = match make() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => make_parent(target).and_then(|()| make()),
+        made => made,
+    };
+    match made {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
 }
 
-fn readable(path: &Path) -> io::Result<()> {
-    fs::set_permissions(path, fs::Permissions::from_mode(0o644))
+fn make_parent(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), fs::create_dir_all)
 }
 
 /// `path`, which is absolute, below `root`.
@@ -252,10 +296,11 @@ fn restrict(target: &Path, flags: u64) -> io::Result<()> {
         // Before Linux 5.12: one remount for each, which must name the flags that are there already, because a mount
         // that came from another user namespace may not lose them.
         Err(error) if error.raw_os_error() == Some(ENOSYS) => {
+            let target = fs::canonicalize(target)?;
             let table = fs::read_to_string("/proc/self/mountinfo")?;
             let mounts = table.lines().filter_map(mount_point_and_flags);
             mounts
-                .filter(|(path, _)| path.starts_with(target))
+                .filter(|(path, _)| path.starts_with(&target))
                 .try_for_each(|(path, kept)| remount(&path, flags | kept))
         }
         other => other,

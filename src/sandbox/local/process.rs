@@ -3,6 +3,10 @@
 use crate::sandbox::ownership::{ProcessId, Stat};
 use std::collections::HashMap;
 use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 impl ProcessId {
     /// Whether it was stopped by SIGSTOP.
@@ -12,16 +16,39 @@ impl ProcessId {
 
     /// Sends a signal to exactly this process. A process that is gone is not an error; `false`: it could not be signalled.
     pub(super) fn signal(self, signal: i32) -> bool {
-        // SAFETY: takes no pointer. The descriptor stands for one process even when its number is reused.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid, 0) };
-        if fd < 0 || !self.is_alive() {
-            return !self.is_alive();
+        let Ok(process) = self.open() else { return !self.is_alive() };
+        if !self.is_alive() {
+            return true;
         }
-        // SAFETY: the descriptor was just made and is ours; a null `siginfo` is what kill(2) would send.
-        unsafe {
-            let sent = libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, std::ptr::null::<u8>(), 0);
-            libc::close(fd as i32);
-            sent == 0 || !self.is_alive()
+        // SAFETY: a null `siginfo` is what kill(2) would send.
+        let sent = unsafe {
+            let (fd, no_info) = (process.as_raw_fd(), std::ptr::null::<u8>());
+            libc::syscall(libc::SYS_pidfd_send_signal, fd, signal, no_info, 0)
+        };
+        sent == 0 || !self.is_alive()
+    }
+
+    /// Waits until it has ended.
+    pub(super) async fn ended(self) -> io::Result<()> {
+        match self.open() {
+            Ok(process) if self.is_alive() => {
+                // SAFETY: the descriptor is open, and nobody else's until this is dropped.
+                let process = unsafe { AsyncFd::register_with_interest(process, Interest::READABLE) };
+                process.map_err(io::Error::from)?.readable().await.map(drop)
+            }
+            Err(error) if self.is_alive() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// A descriptor that stands for the process of this number, even when the number is given to another one later.
+    fn open(self) -> io::Result<OwnedFd> {
+        // SAFETY: takes no pointer.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid, 0) };
+        match i32::try_from(fd) {
+            // SAFETY: the descriptor was just made and is nobody else's.
+            Ok(fd @ 0..) => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+            _ => Err(io::Error::last_os_error()),
         }
     }
 
