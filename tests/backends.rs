@@ -161,7 +161,13 @@ async fn a_kept_sandbox_goes_when_its_date_has_passed_and_it_does_not_run() {
         // The date is a whole second, so it has passed by now.
         tokio::time::sleep(Duration::from_millis(2)).await;
         backend.sweep().await.expect("swept");
-        let listed = state().await.expect("what runs stays");
+        let mut listed = state().await.expect("what runs stays");
+        // The status of a pod follows its start by up to a second.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while listed.state == State::Starting && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            listed = state().await.expect("what runs stays");
+        }
         assert_eq!(listed.state, State::Running);
         assert!(listed.expires.is_some_and(|date| date.starts_with("20")));
         assert_eq!(output_of(&sandbox, "echo here").await, "here");

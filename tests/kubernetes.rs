@@ -2,10 +2,10 @@
 
 use crate::support::agent::{Agent, agent};
 use crate::support::backends::{output_of, shell, spec};
-use crate::support::cluster::{self, Api, settings};
+use crate::support::cluster::{self, Api, configured, settings};
 use crate::support::endpoint::endpoint;
 use agent::sandbox::kubernetes::{Isolation, Kubernetes, Settings};
-use agent::sandbox::{Backend, Network, Outcome, Sandbox, Spec, State};
+use agent::sandbox::{Backend, Command, Network, Outcome, Sandbox, Spec, State};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -116,7 +116,8 @@ async fn two_clients_that_start_one_session_meet_in_one_pod() {
 async fn a_session_whose_pod_has_ended_gets_another() {
     let Some(api) = Api::connect().await else { return };
     let backend = cluster::with(&api.kubeconfig, settings()).await;
-    let spec = Spec { idle_ttl: Duration::from_secs(1), ephemeral: false, ..spec() };
+    // Longer than a busy cluster takes to close the pod's network and to connect.
+    let spec = Spec { idle_ttl: Duration::from_secs(20), ephemeral: false, ..spec() };
     drop(start(&backend, &spec).await);
     let stopped = until("the pod ends by itself", async || {
         let listed =
@@ -131,10 +132,32 @@ async fn a_session_whose_pod_has_ended_gets_another() {
     backend.destroy(&spec.session).await.expect("removed");
 }
 
+/// The policy closes the network of a pod, which is tried from inside, and no other's.
+#[tokio::test]
+async fn a_cluster_that_enforces_policies_closes_the_network_of_a_pod() {
+    let Some(api) = Api::connect().await.filter(|_| cluster::enforces_policies()) else { return };
+    let listener = tokio::net::TcpListener::bind("0.0.0.0:0").await.expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    tokio::spawn(async move { while listener.accept().await.is_ok() {} });
+    let settings = Settings { isolation: Isolation::Proved, ..settings() };
+    let backend = cluster::with(&api.kubeconfig, settings).await;
+    for (network, expected) in [(Network::None, "closed"), (Network::Full, "open")] {
+        let spec = Spec { network, ..spec() };
+        let sandbox = start(&backend, &spec).await;
+        let gateway = "$(awk '$2 == \"00000000\" { print $3 }' /proc/net/route | sed -E 's/(..)(..)(..)(..)/0x\\4.0x\\3.0x\\2.0x\\1/')";
+        let connect = format!(
+            "gateway=$(printf '%d.%d.%d.%d' $(echo {gateway} | tr . ' ')); \
+             timeout 3 bash -c \"exec 3<>/dev/tcp/$gateway/{port}\" 2>/dev/null && echo open || echo closed"
+        );
+        assert_eq!(output_of(&sandbox, &connect).await, expected);
+        backend.destroy(&spec.session).await.expect("removed");
+    }
+}
+
 /// The cluster's network plugin enforces nothing here: the hard case.
 #[tokio::test]
 async fn a_cluster_that_does_not_enforce_policies_is_refused_and_nothing_is_left() {
-    let Some(api) = Api::connect().await else { return };
+    let Some(api) = Api::connect().await.filter(|_| !cluster::enforces_policies()) else { return };
     let settings = Settings { isolation: Isolation::Proved, ..settings() };
     let backend = cluster::with(&api.kubeconfig, settings).await;
     let isolated = spec();
@@ -227,8 +250,10 @@ async fn a_pod_that_is_deleted_in_mid_command_is_lost_by_name() {
     let mut is_started = Some(());
     let session = spec.session.clone();
     let kubernetes = backend.clone();
+    // A busy kubelet takes a while to end the container.
+    let command = Command { timeout: Some(Duration::from_secs(240)), ..shell("echo started; sleep 1000") };
     let finished = sandbox
-        .run(shell("echo started; sleep 1000"), &mut |_| {
+        .run(command, &mut |_| {
             if is_started.take().is_some() {
                 let (kubernetes, session) = (kubernetes.clone(), session.clone());
                 tokio::spawn(async move { kubernetes.destroy(&session).await });
@@ -260,7 +285,8 @@ async fn the_cluster_is_looked_at_by_the_doctor() {
     );
     assert_eq!(found("rights"), "\"all 9 that a session needs\"");
     assert!(found("admission").contains("would be taken"), "{report}");
-    assert!(found("isolation").contains("not tried"), "{report}");
+    let isolation = if cluster::enforces_policies() { "enforces network policies" } else { "not tried" };
+    assert!(found("isolation").contains(isolation), "{report}");
 }
 
 /// The program, with the cluster as its backend.
@@ -270,13 +296,7 @@ pub fn program(api: &Api, call: Agent) -> Agent {
 
 /// The same, with pods of another namespace.
 pub fn program_in(api: &Api, call: Agent, namespace: &str) -> Agent {
-    let image = settings().image.unwrap_or_default();
-    let config = format!(
-        "sandbox = {{ kubernetes = {{ namespace = \"{namespace}\", image = \"{image}\", isolation = \"trusted\", pod_template = {{ spec = \
-         {{ containers = [{{ name = \"sandbox\", resources = {{ requests = {{ cpu = \"10m\", memory = \"32Mi\", ephemeral-storage = \
-         \"16Mi\" }} }} }}] }} }} }} }}\n"
-    );
-    call.config(&config).sandbox("kubernetes").env("KUBECONFIG", &api.kubeconfig)
+    configured(call, &api.kubeconfig, namespace)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -60,18 +60,31 @@ fn addresses() -> Vec<String> {
     own.into_iter().filter(|address| !address.contains(':')).chain(known.map(str::to_owned)).collect()
 }
 
+/// Whether sandboxes of the backend have no network: not where the cluster of the tests enforces no policies
+/// (`kubernetes::a_cluster_that_does_not_enforce_policies_is_refused_and_nothing_is_left`).
+fn is_closed(backend: &str) -> bool {
+    #[cfg(feature = "kubernetes")]
+    if backend == "kubernetes" && !crate::support::cluster::enforces_policies() {
+        eprintln!("not tried on kubernetes: the cluster enforces no policies");
+        return false;
+    }
+    let _ = backend;
+    true
+}
+
 #[tokio::test]
 async fn attack_19_without_a_network_nothing_is_reached() {
     let canary = Canary::sing();
     let port = canary.port();
     on_every_backend(async |inside| {
-        if inside.backend == "kubernetes" {
-            // `kubernetes::a_cluster_that_does_not_enforce_policies_is_refused_and_nothing_is_left`
-            eprintln!("not tried on kubernetes: the cluster of the tests enforces no policies");
+        if !is_closed(inside.backend) {
             return;
         }
-        let interfaces = inside.output_of("tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '").await;
-        assert_eq!(interfaces, "lo", "on {}", inside.backend);
+        // A pod has an interface, and its policy closes it.
+        if inside.backend != "kubernetes" {
+            let interfaces = inside.output_of("tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '").await;
+            assert_eq!(interfaces, "lo", "on {}", inside.backend);
+        }
         for address in addresses() {
             inside.expect_failure(&format!("timeout 5 bash -c 'exec 3<>/dev/tcp/{address}/{port}'")).await;
             let datagram = format!(
@@ -95,6 +108,9 @@ async fn attack_19_without_a_network_nothing_is_reached() {
 #[test]
 fn attack_20_an_injected_model_that_obeys_sends_nothing() {
     program_on_every_backend(|backend| {
+        if !is_closed(backend) {
+            return;
+        }
         let canary = Canary::sing();
         let port = canary.port();
         let mut ways = Vec::new();
@@ -140,6 +156,9 @@ fn attack_20_an_injected_model_that_obeys_sends_nothing() {
 #[test]
 fn attack_20_an_injected_model_reaches_no_host_but_those_that_were_named() {
     program_on_every_backend(|backend| {
+        if !is_closed(backend) {
+            return;
+        }
         let canary = Canary::sing();
         let port = canary.port();
         let own = addresses().into_iter().next().expect("an address");
@@ -190,6 +209,9 @@ done
 \"$1\" exec -q --network own.test,8.8.4.77:80 -- curl -sS http://own.test/
 ";
     program_on_every_backend(|backend| {
+        if backend == "kubernetes" {
+            return eprintln!("not tried on kubernetes: no cluster is reached from the network of this test");
+        }
         let directory = tempfile::tempdir().expect("a directory");
         let output = Command::new("unshare")
             .args(["--mount", "--net", "--", "bash", "-euc", SETUP, "bash"])

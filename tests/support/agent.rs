@@ -109,6 +109,11 @@ impl Agent {
     }
 
     pub fn sandbox(self, backend: &str) -> Self {
+        #[cfg(feature = "kubernetes")]
+        if backend == "kubernetes" {
+            let kubeconfig = super::cluster::kubeconfig().expect("a cluster");
+            return super::cluster::configured(self, &kubeconfig, "default");
+        }
         self.env("AGENT_SANDBOX", backend)
     }
 

@@ -1,5 +1,6 @@
 //! A Kubernetes cluster for the tests: the one that `AGENT_TEST_KUBECONFIG` names. `.ci/cluster` starts one.
 
+use super::agent::Agent;
 use super::backends::machine_with;
 use agent::sandbox::Backend;
 use agent::sandbox::kubernetes::{Isolation, Kubernetes, Settings};
@@ -12,6 +13,14 @@ const KUBECONFIG: &str = "AGENT_TEST_KUBECONFIG";
 /// The variable that names the image of the pods.
 const IMAGE: &str = "AGENT_TEST_KUBERNETES_IMAGE";
 
+/// Set where the cluster's network plugin enforces network policies.
+const ENFORCES: &str = "AGENT_TEST_KUBERNETES_ENFORCES";
+
+/// Whether the cluster enforces network policies. That of `.ci/cluster` does with kube-router.
+pub fn enforces_policies() -> bool {
+    std::env::var_os(ENFORCES).is_some()
+}
+
 /// The kubeconfig of the cluster, or `None` (with one line) where there is none.
 pub fn kubeconfig() -> Option<String> {
     let named = std::env::var(KUBECONFIG).ok();
@@ -21,17 +30,29 @@ pub fn kubeconfig() -> Option<String> {
     named
 }
 
-/// The settings for a small cluster whose network plugin enforces no policies. Pods ask for little, so that many fit on one node.
+/// The settings for a small cluster: the network of its pods is proved to be closed where it can be. Pods ask for little, so that many fit on one node.
 pub fn settings() -> Settings {
     let requests = json!({ "cpu": "10m", "memory": "32Mi", "ephemeral-storage": "16Mi" });
     let template =
         json!({ "spec": { "containers": [{ "name": "sandbox", "resources": { "requests": requests } }] } });
     Settings {
         image: std::env::var(IMAGE).ok(),
-        isolation: Isolation::Trusted,
+        isolation: if enforces_policies() { Isolation::Proved } else { Isolation::Trusted },
         pod_template: template.as_object().expect("an object").clone(),
         ..Settings::default()
     }
+}
+
+/// The program, with the same settings and pods of this namespace.
+pub fn configured(call: Agent, kubeconfig: &str, namespace: &str) -> Agent {
+    let image = settings().image.unwrap_or_default();
+    let isolation = if enforces_policies() { "proved" } else { "trusted" };
+    let config = format!(
+        "sandbox = {{ kubernetes = {{ namespace = \"{namespace}\", image = \"{image}\", isolation = \"{isolation}\", pod_template = {{ spec = \
+         {{ containers = [{{ name = \"sandbox\", resources = {{ requests = {{ cpu = \"10m\", memory = \"32Mi\", ephemeral-storage = \
+         \"16Mi\" }} }} }}] }} }} }} }}\n"
+    );
+    call.config(&config).env("AGENT_SANDBOX", "kubernetes").env("KUBECONFIG", kubeconfig)
 }
 
 /// A backend with these settings.

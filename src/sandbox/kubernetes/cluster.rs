@@ -153,8 +153,18 @@ impl Cluster {
         name: &str,
         version: &str,
     ) -> kube::Result<impl Stream<Item = kube::Result<WatchEvent<Value>>> + use<>> {
-        let selector = escape(&format!("metadata.name={name}"));
-        let version = escape(version);
+        self.watch_selected(path, &format!("metadata.name={name}"), version).await
+    }
+
+    /// Follows the objects of the namespace's list at `path` that a field selector chooses. Without a `version`, those that are there
+    /// come first.
+    pub async fn watch_selected(
+        &self,
+        path: &str,
+        selector: &str,
+        version: &str,
+    ) -> kube::Result<impl Stream<Item = kube::Result<WatchEvent<Value>>> + use<>> {
+        let (selector, version) = (escape(selector), escape(version));
         let uri = format!(
             "{path}?watch=true&fieldSelector={selector}&resourceVersion={version}&allowWatchBookmarks=true&timeoutSeconds=290"
         );

@@ -18,6 +18,8 @@ use tokio::time::timeout;
 /// How long a pod may take to run where nothing is set, and a former one to be gone.
 const START_TIMEOUT: Duration = Duration::from_secs(300);
 const REMOVAL: Duration = Duration::from_secs(60);
+/// How much later than its start the status of a container may be there.
+const STATUS_DELAY: Duration = Duration::from_secs(10);
 /// How long the guest may take to be brought in.
 const INSTALLATION: Duration = Duration::from_secs(120);
 /// What is printed once the guest is there and the network is not.
@@ -86,19 +88,38 @@ impl Kubernetes {
     }
 
     async fn connect_to(&self, pod: &Pod<'_>, made: Value, on_progress: OnProgress<'_>) -> Result<Channel> {
-        let longest = self.start_timeout()?;
-        let name = sandbox_name(&pod.spec.session)?;
-        if pod.receiver() != CONTAINER {
-            wait::running(&self.cluster, made.clone(), pod.receiver(), longest, on_progress).await?;
-            self.install(pod, &name, on_progress).await?;
-            let made = wait::read(&self.cluster, &name).await?.unwrap_or(made);
-            wait::running(&self.cluster, made, CONTAINER, longest, on_progress).await?;
-            return self.attach_to(pod, &name).await;
+        let (name, longest) = (sandbox_name(&pod.spec.session)?, self.start_timeout()?);
+        let is_early = wait::started(&self.cluster, &made, pod.receiver(), longest, on_progress).await?;
+        let connected = self.connect_to_started(pod, &name, &made, on_progress).await;
+        if connected.is_err() && is_early && pod.receiver() == CONTAINER {
+            // If the container has ended already, its status has the reason.
+            let now = wait::read(&self.cluster, &name).await?.unwrap_or(made);
+            let status = wait::running(&self.cluster, now, CONTAINER, longest, on_progress);
+            if let Ok(Err(reason)) = timeout(STATUS_DELAY, status).await {
+                return Err(reason);
+            }
         }
-        wait::running(&self.cluster, made, CONTAINER, longest, on_progress).await?;
+        connected
+    }
+
+    async fn connect_to_started(
+        &self,
+        pod: &Pod<'_>,
+        name: &str,
+        made: &Value,
+        on_progress: OnProgress<'_>,
+    ) -> Result<Channel> {
+        if pod.receiver() != CONTAINER {
+            self.install(pod, name, on_progress).await?;
+            wait::started(&self.cluster, made, CONTAINER, self.start_timeout()?, on_progress).await?;
+            return self.attach_to(pod, name).await;
+        }
         match pod.needs_guest() {
-            true => Ok(self.channel(self.install(pod, &name, on_progress).await?, &pod.spec.session, name)),
-            false => self.attach_to(pod, &name).await,
+            true => {
+                let exec = self.install(pod, name, on_progress).await?;
+                Ok(self.channel(exec, &pod.spec.session, name.to_owned()))
+            }
+            false => self.attach_to(pod, name).await,
         }
     }
 
@@ -143,12 +164,12 @@ impl Kubernetes {
     ///
     /// Nothing is sent between the guest's last byte and [`READY`]: some `head` read ahead.
     fn script(&self, pod: &Pod<'_>, size: usize) -> String {
-        let mut steps = vec![format!(
-            "n={GUEST}.$$ && head -c {size} >\"$n\" && chmod 755 \"$n\" && mv -f \"$n\" {GUEST}"
-        )];
+        let mut steps = vec![format!("n={GUEST}.$$ && head -c {size} >\"$n\" && chmod 755 \"$n\"")];
+        // First: an init container, which waits for the guest alone, ends when that is in its place, and all of this with it.
         if self.is_proof_needed(pod) {
-            steps.push(format!("{GUEST} probe {} >/dev/null", policy::probes(&self.cluster)));
+            steps.push(format!("\"$n\" probe {} >/dev/null", policy::probes(&self.cluster)));
         }
+        steps.push(format!("mv -f \"$n\" {GUEST}"));
         steps.push(format!("echo {READY}"));
         if pod.receiver() == CONTAINER {
             steps.push(format!("exec {GUEST} attach --socket {SOCKET}"));

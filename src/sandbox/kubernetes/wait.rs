@@ -33,6 +33,39 @@ enum Stage {
     Waiting(String),
 }
 
+/// Waits until `container` of the pod `seen` has been started: by the kubelet's event, which comes up to a second before the pod's
+/// status, where events may be watched, or else by the status. `true`: by the event, so that it may have ended already.
+pub(super) async fn started(
+    cluster: &Cluster,
+    seen: &Value,
+    container: &str,
+    longest: Duration,
+    on_progress: OnProgress<'_>,
+) -> Result<bool> {
+    tokio::select! {
+        running = running(cluster, seen.clone(), container, longest, on_progress) => running.map(|()| false),
+        () = started_event(cluster, seen, container) => Ok(true),
+    }
+}
+
+/// Waits for the event of the container's start. Never ends where it cannot be seen.
+async fn started_event(cluster: &Cluster, pod: &Value, container: &str) {
+    let list = if container == CONTAINER { "containers" } else { "initContainers" };
+    let selector = format!(
+        "involvedObject.uid={},involvedObject.fieldPath=spec.{list}{{{container}}},reason=Started",
+        text(pod, "/metadata/uid")
+    );
+    if let Ok(events) = cluster.watch_selected(&cluster.path("events"), &selector, "").await {
+        let mut events = std::pin::pin!(events);
+        while let Ok(Some(event)) = events.try_next().await {
+            if matches!(event, WatchEvent::Added(_) | WatchEvent::Modified(_)) {
+                return;
+            }
+        }
+    }
+    std::future::pending().await
+}
+
 /// Waits until `container` of the pod `seen` runs. A watch tells of every change.
 pub(super) async fn running(
     cluster: &Cluster,
