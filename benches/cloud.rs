@@ -119,6 +119,7 @@ async fn start(url: &str) -> (Cloud<E2b>, String, Sandbox) {
         ephemeral: true,
         delete_after: None,
         workspace: WorkspaceMount::Empty,
+        snapshot: None,
     };
     let (channel, _) = backend.start(&spec, &|_, _, _| {}).await.expect("it starts");
     let sandbox = Sandbox::connect(channel).await.expect("its guest answers");

@@ -146,6 +146,7 @@ async fn start(backend: &Arc<dyn Backend>) -> Result<(String, Sandbox)> {
         ephemeral: true,
         delete_after: None,
         workspace: WorkspaceMount::Empty,
+        snapshot: None,
     };
     let (channel, _) = backend.start(&spec, &|_, _, _| {}).await?;
     let sandbox = Sandbox::connect(channel).await?;

@@ -194,6 +194,7 @@ impl Ours {
             ephemeral: true,
             delete_after: None,
             workspace: WorkspaceMount::Empty,
+            snapshot: None,
         };
         let (channel, _) =
             Local::new(Arc::new(Machine::of_this_process())).start(&spec, &|_, _, _| {}).await?;

@@ -108,5 +108,6 @@ fn large_and_hostile_files_are_shown_in_time() {
     let started = std::time::Instant::now();
     let files = [("a.js", Some(&*words), Some(&*other)), ("b.js", Some("x\n"), Some(&*nested))];
     shown(&files, true);
-    assert!(started.elapsed().as_secs() < 20, "{:?}", started.elapsed());
+    // Without optimisation, on a busy machine, it takes 20 s.
+    assert!(started.elapsed().as_secs() < 120, "{:?}", started.elapsed());
 }

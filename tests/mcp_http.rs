@@ -1,22 +1,15 @@
 //! `agent mcp --listen`: the token, pages of other origins, both eras.
 
 use crate::support::agent::{Agent, agent};
+use crate::support::mcp_server::McpServer;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Stdio};
-use std::sync::Arc;
-use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
-struct Server {
-    child: Child,
-    url: String,
-    _root: Arc<TempDir>,
-}
+struct Server(McpServer);
 
 impl Server {
     fn start(call: Agent) -> Self {
@@ -24,15 +17,7 @@ impl Server {
     }
 
     fn listening(call: Agent, address: &str) -> Self {
-        let call = call.env("AGENT_MCP_TOKEN", TOKEN).args(["mcp", "--listen", address]);
-        let (mut command, root) = call.into_command();
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the binary starts");
-        let mut line = String::new();
-        let mut stderr = BufReader::new(child.stderr.take().expect("piped"));
-        stderr.read_line(&mut line).expect("the address");
-        let url = line.trim().strip_prefix("listening on ").expect(&line).to_owned();
-        Self { child, url, _root: root }
+        Self(McpServer::listening(call.env("AGENT_MCP_TOKEN", TOKEN), address, &[]))
     }
 
     async fn post(&self, headers: &[(&str, &str)], body: &Value) -> (u16, HeaderMap, Value) {
@@ -48,16 +33,9 @@ impl Server {
         // Another test of this process may have installed it.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        let answer = client.post(&self.url).headers(all).body(body.to_string()).send().await.unwrap();
+        let answer = client.post(&self.0.url).headers(all).body(body.to_string()).send().await.unwrap();
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
         (status, headers, serde_json::from_str(&answer.text().await.unwrap()).unwrap_or_default())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -139,7 +117,7 @@ async fn headers_of_the_modern_era_have_to_say_what_the_message_says() {
 async fn a_request_is_refused_before_its_body_is_read() {
     // 64 MiB were read first, of any number of clients without a token.
     let server = Server::start(agent());
-    let address = server.url.strip_prefix("http://").and_then(|url| url.strip_suffix("/mcp")).unwrap();
+    let address = server.0.url.strip_prefix("http://").and_then(|url| url.strip_suffix("/mcp")).unwrap();
     for (headers, expected) in [
         (format!("Host: {address}\r\n"), "401"),
         (format!("Host: example.org\r\nAuthorization: Bearer {TOKEN}\r\n"), "403"),

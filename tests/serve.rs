@@ -40,6 +40,12 @@ fn a_paused_sandbox_keeps_its_processes() {
     e2b.run(&server(&[]), "pause.py");
 }
 
+#[test]
+fn a_sandbox_is_created_from_a_snapshot_and_forked() {
+    let Some(e2b) = sdk("e2b") else { return };
+    e2b.run(&server(&["--max-sandboxes", "4"]), "snapshots.py");
+}
+
 /// The status and body of a request with these lines of its head.
 fn request(server: &Server, line: &str, headers: &[&str], body: &[u8]) -> (u16, String) {
     let mut stream = TcpStream::connect(server.address()).expect("the server listens");
@@ -154,6 +160,41 @@ fn no_sandbox_outlives_a_server_that_is_stopped() {
     assert_eq!(sandboxes.len(), 2, "{sandboxes:?}");
     assert_eq!(server.stop(), Some(143));
     assert_eq!(server.sandboxes(), Vec::<String>::new());
+}
+
+#[test]
+fn snapshots_are_bounded_and_end_with_their_server() {
+    let mut server = server(&[]);
+    let id = create(&server).0;
+    let line = format!("POST /sandboxes/{id}/snapshots HTTP/1.1");
+    let statuses: Vec<u16> = (0..21).map(|_| request(&server, &line, &[&key()], b"").0).collect();
+    assert_eq!((&statuses[..20], statuses[20]), (&[201; 20][..], 429));
+    for (line, status) in [
+        ("DELETE /templates/base HTTP/1.1", 404),
+        ("DELETE /templates/%2e%2e%2fx HTTP/1.1", 404),
+        ("GET /snapshots?limit=0 HTTP/1.1", 400),
+        ("POST /sandboxes/inotthere/snapshots HTTP/1.1", 404),
+        ("POST /sandboxes/inotthere/fork HTTP/1.1", 404),
+    ] {
+        assert_eq!(request(&server, line, &[&key()], b"").0, status, "{line}");
+        assert_eq!(request(&server, line, &[], b"").0, 401, "{line}");
+    }
+    let forked = format!("POST /sandboxes/{id}/fork HTTP/1.1");
+    assert_eq!(request(&server, &forked, &[&key()], br#"{"count":21}"#).0, 400);
+    assert_eq!(server.kept_snapshots().len(), 20);
+    // What a server that was killed has kept is removed by the next one.
+    server.kill();
+    let mut again = server.restart();
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    while !again.kept_snapshots().is_empty() {
+        assert!(std::time::Instant::now() < deadline, "{:?}", again.kept_snapshots());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let line = format!("POST /sandboxes/{}/snapshots HTTP/1.1", create(&again).0);
+    assert_eq!(request(&again, &line, &[&key()], b"").0, 201);
+    assert_eq!(again.kept_snapshots().len(), 1);
+    again.stop();
+    assert_eq!(again.kept_snapshots().len(), 0);
 }
 
 #[test]

@@ -38,7 +38,8 @@ cp /etc/ssl/certs/ca-certificates.crt image/etc/ssl/certs/
 cp /usr/share/base-passwd/passwd.master image/etc/passwd
 cp /usr/share/base-passwd/group.master image/etc/group
 [ -e image/usr/bin/awk ] || ln -sf mawk image/usr/bin/awk
-cp /var/lib/dpkg/status image/var/lib/dpkg/
+# What is not configured here would be there.
+sed -E 's/^Status: (install|hold) ok (unpacked|half-configured|triggers-.*)$/Status: install ok installed/' /var/lib/dpkg/status >image/var/lib/dpkg/status
 : > image/opt/repository/Packages
 echo 'deb [trusted=yes] file:/opt/repository ./' > image/etc/apt/sources.list
 tar c -C image --owner=0 --group=0 . | docker import - "$image" >/dev/null

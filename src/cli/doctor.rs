@@ -343,6 +343,7 @@ fn proof_spec(config: &Config) -> Spec {
         ephemeral: true,
         delete_after: None,
         workspace: WorkspaceMount::Empty,
+        snapshot: None,
     }
 }
 

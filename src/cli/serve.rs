@@ -103,6 +103,7 @@ pub async fn serve(options: &Options, arguments: ServeArgs) -> Result<ExitCode> 
         key,
         max_sandboxes: arguments.max_sandboxes.into(),
         max_time: max_time.max(Duration::from_secs(1)),
+        snapshots: machine().data_dir()?.join("serve/snapshots"),
     };
     let mut ended = stopped.clone();
     e2b::serve(settings, listener, async {

@@ -170,6 +170,11 @@ impl Store {
         self.dir(id).join(LAYER)
     }
 
+    /// Where it is noted which copy at a provider the sandbox of a fork begins as, until that sandbox has started.
+    pub fn snapshot(&self, id: &SessionId) -> PathBuf {
+        self.dir(id).join(SNAPSHOT)
+    }
+
     /// Creates a session that continues from the current state of `source`, with its conversation and checkpoints.
     pub fn fork(&self, source: &SessionId) -> Result<SessionId> {
         // Read before the lines, to which a running session may add.
@@ -232,6 +237,10 @@ impl Store {
 
 /// The directory of [`Store::layer`].
 const LAYER: &str = "layer";
+/// The file of [`Store::snapshot`].
+const SNAPSHOT: &str = "snapshot.json";
+/// What belongs to one session alone.
+const OWN: [&str; 5] = ["events.jsonl", "head", keys::KEY, LAYER, SNAPSHOT];
 /// What is beside a session file and never changed, only replaced: a fork has the same files.
 const SHARED: [&str; 3] = ["workspace", "home", artifacts::DIRECTORY];
 
@@ -253,7 +262,7 @@ fn fill_fork(file: &mut SessionFile, records: Vec<Record>, source: &SessionId, i
 fn copy_beside(from: &Path, to: &Path) -> Result<()> {
     for entry in fs::read_dir(from)? {
         let name = entry?.file_name();
-        if name != "events.jsonl" && name != "head" && name != keys::KEY && name != LAYER {
+        if OWN.iter().all(|own| name != *own) {
             copy_tree(&from.join(&name), &to.join(&name), SHARED.iter().any(|shared| name == *shared))?;
         }
     }

@@ -72,6 +72,8 @@ pub struct Gateway {
     network: Network,
     limits: Limits,
     rules: Lock<Rules>,
+    /// Whose denials hold here as well.
+    session: Lock<Option<Arc<Gateway>>>,
     /// Lists beside the session's, by the password that programs show.
     holders: Lock<HashMap<String, Arc<Holder>>>,
     approver: Lock<Option<Arc<dyn Approver>>>,
@@ -113,6 +115,7 @@ impl Gateway {
             slots: Semaphore::new(limits.at_once),
             limits,
             rules: Lock::new(rules),
+            session: Lock::default(),
             holders: Lock::default(),
             approver: Lock::default(),
             command: Lock::new("--network"),
@@ -173,6 +176,20 @@ impl Gateway {
     /// Changes the rules. After the first entry is allowed, [`Gateway::attach`] opens the proxy.
     pub fn change(&self, change: impl FnOnce(&mut Rules)) {
         change(&mut self.rules.lock());
+    }
+
+    /// What the user denies in a session, now or later, is denied here too: for a sandbox of one of its servers.
+    pub fn deny_like(&self, session: &Arc<Self>) {
+        *self.session.lock() = Some(Arc::clone(session));
+    }
+
+    /// What the rules say here, unless the session's deny it.
+    fn verdict(&self, host: &Host, port: u16) -> Verdict {
+        let session = self.session.lock().clone();
+        match session.map(|session| session.verdict(host, port)) {
+            Some(Verdict::Denied) => Verdict::Denied,
+            _ => self.rules.lock().judge(host, port),
+        }
     }
 
     /// Sets who is asked about hosts that are not on the list.
@@ -248,7 +265,7 @@ impl Gateway {
         host: &Host,
         port: u16,
     ) -> Result<Permit, CloseReason> {
-        if self.rules.lock().judge(host, port) == Verdict::Denied {
+        if self.verdict(host, port) == Verdict::Denied {
             return Err(CloseReason::Refused(Refusal::denied("the user denied it")));
         }
         match holder.rules.judge(host, port) {
@@ -370,8 +387,7 @@ impl Gateway {
     /// resolved only after that, because the lookup itself is a message to the servers of the domain.
     pub(super) async fn judge(&self, host: &Host, port: u16) -> Result<Permit, CloseReason> {
         let denied = |why: &str| Err(CloseReason::Refused(Refusal::denied(why)));
-        let verdict = self.rules.lock().judge(host, port);
-        match verdict {
+        match self.verdict(host, port) {
             Verdict::Allowed(reach) => return Ok(Permit { reach, by_user: false, holder: None }),
             Verdict::Denied => return denied("the user denied it"),
             Verdict::Unknown => {}

@@ -76,6 +76,12 @@ pub trait Backend: Send + Sync {
         Ok(Copied::default())
     }
 
+    /// Makes a copy of the sandbox of `session` that stays with the backend, for the sandbox of the session `fork` to begin as
+    /// ([`Spec::snapshot`]): its id, or `None` where the backend has no such copies. [`Backend::destroy`] of `fork` removes the copy.
+    async fn snapshot(&self, _session: &str, _fork: &str) -> Result<Option<String>> {
+        Ok(None)
+    }
+
     /// Freezes every process of the sandbox, with its memory intact.
     async fn pause(&self, _session: &str) -> Result<()> {
         Err(cannot_pause(self.name()))

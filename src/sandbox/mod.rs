@@ -151,6 +151,8 @@ pub struct Spec {
     pub delete_after: Option<Duration>,
     /// How `/workspace` comes to be.
     pub workspace: WorkspaceMount,
+    /// What the sandbox begins as, in place of the image: the id of what [`Backend::snapshot`] made for this session.
+    pub snapshot: Option<String>,
 }
 
 impl Spec {

@@ -7,7 +7,7 @@ use super::frontend::Frontend;
 use super::hooks::Hooks;
 use super::mcp::SessionServers;
 use super::settings::{Governance, ModelSettings, SandboxSettings, WorkspaceSettings};
-use super::startup::{Population, Startup};
+use super::startup::{ForkedFrom, Population, Startup};
 use super::{Resume, Session};
 use crate::agent::{
     Budget, Conversation, Earlier, RunLimits, SandboxFacts, Setup, Shared, Skills, Spent, Window,
@@ -183,7 +183,7 @@ impl Builder {
             Start::Delegated(origin) => {
                 let Origin { id, file, workspace, layer, parent } = *origin;
                 let population = match layer {
-                    Some(layer) => Population::Forked(workspace, layer),
+                    Some(layer) => Population::Forked(workspace, ForkedFrom::Layer(layer)),
                     None => Population::Restore(workspace),
                 };
                 let (population, parent) = (Some(population), Some(parent));

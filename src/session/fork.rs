@@ -1,12 +1,13 @@
 //! A second session from the state of another one: its conversation, its workspace and `$HOME` of its sandbox.
 
 use super::one_shot::attach;
+use super::snapshot::{self, NotedSnapshot};
 use crate::error::{Error, Result};
 use crate::log::{History, SessionId, Store, read_records};
 use crate::paths::make_dir;
 use crate::sandbox::layer::{self, Contents};
 use crate::sandbox::machine::Machine;
-use crate::sandbox::{Backend, Copied, Sandbox, State, by_name};
+use crate::sandbox::{Backend, Copied, Sandbox, State, WorkspaceMount, by_name};
 use crate::workspace::{Workspace, home};
 use std::path::Path;
 use std::sync::Arc;
@@ -64,7 +65,8 @@ pub(super) async fn fork_with(
     }
 }
 
-/// Forks a fork whose sandbox has not started yet: what it is to begin with is copied.
+/// Forks a fork whose sandbox has not started yet: what it is to begin with is copied. A copy at a provider is one session's, so
+/// that this fork then has the workspace as it was recorded.
 pub(super) async fn fork_unstarted(store: &Store, source: &SessionId) -> Result<Fork> {
     // The prompts only name a checkpoint of a sandbox that runs.
     fork_with(store, source, 0, None).await
@@ -75,15 +77,40 @@ impl Running {
     async fn copy(&self, store: &Store, source: &SessionId, id: &SessionId, prompts: u64) -> Result<()> {
         let directory = store.dir(id);
         let copied = copied_layer(self.backend.as_ref(), source, &store.layer(id)).await?;
+        let mut has_snapshot = false;
         if !copied.workspace
             && let Some(workspace) =
                 Workspace::load(&directory, Arc::clone(&self.machine)).await?.filter(Workspace::is_filled)
         {
             workspace.rejoin(&self.sandbox).await?;
             workspace.checkpoint(&self.sandbox, prompts).await?;
+            // Where nothing of the host's is below the workspace, a copy of the sandbox has all of it.
+            has_snapshot =
+                workspace.mount().await == WorkspaceMount::Empty && self.snapshot(store, source, id).await;
         }
         home::discard(&directory)?;
-        if copied.workspace && copied.home { Ok(()) } else { home::save(&self.sandbox, &directory).await }
+        if has_snapshot || copied.workspace && copied.home {
+            return Ok(());
+        }
+        home::save(&self.sandbox, &directory).await
+    }
+
+    /// Lets the backend copy the sandbox for the session `id`, where it can. Whatever it fails with, the guest has the same to
+    /// give, so that nobody needs to know.
+    async fn snapshot(&self, store: &Store, source: &SessionId, id: &SessionId) -> bool {
+        if snapshot::put_mark(&self.sandbox, id.as_str()).await.is_err() {
+            return false;
+        }
+        let made = self.backend.snapshot(source.as_str(), id.as_str()).await;
+        // An empty file is all that is left of it.
+        let _ = snapshot::remove_mark(&self.sandbox, id.as_str()).await;
+        let Ok(Some(made)) = made else { return false };
+        let noted = NotedSnapshot::note(store, id, self.backend.name(), made).is_ok();
+        if !noted {
+            // What cannot be removed now is swept once its time is over.
+            let _ = self.backend.destroy(id.as_str()).await;
+        }
+        noted
     }
 }
 

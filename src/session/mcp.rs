@@ -110,8 +110,7 @@ impl Site for SessionSite {
     }
 
     fn own_sandbox<'a>(&'a self, server: &'a ServerSettings) -> BoxFuture<'a, Result<Arc<dyn OwnSandbox>>> {
-        let frontend = self.environment.startup.frontend();
-        server_sandbox::start(server, &self.sandbox, &self.machine, frontend).boxed()
+        server_sandbox::start(server, &self.sandbox, &self.machine, &self.environment.startup).boxed()
     }
 
     fn network<'a>(
@@ -165,8 +164,7 @@ impl Site for CheckSite {
     }
 
     fn own_sandbox<'a>(&'a self, server: &'a ServerSettings) -> BoxFuture<'a, Result<Arc<dyn OwnSandbox>>> {
-        let frontend = self.one_shot.startup().frontend();
-        server_sandbox::start(server, &self.settings, &self.machine, frontend).boxed()
+        server_sandbox::start(server, &self.settings, &self.machine, self.one_shot.startup()).boxed()
     }
 
     fn network<'a>(

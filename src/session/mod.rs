@@ -19,6 +19,7 @@ mod plan;
 mod resume;
 mod server_sandbox;
 mod settings;
+mod snapshot;
 mod startup;
 
 pub use answer_schema::AnswerSchema;
@@ -51,6 +52,7 @@ use delegate::Delegate;
 use hooks::{Hooks, Moment, Said};
 use mcp::SessionServers;
 use serde_json::{Value, json};
+use snapshot::NotedSnapshot;
 use std::sync::Arc;
 
 /// Files that a notice or note names.
@@ -286,7 +288,7 @@ impl Session {
         fork::fork_with(&self.store, &self.id, prompts, running).await
     }
 
-    /// So many forks of the session as it is now, which differ in nothing. What its sandbox holds is read once.
+    /// So many forks of the session as it is now. What its sandbox holds is read once, or copied by its backend for each.
     ///
     /// # Errors
     /// As [`fork()`]; there is none then.
@@ -295,13 +297,20 @@ impl Session {
         for _ in 0..count {
             let fork = match forks.first() {
                 None => self.fork().await,
-                Some(first) => fork::fork_unstarted(&self.store, first).await,
+                Some(first) if NotedSnapshot::of(&self.store, first).is_none() => {
+                    fork::fork_unstarted(&self.store, first).await
+                }
+                // Each has a copy at the provider of its own.
+                Some(_) => self.fork().await,
             };
             match fork {
                 Ok(fork) => forks.push(fork.id),
                 Err(error) => {
                     // What is left of them is listed and can be removed.
-                    forks.iter().for_each(|fork| drop(self.store.remove(fork)));
+                    for fork in &forks {
+                        drop(self.store.remove(fork));
+                        drop(self.startup.backend().destroy(fork.as_str()).await);
+                    }
                     return Err(error);
                 }
             }

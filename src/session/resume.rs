@@ -1,6 +1,7 @@
 //! Resuming the session of an earlier process.
 
-use super::startup::{Population, destroy};
+use super::snapshot::NotedSnapshot;
+use super::startup::{ForkedFrom, Population, destroy};
 use crate::agent::{Price, Spent};
 use crate::error::{Error, Result};
 use crate::log::{History, Reopened, SessionFile, SessionId, Store};
@@ -39,6 +40,14 @@ impl Resume {
         machine: Arc<Machine>,
     ) -> Result<Option<Population>> {
         let workspace = Workspace::load(&store.dir(&self.id), machine).await?.map(Arc::new);
+        if let (Some(workspace), Some(snapshot)) = (&workspace, NotedSnapshot::of(store, &self.id)) {
+            if snapshot.backend == backend.name() {
+                // It has not started, or not to the end. What is there of its sandbox is replaced.
+                return Ok(Some(Population::Forked(Arc::clone(workspace), ForkedFrom::Snapshot(snapshot))));
+            }
+            // From here on it is another one's.
+            snapshot.forget()?;
+        }
         let listed = backend.list().await.unwrap_or_default();
         let existing = listed.into_iter().find(|listed| listed.session == self.id.as_str());
         let running = match existing {
@@ -57,7 +66,7 @@ impl Resume {
                 destroy(backend, self.id.as_str()).await?;
                 let layer = store.layer(&self.id);
                 Ok(workspace.map(|workspace| match layer.is_dir() {
-                    true => Population::Forked(workspace, layer),
+                    true => Population::Forked(workspace, ForkedFrom::Layer(layer)),
                     false => Population::Restore(workspace),
                 }))
             }

@@ -1,8 +1,9 @@
 //! A sandbox that an MCP server has for itself: for the program of an image, or for limits of its own. Its workspace is empty.
 
 use super::OneShot;
-use super::frontend::{Frontend, Step};
+use super::frontend::Step;
 use super::settings::{Retention, SandboxSettings, Starts, WorkspaceSettings};
+use super::startup::Startup;
 use crate::error::{Error, Result};
 use crate::mcp::client::{Launch, OwnSandbox, ServerSettings};
 use crate::sandbox::docker::{self, Docker, ImageProgram};
@@ -16,7 +17,6 @@ use tempfile::TempDir;
 /// The directory of one-shot sandboxes, in that for data.
 const SCRATCH: &str = "scratch";
 
-/// It runs.
 struct ServerSandbox {
     one_shot: OneShot,
     program: ImageProgram,
@@ -39,7 +39,8 @@ impl OwnSandbox for ServerSandbox {
 }
 
 /// Starts one for `server` of a session whose sandbox has these settings: on the same backend, or in a container where it is
-/// for an image. It reaches the server's hosts and nobody is asked about others.
+/// for an image. It reaches the server's hosts, but for those that the user denies in the session of `startup`, and nobody is
+/// asked about others.
 ///
 /// # Errors
 /// There is no container engine for an image, or the sandbox does not start.
@@ -47,8 +48,9 @@ pub(super) async fn start(
     server: &ServerSettings,
     session: &SandboxSettings,
     machine: &Arc<Machine>,
-    frontend: &Arc<dyn Frontend>,
+    startup: &Startup,
 ) -> Result<Arc<dyn OwnSandbox>> {
+    let frontend = startup.frontend();
     let (mut settings, mut program) = (of_server(server, session), ImageProgram::default());
     if let Launch::Image { image, .. } = &server.launch {
         let engine = Docker::connect(Arc::clone(machine)).await?;
@@ -66,6 +68,7 @@ pub(super) async fn start(
     let workspace = WorkspaceSettings::new(Arc::clone(machine), empty.path());
     let directory = machine.data_dir()?.join(SCRATCH);
     let one_shot = OneShot::start(&workspace, &settings, &directory, Arc::clone(frontend)).await?;
+    one_shot.startup().gateway().deny_like(startup.gateway());
     Ok(Arc::new(ServerSandbox { one_shot, program, _empty: empty }))
 }
 

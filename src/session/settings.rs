@@ -286,6 +286,7 @@ impl SandboxSettings {
             ephemeral,
             delete_after,
             workspace: WorkspaceMount::Empty,
+            snapshot: None,
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use super::frontend::{Frontend, Step};
 use super::settings::{SandboxSettings, Starts};
+use super::snapshot::{self, NotedSnapshot};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, Events, SandboxInfo};
 use crate::lock::Lock;
@@ -14,7 +15,7 @@ use crate::tools::Reach;
 use crate::workspace::{CopyReport, Workspace, mode};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -40,10 +41,18 @@ pub enum Population {
     Fill(BoxFuture<'static, Result<Workspace>>),
     /// The session's sandbox does not exist any more: its workspace is restored in a fresh one.
     Restore(Arc<Workspace>),
-    /// A fork: its workspace is as another sandbox had it, with what that had written in this directory.
-    Forked(Arc<Workspace>, PathBuf),
+    /// A fork: its workspace is as another sandbox had it.
+    Forked(Arc<Workspace>, ForkedFrom),
     /// The session's sandbox, with this id on its backend, still runs.
     Reattach(Arc<Workspace>, String),
+}
+
+/// What the sandbox of a fork begins with.
+pub enum ForkedFrom {
+    /// What the other sandbox had written, in this directory.
+    Layer(PathBuf),
+    /// A copy of the other sandbox, at its backend.
+    Snapshot(NotedSnapshot),
 }
 
 /// A sandbox that is starting, or that starts when it is needed.
@@ -186,6 +195,17 @@ impl Startup {
     }
 }
 
+impl ForkedFrom {
+    /// Removes what is of no use a second time. What is left is removed with the session.
+    async fn discard(self) {
+        let discard = move || match self {
+            Self::Layer(layer) => drop(std::fs::remove_dir_all(layer)),
+            Self::Snapshot(snapshot) => drop(snapshot.forget()),
+        };
+        let _ = tokio::task::spawn_blocking(discard).await;
+    }
+}
+
 impl Reach for Startup {
     fn reach<'a>(&'a self, hosts: &'a [&'a str], purpose: &'a str) -> BoxFuture<'a, Result<Option<String>>> {
         async move { self.gateway.reach(&self.ready_silently().await?.sandbox, hosts, purpose).await }.boxed()
@@ -223,14 +243,16 @@ impl Start {
         let (workspace, is_new) = match population {
             Population::Fill(opening) => (Arc::new(opening.await?), true),
             Population::Restore(workspace) => (workspace, false),
-            Population::Forked(workspace, layer) => {
-                let ready = self.start_fork(&workspace, &layer).await;
-                // It is of no use a second time, and what is left is removed with the session.
-                let _ = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(layer)).await;
+            Population::Forked(workspace, from) => {
+                let ready = self.start_fork(&workspace, &from).await;
+                if ready.is_err() {
+                    destroy(self.backend.as_ref(), &self.spec.session).await?;
+                }
+                from.discard().await;
                 match ready {
                     Ok(ready) => return Ok(ready),
                     Err(error) => {
-                        destroy(self.backend.as_ref(), &self.spec.session).await?;
+                        self.spec.snapshot = None;
                         self.notice(format!(
                             "This fork has the workspace as it was recorded last, because its sandbox could not begin with \
                              the other one's files: {error}."
@@ -288,16 +310,29 @@ impl Start {
         Ok(Ready { sandbox, info, workspace: Arc::clone(workspace), reattached: false })
     }
 
-    /// Starts it with what the sandbox of another session had written.
-    async fn start_fork(&mut self, workspace: &Arc<Workspace>, layer: &Path) -> Result<Ready> {
-        self.spec.workspace =
-            WorkspaceMount::Forked { lower: workspace.root().to_owned(), layer: layer.to_owned() };
+    /// Starts it as the sandbox of another session was.
+    async fn start_fork(&mut self, workspace: &Arc<Workspace>, from: &ForkedFrom) -> Result<Ready> {
+        match from {
+            ForkedFrom::Layer(layer) => {
+                let (lower, layer) = (workspace.root().to_owned(), layer.clone());
+                self.spec.workspace = WorkspaceMount::Forked { lower, layer };
+            }
+            ForkedFrom::Snapshot(snapshot) => self.spec.snapshot = Some(snapshot.id.clone()),
+        }
         self.backend.capabilities().check(self.backend.name(), &self.spec)?;
-        let has_home = layer.join(layer::HOME).is_dir();
+        // The backend takes the layer.
+        let has_home = match from {
+            ForkedFrom::Layer(layer) => layer.join(layer::HOME).is_dir(),
+            ForkedFrom::Snapshot(_) => true,
+        };
         let on_pull = |what: &str, done, total| self.frontend.progress(Step::Pull(what, done, total));
         let (channel, info) = self.backend.start(&self.spec, &on_pull).await?;
         info.missing.iter().for_each(|text| self.notice(text.clone()));
         let sandbox = Sandbox::connect(channel).await?.with_env(&self.env);
+        if let ForkedFrom::Snapshot(_) = from {
+            snapshot::take_mark(&sandbox, &self.spec.session).await?;
+            workspace.rejoin(&sandbox).await?;
+        }
         workspace.begin_forked(&sandbox, has_home).await?;
         self.gateway.attach(&sandbox).await?;
         self.put_home(&sandbox).await?;

@@ -33,6 +33,7 @@ pub mod renames;
 mod restore;
 pub mod retention;
 pub mod risks;
+pub mod saved_tree;
 pub mod scan;
 pub mod secrets;
 pub mod select;

@@ -22,6 +22,10 @@ assert sandbox.object_id in [found.object_id for found in modal.Sandbox.list(app
 assert sandbox.object_id in [found.object_id for found in modal.Sandbox.list(tags={"made": "by-the-sdk"})]
 assert sandbox.object_id not in [found.object_id for found in modal.Sandbox.list(tags={"made": "by-nobody"})]
 assert sandbox.poll() is None
+copied = sandbox.snapshot_filesystem(ttl=600)
+copy = modal.Sandbox.create("sleep", "infinity", app=app, image=copied, block_network=True, timeout=600)
+assert copy.exec("cat", "/workspace/a.bin", text=False).stdout.read() == content
+copy.terminate()
 sandbox.terminate()
 assert sandbox.object_id not in [found.object_id for found in modal.Sandbox.list(app_id=app.app_id)]
 print("passed")

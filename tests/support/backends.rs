@@ -65,10 +65,13 @@ pub async fn on_every_backend(test: impl AsyncFn(&TestSandbox)) {
 
 /// [`on_every_backend`] with a changed [`Spec`].
 pub async fn on_every_backend_with<F: AsyncFn(&TestSandbox)>(change: impl Fn(&mut Spec), test: F) {
-    // A cluster is tested only where the suite is pointed at it.
+    on_backends_with(backends(), change, test).await;
+}
+
+/// Those of the suite: a cluster is tested only where the suite is pointed at it.
+fn backends() -> &'static [&'static str] {
     let is_cluster = std::env::var(ONLY_BACKEND).is_ok_and(|only| only == "kubernetes");
-    let names: &[&str] = if is_cluster { &["kubernetes"] } else { &BACKENDS };
-    on_backends_with(names, change, test).await;
+    if is_cluster { &["kubernetes"] } else { &BACKENDS }
 }
 
 /// [`on_every_backend`], those of providers included.
@@ -106,7 +109,7 @@ pub async fn on_backends_with<F: AsyncFn(&TestSandbox)>(
 /// [`on_every_backend`] for a test of the whole program, which gets the backend's name.
 pub fn program_on_every_backend<F: Fn(&'static str)>(test: F) {
     let is_ordinary = is_ordinary_user();
-    for name in BACKENDS.into_iter().filter(|name| !is_ordinary || *name == "local") {
+    for name in backends().iter().copied().filter(|name| !is_ordinary || *name == "local") {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         if runtime.block_on(backend(name)).is_some() {
             eprintln!("on {name}");
@@ -231,6 +234,7 @@ pub fn spec() -> Spec {
         ephemeral: true,
         delete_after: None,
         workspace: WorkspaceMount::Empty,
+        snapshot: None,
     }
 }
 

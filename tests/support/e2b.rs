@@ -22,21 +22,37 @@ pub struct E2b {
 impl E2b {
     /// What it says of its sandboxes.
     pub async fn sandboxes(&self) -> Vec<Value> {
-        let (status, body) = self.get("/v2/sandboxes", &format!("X-API-Key: {KEY}")).await;
+        self.list("/v2/sandboxes").await
+    }
+
+    /// The snapshots that it holds.
+    pub async fn snapshots(&self) -> Vec<Value> {
+        self.list("/snapshots").await
+    }
+
+    /// Lets it make a snapshot of a sandbox.
+    pub async fn snapshot(&self, sandbox: &str, name: &str) -> u16 {
+        let body = format!("{{\"name\":\"{name}\"}}");
+        let headers = format!("X-API-Key: {KEY}\r\nContent-Length: {}", body.len());
+        self.send(&format!("POST /sandboxes/{sandbox}/snapshots"), &headers, &body).await.0
+    }
+
+    async fn list(&self, path: &str) -> Vec<Value> {
+        let (status, body) = self.send(&format!("GET {path}"), &format!("X-API-Key: {KEY}"), "").await;
         assert_eq!(status, 200, "{body}");
         serde_json::from_str(&body).expect("a list")
     }
 
     /// How a port of a sandbox answers who has no token.
     pub async fn status_of_port(&self, id: &str, port: u16) -> u16 {
-        self.get("/", &format!("E2b-Sandbox-Id: {id}\r\nE2b-Sandbox-Port: {port}")).await.0
+        self.send("GET /", &format!("E2b-Sandbox-Id: {id}\r\nE2b-Sandbox-Port: {port}"), "").await.0
     }
 
-    async fn get(&self, path: &str, headers: &str) -> (u16, String) {
+    async fn send(&self, line: &str, headers: &str, body: &str) -> (u16, String) {
         let address = self.url.trim_start_matches("http://");
         let mut stream = TcpStream::connect(address).await.expect("it listens");
-        let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n\r\n");
-        stream.write_all(head.as_bytes()).await.expect("sent");
+        let request = format!("{line} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n\r\n{body}");
+        stream.write_all(request.as_bytes()).await.expect("sent");
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.expect("an answer");
         let status = answer.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
@@ -64,6 +80,7 @@ pub fn start() -> E2b {
                 key: Secret::new(KEY),
                 max_sandboxes: 100,
                 max_time: Duration::from_secs(24 * 3600),
+                snapshots: std::env::temp_dir().join("agent-tests-snapshots"),
             };
             serve(settings, listener, pending()).await;
         });

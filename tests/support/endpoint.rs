@@ -15,7 +15,7 @@
 
 use serde_json::{Value, json};
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -371,7 +371,7 @@ impl Endpoint {
 
     /// All requests so far, `/models` included.
     pub fn all_requests(&self) -> Vec<Request> {
-        self.shared.requests.lock().unwrap().clone()
+        self.shared.requests.lock().unwrap().iter().map(|request| Request::clone(request)).collect()
     }
 
     /// The bodies of the chat requests so far.
@@ -478,7 +478,7 @@ pub fn sample(name: &str) -> (Vec<u8>, u16) {
 
 struct Shared {
     script: Mutex<Script>,
-    requests: Mutex<Vec<Request>>,
+    requests: Mutex<Vec<Arc<Request>>>,
     connections: AtomicUsize,
     open: AtomicUsize,
 }
@@ -491,17 +491,18 @@ fn serve(stream: TcpStream, tls: Option<Arc<rustls::ServerConfig>>, shared: &Sha
     stream.set_nodelay(true)?;
     let socket = stream.try_clone()?;
     let mut reader = BufReader::new(duplex(stream, tls)?);
-    while let Some(request) = read_request(&mut reader)? {
+    while let Some(request) = read_request(&mut reader)?.map(Arc::new) {
         let streamed = request.body["stream"] == true;
         let is_chat = request.path.ends_with("/chat/completions");
         let is_connect = request.method == "CONNECT";
         let is_models = request.method == "GET" && request.path.ends_with("/models");
         let rule = shared.script.lock().unwrap().rule.clone().filter(|_| is_chat);
         let ruled = rule.map(|rule| rule(&request.body).next());
-        let refused = template_error(&request.messages());
-        shared.requests.lock().unwrap().push(request.clone());
+        let is_strict = shared.script.lock().unwrap().strict;
+        let refused = if is_strict { template_error(&request.messages()) } else { None };
+        shared.requests.lock().unwrap().push(Arc::clone(&request));
         let answer = match (is_chat, is_models) {
-            (true, _) if refused.is_some() && shared.script.lock().unwrap().strict => refusal(&refused),
+            (true, _) if refused.is_some() => refusal(&refused),
             (true, _) if ruled.is_some() => ruled.unwrap(),
             (true, _) => shared.script.lock().unwrap().answer_to(&request.body),
             (_, true) => shared.script.lock().unwrap().models.clone().unwrap_or_else(|| {
@@ -519,7 +520,9 @@ fn serve(stream: TcpStream, tls: Option<Arc<rustls::ServerConfig>>, shared: &Sha
                 answer
             }
         };
-        if !write_answer(reader.get_mut(), &socket, &answer, streamed)? {
+        // What needs no pause between is one write: in a bench, this process takes little of the machine.
+        let mut to = BufWriter::new(reader.get_mut());
+        if !write_answer(&mut to, &socket, &answer, streamed)? {
             return Ok(());
         }
     }
@@ -551,7 +554,7 @@ fn read_request(reader: &mut impl BufRead) -> std::io::Result<Option<Request>> {
 
 /// Writes an answer; `false` if the connection is closed.
 fn write_answer(
-    to: &mut dyn Duplex,
+    to: &mut dyn Write,
     socket: &TcpStream,
     answer: &Answer,
     streamed: bool,
@@ -579,7 +582,6 @@ fn write_answer(
     }
     head.push_str("\r\n");
     to.write_all(head.as_bytes())?;
-    to.flush()?;
     let repeat = match answer.content {
         Content::Endless(_) => usize::MAX,
         Content::Repeated(_, length) => length / body.len().max(1),
@@ -595,18 +597,14 @@ fn write_answer(
     Ok(true)
 }
 
-fn write_body(
-    to: &mut dyn Duplex,
-    socket: &TcpStream,
-    answer: &Answer,
-    body: &[u8],
-) -> std::io::Result<bool> {
+fn write_body(to: &mut dyn Write, socket: &TcpStream, answer: &Answer, body: &[u8]) -> std::io::Result<bool> {
     let middle = answer.cut_at.unwrap_or(body.len() / 2).min(body.len());
     let mut written = 0;
     let mut ended = answer.end == End::Complete;
     while written < body.len() || !ended {
         if !ended && written >= middle {
             ended = true;
+            to.flush()?;
             match answer.end {
                 End::Stall(silence) => std::thread::sleep(silence),
                 End::Reset => return reset(socket).map(|()| false),
@@ -616,11 +614,16 @@ fn write_body(
         }
         let bound = if ended { body.len() } else { middle };
         let next = answer.pieces.map_or(bound, |size| bound.min(written + size));
-        std::thread::sleep(answer.pace);
+        if !answer.pace.is_zero() {
+            to.flush()?;
+            std::thread::sleep(answer.pace);
+        }
         write!(to, "{:x}\r\n", next - written)?;
         to.write_all(&body[written..next])?;
         to.write_all(b"\r\n")?;
-        to.flush()?;
+        if answer.pieces.is_some() {
+            to.flush()?;
+        }
         written = next;
     }
     Ok(true)

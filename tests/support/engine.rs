@@ -37,6 +37,7 @@ pub fn spec() -> Spec {
         ephemeral: true,
         delete_after: None,
         workspace: WorkspaceMount::Empty,
+        snapshot: None,
     }
 }
 

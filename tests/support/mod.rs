@@ -16,6 +16,7 @@ pub mod engine;
 pub mod guest;
 pub mod link;
 pub mod machines;
+pub mod mcp_server;
 #[cfg(feature = "modal")]
 pub mod modal;
 pub mod registry;

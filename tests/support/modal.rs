@@ -15,6 +15,7 @@ use hyper::HeaderMap;
 use hyper::body::Frame;
 use prost::Message;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -46,6 +47,10 @@ pub struct Modal {
     /// Answers of creations by the key that makes them one.
     creations: Mutex<BTreeMap<String, SandboxCreateV2Response>>,
     requests: Mutex<Vec<String>>,
+    /// What the images hold that were made of sandboxes, by id.
+    images: Mutex<BTreeMap<String, Vec<u8>>>,
+    /// Whether it refuses to make such images.
+    refuses_images: AtomicBool,
     /// How often every stream was cut.
     cuts: watch::Sender<u32>,
 }
@@ -107,6 +112,8 @@ pub fn start() -> Arc<Modal> {
                 sandboxes: Mutex::default(),
                 creations: Mutex::default(),
                 requests: Mutex::default(),
+                images: Mutex::default(),
+                refuses_images: AtomicBool::default(),
                 cuts: watch::Sender::new(0),
             });
             sender.send(Arc::clone(&modal)).expect("somebody waits");
@@ -217,6 +224,11 @@ impl Modal {
     /// The sandboxes that exist.
     pub fn sandboxes(&self) -> Vec<Arc<Sandbox>> {
         self.sandboxes.lock().expect("a lock").values().cloned().collect()
+    }
+
+    /// From now on it makes no image of a sandbox.
+    pub fn refuse_images(&self) {
+        self.refuses_images.store(true, Ordering::SeqCst);
     }
 
     /// Breaks off every stream of output that is open; its command goes on.
@@ -334,8 +346,29 @@ impl Modal {
                 let code = self.exec(&asked.task_id, &asked.exec_id)?.state.borrow().1;
                 message(&TaskExecEnd { code, signal: None })
             }
+            "TaskSnapshotFilesystem" => {
+                let image_id = self.snapshot(read(body)).await?;
+                message(&TaskSnapshotFilesystemResponse { image_id })
+            }
             _ => return Err((UNIMPLEMENTED, "unknown method")),
         })
+    }
+
+    /// Makes an image of what a sandbox holds.
+    async fn snapshot(&self, asked: TaskSnapshotFilesystemRequest) -> Result<String, Refused> {
+        if self.refuses_images.load(Ordering::SeqCst) {
+            return Err((FAILED_PRECONDITION, "snapshots are not enabled for this workspace"));
+        }
+        if asked.ttl_seconds.is_none_or(|seconds| seconds <= 0) || asked.snapshot_id.is_empty() {
+            return Err((INVALID_ARGUMENT, "ttl_seconds must be set"));
+        }
+        let machine = self.of_task(&asked.task_id)?.machine.lock().expect("a lock").clone();
+        let machine = machine.ok_or((FAILED_PRECONDITION, "the sandbox has ended"))?;
+        let disk = machine.disk().await;
+        let mut images = self.images.lock().expect("a lock");
+        let id = format!("im-of-a-sandbox-{}", images.len());
+        images.insert(id.clone(), disk);
+        Ok(id)
     }
 
     fn access(&self) -> RouterAccess {
@@ -358,6 +391,10 @@ impl Modal {
         };
         if sandboxes.values().any(is_taken) {
             return Err((ALREADY_EXISTS, "Sandbox name is already in use"));
+        }
+        let disk = self.images.lock().expect("a lock").get(&definition.image_id).cloned();
+        if disk.is_none() && !["im-1", "im-slow"].contains(&&*definition.image_id) {
+            return Err((NOT_FOUND, "Image not found"));
         }
         let id = format!("{:08x}", fastrand::u32(..));
         let network = match definition.network_access.as_ref().map(|access| access.network_access_type) {
@@ -389,6 +426,9 @@ impl Modal {
         let modal = Arc::clone(self);
         tokio::spawn(async move {
             let machine = Arc::new(Machine::start(network).await);
+            if let Some(disk) = disk {
+                machine.restore(disk).await;
+            }
             *sandbox.machine.lock().expect("a lock") = Some(Arc::clone(&machine));
             sandbox.is_ready.send_replace(true);
             if modal.named(&sandbox.id).is_err() && sandbox.machine.lock().expect("a lock").take().is_some() {

@@ -73,6 +73,13 @@ impl Server {
         list.as_array().expect(&text).iter().filter(is_own).map(serde_json::Value::to_string).collect()
     }
 
+    /// The directories of the snapshots that servers of its home keep.
+    pub fn kept_snapshots(&self) -> Vec<PathBuf> {
+        let below =
+            |path: PathBuf| std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+        below(self.home.path().join("agent/data/serve/snapshots")).flat_map(below).collect()
+    }
+
     /// Waits until there are as many sandboxes.
     pub fn wait_for_sandboxes(&self, number: usize) {
         self.wait_until(|sandboxes| sandboxes.len() == number);

@@ -24,10 +24,14 @@ pub struct DockerRun {
     pub limits: OwnLimits,
 }
 
-/// Whether a server's command is `docker run …`, or that of Podman.
+/// Whether a server's command is Docker's, or Podman's.
+pub fn is_engine(command: &str) -> bool {
+    matches!(command.rsplit('/').next(), Some("docker" | "podman"))
+}
+
+/// Whether it is `docker run …`.
 pub fn is_docker_run(command: &str, args: &[String]) -> bool {
-    let program = command.rsplit('/').next();
-    matches!(program, Some("docker" | "podman")) && args.first().is_some_and(|first| first == "run")
+    is_engine(command) && args.first().is_some_and(|first| first == "run")
 }
 
 /// Reads the words after `docker run`.

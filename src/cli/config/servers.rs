@@ -237,7 +237,12 @@ fn program(
             };
             let env = run.variables(&env, required)?;
             let DockerRun { image, entrypoint, args, .. } = run;
-            Ok((Launch::Image { image, entrypoint, args, env, cwd: run.cwd.or(cwd) }, limits))
+            // `cwd` is where the engine's client would start.
+            Ok((Launch::Image { image, entrypoint, args, env, cwd: run.cwd }, limits))
+        }
+        (Some(command), None) if !is_on_host && docker_run::is_engine(&command) => {
+            Err(Error::config("of the commands of a container engine, only `run` starts a server in a sandbox")
+                .hint("write `docker run -i --rm IMAGE`, or set where = \"host\": the container is then outside of the sandbox"))
         }
         (Some(command), None) => Ok((Launch::Process { command, args, env, cwd }, limits)),
         (None, None) => Err(neither()),

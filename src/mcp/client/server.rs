@@ -6,7 +6,7 @@ use super::failure::Failure;
 use super::http::Http;
 use super::peer::{OnProgress, Timeouts};
 use super::process::{HostProgram, Running};
-use super::settings::{Launch, ServerSettings};
+use super::settings::{Launch, OWN_SANDBOX_TIMEOUT, ServerSettings};
 use super::site::{Own, OwnSandbox, Site};
 use crate::error::{Error, Kind, Result};
 use crate::lock::Lock;
@@ -308,7 +308,10 @@ impl Server {
             return Ok(Arc::clone(&started.connection));
         }
         let known = *self.era.lock();
-        let own = self.own_sandbox().await.inspect_err(|error| {
+        let own = tokio::time::timeout(OWN_SANDBOX_TIMEOUT, self.own_sandbox()).await;
+        let late =
+            |_| Err(self.failed(&format!("had no sandbox within {} s", OWN_SANDBOX_TIMEOUT.as_secs())));
+        let own = own.unwrap_or_else(late).inspect_err(|error| {
             *self.failure.lock() = Some(error.to_string());
         })?;
         let place = match (&own, &sandbox) {

@@ -8,6 +8,8 @@ use url::Url;
 
 /// How long a server may take to start and to list its tools, unless the user sets another time: `npx` and `uvx` download it first.
 pub const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long a sandbox of its own may take, with the download of its image.
+pub const OWN_SANDBOX_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long a call may take without a sign of progress, unless the user sets another time.
 pub const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 /// The longest name of a server, in bytes: names of tools begin with it.

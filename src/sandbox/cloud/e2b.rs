@@ -5,6 +5,7 @@ use super::api::{
 };
 use super::envd;
 use super::provider::{CAPABILITIES, CREATION, Creation, Executed, Instance, Provider, is_isolated, leash};
+use super::snapshot::ListedSnapshot;
 use crate::error::{Error, Result};
 use crate::hash::Hash;
 use crate::sandbox::machine::Machine;
@@ -46,6 +47,8 @@ pub struct Vendor {
     creates_once: bool,
     /// A pause without a body: another is not documented.
     pauses_without_body: bool,
+    /// A sandbox can be copied into a template, from which others are made with metadata of their own.
+    has_snapshots: bool,
 }
 
 /// E2B, and who else speaks its protocol.
@@ -65,6 +68,7 @@ pub static E2B: Vendor = Vendor {
     port_header: "e2b-sandbox-port",
     creates_once: true,
     pauses_without_body: false,
+    has_snapshots: true,
 };
 
 /// Novita.
@@ -84,6 +88,8 @@ pub static NOVITA: Vendor = Vendor {
     port_header: "novita-sandbox-port",
     creates_once: false,
     pauses_without_body: true,
+    // What its `clone` makes has the metadata of its source or none, and whether the source of a `commit` continues is not documented.
+    has_snapshots: false,
 };
 
 /// The API of E2B or Novita.
@@ -165,7 +171,7 @@ impl E2b {
         let mut metadata = creation.labels.clone();
         metadata.insert(LEASH.to_owned(), seconds.to_string());
         let mut body = json!({
-            "templateID": spec.image.as_deref().unwrap_or("base"),
+            "templateID": spec.snapshot.as_deref().or(spec.image.as_deref()).unwrap_or("base"),
             "timeout": seconds,
             "metadata": metadata,
             // What is kept is paused at the end of its time, with its memory, and not removed.
@@ -183,27 +189,45 @@ impl E2b {
     async fn with_label(&self, name: &str, value: Option<&String>) -> Result<Vec<Instance>> {
         let value = value.map_or("", String::as_str);
         let label = form_urlencoded::Serializer::new(String::new()).append_pair(name, value).finish();
+        let mut url = self.api.url("v2/sandboxes");
+        url.query_pairs_mut().append_pair("metadata", &label).append_pair("state", "running,paused");
+        let listed = self.pages(url).await?;
+        // What is not ours, or not understood, is left alone.
+        let ours = listed.iter().filter_map(|item| self.instance(item).ok());
+        Ok(ours.filter(|found| found.labels.get(name).is_some_and(|label| label == value)).collect())
+    }
+
+    /// What a list holds, of all of its pages.
+    async fn pages(&self, url: Url) -> Result<Vec<Value>, Failure> {
         let (mut found, mut next) = (Vec::new(), None::<String>);
         for _ in 0..MAX_PAGES {
-            let mut url = self.api.url("v2/sandboxes");
-            url.query_pairs_mut()
-                .append_pair("metadata", &label)
-                .append_pair("state", "running,paused")
-                .append_pair("limit", &PAGE.to_string());
+            let mut url = url.clone();
+            url.query_pairs_mut().append_pair("limit", &PAGE.to_string());
             if let Some(next) = &next {
                 url.query_pairs_mut().append_pair("nextToken", next);
             }
             let (page, token) = self.api.page(url, "x-next-token").await?;
             let items = page.as_array().cloned().unwrap_or_default();
-            // What is not ours, or not understood, is left alone.
-            let ours = items.iter().filter_map(|item| self.instance(item).ok());
-            found.extend(ours.filter(|found| found.labels.get(name).is_some_and(|label| label == value)));
             next = token.filter(|token| !token.is_empty() && !items.is_empty());
+            found.extend(items);
             if next.is_none() {
                 break;
             }
         }
         Ok(found)
+    }
+
+    /// The id of a copy: that of a template, or its name in the team's namespace, with a tag.
+    fn checked_snapshot(&self, value: &Value) -> Result<String> {
+        let id = text(value, "snapshotID");
+        let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | ':');
+        match (1..=256).contains(&id.len()) && id.chars().all(fits) {
+            true => Ok(id.to_owned()),
+            false => {
+                let id = quote(id);
+                Err(Error::sandbox(format!("{} names a snapshot {id}, which is not a valid id", self.name())))
+            }
+        }
     }
 
     /// The id in a description. It becomes part of a host's name; older ones end with the id of a client.
@@ -447,6 +471,52 @@ impl Provider for E2b {
         self.delete(&instance.id).await
     }
 
+    /// Without memory where the account has that: then nothing of the source runs in the copy. What came with memory is ended
+    /// before the fork's own guest starts.
+    async fn snapshot(&self, instance: &Instance, name: &str) -> Result<Option<String>> {
+        if !self.vendor.has_snapshots {
+            return Ok(None);
+        }
+        let path = format!("sandboxes/{}/snapshots", instance.id);
+        let of_files = json!({ "name": name, "memory": false });
+        let made = match self.post(&path, Some(&of_files), Repeat::Never).await {
+            Err(Failure { status: Some(400 | 409), .. }) => {
+                self.post(&path, Some(&json!({ "name": name })), Repeat::Never).await
+            }
+            made => made,
+        };
+        self.checked_snapshot(&made?).map(Some)
+    }
+
+    async fn snapshots(&self) -> Result<Vec<ListedSnapshot>> {
+        if !self.vendor.has_snapshots {
+            return Ok(Vec::new());
+        }
+        let listed = match self.pages(self.api.url("snapshots")).await {
+            // Imitators of E2B have none.
+            Err(Failure { status: Some(404 | 405), .. }) => return Ok(Vec::new()),
+            listed => listed?,
+        };
+        let snapshot = |item: &Value| {
+            // In the team's namespace, and with a tag.
+            let name = item["names"].get(0).and_then(Value::as_str)?;
+            let name = name.rsplit('/').next()?.split(':').next()?.to_owned();
+            Some(ListedSnapshot { id: self.checked_snapshot(item).ok()?, name })
+        };
+        Ok(listed.iter().filter_map(snapshot).collect())
+    }
+
+    async fn remove_snapshot(&self, id: &str) -> Result<()> {
+        let mut url = self.api.url("templates");
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.push(id);
+        }
+        match self.api.json(Method::DELETE, url, None, Repeat::Idempotent, SHORT).await {
+            Ok(_) | Err(Failure { status: Some(404), .. }) => Ok(()),
+            Err(failure) => Err(failure.error),
+        }
+    }
+
     /// Memory and processes are kept.
     async fn pause(&self, instance: &Instance) -> Result<()> {
         let body = json!({});
@@ -524,6 +594,17 @@ mod tests {
         ] {
             let error = connect(&E2B, &[(name, value)]).err().unwrap();
             assert!(error.to_string().contains(name), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_id_of_a_snapshot_is_a_template_of_the_team() {
+        let e2b = connect(&E2B, &[]).unwrap();
+        for id in ["abc123", "abc123:default", "my-team/agent-fork-x-1-y:default"] {
+            assert_eq!(e2b.checked_snapshot(&json!({ "snapshotID": id })).unwrap(), id);
+        }
+        for id in ["", "a b", "a\n", "a?b", "a%2f", &"a".repeat(257)] {
+            assert!(e2b.checked_snapshot(&json!({ "snapshotID": id })).is_err(), "{id}");
         }
     }
 

@@ -232,6 +232,51 @@ mod tests {
         assert!(error.to_string().starts_with("daytona did not block the sandbox's network"), "{error}");
     }
 
+    /// A copy of a machine with its memory has the guest of its source.
+    #[tokio::test]
+    async fn an_earlier_guest_is_ended_before_another_one_starts() {
+        use crate::sandbox::local::Local;
+        use crate::sandbox::{Backend, Command, FileWrite, Node, Output, Program, Sandbox};
+        use crate::session::SandboxSettings;
+        let machine = Arc::new(Machine::of_this_process());
+        let backend: Arc<dyn Backend> = Arc::new(Local::new(Arc::clone(&machine)));
+        let id = crate::log::SessionId::parse(&format!("earlier-{:08x}", fastrand::u32(..))).unwrap();
+        let spec = SandboxSettings::new(Arc::clone(&backend)).spec(&id);
+        let (channel, _) = backend.start(&spec, &|_, _, _| {}).await.unwrap();
+        let sandbox = Sandbox::connect(channel).await.unwrap();
+        let node = Node::Regular(bootstrap::bytes(&machine).unwrap().to_vec());
+        let guest =
+            FileWrite { path: "/tmp/g".into(), node, mode: Some(0o755), mtime_ns: None, follow: false };
+        sandbox.write_files(vec![guest]).await.unwrap().remove(0).unwrap();
+        let spec = hex::encode(
+            Launch::from_label("s", "1073741824.1073741824.100.60.full").unwrap().spec().unwrap().encode(),
+        );
+        let verifier = Hash::of("");
+        let text = format!(
+            "for port in 21001 21002; do /tmp/g detach 127.0.0.1:$port {verifier} {spec} || exit 9; \
+             while read -r _ address _ state _; do [ \"$state\" != 0A ] || echo \"$address\"; done </proc/net/tcp; done"
+        );
+        let command = Command {
+            program: Program::Shell(text),
+            cwd: None,
+            env: Vec::new(),
+            timeout: Some(std::time::Duration::from_secs(60)),
+            live_bytes: 1 << 20,
+            stdin: false,
+        };
+        let mut said = Vec::new();
+        let mut take = |output: Output<'_>| {
+            if let Output::Data(_, piece) = output {
+                said.extend_from_slice(piece);
+            }
+        };
+        sandbox.run(command, &mut take).await.unwrap();
+        sandbox.shutdown().await;
+        backend.destroy(id.as_str()).await.unwrap();
+        let said = String::from_utf8(said).unwrap();
+        assert_eq!(said, "0100007F:5209\n0100007F:520A\n");
+    }
+
     #[test]
     fn a_command_is_short_enough_for_a_request_and_names_no_secret() {
         let launch = Launch::from_label("s", "1.2.3.4.isolated").unwrap();

@@ -21,6 +21,7 @@ pub mod modal;
 mod provider;
 mod runloop;
 mod settings;
+mod snapshot;
 mod websocket;
 
 pub use daytona::{Daytona, NAME as DAYTONA};

@@ -2,6 +2,7 @@
 
 use super::api::LONG;
 use super::guest::{self, Launch};
+use super::snapshot::{self, ListedSnapshot};
 use super::websocket;
 use crate::error::{Error, Result};
 use crate::event::SandboxInfo;
@@ -170,6 +171,22 @@ pub trait Provider: Send + Sync + 'static {
     /// Removes it. One that is gone is not an error.
     async fn remove(&self, instance: &Instance) -> Result<()>;
 
+    /// Copies a sandbox as it is now, under a name that nothing else has: the id of the copy, which [`Spec::snapshot`] names, or
+    /// `None` where the provider has no copies whose sandboxes have labels, a network and an end of their own.
+    async fn snapshot(&self, _instance: &Instance, _name: &str) -> Result<Option<String>> {
+        Ok(None)
+    }
+
+    /// The copies that exist until they are removed.
+    async fn snapshots(&self) -> Result<Vec<ListedSnapshot>> {
+        Ok(Vec::new())
+    }
+
+    /// Removes a copy. One that is gone is not an error.
+    async fn remove_snapshot(&self, _id: &str) -> Result<()> {
+        Ok(())
+    }
+
     /// Stops it, its files kept.
     async fn pause(&self, instance: &Instance) -> Result<()>;
 
@@ -329,6 +346,7 @@ impl<P: Provider> Backend for Cloud<P> {
         let mut labels = Ownership::of(spec).labels();
         labels.insert(guest::LABEL.to_owned(), launch.label());
         labels.insert(CREATION.to_owned(), format!("{:016x}", fastrand::u64(..)));
+        labels.extend(spec.snapshot.clone().map(|snapshot| (snapshot::LABEL.to_owned(), snapshot)));
         if self.provider.has_streams() {
             // Another build joins the guest of this one by this one's file.
             labels.insert(guest::FILE.to_owned(), guest::packed(&self.machine).await?.id.clone());
@@ -359,10 +377,24 @@ impl<P: Provider> Backend for Cloud<P> {
     }
 
     async fn destroy(&self, session: &str) -> Result<()> {
-        for instance in self.of_session(session).await? {
-            self.provider.remove(&instance).await?;
+        let found = self.of_session(session).await?;
+        for instance in &found {
+            self.provider.remove(instance).await?;
+        }
+        // A fork that has not started has a copy and no sandbox. What cannot be removed now is left to a sweep.
+        let copies = match found.is_empty() {
+            true => snapshot::of_session(self.provider.as_ref(), session).await,
+            false => found.iter().filter_map(|found| found.labels.get(snapshot::LABEL).cloned()).collect(),
+        };
+        for id in copies {
+            let _ = self.provider.remove_snapshot(&id).await;
         }
         Ok(())
+    }
+
+    async fn snapshot(&self, session: &str, fork: &str) -> Result<Option<String>> {
+        let instance = self.running(session).await?;
+        snapshot::make(self.provider.as_ref(), &instance, fork).await
     }
 
     async fn pause(&self, session: &str) -> Result<()> {
@@ -398,15 +430,16 @@ impl<P: Provider> Backend for Cloud<P> {
     }
 
     async fn sweep(&self) -> Result<()> {
-        for instance in self.provider.list().await? {
+        let listed = self.provider.list().await?;
+        for instance in &listed {
             let ownership = Ownership::from_labels(&instance.labels);
             let is_left_over =
                 ownership.zip(instance.state).is_some_and(|(ownership, state)| ownership.is_left_over(state));
             if is_left_over {
-                self.provider.remove(&instance).await?;
+                self.provider.remove(instance).await?;
             }
         }
-        Ok(())
+        snapshot::sweep(self.provider.as_ref(), &listed).await
     }
 }
 

@@ -18,8 +18,10 @@ const MAX_PICTURE: usize = 4 << 20;
 /// A prompt.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Prompt {
-    /// What the user wrote, with what it refers to.
+    /// What the user wrote.
     pub text: String,
+    /// The contents that it refers to, which stand behind it.
+    pub behind: String,
     /// Pictures, as `data:` URLs.
     pub pictures: Vec<String>,
 }
@@ -35,7 +37,6 @@ impl Prompt {
             return Err(format!("a prompt has at most {MAX_BLOCKS} blocks"));
         }
         let mut prompt = Self::default();
-        let mut behind = String::new();
         for block in blocks {
             let text = |name: &str| block.get(name).and_then(Value::as_str);
             match text("type") {
@@ -49,21 +50,22 @@ impl Prompt {
                     let name = name_of(part("uri").unwrap_or_default(), root);
                     prompt.text.push_str(&name);
                     if let Some(content) = part("text") {
-                        behind.push_str(&format!("\n\n{name}, as the user's editor has it:\n{content}"));
+                        prompt
+                            .behind
+                            .push_str(&format!("\n\n{name}, as the user's editor has it:\n{content}"));
                     }
                 }
                 Some("image") => prompt.pictures.push(picture(text("data").unwrap_or_default())?),
                 Some(other) => return Err(format!("blocks of type {other:?} are not taken in a prompt")),
                 None => return Err("a content block has a type".to_owned()),
             }
-            if prompt.text.len() + behind.len() > MAX_TEXT {
+            if prompt.text.len() + prompt.behind.len() > MAX_TEXT {
                 return Err(format!("the text of a prompt is larger than {MAX_TEXT} bytes"));
             }
             if prompt.pictures.len() > MAX_PICTURES {
                 return Err(format!("a prompt has at most {MAX_PICTURES} pictures"));
             }
         }
-        prompt.text.push_str(&behind);
         match prompt.text.trim().is_empty() && prompt.pictures.is_empty() {
             true => Err("the prompt is empty".to_owned()),
             false => Ok(prompt),
@@ -131,7 +133,10 @@ mod tests {
     fn text_that_is_not_saved_follows_the_prompt() {
         let resource = json!({ "uri": "file:///home/me/project/a.txt", "text": "unsaved" });
         let blocks = json!([{ "type": "resource", "resource": resource }, { "type": "text", "text": "?" }]);
-        assert_eq!(read(blocks).unwrap().text, "a.txt?\n\na.txt, as the user's editor has it:\nunsaved");
+        let prompt = read(blocks).unwrap();
+        // Apart, so that they are not arguments of a command.
+        assert_eq!(prompt.text, "a.txt?");
+        assert_eq!(prompt.behind, "\n\na.txt, as the user's editor has it:\nunsaved");
     }
 
     #[test]

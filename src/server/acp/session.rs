@@ -47,8 +47,8 @@ pub struct OpenSession {
     kept: Lock<Option<ChangeSet>>,
     proposals: AtomicU64,
     has_title: AtomicBool,
-    /// The prompts of MCP servers that the client has been told of.
-    prompts_of_servers: Lock<Vec<String>>,
+    /// The commands that were announced, with the prompts of MCP servers.
+    commands: Lock<Value>,
     startup: Arc<Startup>,
     first_network: String,
     has_cost_limit: bool,
@@ -98,7 +98,7 @@ impl OpenSession {
             kept: Lock::default(),
             proposals: AtomicU64::new(0),
             has_title: AtomicBool::new(session.is_resumed()),
-            prompts_of_servers: Lock::default(),
+            commands: Lock::new(super::commands::available(&[])),
             startup: Arc::clone(session.startup()),
             first_network: options::network_value(&session.startup().gateway().rules()),
             has_cost_limit: session.conversation.has_cost_limit(),
@@ -269,11 +269,11 @@ impl Work<'_> {
     /// Lists the commands again where the prompts of MCP servers are others than the client knows.
     async fn announce_prompts(&self) -> Result<()> {
         let prompts = self.session.servers().prompts();
-        let names: Vec<String> = prompts.iter().map(|prompt| prompt.command.clone()).collect();
-        if std::mem::replace(&mut *self.owner.prompts_of_servers.lock(), names.clone()) == names {
+        let commands = super::commands::available(&prompts);
+        if std::mem::replace(&mut *self.owner.commands.lock(), commands.clone()) == commands {
             return Ok(());
         }
-        self.update(super::commands::available(&prompts)).await
+        self.update(commands).await
     }
 
     async fn run_prompt(&mut self, mut prompt: Prompt) -> Result<()> {
@@ -314,6 +314,7 @@ impl Work<'_> {
             let model = one_line(self.session.conversation.model_name(), 100);
             self.say(&format!("{model} is not sent pictures; if it takes them, write `images = true` below [models.{model:?}] in config.toml\n\n")).await?;
         }
+        prompt.text.push_str(&prompt.behind);
         // A server does not choose which files are sent.
         let result = match is_of_server {
             true => self.session.prompt_of_server(&prompt.text).await,

@@ -5,6 +5,7 @@ use super::fleet::Fleet;
 use super::hosted::Hosted;
 use super::list;
 use super::reply::{Refusal, answer, empty, error, final_error, json_response};
+use super::snapshots;
 use super::{ENVD_VERSION, Server};
 use crate::error::{Error, Kind};
 use axum::body::Body;
@@ -44,6 +45,8 @@ pub async fn call(server: &Server, parts: &Parts, body: Body) -> Response {
         }
         ["sandboxes"] | ["v2", "sandboxes"] if get => list::list(&server.fleet, query),
         ["sandboxes", "metrics"] if get => json_response(StatusCode::OK, &json!({ "sandboxes": {} })),
+        ["snapshots"] if get => answer(server.snapshots.list(query)),
+        ["templates", id] if parts.method == Method::DELETE => answer(server.snapshots.remove(id).await),
         ["sandboxes", id, rest @ ..] | ["v2", "sandboxes", id, rest @ ..] => {
             // Older clients add the client's id to the sandbox's.
             let id = id.split('-').next().unwrap_or_default();
@@ -81,6 +84,8 @@ async fn of_sandbox(
         ["timeout"] if post => answer(set_timeout(server, hosted, body, false)),
         ["refreshes"] if post => answer(set_timeout(server, hosted, body, true)),
         ["connect" | "resume"] if post => answer(connect(server, hosted, body).await),
+        ["snapshots"] if post => answer(snapshots::create(server, hosted, body).await),
+        ["fork"] if post => answer(snapshots::fork(server, hosted, body).await),
         ["pause"] if post && hosted.life().is_paused => {
             error(StatusCode::CONFLICT, "the sandbox is paused already")
         }

@@ -114,8 +114,9 @@ pub async fn create(
         None => default_timeout.min(server.max_time),
     };
     let wanted = wanted(new, timeout, &server.network).map_err(Refusal::bad_request)?;
+    let snapshot = server.snapshots.of_template(&wanted.template)?;
     let fleet = Arc::clone(&server.fleet);
-    let create = async move || fleet.create(wanted).await.map(|hosted| sandbox(&hosted));
+    let create = async move || fleet.create(wanted, snapshot).await.map(|hosted| sandbox(&hosted));
     let made = match headers.get(IDEMPOTENCY_KEY) {
         None => create().await,
         Some(key) => {

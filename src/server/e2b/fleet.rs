@@ -2,6 +2,7 @@
 
 use super::hosted::{Hosted, Wanted};
 use super::secret::random_text;
+use super::snapshots::HostedSnapshot;
 use crate::error::{Error, Kind, Result};
 use crate::lock::Lock;
 use crate::sandbox::machine::Machine;
@@ -40,11 +41,15 @@ impl Fleet {
         })
     }
 
-    /// Starts a sandbox. It is removed when its time is over.
+    /// Starts a sandbox, with what `snapshot` holds. It is removed when its time is over.
     ///
     /// # Errors
     /// `Limit`: there are as many as there may be. Otherwise it does not start.
-    pub async fn create(self: &Arc<Self>, wanted: Wanted) -> Result<Arc<Hosted>> {
+    pub async fn create(
+        self: &Arc<Self>,
+        wanted: Wanted,
+        snapshot: Option<Arc<HostedSnapshot>>,
+    ) -> Result<Arc<Hosted>> {
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
             let number = self.max_sandboxes;
             return Err(Error::new(
@@ -57,7 +62,8 @@ impl Fleet {
         // A client that goes away meanwhile leaves a sandbox that lives for its time, and not half of one.
         let created = tokio::spawn(async move {
             let id = format!("i{}", random_text::<19>()?);
-            let hosted = Hosted::start(id, wanted, &fleet.settings, &fleet.machine, slot).await?;
+            let (settings, machine) = (&fleet.settings, &fleet.machine);
+            let hosted = Hosted::start(id, wanted, snapshot.as_deref(), settings, machine, slot).await?;
             let hosted = Arc::new(hosted);
             let is_kept = match &mut *fleet.sandboxes.lock() {
                 Some(sandboxes) => sandboxes.insert(hosted.id.clone(), Arc::clone(&hosted)).is_none(),

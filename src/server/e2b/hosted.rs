@@ -4,6 +4,7 @@ use super::contexts::Contexts;
 use super::paths::{CLIENT_HOME, Paths};
 use super::processes::Processes;
 use super::secret::Secret;
+use super::snapshots::HostedSnapshot;
 use super::watch::Watches;
 use crate::error::{Error, Result};
 use crate::event::{Events, Limits};
@@ -30,7 +31,7 @@ pub const MAX_CONNECTIONS: usize = 256;
 /// What a client asks for.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
-    /// The template's name, which is only remembered: all sandboxes are those of the server's settings.
+    /// The template's name, which is only remembered where it is not a snapshot's: all sandboxes are those of the server's settings.
     pub template: String,
     pub metadata: BTreeMap<String, String>,
     pub env: BTreeMap<String, String>,
@@ -87,6 +88,7 @@ impl Hosted {
     pub async fn start(
         id: String,
         wanted: Wanted,
+        snapshot: Option<&HostedSnapshot>,
         settings: &SandboxSettings,
         machine: &Machine,
         slot: OwnedSemaphorePermit,
@@ -104,6 +106,9 @@ impl Hosted {
             let sandbox = Sandbox::connect(channel).await?.with_env(&settings.env);
             gateway.attach(&sandbox).await?;
             sandbox.put_home(&settings.home).await?;
+            if let Some(snapshot) = snapshot {
+                snapshot.restore(&sandbox).await?;
+            }
             let link = sandbox.stat(Path::new(CLIENT_HOME)).await;
             let is_linked = link.is_ok_and(|entry| matches!(entry.kind, EntryKind::Symlink(_)));
             Ok::<_, Error>((sandbox, Paths { is_linked }))
@@ -165,6 +170,18 @@ impl Hosted {
         ];
         let own = own.into_iter().map(|(name, value)| (name.into(), value));
         own.chain(self.wanted.env.iter().map(|(name, value)| (name.into(), value.into()))).collect()
+    }
+
+    /// Copies what it holds into `snapshot`. It is neither paused nor removed meanwhile.
+    ///
+    /// # Errors
+    /// It holds too much, or is gone.
+    pub async fn copy_into(&self, snapshot: &HostedSnapshot) -> Result<()> {
+        let ended = self.ended.lock().await;
+        match *ended || self.life().is_paused {
+            true => Err(Error::sandbox("the sandbox does not run")),
+            false => snapshot.save(&self.sandbox).await,
+        }
     }
 
     /// Freezes everything in it.

@@ -22,6 +22,7 @@ mod processes;
 mod reply;
 mod results;
 mod secret;
+mod snapshots;
 mod upload_budget;
 mod watch;
 
@@ -44,6 +45,8 @@ use hosted::Hosted;
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode, header};
 use reply::{empty, error, json_response};
+use snapshots::Snapshots;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,6 +67,8 @@ pub struct Settings {
     pub max_sandboxes: usize,
     /// The longest time that a sandbox may be given.
     pub max_time: Duration,
+    /// Where its snapshots are kept, in a directory of its own that ends with it.
+    pub snapshots: PathBuf,
 }
 
 /// The server.
@@ -73,17 +78,20 @@ struct Server {
     key: Secret,
     max_time: Duration,
     creations: Creations,
+    snapshots: Snapshots,
 }
 
 /// Serves until `stop` completes, and removes all sandboxes then.
 pub async fn serve(settings: Settings, listener: Listener, stop: impl Future<Output = ()>) {
-    let Settings { sandbox, machine, key, max_sandboxes, max_time } = settings;
+    let Settings { sandbox, machine, key, max_sandboxes, max_time, snapshots } = settings;
     let network = sandbox.network.clone();
     let fleet = Fleet::new(sandbox, machine, max_sandboxes);
     let creations = Creations::default();
-    let server = Arc::new(Server { fleet: Arc::clone(&fleet), network, key, max_time, creations });
+    let snapshots = Snapshots::below(snapshots);
+    let server = Arc::new(Server { fleet: Arc::clone(&fleet), network, key, max_time, creations, snapshots });
+    let serving = Arc::clone(&server);
     let router = Router::new().fallback(move |request: Request| {
-        let server = Arc::clone(&server);
+        let server = Arc::clone(&serving);
         async move { answer(&server, request).await }
     });
     listener
@@ -94,6 +102,7 @@ pub async fn serve(settings: Settings, listener: Listener, stop: impl Future<Out
         })
         .await;
     fleet.end().await;
+    server.snapshots.end().await;
 }
 
 async fn answer(server: &Server, request: Request) -> Response {
@@ -142,7 +151,10 @@ fn target(parts: &Parts) -> Option<(String, u16)> {
 /// Whether the path is one of the control plane's: some SDKs send the headers of a sandbox with its calls as well.
 fn is_control(path: &str) -> bool {
     let path = path.strip_prefix("/v2").unwrap_or(path);
-    path == "/sandboxes" || path.starts_with("/sandboxes/")
+    path == "/sandboxes"
+        || path == "/snapshots"
+        || path.starts_with("/sandboxes/")
+        || path.starts_with("/templates/")
 }
 
 /// Whether the request carries the key.

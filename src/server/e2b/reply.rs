@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::response::Response;
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// A JSON answer.
 pub fn json_response(status: StatusCode, value: &impl Serialize) -> Response {
@@ -49,6 +49,11 @@ impl Refusal {
     /// A request that is wrong.
     pub fn bad_request(message: impl Into<String>) -> Self {
         Self::finally(StatusCode::BAD_REQUEST, message)
+    }
+
+    /// As a part of an answer that has other parts.
+    pub fn document(&self) -> Value {
+        json!({ "code": self.status.as_u16(), "message": self.message })
     }
 
     /// As the answer.

@@ -324,6 +324,22 @@ pub struct TaskExecEnd {
     pub signal: Option<i32>,
 }
 
+#[derive(Clone, PartialEq, Message)]
+pub struct TaskSnapshotFilesystemRequest {
+    #[prost(string, tag = "1")]
+    pub task_id: String,
+    #[prost(string, tag = "2")]
+    pub snapshot_id: String,
+    #[prost(int64, optional, tag = "3")]
+    pub ttl_seconds: Option<i64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct TaskSnapshotFilesystemResponse {
+    #[prost(string, tag = "1")]
+    pub image_id: String,
+}
+
 /// `TaskExecStdinWriteStreamStart`; also the beginning of `TaskExecStdinWriteRequest`.
 #[derive(Clone, PartialEq, Message)]
 pub struct StdinStart {

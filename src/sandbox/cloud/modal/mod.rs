@@ -10,6 +10,7 @@ use super::api::{LONG, SHORT, below, is_id, is_loopback, quote, server_address};
 use super::grpc::{Code, Grpc, Status, framed};
 use super::guest;
 use super::provider::{CREATION, Creation, Executed, Instance, Provider, is_isolated, leash};
+use super::snapshot;
 use crate::error::{Error, Result};
 use crate::hash::Hash;
 use crate::lock::Lock;
@@ -480,7 +481,10 @@ impl Provider for Modal {
         on_progress: OnProgress<'_>,
     ) -> Result<(Instance, Vec<String>)> {
         let spec = creation.spec;
-        let (app, image) = self.image(spec.image.as_deref().unwrap_or(IMAGE), on_progress).await?;
+        let (app, image) = match &spec.snapshot {
+            Some(image) => (self.app().await?, image.clone()),
+            None => self.image(spec.image.as_deref().unwrap_or(IMAGE), on_progress).await?,
+        };
         let (definition, missing) = definition(creation, image);
         let tags = creation.labels.iter();
         let tags = tags.map(|(name, value)| SandboxTag { tag_name: name.clone(), tag_value: value.clone() });
@@ -537,6 +541,12 @@ impl Provider for Modal {
             Err(status) if matches!(status.code, Code::NOT_FOUND | Code::FAILED_PRECONDITION) => Ok(()),
             Err(status) => Err(self.failed(status)),
         }
+    }
+
+    /// Files alone, in an image that Modal removes by itself.
+    async fn snapshot(&self, instance: &Instance, _name: &str) -> Result<Option<String>> {
+        let image = self.router(instance).await?.snapshot(snapshot::LIFE).await?;
+        checked_id("an image", &image).map(Some)
     }
 
     async fn pause(&self, _instance: &Instance) -> Result<()> {

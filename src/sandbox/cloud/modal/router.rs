@@ -3,7 +3,8 @@
 use super::failure::of_router;
 use super::messages::{
     DEVNULL, Empty, PIPE, STDOUT, StdinMessage, StdinStart, TaskExecEnd, TaskExecNamed, TaskExecStartRequest,
-    TaskExecStdioReadRequest, TaskExecStdioReadResponse,
+    TaskExecStdioReadRequest, TaskExecStdioReadResponse, TaskSnapshotFilesystemRequest,
+    TaskSnapshotFilesystemResponse,
 };
 use crate::error::{Error, Result};
 use crate::sandbox::Channel;
@@ -152,6 +153,23 @@ impl Router {
             ))
             .hint("the image needs a shell with `cat`, and room below /tmp")),
         }
+    }
+
+    /// Copies the sandbox's files into an image that is kept for `life`: its id.
+    pub async fn snapshot(&self, life: Duration) -> Result<String> {
+        let question = TaskSnapshotFilesystemRequest {
+            task_id: self.task.clone(),
+            // The same id makes it once.
+            snapshot_id: super::uuid(),
+            ttl_seconds: Some(i64::try_from(life.as_secs()).unwrap_or(i64::MAX)),
+        };
+        let (url, headers) = (self.address("TaskSnapshotFilesystem"), self.headers()?);
+        let made: TaskSnapshotFilesystemResponse = self
+            .grpc
+            .unary(url, headers, framed(&question), LONG)
+            .await
+            .map_err(|status| self.failed(status))?;
+        Ok(made.image_id)
     }
 
     /// Waits for the end of a command: its exit code.
