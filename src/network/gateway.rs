@@ -544,3 +544,28 @@ async fn ask(approver: Arc<dyn Approver>, host: Host, port: u16) -> Option<Answe
     let question = Question::Connect { host: &host.to_string(), port, remark };
     approver.ask(&question).await.ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_session_denies_is_denied_in_a_sandbox_of_its_servers_too() {
+        let gateway = |hosts: &[&str]| {
+            let network = Network::Hosts(hosts.iter().map(|host| (*host).to_owned()).collect());
+            Gateway::new(&network, Arc::new(Events::new(1)), Limits::default()).expect("a gateway")
+        };
+        let (session, server) = (gateway(&["d.example"]), gateway(&["a.example", "b.example"]));
+        server.deny_like(&session);
+        let is_allowed = |name: &str| {
+            let verdict = server.verdict(&Host::parse(name).expect("a host"), 443);
+            matches!(verdict, Verdict::Allowed(_))
+        };
+        assert!(is_allowed("a.example") && is_allowed("b.example"));
+        assert!(!is_allowed("c.example"), "the server has a list of its own");
+        session.change(|rules| rules.deny(Entry::parse("a.example").expect("an entry")));
+        assert!(!is_allowed("a.example") && is_allowed("b.example"));
+        session.change(|rules| rules.allow(Entry::parse("c.example").expect("an entry")));
+        assert!(!is_allowed("c.example"), "what the session allows is not the server's");
+    }
+}
