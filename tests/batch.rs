@@ -578,8 +578,12 @@ fn the_schema_is_derived_from_the_tasks() {
     let written = std::fs::read_to_string(path).unwrap_or_default();
     assert!(written == text, "docs/tasks.schema.json is out of date: run this test with UPDATE_SCHEMA=1");
     let validator = jsonschema::validator_for(&serde_json::from_str(&text).unwrap()).unwrap();
-    let held_out = include_str!("../examples/evals/held_out.jsonl").lines();
-    for line in include_str!("../examples/evals/small.jsonl").lines().chain(held_out) {
+    let examples = [
+        include_str!("../examples/evals/small.jsonl"),
+        include_str!("../examples/evals/held_out.jsonl"),
+        include_str!("../examples/evals/list_write_run.jsonl"),
+    ];
+    for line in examples.iter().flat_map(|file| file.lines()) {
         assert!(validator.is_valid(&serde_json::from_str(line).unwrap()), "{line}");
     }
     assert!(!validator.is_valid(&json!({"id": "a", "prompt": "p", "promt": "p"})));
