@@ -118,6 +118,8 @@ fn recorded_answers_in_the_compact_form_are_read() {
         let cut: String = text.chars().take(text.chars().count() * 2 / 3).collect();
         let mut reply = Reply { text: cut, finish_reason: Some("length".into()), ..Reply::default() };
         agent::model::compact::read(&mut reply, registry.specs());
-        assert!(reply.tool_calls.iter().all(|call| call.arguments.parse().is_err()), "{line}");
+        // What had to be repaired is refused after a message that was cut off.
+        let is_whole = |call: &agent::event::ToolCall| matches!(call.arguments.parse(), Ok((_, false)));
+        assert!(!reply.tool_calls.iter().any(is_whole), "{line}");
     }
 }

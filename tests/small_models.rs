@@ -351,7 +351,10 @@ fn an_output_that_differs_from_the_one_in_the_prompt_is_pointed_out() {
     let finished = agent().endpoint(&model).args(["run", prompt, "--json"]).run().expect_code(0);
     let requests = model.chat_requests();
     let reminder = last_text(&requests[3]);
-    assert!(reminder.contains("it prints: good morning\nBut `sh hi.sh` printed:\nhello\n"), "{reminder}");
+    assert!(
+        reminder.contains("it says that this is printed: good morning\nBut `sh hi.sh` printed:\nhello\n"),
+        "{reminder}"
+    );
     assert_eq!(finished.events_of("nudge").len(), 1);
 }
 
@@ -367,59 +370,117 @@ fn a_failed_program_comes_with_the_line_that_fails() {
     run(agent(), &model).expect_code(0);
     let requests = model.chat_requests();
     let result = last_text(&requests[2]);
-    assert!(result.contains("Line 2 of hi.sh:\n  1 echo hi\n> 2 hello world\n"), "{result}");
+    assert!(result.contains("Line 2 of hi.sh, with those around it:\necho hi\nhello world\n"), "{result}");
+}
+
+/// What the model reads after a command that fails with `error` until greet.py has a line like `corrected`, which `step` makes.
+/// The command prints what an interpreter would, so that the test needs none.
+fn read_after(greet_py: &str, error: &str, corrected: &str, step: &Value) -> String {
+    let run_it = turn(json!({ "tool": "run_commands", "command": "sh hi.sh" }));
+    let model = server(1_500_000_000)
+        .text(&run_it)
+        .text(&turn(step.clone()))
+        .text(&run_it)
+        .text(&turn(json!({ "tool": "answer", "text": "Done." })))
+        .start();
+    let call = agent()
+        .file("greet.py", greet_py)
+        .file("error.txt", error)
+        .file("hi.sh", format!("grep '{corrected}' greet.py || {{ cat error.txt; exit 1; }}\n"));
+    run(call, &model).expect_code(0);
+    last_text(&model.chat_requests()[1]).to_owned()
 }
 
 #[test]
 fn a_missing_import_comes_with_the_step_that_adds_it() {
     // The model wrote the same program again and again.
     let error = "  File \"/workspace/greet.py\", line 1, in <module>\nNameError: name 'sys' is not defined\n";
-    let run_it = json!({ "tool": "run_commands", "command": "sh hi.sh" });
-    let old = "print(sys.argv)";
-    let step =
-        json!({ "tool": "edit_file", "path": "greet.py", "old": old, "new": format!("import sys\n{old}") });
-    let model = server(1_500_000_000)
-        .text(&turn(run_it.clone()))
-        .text(&turn(step.clone()))
-        .text(&turn(run_it))
-        .text(&turn(json!({ "tool": "answer", "text": "Done." })))
-        .start();
-    let call = agent()
-        .file("greet.py", "print(sys.argv)\n")
-        .file("error.txt", error)
-        .file("hi.sh", "grep '^import' greet.py || { cat error.txt; exit 1; }\n");
-    run(call, &model).expect_code(0);
-    let result = model.chat_requests()[1].clone();
+    let step = json!({ "tool": "run_commands", "command": "sed -i '1i import sys' greet.py" });
+    let result = read_after("print(sys.argv)\n", error, "^import", &step);
     let text = format!("greet.py lacks the line `import sys`. Send the step that adds it: {step}");
-    assert!(last_text(&result).contains(&text), "{result}");
+    assert!(result.contains(&text), "{result}");
 }
 
 #[test]
 fn a_line_without_its_indentation_comes_with_the_step_that_corrects_it() {
-    // What Python 3.11 prints, so that the test needs no Python.
     let error = "  File \"/workspace/greet.py\", line 2\nIndentationError: expected an indented block after function definition on \
                  line 1\n";
-    let run_it = json!({ "tool": "run_commands", "command": "sh hi.sh" });
     let step = json!({ "tool": "edit_file", "path": "greet.py", "old": "print(1)", "new": "    print(1)" });
-    let model = server(1_500_000_000)
-        .text(&turn(run_it.clone()))
-        .text(&turn(step.clone()))
-        .text(&turn(run_it))
-        .text(&turn(json!({ "tool": "answer", "text": "Done." })))
-        .start();
-    let call = agent()
-        .file("greet.py", "def greet():\nprint(1)\n")
-        .file("error.txt", error)
-        .file("hi.sh", "grep '^    ' greet.py || { cat error.txt; exit 1; }\n");
-    run(call, &model).expect_code(0);
+    let result = read_after("def greet():\nprint(1)\n", error, "^    ", &step);
+    let text = "Line 2 of greet.py lacks four spaces at its beginning. Send the step that adds them";
+    assert!(result.contains(&format!("{text}: {step}")), "{result}");
+}
+
+#[test]
+fn a_sed_that_matches_no_line_is_no_change() {
+    let sed =
+        json!({ "tool": "run_commands", "command": "sed -i 's/^PORT = \".*\"/PORT = 9000/' settings.py" });
+    let edit = json!({ "tool": "edit_file", "path": "settings.py", "old": "8080", "new": "9000" });
+    let answer = turn(json!({ "tool": "answer", "text": "PORT is 9000." }));
+    let model = server(1_500_000_000).text(&turn(sed)).text(&answer).text(&turn(edit)).text(&answer).start();
+    let call = agent().file("settings.py", "PORT = 8080\n").endpoint(&model);
+    call.args(["run", "Change PORT in settings.py to 9000.", "--json"]).run().expect_code(0);
     let requests = model.chat_requests();
     let result = last_text(&requests[1]);
+    assert!(result.contains("matches no line. settings.py holds:\nPORT = 8080\n"), "{result}");
+    assert!(last_text(&requests[2]).contains("not done: you have not changed a file"), "{}", requests[2]);
+}
+
+#[test]
+fn what_is_to_be_found_in_files_is_not_guessed() {
+    let write = |data: &str| json!({ "tool": "write_file", "path": "answer.txt", "content": data });
+    let search = json!({ "tool": "run_commands", "command": "grep -rn TIMEOUT ." });
+    let answer = turn(json!({ "tool": "answer", "text": "TIMEOUT is 30." }));
+    let model = server(1_500_000_000)
+        .text(&turn(write("10\n")))
+        .text(&turn(search.clone()))
+        .text(&answer)
+        .text(&turn(write("10\n")))
+        .text(&answer)
+        .text(&turn(write("30\n")))
+        .text(&answer)
+        .start();
+    let prompt = "What is the value of TIMEOUT in this project? Write the number alone into answer.txt.";
+    let call = agent().file("lib/c.py", "TIMEOUT = 30\n").endpoint(&model);
+    call.args(["run", prompt, "--json"]).run().expect_code(0);
+    let requests = model.chat_requests();
+    let step =
+        format!("the task asks for something that is in the files. Look for it first, for example: {search}");
+    for (at, expected) in [
+        (1, format!("not written: {step}")),
+        (2, "lib/c.py:1:TIMEOUT = 30".to_owned()),
+        (3, "what you found is not in answer.txt yet. You said:\nTIMEOUT is 30.\n".to_owned()),
+        (5, "You said:\nTIMEOUT is 30.\nBut answer.txt holds:\n10\n".to_owned()),
+    ] {
+        assert!(last_text(&requests[at]).contains(&expected), "{at}: {}", requests[at]);
+    }
+}
+
+#[test]
+fn after_a_reminder_that_the_task_is_not_done_no_answer_can_be_sent() {
+    let write = |content: &str| json!({ "tool": "write_file", "path": "config.json", "content": content });
+    let answer = turn(json!({ "tool": "answer", "text": "Done." }));
+    let prompt = "Write config.json with the key port (8080).";
+    let model = server(1_500_000_000)
+        .text(&answer)
+        .text(&turn(write("port: 8080\n")))
+        .text(&answer)
+        .text(&turn(write("{\"port\": 8080}\n")))
+        .text(&answer)
+        .start();
+    agent().endpoint(&model).args(["run", "--json", prompt]).run().expect_code(0);
+    let requests = model.chat_requests();
+    let offered = |at: usize| requests[at]["response_format"].to_string().contains(r#"{"const":"answer"}"#);
+    assert_eq!([0, 1, 2, 3, 4].map(offered), [true, false, true, false, true]);
+    assert!(last_text(&requests[1]).contains("not done: you have not changed a file"), "{}", requests[1]);
     assert!(
-        result.contains(&format!(
-            "Line 2 of greet.py lacks four spaces at its beginning. Send the step that adds them: {step}"
-        )),
-        "{result}"
+        last_text(&requests[2]).contains(
+            r#"for example {"tool":"write_file","path":"config.json","content":"{\"key\":\"value\"}"}"#
+        ),
+        "{}",
+        requests[2]
     );
+    assert!(last_text(&requests[3]).contains("not done: config.json is not valid JSON"), "{}", requests[3]);
 }
 
 #[test]
@@ -467,10 +528,16 @@ fn paths_that_begin_with_the_workspace_name_are_in_the_workspace() {
 
 #[test]
 fn a_file_that_a_small_model_has_not_seen_is_shown_before_it_is_overwritten() {
-    let write = |content: &str| turn(json!({ "tool": "write_file", "path": "ops.py", "content": content }));
+    let sub = "def sub(a, b):\n    return a - b";
+    let write = turn(json!({ "tool": "write_file", "path": "ops.py", "content": sub }));
+    let last = "    return a + b";
+    let step =
+        json!({ "tool": "edit_file", "path": "ops.py", "old": last, "new": format!("{last}\n\n{sub}") });
     let model = server(1_543_714_304)
-        .text(&write("def sub(a, b):\n    return a - b\n"))
-        .text(&write("def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n    return a - b\n"))
+        .text(&write)
+        // They do not read what a refusal says.
+        .text(&write)
+        .text(&turn(step.clone()))
         .text(&turn(json!({ "tool": "answer", "text": "Added." })))
         .start();
     let call = agent().file("ops.py", "def add(a, b):\n    return a + b\n");
@@ -482,9 +549,12 @@ fn a_file_that_a_small_model_has_not_seen_is_shown_before_it_is_overwritten() {
         refusal.contains("not written: ops.py exists") && refusal.contains("def add(a, b):"),
         "{refusal}"
     );
+    assert!(refusal.contains(&format!("To add it at the end instead, send: {step}")), "{refusal}");
     let results = finished.events_of("tool_finished");
-    assert_eq!((&results[0]["ok"], &results[1]["ok"]), (&json!(false), &json!(true)));
-    assert!(finished.host_file("ops.py").is_some_and(|text| text.contains("def add")), "nothing was lost");
+    let ok: Vec<&Value> = results.iter().map(|result| &result["ok"]).collect();
+    assert_eq!(ok, [false, false, true]);
+    let expected = format!("def add(a, b):\n{last}\n\n{sub}\n");
+    assert_eq!(finished.host_file("ops.py"), Some(expected), "nothing was lost");
 }
 
 #[test]
@@ -515,7 +585,9 @@ fn steps_that_repeat_are_sent_as_a_list() {
     assert_eq!(roles(&requests[2]), ["system", "user"]);
     let list = last_text(&requests[2]);
     assert!(
-        list.starts_with("What does missing.txt hold?\n\nDone so far:\n- run_commands cat missing.txt: "),
+        list.starts_with(
+            "What does missing.txt hold?\n\nDone so far:\n- run_commands cat missing.txt\n  result: "
+        ),
         "{list}"
     );
     assert_eq!(requests[2]["temperature"], json!(0.9));

@@ -13,6 +13,11 @@ pub fn asks_for_change(prompt: &str) -> bool {
     words(prompt).any(|word| CHANGES.contains(&word.as_str())) || !files_to_make(prompt).is_empty()
 }
 
+/// Whether one of its words asks to add something to what is there.
+pub fn asks_to_add(prompt: &str) -> bool {
+    words(prompt).any(|word| ["add", "append", "insert", "keep"].contains(&word.as_str()))
+}
+
 /// Whether one of its words asks for a command.
 pub fn asks_for_run(prompt: &str) -> bool {
     words(prompt).any(|word| RUNS.contains(&word.as_str()))
@@ -35,6 +40,34 @@ pub fn orders_output(prompt: &str) -> bool {
         && !has(&CONDITIONS)
         && !has(&NEGATES)
         && !has(&["nothing"])
+}
+
+/// Whether it asks for something that is in the files: `Find the file that …`, `Which file …`.
+pub fn asks_to_find(prompt: &str) -> bool {
+    orders(prompt, &FINDS)
+}
+
+/// Whether a list of files answers what it asks for: `Count the files`, `Find the largest file`.
+pub fn is_answered_by_a_list(prompt: &str) -> bool {
+    words(prompt).any(|word| LISTED.contains(&word.as_str()))
+}
+
+/// A word to search the files for: a name in capitals, or what follows a word like `function`.
+pub fn search_word(prompt: &str) -> Option<&str> {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let mut follows = false;
+    let mut candidates = prompt.split_whitespace().filter_map(|word| {
+        let name = word.trim_matches(|c: char| !is_name(c));
+        let is_word = name.len() > 2 && name.chars().all(is_name);
+        let is_constant = name.chars().all(|c| c.is_ascii_uppercase() || c == '_' || c.is_ascii_digit());
+        if ARTICLES.contains(&bare(word).as_str()) {
+            return None;
+        }
+        let is_named = is_word && (follows || is_constant);
+        follows = BEFORE_NAMES.contains(&bare(word).as_str());
+        is_named.then_some(name)
+    });
+    candidates.next()
 }
 
 /// Whether it is about something that fails, so that a failure may be what it asks for.
@@ -127,7 +160,7 @@ fn words(prompt: &str) -> impl Iterator<Item = String> {
 }
 
 /// Words of prompts that plainly ask for a change.
-const CHANGES: [&str; 22] = [
+const CHANGES: [&str; 23] = [
     "add",
     "append",
     "build",
@@ -147,6 +180,7 @@ const CHANGES: [&str; 22] = [
     "refactor",
     "remove",
     "rename",
+    "repair",
     "replace",
     "save",
     "write",
@@ -154,12 +188,20 @@ const CHANGES: [&str; 22] = [
 /// Words of prompts that plainly ask for a command.
 const RUNS: [&str; 8] = ["execute", "launch", "list", "ls", "run", "start", "test", "try"];
 /// Words of prompts that plainly ask for output of a program.
-const PRINTS: [&str; 14] = [
+const PRINTS: [&str; 12] = [
     "display", "displays", "echo", "echoes", "output", "outputs", "print", "prints", "printed", "printing",
-    "report", "says", "show", "shows",
+    "show", "shows",
 ];
 /// Words of prompts after which a file that is named may be missing in the end.
 const REMOVES: [&str; 8] = ["delete", "deletes", "drop", "move", "moves", "remove", "removes", "rename"];
+/// Words that ask for something that is in the files, where they begin a sentence.
+const FINDS: [&str; 7] = ["count", "find", "how", "search", "what", "where", "which"];
+/// Words of prompts that ask for what a list of files shows.
+const LISTED: [&str; 9] =
+    ["called", "count", "extension", "largest", "many", "named", "newest", "oldest", "smallest"];
+/// Words behind which something is named that is in the files.
+const BEFORE_NAMES: [&str; 8] =
+    ["calls", "class", "constant", "function", "import", "imports", "named", "variable"];
 /// Verbs that make the file that is named behind them.
 const MAKES: [&str; 14] = [
     "add", "build", "code", "compose", "create", "develop", "draft", "generate", "make", "prepare",
@@ -220,6 +262,20 @@ mod tests {
         ] {
             assert_eq!(files_to_make(prompt), paths(expected), "{prompt}");
         }
+    }
+
+    #[test]
+    fn what_to_search_for_is_named() {
+        for (prompt, expected) in [
+            ("What is the value of TIMEOUT in this project?", Some("TIMEOUT")),
+            ("Which file imports load? Write its name into answer.txt.", Some("load")),
+            ("Find the file that defines the class `Parser`.", Some("Parser")),
+            ("Count the .py files here.", None),
+        ] {
+            assert!(asks_to_find(prompt), "{prompt}");
+            assert_eq!(search_word(prompt), expected, "{prompt}");
+        }
+        assert!(!asks_to_find("Write fib.py which prints what count says, and run it"));
     }
 
     #[test]

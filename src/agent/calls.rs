@@ -1,7 +1,8 @@
 //! Running the tool calls of one message.
 
+use super::progress::Progress;
 use super::repetition::{Repetition, Verdict};
-use super::{Conversation, Moment, nudge, small_model};
+use super::{Conversation, Moment, failure_hints, guesses, small_model};
 use crate::approval::policy::Action;
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, ToolCall};
@@ -31,7 +32,7 @@ impl Conversation {
         &mut self,
         reply: &Reply,
         repetition: &mut Repetition,
-        progress: &mut nudge::Progress,
+        progress: &mut Progress,
     ) -> Result<Round> {
         let mut round = Round { all_bad: true, verdict: Verdict::Fine };
         let (mut failure, mut bad) = (None, false);
@@ -265,33 +266,47 @@ impl Conversation {
     }
 
     /// Calls the tool; with small models, with what they would have to look up first.
-    async fn call_tool(&self, tool: &dyn Tool, context: Context<'_>, arguments: Value) -> Result<ToolResult> {
+    async fn call_tool(
+        &self,
+        tool: &dyn Tool,
+        context: Context<'_>,
+        mut arguments: Value,
+    ) -> Result<ToolResult> {
         if self.setup.model.form() != CallForm::Compact {
             return tool.call(context, arguments).await;
         }
         let (sandbox, messages) = (context.sandbox, &self.messages);
+        let prompt = self.prompts.last().unwrap_or_default();
+        if let Some(refusal) = guesses::refuse_guess(prompt, tool.name(), &arguments, messages) {
+            return Ok(ToolResult::failure(refusal));
+        }
         let overwritten = small_model::overwritten(sandbox, tool.name(), &arguments).await;
         let refusal = overwritten
             .as_deref()
-            .and_then(|content| small_model::refuse_overwrite(&arguments, content, messages));
+            .and_then(|content| small_model::refuse_overwrite(prompt, &arguments, content, messages));
         if let Some(refusal) = refusal {
             return Ok(ToolResult::failure(refusal));
         }
         let unchanged = overwritten.and_then(|content| small_model::unchanged(&arguments, &content));
+        small_model::repair_edit(sandbox, tool.name(), &mut arguments).await;
+        let edited = small_model::edited_by_sed(sandbox, tool.name(), &arguments).await;
         let mut result = tool.call(context, arguments.clone()).await?;
         if result.ok {
             result.text.extend(unchanged);
+            result.text.extend(small_model::edited_nothing(sandbox, &edited).await);
+            result.text.extend(small_model::json_example(tool.name(), &arguments));
         } else {
-            let output = result.text.clone();
-            let files = small_model::named_files(sandbox, tool.name(), &arguments, &output, messages).await;
-            let line = match files {
-                None => small_model::failing_line(sandbox, tool.name(), &output).await,
-                Some(_) => None,
+            let files =
+                small_model::named_files(sandbox, tool.name(), &arguments, &result.text, messages).await;
+            let hints = match tool.name() {
+                "run_commands" => {
+                    let command = arguments["command"].as_str().unwrap_or_default();
+                    failure_hints::hints(sandbox, command, &result.text, files.is_none()).await
+                }
+                _ => String::new(),
             };
-            result.text.extend(files.or(line));
-            result.text.extend(small_model::missing_input(&output));
-            result.text.extend(small_model::missing_indentation(sandbox, &output).await);
-            result.text.extend(small_model::missing_import(sandbox, &output).await);
+            result.text.extend(files);
+            result.text += &hints;
         }
         Ok(result)
     }

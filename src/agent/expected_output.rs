@@ -43,6 +43,12 @@ pub fn is_number(output: &str) -> bool {
     output.trim().parse::<f64>().is_ok()
 }
 
+/// Whether an output is a number and the name of one file, as wc prints it.
+pub fn is_of_wc(output: &str) -> bool {
+    let words: Vec<&str> = output.split_whitespace().collect();
+    matches!(words[..], [number, name] if is_number(number) && name.contains('.'))
+}
+
 /// A word that an answer quotes and that the output has only without its punctuation: `'cba'` of `['c', 'b', 'a']`.
 pub fn taken_apart<'a>(answer: &'a str, output: &str) -> Option<&'a str> {
     let is_word = |word: &&str| word.len() > 1 && word.chars().all(char::is_alphanumeric);
@@ -204,6 +210,7 @@ mod tests {
         assert!(is_number_alone("prints how many lines notes.txt has (the number alone). Run it."));
         assert!(!is_number_alone("prints the number of lines"));
         assert!(is_number("2\n") && is_number("-1.5") && !is_number("2 notes.txt\n") && !is_number(""));
+        assert!(is_of_wc("2 notes.txt\n") && !is_of_wc("2\n") && !is_of_wc("2 lines\n"));
         let output = "['c', 'b', 'a']\n";
         assert_eq!(taken_apart("The argument 'abc' reversed is 'cba'.", output), Some("cba"));
         for (answer, output) in [

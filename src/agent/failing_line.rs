@@ -48,17 +48,13 @@ fn place_in(line: &str) -> Option<Place> {
     is_file.then(|| Place { path: path.to_owned(), line })
 }
 
-/// The line of `content` and those around it, with their numbers.
+/// The line of `content` and those around it, as they are: small models copy what stands before a line as well.
 pub fn excerpt(content: &str, line: usize) -> Option<String> {
+    content.lines().nth(line.checked_sub(1)?)?;
     let first = line.saturating_sub(AROUND).max(1);
-    let lines = content.lines().enumerate().skip(first - 1).take(line + AROUND - first + 1);
-    let numbered = lines.map(|(at, text)| {
-        let text: String = text.chars().take(MAX_LINE).collect();
-        let mark = if at + 1 == line { ">" } else { " " };
-        format!("{mark} {} {text}", at + 1).trim_end().to_owned()
-    });
-    let shown: Vec<String> = numbered.collect();
-    shown.iter().any(|text| text.starts_with('>')).then(|| shown.join("\n"))
+    let lines = content.lines().skip(first - 1).take(line + AROUND - first + 1);
+    let shown: Vec<String> = lines.map(|text| text.chars().take(MAX_LINE).collect()).collect();
+    Some(shown.join("\n"))
 }
 
 #[cfg(test)]
@@ -90,9 +86,9 @@ mod tests {
     }
 
     #[test]
-    fn an_excerpt_marks_the_line() {
-        assert_eq!(excerpt("a\nb\nc\nd\ne\n", 2).unwrap(), "  1 a\n> 2 b\n  3 c\n  4 d");
-        assert_eq!(excerpt("a", 1).unwrap(), "> 1 a");
+    fn an_excerpt_is_the_line_and_those_around_it() {
+        assert_eq!(excerpt("a\nb\n c\nd\ne\nf\n", 3).unwrap(), "a\nb\n c\nd\ne");
+        assert_eq!(excerpt("a", 1).unwrap(), "a");
         assert_eq!(excerpt("a\n", 3), None);
         assert_eq!(excerpt("", 1), None);
     }

@@ -1,16 +1,17 @@
 //! Answers that are not accepted at once: the model is reminded of what the task asked for.
 
-use super::{asked, expected_output};
-use crate::event::ToolCall;
+use super::progress::{Progress, interpreter};
+use super::{asked, expected_output, guesses};
+use crate::model::compact::NOT_DONE;
 use crate::model::{CallForm, Reply};
-use crate::sandbox::WORKSPACE;
 use crate::shorten::head_and_tail;
-use crate::tools::{NO_OUTPUT, ToolResult};
+use crate::tools::NO_OUTPUT;
 use serde_json::json;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// Reminders in one prompt, each about something else.
-pub const MAX_NUDGES: usize = 3;
+/// Reminders in one prompt.
+const MAX_REMINDERS: usize = 4;
 /// What a message that the server cut off at its limit is answered with.
 const CUT_OFF: &str = "Your message was too long, or repeated itself, and was cut off. Send one short JSON object, the next step; write a long file in parts.";
 /// Characters of a command and of an output that are quoted.
@@ -18,8 +19,6 @@ const MAX_COMMAND: usize = 200;
 const MAX_QUOTED: usize = 300;
 /// Bytes of an output that is compared with what the prompt says.
 const MAX_COMPARED: usize = 16 << 10;
-/// Paths that are remembered.
-const MAX_WRITTEN: usize = 20;
 
 /// A message that is sent in place of accepting an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,79 +46,30 @@ impl Reminder {
     }
 }
 
-/// What the model has done about the prompt so far.
-#[derive(Debug, Clone, Default)]
-pub struct Progress {
-    /// Whether a file may have been changed.
-    pub changed: bool,
-    /// Whether a command succeeded since the last change.
-    pub ran: bool,
-    /// The program that ran last since the last change, and what it printed.
-    pub printed: Option<Printed>,
-    /// The tool of the last call, if that failed.
-    pub last_failure: Option<String>,
-    /// The files that were written.
-    pub written: Vec<PathBuf>,
+/// The reminders of one prompt so far. One that needs a step comes again if a step did not help, others once.
+#[derive(Debug, Default)]
+pub struct Sent {
+    texts: Vec<String>,
+    has_stepped: bool,
 }
 
-/// A command that succeeded.
-#[derive(Debug, Clone)]
-pub struct Printed {
-    command: String,
-    output: String,
-}
-
-impl Progress {
-    /// Records the outcome of a call.
-    pub fn record(&mut self, call: &ToolCall, result: &ToolResult) {
-        self.last_failure = (!result.ok).then(|| call.name.clone());
-        if !result.ok {
-            return;
+impl Sent {
+    /// Whether to send this one; then it is counted.
+    pub fn take(&mut self, reminder: &Reminder) -> bool {
+        let is_repeated = self.texts.contains(&reminder.text);
+        let may_repeat = reminder.text.starts_with(NOT_DONE) && self.has_stepped;
+        let is_sent = self.texts.len() < MAX_REMINDERS && (!is_repeated || may_repeat);
+        if is_sent {
+            self.texts.push(reminder.text.clone());
+            self.has_stepped = false;
         }
-        match call.name.as_str() {
-            "write_file" | "write_files" | "edit_file" => {
-                (self.changed, self.ran, self.printed) = (true, false, None);
-                if let Some(path) = call.arguments.text("path") {
-                    let path = Path::new(path);
-                    let path = path.strip_prefix(WORKSPACE).unwrap_or(path);
-                    let path = path.strip_prefix(".").unwrap_or(path).to_owned();
-                    self.written.retain(|known| *known != path);
-                    self.written.push(path);
-                    let excess = self.written.len().saturating_sub(MAX_WRITTEN);
-                    self.written.drain(..excess);
-                }
-            }
-            "run_commands" => {
-                let command = call.arguments.text("command");
-                let only_looks = command.is_some_and(|command| consists_of(command, &LOOKS));
-                let runs_nothing =
-                    command.is_some_and(|command| consists_of(command, &[&LOOKS[..], &FILES].concat()));
-                self.changed |= !only_looks;
-                let output = result.text.split_once('\n').map_or("", |(_, output)| output);
-                // What runs after the program and prints nothing hides nothing.
-                let is_silent = output.ends_with(NO_OUTPUT) && self.printed.is_some();
-                if let Some(command) = command.filter(|_| !runs_nothing && !is_silent) {
-                    self.printed = Some(Printed { command: command.to_owned(), output: output.to_owned() });
-                }
-                // A command that looks at files, or moves them, runs nothing of the task's.
-                self.ran |= !runs_nothing || !self.changed;
-            }
-            _ => {}
-        }
+        is_sent
     }
-}
 
-/// Programs that show files and directories.
-const LOOKS: [&str; 14] =
-    ["ls", "cat", "pwd", "cd", "find", "grep", "head", "tail", "wc", "file", "stat", "tree", "which", "echo"];
-/// Programs that make, move and remove files.
-const FILES: [&str; 8] = ["chmod", "chown", "cp", "ln", "mkdir", "mv", "rm", "touch"];
-
-/// Whether a command runs nothing but these programs, and writes no file by redirection.
-fn consists_of(command: &str, known: &[&str]) -> bool {
-    let parts = command.split(['\n', ';', '|', '&']).map(str::trim).filter(|part| !part.is_empty());
-    let mut programs = parts.map(|part| part.split_whitespace().next().unwrap_or_default());
-    !command.contains('>') && programs.all(|program| known.contains(&program))
+    /// Records that the model has made a step.
+    pub fn stepped(&mut self) {
+        self.has_stepped = true;
+    }
 }
 
 /// The reminder to send in place of accepting `reply`; `None` if it is an answer.
@@ -132,25 +82,43 @@ pub fn nudge(reply: &Reply, form: CallForm, prompt: &str, progress: &Progress) -
         return None;
     }
     if let Some(tool) = &progress.last_failure {
-        let text = format!(
-            "The task is not done: your last step, {tool}, failed. Nobody but you does it. Send the JSON object that \
-             corrects it, for example a write_file for a file that is missing."
-        );
-        let never_ran = tool == "run_commands" && !progress.ran && !asked::expects_failure(prompt);
-        let is_plain = never_ran && asked::asks_for_run(prompt) && !asked::files_to_make(prompt).is_empty();
-        return Some(Reminder::new(text).unfinished_if(is_plain, "what it wrote fails"));
+        return Some(not_corrected(tool, prompt, progress));
     }
     if !progress.changed && asked::asks_for_change(prompt) {
-        let text = "The task is not done: you have not changed a file yet. Send the JSON object that does it, a write_file, \
-                    edit_file or run_commands.";
+        if let Some(reminder) = found_and_not_written(&reply.text, prompt) {
+            return Some(reminder);
+        }
+        let text = format!(
+            "{NOT_DONE} you have not changed a file yet. Send the JSON object that does it, a write_file, edit_file or \
+             run_commands."
+        );
         let is_plain = asked::orders_change(prompt);
         return Some(Reminder::new(text).unfinished_if(is_plain, "it has changed no file"));
     }
-    if !progress.ran && asked::asks_for_run(prompt) {
+    // What was said to fail is run once it was changed.
+    let is_repair =
+        asked::expects_failure(prompt) && progress.written.iter().any(|path| interpreter(path).is_some());
+    if !progress.ran && (asked::asks_for_run(prompt) || is_repair) {
         let is_plain = asked::orders_run(prompt) && !progress.written.is_empty();
         return Some(not_run(progress).unfinished_if(is_plain, "it has not run what it wrote"));
     }
-    output(prompt, &reply.text, progress.printed.as_ref()?)
+    output(prompt, &reply.text, progress)
+}
+
+/// The reminder that the last step failed. Where no change was asked for, the failure may be the answer.
+fn not_corrected(tool: &str, prompt: &str, progress: &Progress) -> Reminder {
+    if !asked::asks_for_change(prompt) {
+        return Reminder::new(format!(
+            "{tool} failed. Send the step that corrects it, or answer if the task asks for no more."
+        ));
+    }
+    let text = format!(
+        "{NOT_DONE} {tool} failed, and you have not corrected it. Nobody but you does it. Send the JSON object that \
+         corrects it, for example a write_file for a file that is missing."
+    );
+    let never_ran = tool == "run_commands" && !progress.ran && !asked::expects_failure(prompt);
+    let is_plain = never_ran && asked::asks_for_run(prompt) && !asked::files_to_make(prompt).is_empty();
+    Reminder::new(text).unfinished_if(is_plain, "what it wrote fails")
 }
 
 /// The reminder that nothing was run since the last change, with the command for a script that was written.
@@ -164,41 +132,34 @@ fn not_run(progress: &Progress) -> Reminder {
         }
         None => "Send the run_commands object that runs it.".to_owned(),
     };
-    Reminder::new(format!("The task is not done: you have not run it yet. {what_to_do}"))
-}
-
-/// The program that runs a script, where its name shows it and needs no quotation marks in a shell.
-fn interpreter(path: &Path) -> Option<&'static str> {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-/".contains(c);
-    path.to_str().filter(|path| path.chars().all(is_plain) && !path.starts_with('-'))?;
-    match path.extension()?.to_str()? {
-        "py" => Some("python3"),
-        "sh" => Some("sh"),
-        "js" => Some("node"),
-        "rb" => Some("ruby"),
-        _ => None,
-    }
+    Reminder::new(format!("{NOT_DONE} you have not run it yet. {what_to_do}"))
 }
 
 /// The reminder that a program printed nothing, or something else than the prompt or the answer says.
-fn output(prompt: &str, answer: &str, printed: &Printed) -> Option<Reminder> {
+fn output(prompt: &str, answer: &str, progress: &Progress) -> Option<Reminder> {
+    let printed = progress.printed.as_ref()?;
     let command = head_and_tail(&printed.command, MAX_COMMAND);
-    if printed.command.contains('>') {
-        return None;
-    }
     if printed.output.ends_with(NO_OUTPUT) && asked::asks_for_output(prompt) {
         let text = format!(
-            "The task asks for output, but `{command}` printed nothing. Send the step that corrects it, for example an \
-             edit_file that calls what was defined and prints the result."
+            "{NOT_DONE} it asks for output, but `{command}` printed nothing. Send the step that corrects it, for example \
+             an edit_file that calls what was defined and prints the result."
         );
         let is_plain = asked::orders_output(prompt);
         return Some(Reminder::new(text).unfinished_if(is_plain, "its program prints nothing"));
     }
     let said = other_output(prompt, answer, &printed.output)?;
     let output = head_and_tail(printed.output.trim(), MAX_QUOTED);
-    Some(Reminder::new(format!(
-        "{said}\nBut `{command}` printed:\n{output}\nSend the step that corrects it, or answer if this is right."
-    )))
+    let is_its_program = |path: &&PathBuf| {
+        path.file_name().and_then(OsStr::to_str).is_some_and(|name| printed.command.contains(name))
+    };
+    let what_to_do = match progress.written.iter().rev().find(is_its_program) {
+        _ if !said.starts_with(NOT_DONE) => {
+            "Send the step that corrects it, or answer if this is right.".to_owned()
+        }
+        Some(program) => format!("Send the edit_file or write_file that corrects {}.", program.display()),
+        None => "Send the step that corrects it.".to_owned(),
+    };
+    Some(Reminder::new(format!("{said}\nBut `{command}` printed:\n{output}\n{what_to_do}")))
 }
 
 /// What the prompt or the answer says of an output that is another one.
@@ -209,10 +170,18 @@ fn other_output(prompt: &str, answer: &str, output: &str) -> Option<String> {
     let literals = expected_output::literals(prompt);
     if let Some(first) = literals.first() {
         let is_other = !expected_output::has_one_of(output, &literals);
-        return is_other.then(|| format!("The task says that it prints: {first}"));
+        return is_other.then(|| format!("{NOT_DONE} it says that this is printed: {first}"));
     }
-    if expected_output::is_number_alone(prompt) && !expected_output::is_number(output) {
-        return Some("The task says that it prints a number and nothing else.".to_owned());
+    let is_number_alone = expected_output::is_number_alone(prompt) && asked::asks_for_output(prompt);
+    if is_number_alone && !expected_output::is_number(output) {
+        let hint = match expected_output::is_of_wc(output) {
+            true => " (wc prints the name of a file that is its argument; `wc -l < FILE` does not)",
+            false => "",
+        };
+        return Some(format!("{NOT_DONE} it says that a number and nothing else is printed{hint}."));
+    }
+    if output.contains(" object at 0x") {
+        return Some(format!("{NOT_DONE} the program prints an object in place of what is in it."));
     }
     expected_output::taken_apart(answer, output).map(|word| format!("Your answer says: {word}"))
 }
@@ -221,21 +190,62 @@ fn other_output(prompt: &str, answer: &str, output: &str) -> Option<String> {
 pub fn missing_file(name: &Path, prompt: &str, progress: &Progress) -> Reminder {
     let shown = name.display();
     let elsewhere = progress.written.iter().rev().find(|written| written.file_name() == name.file_name());
-    let what_to_do = match elsewhere {
+    let is_plain = asked::files_to_make(prompt).iter().any(|file| file == name);
+    let begin = format!("it names the file {shown}, which does not exist.");
+    let text = match elsewhere {
         Some(written) => format!(
-            "You wrote {} instead. Send the run_commands object that moves it there.",
+            "{NOT_DONE} {begin} You wrote {} instead. Send the run_commands object that moves it there.",
             written.display()
         ),
-        None => "Send the JSON object that makes it, or answer if it is not needed.".to_owned(),
+        None if is_plain => format!("{NOT_DONE} {begin} Send the JSON object that makes it."),
+        None => format!(
+            "The task names the file {shown}, which does not exist. Send the JSON object that makes it, or answer if it is not \
+             needed."
+        ),
     };
-    let text = format!("The task is not done: it names the file {shown}, which does not exist. {what_to_do}");
-    let is_plain = asked::files_to_make(prompt).iter().any(|file| file == name);
     Reminder::new(text).unfinished_if(is_plain, &format!("{shown} does not exist"))
+}
+
+/// The reminder that what was to be found is in the answer, and not in the file that the prompt names for it.
+pub fn found_and_not_written(answer: &str, prompt: &str) -> Option<Reminder> {
+    let file = asked::files_to_make(prompt).into_iter().next().filter(|_| guesses::is_to_find(prompt))?;
+    let (shown, answer) = (file.display(), head_and_tail(answer.trim(), MAX_QUOTED));
+    let text = format!(
+        "{NOT_DONE} what you found is not in {shown} yet. You said:\n{answer}\nSend the write_file that writes it into {shown}, as \
+         the task says."
+    );
+    Some(Reminder::new(text).unfinished_if(true, &format!("{shown} does not have what it found")))
+}
+
+/// The reminder that a file holds something else than the answer says.
+pub fn differs_from_answer(file: &Path, content: &str, answer: &str) -> Reminder {
+    let (shown, answer) = (file.display(), head_and_tail(answer.trim(), MAX_QUOTED));
+    Reminder::new(format!(
+        "You said:\n{answer}\nBut {shown} holds:\n{content}\nSend the write_file that corrects {shown}, or answer if both are right."
+    ))
+}
+
+/// The reminder that something was to be found in the files, and the model has not looked.
+pub fn not_looked(prompt: &str) -> Reminder {
+    let step = guesses::search_step(prompt);
+    Reminder::new(format!(
+        "{NOT_DONE} you have guessed. Look into the files first, for example with {step}, and then correct what you wrote."
+    ))
+}
+
+/// The reminder that a file of JSON that was written is not valid.
+pub fn invalid_json(path: &Path, error: &str) -> Reminder {
+    let shown = path.display();
+    let text =
+        format!("{NOT_DONE} {shown} is not valid JSON: {error}. Send the write_file that writes it as JSON.");
+    Reminder::new(text).unfinished_if(true, &format!("{shown} is not valid JSON"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::ToolCall;
+    use crate::tools::ToolResult;
 
     fn reply(text: &str) -> Reply {
         Reply { text: text.into(), ..Reply::default() }
@@ -258,7 +268,10 @@ mod tests {
             ("write_file", r#"{"path":"/workspace/src/hello.py"}"#, true),
             ("run_commands", r#"{"command":"chmod +x src/hello.py && ls"}"#, true),
         ];
+        let edited = [("edit_file", r#"{"path":"hello.py"}"#, true)];
         let failed = [done[0], ("run_commands", r#"{"command":"python3 hello.py"}"#, false)];
+        let failed_and_looked = [failed[0], failed[1], ("read_file", "{}", true)];
+        let looked_twice = [("read_file", "{}", false), looked[0]];
         let shell =
             [("run_commands", r#"{"command":"echo 'print()' > hello.py && python3 hello.py"}"#, true)];
         let answer = reply("Here is the program: …");
@@ -269,10 +282,14 @@ mod tests {
             ("Write hello.py and run it", &wrote, Some("not run it")),
             ("Write hello.py and run it", &read, Some("not run it")),
             ("Write hello.py and run it", &prepared, Some(r#""command":"python3 src/hello.py"}"#)),
-            ("Write hello.py and run it", &failed, Some("run_commands, failed")),
+            ("Write hello.py and run it", &failed, Some("run_commands failed")),
+            ("Write hello.py and run it", &failed_and_looked, Some("run_commands failed")),
+            ("Which files are here?", &looked_twice, None),
+            ("Run the tests of hello.py", &failed, Some("or answer if")),
             ("Write hello.py and run it", &done, None),
             ("Write hello.py and run it", &shell, None),
             ("Write hello.py", &wrote, None),
+            ("hello.py fails. Correct it.", &edited, Some("not run it")),
             ("List the files", &looked, None),
             ("What does this project do?", &[], None),
         ] {
@@ -314,6 +331,16 @@ mod tests {
         assert_eq!(after("python3 sum.py", "55\n", prompt), None);
         assert_eq!(after("python3 sum.py > out.txt", NO_OUTPUT, prompt), None);
         assert_eq!(after("python3 sum.py", NO_OUTPUT, "Write sum.py and run it"), None);
+        let object = after("python3 sum.py", "<map object at 0x7f71669957b0>\n", prompt).unwrap();
+        assert!(object.text.contains("not done: the program prints an object"), "{object:?}");
+        let mut progress = Progress::default();
+        for command in ["echo 'def f(): pass' > sum.py", "python3 sum.py"] {
+            let arguments = serde_json::json!({ "command": command }).into();
+            let call = ToolCall { id: "1".into(), name: "run_commands".into(), arguments };
+            progress.record(&call, &ToolResult::success(format!("exit code 0, 0.01 s\n{NO_OUTPUT}")));
+        }
+        let reminder = nudge(&reply("Done."), CallForm::Compact, prompt, &progress).unwrap();
+        assert!(reminder.text.contains("`python3 sum.py` printed nothing"), "{reminder:?}");
     }
 
     #[test]
@@ -332,11 +359,13 @@ mod tests {
         };
         let reminder = after("Good day\n").expect("a reminder");
         assert!(
-            reminder.text.contains("prints: good morning\nBut `sh a.sh` printed:\nGood day\n"),
+            reminder.text.contains("is printed: good morning\nBut `sh a.sh` printed:\nGood day\n"),
             "{reminder:?}"
         );
         assert_eq!(reminder.unfinished, None, "what is printed may be right");
         assert_eq!(after("good morning\n"), None);
+        let object = after("good morning: <reversed object at 0x7f71669957b0>\n");
+        assert_eq!(object, None, "what is to be printed is there");
     }
 
     #[test]

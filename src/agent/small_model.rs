@@ -1,11 +1,12 @@
 //! Help for small models, which guess what a file holds and do not look again: a file that they have not seen is not
-//! overwritten before they have, and a failed command comes with the short files that it names and with the line that fails.
+//! overwritten before they have, and a failed command comes with the short files that it names.
 
-use super::{asked, failing_line};
+use super::{asked, edit_repair};
 use crate::event::ToolCall;
 use crate::model::Message;
 use crate::sandbox::{Sandbox, WORKSPACE};
 use crate::shorten::head_and_tail;
+use crate::tools::json_error;
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -13,17 +14,20 @@ use std::path::{Path, PathBuf};
 /// The longest file that is shown after a failed command, in bytes.
 const MAX_SHOWN: u64 = 1_500;
 /// The longest file that is looked at before it is overwritten, and how many characters of it are shown.
-const MAX_KEPT: u64 = 64 << 10;
+pub(super) const MAX_KEPT: u64 = 64 << 10;
 const KEPT_CHARS: usize = 3_000;
+/// What a refusal to write begins with.
+pub(super) const NOT_WRITTEN: &str = "error: not written:";
+/// How often a `write_file` is refused.
+pub(super) const MAX_REFUSALS: usize = 2;
+/// The longest line and the longest text, in bytes, of an example that adds to a file.
+const MAX_LINE: usize = 200;
+const MAX_ADDITION: usize = 800;
 /// Files that are shown after one failed command, and names that are looked up for that.
 const MAX_FILES: usize = 2;
 const MAX_NAMES: usize = 12;
 /// Characters of a failed command and of its output in which files are looked for.
 const MAX_SEARCHED: usize = 4_000;
-/// The longest name of a variable that is quoted.
-const MAX_VARIABLE: usize = 40;
-/// The longest line that is quoted in an example, in bytes.
-const MAX_LINE: usize = 200;
 
 /// What the file of a `write_file` holds before it is written, where that is text.
 pub async fn overwritten(sandbox: &Sandbox, tool: &str, arguments: &Value) -> Option<String> {
@@ -33,25 +37,56 @@ pub async fn overwritten(sandbox: &Sandbox, tool: &str, arguments: &Value) -> Op
     text_file(sandbox, arguments.get("path")?.as_str()?, MAX_KEPT).await
 }
 
-/// Why a `write_file` is not run: it would replace text that the model has neither read nor written. Sent a second time,
-/// it is run.
-pub fn refuse_overwrite(arguments: &Value, content: &str, messages: &[Message]) -> Option<String> {
+/// Why a `write_file` is not run: it would replace text that the model has neither read nor written. The next is run, because it
+/// is what the model wants; where the prompt says to add something, the one after it.
+pub fn refuse_overwrite(
+    prompt: &str,
+    arguments: &Value,
+    content: &str,
+    messages: &[Message],
+) -> Option<String> {
     let (path, data) = (arguments.get("path")?.as_str()?, arguments.get("data")?.as_str()?);
-    if earlier_calls(messages).any(|call| knows(call, path)) {
+    let earlier = |tool: &str| {
+        let is_one = |call: &&ToolCall| call.name == tool && call.arguments.text("path") == Some(path);
+        earlier_calls(messages).filter(is_one).count()
+    };
+    let adds = asked::asks_to_add(prompt);
+    if earlier("read_file") > 0 || earlier("write_file") >= if adds { MAX_REFUSALS } else { 1 } {
         return None;
     }
     let loses = content.lines().any(|line| !line.trim().is_empty() && !data.contains(line.trim()));
     if !loses || is_known(content, messages) {
         return None;
     }
+    let shown = head_and_tail(content.trim_end(), KEPT_CHARS);
+    let what_to_do = match addition(path, content, data).filter(|_| adds) {
+        Some(step) => format!("To add it at the end instead, send: {step}"),
+        None if content.len() as u64 <= MAX_SHOWN => {
+            "Send write_file with all that it shall hold: this, with your change.".to_owned()
+        }
+        None => "Change a part of it with edit_file.".to_owned(),
+    };
     Some(format!(
-        "error: not written: {path} exists, and text of it would be lost. It holds:\n{}\n\nChange a part of it with \
-         edit_file, or send write_file with all that it shall hold.",
-        head_and_tail(content.trim_end(), KEPT_CHARS)
+        "{NOT_WRITTEN} {path} exists, and text of it would be lost. It holds:\n{shown}\n\n{what_to_do}"
     ))
 }
 
-/// The short files that a failed command or its output names and that the model has not seen.
+/// The step that adds a short text at the end of a file, by its last line. A function that is there already is not added.
+fn addition(path: &str, content: &str, data: &str) -> Option<Value> {
+    let defines = |line: &&str| line.starts_with("def ") || line.starts_with("class ");
+    let name = |line: &str| line.split(['(', ':']).next().unwrap_or_default().to_owned() + "(";
+    if data.lines().filter(defines).any(|line| content.contains(&name(line))) {
+        return None;
+    }
+    let last = content.lines().rev().find(|line| !line.trim().is_empty())?;
+    let is_short = last.len() <= MAX_LINE && data.len() <= MAX_ADDITION;
+    (is_short && content.matches(last).count() == 1).then(|| {
+        let new = format!("{last}\n\n{}", data.trim_end());
+        json!({ "tool": "edit_file", "path": path, "old": last, "new": new })
+    })
+}
+
+/// The short files that a failed command or its output names, and those that they import, where the model has not seen them.
 pub async fn named_files(
     sandbox: &Sandbox,
     tool: &str,
@@ -65,8 +100,16 @@ pub async fn named_files(
     let command = arguments.get("command")?.as_str()?;
     let mut shown = String::new();
     let mut files = 0;
-    for name in names(command, output) {
+    let mut names = names(command, output);
+    let mut at = 0;
+    while let Some(name) = names.get(at).cloned() {
+        at += 1;
         let Some(content) = text_file(sandbox, &name.to_string_lossy(), MAX_SHOWN).await else { continue };
+        let is_new = |module: &PathBuf| !names.contains(module);
+        let modules: Vec<PathBuf> = imported(&name, &content).into_iter().filter(is_new).collect();
+        if names.len() < MAX_NAMES {
+            names.extend(modules);
+        }
         if content.trim().is_empty() || is_known(&content, messages) {
             continue;
         }
@@ -79,32 +122,58 @@ pub async fn named_files(
     (files > 0).then_some(shown)
 }
 
-/// The line of a file of the workspace that the output of a failed command names, with those around it.
-pub async fn failing_line(sandbox: &Sandbox, tool: &str, output: &str) -> Option<String> {
-    if tool != "run_commands" {
-        return None;
+/// The files beside a program in Python that may be the modules that it imports.
+fn imported(program: &Path, content: &str) -> Vec<PathBuf> {
+    if program.extension().is_none_or(|extension| extension != "py") {
+        return Vec::new();
     }
-    let place = failing_line::place(output)?;
-    let content = text_file(sandbox, &place.path.to_string_lossy(), MAX_KEPT).await?;
-    let excerpt = failing_line::excerpt(&content, place.line)?;
-    Some(format!("\n\nLine {} of {}:\n{excerpt}", place.line, place.path.display()))
+    let module = |line: &str| {
+        let rest = line.strip_prefix("from ").or(line.strip_prefix("import "))?;
+        let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
+        (end > 0).then(|| program.with_file_name(format!("{}.py", &rest[..end])))
+    };
+    content.lines().filter_map(module).take(MAX_FILES).collect()
 }
 
-/// What a model that writes interactive programs does not see in the error of one that had nobody to ask.
-pub fn missing_input(output: &str) -> Option<String> {
-    if !output.contains("EOFError: EOF when reading a line") {
-        return None;
+/// Repairs the texts of an `edit_file` where it is plain what they should be.
+pub async fn repair_edit(sandbox: &Sandbox, tool: &str, arguments: &mut Value) {
+    let field = |name: &str| arguments.get(name).and_then(Value::as_str);
+    let (Some(path), Some(old), Some(new)) = (field("path"), field("old"), field("new")) else { return };
+    if tool != "edit_file" {
+        return;
     }
-    // `    word = input('Enter a word: ')`, as the traceback quotes it.
-    let line = output.lines().map(str::trim).find(|line| line.contains("input(") && line.contains('='));
-    let name = line.and_then(|line| line.split_once('=')).map(|(name, _)| name.trim());
-    let is_name =
-        |name: &&str| name.len() <= MAX_VARIABLE && name.chars().all(|c| c.is_alphanumeric() || c == '_');
-    let example = name.filter(is_name).map(|name| format!(", in a line {name} = …")).unwrap_or_default();
-    Some(format!(
-        "\n\nNobody types anything while a program runs, so input() always fails. Write the file again without input(): put \
-         the value that the task says into the program{example}"
-    ))
+    let Some(content) = text_file(sandbox, path, MAX_KEPT).await else { return };
+    if let Some((old, new)) = edit_repair::repaired(&content, old, new) {
+        (arguments["old"], arguments["new"]) = (old.into(), new.into());
+    }
+}
+
+/// What the result of a command says that edited nothing.
+pub const EDITED_NOTHING: &str = "\n\nNothing has changed: the expression of sed matches no line.";
+
+/// The files that a command edits with `sed -i`, with what they hold before it runs.
+pub async fn edited_by_sed(sandbox: &Sandbox, tool: &str, arguments: &Value) -> Vec<(PathBuf, String)> {
+    let command = arguments.get("command").and_then(Value::as_str).filter(|_| tool == "run_commands");
+    let Some(command) = command.filter(|command| command.contains("sed -i")) else { return Vec::new() };
+    let mut files = Vec::new();
+    for name in names(command, "") {
+        if let Some(content) = text_file(sandbox, &name.to_string_lossy(), MAX_KEPT).await {
+            files.push((name, content));
+        }
+    }
+    files
+}
+
+/// The text for a command that should have edited these files and has changed none, with what the first of them holds.
+pub async fn edited_nothing(sandbox: &Sandbox, files: &[(PathBuf, String)]) -> Option<String> {
+    let (name, content) = files.first()?;
+    for (name, before) in files {
+        if text_file(sandbox, &name.to_string_lossy(), MAX_KEPT).await.is_none_or(|after| after != *before) {
+            return None;
+        }
+    }
+    let content = head_and_tail(content.trim_end(), MAX_SHOWN as usize);
+    Some(format!("{EDITED_NOTHING} {} holds:\n{content}\n\nChange it with edit_file.", name.display()))
 }
 
 /// The text for a `write_file` that writes what the file holds already: a model that tries to correct a file so changes nothing.
@@ -113,73 +182,26 @@ pub fn unchanged(arguments: &Value, content: &str) -> Option<&'static str> {
         .then_some("\nThe file held exactly this before: nothing has changed.")
 }
 
-/// What to do about a line of a Python program that lacks its indentation, with the step that does it.
-pub async fn missing_indentation(sandbox: &Sandbox, output: &str) -> Option<String> {
-    if !output.contains("IndentationError: expected an indented block") {
-        return None;
+/// An example for the result of a `write_file` that writes something else than JSON into a file of JSON: small models write YAML.
+pub fn json_example(tool: &str, arguments: &Value) -> Option<String> {
+    let (path, data) = (arguments.get("path")?.as_str()?, arguments.get("data")?.as_str()?);
+    let is_other = !data.trim_start().starts_with(['{', '[']);
+    json_error(Path::new(path), data).filter(|_| is_other && tool == "write_file")?;
+    let content = json!({ "key": "value" }).to_string();
+    let example = json!({ "tool": "write_file", "path": path, "content": content });
+    Some(format!("\nJSON begins with a brace and has quotation marks around each key, for example {example}"))
+}
+
+/// A file of JSON that was written and is not valid, with what is wrong.
+pub async fn invalid_json(sandbox: &Sandbox, written: &[PathBuf]) -> Option<(PathBuf, String)> {
+    for path in written.iter().filter(|path| path.extension().is_some_and(|extension| extension == "json")) {
+        let content = text_file(sandbox, &path.to_string_lossy(), MAX_KEPT).await;
+        if let Some(error) = content.and_then(|content| json_error(path, &content)) {
+            return Some((path.clone(), error));
+        }
     }
-    let place = failing_line::place(output)?;
-    let content = text_file(sandbox, &place.path.to_string_lossy(), MAX_KEPT).await?;
-    let line = content.lines().nth(place.line - 1).filter(|line| line.len() <= MAX_LINE)?;
-    let indented = format!("    {line}");
-    let path = place.path.to_string_lossy();
-    let step = json!({ "tool": "edit_file", "path": path, "old": line, "new": indented });
-    let is_unique = !line.trim().is_empty() && content.matches(line).count() == 1;
-    let step = if is_unique { format!(": {step}") } else { String::new() };
-    Some(format!(
-        "\n\nLine {} of {path} lacks four spaces at its beginning. Send the step that adds them{step}",
-        place.line
-    ))
+    None
 }
-
-/// What to do about a name of Python's own library that a program uses without importing it, with the step that does it.
-pub async fn missing_import(sandbox: &Sandbox, output: &str) -> Option<String> {
-    let import = import(output)?;
-    let place = failing_line::place(output)?;
-    let content = text_file(sandbox, &place.path.to_string_lossy(), MAX_KEPT).await?;
-    let path = place.path.to_string_lossy();
-    let first = content.lines().next().filter(|line| line.len() <= MAX_LINE && !line.trim().is_empty());
-    let first = first.filter(|line| content.matches(line).count() == 1);
-    let step = first.map(|first| {
-        let step =
-            json!({ "tool": "edit_file", "path": path, "old": first, "new": format!("{import}\n{first}") });
-        format!(": {step}")
-    });
-    Some(format!(
-        "\n\n{path} lacks the line `{import}`. Send the step that adds it{}",
-        step.unwrap_or_default()
-    ))
-}
-
-/// The import that an error asks for: `import sys` for `NameError: name 'sys' is not defined`.
-fn import(output: &str) -> Option<String> {
-    let (_, rest) = output.split_once("NameError: name '")?;
-    let (name, _) = rest.split_once("' is not defined")?;
-    match name {
-        name if MODULES.contains(&name) => Some(format!("import {name}")),
-        name if TYPES.contains(&name) => Some(format!("from typing import {name}")),
-        _ => None,
-    }
-}
-
-/// Modules that programs of small models use without importing them, and names of `typing`.
-const MODULES: [&str; 14] = [
-    "collections",
-    "csv",
-    "datetime",
-    "glob",
-    "itertools",
-    "json",
-    "math",
-    "os",
-    "random",
-    "re",
-    "string",
-    "subprocess",
-    "sys",
-    "time",
-];
-const TYPES: [&str; 8] = ["Any", "Dict", "Iterable", "List", "Optional", "Set", "Tuple", "Union"];
 
 /// A file that the prompt says the program reads, and that nothing of what the model wrote names.
 pub fn unread_file(prompt: &str, messages: &[Message]) -> Option<String> {
@@ -240,7 +262,7 @@ pub(super) fn names(command: &str, output: &str) -> Vec<PathBuf> {
     names
 }
 
-async fn text_file(sandbox: &Sandbox, path: &str, limit: u64) -> Option<String> {
+pub(super) async fn text_file(sandbox: &Sandbox, path: &str, limit: u64) -> Option<String> {
     let path = Path::new(WORKSPACE).join(path);
     // A connection that is broken is reported by the tool.
     let file = sandbox.read_file(&path, 0, limit).await.ok().filter(|file| file.size <= limit)?;
@@ -251,6 +273,8 @@ async fn text_file(sandbox: &Sandbox, path: &str, limit: u64) -> Option<String> 
 fn is_known(content: &str, messages: &[Message]) -> bool {
     let content = content.trim();
     messages.iter().any(|message| match message {
+        // What a refusal shows, the next write is refused for as well.
+        Message::Tool { text, .. } if text.starts_with(NOT_WRITTEN) => false,
         Message::Tool { text, .. } | Message::User { text } => text.contains(content),
         Message::Assistant { .. } | Message::System { .. } => false,
     }) || earlier_calls(messages)
@@ -258,7 +282,7 @@ fn is_known(content: &str, messages: &[Message]) -> bool {
 }
 
 /// The calls of all messages but the last, whose calls are being run, or which is an answer and has none.
-fn earlier_calls(messages: &[Message]) -> impl Iterator<Item = &ToolCall> {
+pub(super) fn earlier_calls(messages: &[Message]) -> impl Iterator<Item = &ToolCall> {
     let last = messages.iter().rposition(|message| matches!(message, Message::Assistant { .. }));
     messages[..last.unwrap_or(0)].iter().flat_map(|message| match message {
         Message::Assistant { tool_calls, .. } => tool_calls.as_slice(),
@@ -266,23 +290,9 @@ fn earlier_calls(messages: &[Message]) -> impl Iterator<Item = &ToolCall> {
     })
 }
 
-/// Whether the call wrote the whole file, or read it.
-fn knows(call: &ToolCall, path: &str) -> bool {
-    ["write_file", "read_file"].contains(&call.name.as_str()) && call.arguments.text("path") == Some(path)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_program_that_waits_for_input_is_explained() {
-        let output = "Enter a word: Traceback (most recent call last):\n    word = input('Enter a word: ')\nEOFError: EOF when reading a line\n";
-        let text = missing_input(output).unwrap();
-        assert!(text.contains("without input()") && text.ends_with("in a line word = …"), "{text}");
-        assert!(missing_input("EOFError: EOF when reading a line\n").is_some());
-        assert_eq!(missing_input("EOFError: Ran out of input\n"), None);
-    }
 
     fn call(name: &str, arguments: Value) -> Message {
         let call = ToolCall { id: "1".into(), name: name.into(), arguments: arguments.into() };
@@ -306,6 +316,14 @@ mod tests {
         );
         assert_eq!(after("print(open('names.txt').read())"), None);
         assert_eq!(unread_file(prompt, &[]), None, "nothing was written");
+    }
+
+    #[test]
+    fn modules_beside_a_program_are_found() {
+        let found =
+            imported(Path::new("lib/test_add.py"), "import os, sys\nfrom add import add\nimport .x\n");
+        assert_eq!(found, ["lib/os.py", "lib/add.py"].map(PathBuf::from));
+        assert!(imported(Path::new("a.sh"), "import os\n").is_empty());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::nudge::{self, Reminder, nudge};
 use super::repetition::{Repetition, Verdict};
 use super::{Answer, Conversation, Moment, Spent, Stop};
-use super::{asked, small_model};
+use super::{asked, guesses, progress, small_model};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, Events};
 use crate::model::dialogue::{self, awaits_answer, well_formed};
@@ -94,7 +94,8 @@ impl Conversation {
 
     async fn rounds(&mut self, prompt: &str) -> Result<Answer> {
         let mut repetition = Repetition::default();
-        let (mut bad_rounds, mut nudges, mut progress) = (0, Vec::new(), nudge::Progress::default());
+        let (mut bad_rounds, mut reminders, mut progress) =
+            (0, nudge::Sent::default(), progress::Progress::default());
         loop {
             let spent = Spent { turns: self.turns, ..self.setup.shared.prompt.spent() };
             if let Some(reached) = spent.reached(&self.setup.limits) {
@@ -105,32 +106,16 @@ impl Conversation {
             let reply = self.ask_within_window().await?;
             if reply.tool_calls.is_empty() {
                 let reminder = self.reminder(&reply, prompt, &progress).await;
-                let is_new = |reminder: &Reminder| !nudges.contains(&reminder.text);
-                if reply.is_cut_off() && !reminder.as_ref().is_some_and(is_new) {
-                    // Half an answer is not an answer, and its tool calls are missing.
-                    return Err(self.limit("answer_tokens", ANSWER_CUT_OFF, LONGER_ANSWERS)?);
+                if let Some(reminder) = reminder.as_ref().filter(|reminder| reminders.take(reminder)) {
+                    let text = reminder.text.clone();
+                    self.emit(Event::Nudge { text: text.clone() })?;
+                    self.messages.push(Message::User { text });
+                    continue;
                 }
-                match reminder {
-                    Some(Reminder { text, .. })
-                        if nudges.len() < nudge::MAX_NUDGES && !nudges.contains(&text) =>
-                    {
-                        nudges.push(text.clone());
-                        self.emit(Event::Nudge { text: text.clone() })?;
-                        self.messages.push(Message::User { text });
-                        continue;
-                    }
-                    _ if reply.text.trim().is_empty() => {
-                        return Err(Error::endpoint("the model's answer is empty").hint(ANOTHER_MODEL));
-                    }
-                    Some(Reminder { unfinished: Some(why), .. }) => {
-                        let message =
-                            format!("the model ended with an answer, but the task is not done: {why}");
-                        return Err(self.limit("unfinished", &message, ANOTHER_MODEL)?);
-                    }
-                    _ => return Ok(Answer { text: reply.text }),
-                }
+                return self.ended_by(reply, reminder);
             }
             let round = self.run_tools(&reply, &mut repetition, &mut progress).await?;
+            reminders.stepped();
             self.checkpoint(Moment::BetweenTurns).await?;
             bad_rounds = if round.all_bad { bad_rounds + 1 } else { 0 };
             if bad_rounds >= MAX_BAD_ROUNDS {
@@ -144,8 +129,24 @@ impl Conversation {
         }
     }
 
+    /// What a message without a call comes to after which no reminder is sent.
+    fn ended_by(&self, reply: Reply, reminder: Option<Reminder>) -> Result<Answer> {
+        if reply.is_cut_off() {
+            // Half an answer is not an answer, and its tool calls are missing.
+            return Err(self.limit("answer_tokens", ANSWER_CUT_OFF, LONGER_ANSWERS)?);
+        }
+        if reply.text.trim().is_empty() {
+            return Err(Error::endpoint("the model's answer is empty").hint(ANOTHER_MODEL));
+        }
+        if let Some(why) = reminder.and_then(|reminder| reminder.unfinished) {
+            let message = format!("the model ended with an answer, but the task is not done: {why}");
+            return Err(self.limit("unfinished", &message, ANOTHER_MODEL)?);
+        }
+        Ok(Answer { text: reply.text })
+    }
+
     /// What is sent in place of accepting a message without a call.
-    async fn reminder(&self, reply: &Reply, prompt: &str, progress: &nudge::Progress) -> Option<Reminder> {
+    async fn reminder(&self, reply: &Reply, prompt: &str, progress: &progress::Progress) -> Option<Reminder> {
         let form = self.setup.model.form();
         if reply.is_cut_off() {
             return (form == CallForm::Compact).then(Reminder::cut_off);
@@ -154,13 +155,27 @@ impl Conversation {
         if reminder.is_some() || form != CallForm::Compact || !progress.changed {
             return reminder;
         }
+        let may_be_guess = guesses::is_to_find(prompt) && progress.wrote_text();
+        if may_be_guess && !guesses::has_looked(prompt, &self.messages) {
+            return Some(nudge::not_looked(prompt));
+        }
         let sandbox = self.setup.environment.sandbox().await.ok()?;
         let names = asked::files_asked_for(prompt);
         for name in &names {
             let found = sandbox.stat(&Path::new(WORKSPACE).join(name)).await;
             if found.is_err_and(|error| error.kind() == Kind::InSandbox) {
+                let plain = asked::files_to_make(prompt).contains(name);
+                if let Some(reminder) = nudge::found_and_not_written(&reply.text, prompt).filter(|_| plain) {
+                    return Some(reminder);
+                }
                 return Some(nudge::missing_file(name, prompt, progress));
             }
+        }
+        if let Some((path, error)) = small_model::invalid_json(&sandbox, &progress.written).await {
+            return Some(nudge::invalid_json(&path, &error));
+        }
+        if let Some((file, content)) = guesses::differing_file(&sandbox, prompt, &reply.text).await {
+            return Some(nudge::differs_from_answer(&file, &content, &reply.text));
         }
         let unused = match small_model::unread_file(prompt, &self.messages) {
             None => small_model::unused_file(&sandbox, &names, &self.messages).await,

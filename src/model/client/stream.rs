@@ -105,12 +105,11 @@ impl<'a> Assembly<'a> {
             return;
         }
         self.next_look = Some(length + LOOK_EVERY);
-        if let Some(cut) = runaway(&self.reply.text) {
+        if let Some(reason) = runaway::stop(&mut self.reply.text) {
             // The server's count would have come at the end.
             let output = length as u64 / BYTES_PER_TOKEN;
             self.reply.usage.get_or_insert(Usage { output, ..Usage::default() });
-            self.reply.text.truncate(cut);
-            self.reply.finish_reason = Some("length".to_owned());
+            self.reply.finish_reason = Some(reason.to_owned());
             (self.next_look, self.is_stopped) = (None, true);
         }
     }

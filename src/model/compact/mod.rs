@@ -5,12 +5,11 @@
 //! depends on nothing behind it: the prefix of each request is the request before, until steps repeat (`steps.rs`).
 
 mod read;
-mod runaway;
+pub mod runaway;
 mod steps;
 mod write;
 
 pub use read::read;
-pub use runaway::runaway;
 pub use steps::is_stuck;
 
 use crate::event::ToolCall;
@@ -50,6 +49,8 @@ const MAX_INSTRUCTIONS: usize = 2_000;
 const MAX_EARLIER_ANSWER: usize = 1_500;
 /// What the result of a command begins with that runs on as a job: from then on the job tools are offered.
 pub const JOB_STARTED: &str = "started as job ";
+/// What a reminder begins with after which an answer is not offered.
+pub const NOT_DONE: &str = "The task is not done:";
 /// What the result of a command begins with that reached its time limit: from then on `background` is offered.
 pub const TIMED_OUT: &str = "Timed out";
 
@@ -75,6 +76,9 @@ pub fn messages(request: &Request<'_>) -> Vec<Message> {
         match message {
             Message::System { text } | Message::User { text } => {
                 add_user(&mut sent, text);
+                if steps::is_reminder(message) {
+                    continue;
+                }
                 (has_written, steps) = (false, Steps::default());
                 (asked_at, asked_len) = (sent.len() - 1, user_text(&mut sent).map_or(0, |text| text.len()));
             }
@@ -193,12 +197,17 @@ fn job(result: &str) -> Option<u64> {
     number[..number.find(|c: char| !c.is_ascii_digit())?].parse().ok()
 }
 
-/// The JSON Schema of one turn. After a step that repeats an earlier one, its tool is left out once.
+/// The JSON Schema of one turn. What has just led nowhere is left out once: the tool of a step that repeats an earlier one, and
+/// the answer after a reminder that the task is not done.
 pub fn schema(request: &Request<'_>) -> Value {
+    let answer = request.messages.last().filter(|last| steps::is_reminder(last)).map(|_| "answer");
+    let last_tool = request.messages.iter().rev().find_map(|message| match message {
+        Message::Tool { name, .. } => Some(name.as_str()),
+        _ => None,
+    });
+    let left_out = [answer, last_tool.filter(|_| is_stuck(request.messages))];
     let mut turns = turns(request);
-    if let Some(Message::Tool { name, .. }) = request.messages.last().filter(|_| is_stuck(request.messages)) {
-        turns.retain(|turn| turn["properties"]["tool"]["const"] != name.as_str());
-    }
+    turns.retain(|turn| !left_out.contains(&turn["properties"]["tool"]["const"].as_str()));
     json!({ "anyOf": turns })
 }
 
@@ -354,7 +363,10 @@ mod tests {
         assert!(!offered.contains("run_commands") && offered.contains("write_file"), "{offered}");
         let folded = sent(&conversation);
         let last = text(folded.last().unwrap());
-        assert!(last.starts_with("Thanks.\n\nDone so far:\n- run_commands sh a.sh: exit code 127"), "{last}");
+        assert!(
+            last.starts_with("Thanks.\n\nDone so far:\n- run_commands sh a.sh\n  result: exit code 127"),
+            "{last}"
+        );
         assert!(matches!(folded[folded.len() - 2], Message::Assistant { .. }), "the roles alternate");
         conversation.extend(run("5", "0.03"));
         assert!(!is_stuck(&conversation), "counted from the list on");

@@ -12,8 +12,11 @@ const MAX_CANDIDATES: usize = 50;
 /// Bytes of an object without an end that are still read.
 const MAX_UNENDED: usize = 256 << 10;
 
+/// What an answer begins with, as the prompt shows it.
+pub const ANSWER: &str = r#"{"tool": "answer", "text": ""#;
+
 /// One turn of the model.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 enum Step {
     Call { name: String, arguments: Arguments },
     Answer(String),
@@ -44,12 +47,15 @@ pub fn read(reply: &mut Reply, tools: &[ToolSpec]) {
     }
 }
 
-/// The call that stands in an answer's text in place of an answer: it names one of the tools.
+/// The call, or the answer, that stands in an answer's text in place of a text.
 fn call_in_answer(read: Step, tools: &[ToolSpec]) -> Step {
     let Step::Answer(text) = &read else { return read };
-    let Ok((Value::Object(object), _)) = parse::parse(text) else { return read };
-    let is_call = |name: &str| tools.iter().any(|tool| tool.name == name);
-    match object.get("tool").and_then(Value::as_str).filter(|name| is_call(name)) {
+    let Ok((Value::Object(object), _)) = parse::parse(text) else {
+        // One without its end.
+        return text.strip_prefix(ANSWER).map_or(read.clone(), |text| Step::Answer(text.to_owned()));
+    };
+    let is_step = |name: &str| name == "answer" || tools.iter().any(|tool| tool.name == name);
+    match object.get("tool").and_then(Value::as_str).filter(|name| is_step(name)) {
         Some(_) => step_of(&object).unwrap_or(read),
         None => read,
     }

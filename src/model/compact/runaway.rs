@@ -1,5 +1,7 @@
 //! Small models that repeat themselves until the end of their answer: the answer is stopped there.
 
+use super::read::ANSWER;
+
 /// Bytes of what may be repeated: a word of a list, a line, a few lines.
 const MAX_PERIOD: usize = 240;
 /// Times that it is repeated, and bytes that all of it has, at least. Rulers and tables in files are shorter.
@@ -8,14 +10,33 @@ const MIN_BYTES: usize = 2_000;
 /// Times that stay in the answer.
 const KEPT_TIMES: usize = 2;
 
-/// Where to cut a text whose end is the same piece again and again; `None` where it is not.
-pub fn runaway(text: &str) -> Option<usize> {
+/// The same of a final answer, which is short.
+const MIN_ANSWER_TIMES: usize = 4;
+const MIN_ANSWER_BYTES: usize = 400;
+
+/// Cuts off a text whose end is the same piece again and again; `None` where it is not. An answer is complete then, anything else
+/// is cut off: why it ended, as a server would say.
+pub fn stop(text: &mut String) -> Option<&'static str> {
+    let is_answer = text.trim_start().starts_with(ANSWER);
+    if !is_answer {
+        text.truncate(repetition(text, MIN_TIMES, MIN_BYTES)?);
+        return Some("length");
+    }
+    text.truncate(repetition(text, MIN_ANSWER_TIMES, MIN_ANSWER_BYTES)?);
+    // Not in the middle of an escape sequence.
+    text.truncate(text.trim_end_matches('\\').len());
+    text.push_str("\"}");
+    Some("stop")
+}
+
+/// Where to cut a text that ends with so many repetitions of a piece, of so many bytes in all.
+fn repetition(text: &str, min_times: usize, min_bytes: usize) -> Option<usize> {
     let bytes = text.as_bytes();
-    if bytes.len() < MIN_BYTES {
+    if bytes.len() < min_bytes {
         return None;
     }
     (1..=MAX_PERIOD).find_map(|period| {
-        let needed = MIN_BYTES.max(period * MIN_TIMES);
+        let needed = min_bytes.max(period * min_times);
         let (earlier, later) = (bytes.get(..bytes.len() - period)?, &bytes[period..]);
         let same =
             earlier.iter().rev().zip(later.iter().rev()).take_while(|(one, other)| one == other).count();
@@ -28,6 +49,24 @@ pub fn runaway(text: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn runaway(text: &str) -> Option<usize> {
+        repetition(text, MIN_TIMES, MIN_BYTES)
+    }
+
+    #[test]
+    fn an_answer_that_repeats_itself_is_complete_without_its_repetitions() {
+        let begin = r#"{"tool": "answer", "text": "It prints 42."#;
+        let mut text = format!("{begin}{}", " The task is done.\\n".repeat(30));
+        assert_eq!(stop(&mut text), Some("stop"));
+        let answer: serde_json::Value = serde_json::from_str(&text).expect(&text);
+        assert_eq!(answer["text"], "It prints 42. The task is done.\n The task is done.\n");
+        let mut program = format!("{{\"tool\": \"write_file\", \"content\": \"{}", "x = 1\\n".repeat(60));
+        assert_eq!(stop(&mut program), None, "a file may have such lines");
+        program += &"x = 1\\n".repeat(300);
+        assert_eq!(stop(&mut program), Some("length"));
+        assert!(program.len() < 80, "{program}");
+    }
 
     #[test]
     fn a_piece_that_is_repeated_to_the_end_is_cut_off() {

@@ -4,6 +4,7 @@
 //! more probable it gets, at any temperature. So the steps up to a repetition are sent as a short list in the user's
 //! message instead of as calls of the model's own.
 
+use super::NOT_DONE;
 use crate::event::ToolCall;
 use crate::model::Message;
 use crate::shorten::head_and_tail;
@@ -43,7 +44,7 @@ impl<'a> Steps<'a> {
         let name = call.map_or("step", |call| call.name.as_str());
         let what = text("command").or(text("path")).unwrap_or_default();
         let line = format!(
-            "{name} {}: {}",
+            "{name} {}\n  result: {}",
             head_and_tail(what, MAX_RESULT),
             head_and_tail(result.trim(), MAX_RESULT)
         );
@@ -79,17 +80,26 @@ pub fn call<'a>(messages: &'a [Message], result: &Message) -> Option<&'a ToolCal
     })
 }
 
-/// Whether the last message is the result of a step that repeats an earlier one: then a low temperature gives the same answer
+/// Whether the last step repeats an earlier one: then a low temperature gives the same answer
 /// again.
 pub fn is_stuck(messages: &[Message]) -> bool {
-    let prompt = messages.iter().rposition(|message| matches!(message, Message::User { .. })).unwrap_or(0);
+    let prompt = messages.iter().rposition(is_prompt).unwrap_or(0);
     let mut steps = Steps::default();
     let mut repeats = false;
     for (at, message) in messages.iter().enumerate().skip(prompt) {
-        repeats = match message {
-            Message::Tool { text, .. } => steps.add(call(&messages[..at], message), text),
-            _ => false,
-        };
+        if let Message::Tool { text, .. } = message {
+            repeats = steps.add(call(&messages[..at], message), text);
+        }
     }
     repeats
+}
+
+/// Whether a message is the user's, and not a reminder.
+fn is_prompt(message: &Message) -> bool {
+    matches!(message, Message::User { .. }) && !is_reminder(message)
+}
+
+/// Whether a message is the reminder that the task is not done: it begins nothing new.
+pub fn is_reminder(message: &Message) -> bool {
+    matches!(message, Message::User { text } if text.starts_with(NOT_DONE))
 }

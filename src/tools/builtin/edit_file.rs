@@ -69,7 +69,10 @@ async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
     }
     let found = positions(&file.bytes, old.as_bytes());
     let [at] = found[..] else {
-        return Ok(ToolResult::failure(explain(&path, &file.bytes, &old, &found)));
+        return Ok(ToolResult::failure(
+            already_done(&path, &file.bytes, &new, &found)
+                .unwrap_or_else(|| explain(&path, &file.bytes, &old, &found)),
+        ));
     };
     let content = [&file.bytes[..at], new.as_bytes(), &file.bytes[at + old.len()..]].concat();
     let line = line_of(&file.bytes, at);
@@ -113,6 +116,15 @@ fn positions(haystack: &[u8], needle: &[u8]) -> Vec<usize> {
 
 fn line_of(bytes: &[u8], at: usize) -> usize {
     1 + bytes[..at].iter().filter(|byte| **byte == b'\n').count()
+}
+
+/// That `old` is gone because `new` stands there: the same edit was made before.
+fn already_done(path: &str, content: &[u8], new: &str, found: &[usize]) -> Option<String> {
+    let at = memmem::find(content, new.as_bytes()).filter(|_| found.is_empty() && !new.trim().is_empty())?;
+    let line = line_of(content, at);
+    Some(format!(
+        "error: old is in {path} 0 times, and new is there already, at line {line}: nothing is left to change"
+    ))
 }
 
 /// Why nothing was replaced: how often `old` is there, and where the nearest miss is.
@@ -173,6 +185,16 @@ mod tests {
             message,
             "error: old is in f 2 times (lines 1, 3); it must be there exactly once: add lines around it"
         );
+    }
+
+    #[test]
+    fn an_edit_that_was_made_before_is_recognised() {
+        let text = b"a\nlet x = 2;\n";
+        let message = already_done("f", text, "let x = 2;", &[]).unwrap();
+        assert!(message.ends_with("new is there already, at line 2: nothing is left to change"), "{message}");
+        assert_eq!(already_done("f", text, "let x = 3;", &[]), None);
+        assert_eq!(already_done("f", text, "\n", &[]), None);
+        assert_eq!(already_done("f", text, "a", &[0, 9]), None, "old is there more than once");
     }
 
     #[test]

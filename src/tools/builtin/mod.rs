@@ -12,6 +12,7 @@ mod write_files;
 
 pub use read_file::read_lines;
 pub use update_plan::UpdatePlan;
+pub use write_file::json_error;
 
 use super::{Tool, code::RunCode};
 use crate::sandbox::{Sandbox, WORKSPACE};

@@ -37,7 +37,8 @@ pub struct Arguments {
 
 async fn run(context: Context<'_>, mut file: Arguments) -> Result<ToolResult> {
     let (lines, bytes) = (file.data.lines().count(), file.data.len());
-    let invalid = json_error(&file);
+    let invalid = json_error(Path::new(&file.path), &file.data)
+        .map_or_else(String::new, |error| format!("; it is not valid JSON: {error}"));
     let target = resolve(context.sandbox, &file.path).await.display().to_string();
     let path = std::mem::replace(&mut file.path, target);
     match write(context, vec![file]).await?.pop() {
@@ -47,16 +48,13 @@ async fn run(context: Context<'_>, mut file: Arguments) -> Result<ToolResult> {
 }
 
 /// What is wrong with a file that is named as JSON and is not.
-fn json_error(file: &Arguments) -> String {
+pub fn json_error(path: &Path, content: &str) -> Option<String> {
     // Settings files of that name often have comments.
-    let has_comments = ["//", "/*"].iter().any(|mark| file.data.contains(mark));
-    if has_comments || Path::new(&file.path).extension().is_none_or(|extension| extension != "json") {
-        return String::new();
+    let has_comments = ["//", "/*"].iter().any(|mark| content.contains(mark));
+    if has_comments || path.extension().is_none_or(|extension| extension != "json") {
+        return None;
     }
-    match serde_json::from_str::<IgnoredAny>(&file.data) {
-        Ok(_) => String::new(),
-        Err(error) => format!("; it is not valid JSON: {error}"),
-    }
+    serde_json::from_str::<IgnoredAny>(content).err().map(|error| error.to_string())
 }
 
 pub fn path_and_data(file: &Value) -> Option<(&str, &str)> {

@@ -1,0 +1,236 @@
+//! What a small model would have to find out about a command that failed: the line that does, and the step that corrects what is
+//! often wrong with its programs.
+
+use super::failing_line::{self, Place};
+use super::progress::interpreter;
+use super::small_model::{MAX_KEPT, text_file};
+use crate::sandbox::Sandbox;
+use serde_json::json;
+
+/// The longest name of a variable that is quoted.
+const MAX_VARIABLE: usize = 40;
+/// The longest line that is quoted in an example, in bytes.
+const MAX_LINE: usize = 200;
+
+/// What to add to the output of a failed command; with the line that fails, if `shows_line`.
+pub async fn hints(sandbox: &Sandbox, command: &str, output: &str, shows_line: bool) -> String {
+    if let Some(hint) = other_language(command) {
+        return hint;
+    }
+    let mut text = missing_input(output).or_else(|| hidden_function(output)).unwrap_or_default();
+    let Some(place) = failing_line::place(output) else { return text };
+    let Some(content) = text_file(sandbox, &place.path.to_string_lossy(), MAX_KEPT).await else {
+        return text;
+    };
+    if let Some(excerpt) = failing_line::excerpt(&content, place.line).filter(|_| shows_line) {
+        text +=
+            &format!("\n\nLine {} of {}, with those around it:\n{excerpt}", place.line, place.path.display());
+    }
+    text.extend(missing_indentation(output, &place, &content));
+    let name = || missing_import(output, &place).or_else(|| misspelt_name(output, &place, &content));
+    text.extend(missing_module(output).or_else(name));
+    text
+}
+
+/// That a program in Python was given to a shell.
+fn other_language(command: &str) -> Option<String> {
+    let mut words = command.split_whitespace();
+    let (shell, program) = (words.next()?, words.next()?);
+    let is_mistaken = ["sh", "bash"].contains(&shell) && program.ends_with(".py");
+    let step = json!({ "tool": "run_commands", "command": command.replacen(shell, "python3", 1) });
+    is_mistaken.then(|| format!("\n\n{program} is a Python program, not a shell script. Run it so: {step}"))
+}
+
+/// What a model that writes interactive programs does not see in the error of one that had nobody to ask.
+fn missing_input(output: &str) -> Option<String> {
+    if !output.contains("EOFError: EOF when reading a line") {
+        return None;
+    }
+    // `    word = input('Enter a word: ')`, as the traceback quotes it.
+    let line = output.lines().map(str::trim).find(|line| line.contains("input(") && line.contains('='));
+    let name = line.and_then(|line| line.split_once('=')).map(|(name, _)| name.trim());
+    let is_name =
+        |name: &&str| name.len() <= MAX_VARIABLE && name.chars().all(|c| c.is_alphanumeric() || c == '_');
+    let example = name.filter(is_name).map(|name| format!(", in a line {name} = …")).unwrap_or_default();
+    Some(format!(
+        "\n\nNobody types anything while a program runs, so input() always fails. Write the file again without input(): put \
+         the value that the task says into the program{example}"
+    ))
+}
+
+/// That a function calls itself in place of Python's own, which it hides.
+fn hidden_function(output: &str) -> Option<String> {
+    let (frames, _) = output.split_once("RecursionError: ")?;
+    // `  File "/workspace/min.py", line 2, in min`
+    let name = frames.lines().rev().find_map(|line| Some(line.split_once(", in ")?.1.trim()))?;
+    FUNCTIONS.contains(&name).then(|| {
+        format!(
+            "\n\nThe function {name} of this program hides Python's own {name}, so that it calls itself for ever. Write the file \
+             again with another name for it, for example my_{name}, or without it."
+        )
+    })
+}
+
+/// What to do about a line of a Python program that lacks its indentation, with the step that does it.
+fn missing_indentation(output: &str, place: &Place, content: &str) -> Option<String> {
+    if !output.contains("IndentationError: expected an indented block") {
+        return None;
+    }
+    let line = content.lines().nth(place.line - 1).filter(|line| line.len() <= MAX_LINE)?;
+    let step = edit(place, content, line, &format!("    {line}"));
+    Some(format!(
+        "\n\nLine {} of {} lacks four spaces at its beginning. Send the step that adds them{step}",
+        place.line,
+        place.path.display()
+    ))
+}
+
+/// What to do about a name of Python's own library that a program uses without importing it, with the step that does it.
+fn missing_import(output: &str, place: &Place) -> Option<String> {
+    let import = import(output)?;
+    let path = place.path.display();
+    // Shorter than an edit_file, and so copied without a mistake.
+    let step = match interpreter(&place.path) {
+        Some(_) => {
+            let command = format!("sed -i '1i {import}' {path}");
+            format!(": {}", json!({ "tool": "run_commands", "command": command }))
+        }
+        None => String::new(),
+    };
+    Some(format!("\n\n{path} lacks the line `{import}`. Send the step that adds it{step}"))
+}
+
+/// What to do about a misspelt name, with the step that does it.
+fn misspelt_name(output: &str, place: &Place, content: &str) -> Option<String> {
+    let (wrong, right) = suggestion(output).or_else(|| misspelt_module(output))?;
+    let is_name = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');
+    let line = content.lines().nth(place.line - 1).filter(|line| line.len() <= MAX_LINE)?;
+    if !is_name(wrong) || !is_name(right) || !line.contains(wrong) {
+        return None;
+    }
+    let step = edit(place, content, line, &line.replace(wrong, right));
+    Some(format!("\n\nWrite {right} for {wrong} in line {} of {}{step}", place.line, place.path.display()))
+}
+
+/// A name, and the one that Python suggests: `NameError: name 'itmes' is not defined. Did you mean: 'items'?`
+fn suggestion(output: &str) -> Option<(&str, &str)> {
+    let (error, suggestion) = output.rsplit_once(" Did you mean: '")?;
+    Some((error.rsplit('\'').nth(1)?, suggestion.split_once('\'')?.0))
+}
+
+/// That a module is not there, which small models try to install.
+fn missing_module(output: &str) -> Option<String> {
+    let (_, rest) = output.rsplit_once("ModuleNotFoundError: No module named '")?;
+    let (name, _) = rest.split_once('\'')?;
+    let is_name = name.len() <= MAX_VARIABLE && name.chars().all(|c| c.is_alphanumeric() || c == '_');
+    (is_name && misspelt_module(output).is_none()).then(|| {
+        format!(
+            "\n\nThere is no {name}.py here, and no package {name} is installed. If the task asks for {name}.py, send the \
+             write_file that writes it; otherwise do without it."
+        )
+    })
+}
+
+/// A module that is not there, and the one of Python's own library that is called almost so.
+fn misspelt_module(output: &str) -> Option<(&str, &str)> {
+    let (_, rest) = output.rsplit_once("ModuleNotFoundError: No module named '")?;
+    let (wrong, _) = rest.split_once('\'')?;
+    let right = MODULES.iter().find(|module| strsim::damerau_levenshtein(module, wrong) == 1)?;
+    Some((wrong, right))
+}
+
+/// The step that replaces a line, behind a colon; nothing where the line is not the only one of its kind.
+fn edit(place: &Place, content: &str, old: &str, new: &str) -> String {
+    if old.trim().is_empty() || content.matches(old).count() != 1 {
+        return String::new();
+    }
+    let path = place.path.to_string_lossy();
+    format!(": {}", json!({ "tool": "edit_file", "path": path, "old": old, "new": new }))
+}
+
+/// The import that an error asks for: `import sys` for `NameError: name 'sys' is not defined`.
+fn import(output: &str) -> Option<String> {
+    let (_, rest) = output.split_once("NameError: name '")?;
+    let (name, _) = rest.split_once("' is not defined")?;
+    match name {
+        name if MODULES.contains(&name) => Some(format!("import {name}")),
+        name if TYPES.contains(&name) => Some(format!("from typing import {name}")),
+        _ => None,
+    }
+}
+
+/// Modules that programs of small models use without importing them, and names of `typing`.
+const MODULES: [&str; 14] = [
+    "collections",
+    "csv",
+    "datetime",
+    "glob",
+    "itertools",
+    "json",
+    "math",
+    "os",
+    "random",
+    "re",
+    "string",
+    "subprocess",
+    "sys",
+    "time",
+];
+/// Functions of Python that programs of small models define again.
+const FUNCTIONS: [&str; 12] =
+    ["abs", "all", "any", "filter", "len", "map", "max", "min", "print", "round", "sorted", "sum"];
+const TYPES: [&str; 8] = ["Any", "Dict", "Iterable", "List", "Optional", "Set", "Tuple", "Union"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_python_program_in_a_shell_is_recognised() {
+        let hint = other_language("sh tool.py 3").unwrap();
+        assert!(
+            hint.ends_with(r#"Run it so: {"tool":"run_commands","command":"python3 tool.py 3"}"#),
+            "{hint}"
+        );
+        for command in ["sh tool.sh", "python3 tool.py", "sh", ""] {
+            assert_eq!(other_language(command), None, "{command}");
+        }
+    }
+
+    #[test]
+    fn a_function_that_hides_one_of_pythons_is_recognised() {
+        let output = "  File \"/workspace/min.py\", line 2, in min\n    return min(a)\n  [Previous line repeated 996 more times]\nRecursionError: maximum recursion depth exceeded\n";
+        let hint = hidden_function(output).unwrap();
+        assert!(hint.contains("hides Python's own min") && hint.contains("my_min"), "{hint}");
+        assert_eq!(hidden_function(&output.replace("in min", "in walk")), None);
+        assert_eq!(hidden_function("RecursionError: "), None);
+    }
+
+    #[test]
+    fn a_name_for_which_python_has_another_is_corrected() {
+        let output = "  File \"/workspace/a.py\", line 2, in <module>\nNameError: name 'itmes' is not defined. Did you mean: 'items'?\n";
+        let place = failing_line::place(output).unwrap();
+        let hint = misspelt_name(output, &place, "items = [1]\nprint(len(itmes))\n").unwrap();
+        let step =
+            r#"{"tool":"edit_file","path":"a.py","old":"print(len(itmes))","new":"print(len(items))"}"#;
+        assert_eq!(hint, format!("\n\nWrite items for itmes in line 2 of a.py: {step}"));
+        assert_eq!(misspelt_name(output, &place, "items = [1]\nprint(1)\n"), None);
+        assert_eq!(misspelt_name(output, &place, ""), None);
+        assert_eq!(
+            misspelt_module("ModuleNotFoundError: No module named 'maths'\n"),
+            Some(("maths", "math"))
+        );
+        let other = "ModuleNotFoundError: No module named 'mathlib'\n";
+        assert_eq!(misspelt_module(other), None);
+        assert!(missing_module(other).is_some_and(|hint| hint.contains("asks for mathlib.py")));
+    }
+
+    #[test]
+    fn a_program_that_waits_for_input_is_explained() {
+        let output = "Enter a word: Traceback (most recent call last):\n    word = input('Enter a word: ')\nEOFError: EOF when reading a line\n";
+        let text = missing_input(output).unwrap();
+        assert!(text.contains("without input()") && text.ends_with("in a line word = …"), "{text}");
+        assert!(missing_input("EOFError: EOF when reading a line\n").is_some());
+        assert_eq!(missing_input("EOFError: Ran out of input\n"), None);
+    }
+}

@@ -1,0 +1,85 @@
+//! Small models answer what they are to find in files without a look at them.
+
+use super::asked;
+use super::progress::interpreter;
+use super::small_model::{MAX_REFUSALS, NOT_WRITTEN, earlier_calls, text_file};
+use crate::event::ToolCall;
+use crate::model::Message;
+use crate::sandbox::Sandbox;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// The longest file that is compared with an answer, in bytes.
+const MAX_COMPARED: u64 = 200;
+
+/// Whether the prompt asks the model itself to find something in the files, and not to write a program that does.
+pub fn is_to_find(prompt: &str) -> bool {
+    let writes_program = || asked::files_to_make(prompt).iter().any(|path| interpreter(path).is_some());
+    asked::asks_to_find(prompt) && !writes_program()
+}
+
+/// Why a `write_file` is not run: the prompt asks for something that is in the files, and the model has not looked into any.
+pub fn refuse_guess(prompt: &str, tool: &str, arguments: &Value, messages: &[Message]) -> Option<String> {
+    let path = Path::new(arguments.get("path")?.as_str()?);
+    let is_refusal =
+        |message: &&Message| matches!(message, Message::Tool { text, .. } if text.starts_with(NOT_WRITTEN));
+    let may_be_guess = tool == "write_file" && is_to_find(prompt) && interpreter(path).is_none();
+    let is_guess = may_be_guess && !has_looked(prompt, messages);
+    if !is_guess || messages.iter().filter(is_refusal).count() >= MAX_REFUSALS {
+        return None;
+    }
+    let step = search_step(prompt);
+    Some(format!(
+        "{NOT_WRITTEN} the task asks for something that is in the files. Look for it first, for example: {step}"
+    ))
+}
+
+/// The short file that the prompt names for what is to be found, and that holds something which the answer does not say.
+pub async fn differing_file(sandbox: &Sandbox, prompt: &str, answer: &str) -> Option<(PathBuf, String)> {
+    let file = asked::files_to_make(prompt).into_iter().next().filter(|_| is_to_find(prompt))?;
+    let content = text_file(sandbox, &file.to_string_lossy(), MAX_COMPARED).await?;
+    let content = content.trim();
+    (!content.is_empty() && !answer.contains(content)).then(|| (file, content.to_owned()))
+}
+
+/// The step that looks for what the prompt asks for.
+pub fn search_step(prompt: &str) -> Value {
+    let command = match asked::search_word(prompt) {
+        Some(word) => format!("grep -rn {word} ."),
+        None if asked::is_answered_by_a_list(prompt) => "ls -R".to_owned(),
+        // Every line of every file that is short enough to be read.
+        None => "grep -rnI --exclude-dir=.git . . | head -n 50".to_owned(),
+    };
+    json!({ "tool": "run_commands", "command": command })
+}
+
+/// Whether the model has looked into the files: it read one that it did not write, or ran a program that shows what the prompt asks
+/// for.
+pub fn has_looked(prompt: &str, messages: &[Message]) -> bool {
+    let results = messages.iter().filter_map(|message| match message {
+        Message::Tool { id, text, .. } if !text.starts_with("error:") => Some(id),
+        _ => None,
+    });
+    let calls: Vec<&ToolCall> = earlier_calls(messages).collect();
+    let written = |path: &str| {
+        let is_it =
+            |call: &&&ToolCall| call.name == "write_file" && call.arguments.text("path") == Some(path);
+        calls.iter().any(|call| is_it(&call))
+    };
+    let looks = |call: &&ToolCall| match call.name.as_str() {
+        "read_file" => call.arguments.text("path").is_some_and(|path| !written(path)),
+        "run_commands" => call.arguments.text("command").is_some_and(|command| {
+            shows(command, &SHOWS) || asked::is_answered_by_a_list(prompt) && shows(command, &["ls"])
+        }),
+        _ => false,
+    };
+    results.filter_map(|id| calls.iter().find(|call| call.id == *id)).any(looks)
+}
+
+fn shows(command: &str, programs: &[&str]) -> bool {
+    let is_separator = |c: char| !c.is_alphanumeric() && c != '_';
+    command.split(is_separator).any(|word| programs.contains(&word))
+}
+
+/// Programs, and a function, that show what is in files.
+const SHOWS: [&str; 11] = ["awk", "cat", "find", "git", "grep", "head", "open", "rg", "sort", "tail", "wc"];
