@@ -432,6 +432,7 @@ fn what_is_to_be_found_in_files_is_not_guessed() {
     let search = json!({ "tool": "run_commands", "command": "grep -rn TIMEOUT ." });
     let answer = turn(json!({ "tool": "answer", "text": "TIMEOUT is 30." }));
     let model = server(1_500_000_000)
+        .text(&turn(json!({ "tool": "answer", "text": "TIMEOUT is 10." })))
         .text(&turn(write("10\n")))
         .text(&turn(search.clone()))
         .text(&answer)
@@ -447,10 +448,16 @@ fn what_is_to_be_found_in_files_is_not_guessed() {
     let step =
         format!("the task asks for something that is in the files. Look for it first, for example: {search}");
     for (at, expected) in [
-        (1, format!("not written: {step}")),
-        (2, "lib/c.py:1:TIMEOUT = 30".to_owned()),
-        (3, "what you found is not in answer.txt yet. You said:\nTIMEOUT is 30.\n".to_owned()),
-        (5, "You said:\nTIMEOUT is 30.\nBut answer.txt holds:\n10\n".to_owned()),
+        (
+            1,
+            format!(
+                "not done: you have not looked into the files. Send the step that does, for example {search}"
+            ),
+        ),
+        (2, format!("not written: {step}")),
+        (3, "lib/c.py:1:TIMEOUT = 30".to_owned()),
+        (4, "what you found is not in answer.txt yet. You said:\nTIMEOUT is 30.\n".to_owned()),
+        (6, "You said:\nTIMEOUT is 30.\nBut answer.txt holds:\n10\n".to_owned()),
     ] {
         assert!(last_text(&requests[at]).contains(&expected), "{at}: {}", requests[at]);
     }

@@ -12,8 +12,13 @@ use std::path::{Path, PathBuf};
 /// The longest file that is compared with an answer, in bytes.
 const MAX_COMPARED: u64 = 200;
 
+/// The file that the prompt names for what the model is to find.
+pub fn file_for_answer(prompt: &str) -> Option<PathBuf> {
+    asked::files_to_make(prompt).into_iter().next().filter(|_| is_to_find(prompt))
+}
+
 /// Whether the prompt asks the model itself to find something in the files, and not to write a program that does.
-pub fn is_to_find(prompt: &str) -> bool {
+fn is_to_find(prompt: &str) -> bool {
     let writes_program = || asked::files_to_make(prompt).iter().any(|path| interpreter(path).is_some());
     asked::asks_to_find(prompt) && !writes_program()
 }
@@ -36,7 +41,7 @@ pub fn refuse_guess(prompt: &str, tool: &str, arguments: &Value, messages: &[Mes
 
 /// The short file that the prompt names for what is to be found, and that holds something which the answer does not say.
 pub async fn differing_file(sandbox: &Sandbox, prompt: &str, answer: &str) -> Option<(PathBuf, String)> {
-    let file = asked::files_to_make(prompt).into_iter().next().filter(|_| is_to_find(prompt))?;
+    let file = file_for_answer(prompt)?;
     let content = text_file(sandbox, &file.to_string_lossy(), MAX_COMPARED).await?;
     let content = content.trim();
     (!content.is_empty() && !answer.contains(content)).then(|| (file, content.to_owned()))

@@ -208,7 +208,7 @@ pub fn missing_file(name: &Path, prompt: &str, progress: &Progress) -> Reminder 
 
 /// The reminder that what was to be found is in the answer, and not in the file that the prompt names for it.
 pub fn found_and_not_written(answer: &str, prompt: &str) -> Option<Reminder> {
-    let file = asked::files_to_make(prompt).into_iter().next().filter(|_| guesses::is_to_find(prompt))?;
+    let file = guesses::file_for_answer(prompt)?;
     let (shown, answer) = (file.display(), head_and_tail(answer.trim(), MAX_QUOTED));
     let text = format!(
         "{NOT_DONE} what you found is not in {shown} yet. You said:\n{answer}\nSend the write_file that writes it into {shown}, as \
@@ -229,7 +229,8 @@ pub fn differs_from_answer(file: &Path, content: &str, answer: &str) -> Reminder
 pub fn not_looked(prompt: &str) -> Reminder {
     let step = guesses::search_step(prompt);
     Reminder::new(format!(
-        "{NOT_DONE} you have guessed. Look into the files first, for example with {step}, and then correct what you wrote."
+        "{NOT_DONE} you have not looked into the files. Send the step that does, for example {step}, and then write what it \
+         shows."
     ))
 }
 

@@ -36,11 +36,6 @@ pub struct Printed {
 }
 
 impl Progress {
-    /// Whether a file was written that is not a program.
-    pub fn wrote_text(&self) -> bool {
-        self.written.iter().any(|path| interpreter(path).is_none())
-    }
-
     /// Records the outcome of a call.
     pub fn record(&mut self, call: &ToolCall, result: &ToolResult) {
         let command = call.arguments.text("command").filter(|_| call.name == "run_commands");

@@ -151,13 +151,16 @@ impl Conversation {
         if reply.is_cut_off() {
             return (form == CallForm::Compact).then(Reminder::cut_off);
         }
+        let is_compact = form == CallForm::Compact && !reply.text.trim().is_empty();
+        if is_compact
+            && guesses::file_for_answer(prompt).is_some()
+            && !guesses::has_looked(prompt, &self.messages)
+        {
+            return Some(nudge::not_looked(prompt));
+        }
         let reminder = nudge(reply, form, prompt, progress);
         if reminder.is_some() || form != CallForm::Compact || !progress.changed {
             return reminder;
-        }
-        let may_be_guess = guesses::is_to_find(prompt) && progress.wrote_text();
-        if may_be_guess && !guesses::has_looked(prompt, &self.messages) {
-            return Some(nudge::not_looked(prompt));
         }
         let sandbox = self.setup.environment.sandbox().await.ok()?;
         let names = asked::files_asked_for(prompt);
