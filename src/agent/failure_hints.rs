@@ -7,8 +7,8 @@ use super::small_model::{MAX_KEPT, text_file};
 use crate::sandbox::Sandbox;
 use serde_json::json;
 
-/// The longest name of a variable that is quoted.
-const MAX_VARIABLE: usize = 40;
+/// The longest name of a variable or a module that is quoted, in bytes.
+const MAX_NAME: usize = 40;
 /// The longest line that is quoted in an example, in bytes.
 const MAX_LINE: usize = 200;
 
@@ -49,9 +49,8 @@ fn missing_input(output: &str) -> Option<String> {
     // `    word = input('Enter a word: ')`, as the traceback quotes it.
     let line = output.lines().map(str::trim).find(|line| line.contains("input(") && line.contains('='));
     let name = line.and_then(|line| line.split_once('=')).map(|(name, _)| name.trim());
-    let is_name =
-        |name: &&str| name.len() <= MAX_VARIABLE && name.chars().all(|c| c.is_alphanumeric() || c == '_');
-    let example = name.filter(is_name).map(|name| format!(", in a line {name} = …")).unwrap_or_default();
+    let example =
+        name.filter(|name| is_name(name)).map(|name| format!(", in a line {name} = …")).unwrap_or_default();
     Some(format!(
         "\n\nNobody types anything while a program runs, so input() always fails. Write the file again without input(): put \
          the value that the task says into the program{example}"
@@ -103,7 +102,6 @@ fn missing_import(output: &str, place: &Place) -> Option<String> {
 /// What to do about a misspelt name, with the step that does it.
 fn misspelt_name(output: &str, place: &Place, content: &str) -> Option<String> {
     let (wrong, right) = suggestion(output).or_else(|| misspelt_module(output))?;
-    let is_name = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');
     let line = content.lines().nth(place.line - 1).filter(|line| line.len() <= MAX_LINE)?;
     if !is_name(wrong) || !is_name(right) || !line.contains(wrong) {
         return None;
@@ -120,23 +118,28 @@ fn suggestion(output: &str) -> Option<(&str, &str)> {
 
 /// That a module is not there, which small models try to install.
 fn missing_module(output: &str) -> Option<String> {
-    let (_, rest) = output.rsplit_once("ModuleNotFoundError: No module named '")?;
-    let (name, _) = rest.split_once('\'')?;
-    let is_name = name.len() <= MAX_VARIABLE && name.chars().all(|c| c.is_alphanumeric() || c == '_');
-    (is_name && misspelt_module(output).is_none()).then(|| {
-        format!(
-            "\n\nThere is no {name}.py here, and no package {name} is installed. If the task asks for {name}.py, send the \
-             write_file that writes it; otherwise do without it."
-        )
-    })
+    let name = absent_module(output).filter(|_| misspelt_module(output).is_none())?;
+    Some(format!(
+        "\n\nThere is no {name}.py here, and no package {name} is installed. If the task asks for {name}.py, send the \
+         write_file that writes it; otherwise do without it."
+    ))
 }
 
 /// A module that is not there, and the one of Python's own library that is called almost so.
 fn misspelt_module(output: &str) -> Option<(&str, &str)> {
-    let (_, rest) = output.rsplit_once("ModuleNotFoundError: No module named '")?;
-    let (wrong, _) = rest.split_once('\'')?;
+    let wrong = absent_module(output)?;
     let right = MODULES.iter().find(|module| strsim::damerau_levenshtein(module, wrong) == 1)?;
     Some((wrong, right))
+}
+
+fn absent_module(output: &str) -> Option<&str> {
+    let (_, rest) = output.rsplit_once("ModuleNotFoundError: No module named '")?;
+    rest.split_once('\'').map(|(name, _)| name).filter(|name| is_name(name))
+}
+
+fn is_name(text: &str) -> bool {
+    let length = 1..=MAX_NAME;
+    length.contains(&text.len()) && text.chars().all(|c| c.is_alphanumeric() || c == '_')
 }
 
 /// The step that replaces a line, behind a colon; nothing where the line is not the only one of its kind.

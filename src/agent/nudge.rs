@@ -187,10 +187,13 @@ fn other_output(prompt: &str, answer: &str, output: &str) -> Option<String> {
 }
 
 /// The reminder that a file of the task's is missing.
-pub fn missing_file(name: &Path, prompt: &str, progress: &Progress) -> Reminder {
+pub fn missing_file(name: &Path, prompt: &str, answer: &str, progress: &Progress) -> Reminder {
     let shown = name.display();
     let elsewhere = progress.written.iter().rev().find(|written| written.file_name() == name.file_name());
     let is_plain = asked::files_to_make(prompt).iter().any(|file| file == name);
+    if is_plain && let Some(reminder) = found_and_not_written(answer, prompt) {
+        return reminder;
+    }
     let begin = format!("it names the file {shown}, which does not exist.");
     let text = match elsewhere {
         Some(written) => format!(
@@ -207,7 +210,7 @@ pub fn missing_file(name: &Path, prompt: &str, progress: &Progress) -> Reminder 
 }
 
 /// The reminder that what was to be found is in the answer, and not in the file that the prompt names for it.
-pub fn found_and_not_written(answer: &str, prompt: &str) -> Option<Reminder> {
+fn found_and_not_written(answer: &str, prompt: &str) -> Option<Reminder> {
     let file = guesses::file_for_answer(prompt)?;
     let (shown, answer) = (file.display(), head_and_tail(answer.trim(), MAX_QUOTED));
     let text = format!(
@@ -398,10 +401,10 @@ mod tests {
         let arguments = serde_json::json!({ "path": "/workspace/src/a.py", "data": "" }).into();
         let call = ToolCall { id: "1".into(), name: "write_file".into(), arguments };
         progress.record(&call, &ToolResult::success("wrote"));
-        let reminder = missing_file(Path::new("a.py"), "Write a.py", &progress);
+        let reminder = missing_file(Path::new("a.py"), "Write a.py", "Done.", &progress);
         assert!(reminder.text.contains("You wrote src/a.py instead"), "{reminder:?}");
         assert_eq!(reminder.unfinished.as_deref(), Some("a.py does not exist"));
-        let other = missing_file(Path::new("b.py"), "Write a.py, see b.py", &progress);
+        let other = missing_file(Path::new("b.py"), "Write a.py, see b.py", "Done.", &progress);
         assert!(!other.text.contains("instead") && other.unfinished.is_none(), "{other:?}");
     }
 }

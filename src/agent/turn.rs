@@ -167,11 +167,7 @@ impl Conversation {
         for name in &names {
             let found = sandbox.stat(&Path::new(WORKSPACE).join(name)).await;
             if found.is_err_and(|error| error.kind() == Kind::InSandbox) {
-                let plain = asked::files_to_make(prompt).contains(name);
-                if let Some(reminder) = nudge::found_and_not_written(&reply.text, prompt).filter(|_| plain) {
-                    return Some(reminder);
-                }
-                return Some(nudge::missing_file(name, prompt, progress));
+                return Some(nudge::missing_file(name, prompt, &reply.text, progress));
             }
         }
         if let Some((path, error)) = small_model::invalid_json(&sandbox, &progress.written).await {
