@@ -9,12 +9,12 @@ const NEXT_STEP: &str =
     "If this is what the task asks for, answer. Otherwise send the next step of the task.";
 
 /// A server like llama.cpp's, with a model of this many parameters.
-fn server(parameters: u64) -> Script {
+pub fn server(parameters: u64) -> Script {
     let model = json!({ "id": "test-model", "meta": { "n_params": parameters, "n_ctx": 8192 } });
     endpoint().models(200, json!({ "data": [model] }).to_string())
 }
 
-fn turn(step: Value) -> String {
+pub fn turn(step: Value) -> String {
     step.to_string()
 }
 
@@ -36,7 +36,7 @@ fn roles(request: &Value) -> Vec<&str> {
     messages.iter().filter_map(|message| message["role"].as_str()).collect()
 }
 
-fn last_text(request: &Value) -> &str {
+pub fn last_text(request: &Value) -> &str {
     let last = request["messages"].as_array().and_then(|messages| messages.last()).expect("a message");
     last["content"].as_str().expect("text")
 }
@@ -572,7 +572,7 @@ fn a_failed_command_comes_with_the_short_files_that_it_names() {
         .text(&turn(json!({ "tool": "answer", "text": "It fails." })))
         .start();
     let call = agent().file("build.sh", "if true; then\n  echo built\n");
-    call.endpoint(&model).args(["run", "What is wrong with build.sh?", "--json"]).run();
+    call.endpoint(&model).args(["run", "What is wrong with the build?", "--json"]).run();
     let requests = model.chat_requests();
     let result = last_text(&requests[1]);
     assert!(result.contains("build.sh holds:\nif true; then\n  echo built"), "{result}");

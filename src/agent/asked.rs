@@ -10,7 +10,8 @@ const MAX_BETWEEN: usize = 8;
 
 /// Whether one of its words asks for a change, or it says to make a file.
 pub fn asks_for_change(prompt: &str) -> bool {
-    words(prompt).any(|word| CHANGES.contains(&word.as_str())) || !files_to_make(prompt).is_empty()
+    let has_verb = words(prompt).any(|word| CHANGES.contains(&word.as_str()));
+    has_verb || orders(prompt, &COMPLETES) || !files_to_make(prompt).is_empty()
 }
 
 /// Whether one of its words asks to add something to what is there.
@@ -79,7 +80,7 @@ pub fn expects_failure(prompt: &str) -> bool {
 pub fn orders_change(prompt: &str) -> bool {
     let names_file = super::small_model::names(prompt, "").iter().any(|name| is_file_name(name));
     let is_conditional = words(prompt).any(|word| CONDITIONS.contains(&word.as_str()));
-    names_file && orders(prompt, &CHANGES) && !is_conditional
+    names_file && (orders(prompt, &CHANGES) || orders(prompt, &COMPLETES)) && !is_conditional
 }
 
 /// Whether one of the verbs is an order: it begins a sentence, or follows `and`, `then`, `please`.
@@ -93,13 +94,18 @@ fn orders(prompt: &str, verbs: &[&str]) -> bool {
     })
 }
 
+/// The names of files in a prompt, relative to the workspace.
+pub fn files_named(prompt: &str) -> Vec<PathBuf> {
+    let names = super::small_model::names(prompt, "");
+    names.into_iter().filter(|name| is_file_name(name)).take(MAX_FILES).collect()
+}
+
 /// The names of files in a prompt, for the reminder that one is missing: relative to the workspace.
 pub fn files_asked_for(prompt: &str) -> Vec<PathBuf> {
     if words(prompt).any(|word| REMOVES.contains(&word.as_str())) {
         return Vec::new();
     }
-    let names = super::small_model::names(prompt, "");
-    names.into_iter().filter(|name| is_file_name(name)).take(MAX_FILES).collect()
+    files_named(prompt)
 }
 
 /// The files that a prompt says a program reads: `upper.py that reads names.txt`.
@@ -185,6 +191,8 @@ const CHANGES: [&str; 23] = [
     "save",
     "write",
 ];
+/// Words that ask for a change only where they are orders.
+const COMPLETES: [&str; 3] = ["complete", "finish", "solve"];
 /// Words of prompts that plainly ask for a command.
 const RUNS: [&str; 8] = ["execute", "launch", "list", "ls", "run", "start", "test", "try"];
 /// Words of prompts that plainly ask for output of a program.

@@ -2,7 +2,7 @@
 
 use super::progress::Progress;
 use super::repetition::{Repetition, Verdict};
-use super::{Conversation, Moment, failure_hints, guesses, small_model};
+use super::{Conversation, Moment, failure_hints, guesses, small_model, syntax_guard};
 use crate::approval::policy::Action;
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, ToolCall};
@@ -276,25 +276,37 @@ impl Conversation {
             return tool.call(context, arguments).await;
         }
         let (sandbox, messages) = (context.sandbox, &self.messages);
-        let prompt = self.prompts.last().unwrap_or_default();
+        let prompt = self.task.as_str();
         if let Some(refusal) = guesses::refuse_guess(prompt, tool.name(), &arguments, messages) {
             return Ok(ToolResult::failure(refusal));
         }
-        let overwritten = small_model::overwritten(sandbox, tool.name(), &arguments).await;
-        let refusal = overwritten
-            .as_deref()
-            .and_then(|content| small_model::refuse_overwrite(prompt, &arguments, content, messages));
+        let before = small_model::content_before(sandbox, tool.name(), &arguments).await;
+        let refusal = match before.as_deref() {
+            _ if tool.name() != "write_file" => None,
+            Some(content) => small_model::refuse_overwrite(prompt, &arguments, content, messages),
+            None => guesses::refuse_other_file(sandbox, prompt, &arguments, messages).await,
+        };
         if let Some(refusal) = refusal {
             return Ok(ToolResult::failure(refusal));
         }
-        let unchanged = overwritten.and_then(|content| small_model::unchanged(&arguments, &content));
-        small_model::repair_edit(sandbox, tool.name(), &mut arguments).await;
+        if let Some(content) = &before {
+            small_model::repair_edit(tool.name(), &mut arguments, content);
+        }
+        let broken = syntax_guard::broken_by(sandbox, tool.name(), &arguments, before.as_deref()).await;
+        if let Some(refusal) =
+            broken.as_ref().and_then(|broken| broken.refusal(tool.name(), &arguments, messages))
+        {
+            return Ok(ToolResult::failure(refusal));
+        }
+        let unchanged = before.and_then(|content| small_model::unchanged(&arguments, &content));
         let edited = small_model::edited_by_sed(sandbox, tool.name(), &arguments).await;
         let mut result = tool.call(context, arguments.clone()).await?;
         if result.ok {
             result.text.extend(unchanged);
+            result.text.extend(broken.map(|broken| broken.note(tool.name(), &arguments)));
             result.text.extend(small_model::edited_nothing(sandbox, &edited).await);
             result.text.extend(small_model::json_example(tool.name(), &arguments));
+            result.text.extend(small_model::next_step(prompt, tool.name(), &arguments, messages));
         } else {
             let files =
                 small_model::named_files(sandbox, tool.name(), &arguments, &result.text, messages).await;

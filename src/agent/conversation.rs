@@ -50,6 +50,8 @@ pub struct Conversation {
     pub(super) messages: Vec<Message>,
     /// The prompts that can be gone back to.
     pub(super) prompts: Prompts,
+    /// What the user asked for last; what failed of it since may be a prompt of its own.
+    pub(super) task: String,
     /// What the model learns with the next prompt.
     pub(super) notes: Notes,
     /// Images that the next prompt names, as `data:` URLs.
@@ -101,6 +103,7 @@ impl Conversation {
             setup,
             messages: vec![system],
             prompts: Prompts::default(),
+            task: String::new(),
             notes: Notes::default(),
             images: Vec::new(),
             arrived: String::new(),

@@ -5,7 +5,10 @@
 pub fn repaired(content: &str, old: &str, new: &str) -> Option<(String, String)> {
     match content.matches(old).count() {
         0 => requoted(content, old, new).or_else(|| reindented(content, old, new)),
-        1 => completed(content, old, new).map(|old| (old, new.to_owned())),
+        1 => match completed(content, old, new) {
+            Some(old) => Some((old, new.to_owned())),
+            None => behind_docstring(content, old, new),
+        },
         _ => None,
     }
 }
@@ -16,6 +19,20 @@ fn completed(content: &str, old: &str, new: &str) -> Option<String> {
     unclosed(new).filter(String::is_empty)?;
     let (_, rest) = content.split_once(old)?;
     rest.starts_with(&missing).then(|| format!("{old}{missing}"))
+}
+
+/// Both texts with the docstring that follows `old`, the head of a function in Python, where `new` adds a body in front of it: behind
+/// the body it would be no docstring any more.
+fn behind_docstring(content: &str, old: &str, new: &str) -> Option<(String, String)> {
+    const QUOTES: &str = "\"\"\"";
+    let head = old.trim_end();
+    let is_head = head.ends_with(':') && head.lines().last()?.trim_start().starts_with("def ");
+    let body = new.strip_prefix(head).filter(|body| is_head && !body.trim().is_empty())?;
+    let (_, rest) = content.split_once(head)?;
+    let inner = rest.trim_start().strip_prefix(QUOTES).filter(|_| !body.contains(QUOTES))?;
+    let length = rest.len() - inner.len() + inner.find(QUOTES)? + QUOTES.len();
+    let docstring = &rest[..length];
+    Some((format!("{head}{docstring}"), format!("{head}{docstring}{}", body.trim_end())))
 }
 
 /// `old` with the quotation marks of the one place in the file that is like it but for them.
@@ -69,6 +86,24 @@ fn unclosed(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_body_goes_behind_the_docstring() {
+        let content = "def half(n):\n    \"\"\"Half of n.\"\"\"\n\ndef other(n):\n    pass\n";
+        let docstring = "\n    \"\"\"Half of n.\"\"\"";
+        let new = "def half(n):\n    return n / 2\n";
+        let expected =
+            (format!("def half(n):{docstring}"), format!("def half(n):{docstring}\n    return n / 2"));
+        assert_eq!(repaired(content, "def half(n):", new), Some(expected));
+        for (old, new) in [
+            ("def half(n):", "def half(n, m):"),
+            ("def half(n):", "def half(n):\n    \"\"\"Half.\"\"\"\n    return n / 2"),
+            ("def other(n):", "def other(n):\n    return n"),
+            ("Half of n.", "Half of n.\n\nRounded."),
+        ] {
+            assert_eq!(repaired(content, old, new), None, "{old}");
+        }
+    }
 
     #[test]
     fn brackets_that_the_new_text_closes_are_replaced_as_well() {

@@ -48,6 +48,17 @@ fn place_in(line: &str) -> Option<Place> {
     is_file.then(|| Place { path: path.to_owned(), line })
 }
 
+/// The lines of a here-document in `command` around the one that fails last, where that is not a line of a file.
+pub fn in_here_document(command: &str, output: &str) -> Option<String> {
+    let last = output.lines().rev().map(str::trim).find(|line| line.starts_with("File \""))?;
+    let line = last.strip_prefix("File \"<stdin>\", line ")?.split(',').next()?.parse().ok()?;
+    let (head, rest) = command.split_once('\n')?;
+    let (_, delimiter) = head.rsplit_once("<<")?;
+    let delimiter = delimiter.trim_matches(|c: char| "-'\" ".contains(c));
+    let document: Vec<&str> = rest.lines().take_while(|line| line.trim() != delimiter).collect();
+    excerpt(&document.join("\n"), line)
+}
+
 /// The line of `content` and those around it, as they are: small models copy what stands before a line as well.
 pub fn excerpt(content: &str, line: usize) -> Option<String> {
     content.lines().nth(line.checked_sub(1)?)?;
@@ -83,6 +94,18 @@ mod tests {
             let expected = expected.map(|(path, line)| Place { path: path.into(), line });
             assert_eq!(place(output), expected, "{output}");
         }
+    }
+
+    #[test]
+    fn lines_of_a_here_document_are_found_by_their_number() {
+        let command = "python3 - <<'END'\nfrom a import f\nassert f(1) == 2\nEND";
+        let output =
+            "Traceback (most recent call last):\n  File \"<stdin>\", line 2, in <module>\nAssertionError";
+        assert_eq!(in_here_document(command, output).unwrap(), "from a import f\nassert f(1) == 2");
+        let in_file = format!("{output}\n  File \"/workspace/a.py\", line 1, in f\nNameError");
+        assert_eq!(in_here_document(command, &in_file), None);
+        assert_eq!(in_here_document("python3 a.py", output), None);
+        assert_eq!(in_here_document(command, "File \"<stdin>\", line 99\n"), None);
     }
 
     #[test]

@@ -18,6 +18,9 @@ pub async fn hints(sandbox: &Sandbox, command: &str, output: &str, shows_line: b
         return hint;
     }
     let mut text = missing_input(output).or_else(|| hidden_function(output)).unwrap_or_default();
+    if let Some(excerpt) = failing_line::in_here_document(command, output).filter(|_| shows_line) {
+        return text + &format!("\n\nThese lines of the command failed:\n{excerpt}");
+    }
     let Some(place) = failing_line::place(output) else { return text };
     let Some(content) = text_file(sandbox, &place.path.to_string_lossy(), MAX_KEPT).await else {
         return text;
@@ -158,7 +161,10 @@ fn import(output: &str) -> Option<String> {
     match name {
         name if MODULES.contains(&name) => Some(format!("import {name}")),
         name if TYPES.contains(&name) => Some(format!("from typing import {name}")),
-        _ => None,
+        name => {
+            let (module, _) = FUNCTIONS_OF_MODULES.iter().find(|(_, names)| names.contains(&name))?;
+            Some(format!("from {module} import {name}"))
+        }
     }
 }
 
@@ -178,6 +184,13 @@ const MODULES: [&str; 14] = [
     "subprocess",
     "sys",
     "time",
+];
+/// What programs of small models use of other modules without importing it.
+const FUNCTIONS_OF_MODULES: [(&str, &[&str]); 4] = [
+    ("collections", &["Counter", "OrderedDict", "defaultdict", "deque", "namedtuple"]),
+    ("functools", &["lru_cache", "partial", "reduce", "wraps"]),
+    ("itertools", &["accumulate", "chain", "combinations", "groupby", "islice", "permutations", "product"]),
+    ("math", &["ceil", "factorial", "floor", "gcd", "isclose", "log", "pi", "prod", "sqrt"]),
 ];
 /// Functions of Python that programs of small models define again.
 const FUNCTIONS: [&str; 12] =

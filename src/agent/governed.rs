@@ -2,7 +2,7 @@
 
 use super::{Budget, Price};
 use crate::error::Result;
-use crate::model::{CallForm, ChatModel, OnProgress, Progress, Reply, Request};
+use crate::model::{CallForm, ChatModel, OnProgress, Progress, Reply, Request, ToolSpec};
 use futures_util::future::BoxFuture;
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,6 +66,10 @@ impl ChatModel for Governed {
 
     fn context_window(&self) -> Option<u64> {
         self.model.context_window()
+    }
+
+    fn decide_form<'a>(&'a self, tools: &'a [ToolSpec], on_progress: OnProgress<'a>) -> BoxFuture<'a, ()> {
+        self.model.decide_form(tools, on_progress)
     }
 
     fn form(&self) -> CallForm {

@@ -2,7 +2,7 @@
 
 use super::asked;
 use super::progress::interpreter;
-use super::small_model::{MAX_REFUSALS, NOT_WRITTEN, earlier_calls, text_file};
+use super::small_model::{MAX_KEPT, MAX_REFUSALS, NOT_WRITTEN, earlier_calls, text_file};
 use crate::event::ToolCall;
 use crate::model::Message;
 use crate::sandbox::Sandbox;
@@ -37,6 +37,36 @@ pub fn refuse_guess(prompt: &str, tool: &str, arguments: &Value, messages: &[Mes
     Some(format!(
         "{NOT_WRITTEN} the task asks for something that is in the files. Look for it first, for example: {step}"
     ))
+}
+
+/// Why a program is not written into a new file: the prompt says to change one that is there, and the model has changed none.
+pub async fn refuse_other_file(
+    sandbox: &Sandbox,
+    prompt: &str,
+    arguments: &Value,
+    messages: &[Message],
+) -> Option<String> {
+    let path = Path::new(arguments.get("path")?.as_str()?);
+    interpreter(path)?;
+    let is_write = |call: &ToolCall| ["write_file", "edit_file"].contains(&call.name.as_str());
+    let may_be_other = asked::orders_change(prompt)
+        && asked::files_to_make(prompt).is_empty()
+        && !earlier_calls(messages).any(is_write);
+    for name in asked::files_named(prompt).into_iter().filter(|_| may_be_other) {
+        if path.file_name() == name.file_name() {
+            return None;
+        }
+        if interpreter(&name).is_some()
+            && text_file(sandbox, &name.to_string_lossy(), MAX_KEPT).await.is_some()
+        {
+            return Some(format!(
+                "{NOT_WRITTEN} the task is to change {0}, and not to write {1}. Send the step that changes {0}.",
+                name.display(),
+                path.display()
+            ));
+        }
+    }
+    None
 }
 
 /// The short file that the prompt names for what is to be found, and that holds something which the answer does not say.

@@ -6,6 +6,7 @@
 mod asked;
 mod budget;
 mod calls;
+mod check_feedback;
 mod compaction;
 mod conversation;
 mod edit_repair;
@@ -19,12 +20,14 @@ mod images;
 mod instructions;
 mod interrupt;
 mod limits;
+mod named_files;
 mod nudge;
 mod progress;
 mod prompt;
 mod repetition;
 mod skills;
 mod small_model;
+mod syntax_guard;
 mod turn;
 mod window;
 

@@ -237,6 +237,26 @@ pub fn not_looked(prompt: &str) -> Reminder {
     ))
 }
 
+/// The reminder that the file which the task is about is as it was.
+pub fn unchanged(file: &Path) -> Reminder {
+    let shown = file.display();
+    let text = format!(
+        "{NOT_DONE} {shown} is as it was. It is not right yet. Send the edit_file or write_file that changes {shown}, with the code \
+         that is missing."
+    );
+    Reminder::new(text).unfinished_if(true, &format!("{shown} is as it was"))
+}
+
+/// The reminder that the examples in the docstrings of a program were not tried.
+pub fn untried_examples(program: &Path) -> Reminder {
+    let shown = program.display();
+    // -B: what it compiles is no change.
+    let step = json!({ "tool": "run_commands", "command": format!("python3 -B -m doctest {shown}") });
+    Reminder::new(format!(
+        "{NOT_DONE} the examples in the docstring of {shown} were not tried. Send the JSON object that tries them: {step}"
+    ))
+}
+
 /// The reminder that a file of JSON that was written is not valid.
 pub fn invalid_json(path: &Path, error: &str) -> Reminder {
     let shown = path.display();

@@ -29,9 +29,9 @@ const MAX_NAMES: usize = 12;
 /// Characters of a failed command and of its output in which files are looked for.
 const MAX_SEARCHED: usize = 4_000;
 
-/// What the file of a `write_file` holds before it is written, where that is text.
-pub async fn overwritten(sandbox: &Sandbox, tool: &str, arguments: &Value) -> Option<String> {
-    if tool != "write_file" {
+/// What the file of a `write_file` or `edit_file` holds before it is changed, where that is text.
+pub async fn content_before(sandbox: &Sandbox, tool: &str, arguments: &Value) -> Option<String> {
+    if !["write_file", "edit_file"].contains(&tool) {
         return None;
     }
     text_file(sandbox, arguments.get("path")?.as_str()?, MAX_KEPT).await
@@ -46,6 +46,9 @@ pub fn refuse_overwrite(
     messages: &[Message],
 ) -> Option<String> {
     let (path, data) = (arguments.get("path")?.as_str()?, arguments.get("data")?.as_str()?);
+    if let Some(refusal) = refuse_removal(path, content, data, messages) {
+        return Some(refusal);
+    }
     let earlier = |tool: &str| {
         let is_one = |call: &&ToolCall| call.name == tool && call.arguments.text("path") == Some(path);
         earlier_calls(messages).filter(is_one).count()
@@ -55,7 +58,7 @@ pub fn refuse_overwrite(
         return None;
     }
     let loses = content.lines().any(|line| !line.trim().is_empty() && !data.contains(line.trim()));
-    if !loses || is_known(content, messages) {
+    if !loses || has_seen(content, messages) {
         return None;
     }
     let shown = head_and_tail(content.trim_end(), KEPT_CHARS);
@@ -69,6 +72,24 @@ pub fn refuse_overwrite(
     Some(format!(
         "{NOT_WRITTEN} {path} exists, and text of it would be lost. It holds:\n{shown}\n\n{what_to_do}"
     ))
+}
+
+/// Why a program in Python is not replaced by lines that define nothing of it: small models send what they want to add, or try.
+fn refuse_removal(path: &str, content: &str, data: &str, messages: &[Message]) -> Option<String> {
+    let definition = |text: &str| -> Option<String> {
+        let line = text.lines().find(|line| line.starts_with("def ") || line.starts_with("class "))?;
+        line.split_whitespace().nth(1)?.split(['(', ':']).next().map(str::to_owned)
+    };
+    let name = definition(content).filter(|_| path.ends_with(".py") && definition(data).is_none())?;
+    let begin = format!("{NOT_WRITTEN} this would remove {name} from {path}");
+    let is_one =
+        |message: &&Message| matches!(message, Message::Tool { text, .. } if text.starts_with(&begin));
+    (messages.iter().filter(is_one).count() < MAX_REFUSALS).then(|| {
+        let shown = head_and_tail(content.trim_end(), KEPT_CHARS);
+        format!(
+            "{begin}. It holds:\n{shown}\n\nTo change it, send an edit_file, or a write_file with all of it."
+        )
+    })
 }
 
 /// The step that adds a short text at the end of a file, by its last line. A function that is there already is not added.
@@ -135,15 +156,14 @@ fn imported(program: &Path, content: &str) -> Vec<PathBuf> {
     content.lines().filter_map(module).take(MAX_FILES).collect()
 }
 
-/// Repairs the texts of an `edit_file` where it is plain what they should be.
-pub async fn repair_edit(sandbox: &Sandbox, tool: &str, arguments: &mut Value) {
+/// Repairs the texts of an `edit_file` where it is plain from what the file holds what they should be.
+pub fn repair_edit(tool: &str, arguments: &mut Value, content: &str) {
     let field = |name: &str| arguments.get(name).and_then(Value::as_str);
-    let (Some(path), Some(old), Some(new)) = (field("path"), field("old"), field("new")) else { return };
+    let (Some(old), Some(new)) = (field("old"), field("new")) else { return };
     if tool != "edit_file" {
         return;
     }
-    let Some(content) = text_file(sandbox, path, MAX_KEPT).await else { return };
-    if let Some((old, new)) = edit_repair::repaired(&content, old, new) {
+    if let Some((old, new)) = edit_repair::repaired(content, old, new) {
         (arguments["old"], arguments["new"]) = (old.into(), new.into());
     }
 }
@@ -269,16 +289,72 @@ pub(super) async fn text_file(sandbox: &Sandbox, path: &str, limit: u64) -> Opti
     String::from_utf8(file.bytes).ok().filter(|text| !text.contains('\0'))
 }
 
-/// Whether the text is in a result, or in what the model wrote itself.
-fn is_known(content: &str, messages: &[Message]) -> bool {
+/// Whether the text is in a message to the model, or in what it wrote itself.
+pub(super) fn is_known(content: &str, messages: &[Message]) -> bool {
+    let is_sent =
+        |message: &Message| matches!(message, Message::User { text } if text.contains(content.trim()));
+    messages.iter().any(is_sent) || has_seen(content, messages)
+}
+
+/// Whether the text is in a result, or in what the model wrote itself. What is sent with a prompt, small models forget when they write.
+fn has_seen(content: &str, messages: &[Message]) -> bool {
     let content = content.trim();
-    messages.iter().any(|message| match message {
+    let has_result = messages.iter().any(|message| match message {
         // What a refusal shows, the next write is refused for as well.
-        Message::Tool { text, .. } if text.starts_with(NOT_WRITTEN) => false,
-        Message::Tool { text, .. } | Message::User { text } => text.contains(content),
-        Message::Assistant { .. } | Message::System { .. } => false,
-    }) || earlier_calls(messages)
-        .any(|call| call.arguments.text("data").is_some_and(|data| data.trim() == content))
+        Message::Tool { text, .. } => !text.starts_with(NOT_WRITTEN) && text.contains(content),
+        _ => false,
+    });
+    let has_written =
+        |call: &ToolCall| call.arguments.text("data").is_some_and(|data| data.trim() == content);
+    has_result || earlier_calls(messages).any(has_written)
+}
+
+/// The files that the model wrote or edited, the last one at the end.
+pub(super) fn changed_files(messages: &[Message]) -> Vec<PathBuf> {
+    let changed = |call: &ToolCall| match call.name.as_str() {
+        "write_file" | "edit_file" => call.arguments.text("path").and_then(|path| names(path, "").pop()),
+        _ => {
+            let command = call.arguments.text("command").filter(|command| command.contains("sed -i"))?;
+            names(command, "").pop()
+        }
+    };
+    earlier_calls(messages).filter_map(changed).collect()
+}
+
+/// What to add to a look at a program before the model has changed it, where that is what the task orders.
+pub fn next_step(prompt: &str, tool: &str, arguments: &Value, messages: &[Message]) -> Option<String> {
+    let looks = ["read_file", "run_commands"].contains(&tool);
+    if !looks || !asked::orders_change(prompt) || !changed_files(messages).is_empty() {
+        return None;
+    }
+    let text = |name: &str| arguments.get(name).and_then(Value::as_str);
+    let looked_at = names(text("command").or(text("path"))?, "");
+    let file = asked::files_named(prompt).into_iter().next().filter(|file| looked_at.contains(file))?;
+    Some(format!("\n\nNow send the edit_file or write_file that changes {}.", file.display()))
+}
+
+/// The program in Python that was changed last, where its docstrings have examples and no command has tried them.
+pub async fn untried_examples(sandbox: &Sandbox, messages: &[Message]) -> Option<PathBuf> {
+    let is_python = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "py");
+    let program = changed_files(messages).into_iter().rfind(is_python)?;
+    let tries = |call: &ToolCall| call.arguments.text("command").is_some_and(|text| text.contains("doctest"));
+    if earlier_calls(messages).any(tries) {
+        return None;
+    }
+    let content = text_file(sandbox, &program.to_string_lossy(), MAX_KEPT).await?;
+    content.lines().any(|line| line.trim_start().starts_with(">>> ")).then_some(program)
+}
+
+/// The file that the task orders to change and that is as it was, where the model has changed no file.
+pub async fn unchanged_file(sandbox: &Sandbox, prompt: &str, messages: &[Message]) -> Option<PathBuf> {
+    if !asked::orders_change(prompt) || !changed_files(messages).is_empty() {
+        return None;
+    }
+    let file = asked::files_named(prompt).into_iter().next()?;
+    let content = text_file(sandbox, &file.to_string_lossy(), MAX_KEPT).await?;
+    let was_sent =
+        |message: &Message| matches!(message, Message::User { text } if text.contains(content.trim()));
+    (!content.trim().is_empty() && messages.iter().any(was_sent)).then_some(file)
 }
 
 /// The calls of all messages but the last, whose calls are being run, or which is an answer and has none.

@@ -22,12 +22,21 @@ impl Conversation {
     /// else whatever failed. The conversation stays well-formed in every case: each tool call has its result, and each
     /// prompt an answer, if only the part of it that had arrived.
     pub async fn turn(&mut self, text: &str) -> Result<Answer> {
+        self.task = text.to_owned();
+        self.follow_up(text).await
+    }
+
+    /// Works on a prompt about the last one, which says what is not right yet.
+    ///
+    /// # Errors
+    /// Those of [`turn`](Self::turn).
+    pub async fn follow_up(&mut self, text: &str) -> Result<Answer> {
         self.turns = 0;
         self.setup.shared.prompt.reset();
         self.prompt += 1;
         self.add_prompt(text)?;
         let timer = self.setup.limits.time.map(|time| self.interrupt.after(time));
-        let result = self.rounds(text).await;
+        let result = self.rounds().await;
         if let Some(timer) = timer {
             timer.abort();
         }
@@ -92,7 +101,7 @@ impl Conversation {
         self.emit(Event::AnswerStopped { text, reason })
     }
 
-    async fn rounds(&mut self, prompt: &str) -> Result<Answer> {
+    async fn rounds(&mut self) -> Result<Answer> {
         let mut repetition = Repetition::default();
         let (mut bad_rounds, mut reminders, mut progress) =
             (0, nudge::Sent::default(), progress::Progress::default());
@@ -105,7 +114,7 @@ impl Conversation {
             self.compact_if_needed().await?;
             let reply = self.ask_within_window().await?;
             if reply.tool_calls.is_empty() {
-                let reminder = self.reminder(&reply, prompt, &progress).await;
+                let reminder = self.reminder(&reply, &progress).await;
                 if let Some(reminder) = reminder.as_ref().filter(|reminder| reminders.take(reminder)) {
                     let text = reminder.text.clone();
                     self.emit(Event::Nudge { text: text.clone() })?;
@@ -146,8 +155,8 @@ impl Conversation {
     }
 
     /// What is sent in place of accepting a message without a call.
-    async fn reminder(&self, reply: &Reply, prompt: &str, progress: &progress::Progress) -> Option<Reminder> {
-        let form = self.setup.model.form();
+    async fn reminder(&self, reply: &Reply, progress: &progress::Progress) -> Option<Reminder> {
+        let (form, prompt) = (self.setup.model.form(), self.task.as_str());
         if reply.is_cut_off() {
             return (form == CallForm::Compact).then(Reminder::cut_off);
         }
@@ -159,6 +168,13 @@ impl Conversation {
             return Some(nudge::not_looked(prompt));
         }
         let reminder = nudge(reply, form, prompt, progress);
+        if is_compact
+            && reminder.is_none()
+            && let Ok(sandbox) = self.setup.environment.sandbox().await
+            && let Some(file) = small_model::unchanged_file(&sandbox, prompt, &self.messages).await
+        {
+            return Some(nudge::unchanged(&file));
+        }
         if reminder.is_some() || form != CallForm::Compact || !progress.changed {
             return reminder;
         }
@@ -169,6 +185,9 @@ impl Conversation {
             if found.is_err_and(|error| error.kind() == Kind::InSandbox) {
                 return Some(nudge::missing_file(name, prompt, &reply.text, progress));
             }
+        }
+        if let Some(program) = small_model::untried_examples(&sandbox, &self.messages).await {
+            return Some(nudge::untried_examples(&program));
         }
         if let Some((path, error)) = small_model::invalid_json(&sandbox, &progress.written).await {
             return Some(nudge::invalid_json(&path, &error));
@@ -251,7 +270,7 @@ const LONGER_ANSWERS: &str = "let the server give longer answers, or ask for les
                               `agent run --session ID` continue from here";
 
 /// Turns the model's progress into events.
-fn report(events: &Events, model: &str, progress: Progress<'_>) -> Result<()> {
+pub(super) fn report(events: &Events, model: &str, progress: Progress<'_>) -> Result<()> {
     events.emit(match progress {
         Progress::Text(text) => Event::TextDelta { text: text.to_owned() },
         Progress::Reasoning(text) => Event::ReasoningDelta { text: text.to_owned() },

@@ -155,6 +155,11 @@ pub trait ChatModel: Send + Sync {
         None
     }
 
+    /// Decides the form of the tool calls before the first request, where that can be known by then.
+    fn decide_form<'a>(&'a self, _tools: &'a [ToolSpec], _on_progress: OnProgress<'a>) -> BoxFuture<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
     /// How tools are offered and calls are written, as far as that is decided.
     fn form(&self) -> CallForm {
         CallForm::Native

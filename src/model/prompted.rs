@@ -28,11 +28,6 @@ impl Prompts {
         self.0.push(Prompted { prompt, text: text.to_owned(), sent: sent.to_owned() });
     }
 
-    /// The text of the last one, as the user wrote it.
-    pub fn last(&self) -> Option<&str> {
-        self.0.last().map(|prompted| prompted.text.as_str())
-    }
-
     pub fn clear(&mut self) {
         self.0.clear();
     }

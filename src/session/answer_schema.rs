@@ -65,7 +65,7 @@ impl Session {
                 "Your answer does not satisfy the required schema:\n{violations}\n\
                  Answer again with the JSON alone, without any text around it."
             );
-            answer = self.conversation.turn(&feedback).await?.text;
+            answer = self.conversation.follow_up(&feedback).await?.text;
         }
         Ok(answer)
     }

@@ -60,8 +60,12 @@ impl Session {
                 return Err(Error::new(Kind::Check, format!("the check did not pass: {}", failure.command))
                     .hint("`agent diff` shows the change; none of it was written"));
             }
-            let changes = self.changes().await?;
-            self.conversation.turn(&failure.feedback(changes)).await?;
+            let Failure { command, outcome, output } = &failure;
+            let feedback = match self.conversation.check_feedback(command, outcome, output).await {
+                Some(feedback) => feedback,
+                None => failure.feedback(self.changes().await?),
+            };
+            self.conversation.follow_up(&feedback).await?;
         }
         Ok(())
     }

@@ -87,6 +87,12 @@ impl Session {
         self.follow_host().await?;
         self.offer_servers().await?;
         self.attach(text).await?;
+        let interrupt = self.conversation.interrupt();
+        tokio::select! {
+            biased;
+            stop = interrupt.triggered() => return Err(stop.error()),
+            attached = self.conversation.attach_named(text) => attached?,
+        }
         self.conversation.turn(text).await
     }
 

@@ -18,7 +18,7 @@ use crate::model::described::described;
 use crate::model::endpoint::Endpoint;
 use crate::model::limiter::Limiter;
 use crate::model::tool_calls::repair::repair;
-use crate::model::{CallForm, ChatModel, Message, OnProgress, Progress, Reply, Request};
+use crate::model::{CallForm, ChatModel, Message, OnProgress, Progress, Reply, Request, ToolSpec};
 use async_openai::Client;
 use async_openai::error::OpenAIError;
 use async_openai::middleware::HttpRequestFactory;
@@ -126,7 +126,7 @@ impl OpenAi {
 
     /// Asks, and beside that asks the server about the model where it has not said yet.
     async fn ask_and_learn(&self, request: Request<'_>, on_progress: OnProgress<'_>) -> Result<Reply> {
-        self.choose_form(&request, on_progress).await;
+        self.choose_form(request.tools, on_progress).await;
         let asking = pin!(self.ask_until_answered(request, on_progress));
         if !self.asks_for_facts() {
             return asking.await;
@@ -354,6 +354,10 @@ impl ChatModel for OpenAi {
 
     fn context_window(&self) -> Option<u64> {
         self.known().context_window
+    }
+
+    fn decide_form<'a>(&'a self, tools: &'a [ToolSpec], on_progress: OnProgress<'a>) -> BoxFuture<'a, ()> {
+        Box::pin(self.choose_form(tools, on_progress))
     }
 
     fn form(&self) -> CallForm {

@@ -12,8 +12,9 @@ use std::collections::HashSet;
 
 /// Steps in the list, the last ones.
 const MAX_STEPS: usize = 8;
-/// Characters of the result of one step, and of what was written last.
+/// Characters of the result of one step, of what it read, and of what was written last.
 const MAX_RESULT: usize = 400;
+const MAX_READ: usize = 2_500;
 const MAX_WRITTEN: usize = 800;
 const AFTER: &str = "The last of these steps was done before, with the same result. Send a different step, or answer if all of \
                      the task is done.";
@@ -46,7 +47,7 @@ impl<'a> Steps<'a> {
         let line = format!(
             "{name} {}\n  result: {}",
             head_and_tail(what, MAX_RESULT),
-            head_and_tail(result.trim(), MAX_RESULT)
+            head_and_tail(result.trim(), if name == "read_file" { MAX_READ } else { MAX_RESULT })
         );
         if !self.lines.contains(&line) {
             self.lines.push(line);

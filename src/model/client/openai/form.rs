@@ -8,7 +8,7 @@ use crate::model::client::wire;
 use crate::model::compact;
 use crate::model::endpoint::Endpoint;
 use crate::model::providers::GENERIC;
-use crate::model::{CallForm, ChatModel, OnProgress, Progress, Reply, Request};
+use crate::model::{CallForm, ChatModel, OnProgress, Progress, Reply, Request, ToolSpec};
 use futures_util::future::join_all;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -103,8 +103,8 @@ impl OpenAi {
 
     /// Decides the form before a request with tools, and announces it if it is not the usual one. Only where the size of the
     /// model decides, its name does not state it, and the server is near, the first request waits for the server's word.
-    pub(super) async fn choose_form(&self, request: &Request<'_>, on_progress: OnProgress<'_>) {
-        if !compact::fits(request.tools) {
+    pub(super) async fn choose_form(&self, tools: &[ToolSpec], on_progress: OnProgress<'_>) {
+        if !compact::fits(tools) {
             return;
         }
         let form = *self.form.lock();

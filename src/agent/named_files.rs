@@ -1,0 +1,47 @@
+//! The files that a prompt names: small models are sent them with it, because they change a file without a look at it.
+
+use super::Conversation;
+use super::asked;
+use super::small_model::{is_known, text_file};
+use super::turn::report;
+use crate::error::Result;
+use crate::model::{CallForm, Progress};
+
+/// Files of one prompt that are sent, and the longest of them, in bytes.
+const MAX_FILES: usize = 2;
+const MAX_BYTES: u64 = 2_500;
+
+impl Conversation {
+    /// Sends the short files that `prompt` names with it, where the model is a small one.
+    ///
+    /// # Errors
+    /// An event cannot be written, or there is no sandbox.
+    pub async fn attach_named(&mut self, prompt: &str) -> Result<()> {
+        let names = asked::files_named(prompt);
+        if names.is_empty() || self.form_of_prompt().await? != CallForm::Compact {
+            return Ok(());
+        }
+        let sandbox = self.setup.environment.sandbox().await?;
+        let mut found = Vec::new();
+        for name in names {
+            let name = name.to_string_lossy().into_owned();
+            let content = text_file(&sandbox, &name, MAX_BYTES).await;
+            let is_new = |content: &String| !content.trim().is_empty() && !is_known(content, &self.messages);
+            found.extend(content.filter(is_new).map(|content| (name, content)));
+        }
+        found.into_iter().take(MAX_FILES).try_for_each(|(name, content)| self.attach(&name, &content))
+    }
+
+    /// The form of the tool calls, decided now if it is not yet.
+    async fn form_of_prompt(&self) -> Result<CallForm> {
+        let model = &self.setup.model;
+        let (mut emitted, events) = (Ok(()), &self.setup.events);
+        let mut on_progress = |progress: Progress<'_>| {
+            if emitted.is_ok() {
+                emitted = report(events, model.name(), progress);
+            }
+        };
+        model.decide_form(self.setup.tools.specs(), &mut on_progress).await;
+        emitted.map(|()| model.form())
+    }
+}

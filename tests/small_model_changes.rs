@@ -1,0 +1,140 @@
+//! What helps small models to change a program that is there.
+
+use crate::small_models::{last_text, server, turn};
+use crate::support::agent::{Finished, agent};
+use crate::support::endpoint::Endpoint;
+use serde_json::json;
+
+/// A program whose function is to be completed.
+const HALF: &str = "def half(n):\n    \"\"\"Half of n.\n\n    >>> half(4)\n    2.0\n    \"\"\"\n";
+
+fn complete_half(model: &Endpoint, more: &[&str]) -> Finished {
+    let call = agent().file("half.py", HALF).endpoint(model);
+    call.args(["run", "Complete the function half in half.py.", "--json", "--apply"]).args(more).run()
+}
+
+fn edit_half(new: &str) -> String {
+    turn(json!({ "tool": "edit_file", "path": "half.py", "old": "    2.0\n    \"\"\"", "new": new }))
+}
+
+const BODY: &str = "    2.0\n    \"\"\"\n    return n / 2";
+
+fn answer() -> String {
+    turn(json!({ "tool": "answer", "text": "It is complete." }))
+}
+
+#[test]
+fn a_small_model_is_sent_the_files_that_its_prompt_names() {
+    let model = server(1_500_000_000).text(&edit_half(BODY)).text(&answer()).text(&answer()).start();
+    let finished = complete_half(&model, &[]).expect_code(0);
+    let requests = model.chat_requests();
+    assert!(last_text(&requests[0]).contains(HALF), "{}", requests[0]);
+    assert_eq!(finished.events_of("attached")[0]["name"], "half.py");
+    // A large one looks for itself.
+    let model = server(70_000_000_000).text("It is complete.").start();
+    complete_half(&model, &[]).expect_code(0);
+    assert!(!model.chat_requests()[0].to_string().contains("Half of n"));
+}
+
+#[test]
+fn a_file_that_was_to_be_changed_and_is_as_it_was_is_pointed_out_and_ends_as_a_limit() {
+    let run_it = turn(json!({ "tool": "run_commands", "command": "sh -c true half.py" }));
+    let model = server(1_500_000_000).text(&run_it).text(&answer()).text(&answer()).start();
+    let finished = complete_half(&model, &[]).expect_code(5);
+    let requests = model.chat_requests();
+    let result = last_text(&requests[1]);
+    assert!(result.contains("Now send the edit_file or write_file that changes half.py."), "{result}");
+    assert!(last_text(&requests[2]).contains("half.py is as it was"), "{}", requests[2]);
+    assert_eq!(finished.events_of("limit_reached")[0]["limit"], "unfinished");
+}
+
+#[test]
+fn a_program_is_not_replaced_by_lines_that_try_it_nor_written_into_another_file() {
+    let write =
+        |path: &str| turn(json!({ "tool": "write_file", "path": path, "content": "print(half(4))\n" }));
+    let model = server(1_500_000_000)
+        .text(&write("solution.py"))
+        .text(&write("half.py"))
+        .text(&edit_half(BODY))
+        .text(&answer())
+        .text(&answer())
+        .start();
+    let finished = complete_half(&model, &[]).expect_code(0);
+    let requests = model.chat_requests();
+    let (other, removal) = (last_text(&requests[1]), last_text(&requests[2]));
+    assert!(
+        other.contains("not written: the task is to change half.py, and not to write solution.py"),
+        "{other}"
+    );
+    assert!(removal.contains("not written: this would remove half from half.py"), "{removal}");
+    assert!(finished.host_file("half.py").is_some_and(|content| content.ends_with("return n / 2\n")));
+    assert_eq!(finished.host_file("solution.py"), None);
+}
+
+#[test]
+fn a_change_that_would_break_a_program_is_not_made() {
+    let cut = "    2.0\n    \"\"\"\n    raise ValueError(";
+    let new_file = json!({ "tool": "write_file", "path": "new.py", "content": "def f()\n    return 1\n" });
+    let model = server(1_500_000_000)
+        .text(&edit_half(cut))
+        .text(&edit_half(BODY))
+        .text(&turn(new_file))
+        .text(&answer())
+        .text(&answer())
+        .start();
+    let finished = complete_half(&model, &[]).expect_code(0);
+    let requests = model.chat_requests();
+    let refusal = last_text(&requests[1]);
+    assert!(refusal.contains("syntax error in half.py, which is as it was"), "{refusal}");
+    assert!(refusal.contains("was never closed") && refusal.contains("use ' for texts"), "{refusal}");
+    // What was not right before is written, with the error.
+    let note = last_text(&requests[3]);
+    assert!(note.contains("wrote new.py") && note.contains("It has a syntax error:"), "{note}");
+    assert!(finished.host_file("half.py").is_some_and(|content| content.ends_with("return n / 2\n")));
+}
+
+#[test]
+fn examples_in_a_docstring_are_tried() {
+    let wrong = BODY.replace("/ 2", "/ 3");
+    let step = json!({ "tool": "run_commands", "command": "python3 -B -m doctest half.py" });
+    let correct = json!({ "tool": "edit_file", "path": "half.py", "old": "n / 3", "new": "n / 2" });
+    let model = server(1_500_000_000)
+        .text(&edit_half(&wrong))
+        .text(&answer())
+        .text(&turn(step.clone()))
+        .text(&turn(correct))
+        .text(&turn(step.clone()))
+        .text(&answer())
+        .start();
+    complete_half(&model, &[]).expect_code(0);
+    let requests = model.chat_requests();
+    let reminder = last_text(&requests[2]);
+    assert!(reminder.contains("the examples in the docstring of half.py were not tried"), "{reminder}");
+    assert!(reminder.contains(&step.to_string()), "{reminder}");
+    assert!(last_text(&requests[3]).contains("Expected:\n    2.0\nGot:\n    1.3"), "{}", requests[3]);
+}
+
+#[test]
+fn a_failed_check_is_reported_to_a_small_model_without_its_command() {
+    let check =
+        "python3 - <<'END'\nfrom half import half\nassert half(4) == 2, half(4)\nassert half(0) == 0\nEND";
+    let wrong = BODY.replace("/ 2", "/ 3");
+    let correct = json!({ "tool": "edit_file", "path": "half.py", "old": "n / 3", "new": "n / 2" });
+    let model = server(1_500_000_000)
+        .text(&edit_half(&wrong))
+        .text(&answer())
+        .text(&answer())
+        .text(&turn(correct))
+        .text(&answer())
+        .text(&answer())
+        .start();
+    complete_half(&model, &["--check", check]).expect_code(0);
+    let feedback = last_text(&model.chat_requests()[3]).to_owned();
+    assert!(feedback.starts_with("The task is not done: its check fails (exit code 1)."), "{feedback}");
+    assert!(!feedback.contains("<<'END'"), "{feedback}");
+    // The error says where it failed only by its number.
+    let lines = "These lines of the command failed:\nfrom half import half\nassert half(4) == 2, half(4)\nassert half(0) == 0\n\n";
+    assert!(feedback.contains(lines), "{feedback}");
+    assert!(feedback.contains("half.py holds:\n") && feedback.contains("return n / 3"), "{feedback}");
+    assert!(feedback.ends_with("Send the edit_file or write_file that corrects half.py."), "{feedback}");
+}
