@@ -138,3 +138,39 @@ fn a_failed_check_is_reported_to_a_small_model_without_its_command() {
     assert!(feedback.contains("half.py holds:\n") && feedback.contains("return n / 3"), "{feedback}");
     assert!(feedback.ends_with("Send the edit_file or write_file that corrects half.py."), "{feedback}");
 }
+
+#[test]
+fn brackets_and_imports_that_a_program_lacks_are_added() {
+    let program = "print(len(sys.argv)\n";
+    let write = json!({ "tool": "write_file", "path": "count.py", "content": program });
+    let model = server(1_500_000_000)
+        .text(&turn(write))
+        .text(&turn(json!({ "tool": "run_commands", "command": "python3 count.py" })))
+        .text(&answer())
+        .start();
+    let prompt = "Write count.py that prints how many arguments it has, and run it.";
+    let finished = agent().endpoint(&model).args(["run", prompt, "--json", "--apply"]).run().expect_code(0);
+    let result = last_text(&model.chat_requests()[1]).to_owned();
+    assert!(result.contains("The brackets at its end were corrected."), "{result}");
+    assert!(result.contains("Added what it lacked: `import sys`."), "{result}");
+    assert_eq!(finished.host_file("count.py").as_deref(), Some("import sys\nprint(len(sys.argv))\n"));
+}
+
+#[test]
+fn a_sentence_in_place_of_a_number_alone_comes_with_the_step_that_corrects_it() {
+    let write = |text: &str| json!({ "tool": "write_file", "path": "answer.txt", "content": text });
+    let model = server(1_500_000_000)
+        .text(&turn(json!({ "tool": "run_commands", "command": "grep -rn PORT ." })))
+        .text(&turn(write("PORT is 80.")))
+        .text(&answer())
+        .text(&turn(write("80")))
+        .text(&answer())
+        .start();
+    let prompt = "What is PORT? Write the number alone into answer.txt.";
+    let call = agent().file("a.py", "PORT = 80\n").endpoint(&model);
+    let finished = call.args(["run", prompt, "--json", "--apply"]).run().expect_code(0);
+    let reminder = last_text(&model.chat_requests()[3]).to_owned();
+    assert!(reminder.contains("answer.txt has a number and nothing else"), "{reminder}");
+    assert!(reminder.ends_with(&format!("Send {}", write("80"))), "{reminder}");
+    assert_eq!(finished.host_file("answer.txt").as_deref(), Some("80"));
+}

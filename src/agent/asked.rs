@@ -1,5 +1,6 @@
 //! What a prompt plainly asks for: a change, a run, output, files.
 
+use super::progress::interpreter;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -81,6 +82,13 @@ pub fn orders_change(prompt: &str) -> bool {
     let names_file = super::small_model::names(prompt, "").iter().any(|name| is_file_name(name));
     let is_conditional = words(prompt).any(|word| CONDITIONS.contains(&word.as_str()));
     names_file && (orders(prompt, &CHANGES) || orders(prompt, &COMPLETES)) && !is_conditional
+}
+
+/// The program that it orders to change, where it is about nothing else: not `Rename old.py`, `Write what a.py prints into b.txt`.
+pub fn program_to_change(prompt: &str) -> Option<PathBuf> {
+    let removes = words(prompt).any(|word| REMOVES.contains(&word.as_str()));
+    let is_it = orders_change(prompt) && !removes && files_to_make(prompt).is_empty();
+    files_named(prompt).into_iter().next().filter(|file| is_it && interpreter(file).is_some())
 }
 
 /// Whether one of the verbs is an order: it begins a sentence, or follows `and`, `then`, `please`.
@@ -295,6 +303,20 @@ mod tests {
             ("a program that reads its input, and notes.txt", &[]),
         ] {
             assert_eq!(files_a_program_reads(prompt), paths(expected), "{prompt}");
+        }
+    }
+
+    #[test]
+    fn a_program_to_change_is_what_the_prompt_is_about() {
+        for (prompt, expected) in [
+            ("Complete the function f in a.py, as b.py does.", Some("a.py")),
+            ("build.sh fails. Fix it.", Some("build.sh")),
+            ("Rename old.py to new.py.", None),
+            ("Change a.py and write notes.md about it.", None),
+            ("Fix the numbers in data.csv", None),
+            ("What does a.py do?", None),
+        ] {
+            assert_eq!(program_to_change(prompt), expected.map(PathBuf::from), "{prompt}");
         }
     }
 

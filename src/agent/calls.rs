@@ -2,7 +2,7 @@
 
 use super::progress::Progress;
 use super::repetition::{Repetition, Verdict};
-use super::{Conversation, Moment, failure_hints, guesses, small_model, syntax_guard};
+use super::{Conversation, Moment, failure_hints, guesses, overwrite, small_model, syntax_guard, unfinished};
 use crate::approval::policy::Action;
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, ToolCall};
@@ -283,7 +283,7 @@ impl Conversation {
         let before = small_model::content_before(sandbox, tool.name(), &arguments).await;
         let refusal = match before.as_deref() {
             _ if tool.name() != "write_file" => None,
-            Some(content) => small_model::refuse_overwrite(prompt, &arguments, content, messages),
+            Some(content) => overwrite::refuse(prompt, &arguments, content, messages),
             None => guesses::refuse_other_file(sandbox, prompt, &arguments, messages).await,
         };
         if let Some(refusal) = refusal {
@@ -292,10 +292,9 @@ impl Conversation {
         if let Some(content) = &before {
             small_model::repair_edit(tool.name(), &mut arguments, content);
         }
-        let broken = syntax_guard::broken_by(sandbox, tool.name(), &arguments, before.as_deref()).await;
-        if let Some(refusal) =
-            broken.as_ref().and_then(|broken| broken.refusal(tool.name(), &arguments, messages))
-        {
+        let guarded = syntax_guard::guard(sandbox, tool.name(), &mut arguments, before.as_deref()).await;
+        let broken = guarded.broken.as_ref();
+        if let Some(refusal) = broken.and_then(|broken| broken.refusal(tool.name(), &arguments, messages)) {
             return Ok(ToolResult::failure(refusal));
         }
         let unchanged = before.and_then(|content| small_model::unchanged(&arguments, &content));
@@ -303,10 +302,11 @@ impl Conversation {
         let mut result = tool.call(context, arguments.clone()).await?;
         if result.ok {
             result.text.extend(unchanged);
+            result.text += &guarded.corrected;
             result.text.extend(broken.map(|broken| broken.note(tool.name(), &arguments)));
             result.text.extend(small_model::edited_nothing(sandbox, &edited).await);
             result.text.extend(small_model::json_example(tool.name(), &arguments));
-            result.text.extend(small_model::next_step(prompt, tool.name(), &arguments, messages));
+            result.text.extend(unfinished::next_step(prompt, tool.name(), &arguments, messages));
         } else {
             let files =
                 small_model::named_files(sandbox, tool.name(), &arguments, &result.text, messages).await;

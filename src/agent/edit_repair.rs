@@ -69,7 +69,7 @@ fn indentation(line: &str) -> usize {
 }
 
 /// The brackets that close what a text leaves open; `None` where it closes what it has not opened.
-fn unclosed(text: &str) -> Option<String> {
+pub(super) fn unclosed(text: &str) -> Option<String> {
     let mut open = Vec::new();
     for c in text.chars() {
         match c {

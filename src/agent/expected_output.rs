@@ -33,7 +33,7 @@ pub fn has_one_of(output: &str, literals: &[String]) -> bool {
 /// Whether the prompt says that a number is all that is printed.
 pub fn is_number_alone(prompt: &str) -> bool {
     let prompt = prompt.to_ascii_lowercase();
-    ["the number alone", "only the number", "just the number", "nothing but the number"]
+    ["number alone", "only the number", "just the number", "nothing but the number"]
         .iter()
         .any(|phrase| prompt.contains(phrase))
 }
@@ -41,6 +41,15 @@ pub fn is_number_alone(prompt: &str) -> bool {
 /// Whether an output is one number.
 pub fn is_number(output: &str) -> bool {
     output.trim().parse::<f64>().is_ok()
+}
+
+/// The only number in a text.
+pub fn only_number(text: &str) -> Option<&str> {
+    let is_digit = |c: char| c.is_ascii_digit() || c == '.';
+    let mut numbers =
+        text.split(|c| !is_digit(c)).map(|word| word.trim_matches('.')).filter(|word| is_number(word));
+    let number = numbers.next()?;
+    numbers.next().is_none().then_some(number)
 }
 
 /// Whether an output is a number and the name of one file, as wc prints it.
@@ -143,12 +152,12 @@ fn has_placeholder(text: &str) -> bool {
 }
 
 /// Verbs of printing.
-const VERBS: [&str; 12] = [
-    "display", "displays", "echo", "echoes", "output", "outputs", "print", "prints", "printing", "say",
-    "says", "writes",
+const VERBS: [&str; 13] = [
+    "display", "displays", "echo", "echoes", "output", "outputs", "print", "printed", "prints", "printing",
+    "say", "says", "writes",
 ];
 /// What may stand between the verb and the text, and whether a text follows it that is without quotation marks.
-const FILLERS: [(&str, bool); 12] = [
+const FILLERS: [(&str, bool); 13] = [
     ("exactly", true),
     (":", true),
     ("just", false),
@@ -161,6 +170,7 @@ const FILLERS: [(&str, bool); 12] = [
     ("the text", false),
     ("the word", false),
     ("the words", false),
+    ("text to", false),
 ];
 /// Words that begin a description.
 const DESCRIBES: [&str; 20] = [
@@ -182,6 +192,7 @@ mod tests {
             ("It prints the words “a b” or says `c`", &["a b", "c"]),
             ("Fix it; it should print 10.", &["10"]),
             ("It prints: ready", &["ready"]),
+            ("In a.py change the printed text to: goodbye. Run it.", &["goodbye"]),
             ("prints exactly 3.5.", &["3.5"]),
             ("Print the sum of the numbers from 1 to 100", &[]),
             ("It prints: the squares of 1 to 5", &[]),
@@ -210,6 +221,8 @@ mod tests {
         assert!(is_number_alone("prints how many lines notes.txt has (the number alone). Run it."));
         assert!(!is_number_alone("prints the number of lines"));
         assert!(is_number("2\n") && is_number("-1.5") && !is_number("2 notes.txt\n") && !is_number(""));
+        assert_eq!(only_number("The value is 30."), Some("30"));
+        assert!(["30 of 40", "none", "", "v1.2.3"].iter().all(|text| only_number(text).is_none()));
         assert!(is_of_wc("2 notes.txt\n") && !is_of_wc("2\n") && !is_of_wc("2 lines\n"));
         let output = "['c', 'b', 'a']\n";
         assert_eq!(taken_apart("The argument 'abc' reversed is 'cba'.", output), Some("cba"));

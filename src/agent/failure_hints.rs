@@ -158,14 +158,19 @@ fn edit(place: &Place, content: &str, old: &str, new: &str) -> String {
 fn import(output: &str) -> Option<String> {
     let (_, rest) = output.split_once("NameError: name '")?;
     let (name, _) = rest.split_once("' is not defined")?;
-    match name {
-        name if MODULES.contains(&name) => Some(format!("import {name}")),
-        name if TYPES.contains(&name) => Some(format!("from typing import {name}")),
-        name => {
-            let (module, _) = FUNCTIONS_OF_MODULES.iter().find(|(_, names)| names.contains(&name))?;
-            Some(format!("from {module} import {name}"))
-        }
+    import_of(name)
+}
+
+/// The line that imports a name of Python's own library.
+pub(super) fn import_of(name: &str) -> Option<String> {
+    if MODULES.contains(&name) {
+        return Some(format!("import {name}"));
     }
+    if TYPES.contains(&name) {
+        return Some(format!("from typing import {name}"));
+    }
+    let (module, _) = FUNCTIONS_OF_MODULES.iter().find(|(_, names)| names.contains(&name))?;
+    Some(format!("from {module} import {name}"))
 }
 
 /// Modules that programs of small models use without importing them, and names of `typing`.

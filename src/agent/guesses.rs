@@ -1,8 +1,8 @@
 //! Small models answer what they are to find in files without a look at them.
 
-use super::asked;
 use super::progress::interpreter;
 use super::small_model::{MAX_KEPT, MAX_REFUSALS, NOT_WRITTEN, earlier_calls, text_file};
+use super::{asked, expected_output};
 use crate::event::ToolCall;
 use crate::model::Message;
 use crate::sandbox::Sandbox;
@@ -49,24 +49,24 @@ pub async fn refuse_other_file(
     let path = Path::new(arguments.get("path")?.as_str()?);
     interpreter(path)?;
     let is_write = |call: &ToolCall| ["write_file", "edit_file"].contains(&call.name.as_str());
-    let may_be_other = asked::orders_change(prompt)
-        && asked::files_to_make(prompt).is_empty()
-        && !earlier_calls(messages).any(is_write);
-    for name in asked::files_named(prompt).into_iter().filter(|_| may_be_other) {
-        if path.file_name() == name.file_name() {
-            return None;
-        }
-        if interpreter(&name).is_some()
-            && text_file(sandbox, &name.to_string_lossy(), MAX_KEPT).await.is_some()
-        {
-            return Some(format!(
-                "{NOT_WRITTEN} the task is to change {0}, and not to write {1}. Send the step that changes {0}.",
-                name.display(),
-                path.display()
-            ));
-        }
+    let program = asked::program_to_change(prompt).filter(|_| !earlier_calls(messages).any(is_write))?;
+    if path.file_name() == program.file_name() {
+        return None;
     }
-    None
+    text_file(sandbox, &program.to_string_lossy(), MAX_KEPT).await?;
+    Some(format!(
+        "{NOT_WRITTEN} the task is to change {0}, and not to write {1}. Send the step that changes {0}.",
+        program.display(),
+        path.display()
+    ))
+}
+
+/// The short file that the prompt names for a number alone, and that holds something else, with that.
+pub async fn more_than_number(sandbox: &Sandbox, prompt: &str) -> Option<(PathBuf, String)> {
+    let file = asked::files_to_make(prompt).into_iter().next()?;
+    let is_meant = expected_output::is_number_alone(prompt) && interpreter(&file).is_none();
+    let content = text_file(sandbox, &file.to_string_lossy(), MAX_COMPARED).await.filter(|_| is_meant)?;
+    (!expected_output::is_number(&content)).then(|| (file, content.trim().to_owned()))
 }
 
 /// The short file that the prompt names for what is to be found, and that holds something which the answer does not say.

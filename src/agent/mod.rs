@@ -22,6 +22,7 @@ mod interrupt;
 mod limits;
 mod named_files;
 mod nudge;
+mod overwrite;
 mod progress;
 mod prompt;
 mod repetition;
@@ -29,6 +30,7 @@ mod skills;
 mod small_model;
 mod syntax_guard;
 mod turn;
+mod unfinished;
 mod window;
 
 pub use budget::{Budget, Shared};

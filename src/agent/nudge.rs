@@ -220,6 +220,20 @@ fn found_and_not_written(answer: &str, prompt: &str) -> Option<Reminder> {
     Some(Reminder::new(text).unfinished_if(true, &format!("{shown} does not have what it found")))
 }
 
+/// The reminder that a file holds more than the number that the prompt asks for.
+pub fn more_than_number(file: &Path, content: &str) -> Reminder {
+    let shown = file.display();
+    let step = match expected_output::only_number(content) {
+        Some(number) => {
+            json!({ "tool": "write_file", "path": shown.to_string(), "content": number }).to_string()
+        }
+        None => "the write_file that does".to_owned(),
+    };
+    Reminder::new(format!(
+        "{NOT_DONE} it says that {shown} has a number and nothing else. It holds:\n{content}\nSend {step}"
+    ))
+}
+
 /// The reminder that a file holds something else than the answer says.
 pub fn differs_from_answer(file: &Path, content: &str, answer: &str) -> Reminder {
     let (shown, answer) = (file.display(), head_and_tail(answer.trim(), MAX_QUOTED));
@@ -250,7 +264,7 @@ pub fn unchanged(file: &Path) -> Reminder {
 /// The reminder that the examples in the docstrings of a program were not tried.
 pub fn untried_examples(program: &Path) -> Reminder {
     let shown = program.display();
-    // -B: what it compiles is no change.
+    // -B: without it, Python would leave what it compiles in the workspace.
     let step = json!({ "tool": "run_commands", "command": format!("python3 -B -m doctest {shown}") });
     Reminder::new(format!(
         "{NOT_DONE} the examples in the docstring of {shown} were not tried. Send the JSON object that tries them: {step}"

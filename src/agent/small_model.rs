@@ -1,5 +1,5 @@
-//! Help for small models, which guess what a file holds and do not look again: a file that they have not seen is not
-//! overwritten before they have, and a failed command comes with the short files that it names.
+//! Help for small models, which guess what a file holds and do not look again: a failed command comes with the short files that it
+//! names, and a change that changes nothing is reported.
 
 use super::{asked, edit_repair};
 use crate::event::ToolCall;
@@ -12,17 +12,13 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// The longest file that is shown after a failed command, in bytes.
-const MAX_SHOWN: u64 = 1_500;
-/// The longest file that is looked at before it is overwritten, and how many characters of it are shown.
+pub(super) const MAX_SHOWN: u64 = 1_500;
+/// The longest file that is looked at before it is overwritten, in bytes.
 pub(super) const MAX_KEPT: u64 = 64 << 10;
-const KEPT_CHARS: usize = 3_000;
 /// What a refusal to write begins with.
 pub(super) const NOT_WRITTEN: &str = "error: not written:";
 /// How often a `write_file` is refused.
 pub(super) const MAX_REFUSALS: usize = 2;
-/// The longest line and the longest text, in bytes, of an example that adds to a file.
-const MAX_LINE: usize = 200;
-const MAX_ADDITION: usize = 800;
 /// Files that are shown after one failed command, and names that are looked up for that.
 const MAX_FILES: usize = 2;
 const MAX_NAMES: usize = 12;
@@ -35,76 +31,6 @@ pub async fn content_before(sandbox: &Sandbox, tool: &str, arguments: &Value) ->
         return None;
     }
     text_file(sandbox, arguments.get("path")?.as_str()?, MAX_KEPT).await
-}
-
-/// Why a `write_file` is not run: it would replace text that the model has neither read nor written. The next is run, because it
-/// is what the model wants; where the prompt says to add something, the one after it.
-pub fn refuse_overwrite(
-    prompt: &str,
-    arguments: &Value,
-    content: &str,
-    messages: &[Message],
-) -> Option<String> {
-    let (path, data) = (arguments.get("path")?.as_str()?, arguments.get("data")?.as_str()?);
-    if let Some(refusal) = refuse_removal(path, content, data, messages) {
-        return Some(refusal);
-    }
-    let earlier = |tool: &str| {
-        let is_one = |call: &&ToolCall| call.name == tool && call.arguments.text("path") == Some(path);
-        earlier_calls(messages).filter(is_one).count()
-    };
-    let adds = asked::asks_to_add(prompt);
-    if earlier("read_file") > 0 || earlier("write_file") >= if adds { MAX_REFUSALS } else { 1 } {
-        return None;
-    }
-    let loses = content.lines().any(|line| !line.trim().is_empty() && !data.contains(line.trim()));
-    if !loses || has_seen(content, messages) {
-        return None;
-    }
-    let shown = head_and_tail(content.trim_end(), KEPT_CHARS);
-    let what_to_do = match addition(path, content, data).filter(|_| adds) {
-        Some(step) => format!("To add it at the end instead, send: {step}"),
-        None if content.len() as u64 <= MAX_SHOWN => {
-            "Send write_file with all that it shall hold: this, with your change.".to_owned()
-        }
-        None => "Change a part of it with edit_file.".to_owned(),
-    };
-    Some(format!(
-        "{NOT_WRITTEN} {path} exists, and text of it would be lost. It holds:\n{shown}\n\n{what_to_do}"
-    ))
-}
-
-/// Why a program in Python is not replaced by lines that define nothing of it: small models send what they want to add, or try.
-fn refuse_removal(path: &str, content: &str, data: &str, messages: &[Message]) -> Option<String> {
-    let definition = |text: &str| -> Option<String> {
-        let line = text.lines().find(|line| line.starts_with("def ") || line.starts_with("class "))?;
-        line.split_whitespace().nth(1)?.split(['(', ':']).next().map(str::to_owned)
-    };
-    let name = definition(content).filter(|_| path.ends_with(".py") && definition(data).is_none())?;
-    let begin = format!("{NOT_WRITTEN} this would remove {name} from {path}");
-    let is_one =
-        |message: &&Message| matches!(message, Message::Tool { text, .. } if text.starts_with(&begin));
-    (messages.iter().filter(is_one).count() < MAX_REFUSALS).then(|| {
-        let shown = head_and_tail(content.trim_end(), KEPT_CHARS);
-        format!(
-            "{begin}. It holds:\n{shown}\n\nTo change it, send an edit_file, or a write_file with all of it."
-        )
-    })
-}
-
-/// The step that adds a short text at the end of a file, by its last line. A function that is there already is not added.
-fn addition(path: &str, content: &str, data: &str) -> Option<Value> {
-    let defines = |line: &&str| line.starts_with("def ") || line.starts_with("class ");
-    let name = |line: &str| line.split(['(', ':']).next().unwrap_or_default().to_owned() + "(";
-    if data.lines().filter(defines).any(|line| content.contains(&name(line))) {
-        return None;
-    }
-    let last = content.lines().rev().find(|line| !line.trim().is_empty())?;
-    let is_short = last.len() <= MAX_LINE && data.len() <= MAX_ADDITION;
-    (is_short && content.matches(last).count() == 1).then(|| {
-        let new = format!("{last}\n\n{}", data.trim_end());
-        json!({ "tool": "edit_file", "path": path, "old": last, "new": new })
-    })
 }
 
 /// The short files that a failed command or its output names, and those that they import, where the model has not seen them.
@@ -297,7 +223,7 @@ pub(super) fn is_known(content: &str, messages: &[Message]) -> bool {
 }
 
 /// Whether the text is in a result, or in what the model wrote itself. What is sent with a prompt, small models forget when they write.
-fn has_seen(content: &str, messages: &[Message]) -> bool {
+pub(super) fn has_seen(content: &str, messages: &[Message]) -> bool {
     let content = content.trim();
     let has_result = messages.iter().any(|message| match message {
         // What a refusal shows, the next write is refused for as well.
@@ -319,42 +245,6 @@ pub(super) fn changed_files(messages: &[Message]) -> Vec<PathBuf> {
         }
     };
     earlier_calls(messages).filter_map(changed).collect()
-}
-
-/// What to add to a look at a program before the model has changed it, where that is what the task orders.
-pub fn next_step(prompt: &str, tool: &str, arguments: &Value, messages: &[Message]) -> Option<String> {
-    let looks = ["read_file", "run_commands"].contains(&tool);
-    if !looks || !asked::orders_change(prompt) || !changed_files(messages).is_empty() {
-        return None;
-    }
-    let text = |name: &str| arguments.get(name).and_then(Value::as_str);
-    let looked_at = names(text("command").or(text("path"))?, "");
-    let file = asked::files_named(prompt).into_iter().next().filter(|file| looked_at.contains(file))?;
-    Some(format!("\n\nNow send the edit_file or write_file that changes {}.", file.display()))
-}
-
-/// The program in Python that was changed last, where its docstrings have examples and no command has tried them.
-pub async fn untried_examples(sandbox: &Sandbox, messages: &[Message]) -> Option<PathBuf> {
-    let is_python = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "py");
-    let program = changed_files(messages).into_iter().rfind(is_python)?;
-    let tries = |call: &ToolCall| call.arguments.text("command").is_some_and(|text| text.contains("doctest"));
-    if earlier_calls(messages).any(tries) {
-        return None;
-    }
-    let content = text_file(sandbox, &program.to_string_lossy(), MAX_KEPT).await?;
-    content.lines().any(|line| line.trim_start().starts_with(">>> ")).then_some(program)
-}
-
-/// The file that the task orders to change and that is as it was, where the model has changed no file.
-pub async fn unchanged_file(sandbox: &Sandbox, prompt: &str, messages: &[Message]) -> Option<PathBuf> {
-    if !asked::orders_change(prompt) || !changed_files(messages).is_empty() {
-        return None;
-    }
-    let file = asked::files_named(prompt).into_iter().next()?;
-    let content = text_file(sandbox, &file.to_string_lossy(), MAX_KEPT).await?;
-    let was_sent =
-        |message: &Message| matches!(message, Message::User { text } if text.contains(content.trim()));
-    (!content.trim().is_empty() && messages.iter().any(was_sent)).then_some(file)
 }
 
 /// The calls of all messages but the last, whose calls are being run, or which is an answer and has none.

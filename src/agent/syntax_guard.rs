@@ -1,6 +1,8 @@
 //! Small models break a program that was right, copy an error message into it, or end it in the middle, and do not find back. What
 //! a change would make of a program in Python is parsed before it is written.
 
+use super::edit_repair::unclosed;
+use super::failure_hints::import_of;
 use super::small_model::NOT_WRITTEN;
 use crate::model::Message;
 use crate::sandbox::{Command, Outcome, Program, Sandbox, WORKSPACE};
@@ -13,21 +15,14 @@ use std::time::Duration;
 const MAX_PROGRAM: usize = 48 << 10;
 /// How often a change of one file is refused.
 const MAX_REFUSALS: usize = 3;
-/// Characters of the error message.
-const MAX_ERROR: usize = 1_000;
+/// Characters of what the parser prints.
+const MAX_REPORT: usize = 1_000;
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Parses both programs and executes neither. Ends with 3 where only the changed one is wrong, and with 4 where both are.
-const PARSER: &str = "
-import sys, traceback
-def error(text):
-    try:
-        compile(text, sys.argv[1], 'exec', dont_inherit=True)
-    except (SyntaxError, ValueError) as error:
-        return ''.join(traceback.format_exception_only(type(error), error))
-new = error(sys.argv[2])
-print(new or '')
-sys.exit(0 if new is None else 3 if sys.argv[3].strip() and error(sys.argv[3]) is None else 4)
-";
+/// Names that a program may lack the imports of.
+const MAX_NAMES: usize = 8;
+/// Parses both programs and executes neither. Ends with 3 where only the changed one is wrong, and with 4 where both are. Of one that is
+/// right it prints the line behind which imports belong, and the names that nothing in it defines.
+const PARSER: &str = include_str!("syntax_guard.py");
 
 /// What is wrong with the syntax of a program after a change.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,14 +33,46 @@ pub struct Broken {
     was_right: bool,
 }
 
-/// What a `write_file` or `edit_file` would break in a program in Python that holds `before`. `None` as well where the sandbox has
-/// no Python.
-pub async fn broken_by(
-    sandbox: &Sandbox,
-    tool: &str,
-    arguments: &Value,
-    before: Option<&str>,
-) -> Option<Broken> {
+/// What the parser says of a program.
+enum Parsed {
+    Right(String),
+    Broken(Broken),
+}
+
+/// What was found about a change.
+#[derive(Debug, Default)]
+pub struct Guarded {
+    /// What it would break.
+    pub broken: Option<Broken>,
+    /// What was corrected in it, for the model.
+    pub corrected: String,
+}
+
+/// Parses what a `write_file` or `edit_file` makes of a program in Python that holds `before`, where the sandbox has Python. What is
+/// plainly meant is corrected in the arguments: brackets at the end, and imports of Python's own library.
+pub async fn guard(sandbox: &Sandbox, tool: &str, arguments: &mut Value, before: Option<&str>) -> Guarded {
+    let mut guarded = Guarded::default();
+    let Some(mut parsed) = parse(sandbox, tool, arguments, before).await else { return guarded };
+    if let Parsed::Broken(broken) = &parsed
+        && let Some(repaired) = with_brackets(tool, arguments, &broken.error)
+        && let Some(right @ Parsed::Right(_)) = parse(sandbox, tool, &repaired, before).await
+    {
+        guarded.corrected += "\nThe brackets at its end were corrected.";
+        (*arguments, parsed) = (repaired, right);
+    }
+    match parsed {
+        Parsed::Broken(broken) => guarded.broken = Some(broken),
+        Parsed::Right(report) => {
+            if let Some((imported, imports)) = with_imports(tool, arguments, before, &report) {
+                guarded.corrected += &format!("\nAdded what it lacked: `{}`.", imports.join("`, `"));
+                *arguments = imported;
+            }
+        }
+    }
+    guarded
+}
+
+async fn parse(sandbox: &Sandbox, tool: &str, arguments: &Value, before: Option<&str>) -> Option<Parsed> {
     let path = Path::new(arguments.get("path")?.as_str()?);
     path.extension().filter(|extension| *extension == "py")?;
     let after = after(tool, arguments, before)?;
@@ -64,15 +91,64 @@ pub async fn broken_by(
         live_bytes: 64 << 10,
         stdin: false,
     };
-    let mut collector = Collector::new(MAX_ERROR);
+    let mut collector = Collector::new(MAX_REPORT);
     // A connection that is broken is reported by the tool.
     let finished = sandbox.run(command, &mut |output| collector.push(output)).await.ok()?;
-    let was_right = match finished.outcome {
-        Outcome::Exited(3) => true,
-        Outcome::Exited(4) => false,
-        _ => return None,
+    let report = collector.finish(None).text.trim_end().to_owned();
+    match finished.outcome {
+        Outcome::Exited(0) => Some(Parsed::Right(report)),
+        Outcome::Exited(code @ 3..=4) => Some(Parsed::Broken(Broken { error: report, was_right: code == 3 })),
+        _ => None,
+    }
+}
+
+/// The arguments with the imports that the parser's report asks for.
+fn with_imports(
+    tool: &str,
+    arguments: &Value,
+    before: Option<&str>,
+    report: &str,
+) -> Option<(Value, Vec<String>)> {
+    let (line, names) = report.split_once(' ')?;
+    let line: usize = line.parse().ok()?;
+    let mut imports: Vec<String> = names.split(' ').take(MAX_NAMES).filter_map(import_of).collect();
+    imports.dedup();
+    let program = after(tool, arguments, before).filter(|_| !imports.is_empty())?;
+    let mut lines: Vec<&str> = program.lines().collect();
+    lines.splice(line.min(lines.len())..line.min(lines.len()), imports.iter().map(String::as_str));
+    let mut imported = arguments.clone();
+    // The whole file is in it once.
+    if tool == "edit_file" {
+        imported["old"] = before?.into();
+    }
+    imported[field(tool)] = (lines.join("\n") + "\n").into();
+    Some((imported, imports))
+}
+
+/// The argument that is the new text.
+fn field(tool: &str) -> &'static str {
+    if tool == "write_file" { "data" } else { "new" }
+}
+
+/// The arguments with as many brackets at the end of the text as it opens: small models leave out the last ones, and write the brace that
+/// ends the arguments into the text as well.
+fn with_brackets(tool: &str, arguments: &Value, error: &str) -> Option<Value> {
+    let text = arguments.get(field(tool))?.as_str()?.trim_end();
+    let text = if error.contains("unmatched '}'") {
+        text.strip_suffix('}')?.trim_end().to_owned()
+    } else if error.contains("was never closed") && !is_cut(text) {
+        text.to_owned() + &unclosed(text)?
+    } else {
+        return None;
     };
-    Some(Broken { error: collector.finish(None).text.trim_end().to_owned(), was_right })
+    let mut repaired = arguments.clone();
+    repaired[field(tool)] = text.into();
+    Some(repaired)
+}
+
+/// Whether a text ends in the middle of a program.
+fn is_cut(text: &str) -> bool {
+    text.ends_with(['(', '[', '{', ',', '=', '+', ':'])
 }
 
 /// What the file would hold.
@@ -116,9 +192,8 @@ impl Broken {
 
     /// What a model does not see that ended a text at a quotation mark in it.
     fn cut(&self, tool: &str, arguments: &Value) -> Option<&'static str> {
-        let field = if tool == "write_file" { "data" } else { "new" };
-        let text = arguments.get(field)?.as_str()?.trim_end();
-        text.ends_with(['(', '[', '{', ',', '=', '+', ':']).then_some(
+        let text = arguments.get(field(tool))?.as_str()?.trim_end();
+        is_cut(text).then_some(
             "The text ends in the middle of the program, at a quotation mark. In the program, use ' for texts, or write \\\" for \
              each quotation mark.",
         )
@@ -141,7 +216,35 @@ mod tests {
     }
 
     #[test]
-    fn what_was_right_is_kept_until_the_model_insists() {
+    fn brackets_at_the_end_are_corrected() {
+        let repaired = |data: &str, error: &str| {
+            let arguments = json!({ "path": "a.py", "data": data });
+            with_brackets("write_file", &arguments, error).map(|repaired| repaired["data"].clone())
+        };
+        let never = "SyntaxError: '(' was never closed";
+        assert_eq!(repaired("x = [1]}", "SyntaxError: unmatched '}'").unwrap(), "x = [1]");
+        assert_eq!(repaired("print(len([1])\n", never).unwrap(), "print(len([1]))");
+        assert_eq!(repaired("raise ValueError(", never), None, "it ends in the middle");
+        assert_eq!(repaired("x = [1]}", "SyntaxError: invalid syntax"), None);
+    }
+
+    #[test]
+    fn missing_imports_are_added_where_they_belong() {
+        let write = json!({ "path": "a.py", "data": "#!/usr/bin/python3\nprint(sys.argv, prod([]))\n" });
+        let (imported, _) = with_imports("write_file", &write, None, "1 prod sys other").unwrap();
+        let program = "#!/usr/bin/python3\nfrom math import prod\nimport sys\nprint(sys.argv, prod([]))\n";
+        assert_eq!(imported["data"], program);
+        let edit = json!({ "path": "a.py", "old": "1", "new": "len(sys.argv)" });
+        let (imported, _) = with_imports("edit_file", &edit, Some("x = 1\n"), "0 sys").unwrap();
+        let expected = json!({ "path": "a.py", "old": "x = 1\n", "new": "import sys\nx = len(sys.argv)\n" });
+        assert_eq!(imported, expected);
+        for report in ["0", "", "0 other", "x sys"] {
+            assert_eq!(with_imports("write_file", &write, None, report), None, "{report}");
+        }
+    }
+
+    #[test]
+    fn what_was_right_is_kept_up_to_three_times() {
         let broken = |was_right| Broken { error: "SyntaxError: '(' was never closed".into(), was_right };
         let arguments = json!({ "path": "a.py", "data": "raise ValueError(" });
         let refusal = broken(true).refusal("write_file", &arguments, &[]).unwrap();

@@ -3,7 +3,7 @@
 use super::nudge::{self, Reminder, nudge};
 use super::repetition::{Repetition, Verdict};
 use super::{Answer, Conversation, Moment, Spent, Stop};
-use super::{asked, guesses, progress, small_model};
+use super::{asked, guesses, progress, small_model, unfinished};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, Events};
 use crate::model::dialogue::{self, awaits_answer, well_formed};
@@ -171,7 +171,7 @@ impl Conversation {
         if is_compact
             && reminder.is_none()
             && let Ok(sandbox) = self.setup.environment.sandbox().await
-            && let Some(file) = small_model::unchanged_file(&sandbox, prompt, &self.messages).await
+            && let Some(file) = unfinished::unchanged_file(&sandbox, prompt, &self.messages).await
         {
             return Some(nudge::unchanged(&file));
         }
@@ -186,11 +186,14 @@ impl Conversation {
                 return Some(nudge::missing_file(name, prompt, &reply.text, progress));
             }
         }
-        if let Some(program) = small_model::untried_examples(&sandbox, &self.messages).await {
+        if let Some(program) = unfinished::untried_examples(&sandbox, &self.messages).await {
             return Some(nudge::untried_examples(&program));
         }
         if let Some((path, error)) = small_model::invalid_json(&sandbox, &progress.written).await {
             return Some(nudge::invalid_json(&path, &error));
+        }
+        if let Some((file, content)) = guesses::more_than_number(&sandbox, prompt).await {
+            return Some(nudge::more_than_number(&file, &content));
         }
         if let Some((file, content)) = guesses::differing_file(&sandbox, prompt, &reply.text).await {
             return Some(nudge::differs_from_answer(&file, &content, &reply.text));
