@@ -37,15 +37,14 @@ fn a_small_model_is_sent_the_files_that_its_prompt_names() {
 }
 
 #[test]
-fn a_file_that_was_to_be_changed_and_is_as_it_was_is_pointed_out_and_ends_as_a_limit() {
+fn a_program_that_was_to_be_changed_and_is_as_it_was_is_pointed_out() {
     let run_it = turn(json!({ "tool": "run_commands", "command": "sh -c true half.py" }));
     let model = server(1_500_000_000).text(&run_it).text(&answer()).text(&answer()).start();
-    let finished = complete_half(&model, &[]).expect_code(5);
+    complete_half(&model, &[]).expect_code(0);
     let requests = model.chat_requests();
     let result = last_text(&requests[1]);
     assert!(result.contains("Now send the edit_file or write_file that changes half.py."), "{result}");
     assert!(last_text(&requests[2]).contains("half.py is as it was"), "{}", requests[2]);
-    assert_eq!(finished.events_of("limit_reached")[0]["limit"], "unfinished");
 }
 
 #[test]
@@ -130,7 +129,7 @@ fn a_failed_check_is_reported_to_a_small_model_without_its_command() {
         .start();
     complete_half(&model, &["--check", check]).expect_code(0);
     let feedback = last_text(&model.chat_requests()[3]).to_owned();
-    assert!(feedback.starts_with("The task is not done: its check fails (exit code 1)."), "{feedback}");
+    assert!(feedback.starts_with("The check of the task fails (exit code 1)."), "{feedback}");
     assert!(!feedback.contains("<<'END'"), "{feedback}");
     // The error says where it failed only by its number.
     let lines = "These lines of the command failed:\nfrom half import half\nassert half(4) == 2, half(4)\nassert half(0) == 0\n\n";
@@ -151,7 +150,7 @@ fn brackets_and_imports_that_a_program_lacks_are_added() {
     let prompt = "Write count.py that prints how many arguments it has, and run it.";
     let finished = agent().endpoint(&model).args(["run", prompt, "--json", "--apply"]).run().expect_code(0);
     let result = last_text(&model.chat_requests()[1]).to_owned();
-    assert!(result.contains("The brackets at its end were corrected."), "{result}");
+    assert!(result.contains("The brackets at the end of the text were corrected."), "{result}");
     assert!(result.contains("Added what it lacked: `import sys`."), "{result}");
     assert_eq!(finished.host_file("count.py").as_deref(), Some("import sys\nprint(len(sys.argv))\n"));
 }
@@ -164,7 +163,7 @@ fn a_sentence_in_place_of_a_number_alone_comes_with_the_step_that_corrects_it() 
         .text(&turn(write("PORT is 80.")))
         .text(&answer())
         .text(&turn(write("80")))
-        .text(&answer())
+        .text(&turn(json!({ "tool": "answer", "text": "PORT is 80." })))
         .start();
     let prompt = "What is PORT? Write the number alone into answer.txt.";
     let call = agent().file("a.py", "PORT = 80\n").endpoint(&model);
@@ -173,4 +172,29 @@ fn a_sentence_in_place_of_a_number_alone_comes_with_the_step_that_corrects_it() 
     assert!(reminder.contains("answer.txt has a number and nothing else"), "{reminder}");
     assert!(reminder.ends_with(&format!("Send {}", write("80"))), "{reminder}");
     assert_eq!(finished.host_file("answer.txt").as_deref(), Some("80"));
+}
+
+#[test]
+fn what_is_corrected_in_a_program_is_judged_again() {
+    let write = json!({ "tool": "write_file", "path": "a.py", "content": "print(subprocess.run(['ls']))\n" });
+    let model =
+        server(1_500_000_000).text(&turn(write)).text(&answer()).text(&answer()).text(&answer()).start();
+    let call = agent().config("[policy.deny.processes]\npython = { modules = [\"subprocess\"] }\n");
+    let finished = call.endpoint(&model).args(["run", "Write a.py", "--json"]).run();
+    assert_eq!(finished.events_of("denied").len(), 1, "{}", finished.stdout);
+}
+
+#[test]
+fn a_follow_up_is_about_the_change_that_was_made() {
+    let schema = json!({ "type": "object", "required": ["done"] }).to_string();
+    let model = server(1_500_000_000)
+        .text(&edit_half(&BODY.replace("    2.0", "    2")))
+        .text(&turn(json!({ "tool": "answer", "text": "It is complete." })))
+        .text(&turn(json!({ "tool": "answer", "text": "It is complete." })))
+        .text(&turn(json!({ "tool": "answer", "text": "{\"done\": true}" })))
+        .text(&turn(json!({ "tool": "answer", "text": "{\"done\": true}" })))
+        .start();
+    let call = agent().file("half.py", HALF).file("schema.json", schema).endpoint(&model);
+    let prompt = "Complete the function half in half.py.";
+    call.args(["run", prompt, "--output-schema", "schema.json", "--json"]).run().expect_code(0);
 }

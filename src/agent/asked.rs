@@ -12,7 +12,12 @@ const MAX_BETWEEN: usize = 8;
 /// Whether one of its words asks for a change, or it says to make a file.
 pub fn asks_for_change(prompt: &str) -> bool {
     let has_verb = words(prompt).any(|word| CHANGES.contains(&word.as_str()));
-    has_verb || orders(prompt, &COMPLETES) || !files_to_make(prompt).is_empty()
+    has_verb || completes(prompt) || !files_to_make(prompt).is_empty()
+}
+
+/// Whether it orders to complete a program.
+fn completes(prompt: &str) -> bool {
+    orders(prompt, &COMPLETES) && files_named(prompt).iter().any(|file| interpreter(file).is_some())
 }
 
 /// Whether one of its words asks to add something to what is there.
@@ -81,14 +86,18 @@ pub fn expects_failure(prompt: &str) -> bool {
 pub fn orders_change(prompt: &str) -> bool {
     let names_file = super::small_model::names(prompt, "").iter().any(|name| is_file_name(name));
     let is_conditional = words(prompt).any(|word| CONDITIONS.contains(&word.as_str()));
-    names_file && (orders(prompt, &CHANGES) || orders(prompt, &COMPLETES)) && !is_conditional
+    names_file && (orders(prompt, &CHANGES) || completes(prompt)) && !is_conditional
 }
 
-/// The program that it orders to change, where it is about nothing else: not `Rename old.py`, `Write what a.py prints into b.txt`.
+/// The program that it orders to change, where it names no other: `Fix a.py`, `build.sh fails. Correct it.`; not `Rename old.py`,
+/// `Build it with build.sh`, `Add tests for a.py`.
 pub fn program_to_change(prompt: &str) -> Option<PathBuf> {
-    let removes = words(prompt).any(|word| REMOVES.contains(&word.as_str()));
-    let is_it = orders_change(prompt) && !removes && files_to_make(prompt).is_empty();
-    files_named(prompt).into_iter().next().filter(|file| is_it && interpreter(file).is_some())
+    let has = |known: &[&str]| words(prompt).any(|word| known.contains(&word.as_str()));
+    let is_ordered =
+        orders(prompt, &CORRECTS) && !has(&REMOVES) && !has(&CONDITIONS) && !has(&["test", "tests"]);
+    let mut programs = files_named(prompt).into_iter().filter(|file| interpreter(file).is_some());
+    let (program, None) = (programs.next()?, programs.next()) else { return None };
+    (is_ordered && files_to_make(prompt).is_empty()).then_some(program)
 }
 
 /// Whether one of the verbs is an order: it begins a sentence, or follows `and`, `then`, `please`.
@@ -199,8 +208,10 @@ const CHANGES: [&str; 23] = [
     "save",
     "write",
 ];
-/// Words that ask for a change only where they are orders.
-const COMPLETES: [&str; 3] = ["complete", "finish", "solve"];
+/// Words that ask for a change only where they are orders about a program.
+const COMPLETES: [&str; 2] = ["complete", "finish"];
+/// Orders that are about what a program holds.
+const CORRECTS: [&str; 8] = ["change", "complete", "correct", "edit", "finish", "fix", "repair", "replace"];
 /// Words of prompts that plainly ask for a command.
 const RUNS: [&str; 8] = ["execute", "launch", "list", "ls", "run", "start", "test", "try"];
 /// Words of prompts that plainly ask for output of a program.
@@ -307,10 +318,20 @@ mod tests {
     }
 
     #[test]
+    fn to_complete_is_a_change_where_it_is_about_a_program() {
+        assert!(asks_for_change("Complete the function f in a.py."));
+        assert!(!asks_for_change("Finish reading notes.md and tell me the result."));
+    }
+
+    #[test]
     fn a_program_to_change_is_what_the_prompt_is_about() {
         for (prompt, expected) in [
-            ("Complete the function f in a.py, as b.py does.", Some("a.py")),
+            ("Complete the function f in a.py, as its docstring says.", Some("a.py")),
             ("build.sh fails. Fix it.", Some("build.sh")),
+            ("Run python3 test_add.py. It fails because of a bug in add.py. Fix add.py.", None),
+            ("Build the project with build.sh.", None),
+            ("Add tests for calc.py.", None),
+            ("Finish reading notes.md and tell me the result.", None),
             ("Rename old.py to new.py.", None),
             ("Change a.py and write notes.md about it.", None),
             ("Fix the numbers in data.csv", None),

@@ -1,6 +1,5 @@
 //! Running the tool calls of one message.
 
-use super::progress::Progress;
 use super::repetition::{Repetition, Verdict};
 use super::{Conversation, Moment, failure_hints, guesses, overwrite, small_model, syntax_guard, unfinished};
 use crate::approval::policy::Action;
@@ -28,12 +27,7 @@ impl Conversation {
 
     /// Runs the calls of one message in order; those that delegate, side by side, at the same time. Every call gets a result,
     /// whatever happens.
-    pub(super) async fn run_tools(
-        &mut self,
-        reply: &Reply,
-        repetition: &mut Repetition,
-        progress: &mut Progress,
-    ) -> Result<Round> {
+    pub(super) async fn run_tools(&mut self, reply: &Reply, repetition: &mut Repetition) -> Result<Round> {
         let mut round = Round { all_bad: true, verdict: Verdict::Fine };
         let (mut failure, mut bad) = (None, false);
         let groups: Vec<&[ToolCall]> =
@@ -58,7 +52,7 @@ impl Conversation {
                     Outcome::Ran(Ok(done)) => {
                         round.all_bad &= done.bad;
                         bad |= done.bad;
-                        progress.record(call, &done.result);
+                        self.progress.record(call, &done.result);
                         let verdict = repetition.record(&call.name, &call.arguments, &done.fingerprint());
                         round.verdict = worse(round.verdict, verdict);
                         self.send_images(&call.id, &done.result.content);
@@ -280,6 +274,7 @@ impl Conversation {
         if let Some(refusal) = guesses::refuse_guess(prompt, tool.name(), &arguments, messages) {
             return Ok(ToolResult::failure(refusal));
         }
+        let sent = arguments.clone();
         let before = small_model::content_before(sandbox, tool.name(), &arguments).await;
         let refusal = match before.as_deref() {
             _ if tool.name() != "write_file" => None,
@@ -293,6 +288,12 @@ impl Conversation {
             small_model::repair_edit(tool.name(), &mut arguments, content);
         }
         let guarded = syntax_guard::guard(sandbox, tool.name(), &mut arguments, before.as_deref()).await;
+        // What was judged is what the model sent.
+        if arguments != sent
+            && let Some(why) = self.judge(tool.name(), tool.action(&arguments), &arguments).await?
+        {
+            return Ok(ToolResult::failure(why));
+        }
         let broken = guarded.broken.as_ref();
         if let Some(refusal) = broken.and_then(|broken| broken.refusal(tool.name(), &arguments, messages)) {
             return Ok(ToolResult::failure(refusal));

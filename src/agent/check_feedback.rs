@@ -1,9 +1,10 @@
-//! What a small model reads of a check that failed: it takes the command of a check for what it is to correct, so that is not quoted.
+//! What a small model reads of a check that failed: it would take the command of the check for what it is to correct, so the command is
+//! left out.
 
 use super::Conversation;
 use super::asked;
 use super::failure_hints::hints;
-use super::small_model::{changed_files, text_file};
+use super::small_model::text_file;
 use crate::model::CallForm;
 use crate::shorten::head_and_tail;
 
@@ -18,23 +19,25 @@ impl Conversation {
         if self.setup.model.form() != CallForm::Compact {
             return None;
         }
-        let sandbox = self.setup.environment.sandbox().await.ok()?;
+        let sandbox = tokio::select! {
+            biased;
+            _ = self.interrupt.triggered() => return None,
+            sandbox = self.setup.environment.sandbox() => sandbox.ok()?,
+        };
         let hints = hints(&sandbox, command, output, true).await;
         let output = head_and_tail(output.trim(), MAX_OUTPUT);
-        let begin = format!(
-            "The task is not done: its check fails ({outcome}). Output of the check:\n{output}{hints}"
-        );
-        let named = asked::files_named(&self.task);
-        let program = changed_files(&self.messages).pop().or(named.into_iter().next());
-        let Some(program) = program else {
-            return Some(format!("{begin}\n\nSend the step that corrects what the task asks for."));
+        let begin = format!("The check of the task fails ({outcome}). Its output:\n{output}{hints}");
+        let changed = self.progress.written.last().cloned();
+        let text = match changed.or_else(|| asked::program_to_change(&self.task)) {
+            Some(file) => {
+                let shown = file.display();
+                let content = text_file(&sandbox, &file.to_string_lossy(), MAX_PROGRAM).await;
+                let holds = content.map(|content| format!("\n\n{shown} holds:\n{}", content.trim_end()));
+                let holds = holds.unwrap_or_default();
+                format!("{begin}{holds}\n\nSend the edit_file or write_file that corrects {shown}.")
+            }
+            None => format!("{begin}\n\nSend the step that corrects what the task asks for."),
         };
-        let shown = program.display();
-        let content = text_file(&sandbox, &program.to_string_lossy(), MAX_PROGRAM).await;
-        let holds =
-            content.map(|content| format!("\n\n{shown} holds:\n{}", content.trim_end())).unwrap_or_default();
-        Some(format!(
-            "{begin}{holds}\n\nThe check is right, and is not in a file. Send the edit_file or write_file that corrects {shown}."
-        ))
+        Some(self.redacted(text))
     }
 }

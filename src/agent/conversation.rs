@@ -1,6 +1,7 @@
 //! A conversation with a model.
 
 use super::environment::Environment;
+use super::progress::Progress;
 use crate::agent::{Interrupt, Price, RunLimits, SandboxFacts, Shared, Spent, Window, system_prompt};
 use crate::approval::policy::Gate;
 use crate::error::Result;
@@ -8,7 +9,7 @@ use crate::event::{Artifact, Event, Events};
 use crate::log::Artifacts;
 use crate::model::dialogue::{self, Notes};
 use crate::model::prompted::Prompts;
-use crate::model::{ChatModel, Message, Progress, Request};
+use crate::model::{ChatModel, Message, Request};
 use crate::secret_scan;
 use crate::tools::{Bounds, Registry, Tool};
 use serde_json::Value;
@@ -52,6 +53,8 @@ pub struct Conversation {
     pub(super) prompts: Prompts,
     /// What the user asked for last; what failed of it since may be a prompt of its own.
     pub(super) task: String,
+    /// What the model has done about it.
+    pub(super) progress: Progress,
     /// What the model learns with the next prompt.
     pub(super) notes: Notes,
     /// Images that the next prompt names, as `data:` URLs.
@@ -104,6 +107,7 @@ impl Conversation {
             messages: vec![system],
             prompts: Prompts::default(),
             task: String::new(),
+            progress: Progress::default(),
             notes: Notes::default(),
             images: Vec::new(),
             arrived: String::new(),
@@ -171,7 +175,7 @@ impl Conversation {
     /// The model could not be asked, or the user interrupted it.
     pub async fn ask_beside(&mut self, messages: &[Message]) -> Result<String> {
         let request = Request { messages, tools: &[], answer_schema: None };
-        let mut ignore = |_: Progress<'_>| {};
+        let mut ignore = |_: crate::model::Progress<'_>| {};
         let reply = tokio::select! {
             biased;
             stop = self.interrupt.triggered() => return Err(stop.error()),
@@ -233,7 +237,7 @@ impl Conversation {
     }
 
     /// `text` without secrets, unless the user wants them to be sent.
-    fn redacted(&self, text: String) -> String {
+    pub(super) fn redacted(&self, text: String) -> String {
         match self.setup.bounds.redact_secrets {
             true => secret_scan::redact(&text).map_or(text, |redacted| redacted.text),
             false => text,

@@ -45,11 +45,12 @@ pub fn is_number(output: &str) -> bool {
 
 /// The only number in a text.
 pub fn only_number(text: &str) -> Option<&str> {
-    let is_digit = |c: char| c.is_ascii_digit() || c == '.';
-    let mut numbers =
-        text.split(|c| !is_digit(c)).map(|word| word.trim_matches('.')).filter(|word| is_number(word));
-    let number = numbers.next()?;
-    numbers.next().is_none().then_some(number)
+    let words = text.split(|c: char| c.is_whitespace() || ",;:!?()'\"`".contains(c));
+    let mut with_digits = words
+        .map(|word| word.trim_end_matches('.'))
+        .filter(|word| word.contains(|c: char| c.is_ascii_digit()));
+    let (number, None) = (with_digits.next()?, with_digits.next()) else { return None };
+    is_number(number).then_some(number)
 }
 
 /// Whether an output is a number and the name of one file, as wc prints it.
@@ -222,6 +223,7 @@ mod tests {
         assert!(!is_number_alone("prints the number of lines"));
         assert!(is_number("2\n") && is_number("-1.5") && !is_number("2 notes.txt\n") && !is_number(""));
         assert_eq!(only_number("The value is 30."), Some("30"));
+        assert_eq!(only_number("The minimum is -5"), Some("-5"));
         assert!(["30 of 40", "none", "", "v1.2.3"].iter().all(|text| only_number(text).is_none()));
         assert!(is_of_wc("2 notes.txt\n") && !is_of_wc("2\n") && !is_of_wc("2 lines\n"));
         let output = "['c', 'b', 'a']\n";

@@ -174,7 +174,7 @@ pub(super) fn import_of(name: &str) -> Option<String> {
 }
 
 /// Modules that programs of small models use without importing them, and names of `typing`.
-const MODULES: [&str; 14] = [
+pub(super) const MODULES: [&str; 14] = [
     "collections",
     "csv",
     "datetime",
@@ -193,9 +193,9 @@ const MODULES: [&str; 14] = [
 /// What programs of small models use of other modules without importing it.
 const FUNCTIONS_OF_MODULES: [(&str, &[&str]); 4] = [
     ("collections", &["Counter", "OrderedDict", "defaultdict", "deque", "namedtuple"]),
-    ("functools", &["lru_cache", "partial", "reduce", "wraps"]),
-    ("itertools", &["accumulate", "chain", "combinations", "groupby", "islice", "permutations", "product"]),
-    ("math", &["ceil", "factorial", "floor", "gcd", "isclose", "log", "pi", "prod", "sqrt"]),
+    ("functools", &["lru_cache", "reduce"]),
+    ("itertools", &["accumulate", "combinations", "groupby", "islice", "permutations"]),
+    ("math", &["ceil", "factorial", "floor", "gcd", "isclose", "prod", "sqrt"]),
 ];
 /// Functions of Python that programs of small models define again.
 const FUNCTIONS: [&str; 12] =

@@ -63,10 +63,11 @@ pub async fn refuse_other_file(
 
 /// The short file that the prompt names for a number alone, and that holds something else, with that.
 pub async fn more_than_number(sandbox: &Sandbox, prompt: &str) -> Option<(PathBuf, String)> {
-    let file = asked::files_to_make(prompt).into_iter().next()?;
-    let is_meant = expected_output::is_number_alone(prompt) && interpreter(&file).is_none();
+    let files = asked::files_to_make(prompt);
+    let [file] = files.as_slice() else { return None };
+    let is_meant = expected_output::is_number_alone(prompt) && interpreter(file).is_none();
     let content = text_file(sandbox, &file.to_string_lossy(), MAX_COMPARED).await.filter(|_| is_meant)?;
-    (!expected_output::is_number(&content)).then(|| (file, content.trim().to_owned()))
+    (!expected_output::is_number(&content)).then(|| (file.clone(), content.trim().to_owned()))
 }
 
 /// The short file that the prompt names for what is to be found, and that holds something which the answer does not say.

@@ -15,16 +15,20 @@ impl Conversation {
     /// Sends the short files that `prompt` names with it, where the model is a small one.
     ///
     /// # Errors
-    /// An event cannot be written, or there is no sandbox.
+    /// An event cannot be written.
     pub async fn attach_named(&mut self, prompt: &str) -> Result<()> {
         let names = asked::files_named(prompt);
         if names.is_empty() || self.form_of_prompt().await? != CallForm::Compact {
             return Ok(());
         }
-        let sandbox = self.setup.environment.sandbox().await?;
+        // A sandbox that does not start is reported by the first step.
+        let Ok(sandbox) = self.setup.environment.sandbox().await else { return Ok(()) };
         let mut found = Vec::new();
         for name in names {
             let name = name.to_string_lossy().into_owned();
+            if prompt.contains(&format!("@{name}")) {
+                continue;
+            }
             let content = text_file(&sandbox, &name, MAX_BYTES).await;
             let is_new = |content: &String| !content.trim().is_empty() && !is_known(content, &self.messages);
             found.extend(content.filter(is_new).map(|content| (name, content)));

@@ -254,11 +254,9 @@ pub fn not_looked(prompt: &str) -> Reminder {
 /// The reminder that the file which the task is about is as it was.
 pub fn unchanged(file: &Path) -> Reminder {
     let shown = file.display();
-    let text = format!(
-        "{NOT_DONE} {shown} is as it was. It is not right yet. Send the edit_file or write_file that changes {shown}, with the code \
-         that is missing."
-    );
-    Reminder::new(text).unfinished_if(true, &format!("{shown} is as it was"))
+    Reminder::new(format!(
+        "{NOT_DONE} {shown} is as it was. Send the edit_file or write_file that changes {shown}, with the code that is missing."
+    ))
 }
 
 /// The reminder that the examples in the docstrings of a program were not tried.

@@ -1,4 +1,4 @@
-//! Small models replace a file by a part of it, or by lines that try it: what they would lose so is kept.
+//! Small models replace a file by a part of it, or by lines that try it: such a write is refused with what the file holds.
 
 use super::asked;
 use super::small_model::{MAX_REFUSALS, MAX_SHOWN, NOT_WRITTEN, earlier_calls, has_seen};

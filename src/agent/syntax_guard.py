@@ -1,4 +1,4 @@
-import ast, builtins, sys, traceback
+import ast, builtins, importlib, sys, traceback
 
 
 def parsed(text):
@@ -9,10 +9,16 @@ def parsed(text):
 
 
 def undefined(tree):
-    used, defined = set(), set(dir(builtins)) | {"__file__"}
+    """The names that are used and not defined, with the attributes that are asked of them; None for a use without one."""
+    used, defined, bases = {}, set(dir(builtins)) | {"__file__"}, set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name):
-            (used if isinstance(node.ctx, ast.Load) else defined).add(node.id)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            bases.add(node.value)
+            used.setdefault(node.value.id, set()).add(node.attr)
+        elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            defined.add(node.id)
+        elif isinstance(node, ast.Name) and node not in bases:
+            used.setdefault(node.id, set()).add(None)
         elif isinstance(node, ast.alias):
             defined.add((node.asname or node.name).split(".")[0])
         elif isinstance(node, ast.arg):
@@ -20,7 +26,13 @@ def undefined(tree):
         elif isinstance(getattr(node, "name", None), str):
             defined.add(node.name)
     # What `from x import *` defines is not known.
-    return set() if "*" in defined else used - defined
+    return {} if "*" in defined else {name: used[name] for name in used if name not in defined}
+
+
+def can_be_imported(name, attributes):
+    if name not in sys.argv[4].split():
+        return True
+    return None not in attributes and all(hasattr(importlib.import_module(name), it) for it in attributes)
 
 
 def line_for_imports(text, tree):
@@ -38,4 +50,7 @@ if new is None:
     print(error)
     was_right = sys.argv[3].strip() and parsed(sys.argv[3])[0] is not None
     sys.exit(3 if was_right else 4)
-print(line_for_imports(sys.argv[2], new), *sorted(undefined(new)))
+old = parsed(sys.argv[3])[0]
+lacked = undefined(old) if old else {}
+missing = [name for name, uses in undefined(new).items() if name not in lacked and can_be_imported(name, uses)]
+print(line_for_imports(sys.argv[2], new), *sorted(missing))

@@ -1,8 +1,8 @@
-//! Small models break a program that was right, copy an error message into it, or end it in the middle, and do not find back. What
+//! Small models break a program that was right, copy an error message into it, or end it in the middle, and do not recover. What
 //! a change would make of a program in Python is parsed before it is written.
 
 use super::edit_repair::unclosed;
-use super::failure_hints::import_of;
+use super::failure_hints::{MODULES, import_of};
 use super::small_model::NOT_WRITTEN;
 use crate::model::Message;
 use crate::sandbox::{Command, Outcome, Program, Sandbox, WORKSPACE};
@@ -57,7 +57,7 @@ pub async fn guard(sandbox: &Sandbox, tool: &str, arguments: &mut Value, before:
         && let Some(repaired) = with_brackets(tool, arguments, &broken.error)
         && let Some(right @ Parsed::Right(_)) = parse(sandbox, tool, &repaired, before).await
     {
-        guarded.corrected += "\nThe brackets at its end were corrected.";
+        guarded.corrected += "\nThe brackets at the end of the text were corrected.";
         (*arguments, parsed) = (repaired, right);
     }
     match parsed {
@@ -82,7 +82,8 @@ async fn parse(sandbox: &Sandbox, tool: &str, arguments: &Value, before: Option<
         return None;
     }
     let shown = Path::new(WORKSPACE).join(path).display().to_string();
-    let argv = ["python3", "-IS", "-W", "ignore", "-c", PARSER, &shown, &after, before];
+    let modules = MODULES.join(" ");
+    let argv = ["python3", "-IS", "-W", "ignore", "-c", PARSER, &shown, &after, before, &modules];
     let command = Command {
         program: Program::Argv(argv.map(Into::into).to_vec()),
         cwd: None,
@@ -111,8 +112,7 @@ fn with_imports(
 ) -> Option<(Value, Vec<String>)> {
     let (line, names) = report.split_once(' ')?;
     let line: usize = line.parse().ok()?;
-    let mut imports: Vec<String> = names.split(' ').take(MAX_NAMES).filter_map(import_of).collect();
-    imports.dedup();
+    let imports: Vec<String> = names.split(' ').take(MAX_NAMES).filter_map(import_of).collect();
     let program = after(tool, arguments, before).filter(|_| !imports.is_empty())?;
     let mut lines: Vec<&str> = program.lines().collect();
     lines.splice(line.min(lines.len())..line.min(lines.len()), imports.iter().map(String::as_str));
@@ -133,8 +133,9 @@ fn field(tool: &str) -> &'static str {
 /// The arguments with as many brackets at the end of the text as it opens: small models leave out the last ones, and write the brace that
 /// ends the arguments into the text as well.
 fn with_brackets(tool: &str, arguments: &Value, error: &str) -> Option<Value> {
-    let text = arguments.get(field(tool))?.as_str()?.trim_end();
-    let text = if error.contains("unmatched '}'") {
+    let whole = arguments.get(field(tool))?.as_str()?;
+    let text = whole.trim_end();
+    let corrected = if error.contains("unmatched '}'") {
         text.strip_suffix('}')?.trim_end().to_owned()
     } else if error.contains("was never closed") && !is_cut(text) {
         text.to_owned() + &unclosed(text)?
@@ -142,7 +143,7 @@ fn with_brackets(tool: &str, arguments: &Value, error: &str) -> Option<Value> {
         return None;
     };
     let mut repaired = arguments.clone();
-    repaired[field(tool)] = text.into();
+    repaired[field(tool)] = (corrected + &whole[text.len()..]).into();
     Some(repaired)
 }
 
@@ -223,7 +224,7 @@ mod tests {
         };
         let never = "SyntaxError: '(' was never closed";
         assert_eq!(repaired("x = [1]}", "SyntaxError: unmatched '}'").unwrap(), "x = [1]");
-        assert_eq!(repaired("print(len([1])\n", never).unwrap(), "print(len([1]))");
+        assert_eq!(repaired("print(len([1])\n", never).unwrap(), "print(len([1]))\n");
         assert_eq!(repaired("raise ValueError(", never), None, "it ends in the middle");
         assert_eq!(repaired("x = [1]}", "SyntaxError: invalid syntax"), None);
     }

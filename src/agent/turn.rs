@@ -23,6 +23,7 @@ impl Conversation {
     /// prompt an answer, if only the part of it that had arrived.
     pub async fn turn(&mut self, text: &str) -> Result<Answer> {
         self.task = text.to_owned();
+        self.progress = progress::Progress::default();
         self.follow_up(text).await
     }
 
@@ -103,8 +104,7 @@ impl Conversation {
 
     async fn rounds(&mut self) -> Result<Answer> {
         let mut repetition = Repetition::default();
-        let (mut bad_rounds, mut reminders, mut progress) =
-            (0, nudge::Sent::default(), progress::Progress::default());
+        let (mut bad_rounds, mut reminders) = (0, nudge::Sent::default());
         loop {
             let spent = Spent { turns: self.turns, ..self.setup.shared.prompt.spent() };
             if let Some(reached) = spent.reached(&self.setup.limits) {
@@ -114,7 +114,7 @@ impl Conversation {
             self.compact_if_needed().await?;
             let reply = self.ask_within_window().await?;
             if reply.tool_calls.is_empty() {
-                let reminder = self.reminder(&reply, &progress).await;
+                let reminder = self.reminder(&reply, &self.progress).await;
                 if let Some(reminder) = reminder.as_ref().filter(|reminder| reminders.take(reminder)) {
                     let text = reminder.text.clone();
                     self.emit(Event::Nudge { text: text.clone() })?;
@@ -123,7 +123,7 @@ impl Conversation {
                 }
                 return self.ended_by(reply, reminder);
             }
-            let round = self.run_tools(&reply, &mut repetition, &mut progress).await?;
+            let round = self.run_tools(&reply, &mut repetition).await?;
             reminders.stepped();
             self.checkpoint(Moment::BetweenTurns).await?;
             bad_rounds = if round.all_bad { bad_rounds + 1 } else { 0 };

@@ -90,7 +90,8 @@ impl Session {
         let interrupt = self.conversation.interrupt();
         tokio::select! {
             biased;
-            stop = interrupt.triggered() => return Err(stop.error()),
+            // The turn records the prompt, and stops.
+            _ = interrupt.triggered() => {}
             attached = self.conversation.attach_named(text) => attached?,
         }
         self.conversation.turn(text).await
