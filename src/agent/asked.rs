@@ -84,9 +84,8 @@ pub fn expects_failure(prompt: &str) -> bool {
 
 /// Whether it orders a change of a file that it names, without a condition: `Fix add.py`, `then change PORT in settings.py`.
 pub fn orders_change(prompt: &str) -> bool {
-    let names_file = super::small_model::names(prompt, "").iter().any(|name| is_file_name(name));
     let is_conditional = words(prompt).any(|word| CONDITIONS.contains(&word.as_str()));
-    names_file && (orders(prompt, &CHANGES) || completes(prompt)) && !is_conditional
+    !files_named(prompt).is_empty() && (orders(prompt, &CHANGES) || completes(prompt)) && !is_conditional
 }
 
 /// The program that it orders to change, where it names no other: `Fix a.py`, `build.sh fails. Correct it.`; not `Rename old.py`,

@@ -1,7 +1,7 @@
 //! Small models answer what they are to find in files without a look at them.
 
 use super::progress::interpreter;
-use super::small_model::{MAX_KEPT, MAX_REFUSALS, NOT_WRITTEN, earlier_calls, text_file};
+use super::small_model::{MAX_KEPT, MAX_REFUSALS, NOT_WRITTEN, earlier_calls, refusals, text_file};
 use super::{asked, expected_output};
 use crate::event::ToolCall;
 use crate::model::Message;
@@ -26,11 +26,9 @@ fn is_to_find(prompt: &str) -> bool {
 /// Why a `write_file` is not run: the prompt asks for something that is in the files, and the model has not looked into any.
 pub fn refuse_guess(prompt: &str, tool: &str, arguments: &Value, messages: &[Message]) -> Option<String> {
     let path = Path::new(arguments.get("path")?.as_str()?);
-    let is_refusal =
-        |message: &&Message| matches!(message, Message::Tool { text, .. } if text.starts_with(NOT_WRITTEN));
     let may_be_guess = tool == "write_file" && is_to_find(prompt) && interpreter(path).is_none();
     let is_guess = may_be_guess && !has_looked(prompt, messages);
-    if !is_guess || messages.iter().filter(is_refusal).count() >= MAX_REFUSALS {
+    if !is_guess || refusals(NOT_WRITTEN, messages) >= MAX_REFUSALS {
         return None;
     }
     let step = search_step(prompt);

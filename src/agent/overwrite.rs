@@ -1,7 +1,7 @@
 //! Small models replace a file by a part of it, or by lines that try it: such a write is refused with what the file holds.
 
 use super::asked;
-use super::small_model::{MAX_REFUSALS, MAX_SHOWN, NOT_WRITTEN, earlier_calls, has_seen};
+use super::small_model::{MAX_REFUSALS, MAX_SHOWN, NOT_WRITTEN, earlier_calls, has_seen, refusals};
 use crate::event::ToolCall;
 use crate::model::Message;
 use crate::shorten::head_and_tail;
@@ -53,9 +53,7 @@ fn refuse_removal(path: &str, content: &str, data: &str, messages: &[Message]) -
     };
     let name = definition(content).filter(|_| path.ends_with(".py") && definition(data).is_none())?;
     let begin = format!("{NOT_WRITTEN} this would remove {name} from {path}");
-    let is_one =
-        |message: &&Message| matches!(message, Message::Tool { text, .. } if text.starts_with(&begin));
-    (messages.iter().filter(is_one).count() < MAX_REFUSALS).then(|| {
+    (refusals(&begin, messages) < MAX_REFUSALS).then(|| {
         let shown = head_and_tail(content.trim_end(), KEPT_CHARS);
         format!(
             "{begin}. It holds:\n{shown}\n\nTo change it, send an edit_file, or a write_file with all of it."

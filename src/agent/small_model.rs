@@ -217,9 +217,19 @@ pub(super) async fn text_file(sandbox: &Sandbox, path: &str, limit: u64) -> Opti
 
 /// Whether the text is in a message to the model, or in what it wrote itself.
 pub(super) fn is_known(content: &str, messages: &[Message]) -> bool {
-    let is_sent =
-        |message: &Message| matches!(message, Message::User { text } if text.contains(content.trim()));
-    messages.iter().any(is_sent) || has_seen(content, messages)
+    is_sent(content, messages) || has_seen(content, messages)
+}
+
+/// Whether the text is in a message of the user's, with the files that are sent with a prompt.
+pub(super) fn is_sent(content: &str, messages: &[Message]) -> bool {
+    messages.iter().any(|message| matches!(message, Message::User { text } if text.contains(content.trim())))
+}
+
+/// How many results begin so: refusals of one kind.
+pub(super) fn refusals(begin: &str, messages: &[Message]) -> usize {
+    let is_one =
+        |message: &&Message| matches!(message, Message::Tool { text, .. } if text.starts_with(begin));
+    messages.iter().filter(is_one).count()
 }
 
 /// Whether the text is in a result, or in what the model wrote itself. What is sent with a prompt, small models forget when they write.

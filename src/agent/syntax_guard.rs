@@ -3,7 +3,7 @@
 
 use super::edit_repair::unclosed;
 use super::failure_hints::{MODULES, import_of};
-use super::small_model::NOT_WRITTEN;
+use super::small_model::{NOT_WRITTEN, refusals};
 use crate::model::Message;
 use crate::sandbox::{Command, Outcome, Program, Sandbox, WORKSPACE};
 use crate::tools::Collector;
@@ -170,9 +170,7 @@ impl Broken {
     pub fn refusal(&self, tool: &str, arguments: &Value, messages: &[Message]) -> Option<String> {
         let path = arguments.get("path")?.as_str()?;
         let begin = format!("{NOT_WRITTEN} this would be a syntax error in {path}");
-        let is_one =
-            |message: &&Message| matches!(message, Message::Tool { text, .. } if text.starts_with(&begin));
-        if !self.was_right || messages.iter().filter(is_one).count() >= MAX_REFUSALS {
+        if !self.was_right || refusals(&begin, messages) >= MAX_REFUSALS {
             return None;
         }
         let what_to_do = match self.cut(tool, arguments) {

@@ -114,7 +114,7 @@ impl Conversation {
             self.compact_if_needed().await?;
             let reply = self.ask_within_window().await?;
             if reply.tool_calls.is_empty() {
-                let reminder = self.reminder(&reply, &self.progress).await;
+                let reminder = self.reminder(&reply).await;
                 if let Some(reminder) = reminder.as_ref().filter(|reminder| reminders.take(reminder)) {
                     let text = reminder.text.clone();
                     self.emit(Event::Nudge { text: text.clone() })?;
@@ -155,8 +155,8 @@ impl Conversation {
     }
 
     /// What is sent in place of accepting a message without a call.
-    async fn reminder(&self, reply: &Reply, progress: &progress::Progress) -> Option<Reminder> {
-        let (form, prompt) = (self.setup.model.form(), self.task.as_str());
+    async fn reminder(&self, reply: &Reply) -> Option<Reminder> {
+        let (form, prompt, progress) = (self.setup.model.form(), self.task.as_str(), &self.progress);
         if reply.is_cut_off() {
             return (form == CallForm::Compact).then(Reminder::cut_off);
         }

@@ -2,7 +2,7 @@
 //! examples that it has.
 
 use super::asked;
-use super::small_model::{MAX_KEPT, changed_files, earlier_calls, names, text_file};
+use super::small_model::{MAX_KEPT, changed_files, earlier_calls, is_sent, names, text_file};
 use crate::event::ToolCall;
 use crate::model::Message;
 use crate::sandbox::Sandbox;
@@ -41,9 +41,7 @@ pub async fn untried_examples(sandbox: &Sandbox, messages: &[Message]) -> Option
 pub async fn unchanged_file(sandbox: &Sandbox, prompt: &str, messages: &[Message]) -> Option<PathBuf> {
     let file = asked::program_to_change(prompt).filter(|_| changed_files(messages).is_empty())?;
     let content = text_file(sandbox, &file.to_string_lossy(), MAX_KEPT).await?;
-    let was_sent =
-        |message: &Message| matches!(message, Message::User { text } if text.contains(content.trim()));
-    (!content.trim().is_empty() && messages.iter().any(was_sent)).then_some(file)
+    (!content.trim().is_empty() && is_sent(&content, messages)).then_some(file)
 }
 
 /// Whether a command shows or runs a program and no more.
