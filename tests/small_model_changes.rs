@@ -43,7 +43,7 @@ fn a_program_that_was_to_be_changed_and_is_as_it_was_is_pointed_out() {
     complete_half(&model, &[]).expect_code(0);
     let requests = model.chat_requests();
     let result = last_text(&requests[1]);
-    assert!(result.contains("Now send the edit_file or write_file that changes half.py."), "{result}");
+    assert!(result.contains("Now send the write_file for half.py"), "{result}");
     assert!(last_text(&requests[2]).contains("half.py is as it was"), "{}", requests[2]);
 }
 
@@ -197,4 +197,113 @@ fn a_follow_up_is_about_the_change_that_was_made() {
     let call = agent().file("half.py", HALF).file("schema.json", schema).endpoint(&model);
     let prompt = "Complete the function half in half.py.";
     call.args(["run", prompt, "--output-schema", "schema.json", "--json"]).run().expect_code(0);
+}
+
+#[test]
+fn a_function_is_written_anew_without_its_docstring_which_is_kept() {
+    let write = |program: &str| turn(json!({ "tool": "write_file", "path": "half.py", "content": program }));
+    let model = server(1_500_000_000)
+        .text(&write(HALF))
+        .text(&write("def half(n):\n    return n / 2\n"))
+        .text(&answer())
+        .text(&answer())
+        .start();
+    let finished = complete_half(&model, &[]).expect_code(0);
+    let requests = model.chat_requests();
+    let refusal = last_text(&requests[1]);
+    assert!(refusal.contains("half in half.py would have no code, only a docstring"), "{refusal}");
+    let result = last_text(&requests[2]);
+    assert!(result.contains("The docstring was kept."), "{result}");
+    assert_eq!(finished.host_file("half.py"), Some(format!("{HALF}    return n / 2\n")));
+}
+
+#[test]
+fn a_docstring_that_is_to_be_removed_is_not_kept() {
+    let program = "def half(n):\n    \"\"\"Half of n.\"\"\"\n    return n / 2\n";
+    let without = "def half(n):\n    return n / 2\n";
+    let write = json!({ "tool": "write_file", "path": "half.py", "content": without });
+    let model = server(1_500_000_000)
+        .text(&turn(json!({ "tool": "read_file", "path": "half.py" })))
+        .text(&turn(write))
+        .text(&answer())
+        .start();
+    let call = agent().file("half.py", program).endpoint(&model);
+    let finished =
+        call.args(["run", "Remove the docstring from half.py.", "--json", "--apply"]).run().expect_code(0);
+    assert_eq!(finished.host_file("half.py").as_deref(), Some(without));
+}
+
+#[test]
+fn something_that_was_to_be_added_to_a_program_and_is_not_there_is_pointed_out() {
+    let edit = json!({ "tool": "edit_file", "path": "ops.py", "old": "    return a + b", "new": "    return a + b\n\n\ndef sub(a, b):\n    return a - b" });
+    let model = server(1_500_000_000)
+        .text(&turn(json!({ "tool": "run_commands", "command": "python3 ops.py" })))
+        .text(&answer())
+        .text(&turn(edit))
+        .text(&answer())
+        .start();
+    let call = agent().file("ops.py", "def add(a, b):\n    return a + b\n").endpoint(&model);
+    let prompt = "Add a function sub(a, b) that returns a - b to ops.py. Keep add.";
+    let finished = call.args(["run", prompt, "--json", "--apply"]).run().expect_code(0);
+    let reminder = last_text(&model.chat_requests()[2]).to_owned();
+    assert!(reminder.contains("ops.py is as it was"), "{reminder}");
+    assert!(finished.host_file("ops.py").is_some_and(|content| content.contains("def sub")));
+}
+
+#[test]
+fn all_of_a_file_where_a_part_was_asked_for_is_pointed_out() {
+    let words = "rose\nchrysanthemum\n";
+    let write = |text: &str| turn(json!({ "tool": "write_file", "path": "answer.txt", "content": text }));
+    let model = server(1_500_000_000)
+        .text(&write(words))
+        .text(&answer())
+        .text(&write("chrysanthemum"))
+        .text(&answer())
+        .start();
+    let call = agent().file("words.txt", words).endpoint(&model);
+    let prompt = "Write the longest line of words.txt into answer.txt.";
+    let finished = call.args(["run", prompt, "--json", "--apply"]).run().expect_code(0);
+    let reminder = last_text(&model.chat_requests()[2]).to_owned();
+    assert!(reminder.contains("answer.txt holds all of words.txt"), "{reminder}");
+    assert_eq!(finished.host_file("answer.txt").as_deref(), Some("chrysanthemum"));
+}
+
+#[test]
+fn a_program_of_several_functions_is_completed_without_losing_one() {
+    let helper = "def double(n):\n    return 2 * n\n\n\n";
+    let program = format!("{helper}{HALF}");
+    let body = "def half(n):\n    return n / 2\n";
+    let write = |program: &str| turn(json!({ "tool": "write_file", "path": "half.py", "content": program }));
+    let model = server(1_500_000_000)
+        .text(&turn(json!({ "tool": "read_file", "path": "half.py" })))
+        .text(&write(body))
+        .text(&write(&format!("{helper}{body}")))
+        .text(&answer())
+        .text(&answer())
+        .start();
+    let call = agent().file("half.py", &program).endpoint(&model);
+    let finished = call.args(["run", "Complete half in half.py.", "--json", "--apply"]).run().expect_code(0);
+    let requests = model.chat_requests();
+    let hint = last_text(&requests[1]);
+    assert!(hint.contains("Now send the edit_file or write_file that changes half.py."), "{hint}");
+    let refusal = last_text(&requests[2]);
+    assert!(refusal.contains("not written: this would remove double from half.py"), "{refusal}");
+    assert_eq!(finished.host_file("half.py"), Some(format!("{program}    return n / 2\n")));
+}
+
+#[test]
+fn complete_programs_that_look_incomplete_are_written() {
+    // A class with a docstring alone, a property with its setter, and a docstring that is what is to be completed.
+    let before = "class Empty(Exception):\n    \"\"\"Raised for nothing.\"\"\"\n\n\nclass Box:\n    @property\n    def size(self):\n        \"\"\"The size.\"\"\"\n        return self._size\n\n    @size.setter\n    def size(self, value):\n        self._size = value\n";
+    let after = before.replace("Raised for nothing.", "Raised where nothing is left.");
+    let write = json!({ "tool": "write_file", "path": "box.py", "content": after });
+    let model = server(1_500_000_000)
+        .text(&turn(json!({ "tool": "read_file", "path": "box.py" })))
+        .text(&turn(write))
+        .text(&answer())
+        .start();
+    let call = agent().file("box.py", before).endpoint(&model);
+    let prompt = "Complete the docstring of Empty in box.py.";
+    let finished = call.args(["run", prompt, "--json", "--apply"]).run().expect_code(0);
+    assert_eq!(finished.host_file("box.py"), Some(after));
 }

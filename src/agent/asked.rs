@@ -16,7 +16,7 @@ pub fn asks_for_change(prompt: &str) -> bool {
 }
 
 /// Whether it orders to complete a program.
-fn completes(prompt: &str) -> bool {
+pub fn completes(prompt: &str) -> bool {
     orders(prompt, &COMPLETES) && files_named(prompt).iter().any(|file| interpreter(file).is_some())
 }
 
@@ -88,15 +88,48 @@ pub fn orders_change(prompt: &str) -> bool {
     !files_named(prompt).is_empty() && (orders(prompt, &CHANGES) || completes(prompt)) && !is_conditional
 }
 
-/// The program that it orders to change, where it names no other: `Fix a.py`, `build.sh fails. Correct it.`; not `Rename old.py`,
-/// `Build it with build.sh`, `Add tests for a.py`.
+/// The program that it orders to change, where it names no other: `Fix a.py`, `build.sh fails. Correct it.`, `Add a function to
+/// a.py`; not `Rename old.py`, `Build it with build.sh`, `Add tests for a.py`.
 pub fn program_to_change(prompt: &str) -> Option<PathBuf> {
     let has = |known: &[&str]| words(prompt).any(|word| known.contains(&word.as_str()));
-    let is_ordered =
-        orders(prompt, &CORRECTS) && !has(&REMOVES) && !has(&CONDITIONS) && !has(&["test", "tests"]);
     let mut programs = files_named(prompt).into_iter().filter(|file| interpreter(file).is_some());
     let (program, None) = (programs.next()?, programs.next()) else { return None };
-    (is_ordered && files_to_make(prompt).is_empty()).then_some(program)
+    let corrects = orders(prompt, &CORRECTS) && files_to_make(prompt).is_empty();
+    let is_ordered = corrects || orders(prompt, &ADDS) && is_written_into(prompt, &program);
+    (is_ordered && !removes(prompt) && !has(&CONDITIONS) && !has(&["test", "tests"])).then_some(program)
+}
+
+/// Whether a file is named behind `to` or `into`: `Add a function to a.py`.
+pub fn is_written_into(prompt: &str, file: &Path) -> bool {
+    let mut follows = false;
+    prompt.split_whitespace().any(|word| {
+        let is_it = follows && super::small_model::names(word, "").iter().any(|name| name == file);
+        let bare = bare(word);
+        follows = ["into", "to"].contains(&bare.as_str()) || follows && ARTICLES.contains(&bare.as_str());
+        is_it
+    })
+}
+
+/// Whether docstrings stay as they are: they are not what is to be completed, changed or removed.
+pub fn keeps_docstrings(prompt: &str) -> bool {
+    let words: Vec<String> = prompt.split_whitespace().map(bare).collect();
+    let is_verb = |word: &String| {
+        [&CHANGES[..], &COMPLETES, &REMOVES].iter().any(|verbs| verbs.contains(&word.as_str()))
+    };
+    !words.iter().enumerate().any(|(at, word)| {
+        let before = &words[at.saturating_sub(MAX_BEFORE_OBJECT)..at];
+        DOCUMENTATION.contains(&word.as_str()) && before.iter().any(is_verb)
+    })
+}
+
+/// Whether it asks for a part of something: `the longest line`, `the first word`.
+pub fn asks_for_part(prompt: &str) -> bool {
+    words(prompt).any(|word| PARTS.contains(&word.as_str()))
+}
+
+/// Whether something is to be taken away, or to another place.
+pub fn removes(prompt: &str) -> bool {
+    words(prompt).any(|word| REMOVES.contains(&word.as_str()))
 }
 
 /// Whether one of the verbs is an order: it begins a sentence, or follows `and`, `then`, `please`.
@@ -118,7 +151,7 @@ pub fn files_named(prompt: &str) -> Vec<PathBuf> {
 
 /// The names of files in a prompt, for the reminder that one is missing: relative to the workspace.
 pub fn files_asked_for(prompt: &str) -> Vec<PathBuf> {
-    if words(prompt).any(|word| REMOVES.contains(&word.as_str())) {
+    if removes(prompt) {
         return Vec::new();
     }
     files_named(prompt)
@@ -209,6 +242,17 @@ const CHANGES: [&str; 23] = [
 ];
 /// Words that ask for a change only where they are orders about a program.
 const COMPLETES: [&str; 2] = ["complete", "finish"];
+/// Words for what explains a program.
+const DOCUMENTATION: [&str; 6] = ["comment", "comments", "docstring", "docstrings", "documentation", "docs"];
+/// Words before one of those among which a verb is about it.
+const MAX_BEFORE_OBJECT: usize = 3;
+/// Words for a part of what is there.
+const PARTS: [&str; 12] = [
+    "first", "highest", "largest", "last", "longest", "lowest", "newest", "oldest", "only", "part",
+    "shortest", "smallest",
+];
+/// Orders that put something into a file that is there.
+const ADDS: [&str; 3] = ["add", "append", "insert"];
 /// Orders that are about what a program holds.
 const CORRECTS: [&str; 8] = ["change", "complete", "correct", "edit", "finish", "fix", "repair", "replace"];
 /// Words of prompts that plainly ask for a command.
@@ -257,6 +301,32 @@ const EXTENSIONS: [&str; 24] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn docstrings_stay_unless_they_are_what_the_prompt_is_about() {
+        for (prompt, keeps) in [
+            ("Complete the function f in a.py, as its docstring says.", true),
+            ("Complete dedupe in a.py, which removes duplicates.", true),
+            ("Complete the docstring of f in a.py.", false),
+            ("Remove every comment and docstring from a.py.", false),
+            ("Fix the comments in a.py.", false),
+        ] {
+            assert_eq!(keeps_docstrings(prompt), keeps, "{prompt}");
+        }
+    }
+
+    #[test]
+    fn what_something_is_written_into_is_known() {
+        let into = |prompt: &str, file: &str| is_written_into(prompt, Path::new(file));
+        assert!(into("Add sub to ops.py.", "ops.py"));
+        assert!(into("Write the first line of a.txt into the file b.txt.", "b.txt"));
+        assert!(!into("Write the first line of a.txt into b.txt.", "a.txt"));
+        assert!(!into("Add the functions in util.py to README.md.", "util.py"));
+        let added = |prompt: &str| program_to_change(prompt);
+        assert_eq!(added("Add a function sub to ops.py. Keep add."), Some("ops.py".into()));
+        assert_eq!(added("Add tests to ops.py."), None);
+        assert_eq!(added("Add the functions in util.py to README.md."), None);
+    }
 
     fn paths(names: &[&str]) -> Vec<PathBuf> {
         names.iter().map(PathBuf::from).collect()

@@ -276,6 +276,12 @@ impl Conversation {
         }
         let sent = arguments.clone();
         let before = small_model::content_before(sandbox, tool.name(), &arguments).await;
+        if let Some(content) = &before {
+            small_model::repair_edit(tool.name(), &mut arguments, content);
+        }
+        small_model::repair_escapes(&mut arguments);
+        let guarded =
+            syntax_guard::guard(sandbox, prompt, tool.name(), &mut arguments, before.as_deref()).await;
         let refusal = match before.as_deref() {
             _ if tool.name() != "write_file" => None,
             Some(content) => overwrite::refuse(prompt, &arguments, content, messages),
@@ -284,18 +290,13 @@ impl Conversation {
         if let Some(refusal) = refusal {
             return Ok(ToolResult::failure(refusal));
         }
-        if let Some(content) = &before {
-            small_model::repair_edit(tool.name(), &mut arguments, content);
-        }
-        let guarded = syntax_guard::guard(sandbox, tool.name(), &mut arguments, before.as_deref()).await;
         // What was judged is what the model sent.
         if arguments != sent
             && let Some(why) = self.judge(tool.name(), tool.action(&arguments), &arguments).await?
         {
             return Ok(ToolResult::failure(why));
         }
-        let broken = guarded.broken.as_ref();
-        if let Some(refusal) = broken.and_then(|broken| broken.refusal(tool.name(), &arguments, messages)) {
+        if let Some(refusal) = guarded.refusal(prompt, tool.name(), &arguments, messages) {
             return Ok(ToolResult::failure(refusal));
         }
         let unchanged = before.and_then(|content| small_model::unchanged(&arguments, &content));
@@ -304,10 +305,12 @@ impl Conversation {
         if result.ok {
             result.text.extend(unchanged);
             result.text += &guarded.corrected;
-            result.text.extend(broken.map(|broken| broken.note(tool.name(), &arguments)));
+            result.text.extend(guarded.broken.map(|broken| broken.note(tool.name(), &arguments)));
             result.text.extend(small_model::edited_nothing(sandbox, &edited).await);
             result.text.extend(small_model::json_example(tool.name(), &arguments));
-            result.text.extend(unfinished::next_step(prompt, tool.name(), &arguments, messages));
+            result
+                .text
+                .extend(unfinished::next_step(sandbox, prompt, tool.name(), &arguments, messages).await);
         } else {
             let files =
                 small_model::named_files(sandbox, tool.name(), &arguments, &result.text, messages).await;
@@ -320,6 +323,7 @@ impl Conversation {
             };
             result.text.extend(files);
             result.text += &hints;
+            result.text.extend(unfinished::correction(sandbox, prompt, &arguments, messages).await);
         }
         Ok(result)
     }

@@ -30,6 +30,7 @@ pub async fn hints(sandbox: &Sandbox, command: &str, output: &str, shows_line: b
             &format!("\n\nLine {} of {}, with those around it:\n{excerpt}", place.line, place.path.display());
     }
     text.extend(missing_indentation(output, &place, &content));
+    text.extend(empty_list(output, &place, &content));
     let name = || missing_import(output, &place).or_else(|| misspelt_name(output, &place, &content));
     text.extend(missing_module(output).or_else(name));
     text
@@ -82,6 +83,36 @@ fn missing_indentation(output: &str, place: &Place, content: &str) -> Option<Str
     let step = edit(place, content, line, &format!("    {line}"));
     Some(format!(
         "\n\nLine {} of {} lacks four spaces at its beginning. Send the step that adds them{step}",
+        place.line,
+        place.path.display()
+    ))
+}
+
+/// What to do about a line that takes the first or last element of a list, and nothing else of any, with the step that does it where
+/// its function returns a list.
+fn empty_list(output: &str, place: &Place, content: &str) -> Option<String> {
+    if !output.contains("IndexError: list index out of range") {
+        return None;
+    }
+    let line = content.lines().nth(place.line - 1).filter(|line| line.len() <= MAX_LINE)?;
+    let (before, _) = line.split_once("[0]").or_else(|| line.split_once("[-1]"))?;
+    let start = before.rfind(|c: char| !c.is_alphanumeric() && c != '_').map_or(0, |at| at + 1);
+    let name = before.get(start..).filter(|name| is_name(name) && line.matches('[').count() == 1)?;
+    let indentation = |line: &str| line.len() - line.trim_start().len();
+    let is_def = |line: &&str| line.trim_start().starts_with("def ");
+    let function = content.lines().take(place.line).filter(is_def).last()?;
+    let begins_statement =
+        !["elif", "else", "while", "def "].iter().any(|word| line.trim_start().starts_with(word));
+    let returns_list = function.contains("-> List") || function.contains("-> list");
+    let step = match returns_list && begins_statement && indentation(line) > indentation(function) {
+        true => {
+            let margin = &line[..indentation(line)];
+            edit(place, content, line, &format!("{margin}if not {name}:\n{margin}    return []\n{line}"))
+        }
+        false => String::new(),
+    };
+    Some(format!(
+        "\n\n{name} may be empty in line {} of {}. Send the step that handles that before this line, with `if not {name}:`{step}",
         place.line,
         place.path.display()
     ))
@@ -244,6 +275,28 @@ mod tests {
         let other = "ModuleNotFoundError: No module named 'mathlib'\n";
         assert_eq!(misspelt_module(other), None);
         assert!(missing_module(other).is_some_and(|hint| hint.contains("asks for mathlib.py")));
+    }
+
+    #[test]
+    fn an_empty_list_is_explained() {
+        let output = "  File \"/workspace/a.py\", line 2, in largest\nIndexError: list index out of range\n";
+        let place = failing_line::place(output).unwrap();
+        let program = "def largest(numbers) -> List[int]:\n    current = numbers[0]\n    return [current]\n";
+        let hint = empty_list(output, &place, program).unwrap();
+        let new = "    if not numbers:\n        return []\n    current = numbers[0]";
+        let step =
+            json!({ "tool": "edit_file", "path": "a.py", "old": "    current = numbers[0]", "new": new });
+        assert!(
+            hint.starts_with("\n\nnumbers may be empty in line 2 of a.py")
+                && hint.ends_with(&step.to_string()),
+            "{hint}"
+        );
+        let hint = empty_list(output, &place, &program.replace(" -> List[int]", "")).unwrap();
+        assert!(hint.ends_with("with `if not numbers:`"), "{hint}");
+        for program in [program.replace("[0]", "[4]"), program.replace("numbers[0]", "f()[0]"), String::new()]
+        {
+            assert_eq!(empty_list(output, &place, &program), None, "{program}");
+        }
     }
 
     #[test]

@@ -76,6 +76,21 @@ pub async fn differing_file(sandbox: &Sandbox, prompt: &str, answer: &str) -> Op
     (!content.is_empty() && !answer.contains(content)).then(|| (file, content.to_owned()))
 }
 
+/// The file that something of another one was to be written into, and that holds all of that, with the other one.
+pub async fn whole_in_place_of_part(sandbox: &Sandbox, prompt: &str) -> Option<(PathBuf, PathBuf)> {
+    let files = asked::files_named(prompt);
+    let is_meant = |file: &&PathBuf| asked::is_written_into(prompt, file) && interpreter(file).is_none();
+    let file = files.iter().rfind(is_meant).filter(|_| asked::asks_for_part(prompt))?;
+    let content = text_file(sandbox, &file.to_string_lossy(), MAX_KEPT).await?;
+    for other in files.iter().filter(|other| *other != file) {
+        let is_same = |whole: String| whole.trim() == content.trim() && whole.lines().count() > 1;
+        if text_file(sandbox, &other.to_string_lossy(), MAX_KEPT).await.is_some_and(is_same) {
+            return Some((file.clone(), other.clone()));
+        }
+    }
+    None
+}
+
 /// The step that looks for what the prompt asks for.
 pub fn search_step(prompt: &str) -> Value {
     let command = match asked::search_word(prompt) {

@@ -234,6 +234,15 @@ pub fn more_than_number(file: &Path, content: &str) -> Reminder {
     ))
 }
 
+/// The reminder that a file holds all of another one, where a part was asked for.
+pub fn whole_in_place_of_part(file: &Path, other: &Path) -> Reminder {
+    let (shown, other) = (file.display(), other.display());
+    Reminder::new(format!(
+        "{NOT_DONE} {shown} holds all of {other}, and the task asks for a part. Send the run_commands that finds that part, with a \
+         command that measures or sorts the lines of {other}."
+    ))
+}
+
 /// The reminder that a file holds something else than the answer says.
 pub fn differs_from_answer(file: &Path, content: &str, answer: &str) -> Reminder {
     let (shown, answer) = (file.display(), head_and_tail(answer.trim(), MAX_QUOTED));

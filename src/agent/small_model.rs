@@ -94,6 +94,16 @@ pub fn repair_edit(tool: &str, arguments: &mut Value, content: &str) {
     }
 }
 
+/// Puts a backslash back that JSON took for a part of `\b`: what bounds a word in a regular expression is a backspace then.
+pub fn repair_escapes(arguments: &mut Value) {
+    for name in ["data", "new"] {
+        if let Some(text) = arguments.get(name).and_then(Value::as_str).filter(|text| text.contains('\u{8}'))
+        {
+            arguments[name] = text.replace('\u{8}', "\\b").into();
+        }
+    }
+}
+
 /// What the result of a command says that edited nothing.
 pub const EDITED_NOTHING: &str = "\n\nNothing has changed: the expression of sed matches no line.";
 
@@ -122,10 +132,12 @@ pub async fn edited_nothing(sandbox: &Sandbox, files: &[(PathBuf, String)]) -> O
     Some(format!("{EDITED_NOTHING} {} holds:\n{content}\n\nChange it with edit_file.", name.display()))
 }
 
+/// What the result of a `write_file` says that writes what the file holds already.
+pub const UNCHANGED: &str = "\nThe file held exactly this before: nothing has changed.";
+
 /// The text for a `write_file` that writes what the file holds already: a model that tries to correct a file so changes nothing.
 pub fn unchanged(arguments: &Value, content: &str) -> Option<&'static str> {
-    (arguments.get("data")?.as_str()? == content)
-        .then_some("\nThe file held exactly this before: nothing has changed.")
+    (arguments.get("data")?.as_str()? == content).then_some(UNCHANGED)
 }
 
 /// An example for the result of a `write_file` that writes something else than JSON into a file of JSON: small models write YAML.

@@ -1,12 +1,14 @@
 //! Small models break a program that was right, copy an error message into it, or end it in the middle, and do not recover. What
 //! a change would make of a program in Python is parsed before it is written.
 
+use super::asked;
 use super::edit_repair::unclosed;
 use super::failure_hints::{MODULES, import_of};
 use super::small_model::{NOT_WRITTEN, refusals};
 use crate::model::Message;
 use crate::sandbox::{Command, Outcome, Program, Sandbox, WORKSPACE};
 use crate::tools::Collector;
+use serde::Deserialize;
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
@@ -16,12 +18,14 @@ const MAX_PROGRAM: usize = 48 << 10;
 /// How often a change of one file is refused.
 const MAX_REFUSALS: usize = 3;
 /// Characters of what the parser prints.
-const MAX_REPORT: usize = 1_000;
+const MAX_REPORT: usize = 2_000;
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Places of one program that are put right.
+const MAX_REPAIRS: usize = 5;
 /// Names that a program may lack the imports of.
 const MAX_NAMES: usize = 8;
 /// Parses both programs and executes neither. Ends with 3 where only the changed one is wrong, and with 4 where both are. Of one that is
-/// right it prints the line behind which imports belong, and the names that nothing in it defines.
+/// right it prints a [`Report`] as JSON.
 const PARSER: &str = include_str!("syntax_guard.py");
 
 /// What is wrong with the syntax of a program after a change.
@@ -33,10 +37,26 @@ pub struct Broken {
     was_right: bool,
 }
 
-/// What the parser says of a program.
+/// What was found in a program.
 enum Parsed {
-    Right(String),
+    Right(Report),
     Broken(Broken),
+}
+
+/// What was found in a program whose syntax is right. It comes from the sandbox: any of it may be made up.
+#[derive(Debug, Default, Deserialize)]
+struct Report {
+    /// The line behind which imports belong.
+    imports_behind: usize,
+    /// Names that nothing in it defines.
+    missing: Vec<String>,
+    /// Docstrings that the program had before and lacks, or has otherwise: their first and last line there, the first line now that they
+    /// replace, and the line after those, which is the same one where they replace nothing.
+    docstrings: Vec<(usize, usize, usize, usize)>,
+    /// A function or class that is not there any more.
+    removed: Vec<String>,
+    /// A function that has a docstring and nothing else, where that is so of all that had no more before.
+    without_body: Vec<String>,
 }
 
 /// What was found about a change.
@@ -46,30 +66,87 @@ pub struct Guarded {
     pub broken: Option<Broken>,
     /// What was corrected in it, for the model.
     pub corrected: String,
+    /// A function or class that it would remove.
+    removed: Option<String>,
+    /// A function that has a docstring and nothing else, as before.
+    without_body: Option<String>,
 }
 
 /// Parses what a `write_file` or `edit_file` makes of a program in Python that holds `before`, where the sandbox has Python. What is
-/// plainly meant is corrected in the arguments: brackets at the end, and imports of Python's own library.
-pub async fn guard(sandbox: &Sandbox, tool: &str, arguments: &mut Value, before: Option<&str>) -> Guarded {
+/// plainly meant is corrected in the arguments: brackets at the end, imports of Python's own library, and the docstrings of functions that
+/// are written anew.
+pub async fn guard(
+    sandbox: &Sandbox,
+    prompt: &str,
+    tool: &str,
+    arguments: &mut Value,
+    before: Option<&str>,
+) -> Guarded {
     let mut guarded = Guarded::default();
     let Some(mut parsed) = parse(sandbox, tool, arguments, before).await else { return guarded };
     if let Parsed::Broken(broken) = &parsed
-        && let Some(repaired) = with_brackets(tool, arguments, &broken.error)
-        && let Some(right @ Parsed::Right(_)) = parse(sandbox, tool, &repaired, before).await
+        && let Some((repaired, corrected, right)) =
+            repair(sandbox, tool, arguments, before, &broken.error).await
     {
-        guarded.corrected += "\nThe brackets at the end of the text were corrected.";
+        guarded.corrected += &corrected;
         (*arguments, parsed) = (repaired, right);
     }
     match parsed {
         Parsed::Broken(broken) => guarded.broken = Some(broken),
         Parsed::Right(report) => {
+            if asked::keeps_docstrings(prompt)
+                && let Some(kept) = with_docstrings(prompt, tool, arguments, before, &report)
+                && let Some(Parsed::Right(_)) = parse(sandbox, tool, &kept, before).await
+            {
+                guarded.corrected += "\nThe docstring was kept.";
+                *arguments = kept;
+            }
             if let Some((imported, imports)) = with_imports(tool, arguments, before, &report) {
                 guarded.corrected += &format!("\nAdded what it lacked: `{}`.", imports.join("`, `"));
                 *arguments = imported;
             }
+            guarded.removed = report.removed.into_iter().next();
+            guarded.without_body = report.without_body.into_iter().next();
         }
     }
     guarded
+}
+
+impl Guarded {
+    /// Why the change is not made.
+    pub fn refusal(
+        &self,
+        prompt: &str,
+        tool: &str,
+        arguments: &Value,
+        messages: &[Message],
+    ) -> Option<String> {
+        match &self.broken {
+            Some(broken) => broken.refusal(tool, arguments, messages),
+            None if asked::completes(prompt) => self
+                .removes(tool, arguments, messages)
+                .or_else(|| self.still_without_body(prompt, arguments, messages)),
+            None => None,
+        }
+    }
+
+    /// Why a program is not replaced that the task is to complete: by one that lacks something of it.
+    fn removes(&self, tool: &str, arguments: &Value, messages: &[Message]) -> Option<String> {
+        let (path, name) = (arguments.get("path")?.as_str()?, self.removed.as_deref()?);
+        let begin = format!("{NOT_WRITTEN} this would remove {name} from {path}.");
+        let is_refused = tool == "write_file" && refusals(&begin, messages) < MAX_REFUSALS;
+        is_refused.then(|| format!("{begin} Change a part of {path} with edit_file."))
+    }
+
+    /// Why a program is not written that the task is to complete, and that is as incomplete as before.
+    fn still_without_body(&self, prompt: &str, arguments: &Value, messages: &[Message]) -> Option<String> {
+        let (path, name) = (arguments.get("path")?.as_str()?, self.without_body.as_deref()?);
+        let begin = format!("{NOT_WRITTEN} {name} in {path} would have no code, only a docstring.");
+        let hint =
+            if asked::keeps_docstrings(prompt) { ", without the docstring, which is kept" } else { "" };
+        (refusals(&begin, messages) < MAX_REFUSALS)
+            .then(|| format!("{begin} Send the write_file with def {name} and its code{hint}."))
+    }
 }
 
 async fn parse(sandbox: &Sandbox, tool: &str, arguments: &Value, before: Option<&str>) -> Option<Parsed> {
@@ -97,7 +174,7 @@ async fn parse(sandbox: &Sandbox, tool: &str, arguments: &Value, before: Option<
     let finished = sandbox.run(command, &mut |output| collector.push(output)).await.ok()?;
     let report = collector.finish(None).text.trim_end().to_owned();
     match finished.outcome {
-        Outcome::Exited(0) => Some(Parsed::Right(report)),
+        Outcome::Exited(0) => serde_json::from_str(&report).ok().map(Parsed::Right),
         Outcome::Exited(code @ 3..=4) => Some(Parsed::Broken(Broken { error: report, was_right: code == 3 })),
         _ => None,
     }
@@ -108,11 +185,11 @@ fn with_imports(
     tool: &str,
     arguments: &Value,
     before: Option<&str>,
-    report: &str,
+    report: &Report,
 ) -> Option<(Value, Vec<String>)> {
-    let (line, names) = report.split_once(' ')?;
-    let line: usize = line.parse().ok()?;
-    let imports: Vec<String> = names.split(' ').take(MAX_NAMES).filter_map(import_of).collect();
+    let line = report.imports_behind;
+    let imports: Vec<String> =
+        report.missing.iter().take(MAX_NAMES).filter_map(|name| import_of(name)).collect();
     let program = after(tool, arguments, before).filter(|_| !imports.is_empty())?;
     let mut lines: Vec<&str> = program.lines().collect();
     lines.splice(line.min(lines.len())..line.min(lines.len()), imports.iter().map(String::as_str));
@@ -125,9 +202,85 @@ fn with_imports(
     Some((imported, imports))
 }
 
+/// The arguments with the docstrings that the whole program had before. One that was changed is put back only where it says what to
+/// write: small models make mistakes in copies.
+fn with_docstrings(
+    prompt: &str,
+    tool: &str,
+    arguments: &Value,
+    before: Option<&str>,
+    report: &Report,
+) -> Option<Value> {
+    let old: Vec<&str> = before?.lines().collect();
+    let data = arguments.get("data").and_then(Value::as_str).filter(|_| tool == "write_file")?;
+    let mut lines: Vec<&str> = data.lines().collect();
+    let mut is_kept = false;
+    for (first, last, line, end) in report.docstrings.iter().rev() {
+        if end > line && !asked::completes(prompt) {
+            continue;
+        }
+        let docstring = old.get(first.checked_sub(1)?..*last)?;
+        let replaced = line.checked_sub(1)?..end.checked_sub(1)?;
+        lines.get(replaced.clone()).filter(|_| replaced.start < lines.len())?;
+        lines.splice(replaced, docstring.iter().copied());
+        is_kept = true;
+    }
+    let mut kept = arguments.clone();
+    kept["data"] = (lines.join("\n") + "\n").into();
+    is_kept.then_some(kept)
+}
+
 /// The argument that is the new text.
 fn field(tool: &str) -> &'static str {
     if tool == "write_file" { "data" } else { "new" }
+}
+
+/// The arguments with what is plainly wrong put right, what that was, and what is found then, where the program is right then.
+async fn repair(
+    sandbox: &Sandbox,
+    tool: &str,
+    arguments: &Value,
+    before: Option<&str>,
+    error: &str,
+) -> Option<(Value, String, Parsed)> {
+    let (mut arguments, mut error) = (arguments.clone(), error.to_owned());
+    let mut all_corrected = String::new();
+    for _ in 0..MAX_REPAIRS {
+        let (repaired, corrected) = match with_escaped_line_end(tool, &arguments, &error) {
+            Some(repaired) => (repaired, "\nLine ends in strings were escaped."),
+            None => (
+                with_brackets(tool, &arguments, &error)?,
+                "\nThe brackets at the end of the text were corrected.",
+            ),
+        };
+        if !all_corrected.contains(corrected) {
+            all_corrected += corrected;
+        }
+        match parse(sandbox, tool, &repaired, before).await? {
+            right @ Parsed::Right(_) => return Some((repaired, all_corrected, right)),
+            Parsed::Broken(broken) => (arguments, error) = (repaired, broken.error),
+        }
+    }
+    None
+}
+
+/// The arguments with the end of the line escaped at which the parser misses the end of a string: small models write `\n` where JSON needs
+/// `\\n`.
+fn with_escaped_line_end(tool: &str, arguments: &Value, error: &str) -> Option<Value> {
+    let is_it = error.contains("unterminated string literal") || error.contains("EOL while scanning string");
+    let data = arguments.get("data").and_then(Value::as_str).filter(|_| tool == "write_file" && is_it)?;
+    let digits = error.split_once(", line ")?.1;
+    let digits = &digits[..digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len())];
+    let line: usize = digits.parse().ok()?;
+    let mut lines: Vec<String> = data.split('\n').map(str::to_owned).collect();
+    if line == 0 || line >= lines.len() {
+        return None;
+    }
+    let next = lines.remove(line);
+    lines[line - 1] += &format!("\\n{next}");
+    let mut repaired = arguments.clone();
+    repaired["data"] = lines.join("\n").into();
+    Some(repaired)
 }
 
 /// The arguments with as many brackets at the end of the text as it opens: small models leave out the last ones, and write the brace that
@@ -228,17 +381,66 @@ mod tests {
     }
 
     #[test]
+    fn line_ends_in_strings_are_escaped() {
+        let error = "  File \"/workspace/a.py\", line 1\nSyntaxError: unterminated string literal (detected at line 1)";
+        let repaired = |tool: &str, error: &str| {
+            with_escaped_line_end(tool, &json!({ "path": "a.py", "data": "print('a\nb')\n" }), error)
+        };
+        assert_eq!(repaired("write_file", error).unwrap()["data"], "print('a\\nb')\n");
+        for error in
+            [error.replace("line 1\n", "line 3\n"), error.replace("line 1\n", "line 0\n"), "line 1".into()]
+        {
+            assert_eq!(repaired("write_file", &error), None, "{error}");
+        }
+        assert_eq!(repaired("edit_file", error), None);
+    }
+
+    #[test]
     fn missing_imports_are_added_where_they_belong() {
         let write = json!({ "path": "a.py", "data": "#!/usr/bin/python3\nprint(sys.argv, prod([]))\n" });
-        let (imported, _) = with_imports("write_file", &write, None, "1 prod sys other").unwrap();
+        let report = |imports_behind, names: &[&str]| {
+            let missing = names.iter().map(|name| (*name).to_owned()).collect();
+            Report { imports_behind, missing, ..Report::default() }
+        };
+        let lacks = report(1, &["prod", "sys", "other"]);
+        let (imported, _) = with_imports("write_file", &write, None, &lacks).unwrap();
         let program = "#!/usr/bin/python3\nfrom math import prod\nimport sys\nprint(sys.argv, prod([]))\n";
         assert_eq!(imported["data"], program);
         let edit = json!({ "path": "a.py", "old": "1", "new": "len(sys.argv)" });
-        let (imported, _) = with_imports("edit_file", &edit, Some("x = 1\n"), "0 sys").unwrap();
+        let (imported, _) = with_imports("edit_file", &edit, Some("x = 1\n"), &report(0, &["sys"])).unwrap();
         let expected = json!({ "path": "a.py", "old": "x = 1\n", "new": "import sys\nx = len(sys.argv)\n" });
         assert_eq!(imported, expected);
-        for report in ["0", "", "0 other", "x sys"] {
-            assert_eq!(with_imports("write_file", &write, None, report), None, "{report}");
+        for names in [&[][..], &["other"]] {
+            assert_eq!(with_imports("write_file", &write, None, &report(0, names)), None, "{names:?}");
+        }
+    }
+
+    #[test]
+    fn docstrings_stay_where_a_function_is_written_anew() {
+        let before = "def f(x):\n    \"\"\"Doubles.\n    >>> f(1)\n    2\n    \"\"\"\n";
+        let write = json!({ "path": "a.py", "data": "def f(x):\n    return 2 * x" });
+        let kept = |prompt: &str, docstrings: &[(usize, usize, usize, usize)]| {
+            let report = Report { docstrings: docstrings.to_vec(), ..Report::default() };
+            with_docstrings(prompt, "write_file", &write, Some(before), &report)
+        };
+        let prompt = "Complete f in a.py.";
+        assert_eq!(
+            kept("Fix a.py.", &[(2, 5, 2, 2)]).unwrap()["data"],
+            format!("{before}    return 2 * x\n")
+        );
+        assert_eq!(kept(prompt, &[(2, 5, 2, 3)]).unwrap()["data"], before);
+        assert_eq!(kept("Fix a.py.", &[(2, 5, 2, 3)]), None);
+        let wrong = [
+            (0, 5, 2, 2),
+            (2, 6, 2, 2),
+            (5, 2, 2, 2),
+            (2, 5, 0, 0),
+            (2, 5, 3, 3),
+            (2, 5, 2, 1),
+            (2, 5, 2, 4),
+        ];
+        for docstring in wrong {
+            assert_eq!(kept(prompt, &[docstring]), None, "{docstring:?}");
         }
     }
 

@@ -195,6 +195,9 @@ impl Conversation {
         if let Some((file, content)) = guesses::more_than_number(&sandbox, prompt).await {
             return Some(nudge::more_than_number(&file, &content));
         }
+        if let Some((file, other)) = guesses::whole_in_place_of_part(&sandbox, prompt).await {
+            return Some(nudge::whole_in_place_of_part(&file, &other));
+        }
         if let Some((file, content)) = guesses::differing_file(&sandbox, prompt, &reply.text).await {
             return Some(nudge::differs_from_answer(&file, &content, &reply.text));
         }

@@ -2,15 +2,37 @@
 //! examples that it has.
 
 use super::asked;
+use super::progress::interpreter;
 use super::small_model::{MAX_KEPT, changed_files, earlier_calls, is_sent, names, text_file};
 use crate::event::ToolCall;
 use crate::model::Message;
 use crate::sandbox::Sandbox;
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What to add to a look at a program before the model has changed it, where that is what the task orders.
-pub fn next_step(prompt: &str, tool: &str, arguments: &Value, messages: &[Message]) -> Option<String> {
+pub async fn next_step(
+    sandbox: &Sandbox,
+    prompt: &str,
+    tool: &str,
+    arguments: &Value,
+    messages: &[Message],
+) -> Option<String> {
+    let file = looked_at(prompt, tool, arguments, messages)?;
+    let shown = file.display();
+    let content = text_file(sandbox, &file.to_string_lossy(), MAX_KEPT).await;
+    Some(match content.is_some_and(|content| is_one_function(prompt, &file, &content)) {
+        // Small models fail at copies of long docstrings.
+        true => format!(
+            "\n\nNow send the write_file for {shown}: the imports and the function with its body, without the docstring. The \
+             docstring is kept."
+        ),
+        false => format!("\n\nNow send the edit_file or write_file that changes {shown}."),
+    })
+}
+
+/// The program that the task orders to change, where the call is a look at it and the model has changed nothing.
+fn looked_at(prompt: &str, tool: &str, arguments: &Value, messages: &[Message]) -> Option<PathBuf> {
     let text = |name: &str| arguments.get(name).and_then(Value::as_str);
     let subject = match tool {
         "read_file" => text("path")?,
@@ -21,8 +43,26 @@ pub fn next_step(prompt: &str, tool: &str, arguments: &Value, messages: &[Messag
         return None;
     }
     let looked_at = names(subject, "");
-    let file = asked::program_to_change(prompt).filter(|file| looked_at.contains(file))?;
-    Some(format!("\n\nNow send the edit_file or write_file that changes {}.", file.display()))
+    asked::program_to_change(prompt).filter(|file| looked_at.contains(file))
+}
+
+/// What to add to a failed run of the program that the task is to complete, once the model has changed it.
+pub async fn correction(
+    sandbox: &Sandbox,
+    prompt: &str,
+    arguments: &Value,
+    messages: &[Message],
+) -> Option<String> {
+    let command = arguments.get("command")?.as_str()?;
+    let file = asked::program_to_change(prompt).filter(|_| asked::completes(prompt))?;
+    if !names(command, "").contains(&file) || !changed_files(messages).contains(&file) {
+        return None;
+    }
+    let content = text_file(sandbox, &file.to_string_lossy(), MAX_KEPT).await?;
+    is_one_function(prompt, &file, &content).then(|| {
+        let shown = file.display();
+        format!("\n\nNow send the write_file for {shown} with the corrected function, without the docstring, which is kept.")
+    })
 }
 
 /// The program in Python that was changed last, where its docstrings have examples and no command has tried them.
@@ -44,6 +84,17 @@ pub async fn unchanged_file(sandbox: &Sandbox, prompt: &str, messages: &[Message
     (!content.trim().is_empty() && is_sent(&content, messages)).then_some(file)
 }
 
+/// Whether the task is to complete a program in Python that is one function: then all of it is written anew, but for the docstring.
+fn is_one_function(prompt: &str, program: &Path, content: &str) -> bool {
+    let defines = |line: &&str| {
+        line.starts_with("def ") || line.starts_with("class ") || line.starts_with("async def ")
+    };
+    asked::completes(prompt)
+        && asked::keeps_docstrings(prompt)
+        && interpreter(program) == Some("python3")
+        && content.lines().filter(defines).count() == 1
+}
+
 /// Whether a command shows or runs a program and no more.
 fn only_looks(command: &str) -> bool {
     const PROGRAMS: [&str; 8] = ["bash", "cat", "head", "node", "python", "python3", "ruby", "sh"];
@@ -59,7 +110,7 @@ mod tests {
     #[test]
     fn after_a_look_at_the_program_the_change_is_the_next_step() {
         let prompt = "Change PORT in settings.py to 9000.";
-        let after = |tool: &str, arguments: Value| next_step(prompt, tool, &arguments, &[]).is_some();
+        let after = |tool: &str, arguments: Value| looked_at(prompt, tool, &arguments, &[]).is_some();
         assert!(after("read_file", json!({ "path": "settings.py" })));
         assert!(after("run_commands", json!({ "command": "python3 settings.py" })));
         assert!(!after("read_file", json!({ "path": "other.py" })));
