@@ -95,6 +95,7 @@ mod session_store;
 mod session_verify;
 mod sessions;
 mod skills;
+mod small_model_attempts;
 mod small_model_changes;
 mod small_models;
 mod support;

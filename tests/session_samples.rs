@@ -147,6 +147,7 @@ pub fn one_of_each() -> Vec<Event> {
             output: String::new(),
         },
         Event::Rewound { prompt: 2 },
+        Event::StartedOver { prompt: 1, attempt: 2 },
         Event::Compacted {
             before: 9000,
             after: 900,
@@ -216,6 +217,7 @@ pub fn one_of_each() -> Vec<Event> {
             | Event::CheckFinished { .. }
             | Event::Compacted { .. }
             | Event::Rewound { .. }
+            | Event::StartedOver { .. }
             | Event::Cleared {}
             | Event::LinesLost { .. }
             | Event::SessionFinished { .. } => {}

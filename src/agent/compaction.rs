@@ -115,7 +115,7 @@ impl Conversation {
             Message::System { text: include_str!("../../prompts/compact.md").trim().to_owned() },
             Message::User { text: transcript(&self.messages[1..tail], self.window.size) },
         ];
-        let request = Request { messages: &messages, tools: &[], answer_schema: None };
+        let request = Request { messages: &messages, tools: &[], answer_schema: None, attempt: 1 };
         let mut ignore = |_: Progress<'_>| {};
         let reply = tokio::select! {
             biased;

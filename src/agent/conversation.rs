@@ -53,6 +53,9 @@ pub struct Conversation {
     pub(super) prompts: Prompts,
     /// What the user asked for last; what failed of it since may be a prompt of its own.
     pub(super) task: String,
+    /// The number of that prompt, and how often the model has begun to work on it.
+    pub(super) task_prompt: u64,
+    pub(super) attempt: u32,
     /// What the model has done about it.
     pub(super) progress: Progress,
     /// What the model learns with the next prompt.
@@ -107,6 +110,8 @@ impl Conversation {
             messages: vec![system],
             prompts: Prompts::default(),
             task: String::new(),
+            task_prompt: 0,
+            attempt: 1,
             progress: Progress::default(),
             notes: Notes::default(),
             images: Vec::new(),
@@ -174,7 +179,7 @@ impl Conversation {
     /// # Errors
     /// The model could not be asked, or the user interrupted it.
     pub async fn ask_beside(&mut self, messages: &[Message]) -> Result<String> {
-        let request = Request { messages, tools: &[], answer_schema: None };
+        let request = Request { messages, tools: &[], answer_schema: None, attempt: 1 };
         let mut ignore = |_: crate::model::Progress<'_>| {};
         let reply = tokio::select! {
             biased;

@@ -45,6 +45,10 @@ pub trait Environment: Reach {
 
     /// Records the workspace as it is after work on the session's prompt number `prompt`.
     fn checkpoint(&self, prompt: u64, moment: Moment) -> BoxFuture<'_, Result<()>>;
+
+    /// Puts the workspace back to before the session's prompt number `prompt`. Whether that is possible: not where the earlier files
+    /// are not kept any more, or the user works in the same directory.
+    fn restore(&self, prompt: u64) -> BoxFuture<'_, Result<bool>>;
 }
 
 /// When a checkpoint is asked for.

@@ -28,6 +28,7 @@ mod prompt;
 mod repetition;
 mod skills;
 mod small_model;
+mod start_over;
 mod syntax_guard;
 mod turn;
 mod unfinished;

@@ -1,6 +1,6 @@
 //! What a model has done about a prompt so far, as far as reminders need it.
 
-use super::small_model::{EDITED_NOTHING, NOT_WRITTEN};
+use super::small_model::{EDITED_NOTHING, NOT_WRITTEN, UNCHANGED};
 use crate::event::ToolCall;
 use crate::sandbox::WORKSPACE;
 use crate::tools::{NO_OUTPUT, ToolResult};
@@ -8,6 +8,10 @@ use std::path::{Path, PathBuf};
 
 /// Paths that are remembered.
 const MAX_WRITTEN: usize = 20;
+/// Commands that failed that are remembered.
+const MAX_COMMANDS: usize = 20;
+/// What the result of a call begins with that was not run.
+const NOT_RUN: &str = "error: not run";
 
 /// What the model has done about the prompt so far.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +28,8 @@ pub struct Progress {
     pub failed_to_look: bool,
     /// The files that were written.
     pub written: Vec<PathBuf>,
+    /// What failed.
+    pub failures: Failures,
 }
 
 /// A command that succeeded.
@@ -35,11 +41,55 @@ pub struct Printed {
     pub output: String,
 }
 
+/// Steps that failed since one was of use.
+#[derive(Debug, Clone, Default)]
+pub struct Failures {
+    /// How many.
+    pub all: usize,
+    /// The commands among them.
+    commands: Vec<String>,
+}
+
+impl Failures {
+    /// Records a step that changes or runs something.
+    fn record(&mut self, call: &ToolCall, command: Option<&str>, result: &ToolResult) {
+        match (command, result.ok) {
+            (Some(command), true) => {
+                self.all = 0;
+                self.commands.retain(|failed| failed != command);
+            }
+            // One that was denied was not run.
+            (Some(_), false) if result.exit_code.is_none() => {}
+            (_, false) if result.text.starts_with(NOT_RUN) => {}
+            (_, false) => self.add(command),
+            // Nothing was done about the last failure.
+            (None, true) if call.name == "write_file" && result.text.contains(UNCHANGED) => {
+                self.add(self.commands.last().cloned().as_deref());
+            }
+            (None, true) => {}
+        }
+    }
+
+    fn add(&mut self, command: Option<&str>) {
+        self.all += 1;
+        self.commands.extend(command.filter(|_| self.commands.len() < MAX_COMMANDS).map(str::to_owned));
+    }
+
+    /// How often the command failed that failed most often.
+    pub fn most_of_one_command(&self) -> usize {
+        let count = |command| self.commands.iter().filter(|other| *other == command).count();
+        self.commands.iter().map(count).max().unwrap_or_default()
+    }
+}
+
 impl Progress {
     /// Records the outcome of a call.
     pub fn record(&mut self, call: &ToolCall, result: &ToolResult) {
         let command = call.arguments.text("command").filter(|_| call.name == "run_commands");
         let looks = call.name == "read_file" || command.is_some_and(|command| consists_of(command, &LOOKS));
+        if !looks {
+            self.failures.record(call, command, result);
+        }
         // What was refused has changed nothing, and is not to be corrected.
         if result.text.starts_with(NOT_WRITTEN) {
             return;
@@ -118,5 +168,32 @@ pub fn interpreter(path: &Path) -> Option<&'static str> {
         "js" => Some("node"),
         "rb" => Some("ruby"),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_that_fail_are_counted_until_one_is_of_use() {
+        let mut progress = Progress::default();
+        let mut take = |name: &str, arguments: &str, result: ToolResult| {
+            let (id, arguments) = ("1".to_owned(), arguments.into());
+            progress.record(&ToolCall { id, name: name.into(), arguments }, &result);
+            (progress.failures.all, progress.failures.most_of_one_command())
+        };
+        let test = r#"{"command":"python3 a.py"}"#;
+        let failed = || ToolResult { exit_code: Some(1), ..ToolResult::failure("exit code 1") };
+        assert_eq!(take("run_commands", test, failed()), (1, 1));
+        let unchanged = || ToolResult::success(format!("wrote a.py{UNCHANGED}"));
+        assert_eq!(take("write_file", r#"{"path":"a.py"}"#, unchanged()), (2, 2));
+        assert_eq!(take("run_commands", r#"{"command":"sh b.sh"}"#, failed()), (3, 2));
+        assert_eq!(take("run_commands", test, failed()), (4, 3));
+        // What was denied, or only looks, has not failed.
+        assert_eq!(take("run_commands", test, ToolResult::failure("error: denied")), (4, 3));
+        assert_eq!(take("run_commands", r#"{"command":"grep x y"}"#, failed()), (4, 3));
+        assert_eq!(take("run_code", "{}", ToolResult::failure("error: not run, because")), (4, 3));
+        assert_eq!(take("run_commands", test, ToolResult::success("exit code 0")), (0, 1));
     }
 }

@@ -14,6 +14,14 @@ use std::path::Path;
 /// This many messages in a row with only invalid calls end the run.
 const MAX_BAD_ROUNDS: u32 = 3;
 
+/// What shows that the work does not advance.
+#[derive(Default)]
+struct Watch {
+    repetition: Repetition,
+    bad_rounds: u32,
+    reminders: nudge::Sent,
+}
+
 impl Conversation {
     /// Works on one prompt until the model answers without a tool call.
     ///
@@ -23,6 +31,11 @@ impl Conversation {
     /// prompt an answer, if only the part of it that had arrived.
     pub async fn turn(&mut self, text: &str) -> Result<Answer> {
         self.task = text.to_owned();
+        if self.setup.model.form() == CallForm::Compact {
+            // An attempt that is given up takes nothing of what was done before the prompt.
+            self.checkpoint(Moment::AtEnd).await?;
+        }
+        (self.task_prompt, self.attempt) = (self.prompt + 1, 1);
         self.progress = progress::Progress::default();
         self.follow_up(text).await
     }
@@ -32,10 +45,19 @@ impl Conversation {
     /// # Errors
     /// Those of [`turn`](Self::turn).
     pub async fn follow_up(&mut self, text: &str) -> Result<Answer> {
+        self.prompt += 1;
+        self.progress.failures = progress::Failures::default();
+        self.add_prompt(text)?;
+        self.work().await
+    }
+
+    /// Works on the conversation as it is, which ends with a prompt.
+    ///
+    /// # Errors
+    /// Those of [`turn`](Self::turn).
+    pub async fn work(&mut self) -> Result<Answer> {
         self.turns = 0;
         self.setup.shared.prompt.reset();
-        self.prompt += 1;
-        self.add_prompt(text)?;
         let timer = self.setup.limits.time.map(|time| self.interrupt.after(time));
         let result = self.rounds().await;
         if let Some(timer) = timer {
@@ -103,39 +125,52 @@ impl Conversation {
     }
 
     async fn rounds(&mut self) -> Result<Answer> {
-        let mut repetition = Repetition::default();
-        let (mut bad_rounds, mut reminders) = (0, nudge::Sent::default());
+        let mut watch = Watch::default();
         loop {
-            let spent = Spent { turns: self.turns, ..self.setup.shared.prompt.spent() };
-            if let Some(reached) = spent.reached(&self.setup.limits) {
-                self.emit(Event::LimitReached { limit: reached.name.to_owned() })?;
-                return Err(reached.error);
+            if let Some(answer) = self.round(&mut watch).await? {
+                return Ok(answer);
             }
-            self.compact_if_needed().await?;
-            let reply = self.ask_within_window().await?;
-            if reply.tool_calls.is_empty() {
-                let reminder = self.reminder(&reply).await;
-                if let Some(reminder) = reminder.as_ref().filter(|reminder| reminders.take(reminder)) {
-                    let text = reminder.text.clone();
-                    self.emit(Event::Nudge { text: text.clone() })?;
-                    self.messages.push(Message::User { text });
-                    continue;
-                }
-                return self.ended_by(reply, reminder);
-            }
-            let round = self.run_tools(&reply, &mut repetition).await?;
-            reminders.stepped();
-            self.checkpoint(Moment::BetweenTurns).await?;
-            bad_rounds = if round.all_bad { bad_rounds + 1 } else { 0 };
-            if bad_rounds >= MAX_BAD_ROUNDS {
-                let message = "the model's tool calls were invalid three times in a row";
-                return Err(self.limit("bad_calls", message, ANOTHER_MODEL)?);
-            }
-            if round.verdict == Verdict::Stop {
-                let message = "the model repeats the same calls with the same results";
-                return Err(self.limit("repetition", message, ANOTHER_MODEL)?);
+            if self.keeps_failing() && self.start_over().await? {
+                watch = Watch::default();
             }
         }
+    }
+
+    pub(super) fn spent_on_prompt(&self) -> Spent {
+        Spent { turns: self.turns, ..self.setup.shared.prompt.spent() }
+    }
+
+    /// One request to the model, and what it asks for; its answer, where that is one.
+    async fn round(&mut self, watch: &mut Watch) -> Result<Option<Answer>> {
+        if let Some(reached) = self.spent_on_prompt().reached(&self.setup.limits) {
+            self.emit(Event::LimitReached { limit: reached.name.to_owned() })?;
+            return Err(reached.error);
+        }
+        self.compact_if_needed().await?;
+        let reply = self.ask_within_window().await?;
+        if reply.tool_calls.is_empty() {
+            let reminder = self.reminder(&reply).await;
+            if let Some(reminder) = reminder.as_ref().filter(|reminder| watch.reminders.take(reminder)) {
+                let text = reminder.text.clone();
+                self.emit(Event::Nudge { text: text.clone() })?;
+                self.messages.push(Message::User { text });
+                return Ok(None);
+            }
+            return self.ended_by(reply, reminder).map(Some);
+        }
+        let round = self.run_tools(&reply, &mut watch.repetition).await?;
+        watch.reminders.stepped();
+        self.checkpoint(Moment::BetweenTurns).await?;
+        watch.bad_rounds = if round.all_bad { watch.bad_rounds + 1 } else { 0 };
+        if watch.bad_rounds >= MAX_BAD_ROUNDS {
+            let message = "the model's tool calls were invalid three times in a row";
+            return Err(self.limit("bad_calls", message, ANOTHER_MODEL)?);
+        }
+        if round.verdict == Verdict::Stop {
+            let message = "the model repeats the same calls with the same results";
+            return Err(self.limit("repetition", message, ANOTHER_MODEL)?);
+        }
+        Ok(None)
     }
 
     /// What a message without a call comes to after which no reminder is sent.
@@ -220,6 +255,7 @@ impl Conversation {
             messages: &self.messages,
             tools: self.setup.tools.specs(),
             answer_schema: self.setup.answer_schema.as_ref(),
+            attempt: self.attempt,
         };
         let (events, model) = (&self.setup.events, self.setup.model.name());
         let (mut emitted, arrived) = (Ok(()), &mut self.arrived);

@@ -200,11 +200,12 @@ impl<'a> Attempt<'a> {
                 }
                 result => {
                     self.check = match &result {
-                        Ok(()) => Some(CheckOutcome::Passed),
+                        Ok(_) => Some(CheckOutcome::Passed),
                         Err(error) if error.kind() == Kind::Check => Some(CheckOutcome::Failed),
                         Err(_) => None,
                     };
-                    return result;
+                    self.answer = result?.unwrap_or(std::mem::take(&mut self.answer));
+                    return Ok(());
                 }
             }
         }

@@ -96,7 +96,8 @@ pub async fn run(options: &Options, arguments: RunArgs) -> ExitCode {
                 }
                 if !config.options.check.is_empty() {
                     let attempts = config.options.check_attempts.unwrap_or(CHECK_ATTEMPTS);
-                    session.run_checks(&config.options.check, attempts).await?;
+                    let answer = session.run_checks(&config.options.check, attempts).await?;
+                    text = answer.filter(|_| schema.is_none()).unwrap_or(text);
                 }
                 if let Some(path) = &arguments.output {
                     answer::write(path, &text)?;

@@ -290,6 +290,14 @@ pub enum Event {
         /// The number of the prompt (`user_message`), counting from 1.
         prompt: u64,
     },
+    /// A small model kept failing: all that followed this prompt is not in the conversation any more, the workspace is as it was
+    /// before it, and the model works on it again.
+    StartedOver {
+        /// The number of the prompt (`user_message`), counting from 1.
+        prompt: u64,
+        /// Which attempt at the prompt begins, counting from 1.
+        attempt: u32,
+    },
     /// The user cleared the conversation; workspace and sandbox are unchanged.
     Cleared {},
     /// Lines at the end of the session file were missing when the session was reopened: lost in a power failure, or

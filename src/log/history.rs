@@ -132,6 +132,7 @@ impl History {
             }
             Event::Plan { steps, read_only } => self.plan = Some((steps, read_only)),
             Event::Rewound { prompt } => drop(self.prompted.rewind(prompt, &mut self.messages)),
+            Event::StartedOver { prompt, .. } => self.prompted.back_to(prompt, &mut self.messages),
             Event::Checkpoint { id, .. } => self.checkpoints.push(id),
             Event::SessionFinished { status, changes, error, .. } => {
                 self.finished = Some(Finished { status, changes, error });

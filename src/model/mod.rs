@@ -81,6 +81,8 @@ pub struct Request<'a> {
     pub tools: &'a [ToolSpec],
     /// A JSON Schema that the final answer has to satisfy, where one was asked for.
     pub answer_schema: Option<&'a Value>,
+    /// Which attempt at the prompt this is part of, counting from 1: from the second one on, an answer as before is of no use.
+    pub attempt: u32,
 }
 
 /// What the model said.

@@ -47,6 +47,20 @@ impl Prompts {
         found
     }
 
+    /// Whether `messages` still hold this prompt.
+    pub fn holds(&self, prompt: u64, messages: &[Message]) -> bool {
+        self.found(messages).iter().any(|(prompted, _)| prompted.prompt == prompt)
+    }
+
+    /// Removes all that follows this prompt from `messages`, which hold it.
+    pub fn back_to(&mut self, prompt: u64, messages: &mut Vec<Message>) {
+        let found = self.found(messages).into_iter().find(|(prompted, _)| prompted.prompt == prompt);
+        if let Some((_, at)) = found {
+            messages.truncate(at + 1);
+            self.0.retain(|prompted| prompted.prompt <= prompt);
+        }
+    }
+
     /// Removes this prompt and all that follows from `messages`. `None` where it is not there any more.
     pub fn rewind(&mut self, prompt: u64, messages: &mut Vec<Message>) -> Option<String> {
         let (prompted, at) =
@@ -89,6 +103,11 @@ mod tests {
         let numbers: Vec<u64> =
             prompts.found(&messages).iter().map(|(prompted, _)| prompted.prompt).collect();
         assert_eq!(numbers, [2, 3, 5]);
+        assert!(prompts.holds(3, &messages) && !prompts.holds(1, &messages));
+        let (mut again, mut left) = (prompts.clone(), messages.clone());
+        again.back_to(3, &mut left);
+        assert_eq!(left, messages[..5]);
+        assert!(again.holds(3, &left) && !again.holds(5, &left));
         assert_eq!(prompts.rewind(1, &mut messages), None);
         assert_eq!(prompts.rewind(3, &mut messages).as_deref(), Some("again"));
         assert_eq!(messages.len(), 4);

@@ -49,11 +49,13 @@ impl Failure {
 }
 
 impl Session {
-    /// Runs `commands`, reports a failure to the model, and runs them again, until all pass.
+    /// Runs `commands`, reports a failure to the model, and runs them again, until all pass. A small model that fails at the same one
+    /// again starts over: then, its new answer.
     ///
     /// # Errors
     /// `Check` if one still fails after `attempts` attempts.
-    pub async fn run_checks(&mut self, commands: &[String], attempts: u32) -> Result<()> {
+    pub async fn run_checks(&mut self, commands: &[String], attempts: u32) -> Result<Option<String>> {
+        let (mut reported, mut answer) = (None, None);
         for attempt in 1.. {
             let Some(failure) = self.first_failure(commands).await? else { break };
             if attempt >= attempts {
@@ -61,13 +63,19 @@ impl Session {
                     .hint("`agent diff` shows the change; none of it was written"));
             }
             let Failure { command, outcome, output } = &failure;
+            if reported.as_ref() == Some(command) && self.conversation.start_over().await? {
+                answer = Some(self.conversation.work().await?.text);
+                reported = None;
+                continue;
+            }
             let feedback = match self.conversation.check_feedback(command, outcome, output).await {
                 Some(feedback) => feedback,
                 None => failure.feedback(self.changes().await?),
             };
             self.conversation.follow_up(&feedback).await?;
+            reported = Some(failure.command);
         }
-        Ok(())
+        Ok(answer)
     }
 
     /// Every check in order, up to the first failure.

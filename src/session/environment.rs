@@ -5,8 +5,8 @@ use super::hooks::{self, Hooks, Said};
 use super::startup::Startup;
 use crate::agent::{Environment, Moment};
 use crate::approval::policy::Action;
-use crate::error::Result;
-use crate::sandbox::Sandbox;
+use crate::error::{Kind, Result};
+use crate::sandbox::{Sandbox, WorkspaceMount};
 use crate::tools::{Plan, Reach, ToolResult};
 use crate::workspace::notices::listed;
 use futures_util::FutureExt;
@@ -109,5 +109,20 @@ impl Environment for SessionEnvironment {
 
     fn checkpoint(&self, prompt: u64, moment: Moment) -> BoxFuture<'_, Result<()>> {
         self.checkpoints.after(prompt, moment).boxed()
+    }
+
+    fn restore(&self, prompt: u64) -> BoxFuture<'_, Result<bool>> {
+        async move {
+            let Some(ready) = self.startup.if_ready() else { return Ok(true) };
+            if matches!(ready.workspace.mount().await, WorkspaceMount::Bind(_)) {
+                // What the user has written into it meanwhile would be undone as well.
+                return Ok(false);
+            }
+            match self.checkpoints.undo_to(prompt).await {
+                Err(error) if error.kind() == Kind::Usage => Ok(false),
+                restored => restored.map(|_| true),
+            }
+        }
+        .boxed()
     }
 }

@@ -103,10 +103,12 @@ async fn in_session(
 async fn work(rules: &Rules, session: &mut Session, record: &mut AttemptRecord) -> Result<()> {
     record.work.answer = session.prompt(&rules.prompt).await?.text;
     if rules.checks.is_empty() {
-        Ok(())
-    } else {
-        session.run_checks(&rules.checks, rules.check_attempts).await
+        return Ok(());
     }
+    if let Some(answer) = session.run_checks(&rules.checks, rules.check_attempts).await? {
+        record.work.answer = answer;
+    }
+    Ok(())
 }
 
 /// What it changed, as its checks saw it.

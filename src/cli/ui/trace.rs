@@ -160,6 +160,9 @@ impl Trace {
                 "NOTICE",
                 &format!("the conversation was shortened from about {before} to {after} tokens"),
             ),
+            Event::StartedOver { attempt, .. } => {
+                self.notice(&format!("the model kept failing: it starts over (attempt {attempt})"))
+            }
             Event::LimitReached { .. } => return self.failure(event),
             Event::CheckFinished { command, exit_code, duration_ms, output } => {
                 let (style, how) = match exit_code {

@@ -223,17 +223,14 @@ impl OpenAi {
     fn body(&self, request: &Request<'_>) -> serde_json::Result<Bytes> {
         let refused = self.refused.lock().clone();
         let mut form = self.wire_form(&refused);
-        if self.is_compact(request)
-            && self.endpoint.temperature.is_none()
-            && compact::is_stuck(request.messages)
-        {
-            form.temperature = form.temperature.map(|_| compact::STUCK_TEMPERATURE);
+        if self.is_compact(request) && self.endpoint.temperature.is_none() {
+            form.temperature = form.temperature.map(|_| compact::temperature(request));
         }
         let answer_schema = request.answer_schema.filter(|_| !refused.contains(&Feature::AnswerSchema));
         if self.is_compact(request) {
             let (messages, schema) = (compact::messages(request), compact::schema(request));
             let answer_schema = Some(&schema).filter(|_| !refused.contains(&Feature::AnswerSchema));
-            let request = Request { messages: &messages, tools: &[], answer_schema };
+            let request = Request { messages: &messages, tools: &[], answer_schema, ..*request };
             return wire::body(&form, &request, &mut self.encoded.lock());
         }
         let are_described = refused.contains(&Feature::Tools) || self.form() == CallForm::Text;
@@ -243,7 +240,7 @@ impl OpenAi {
         let messages = described(request.messages, request.tools);
         wire::body(
             &form,
-            &Request { messages: &messages, tools: &[], answer_schema },
+            &Request { messages: &messages, tools: &[], answer_schema, ..*request },
             &mut self.encoded.lock(),
         )
     }

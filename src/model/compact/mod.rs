@@ -10,7 +10,7 @@ mod steps;
 mod write;
 
 pub use read::read;
-pub use steps::is_stuck;
+use steps::is_stuck;
 
 use crate::event::ToolCall;
 use crate::model::{Message, Request, ToolSpec};
@@ -22,8 +22,10 @@ use write::{object_line, written};
 
 /// The temperature of the compact form, unless the user sets one.
 pub const TEMPERATURE: f64 = 0.2;
+/// The temperature of the second attempt at a prompt and of later ones.
+const RETRY_TEMPERATURE: f64 = 0.6;
 /// The temperature of the step after one that repeats an earlier one; see [`is_stuck`].
-pub const STUCK_TEMPERATURE: f64 = 0.9;
+const STUCK_TEMPERATURE: f64 = 0.9;
 /// The tokens of one answer, unless the user sets a number: a small model that repeats itself does not stop.
 pub const MAX_ANSWER_TOKENS: u32 = 2_048;
 /// Stands in a system prompt before what a repository says about itself, which the compact form keeps.
@@ -53,6 +55,15 @@ pub const JOB_STARTED: &str = "started as job ";
 pub const NOT_DONE: &str = "The task is not done:";
 /// What the result of a command begins with that reached its time limit: from then on `background` is offered.
 pub const TIMED_OUT: &str = "Timed out";
+
+/// The temperature of a request, unless the user sets one.
+pub fn temperature(request: &Request<'_>) -> f64 {
+    match is_stuck(request.messages) {
+        true => STUCK_TEMPERATURE,
+        false if request.attempt > 1 => RETRY_TEMPERATURE,
+        false => TEMPERATURE,
+    }
+}
 
 /// Whether these tools can be offered in the compact form.
 pub fn fits(tools: &[ToolSpec]) -> bool {
@@ -287,7 +298,7 @@ mod tests {
 
     fn sent(messages_: &[Message]) -> Vec<Message> {
         let registry = Registry::builtin();
-        messages(&Request { messages: messages_, tools: registry.specs(), answer_schema: None })
+        messages(&Request { messages: messages_, tools: registry.specs(), answer_schema: None, attempt: 1 })
     }
 
     fn text(message: &Message) -> &str {
@@ -358,7 +369,8 @@ mod tests {
         conversation.extend(run("4", "0.02"));
         assert!(is_stuck(&conversation));
         let registry = Registry::builtin();
-        let request = Request { messages: &conversation, tools: registry.specs(), answer_schema: None };
+        let request =
+            Request { messages: &conversation, tools: registry.specs(), answer_schema: None, attempt: 1 };
         let offered = schema(&request).to_string();
         assert!(!offered.contains("run_commands") && offered.contains("write_file"), "{offered}");
         let folded = sent(&conversation);
@@ -378,7 +390,8 @@ mod tests {
         let registry = Registry::builtin();
         let mut conversation = conversation();
         let names = |conversation: &[Message]| {
-            let request = Request { messages: conversation, tools: registry.specs(), answer_schema: None };
+            let request =
+                Request { messages: conversation, tools: registry.specs(), answer_schema: None, attempt: 1 };
             let schema = schema(&request);
             let turns = schema["anyOf"].as_array().unwrap();
             let name = |turn: &Value| turn["properties"]["tool"]["const"].as_str().unwrap().to_owned();
