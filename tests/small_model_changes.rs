@@ -307,3 +307,88 @@ fn complete_programs_that_look_incomplete_are_written() {
     let finished = call.args(["run", prompt, "--json", "--apply"]).run().expect_code(0);
     assert_eq!(finished.host_file("box.py"), Some(after));
 }
+
+#[test]
+fn a_name_that_was_to_be_renamed_comes_with_the_step_that_does_it() {
+    let step = json!({ "tool": "run_commands", "command": "sed -i 's/\\bcalc\\b/compute/g' tool.py" });
+    let run_it = turn(json!({ "tool": "run_commands", "command": "python3 tool.py" }));
+    let model = server(1_500_000_000)
+        .text(&run_it)
+        .text(&answer())
+        .text(&turn(step.clone()))
+        .text(&run_it)
+        .text(&answer())
+        .start();
+    let program = "def calc(a, b):\n    return a * b\n\n\nprint(calc(2, 3))\n";
+    let call = agent().file("tool.py", program).endpoint(&model);
+    let prompt = "Rename the function calc in tool.py to compute, everywhere in that file. Run it.";
+    let finished = call.args(["run", prompt, "--json", "--apply"]).run().expect_code(0);
+    let reminder = last_text(&model.chat_requests()[2]).to_owned();
+    assert!(reminder.contains("tool.py is as it was") && reminder.contains(&step.to_string()), "{reminder}");
+    assert_eq!(finished.host_file("tool.py"), Some(program.replace("calc", "compute")));
+}
+
+#[test]
+fn a_number_that_was_counted_otherwise_than_a_command_listed_is_pointed_out() {
+    let write = |number: &str| turn(json!({ "tool": "write_file", "path": "answer.txt", "content": number }));
+    let list = "find . -type f -name '*.py'";
+    let count = json!({ "tool": "run_commands", "command": format!("{list} | wc -l") });
+    let model = server(1_500_000_000)
+        .text(&turn(json!({ "tool": "run_commands", "command": list })))
+        .text(&write("2"))
+        .text(&turn(json!({ "tool": "answer", "text": "There are 2." })))
+        .text(&turn(count.clone()))
+        .text(&write("3"))
+        .text(&turn(json!({ "tool": "answer", "text": "There are 3." })))
+        .start();
+    let call = agent().file("a.py", "").file("b.py", "").file("lib/c.py", "").endpoint(&model);
+    let prompt = "Count the .py files here. Write the number alone into answer.txt.";
+    let finished = call.args(["run", prompt, "--json", "--apply"]).run().expect_code(0);
+    let reminder = last_text(&model.chat_requests()[3]).to_owned();
+    assert!(reminder.contains("answer.txt holds 2") && reminder.contains("printed 3 lines"), "{reminder}");
+    assert!(reminder.contains(&count.to_string()), "{reminder}");
+    assert_eq!(finished.host_file("answer.txt").as_deref(), Some("3"));
+}
+
+#[test]
+fn a_file_that_was_to_have_a_number_and_is_empty_is_pointed_out() {
+    let write = |text: &str| turn(json!({ "tool": "write_file", "path": "answer.txt", "content": text }));
+    let find = "grep Alan data/a.csv | awk '{print $2}' > answer.txt";
+    let model = server(1_500_000_000)
+        .text(&turn(json!({ "tool": "run_commands", "command": find })))
+        .text(&turn(json!({ "tool": "answer", "text": "Alan is 41." })))
+        .text(&write("41"))
+        .text(&turn(json!({ "tool": "answer", "text": "Alan is 41." })))
+        .start();
+    let call = agent().file("data/a.csv", "name,age\nAlan,41\n").endpoint(&model);
+    let prompt = "Write the age of Alan in data/a.csv, the number alone, into answer.txt.";
+    let finished = call.args(["run", prompt, "--json", "--apply"]).run().expect_code(0);
+    let reminder = last_text(&model.chat_requests()[2]).to_owned();
+    assert!(reminder.contains("answer.txt has a number and nothing else"), "{reminder}");
+    assert_eq!(finished.host_file("answer.txt").as_deref(), Some("41"));
+}
+
+#[test]
+fn a_program_that_prints_all_of_a_file_or_does_not_open_it_is_pointed_out() {
+    let run = |command: &str| turn(json!({ "tool": "run_commands", "command": command }));
+    let write = |program: &str| turn(json!({ "tool": "write_file", "path": "first.py", "content": program }));
+    let model = server(1_500_000_000)
+        .text(&write("print(open('poem.txt').read(), end='')\n"))
+        .text(&run("python3 first.py"))
+        .text(&answer())
+        .text(&write("import sys\nprint(sys.stdin.readline(), end='')\n"))
+        .text(&run("python3 first.py < poem.txt"))
+        .text(&answer())
+        .text(&write("print(open('poem.txt').readline(), end='')\n"))
+        .text(&run("python3 first.py"))
+        .text(&answer())
+        .start();
+    let call = agent().file("poem.txt", "the sea\nthe sky\n").endpoint(&model);
+    let prompt = "Write first.py, which prints the first line of poem.txt, and run it.";
+    call.args(["run", prompt, "--json"]).run().expect_code(0);
+    let requests = model.chat_requests();
+    let reminder = last_text(&requests[3]);
+    assert!(reminder.contains("`python3 first.py` printed all of poem.txt"), "{reminder}");
+    let reminder = last_text(&requests[6]);
+    assert!(reminder.contains("opens poem.txt itself"), "{reminder}");
+}

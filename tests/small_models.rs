@@ -482,7 +482,7 @@ fn after_a_reminder_that_the_task_is_not_done_no_answer_can_be_sent() {
     assert!(last_text(&requests[1]).contains("not done: you have not changed a file"), "{}", requests[1]);
     assert!(
         last_text(&requests[2]).contains(
-            r#"for example {"tool":"write_file","path":"config.json","content":"{\"key\":\"value\"}"}"#
+            r#"for example {"tool":"write_file","path":"config.json","content":"{\"port\":8080}"}"#
         ),
         "{}",
         requests[2]

@@ -59,6 +59,21 @@ pub fn is_of_wc(output: &str) -> bool {
     matches!(words[..], [number, name] if is_number(number) && name.contains('.'))
 }
 
+/// The line that an output consists of again and again, where the prompt names it and does not say that it is repeated.
+pub fn repeated_line<'a>(prompt: &str, output: &'a str) -> Option<&'a str> {
+    let mut lines = output.trim().lines().map(str::trim);
+    let first = lines.next().filter(|line| !line.is_empty() && line.len() <= MAX_LITERAL)?;
+    let mut is_repeated = false;
+    let is_all = lines.all(|line| {
+        is_repeated = true;
+        line == first
+    });
+    let prompt = prompt.to_ascii_lowercase();
+    let may_repeat =
+        REPEATS.iter().any(|word| prompt.split(|c: char| !c.is_alphanumeric()).any(|other| other == *word));
+    (is_all && is_repeated && !may_repeat && prompt.contains(&first.to_ascii_lowercase())).then_some(first)
+}
+
 /// A word that an answer quotes and that the output has only without its punctuation: `'cba'` of `['c', 'b', 'a']`.
 pub fn taken_apart<'a>(answer: &'a str, output: &str) -> Option<&'a str> {
     let is_word = |word: &&str| word.len() > 1 && word.chars().all(char::is_alphanumeric);
@@ -102,6 +117,8 @@ fn literal(mut rest: &str) -> Option<String> {
     is_literal.then(|| text.trim().to_owned())
 }
 
+/// Words of prompts after which the same line is expected more than once.
+const REPEATS: [&str; 9] = ["all", "each", "every", "for", "lines", "loop", "repeat", "times", "twice"];
 const OPENING: [char; 6] = ['"', '\'', '`', '“', '‘', '«'];
 
 /// What is in the quotation marks at the beginning of `text`.
@@ -182,6 +199,21 @@ const DESCRIBES: [&str; 20] = [
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_that_is_printed_again_and_again_is_found() {
+        let prompt = "build.sh fails. Fix it so that it prints built.";
+        assert_eq!(repeated_line(prompt, "built\nbuilt\n"), Some("built"));
+        for (prompt, output) in [
+            (prompt, "built\n"),
+            (prompt, "built\ndone\n"),
+            (prompt, "ok\nok\n"),
+            (prompt, ""),
+            ("Fix it so that it prints built 3 times.", "built\nbuilt\n"),
+        ] {
+            assert_eq!(repeated_line(prompt, output), None, "{prompt} {output}");
+        }
+    }
 
     #[test]
     fn a_text_that_is_to_be_printed_is_found() {

@@ -1,6 +1,7 @@
 //! What a small model would have to find out about a command that failed: the line that does, and the step that corrects what is
 //! often wrong with its programs.
 
+use super::edit_repair::unclosed;
 use super::failing_line::{self, Place};
 use super::progress::interpreter;
 use super::small_model::{MAX_KEPT, text_file};
@@ -14,7 +15,7 @@ const MAX_LINE: usize = 200;
 
 /// What to add to the output of a failed command; with the line that fails, if `shows_line`.
 pub async fn hints(sandbox: &Sandbox, command: &str, output: &str, shows_line: bool) -> String {
-    if let Some(hint) = other_language(command) {
+    if let Some(hint) = other_language(command).or_else(|| unclosed_command(command, output)) {
         return hint;
     }
     let mut text = missing_input(output).or_else(|| hidden_function(output)).unwrap_or_default();
@@ -43,6 +44,17 @@ fn other_language(command: &str) -> Option<String> {
     let is_mistaken = ["sh", "bash"].contains(&shell) && program.ends_with(".py");
     let step = json!({ "tool": "run_commands", "command": command.replacen(shell, "python3", 1) });
     is_mistaken.then(|| format!("\n\n{program} is a Python program, not a shell script. Run it so: {step}"))
+}
+
+/// That a program on the command line lacks its last brackets, with the command that has them.
+fn unclosed_command(command: &str, output: &str) -> Option<String> {
+    let (head, rest) = command.split_once("python3 -c ").filter(|_| output.contains("' was never closed"))?;
+    let quote = rest.chars().next().filter(|c| ['\'', '"'].contains(c))?;
+    let (program, tail) = rest[1..].rsplit_once(quote)?;
+    let missing = unclosed(program).filter(|missing| !missing.is_empty())?;
+    let command = format!("{head}python3 -c {quote}{program}{missing}{quote}{tail}");
+    let step = json!({ "tool": "run_commands", "command": command });
+    Some(format!("\n\nThe command lacks {missing} at the end of the program. Send it so: {step}"))
 }
 
 /// What a model that writes interactive programs does not see in the error of one that had nobody to ask.
@@ -275,6 +287,18 @@ mod tests {
         let other = "ModuleNotFoundError: No module named 'mathlib'\n";
         assert_eq!(misspelt_module(other), None);
         assert!(missing_module(other).is_some_and(|hint| hint.contains("asks for mathlib.py")));
+    }
+
+    #[test]
+    fn a_command_without_its_last_brackets_is_completed() {
+        let output = "SyntaxError: '(' was never closed\n";
+        let hint = unclosed_command("cd a && python3 -c 'print(len([1])' | cat", output).unwrap();
+        assert!(hint.ends_with(r#""command":"cd a && python3 -c 'print(len([1]))' | cat"}"#), "{hint}");
+        for (command, output) in
+            [("python3 -c 'print(1)'", output), ("python3 -c 'print('", ""), ("python3 -c print(", output)]
+        {
+            assert_eq!(unclosed_command(command, output), None, "{command}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Small models answer what they are to find in files without a look at them.
 
-use super::progress::interpreter;
+use super::progress::{Printed, interpreter};
 use super::small_model::{MAX_KEPT, MAX_REFUSALS, NOT_WRITTEN, earlier_calls, refusals, text_file};
 use super::{asked, expected_output};
 use crate::event::ToolCall;
@@ -61,11 +61,19 @@ pub async fn refuse_other_file(
 
 /// The short file that the prompt names for a number alone, and that holds something else, with that.
 pub async fn more_than_number(sandbox: &Sandbox, prompt: &str) -> Option<(PathBuf, String)> {
-    let files = asked::files_to_make(prompt);
-    let [file] = files.as_slice() else { return None };
-    let is_meant = expected_output::is_number_alone(prompt) && interpreter(file).is_none();
+    let file = target(prompt).filter(|file| interpreter(file).is_none())?;
+    let is_meant = expected_output::is_number_alone(prompt);
     let content = text_file(sandbox, &file.to_string_lossy(), MAX_COMPARED).await.filter(|_| is_meant)?;
-    (!expected_output::is_number(&content)).then(|| (file.clone(), content.trim().to_owned()))
+    (!expected_output::is_number(&content)).then(|| (file, content.trim().to_owned()))
+}
+
+/// The one file that the prompt says to make, or to write something into.
+fn target(prompt: &str) -> Option<PathBuf> {
+    let mut made = asked::files_to_make(prompt);
+    match made.len() {
+        1 => made.pop(),
+        _ => asked::files_named(prompt).into_iter().rfind(|file| asked::is_written_into(prompt, file)),
+    }
 }
 
 /// The short file that the prompt names for what is to be found, and that holds something which the answer does not say.
@@ -74,6 +82,49 @@ pub async fn differing_file(sandbox: &Sandbox, prompt: &str, answer: &str) -> Op
     let content = text_file(sandbox, &file.to_string_lossy(), MAX_COMPARED).await?;
     let content = content.trim();
     (!content.is_empty() && !answer.contains(content)).then(|| (file, content.to_owned()))
+}
+
+/// A number that was to be counted, and that is not the number of lines which the last command listed.
+pub struct Miscount {
+    /// The file that has the number.
+    pub file: PathBuf,
+    pub number: usize,
+    /// The command, and the lines that it printed.
+    pub command: String,
+    pub lines: usize,
+}
+
+/// Whether the model has counted the lines of a list itself, and otherwise than they are.
+pub async fn miscounted(sandbox: &Sandbox, prompt: &str, messages: &[Message]) -> Option<Miscount> {
+    let file = file_for_answer(prompt).filter(|_| asked::asks_to_count(prompt))?;
+    let content = text_file(sandbox, &file.to_string_lossy(), MAX_COMPARED).await?;
+    let number: usize = content.trim().parse().ok()?;
+    // Behind the line with the exit code.
+    let output_of = |id: &String| {
+        messages.iter().find_map(|message| match message {
+            Message::Tool { id: of, text, .. } if of == id && !text.starts_with("error:") => {
+                text.split_once('\n').map(|(_, output)| output.trim())
+            }
+            _ => None,
+        })
+    };
+    let mut list = None;
+    for call in earlier_calls(messages).filter(|call| call.name == "run_commands") {
+        let (Some(command), Some(output)) = (call.arguments.text("command"), output_of(&call.id)) else {
+            continue;
+        };
+        if output.parse() == Ok(number) {
+            // A command has counted.
+            return None;
+        }
+        if LISTS.contains(&command.split_whitespace().next().unwrap_or_default())
+            && !command.contains(['|', '>', ';', '&'])
+        {
+            list = Some((command.to_owned(), output.lines().filter(|line| !line.is_empty()).count()));
+        }
+    }
+    let (command, lines) = list.filter(|(_, lines)| *lines > 0 && *lines != number)?;
+    Some(Miscount { file, number, command, lines })
 }
 
 /// The file that something of another one was to be written into, and that holds all of that, with the other one.
@@ -91,6 +142,29 @@ pub async fn whole_in_place_of_part(sandbox: &Sandbox, prompt: &str) -> Option<(
     None
 }
 
+/// A file of which the prompt asks for a part, and all of which a program printed.
+pub async fn printed_whole(sandbox: &Sandbox, prompt: &str, printed: &Printed) -> Option<PathBuf> {
+    if !asked::asks_for_part(prompt) || printed.output.trim().lines().count() < 2 {
+        return None;
+    }
+    for file in asked::files_named(prompt) {
+        let is_it = |content: String| content.trim() == printed.output.trim();
+        if text_file(sandbox, &file.to_string_lossy(), MAX_KEPT).await.is_some_and(is_it) {
+            return Some(file);
+        }
+    }
+    None
+}
+
+/// A file that the prompt names and that a command gives to the program's standard input, where the prompt says nothing of that: the
+/// program alone would wait for it.
+pub fn redirected(prompt: &str, printed: &Printed) -> Option<PathBuf> {
+    let (_, input) = printed.command.split_once('<').filter(|(_, input)| !input.starts_with(['<', '(']))?;
+    let name = input.split_whitespace().next()?;
+    let is_named = |file: &PathBuf| file.as_os_str() == name;
+    asked::files_named(prompt).into_iter().find(is_named).filter(|_| !asked::is_about_input(prompt))
+}
+
 /// The step that looks for what the prompt asks for.
 pub fn search_step(prompt: &str) -> Value {
     let command = match asked::search_word(prompt) {
@@ -106,7 +180,7 @@ pub fn search_step(prompt: &str) -> Value {
 /// for.
 pub fn has_looked(prompt: &str, messages: &[Message]) -> bool {
     let results = messages.iter().filter_map(|message| match message {
-        Message::Tool { id, text, .. } if !text.starts_with("error:") => Some(id),
+        Message::Tool { id, text, .. } if is_success(text) => Some(id),
         _ => None,
     });
     let calls: Vec<&ToolCall> = earlier_calls(messages).collect();
@@ -125,10 +199,16 @@ pub fn has_looked(prompt: &str, messages: &[Message]) -> bool {
     results.filter_map(|id| calls.iter().find(|call| call.id == *id)).any(looks)
 }
 
+fn is_success(result: &str) -> bool {
+    !result.starts_with("error:") && (!result.starts_with("exit code ") || result.starts_with("exit code 0"))
+}
+
 fn shows(command: &str, programs: &[&str]) -> bool {
     let is_separator = |c: char| !c.is_alphanumeric() && c != '_';
     command.split(is_separator).any(|word| programs.contains(&word))
 }
 
+/// Programs that print a line for each thing that they find.
+const LISTS: [&str; 4] = ["find", "grep", "ls", "rg"];
 /// Programs, and a function, that show what is in files.
 const SHOWS: [&str; 11] = ["awk", "cat", "find", "git", "grep", "head", "open", "rg", "sort", "tail", "wc"];

@@ -1,6 +1,7 @@
 //! Answers that are not accepted at once: the model is reminded of what the task asked for.
 
-use super::progress::{Progress, interpreter};
+use super::guesses::Miscount;
+use super::progress::{Printed, Progress, interpreter};
 use super::{asked, expected_output, guesses};
 use crate::model::compact::NOT_DONE;
 use crate::model::{CallForm, Reply};
@@ -112,9 +113,15 @@ fn not_corrected(tool: &str, prompt: &str, progress: &Progress) -> Reminder {
             "{tool} failed. Send the step that corrects it, or answer if the task asks for no more."
         ));
     }
+    let example = match guesses::file_for_answer(prompt) {
+        Some(file) => format!(
+            "corrects it, or the write_file that writes what you found into {}, as the task says.",
+            file.display()
+        ),
+        None => "corrects it, for example a write_file for a file that is missing.".to_owned(),
+    };
     let text = format!(
-        "{NOT_DONE} {tool} failed, and you have not corrected it. Nobody but you does it. Send the JSON object that \
-         corrects it, for example a write_file for a file that is missing."
+        "{NOT_DONE} {tool} failed, and you have not corrected it. Nobody but you does it. Send the JSON object that {example}"
     );
     let never_ran = tool == "run_commands" && !progress.ran && !asked::expects_failure(prompt);
     let is_plain = never_ran && asked::asks_for_run(prompt) && !asked::files_to_make(prompt).is_empty();
@@ -170,6 +177,9 @@ fn other_output(prompt: &str, answer: &str, output: &str) -> Option<String> {
     let literals = expected_output::literals(prompt);
     if let Some(first) = literals.first() {
         let is_other = !expected_output::has_one_of(output, &literals);
+        if !is_other && let Some(line) = expected_output::repeated_line(prompt, output) {
+            return Some(printed_again(line));
+        }
         return is_other.then(|| format!("{NOT_DONE} it says that this is printed: {first}"));
     }
     let is_number_alone = expected_output::is_number_alone(prompt) && asked::asks_for_output(prompt);
@@ -183,7 +193,14 @@ fn other_output(prompt: &str, answer: &str, output: &str) -> Option<String> {
     if output.contains(" object at 0x") {
         return Some(format!("{NOT_DONE} the program prints an object in place of what is in it."));
     }
+    if let Some(line) = expected_output::repeated_line(prompt, output) {
+        return Some(printed_again(line));
+    }
     expected_output::taken_apart(answer, output).map(|word| format!("Your answer says: {word}"))
+}
+
+fn printed_again(line: &str) -> String {
+    format!("The task does not say that {line} is printed more than once.")
 }
 
 /// The reminder that a file of the task's is missing.
@@ -243,6 +260,37 @@ pub fn whole_in_place_of_part(file: &Path, other: &Path) -> Reminder {
     ))
 }
 
+/// The reminder that a program printed all of a file, where a part was asked for.
+pub fn printed_whole(printed: &Printed, file: &Path) -> Reminder {
+    let command = head_and_tail(&printed.command, MAX_COMMAND);
+    Reminder::new(format!(
+        "{NOT_DONE} `{command}` printed all of {}, and the task asks for a part. Send the edit_file or write_file that corrects the \
+         program.",
+        file.display()
+    ))
+}
+
+/// The reminder that a program does not open a file itself.
+pub fn redirected(printed: &Printed, file: &Path) -> Reminder {
+    let (command, file) = (head_and_tail(&printed.command, MAX_COMMAND), file.display());
+    Reminder::new(format!(
+        "The program got {file} from `{command}` only. Send the write_file of the program that opens {file} itself, or answer if this is \
+         right."
+    ))
+}
+
+/// The reminder that what a command listed is another number than was written.
+pub fn miscounted(miscount: &Miscount) -> Reminder {
+    let Miscount { file, number, command, lines } = miscount;
+    let command = head_and_tail(command, MAX_COMMAND);
+    let step = json!({ "tool": "run_commands", "command": format!("{command} | wc -l") });
+    Reminder::new(format!(
+        "{} holds {number}, but `{command}` printed {lines} lines. Send the step that counts them: {step}. Then write that number, or \
+         answer if {number} is right.",
+        file.display()
+    ))
+}
+
 /// The reminder that a file holds something else than the answer says.
 pub fn differs_from_answer(file: &Path, content: &str, answer: &str) -> Reminder {
     let (shown, answer) = (file.display(), head_and_tail(answer.trim(), MAX_QUOTED));
@@ -261,11 +309,19 @@ pub fn not_looked(prompt: &str) -> Reminder {
 }
 
 /// The reminder that the file which the task is about is as it was.
-pub fn unchanged(file: &Path) -> Reminder {
+pub fn unchanged(file: &Path, prompt: &str) -> Reminder {
     let shown = file.display();
-    Reminder::new(format!(
-        "{NOT_DONE} {shown} is as it was. Send the edit_file or write_file that changes {shown}, with the code that is missing."
-    ))
+    let step = match asked::renames(prompt) {
+        Some((old, new)) => {
+            let command = format!("sed -i 's/\\b{old}\\b/{new}/g' {shown}");
+            let step = json!({ "tool": "run_commands", "command": command });
+            format!("Send the step that changes it: {step}")
+        }
+        None => {
+            format!("Send the edit_file or write_file that changes {shown}, with the code that is missing.")
+        }
+    };
+    Reminder::new(format!("{NOT_DONE} {shown} is as it was. {step}"))
 }
 
 /// The reminder that the examples in the docstrings of a program were not tried.

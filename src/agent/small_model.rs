@@ -7,7 +7,7 @@ use crate::model::Message;
 use crate::sandbox::{Sandbox, WORKSPACE};
 use crate::shorten::head_and_tail;
 use crate::tools::json_error;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -145,9 +145,22 @@ pub fn json_example(tool: &str, arguments: &Value) -> Option<String> {
     let (path, data) = (arguments.get("path")?.as_str()?, arguments.get("data")?.as_str()?);
     let is_other = !data.trim_start().starts_with(['{', '[']);
     json_error(Path::new(path), data).filter(|_| is_other && tool == "write_file")?;
-    let content = json!({ "key": "value" }).to_string();
+    let content = object_of(data).unwrap_or_else(|| json!({ "key": "value" })).to_string();
     let example = json!({ "tool": "write_file", "path": path, "content": content });
     Some(format!("\nJSON begins with a brace and has quotation marks around each key, for example {example}"))
+}
+
+/// The object that lines like `name = "demo"` or `port: 8080` stand for.
+fn object_of(text: &str) -> Option<Value> {
+    let mut object = Map::new();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (key, value) = line.split_once(['=', ':'])?;
+        let (key, value) = (key.trim().trim_matches(['"', '\'']), value.trim().trim_end_matches(','));
+        let is_key = !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '-');
+        let value = serde_json::from_str(value).unwrap_or_else(|_| value.trim_matches(['"', '\'']).into());
+        object.insert(Some(key).filter(|_| is_key)?.to_owned(), value);
+    }
+    (!object.is_empty()).then_some(Value::Object(object))
 }
 
 /// A file of JSON that was written and is not valid, with what is wrong.
@@ -319,6 +332,24 @@ mod tests {
         let output = "Traceback:\n  File \"/workspace/lib/a.py\", line 1\n./b.sh: line 2: x: not found\n/etc/passwd\nSee c.txt.";
         let found = names("cd /workspace && python3 'main.py' --fast; ls", output);
         assert_eq!(found, ["main.py", "lib/a.py", "b.sh", "c.txt"].map(PathBuf::from));
+    }
+
+    #[test]
+    fn what_is_written_in_place_of_json_comes_as_json() {
+        let example = |data: &str| {
+            json_example("write_file", &json!({ "path": "a.json", "data": data })).expect("it is not JSON")
+        };
+        let step =
+            json!({ "tool": "write_file", "path": "a.json", "content": r#"{"name":"demo","port":8080}"# });
+        assert!(example("name = \"demo\"\nport: 8080\n").ends_with(&step.to_string()));
+        assert!(example("see: a b\n- c\n").contains("value"));
+    }
+
+    #[test]
+    fn a_backspace_is_what_bounds_a_word() {
+        let mut arguments = json!({ "path": "a.py", "data": "re.findall(r'\u{8}a', x)\n" });
+        repair_escapes(&mut arguments);
+        assert_eq!(arguments, json!({ "path": "a.py", "data": "re.findall(r'\\ba', x)\n" }));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::error::{Error, Kind, Result};
 use crate::event::{Event, Events};
 use crate::model::dialogue::{self, awaits_answer, well_formed};
 use crate::model::{CallForm, Message, Progress, Reply, Request};
-use crate::sandbox::WORKSPACE;
+use crate::sandbox::{Sandbox, WORKSPACE};
 use std::path::Path;
 
 /// This many messages in a row with only invalid calls end the run.
@@ -208,7 +208,7 @@ impl Conversation {
             && let Ok(sandbox) = self.setup.environment.sandbox().await
             && let Some(file) = unfinished::unchanged_file(&sandbox, prompt, &self.messages).await
         {
-            return Some(nudge::unchanged(&file));
+            return Some(nudge::unchanged(&file, prompt));
         }
         if reminder.is_some() || form != CallForm::Compact || !progress.changed {
             return reminder;
@@ -227,20 +227,38 @@ impl Conversation {
         if let Some((path, error)) = small_model::invalid_json(&sandbox, &progress.written).await {
             return Some(nudge::invalid_json(&path, &error));
         }
-        if let Some((file, content)) = guesses::more_than_number(&sandbox, prompt).await {
-            return Some(nudge::more_than_number(&file, &content));
-        }
-        if let Some((file, other)) = guesses::whole_in_place_of_part(&sandbox, prompt).await {
-            return Some(nudge::whole_in_place_of_part(&file, &other));
-        }
-        if let Some((file, content)) = guesses::differing_file(&sandbox, prompt, &reply.text).await {
-            return Some(nudge::differs_from_answer(&file, &content, &reply.text));
+        if let Some(reminder) = self.other_than_asked(&sandbox, &reply.text).await {
+            return Some(reminder);
         }
         let unused = match small_model::unread_file(prompt, &self.messages) {
             None => small_model::unused_file(&sandbox, &names, &self.messages).await,
             unread => unread,
         };
         unused.map(Reminder::new)
+    }
+
+    /// The reminder that what was written, printed or answered is not what the prompt asks for.
+    async fn other_than_asked(&self, sandbox: &Sandbox, answer: &str) -> Option<Reminder> {
+        let prompt = self.task.as_str();
+        if let Some((file, content)) = guesses::more_than_number(sandbox, prompt).await {
+            return Some(nudge::more_than_number(&file, &content));
+        }
+        if let Some((file, other)) = guesses::whole_in_place_of_part(sandbox, prompt).await {
+            return Some(nudge::whole_in_place_of_part(&file, &other));
+        }
+        if let Some(printed) = &self.progress.printed {
+            if let Some(file) = guesses::printed_whole(sandbox, prompt, printed).await {
+                return Some(nudge::printed_whole(printed, &file));
+            }
+            if let Some(file) = guesses::redirected(prompt, printed) {
+                return Some(nudge::redirected(printed, &file));
+            }
+        }
+        if let Some(miscount) = guesses::miscounted(sandbox, prompt, &self.messages).await {
+            return Some(nudge::miscounted(&miscount));
+        }
+        let (file, content) = guesses::differing_file(sandbox, prompt, answer).await?;
+        Some(nudge::differs_from_answer(&file, &content, answer))
     }
 
     fn limit(&self, name: &str, message: &str, hint: &str) -> Result<Error> {

@@ -1,13 +1,12 @@
 //! What a prompt plainly asks for: a change, a run, output, files.
 
-use super::progress::interpreter;
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
+mod files;
 
-/// Files of a prompt that are looked for.
-const MAX_FILES: usize = 6;
-/// Words between a verb and the name of the file that it makes.
-const MAX_BETWEEN: usize = 8;
+pub use files::{files_a_program_reads, files_asked_for, files_named, files_to_make, is_written_into};
+
+use super::progress::interpreter;
+use files::{ARTICLES, is_file_name};
+use std::path::PathBuf;
 
 /// Whether one of its words asks for a change, or it says to make a file.
 pub fn asks_for_change(prompt: &str) -> bool {
@@ -54,6 +53,16 @@ pub fn asks_to_find(prompt: &str) -> bool {
     orders(prompt, &FINDS)
 }
 
+/// Whether it is about what a program reads from its standard input.
+pub fn is_about_input(prompt: &str) -> bool {
+    words(prompt).any(|word| ["input", "pipe", "pipes", "redirect", "stdin"].contains(&word.as_str()))
+}
+
+/// Whether it asks for a number of things: `Count the files`, `How many files …`.
+pub fn asks_to_count(prompt: &str) -> bool {
+    words(prompt).any(|word| ["count", "many"].contains(&word.as_str()))
+}
+
 /// Whether a list of files answers what it asks for: `Count the files`, `Find the largest file`.
 pub fn is_answered_by_a_list(prompt: &str) -> bool {
     words(prompt).any(|word| LISTED.contains(&word.as_str()))
@@ -94,20 +103,29 @@ pub fn program_to_change(prompt: &str) -> Option<PathBuf> {
     let has = |known: &[&str]| words(prompt).any(|word| known.contains(&word.as_str()));
     let mut programs = files_named(prompt).into_iter().filter(|file| interpreter(file).is_some());
     let (program, None) = (programs.next()?, programs.next()) else { return None };
-    let corrects = orders(prompt, &CORRECTS) && files_to_make(prompt).is_empty();
-    let is_ordered = corrects || orders(prompt, &ADDS) && is_written_into(prompt, &program);
-    (is_ordered && !removes(prompt) && !has(&CONDITIONS) && !has(&["test", "tests"])).then_some(program)
+    let corrects = orders(prompt, &CORRECTS) && files_to_make(prompt).is_empty() && !removes(prompt);
+    let adds = orders(prompt, &ADDS) && is_written_into(prompt, &program) && !removes(prompt);
+    let is_ordered = corrects || adds || renames(prompt).is_some();
+    (is_ordered && !has(&CONDITIONS) && !has(&["test", "tests"])).then_some(program)
 }
 
-/// Whether a file is named behind `to` or `into`: `Add a function to a.py`.
-pub fn is_written_into(prompt: &str, file: &Path) -> bool {
-    let mut follows = false;
-    prompt.split_whitespace().any(|word| {
-        let is_it = follows && super::small_model::names(word, "").iter().any(|name| name == file);
-        let bare = bare(word);
-        follows = ["into", "to"].contains(&bare.as_str()) || follows && ARTICLES.contains(&bare.as_str());
-        is_it
-    })
+/// A name in a program that it orders to rename, and the new one: `Rename the function calc in a.py to compute`.
+pub fn renames(prompt: &str) -> Option<(String, String)> {
+    let is_name = |word: &&str| {
+        !word.is_empty()
+            && !word.starts_with(|c: char| c.is_ascii_digit())
+            && word.chars().all(|c| c.is_alphanumeric() || c == '_')
+    };
+    let words: Vec<&str> = prompt
+        .split_whitespace()
+        .map(|word| word.trim_matches(|c: char| !c.is_alphanumeric() && c != '_'))
+        .collect();
+    let behind = |before: &[&str]| {
+        let at = words.iter().position(|word| before.contains(&word.to_ascii_lowercase().as_str()))?;
+        words.get(at + 1).copied().filter(is_name)
+    };
+    let (old, new) = (behind(&NAMED_THINGS)?, behind(&["to"])?);
+    orders(prompt, &["rename"]).then(|| (old.to_owned(), new.to_owned()))
 }
 
 /// Whether docstrings stay as they are: they are not what is to be completed, changed or removed.
@@ -132,66 +150,18 @@ pub fn removes(prompt: &str) -> bool {
     words(prompt).any(|word| REMOVES.contains(&word.as_str()))
 }
 
-/// Whether one of the verbs is an order: it begins a sentence, or follows `and`, `then`, `please`.
+/// Whether one of the verbs is an order: it begins a sentence, or follows `and`, `then`, `please`, or `In a.py` at its beginning.
 fn orders(prompt: &str, verbs: &[&str]) -> bool {
-    let mut is_imperative = true;
+    let (mut is_imperative, mut follows_in) = (true, false);
     prompt.split_whitespace().any(|word| {
         let bare = bare(word);
         let orders = is_imperative && verbs.contains(&bare.as_str());
-        is_imperative = ends_sentence(word) || BEFORE_ORDERS.contains(&bare.as_str());
+        let is_place =
+            follows_in && crate::agent::small_model::names(word, "").iter().any(|name| is_file_name(name));
+        follows_in = is_imperative && bare == "in";
+        is_imperative = ends_sentence(word) || is_place || BEFORE_ORDERS.contains(&bare.as_str());
         orders
     })
-}
-
-/// The names of files in a prompt, relative to the workspace.
-pub fn files_named(prompt: &str) -> Vec<PathBuf> {
-    let names = super::small_model::names(prompt, "");
-    names.into_iter().filter(|name| is_file_name(name)).take(MAX_FILES).collect()
-}
-
-/// The names of files in a prompt, for the reminder that one is missing: relative to the workspace.
-pub fn files_asked_for(prompt: &str) -> Vec<PathBuf> {
-    if removes(prompt) {
-        return Vec::new();
-    }
-    files_named(prompt)
-}
-
-/// The files that a prompt says a program reads: `upper.py that reads names.txt`.
-pub fn files_a_program_reads(prompt: &str) -> Vec<PathBuf> {
-    let mut follows_verb = false;
-    let mut found: Vec<PathBuf> = Vec::new();
-    for word in prompt.split_whitespace() {
-        let name = super::small_model::names(word, "").into_iter().find(|name| is_file_name(name));
-        found.extend(name.filter(|_| follows_verb));
-        follows_verb =
-            READS.contains(&bare(word).as_str()) || follows_verb && ARTICLES.contains(&bare(word).as_str());
-    }
-    found.truncate(MAX_FILES);
-    found
-}
-
-/// The files that a prompt says to write, without doubt: `write hello.py`, `a script named area.py` behind "create".
-pub fn files_to_make(prompt: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    // Words since the verb; `None` where there is none that the next name belongs to.
-    let (mut since, mut is_negated) = (None, false);
-    for word in prompt.split_whitespace() {
-        let bare = bare(word);
-        let name = super::small_model::names(word, "").into_iter().find(|name| is_file_name(name));
-        since = match (name, since) {
-            (Some(name), Some(_)) => {
-                found.push(name);
-                None
-            }
-            _ if MAKES.contains(&bare.as_str()) && !is_negated => Some(0),
-            _ if ends_sentence(word) || OTHER_FILES.contains(&bare.as_str()) => None,
-            (_, since) => since.map(|words: usize| words + 1).filter(|words| *words < MAX_BETWEEN),
-        };
-        is_negated = NEGATES.contains(&bare.as_str());
-    }
-    found.truncate(MAX_FILES);
-    found
 }
 
 fn bare(word: &str) -> String {
@@ -200,14 +170,6 @@ fn bare(word: &str) -> String {
 
 fn ends_sentence(word: &str) -> bool {
     word.ends_with(['.', '!', '?', ':', ';'])
-}
-
-/// Whether a word is the name of a file, with an extension of letters: not a version, a host or an abbreviation.
-fn is_file_name(name: &Path) -> bool {
-    let (Some(stem), Some(extension)) = (name.file_stem(), name.extension()) else { return false };
-    let is_letters = |text: &OsStr| text.as_encoded_bytes().iter().all(u8::is_ascii_alphabetic);
-    let is_known = EXTENSIONS.iter().any(|known| extension == *known);
-    is_known && is_letters(extension) && stem.len() + extension.len() > 2
 }
 
 fn words(prompt: &str) -> impl Iterator<Item = String> {
@@ -251,6 +213,8 @@ const PARTS: [&str; 12] = [
     "first", "highest", "largest", "last", "longest", "lowest", "newest", "oldest", "only", "part",
     "shortest", "smallest",
 ];
+/// Words in front of names in programs.
+const NAMED_THINGS: [&str; 5] = ["class", "constant", "function", "method", "variable"];
 /// Orders that put something into a file that is there.
 const ADDS: [&str; 3] = ["add", "append", "insert"];
 /// Orders that are about what a program holds.
@@ -272,19 +236,6 @@ const LISTED: [&str; 9] =
 /// Words behind which something is named that is in the files.
 const BEFORE_NAMES: [&str; 8] =
     ["calls", "class", "constant", "function", "import", "imports", "named", "variable"];
-/// Verbs that make the file that is named behind them.
-const MAKES: [&str; 14] = [
-    "add", "build", "code", "compose", "create", "develop", "draft", "generate", "make", "prepare",
-    "produce", "put", "save", "write",
-];
-/// Words behind which another file is named.
-const OTHER_FILES: [&str; 14] = [
-    "about", "as", "for", "from", "how", "if", "like", "of", "reads", "that", "using", "what", "which",
-    "with",
-];
-/// What a program does with a file that is there, and what may stand between the verb and the name.
-const READS: [&str; 4] = ["loads", "opens", "parses", "reads"];
-const ARTICLES: [&str; 4] = ["data", "file", "from", "the"];
 const NEGATES: [&str; 6] = ["don", "don't", "never", "no", "not", "without"];
 /// Words behind which a verb is an order.
 const BEFORE_ORDERS: [&str; 5] = ["and", "finally", "now", "please", "then"];
@@ -292,15 +243,11 @@ const CONDITIONS: [&str; 5] = ["if", "necessary", "needed", "unless", "whether"]
 /// What the words about failures begin with.
 const FAILURES: [&str; 9] =
     ["bug", "crash", "error", "exception", "exit", "fail", "raise", "reproduce", "test"];
-/// Extensions of files that tasks name.
-const EXTENSIONS: [&str; 24] = [
-    "c", "cfg", "cpp", "css", "csv", "go", "h", "html", "ini", "java", "js", "json", "log", "md", "py", "rb",
-    "rs", "sh", "sql", "toml", "ts", "txt", "xml", "yaml",
-];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     #[test]
     fn docstrings_stay_unless_they_are_what_the_prompt_is_about() {
@@ -313,6 +260,21 @@ mod tests {
         ] {
             assert_eq!(keeps_docstrings(prompt), keeps, "{prompt}");
         }
+    }
+
+    #[test]
+    fn a_name_that_is_to_be_renamed_is_known() {
+        let prompt = "Rename the function calc in tool.py to compute, everywhere in that file.";
+        assert_eq!(renames(prompt), Some(("calc".to_owned(), "compute".to_owned())));
+        assert_eq!(program_to_change(prompt), Some("tool.py".into()));
+        for prompt in
+            ["Rename old.py to new.py.", "Rename the function calc.", "The function calc calls to compute."]
+        {
+            assert_eq!(renames(prompt), None, "{prompt}");
+        }
+        assert_eq!(program_to_change("Rename old.py to new.py."), None);
+        assert_eq!(program_to_change("In hello.py change the printed text."), Some("hello.py".into()));
+        assert_eq!(program_to_change("In general change nothing in hello.py."), None);
     }
 
     #[test]
