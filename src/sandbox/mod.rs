@@ -43,6 +43,7 @@ use crate::hash::Hash;
 use rustix::process::{getegid, geteuid};
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 /// Where the workspace is inside every sandbox.
@@ -87,10 +88,13 @@ pub fn host_ids(ids: (u32, u32)) -> (u32, u32) {
 
 /// Whether the user namespace of this process has that user and that group.
 fn is_mapped((uid, gid): (u32, u32)) -> bool {
-    let maps = |file: &str, id| {
-        std::fs::read_to_string(file).map_or(true, |map| map.lines().any(|line| maps_id(line, id)))
-    };
-    maps("/proc/self/uid_map", uid) && maps("/proc/self/gid_map", gid)
+    // They are written once, when the namespace is made.
+    static MAPS: LazyLock<[Option<String>; 2]> = LazyLock::new(|| {
+        ["/proc/self/uid_map", "/proc/self/gid_map"].map(|file| std::fs::read_to_string(file).ok())
+    });
+    let maps =
+        |map: &Option<String>, id| map.as_ref().is_none_or(|map| map.lines().any(|line| maps_id(line, id)));
+    maps(&MAPS[0], uid) && maps(&MAPS[1], gid)
 }
 
 /// Whether a line of `uid_map` or `gid_map` (user_namespaces(7)) maps `id`.

@@ -6,6 +6,7 @@ use crate::hash::Hash;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use super::State;
@@ -172,8 +173,11 @@ pub struct ProcessId {
 impl ProcessId {
     /// The calling process.
     pub fn this() -> Option<Self> {
-        let pid = i32::try_from(std::process::id()).ok()?;
-        Some(Self { pid, start: Stat::of(pid).map(|stat| stat.start) })
+        static THIS: OnceLock<Option<ProcessId>> = OnceLock::new();
+        *THIS.get_or_init(|| {
+            let pid = i32::try_from(std::process::id()).ok()?;
+            Some(Self { pid, start: Stat::of(pid).map(|stat| stat.start) })
+        })
     }
 
     /// Whether it still runs. A zombie does not.
@@ -236,12 +240,16 @@ impl Stat {
 
 /// A name for this machine and user, within which process numbers have a meaning. It reveals nothing about either.
 pub fn this_host() -> String {
-    let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
-    let processes = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-    let uid = rustix::process::geteuid().as_raw();
-    let uname = rustix::system::uname();
-    let name = uname.nodename().to_string_lossy();
-    Hash::of(format!("{}\0{name}\0{}\0{uid}", machine.trim(), processes.display())).short(8)
+    static THIS: OnceLock<String> = OnceLock::new();
+    let this = || {
+        let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
+        let processes = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        let uid = rustix::process::geteuid().as_raw();
+        let uname = rustix::system::uname();
+        let name = uname.nodename().to_string_lossy();
+        Hash::of(format!("{}\0{name}\0{}\0{uid}", machine.trim(), processes.display())).short(8)
+    };
+    THIS.get_or_init(this).clone()
 }
 
 #[cfg(test)]
