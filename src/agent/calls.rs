@@ -6,6 +6,7 @@ use crate::approval::policy::Action;
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, ToolCall};
 use crate::model::{CallForm, Message, Reply};
+use crate::sandbox::Sandbox;
 use crate::secret_scan;
 use crate::tools::{Context, Registry, Tool, ToolResult};
 use futures_util::future::join_all;
@@ -312,20 +313,25 @@ impl Conversation {
                 .text
                 .extend(unfinished::next_step(sandbox, prompt, tool.name(), &arguments, messages).await);
         } else {
-            let files =
-                small_model::named_files(sandbox, tool.name(), &arguments, &result.text, messages).await;
-            let hints = match tool.name() {
-                "run_commands" => {
-                    let command = arguments["command"].as_str().unwrap_or_default();
-                    failure_hints::hints(sandbox, command, &result.text, files.is_none()).await
-                }
-                _ => String::new(),
-            };
-            result.text.extend(files);
-            result.text += &hints;
-            result.text.extend(unfinished::correction(sandbox, prompt, &arguments, messages).await);
+            result.text += &self.about_failure(sandbox, tool.name(), &arguments, &result.text).await;
         }
         Ok(result)
+    }
+
+    /// What a small model would have to look up about a call that failed.
+    async fn about_failure(&self, sandbox: &Sandbox, tool: &str, arguments: &Value, output: &str) -> String {
+        let (messages, prompt) = (&self.messages, self.task.as_str());
+        let files = small_model::named_files(sandbox, tool, arguments, output, messages).await;
+        let hints = match tool {
+            "run_commands" => {
+                let command = arguments["command"].as_str().unwrap_or_default();
+                failure_hints::hints(sandbox, command, output, files.is_none()).await
+            }
+            _ => String::new(),
+        };
+        let mut text = files.unwrap_or_default() + &hints;
+        text.extend(unfinished::correction(sandbox, prompt, arguments, messages).await);
+        text
     }
 }
 
