@@ -8,7 +8,7 @@ fn a_terminal_shows_what_a_program_draws_and_passes_keys_on() {
     terminal.wait_for("ready>");
     // Without `noflsh`, Ctrl-C discards pending output, which may be the next prompt.
     terminal.type_line("stty noflsh && echo a'bc'");
-    terminal.wait_for("\nabc");
+    terminal.wait_for("\nabc\nready>");
     terminal.type_line("cat; echo st'op'ped");
     terminal.wait_for("cat;");
     terminal.type_line("echoed");
