@@ -84,9 +84,7 @@ impl Docker {
         let ours = format!("{}={}", ownership::HOST, ownership::this_host());
         let filters = HashMap::from([("label", vec![ours])]);
         let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
-        self.engine
-            .client
-            .list_containers(Some(options))
+        failure::settled(|| self.engine.client.list_containers(Some(options.clone())))
             .await
             .map_err(|error| failure::error("the sandboxes could not be listed", error))
     }
@@ -169,8 +167,8 @@ impl Backend for Docker {
         let failed =
             |error| failure::error(format!("the sandbox of session {session} could not be resumed"), error);
         let client = &self.engine.client;
-        let container =
-            client.inspect_container(&name, None::<InspectContainerOptions>).await.map_err(failed)?;
+        let inspect = || client.inspect_container(&name, None::<InspectContainerOptions>);
+        let container = failure::settled(inspect).await.map_err(failed)?;
         match container.state.and_then(|state| state.status) {
             Some(ContainerStateStatusEnum::RUNNING) => Ok(()),
             Some(ContainerStateStatusEnum::PAUSED) => client.unpause_container(&name).await.map_err(failed),
@@ -182,7 +180,7 @@ impl Backend for Docker {
                 }
                 started.map_err(failed)?;
                 // The control groups of before are gone.
-                if let Ok(started) = client.inspect_container(&name, None::<InspectContainerOptions>).await {
+                if let Ok(started) = inspect().await {
                     arrangement::limit_sockets(&started);
                 }
                 Ok(())
