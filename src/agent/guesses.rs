@@ -156,15 +156,6 @@ pub async fn printed_whole(sandbox: &Sandbox, prompt: &str, printed: &Printed) -
     None
 }
 
-/// A file that the prompt names and that a command gives to the program's standard input, where the prompt says nothing of that: the
-/// program alone would wait for it.
-pub fn redirected(prompt: &str, printed: &Printed) -> Option<PathBuf> {
-    let (_, input) = printed.command.split_once('<').filter(|(_, input)| !input.starts_with(['<', '(']))?;
-    let name = input.split_whitespace().next()?;
-    let is_named = |file: &PathBuf| file.as_os_str() == name;
-    asked::files_named(prompt).into_iter().find(is_named).filter(|_| !asked::is_about_input(prompt))
-}
-
 /// The step that looks for what the prompt asks for.
 pub fn search_step(prompt: &str) -> Value {
     let command = match asked::search_word(prompt) {

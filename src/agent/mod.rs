@@ -23,6 +23,7 @@ mod limits;
 mod named_files;
 mod nudge;
 mod overwrite;
+mod program_input;
 mod progress;
 mod prompt;
 mod repetition;

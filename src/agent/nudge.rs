@@ -16,7 +16,7 @@ const MAX_REMINDERS: usize = 4;
 /// What a message that the server cut off at its limit is answered with.
 const CUT_OFF: &str = "Your message was too long, or repeated itself, and was cut off. Send one short JSON object, the next step; write a long file in parts.";
 /// Characters of a command and of an output that are quoted.
-const MAX_COMMAND: usize = 200;
+pub const MAX_COMMAND: usize = 200;
 const MAX_QUOTED: usize = 300;
 /// Bytes of an output that is compared with what the prompt says.
 const MAX_COMPARED: usize = 16 << 10;
@@ -267,15 +267,6 @@ pub fn printed_whole(printed: &Printed, file: &Path) -> Reminder {
         "{NOT_DONE} `{command}` printed all of {}, and the task asks for a part. Send the edit_file or write_file that corrects the \
          program.",
         file.display()
-    ))
-}
-
-/// The reminder that a program does not open a file itself.
-pub fn redirected(printed: &Printed, file: &Path) -> Reminder {
-    let (command, file) = (head_and_tail(&printed.command, MAX_COMMAND), file.display());
-    Reminder::new(format!(
-        "The program got {file} from `{command}` only. Send the write_file of the program that opens {file} itself, or answer if this is \
-         right."
     ))
 }
 

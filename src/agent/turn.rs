@@ -3,7 +3,7 @@
 use super::nudge::{self, Reminder, nudge};
 use super::repetition::{Repetition, Verdict};
 use super::{Answer, Conversation, Moment, Spent, Stop};
-use super::{asked, guesses, progress, small_model, unfinished};
+use super::{asked, guesses, program_input, progress, small_model, unfinished};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, Events};
 use crate::model::dialogue::{self, awaits_answer, well_formed};
@@ -250,8 +250,8 @@ impl Conversation {
             if let Some(file) = guesses::printed_whole(sandbox, prompt, printed).await {
                 return Some(nudge::printed_whole(printed, &file));
             }
-            if let Some(file) = guesses::redirected(prompt, printed) {
-                return Some(nudge::redirected(printed, &file));
+            if let Some(reminder) = program_input::not_of_the_task(prompt, printed) {
+                return Some(reminder);
             }
         }
         if let Some(miscount) = guesses::miscounted(sandbox, prompt, &self.messages).await {

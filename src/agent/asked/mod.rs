@@ -55,7 +55,17 @@ pub fn asks_to_find(prompt: &str) -> bool {
 
 /// Whether it is about what a program reads from its standard input.
 pub fn is_about_input(prompt: &str) -> bool {
-    words(prompt).any(|word| ["input", "pipe", "pipes", "redirect", "stdin"].contains(&word.as_str()))
+    words(prompt).any(|word| INPUT.contains(&word.as_str()))
+}
+
+/// Whether it is about the arguments of a program, or may be: `Run it on a.txt`.
+pub fn is_about_arguments(prompt: &str) -> bool {
+    let words: Vec<String> = words(prompt).collect();
+    let is_run_on = |pair: &[String]| {
+        pair[0] == "it" && ["against", "for", "on", "using", "with"].contains(&pair[1].as_str())
+    };
+    words.iter().any(|word| ARGUMENTS.contains(&word.as_str()) || INPUT.contains(&word.as_str()))
+        || words.windows(2).any(is_run_on)
 }
 
 /// Whether it asks for a number of things: `Count the files`, `How many files …`.
@@ -228,6 +238,25 @@ const PRINTS: [&str; 12] = [
 ];
 /// Words of prompts after which a file that is named may be missing in the end.
 const REMOVES: [&str; 8] = ["delete", "deletes", "drop", "move", "moves", "remove", "removes", "rename"];
+/// Words of prompts that are about what a program reads from its standard input, or about its arguments.
+const INPUT: [&str; 5] = ["input", "pipe", "pipes", "redirect", "stdin"];
+const ARGUMENTS: [&str; 15] = [
+    "accepts",
+    "arg",
+    "args",
+    "argument",
+    "arguments",
+    "argv",
+    "flag",
+    "given",
+    "option",
+    "options",
+    "parameter",
+    "parameters",
+    "pass",
+    "takes",
+    "usage",
+];
 /// Words that ask for something that is in the files, where they begin a sentence.
 const FINDS: [&str; 7] = ["count", "find", "how", "search", "what", "where", "which"];
 /// Words of prompts that ask for what a list of files shows.
