@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 mod endpoint;
 
 const TURNS: usize = 10;
-/// Between two looks at the memory of a process.
-const LOOK: Duration = Duration::from_millis(50);
+/// Between two looks at the memory of a process, each of which walks through all of it in the kernel.
+const LOOK: Duration = Duration::from_millis(250);
 
 fn main() {
     let names: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();

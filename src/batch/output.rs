@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::event::{json, now};
 use crate::lock::Lock;
 use crate::log::{SessionId, Store};
-use crate::paths::make_dir;
+use crate::paths::{make_dir, make_dir_of_unrelated};
 use crate::plain_file::{self, Durability, Links};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -94,7 +94,7 @@ impl Output {
         let directory = directory.canonicalize()?;
         let lock = lock(&directory)?;
         for name in DIRECTORIES {
-            make_dir(&directory.join(name))?;
+            make_dir_of_unrelated(&directory.join(name))?;
         }
         let results = Results::open(&directory.join(RESULTS))?;
         let spent = read_spent(&directory)?.max(results.summary.cost.unwrap_or_default());

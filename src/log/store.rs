@@ -7,7 +7,7 @@ use super::keys;
 use super::lines::{Lines, read_records};
 use crate::error::{Error, Result};
 use crate::event::{Event, Record, now};
-use crate::paths::{create_error, make_dir};
+use crate::paths::{create_error, make_dir, make_dir_of_unrelated};
 use crate::sandbox::machine::Machine;
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File};
@@ -45,7 +45,7 @@ impl Store {
 
     /// Creates a session with a new id.
     pub fn create(&self) -> Result<(SessionId, SessionFile)> {
-        make_dir(&self.sessions())?;
+        make_dir_of_unrelated(&self.sessions())?;
         // The probability of a collision is 1 in 1.6 million.
         for _ in 0..16 {
             let id = SessionId::generate();

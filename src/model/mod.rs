@@ -68,8 +68,8 @@ pub struct ToolSpec {
     pub name: String,
     /// What it does, from `prompts/`.
     pub description: String,
-    /// The JSON Schema of its arguments.
-    pub parameters: Value,
+    /// The JSON Schema of its arguments. Shared, so that specifications are copied and compared without it.
+    pub parameters: Arc<Value>,
 }
 
 /// What is asked of the model.

@@ -370,6 +370,7 @@ fn thermometer() -> ToolSpec {
             "type": "object",
             "properties": { "city": { "type": "string", "description": "The city's name." } },
             "required": ["city"],
-        }),
+        })
+        .into(),
     }
 }

@@ -14,6 +14,7 @@ use seccompiler::{
     SeccompFilter, SeccompRule, TargetArch,
 };
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 /// The highest number that was looked at: file_setattr(2), Linux 6.17. Also keeps out the x32 system calls, whose numbers
 /// start at 2^30 and would pass by every other rule.
@@ -121,9 +122,14 @@ const OPENS_HERE: [(c_long, u8); 0] = [];
 /// Each of the bits that let a program run as its owner or its group.
 const SET_ID: [u64; 2] = [libc::S_ISUID as u64, libc::S_ISGID as u64];
 
-/// The filters as the guest installs them.
+/// The filters as the guest installs them: the same for every sandbox, and made once a process.
 pub fn filters() -> Result<Vec<u8>> {
-    Ok(bpf::store(&programs()?))
+    static STORED: OnceLock<Vec<u8>> = OnceLock::new();
+    if let Some(stored) = STORED.get() {
+        return Ok(stored.clone());
+    }
+    let made = bpf::store(&programs()?);
+    Ok(STORED.get_or_init(|| made).clone())
 }
 
 /// The seccomp programs, in the order in which they are installed.

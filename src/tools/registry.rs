@@ -108,7 +108,7 @@ fn spec(tool: &dyn Tool) -> ToolSpec {
     ToolSpec {
         name: tool.name().to_owned(),
         description: tool.description().trim().to_owned(),
-        parameters: tool.parameters(),
+        parameters: Arc::new(tool.parameters()),
     }
 }
 

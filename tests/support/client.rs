@@ -36,7 +36,7 @@ pub fn tools() -> Vec<ToolSpec> {
     let tool = |name: &str, properties: Value, required: Value| ToolSpec {
         name: name.into(),
         description: format!("The tool {name}."),
-        parameters: json!({ "type": "object", "properties": properties, "required": required }),
+        parameters: json!({ "type": "object", "properties": properties, "required": required }).into(),
     };
     let text = json!({ "type": "string" });
     vec![

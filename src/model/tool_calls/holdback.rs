@@ -102,8 +102,11 @@ mod tests {
     use serde_json::json;
 
     fn shown_while_it_comes(text: &str) -> String {
-        let tools =
-            [ToolSpec { name: "run_commands".into(), description: String::new(), parameters: json!({}) }];
+        let tools = [ToolSpec {
+            name: "run_commands".into(),
+            description: String::new(),
+            parameters: json!({}).into(),
+        }];
         let (mut holdback, mut shown, mut most) = (Holdback::default(), 0, 0);
         for (end, _) in text.char_indices().chain([(text.len(), ' ')]) {
             shown = holdback.showable(&text[..end], shown, &tools);

@@ -42,8 +42,11 @@ mod tests {
 
     #[test]
     fn a_name_means_the_one_tool_that_it_can_mean() {
-        let tool =
-            |name: &str| ToolSpec { name: name.into(), description: String::new(), parameters: Value::Null };
+        let tool = |name: &str| ToolSpec {
+            name: name.into(),
+            description: String::new(),
+            parameters: Value::Null.into(),
+        };
         let tools = ["read_file", "write_file", "write_files"].map(tool);
         for (name, expected) in [
             ("read_file", Some("read_file")),

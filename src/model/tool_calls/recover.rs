@@ -368,7 +368,7 @@ mod tests {
         let tool = |name: &str, properties: Value| ToolSpec {
             name: name.into(),
             description: String::new(),
-            parameters: json!({ "type": "object", "properties": properties }),
+            parameters: json!({ "type": "object", "properties": properties }).into(),
         };
         vec![
             tool(

@@ -231,7 +231,7 @@ mod tests {
         let tool = |name: &str, properties: Value, required: Value| ToolSpec {
             name: name.into(),
             description: String::new(),
-            parameters: json!({ "type": "object", "properties": properties, "required": required }),
+            parameters: json!({ "type": "object", "properties": properties, "required": required }).into(),
         };
         [
             tool(
@@ -330,7 +330,11 @@ mod tests {
             json!({ "type": "object", "required": ["path"], "properties": { "path": { "type": "string" } } });
         let files = json!({ "files": { "type": "array", "items": item } });
         let parameters = json!({ "type": "object", "properties": files, "required": ["files"] });
-        let tools = [ToolSpec { name: "write_files".into(), description: String::new(), parameters }];
+        let tools = [ToolSpec {
+            name: "write_files".into(),
+            description: String::new(),
+            parameters: parameters.into(),
+        }];
         let arguments = r#"{"files": "[{\"file\": \"a\"}, {\"file\": \"b\"}]"}"#.into();
         let mut call = ToolCall { id: "1".into(), name: "write_files".into(), arguments };
         let note = repair(&mut call, &tools, false).unwrap();
@@ -396,7 +400,11 @@ mod tests {
     fn what_was_cut_off_is_not_put_right() {
         let parameters =
             json!({ "properties": { "command": { "type": "string" } }, "required": ["command"] });
-        let tools = [ToolSpec { name: "run_commands".into(), description: String::new(), parameters }];
+        let tools = [ToolSpec {
+            name: "run_commands".into(),
+            description: String::new(),
+            parameters: parameters.into(),
+        }];
         let arguments = r#"{"cmd": "ls""#.into();
         let mut call = ToolCall { id: "1".into(), name: "run_commands".into(), arguments };
         assert_eq!(repair(&mut call, &tools, true), None);

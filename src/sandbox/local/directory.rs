@@ -6,6 +6,7 @@
 
 use crate::error::{Error, Result};
 use crate::event::Limits;
+use crate::paths;
 use crate::plain_file::{self, Durability};
 use crate::sandbox::launch_spec::{self, LaunchSpec};
 use crate::sandbox::layer::{self, Contents};
@@ -64,8 +65,9 @@ impl Directory {
         let failed = |error| self.error("cannot be made", error);
         let mut builder = DirBuilder::new();
         builder.mode(0o700);
-        if let Some(parent) = self.path.parent() {
+        if let Some(parent) = self.path.parent().filter(|parent| !parent.is_dir()) {
             DirBuilder::new().mode(0o700).recursive(true).create(parent).map_err(failed)?;
+            paths::place_apart(parent);
         }
         builder.create(&self.path).map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => {
