@@ -97,6 +97,7 @@ mod sessions;
 mod skills;
 mod small_model_attempts;
 mod small_model_changes;
+mod small_model_programs;
 mod small_models;
 mod support;
 mod terminal;

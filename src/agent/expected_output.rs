@@ -38,6 +38,13 @@ pub fn is_number_alone(prompt: &str) -> bool {
         .any(|phrase| prompt.contains(phrase))
 }
 
+/// Whether an output whose parts are to be separated by commas ends with one.
+pub fn ends_with_separator(prompt: &str, output: &str) -> bool {
+    let prompt = prompt.to_ascii_lowercase();
+    let is_separated = ["separated by comma", "separated by a comma", "comma-separated", "comma separated"];
+    is_separated.iter().any(|phrase| prompt.contains(phrase)) && output.trim_end().ends_with(',')
+}
+
 /// Whether an output is one number.
 pub fn is_number(output: &str) -> bool {
     output.trim().parse::<f64>().is_ok()

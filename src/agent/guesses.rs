@@ -127,6 +127,40 @@ pub async fn miscounted(sandbox: &Sandbox, prompt: &str, messages: &[Message]) -
     Some(Miscount { file, number, command, lines })
 }
 
+/// The shell script that counts the lines of `ls -l`, of which the prompt says nothing, with that command and the one that counts files.
+pub async fn counts_long_list(
+    sandbox: &Sandbox,
+    prompt: &str,
+    written: &[PathBuf],
+) -> Option<(PathBuf, String, String)> {
+    for script in written.iter().filter(|path| interpreter(path) == Some("sh")) {
+        let content = text_file(sandbox, &script.to_string_lossy(), MAX_KEPT).await;
+        if let Some((command, right)) = content.as_deref().and_then(long_list_counted)
+            && !prompt.contains(command)
+        {
+            return Some((script.clone(), command.to_owned(), right));
+        }
+    }
+    None
+}
+
+/// `ls -la DIRECTORY | wc -l`, and what counts the files.
+fn long_list_counted(content: &str) -> Option<(&str, String)> {
+    let (at, _) =
+        content.match_indices("ls -").find(|(at, _)| !content[..*at].ends_with(char::is_alphanumeric))?;
+    let command = &content[at..];
+    let (listing, _) =
+        command.split_once("| wc -l").filter(|(listing, _)| !listing.contains(['\n', '|', ';', '&']))?;
+    let mut words = listing.split_whitespace().skip(1);
+    let is_long = words.next()?.contains('l');
+    let directory = words.next().unwrap_or(".");
+    let is_simple = is_long && words.next().is_none() && !directory.starts_with('-');
+    is_simple.then(|| {
+        let counted = &command[..listing.len() + "| wc -l".len()];
+        (counted, format!("find {directory} -maxdepth 1 -type f | wc -l"))
+    })
+}
+
 /// The file that something of another one was to be written into, and that holds all of that, with the other one.
 pub async fn whole_in_place_of_part(sandbox: &Sandbox, prompt: &str) -> Option<(PathBuf, PathBuf)> {
     let files = asked::files_named(prompt);
@@ -203,3 +237,28 @@ fn shows(command: &str, programs: &[&str]) -> bool {
 const LISTS: [&str; 4] = ["find", "grep", "ls", "rg"];
 /// Programs, and a function, that show what is in files.
 const SHOWS: [&str; 11] = ["awk", "cat", "find", "git", "grep", "head", "open", "rg", "sort", "tail", "wc"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_that_counts_the_lines_of_a_long_list_is_known() {
+        let counted = |script: &str| long_list_counted(script).map(|(old, new)| (old.to_owned(), new));
+        let right = |directory: &str| format!("find {directory} -maxdepth 1 -type f | wc -l");
+        assert_eq!(
+            counted("#!/bin/sh\necho $(ls -la data | wc -l)\n"),
+            Some(("ls -la data | wc -l".to_owned(), right("data")))
+        );
+        assert_eq!(counted("ls -l | wc -l"), Some(("ls -l | wc -l".to_owned(), right("."))));
+        for script in [
+            "ls data | wc -l",
+            "ls -1 data | wc -l",
+            "ls -l data | grep x | wc -l",
+            "ls -l a b | wc -l",
+            "tools -l | wc -l",
+        ] {
+            assert_eq!(counted(script), None, "{script}");
+        }
+    }
+}

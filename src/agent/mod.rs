@@ -27,6 +27,7 @@ mod program_input;
 mod progress;
 mod prompt;
 mod repetition;
+mod second_opinion;
 mod skills;
 mod small_model;
 mod start_over;

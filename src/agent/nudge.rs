@@ -1,5 +1,6 @@
 //! Answers that are not accepted at once: the model is reminded of what the task asked for.
 
+use super::asked::Line;
 use super::guesses::Miscount;
 use super::progress::{Printed, Progress, interpreter};
 use super::{asked, expected_output, guesses};
@@ -149,7 +150,7 @@ fn output(prompt: &str, answer: &str, progress: &Progress) -> Option<Reminder> {
     if printed.output.ends_with(NO_OUTPUT) && asked::asks_for_output(prompt) {
         let text = format!(
             "{NOT_DONE} it asks for output, but `{command}` printed nothing. Send the step that corrects it, for example \
-             an edit_file that calls what was defined and prints the result."
+             a write_file of the whole program, which calls what it defines and prints the result."
         );
         let is_plain = asked::orders_output(prompt);
         return Some(Reminder::new(text).unfinished_if(is_plain, "its program prints nothing"));
@@ -261,12 +262,18 @@ pub fn whole_in_place_of_part(file: &Path, other: &Path) -> Reminder {
 }
 
 /// The reminder that a program printed all of a file, where a part was asked for.
-pub fn printed_whole(printed: &Printed, file: &Path) -> Reminder {
-    let command = head_and_tail(&printed.command, MAX_COMMAND);
+pub fn printed_whole(prompt: &str, printed: &Printed, file: &Path) -> Reminder {
+    let (command, shown) = (head_and_tail(&printed.command, MAX_COMMAND), file.display());
+    let example = match (asked::line_asked_for(prompt), printed.command.contains(".py")) {
+        (Some(Line::First), false) => format!(", with `head -n 1 {shown}` in it"),
+        (Some(Line::Last), false) => format!(", with `tail -n 1 {shown}` in it"),
+        (Some(Line::First), true) => format!(", with `open('{shown}').readlines()[0]` in it"),
+        (Some(Line::Last), true) => format!(", with `open('{shown}').readlines()[-1]` in it"),
+        (None, _) => String::new(),
+    };
     Reminder::new(format!(
-        "{NOT_DONE} `{command}` printed all of {}, and the task asks for a part. Send the edit_file or write_file that corrects the \
-         program.",
-        file.display()
+        "{NOT_DONE} `{command}` printed all of {shown}, and the task asks for a part. Send the write_file that corrects the program\
+         {example}."
     ))
 }
 
@@ -279,6 +286,16 @@ pub fn miscounted(miscount: &Miscount) -> Reminder {
         "{} holds {number}, but `{command}` printed {lines} lines. Send the step that counts them: {step}. Then write that number, or \
          answer if {number} is right.",
         file.display()
+    ))
+}
+
+/// The reminder that a script counts the lines of a long list, which has more of them than there are files.
+pub fn counts_long_list(script: &Path, command: &str, right: &str) -> Reminder {
+    let path = script.to_string_lossy();
+    let step = json!({ "tool": "edit_file", "path": path, "old": command, "new": right });
+    Reminder::new(format!(
+        "{NOT_DONE} `{command}` also counts lines that are not files, like the one with the total. Send the step that counts files \
+         alone: {step}"
     ))
 }
 

@@ -4,30 +4,100 @@
 use super::asked;
 use super::nudge::{MAX_COMMAND, Reminder};
 use super::progress::{Printed, interpreter};
+use super::small_model::{MAX_KEPT, text_file};
 use crate::model::compact::NOT_DONE;
+use crate::sandbox::Sandbox;
 use crate::shorten::head_and_tail;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
 const INTERPRETERS: [&str; 6] = ["bash", "node", "python", "python3", "ruby", "sh"];
 
+/// What programs take their arguments from.
+const TAKES_ARGUMENTS: [&str; 9] =
+    ["$1", "${1", "$@", "$*", "argparse", "sys.argv", "click", "process.argv", "ARGV"];
+
 /// The reminder that a command gave the program arguments or a file, where the prompt says nothing of either.
-pub fn not_of_the_task(prompt: &str, printed: &Printed) -> Option<Reminder> {
-    let command = head_and_tail(&printed.command, MAX_COMMAND);
+pub async fn not_of_the_task(sandbox: &Sandbox, prompt: &str, printed: &Printed) -> Option<Reminder> {
     if let Some(file) = redirected(prompt, &printed.command) {
-        let file = file.display();
+        let (command, file) = (head_and_tail(&printed.command, MAX_COMMAND), file.display());
         return Some(Reminder::new(format!(
             "The program got {file} from `{command}` only. Send the write_file of the program that opens {file} itself, or answer if \
              this is right."
         )));
     }
     let (program, arguments) = with_arguments(prompt, &printed.command)?;
-    let (shown, arguments) = (program.display(), arguments.join(" "));
-    let arguments = head_and_tail(&arguments, MAX_COMMAND);
-    let alone = format!("{} {shown}", interpreter(&program)?);
-    Some(Reminder::new(format!(
-        "{NOT_DONE} it names no argument, but `{command}` gives {arguments} to the program. `{alone}` alone is to print this. Send the \
-         write_file of {shown} with {arguments} in the program."
-    )))
+    let content = text_file(sandbox, &program.to_string_lossy(), MAX_KEPT).await?;
+    // One that takes none ignores it.
+    if !TAKES_ARGUMENTS.iter().any(|taken| content.contains(taken)) {
+        return None;
+    }
+    let source = words_of_a_file(sandbox, prompt, &arguments).await;
+    Some(names_no_argument(&printed.command, &program, &arguments, source.as_deref(), &content))
+}
+
+/// The file that the prompt names and whose words the arguments are.
+async fn words_of_a_file(sandbox: &Sandbox, prompt: &str, arguments: &[String]) -> Option<PathBuf> {
+    for file in asked::files_named(prompt) {
+        let content = text_file(sandbox, &file.to_string_lossy(), MAX_KEPT).await;
+        if content.is_some_and(|content| content.split_whitespace().eq(arguments)) {
+            return Some(file);
+        }
+    }
+    None
+}
+
+fn names_no_argument(
+    command: &str,
+    program: &Path,
+    arguments: &[String],
+    source: Option<&Path>,
+    content: &str,
+) -> Reminder {
+    let (command, shown, joined) =
+        (head_and_tail(command, MAX_COMMAND), program.display(), arguments.join(" "));
+    let given = head_and_tail(&joined, MAX_COMMAND);
+    let what_to_do = match in_the_program(program, arguments, source, content) {
+        Some(step) => format!("Send the step that puts it into the program: {step}"),
+        None => {
+            format!("Send the write_file of {shown} that takes no arguments, with {given} in the program.")
+        }
+    };
+    Reminder::new(format!(
+        "{NOT_DONE} it names no argument, but `{command}` gives {given} to the program. {shown} alone is to print this. {what_to_do}"
+    ))
+}
+
+/// The step that writes the arguments in the place where the program takes them, or where it counts its arguments, gives it one at its
+/// beginning.
+fn in_the_program(
+    program: &Path,
+    arguments: &[String],
+    source: Option<&Path>,
+    content: &str,
+) -> Option<Value> {
+    let path = program.to_string_lossy();
+    let quoted: Vec<String> = arguments.iter().map(|argument| format!("'{argument}'")).collect();
+    let (taken, written) = match (interpreter(program)?, arguments, source) {
+        ("python3", _, Some(source)) if content.contains("sys.argv[1:]") => {
+            ("sys.argv[1:]", format!("open('{}').read().split()", source.display()))
+        }
+        ("python3", _, None) if content.contains("sys.argv[1:]") => {
+            ("sys.argv[1:]", format!("[{}]", quoted.join(", ")))
+        }
+        ("python3", [argument], _) if content.contains("len(sys.argv)") => {
+            ("import sys\n", format!("import sys\nsys.argv = ['{path}', '{argument}']\n"))
+        }
+        ("python3", [_], _) => ("sys.argv[1]", quoted.concat()),
+        ("sh", [argument], _) if !content.contains("$#") => ("$1", argument.clone()),
+        _ => return None,
+    };
+    // Python has it in quotation marks.
+    let punctuation = if taken == "$1" { "._-/" } else { "._-/ ,!?" };
+    let mut characters = arguments.iter().flat_map(|argument| argument.chars());
+    let is_plain = characters.all(|c| c.is_ascii_alphanumeric() || punctuation.contains(c));
+    let is_step = is_plain && content.matches(taken).count() == 1;
+    is_step.then(|| json!({ "tool": "edit_file", "path": path, "old": taken, "new": written }))
 }
 
 /// A file that the prompt names and that a command gives to the program's standard input.
@@ -61,18 +131,16 @@ mod tests {
     const PROMPT: &str =
         "Create letters.py, which prints how many letters the word strawberry has, and start it.";
 
-    fn reminder(prompt: &str, command: &str) -> Option<String> {
-        let printed = Printed { command: command.to_owned(), output: "10".to_owned() };
-        not_of_the_task(prompt, &printed).map(|reminder| reminder.text)
+    fn given(prompt: &str, command: &str) -> Option<Vec<String>> {
+        with_arguments(prompt, command).map(|(_, arguments)| arguments)
     }
 
     #[test]
     fn arguments_that_the_task_does_not_name_belong_into_the_program() {
-        let text = reminder(PROMPT, "python letters.py strawberry").expect("a reminder");
-        assert!(text.contains("gives strawberry to the program. `python3 letters.py` alone"), "{text}");
-        assert!(reminder(PROMPT, "python3 /workspace/letters.py 'a b'").is_some());
+        assert_eq!(given(PROMPT, "python letters.py strawberry"), Some(vec!["strawberry".to_owned()]));
+        assert_eq!(given(PROMPT, "python3 /workspace/letters.py 'a b'"), Some(vec!["a b".to_owned()]));
         let file = "Write biggest.py that prints the biggest number in numbers.txt and run it.";
-        assert!(reminder(file, "python3 ./biggest.py numbers.txt").is_some());
+        assert!(given(file, "python3 ./biggest.py numbers.txt").is_some());
     }
 
     #[test]
@@ -80,7 +148,7 @@ mod tests {
         for command in
             ["python3 letters.py", "cat letters.py letters.py", "wc -c letters.py", "python3 letters.py | wc"]
         {
-            assert_eq!(reminder(PROMPT, command), None, "{command}");
+            assert_eq!(given(PROMPT, command), None, "{command}");
         }
         for prompt in [
             "Write reverse.py that prints its first command line argument reversed. Run it with abc.",
@@ -90,20 +158,54 @@ mod tests {
         ] {
             let file = asked::files_to_make(prompt).pop().expect("a file");
             let command = format!("python3 {} Ada", file.display());
-            assert_eq!(reminder(prompt, &command), None, "{prompt}");
+            assert_eq!(given(prompt, &command), None, "{prompt}");
         }
+    }
+
+    #[test]
+    fn the_step_that_puts_an_argument_into_the_program_is_offered() {
+        let reminder = |program: &str, argument: &str, content: &str| {
+            names_no_argument("the command", Path::new(program), &[argument.to_owned()], None, content).text
+        };
+        let python = reminder("letters.py", "strawberry", "import sys\nprint(len(sys.argv[1]))\n");
+        assert!(
+            python.ends_with(
+                r#"{"tool":"edit_file","path":"letters.py","old":"sys.argv[1]","new":"'strawberry'"}"#
+            ),
+            "{python}"
+        );
+        assert!(
+            reminder("up.sh", "a.txt", "tr a-z A-Z < \"$1\"\n").ends_with(r#""old":"$1","new":"a.txt"}"#)
+        );
+        let counted = "import sys\nif len(sys.argv) < 2:\n    exit(1)\nprint(sys.argv[1])\n";
+        assert!(
+            reminder("a.py", "x", counted).ends_with(r#""new":"import sys\nsys.argv = ['a.py', 'x']\n"}"#)
+        );
+        for (program, argument, content) in [
+            ("a.sh", "x", "test $# = 1 && echo $1\n"),
+            ("a.py", "x", "print(sys.argv[1] + sys.argv[1])\n"),
+            ("a.py", "x'y", "print(sys.argv[1])\n"),
+            ("a.sh", "x y", "echo $1\n"),
+            ("a.py", "x\\", "print(sys.argv[1])\n"),
+        ] {
+            let text = reminder(program, argument, content);
+            assert!(text.contains(&format!("write_file of {program} that takes no arguments")), "{text}");
+        }
+        let all = |source: Option<&Path>| {
+            let numbers = ["10".to_owned(), "20".to_owned()];
+            let content = "print(sum(int(x) for x in sys.argv[1:]))\n";
+            in_the_program(Path::new("sum.py"), &numbers, source, content).map(|step| step["new"].clone())
+        };
+        assert_eq!(all(None), Some(json!("['10', '20']")));
+        assert_eq!(all(Some(Path::new("in.txt"))), Some(json!("open('in.txt').read().split()")));
     }
 
     #[test]
     fn a_program_opens_the_file_that_the_task_names() {
         let prompt = "Write count.sh that prints how many lines notes.txt has. Run it.";
-        assert!(
-            reminder(prompt, "sh count.sh < notes.txt").is_some_and(|text| text.contains("opens notes.txt"))
-        );
-        assert_eq!(reminder(prompt, "sh count.sh < other.txt"), None);
-        assert_eq!(
-            reminder("Write up.py that reads names.txt from stdin.", "python3 up.py < names.txt"),
-            None
-        );
+        assert_eq!(redirected(prompt, "sh count.sh < notes.txt"), Some("notes.txt".into()));
+        assert_eq!(redirected(prompt, "sh count.sh < other.txt"), None);
+        let prompt = "Write up.py that reads names.txt from stdin.";
+        assert_eq!(redirected(prompt, "python3 up.py < names.txt"), None);
     }
 }

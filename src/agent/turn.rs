@@ -2,6 +2,7 @@
 
 use super::nudge::{self, Reminder, nudge};
 use super::repetition::{Repetition, Verdict};
+use super::second_opinion::Opinion;
 use super::{Answer, Conversation, Moment, Spent, Stop};
 use super::{asked, guesses, program_input, progress, small_model, unfinished};
 use crate::error::{Error, Kind, Result};
@@ -20,6 +21,7 @@ struct Watch {
     repetition: Repetition,
     bad_rounds: u32,
     reminders: nudge::Sent,
+    opinion: Opinion,
 }
 
 impl Conversation {
@@ -149,7 +151,10 @@ impl Conversation {
         self.compact_if_needed().await?;
         let reply = self.ask_within_window().await?;
         if reply.tool_calls.is_empty() {
-            let reminder = self.reminder(&reply).await;
+            let mut reminder = self.reminder(&reply).await;
+            if reminder.is_none() {
+                reminder = self.second_opinion(&mut watch.opinion).await?;
+            }
             if let Some(reminder) = reminder.as_ref().filter(|reminder| watch.reminders.take(reminder)) {
                 let text = reminder.text.clone();
                 self.emit(Event::Nudge { text: text.clone() })?;
@@ -248,11 +253,15 @@ impl Conversation {
         }
         if let Some(printed) = &self.progress.printed {
             if let Some(file) = guesses::printed_whole(sandbox, prompt, printed).await {
-                return Some(nudge::printed_whole(printed, &file));
+                return Some(nudge::printed_whole(prompt, printed, &file));
             }
-            if let Some(reminder) = program_input::not_of_the_task(prompt, printed) {
+            if let Some(reminder) = program_input::not_of_the_task(sandbox, prompt, printed).await {
                 return Some(reminder);
             }
+        }
+        let written = &self.progress.written;
+        if let Some((script, command, right)) = guesses::counts_long_list(sandbox, prompt, written).await {
+            return Some(nudge::counts_long_list(&script, &command, &right));
         }
         if let Some(miscount) = guesses::miscounted(sandbox, prompt, &self.messages).await {
             return Some(nudge::miscounted(&miscount));

@@ -155,6 +155,25 @@ pub fn asks_for_part(prompt: &str) -> bool {
     words(prompt).any(|word| PARTS.contains(&word.as_str()))
 }
 
+/// A line of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Line {
+    /// Its first one.
+    First,
+    /// Its last one.
+    Last,
+}
+
+/// The line that it asks for: `the first line of a.txt`.
+pub fn line_asked_for(prompt: &str) -> Option<Line> {
+    let words: Vec<String> = words(prompt).collect();
+    words.windows(2).find_map(|pair| match (pair[0].as_str(), pair[1].as_str()) {
+        ("first", "line") => Some(Line::First),
+        ("last", "line") => Some(Line::Last),
+        _ => None,
+    })
+}
+
 /// Whether something is to be taken away, or to another place.
 pub fn removes(prompt: &str) -> bool {
     words(prompt).any(|word| REMOVES.contains(&word.as_str()))

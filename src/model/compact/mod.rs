@@ -208,18 +208,32 @@ fn job(result: &str) -> Option<u64> {
     number[..number.find(|c: char| !c.is_ascii_digit())?].parse().ok()
 }
 
-/// The JSON Schema of one turn. What has just led nowhere is left out once: the tool of a step that repeats an earlier one, and
-/// the answer after a reminder that the task is not done.
+/// How a step begins that edits a file.
+const EDIT_STEP: &str = r#"{"tool":"edit_file","#;
+
+/// The JSON Schema of one turn. What has just led nowhere is left out once: the tool of a step that repeats an earlier one, the
+/// answer after a reminder that the task is not done, and what changes nothing after one that has the edit to send.
 pub fn schema(request: &Request<'_>) -> Value {
     let answer = request.messages.last().filter(|last| steps::is_reminder(last)).map(|_| "answer");
     let last_tool = request.messages.iter().rev().find_map(|message| match message {
         Message::Tool { name, .. } => Some(name.as_str()),
         _ => None,
     });
-    let left_out = [answer, last_tool.filter(|_| is_stuck(request.messages))];
+    let has_edit = request.messages.last().is_some_and(offers_edit);
+    let left_out = [
+        answer,
+        last_tool.filter(|_| is_stuck(request.messages)),
+        has_edit.then_some("run_commands"),
+        has_edit.then_some("read_file"),
+    ];
     let mut turns = turns(request);
     turns.retain(|turn| !left_out.contains(&turn["properties"]["tool"]["const"].as_str()));
     json!({ "anyOf": turns })
+}
+
+/// Whether a reminder has an edit for the model to send.
+fn offers_edit(message: &Message) -> bool {
+    matches!(message, Message::User { text } if text.contains(EDIT_STEP))
 }
 
 /// The schemas of the steps that the model may send.

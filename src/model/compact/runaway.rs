@@ -10,8 +10,9 @@ const MIN_BYTES: usize = 2_000;
 /// Times that stay in the answer.
 const KEPT_TIMES: usize = 2;
 
-/// The same of a final answer, which is short.
-const MIN_ANSWER_TIMES: usize = 4;
+/// The same of a final answer, which is short: some sentences are repeated in turn.
+const MAX_ANSWER_PERIOD: usize = 600;
+const MIN_ANSWER_TIMES: usize = 3;
 const MIN_ANSWER_BYTES: usize = 400;
 
 /// Cuts off a text whose end is the same piece again and again; `None` where it is not. An answer is complete then, anything else
@@ -19,10 +20,10 @@ const MIN_ANSWER_BYTES: usize = 400;
 pub fn stop(text: &mut String) -> Option<&'static str> {
     let is_answer = text.trim_start().starts_with(ANSWER);
     if !is_answer {
-        text.truncate(repetition(text, MIN_TIMES, MIN_BYTES)?);
+        text.truncate(repetition(text, MAX_PERIOD, MIN_TIMES, MIN_BYTES)?);
         return Some("length");
     }
-    text.truncate(repetition(text, MIN_ANSWER_TIMES, MIN_ANSWER_BYTES)?);
+    text.truncate(repetition(text, MAX_ANSWER_PERIOD, MIN_ANSWER_TIMES, MIN_ANSWER_BYTES)?);
     // Not in the middle of an escape sequence.
     text.truncate(text.trim_end_matches('\\').len());
     text.push_str("\"}");
@@ -30,12 +31,12 @@ pub fn stop(text: &mut String) -> Option<&'static str> {
 }
 
 /// Where to cut a text that ends with so many repetitions of a piece, of so many bytes in all.
-fn repetition(text: &str, min_times: usize, min_bytes: usize) -> Option<usize> {
+fn repetition(text: &str, max_period: usize, min_times: usize, min_bytes: usize) -> Option<usize> {
     let bytes = text.as_bytes();
     if bytes.len() < min_bytes {
         return None;
     }
-    (1..=MAX_PERIOD).find_map(|period| {
+    (1..=max_period).find_map(|period| {
         let needed = min_bytes.max(period * min_times);
         let (earlier, later) = (bytes.get(..bytes.len() - period)?, &bytes[period..]);
         let same =
@@ -51,7 +52,7 @@ mod tests {
     use super::*;
 
     fn runaway(text: &str) -> Option<usize> {
-        repetition(text, MIN_TIMES, MIN_BYTES)
+        repetition(text, MAX_PERIOD, MIN_TIMES, MIN_BYTES)
     }
 
     #[test]
@@ -61,6 +62,10 @@ mod tests {
         assert_eq!(stop(&mut text), Some("stop"));
         let answer: serde_json::Value = serde_json::from_str(&text).expect(&text);
         assert_eq!(answer["text"], "It prints 42. The task is done.\n The task is done.\n");
+        let sentences: String = (0..40).map(|i| format!("Sentence {i} is right. ")).collect();
+        let mut text = format!("{begin} {}", sentences[..500].repeat(3));
+        assert_eq!(stop(&mut text), Some("stop"));
+        assert!(text.len() < 1_100, "{text}");
         let mut program = format!("{{\"tool\": \"write_file\", \"content\": \"{}", "x = 1\\n".repeat(60));
         assert_eq!(stop(&mut program), None, "a file may have such lines");
         program += &"x = 1\\n".repeat(300);

@@ -1,0 +1,163 @@
+//! What a small model expects a program to print, asked beside the conversation: there it does not see what its own program printed,
+//! which it takes for right. Asked about numbers alone. Small models foretell lists of them well, so those are compared; the result of a
+//! calculation they know roughly, so one number is questioned where it is far from it; words they do not foretell.
+
+use super::nudge::{MAX_COMMAND, Reminder};
+use super::progress::Printed;
+use super::{Conversation, asked, expected_output};
+use crate::error::{Kind, Result};
+use crate::model::compact::NOT_DONE;
+use crate::model::{CallForm, Message};
+use crate::shorten::head_and_tail;
+use std::time::Duration;
+
+/// The most numbers of a list, and the fewest.
+const MAX_NUMBERS: usize = 64;
+const MIN_LIST: usize = 3;
+/// How many times as large as the other one of two numbers is that are far from each other.
+const FAR: f64 = 100.0;
+/// How long the model may take.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What the model expects, once it was asked.
+#[derive(Debug, Default)]
+pub enum Opinion {
+    #[default]
+    NotAsked,
+    /// `None`: something else than numbers.
+    Asked(Option<Vec<f64>>),
+}
+
+impl Conversation {
+    /// The reminder that the program printed other numbers than the model expects of a right one.
+    ///
+    /// # Errors
+    /// The user interrupts it.
+    pub(super) async fn second_opinion(&mut self, opinion: &mut Opinion) -> Result<Option<Reminder>> {
+        if self.setup.model.form() != CallForm::Compact {
+            return Ok(None);
+        }
+        let Some(printed) = self.progress.printed.clone() else { return Ok(None) };
+        let Some(numbers) = numbers(&printed.output).filter(|_| foretells(&self.task)) else {
+            return Ok(None);
+        };
+        if let Opinion::NotAsked = opinion {
+            *opinion = Opinion::Asked(self.expected_numbers().await?);
+        }
+        let Opinion::Asked(Some(expected)) = opinion else { return Ok(None) };
+        if are_others(&numbers, expected) {
+            return Ok(Some(differs(&printed, expected)));
+        }
+        Ok(expected_output::ends_with_separator(&self.task, &printed.output).then(|| comma_at_end(&printed)))
+    }
+
+    async fn expected_numbers(&mut self) -> Result<Option<Vec<f64>>> {
+        let text = format!(
+            "A program is to be written for this task:\n{}\n\nWhich numbers does the right program print? Answer with these numbers alone, \
+             on one line, separated by spaces.",
+            self.task
+        );
+        let question = [Message::User { text }];
+        match tokio::time::timeout(TIMEOUT, self.ask_beside(&question)).await {
+            Ok(Ok(answer)) => Ok(numbers(block(&answer))),
+            Ok(Err(error)) if matches!(error.kind(), Kind::Interrupted | Kind::Terminated) => Err(error),
+            Ok(Err(_)) | Err(_) => Ok(None),
+        }
+    }
+}
+
+/// Whether what a program for the task prints follows from the task alone.
+fn foretells(task: &str) -> bool {
+    let made = asked::files_to_make(task);
+    asked::asks_for_output(task)
+        && !asked::is_about_input(task)
+        && expected_output::literals(task).is_empty()
+        && asked::files_named(task).iter().all(|file| made.contains(file))
+}
+
+/// The numbers of a text that has nothing else: one, or a list.
+fn numbers(text: &str) -> Option<Vec<f64>> {
+    let words = text.split(|c: char| c.is_whitespace() || ",[]".contains(c)).filter(|word| !word.is_empty());
+    let number = |word: &str| word.parse().ok().filter(|number: &f64| number.is_finite());
+    let numbers: Option<Vec<f64>> = words.take(MAX_NUMBERS + 1).map(number).collect();
+    numbers.filter(|numbers| numbers.len() == 1 || (MIN_LIST..=MAX_NUMBERS).contains(&numbers.len()))
+}
+
+/// Whether the numbers are plainly not those that are expected.
+fn are_others(numbers: &[f64], expected: &[f64]) -> bool {
+    match (numbers, expected) {
+        ([number], [expected]) => {
+            let (smaller, larger) = (number.abs().min(expected.abs()), number.abs().max(expected.abs()));
+            larger > smaller.max(1.0) * FAR
+        }
+        ([_], _) | (_, [_]) => false,
+        _ => numbers != expected,
+    }
+}
+
+/// What is in the first block of an answer, or all of it.
+fn block(answer: &str) -> &str {
+    let inside = answer.split_once("```").and_then(|(_, rest)| rest.split_once('\n'));
+    inside.map_or(answer, |(_, rest)| rest.split("```").next().unwrap_or_default())
+}
+
+fn differs(printed: &Printed, expected: &[f64]) -> Reminder {
+    let expected: Vec<String> = expected.iter().map(f64::to_string).collect();
+    let command = head_and_tail(&printed.command, MAX_COMMAND);
+    Reminder::new(format!(
+        "`{command}` printed:\n{}\nThe task seems to ask for: {}\nSend the write_file that corrects the program, or answer if \
+         what it printed is right.",
+        printed.output.trim(),
+        expected.join(" ")
+    ))
+}
+
+fn comma_at_end(printed: &Printed) -> Reminder {
+    let command = head_and_tail(&printed.command, MAX_COMMAND);
+    Reminder::new(format!(
+        "{NOT_DONE} commas are to separate the numbers, and what `{command}` printed ends with a comma. Send the write_file of a program \
+         that collects the numbers in a list and prints them with print(*numbers, sep=',')."
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_numbers_are_compared() {
+        let list = Some(vec![2.0, 4.0, 6.0]);
+        for text in ["2,4,6,", "[2, 4, 6]\n", "2\n4\n6\n"] {
+            assert_eq!(numbers(text), list, "{text}");
+        }
+        assert_eq!(numbers(block("Here it is:\n\n```text\n2 4 6\n```\nand more 8")), list);
+        assert_eq!(numbers("64644356880.0"), Some(vec![64_644_356_880.0]));
+        for text in ["", "1 2", "1 2 3 apples", "inf", &"1 ".repeat(65)] {
+            assert_eq!(numbers(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_list_is_right_or_not_and_one_number_may_be_a_little_off() {
+        assert!(are_others(&[2.0, 3.0, 4.0], &[2.0, 4.0, 6.0]));
+        assert!(!are_others(&[2.0, 4.0, 6.0], &[2.0, 4.0, 6.0]));
+        assert!(are_others(&[64_644_356_880.0], &[2160.0]) && are_others(&[0.0], &[2160.0]));
+        for (number, expected) in [(336.0, 456.0), (3_628_800.0, 362_880.0), (0.0, 5.0), (-3.0, 3.0)] {
+            assert!(!are_others(&[number], &[expected]), "{number}");
+        }
+        assert!(!are_others(&[10.0], &[1.0, 2.0, 3.0]));
+    }
+
+    #[test]
+    fn the_model_is_asked_where_the_task_alone_says_what_is_printed() {
+        assert!(foretells("Write even.py that prints the even numbers from 2 through 20, and run it."));
+        for task in [
+            "Write sorted.py that prints the numbers of in.txt in order, and run it.",
+            "Write up.py that reads numbers from stdin and prints them.",
+            "Change PORT in settings.py to 9000.",
+            "Write hello.py that prints: 1 2 3",
+        ] {
+            assert!(!foretells(task), "{task}");
+        }
+    }
+}

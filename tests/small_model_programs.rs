@@ -1,0 +1,119 @@
+//! What helps small models to write a program that does what the task says.
+
+use crate::small_models::{last_text, server, turn};
+use crate::support::agent::{Finished, agent};
+use crate::support::endpoint::Endpoint;
+use serde_json::json;
+
+fn write(path: &str, content: &str) -> String {
+    turn(json!({ "tool": "write_file", "path": path, "content": content }))
+}
+
+fn run(command: &str) -> String {
+    turn(json!({ "tool": "run_commands", "command": command }))
+}
+
+fn answer() -> String {
+    turn(json!({ "tool": "answer", "text": "Done." }))
+}
+
+fn work(model: &Endpoint, prompt: &str) -> Finished {
+    let call = agent().file("words.txt", "the sea\nthe sky\n").endpoint(model);
+    call.args(["run", prompt, "--json", "--apply"]).run().expect_code(0)
+}
+
+#[test]
+fn a_program_that_is_given_an_argument_of_which_the_task_says_nothing_takes_none() {
+    let edit = json!({ "tool": "edit_file", "path": "letters.py", "old": "sys.argv[1]", "new": "'pear'" });
+    let model = server(1_500_000_000)
+        .text(&write("letters.py", "import sys\nprint(len(sys.argv[1]))\n"))
+        .text(&run("python3 letters.py pear"))
+        .text(&answer())
+        .text(&turn(edit.clone()))
+        .text(&run("python3 letters.py pear"))
+        .text(&answer())
+        .start();
+    let finished = work(&model, "Write letters.py, which prints how many letters pear has. Run it.");
+    let requests = model.chat_requests();
+    let reminder = last_text(&requests[3]);
+    assert!(
+        reminder.contains("gives pear to the program") && reminder.contains(&edit.to_string()),
+        "{reminder}"
+    );
+    // It ignores what it is still given.
+    assert_eq!(finished.events_of("nudge").len(), 1);
+    assert!(finished.host_file("letters.py").is_some_and(|content| content.contains("len('pear')")));
+}
+
+#[test]
+fn a_list_of_numbers_is_compared_with_what_the_model_expects_without_having_seen_it() {
+    let model = server(1_500_000_000)
+        .text(&write("even.py", "print(*range(2, 9), sep=',')\n"))
+        .text(&run("python3 even.py"))
+        .text(&answer())
+        .text("```\n2, 4, 6, 8\n```")
+        .text(&write("even.py", "print(*range(2, 9, 2), sep=',')\n"))
+        .text(&run("python3 even.py"))
+        .text(&answer())
+        .start();
+    work(&model, "Write even.py that prints the even numbers from 2 through 8, then run it.");
+    let requests = model.chat_requests();
+    let question = requests[3].to_string();
+    assert!(question.contains("Which numbers does the right program print?"), "{question}");
+    assert!(!question.contains("2,3,4"), "it has not seen what the program printed: {question}");
+    let reminder = last_text(&requests[4]);
+    assert!(reminder.contains("`python3 even.py` printed:\n2,3,4,5,6,7,8"), "{reminder}");
+    assert!(reminder.contains("seems to ask for: 2 4 6 8"), "{reminder}");
+    assert_eq!(requests.len(), 7, "it is asked once");
+}
+
+#[test]
+fn a_program_that_prints_all_of_a_file_is_shown_how_to_print_the_line_that_is_asked_for() {
+    let model = server(1_500_000_000)
+        .text(&write("show.sh", "cat words.txt\n"))
+        .text(&run("sh show.sh"))
+        .text(&answer())
+        .text(&write("show.sh", "head -n 1 words.txt\n"))
+        .text(&run("sh show.sh"))
+        .text(&answer())
+        .start();
+    work(&model, "Write show.sh, which prints the first line of words.txt, and run it.");
+    let requests = model.chat_requests();
+    let reminder = last_text(&requests[3]);
+    assert!(reminder.contains("printed all of words.txt"), "{reminder}");
+    assert!(reminder.contains("with `head -n 1 words.txt` in it"), "{reminder}");
+}
+
+#[test]
+fn a_comma_behind_the_last_number_is_pointed_out() {
+    let model = server(1_500_000_000)
+        .text(&write("odd.py", "for i in (1, 3, 5): print(i, end=',')\n"))
+        .text(&run("python3 odd.py"))
+        .text(&answer())
+        .text("1 3 5")
+        .text(&write("odd.py", "print(1, 3, 5, sep=',')\n"))
+        .text(&run("python3 odd.py"))
+        .text(&answer())
+        .start();
+    work(&model, "Write odd.py that prints the odd numbers up to 5 separated by commas. Run it.");
+    let requests = model.chat_requests();
+    let reminder = last_text(&requests[4]);
+    assert!(reminder.contains("ends with a comma"), "{reminder}");
+}
+
+#[test]
+fn a_script_that_counts_more_than_files_gets_the_step_that_counts_them() {
+    let old = "ls -la . | wc -l";
+    let model = server(1_500_000_000)
+        .text(&write("count.sh", &format!("echo $({old})\n")))
+        .text(&run("sh count.sh"))
+        .text(&answer())
+        .text(&turn(json!({ "tool": "edit_file", "path": "count.sh", "old": old, "new": "find . -maxdepth 1 -type f | wc -l" })))
+        .text(&run("sh count.sh"))
+        .text(&answer())
+        .start();
+    work(&model, "Write count.sh that prints the number of files in this directory. Run it.");
+    let requests = model.chat_requests();
+    let reminder = last_text(&requests[3]);
+    assert!(reminder.contains(r#""new":"find . -maxdepth 1 -type f | wc -l"}"#), "{reminder}");
+}
