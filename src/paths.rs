@@ -58,3 +58,32 @@ pub fn create_error(path: &Path, error: io::Error) -> Error {
         _ => Error::unexpected(message).caused_by(error),
     }
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use rustix::fs::{IFlags, fstatfs, ioctl_getflags};
+    use std::os::unix::fs::PermissionsExt;
+
+    /// `EXT4_SUPER_MAGIC` of `<linux/magic.h>`.
+    const EXT4: i64 = 0xef53;
+
+    #[test]
+    fn directories_of_unrelated_things_are_private_and_placed_apart_where_the_file_system_can() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let path = parent.path().join("a/sessions");
+        for _ in 0..2 {
+            make_dir_of_unrelated(&path).expect("made, and there already");
+        }
+        let directory = std::fs::File::open(&path).expect("it is there");
+        let mode = directory.metadata().expect("its metadata").permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        if fstatfs(&directory).is_ok_and(|system| system.f_type as i64 == EXT4) {
+            assert!(ioctl_getflags(&directory).expect("its flags").contains(IFlags::TOPDIR));
+        }
+        let file = parent.path().join("file");
+        std::fs::write(&file, "").expect("written");
+        make_dir_of_unrelated(&file).expect_err("a file is in its place");
+        place_apart(&parent.path().join("missing"));
+    }
+}

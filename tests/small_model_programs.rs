@@ -117,3 +117,43 @@ fn a_script_that_counts_more_than_files_gets_the_step_that_counts_them() {
     let reminder = last_text(&requests[3]);
     assert!(reminder.contains(r#""new":"find . -maxdepth 1 -type f | wc -l"}"#), "{reminder}");
 }
+
+#[test]
+fn a_program_that_prints_unexpected_numbers_again_is_begun_anew() {
+    let model = server(1_500_000_000)
+        .text(&write("hours.py", "print(36 * 3600000)\n"))
+        .text(&run("python3 hours.py"))
+        .text(&answer())
+        .text("2160")
+        .text(&write("hours.py", "print(36 * 7200000)\n"))
+        .text(&run("python3 hours.py"))
+        .text(&answer())
+        .text(&write("hours.py", "print(36 * 60)\n"))
+        .text(&run("python3 hours.py"))
+        .text(&answer())
+        .start();
+    let finished = work(&model, "Write hours.py that prints how many minutes 36 hours have, and run it.");
+    assert_eq!(finished.events_of("started_over").len(), 1);
+    assert_eq!(finished.events_of("nudge").len(), 2);
+    assert_eq!(finished.host_file("hours.py").as_deref(), Some("print(36 * 60)\n"));
+}
+
+#[test]
+fn a_function_is_added_to_those_that_are_there() {
+    let model = server(1_500_000_000)
+        .text(&turn(json!({ "tool": "read_file", "path": "ops.py" })))
+        .text(&write("ops.py", "def sub(a, b):\n    return a - b\n"))
+        .text(&write("ops.py", "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n    return a - b\n"))
+        .text(&answer())
+        .start();
+    let call = agent().file("ops.py", "def add(a, b):\n    return a + b\n").endpoint(&model);
+    let prompt = "Add a function sub(a, b) that returns a - b to ops.py. Keep add.";
+    let finished = call.args(["run", prompt, "--json", "--apply"]).run().expect_code(0);
+    let requests = model.chat_requests();
+    let refusal = last_text(&requests[2]);
+    assert!(
+        refusal.contains("this would remove add from ops.py. Send the write_file of ops.py with add"),
+        "{refusal}"
+    );
+    assert!(finished.host_file("ops.py").is_some_and(|content| content.contains("def add")));
+}

@@ -214,8 +214,11 @@ pub fn has_looked(prompt: &str, messages: &[Message]) -> bool {
             |call: &&&ToolCall| call.name == "write_file" && call.arguments.text("path") == Some(path);
         calls.iter().any(|call| is_it(&call))
     };
+    let target = file_for_answer(prompt);
+    let is_for_answer = |path: &str| target.as_deref().is_some_and(|file| Path::new(path).ends_with(file));
     let looks = |call: &&ToolCall| match call.name.as_str() {
-        "read_file" => call.arguments.text("path").is_some_and(|path| !written(path)),
+        // The file for the answer has what the model put there.
+        "read_file" => call.arguments.text("path").is_some_and(|path| !written(path) && !is_for_answer(path)),
         "run_commands" => call.arguments.text("command").is_some_and(|command| {
             shows(command, &SHOWS) || asked::is_answered_by_a_list(prompt) && shows(command, &["ls"])
         }),

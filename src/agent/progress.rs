@@ -46,7 +46,9 @@ pub struct Printed {
 pub struct Failures {
     /// How many.
     pub all: usize,
-    /// The commands among them.
+    /// Programs that printed other numbers than the model expects, since the prompt was begun.
+    pub doubts: usize,
+    /// The commands among the failures.
     commands: Vec<String>,
 }
 

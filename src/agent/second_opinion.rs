@@ -16,8 +16,8 @@ const MAX_NUMBERS: usize = 64;
 const MIN_LIST: usize = 3;
 /// How many times as large as the other one of two numbers is that are far from each other.
 const FAR: f64 = 100.0;
-/// How long the model may take.
-const TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the model may take: some begin to calculate in words.
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// What the model expects, once it was asked.
 #[derive(Debug, Default)]
@@ -46,6 +46,7 @@ impl Conversation {
         }
         let Opinion::Asked(Some(expected)) = opinion else { return Ok(None) };
         if are_others(&numbers, expected) {
+            self.progress.failures.doubts += 1;
             return Ok(Some(differs(&printed, expected)));
         }
         Ok(expected_output::ends_with_separator(&self.task, &printed.output).then(|| comma_at_end(&printed)))

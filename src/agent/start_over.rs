@@ -13,6 +13,8 @@ const MAX_ATTEMPTS: u32 = 3;
 /// Failures of one command, and of all steps, after which it starts over.
 const MAX_FAILURES_OF_COMMAND: usize = 3;
 const MAX_FAILURES: usize = 7;
+/// Programs that print other numbers than the model expects, after which it starts over.
+const MAX_DOUBTS: usize = 2;
 
 impl Conversation {
     /// Puts the conversation and the workspace back to where the user's prompt was sent, where the model is a small one and has not had
@@ -44,14 +46,13 @@ impl Conversation {
 
     /// Whether the model is a small one, a change is asked for, and the steps fail again and again.
     pub(super) fn keeps_failing(&self) -> bool {
-        let Failures { all, .. } = self.progress.failures;
-        let of_command = self.progress.failures.most_of_one_command();
-        if self.setup.model.form() != CallForm::Compact || of_command.max(all) < MAX_FAILURES_OF_COMMAND {
-            return false;
-        }
+        let failures = &self.progress.failures;
         // A failure that the prompt is about is seen once before it is corrected.
         let may_fail = MAX_FAILURES_OF_COMMAND + usize::from(asked::expects_failure(&self.task));
-        asked::asks_for_change(&self.task) && (all >= MAX_FAILURES || of_command >= may_fail)
+        let is_over = failures.all >= MAX_FAILURES
+            || failures.most_of_one_command() >= may_fail
+            || failures.doubts >= MAX_DOUBTS;
+        is_over && self.setup.model.form() == CallForm::Compact && asked::asks_for_change(&self.task)
     }
 }
 

@@ -124,18 +124,23 @@ impl Guarded {
         match &self.broken {
             Some(broken) => broken.refusal(tool, arguments, messages),
             None if asked::completes(prompt) => self
-                .removes(tool, arguments, messages)
+                .removes(tool, prompt, arguments, messages)
                 .or_else(|| self.still_without_body(prompt, arguments, messages)),
+            None if asked::asks_to_add(prompt) => self.removes(tool, prompt, arguments, messages),
             None => None,
         }
     }
 
-    /// Why a program is not replaced that the task is to complete: by one that lacks something of it.
-    fn removes(&self, tool: &str, arguments: &Value, messages: &[Message]) -> Option<String> {
+    /// Why a program is not replaced that the task is to complete or to add to: by one that lacks something of it.
+    fn removes(&self, tool: &str, prompt: &str, arguments: &Value, messages: &[Message]) -> Option<String> {
         let (path, name) = (arguments.get("path")?.as_str()?, self.removed.as_deref()?);
         let begin = format!("{NOT_WRITTEN} this would remove {name} from {path}.");
         let is_refused = tool == "write_file" && refusals(&begin, messages) < MAX_REFUSALS;
-        is_refused.then(|| format!("{begin} Change a part of {path} with edit_file."))
+        let what_to_do = match asked::completes(prompt) {
+            true => format!("Change a part of {path} with edit_file."),
+            false => format!("Send the write_file of {path} with {name} and with what is to be added."),
+        };
+        is_refused.then(|| format!("{begin} {what_to_do}"))
     }
 
     /// Why a program is not written that the task is to complete, and that is as incomplete as before.

@@ -133,7 +133,7 @@ impl Conversation {
                 return Ok(answer);
             }
             if self.keeps_failing() && self.start_over().await? {
-                watch = Watch::default();
+                watch = Watch { opinion: watch.opinion, ..Watch::default() };
             }
         }
     }
