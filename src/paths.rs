@@ -62,11 +62,11 @@ pub fn create_error(path: &Path, error: io::Error) -> Error {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
-    use rustix::fs::{IFlags, fstatfs, ioctl_getflags};
+    use rustix::fs::{FsWord, IFlags, fstatfs, ioctl_getflags};
     use std::os::unix::fs::PermissionsExt;
 
     /// `EXT4_SUPER_MAGIC` of `<linux/magic.h>`.
-    const EXT4: i64 = 0xef53;
+    const EXT4: FsWord = 0xef53;
 
     #[test]
     fn directories_of_unrelated_things_are_private_and_placed_apart_where_the_file_system_can() {
@@ -78,7 +78,7 @@ mod tests {
         let directory = std::fs::File::open(&path).expect("it is there");
         let mode = directory.metadata().expect("its metadata").permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
-        if fstatfs(&directory).is_ok_and(|system| system.f_type as i64 == EXT4) {
+        if fstatfs(&directory).is_ok_and(|system| system.f_type == EXT4) {
             assert!(ioctl_getflags(&directory).expect("its flags").contains(IFlags::TOPDIR));
         }
         let file = parent.path().join("file");
