@@ -137,6 +137,7 @@ pub async fn counts_long_list(
         let content = text_file(sandbox, &script.to_string_lossy(), MAX_KEPT).await;
         if let Some((command, right)) = content.as_deref().and_then(long_list_counted)
             && !prompt.contains(command)
+            && asked::is_about_files(prompt)
         {
             return Some((script.clone(), command.to_owned(), right));
         }
@@ -152,9 +153,13 @@ fn long_list_counted(content: &str) -> Option<(&str, String)> {
     let (listing, _) =
         command.split_once("| wc -l").filter(|(listing, _)| !listing.contains(['\n', '|', ';', '&']))?;
     let mut words = listing.split_whitespace().skip(1);
-    let is_long = words.next()?.contains('l');
+    let options = words.next()?;
+    let is_long = options.contains('l') && !options.starts_with("--") && !options.contains(['d', 'R']);
     let directory = words.next().unwrap_or(".");
-    let is_simple = is_long && words.next().is_none() && !directory.starts_with('-');
+    let is_simple = is_long
+        && words.next().is_none()
+        && !directory.starts_with('-')
+        && !directory.contains(['*', '?', '[']);
     is_simple.then(|| {
         let counted = &command[..listing.len() + "| wc -l".len()];
         (counted, format!("find {directory} -maxdepth 1 -type f | wc -l"))
@@ -260,6 +265,9 @@ mod tests {
             "ls -l data | grep x | wc -l",
             "ls -l a b | wc -l",
             "tools -l | wc -l",
+            "ls -ld */ | wc -l",
+            "ls --color=never | wc -l",
+            "ls -l *.txt | wc -l",
         ] {
             assert_eq!(counted(script), None, "{script}");
         }

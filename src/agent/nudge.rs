@@ -264,7 +264,9 @@ pub fn whole_in_place_of_part(file: &Path, other: &Path) -> Reminder {
 /// The reminder that a program printed all of a file, where a part was asked for.
 pub fn printed_whole(prompt: &str, printed: &Printed, file: &Path) -> Reminder {
     let (command, shown) = (head_and_tail(&printed.command, MAX_COMMAND), file.display());
-    let example = match (asked::line_asked_for(prompt), printed.command.contains(".py")) {
+    let is_script = printed.command.contains(".sh");
+    let line = asked::line_asked_for(prompt).filter(|_| is_script || printed.command.contains(".py"));
+    let example = match (line, !is_script) {
         (Some(Line::First), false) => format!(", with `head -n 1 {shown}` in it"),
         (Some(Line::Last), false) => format!(", with `tail -n 1 {shown}` in it"),
         (Some(Line::First), true) => format!(", with `open('{shown}').readlines()[0]` in it"),

@@ -15,7 +15,7 @@ const INTERPRETERS: [&str; 6] = ["bash", "node", "python", "python3", "ruby", "s
 
 /// What programs take their arguments from.
 const TAKES_ARGUMENTS: [&str; 9] =
-    ["$1", "${1", "$@", "$*", "argparse", "sys.argv", "click", "process.argv", "ARGV"];
+    ["$1", "${1", "$@", "$*", "argparse", "sys.argv", "import click", "process.argv", "ARGV"];
 
 /// The reminder that a command gave the program arguments or a file, where the prompt says nothing of either.
 pub async fn not_of_the_task(sandbox: &Sandbox, prompt: &str, printed: &Printed) -> Option<Reminder> {
@@ -29,7 +29,9 @@ pub async fn not_of_the_task(sandbox: &Sandbox, prompt: &str, printed: &Printed)
     let (program, arguments) = with_arguments(prompt, &printed.command)?;
     let content = text_file(sandbox, &program.to_string_lossy(), MAX_KEPT).await?;
     // One that takes none ignores it.
-    if !TAKES_ARGUMENTS.iter().any(|taken| content.contains(taken)) {
+    let is_script = interpreter(&program) == Some("sh");
+    if is_script && has_other_first(&content) || !TAKES_ARGUMENTS.iter().any(|taken| content.contains(taken))
+    {
         return None;
     }
     let source = words_of_a_file(sandbox, prompt, &arguments).await;
@@ -85,11 +87,16 @@ fn in_the_program(
         ("python3", _, None) if content.contains("sys.argv[1:]") => {
             ("sys.argv[1:]", format!("[{}]", quoted.join(", ")))
         }
-        ("python3", [argument], _) if content.contains("len(sys.argv)") => {
+        ("python3", [argument], _)
+            if content.contains("len(sys.argv)")
+                && (content.starts_with("import sys\n") || content.contains("\nimport sys\n")) =>
+        {
             ("import sys\n", format!("import sys\nsys.argv = ['{path}', '{argument}']\n"))
         }
         ("python3", [_], _) => ("sys.argv[1]", quoted.concat()),
-        ("sh", [argument], _) if !content.contains("$#") => ("$1", argument.clone()),
+        ("sh", [argument], _) if !has_other_first(content) && !content.contains("$#") => {
+            ("$1", argument.clone())
+        }
         _ => return None,
     };
     // Python has it in quotation marks.
@@ -98,6 +105,11 @@ fn in_the_program(
     let is_plain = characters.all(|c| c.is_ascii_alphanumeric() || punctuation.contains(c));
     let is_step = is_plain && content.matches(taken).count() == 1;
     is_step.then(|| json!({ "tool": "edit_file", "path": path, "old": taken, "new": written }))
+}
+
+/// Whether `$1` may be something else than the first argument of a script: a field of awk, or what a function is called with.
+fn has_other_first(content: &str) -> bool {
+    ["awk", "perl", "sed", "()"].iter().any(|other| content.contains(other))
 }
 
 /// A file that the prompt names and that a command gives to the program's standard input.
@@ -119,8 +131,15 @@ fn with_arguments(prompt: &str, command: &str) -> Option<(PathBuf, Vec<String>)>
     let at = usize::from(is_interpreter);
     words.get(at).filter(|word| Path::new(word).ends_with(&program))?;
     let arguments = words[at + 1..].to_vec();
+    let (prompt, given) = (prompt.replace(['\'', '"', '`'], ""), arguments.join(" "));
+    // What is not in the prompt may be a try of a program that works with anything.
+    if !arguments.iter().all(|argument| prompt.contains(argument.as_str()))
+        && asked::files_named(&prompt).len() < 2
+    {
+        return None;
+    }
     // As the prompt has it: `Run python3 greet.py Ada`.
-    let is_given = arguments.is_empty() || prompt.contains(&words[at..].join(" "));
+    let is_given = arguments.is_empty() || prompt.contains(&format!("{} {given}", program.display()));
     (!is_given).then_some((program, arguments))
 }
 
@@ -138,7 +157,10 @@ mod tests {
     #[test]
     fn arguments_that_the_task_does_not_name_belong_into_the_program() {
         assert_eq!(given(PROMPT, "python letters.py strawberry"), Some(vec!["strawberry".to_owned()]));
-        assert_eq!(given(PROMPT, "python3 /workspace/letters.py 'a b'"), Some(vec!["a b".to_owned()]));
+        assert_eq!(
+            given(PROMPT, "python3 /workspace/letters.py 'word strawberry'"),
+            Some(vec!["word strawberry".to_owned()])
+        );
         let file = "Write biggest.py that prints the biggest number in numbers.txt and run it.";
         assert!(given(file, "python3 ./biggest.py numbers.txt").is_some());
     }
@@ -154,6 +176,8 @@ mod tests {
             "Write reverse.py that prints its first command line argument reversed. Run it with abc.",
             "Write lines.py that counts the lines of a file. Run it on notes.txt.",
             "Write greet.py that greets. Then run python3 greet.py Ada.",
+            "Write greet.py that greets somebody. Run the script with Ada.",
+            "Write greet.py that greets somebody, and run it.",
             "Write echo.py that prints its input.",
         ] {
             let file = asked::files_to_make(prompt).pop().expect("a file");

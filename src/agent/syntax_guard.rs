@@ -126,7 +126,7 @@ impl Guarded {
             None if asked::completes(prompt) => self
                 .removes(tool, prompt, arguments, messages)
                 .or_else(|| self.still_without_body(prompt, arguments, messages)),
-            None if asked::asks_to_add(prompt) => self.removes(tool, prompt, arguments, messages),
+            None if asked::only_adds(prompt) => self.removes(tool, prompt, arguments, messages),
             None => None,
         }
     }

@@ -62,10 +62,17 @@ pub fn is_about_input(prompt: &str) -> bool {
 pub fn is_about_arguments(prompt: &str) -> bool {
     let words: Vec<String> = words(prompt).collect();
     let is_run_on = |pair: &[String]| {
-        pair[0] == "it" && ["against", "for", "on", "using", "with"].contains(&pair[1].as_str())
+        ["it", "program", "script", "them"].contains(&pair[0].as_str())
+            && ["against", "for", "on", "using", "with"].contains(&pair[1].as_str())
     };
     words.iter().any(|word| ARGUMENTS.contains(&word.as_str()) || INPUT.contains(&word.as_str()))
         || words.windows(2).any(is_run_on)
+}
+
+/// Whether it is about files, and not about other entries of a directory.
+pub fn is_about_files(prompt: &str) -> bool {
+    let others = ["directories", "entries", "folders", "subdirectories"];
+    words(prompt).any(|word| word == "files") && !words(prompt).any(|word| others.contains(&word.as_str()))
 }
 
 /// Whether it asks for a number of things: `Count the files`, `How many files …`.
@@ -164,9 +171,19 @@ pub enum Line {
     Last,
 }
 
+/// Whether it orders to add something, and to take nothing away.
+pub fn only_adds(prompt: &str) -> bool {
+    const REWRITES: [&str; 5] = ["refactor", "rename", "replace", "rewrite", "simplify"];
+    orders(prompt, &ADDS) && !removes(prompt) && !words(prompt).any(|word| REWRITES.contains(&word.as_str()))
+}
+
 /// The line that it asks for: `the first line of a.txt`.
 pub fn line_asked_for(prompt: &str) -> Option<Line> {
+    const EXCEPT: [&str; 8] = ["after", "but", "each", "every", "except", "not", "skip", "without"];
     let words: Vec<String> = words(prompt).collect();
+    if words.iter().any(|word| EXCEPT.contains(&word.as_str())) {
+        return None;
+    }
     words.windows(2).find_map(|pair| match (pair[0].as_str(), pair[1].as_str()) {
         ("first", "line") => Some(Line::First),
         ("last", "line") => Some(Line::Last),
@@ -259,20 +276,28 @@ const PRINTS: [&str; 12] = [
 const REMOVES: [&str; 8] = ["delete", "deletes", "drop", "move", "moves", "remove", "removes", "rename"];
 /// Words of prompts that are about what a program reads from its standard input, or about its arguments.
 const INPUT: [&str; 5] = ["input", "pipe", "pipes", "redirect", "stdin"];
-const ARGUMENTS: [&str; 15] = [
+const ARGUMENTS: [&str; 23] = [
+    "accept",
     "accepts",
     "arg",
     "args",
     "argument",
     "arguments",
     "argv",
+    "command",
     "flag",
+    "flags",
     "given",
     "option",
     "options",
     "parameter",
     "parameters",
     "pass",
+    "passed",
+    "receive",
+    "receives",
+    "supplied",
+    "take",
     "takes",
     "usage",
 ];

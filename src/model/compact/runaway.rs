@@ -38,7 +38,7 @@ fn repetition(text: &str, max_period: usize, min_times: usize, min_bytes: usize)
     }
     (1..=max_period).find_map(|period| {
         let needed = min_bytes.max(period * min_times);
-        let (earlier, later) = (bytes.get(..bytes.len() - period)?, &bytes[period..]);
+        let (earlier, later) = (bytes.get(..bytes.len().checked_sub(period)?)?, &bytes[period..]);
         let same =
             earlier.iter().rev().zip(later.iter().rev()).take_while(|(one, other)| one == other).count();
         let begin = earlier.len() - same;
@@ -66,6 +66,8 @@ mod tests {
         let mut text = format!("{begin} {}", sentences[..500].repeat(3));
         assert_eq!(stop(&mut text), Some("stop"));
         assert!(text.len() < 1_100, "{text}");
+        let mut text = format!("{begin} {}", &sentences[..450 - begin.len()]);
+        assert_eq!(stop(&mut text), None, "shorter than the longest piece");
         let mut program = format!("{{\"tool\": \"write_file\", \"content\": \"{}", "x = 1\\n".repeat(60));
         assert_eq!(stop(&mut program), None, "a file may have such lines");
         program += &"x = 1\\n".repeat(300);
