@@ -133,11 +133,13 @@ pub async fn counts_long_list(
     prompt: &str,
     written: &[PathBuf],
 ) -> Option<(PathBuf, String, String)> {
+    if !asked::is_about_files(prompt) {
+        return None;
+    }
     for script in written.iter().filter(|path| interpreter(path) == Some("sh")) {
         let content = text_file(sandbox, &script.to_string_lossy(), MAX_KEPT).await;
         if let Some((command, right)) = content.as_deref().and_then(long_list_counted)
             && !prompt.contains(command)
-            && asked::is_about_files(prompt)
         {
             return Some((script.clone(), command.to_owned(), right));
         }

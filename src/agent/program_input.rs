@@ -94,9 +94,7 @@ fn in_the_program(
             ("import sys\n", format!("import sys\nsys.argv = ['{path}', '{argument}']\n"))
         }
         ("python3", [_], _) => ("sys.argv[1]", quoted.concat()),
-        ("sh", [argument], _) if !has_other_first(content) && !content.contains("$#") => {
-            ("$1", argument.clone())
-        }
+        ("sh", [argument], _) if !content.contains("$#") => ("$1", argument.clone()),
         _ => return None,
     };
     // Python has it in quotation marks.

@@ -93,9 +93,8 @@ impl Conversation {
 /// Whether what a program for the task prints follows from the task alone.
 fn foretells(task: &str) -> bool {
     let made = asked::files_to_make(task);
-    let words = task.split(|c: char| !c.is_alphabetic()).map(str::to_ascii_lowercase);
     made.iter().any(|file| interpreter(file).is_some())
-        && !words.into_iter().any(|word| FOUND_BY_RUNNING.contains(&word.as_str()))
+        && !asked::words(task).any(|word| FOUND_BY_RUNNING.contains(&word.as_str()))
         && asked::asks_for_output(task)
         && !asked::is_about_input(task)
         && expected_output::literals(task).is_empty()

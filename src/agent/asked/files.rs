@@ -1,6 +1,6 @@
 //! The files that a prompt names, and what it says of each.
 
-use super::{NEGATES, bare, ends_sentence, removes};
+use super::{NEGATES, bare, ends_sentence, removes, words};
 use crate::agent::small_model::names;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -69,6 +69,35 @@ pub fn is_written_into(prompt: &str, file: &Path) -> bool {
         let bare = bare(word);
         follows = ["into", "to"].contains(&bare.as_str()) || follows && ARTICLES.contains(&bare.as_str());
         is_it
+    })
+}
+
+/// Whether a prompt is about files, and not about other entries of a directory.
+pub fn is_about_files(prompt: &str) -> bool {
+    let others = ["directories", "entries", "folders", "subdirectories"];
+    words(prompt).any(|word| word == "files") && !words(prompt).any(|word| others.contains(&word.as_str()))
+}
+
+/// A line of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Line {
+    /// Its first one.
+    First,
+    /// Its last one.
+    Last,
+}
+
+/// The line that a prompt asks for: `the first line of a.txt`.
+pub fn line_asked_for(prompt: &str) -> Option<Line> {
+    const EXCEPT: [&str; 8] = ["after", "but", "each", "every", "except", "not", "skip", "without"];
+    let words: Vec<String> = words(prompt).collect();
+    if words.iter().any(|word| EXCEPT.contains(&word.as_str())) {
+        return None;
+    }
+    words.windows(2).find_map(|pair| match (pair[0].as_str(), pair[1].as_str()) {
+        ("first", "line") => Some(Line::First),
+        ("last", "line") => Some(Line::Last),
+        _ => None,
     })
 }
 

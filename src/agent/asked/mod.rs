@@ -2,7 +2,10 @@
 
 mod files;
 
-pub use files::{files_a_program_reads, files_asked_for, files_named, files_to_make, is_written_into};
+pub use files::{
+    Line, files_a_program_reads, files_asked_for, files_named, files_to_make, is_about_files,
+    is_written_into, line_asked_for,
+};
 
 use super::progress::interpreter;
 use files::{ARTICLES, is_file_name};
@@ -65,14 +68,9 @@ pub fn is_about_arguments(prompt: &str) -> bool {
         ["it", "program", "script", "them"].contains(&pair[0].as_str())
             && ["against", "for", "on", "using", "with"].contains(&pair[1].as_str())
     };
-    words.iter().any(|word| ARGUMENTS.contains(&word.as_str()) || INPUT.contains(&word.as_str()))
+    is_about_input(prompt)
+        || words.iter().any(|word| ARGUMENTS.contains(&word.as_str()))
         || words.windows(2).any(is_run_on)
-}
-
-/// Whether it is about files, and not about other entries of a directory.
-pub fn is_about_files(prompt: &str) -> bool {
-    let others = ["directories", "entries", "folders", "subdirectories"];
-    words(prompt).any(|word| word == "files") && !words(prompt).any(|word| others.contains(&word.as_str()))
 }
 
 /// Whether it asks for a number of things: `Count the files`, `How many files …`.
@@ -162,33 +160,10 @@ pub fn asks_for_part(prompt: &str) -> bool {
     words(prompt).any(|word| PARTS.contains(&word.as_str()))
 }
 
-/// A line of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Line {
-    /// Its first one.
-    First,
-    /// Its last one.
-    Last,
-}
-
 /// Whether it orders to add something, and to take nothing away.
 pub fn only_adds(prompt: &str) -> bool {
     const REWRITES: [&str; 5] = ["refactor", "rename", "replace", "rewrite", "simplify"];
     orders(prompt, &ADDS) && !removes(prompt) && !words(prompt).any(|word| REWRITES.contains(&word.as_str()))
-}
-
-/// The line that it asks for: `the first line of a.txt`.
-pub fn line_asked_for(prompt: &str) -> Option<Line> {
-    const EXCEPT: [&str; 8] = ["after", "but", "each", "every", "except", "not", "skip", "without"];
-    let words: Vec<String> = words(prompt).collect();
-    if words.iter().any(|word| EXCEPT.contains(&word.as_str())) {
-        return None;
-    }
-    words.windows(2).find_map(|pair| match (pair[0].as_str(), pair[1].as_str()) {
-        ("first", "line") => Some(Line::First),
-        ("last", "line") => Some(Line::Last),
-        _ => None,
-    })
 }
 
 /// Whether something is to be taken away, or to another place.
@@ -218,7 +193,7 @@ fn ends_sentence(word: &str) -> bool {
     word.ends_with(['.', '!', '?', ':', ';'])
 }
 
-fn words(prompt: &str) -> impl Iterator<Item = String> {
+pub(super) fn words(prompt: &str) -> impl Iterator<Item = String> {
     prompt.split(|c: char| !c.is_alphabetic()).map(str::to_ascii_lowercase)
 }
 
