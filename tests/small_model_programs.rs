@@ -157,3 +157,113 @@ fn a_function_is_added_to_those_that_are_there() {
     );
     assert!(finished.host_file("ops.py").is_some_and(|content| content.contains("def add")));
 }
+
+#[test]
+fn a_program_that_reads_the_clock_for_a_task_that_says_nothing_of_it_is_pointed_out() {
+    let model = server(1_500_000_000)
+        .text(&write("hours.py", "import time\nprint(time.time() // 60 * 36)\n"))
+        .text(&run("python3 hours.py"))
+        .text(&answer())
+        .text(&write("hours.py", "print(36 * 60)\n"))
+        .text(&run("python3 hours.py"))
+        .text(&answer())
+        .text("2160 2160")
+        .start();
+    work(&model, "Write hours.py which prints how many minutes there are in 36 hours, and execute it.");
+    let requests = model.chat_requests();
+    let reminder = last_text(&requests[3]);
+    assert!(reminder.contains("hours.py uses time.time()"), "{reminder}");
+    assert_eq!(requests.len(), 7, "the numbers of the second program are as expected");
+}
+
+#[test]
+fn a_list_in_brackets_is_not_separated_by_commas_alone() {
+    let model = server(1_500_000_000)
+        .text(&write("even.py", "print(list(range(2, 9, 2)))\n"))
+        .text(&run("python3 even.py"))
+        .text(&answer())
+        .text("2 4 6 8")
+        .text(&write("even.py", "print(*range(2, 9, 2), sep=',')\n"))
+        .text(&run("python3 even.py"))
+        .text(&answer())
+        .start();
+    work(
+        &model,
+        "Create even.py printing the even numbers from 2 through 8 separated by commas, then run it.",
+    );
+    let requests = model.chat_requests();
+    let reminder = last_text(&requests[4]);
+    assert!(reminder.contains("printed is in brackets") && reminder.contains("sep=','"), "{reminder}");
+    assert_eq!(requests.len(), 7);
+}
+
+#[test]
+fn a_program_that_calls_none_of_its_functions_gets_the_step_that_calls_the_last() {
+    let edit = json!({
+        "tool": "edit_file", "path": "sum.py", "old": "    print(sum(range(5)))", "new": "    print(sum(range(5)))\n\n\ntotal()"
+    });
+    let model = server(1_500_000_000)
+        .text(&write("sum.py", "def total():\n    print(sum(range(5)))\n"))
+        .text(&run("python3 sum.py"))
+        .text(&answer())
+        .text(&turn(edit.clone()))
+        .text(&run("python3 sum.py"))
+        .text(&answer())
+        .text("10")
+        .start();
+    let finished = work(&model, "Write sum.py that prints the sum of the numbers from 0 to 4, and run it.");
+    let requests = model.chat_requests();
+    let reminder = last_text(&requests[3]);
+    assert!(
+        reminder.contains("sum.py calls none of its functions") && reminder.contains(&edit.to_string()),
+        "{reminder}"
+    );
+    assert_eq!(finished.events_of("nudge").len(), 1);
+}
+
+#[test]
+fn a_small_model_that_is_to_calculate_gets_a_note_to_do_it_with_a_program() {
+    let program = "print(2 ** 100)\n";
+    let model = server(1_500_000_000)
+        .text(&write("/tmp/calc.py", program))
+        .text(&run("python3 /tmp/calc.py"))
+        .text(&turn(json!({ "tool": "answer", "text": "1267650600228229401496703205376" })))
+        .start();
+    let finished = work(&model, "Compute 2 to the power of 100.");
+    let requests = model.chat_requests();
+    assert!(last_text(&requests[0]).contains("Calculate it with a Python program"), "{}", requests[0]);
+    assert!(last_text(&requests[2]).contains("1267650600228229401496703205376"), "{}", requests[2]);
+    assert_eq!(finished.host_file("calc.py"), None, "nothing is left in the workspace");
+}
+
+#[test]
+fn numbers_that_a_small_model_only_echoes_are_questioned() {
+    let model = server(1_500_000_000)
+        .text(&run("echo '1 1 2 3 5 8'"))
+        .text(&answer())
+        .text(&run("python3 -c 'print(1, 1, 2, 3, 5)'"))
+        .text(&answer())
+        .start();
+    let finished = work(&model, "Show the first five Fibonacci numbers.");
+    let requests = model.chat_requests();
+    let reminder = last_text(&requests[2]);
+    assert!(reminder.contains("nothing was calculated"), "{reminder}");
+    assert_eq!(finished.events_of("nudge").len(), 1);
+}
+
+#[test]
+fn an_answer_with_numbers_that_its_program_did_not_print_is_not_accepted_at_once() {
+    let model = server(1_500_000_000)
+        .text(&write("/tmp/calc.py", "print(5)\n"))
+        .text(&run("python3 /tmp/calc.py"))
+        .text(&turn(json!({ "tool": "answer", "text": "They are 1, 1, 2, 3, 7, 12, 19." })))
+        .text(&write("/tmp/calc.py", "print(1, 1, 2, 3, 5, 8, 13)\n"))
+        .text(&run("python3 /tmp/calc.py"))
+        .text(&turn(json!({ "tool": "answer", "text": "They are 1, 1, 2, 3, 5, 8, 13." })))
+        .start();
+    let finished = work(&model, "Show the first seven Fibonacci numbers.");
+    let requests = model.chat_requests();
+    let reminder = last_text(&requests[3]);
+    assert!(reminder.contains("did not print. It printed:\n5"), "{reminder}");
+    assert_eq!(finished.events_of("nudge").len(), 1);
+}

@@ -1,6 +1,11 @@
 //! Edits of small models that are almost right. They leave out the last brackets of the text that is replaced, and write them in
 //! the new one, so that the file would have them twice; they indent both texts otherwise than the file, and write `'` for `"`.
 
+use serde_json::{Value, json};
+
+/// The longest last line of a file behind which a step appends, in bytes.
+const MAX_LAST_LINE: usize = 200;
+
 /// The texts that are meant, where they are not the ones given.
 pub fn repaired(content: &str, old: &str, new: &str) -> Option<(String, String)> {
     match content.matches(old).count() {
@@ -66,6 +71,13 @@ fn reindented(content: &str, old: &str, new: &str) -> Option<(String, String)> {
 /// The spaces that a line begins with.
 fn indentation(line: &str) -> usize {
     line.len() - line.trim_start_matches(' ').len()
+}
+
+/// The step that appends a text behind the last line of a file, where that line is short and the only one of its kind.
+pub(super) fn step_that_appends(path: &str, content: &str, text: &str) -> Option<Value> {
+    let last = content.lines().rfind(|line| !line.trim().is_empty())?;
+    (last.len() <= MAX_LAST_LINE && content.matches(last).count() == 1)
+        .then(|| json!({ "tool": "edit_file", "path": path, "old": last, "new": format!("{last}{text}") }))
 }
 
 /// The brackets that close what a text leaves open; `None` where it closes what it has not opened.

@@ -38,11 +38,17 @@ pub fn is_number_alone(prompt: &str) -> bool {
         .any(|phrase| prompt.contains(phrase))
 }
 
-/// Whether an output whose parts are to be separated by commas ends with one.
-pub fn ends_with_separator(prompt: &str, output: &str) -> bool {
-    let prompt = prompt.to_ascii_lowercase();
+/// What an output has that is more than the commas by which the prompt says its parts are separated.
+pub fn more_than_commas(prompt: &str, output: &str) -> Option<&'static str> {
+    let (prompt, output) = (prompt.to_ascii_lowercase(), output.trim());
     let is_separated = ["separated by comma", "separated by a comma", "comma-separated", "comma separated"];
-    is_separated.iter().any(|phrase| prompt.contains(phrase)) && output.trim_end().ends_with(',')
+    let is_list = || ["array", "bracket", "json", "list"].iter().any(|word| prompt.contains(word));
+    match output {
+        _ if !is_separated.iter().any(|phrase| prompt.contains(phrase)) => None,
+        _ if output.ends_with(',') => Some("ends with a comma"),
+        _ if output.starts_with('[') && output.ends_with(']') && !is_list() => Some("is in brackets"),
+        _ => None,
+    }
 }
 
 /// Whether an output is one number.
@@ -246,6 +252,20 @@ mod tests {
             ("", &[]),
         ] {
             assert_eq!(literals(prompt), expected, "{prompt}");
+        }
+    }
+
+    #[test]
+    fn commas_separate_and_nothing_else_is_printed() {
+        let prompt = "Write even.py printing the even numbers from 2 through 6 separated by commas";
+        assert_eq!(more_than_commas(prompt, "2,4,6,\n"), Some("ends with a comma"));
+        assert_eq!(more_than_commas(prompt, "[2, 4, 6]\n"), Some("is in brackets"));
+        for (prompt, output) in [
+            (prompt, "2, 4, 6\n"),
+            ("Print the list [2, 4, 6], comma-separated", "[2, 4, 6]\n"),
+            ("Print the even numbers", "[2, 4, 6]\n"),
+        ] {
+            assert_eq!(more_than_commas(prompt, output), None, "{prompt}");
         }
     }
 

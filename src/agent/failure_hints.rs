@@ -1,12 +1,13 @@
 //! What a small model would have to find out about a command that failed: the line that does, and the step that corrects what is
 //! often wrong with its programs.
 
-use super::edit_repair::unclosed;
+use super::edit_repair::{step_that_appends, unclosed};
 use super::failing_line::{self, Place};
 use super::progress::interpreter;
 use super::small_model::{MAX_KEPT, text_file};
 use crate::sandbox::Sandbox;
 use serde_json::json;
+use std::path::Path;
 
 /// The longest name of a variable or a module that is quoted, in bytes.
 const MAX_NAME: usize = 40;
@@ -15,7 +16,8 @@ const MAX_LINE: usize = 200;
 
 /// What to add to the output of a failed command; with the line that fails, if `shows_line`.
 pub async fn hints(sandbox: &Sandbox, command: &str, output: &str, shows_line: bool) -> String {
-    if let Some(hint) = other_language(command).or_else(|| unclosed_command(command, output)) {
+    let whole = || unclosed_command(command, output).or_else(|| loop_on_one_line(command, output));
+    if let Some(hint) = other_language(command).or_else(whole) {
         return hint;
     }
     let mut text = missing_input(output).or_else(|| hidden_function(output)).unwrap_or_default();
@@ -31,6 +33,7 @@ pub async fn hints(sandbox: &Sandbox, command: &str, output: &str, shows_line: b
             &format!("\n\nLine {} of {}, with those around it:\n{excerpt}", place.line, place.path.display());
     }
     text.extend(missing_indentation(output, &place, &content));
+    text.extend(missing_end(output, &place.path, &content));
     text.extend(empty_list(output, &place, &content));
     let name = || missing_import(output, &place).or_else(|| misspelt_name(output, &place, &content));
     text.extend(missing_module(output).or_else(name));
@@ -55,6 +58,19 @@ fn unclosed_command(command: &str, output: &str) -> Option<String> {
     let command = format!("{head}python3 -c {quote}{program}{missing}{quote}{tail}");
     let step = json!({ "tool": "run_commands", "command": command });
     Some(format!("\n\nThe command lacks {missing} at the end of the program. Send it so: {step}"))
+}
+
+/// That a program on the command line has a loop or condition behind a semicolon, which Python does not read.
+fn loop_on_one_line(command: &str, output: &str) -> Option<String> {
+    let (_, program) = command.split_once(" -c ")?;
+    let is_on_one_line = ["; for ", "; while ", "; if ", "; def "].iter().any(|part| program.contains(part));
+    let is_it =
+        output.contains("File \"<string>\", line 1") && output.contains("SyntaxError: invalid syntax");
+    (is_it && is_on_one_line).then(|| {
+        "\n\nA program with a loop does not fit on one line. Send the write_file that writes it into a file that ends in .py, one \
+         statement a line, and then run that file."
+            .to_owned()
+    })
 }
 
 /// What a model that writes interactive programs does not see in the error of one that had nobody to ask.
@@ -98,6 +114,23 @@ fn missing_indentation(output: &str, place: &Place, content: &str) -> Option<Str
         place.line,
         place.path.display()
     ))
+}
+
+/// What to do about a shell script whose last word is missing, `fi` or `done`, with the step that adds it.
+fn missing_end(output: &str, script: &Path, content: &str) -> Option<String> {
+    // `a.sh: 3: Syntax error: end of file unexpected (expecting "fi")`
+    let error = output.lines().find(|line| line.contains("end of file unexpected (expecting \""))?;
+    if failing_line::place(error)?.path != script {
+        return None;
+    }
+    let (_, rest) = error.split_once("(expecting \"")?;
+    let word = rest.split('"').next().filter(|word| ["fi", "done", "esac", "}"].contains(word))?;
+    let path = script.to_string_lossy();
+    // The end of what is indented belongs behind it.
+    let is_indented = content.lines().rfind(|line| !line.trim().is_empty())?.starts_with([' ', '\t']);
+    let step = step_that_appends(&path, content, &format!("\n{word}")).filter(|_| is_indented);
+    let step = step.map(|step| format!(": {step}")).unwrap_or_default();
+    Some(format!("\n\n{path} lacks a line `{word}`. Send the step that adds it{step}"))
 }
 
 /// What to do about a line that takes the first or last element of a list, and nothing else of any, with the step that does it where
@@ -271,6 +304,18 @@ mod tests {
     }
 
     #[test]
+    fn the_word_that_ends_a_shell_script_is_added() {
+        let output = "build.sh: 3: Syntax error: end of file unexpected (expecting \"fi\")\n";
+        let hint = |content: &str| missing_end(output, Path::new("build.sh"), content).unwrap();
+        let step = r#"{"tool":"edit_file","path":"build.sh","old":"  echo built","new":"  echo built\nfi"}"#;
+        let begin = "\n\nbuild.sh lacks a line `fi`. Send the step that adds it";
+        assert_eq!(hint("if true; then\n  echo built\n\n"), format!("{begin}: {step}"));
+        assert_eq!(hint("if true; then\n  echo built\necho ready\n"), begin, "where it belongs is not known");
+        assert_eq!(missing_end(output, Path::new("b.py"), "  x\n"), None);
+        assert_eq!(missing_end(&output.replace("fi\"", "word\""), Path::new("build.sh"), "  x\n"), None);
+    }
+
+    #[test]
     fn a_name_for_which_python_has_another_is_corrected() {
         let output = "  File \"/workspace/a.py\", line 2, in <module>\nNameError: name 'itmes' is not defined. Did you mean: 'items'?\n";
         let place = failing_line::place(output).unwrap();
@@ -299,6 +344,16 @@ mod tests {
         {
             assert_eq!(unclosed_command(command, output), None, "{command}");
         }
+    }
+
+    #[test]
+    fn a_loop_on_one_line_goes_into_a_file() {
+        let output = "  File \"<string>\", line 1\n    x = 0; for i in range(9): x += i\nSyntaxError: invalid syntax\n";
+        let command = "python3 -c 'x = 0; for i in range(9): x += i'";
+        assert!(loop_on_one_line(command, output).is_some_and(|hint| hint.contains("ends in .py")));
+        assert_eq!(loop_on_one_line("python3 -c 'x = = 0'", output), None);
+        assert_eq!(loop_on_one_line(command, "SyntaxError: invalid syntax"), None);
+        assert_eq!(loop_on_one_line("python3 a.py", output), None);
     }
 
     #[test]

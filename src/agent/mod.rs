@@ -5,6 +5,7 @@
 
 mod asked;
 mod budget;
+mod calculation;
 mod calls;
 mod check_feedback;
 mod compaction;
@@ -20,7 +21,6 @@ mod images;
 mod instructions;
 mod interrupt;
 mod limits;
-mod named_files;
 mod nudge;
 mod overwrite;
 mod program_input;
@@ -28,10 +28,12 @@ mod progress;
 mod prompt;
 mod repetition;
 mod second_opinion;
+mod sent_with_prompt;
 mod skills;
 mod small_model;
 mod start_over;
 mod syntax_guard;
+mod syntax_repair;
 mod turn;
 mod unfinished;
 mod window;

@@ -8,7 +8,7 @@ use crate::model::compact::NOT_DONE;
 use crate::model::{CallForm, Reply};
 use crate::shorten::head_and_tail;
 use crate::tools::NO_OUTPUT;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ const MAX_REMINDERS: usize = 4;
 const CUT_OFF: &str = "Your message was too long, or repeated itself, and was cut off. Send one short JSON object, the next step; write a long file in parts.";
 /// Characters of a command and of an output that are quoted.
 pub const MAX_COMMAND: usize = 200;
-const MAX_QUOTED: usize = 300;
+pub const MAX_QUOTED: usize = 300;
 /// Bytes of an output that is compared with what the prompt says.
 const MAX_COMPARED: usize = 16 << 10;
 
@@ -29,12 +29,19 @@ pub struct Reminder {
     pub text: String,
     /// Why the task is plainly not done, where that is so: an answer is not accepted after the reminder either.
     pub unfinished: Option<String>,
+    /// Whether it doubts what the program printed: after some of these the model starts over.
+    pub is_doubt: bool,
 }
 
 impl Reminder {
     /// A message after which an answer is accepted.
     pub fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), unfinished: None }
+        Self { text: text.into(), unfinished: None, is_doubt: false }
+    }
+
+    /// The same, as a doubt about what the program printed.
+    pub fn doubting(self) -> Self {
+        Self { is_doubt: true, ..self }
     }
 
     /// With the reason for which an answer is a failure.
@@ -148,14 +155,18 @@ fn output(prompt: &str, answer: &str, progress: &Progress) -> Option<Reminder> {
     let printed = progress.printed.as_ref()?;
     let command = head_and_tail(&printed.command, MAX_COMMAND);
     if printed.output.ends_with(NO_OUTPUT) && asked::asks_for_output(prompt) {
-        let text = format!(
-            "{NOT_DONE} it asks for output, but `{command}` printed nothing. Send the step that corrects it, for example \
-             a write_file of the whole program, which calls what it defines and prints the result."
-        );
-        let is_plain = asked::orders_output(prompt);
-        return Some(Reminder::new(text).unfinished_if(is_plain, "its program prints nothing"));
+        let what_to_do = "Send the step that corrects it, for example a write_file of the whole program, which calls what it \
+                          defines and prints the result.";
+        return Some(printed_nothing(prompt, &command, what_to_do));
     }
-    let said = other_output(prompt, answer, &printed.output)?;
+    if printed.output.len() > MAX_COMPARED {
+        return None;
+    }
+    let repeated = || expected_output::repeated_line(prompt, &printed.output).map(printed_again);
+    let (said, is_doubt) = match other_output(prompt, answer, &printed.output) {
+        Some(said) => (said, false),
+        None => (repeated()?, true),
+    };
     let output = head_and_tail(printed.output.trim(), MAX_QUOTED);
     let is_its_program = |path: &&PathBuf| {
         path.file_name().and_then(OsStr::to_str).is_some_and(|name| printed.command.contains(name))
@@ -167,20 +178,28 @@ fn output(prompt: &str, answer: &str, progress: &Progress) -> Option<Reminder> {
         Some(program) => format!("Send the edit_file or write_file that corrects {}.", program.display()),
         None => "Send the step that corrects it.".to_owned(),
     };
-    Some(Reminder::new(format!("{said}\nBut `{command}` printed:\n{output}\n{what_to_do}")))
+    let reminder = Reminder::new(format!("{said}\nBut `{command}` printed:\n{output}\n{what_to_do}"));
+    Some(if is_doubt { reminder.doubting() } else { reminder })
+}
+
+fn printed_nothing(prompt: &str, command: &str, what_to_do: &str) -> Reminder {
+    let text = format!("{NOT_DONE} it asks for output, but `{command}` printed nothing. {what_to_do}");
+    Reminder::new(text).unfinished_if(asked::orders_output(prompt), "its program prints nothing")
+}
+
+/// The reminder that a program calls none of its functions, with the step that does.
+pub fn calls_nothing(prompt: &str, printed: &Printed, program: &Path, step: &Value) -> Reminder {
+    let command = head_and_tail(&printed.command, MAX_COMMAND);
+    let what_to_do =
+        format!("{} calls none of its functions. Send the step that does: {step}", program.display());
+    printed_nothing(prompt, &command, &what_to_do)
 }
 
 /// What the prompt or the answer says of an output that is another one.
 fn other_output(prompt: &str, answer: &str, output: &str) -> Option<String> {
-    if output.len() > MAX_COMPARED {
-        return None;
-    }
     let literals = expected_output::literals(prompt);
     if let Some(first) = literals.first() {
         let is_other = !expected_output::has_one_of(output, &literals);
-        if !is_other && let Some(line) = expected_output::repeated_line(prompt, output) {
-            return Some(printed_again(line));
-        }
         return is_other.then(|| format!("{NOT_DONE} it says that this is printed: {first}"));
     }
     let is_number_alone = expected_output::is_number_alone(prompt) && asked::asks_for_output(prompt);
@@ -193,9 +212,6 @@ fn other_output(prompt: &str, answer: &str, output: &str) -> Option<String> {
     }
     if output.contains(" object at 0x") {
         return Some(format!("{NOT_DONE} the program prints an object in place of what is in it."));
-    }
-    if let Some(line) = expected_output::repeated_line(prompt, output) {
-        return Some(printed_again(line));
     }
     expected_output::taken_apart(answer, output).map(|word| format!("Your answer says: {word}"))
 }

@@ -1,22 +1,28 @@
 //! Small models replace a file by a part of it, or by lines that try it: such a write is refused with what the file holds.
 
 use super::asked;
+use super::edit_repair::step_that_appends;
 use super::small_model::{MAX_REFUSALS, MAX_SHOWN, NOT_WRITTEN, earlier_calls, has_seen, refusals};
 use crate::event::ToolCall;
 use crate::model::Message;
+use crate::sandbox::WORKSPACE;
 use crate::shorten::head_and_tail;
-use serde_json::{Value, json};
+use serde_json::Value;
+use std::path::Path;
 
 /// Characters of a file that are shown.
 const KEPT_CHARS: usize = 3_000;
-/// The longest line and the longest text, in bytes, of an example that adds to a file.
-const MAX_LINE: usize = 200;
+/// The longest text of an example that adds to a file, in bytes.
 const MAX_ADDITION: usize = 800;
 
 /// Why a `write_file` is not run: it would replace text that the model has neither read nor written. The next is run, because it
 /// is what the model wants; where the prompt says to add something, the one after it.
 pub fn refuse(prompt: &str, arguments: &Value, content: &str, messages: &[Message]) -> Option<String> {
     let (path, data) = (arguments.get("path")?.as_str()?, arguments.get("data")?.as_str()?);
+    // Elsewhere nothing is the user's, and what an earlier attempt wrote is still there.
+    if Path::new(path).is_absolute() && !Path::new(path).starts_with(WORKSPACE) {
+        return None;
+    }
     if let Some(refusal) = refuse_removal(path, content, data, messages) {
         return Some(refusal);
     }
@@ -68,10 +74,6 @@ fn addition(path: &str, content: &str, data: &str) -> Option<Value> {
     if data.lines().filter(defines).any(|line| content.contains(&name(line))) {
         return None;
     }
-    let last = content.lines().rev().find(|line| !line.trim().is_empty())?;
-    let is_short = last.len() <= MAX_LINE && data.len() <= MAX_ADDITION;
-    (is_short && content.matches(last).count() == 1).then(|| {
-        let new = format!("{last}\n\n{}", data.trim_end());
-        json!({ "tool": "edit_file", "path": path, "old": last, "new": new })
-    })
+    let text = format!("\n\n{}", data.trim_end());
+    step_that_appends(path, content, &text).filter(|_| data.len() <= MAX_ADDITION)
 }

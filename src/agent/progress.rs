@@ -46,7 +46,7 @@ pub struct Printed {
 pub struct Failures {
     /// How many.
     pub all: usize,
-    /// Programs that printed other numbers than the model expects, since the prompt was begun.
+    /// Reminders that doubt what a program printed, since the prompt was begun.
     pub doubts: usize,
     /// The commands among the failures.
     commands: Vec<String>,

@@ -4,11 +4,13 @@
 
 use super::nudge::{MAX_COMMAND, Reminder};
 use super::progress::{Printed, interpreter};
+use super::small_model::{MAX_KEPT, text_file};
 use super::{Conversation, asked, expected_output};
 use crate::error::{Kind, Result};
 use crate::model::compact::NOT_DONE;
 use crate::model::{CallForm, Message};
 use crate::shorten::head_and_tail;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The most numbers of a list, and the fewest.
@@ -20,12 +22,30 @@ const FAR: f64 = 100.0;
 const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Words of tasks whose output depends on chance, on the time, on files or on the machine.
-const FOUND_BY_RUNNING: [&str; 18] = [
+const FOUND_BY_RUNNING: [&str; 44] = [
+    "age",
+    "ago",
+    "benchmark",
+    "birthday",
+    "born",
     "clock",
+    "coin",
+    "current",
     "date",
+    "deadline",
     "dice",
     "disk",
+    "elapsed",
+    "estimate",
+    "left",
+    "long",
+    "measure",
     "memory",
+    "monte",
+    "month",
+    "months",
+    "now",
+    "old",
     "pick",
     "process",
     "processes",
@@ -34,12 +54,24 @@ const FOUND_BY_RUNNING: [&str; 18] = [
     "randomly",
     "shuffle",
     "shuffled",
+    "simulate",
+    "since",
     "size",
     "sizes",
+    "takes",
     "time",
+    "timer",
     "timestamp",
     "today",
+    "until",
+    "weekday",
+    "year",
+    "years",
 ];
+
+/// How programs read the clock. Small models take the hours and minutes of a task for a matter of the time.
+const CLOCKS: [&str; 6] =
+    ["time.time()", "datetime.now()", "datetime.today()", "date.today()", "Date.now()", "new Date()"];
 
 /// What the model expects, once it was asked.
 #[derive(Debug, Default)]
@@ -63,16 +95,32 @@ impl Conversation {
         let Some(numbers) = numbers(&printed.output).filter(|_| foretells(&self.task)) else {
             return Ok(None);
         };
+        if let Some(reminder) = self.reads_clock(&printed).await {
+            return Ok(Some(reminder));
+        }
         if let Opinion::NotAsked = opinion {
             *opinion = Opinion::Asked(self.expected_numbers().await?);
         }
         let Opinion::Asked(Some(expected)) = opinion else { return Ok(None) };
         if are_others(&numbers, expected) {
-            self.progress.failures.doubts += 1;
-            return Ok(Some(differs(&printed, expected)));
+            return Ok(Some(differs(&printed, expected).doubting()));
         }
-        let ends_with_comma = expected_output::ends_with_separator(&self.task, &printed.output);
-        Ok((ends_with_comma && printed.command.contains(".py")).then(|| comma_at_end(&printed)))
+        let more = expected_output::more_than_commas(&self.task, &printed.output);
+        Ok(more.filter(|_| printed.command.contains(".py")).map(|more| more_than_commas(&printed, more)))
+    }
+
+    /// The reminder that what the program prints depends on when it runs.
+    async fn reads_clock(&self, printed: &Printed) -> Option<Reminder> {
+        let sandbox = self.setup.environment.sandbox().await.ok()?;
+        let names = |file: &PathBuf| printed.command.contains(&*file.to_string_lossy());
+        let program = asked::files_to_make(&self.task).into_iter().find(names)?;
+        let content = text_file(&sandbox, &program.to_string_lossy(), MAX_KEPT).await?;
+        let clock = CLOCKS.iter().find(|clock| content.contains(**clock))?;
+        Some(Reminder::new(format!(
+            "{NOT_DONE} it does not ask what time it is now, but {0} uses {clock}. Send the write_file of {0} without it, which multiplies \
+             or adds the numbers of the task.",
+            program.display()
+        )))
     }
 
     async fn expected_numbers(&mut self) -> Result<Option<Vec<f64>>> {
@@ -83,7 +131,7 @@ impl Conversation {
         );
         let question = [Message::User { text }];
         match tokio::time::timeout(TIMEOUT, self.ask_beside(&question)).await {
-            Ok(Ok(answer)) => Ok(numbers(block(&answer))),
+            Ok(Ok(answer)) => Ok(said_once(block(&answer)).or_else(|| numbers(block(&answer)))),
             Ok(Err(error)) if matches!(error.kind(), Kind::Interrupted | Kind::Terminated) => Err(error),
             Ok(Err(_)) | Err(_) => Ok(None),
         }
@@ -101,9 +149,19 @@ fn foretells(task: &str) -> bool {
         && asked::files_named(task).iter().all(|file| made.contains(file))
 }
 
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| c.is_whitespace() || ",[]".contains(c)).filter(|word| !word.is_empty())
+}
+
+/// The number that a text consists of, which may be in it more than once.
+fn said_once(text: &str) -> Option<Vec<f64>> {
+    let first = words(text).next()?;
+    words(text).all(|word| word == first).then(|| numbers(first)).flatten()
+}
+
 /// The numbers of a text that has nothing else: one, or a list.
 fn numbers(text: &str) -> Option<Vec<f64>> {
-    let words = text.split(|c: char| c.is_whitespace() || ",[]".contains(c)).filter(|word| !word.is_empty());
+    let words = words(text);
     let number = |word: &str| word.parse().ok().filter(|number: &f64| number.is_finite());
     let numbers: Option<Vec<f64>> = words.take(MAX_NUMBERS + 1).map(number).collect();
     numbers.filter(|numbers| numbers.len() == 1 || (MIN_LIST..=MAX_NUMBERS).contains(&numbers.len()))
@@ -145,10 +203,10 @@ fn differs(printed: &Printed, expected: &[f64]) -> Reminder {
     ))
 }
 
-fn comma_at_end(printed: &Printed) -> Reminder {
+fn more_than_commas(printed: &Printed, more: &str) -> Reminder {
     let command = head_and_tail(&printed.command, MAX_COMMAND);
     Reminder::new(format!(
-        "{NOT_DONE} commas are to separate the numbers, and what `{command}` printed ends with a comma. Send the write_file of a program \
+        "{NOT_DONE} commas are to separate the numbers, and what `{command}` printed {more}. Send the write_file of a program \
          that collects the numbers in a list and prints them with print(*numbers, sep=',')."
     ))
 }
@@ -165,6 +223,8 @@ mod tests {
         }
         assert_eq!(numbers(block("Here it is:\n\n```text\n2 4 6\n```\nand more 8")), list);
         assert_eq!(numbers("64644356880.0"), Some(vec![64_644_356_880.0]));
+        assert_eq!(said_once("1080 1080"), Some(vec![1080.0]));
+        assert!(["1080 1081", "", "many many"].iter().all(|text| said_once(text).is_none()));
         for text in ["", "1 2", "1 2 3 apples", "inf", &"1 ".repeat(65)] {
             assert_eq!(numbers(text), None, "{text}");
         }
@@ -193,6 +253,8 @@ mod tests {
             "Write hello.py that prints: 1 2 3",
             "Write dice.py that prints 5 random numbers and run it.",
             "Run nproc and show the number.",
+            "Write xmas.py that prints how many days are left until 25 December, and run it.",
+            "Write age.py that prints the age of someone born on 1990-05-01, and run it.",
         ] {
             assert!(!foretells(task), "{task}");
         }

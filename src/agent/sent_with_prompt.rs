@@ -1,4 +1,5 @@
-//! The files that a prompt names: small models are sent them with it, because they change a file without a look at it.
+//! What small models are sent with a prompt: the short files that it names, because they change a file without a look at it; and how to
+//! calculate, because they guess the result, or try it with the shell's arithmetic.
 
 use super::Conversation;
 use super::asked;
@@ -11,15 +12,21 @@ use crate::model::{CallForm, Progress};
 const MAX_FILES: usize = 2;
 const MAX_BYTES: u64 = 2_500;
 
+const CALCULATE: &str = "Calculate it with a Python program: send the write_file of /tmp/calc.py, one statement a line, and then run \
+                         python3 /tmp/calc.py.";
+
 impl Conversation {
-    /// Sends the short files that `prompt` names with it, where the model is a small one.
+    /// Sends what belongs to `prompt` with it, where the model is a small one.
     ///
     /// # Errors
     /// An event cannot be written.
-    pub async fn attach_named(&mut self, prompt: &str) -> Result<()> {
-        let names = asked::files_named(prompt);
-        if names.is_empty() || self.form_of_prompt().await? != CallForm::Compact {
+    pub async fn send_with(&mut self, prompt: &str) -> Result<()> {
+        let (names, calculates) = (asked::files_named(prompt), asked::is_calculation(prompt));
+        if names.is_empty() && !calculates || self.form_of_prompt().await? != CallForm::Compact {
             return Ok(());
+        }
+        if calculates {
+            return self.note(CALCULATE);
         }
         // A sandbox that does not start is reported by the first step.
         let Ok(sandbox) = self.setup.environment.sandbox().await else { return Ok(()) };

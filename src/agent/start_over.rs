@@ -13,7 +13,7 @@ const MAX_ATTEMPTS: u32 = 3;
 /// Failures of one command, and of all steps, after which it starts over.
 const MAX_FAILURES_OF_COMMAND: usize = 3;
 const MAX_FAILURES: usize = 7;
-/// Programs that print other numbers than the model expects, after which it starts over.
+/// Doubts about what programs print, after which it starts over.
 const MAX_DOUBTS: usize = 2;
 
 impl Conversation {
@@ -44,7 +44,7 @@ impl Conversation {
         Ok(true)
     }
 
-    /// Whether the model is a small one, a change is asked for, and the steps fail again and again.
+    /// Whether the model is a small one, a change or a calculation is asked for, and the steps fail again and again.
     pub(super) fn keeps_failing(&self) -> bool {
         let failures = &self.progress.failures;
         // A failure that the prompt is about is seen once before it is corrected.
@@ -52,7 +52,8 @@ impl Conversation {
         let is_over = failures.all >= MAX_FAILURES
             || failures.most_of_one_command() >= may_fail
             || failures.doubts >= MAX_DOUBTS;
-        is_over && self.setup.model.form() == CallForm::Compact && asked::asks_for_change(&self.task)
+        let makes_something = asked::asks_for_change(&self.task) || asked::is_calculation(&self.task);
+        is_over && self.setup.model.form() == CallForm::Compact && makes_something
     }
 }
 

@@ -2,9 +2,9 @@
 //! a change would make of a program in Python is parsed before it is written.
 
 use super::asked;
-use super::edit_repair::unclosed;
 use super::failure_hints::{MODULES, import_of};
 use super::small_model::{NOT_WRITTEN, refusals};
+use super::syntax_repair::{self, field, is_cut};
 use crate::model::Message;
 use crate::sandbox::{Command, Outcome, Program, Sandbox, WORKSPACE};
 use crate::tools::Collector;
@@ -93,7 +93,15 @@ pub async fn guard(
     }
     match parsed {
         Parsed::Broken(broken) => guarded.broken = Some(broken),
-        Parsed::Right(report) => {
+        Parsed::Right(mut report) => {
+            if asked::only_adds(prompt)
+                && let Some(kept) = syntax_repair::with_replaced(tool, arguments, before, &report.removed)
+                && let Some(Parsed::Right(again)) = parse(sandbox, tool, &kept, before).await
+                && again.removed.is_empty()
+            {
+                guarded.corrected += "\nWhat stood in its place was kept.";
+                (*arguments, report) = (kept, again);
+            }
             if asked::keeps_docstrings(prompt)
                 && let Some(kept) = with_docstrings(prompt, tool, arguments, before, &report)
                 && let Some(Parsed::Right(_)) = parse(sandbox, tool, &kept, before).await
@@ -235,11 +243,6 @@ fn with_docstrings(
     is_kept.then_some(kept)
 }
 
-/// The argument that is the new text.
-fn field(tool: &str) -> &'static str {
-    if tool == "write_file" { "data" } else { "new" }
-}
-
 /// The arguments with what is plainly wrong put right, what that was, and what is found then, where the program is right then.
 async fn repair(
     sandbox: &Sandbox,
@@ -251,13 +254,7 @@ async fn repair(
     let (mut arguments, mut error) = (arguments.clone(), error.to_owned());
     let mut all_corrected = String::new();
     for _ in 0..MAX_REPAIRS {
-        let (repaired, corrected) = match with_escaped_line_end(tool, &arguments, &error) {
-            Some(repaired) => (repaired, "\nLine ends in strings were escaped."),
-            None => (
-                with_brackets(tool, &arguments, &error)?,
-                "\nThe brackets at the end of the text were corrected.",
-            ),
-        };
+        let (repaired, corrected) = syntax_repair::corrected(tool, &arguments, &error)?;
         if !all_corrected.contains(corrected) {
             all_corrected += corrected;
         }
@@ -267,47 +264,6 @@ async fn repair(
         }
     }
     None
-}
-
-/// The arguments with the end of the line escaped at which the parser misses the end of a string: small models write `\n` where JSON needs
-/// `\\n`.
-fn with_escaped_line_end(tool: &str, arguments: &Value, error: &str) -> Option<Value> {
-    let is_it = error.contains("unterminated string literal") || error.contains("EOL while scanning string");
-    let data = arguments.get("data").and_then(Value::as_str).filter(|_| tool == "write_file" && is_it)?;
-    let digits = error.split_once(", line ")?.1;
-    let digits = &digits[..digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len())];
-    let line: usize = digits.parse().ok()?;
-    let mut lines: Vec<String> = data.split('\n').map(str::to_owned).collect();
-    if line == 0 || line >= lines.len() {
-        return None;
-    }
-    let next = lines.remove(line);
-    lines[line - 1] += &format!("\\n{next}");
-    let mut repaired = arguments.clone();
-    repaired["data"] = lines.join("\n").into();
-    Some(repaired)
-}
-
-/// The arguments with as many brackets at the end of the text as it opens: small models leave out the last ones, and write the brace that
-/// ends the arguments into the text as well.
-fn with_brackets(tool: &str, arguments: &Value, error: &str) -> Option<Value> {
-    let whole = arguments.get(field(tool))?.as_str()?;
-    let text = whole.trim_end();
-    let corrected = if error.contains("unmatched '}'") {
-        text.strip_suffix('}')?.trim_end().to_owned()
-    } else if error.contains("was never closed") && !is_cut(text) {
-        text.to_owned() + &unclosed(text)?
-    } else {
-        return None;
-    };
-    let mut repaired = arguments.clone();
-    repaired[field(tool)] = (corrected + &whole[text.len()..]).into();
-    Some(repaired)
-}
-
-/// Whether a text ends in the middle of a program.
-fn is_cut(text: &str) -> bool {
-    text.ends_with(['(', '[', '{', ',', '=', '+', ':'])
 }
 
 /// What the file would hold.
@@ -370,34 +326,6 @@ mod tests {
         assert_eq!(after("edit_file", &edit, None), None);
         assert_eq!(after("write_file", &json!({ "data": "y" }), None).as_deref(), Some("y"));
         assert_eq!(after("read_file", &edit, Some("1")), None);
-    }
-
-    #[test]
-    fn brackets_at_the_end_are_corrected() {
-        let repaired = |data: &str, error: &str| {
-            let arguments = json!({ "path": "a.py", "data": data });
-            with_brackets("write_file", &arguments, error).map(|repaired| repaired["data"].clone())
-        };
-        let never = "SyntaxError: '(' was never closed";
-        assert_eq!(repaired("x = [1]}", "SyntaxError: unmatched '}'").unwrap(), "x = [1]");
-        assert_eq!(repaired("print(len([1])\n", never).unwrap(), "print(len([1]))\n");
-        assert_eq!(repaired("raise ValueError(", never), None, "it ends in the middle");
-        assert_eq!(repaired("x = [1]}", "SyntaxError: invalid syntax"), None);
-    }
-
-    #[test]
-    fn line_ends_in_strings_are_escaped() {
-        let error = "  File \"/workspace/a.py\", line 1\nSyntaxError: unterminated string literal (detected at line 1)";
-        let repaired = |tool: &str, error: &str| {
-            with_escaped_line_end(tool, &json!({ "path": "a.py", "data": "print('a\nb')\n" }), error)
-        };
-        assert_eq!(repaired("write_file", error).unwrap()["data"], "print('a\\nb')\n");
-        for error in
-            [error.replace("line 1\n", "line 3\n"), error.replace("line 1\n", "line 0\n"), "line 1".into()]
-        {
-            assert_eq!(repaired("write_file", &error), None, "{error}");
-        }
-        assert_eq!(repaired("edit_file", error), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::nudge::{self, Reminder, nudge};
 use super::repetition::{Repetition, Verdict};
 use super::second_opinion::Opinion;
 use super::{Answer, Conversation, Moment, Spent, Stop};
-use super::{asked, guesses, program_input, progress, small_model, unfinished};
+use super::{asked, calculation, guesses, program_input, progress, small_model, unfinished};
 use crate::error::{Error, Kind, Result};
 use crate::event::{Event, Events};
 use crate::model::dialogue::{self, awaits_answer, well_formed};
@@ -156,6 +156,7 @@ impl Conversation {
                 reminder = self.second_opinion(&mut watch.opinion).await?;
             }
             if let Some(reminder) = reminder.as_ref().filter(|reminder| watch.reminders.take(reminder)) {
+                self.progress.failures.doubts += usize::from(reminder.is_doubt);
                 let text = reminder.text.clone();
                 self.emit(Event::Nudge { text: text.clone() })?;
                 self.messages.push(Message::User { text });
@@ -206,6 +207,19 @@ impl Conversation {
             && !guesses::has_looked(prompt, &self.messages)
         {
             return Some(nudge::not_looked(prompt));
+        }
+        if is_compact
+            && asked::asks_for_output(prompt)
+            && let Some(printed) = &progress.printed
+            && let Ok(sandbox) = self.setup.environment.sandbox().await
+            && let Some((program, step)) = unfinished::uncalled_function(&sandbox, prompt, printed).await
+        {
+            return Some(nudge::calls_nothing(prompt, printed, &program, &step));
+        }
+        if is_compact
+            && let Some(reminder) = calculation::reminder(prompt, &reply.text, progress, &self.messages)
+        {
+            return Some(reminder);
         }
         let reminder = nudge(reply, form, prompt, progress);
         if is_compact

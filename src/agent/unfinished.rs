@@ -2,11 +2,13 @@
 //! examples that it has.
 
 use super::asked;
-use super::progress::interpreter;
+use super::edit_repair::step_that_appends;
+use super::progress::{Printed, interpreter};
 use super::small_model::{MAX_KEPT, changed_files, earlier_calls, is_sent, names, text_file};
 use crate::event::ToolCall;
 use crate::model::Message;
 use crate::sandbox::Sandbox;
+use crate::tools::NO_OUTPUT;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -77,6 +79,42 @@ pub async fn untried_examples(sandbox: &Sandbox, messages: &[Message]) -> Option
     content.lines().any(|line| line.trim_start().starts_with(">>> ")).then_some(program)
 }
 
+/// The step that calls the function of a program in Python that ran and printed nothing, because it calls none; with the program.
+pub async fn uncalled_function(
+    sandbox: &Sandbox,
+    prompt: &str,
+    printed: &Printed,
+) -> Option<(PathBuf, Value)> {
+    if !printed.output.ends_with(NO_OUTPUT) || asked::only_adds(prompt) {
+        return None;
+    }
+    // A module that is only imported, or compiled, is to print nothing.
+    let mut words = printed.command.split_whitespace();
+    let (interpreter, argument) = (words.next()?, names(words.next()?, "").pop()?);
+    let is_run = |program: &PathBuf| interpreter.starts_with("python") && *program == argument;
+    let program = asked::files_to_make(prompt).into_iter().find(is_run)?;
+    let content = text_file(sandbox, &program.to_string_lossy(), MAX_KEPT).await?;
+    let step = call_of_last(&program, &content)?;
+    Some((program, step))
+}
+
+/// The step that calls the last function of a program that does nothing but define functions, where that takes no arguments.
+fn call_of_last(program: &Path, content: &str) -> Option<Value> {
+    let begins = |line: &&str| !line.is_empty() && !line.starts_with([' ', '\t', '#', ')']);
+    let defines = |line: &str| ["def ", "import ", "from "].iter().any(|word| line.starts_with(word));
+    if !content.lines().filter(begins).all(defines) {
+        return None;
+    }
+    let head = content.lines().rfind(|line| line.starts_with("def "))?;
+    let (name, rest) = head.strip_prefix("def ")?.split_once('(')?;
+    let (_, body) = content.rsplit_once(head)?;
+    let returns =
+        body.lines().any(|line| line.trim_start().starts_with("return ")) && !body.contains("print(");
+    let call = if returns { format!("print({name}())") } else { format!("{name}()") };
+    step_that_appends(&program.to_string_lossy(), content, &format!("\n\n\n{call}"))
+        .filter(|_| rest.starts_with(')'))
+}
+
 /// The program that the task orders to change and that is as it was, where the model has changed no file.
 pub async fn unchanged_file(sandbox: &Sandbox, prompt: &str, messages: &[Message]) -> Option<PathBuf> {
     let file = asked::program_to_change(prompt).filter(|_| changed_files(messages).is_empty())?;
@@ -120,5 +158,25 @@ mod tests {
             assert!(!after("run_commands", json!({ "command": command })), "{command}");
         }
         assert!(!after("edit_file", json!({ "path": "settings.py" })));
+    }
+
+    #[test]
+    fn a_program_that_only_defines_functions_gets_the_call_of_the_last_one() {
+        let step = |content: &str| call_of_last(Path::new("sum.py"), content).map(|step| step["new"].clone());
+        let prints = "import math\n\ndef total():\n    print(sum(range(5)))\n";
+        assert_eq!(step(prints), Some(json!("    print(sum(range(5)))\n\n\ntotal()")));
+        let calls = "def show():\n    print(10)\n\ndef main():\n    show()\n";
+        assert_eq!(step(calls), Some(json!("    show()\n\n\nmain()")));
+        let returns = "def total():\n    return sum(range(5))\n";
+        assert_eq!(step(returns), Some(json!("    return sum(range(5))\n\n\nprint(total())")));
+        for content in [
+            "def total(n):\n    print(n)\n",
+            "def total():\n    print(1)\n\nx = total\n",
+            "def a():\n    return 1\n\ndef b():\n    return 1\n",
+            "x = 1\n",
+            "",
+        ] {
+            assert_eq!(step(content), None, "{content}");
+        }
     }
 }

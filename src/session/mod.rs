@@ -92,7 +92,7 @@ impl Session {
             biased;
             // The turn records the prompt, and stops.
             _ = interrupt.triggered() => {}
-            attached = self.conversation.attach_named(text) => attached?,
+            attached = self.conversation.send_with(text) => attached?,
         }
         self.conversation.turn(text).await
     }
