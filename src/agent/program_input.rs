@@ -28,10 +28,7 @@ pub async fn not_of_the_task(sandbox: &Sandbox, prompt: &str, printed: &Printed)
     }
     let (program, arguments) = with_arguments(prompt, &printed.command)?;
     let content = text_file(sandbox, &program.to_string_lossy(), MAX_KEPT).await?;
-    // One that takes none ignores it.
-    let is_script = interpreter(&program) == Some("sh");
-    if is_script && has_other_first(&content) || !TAKES_ARGUMENTS.iter().any(|taken| content.contains(taken))
-    {
+    if interpreter(&program) == Some("sh") && has_other_first(&content) || ignores_arguments(&content) {
         return None;
     }
     let source = words_of_a_file(sandbox, prompt, &arguments).await;
@@ -103,6 +100,11 @@ fn in_the_program(
     let is_plain = characters.all(|c| c.is_ascii_alphanumeric() || punctuation.contains(c));
     let is_step = is_plain && content.matches(taken).count() == 1;
     is_step.then(|| json!({ "tool": "edit_file", "path": path, "old": taken, "new": written }))
+}
+
+/// Whether a program takes no arguments, or has the step of [`in_the_program`] that gives it its own.
+fn ignores_arguments(content: &str) -> bool {
+    content.contains("sys.argv = [") || !TAKES_ARGUMENTS.iter().any(|taken| content.contains(taken))
 }
 
 /// Whether `$1` may be something else than the first argument of a script: a field of awk, or what a function is called with.
@@ -220,6 +222,13 @@ mod tests {
         };
         assert_eq!(all(None), Some(json!("['10', '20']")));
         assert_eq!(all(Some(Path::new("in.txt"))), Some(json!("open('in.txt').read().split()")));
+    }
+
+    #[test]
+    fn a_program_with_arguments_of_its_own_ignores_others() {
+        assert!(ignores_arguments("import sys\nsys.argv = ['a.py', 'x']\nprint(sys.argv[1])\n"));
+        assert!(ignores_arguments("print(1)\n"));
+        assert!(!ignores_arguments("import sys\nprint(sys.argv[1])\n"));
     }
 
     #[test]
