@@ -86,18 +86,18 @@ impl Conversation {
         let before = self.window.recount(&self.messages);
         let original = self.messages.clone();
         let tail = tail_start(&self.messages, target, &self.window);
-        shorten_outputs(&mut self.messages[..tail]);
+        shorten_outputs(&mut self.messages.edit()[..tail]);
         if self.window.recount(&self.messages) > target && tail > 2 {
             let summary = self.summarise(tail).await.inspect_err(|_| self.messages.clone_from(&original))?;
-            self.messages = rebuilt(&self.messages, tail, &summary);
+            self.messages = rebuilt(&self.messages, tail, &summary).into();
         }
         // In a small window the last outputs alone can be too much.
         if self.window.recount(&self.messages) > target.saturating_mul(2) {
             let end = self.messages.len();
-            shorten_outputs(&mut self.messages[1..end]);
+            shorten_outputs(&mut self.messages.edit()[1..end]);
         }
         if self.window.recount(&self.messages) > target {
-            shorten_prompts(&mut self.messages[1..], target, &self.window);
+            shorten_prompts(&mut self.messages.edit()[1..], target, &self.window);
         }
         let after = self.window.recount(&self.messages);
         if after >= before {
@@ -105,7 +105,7 @@ impl Conversation {
             self.window.recount(&self.messages);
             return Ok(false);
         }
-        let messages = serde_json::to_value(&self.messages)?;
+        let messages = serde_json::to_value(&self.messages[..])?;
         self.emit(Event::Compacted { before, after, messages }).map(|()| true)
     }
 
@@ -115,7 +115,7 @@ impl Conversation {
             Message::System { text: include_str!("../../prompts/compact.md").trim().to_owned() },
             Message::User { text: transcript(&self.messages[1..tail], self.window.size) },
         ];
-        let request = Request { messages: &messages, tools: &[], answer_schema: None, attempt: 1 };
+        let request = Request::plain(&messages);
         let mut ignore = |_: Progress<'_>| {};
         let reply = tokio::select! {
             biased;

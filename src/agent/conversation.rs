@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::event::{Artifact, Event, Events};
 use crate::log::Artifacts;
 use crate::model::dialogue::{self, Notes};
+use crate::model::messages::Messages;
 use crate::model::prompted::Prompts;
 use crate::model::{ChatModel, Message, Request};
 use crate::secret_scan;
@@ -48,7 +49,7 @@ pub struct Setup {
 /// A conversation that can be continued.
 pub struct Conversation {
     pub(super) setup: Setup,
-    pub(super) messages: Vec<Message>,
+    pub(super) messages: Messages,
     /// The prompts that can be gone back to.
     pub(super) prompts: Prompts,
     /// What the user asked for last; what failed of it since may be a prompt of its own.
@@ -107,7 +108,7 @@ impl Conversation {
             window: setup.window,
             interrupt: setup.shared.interrupt.clone(),
             setup,
-            messages: vec![system],
+            messages: vec![system].into(),
             prompts: Prompts::default(),
             task: String::new(),
             task_prompt: 0,
@@ -133,7 +134,7 @@ impl Conversation {
                 *text = redacted.text;
             }
         }
-        self.messages.extend(earlier.messages);
+        self.messages.edit().extend(earlier.messages);
         self.send_earlier_images(earlier.artifacts);
         self.notes = earlier.notes;
         self.total = earlier.spent;
@@ -179,7 +180,7 @@ impl Conversation {
     /// # Errors
     /// The model could not be asked, or the user interrupted it.
     pub async fn ask_beside(&mut self, messages: &[Message]) -> Result<String> {
-        let request = Request { messages, tools: &[], answer_schema: None, attempt: 1 };
+        let request = Request::plain(messages);
         let mut ignore = |_: crate::model::Progress<'_>| {};
         let reply = tokio::select! {
             biased;
@@ -289,7 +290,7 @@ impl Conversation {
     /// The event cannot be written; then nothing is cleared.
     pub fn clear(&mut self) -> Result<()> {
         self.emit(Event::Cleared {})?;
-        self.messages.truncate(1);
+        self.messages.edit().truncate(1);
         self.prompts.clear();
         self.knows_files.store(false, Ordering::Relaxed);
         self.notes.clear();
@@ -312,7 +313,7 @@ impl Conversation {
             return Ok(None);
         }
         self.emit(Event::Rewound { prompt })?;
-        let text = self.prompts.rewind(prompt, &mut self.messages);
+        let text = self.prompts.rewind(prompt, self.messages.edit());
         self.knows_files.store(self.messages.len() > 1, Ordering::Relaxed);
         self.window.recount(&self.messages);
         Ok(text)

@@ -113,7 +113,7 @@ impl Conversation {
         let text = std::mem::take(&mut self.arrived);
         if !awaits_answer(&self.messages) {
             // A call may lack its result if that could not be recorded.
-            self.messages = well_formed(std::mem::take(&mut self.messages));
+            self.close_gaps();
             return Ok(());
         }
         let reason = match error.kind() {
@@ -122,8 +122,13 @@ impl Conversation {
             _ => format!("this ended here without an answer: {error}"),
         };
         self.messages.push(dialogue::stopped(&text, &reason));
-        self.messages = well_formed(std::mem::take(&mut self.messages));
+        self.close_gaps();
         self.emit(Event::AnswerStopped { text, reason })
+    }
+
+    fn close_gaps(&mut self) {
+        let messages = self.messages.edit();
+        *messages = well_formed(std::mem::take(messages));
     }
 
     async fn rounds(&mut self) -> Result<Answer> {
@@ -294,6 +299,7 @@ impl Conversation {
         self.emit(Event::TurnStarted { turn: self.total.turns + 1 })?;
         let request = Request {
             messages: &self.messages,
+            version: Some(self.messages.version()),
             tools: self.setup.tools.specs(),
             answer_schema: self.setup.answer_schema.as_ref(),
             attempt: self.attempt,

@@ -162,7 +162,7 @@ async fn proposed(options: &Options, id: &SessionId, draft: &Draft) -> Result<St
     let history = History::of(&read_records(&Store::open(&machine())?.events(id))?);
     let connected = earlier::connect(&history, &mut Config::load(options)?).await?;
     let messages = draft.request();
-    let request = Request { messages: &messages, tools: &[], answer_schema: None, attempt: 1 };
+    let request = Request::plain(&messages);
     Ok(connected.model.ask(request, &mut |_| {}).await?.text)
 }
 

@@ -7,6 +7,7 @@ mod described;
 pub mod dialogue;
 pub mod endpoint;
 mod limiter;
+pub mod messages;
 pub mod probe;
 pub mod prompted;
 pub mod providers;
@@ -22,6 +23,7 @@ pub use replayed::Replayed;
 use crate::error::Result;
 use crate::event::{ToolCall, Usage};
 use futures_util::future::BoxFuture;
+use messages::Version;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
@@ -77,12 +79,21 @@ pub struct ToolSpec {
 pub struct Request<'a> {
     /// The whole conversation.
     pub messages: &'a [Message],
+    /// Their version, where they are those of a conversation that is continued: what was sent of them is not encoded again.
+    pub version: Option<Version>,
     /// The tools that may be called; the same in every request of a session, so that prompt caches hit.
     pub tools: &'a [ToolSpec],
     /// A JSON Schema that the final answer has to satisfy, where one was asked for.
     pub answer_schema: Option<&'a Value>,
     /// Which attempt at the prompt this is part of, counting from 1: from the second one on, an answer as before is of no use.
     pub attempt: u32,
+}
+
+impl<'a> Request<'a> {
+    /// A request for an answer in plain text.
+    pub fn plain(messages: &'a [Message]) -> Self {
+        Self { messages, version: None, tools: &[], answer_schema: None, attempt: 1 }
+    }
 }
 
 /// What the model said.

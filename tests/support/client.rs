@@ -93,7 +93,7 @@ pub async fn ask_with(
 ) -> (Result<Reply, Error>, Seen) {
     let mut seen = Seen::default();
     let mut on_progress = |progress: Progress<'_>| seen.take(progress);
-    let request = Request { messages, tools, answer_schema: None, attempt: 1 };
+    let request = Request { tools, ..Request::plain(messages) };
     let asked = model.ask(request, &mut on_progress);
     let reply =
         tokio::time::timeout(Duration::from_secs(30), asked).await.expect("an answer or a failure in time");

@@ -1,6 +1,7 @@
 //! The body of the last request, kept for the next one: each message is encoded once, and none is copied. So are the tools.
 
 use crate::model::client::wire::{self, WrittenTool};
+use crate::model::messages::Version;
 use crate::model::{Message, ToolSpec};
 use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::{Value, json};
@@ -9,15 +10,17 @@ use std::collections::HashMap;
 /// Bytes of images that one conversation sends; the model reads about further ones only.
 const MAX_IMAGES: usize = 24 << 20;
 
-/// The messages of the last request, and its body.
+/// The body of the last request.
 #[derive(Debug, Default)]
 pub struct Encoded {
+    /// Whose messages are in `body`, where they belong to a conversation that is continued.
+    version: Option<Version>,
     reasoning_echo: Option<&'static str>,
     /// What is before the messages.
     head: Vec<u8>,
-    messages: Vec<Message>,
-    /// Where each message's JSON ends in `body`.
-    ends: Vec<usize>,
+    /// How many messages are in `body`, and where the last one ends.
+    messages: usize,
+    end: usize,
     /// The head, the messages, separated by commas, and what was behind them. A request that is being sent shares it.
     body: Bytes,
     /// Images by the call that returned them or the text of the prompt that names them, as `data:` URLs.
@@ -49,38 +52,35 @@ impl Encoded {
         Ok(&self.tools.1)
     }
 
-    /// A body: `head`, the JSON of `messages`, separated by commas, and `tail`. Only messages that differ from those of the
-    /// last request are encoded.
+    /// A body: `head`, the JSON of `messages`, separated by commas, and `tail`. With the version of the last request, only the
+    /// messages that were added since are encoded.
     pub fn body(
         &mut self,
         head: &[u8],
         messages: &[Message],
+        version: Option<Version>,
         reasoning_echo: Option<&'static str>,
         tail: &[u8],
     ) -> serde_json::Result<Bytes> {
-        if self.reasoning_echo != reasoning_echo || self.head != head {
-            self.messages.clear();
-            self.reasoning_echo = reasoning_echo;
-            head.clone_into(&mut self.head);
-        }
-        let kept = self.messages.iter().zip(messages).take_while(|(old, new)| old == new).count();
-        self.messages.truncate(kept);
-        self.ends.truncate(kept);
+        let continues = version.is_some()
+            && (self.version, self.reasoning_echo) == (version, reasoning_echo)
+            && self.head == head
+            && self.messages <= messages.len();
         let last = std::mem::take(&mut self.body);
         // It is copied only while the last request is still being sent.
         let mut body = last.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
-        match self.ends.last() {
-            Some(end) => body.truncate(*end),
-            None => {
-                body.clear();
-                body.extend_from_slice(head);
-            }
+        if continues {
+            body.truncate(self.end);
+        } else {
+            body.clear();
+            body.extend_from_slice(head);
+            head.clone_into(&mut self.head);
+            (self.messages, self.reasoning_echo) = (0, reasoning_echo);
         }
-        if let Err(error) = self.append(&mut body, messages) {
-            self.messages.clear();
-            self.ends.clear();
-            return Err(error);
-        }
+        // Until all of them are there, the body is not one that can be continued.
+        self.version = None;
+        self.append(&mut body, messages)?;
+        (self.version, self.messages, self.end) = (version, messages.len(), body.len());
         body.extend_from_slice(tail);
         self.body = body.freeze();
         Ok(self.body.clone())
@@ -88,7 +88,7 @@ impl Encoded {
 
     /// Encodes the messages that are not in `body` yet.
     fn append(&mut self, body: &mut BytesMut, messages: &[Message]) -> serde_json::Result<()> {
-        for (index, message) in messages.iter().enumerate().skip(self.messages.len()) {
+        for (index, message) in messages.iter().enumerate().skip(self.messages) {
             if index > 0 {
                 body.put_u8(b',');
             }
@@ -103,8 +103,6 @@ impl Encoded {
                 body.put_u8(b',');
                 serde_json::to_writer((&mut *body).writer(), &images)?;
             }
-            self.ends.push(body.len());
-            self.messages.push(message.clone());
             #[cfg(test)]
             {
                 self.work += 1;
@@ -143,16 +141,18 @@ fn with_images<'a>(text: &str, urls: impl IntoIterator<Item = &'a String>) -> Va
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::messages::Messages;
 
     fn user(text: &str) -> Message {
         Message::User { text: text.to_owned() }
     }
 
-    fn sent(encoded: &mut Encoded, messages: &[Message]) -> Vec<Value> {
-        serde_json::from_slice(&encoded.body(b"[", messages, None, b"]").unwrap()).unwrap()
+    fn sent(encoded: &mut Encoded, messages: &Messages) -> Vec<Value> {
+        let body = encoded.body(b"[", messages, Some(messages.version()), None, b"]").unwrap();
+        serde_json::from_slice(&body).unwrap()
     }
 
-    fn texts(encoded: &mut Encoded, messages: &[Message]) -> Vec<String> {
+    fn texts(encoded: &mut Encoded, messages: &Messages) -> Vec<String> {
         let list = sent(encoded, messages);
         list.iter().map(|message| message["content"].as_str().unwrap_or_default().to_owned()).collect()
     }
@@ -160,10 +160,10 @@ mod tests {
     #[test]
     fn a_conversation_that_grows_is_encoded_once() {
         let mut encoded = Encoded::default();
-        let mut messages = Vec::new();
+        let mut messages = Messages::from(Vec::new());
         for turn in 0..1_000 {
             messages.push(user(&format!("message {turn}")));
-            drop(encoded.body(b"[", &messages, None, b"]").unwrap());
+            drop(encoded.body(b"[", &messages, Some(messages.version()), None, b"]").unwrap());
         }
         assert_eq!(encoded.work, 1_000);
         assert_eq!(texts(&mut encoded, &messages).len(), 1_000);
@@ -171,14 +171,31 @@ mod tests {
     }
 
     #[test]
-    fn what_changed_is_encoded_again_from_there_on() {
+    fn a_conversation_that_was_changed_is_encoded_again() {
         let mut encoded = Encoded::default();
-        assert_eq!(texts(&mut encoded, &[user("a"), user("b"), user("c")]), ["a", "b", "c"]);
-        assert_eq!(texts(&mut encoded, &[user("a"), user("x"), user("c")]), ["a", "x", "c"]);
-        assert_eq!(encoded.work, 5);
-        assert_eq!(texts(&mut encoded, &[user("a")]), ["a"]);
-        assert_eq!(texts(&mut encoded, &[]), Vec::<String>::new());
-        assert_eq!(texts(&mut encoded, &[user("z")]), ["z"]);
+        let mut messages = Messages::from(vec![user("a"), user("b"), user("c")]);
+        assert_eq!(texts(&mut encoded, &messages), ["a", "b", "c"]);
+        messages.edit()[1] = user("x");
+        assert_eq!(texts(&mut encoded, &messages), ["a", "x", "c"]);
+        assert_eq!(encoded.work, 6);
+        messages.edit().truncate(1);
+        assert_eq!(texts(&mut encoded, &messages), ["a"]);
+        messages.edit().clear();
+        assert_eq!(texts(&mut encoded, &messages), Vec::<String>::new());
+        messages.push(user("z"));
+        assert_eq!(texts(&mut encoded, &messages), ["z"]);
+    }
+
+    #[test]
+    fn another_conversation_in_between_is_not_taken_for_this_one() {
+        let mut encoded = Encoded::default();
+        let (mut one, other) = (Messages::from(vec![user("a")]), Messages::from(vec![user("b")]));
+        assert_eq!(texts(&mut encoded, &one), ["a"]);
+        assert_eq!(texts(&mut encoded, &other), ["b"]);
+        one.push(user("c"));
+        assert_eq!(texts(&mut encoded, &one), ["a", "c"]);
+        encoded.body(b"[", &[user("d")], None, None, b"]").unwrap();
+        assert_eq!(texts(&mut encoded, &one), ["a", "c"]);
     }
 
     #[test]
@@ -187,7 +204,7 @@ mod tests {
         encoded.add_images("b", vec!["data:image/png;base64,AA==".into()]);
         encoded.add_images("a", vec!["data:image/png;base64,BB==".into()]);
         let tool = |id: &str| Message::Tool { id: id.into(), name: "run_code".into(), text: id.into() };
-        let mut messages = vec![user("draw"), tool("a"), tool("b")];
+        let mut messages = Messages::from(vec![user("draw"), tool("a"), tool("b")]);
         let first = sent(&mut encoded, &messages);
         assert_eq!(first.len(), 4);
         let urls: Vec<&str> = first[3]["content"].as_array().unwrap()[1..]
@@ -198,7 +215,8 @@ mod tests {
             (first[3]["role"].as_str(), urls),
             (Some("user"), vec!["data:image/png;base64,BB==", "data:image/png;base64,AA=="],)
         );
-        messages.extend([user("more"), tool("c")]);
+        messages.push(user("more"));
+        messages.push(tool("c"));
         let second = sent(&mut encoded, &messages);
         assert_eq!((&second[..4], second.len()), (&first[..], 6));
         assert_eq!(encoded.work, 5, "what was sent is not encoded again");
@@ -208,7 +226,7 @@ mod tests {
     fn the_images_of_a_prompt_are_part_of_it() {
         let mut encoded = Encoded::default();
         encoded.add_images("look", vec!["data:image/png;base64,AA==".into()]);
-        let sent = sent(&mut encoded, &[user("look"), user("plain")]);
+        let sent = sent(&mut encoded, &vec![user("look"), user("plain")].into());
         assert_eq!(sent[0]["content"][0]["text"], "look");
         assert_eq!(sent[0]["content"][1]["image_url"]["url"], "data:image/png;base64,AA==");
         assert_eq!(sent[1]["content"], "plain");
@@ -228,23 +246,30 @@ mod tests {
         let reply =
             Message::Assistant { text: "t".into(), reasoning: Some("r".into()), tool_calls: Vec::new() };
         let mut encoded = Encoded::default();
-        sent(&mut encoded, std::slice::from_ref(&reply));
-        let body = encoded.body(b"[", &[reply], Some("reasoning_content"), b"]").unwrap();
+        let messages = Messages::from(vec![reply]);
+        sent(&mut encoded, &messages);
+        let body =
+            encoded.body(b"[", &messages, Some(messages.version()), Some("reasoning_content"), b"]").unwrap();
         assert!(String::from_utf8_lossy(&body).contains(r#""reasoning_content":"r""#));
     }
 
     #[test]
     fn a_body_that_is_still_being_sent_does_not_change() {
         let mut encoded = Encoded::default();
-        let first = encoded.body(b"[", &[user("a")], None, b"]").unwrap();
-        let second = encoded.body(b"[", &[user("a"), user("b")], None, b", 1]").unwrap();
-        let third = encoded.body(b"{", &[user("a")], None, b"}").unwrap();
+        let mut messages = Messages::from(vec![user("a")]);
+        let version = Some(messages.version());
+        let first = encoded.body(b"[", &messages, version, None, b"]").unwrap();
+        messages.push(user("b"));
+        let second = encoded.body(b"[", &messages, version, None, b", 1]").unwrap();
+        messages.edit().pop();
+        let version = Some(messages.version());
+        let third = encoded.body(b"{", &messages, version, None, b"}").unwrap();
         assert_eq!(first, r#"[{"role":"user","content":"a"}]"#);
         assert_eq!(second, r#"[{"role":"user","content":"a"},{"role":"user","content":"b"}, 1]"#);
         assert_eq!(third, r#"{{"role":"user","content":"a"}}"#);
         let pointer = third.as_ptr();
         drop(third);
-        let fourth = encoded.body(b"{", &[user("a")], None, b"}").unwrap();
+        let fourth = encoded.body(b"{", &messages, version, None, b"}").unwrap();
         assert_eq!(fourth.as_ptr(), pointer, "what nobody uses any more is used again");
     }
 }

@@ -230,7 +230,7 @@ impl OpenAi {
         if self.is_compact(request) {
             let (messages, schema) = (compact::messages(request), compact::schema(request));
             let answer_schema = Some(&schema).filter(|_| !refused.contains(&Feature::AnswerSchema));
-            let request = Request { messages: &messages, tools: &[], answer_schema, ..*request };
+            let request = Request { answer_schema, ..Request::plain(&messages) };
             return wire::body(&form, &request, &mut self.encoded.lock());
         }
         let are_described = refused.contains(&Feature::Tools) || self.form() == CallForm::Text;
@@ -238,11 +238,8 @@ impl OpenAi {
             return wire::body(&form, &Request { answer_schema, ..*request }, &mut self.encoded.lock());
         }
         let messages = described(request.messages, request.tools);
-        wire::body(
-            &form,
-            &Request { messages: &messages, tools: &[], answer_schema, ..*request },
-            &mut self.encoded.lock(),
-        )
+        let request = Request { answer_schema, ..Request::plain(&messages) };
+        wire::body(&form, &request, &mut self.encoded.lock())
     }
 
     /// Sends the conversation. It is encoded already, so async-openai makes a request without a body.

@@ -312,7 +312,7 @@ mod tests {
 
     fn sent(messages_: &[Message]) -> Vec<Message> {
         let registry = Registry::builtin();
-        messages(&Request { messages: messages_, tools: registry.specs(), answer_schema: None, attempt: 1 })
+        messages(&Request { tools: registry.specs(), ..Request::plain(messages_) })
     }
 
     fn text(message: &Message) -> &str {
@@ -383,8 +383,7 @@ mod tests {
         conversation.extend(run("4", "0.02"));
         assert!(is_stuck(&conversation));
         let registry = Registry::builtin();
-        let request =
-            Request { messages: &conversation, tools: registry.specs(), answer_schema: None, attempt: 1 };
+        let request = Request { tools: registry.specs(), ..Request::plain(&conversation) };
         let offered = schema(&request).to_string();
         assert!(!offered.contains("run_commands") && offered.contains("write_file"), "{offered}");
         let folded = sent(&conversation);
@@ -404,8 +403,7 @@ mod tests {
         let registry = Registry::builtin();
         let mut conversation = conversation();
         let names = |conversation: &[Message]| {
-            let request =
-                Request { messages: conversation, tools: registry.specs(), answer_schema: None, attempt: 1 };
+            let request = Request { tools: registry.specs(), ..Request::plain(conversation) };
             let schema = schema(&request);
             let turns = schema["anyOf"].as_array().unwrap();
             let name = |turn: &Value| turn["properties"]["tool"]["const"].as_str().unwrap().to_owned();
