@@ -158,7 +158,13 @@ fn workspace(plan: &Plan<'_>, target: &Path) -> Result<(), Failure> {
         let private = open_layer(private)?;
         let layers = by_descriptor(&private);
         let options = format!("lowerdir={lower},upperdir={layers}/upper,workdir={layers}/work{books}");
-        sys::mount_at(Path::new("overlay"), target, "overlay", MS_NOSUID | MS_NODEV, OsStr::new(&options))
+        let flags = MS_NOSUID | MS_NODEV;
+        let mount = |options: &str| {
+            sys::mount_at(Path::new("overlay"), target, "overlay", flags, OsStr::new(options))
+        };
+        // Nothing reads the layer after a crash of the machine. Without this option (Linux 5.10) the end of the sandbox waits
+        // until all that any program has written to the file system is on the disk.
+        mount(&format!("{options},volatile")).or_else(|_| mount(&options))
     };
     let mounted = match owners {
         // With its owners mapped the lower layer has to be a mount of its own.
