@@ -2,6 +2,7 @@
 
 use crate::secret_scan;
 use crate::workspace::tree_path::TreePath;
+use memchr::memmem;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -66,7 +67,7 @@ fn certain(name: &str) -> Option<&'static str> {
         ".bash_history" | ".zsh_history" | ".sh_history" | ".python_history" | ".psql_history"
         | ".mysql_history" | ".node_repl_history" | "fish_history" => Some("shell history"),
         _ if name.ends_with(".tfvars") || name.ends_with(".tfvars.json") => Some("Terraform variables"),
-        _ if name.contains(".tfstate") => Some("Terraform state"),
+        _ if memmem::find(name.as_bytes(), b".tfstate").is_some() => Some("Terraform state"),
         _ if is_swap_of_environment(name) => Some("environment file"),
         _ if is_private_key_name(name) => Some("private key"),
         _ => None,
@@ -107,7 +108,8 @@ fn in_directory(path: &TreePath) -> Option<&'static str> {
         (".git/credentials", "git credentials"),
     ];
     // The directories in question are all hidden ones.
-    if !path.parent_bytes().split(|&b| b == b'/').any(|name| name.first() == Some(&b'.')) {
+    let directory = path.parent_bytes();
+    if directory.first() != Some(&b'.') && memmem::find(directory, b"/.").is_none() {
         return None;
     }
     let path = path.as_bytes().to_ascii_lowercase();

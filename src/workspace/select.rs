@@ -181,9 +181,15 @@ impl<'a> Walk<'a> {
     }
 
     fn run(&self, directories: Vec<Directory>) -> Found {
-        let found = walk::each_directory(directories, |directory, queue, found: &mut Found| {
+        let mut found = walk::each_directory(directories, |directory, queue, found: &mut Found| {
             if self.count.load(Ordering::Relaxed) <= MAX_PATHS {
                 self.list(directory, queue, found);
+            }
+        });
+        // In parallel too; a stable sort of all of them then only merges.
+        std::thread::scope(|scope| {
+            for found in &mut found {
+                scope.spawn(|| found.picked.sort_unstable_by(|(a, _), (b, _)| a.cmp(b)));
             }
         });
         found
@@ -326,12 +332,14 @@ impl<'a> Walk<'a> {
 
     /// Decides about what depends on whether git tracks it: ignored files and suspects.
     fn decide(&self, mut found: Found, tracked: &Tracked) -> Selection {
-        let tracked: HashSet<&[u8]> = tracked.names().collect();
+        // git lists them in order.
+        let mut tracked: Vec<&[u8]> = tracked.names().collect();
+        tracked.sort();
         let mut hidden = std::mem::take(&mut found.ignored);
         self.take_ignored(&mut found, &tracked, &mut hidden);
         let mut secrets_tracked = Vec::new();
         for (path, picked, suspicion) in std::mem::take(&mut found.suspects) {
-            let is_tracked = tracked.contains(path.as_bytes());
+            let is_tracked = tracked.binary_search(&path.as_bytes()).is_ok();
             // What is tracked is copied whatever it holds: reading all of its settings would only name more of them.
             let is_read = !is_tracked && picked.stamp.size <= secrets::HEAD as u64;
             match self.is_secret(&path, suspicion, is_read) {
@@ -344,7 +352,7 @@ impl<'a> Walk<'a> {
                 Err(_) => found.left_out.push((path, LeftOut::Unreadable)),
             }
         }
-        found.picked.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        found.picked.sort_by(|(a, _), (b, _)| a.cmp(b));
         secrets_tracked.sort();
         let mut selection = Selection {
             picked: found.picked,
@@ -361,7 +369,7 @@ impl<'a> Walk<'a> {
 
     /// Picks, with the directories above it, what is ignored but tracked by git or named by `--include`. What else is in
     /// a directory that is picked this way is `hidden`.
-    fn take_ignored(&self, found: &mut Found, tracked: &HashSet<&[u8]>, hidden: &mut Vec<TreePath>) {
+    fn take_ignored(&self, found: &mut Found, tracked: &[&[u8]], hidden: &mut Vec<TreePath>) {
         let included = std::mem::take(&mut found.included);
         if hidden.is_empty() {
             return;

@@ -99,6 +99,20 @@ struct State {
     skipped: Skipped,
 }
 
+/// Files from which on a tree is freed by a thread of its own.
+const LARGE_TREE: usize = 10_000;
+
+impl Drop for State {
+    fn drop(&mut self) {
+        // Nobody waits for it, least of all a process that is about to end.
+        if self.base.nodes.len() >= LARGE_TREE {
+            let base = std::mem::take(&mut self.base);
+            // Where no thread can be started, it is freed here.
+            let _ = std::thread::Builder::new().spawn(move || drop(base));
+        }
+    }
+}
+
 impl State {
     /// That of a workspace in which nothing has happened yet.
     fn new(mount: WorkspaceMount, base: Base, scanner: Scanner) -> Self {
@@ -204,7 +218,8 @@ impl Workspace {
         notices.extend(copied);
         let view = Some(HostView::of(&root, &selection));
         let scanner = scanner(&root, &options.select)?;
-        let state = State { view, own_git, ..State::new(mount, Base::new(selection), scanner) };
+        let mut state = State::new(mount, Base::new(selection), scanner);
+        (state.view, state.own_git) = (view, own_git);
         let max_kept = options.max_kept.unwrap_or(retention::MAX_KEPT);
         let workspace = Self::new(root, options.mode, options.select, store, state);
         Ok(Self { max_kept, notices, data, ..workspace })
@@ -252,15 +267,13 @@ impl Workspace {
             Mode::Bind => WorkspaceMount::Bind(root.clone()),
             Mode::Auto | Mode::Copy => WorkspaceMount::Empty,
         };
-        let state = State {
-            history: History::load(&store)?.unwrap_or_default(),
-            origin: store.load(ORIGIN)?.unwrap_or_default(),
-            accepted: store.load(ACCEPTED)?.unwrap_or_default(),
-            applied: store.load(APPLIED)?.unwrap_or_default(),
-            skipped: store.load(SKIPPED)?.unwrap_or_default(),
-            is_unread: true,
-            ..State::new(mount, Base::default(), scanner(&root, &options)?)
-        };
+        let mut state = State::new(mount, Base::default(), scanner(&root, &options)?);
+        state.history = History::load(&store)?.unwrap_or_default();
+        state.origin = store.load(ORIGIN)?.unwrap_or_default();
+        state.accepted = store.load(ACCEPTED)?.unwrap_or_default();
+        state.applied = store.load(APPLIED)?.unwrap_or_default();
+        state.skipped = store.load(SKIPPED)?.unwrap_or_default();
+        state.is_unread = true;
         // What became of `auto` before may not be possible any more.
         let mode = if about.mount == Mode::Overlay { Mode::Auto } else { about.mount };
         let restored_from = Some(session.to_owned());

@@ -3,6 +3,7 @@
 //! Names come from the sandbox, and nothing from the sandbox is trusted: [`TreePath`] can only be made through
 //! the strict filter here, so whatever takes a `TreePath` need not ask again whether it leads out of the tree.
 
+use memchr::{memchr_iter, memchr2, memrchr};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use std::borrow::Borrow;
 use std::ffi::OsStr;
@@ -30,25 +31,27 @@ impl TreePath {
         match bytes {
             [] => return Err("its name is empty"),
             [b'/', ..] => return Err("its name is absolute"),
-            _ if bytes.len() > MAX_PATH => return Err("its name is too long"),
-            _ if bytes.contains(&0) => return Err("its name holds a NUL byte"),
+            _ if bytes.len() > MAX_PATH => return Err(TOO_LONG),
             _ => {}
         }
         let mut depth = 0;
         for name in bytes.split(|&b| b == b'/') {
             depth += 1;
-            match name {
-                b"" | b"." | b".." => return Err("its name is not a plain relative path"),
-                _ if name.len() > MAX_NAME => return Err("its name is too long"),
-                _ => {}
-            }
+            check_name(name)?;
         }
-        if depth > MAX_DEPTH { Err("it is nested too deeply") } else { Ok(Self(bytes.into())) }
+        if depth > MAX_DEPTH { Err(TOO_DEEP) } else { Ok(Self(bytes.into())) }
     }
 
     /// The path of `name` in this directory. The error is a reason to show beside it.
     pub fn join(&self, name: &[u8]) -> Result<Self, &'static str> {
-        Self::new(&[self.as_bytes(), b"/", name].concat())
+        // What is valid already is not looked at again: that counts in large trees.
+        check_name(name)?;
+        let path = [self.as_bytes(), b"/", name].concat();
+        match memchr_iter(b'/', &path).count() + 1 {
+            _ if path.len() > MAX_PATH => Err(TOO_LONG),
+            depth if depth > MAX_DEPTH => Err(TOO_DEEP),
+            _ => Ok(Self(path.into())),
+        }
     }
 
     /// The path as the file system takes it.
@@ -63,8 +66,7 @@ impl TreePath {
 
     /// The bytes of the directory that holds it; empty at the top.
     pub fn parent_bytes(&self) -> &[u8] {
-        let end = self.0.iter().rposition(|&b| b == b'/').unwrap_or(0);
-        &self.0[..end]
+        &self.0[..memrchr(b'/', &self.0).unwrap_or(0)]
     }
 
     /// The names, outermost first. Never empty.
@@ -74,7 +76,7 @@ impl TreePath {
 
     /// The directory that holds it; `None` at the top.
     pub fn parent(&self) -> Option<TreePath> {
-        let end = self.0.iter().rposition(|&b| b == b'/')?;
+        let end = memrchr(b'/', &self.0)?;
         Some(Self(self.0[..end].into()))
     }
 
@@ -85,7 +87,7 @@ impl TreePath {
 
     /// The last name.
     pub fn name(&self) -> &[u8] {
-        let start = self.0.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
+        let start = memrchr(b'/', &self.0).map_or(0, |slash| slash + 1);
         &self.0[start..]
     }
 
@@ -104,6 +106,22 @@ impl TreePath {
     /// take for `.git` count too (those that git itself refuses under `core.protectHFS` and `core.protectNTFS`).
     pub fn is_git_internal(&self) -> bool {
         self.names().any(is_dot_git)
+    }
+}
+
+const TOO_LONG: &str = "its name is too long";
+const TOO_DEEP: &str = "it is nested too deeply";
+
+/// Refuses what is not a plain name.
+fn check_name(name: &[u8]) -> Result<(), &'static str> {
+    match name {
+        b"" | b"." | b".." => Err("its name is not a plain relative path"),
+        _ if name.len() > MAX_NAME => Err(TOO_LONG),
+        _ => match memchr2(0, b'/', name).map(|at| name[at]) {
+            Some(0) => Err("its name holds a NUL byte"),
+            Some(_) => Err("its name is not a plain relative path"),
+            None => Ok(()),
+        },
     }
 }
 
