@@ -155,7 +155,7 @@ async fn a_recording_gives_its_answers_and_says_when_it_has_run_out() {
     let model = Replayed::new("recorded", vec![Reply { text: "One.".into(), ..Reply::default() }]);
     let mut seen = Seen::default();
     let mut on_progress = |progress: agent::model::Progress<'_>| seen.take(progress);
-    let messages = [Message::User { text: "Hi".into() }];
+    let messages = vec![Message::User { text: "Hi".into() }].into();
     let request = Request::plain(&messages);
     assert_eq!(model.ask(request, &mut on_progress).await.unwrap().text, "One.");
     let error = model.ask(request, &mut on_progress).await.unwrap_err();

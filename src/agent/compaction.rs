@@ -7,7 +7,7 @@
 use super::{Conversation, Window};
 use crate::error::{Error, Kind, Result};
 use crate::event::Event;
-use crate::model::{Message, Progress, Reply, Request};
+use crate::model::{Message, Messages, Progress, Reply, Request};
 use crate::shorten::head_and_tail;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -86,18 +86,18 @@ impl Conversation {
         let before = self.window.recount(&self.messages);
         let original = self.messages.clone();
         let tail = tail_start(&self.messages, target, &self.window);
-        shorten_outputs(&mut self.messages.edit()[..tail]);
+        self.messages.edit(|messages| shorten_outputs(&mut messages[..tail]));
         if self.window.recount(&self.messages) > target && tail > 2 {
             let summary = self.summarise(tail).await.inspect_err(|_| self.messages.clone_from(&original))?;
             self.messages = rebuilt(&self.messages, tail, &summary).into();
         }
         // In a small window the last outputs alone can be too much.
         if self.window.recount(&self.messages) > target.saturating_mul(2) {
-            let end = self.messages.len();
-            shorten_outputs(&mut self.messages.edit()[1..end]);
+            self.messages.edit(|messages| shorten_outputs(&mut messages[1..]));
         }
         if self.window.recount(&self.messages) > target {
-            shorten_prompts(&mut self.messages.edit()[1..], target, &self.window);
+            let window = self.window;
+            self.messages.edit(|messages| shorten_prompts(&mut messages[1..], target, &window));
         }
         let after = self.window.recount(&self.messages);
         if after >= before {
@@ -111,10 +111,10 @@ impl Conversation {
 
     /// The model's summary of everything before `tail`. If it fails or is cut off, a plain list of the calls replaces it.
     async fn summarise(&mut self, tail: usize) -> Result<String> {
-        let messages = [
+        let messages = Messages::from(vec![
             Message::System { text: include_str!("../../prompts/compact.md").trim().to_owned() },
             Message::User { text: transcript(&self.messages[1..tail], self.window.size) },
-        ];
+        ]);
         let request = Request::plain(&messages);
         let mut ignore = |_: Progress<'_>| {};
         let reply = tokio::select! {

@@ -8,9 +8,8 @@ use crate::error::Result;
 use crate::event::{Artifact, Event, Events};
 use crate::log::Artifacts;
 use crate::model::dialogue::{self, Notes};
-use crate::model::messages::Messages;
 use crate::model::prompted::Prompts;
-use crate::model::{ChatModel, Message, Request};
+use crate::model::{ChatModel, Message, Messages, Request};
 use crate::secret_scan;
 use crate::tools::{Bounds, Registry, Tool};
 use serde_json::Value;
@@ -134,7 +133,7 @@ impl Conversation {
                 *text = redacted.text;
             }
         }
-        self.messages.edit().extend(earlier.messages);
+        self.messages.edit(|messages| messages.extend(earlier.messages));
         self.send_earlier_images(earlier.artifacts);
         self.notes = earlier.notes;
         self.total = earlier.spent;
@@ -179,7 +178,7 @@ impl Conversation {
     ///
     /// # Errors
     /// The model could not be asked, or the user interrupted it.
-    pub async fn ask_beside(&mut self, messages: &[Message]) -> Result<String> {
+    pub async fn ask_beside(&mut self, messages: &Messages) -> Result<String> {
         let request = Request::plain(messages);
         let mut ignore = |_: crate::model::Progress<'_>| {};
         let reply = tokio::select! {
@@ -290,7 +289,7 @@ impl Conversation {
     /// The event cannot be written; then nothing is cleared.
     pub fn clear(&mut self) -> Result<()> {
         self.emit(Event::Cleared {})?;
-        self.messages.edit().truncate(1);
+        self.messages.edit(|messages| messages.truncate(1));
         self.prompts.clear();
         self.knows_files.store(false, Ordering::Relaxed);
         self.notes.clear();
@@ -313,7 +312,7 @@ impl Conversation {
             return Ok(None);
         }
         self.emit(Event::Rewound { prompt })?;
-        let text = self.prompts.rewind(prompt, self.messages.edit());
+        let text = self.messages.edit(|messages| self.prompts.rewind(prompt, messages));
         self.knows_files.store(self.messages.len() > 1, Ordering::Relaxed);
         self.window.recount(&self.messages);
         Ok(text)

@@ -129,7 +129,7 @@ impl Conversation {
              on one line, separated by spaces.",
             self.task
         );
-        let question = [Message::User { text }];
+        let question = vec![Message::User { text }].into();
         match tokio::time::timeout(TIMEOUT, self.ask_beside(&question)).await {
             Ok(Ok(answer)) => Ok(said_once(block(&answer)).or_else(|| numbers(block(&answer)))),
             Ok(Err(error)) if matches!(error.kind(), Kind::Interrupted | Kind::Terminated) => Err(error),

@@ -37,7 +37,7 @@ impl Conversation {
         self.attempt += 1;
         self.emit(Event::StartedOver { prompt: self.task_prompt, attempt: self.attempt })?;
         self.discard_tool_state().await?;
-        self.prompts.back_to(self.task_prompt, self.messages.edit());
+        self.messages.edit(|messages| self.prompts.back_to(self.task_prompt, messages));
         self.progress = Progress::default();
         self.knows_files.store(self.messages.len() > 2, Ordering::Relaxed);
         self.window.recount(&self.messages);

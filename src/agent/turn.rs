@@ -127,8 +127,7 @@ impl Conversation {
     }
 
     fn close_gaps(&mut self) {
-        let messages = self.messages.edit();
-        *messages = well_formed(std::mem::take(messages));
+        self.messages.edit(|messages| *messages = well_formed(std::mem::take(messages)));
     }
 
     async fn rounds(&mut self) -> Result<Answer> {
@@ -299,7 +298,6 @@ impl Conversation {
         self.emit(Event::TurnStarted { turn: self.total.turns + 1 })?;
         let request = Request {
             messages: &self.messages,
-            version: Some(self.messages.version()),
             tools: self.setup.tools.specs(),
             answer_schema: self.setup.answer_schema.as_ref(),
             attempt: self.attempt,

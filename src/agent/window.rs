@@ -1,6 +1,6 @@
 //! How full the model's context window is: the server's own counts, and an estimate of what they do not cover.
 
-use crate::model::Message;
+use crate::model::{Message, Messages};
 
 /// A rough average over code and English, until the server's counts show what it is in this conversation.
 const CHARS_PER_TOKEN: f64 = 4.0;
@@ -41,13 +41,13 @@ impl Window {
     }
 
     /// Records the server's count for a request with these messages.
-    pub fn count(&mut self, tokens: u64, messages: &[Message]) {
+    pub fn count(&mut self, tokens: u64, messages: &Messages) {
         if tokens == 0 {
             return;
         }
         (self.tokens, self.counted) = (tokens, messages.len());
-        let [system, rest @ ..] = messages else { return };
-        let estimated: f64 = rest.iter().map(rough).sum();
+        let Some(system) = messages.first() else { return };
+        let estimated = rough_after_first(messages);
         if estimated < MIN_SAMPLE {
             self.overhead = Some((tokens as f64 - estimated).max(0.0));
         } else {
@@ -62,16 +62,21 @@ impl Window {
     }
 
     /// Tokens of a conversation that was changed.
-    pub(super) fn recount(&mut self, messages: &[Message]) -> u64 {
-        let [system, rest @ ..] = messages else { return 0 };
+    pub(super) fn recount(&mut self, messages: &Messages) -> u64 {
+        let Some(system) = messages.first() else { return 0 };
         let overhead = self.overhead.unwrap_or_else(|| rough(system));
-        (self.tokens, self.counted) = ((overhead as u64).saturating_add(self.estimate(rest)), messages.len());
+        (self.tokens, self.counted) =
+            ((overhead as u64).saturating_add(self.scaled(rough_after_first(messages))), messages.len());
         self.tokens
     }
 
     /// About how many tokens these messages take.
     pub(super) fn estimate<'a>(&self, messages: impl IntoIterator<Item = &'a Message>) -> u64 {
-        (messages.into_iter().map(rough).sum::<f64>() * self.scale) as u64
+        self.scaled(messages.into_iter().map(rough).sum())
+    }
+
+    fn scaled(&self, rough: f64) -> u64 {
+        (rough * self.scale) as u64
     }
 
     /// About how many characters so many tokens are.
@@ -82,27 +87,29 @@ impl Window {
 
 /// A rough number of tokens.
 fn rough(message: &Message) -> f64 {
-    let chars = match message {
-        Message::System { text } | Message::User { text } | Message::Tool { text, .. } => text.len(),
-        Message::Assistant { text, reasoning, tool_calls } => {
-            let calls: usize = tool_calls.iter().map(|call| call.name.len() + call.arguments.len()).sum();
-            text.len() + reasoning.as_ref().map_or(0, String::len) + calls
-        }
-    };
-    chars as f64 / CHARS_PER_TOKEN + TOKENS_PER_MESSAGE
+    of_bytes(message.bytes(), 1)
+}
+
+/// A rough number of tokens of all messages but the first one.
+fn rough_after_first(messages: &Messages) -> f64 {
+    of_bytes(messages.bytes_after_first(), messages.len().saturating_sub(1))
+}
+
+fn of_bytes(bytes: usize, messages: usize) -> f64 {
+    bytes as f64 / CHARS_PER_TOKEN + messages as f64 * TOKENS_PER_MESSAGE
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn conversation(chars: usize) -> Vec<Message> {
+    fn conversation(chars: usize) -> Messages {
         let text = |chars| "x".repeat(chars);
-        vec![
+        Messages::from(vec![
             Message::System { text: text(2_000) },
             Message::User { text: text(100) },
             Message::User { text: text(chars) },
-        ]
+        ])
     }
 
     #[test]
@@ -114,7 +121,8 @@ mod tests {
         };
         let mut window = Window::new(Some(8_192), true);
         let long = conversation(8_000);
-        window.count(server(&long[..2]), &long[..2]);
+        let short = Messages::from(long[..2].to_vec());
+        window.count(server(&short), &short);
         window.count(server(&long), &long);
         assert_eq!(window.used(&long), server(&long));
         let other = conversation(4_000);

@@ -4,7 +4,7 @@ use crate::cli::machine;
 use crate::cli::ui::progress::Progress;
 use crate::cli::ui::{confirm, editor, stderr};
 use crate::error::{Error, Result};
-use crate::model::Message;
+use crate::model::{Message, Messages};
 use crate::sanitise;
 use crate::secret_scan;
 use crate::workspace::commit::{Made, Plan};
@@ -52,15 +52,15 @@ impl Draft {
     }
 
     /// What the model is asked for a message.
-    pub fn request(&self) -> [Message; 2] {
+    pub fn request(&self) -> Messages {
         let earlier = match self.subjects.trim() {
             "" => String::new(),
             subjects => format!("Earlier subjects:\n{subjects}\n\n"),
         };
-        [
+        Messages::from(vec![
             Message::System { text: include_str!("../../prompts/commit_message.md").trim().to_owned() },
             Message::User { text: format!("{earlier}The diff:\n{}", self.diff) },
-        ]
+        ])
     }
 }
 

@@ -1,14 +1,19 @@
-//! The messages of a conversation, which nearly always only grow.
+//! The messages of a conversation, which nearly always only grow, with what every turn asks about all of them.
 
 use super::Message;
+use std::collections::HashSet;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A conversation's messages, and whether they have only grown since they were last sent.
+/// A conversation's messages.
 #[derive(Debug, Clone)]
 pub struct Messages {
     list: Vec<Message>,
     version: Version,
+    /// The ids of all tool calls.
+    calls: HashSet<String>,
+    /// Bytes of all messages but the first one.
+    bytes: usize,
 }
 
 /// The same for two states of one conversation where the later one begins with all messages of the earlier one.
@@ -25,24 +30,52 @@ impl Version {
 impl Messages {
     /// Adds a message at the end.
     pub fn push(&mut self, message: Message) {
+        if !self.list.is_empty() {
+            self.bytes += message.bytes();
+        }
+        if let Message::Assistant { tool_calls, .. } = &message {
+            self.calls.extend(tool_calls.iter().map(|call| call.id.clone()));
+        }
         self.list.push(message);
     }
 
-    /// The messages, for any other change than another one at the end.
-    pub fn edit(&mut self) -> &mut Vec<Message> {
-        self.version = Version::next();
-        &mut self.list
+    /// Changes the messages otherwise than by another one at the end.
+    pub fn edit<T>(&mut self, change: impl FnOnce(&mut Vec<Message>) -> T) -> T {
+        let mut list = std::mem::take(&mut self.list);
+        let result = change(&mut list);
+        *self = list.into();
+        result
     }
 
-    /// The version of the messages.
+    /// Their version.
     pub fn version(&self) -> Version {
         self.version
+    }
+
+    /// How many ids of tool calls there are.
+    pub fn calls(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Whether a tool call has this id.
+    pub fn has_call(&self, id: &str) -> bool {
+        self.calls.contains(id)
+    }
+
+    /// Bytes of the text of all messages but the first one.
+    pub fn bytes_after_first(&self) -> usize {
+        self.bytes
     }
 }
 
 impl From<Vec<Message>> for Messages {
     fn from(list: Vec<Message>) -> Self {
-        Self { list, version: Version::next() }
+        let mut messages =
+            Self { list: Vec::new(), version: Version::next(), calls: HashSet::new(), bytes: 0 };
+        for message in list {
+            messages.push(message);
+        }
+        messages
     }
 }
 

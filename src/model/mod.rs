@@ -7,7 +7,7 @@ mod described;
 pub mod dialogue;
 pub mod endpoint;
 mod limiter;
-pub mod messages;
+mod messages;
 pub mod probe;
 pub mod prompted;
 pub mod providers;
@@ -18,12 +18,12 @@ pub use call_form::CallForm;
 pub use client::{Facts, OWN_FIELDS, OpenAi};
 pub use endpoint::{Endpoint, Secret};
 pub use limiter::{Limiter, Slot};
+pub use messages::Messages;
 pub use replayed::Replayed;
 
 use crate::error::Result;
 use crate::event::{ToolCall, Usage};
 use futures_util::future::BoxFuture;
-use messages::Version;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
@@ -63,6 +63,19 @@ pub enum Message {
     },
 }
 
+impl Message {
+    /// Bytes of its text, its reasoning and its calls.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::System { text } | Self::User { text } | Self::Tool { text, .. } => text.len(),
+            Self::Assistant { text, reasoning, tool_calls } => {
+                let calls = tool_calls.iter().map(|call| call.name.len() + call.arguments.len());
+                text.len() + reasoning.as_ref().map_or(0, String::len) + calls.sum::<usize>()
+            }
+        }
+    }
+}
+
 /// A tool as it is described to the model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ToolSpec {
@@ -77,10 +90,8 @@ pub struct ToolSpec {
 /// What is asked of the model.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// The whole conversation.
-    pub messages: &'a [Message],
-    /// Their version, where they are those of a conversation that is continued: what was sent of them is not encoded again.
-    pub version: Option<Version>,
+    /// The whole conversation. What was sent of it before is not encoded again.
+    pub messages: &'a Messages,
     /// The tools that may be called; the same in every request of a session, so that prompt caches hit.
     pub tools: &'a [ToolSpec],
     /// A JSON Schema that the final answer has to satisfy, where one was asked for.
@@ -91,8 +102,8 @@ pub struct Request<'a> {
 
 impl<'a> Request<'a> {
     /// A request for an answer in plain text.
-    pub fn plain(messages: &'a [Message]) -> Self {
-        Self { messages, version: None, tools: &[], answer_schema: None, attempt: 1 }
+    pub fn plain(messages: &'a Messages) -> Self {
+        Self { messages, tools: &[], answer_schema: None, attempt: 1 }
     }
 }
 

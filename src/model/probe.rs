@@ -316,7 +316,8 @@ impl Trial<'_> {
             Progress::Text(_) | Progress::Reasoning(_) => begun = "; the answer had begun",
             _ => {}
         };
-        let request = Request { tools, ..Request::plain(messages) };
+        let messages = messages.to_vec().into();
+        let request = Request { tools, ..Request::plain(&messages) };
         let asked = tokio::time::timeout(TIMEOUT, self.model.ask(request, &mut on_progress)).await;
         let reply = asked.unwrap_or_else(|_| Err(too_slow(begun)));
         self.was_cut_off = reply.as_ref().is_ok_and(Reply::is_cut_off);

@@ -93,7 +93,8 @@ pub async fn ask_with(
 ) -> (Result<Reply, Error>, Seen) {
     let mut seen = Seen::default();
     let mut on_progress = |progress: Progress<'_>| seen.take(progress);
-    let request = Request { tools, ..Request::plain(messages) };
+    let messages = messages.to_vec().into();
+    let request = Request { tools, ..Request::plain(&messages) };
     let asked = model.ask(request, &mut on_progress);
     let reply =
         tokio::time::timeout(Duration::from_secs(30), asked).await.expect("an answer or a failure in time");

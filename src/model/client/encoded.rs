@@ -2,7 +2,7 @@
 
 use crate::model::client::wire::{self, WrittenTool};
 use crate::model::messages::Version;
-use crate::model::{Message, ToolSpec};
+use crate::model::{Message, Messages, ToolSpec};
 use bytes::{BufMut, Bytes, BytesMut};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ const MAX_IMAGES: usize = 24 << 20;
 /// The body of the last request.
 #[derive(Debug, Default)]
 pub struct Encoded {
-    /// Whose messages are in `body`, where they belong to a conversation that is continued.
+    /// Whose messages are in `body`.
     version: Option<Version>,
     reasoning_echo: Option<&'static str>,
     /// What is before the messages.
@@ -52,18 +52,17 @@ impl Encoded {
         Ok(&self.tools.1)
     }
 
-    /// A body: `head`, the JSON of `messages`, separated by commas, and `tail`. With the version of the last request, only the
-    /// messages that were added since are encoded.
+    /// A body: `head`, the JSON of `messages`, separated by commas, and `tail`. Of the messages of the last request, only those are
+    /// encoded that were added since.
     pub fn body(
         &mut self,
         head: &[u8],
-        messages: &[Message],
-        version: Option<Version>,
+        messages: &Messages,
         reasoning_echo: Option<&'static str>,
         tail: &[u8],
     ) -> serde_json::Result<Bytes> {
-        let continues = version.is_some()
-            && (self.version, self.reasoning_echo) == (version, reasoning_echo)
+        let version = Some(messages.version());
+        let continues = (self.version, self.reasoning_echo) == (version, reasoning_echo)
             && self.head == head
             && self.messages <= messages.len();
         let last = std::mem::take(&mut self.body);
@@ -141,14 +140,13 @@ fn with_images<'a>(text: &str, urls: impl IntoIterator<Item = &'a String>) -> Va
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::messages::Messages;
 
     fn user(text: &str) -> Message {
         Message::User { text: text.to_owned() }
     }
 
     fn sent(encoded: &mut Encoded, messages: &Messages) -> Vec<Value> {
-        let body = encoded.body(b"[", messages, Some(messages.version()), None, b"]").unwrap();
+        let body = encoded.body(b"[", messages, None, b"]").unwrap();
         serde_json::from_slice(&body).unwrap()
     }
 
@@ -163,7 +161,7 @@ mod tests {
         let mut messages = Messages::from(Vec::new());
         for turn in 0..1_000 {
             messages.push(user(&format!("message {turn}")));
-            drop(encoded.body(b"[", &messages, Some(messages.version()), None, b"]").unwrap());
+            drop(encoded.body(b"[", &messages, None, b"]").unwrap());
         }
         assert_eq!(encoded.work, 1_000);
         assert_eq!(texts(&mut encoded, &messages).len(), 1_000);
@@ -175,12 +173,12 @@ mod tests {
         let mut encoded = Encoded::default();
         let mut messages = Messages::from(vec![user("a"), user("b"), user("c")]);
         assert_eq!(texts(&mut encoded, &messages), ["a", "b", "c"]);
-        messages.edit()[1] = user("x");
+        messages.edit(|list| list[1] = user("x"));
         assert_eq!(texts(&mut encoded, &messages), ["a", "x", "c"]);
         assert_eq!(encoded.work, 6);
-        messages.edit().truncate(1);
+        messages.edit(|list| list.truncate(1));
         assert_eq!(texts(&mut encoded, &messages), ["a"]);
-        messages.edit().clear();
+        messages.edit(Vec::clear);
         assert_eq!(texts(&mut encoded, &messages), Vec::<String>::new());
         messages.push(user("z"));
         assert_eq!(texts(&mut encoded, &messages), ["z"]);
@@ -194,7 +192,7 @@ mod tests {
         assert_eq!(texts(&mut encoded, &other), ["b"]);
         one.push(user("c"));
         assert_eq!(texts(&mut encoded, &one), ["a", "c"]);
-        encoded.body(b"[", &[user("d")], None, None, b"]").unwrap();
+        encoded.body(b"[", &vec![user("d")].into(), None, b"]").unwrap();
         assert_eq!(texts(&mut encoded, &one), ["a", "c"]);
     }
 
@@ -248,8 +246,7 @@ mod tests {
         let mut encoded = Encoded::default();
         let messages = Messages::from(vec![reply]);
         sent(&mut encoded, &messages);
-        let body =
-            encoded.body(b"[", &messages, Some(messages.version()), Some("reasoning_content"), b"]").unwrap();
+        let body = encoded.body(b"[", &messages, Some("reasoning_content"), b"]").unwrap();
         assert!(String::from_utf8_lossy(&body).contains(r#""reasoning_content":"r""#));
     }
 
@@ -257,19 +254,17 @@ mod tests {
     fn a_body_that_is_still_being_sent_does_not_change() {
         let mut encoded = Encoded::default();
         let mut messages = Messages::from(vec![user("a")]);
-        let version = Some(messages.version());
-        let first = encoded.body(b"[", &messages, version, None, b"]").unwrap();
+        let first = encoded.body(b"[", &messages, None, b"]").unwrap();
         messages.push(user("b"));
-        let second = encoded.body(b"[", &messages, version, None, b", 1]").unwrap();
-        messages.edit().pop();
-        let version = Some(messages.version());
-        let third = encoded.body(b"{", &messages, version, None, b"}").unwrap();
+        let second = encoded.body(b"[", &messages, None, b", 1]").unwrap();
+        messages.edit(|list| list.pop());
+        let third = encoded.body(b"{", &messages, None, b"}").unwrap();
         assert_eq!(first, r#"[{"role":"user","content":"a"}]"#);
         assert_eq!(second, r#"[{"role":"user","content":"a"},{"role":"user","content":"b"}, 1]"#);
         assert_eq!(third, r#"{{"role":"user","content":"a"}}"#);
         let pointer = third.as_ptr();
         drop(third);
-        let fourth = encoded.body(b"{", &messages, version, None, b"}").unwrap();
+        let fourth = encoded.body(b"{", &messages, None, b"}").unwrap();
         assert_eq!(fourth.as_ptr(), pointer, "what nobody uses any more is used again");
     }
 }

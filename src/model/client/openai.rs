@@ -228,7 +228,7 @@ impl OpenAi {
         }
         let answer_schema = request.answer_schema.filter(|_| !refused.contains(&Feature::AnswerSchema));
         if self.is_compact(request) {
-            let (messages, schema) = (compact::messages(request), compact::schema(request));
+            let (messages, schema) = (compact::messages(request).into(), compact::schema(request));
             let answer_schema = Some(&schema).filter(|_| !refused.contains(&Feature::AnswerSchema));
             let request = Request { answer_schema, ..Request::plain(&messages) };
             return wire::body(&form, &request, &mut self.encoded.lock());
@@ -237,7 +237,7 @@ impl OpenAi {
         if request.tools.is_empty() || !are_described {
             return wire::body(&form, &Request { answer_schema, ..*request }, &mut self.encoded.lock());
         }
-        let messages = described(request.messages, request.tools);
+        let messages = described(request.messages, request.tools).into();
         let request = Request { answer_schema, ..Request::plain(&messages) };
         wire::body(&form, &request, &mut self.encoded.lock())
     }

@@ -8,9 +8,8 @@ use crate::model::compact::runaway;
 use crate::model::tool_calls::holdback::{Holdback, MAX_LOOKAHEAD};
 use crate::model::tool_calls::recover::recover;
 use crate::model::tool_calls::repair::repair;
-use crate::model::{Message, OnProgress, Progress, Reply, ToolSpec};
+use crate::model::{Messages, OnProgress, Progress, Reply, ToolSpec};
 use serde_json::Value;
-use std::collections::HashSet;
 
 /// Tools that one message may ask for.
 pub const MOST_CALLS: usize = 128;
@@ -120,7 +119,7 @@ impl<'a> Assembly<'a> {
     }
 
     /// The whole answer, and whether its calls were written as text. `earlier` is the conversation so far.
-    pub fn finish(mut self, earlier: &[Message], on_progress: OnProgress<'_>) -> (Reply, bool) {
+    pub fn finish(mut self, earlier: &Messages, on_progress: OnProgress<'_>) -> (Reply, bool) {
         let rest = self.thinking.finish();
         self.show(rest, on_progress);
         self.split_unopened();
@@ -322,19 +321,12 @@ fn on_progress_text(text: Option<&str>, on_progress: OnProgress<'_>) {
 }
 
 /// `id`, or one like it that no call of the conversation `earlier` and none of `calls` has.
-pub fn unique(id: String, earlier: &[Message], calls: &[ToolCall]) -> String {
-    fn of_message(message: &Message) -> &[ToolCall] {
-        match message {
-            Message::Assistant { tool_calls, .. } => tool_calls,
-            _ => &[],
-        }
-    }
-    let taken = || earlier.iter().flat_map(of_message).chain(calls).map(|call| call.id.as_str());
-    if !id.is_empty() && !taken().any(|taken| taken == id) {
+pub fn unique(id: String, earlier: &Messages, calls: &[ToolCall]) -> String {
+    let is_taken = |id: &str| earlier.has_call(id) || calls.iter().any(|call| call.id == id);
+    if !id.is_empty() && !is_taken(&id) {
         return id;
     }
     let stem = if id.is_empty() { "call" } else { &id };
-    let taken: HashSet<&str> = taken().collect();
-    let mut numbered = (taken.len() + 1..).map(|number| format!("{stem}_{number}"));
-    numbered.find(|id| !taken.contains(id.as_str())).unwrap_or_default()
+    let mut numbered = (earlier.calls() + calls.len() + 1..).map(|number| format!("{stem}_{number}"));
+    numbered.find(|id| !is_taken(id)).unwrap_or_default()
 }

@@ -71,7 +71,7 @@ pub fn body(form: &Form<'_>, request: &Request<'_>, encoded: &mut Encoded) -> se
     }
     // `rest` is an object that is never empty: its opening brace gives way to the comma.
     tail.extend_from_slice(&serde_json::to_vec(&rest)?[1..]);
-    encoded.body(head.as_bytes(), request.messages, request.version, form.reasoning_echo, &tail)
+    encoded.body(head.as_bytes(), request.messages, form.reasoning_echo, &tail)
 }
 
 /// A message as the protocol writes it.

@@ -73,7 +73,7 @@ pub fn fits(tools: &[ToolSpec]) -> bool {
 /// The conversation as it is sent: user and assistant alternate, and everything is text.
 pub fn messages(request: &Request<'_>) -> Vec<Message> {
     let mut sent: Vec<Message> = Vec::with_capacity(request.messages.len() + 1);
-    let mut rest = request.messages;
+    let mut rest: &[Message] = request.messages;
     let mut system = String::new();
     if let [Message::System { text }, others @ ..] = rest {
         system.clone_from(text);
@@ -312,7 +312,8 @@ mod tests {
 
     fn sent(messages_: &[Message]) -> Vec<Message> {
         let registry = Registry::builtin();
-        messages(&Request { tools: registry.specs(), ..Request::plain(messages_) })
+        let earlier = messages_.to_vec().into();
+        messages(&Request { tools: registry.specs(), ..Request::plain(&earlier) })
     }
 
     fn text(message: &Message) -> &str {
@@ -383,7 +384,8 @@ mod tests {
         conversation.extend(run("4", "0.02"));
         assert!(is_stuck(&conversation));
         let registry = Registry::builtin();
-        let request = Request { tools: registry.specs(), ..Request::plain(&conversation) };
+        let earlier = conversation.clone().into();
+        let request = Request { tools: registry.specs(), ..Request::plain(&earlier) };
         let offered = schema(&request).to_string();
         assert!(!offered.contains("run_commands") && offered.contains("write_file"), "{offered}");
         let folded = sent(&conversation);
@@ -403,7 +405,8 @@ mod tests {
         let registry = Registry::builtin();
         let mut conversation = conversation();
         let names = |conversation: &[Message]| {
-            let request = Request { tools: registry.specs(), ..Request::plain(conversation) };
+            let earlier = conversation.to_vec().into();
+            let request = Request { tools: registry.specs(), ..Request::plain(&earlier) };
             let schema = schema(&request);
             let turns = schema["anyOf"].as_array().unwrap();
             let name = |turn: &Value| turn["properties"]["tool"]["const"].as_str().unwrap().to_owned();
