@@ -238,21 +238,32 @@ fn a_second_client_finds_what_the_first_has_left() {
 #[test]
 fn a_kept_sandbox_starts_again_with_its_files() {
     each_user("a_kept_sandbox_starts_again_with_its_files", || async {
-        let spec = Spec { ephemeral: false, ..spec("kept") };
-        let first = start(&spec).await;
-        said(&first, "echo kept > kept").await;
-        first.shutdown().await;
-        let stopped = async || local().list().await.unwrap()[0].state == State::Stopped;
-        let deadline = Instant::now() + SOON;
-        while !stopped().await && Instant::now() < deadline {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        local().sweep().await.unwrap();
-        local().resume(&spec.session).await.unwrap();
-        let again = Sandbox::connect(local().attach(&spec.session).await.unwrap()).await.unwrap();
-        assert_eq!(said(&again, "cat kept").await, "kept\n");
-        local().destroy(&spec.session).await.unwrap();
+        starts_again(Spec { ephemeral: false, ..spec("kept") }).await;
     });
+}
+
+#[test]
+fn a_kept_overlay_starts_again_with_its_files() {
+    each_user("a_kept_overlay_starts_again_with_its_files", || async {
+        let workspace = WorkspaceMount::Overlay { lower: project(), hidden: Vec::new() };
+        starts_again(Spec { ephemeral: false, workspace, ..spec("kept") }).await;
+    });
+}
+
+async fn starts_again(spec: Spec) {
+    let first = start(&spec).await;
+    said(&first, "echo kept > kept").await;
+    first.shutdown().await;
+    let stopped = async || local().list().await.unwrap()[0].state == State::Stopped;
+    let deadline = Instant::now() + SOON;
+    while !stopped().await && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    local().sweep().await.unwrap();
+    local().resume(&spec.session).await.unwrap();
+    let again = Sandbox::connect(local().attach(&spec.session).await.unwrap()).await.unwrap();
+    assert_eq!(said(&again, "cat kept").await, "kept\n");
+    local().destroy(&spec.session).await.unwrap();
 }
 
 #[test]

@@ -111,10 +111,10 @@ async fn excluded_files_are_absent_from_the_start() {
 }
 
 #[tokio::test]
-async fn a_local_overlay_does_not_wait_for_the_disk_when_it_ends() {
+async fn a_local_overlay_that_is_not_kept_is_volatile() {
     let Some(overlaid) = Overlaid::start("local", &FILES).await else { return };
     let mount = output_of(&overlaid.sandbox, "grep ' /workspace ' /proc/self/mountinfo").await;
-    // Since Linux 5.10; without it everything that any program has written to the file system is written out first.
+    // Since Linux 5.10; without it everything that any program has written to the file system is written out at the end.
     assert!(mount.contains("volatile"), "{mount}");
     overlaid.end().await;
 }

@@ -154,6 +154,11 @@ impl Local {
         let (Some(record), Some(mut spec)) = (directory.record(), directory.spec()) else {
             return Err(Error::sandbox(format!("session {session} has no sandbox")));
         };
+        if !spec.keep {
+            let message = format!("the sandbox of session {session} has ended and is not kept");
+            return Err(Error::sandbox(message)
+                .hint(format!("`agent resume {session}` restores the session in a fresh one")));
+        }
         let groups = cgroup::make(&sandbox_name(session)?, &record.limits);
         (spec.cgroups, spec.cgroup_files) = (groups.directories.clone(), groups.counters.clone());
         spec.rlimits = resource_limits(&record.limits, &groups);

@@ -162,9 +162,13 @@ fn workspace(plan: &Plan<'_>, target: &Path) -> Result<(), Failure> {
         let mount = |options: &str| {
             sys::mount_at(Path::new("overlay"), target, "overlay", flags, OsStr::new(options))
         };
-        // Nothing reads the layer after a crash of the machine. Without this option (Linux 5.10) the end of the sandbox waits
-        // until all that any program has written to the file system is on the disk.
-        mount(&format!("{options},volatile")).or_else(|_| mount(&options))
+        // Without `volatile` (Linux 5.10) unmounting waits until everything written to that file system, by any program, is on
+        // the disk. The layer of a sandbox that is kept has to survive a crash of the machine, and is mounted again, which the
+        // kernel refuses after a volatile mount.
+        match spec.keep {
+            true => mount(&options),
+            false => mount(&format!("{options},volatile")).or_else(|_| mount(&options)),
+        }
     };
     let mounted = match owners {
         // With its owners mapped the lower layer has to be a mount of its own.
