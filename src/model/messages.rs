@@ -1,4 +1,4 @@
-//! The messages of a conversation, which nearly always only grow, with what every turn asks about all of them.
+//! A conversation's messages, which nearly always only grow, and totals over them that every turn needs.
 
 use super::Message;
 use std::collections::HashSet;
@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A conversation's messages.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Messages {
     list: Vec<Message>,
     version: Version,
@@ -16,7 +16,7 @@ pub struct Messages {
     bytes: usize,
 }
 
-/// The same for two states of one conversation where the later one begins with all messages of the earlier one.
+/// Equal for two states of a conversation between which messages were only added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Version(u64);
 
@@ -39,20 +39,20 @@ impl Messages {
         self.list.push(message);
     }
 
-    /// Changes the messages otherwise than by another one at the end.
+    /// Changes the messages in any other way than [`Messages::push`]; all of them are sent anew then.
     pub fn edit<T>(&mut self, change: impl FnOnce(&mut Vec<Message>) -> T) -> T {
-        let mut list = std::mem::take(&mut self.list);
+        let mut list = std::mem::replace(self, Vec::new().into()).list;
         let result = change(&mut list);
         *self = list.into();
         result
     }
 
-    /// Their version.
+    /// Which state this is.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// How many ids of tool calls there are.
+    /// The number of different ids of tool calls.
     pub fn calls(&self) -> usize {
         self.calls.len()
     }
@@ -65,6 +65,13 @@ impl Messages {
     /// Bytes of the text of all messages but the first one.
     pub fn bytes_after_first(&self) -> usize {
         self.bytes
+    }
+}
+
+impl Clone for Messages {
+    /// A copy with a version of its own: both may grow.
+    fn clone(&self) -> Self {
+        self.list.clone().into()
     }
 }
 

@@ -186,9 +186,9 @@ impl<'a> Walk<'a> {
                 self.list(directory, queue, found);
             }
         });
-        // In parallel too; a stable sort of all of them then only merges.
+        // A stable sort of all of them then only merges.
         std::thread::scope(|scope| {
-            for found in &mut found {
+            for found in found.iter_mut().filter(|found| found.picked.len() >= SORTED_APART) {
                 scope.spawn(|| found.picked.sort_unstable_by(|(a, _), (b, _)| a.cmp(b)));
             }
         });
@@ -440,6 +440,8 @@ fn paths_in(absolute: &Path, path: &TreePath) -> Vec<TreePath> {
     entries.filter_map(|entry| join(entry).ok()).collect()
 }
 
+/// Paths of one thread from which on it pays to sort them on a thread.
+const SORTED_APART: usize = 5_000;
 /// Files below this are not asked whether they have holes.
 const SPARSE_MIN: u64 = 16 << 20;
 

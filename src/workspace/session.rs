@@ -99,16 +99,16 @@ struct State {
     skipped: Skipped,
 }
 
-/// Files from which on a tree is freed by a thread of its own.
-const LARGE_TREE: usize = 10_000;
+/// A tree of at least this many paths is freed on a thread of its own.
+const LARGE_PATHS: usize = 10_000;
 
 impl Drop for State {
     fn drop(&mut self) {
-        // Nobody waits for it, least of all a process that is about to end.
-        if self.base.nodes.len() >= LARGE_TREE {
-            let base = std::mem::take(&mut self.base);
+        // Freeing a large tree takes long, and a process that ends would wait for it.
+        if self.base.nodes.len() >= LARGE_PATHS {
+            let tree = (std::mem::take(&mut self.base), self.found.take());
             // Where no thread can be started, it is freed here.
-            let _ = std::thread::Builder::new().spawn(move || drop(base));
+            let _ = std::thread::Builder::new().spawn(move || drop(tree));
         }
     }
 }

@@ -52,8 +52,8 @@ impl Encoded {
         Ok(&self.tools.1)
     }
 
-    /// A body: `head`, the JSON of `messages`, separated by commas, and `tail`. Of the messages of the last request, only those are
-    /// encoded that were added since.
+    /// A body: `head`, the JSON of `messages`, separated by commas, and `tail`. If `messages` is the conversation of the last
+    /// request, only what was added since is encoded. What is made for one request, as in the compact form, is encoded as a whole.
     pub fn body(
         &mut self,
         head: &[u8],
@@ -194,6 +194,11 @@ mod tests {
         assert_eq!(texts(&mut encoded, &one), ["a", "c"]);
         encoded.body(b"[", &vec![user("d")].into(), None, b"]").unwrap();
         assert_eq!(texts(&mut encoded, &one), ["a", "c"]);
+        let mut copy = one.clone();
+        copy.push(user("e"));
+        one.push(user("f"));
+        assert_eq!(texts(&mut encoded, &copy), ["a", "c", "e"]);
+        assert_eq!(texts(&mut encoded, &one), ["a", "c", "f"]);
     }
 
     #[test]
