@@ -47,12 +47,14 @@ fn a_program_that_is_given_an_argument_of_which_the_task_says_nothing_takes_none
 
 #[test]
 fn a_list_of_numbers_is_compared_with_what_the_model_expects_without_having_seen_it() {
+    let (old, new) = ("range(2, 9)", "range(2, 9, 2)");
+    let edit = json!({ "tool": "edit_file", "path": "even.py", "old": old, "new": new });
     let model = server(1_500_000_000)
         .text(&write("even.py", "print(*range(2, 9), sep=',')\n"))
         .text(&run("python3 even.py"))
         .text(&answer())
         .text("```\n2, 4, 6, 8\n```")
-        .text(&write("even.py", "print(*range(2, 9, 2), sep=',')\n"))
+        .text(&turn(edit.clone()))
         .text(&run("python3 even.py"))
         .text(&answer())
         .start();
@@ -64,7 +66,49 @@ fn a_list_of_numbers_is_compared_with_what_the_model_expects_without_having_seen
     let reminder = last_text(&requests[4]);
     assert!(reminder.contains("`python3 even.py` printed:\n2,3,4,5,6,7,8"), "{reminder}");
     assert!(reminder.contains("seems to ask for: 2 4 6 8"), "{reminder}");
+    assert!(reminder.ends_with(&edit.to_string()), "{reminder}");
     assert_eq!(requests.len(), 7, "it is asked once");
+}
+
+#[test]
+fn an_answer_that_the_program_did_not_print_is_questioned_until_it_starts_over() {
+    let answer = turn(json!({ "tool": "answer", "text": "There are 2160 minutes in 36 hours." }));
+    let model = server(1_500_000_000)
+        .text(&write("hours.py", "print(36 // 60)\n"))
+        .text(&run("python3 hours.py"))
+        .text(&answer)
+        .text("2160")
+        .text(&write("hours.py", "print(36 % 6)\n"))
+        .text(&run("python3 hours.py"))
+        .text(&answer)
+        .text(&write("hours.py", "print(36 * 60)\n"))
+        .text(&run("python3 hours.py"))
+        .text(&answer)
+        .start();
+    let prompt = "Write hours.py which prints how many minutes there are in 36 hours, and execute it.";
+    let finished = work(&model, prompt);
+    let requests = model.chat_requests();
+    let reminder = last_text(&requests[4]);
+    assert!(reminder.contains("you answer 2160, but `python3 hours.py` printed:\n0\n"), "{reminder}");
+    assert_eq!(finished.events_of("started_over").len(), 1);
+    assert_eq!(finished.host_file("hours.py").as_deref(), Some("print(36 * 60)\n"));
+}
+
+#[test]
+fn a_program_that_reads_an_empty_input_is_to_open_the_file_that_the_task_names() {
+    let model = server(1_500_000_000)
+        .text(&write("sorted.py", "import sys\nprint(*sorted(sys.stdin.read().split()), sep='\\n')\n"))
+        .text(&run("python3 sorted.py words.txt"))
+        .text(&answer())
+        .text(&write("sorted.py", "print(*sorted(open('words.txt').read().split()), sep='\\n')\n"))
+        .text(&run("python3 sorted.py"))
+        .text(&answer())
+        .start();
+    work(&model, "Create sorted.py, which prints the words of words.txt in alphabetical order. Start it.");
+    let requests = model.chat_requests();
+    let reminder = last_text(&requests[3]);
+    assert!(reminder.contains("sorted.py reads its standard input, in which there is nothing"), "{reminder}");
+    assert!(reminder.contains("opens words.txt itself"), "{reminder}");
 }
 
 #[test]

@@ -45,7 +45,7 @@ impl Reminder {
     }
 
     /// With the reason for which an answer is a failure.
-    fn unfinished_if(self, is_plain: bool, why: &str) -> Self {
+    pub fn unfinished_if(self, is_plain: bool, why: &str) -> Self {
         Self { unfinished: is_plain.then(|| why.to_owned()), ..self }
     }
 

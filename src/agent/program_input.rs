@@ -17,6 +17,9 @@ const INTERPRETERS: [&str; 6] = ["bash", "node", "python", "python3", "ruby", "s
 const TAKES_ARGUMENTS: [&str; 9] =
     ["$1", "${1", "$@", "$*", "argparse", "sys.argv", "import click", "process.argv", "ARGV"];
 
+/// How programs read their standard input.
+const READS_INPUT: [&str; 5] = ["sys.stdin", "= input()", "(input()", "process.stdin", "STDIN.read"];
+
 /// The reminder that a command gave the program arguments or a file, where the prompt says nothing of either.
 pub async fn not_of_the_task(sandbox: &Sandbox, prompt: &str, printed: &Printed) -> Option<Reminder> {
     if let Some(file) = redirected(prompt, &printed.command) {
@@ -26,6 +29,9 @@ pub async fn not_of_the_task(sandbox: &Sandbox, prompt: &str, printed: &Printed)
              this is right."
         )));
     }
+    if let Some(reminder) = reads_empty_input(sandbox, prompt, &printed.command).await {
+        return Some(reminder);
+    }
     let (program, arguments) = with_arguments(prompt, &printed.command)?;
     let content = text_file(sandbox, &program.to_string_lossy(), MAX_KEPT).await?;
     if interpreter(&program) == Some("sh") && has_other_first(&content) || ignores_arguments(&content) {
@@ -33,6 +39,27 @@ pub async fn not_of_the_task(sandbox: &Sandbox, prompt: &str, printed: &Printed)
     }
     let source = words_of_a_file(sandbox, prompt, &arguments).await;
     Some(names_no_argument(&printed.command, &program, &arguments, source.as_deref(), &content))
+}
+
+/// The reminder that the program reads its standard input, in which there is nothing, and not the file that the prompt names.
+async fn reads_empty_input(sandbox: &Sandbox, prompt: &str, command: &str) -> Option<Reminder> {
+    if asked::is_about_input(prompt) || command.contains(['|', '<']) {
+        return None;
+    }
+    let is_run = |file: &PathBuf| interpreter(file).is_some() && command.contains(&*file.to_string_lossy());
+    let program = asked::files_to_make(prompt).into_iter().find(is_run)?;
+    let content = text_file(sandbox, &program.to_string_lossy(), MAX_KEPT).await?;
+    if !READS_INPUT.iter().any(|reads| content.contains(reads)) {
+        return None;
+    }
+    let is_missing = |file: &PathBuf| *file != program && !content.contains(&*file.to_string_lossy());
+    let file = asked::files_named(prompt).into_iter().find(is_missing)?;
+    text_file(sandbox, &file.to_string_lossy(), MAX_KEPT).await?;
+    let (program, file) = (program.display(), file.display());
+    Some(Reminder::new(format!(
+        "{NOT_DONE} {program} reads its standard input, in which there is nothing. Send the write_file of {program} that opens {file} \
+         itself."
+    )))
 }
 
 /// The file that the prompt names and whose words the arguments are.

@@ -10,6 +10,7 @@ use crate::error::{Kind, Result};
 use crate::model::compact::NOT_DONE;
 use crate::model::{CallForm, Message};
 use crate::shorten::head_and_tail;
+use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -83,11 +84,15 @@ pub enum Opinion {
 }
 
 impl Conversation {
-    /// The reminder that the program printed other numbers than the model expects of a right one.
+    /// The reminder that the program printed other numbers than the model expects of a right one, or gives in its `answer`.
     ///
     /// # Errors
     /// The user interrupts it.
-    pub(super) async fn second_opinion(&mut self, opinion: &mut Opinion) -> Result<Option<Reminder>> {
+    pub(super) async fn second_opinion(
+        &mut self,
+        opinion: &mut Opinion,
+        answer: &str,
+    ) -> Result<Option<Reminder>> {
         if self.setup.model.form() != CallForm::Compact {
             return Ok(None);
         }
@@ -103,7 +108,11 @@ impl Conversation {
         }
         let Opinion::Asked(Some(expected)) = opinion else { return Ok(None) };
         if are_others(&numbers, expected) {
-            return Ok(Some(differs(&printed, expected).doubting()));
+            if says_all(answer, expected) && !says_all(answer, &numbers) {
+                return Ok(Some(contradicts(&printed, expected)));
+            }
+            let step = self.step_between(&printed, &numbers, expected).await;
+            return Ok(Some(differs(&printed, expected, step)));
         }
         let more = expected_output::more_than_commas(&self.task, &printed.output);
         Ok(more.filter(|_| printed.command.contains(".py")).map(|more| more_than_commas(&printed, more)))
@@ -112,15 +121,33 @@ impl Conversation {
     /// The reminder that what the program prints depends on when it runs.
     async fn reads_clock(&self, printed: &Printed) -> Option<Reminder> {
         let sandbox = self.setup.environment.sandbox().await.ok()?;
-        let names = |file: &PathBuf| printed.command.contains(&*file.to_string_lossy());
-        let program = asked::files_to_make(&self.task).into_iter().find(names)?;
+        let program = self.program_of(printed)?;
         let content = text_file(&sandbox, &program.to_string_lossy(), MAX_KEPT).await?;
         let clock = CLOCKS.iter().find(|clock| content.contains(**clock))?;
-        Some(Reminder::new(format!(
+        let text = format!(
             "{NOT_DONE} it does not ask what time it is now, but {0} uses {clock}. Send the write_file of {0} without it, which multiplies \
              or adds the numbers of the task.",
             program.display()
-        )))
+        );
+        Some(Reminder::new(text).doubting())
+    }
+
+    /// The edit of the program that printed every number of a range where each second one, or third, is expected.
+    async fn step_between(&self, printed: &Printed, numbers: &[f64], expected: &[f64]) -> Option<Value> {
+        let width = width(numbers, expected)?;
+        let sandbox = self.setup.environment.sandbox().await.ok()?;
+        let program = self.program_of(printed).filter(|file| interpreter(file) == Some("python3"))?;
+        let path = program.to_string_lossy();
+        let content = text_file(&sandbox, &path, MAX_KEPT).await?;
+        let range = only_range(&content)?;
+        let new = format!("{}, {width})", range.strip_suffix(')')?);
+        Some(json!({ "tool": "edit_file", "path": path, "old": range, "new": new }))
+    }
+
+    /// The program of the task that a command ran.
+    fn program_of(&self, printed: &Printed) -> Option<PathBuf> {
+        let names = |file: &PathBuf| printed.command.contains(&*file.to_string_lossy());
+        asked::files_to_make(&self.task).into_iter().find(names)
     }
 
     async fn expected_numbers(&mut self) -> Result<Option<Vec<f64>>> {
@@ -192,15 +219,64 @@ fn block(answer: &str) -> &str {
     inside.map_or(answer, |(_, rest)| rest.split("```").next().unwrap_or_default())
 }
 
-fn differs(printed: &Printed, expected: &[f64]) -> Reminder {
-    let expected: Vec<String> = expected.iter().map(f64::to_string).collect();
+fn differs(printed: &Printed, expected: &[f64], step: Option<Value>) -> Reminder {
     let command = head_and_tail(&printed.command, MAX_COMMAND);
-    Reminder::new(format!(
-        "`{command}` printed:\n{}\nThe task seems to ask for: {}\nSend the write_file that corrects the program, or answer if \
-         what it printed is right.",
+    let seen = format!(
+        "`{command}` printed:\n{}\nThe task seems to ask for: {}",
         printed.output.trim(),
-        expected.join(" ")
-    ))
+        listed(expected)
+    );
+    let text = match step {
+        Some(step) => format!("{NOT_DONE} {seen}\nSend the step that corrects the program: {step}"),
+        None => format!(
+            "{seen}\nSend the write_file that corrects the program, or answer if what it printed is right."
+        ),
+    };
+    Reminder::new(text).doubting()
+}
+
+/// The reminder that the answer has the numbers that are expected, and the program printed others.
+fn contradicts(printed: &Printed, expected: &[f64]) -> Reminder {
+    let (command, numbers) = (head_and_tail(&printed.command, MAX_COMMAND), listed(expected));
+    let text = format!(
+        "{NOT_DONE} you answer {numbers}, but `{command}` printed:\n{}\nSend the write_file of a program that calculates {numbers}.",
+        printed.output.trim()
+    );
+    Reminder::new(text).doubting().unfinished_if(true, "the answer is not what the program printed")
+}
+
+fn listed(numbers: &[f64]) -> String {
+    numbers.iter().map(f64::to_string).collect::<Vec<_>>().join(" ")
+}
+
+/// Whether a text has all of these numbers.
+fn says_all(text: &str, numbers: &[f64]) -> bool {
+    let said: Vec<f64> =
+        words(text).filter_map(|word| word.trim_end_matches(['.', '!', ':']).parse().ok()).collect();
+    numbers.iter().all(|number| said.contains(number))
+}
+
+/// How far the numbers that are expected lie apart, where the program printed those between them too.
+fn width(numbers: &[f64], expected: &[f64]) -> Option<i64> {
+    let apart = |list: &[f64]| {
+        let [first, second, ..] = list else { return None };
+        let width = second - first;
+        let is_even = list.windows(2).all(|pair| pair[1] - pair[0] == width);
+        (is_even && width.fract() == 0.0).then_some(width as i64)
+    };
+    let width = apart(expected).filter(|width| *width > 1)?;
+    let is_between = apart(numbers) == Some(1) && numbers.first() == expected.first();
+    is_between.then_some(width)
+}
+
+/// The only `range(…)` of a program, where it has two plain bounds.
+fn only_range(content: &str) -> Option<&str> {
+    let (before, rest) = content.split_once("range(")?;
+    let bounds = &rest[..rest.find(')')?];
+    let (from, to) = bounds.split_once(',')?;
+    let is_plain = [from, to].iter().all(|bound| bound.trim().parse::<u32>().is_ok());
+    let range = &content[before.len()..before.len() + "range(".len() + bounds.len() + 1];
+    (is_plain && !rest.contains("range(")).then_some(range)
 }
 
 fn more_than_commas(printed: &Printed, more: &str) -> Reminder {
@@ -241,6 +317,28 @@ mod tests {
         assert!(!are_others(&[10.0], &[1.0, 2.0, 3.0]));
         assert!(!are_others(&[1.0, 2.2361, 2.6458], &[1.0, 2.24, 2.65]));
         assert!(are_others(&[1.0, 2.2361, 3.6458], &[1.0, 2.24, 2.65]));
+    }
+
+    #[test]
+    fn a_range_without_its_step_gets_one() {
+        let (all, even) = ([2.0, 3.0, 4.0, 5.0, 6.0], [2.0, 4.0, 6.0]);
+        assert_eq!(width(&all, &even), Some(2));
+        assert_eq!(width(&all[1..], &even), None);
+        assert_eq!(width(&even, &all), None);
+        assert_eq!(width(&all, &[2.0, 4.0, 8.0]), None);
+        assert_eq!(only_range("for i in range(2, 21): print(i)"), Some("range(2, 21)"));
+        for content in
+            ["range(2, n)", "range(21)", "range(2, 21, 2)", "range(1, 2) range(1, 2)", "range(2, 21", ""]
+        {
+            assert_eq!(only_range(content), None, "{content}");
+        }
+    }
+
+    #[test]
+    fn an_answer_contradicts_what_was_printed_where_it_says_what_is_expected() {
+        assert!(says_all("There are 2160 minutes in 36 hours.", &[2160.0]));
+        assert!(says_all("They are 2, 4, 6.", &[2.0, 4.0, 6.0]));
+        assert!(!says_all("There are 00 minutes.", &[2160.0]));
     }
 
     #[test]

@@ -127,7 +127,10 @@ impl Conversation {
     }
 
     fn close_gaps(&mut self) {
-        self.messages.edit(|messages| *messages = well_formed(std::mem::take(messages)));
+        let formed = well_formed(self.messages.to_vec());
+        if formed[..] != self.messages[..] {
+            self.messages = formed.into();
+        }
     }
 
     async fn rounds(&mut self) -> Result<Answer> {
@@ -157,7 +160,7 @@ impl Conversation {
         if reply.tool_calls.is_empty() {
             let mut reminder = self.reminder(&reply).await;
             if reminder.is_none() {
-                reminder = self.second_opinion(&mut watch.opinion).await?;
+                reminder = self.second_opinion(&mut watch.opinion, &reply.text).await?;
             }
             if let Some(reminder) = reminder.as_ref().filter(|reminder| watch.reminders.take(reminder)) {
                 self.progress.failures.doubts += usize::from(reminder.is_doubt);
