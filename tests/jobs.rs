@@ -239,8 +239,11 @@ mod attached {
     #[tokio::test]
     async fn an_attached_client_that_does_not_read_blocks_the_job_and_loses_nothing() {
         let guest = Guest::start().await;
-        let job = guest.sandbox.start_job(shell("head -c 5000000 /dev/zero")).await.unwrap();
+        // It waits for the client: what it wrote before would be kept only in part.
+        let script = with_stdin("read go; head -c 5000000 /dev/zero");
+        let job = guest.sandbox.start_job(script).await.unwrap();
         let mut process = guest.sandbox.attach_job(job, 0).await.unwrap();
+        process.write_stdin(b"go\n").await.unwrap();
         tokio::time::sleep(Duration::from_millis(300)).await;
         let (text, _) = finish(&mut process).await;
         assert_eq!(text.len(), 5_000_000);
