@@ -35,6 +35,7 @@ pub async fn hints(sandbox: &Sandbox, command: &str, output: &str, shows_line: b
     text.extend(missing_indentation(output, &place, &content));
     text.extend(missing_end(output, &place.path, &content));
     text.extend(empty_list(output, &place, &content));
+    text.extend(added_words(output, &place, &content));
     let name = || missing_import(output, &place).or_else(|| misspelt_name(output, &place, &content));
     text.extend(missing_module(output).or_else(name));
     text
@@ -131,6 +132,23 @@ fn missing_end(output: &str, script: &Path, content: &str) -> Option<String> {
     let step = step_that_appends(&path, content, &format!("\n{word}")).filter(|_| is_indented);
     let step = step.map(|step| format!(": {step}")).unwrap_or_default();
     Some(format!("\n\n{path} lacks a line `{word}`. Send the step that adds it{step}"))
+}
+
+/// That the words of a file are added up, with the step that makes numbers of them.
+fn added_words(output: &str, place: &Place, content: &str) -> Option<String> {
+    const WORDS: &str = ".read().split()";
+    if !output.contains("TypeError: unsupported operand type(s) for +: 'int' and 'str'") {
+        return None;
+    }
+    let end = content.find(WORDS)? + WORDS.len();
+    let words = &content[content[..end].rfind("open(")?..end];
+    if words.len() > MAX_LINE || words.contains('\n') {
+        return None;
+    }
+    let step = edit(place, content, words, &format!("[int(word) for word in {words}]"));
+    Some(format!(
+        "\n\nsplit() makes words, which are not added up as numbers. Send the step that makes numbers of them{step}"
+    ))
 }
 
 /// What to do about a line that takes the first or last element of a list, and nothing else of any, with the step that does it where
@@ -301,6 +319,17 @@ mod tests {
         assert!(hint.contains("hides Python's own min") && hint.contains("my_min"), "{hint}");
         assert_eq!(hidden_function(&output.replace("in min", "in walk")), None);
         assert_eq!(hidden_function("RecursionError: "), None);
+    }
+
+    #[test]
+    fn words_that_are_added_up_become_numbers() {
+        let output = "  File \"/workspace/sum.py\", line 1, in <module>\n    print(sum(open('n.txt').read().split()))\nTypeError: unsupported operand type(s) for +: 'int' and 'str'\n";
+        let place = failing_line::place(output).unwrap();
+        let hint = added_words(output, &place, "print(sum(open('n.txt').read().split()))\n").unwrap();
+        let new = r#""new":"[int(word) for word in open('n.txt').read().split()]"}"#;
+        assert!(hint.contains(r#""old":"open('n.txt').read().split()""#) && hint.ends_with(new), "{hint}");
+        assert_eq!(added_words(output, &place, "print(1 + '1')\n"), None);
+        assert_eq!(added_words("ValueError", &place, "open('n.txt').read().split()"), None);
     }
 
     #[test]

@@ -48,7 +48,7 @@ enum SandboxCommand {
         #[arg(add = values::sessions())]
         id: String,
     },
-    /// Resume a paused one, or start a stopped one
+    /// Resume a paused one, or start a stopped one that is kept
     Resume {
         /// The session's id
         #[arg(add = values::sessions())]
