@@ -29,7 +29,7 @@ pub async fn not_of_the_task(sandbox: &Sandbox, prompt: &str, printed: &Printed)
              this is right."
         )));
     }
-    if let Some(reminder) = reads_empty_input(sandbox, prompt, &printed.command).await {
+    if let Some(reminder) = reads_empty_input(sandbox, prompt, printed).await {
         return Some(reminder);
     }
     let (program, arguments) = with_arguments(prompt, &printed.command)?;
@@ -42,12 +42,11 @@ pub async fn not_of_the_task(sandbox: &Sandbox, prompt: &str, printed: &Printed)
 }
 
 /// The reminder that the program reads its standard input, in which there is nothing, and not the file that the prompt names.
-async fn reads_empty_input(sandbox: &Sandbox, prompt: &str, command: &str) -> Option<Reminder> {
-    if asked::is_about_input(prompt) || command.contains(['|', '<']) {
+async fn reads_empty_input(sandbox: &Sandbox, prompt: &str, printed: &Printed) -> Option<Reminder> {
+    if asked::is_about_input(prompt) || printed.command.contains(['|', '<']) {
         return None;
     }
-    let is_run = |file: &PathBuf| interpreter(file).is_some() && command.contains(&*file.to_string_lossy());
-    let program = asked::files_to_make(prompt).into_iter().find(is_run)?;
+    let program = printed.program(prompt)?;
     let content = text_file(sandbox, &program.to_string_lossy(), MAX_KEPT).await?;
     if !READS_INPUT.iter().any(|reads| content.contains(reads)) {
         return None;

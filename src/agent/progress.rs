@@ -1,5 +1,6 @@
 //! What a model has done about a prompt so far, as far as reminders need it.
 
+use super::asked;
 use super::small_model::{EDITED_NOTHING, NOT_WRITTEN, UNCHANGED};
 use crate::event::ToolCall;
 use crate::sandbox::WORKSPACE;
@@ -39,6 +40,15 @@ pub struct Printed {
     pub command: String,
     /// Its output.
     pub output: String,
+}
+
+impl Printed {
+    /// The program that `prompt` says to write, where the command ran it.
+    pub fn program(&self, prompt: &str) -> Option<PathBuf> {
+        let is_run =
+            |file: &PathBuf| interpreter(file).is_some() && self.command.contains(&*file.to_string_lossy());
+        asked::files_to_make(prompt).into_iter().find(is_run)
+    }
 }
 
 /// Steps that failed since one was of use.

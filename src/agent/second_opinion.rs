@@ -11,7 +11,6 @@ use crate::model::compact::NOT_DONE;
 use crate::model::{CallForm, Message};
 use crate::shorten::head_and_tail;
 use serde_json::{Value, json};
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// The most numbers of a list, and the fewest.
@@ -121,7 +120,7 @@ impl Conversation {
     /// The reminder that what the program prints depends on when it runs.
     async fn reads_clock(&self, printed: &Printed) -> Option<Reminder> {
         let sandbox = self.setup.environment.sandbox().await.ok()?;
-        let program = self.program_of(printed)?;
+        let program = printed.program(&self.task)?;
         let content = text_file(&sandbox, &program.to_string_lossy(), MAX_KEPT).await?;
         let clock = CLOCKS.iter().find(|clock| content.contains(**clock))?;
         let text = format!(
@@ -136,18 +135,12 @@ impl Conversation {
     async fn step_between(&self, printed: &Printed, numbers: &[f64], expected: &[f64]) -> Option<Value> {
         let width = width(numbers, expected)?;
         let sandbox = self.setup.environment.sandbox().await.ok()?;
-        let program = self.program_of(printed).filter(|file| interpreter(file) == Some("python3"))?;
+        let program = printed.program(&self.task).filter(|file| interpreter(file) == Some("python3"))?;
         let path = program.to_string_lossy();
         let content = text_file(&sandbox, &path, MAX_KEPT).await?;
         let range = only_range(&content)?;
         let new = format!("{}, {width})", range.strip_suffix(')')?);
         Some(json!({ "tool": "edit_file", "path": path, "old": range, "new": new }))
-    }
-
-    /// The program of the task that a command ran.
-    fn program_of(&self, printed: &Printed) -> Option<PathBuf> {
-        let names = |file: &PathBuf| printed.command.contains(&*file.to_string_lossy());
-        asked::files_to_make(&self.task).into_iter().find(names)
     }
 
     async fn expected_numbers(&mut self) -> Result<Option<Vec<f64>>> {
