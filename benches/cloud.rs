@@ -4,9 +4,9 @@
 //! with 80 ms of latency. `.ci/sdks` installs the SDK. Making a TCP connection takes no time here, and there is no TLS:
 //! over a real link both cost the SDK and `agent` a round trip or two each.
 
+use agent::machine::Machine;
 use agent::sandbox::Network;
 use agent::sandbox::cloud::{Cloud, E2B, E2b};
-use agent::sandbox::machine::Machine;
 use agent::sandbox::{
     Backend, Command, FileWrite, Node, Outcome, Output, Program, Sandbox, Spec, WorkspaceMount,
 };

@@ -5,10 +5,11 @@
 use agent::error::Result;
 use agent::event::Events;
 use agent::log::Store;
+use agent::machine::Machine;
 use agent::model::{ChatModel, OnProgress, Reply, Request};
 use agent::sandbox::docker::Docker;
+use agent::sandbox::host_tree::share_looks;
 use agent::sandbox::local::Local;
-use agent::sandbox::machine::Machine;
 use agent::sandbox::{Backend, Command, Program, Sandbox, Spec, WorkspaceMount};
 use agent::sandbox::{Network, WORKSPACE};
 use agent::session::{Builder, ModelSettings, Resume, SandboxSettings, Session, Start};
@@ -29,7 +30,8 @@ async fn main() {
     let measured = |name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     println!("load: {}", load.trim());
-    let machine = Arc::new(Machine::of_this_process().sharing_looks());
+    let machine = Arc::new(Machine::of_this_process());
+    share_looks(&machine);
     let local: Arc<dyn Backend> = Arc::new(Local::new(Arc::clone(&machine)));
     let mut backends = vec![(local, 64)];
     match Docker::connect(Arc::clone(&machine)).await {

@@ -4,8 +4,8 @@
 //! image are made. Figures are medians; what is printed is each and its ratio.
 
 use agent::event::Limits;
+use agent::machine::Machine;
 use agent::sandbox::kubernetes::{Isolation, Kubernetes, Settings};
-use agent::sandbox::machine::Machine;
 use agent::sandbox::{Backend, Command, FileWrite, Network, Node, Program, Sandbox, Spec, WorkspaceMount};
 use serde_json::{Value, json};
 use std::future::Future;

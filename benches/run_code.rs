@@ -6,9 +6,9 @@
 
 use agent::event::Events;
 use agent::log::{ArtifactLimits, Artifacts};
+use agent::machine::Machine;
 use agent::sandbox::docker::Docker;
 use agent::sandbox::local::Local;
-use agent::sandbox::machine::Machine;
 use agent::sandbox::{Backend, Command, Network, Outcome, Output, Program, Sandbox, Spec, WorkspaceMount};
 use agent::tools::code::{Ended, Language, Libraries, Ran, Request, RunCode, Runner};
 use agent::tools::{Bounds, Context, Tool};

@@ -3,9 +3,9 @@
 //! `cargo bench` needs a Docker engine on this machine for most of it; without one only the local sandbox is measured.
 
 use agent::event::Limits;
+use agent::machine::Machine;
 use agent::sandbox::docker::Docker;
 use agent::sandbox::local::Local;
-use agent::sandbox::machine::Machine;
 use agent::sandbox::{Backend, Command, FileWrite, Network, Node, Program, Sandbox, Spec, WorkspaceMount};
 use bollard::body_full;
 use bollard::query_parameters::{DownloadFromContainerOptionsBuilder, UploadToContainerOptionsBuilder};

@@ -3,8 +3,8 @@
 //! `cargo bench --bench workspace`. Writes a tree of 50,000 files and 500 MB into the temporary directory first.
 
 use agent::event::Limits;
+use agent::machine::Machine;
 use agent::sandbox::local::Local;
-use agent::sandbox::machine::Machine;
 use agent::sandbox::{Backend, Network, Sandbox, Spec};
 use agent::workspace::{Mode, Options, Workspace};
 use divan::Bencher;

@@ -10,8 +10,8 @@
 use agent::error::{Error, Result};
 use agent::event::{Content, Events, Limits};
 use agent::log::{ArtifactLimits, Artifacts};
+use agent::machine::Machine;
 use agent::sandbox::local::Local;
-use agent::sandbox::machine::Machine;
 use agent::sandbox::{Backend, Network, Sandbox, Spec, WorkspaceMount};
 use agent::tools::code::display::{Run, collect};
 use agent::tools::code::{CellReport, Language, Libraries, Ran, Request, Runner};

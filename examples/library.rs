@@ -6,7 +6,7 @@
 use agent::model::Endpoint;
 use agent::session::{Builder, ModelSettings};
 use agent::tools::{Context, Tool, ToolResult};
-use agent::{Error, Result, sandbox::machine::Machine};
+use agent::{Error, Result, machine::Machine};
 use futures_util::future::{BoxFuture, FutureExt};
 use std::sync::Arc;
 

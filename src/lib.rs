@@ -6,36 +6,34 @@
 // A stream that cannot be written is an error, or for stderr (`ui::stderr`) nothing at all, but never a panic.
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
-pub mod agent;
-pub mod approval;
-pub mod batch;
 pub mod cli;
-pub mod error;
-pub mod event;
-pub mod exit_code;
-pub mod front_matter;
-pub mod hash;
-pub mod head_writer;
-pub mod host_process;
-pub mod host_program;
-pub mod lock;
-pub mod log;
-pub mod mcp;
-pub mod model;
-pub mod network;
-pub mod paths;
-pub mod picture;
-pub mod plain_file;
-pub mod sandbox;
-pub mod sanitise;
-pub mod secret_scan;
-pub mod server;
-pub mod session;
-pub mod shorten;
-pub mod syntax;
-mod tls;
-pub mod tools;
-pub mod utf8_stream;
-pub mod workspace;
+pub mod demo;
 
-pub use error::{Error, Result};
+pub use agent_backends as backends;
+pub use agent_base::{
+    Error, Result, error, exit_code, front_matter, hash, head_writer, host_process, host_program, lock,
+    machine, paths, plain_file, sanitise, secret_scan, shorten, utf8_stream,
+};
+pub use agent_batch as batch;
+pub use agent_core as agent;
+pub use agent_envd as envd;
+pub use agent_event as event;
+pub use agent_log as log;
+pub use agent_mcp as mcp;
+pub use agent_model as model;
+pub use agent_network as network;
+pub use agent_picture as picture;
+pub use agent_policy as approval;
+pub use agent_policy::syntax;
+pub use agent_server as server;
+pub use agent_session as session;
+pub use agent_tools as tools;
+pub use agent_workspace as workspace;
+
+/// The sandbox: where every tool runs, and the backends that start one.
+pub mod sandbox {
+    pub use agent_cloud as cloud;
+    pub use agent_docker as docker;
+    pub use agent_kubernetes as kubernetes;
+    pub use agent_sandbox::*;
+}

@@ -2,9 +2,9 @@
 
 use crate::support::backends::{daytona as backend_at, e2b as e2b_at, novita as novita_at, spec};
 use crate::support::daytona::KEY;
+use agent::envd::envelope::encode;
 use agent::error::{Error, Kind};
 use agent::sandbox::Backend;
-use agent::sandbox::cloud::envelope::encode;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;

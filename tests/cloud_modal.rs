@@ -5,8 +5,8 @@ use crate::support::agent::agent;
 use crate::support::backends::{modal as backend_at, output_of, shell, spec};
 use crate::support::modal::{self, TOKEN_ID, TOKEN_SECRET};
 use crate::support::serve::sdk;
+use agent::envd::envelope::encode;
 use agent::error::{Error, Kind};
-use agent::sandbox::cloud::envelope::encode;
 use agent::sandbox::cloud::modal::messages::{
     AppGetOrCreateResponse, AuthTokenGetResponse, BLOCKED, Empty, GenericResult, ImageGetOrCreateResponse,
     OPEN, RouterAccess, SUCCESS, SandboxCreateV2Response, SandboxInfo, SandboxListResponse, SandboxTag,

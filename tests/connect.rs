@@ -1,12 +1,12 @@
 //! The frames and messages of `agent serve`, whatever a client sends.
 
-use agent::sandbox::cloud::envelope::{Decoder, EnvelopeError, MAX_ENVELOPE, encode};
-use agent::server::e2b::connect::Codec;
-use agent::server::e2b::messages::filesystem::{EntryInfo, EntryResponse, Timestamp, WatchRequest};
-use agent::server::e2b::messages::process::{
+use agent::envd::envelope::{Decoder, EnvelopeError, MAX_ENVELOPE, encode};
+use agent::envd::messages::filesystem::{EntryInfo, EntryResponse, Timestamp, WatchRequest};
+use agent::envd::messages::process::{
     DataEvent, Event, EventResponse, Output, ProcessConfig, ProcessInput, ProcessSelector, Pty, PtySize,
     Selector, SendInputRequest, SendSignalRequest, StartRequest, StreamInputRequest,
 };
+use agent::server::e2b::connect::Codec;
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -98,7 +98,7 @@ proptest! {
     #[test]
     fn input_and_output_are_any_bytes(bytes in vec(any::<u8>(), 0..600), pid in any::<u32>()) {
         let process = Some(ProcessSelector { selector: Some(Selector::Pid(pid)) });
-        let input = agent::server::e2b::messages::process::Input::Stdin(bytes.clone());
+        let input = agent::envd::messages::process::Input::Stdin(bytes.clone());
         let request = SendInputRequest { process, input: Some(ProcessInput { input: Some(input) }) };
         let event = Event::Data(DataEvent { output: Some(Output::Stderr(bytes)) }).response();
         for codec in [Codec::Json, Codec::Proto] {
@@ -131,7 +131,7 @@ fn json_is_read_as_the_sdks_write_it() {
         let request: SendInputRequest = Codec::Json.decode(text.as_bytes()).unwrap();
         assert_eq!(
             request.input.unwrap().input,
-            Some(agent::server::e2b::messages::process::Input::Stdin(vec![0xfb, 0xff])),
+            Some(agent::envd::messages::process::Input::Stdin(vec![0xfb, 0xff])),
             "{data}"
         );
     }

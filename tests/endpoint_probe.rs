@@ -3,8 +3,9 @@
 use crate::support::client::{Seen, client, settings};
 use crate::support::endpoint::{Endpoint, endpoint};
 use agent::error::Kind;
+use agent::event::CallForm;
 use agent::model::probe::{self, Outcome, Probe, Recommendation, Step};
-use agent::model::{CallForm, ChatModel, Message, Replayed, Reply, Request};
+use agent::model::{ChatModel, Message, Replayed, Reply, Request};
 use agent::tools::Registry;
 use serde_json::{Value, json};
 

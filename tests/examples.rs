@@ -11,7 +11,7 @@ use agent::log::Store;
 use agent::model::Endpoint;
 use agent::session::{Builder, ModelSettings};
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -73,52 +73,4 @@ async fn the_library_example_answers_with_a_tool_of_its_own() {
     assert!(result.starts_with("port "), "{result}");
     let records = std::fs::read_dir(kept.path().join("sessions")).unwrap().count();
     assert_eq!(records, 1, "the session is kept");
-}
-
-/// The session and everything that it uses work without the command line, the process's environment and current directory,
-/// and a terminal. What there is to know of the environment is a `Machine`, which the caller passes.
-#[test]
-fn nothing_below_the_command_line_uses_it() {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    // Environments of the sandbox are the guest's own business: it is another program.
-    let apart = ["cli", "main.rs", "guest"].map(|name| source.join(name));
-    let the_one_place = source.join("sandbox/machine.rs");
-    let unwanted = [
-        "crate::cli",
-        "clap::",
-        "env::var",
-        "env::args",
-        "env::current_dir",
-        "env::home_dir",
-        "env::set_",
-        "dotenvy",
-        "IsTerminal",
-        "io::stdin",
-        "io::stdout",
-        "io::stderr",
-        "terminal_size",
-        "print!",
-        "println!",
-    ];
-    let mut open: Vec<_> = children(&source).filter(|path| !apart.contains(path)).collect();
-    let mut seen = 0;
-    while let Some(path) = open.pop() {
-        if path.is_dir() {
-            open.extend(children(&path));
-            continue;
-        }
-        seen += 1;
-        let text = std::fs::read_to_string(&path).unwrap();
-        // Unit tests run in a process of theirs.
-        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
-        for unwanted in unwanted {
-            let is_right = path == the_one_place && unwanted == "env::var";
-            assert!(is_right || !code.contains(unwanted), "{}: {unwanted}", path.display());
-        }
-    }
-    assert!(seen > 100, "{seen} files");
-}
-
-fn children(directory: &Path) -> impl Iterator<Item = PathBuf> {
-    std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path())
 }

@@ -3,8 +3,8 @@
 use crate::session_samples::{
     answer, call, prompt, record, session_of, started, store, tool_finished, tool_started,
 };
+use agent::demo::TASKS;
 use agent::event::{Event, Listener};
-use agent::log::demo::TASKS;
 use agent::log::replay::{Comparison, ReplayResult};
 use agent::log::{Recording, read_records, verify};
 use serde_json::json;

@@ -91,7 +91,7 @@ fn a_shortened_session_can_be_resumed_but_does_not_verify() {
 
 #[test]
 fn every_demo_recording_replays_as_recorded() {
-    for task in agent::log::demo::TASKS {
+    for task in agent::demo::TASKS {
         let replay = agent().args(["replay", "--strict"]).args([demo(task.name)]).run().expect_code(0);
         assert!(replay.stderr.contains("results are as recorded"), "{}", replay.stderr);
     }

@@ -967,7 +967,7 @@ async fn ten_wrong_tokens_lock_the_client_out() {
 
 #[test]
 fn the_page_is_small() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/server/web/page");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/server/src/web/page");
     let sizes =
         ["index.html", "app.js", "app.css"].map(|file| std::fs::metadata(page.join(file)).expect(file).len());
     assert!(sizes.iter().sum::<u64>() < 40 * 1024, "{sizes:?}");
@@ -979,7 +979,7 @@ async fn the_page_is_sent_packed_to_those_that_can_unpack_it() {
     let router = in_process(directory.path());
     let mut total = 0;
     for (path, file) in [("/", "index.html"), ("/app.js", "app.js"), ("/app.css", "app.css")] {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/server/web/page").join(file);
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/server/src/web/page").join(file);
         let text = std::fs::read(file).expect("the file");
         for (accepted, packed) in [
             ("", false),

@@ -1,12 +1,8 @@
 //! The guest's WebSocket on what a client may send: cut anywhere, hostile, or from another implementation.
 
-#[path = "../src/guest/websocket.rs"]
-#[allow(dead_code, reason = "the guest uses all of it")]
-mod guest;
-
 use agent::hash::Hash;
+use agent::sandbox::wire::websocket::{Frames, Handshake, MAX_FRAME, MAX_HEAD, Violation, handshake, head};
 use futures_util::{SinkExt, StreamExt};
-use guest::{Frames, Handshake, MAX_FRAME, MAX_HEAD, Violation, handshake, head};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -4,10 +4,7 @@
 
 #![no_main]
 
-#[path = "../../src/network/client_hello.rs"]
-mod client_hello;
-
-use client_hello::{Hello, MAX, read};
+use agent_network::client_hello::{Hello, MAX, read};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

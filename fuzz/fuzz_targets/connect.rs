@@ -1,20 +1,11 @@
 //! Arbitrary bytes as the body of a Connect call: `cargo +nightly fuzz run connect`.
-//!
-//! The readers' files need few crates, so that the fuzzer builds only those.
 
 #![no_main]
 
-#[path = "../../src/sandbox/cloud/envelope.rs"]
-#[allow(dead_code)]
-mod envelope;
-#[path = "../../src/server/e2b/messages/mod.rs"]
-#[allow(dead_code)]
-mod messages;
-
-use envelope::{Decoder, MAX_ENVELOPE};
+use agent_envd::envelope::{Decoder, MAX_ENVELOPE};
+use agent_envd::messages::filesystem::WatchResponse;
+use agent_envd::messages::process::{EventResponse, StartRequest, StreamInputRequest};
 use libfuzzer_sys::fuzz_target;
-use messages::filesystem::WatchResponse;
-use messages::process::{EventResponse, StartRequest, StreamInputRequest};
 use prost::Message;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -1,12 +1,8 @@
 //! Arbitrary bytes as the output of an MCP server, in pieces of any size: `cargo +nightly fuzz run jsonrpc`.
 
 #![no_main]
-#![allow(dead_code)]
 
-#[path = "../../src/mcp/jsonrpc.rs"]
-mod jsonrpc;
-
-use jsonrpc::{Lines, Message};
+use agent_mcp::jsonrpc::{Lines, Message};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

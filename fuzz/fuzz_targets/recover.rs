@@ -1,36 +1,16 @@
 //! Arbitrary text as a model's answer, searched for tool calls while it streams and at its end: `cargo +nightly fuzz run recover`.
 //!
-//! The fuzzer builds the files of the search only. No answer may cost more than a moment, whatever is in it.
+//! No answer may cost more than a moment, whatever is in it.
 
 #![no_main]
-#![allow(dead_code)]
 
-#[path = "../../src/model"]
-mod model {
-    /// A tool as it is described to the model.
-    pub struct ToolSpec {
-        pub name: String,
-        pub description: String,
-        pub parameters: serde_json::Value,
-    }
-
-    pub mod tool_calls {
-        pub mod arguments;
-        pub mod holdback;
-        pub mod names;
-        pub mod parse;
-        pub mod recover;
-        pub mod tags;
-    }
-}
-
+use agent_model::ToolSpec;
+use agent_model::tool_calls::holdback::Holdback;
+use agent_model::tool_calls::recover::recover;
 use libfuzzer_sys::fuzz_target;
-use model::ToolSpec;
-use model::tool_calls::holdback::Holdback;
-use model::tool_calls::recover::recover;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 /// Processor time, so that other work on the machine does not count: far more than any answer takes with coverage instrumentation.
@@ -40,7 +20,7 @@ static TOOLS: LazyLock<[ToolSpec; 2]> = LazyLock::new(|| {
     let tool = |name: &str, properties| ToolSpec {
         name: name.to_owned(),
         description: String::new(),
-        parameters: json!({ "type": "object", "properties": properties }),
+        parameters: Arc::new(json!({ "type": "object", "properties": properties })),
     };
     let text = json!({ "type": "string" });
     [

@@ -4,12 +4,8 @@
 
 #![no_main]
 
-#[path = "../../src/guest/websocket.rs"]
-#[allow(dead_code, reason = "the guest uses all of it")]
-mod websocket;
-
+use agent_wire::websocket::{Frames, Handshake, MAX_HEAD, handshake};
 use libfuzzer_sys::fuzz_target;
-use websocket::{Frames, Handshake, MAX_HEAD, handshake};
 
 fuzz_target!(|bytes: &[u8]| {
     let answered = handshake(bytes, &[0; 32]);

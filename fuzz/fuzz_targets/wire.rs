@@ -4,10 +4,7 @@
 
 #![no_main]
 
-#[path = "../../src/guest/wire.rs"]
-#[allow(dead_code, unused_imports)]
-mod wire;
-
+use agent_wire as wire;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

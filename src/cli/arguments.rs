@@ -2,9 +2,10 @@
 
 use super::completions::values;
 use super::options::{Group, Options};
+use super::value_enum;
 use crate::approval::Approve;
+use crate::backends::SandboxChoice;
 use crate::cli::ui::pictures::Images;
-use crate::sandbox::SandboxChoice;
 use crate::workspace::Mode;
 use clap::Args;
 use std::path::PathBuf;
@@ -40,7 +41,7 @@ pub struct DirectoryArg {
 #[derive(Debug, Clone, Default, Args)]
 pub struct CopyArgs {
     /// How the sandbox gets the workspace; bind lets it write directly into the directory
-    #[arg(long, value_enum, value_name = "MODE", help_heading = "Workspace")]
+    #[arg(long, value_parser = value_enum::workspace_mode(), value_name = "MODE", help_heading = "Workspace")]
     workspace_mode: Option<Mode>,
     /// Copy files that are excluded otherwise (a glob; may be repeated)
     #[arg(long, value_name = "GLOB", help_heading = "Workspace")]
@@ -54,7 +55,7 @@ pub struct CopyArgs {
 #[derive(Debug, Clone, Default, Args)]
 pub struct BackendArgs {
     /// Where tools run
-    #[arg(long, value_enum, value_name = "BACKEND", help_heading = "Sandbox")]
+    #[arg(long, value_parser = value_enum::sandbox(), value_name = "BACKEND", help_heading = "Sandbox")]
     sandbox: Option<SandboxChoice>,
     /// The container image; `host` is this machine's own /usr, read-only
     #[arg(long, help_heading = "Sandbox")]
@@ -124,7 +125,7 @@ pub struct LimitArgs {
     #[arg(long, value_name = "TIME", help_heading = "Limits for one prompt")]
     max_time: Option<String>,
     /// When to ask before a tool runs
-    #[arg(long, value_enum, value_name = "WHEN", help_heading = "Sandbox")]
+    #[arg(long, value_parser = value_enum::approve(), value_name = "WHEN", help_heading = "Sandbox")]
     approve: Option<Approve>,
 }
 

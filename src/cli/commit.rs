@@ -58,7 +58,7 @@ impl Draft {
             subjects => format!("Earlier subjects:\n{subjects}\n\n"),
         };
         Messages::from(vec![
-            Message::System { text: include_str!("../../prompts/commit_message.md").trim().to_owned() },
+            Message::System { text: agent_prompts::COMMIT_MESSAGE.trim().to_owned() },
             Message::User { text: format!("{earlier}The diff:\n{}", self.diff) },
         ])
     }

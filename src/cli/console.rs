@@ -12,10 +12,8 @@ use crate::error::Result;
 use crate::event::{Event, Events, Listener};
 use crate::sanitise::one_line;
 use crate::session::{Frontend, Step};
-use crate::workspace::{diff, risks};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Mutex;
@@ -145,18 +143,8 @@ impl Approver for PlainUser {
 
 /// Shows what the question is about, and reads the answer.
 async fn ask(progress: &Progress, question: &Question<'_>) -> Result<Answer> {
-    let mut shown = Vec::new();
-    match question {
-        Question::Apply { changes, store } => {
-            diff::write_stat(&mut shown, changes, store)?;
-            if let Some(risks) = risks::summary(changes) {
-                writeln!(shown, "{risks}")?;
-            }
-        }
-        Question::ToolCall(_) | Question::Connect { .. } | Question::Reach { .. } => {}
-    }
-    if !shown.is_empty() {
-        progress.suspend(|| stderr::write(&String::from_utf8_lossy(&shown)));
+    if let Question::Apply { summary } = question {
+        progress.suspend(|| stderr::write(summary));
     }
     let answers = question.answers();
     let words: Vec<&'static str> = answers.iter().map(|answer| word(question, *answer)).collect();

@@ -9,9 +9,9 @@ use crate::cli::config::Config;
 use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::cli::ui::wrap::{columns_of, hanging};
+use crate::demo::{TASKS, Task};
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
-use crate::log::demo::{TASKS, Task};
 use clap::Args;
 use std::path::{Path, PathBuf};
 

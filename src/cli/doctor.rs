@@ -3,6 +3,7 @@
 use super::arguments::{BackendArgs, DirectoryArg, EndpointArgs, JsonArg, ModelArg};
 use super::endpoint;
 use super::print::offer;
+use crate::backends::{Kind, SandboxChoice};
 use crate::cli::config::Config;
 use crate::cli::machine;
 use crate::cli::options::Options;
@@ -12,12 +13,11 @@ use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::log::SessionId;
 use crate::model::probe::{Finding, Outcome, Recommendation, Step};
+use crate::sandbox::docker::Docker;
 use crate::sandbox::docker::checks::Checks;
-use crate::sandbox::docker::{DEFAULT_IMAGE, Docker};
+use crate::sandbox::image::DEFAULT as DEFAULT_IMAGE;
 use crate::sandbox::local::Local;
-use crate::sandbox::{
-    self, Backend, Command, Kind, Program, Sandbox, SandboxChoice, Spec, WorkspaceMount, kubernetes, local,
-};
+use crate::sandbox::{self, Backend, Command, Program, Sandbox, Spec, WorkspaceMount, kubernetes, local};
 #[cfg(feature = "kubernetes")]
 use crate::sandbox::{Network, kubernetes::Isolation};
 use crate::sanitise;
@@ -235,7 +235,7 @@ async fn cluster(config: &Config) -> Vec<Check> {
         let is_isolated = proved.iter().all(|check| check.state != State::Failed);
         checks.extend(proved);
         if is_isolated && config.sandbox.network != Network::Full {
-            checks.push(match machine().kubernetes().isolation {
+            checks.push(match kubernetes::Settings::of(&machine()).isolation {
                 Isolation::Proved => ok("isolation", "the cluster enforces network policies".to_owned()),
                 Isolation::Trusted => Check {
                     state: State::Warning,

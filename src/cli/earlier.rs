@@ -1,12 +1,13 @@
 //! What an earlier session determines for a call that resumes it, or that uses its sandbox.
 
 use super::endpoint::{self, Connected};
+use crate::backends::{SandboxChoice, by_name};
 use crate::cli::config::Config;
 use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::error::{Error, Result};
 use crate::log::{History, Store, read_records};
-use crate::sandbox::{Sandbox, SandboxChoice, by_name};
+use crate::sandbox::Sandbox;
 use crate::session::{Resume, check_workspace};
 use std::path::PathBuf;
 

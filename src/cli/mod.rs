@@ -64,7 +64,8 @@ use crate::cli::ui::trace::{Verbosity, failure_text};
 use crate::cli::ui::wrap;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
-use crate::sandbox::machine::Machine;
+use crate::machine::Machine;
+use crate::sandbox::host_tree::share_looks;
 use config::{File, with_providers};
 use std::process::ExitCode as ProcessExitCode;
 use std::sync::{Arc, LazyLock};
@@ -72,11 +73,12 @@ use std::sync::{Arc, LazyLock};
 /// Facts of this machine, and what the user's file says of sandboxes elsewhere, read once.
 pub fn machine() -> Arc<Machine> {
     static MACHINE: LazyLock<Arc<Machine>> = LazyLock::new(|| {
-        let machine = Machine::of_this_process().sharing_looks();
+        let machine = Machine::of_this_process();
+        share_looks(&machine);
         // A file that cannot be read is an error of the commands that need more of it.
         Arc::new(match machine.config_dir().and_then(|directory| File::read_alone(&directory)) {
             Ok(file) => {
-                machine.set_kubernetes(file.kubernetes);
+                file.kubernetes.keep(&machine);
                 with_providers(machine, &file.providers)
             }
             Err(_) => machine,

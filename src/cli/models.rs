@@ -7,8 +7,10 @@ use super::print::print;
 use crate::cli::config::Config;
 use crate::cli::options::Options;
 use crate::error::Result;
+use crate::event::CallForm;
 use crate::exit_code::ExitCode;
-use crate::model::{CallForm, Facts};
+use crate::model::Facts;
+use crate::model::size::form_for_size;
 use crate::sanitise;
 use clap::Args;
 use serde::Serialize;
@@ -50,7 +52,7 @@ pub async fn models(options: &Options) -> Result<ExitCode> {
         let window = config.file.context.get(&name).copied();
         Model {
             context_window: window.or(facts.context_window),
-            form: configured.or(facts.parameters.map(CallForm::for_size)),
+            form: configured.or(facts.parameters.map(form_for_size)),
             name,
         }
     };

@@ -4,6 +4,7 @@ use super::console::Console;
 use super::hooks;
 use super::mirrors::Mirrors;
 use crate::agent::Interrupt;
+use crate::backends::{Chosen, choose};
 use crate::cli::config::Config;
 use crate::cli::machine;
 use crate::cli::options::Options;
@@ -12,7 +13,7 @@ use crate::error::Result;
 use crate::event::SandboxInfo;
 use crate::exit_code::ExitCode;
 use crate::log::SessionId;
-use crate::sandbox::{Chosen, HomeFile, Network, choose};
+use crate::sandbox::{HomeFile, Network};
 use crate::session::{
     Builder, Frontend, Governance, ModelSettings, Notice, Population, RegistryMirrors, Resume, Retention,
     SandboxSettings, Session, Start, Starts, WorkspaceSettings, finish,

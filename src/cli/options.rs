@@ -1,8 +1,8 @@
 //! What was given on the command line, as plain data.
 
 use crate::approval::Approve;
+use crate::backends::SandboxChoice;
 use crate::cli::ui::pictures::Images;
-use crate::sandbox::SandboxChoice;
 use crate::workspace::Mode;
 use std::path::PathBuf;
 

@@ -2,13 +2,15 @@
 
 use super::completions::values;
 use super::print::print;
+use super::value_enum;
+use crate::backends::{KINDS, SandboxChoice};
 use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::cli::ui::stderr;
 use crate::error::{Error, Result};
 use crate::exit_code::ExitCode;
 use crate::sandbox::kubernetes::Settings;
-use crate::sandbox::{Backend, KINDS, Listed, SandboxChoice};
+use crate::sandbox::{Backend, Listed};
 use crate::sanitise::one_line;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -21,7 +23,7 @@ pub struct SandboxArgs {
     #[arg(long, global = true, help_heading = "Output")]
     json: bool,
     /// Look at this backend alone
-    #[arg(long, global = true, value_name = "NAME", help_heading = "Sandbox")]
+    #[arg(long, global = true, value_parser = value_enum::sandbox(), value_name = "NAME", help_heading = "Sandbox")]
     sandbox: Option<SandboxChoice>,
     /// With kubernetes: the context of the kubeconfig, instead of its current one
     #[arg(long, global = true, value_name = "NAME", help_heading = "Sandbox")]
@@ -68,7 +70,7 @@ type Found = (Arc<dyn Backend>, Listed);
 /// Lists them, or performs the command on one.
 pub async fn sandbox(options: &Options, arguments: SandboxArgs) -> Result<ExitCode> {
     if let Some(context) = arguments.kube_context {
-        machine().set_kubernetes(Settings { context: Some(context), ..machine().kubernetes() });
+        Settings { context: Some(context), ..Settings::of(&machine()) }.keep(&machine());
     }
     let found = all(arguments.sandbox).await?;
     let (id, done) = match arguments.command {

@@ -1,62 +1,50 @@
 //! How the choices of the library are written on the command line: below `cli` nothing knows clap.
 
 use crate::approval::Approve;
-use crate::sandbox::{KINDS, SandboxChoice};
+use crate::backends::{KINDS, SandboxChoice};
 use crate::workspace::Mode;
-use clap::ValueEnum;
-use clap::builder::PossibleValue;
-use std::sync::LazyLock;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
-impl ValueEnum for Approve {
-    fn value_variants<'a>() -> &'a [Self] {
-        &[Self::Never, Self::Risky, Self::Always]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(match self {
-            Self::Never => PossibleValue::new("never").help("The sandbox is the protection"),
-            Self::Risky => PossibleValue::new("risky").help("Where a policy rule says `ask`"),
-            Self::Always => PossibleValue::new("always").help("Before every command and every write"),
-        })
-    }
+/// `--approve`.
+pub fn approve() -> impl TypedValueParser<Value = Approve> {
+    choices([
+        (Approve::Never, PossibleValue::new("never").help("The sandbox is the protection")),
+        (Approve::Risky, PossibleValue::new("risky").help("Where a policy rule says `ask`")),
+        (Approve::Always, PossibleValue::new("always").help("Before every command and every write")),
+    ])
 }
 
-impl ValueEnum for SandboxChoice {
-    fn value_variants<'a>() -> &'a [Self] {
-        static CHOICES: LazyLock<Vec<SandboxChoice>> = LazyLock::new(|| {
-            let named = KINDS.iter().map(|kind| SandboxChoice::Named(kind.name));
-            [SandboxChoice::Auto].into_iter().chain(named).collect()
-        });
-        &CHOICES
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        match self {
-            Self::Auto => {
-                Some(PossibleValue::new(Self::AUTO).help("Docker if its engine answers, else local"))
-            }
-            Self::Named(name) => {
-                let kind = KINDS.iter().find(|kind| kind.name == *name)?;
-                Some(PossibleValue::new(kind.name).help(kind.about))
-            }
-        }
-    }
+/// `--sandbox`.
+pub fn sandbox() -> impl TypedValueParser<Value = SandboxChoice> {
+    let auto = PossibleValue::new(SandboxChoice::AUTO).help("Docker if its engine answers, else local");
+    let named = KINDS
+        .iter()
+        .map(|kind| (SandboxChoice::Named(kind.name), PossibleValue::new(kind.name).help(kind.about)));
+    choices([(SandboxChoice::Auto, auto)].into_iter().chain(named))
 }
 
-impl ValueEnum for Mode {
-    fn value_variants<'a>() -> &'a [Self] {
-        &[Self::Auto, Self::Copy, Self::Overlay, Self::Bind]
-    }
+/// `--workspace-mode`.
+pub fn workspace_mode() -> impl TypedValueParser<Value = Mode> {
+    let value = PossibleValue::new;
+    choices([
+        (Mode::Auto, value("auto").help("Overlay for a large tree where it works, else copy")),
+        (Mode::Copy, value("copy").help("Every file is copied into the sandbox")),
+        (
+            Mode::Overlay,
+            value("overlay").help("The directory read-only underneath, writes in a layer of the sandbox"),
+        ),
+        (Mode::Bind, value("bind").help("The sandbox writes directly into the directory")),
+    ])
+}
 
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(match self {
-            Self::Auto => {
-                PossibleValue::new("auto").help("Overlay for a large tree where it works, else copy")
-            }
-            Self::Copy => PossibleValue::new("copy").help("Every file is copied into the sandbox"),
-            Self::Overlay => PossibleValue::new("overlay")
-                .help("The directory read-only underneath, writes in a layer of the sandbox"),
-            Self::Bind => PossibleValue::new("bind").help("The sandbox writes directly into the directory"),
-        })
-    }
+/// A parser that takes the names of `choices` alone.
+fn choices<T: Copy + Send + Sync + 'static>(
+    choices: impl IntoIterator<Item = (T, PossibleValue)>,
+) -> impl TypedValueParser<Value = T> {
+    let choices: Vec<_> = choices.into_iter().collect();
+    let names: Vec<PossibleValue> = choices.iter().map(|(_, name)| name.clone()).collect();
+    PossibleValuesParser::new(names).map(move |name| {
+        let chosen = choices.iter().find(|(_, known)| known.get_name() == name);
+        chosen.expect("clap has compared it with these names").0
+    })
 }

@@ -1,10 +1,10 @@
 //! Runs a test on every backend.
 
 use agent::event::Limits;
+use agent::machine::Machine;
 use agent::sandbox::cloud::{Cloud, Daytona, E2B, E2b, NOVITA, Runloop};
 use agent::sandbox::docker::Docker;
 use agent::sandbox::local::Local;
-use agent::sandbox::machine::Machine;
 use agent::sandbox::{
     Backend, Command, Finished, Network, Outcome, Output, Program, Sandbox, Spec, WorkspaceMount,
     sandbox_ids, session_ids,

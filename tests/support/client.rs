@@ -2,8 +2,9 @@
 
 use super::endpoint::Endpoint;
 use agent::Error;
+use agent::event::CallForm;
 use agent::model::endpoint::Retries;
-use agent::model::{CallForm, ChatModel, Message, OpenAi, Progress, Reply, Request, ToolSpec};
+use agent::model::{ChatModel, Message, OpenAi, Progress, Reply, Request, ToolSpec};
 use serde_json::{Value, json};
 use std::time::Duration;
 

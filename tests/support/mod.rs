@@ -29,7 +29,7 @@ pub mod tree;
 #[cfg(feature = "kubernetes")]
 pub mod wire_tap;
 
-use ::agent::sandbox::machine::Machine;
+use ::agent::machine::Machine;
 use std::sync::Arc;
 
 /// This machine, as the process finds it.

@@ -1,8 +1,8 @@
 //! A made-up Modal, after what its own SDK sends and expects: the control plane and the routers of all sandboxes at one address.
 
 use super::machines::Machine;
+use agent::envd::envelope::{Decoder, encode};
 use agent::event::Stream;
-use agent::sandbox::cloud::envelope::{Decoder, encode};
 use agent::sandbox::cloud::modal::messages::*;
 use agent::sandbox::{Network, Outcome, ProcessEvent};
 use axum::Router;

@@ -8,8 +8,9 @@ use crate::cli::ui::progress::Progress;
 use crate::error::Result;
 use crate::workspace::manifest::Node;
 use crate::workspace::tree_path::TreePath;
-use crate::workspace::{ChangeSet, Workspace};
+use crate::workspace::{ChangeSet, Workspace, diff, risks};
 use std::collections::BTreeMap;
+use std::io::Write;
 
 /// What the user chose.
 #[derive(Debug)]
@@ -53,7 +54,8 @@ pub async fn choose(
     ask: Ask,
 ) -> Result<Chosen> {
     if ask == Ask::Whole {
-        match user.ask(&Question::Apply { changes, store: workspace.store() }).await? {
+        let summary = summary(changes, workspace)?;
+        match user.ask(&Question::Apply { summary: &summary }).await? {
             Answer::Once => return Ok(Chosen::all(changes.clone())),
             Answer::Each => {}
             Answer::Always | Answer::No | Answer::Never => {
@@ -62,6 +64,16 @@ pub async fn choose(
         }
     }
     review::review(changes, workspace, progress).await
+}
+
+/// The files of `changes` and what is risky about them, as lines for the user.
+fn summary(changes: &ChangeSet, workspace: &Workspace) -> Result<String> {
+    let mut shown = Vec::new();
+    diff::write_stat(&mut shown, changes, workspace.store())?;
+    if let Some(risks) = risks::summary(changes) {
+        writeln!(shown, "{risks}")?;
+    }
+    Ok(String::from_utf8_lossy(&shown).into_owned())
 }
 
 /// Characters of the hunks that the model is shown again, of each and of all.

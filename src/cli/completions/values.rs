@@ -4,8 +4,8 @@ use super::models::offered;
 use crate::cli::config::{File, Layers};
 use crate::cli::machine;
 use crate::cli::options::Options;
+use crate::demo::TASKS;
 use crate::log::Store;
-use crate::log::demo::TASKS;
 use crate::model::providers;
 use clap_complete::engine::{
     ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,

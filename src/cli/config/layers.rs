@@ -8,6 +8,7 @@ use super::servers::McpOptions;
 use crate::agent::Price;
 use crate::approval::Approve;
 use crate::approval::policy::Rules;
+use crate::backends::SandboxChoice;
 use crate::cli::options::Options;
 use crate::cli::repl::status::StatusItem;
 use crate::cli::ui::line_editor::Editing;
@@ -16,7 +17,6 @@ use crate::cli::ui::pictures::Images;
 use crate::cli::ui::trace::TraceStyle;
 use crate::error::{Error, Result};
 use crate::plain_file::{self, Links};
-use crate::sandbox::SandboxChoice;
 use crate::sandbox::kubernetes::Settings;
 use crate::session::hooks::{Moment, Place};
 use serde::Deserialize;
@@ -370,7 +370,7 @@ pub struct UiOptions {
 #[serde(deny_unknown_fields, default)]
 pub struct ModelOptions {
     /// How tools are offered and calls are written.
-    pub form: Option<crate::model::CallForm>,
+    pub form: Option<crate::event::CallForm>,
     /// Whether it is sent the images that tools produce and prompts name.
     pub images: bool,
     /// The sampling temperature, from 0 to 2; above the one of all models.

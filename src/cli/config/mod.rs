@@ -15,14 +15,15 @@ pub use servers::{Configured, PlaceOption, ServerOptions, settings as server_set
 pub use units::{bytes, duration};
 
 use crate::agent::{DEFAULT_MAX_TURNS, Price, RunLimits};
+use crate::backends::SandboxChoice;
 use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::cli::ui::pictures::Images;
 use crate::error::{Error, Result};
 use crate::event::Limits;
 use crate::network;
+use crate::sandbox::Network;
 use crate::sandbox::kubernetes::Settings;
-use crate::sandbox::{Network, SandboxChoice};
 use crate::session::hooks::{DEFAULT_TIMEOUT, Hook};
 use crate::tools::Bounds;
 use crate::workspace::Mode;
@@ -92,7 +93,7 @@ impl Config {
         let file = File::read(&machine().config_dir()?, &layers, options)?;
         file.models.iter().try_for_each(|(model, options)| request::check(model, options))?;
         if let Some(context) = &options.kube_context {
-            machine().set_kubernetes(Settings { context: Some(context.clone()), ..machine().kubernetes() });
+            Settings { context: Some(context.clone()), ..Settings::of(&machine()) }.keep(&machine());
         }
         providers::check(&file.providers)?;
         let notify_after = file.ui.notify_after.as_deref().map(duration).transpose();

@@ -4,8 +4,8 @@
 //! the file alone says where a provider is, its key goes there before one of the environment.
 
 use crate::error::{Error, Result};
+use crate::machine::Machine;
 use crate::sandbox::cloud::{ProviderSetting, SETTINGS};
-use crate::sandbox::machine::Machine;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 

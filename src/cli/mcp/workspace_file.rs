@@ -3,9 +3,9 @@
 use super::import::{Found, Variables, of_json};
 use crate::error::{Error, Result};
 use crate::hash::Hash;
+use crate::machine::Machine;
 use crate::paths::{create_error, make_dir};
 use crate::plain_file::{self, Links};
-use crate::sandbox::machine::Machine;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;

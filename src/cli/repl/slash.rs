@@ -138,7 +138,7 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         help: CommandHelp::new("/init", "", "let the model write AGENTS.md for this project"),
-        run: |_, _| Box::pin(async { Ok(Flow::Prompt(include_str!("../../../prompts/init.md").to_owned())) }),
+        run: |_, _| Box::pin(async { Ok(Flow::Prompt(agent_prompts::INIT.to_owned())) }),
     },
     Command {
         help: CommandHelp::new("/skills", "", "the skills that the model can read"),

@@ -47,7 +47,7 @@ pub async fn run<S: Write + AsFd + IsTerminal>(
     loop {
         let mut keyboard = keyboard().await;
         shown.begin()?;
-        controls.redraw(size(&window), shown.filter.is_drawing());
+        redraw(&controls, size(&window), shown.filter.is_drawing());
         tokio::select! {
             biased;
             finished = shown.follow(&mut process, copy) => return finished,
@@ -139,14 +139,12 @@ impl<S: Write> Drop for Shown<S> {
     }
 }
 
-impl Controls {
-    /// Has the program draw everything again, if it draws on the whole screen: what it does where the size changes.
-    fn redraw(&self, size: TerminalSize, is_drawing: bool) {
-        if is_drawing {
-            self.resize(TerminalSize { columns: size.columns.saturating_sub(1).max(1), ..size });
-        }
-        self.resize(size);
+/// Has the program draw everything again, if it draws on the whole screen: what it does where the size changes.
+fn redraw(controls: &Controls, size: TerminalSize, is_drawing: bool) {
+    if is_drawing {
+        controls.resize(TerminalSize { columns: size.columns.saturating_sub(1).max(1), ..size });
     }
+    controls.resize(size);
 }
 
 /// Counts the keys that end a program which does not end by itself.

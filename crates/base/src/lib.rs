@@ -1,0 +1,22 @@
+//! Foundations that everything else stands on: errors and exit codes, facts of this machine, hashes, text that is made safe
+//! to show, files of `agent`'s own.
+
+pub mod error;
+pub mod exit_code;
+pub mod front_matter;
+pub mod hash;
+pub mod head_writer;
+pub mod host_process;
+pub mod host_program;
+pub mod lock;
+pub mod machine;
+pub mod paths;
+pub mod plain_file;
+pub mod sanitise;
+pub mod secret_scan;
+pub mod shorten;
+#[cfg(feature = "tls")]
+pub mod tls;
+pub mod utf8_stream;
+
+pub use error::{Error, Result};

@@ -1,0 +1,240 @@
+//! The container of a sandbox: every default that keeps what runs inside from hurting anything.
+
+use super::accounts;
+use super::arrangement::Arrangement;
+use super::endpoint::Address;
+use super::engine::Engine;
+use super::image::Image;
+use super::overlay;
+use super::skeleton::{FILTERS, GUEST};
+use agent_base::error::{Error, Result};
+use agent_base::machine::Machine;
+use agent_event::Limits;
+use agent_sandbox::environment::variables;
+use agent_sandbox::ownership::Ownership;
+use agent_sandbox::{EnforcedLimits, HOME, Network, Spec, WORKSPACE, WorkspaceMount, bootstrap, run_bytes};
+use bollard::models::{
+    ContainerCreateBody, HostConfig, HostConfigLogConfig, Mount, MountBindOptions, MountType,
+    ResourcesUlimits,
+};
+use rustix::process::{Resource, getrlimit};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// The name of the guest's abstract socket inside.
+pub(super) const SOCKET: &str = "agent-guest";
+/// Open files a process may have. Engines without the right to raise limits (rootless ones, nested ones) refuse more
+/// than they have themselves, so this stays well below what is usual.
+const OPEN_FILES: i64 = 16_384;
+/// The kernel's default period of the processor quota, in microseconds.
+const CPU_PERIOD: i64 = 100_000;
+
+/// What the engine is asked for. The guest is process 1 and talks over the container's standard input and output.
+pub(super) fn body(
+    spec: &Spec,
+    image: &Image,
+    engine: &Engine,
+    arrangement: &Arrangement,
+) -> Result<ContainerCreateBody> {
+    let (uid, gid) = arrangement.ids;
+    let env = variables(&image.path).into_iter().chain(image.env.iter().cloned());
+    Ok(ContainerCreateBody {
+        image: Some(image.tag.clone()),
+        entrypoint: Some(vec![GUEST.to_owned()]),
+        cmd: Some(serve_arguments(spec, &engine.machine)?),
+        user: Some(format!("{uid}:{gid}")),
+        working_dir: Some(WORKSPACE.to_owned()),
+        hostname: Some("sandbox".to_owned()),
+        env: Some(env.map(|(name, value)| format!("{name}={value}")).collect()),
+        labels: Some(Ownership::of(spec).labels()),
+        attach_stdin: Some(true),
+        attach_stdout: Some(true),
+        open_stdin: Some(true),
+        // The guest sees the end of its input when the first client goes, however it goes.
+        stdin_once: Some(true),
+        tty: Some(false),
+        host_config: Some(HostConfig {
+            mounts: Some(mounts(spec, image, arrangement, &engine.machine)?),
+            ..confinement(spec, engine, arrangement.enforced)
+        }),
+        ..Default::default()
+    })
+}
+
+fn serve_arguments(spec: &Spec, machine: &Machine) -> Result<Vec<String>> {
+    let (idle_ttl, disk) = (spec.idle_ttl.as_secs().to_string(), spec.limits.disk.to_string());
+    let mut arguments = vec!["serve", "--idle-ttl", &idle_ttl, "--socket", SOCKET, "--disk", &disk];
+    if bootstrap::is_for_this_processor(machine)? {
+        arguments.extend(["--filters", FILTERS]);
+    }
+    Ok(arguments.into_iter().map(str::to_owned).collect())
+}
+
+/// A container that empties `directory` as root and is gone.
+pub(super) fn emptying(host: &Image, directory: &Path) -> Result<ContainerCreateBody> {
+    let mut mounts = binds(host)?;
+    mounts.push(bind(directory, Path::new(WORKSPACE), false)?);
+    Ok(ContainerCreateBody {
+        image: Some(host.tag.clone()),
+        entrypoint: Some(["find", WORKSPACE, "-mindepth", "1", "-delete"].map(str::to_owned).to_vec()),
+        user: Some("0:0".to_owned()),
+        host_config: Some(HostConfig {
+            mounts: Some(mounts),
+            network_mode: Some("none".to_owned()),
+            cap_drop: Some(vec!["ALL".to_owned()]),
+            // To look into directories that their owner closed.
+            cap_add: Some(vec!["DAC_OVERRIDE".to_owned()]),
+            security_opt: Some(vec!["no-new-privileges".to_owned()]),
+            readonly_rootfs: Some(true),
+            log_config: Some(no_log()),
+            auto_remove: Some(true),
+            ..Default::default()
+        }),
+        ..Default::default()
+    })
+}
+
+fn confinement(spec: &Spec, engine: &Engine, enforced: EnforcedLimits) -> HostConfig {
+    let limits = &spec.limits;
+    let memory = signed(limits.memory);
+    HostConfig {
+        network_mode: Some(
+            match spec.network {
+                // Named hosts are reached through the guest's proxy, without an interface.
+                Network::None | Network::Hosts(_) => "none",
+                Network::Full => "bridge",
+            }
+            .to_owned(),
+        ),
+        cap_drop: Some(vec!["ALL".to_owned()]),
+        security_opt: Some(vec!["no-new-privileges".to_owned()]),
+        readonly_rootfs: Some(true),
+        tmpfs: Some(tmpfs(limits.memory)),
+        shm_size: Some(signed(limits.memory / 4)),
+        ipc_mode: Some("private".to_owned()),
+        memory: Some(memory),
+        memory_swap: Some(memory),
+        cpu_period: Some(CPU_PERIOD),
+        // A quota may exceed what the machine has, which `NanoCpus` may not.
+        cpu_quota: Some(((limits.cpus * CPU_PERIOD as f64) as i64).max(1_000)),
+        pids_limit: Some(signed(limits.pids)),
+        ulimits: Some(ulimits(limits, engine, enforced)),
+        log_config: Some(no_log()),
+        auto_remove: Some(spec.ephemeral),
+        init: Some(false),
+        runtime: spec.runtime.clone(),
+        ..Default::default()
+    }
+}
+
+/// The limits of each process, which take the place of those that the engine does not enforce for all of them.
+///
+/// Podman asks for 1,048,576 processes of a user where nothing else is asked for, and an engine that may not raise limits
+/// (CAP_SYS_RESOURCE) cannot grant them. What this process may have, an engine beside it may have too; Podman lowers its
+/// own limit to the highest number of processes that the kernel can have.
+fn ulimits(limits: &Limits, engine: &Engine, enforced: EnforcedLimits) -> Vec<ResourcesUlimits> {
+    let mut ulimits =
+        vec![ulimit("nofile", OPEN_FILES), ulimit("fsize", signed(limits.disk)), ulimit("core", 0)];
+    if !enforced.memory {
+        // Private writable memory; runtimes reserve far more addresses than they ever use.
+        ulimits.push(ulimit("data", signed(limits.memory)));
+    }
+    let most = match &engine.endpoint.address {
+        Address::Unix(_) => getrlimit(Resource::Nproc).maximum.map(|most| most.min(most_processes())),
+        _ => None,
+    };
+    let pids = (!enforced.pids).then(|| limits.pids.min(most.unwrap_or(u64::MAX)));
+    ulimits.extend(pids.or(most).map(|processes| ulimit("nproc", signed(processes))));
+    ulimits
+}
+
+/// The highest number of processes that this kernel can have.
+fn most_processes() -> u64 {
+    let ids = std::fs::read_to_string("/proc/sys/kernel/pid_max").ok();
+    ids.and_then(|ids| ids.trim().parse().ok()).unwrap_or(u64::MAX)
+}
+
+/// `/tmp` allows programs: builds and test runners put them there. It counts as memory. Podman takes no owner for `/run`,
+/// so everyone inside, which is one user, may write there; see [`Skeleton::base`](super::skeleton::Skeleton::base) too.
+fn tmpfs(memory: u64) -> HashMap<String, String> {
+    [
+        ("/tmp", format!("rw,exec,nosuid,nodev,mode=1777,size={}", memory / 2)),
+        ("/run", format!("rw,noexec,nosuid,nodev,mode=1777,size={}", run_bytes(memory))),
+    ]
+    .map(|(path, options)| (path.to_owned(), options))
+    .into()
+}
+
+/// The image's own read-only binds, and volumes without a name for what may be written: they are removed with the
+/// container, and take the ownership of the directory that the image has in their place.
+fn mounts(spec: &Spec, image: &Image, arrangement: &Arrangement, machine: &Machine) -> Result<Vec<Mount>> {
+    let shown = image.binds.iter().map(|(host, inside)| show(host, inside, arrangement.empty.as_deref()));
+    let mut mounts = shown.collect::<Result<Vec<_>>>()?;
+    for (file, inside) in accounts::write(machine, &spec.session, image, arrangement.ids)? {
+        mounts.push(bind(&file, inside, true)?);
+    }
+    mounts.push(volume(HOME));
+    mounts.push(match &spec.workspace {
+        WorkspaceMount::Empty => volume(WORKSPACE),
+        WorkspaceMount::Bind(directory) => bind(&real(directory)?, Path::new(WORKSPACE), false)?,
+        WorkspaceMount::Overlay { lower, .. } | WorkspaceMount::Forked { lower, .. } => {
+            overlay::mount(machine, &spec.session, &real(lower)?)?
+        }
+    });
+    Ok(mounts)
+}
+
+/// A part of the host, read-only: a directory as an overlay, where sockets and FIFOs are others than the host's. Those of
+/// `/etc` are bound: volumes take some milliseconds each, and what is in these was looked at.
+fn show(host: &Path, inside: &Path, empty: Option<&Path>) -> Result<Mount> {
+    match (empty, inside.to_str()) {
+        (Some(empty), Some(text)) if host.is_dir() && !inside.starts_with("/etc") => {
+            overlay::read_only(host, text, empty).or_else(|_| bind(host, inside, true))
+        }
+        _ => bind(host, inside, true),
+    }
+}
+
+fn binds(image: &Image) -> Result<Vec<Mount>> {
+    image.binds.iter().map(|(host, inside)| bind(host, inside, true)).collect()
+}
+
+pub(super) fn real(workspace: &Path) -> Result<PathBuf> {
+    std::fs::canonicalize(workspace).map_err(|error| {
+        Error::usage(format!("{} is not a valid workspace", workspace.display())).caused_by(error)
+    })
+}
+
+fn bind(host: &Path, inside: &Path, read_only: bool) -> Result<Mount> {
+    let text = |path: &Path| {
+        path.to_str().map(str::to_owned).ok_or_else(|| {
+            Error::sandbox(format!("the engine cannot mount {}: the name is not UTF-8", path.display()))
+        })
+    };
+    Ok(Mount {
+        typ: Some(MountType::BIND),
+        source: Some(text(host)?),
+        target: Some(text(inside)?),
+        read_only: Some(read_only),
+        // What is mounted below would be writable on older engines: see `submounts`.
+        bind_options: Some(MountBindOptions { non_recursive: Some(read_only), ..Default::default() }),
+        ..Default::default()
+    })
+}
+
+fn volume(inside: &str) -> Mount {
+    Mount { typ: Some(MountType::VOLUME), target: Some(inside.to_owned()), ..Default::default() }
+}
+
+/// The guest's output is for its client alone.
+fn no_log() -> HostConfigLogConfig {
+    HostConfigLogConfig { typ: Some("none".to_owned()), config: None }
+}
+
+fn ulimit(name: &str, value: i64) -> ResourcesUlimits {
+    ResourcesUlimits { name: Some(name.to_owned()), soft: Some(value), hard: Some(value) }
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,307 @@
+//! The workspace as an overlay: the host directory underneath, never written, and the sandbox's writes in a layer of
+//! its own. No file is copied at the start, however big the tree is.
+//!
+//! A tree of root's belongs to another user than the one inside, who could not write to it. An ID-mapped view of it
+//! (`guest show`) is what is mounted then.
+//!
+//! The engine's `local` volume driver mounts it (`type=overlay`), so the engine has to run on this machine. The layer is
+//! a directory of the user's on disk, because the engine does not remove what it mounts from there.
+
+use super::engine::Engine;
+use super::{container, failure, host_image};
+use agent_base::error::{Error, Result};
+use agent_base::machine::Machine;
+use agent_sandbox::layer::{self, Contents};
+use agent_sandbox::ownership::{ProcessId, sandbox_name};
+use agent_sandbox::{WORKSPACE, bootstrap};
+use bollard::models::{Mount, MountType, MountVolumeOptions, MountVolumeOptionsDriverConfig};
+use bollard::query_parameters::{CreateContainerOptions, StartContainerOptions, WaitContainerOptionsBuilder};
+use futures_util::StreamExt;
+use rustix::process::geteuid;
+use std::ffi::{CString, OsString};
+use std::fs::{self, DirBuilder};
+use std::io::ErrorKind;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+
+/// A layer without an owner and without a container is left over after this long.
+const GRACE: Duration = Duration::from_secs(600);
+
+/// The name of the mount point below a layer where the host directory is shown as the sandbox's user's.
+const MAPPED: &str = "lower";
+/// The name of the file beside it that says which directory that is.
+const TREE: &str = "tree";
+
+/// The name of the file that says which process made the layer.
+const OWNER: &str = "owner";
+
+/// Makes the directory in which a session has its layer and its files of accounts.
+pub(super) fn make_directory(machine: &Machine, session: &str) -> Result<PathBuf> {
+    let layer = layer(machine, session)?;
+    let make = || {
+        DirBuilder::new().recursive(true).mode(0o700).create(&layer)?;
+        fs::write(layer.join(OWNER), ProcessId::this().map_or_else(String::new, |owner| owner.to_string()))
+    };
+    make().map_err(|error| Error::sandbox(format!("{} cannot be made", layer.display())).caused_by(error))?;
+    Ok(layer)
+}
+
+/// What a layer holds at the beginning.
+pub(super) enum Filling<'a> {
+    /// Whiteouts of these paths.
+    Hidden(&'a [PathBuf]),
+    /// What another sandbox had written: the directory that [`copy`] made.
+    Forked(&'a Path),
+}
+
+/// Makes the layer for `session` over the directory `lower` for the user inside.
+pub(super) fn make(
+    machine: &Machine,
+    session: &str,
+    lower: &Path,
+    filling: &Filling<'_>,
+    (uid, gid): (u32, u32),
+) -> Result<()> {
+    escaped(lower, true)?;
+    let layer = make_directory(machine, session)?;
+    let fill = || {
+        let upper = layer.join(layer::UPPER);
+        fs::create_dir(layer.join("work"))?;
+        match filling {
+            Filling::Hidden(_) => fs::create_dir(&upper)?,
+            Filling::Forked(from) => {
+                layer::copy(&from.join(layer::UPPER), &upper, Some((uid, gid)), Contents::Linked)?;
+            }
+        }
+        // The top of the layer stands for the workspace itself, and has to belong to who works there.
+        chown(&upper, Some(uid), Some(gid))?;
+        let owner = fs::metadata(lower)?;
+        if (owner.uid(), owner.gid()) != (uid, gid) {
+            fs::create_dir(layer.join(MAPPED))?;
+            fs::write(layer.join(TREE), lower.as_os_str().as_bytes())?;
+        }
+        match filling {
+            Filling::Hidden(hidden) => layer::hide(&upper, lower, hidden, (uid, gid)),
+            Filling::Forked(_) => Ok(()),
+        }
+    };
+    fill().map_err(|error| {
+        Error::sandbox(format!("{} cannot hold the sandbox's writes", layer.display())).caused_by(error)
+    })
+}
+
+/// Copies what the sandbox of `session` has written in its workspace into the new directory `into`, if that is an overlay. Only
+/// root sees which directories of the layer hide those underneath.
+pub(super) fn copy(machine: &Machine, session: &str, into: &Path) -> Result<bool> {
+    let upper = layer(machine, session)?.join(layer::UPPER);
+    if !geteuid().is_root() || !upper.is_dir() {
+        return Ok(false);
+    }
+    let copied = layer::copy(&upper, &into.join(layer::UPPER), None, Contents::Copied);
+    copied
+        .map_err(|error| Error::sandbox(format!("{} cannot be copied", upper.display())).caused_by(error))?;
+    Ok(true)
+}
+
+/// Shows the host directory of `session` below its layer for as long as the engine needs to mount the overlay, where it
+/// belongs to another user than the one inside: root's tree, for the sandbox of a caller who is root. The kernel's
+/// overlay keeps a hold of it from then on.
+pub(super) async fn show_mapped(machine: &Machine, session: &str) -> Result<Option<Mapped>> {
+    let layer = layer(machine, session)?;
+    let tree = match fs::read(layer.join(TREE)) {
+        Ok(tree) => OsString::from_vec(tree),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let target = layer.join(MAPPED);
+    let inside = fs::metadata(layer.join("upper"))?;
+    let (uid, gid) = (inside.uid(), inside.gid());
+    let (program, _open) = bootstrap::program(machine)?;
+    let mut show = tokio::process::Command::new(program);
+    show.arg("show").arg(tree).arg(&target).args([uid.to_string(), gid.to_string()]).env_clear();
+    show.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let failed = || Error::sandbox("the workspace cannot be shown as the sandbox's user's own");
+    let mut helper = show.spawn().map_err(|error| failed().caused_by(error))?;
+    let mut said = Vec::new();
+    if let Some(stdout) = helper.stdout.take() {
+        stdout.take(16).read_to_end(&mut said).await?;
+    }
+    if said == b"ready" {
+        return Ok(Some(Mapped { helper, target }));
+    }
+    let output = helper.wait_with_output().await.map_err(|error| failed().caused_by(error))?;
+    let said = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
+    Err(failed().caused_by(anyhow::Error::msg(said)))
+}
+
+/// A host directory that is shown below a layer, read-only. It goes with the helper's standard input: when this is dropped,
+/// and also when this process is killed.
+pub(super) struct Mapped {
+    helper: tokio::process::Child,
+    target: PathBuf,
+}
+
+impl Mapped {
+    /// Takes it away, and waits until it is.
+    pub(super) async fn end(mut self) {
+        drop(self.helper.stdin.take());
+        // A helper that was killed leaves the mount.
+        if !self.helper.wait().await.is_ok_and(|status| status.success()) {
+            unmount(&self.target);
+        }
+    }
+}
+
+/// Takes away every mount at `target`. What is in use goes on being there for its users alone.
+fn unmount(target: &Path) {
+    let Ok(path) = CString::new(target.as_os_str().as_bytes()) else { return };
+    // SAFETY: the path is NUL-terminated. An error says that nothing is mounted there (any more).
+    while unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH | libc::UMOUNT_NOFOLLOW) } == 0 {}
+}
+
+/// How to mount the layer of `session` over `lower`.
+pub(super) fn mount(machine: &Machine, session: &str, lower: &Path) -> Result<Mount> {
+    let layer = layer(machine, session)?;
+    let (upper, work, mapped) = (layer.join("upper"), layer.join("work"), layer.join(MAPPED));
+    let lower = if mapped.is_dir() { &mapped } else { lower };
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={}",
+        escaped(lower, true)?,
+        escaped(&upper, false)?,
+        escaped(&work, false)?
+    );
+    Ok(volume(WORKSPACE, &options))
+}
+
+/// The host directory `host` read-only at `inside`, as an overlay without a writable layer over the empty directory `empty`:
+/// there, sockets and FIFOs are others than the host's. An overlay without a writable layer takes two directories.
+pub(super) fn read_only(host: &Path, inside: &str, empty: &Path) -> Result<Mount> {
+    let options = format!("ro,nosuid,nodev,lowerdir={}:{}", escaped(host, true)?, escaped(empty, true)?);
+    Ok(volume(inside, &options))
+}
+
+/// A volume without a name, which the engine mounts with these options and removes with the container.
+fn volume(inside: &str, options: &str) -> Mount {
+    Mount {
+        typ: Some(MountType::VOLUME),
+        target: Some(inside.to_owned()),
+        volume_options: Some(MountVolumeOptions {
+            no_copy: Some(true),
+            driver_config: Some(MountVolumeOptionsDriverConfig {
+                name: Some("local".to_owned()),
+                options: Some(
+                    [("type", "overlay"), ("device", "overlay"), ("o", options)]
+                        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                        .into(),
+                ),
+            }),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+/// Removes the layer of `session`, where it has one. The container has to be gone.
+pub(super) async fn remove(engine: &Engine, session: &str) -> Result<()> {
+    let layer = layer(&engine.machine, session)?;
+    let failed = |error| Error::sandbox(format!("{} could not be removed", layer.display())).caused_by(error);
+    // Left over where the start was killed at the wrong moment. It is read-only, so that not even a mount that stays
+    // could make the removal reach the host's files.
+    unmount(&layer.join(MAPPED));
+    match fs::remove_dir_all(&layer) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            empty_as_root(engine, &layer).await?;
+            fs::remove_dir_all(&layer).map_err(failed)
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// The kernel leaves files of root's in the work directory, which an ordinary user cannot remove; `rm` as the root of a
+/// container that sees this one directory can.
+async fn empty_as_root(engine: &Engine, layer: &Path) -> Result<()> {
+    let failed = |error| failure::error(format!("{} could not be emptied", layer.display()), error);
+    let (image, skeleton) = host_image::describe(&engine.machine)?;
+    let body = container::emptying(&image, layer)?;
+    let create = || engine.client.create_container(None::<CreateContainerOptions>, body.clone());
+    let created = match create().await {
+        Err(error) if failure::status(&error) == Some(404) => {
+            host_image::make(engine, &image, &skeleton).await?;
+            create().await
+        }
+        result => result,
+    };
+    let id = created.map_err(failed)?.id;
+    let options = WaitContainerOptionsBuilder::default().condition("removed").build();
+    let mut gone = engine.client.wait_container(&id, Some(options));
+    engine.client.start_container(&id, None::<StartContainerOptions>).await.map_err(failed)?;
+    // Whether it did its work shows when the directory is removed.
+    let _ = gone.next().await;
+    Ok(())
+}
+
+/// The sessions that have a layer.
+pub(super) fn sessions(machine: &Machine) -> Result<Vec<String>> {
+    match fs::read_dir(layers(machine)?) {
+        Ok(entries) => {
+            Ok(entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect())
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether the layer of `session`, which has no container, is not about to get one: the process that made it is gone.
+pub(super) fn is_abandoned(machine: &Machine, session: &str) -> bool {
+    let Ok(layer) = layer(machine, session) else { return false };
+    match fs::read_to_string(layer.join(OWNER)) {
+        Ok(owner) => !owner.parse().is_ok_and(ProcessId::is_alive),
+        // Made a moment ago, or before owners were written down.
+        Err(_) => {
+            let made = fs::symlink_metadata(&layer).and_then(|metadata| metadata.modified());
+            made.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > GRACE))
+        }
+    }
+}
+
+fn layers(machine: &Machine) -> Result<PathBuf> {
+    Ok(machine.cache_dir()?.join("layers"))
+}
+
+fn layer(machine: &Machine, session: &str) -> Result<PathBuf> {
+    sandbox_name(session)?;
+    Ok(layers(machine)?.join(session))
+}
+
+/// A path as the kernel's overlay options take it: a comma ends an option, a colon ends a lower directory.
+fn escaped(path: &Path, is_lower: bool) -> Result<String> {
+    let text = path.to_str().filter(|text| !text.contains(['"', '\n'])).ok_or_else(|| {
+        Error::sandbox(format!("the engine cannot mount {}: the name is not plain text", path.display()))
+            .hint("use `--workspace-mode copy`")
+    })?;
+    let mut escaped = String::new();
+    for c in text.chars() {
+        if matches!(c, ',' | '\\') || (c == ':' && is_lower) {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+    }
+    Ok(escaped)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_stays_one_option() {
+        assert_eq!(escaped(Path::new("/a,b:c\\d"), true).unwrap(), "/a\\,b\\:c\\\\d");
+        assert_eq!(escaped(Path::new("/a:b"), false).unwrap(), "/a:b");
+    }
+}

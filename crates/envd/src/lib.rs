@@ -1,0 +1,5 @@
+//! What E2B's envd speaks: the envelopes of the Connect protocol and the messages of its services, for the client of a
+//! provider and for `agent serve`.
+
+pub mod envelope;
+pub mod messages;

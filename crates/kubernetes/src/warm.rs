@@ -1,0 +1,306 @@
+//! Warm pools of kubernetes-sigs/agent-sandbox: a session claims a pod that runs already, instead of making one.
+//!
+//! The claim is called as a pod of ours would be and carries the same labels and annotations, so that a session finds it again. The
+//! pod is the pool's: `warm_check.rs` looks at everything that confines it. Its container waits at a FIFO, becomes the
+//! guest, and from then on nothing differs.
+
+use super::backend::Kubernetes;
+use super::cluster::{Cluster, escape, is_name};
+use super::pod::{self, CONTAINER, GUEST, HOST_LABEL, MANAGED_BY, Pod, SOCKET};
+use super::start::{READY, timed};
+use super::stream::Exec;
+use super::{NAME, failure, policy, wait, warm_check};
+use agent_base::error::{Error, Result};
+use agent_event::SandboxInfo;
+use agent_sandbox::ownership::{sandbox_name, this_host};
+use agent_sandbox::{Channel, OnProgress, Spec, State, bootstrap, environment};
+use agent_wire::launch_spec::LaunchSpec;
+use bytes::Bytes;
+use http::Method;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// Where claims and sandboxes are.
+const CLAIMS: &str = "extensions.agents.x-k8s.io/v1beta1";
+const SANDBOXES: &str = "agents.x-k8s.io/v1beta1";
+/// The annotation of a sandbox that names its pod, where that is called otherwise.
+const POD_NAME: &str = "agents.x-k8s.io/pod-name";
+/// What a pool's container does until it is claimed. It has to be this: see `warm_check.rs`.
+pub(super) const AWAIT_CLAIM: &str = "mkfifo /agent/start && read -r x </agent/start && rm -f /agent/start && \
+                                      exec /agent/guest enter \"$(cat /agent/spec)\" </dev/null >/dev/null";
+/// Reasons of a claim or a sandbox that is not ready and will not be.
+const HOPELESS: [&str; 8] = [
+    "InvalidMetadata",
+    "EnvVarsInjectionRejected",
+    "VolumeClaimTemplatesError",
+    "ClaimExpired",
+    "SandboxExpired",
+    "InvalidConfiguration",
+    "PodFailed",
+    "PodSucceeded",
+];
+/// How long a claim that is removed may take.
+const REMOVAL: Duration = Duration::from_secs(60);
+
+impl Kubernetes {
+    /// Claims a pod for `spec` from `pool` and connects to the guest that it becomes.
+    pub(super) async fn start_claimed(
+        &self,
+        spec: &Spec,
+        pool: &str,
+        on_progress: OnProgress<'_>,
+    ) -> Result<(Channel, SandboxInfo)> {
+        let pod = self.pod(spec, false);
+        check_settings(&pod, pool)?;
+        if pod.is_isolated() {
+            policy::ensure(&self.cluster).await?;
+        }
+        on_progress("claiming a pod", 0, 0);
+        let name = sandbox_name(&spec.session)?;
+        let is_ours = self.claim(&pod, pool, &name).await?;
+        let unfinished = self.unfinished(is_ours.then(|| name.clone()));
+        let started = self.serve_claimed(&pod, pool, &name, on_progress).await;
+        unfinished.disarm();
+        let (channel, found) = match started {
+            Ok(started) => started,
+            Err(error) => {
+                if is_ours {
+                    let _ = self.delete(&name).await;
+                }
+                return Err(error);
+            }
+        };
+        let image = warm_check::container(&found).map(|container| wait::text(container, "/image").to_owned());
+        let shared = format!(
+            "The pods of the warm pool {pool} share a user: processes are counted for those of a node together, not for this \
+             sandbox alone."
+        );
+        let info = SandboxInfo { missing: vec![shared], ..spec.describe(NAME, name, image) };
+        Ok((channel, info))
+    }
+
+    /// Makes the claim; `false` where another client of the session was faster.
+    async fn claim(&self, pod: &Pod<'_>, pool: &str, name: &str) -> Result<bool> {
+        let claim = json!({
+            "apiVersion": CLAIMS,
+            "kind": "SandboxClaim",
+            "metadata": { "name": name, "labels": pod.labels(), "annotations": pod.ownership() },
+            "spec": {
+                "warmPoolRef": { "name": pool },
+                // The leash: the claim's controller ends it.
+                "lifecycle": { "shutdownTime": pod.end_of_life()?, "shutdownPolicy": "Delete" },
+            },
+        });
+        for _ in 0..3 {
+            match self.cluster.create(&self.cluster.group_path(CLAIMS, "sandboxclaims"), &claim).await {
+                Ok(_) => return Ok(true),
+                Err(error) if failure::code(&error) == Some(409) => {}
+                Err(error) if failure::code(&error) == Some(404) => {
+                    return Err(Error::sandbox(format!("the cluster has no warm pools: it does not know {CLAIMS}"))
+                        .hint("install kubernetes-sigs/agent-sandbox 0.5 or later with its extensions, or remove warm_pool from [sandbox.kubernetes]"));
+                }
+                Err(error) => return Err(failure::error("no pod could be claimed", error)),
+            }
+            let Some(found) = read(&self.cluster, CLAIMS, "sandboxclaims", name).await? else { continue };
+            if pod::session(&found) != Some(&pod.spec.session) {
+                return Err(Error::sandbox(format!(
+                    "there is a claim {name} that is not of session {}",
+                    pod.spec.session
+                ))
+                .hint("another namespace can be named in [sandbox.kubernetes]"));
+            }
+            if state(&found).is_some_and(|state| state != State::Stopped) {
+                return Ok(false);
+            }
+            self.delete(name).await?;
+            let path = self.cluster.group_path(CLAIMS, "sandboxclaims");
+            wait::gone_from(&self.cluster, &path, name, REMOVAL).await?;
+        }
+        Err(Error::sandbox(format!("the claim {name} is made and removed by others at the same time")))
+    }
+
+    /// Waits for the pod, checks it, and makes it the session's. Returns the pod as well.
+    async fn serve_claimed(
+        &self,
+        pod: &Pod<'_>,
+        pool: &str,
+        name: &str,
+        on_progress: OnProgress<'_>,
+    ) -> Result<(Channel, Value)> {
+        let longest = self.start_timeout()?;
+        let claims = self.cluster.group_path(CLAIMS, "sandboxclaims");
+        let sandbox = wait::until(&self.cluster, &claims, name, longest, |claim| {
+            give_up(claim, pool)?;
+            let name = wait::text(claim, "/status/sandbox/name");
+            Ok((!name.is_empty()).then(|| name.to_owned()).ok_or_else(|| waiting_for(claim)))
+        })
+        .await?;
+        if !is_name(&sandbox) {
+            return Err(Error::sandbox("the claim names something that is not a sandbox"));
+        }
+        let sandboxes = self.cluster.group_path(SANDBOXES, "sandboxes");
+        let name = wait::until(&self.cluster, &sandboxes, &sandbox, longest, |sandbox| {
+            give_up(sandbox, pool)?;
+            let is_ready = condition(sandbox, "Ready").is_some_and(|it| wait::text(it, "/status") == "True");
+            Ok(is_ready.then(|| pod_name(sandbox)).ok_or_else(|| waiting_for(sandbox)))
+        })
+        .await?;
+        let found = wait::read(&self.cluster, &name).await?.ok_or_else(wait::deleted)?;
+        let lacks = warm_check::lacks(&found, pod)?;
+        if !lacks.is_empty() {
+            return Err(Error::sandbox(format!(
+                "the pods of the warm pool {pool} are not what a sandbox has to be: {}",
+                lacks.join("; ")
+            ))
+            .hint("examples/kubernetes/warm-pool.yaml has a template with all of it"));
+        }
+        if pod.is_isolated() {
+            policy::check_others(&self.cluster, &found).await?;
+        }
+        wait::running(&self.cluster, found.clone(), CONTAINER, longest, on_progress).await?;
+        let exec = self.install_claimed(pod, &name, on_progress).await?;
+        Ok((self.channel(exec, &pod.spec.session, name), found))
+    }
+
+    /// Brings the guest and what it is to do into the pod, and lets it begin. Several clients may do so at once: the first counts.
+    async fn install_claimed(&self, pod: &Pod<'_>, name: &str, on_progress: OnProgress<'_>) -> Result<Exec> {
+        let guest = bootstrap::bytes(&self.machine)?;
+        // The pool's template need not have the variables.
+        let variables = environment::variables("").into_iter().filter(|(name, _)| name != "PATH");
+        let env = variables.map(|(name, value)| (name.into(), value.into())).collect();
+        let spec = hex::encode(LaunchSpec { env, ..pod.launch()? }.encode());
+        let bytes = Bytes::from([&guest, spec.as_bytes()].concat());
+        on_progress("uploading the guest", 0, bytes.len() as u64);
+        let mut steps = vec![format!(
+            "n={GUEST}.$$ && head -c {} >\"$n\" && tail -c {} \"$n\" >/agent/spec.$$ && chmod 755 \"$n\" && mv -f \"$n\" {GUEST}",
+            bytes.len(),
+            spec.len()
+        )];
+        if self.is_proof_needed(pod) {
+            steps.push(format!("{GUEST} probe {} >/dev/null", policy::probes(&self.cluster)));
+        }
+        // In the background: another client may have been faster, and then nobody reads.
+        steps.push(
+            "mv -f /agent/spec.$$ /agent/spec && { [ ! -p /agent/start ] || echo >/agent/start & }"
+                .to_owned(),
+        );
+        steps.push(format!("echo {READY}"));
+        steps.push(format!("exec {GUEST} attach --socket {SOCKET}"));
+        let mut exec =
+            Exec::start(&self.cluster, name, CONTAINER, &["sh", "-c", &steps.join(" && ")]).await?;
+        timed(exec.send_until(&bytes, READY)).await.map_err(super::start::not_installed)?;
+        Ok(exec)
+    }
+
+    /// The pod of a session that has claimed one.
+    pub(super) async fn claimed_pod(&self, session: &str) -> Result<Option<String>> {
+        let name = sandbox_name(session)?;
+        let claim = read(&self.cluster, CLAIMS, "sandboxclaims", &name).await?;
+        let Some(claim) = claim.filter(|claim| pod::session(claim) == Some(session)) else { return Ok(None) };
+        let sandbox = wait::text(&claim, "/status/sandbox/name");
+        if !is_name(sandbox) {
+            return Ok(None);
+        }
+        let sandbox = read(&self.cluster, SANDBOXES, "sandboxes", sandbox).await?;
+        Ok(sandbox.map(|sandbox| pod_name(&sandbox)).filter(|name| is_name(name)))
+    }
+
+    /// Removes a claim, with its pod.
+    pub(super) async fn delete_claim(&self, name: &str) -> Result<bool> {
+        let path = self.cluster.group_path(CLAIMS, &format!("sandboxclaims/{name}"));
+        let deleted = self.cluster.delete(&path, &json!({ "propagationPolicy": "Background" })).await;
+        deleted.map_err(|error| failure::error(&format!("the claim {name} could not be removed"), error))
+    }
+
+    /// The claims that this user made from this machine.
+    pub(super) async fn claims(&self) -> Result<Vec<Value>> {
+        let selector = escape(&format!("{}={},{HOST_LABEL}={}", MANAGED_BY.0, MANAGED_BY.1, this_host()));
+        let path = self.cluster.group_path(CLAIMS, &format!("sandboxclaims?labelSelector={selector}"));
+        let page = self.cluster.send(Method::GET, &path, None).await;
+        let mut page = page.map_err(|error| failure::error("the claims could not be listed", error))?;
+        match page.get_mut("items").map(Value::take) {
+            Some(Value::Array(items)) => Ok(items),
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
+/// Refuses what is not a pool's to have.
+fn check_settings(pod: &Pod<'_>, pool: &str) -> Result<()> {
+    if !is_name(pool) {
+        return Err(Error::config(format!("{pool:?} is not a valid name of a warm pool")));
+    }
+    let settings = pod.settings;
+    let without_effect = [
+        ("init_image", settings.init_image.is_some()),
+        ("guest", settings.guest.is_some()),
+        ("pod_template", !settings.pod_template.is_empty()),
+        ("tmp_size", settings.tmp_size.is_some()),
+        ("home_size", settings.home_size.is_some()),
+    ];
+    match without_effect.into_iter().find(|(_, is_set)| *is_set) {
+        Some((name, _)) => {
+            Err(Error::config(format!("{name} in [sandbox.kubernetes] has no effect with warm_pool"))
+                .hint("the pool's template decides it: remove one of the two"))
+        }
+        None => Ok(()),
+    }
+}
+
+async fn read(cluster: &Cluster, group: &str, kind: &str, name: &str) -> Result<Option<Value>> {
+    let found = cluster.get(&cluster.group_path(group, &format!("{kind}/{name}"))).await;
+    found.map_err(|error| failure::error(&format!("{kind}/{name} could not be looked at"), error))
+}
+
+fn pod_name(sandbox: &Value) -> String {
+    let named = sandbox.pointer("/metadata/annotations").and_then(|annotations| annotations.get(POD_NAME));
+    let named = named.and_then(Value::as_str).filter(|name| !name.is_empty());
+    named.unwrap_or_else(|| wait::text(sandbox, "/metadata/name")).to_owned()
+}
+
+fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.into_iter().flatten().find(|it| wait::text(it, "/type") == kind)
+}
+
+/// The error of one that will not be ready.
+fn give_up(object: &Value, pool: &str) -> Result<()> {
+    if object.pointer("/metadata/deletionTimestamp").is_some() {
+        return Err(wait::deleted());
+    }
+    let Some(ready) = condition(object, "Ready").filter(|it| wait::text(it, "/status") == "False") else {
+        return Ok(());
+    };
+    let (reason, message) = (wait::text(ready, "/reason"), failure::quote(wait::text(ready, "/message")));
+    match HOPELESS.contains(&reason) {
+        true => Err(Error::sandbox(format!("the warm pool {pool} gives no pod ({reason}): {message}"))
+            .hint("`kubectl describe sandboxwarmpools,sandboxclaims` shows more")),
+        false => Ok(()),
+    }
+}
+
+/// What a claim or a sandbox waits for.
+fn waiting_for(object: &Value) -> String {
+    let ready = condition(object, "Ready");
+    let said = ready.map(|it| format!("{} {}", wait::text(it, "/reason"), wait::text(it, "/message")));
+    match said.map(|said| failure::quote(said.trim())).filter(|said| !said.is_empty()) {
+        Some(said) => format!("waiting for the warm pool: {said}"),
+        None => "waiting for the warm pool".to_owned(),
+    }
+}
+
+/// The state of a claim; `None` where it is being removed.
+pub(super) fn state(claim: &Value) -> Option<State> {
+    if claim.pointer("/metadata/deletionTimestamp").is_some() {
+        return None;
+    }
+    let is = |kind: &str| condition(claim, kind).is_some_and(|it| wait::text(it, "/status") == "True");
+    let has_expired = condition(claim, "Ready").is_some_and(|it| {
+        HOPELESS.contains(&wait::text(it, "/reason")) && wait::text(it, "/status") == "False"
+    });
+    Some(match (is("Finished") || has_expired, is("Ready")) {
+        (true, _) => State::Stopped,
+        (_, true) => State::Running,
+        _ => State::Starting,
+    })
+}

@@ -1,0 +1,275 @@
+//! The body of the last request, kept for the next one: each message is encoded once, and none is copied. So are the tools.
+
+use crate::client::wire::{self, WrittenTool};
+use crate::messages::Version;
+use crate::{Message, Messages, ToolSpec};
+use bytes::{BufMut, Bytes, BytesMut};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+
+/// Bytes of images that one conversation sends; the model reads about further ones only.
+const MAX_IMAGES: usize = 24 << 20;
+
+/// The body of the last request.
+#[derive(Debug, Default)]
+pub struct Encoded {
+    /// Whose messages are in `body`.
+    version: Option<Version>,
+    reasoning_echo: Option<&'static str>,
+    /// What is before the messages.
+    head: Vec<u8>,
+    /// How many messages are in `body`, and where the last one ends.
+    messages: usize,
+    end: usize,
+    /// The head, the messages, separated by commas, and what was behind them. A request that is being sent shares it.
+    body: Bytes,
+    /// Images by the call that returned them or the text of the prompt that names them, as `data:` URLs.
+    images: HashMap<String, Vec<String>>,
+    image_bytes: usize,
+    /// The tools of the last request, and their JSON.
+    tools: (Vec<ToolSpec>, Vec<u8>),
+    /// How many messages were encoded over the whole session.
+    #[cfg(test)]
+    work: usize,
+}
+
+impl Encoded {
+    /// Adds images to the result of a call or to the prompt with this text, which is not encoded yet.
+    pub fn add_images(&mut self, to: &str, images: Vec<String>) {
+        let bytes = images.iter().map(String::len).sum::<usize>();
+        if self.image_bytes + bytes <= MAX_IMAGES {
+            self.image_bytes += bytes;
+            self.images.insert(to.to_owned(), images);
+        }
+    }
+
+    /// The JSON of `tools`, which are the same in nearly every request.
+    pub fn tools(&mut self, tools: &[ToolSpec]) -> serde_json::Result<&[u8]> {
+        if self.tools.0 != tools {
+            let written: Vec<WrittenTool<'_>> = tools.iter().map(WrittenTool::from).collect();
+            self.tools = (tools.to_vec(), serde_json::to_vec(&written)?);
+        }
+        Ok(&self.tools.1)
+    }
+
+    /// A body: `head`, the JSON of `messages`, separated by commas, and `tail`. If `messages` is the conversation of the last
+    /// request, only what was added since is encoded. What is made for one request, as in the compact form, is encoded as a whole.
+    pub fn body(
+        &mut self,
+        head: &[u8],
+        messages: &Messages,
+        reasoning_echo: Option<&'static str>,
+        tail: &[u8],
+    ) -> serde_json::Result<Bytes> {
+        let version = Some(messages.version());
+        let continues = (self.version, self.reasoning_echo) == (version, reasoning_echo)
+            && self.head == head
+            && self.messages <= messages.len();
+        let last = std::mem::take(&mut self.body);
+        // It is copied only while the last request is still being sent.
+        let mut body = last.try_into_mut().unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+        if continues {
+            body.truncate(self.end);
+        } else {
+            body.clear();
+            body.extend_from_slice(head);
+            head.clone_into(&mut self.head);
+            (self.messages, self.reasoning_echo) = (0, reasoning_echo);
+        }
+        // Until all of them are there, the body is not one that can be continued.
+        self.version = None;
+        self.append(&mut body, messages)?;
+        (self.version, self.messages, self.end) = (version, messages.len(), body.len());
+        body.extend_from_slice(tail);
+        self.body = body.freeze();
+        Ok(self.body.clone())
+    }
+
+    /// Encodes the messages that are not in `body` yet.
+    fn append(&mut self, body: &mut BytesMut, messages: &[Message]) -> serde_json::Result<()> {
+        for (index, message) in messages.iter().enumerate().skip(self.messages) {
+            if index > 0 {
+                body.put_u8(b',');
+            }
+            let mut written = wire::written(message, self.reasoning_echo);
+            if let Message::User { text } = message
+                && let Some(images) = self.images.get(text)
+            {
+                written["content"] = with_images(text, images);
+            }
+            serde_json::to_writer((&mut *body).writer(), &written)?;
+            if let Some(images) = self.images_of_round(messages, index) {
+                body.put_u8(b',');
+                serde_json::to_writer((&mut *body).writer(), &images)?;
+            }
+            #[cfg(test)]
+            {
+                self.work += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// After the last result of a round: a message with its images. In the results themselves few endpoints take images.
+    fn images_of_round(&self, messages: &[Message], last: usize) -> Option<Value> {
+        let call = |message: &Message| match message {
+            Message::Tool { id, .. } => Some(id.clone()),
+            _ => None,
+        };
+        if self.images.is_empty() || messages.get(last + 1).is_some_and(|next| call(next).is_some()) {
+            return None;
+        }
+        let round: Vec<String> = messages[..=last].iter().rev().map_while(call).collect();
+        let urls: Vec<&String> =
+            round.iter().rev().filter_map(|call| self.images.get(call)).flatten().collect();
+        if urls.is_empty() {
+            return None;
+        }
+        let content = with_images("The images that the tools returned:", urls);
+        Some(json!({ "role": "user", "content": content }))
+    }
+}
+
+/// The content of a message that has images.
+fn with_images<'a>(text: &str, urls: impl IntoIterator<Item = &'a String>) -> Value {
+    let text = json!({ "type": "text", "text": text });
+    let image = |url: &String| json!({ "type": "image_url", "image_url": { "url": url } });
+    std::iter::once(text).chain(urls.into_iter().map(image)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(text: &str) -> Message {
+        Message::User { text: text.to_owned() }
+    }
+
+    fn sent(encoded: &mut Encoded, messages: &Messages) -> Vec<Value> {
+        let body = encoded.body(b"[", messages, None, b"]").unwrap();
+        serde_json::from_slice(&body).unwrap()
+    }
+
+    fn texts(encoded: &mut Encoded, messages: &Messages) -> Vec<String> {
+        let list = sent(encoded, messages);
+        list.iter().map(|message| message["content"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    #[test]
+    fn a_conversation_that_grows_is_encoded_once() {
+        let mut encoded = Encoded::default();
+        let mut messages = Messages::from(Vec::new());
+        for turn in 0..1_000 {
+            messages.push(user(&format!("message {turn}")));
+            drop(encoded.body(b"[", &messages, None, b"]").unwrap());
+        }
+        assert_eq!(encoded.work, 1_000);
+        assert_eq!(texts(&mut encoded, &messages).len(), 1_000);
+        assert_eq!(encoded.work, 1_000);
+    }
+
+    #[test]
+    fn a_conversation_that_was_changed_is_encoded_again() {
+        let mut encoded = Encoded::default();
+        let mut messages = Messages::from(vec![user("a"), user("b"), user("c")]);
+        assert_eq!(texts(&mut encoded, &messages), ["a", "b", "c"]);
+        messages.edit(|list| list[1] = user("x"));
+        assert_eq!(texts(&mut encoded, &messages), ["a", "x", "c"]);
+        assert_eq!(encoded.work, 6);
+        messages.edit(|list| list.truncate(1));
+        assert_eq!(texts(&mut encoded, &messages), ["a"]);
+        messages.edit(Vec::clear);
+        assert_eq!(texts(&mut encoded, &messages), Vec::<String>::new());
+        messages.push(user("z"));
+        assert_eq!(texts(&mut encoded, &messages), ["z"]);
+    }
+
+    #[test]
+    fn another_conversation_in_between_is_not_taken_for_this_one() {
+        let mut encoded = Encoded::default();
+        let (mut one, other) = (Messages::from(vec![user("a")]), Messages::from(vec![user("b")]));
+        assert_eq!(texts(&mut encoded, &one), ["a"]);
+        assert_eq!(texts(&mut encoded, &other), ["b"]);
+        one.push(user("c"));
+        assert_eq!(texts(&mut encoded, &one), ["a", "c"]);
+        encoded.body(b"[", &vec![user("d")].into(), None, b"]").unwrap();
+        assert_eq!(texts(&mut encoded, &one), ["a", "c"]);
+        let mut copy = one.clone();
+        copy.push(user("e"));
+        one.push(user("f"));
+        assert_eq!(texts(&mut encoded, &copy), ["a", "c", "e"]);
+        assert_eq!(texts(&mut encoded, &one), ["a", "c", "f"]);
+    }
+
+    #[test]
+    fn images_follow_the_results_of_their_round_and_stay_there() {
+        let mut encoded = Encoded::default();
+        encoded.add_images("b", vec!["data:image/png;base64,AA==".into()]);
+        encoded.add_images("a", vec!["data:image/png;base64,BB==".into()]);
+        let tool = |id: &str| Message::Tool { id: id.into(), name: "run_code".into(), text: id.into() };
+        let mut messages = Messages::from(vec![user("draw"), tool("a"), tool("b")]);
+        let first = sent(&mut encoded, &messages);
+        assert_eq!(first.len(), 4);
+        let urls: Vec<&str> = first[3]["content"].as_array().unwrap()[1..]
+            .iter()
+            .map(|part| part["image_url"]["url"].as_str().unwrap())
+            .collect();
+        assert_eq!(
+            (first[3]["role"].as_str(), urls),
+            (Some("user"), vec!["data:image/png;base64,BB==", "data:image/png;base64,AA=="],)
+        );
+        messages.push(user("more"));
+        messages.push(tool("c"));
+        let second = sent(&mut encoded, &messages);
+        assert_eq!((&second[..4], second.len()), (&first[..], 6));
+        assert_eq!(encoded.work, 5, "what was sent is not encoded again");
+    }
+
+    #[test]
+    fn the_images_of_a_prompt_are_part_of_it() {
+        let mut encoded = Encoded::default();
+        encoded.add_images("look", vec!["data:image/png;base64,AA==".into()]);
+        let sent = sent(&mut encoded, &vec![user("look"), user("plain")].into());
+        assert_eq!(sent[0]["content"][0]["text"], "look");
+        assert_eq!(sent[0]["content"][1]["image_url"]["url"], "data:image/png;base64,AA==");
+        assert_eq!(sent[1]["content"], "plain");
+    }
+
+    #[test]
+    fn the_images_of_a_conversation_are_bounded() {
+        let mut encoded = Encoded::default();
+        encoded.add_images("a", vec!["x".repeat(MAX_IMAGES - 1)]);
+        encoded.add_images("b", vec!["xx".into()]);
+        encoded.add_images("c", vec!["x".into()]);
+        assert_eq!((encoded.images.contains_key("b"), encoded.images.contains_key("c")), (false, true));
+    }
+
+    #[test]
+    fn another_name_for_the_reasoning_encodes_all_of_it_again() {
+        let reply =
+            Message::Assistant { text: "t".into(), reasoning: Some("r".into()), tool_calls: Vec::new() };
+        let mut encoded = Encoded::default();
+        let messages = Messages::from(vec![reply]);
+        sent(&mut encoded, &messages);
+        let body = encoded.body(b"[", &messages, Some("reasoning_content"), b"]").unwrap();
+        assert!(String::from_utf8_lossy(&body).contains(r#""reasoning_content":"r""#));
+    }
+
+    #[test]
+    fn a_body_that_is_still_being_sent_does_not_change() {
+        let mut encoded = Encoded::default();
+        let mut messages = Messages::from(vec![user("a")]);
+        let first = encoded.body(b"[", &messages, None, b"]").unwrap();
+        messages.push(user("b"));
+        let second = encoded.body(b"[", &messages, None, b", 1]").unwrap();
+        messages.edit(|list| list.pop());
+        let third = encoded.body(b"{", &messages, None, b"}").unwrap();
+        assert_eq!(first, r#"[{"role":"user","content":"a"}]"#);
+        assert_eq!(second, r#"[{"role":"user","content":"a"},{"role":"user","content":"b"}, 1]"#);
+        assert_eq!(third, r#"{{"role":"user","content":"a"}}"#);
+        let pointer = third.as_ptr();
+        drop(third);
+        let fourth = encoded.body(b"{", &messages, None, b"}").unwrap();
+        assert_eq!(fourth.as_ptr(), pointer, "what nobody uses any more is used again");
+    }
+}

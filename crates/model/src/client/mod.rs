@@ -1,0 +1,19 @@
+//! The client for OpenAI-compatible endpoints.
+
+mod address;
+mod answer;
+mod encoded;
+mod error_body;
+mod facts;
+mod failure;
+mod http;
+mod openai;
+mod retry;
+pub mod sse;
+pub mod stream;
+mod thinking;
+mod wire;
+
+pub use facts::Facts;
+pub use openai::OpenAi;
+pub use wire::OWN_FIELDS;

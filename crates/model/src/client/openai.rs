@@ -1,0 +1,468 @@
+//! The client for any OpenAI-compatible endpoint: retries what may pass, does without what is not understood.
+
+mod form;
+
+use crate::client::address::Address;
+use crate::client::answer::Answer;
+use crate::client::encoded::Encoded;
+use crate::client::facts::Facts;
+use crate::client::failure::{Failure, Feature, Reason};
+use crate::client::http;
+use crate::client::retry::Backoff;
+use crate::client::stream::{Assembly, unique};
+use crate::client::wire;
+use crate::compact;
+use crate::described::described;
+use crate::endpoint::Endpoint;
+use crate::limiter::Limiter;
+use crate::tool_calls::repair::repair;
+use crate::{ChatModel, Message, OnProgress, Progress, Reply, Request, ToolSpec};
+use agent_base::error::Result;
+use agent_base::lock::Lock;
+use agent_event::CallForm;
+use async_openai::Client;
+use async_openai::error::OpenAIError;
+use async_openai::middleware::HttpRequestFactory;
+use bytes::Bytes;
+use form::Form;
+use futures_util::future::{BoxFuture, Either, select};
+use serde_json::Value;
+use std::collections::HashSet;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::time::Duration;
+use tokio::sync::OnceCell;
+use tokio::time::{Instant, timeout};
+use tower::service_fn;
+
+/// How long the usage and the end of a stream may lag behind its last word.
+const GRACE_AFTER_FINISH: Duration = Duration::from_secs(5);
+/// How long a list of models may take.
+const LISTING_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A model behind an OpenAI-compatible endpoint.
+pub struct OpenAi {
+    endpoint: Endpoint,
+    http: reqwest::Client,
+    address: Address,
+    /// What the endpoint turned out not to understand, for the rest of the session.
+    refused: Lock<HashSet<Feature>>,
+    /// The conversation as it was last sent.
+    encoded: Lock<Encoded>,
+    /// The same for all clients of one model.
+    facts: Arc<OnceCell<Facts>>,
+    facts_requests: AtomicU32,
+    form: Lock<Form>,
+    /// Shared with other clients of this endpoint.
+    limiter: Option<Arc<Limiter>>,
+}
+
+impl OpenAi {
+    /// # Errors
+    /// `Config` where the key, a header or the file of certificates cannot be used.
+    pub fn new(endpoint: Endpoint) -> Result<Self> {
+        Ok(Self {
+            http: http::client(&endpoint)?,
+            address: Address::new(&endpoint)?,
+            refused: Lock::new(HashSet::new()),
+            encoded: Lock::default(),
+            facts: Arc::default(),
+            facts_requests: AtomicU32::new(0),
+            form: Lock::new(Form { chosen: endpoint.form, announced: false }),
+            limiter: None,
+            endpoint,
+        })
+    }
+
+    /// A client for another conversation, with `endpoint`, which differs from its own in the model and what is configured for
+    /// that alone, over the same connections.
+    ///
+    /// # Errors
+    /// `Config` where the key or a header cannot be used.
+    pub fn sibling(&self, endpoint: Endpoint) -> Result<Self> {
+        let is_same = endpoint.model == self.endpoint.model;
+        Ok(Self {
+            http: self.http.clone(),
+            address: Address::new(&endpoint)?,
+            refused: Lock::new(if is_same { self.refused.lock().clone() } else { HashSet::new() }),
+            encoded: Lock::default(),
+            facts: if is_same { Arc::clone(&self.facts) } else { Arc::default() },
+            facts_requests: AtomicU32::new(0),
+            form: Lock::new(Form { chosen: endpoint.form, announced: false }),
+            limiter: self.limiter.clone(),
+            endpoint,
+        })
+    }
+
+    /// Its requests, and those of its siblings, wait for a slot of `limiter`.
+    pub fn limited_by(self, limiter: Arc<Limiter>) -> Self {
+        Self { limiter: Some(limiter), ..self }
+    }
+
+    /// The endpoint that it asks.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// Whether answers come as they are written, as far as is known yet.
+    pub fn streams(&self) -> bool {
+        !self.refused.lock().contains(&Feature::Streaming)
+    }
+
+    /// Whether the endpoint takes tools, as far as is known yet.
+    pub fn takes_tools(&self) -> bool {
+        !self.refused.lock().contains(&Feature::Tools)
+    }
+
+    fn temperature(&self) -> Option<f64> {
+        let default = (self.form() == CallForm::Compact).then_some(compact::TEMPERATURE);
+        self.endpoint.temperature.or(default)
+    }
+
+    fn max_tokens(&self) -> Option<u32> {
+        let default = (self.form() == CallForm::Compact).then_some(compact::MAX_ANSWER_TOKENS);
+        self.endpoint.max_tokens.or(default)
+    }
+
+    /// Asks, and beside that asks the server about the model where it has not said yet.
+    async fn ask_and_learn(&self, request: Request<'_>, on_progress: OnProgress<'_>) -> Result<Reply> {
+        self.choose_form(request.tools, on_progress).await;
+        let asking = pin!(self.ask_until_answered(request, on_progress));
+        if !self.asks_for_facts() {
+            return asking.await;
+        }
+        match select(asking, pin!(self.learn_facts())).await {
+            Either::Left((reply, _)) => reply,
+            Either::Right(((), asking)) => asking.await,
+        }
+    }
+
+    async fn ask_until_answered(&self, request: Request<'_>, on_progress: OnProgress<'_>) -> Result<Reply> {
+        let mut backoff = Backoff::new(self.endpoint.retries);
+        let streamed = self.streams();
+        let limiter = self.limiter.as_deref();
+        loop {
+            let slot = match limiter {
+                Some(limiter) => Some(limiter.slot().await),
+                None => None,
+            };
+            let failure = match self.ask_once(&request, on_progress).await {
+                Ok((reply, recovered)) => {
+                    limiter.inspect(|limiter| limiter.answered());
+                    if recovered {
+                        self.reconsider_form(&request, &reply, on_progress);
+                    }
+                    return Ok(reply);
+                }
+                Err(failure) => failure.without_key(&self.endpoint),
+            };
+            drop(slot);
+            if self.do_without(&failure, &request, on_progress) {
+                continue;
+            }
+            let Some((attempt, wait)) = backoff.next(failure.retry_after, failure.most_retries()) else {
+                if streamed && failure.reason == Reason::Empty {
+                    // It was not the streaming.
+                    self.refused.lock().remove(&Feature::Streaming);
+                }
+                return Err(failure.into_error(&self.endpoint));
+            };
+            limiter.inspect(|limiter| limiter.refused(wait));
+            on_progress(Progress::Retry { attempt, wait, reason: &failure.message });
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// One request. The reply, and whether its calls were written as text.
+    async fn ask_once(
+        &self,
+        request: &Request<'_>,
+        on_progress: OnProgress<'_>,
+    ) -> Result<(Reply, bool), Failure> {
+        let body = self.body(request).map_err(|error| {
+            Failure::new(Reason::Config, format!("the request cannot be written as JSON: {error}"))
+        })?;
+        let answer = self.answer(body).await?;
+        let earlier = request.messages;
+        if !self.is_compact(request) {
+            let assembly = receive(Assembly::new(request.tools), answer, on_progress).await?;
+            let (reply, recovered) = assembly.finish(earlier, on_progress);
+            return complete(reply, request.messages).map(|reply| (reply, recovered));
+        }
+        // The text is an object; what is shown of it is known at its end.
+        let mut without_text = |progress: Progress<'_>| {
+            if !matches!(progress, Progress::Text(_)) {
+                on_progress(progress);
+            }
+        };
+        let assembly =
+            receive(Assembly::new(&[]).stopping_at_repetition(), answer, &mut without_text).await?;
+        let (reply, _) = assembly.finish(earlier, &mut without_text);
+        let mut reply = complete(reply, request.messages)?;
+        compact::read(&mut reply, request.tools);
+        let is_cut_off = reply.is_cut_off();
+        for call in &mut reply.tool_calls {
+            if call.id.is_empty() {
+                call.id = unique(String::new(), earlier, &[]);
+            }
+            if let Some(note) = repair(call, request.tools, is_cut_off) {
+                on_progress(Progress::Notice(&note));
+            }
+        }
+        if reply.tool_calls.is_empty() && !reply.text.is_empty() {
+            on_progress(Progress::Text(&reply.text));
+        }
+        Ok((reply, false))
+    }
+
+    /// Whether this request is sent in the compact form. Those without tools (a summary) are plain text.
+    fn is_compact(&self, request: &Request<'_>) -> bool {
+        self.form() == CallForm::Compact && compact::fits(request.tools)
+    }
+
+    fn body(&self, request: &Request<'_>) -> serde_json::Result<Bytes> {
+        let refused = self.refused.lock().clone();
+        let mut form = self.wire_form(&refused);
+        if self.is_compact(request) && self.endpoint.temperature.is_none() {
+            form.temperature = form.temperature.map(|_| compact::temperature(request));
+        }
+        let answer_schema = request.answer_schema.filter(|_| !refused.contains(&Feature::AnswerSchema));
+        if self.is_compact(request) {
+            let (messages, schema) = (compact::messages(request).into(), compact::schema(request));
+            let answer_schema = Some(&schema).filter(|_| !refused.contains(&Feature::AnswerSchema));
+            let request = Request { answer_schema, ..Request::plain(&messages) };
+            return wire::body(&form, &request, &mut self.encoded.lock());
+        }
+        let are_described = refused.contains(&Feature::Tools) || self.form() == CallForm::Text;
+        if request.tools.is_empty() || !are_described {
+            return wire::body(&form, &Request { answer_schema, ..*request }, &mut self.encoded.lock());
+        }
+        let messages = described(request.messages, request.tools).into();
+        let request = Request { answer_schema, ..Request::plain(&messages) };
+        wire::body(&form, &request, &mut self.encoded.lock())
+    }
+
+    /// Sends the conversation. It is encoded already, so async-openai makes a request without a body.
+    async fn answer(&self, body: Bytes) -> Result<Answer, Failure> {
+        let (started, made) = (Instant::now(), MadeRequest::default());
+        let result = self.client(&made).chat().create_byot::<_, Value>(()).await;
+        let mut request = made.take(result)?;
+        *request.body_mut() = Some(body.into());
+        let response = http::send(&self.http, request, self.endpoint.timeouts.first).await?;
+        Ok(Answer::new(response, started, self.endpoint.timeouts))
+    }
+
+    fn client(&self, made: &MadeRequest) -> Client<Address> {
+        let made = made.clone();
+        let service = service_fn(move |request| made.clone().keep(request));
+        Client::build(self.http.clone(), self.address.clone()).with_http_service(service)
+    }
+
+    fn wire_form(&self, refused: &HashSet<Feature>) -> wire::Form<'_> {
+        let (endpoint, provider) = (&self.endpoint, self.endpoint.provider);
+        let field =
+            if refused.contains(&Feature::MaxTokens) { "max_completion_tokens" } else { "max_tokens" };
+        wire::Form {
+            model: &endpoint.model,
+            stream: !refused.contains(&Feature::Streaming),
+            stream_options: provider.stream_options && !refused.contains(&Feature::StreamOptions),
+            max_tokens: self.max_tokens().map(|tokens| (field, tokens)),
+            temperature: self.temperature().filter(|_| !refused.contains(&Feature::Temperature)),
+            top_p: endpoint.top_p,
+            reasoning_effort: endpoint.reasoning_effort.as_deref(),
+            body: &endpoint.body,
+            reasoning_echo: match (provider.reasoning_echo, refused.contains(&Feature::Reasoning)) {
+                (echo, false) => echo,
+                // It was refused where it was sent, or missed where it was not.
+                (Some(_), true) => None,
+                (None, true) => Some("reasoning_content"),
+            },
+        }
+    }
+
+    /// Gives up what the endpoint did not understand, for the session. `false` where there is nothing to give up.
+    fn do_without(&self, failure: &Failure, request: &Request<'_>, on_progress: OnProgress<'_>) -> bool {
+        let feature = match failure.reason {
+            Reason::Unsupported(feature) => feature,
+            // An endpoint whose model has answered before does stream; then the model said nothing.
+            Reason::Empty if !has_answer(request.messages) => Feature::Streaming,
+            _ => return false,
+        };
+        let was_used = match feature {
+            Feature::Tools => !request.tools.is_empty(),
+            Feature::AnswerSchema => request.answer_schema.is_some() || self.form() == CallForm::Compact,
+            Feature::Temperature => self.temperature().is_some(),
+            Feature::MaxTokens => self.max_tokens().is_some(),
+            Feature::Streaming | Feature::StreamOptions | Feature::Reasoning => true,
+        };
+        if !was_used || !self.refused.lock().insert(feature) {
+            return false;
+        }
+        let instead = match feature {
+            Feature::Streaming => "the endpoint does not stream: answers come in one piece from now on",
+            Feature::StreamOptions => {
+                "the endpoint does not take stream_options: token counts may be missing"
+            }
+            Feature::Tools => {
+                "the endpoint does not take tools: they are described in the prompt from now on"
+            }
+            Feature::AnswerSchema => {
+                "the endpoint does not take an answer schema: the answer is only checked here"
+            }
+            Feature::Temperature => "the endpoint does not take a temperature: it is left out from now on",
+            Feature::MaxTokens => "the endpoint takes max_completion_tokens in place of max_tokens",
+            Feature::Reasoning => "the endpoint wants reasoning handled differently in the conversation",
+        };
+        on_progress(Progress::Notice(&format!("{instead} ({})", failure.message)));
+        true
+    }
+
+    async fn list(&self) -> Result<Value, Failure> {
+        let listed = async {
+            let made = MadeRequest::default();
+            let result = self.client(&made).models().list_byot::<Value>().await;
+            let time = self.endpoint.timeouts.first.min(LISTING_TIMEOUT);
+            http::document(http::send(&self.http, made.take(result)?, time).await?, time).await
+        };
+        listed.await.map_err(|failure: Failure| failure.without_key(&self.endpoint))
+    }
+
+    async fn list_models(&self) -> Result<Vec<String>> {
+        let names = self.list().await.and_then(|list| wire::model_names(&list).ok_or_else(no_list));
+        names.map_err(|failure| failure.into_error(&self.endpoint))
+    }
+}
+
+impl ChatModel for OpenAi {
+    fn ask<'a>(&'a self, request: Request<'a>, on_progress: OnProgress<'a>) -> BoxFuture<'a, Result<Reply>> {
+        Box::pin(self.ask_and_learn(request, on_progress))
+    }
+
+    fn models(&self) -> BoxFuture<'_, Result<Vec<String>>> {
+        Box::pin(self.list_models())
+    }
+
+    fn name(&self) -> &str {
+        &self.endpoint.model
+    }
+
+    fn context_window(&self) -> Option<u64> {
+        self.known().context_window
+    }
+
+    fn decide_form<'a>(&'a self, tools: &'a [ToolSpec], on_progress: OnProgress<'a>) -> BoxFuture<'a, ()> {
+        Box::pin(self.choose_form(tools, on_progress))
+    }
+
+    fn form(&self) -> CallForm {
+        self.form.lock().chosen.unwrap_or_default()
+    }
+
+    fn resume_form(&self, form: CallForm) {
+        if self.endpoint.form.is_none_or(|configured| configured == form) {
+            *self.form.lock() = Form { chosen: Some(form), announced: true };
+        }
+    }
+
+    fn for_another_conversation(&self) -> Option<Arc<dyn ChatModel>> {
+        let sibling = self.sibling(self.endpoint.clone()).ok()?;
+        *sibling.form.lock() = *self.form.lock();
+        Some(Arc::new(sibling))
+    }
+
+    fn takes_images(&self) -> bool {
+        self.endpoint.images && self.form() == CallForm::Native
+    }
+
+    fn add_images(&self, to: &str, images: Vec<String>) {
+        self.encoded.lock().add_images(to, images);
+    }
+}
+
+/// Reads an answer to its end.
+async fn receive<'a>(
+    mut assembly: Assembly<'a>,
+    mut answer: Answer,
+    on_progress: OnProgress<'_>,
+) -> Result<Assembly<'a>, Failure> {
+    loop {
+        let next = match assembly.is_finished() {
+            // Some servers leave the connection open after the last word.
+            true => timeout(GRACE_AFTER_FINISH, answer.next()).await.unwrap_or(Ok(None)),
+            false => answer.next().await,
+        };
+        match next {
+            Ok(Some(chunk)) => {
+                assembly.add(chunk, on_progress)?;
+                if assembly.is_stopped() {
+                    // The connection is closed, so that the server stops too.
+                    return Ok(assembly);
+                }
+            }
+            Ok(None) => break,
+            // What follows the last word may be missing.
+            Err(_) if assembly.is_finished() => break,
+            Err(failure) => return Err(failure),
+        }
+    }
+    match answer.is_complete() {
+        true => answer.give_back(),
+        false if assembly.is_finished() => {}
+        false => return Err(Failure::new(Reason::Broken, "the answer stopped before it was complete")),
+    }
+    Ok(assembly)
+}
+
+fn no_list() -> Failure {
+    Failure::new(Reason::NotTheProtocol, "the endpoint's list of models is not one")
+}
+
+/// Whether the model has answered in this conversation.
+fn has_answer(messages: &[Message]) -> bool {
+    messages.iter().any(|message| matches!(message, Message::Assistant { .. }))
+}
+
+/// The reply, unless it was given up. One that says nothing is a failure where the model has not answered before: then it
+/// may be the endpoint that does not stream.
+fn complete(reply: Reply, messages: &[Message]) -> Result<Reply, Failure> {
+    match reply.finish_reason.as_deref() {
+        Some("content_filter") => {
+            return Err(Failure::new(Reason::Filtered, "the provider's content filter stopped the answer"));
+        }
+        // Of gateways that have begun to answer (OpenRouter), and of DeepSeek.
+        Some(reason @ ("error" | "insufficient_system_resource")) => {
+            let message = format!("the endpoint gave up in the middle of its answer: {reason}");
+            return Err(Failure::new(Reason::Broken, message));
+        }
+        _ => {}
+    }
+    let is_empty = reply.tool_calls.is_empty() && reply.text.trim().is_empty() && !reply.is_cut_off();
+    if !is_empty || has_answer(messages) {
+        return Ok(reply);
+    }
+    let message = match reply.reasoning {
+        Some(_) => "the model reasoned but gave no answer",
+        None => "the model's answer is empty",
+    };
+    Err(Failure::new(Reason::Empty, message))
+}
+
+/// A request as async-openai makes it. This client sends it and reads the answer: that crate keeps neither the status and
+/// the headers of an error nor the name of an event, and reads answers as OpenAI's own servers write them.
+#[derive(Clone, Default)]
+struct MadeRequest(Arc<Lock<Option<reqwest::Request>>>);
+
+impl MadeRequest {
+    async fn keep(self, request: HttpRequestFactory) -> Result<reqwest::Response, OpenAIError> {
+        *self.0.lock() = Some(request.build().await?);
+        Ok(::http::Response::new("null").into())
+    }
+
+    fn take<T>(&self, result: Result<T, OpenAIError>) -> Result<reqwest::Request, Failure> {
+        self.0.lock().take().ok_or_else(|| {
+            let why = result.err().map(|error| error.to_string()).unwrap_or_default();
+            Failure::new(Reason::Config, format!("the request cannot be made: {why}"))
+        })
+    }
+}

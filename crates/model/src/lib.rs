@@ -1,0 +1,207 @@
+//! The model endpoint: what is asked, what comes back, and who answers.
+
+pub mod client;
+pub mod compact;
+mod described;
+pub mod dialogue;
+pub mod endpoint;
+mod limiter;
+mod messages;
+pub mod probe;
+pub mod prompted;
+pub mod providers;
+pub mod replayed;
+pub mod size;
+pub mod tool_calls;
+
+pub use client::{Facts, OWN_FIELDS, OpenAi};
+pub use endpoint::{Endpoint, Secret};
+pub use limiter::{Limiter, Slot};
+pub use messages::Messages;
+pub use replayed::Replayed;
+
+use agent_base::error::Result;
+use agent_event::{CallForm, ToolCall, Usage};
+use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One message of the conversation, free of any wire format.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "role", rename_all = "snake_case")]
+pub enum Message {
+    /// The instructions; always first.
+    System {
+        /// The text.
+        text: String,
+    },
+    /// What the user asks.
+    User {
+        /// The text.
+        text: String,
+    },
+    /// The model.
+    Assistant {
+        /// The text; may be empty beside tool calls.
+        text: String,
+        /// The reasoning, kept for the providers that want it echoed.
+        reasoning: Option<String>,
+        /// The tools it asked for.
+        tool_calls: Vec<ToolCall>,
+    },
+    /// A tool's answer.
+    Tool {
+        /// The id of the call it answers.
+        id: String,
+        /// The tool's name.
+        name: String,
+        /// The result.
+        text: String,
+    },
+}
+
+impl Message {
+    /// Bytes of its text, its reasoning and its calls.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::System { text } | Self::User { text } | Self::Tool { text, .. } => text.len(),
+            Self::Assistant { text, reasoning, tool_calls } => {
+                let calls = tool_calls.iter().map(|call| call.name.len() + call.arguments.len());
+                text.len() + reasoning.as_ref().map_or(0, String::len) + calls.sum::<usize>()
+            }
+        }
+    }
+}
+
+/// A tool as it is described to the model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ToolSpec {
+    /// The name.
+    pub name: String,
+    /// What it does, from `prompts/`.
+    pub description: String,
+    /// The JSON Schema of its arguments. Shared, so that specifications are copied and compared without it.
+    pub parameters: Arc<Value>,
+}
+
+/// What is asked of the model.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'a> {
+    /// The whole conversation. What was sent of it before is not encoded again.
+    pub messages: &'a Messages,
+    /// The tools that may be called; the same in every request of a session, so that prompt caches hit.
+    pub tools: &'a [ToolSpec],
+    /// A JSON Schema that the final answer has to satisfy, where one was asked for.
+    pub answer_schema: Option<&'a Value>,
+    /// Which attempt at the prompt this is part of, counting from 1: from the second one on, an answer as before is of no use.
+    pub attempt: u32,
+}
+
+impl<'a> Request<'a> {
+    /// A request for an answer in plain text.
+    pub fn plain(messages: &'a Messages) -> Self {
+        Self { messages, tools: &[], answer_schema: None, attempt: 1 }
+    }
+}
+
+/// What the model said.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Reply {
+    /// The text.
+    pub text: String,
+    /// The reasoning, where there is some.
+    pub reasoning: Option<String>,
+    /// The tools it asks for, ids unique and not empty.
+    pub tool_calls: Vec<ToolCall>,
+    /// Why it stopped, in the endpoint's word.
+    pub finish_reason: Option<String>,
+    /// Tokens, where the endpoint says.
+    pub usage: Option<Usage>,
+}
+
+impl Reply {
+    /// Whether the answer was cut off at the token limit, as the protocol says it, or other ones behind a gateway.
+    pub fn is_cut_off(&self) -> bool {
+        let reason = self.finish_reason.as_deref().unwrap_or_default();
+        ["length", "max_tokens", "model_length"].iter().any(|limit| reason.eq_ignore_ascii_case(limit))
+    }
+}
+
+/// What happens while the model answers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Progress<'a> {
+    /// A piece of the answer.
+    Text(&'a str),
+    /// A piece of the reasoning.
+    Reasoning(&'a str),
+    /// The request failed and will be tried again; nothing of the broken answer counts.
+    Retry {
+        /// Counts from 1.
+        attempt: u32,
+        /// How long until then.
+        wait: Duration,
+        /// What went wrong.
+        reason: &'a str,
+    },
+    /// Something the user should know, a fallback for example.
+    Notice(&'a str),
+    /// The form of the tool calls from now on.
+    Form {
+        /// The form.
+        form: CallForm,
+        /// Why it was chosen.
+        reason: &'a str,
+    },
+}
+
+/// Where progress goes.
+pub type OnProgress<'a> = &'a mut (dyn FnMut(Progress<'_>) + Send);
+
+/// A model that can be asked: an endpoint, or a recording of one.
+pub trait ChatModel: Send + Sync {
+    /// Asks and waits for the whole answer. Dropping the future gives the request up.
+    ///
+    /// Retries are made inside and shown as [`Progress::Retry`]. Errors are of kind `Endpoint`,
+    /// `Config` or `ContextOverflow`.
+    fn ask<'a>(&'a self, request: Request<'a>, on_progress: OnProgress<'a>) -> BoxFuture<'a, Result<Reply>>;
+
+    /// The names of the models that the endpoint offers.
+    fn models(&self) -> BoxFuture<'_, Result<Vec<String>>>;
+
+    /// The model's name.
+    fn name(&self) -> &str;
+
+    /// The model's context window in tokens, as far as it is known yet.
+    fn context_window(&self) -> Option<u64> {
+        None
+    }
+
+    /// Decides the form of the tool calls before the first request, where that can be known by then.
+    fn decide_form<'a>(&'a self, _tools: &'a [ToolSpec], _on_progress: OnProgress<'a>) -> BoxFuture<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    /// How tools are offered and calls are written, as far as that is decided.
+    fn form(&self) -> CallForm {
+        CallForm::Native
+    }
+
+    /// Continues with the form that the session had.
+    fn resume_form(&self, _form: CallForm) {}
+
+    /// The same model, for a second conversation at the same time. `None` where there can be only one: answers that were
+    /// recorded.
+    fn for_another_conversation(&self) -> Option<Arc<dyn ChatModel>> {
+        None
+    }
+
+    /// Whether it takes images.
+    fn takes_images(&self) -> bool {
+        false
+    }
+
+    /// Adds images, as `data:` URLs, to the result of a call, or to the prompt with this text, before that is first sent.
+    fn add_images(&self, _to: &str, _images: Vec<String>) {}
+}

@@ -1,0 +1,150 @@
+//! The well-known providers: where they are, whose key they take, what is special about them.
+
+use agent_base::error::{Error, Result};
+
+/// What is known of a provider beforehand. Everything else is learned from its answers.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Provider {
+    /// The name, as `--provider` takes it.
+    pub name: &'static str,
+    /// The base URL; empty for [`GENERIC`].
+    pub base_url: &'static str,
+    /// Variables that may hold the key, the first one that is set counts. Empty where no key is needed.
+    pub key_variables: &'static [&'static str],
+    /// A model to take where none is named.
+    pub default_model: Option<&'static str>,
+    /// Under which name the reasoning is sent back beside tool calls, where the provider wants that.
+    pub reasoning_echo: Option<&'static str>,
+    /// Whether it takes `stream_options`.
+    pub stream_options: bool,
+    /// Context windows in tokens, by the beginning of the model's name. Only what the provider documents.
+    pub context_windows: &'static [(&'static str, u64)],
+}
+
+impl Provider {
+    /// The context window of `model` in tokens, where it is certain.
+    pub fn context_window(&self, model: &str) -> Option<u64> {
+        let longest = self.context_windows.iter().filter(|(prefix, _)| model.starts_with(prefix));
+        longest.max_by_key(|(prefix, _)| prefix.len()).map(|(_, window)| *window)
+    }
+
+    /// Whether it runs on the user's own machine and needs no key.
+    pub fn is_local(&self) -> bool {
+        self.base_url.starts_with("http://")
+    }
+}
+
+/// An endpoint of which nothing is known but that it is OpenAI-compatible.
+pub static GENERIC: Provider = Provider {
+    name: "custom",
+    base_url: "",
+    key_variables: &[],
+    default_model: None,
+    reasoning_echo: None,
+    stream_options: true,
+    context_windows: &[],
+};
+
+/// Every provider that `--provider` knows.
+pub static ALL: &[Provider] = &[
+    Provider {
+        name: "openai",
+        base_url: "https://api.openai.com/v1",
+        key_variables: &["OPENAI_API_KEY"],
+        // https://platform.openai.com/docs/models
+        context_windows: &[
+            ("gpt-5", 400_000),
+            ("gpt-4.1", 1_047_576),
+            ("gpt-4o", 128_000),
+            ("gpt-4-turbo", 128_000),
+            ("gpt-3.5-turbo", 16_385),
+            ("o1", 200_000),
+            ("o3", 200_000),
+            ("o4-mini", 200_000),
+        ],
+        ..GENERIC
+    },
+    Provider {
+        name: "novita",
+        base_url: "https://api.novita.ai/openai/v1",
+        key_variables: &["NOVITA_API_KEY"],
+        ..GENERIC
+    },
+    Provider {
+        name: "deepseek",
+        base_url: "https://api.deepseek.com/v1",
+        key_variables: &["DEEPSEEK_API_KEY"],
+        default_model: Some("deepseek-chat"),
+        // https://api-docs.deepseek.com/guides/thinking_mode: in a run of tool calls the reasoning goes back.
+        reasoning_echo: Some("reasoning_content"),
+        ..GENERIC
+    },
+    Provider {
+        name: "openrouter",
+        base_url: "https://openrouter.ai/api/v1",
+        key_variables: &["OPENROUTER_API_KEY"],
+        ..GENERIC
+    },
+    Provider {
+        name: "together",
+        base_url: "https://api.together.xyz/v1",
+        key_variables: &["TOGETHER_API_KEY"],
+        ..GENERIC
+    },
+    Provider {
+        name: "groq",
+        base_url: "https://api.groq.com/openai/v1",
+        key_variables: &["GROQ_API_KEY"],
+        ..GENERIC
+    },
+    Provider { name: "ollama", base_url: "http://localhost:11434/v1", ..GENERIC },
+    Provider { name: "lmstudio", base_url: "http://localhost:1234/v1", ..GENERIC },
+    Provider { name: "vllm", base_url: "http://localhost:8000/v1", ..GENERIC },
+    Provider { name: "llamacpp", base_url: "http://localhost:8080/v1", ..GENERIC },
+];
+
+/// The provider called `name`.
+///
+/// # Errors
+/// `Config` where there is none; the hint lists them.
+pub fn find(name: &str) -> Result<&'static Provider> {
+    ALL.iter().find(|provider| provider.name.eq_ignore_ascii_case(name.trim())).ok_or_else(|| {
+        let names: Vec<_> = ALL.iter().map(|provider| provider.name).collect();
+        Error::config(format!("there is no provider called {name:?}"))
+            .hint(format!("the known ones are {}; any other is named with --base-url", names.join(", ")))
+    })
+}
+
+/// The provider whose host an address names, so that `--base-url` alone gets its quirks right.
+pub fn of_base_url(base_url: &str) -> &'static Provider {
+    let host = |url: &str| reqwest::Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned));
+    let asked = host(base_url);
+    ALL.iter().filter(|provider| !provider.is_local()).find(|p| host(p.base_url) == asked).unwrap_or(&GENERIC)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn providers_are_found_by_name_and_by_address() {
+        assert_eq!(find("DeepSeek").unwrap().name, "deepseek");
+        assert!(find("nobody").unwrap_err().hint_text().unwrap().contains("openrouter"));
+        assert_eq!(of_base_url("https://api.deepseek.com/beta").name, "deepseek");
+        assert_eq!(of_base_url("http://localhost:8000/v1").name, "custom");
+    }
+
+    #[test]
+    fn every_preset_is_already_normalised() {
+        for provider in ALL {
+            assert_eq!(crate::Endpoint::new(provider.base_url, "m").unwrap().base_url, provider.base_url);
+        }
+    }
+
+    #[test]
+    fn the_longest_name_decides_the_window() {
+        let openai = find("openai").unwrap();
+        assert_eq!(openai.context_window("gpt-4.1-mini"), Some(1_047_576));
+        assert_eq!(openai.context_window("gpt-4"), None);
+    }
+}

@@ -1,0 +1,571 @@
+//! The gateway of a session: judges connections, asks the user, counts, and emits the events.
+
+use super::PORT;
+use super::connection::{self, CloseReason, Refusal};
+use super::dial::AddressRule;
+use super::environment::variables;
+use super::host::Host;
+use super::list::Entry;
+use super::request::Request;
+use super::rules::{Reach, Rules, Verdict};
+use super::traffic::{Limits, Meter};
+use super::upstream::Upstream;
+use agent_base::error::Result;
+use agent_base::lock::Lock;
+use agent_base::machine::Machine;
+use agent_event::{Event, Events};
+use agent_policy::{Answer, Approver, Question};
+use agent_sandbox::{Network, Sandbox, Tunnels};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
+
+/// Questions that wait for the user at once. About further hosts the user is not asked.
+const MAX_QUESTIONS: usize = 8;
+/// Refusals that are kept for the model.
+const MAX_REFUSALS: usize = 10;
+/// Different refusals that get a `denied` event each; a notice says that there are more. Every connection gets its own event
+/// in any case.
+const MAX_DENIALS: usize = 100;
+/// How long the end of a session waits for the events of its connections.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
+/// The limit on all connections, as events name it.
+const CONNECTIONS: &str = "connections";
+/// What programs print that cannot reach a host because the sandbox has no network.
+const NO_NETWORK: [&str; 5] = [
+    "Could not resolve host",
+    "Temporary failure in name resolution",
+    "Network is unreachable",
+    "Name or service not known",
+    "getaddrinfo EAI_AGAIN",
+];
+
+/// What a connection may do.
+#[derive(Debug, Clone)]
+pub(super) struct Permit {
+    pub reach: Reach,
+    /// The user has allowed exactly this host and port.
+    by_user: bool,
+    /// Whose list it goes by, where that is not the session's.
+    holder: Option<Arc<Holder>>,
+}
+
+/// Programs that go by a list of their own.
+#[derive(Debug)]
+pub(super) struct Holder {
+    /// Who they are, for messages: `[mcp.servers.fetch]`.
+    name: String,
+    rules: Rules,
+}
+
+/// A question under way, for all who wait for its answer.
+type Asked = Shared<BoxFuture<'static, Option<Answer>>>;
+
+/// What every connection of a session's sandboxes goes through.
+pub struct Gateway {
+    events: Arc<Events>,
+    network: Network,
+    limits: Limits,
+    rules: Lock<Rules>,
+    /// Whose denials hold here as well.
+    session: Lock<Option<Arc<Gateway>>>,
+    /// Lists beside the session's, by the password that programs show.
+    holders: Lock<HashMap<String, Arc<Holder>>>,
+    approver: Lock<Option<Arc<dyn Approver>>>,
+    /// What the user types to allow hosts, for messages.
+    command: Lock<&'static str>,
+    /// The proxy through which this machine reaches others.
+    upstream: Lock<Option<Arc<Upstream>>>,
+    /// Whether there is one that cannot be used.
+    is_behind_proxy: AtomicBool,
+    asked: Lock<HashMap<(Host, u16), Asked>>,
+    connections: AtomicU64,
+    bytes: AtomicU64,
+    slots: Semaphore,
+    refusals: Lock<Vec<String>>,
+    reported_limits: Lock<HashSet<&'static str>>,
+    /// Targets and reasons that have had their `denied` event.
+    reported_denials: Lock<HashSet<String>>,
+    /// Whether the user has been told that the sandbox has no network.
+    no_network_reported: AtomicBool,
+    ended: watch::Sender<bool>,
+    /// No more events are emitted.
+    silent: Lock<bool>,
+}
+
+impl Gateway {
+    /// A gateway for a `--network`.
+    ///
+    /// # Errors
+    ///
+    /// The list is not valid.
+    pub fn new(network: &Network, events: Arc<Events>, limits: Limits) -> Result<Arc<Self>> {
+        let rules = match network {
+            Network::None | Network::Full => Rules::default(),
+            Network::Hosts(hosts) => Rules::parse(&hosts.join(","))?,
+        };
+        Ok(Arc::new(Self {
+            events,
+            network: network.clone(),
+            slots: Semaphore::new(limits.at_once),
+            limits,
+            rules: Lock::new(rules),
+            session: Lock::default(),
+            holders: Lock::default(),
+            approver: Lock::default(),
+            command: Lock::new("--network"),
+            upstream: Lock::default(),
+            is_behind_proxy: AtomicBool::new(false),
+            asked: Lock::default(),
+            connections: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            refusals: Lock::default(),
+            reported_limits: Lock::default(),
+            reported_denials: Lock::default(),
+            no_network_reported: AtomicBool::new(false),
+            ended: watch::Sender::new(false),
+            silent: Lock::new(false),
+        }))
+    }
+
+    /// Connects through the proxy that this machine's variables name, if there is one.
+    pub fn through_proxy_of(&self, machine: &Machine) {
+        let upstream = Upstream::of(machine).map(Arc::new);
+        self.is_behind_proxy.store(upstream.is_none() && machine.proxy_variable().is_some(), Relaxed);
+        *self.upstream.lock() = upstream;
+    }
+
+    /// What connections go through.
+    pub(super) fn upstream(&self) -> Option<Arc<Upstream>> {
+        self.upstream.lock().clone()
+    }
+
+    /// Whether a target is allowed by its own name, and not because every public host is.
+    pub(super) fn names(&self, permit: &Permit, host: &Host, port: u16) -> bool {
+        match &permit.holder {
+            Some(holder) => holder.rules.names(host, port),
+            None => permit.by_user || self.rules.lock().names(host, port),
+        }
+    }
+
+    /// A failed connection may be due to a proxy that cannot be used (SOCKS, or one that is spoken to in TLS).
+    pub(super) fn mention_proxy(&self, reason: CloseReason) -> CloseReason {
+        match reason {
+            CloseReason::Failed(text) if self.is_behind_proxy.load(Relaxed) => CloseReason::Failed(
+                text + " (this machine's own proxy is not used for the sandbox: that takes one of http://)",
+            ),
+            reason => reason,
+        }
+    }
+
+    /// Whether the sandbox has the engine's ordinary network, which bypasses this gateway.
+    pub fn is_full(&self) -> bool {
+        self.network == Network::Full
+    }
+
+    /// The current rules.
+    pub fn rules(&self) -> Rules {
+        self.rules.lock().clone()
+    }
+
+    /// Changes the rules. After the first entry is allowed, [`Gateway::attach`] opens the proxy.
+    pub fn change(&self, change: impl FnOnce(&mut Rules)) {
+        change(&mut self.rules.lock());
+    }
+
+    /// What the user denies in a session, now or later, is denied here too: for a sandbox of one of its servers.
+    pub fn deny_like(&self, session: &Arc<Self>) {
+        *self.session.lock() = Some(Arc::clone(session));
+    }
+
+    /// What the rules say here, unless the session's deny it.
+    fn verdict(&self, host: &Host, port: u16) -> Verdict {
+        let session = self.session.lock().clone();
+        match session.map(|session| session.verdict(host, port)) {
+            Some(Verdict::Denied) => Verdict::Denied,
+            _ => self.rules.lock().judge(host, port),
+        }
+    }
+
+    /// Sets who is asked about hosts that are not on the list.
+    pub fn ask_with(&self, approver: Arc<dyn Approver>) {
+        *self.approver.lock() = Some(approver);
+    }
+
+    /// Sets what the user types to allow hosts, for messages: `--network` unless there is a better way.
+    pub fn allow_with(&self, command: &'static str) {
+        *self.command.lock() = command;
+    }
+
+    pub(super) fn command(&self) -> &'static str {
+        *self.command.lock()
+    }
+
+    /// Opens the proxy in a sandbox, if any host is allowed; otherwise nothing listens there. Called again after a change, it
+    /// updates the variables.
+    ///
+    /// # Errors
+    ///
+    /// The port is in use in the sandbox, or the guest is gone.
+    pub async fn attach(self: &Arc<Self>, sandbox: &Sandbox) -> Result<()> {
+        let rules = self.rules();
+        let is_closed = rules.allowed().is_empty();
+        if self.is_full() || (is_closed && self.holders.lock().is_empty()) {
+            return Ok(());
+        }
+        // Where only others have a list, the session's commands do not find the proxy.
+        let variables = if is_closed { Vec::new() } else { variables(&rules, None) };
+        sandbox.listen(PORT, &variables).await.map_err(|error| {
+            error.hint(format!("the network's proxy needs port {PORT} of the sandbox's loopback; does something else listen there?"))
+        })?;
+        // `None`: they are being served already.
+        if let Some(tunnels) = sandbox.tunnels() {
+            tokio::spawn(Arc::clone(self).serve(tunnels));
+        }
+        Ok(())
+    }
+
+    /// Lets programs go by a list of their own: the variables that they start with. After this, [`Gateway::attach`] opens the proxy.
+    ///
+    /// It separates what is meant for one program from what is meant for others. A program of the same sandbox that looks for the password
+    /// can find it.
+    ///
+    /// # Errors
+    ///
+    /// The list is not valid.
+    pub fn give_list(&self, name: &str, hosts: &[String]) -> Result<Vec<(String, String)>> {
+        if self.is_full() {
+            return Ok(Vec::new());
+        }
+        let rules = Rules::parse(&hosts.join(","))?;
+        let mut holders = self.holders.lock();
+        // It keeps its password as long as its list is the same.
+        let known = holders.iter().find(|(_, holder)| holder.name == name && holder.rules == rules);
+        let pass = known.map_or_else(new_pass, |(pass, _)| pass.clone());
+        let variables = variables(&rules, Some(&pass));
+        holders.retain(|_, holder| holder.name != name);
+        holders.insert(pass, Arc::new(Holder { name: name.to_owned(), rules }));
+        Ok(variables)
+    }
+
+    /// Whose list a password stands for.
+    pub(super) fn holder(&self, pass: &str) -> Option<Arc<Holder>> {
+        self.holders.lock().get(pass).cloned()
+    }
+
+    /// Whether a list beside the session's allows a connection. What the user denied is denied for all.
+    pub(super) fn judge_by(
+        &self,
+        holder: &Arc<Holder>,
+        host: &Host,
+        port: u16,
+    ) -> Result<Permit, CloseReason> {
+        if self.verdict(host, port) == Verdict::Denied {
+            return Err(CloseReason::Refused(Refusal::denied("the user denied it")));
+        }
+        match holder.rules.judge(host, port) {
+            Verdict::Allowed(reach) => Ok(Permit { reach, by_user: false, holder: Some(Arc::clone(holder)) }),
+            Verdict::Denied => {
+                Err(CloseReason::Refused(Refusal::denied(format!("{} denies it", holder.name))))
+            }
+            Verdict::Unknown => Err(CloseReason::Refused(Refusal::unlisted_of(&holder.name))),
+        }
+    }
+
+    /// Makes sure that programs in the sandbox may connect to these hosts. Where they may not yet, the user is asked, and a
+    /// proxy that is not there is opened. What to do about it, where they may not.
+    ///
+    /// # Errors
+    ///
+    /// The user ended the turn instead of an answer; the proxy cannot be opened.
+    pub async fn reach(
+        self: &Arc<Self>,
+        sandbox: &Sandbox,
+        hosts: &[&str],
+        purpose: &str,
+    ) -> Result<Option<String>> {
+        if self.is_full() {
+            return Ok(None);
+        }
+        let mut missing = Vec::new();
+        for name in hosts {
+            let host = Host::Name((*name).to_owned());
+            match self.rules.lock().judge(&host, 443) {
+                Verdict::Allowed(_) => {}
+                Verdict::Denied => return Ok(Some(format!("the user denied connections to {name}"))),
+                Verdict::Unknown => missing.push(host),
+            }
+        }
+        if missing.is_empty() {
+            return Ok(None);
+        }
+        let approver = self.approver.lock().clone();
+        let answer = match approver {
+            Some(approver) => approver.ask(&Question::Reach { purpose, hosts }).await?,
+            None => Answer::No,
+        };
+        if answer != Answer::Once {
+            let command = self.command();
+            return Ok(Some(format!("only the user can allow it, with {command} registries")));
+        }
+        self.change(|rules| missing.iter().for_each(|host| rules.allow(Entry::exactly(host, 443))));
+        self.attach(sandbox).await?;
+        Ok(None)
+    }
+
+    async fn serve(self: Arc<Self>, mut tunnels: Tunnels) {
+        while let Some(tunnel) = tunnels.next().await {
+            tokio::spawn(connection::serve(Arc::clone(&self), tunnel.accept()));
+        }
+    }
+
+    /// Closes every connection and reports it. After this no more events are emitted.
+    pub async fn end(&self) {
+        self.ended.send_replace(true);
+        // All slots are free when every connection has ended.
+        let all = u32::try_from(self.limits.at_once).unwrap_or(u32::MAX);
+        let _ = tokio::time::timeout(END_TIMEOUT, self.slots.acquire_many(all)).await;
+        *self.silent.lock() = true;
+    }
+
+    /// What the model should know about the network beside a tool's output: what was refused since the last call, or that
+    /// there is no network where a program failed for that reason. The user gets a notice of the latter, once.
+    pub fn explain(&self, output: &str) -> Option<String> {
+        if let refusals @ [_, ..] = &std::mem::take(&mut *self.refusals.lock())[..] {
+            return Some(format!("[the network refused: {}]", refusals.join("; ")));
+        }
+        let has_network = self.is_full() || !self.rules.lock().allowed().is_empty();
+        if has_network || !NO_NETWORK.iter().any(|message| output.contains(message)) {
+            return None;
+        }
+        let remedy = format!("{} HOST,… allows hosts (`registries`: package registries)", self.command());
+        if !self.no_network_reported.swap(true, Relaxed) {
+            self.emit(Event::Notice {
+                text: format!("a command needs a network and the sandbox has none: {remedy}"),
+            });
+        }
+        Some(format!("[the sandbox has no network; only the user can change that: {remedy}]"))
+    }
+
+    /// Runs `work`, unless the session ends first.
+    pub(super) async fn until_end<T>(
+        &self,
+        work: impl Future<Output = Result<T, CloseReason>>,
+    ) -> Result<T, CloseReason> {
+        let mut ended = self.ended.subscribe();
+        tokio::select! {
+            biased;
+            _ = ended.wait_for(|ended| *ended) => Err(CloseReason::Gone),
+            result = work => result,
+        }
+    }
+
+    /// Takes a slot for a connection, for as long as the permit lives.
+    pub(super) fn admit(&self) -> Result<SemaphorePermit<'_>, CloseReason> {
+        let (at_once, all) = (self.limits.at_once, self.limits.connections);
+        if self.connections.fetch_add(1, Relaxed) >= all {
+            return Err(CloseReason::Limit(
+                CONNECTIONS,
+                format!("the limit of {all} connections is reached"),
+            ));
+        }
+        let full =
+            |_| CloseReason::Limit("connections_at_once", format!("{at_once} connections are open already"));
+        self.slots.try_acquire().map_err(full)
+    }
+
+    pub(super) fn meter(&self) -> Meter<'_> {
+        Meter::new(&self.bytes, self.limits.bytes)
+    }
+
+    /// Whether the rules or the user allow a connection. What needs no lookup is judged before the user is asked; a name is
+    /// resolved only after that, because the lookup itself is a message to the servers of the domain.
+    pub(super) async fn judge(&self, host: &Host, port: u16) -> Result<Permit, CloseReason> {
+        let denied = |why: &str| Err(CloseReason::Refused(Refusal::denied(why)));
+        match self.verdict(host, port) {
+            Verdict::Allowed(reach) => return Ok(Permit { reach, by_user: false, holder: None }),
+            Verdict::Denied => return denied("the user denied it"),
+            Verdict::Unknown => {}
+        }
+        if let Host::Name(name) = host
+            && (name == "localhost" || name.ends_with(".localhost"))
+        {
+            let target = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
+            let reason = format!("its address is a loopback address, and {target} is not on the list");
+            return Err(CloseReason::Refused(Refusal::address(reason, target)));
+        }
+        // The proxy is there for others.
+        if self.rules.lock().allowed().is_empty() {
+            return Err(CloseReason::Refused(Refusal::unlisted(host, port)));
+        }
+        let entry = Entry::exactly(host, port);
+        let reach = if entry.names_port() { Reach::Anything } else { Reach::Web };
+        match self.answer(host, port).await {
+            None | Some(Answer::No | Answer::Each) => {
+                return Err(CloseReason::Refused(Refusal::unlisted(host, port)));
+            }
+            Some(Answer::Never) => {
+                self.change(|rules| rules.deny(entry));
+                return denied("the user denied it for this session");
+            }
+            Some(Answer::Always) => self.change(|rules| rules.allow(entry)),
+            Some(Answer::Once) => {}
+        }
+        Ok(Permit { reach, by_user: true, holder: None })
+    }
+
+    /// The user's answer, shared by all connections that wait for the same host. `None` where nobody can be asked.
+    async fn answer(&self, host: &Host, port: u16) -> Option<Answer> {
+        let approver = self.approver.lock().clone()?;
+        let key = (host.clone(), port);
+        let asked = {
+            let mut all = self.asked.lock();
+            if all.len() >= MAX_QUESTIONS && !all.contains_key(&key) {
+                return None;
+            }
+            let start = || {
+                // In its own task: the connection may be gone before the user answers.
+                let asking = tokio::spawn(ask(approver, host.clone(), port));
+                async move { asking.await.unwrap_or(None) }.boxed().shared()
+            };
+            all.entry(key.clone()).or_insert_with(start).clone()
+        };
+        let answer = asked.clone().await;
+        let mut all = self.asked.lock();
+        if all.get(&key).is_some_and(|current| current.ptr_eq(&asked)) {
+            all.remove(&key);
+        }
+        answer
+    }
+
+    /// What the rules say about an address that the host resolved to.
+    pub(super) fn judge_address(
+        &self,
+        permit: &Permit,
+        host: &Host,
+        address: IpAddr,
+        port: u16,
+    ) -> AddressRule {
+        let rule = self.rules.lock().judge_address(address, port);
+        let rule = match (&permit.holder, rule) {
+            (_, AddressRule::Denied) | (None, _) => rule,
+            (Some(holder), _) => holder.rules.judge_address(address, port),
+        };
+        match rule {
+            // The user was asked about this very address.
+            AddressRule::Unnamed if permit.by_user && *host == Host::Ip(address) => AddressRule::Named,
+            rule => rule,
+        }
+    }
+
+    /// Emits the event of a connection; of those beyond the limit on all connections only the first.
+    pub(super) fn report(
+        &self,
+        request: &Request,
+        meter: &Meter<'_>,
+        allowed: bool,
+        end: Option<&CloseReason>,
+    ) {
+        let (host, port) = (&request.host, request.port);
+        if let Some(CloseReason::Limit(limit, _)) = end {
+            match self.reported_limits.lock().insert(limit) {
+                true => self.emit(Event::LimitReached { limit: (*limit).to_owned() }),
+                false if *limit == CONNECTIONS => return,
+                false => {}
+            }
+        }
+        let reason = end.and_then(CloseReason::reason).map(str::to_owned);
+        if let (false, Some(reason)) = (allowed, &reason) {
+            self.deny(&format!("{host}:{port}"), reason);
+        }
+        self.emit(Event::Connection {
+            host: host.to_string().trim_matches(['[', ']']).to_owned(),
+            port,
+            allowed,
+            sent: meter.sent.load(Relaxed),
+            received: meter.received.load(Relaxed),
+            duration_ms: u64::try_from(meter.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            reason,
+        });
+    }
+
+    /// Keeps a refusal for the model, and emits a `denied` event for the first of its kind: programs try again and again.
+    fn deny(&self, target: &str, reason: &str) {
+        let refusal = format!("{target} ({reason})");
+        let mut refusals = self.refusals.lock();
+        if refusals.len() < MAX_REFUSALS && !refusals.contains(&refusal) {
+            refusals.push(refusal.clone());
+        }
+        drop(refusals);
+        let mut reported = self.reported_denials.lock();
+        if reported.len() > MAX_DENIALS || !reported.insert(refusal) {
+            return;
+        }
+        let is_last = reported.len() > MAX_DENIALS;
+        drop(reported);
+        self.emit(match is_last {
+            false => Event::Denied { what: format!("connect to {target}"), rule: reason.to_owned() },
+            true => Event::Notice {
+                text: format!(
+                    "the network refused more than {MAX_DENIALS} targets; further ones appear only as connection events"
+                ),
+            },
+        });
+    }
+
+    fn emit(&self, event: Event) {
+        let silent = self.silent.lock();
+        if !*silent {
+            // A session file that cannot be written fails at the next event of the turn.
+            let _ = self.events.emit(event);
+        }
+    }
+}
+
+/// A password that nobody guesses.
+fn new_pass() -> String {
+    use std::hash::{BuildHasher, RandomState};
+    // Each is keyed with random bytes of the system.
+    let [first, second] = [0, 1].map(|n: u8| RandomState::new().hash_one(n));
+    format!("{first:016x}{second:016x}")
+}
+
+/// What the user answers; `None` where nobody did.
+async fn ask(approver: Arc<dyn Approver>, host: Host, port: u16) -> Option<Answer> {
+    let remark = match &host {
+        Host::Ip(address) => super::objection(*address),
+        Host::Name(_) => None,
+    };
+    let question = Question::Connect { host: &host.to_string(), port, remark };
+    approver.ask(&question).await.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_session_denies_is_denied_in_a_sandbox_of_its_servers_too() {
+        let gateway = |hosts: &[&str]| {
+            let network = Network::Hosts(hosts.iter().map(|host| (*host).to_owned()).collect());
+            Gateway::new(&network, Arc::new(Events::new(1)), Limits::default()).expect("a gateway")
+        };
+        let (session, server) = (gateway(&["d.example"]), gateway(&["a.example", "b.example"]));
+        server.deny_like(&session);
+        let is_allowed = |name: &str| {
+            let verdict = server.verdict(&Host::parse(name).expect("a host"), 443);
+            matches!(verdict, Verdict::Allowed(_))
+        };
+        assert!(is_allowed("a.example") && is_allowed("b.example"));
+        assert!(!is_allowed("c.example"), "the server has a list of its own");
+        session.change(|rules| rules.deny(Entry::parse("a.example").expect("an entry")));
+        assert!(!is_allowed("a.example") && is_allowed("b.example"));
+        session.change(|rules| rules.allow(Entry::parse("c.example").expect("an entry")));
+        assert!(!is_allowed("c.example"), "what the session allows is not the server's");
+    }
+}

@@ -1,0 +1,113 @@
+//! Asking before something happens: the rules that judge a tool call, and the user who decides.
+
+pub mod policy;
+pub mod syntax;
+
+use agent_base::error::Result;
+use futures_util::future::BoxFuture;
+use std::fmt;
+
+/// When the user is asked before a tool runs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Approve {
+    /// Never: the sandbox is the protection.
+    #[default]
+    Never,
+    /// Where a policy rule says `ask`.
+    Risky,
+    /// Before every command and every write.
+    Always,
+}
+
+/// The one way to ask a user. A closure is one too.
+pub trait Approver: Send + Sync {
+    /// Asks, and waits for the answer. An error (Ctrl-C, for example) ends the turn; a connection that is asked about is
+    /// refused.
+    fn ask<'a>(&'a self, question: &'a Question<'a>) -> BoxFuture<'a, Result<Answer>>;
+}
+
+impl<F> Approver for F
+where
+    F: Fn(&Question<'_>) -> BoxFuture<'static, Result<Answer>> + Send + Sync,
+{
+    fn ask<'a>(&'a self, question: &'a Question<'a>) -> BoxFuture<'a, Result<Answer>> {
+        self(question)
+    }
+}
+
+/// What a user is asked.
+pub enum Question<'a> {
+    /// May this tool call run?
+    ToolCall(&'a policy::Question),
+    /// May a program in the sandbox connect to a host that is not on the list?
+    Connect {
+        /// The host, a name or an address.
+        host: &'a str,
+        /// The port.
+        port: u16,
+        /// What is special about the address: it is one of this machine's own network, for example.
+        remark: Option<&'a str>,
+    },
+    /// May programs in the sandbox connect to these hosts for the rest of the session?
+    Reach {
+        /// What for: `install numpy (python)`.
+        purpose: &'a str,
+        /// The hosts.
+        hosts: &'a [&'a str],
+    },
+    /// May these changes be written into the user's workspace?
+    Apply {
+        /// The files and what is risky about them, as lines for the user.
+        summary: &'a str,
+    },
+}
+
+/// What a user answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// Yes, this once.
+    Once,
+    /// Yes, and do not ask again in this session.
+    Always,
+    /// Ask about each part, as the frontend does that: only for [`Question::Apply`].
+    Each,
+    /// Not this time.
+    No,
+    /// No, and do not ask again in this session.
+    Never,
+}
+
+impl Question<'_> {
+    /// The answers that the question has; any other one counts as [`Answer::No`].
+    pub fn answers(&self) -> &'static [Answer] {
+        match self {
+            Question::ToolCall(_) => &[Answer::Once, Answer::No, Answer::Always],
+            Question::Connect { .. } => &[Answer::Once, Answer::Always, Answer::Never],
+            Question::Reach { .. } => &[Answer::Once, Answer::No],
+            Question::Apply { .. } => &[Answer::Once, Answer::No, Answer::Each],
+        }
+    }
+}
+
+/// The question in plain text; the changes themselves are for the frontend to show.
+impl fmt::Display for Question<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Question::ToolCall(question) => question.fmt(f),
+            Question::Connect { host, port, remark } => {
+                write!(f, "A program in the sandbox wants to connect to {host}:{port}")?;
+                remark.iter().try_for_each(|remark| write!(f, ", {remark}"))?;
+                write!(f, ". Allow it?")
+            }
+            Question::Reach { purpose, hosts } => {
+                write!(
+                    f,
+                    "To {purpose}, programs in the sandbox have to connect to {}. Allow it for this session?",
+                    hosts.join(", ")
+                )
+            }
+            Question::Apply { .. } => write!(f, "Apply?"),
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Reads commands and code with real grammars, as deep as they are nested: a shell command in a Python string in a
+//! here-document.
+//!
+//! What is read comes from the model, so it is read in a subprocess (`subprocess.rs`) and everything is bounded: the time, the size of
+//! one text, how many there are and how deep. What lies beyond a bound counts as unreadable, which is an answer of its
+//! own.
+
+mod code;
+mod go;
+mod heredocs;
+mod javascript;
+mod names;
+mod python;
+mod ruby;
+mod rust;
+mod shell;
+pub mod tree;
+mod wrappers;
+
+use super::findings::{Findings, Language, Name, Unreadable, Use, Word};
+use super::subprocess;
+use names::Reading;
+use shell::Stdin;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+use tree::{Dialect, Source};
+
+/// How long one call may be read.
+const TIME: Duration = Duration::from_secs(1);
+/// How many texts and wrapped commands one call may hold.
+const MAX_PIECES: usize = 256;
+/// How deep they may be nested.
+const MAX_DEPTH: usize = 12;
+/// How many commands one call may hold.
+const MAX_COMMANDS: usize = 10_000;
+
+/// Something to read.
+struct Piece {
+    content: Content,
+    place: Place,
+    depth: usize,
+}
+
+enum Content {
+    Code { language: Language, dialect: Dialect, text: String, is_whole: bool },
+    Command(Vec<Word>, Stdin),
+}
+
+/// Where a piece of code stands.
+#[derive(Clone)]
+enum Place {
+    Command,
+    File(String),
+}
+
+/// Reads the text of a shell command.
+pub fn command(text: &str) -> Findings {
+    let content = Content::Code {
+        language: Language::Shell,
+        dialect: Dialect::Usual,
+        text: text.to_owned(),
+        is_whole: true,
+    };
+    subprocess::read(|| read(vec![Piece { content, place: Place::Command, depth: 0 }]))
+}
+
+/// Reads files that are about to be written: paths and texts. Parts of files (`is_whole` is false) may begin and end
+/// anywhere, so that they do not parse says nothing.
+pub fn files<'a>(files: impl Iterator<Item = (&'a str, &'a str)>, is_whole: bool) -> Findings {
+    let pieces: Vec<Piece> = files.filter_map(|(path, text)| file(path, text, is_whole, 0)).collect();
+    if pieces.is_empty() { Findings::default() } else { subprocess::read(|| read(pieces)) }
+}
+
+/// Reads code that is about to run, as the file `path` of its language. Of a language without a grammar it is unreadable.
+pub fn code(language: &str, path: &str, text: &str) -> Findings {
+    if language_of(path).is_some() {
+        return files([(path, text)].into_iter(), true);
+    }
+    let what = format!("{language} code, which there is no grammar for");
+    Findings { unreadable: vec![Unreadable { language: Language::Shell, what }], ..Findings::default() }
+}
+
+fn file(path: &str, text: &str, is_whole: bool, depth: usize) -> Option<Piece> {
+    let (language, dialect) = language_of(path).or_else(|| language_of_shebang(text))?;
+    let text = if is_whole { text.to_owned() } else { dedented(text) };
+    let content = Content::Code { language, dialect, text, is_whole };
+    Some(Piece { content, place: Place::File(path.to_owned()), depth })
+}
+
+fn read(pieces: Vec<Piece>) -> Findings {
+    let mut reader =
+        Reader { waiting: pieces.into(), findings: Findings::default(), deadline: Instant::now() + TIME };
+    for _ in 0..MAX_PIECES {
+        let Some(piece) = reader.waiting.pop_front() else { return reader.findings };
+        if piece.depth > MAX_DEPTH {
+            reader.unreadable(Language::Shell, "code nested too deep");
+            continue;
+        }
+        match &piece.content {
+            Content::Code { language: Language::Shell, text, .. } => reader.script(text, &piece),
+            Content::Code { .. } => reader.code(&piece),
+            Content::Command(words, stdin) => reader.run(words.clone(), stdin, &piece),
+        }
+    }
+    if !reader.waiting.is_empty() {
+        reader.unreadable(Language::Shell, "more code inside the command than is read");
+    }
+    reader.findings
+}
+
+struct Reader {
+    waiting: VecDeque<Piece>,
+    findings: Findings,
+    deadline: Instant,
+}
+
+impl Reader {
+    fn unreadable(&mut self, language: Language, what: impl Into<String>) {
+        let unreadable = Unreadable { language, what: what.into() };
+        if !self.findings.unreadable.contains(&unreadable) && self.findings.unreadable.len() < MAX_PIECES {
+            self.findings.unreadable.push(unreadable);
+        }
+    }
+
+    fn nest(&mut self, language: Language, text: String, piece: &Piece) {
+        let content = Content::Code { language, dialect: Dialect::Usual, text, is_whole: true };
+        self.waiting.push_back(Piece { content, place: piece.place.clone(), depth: piece.depth + 1 });
+    }
+
+    fn script(&mut self, text: &str, piece: &Piece) {
+        let heredocs = heredocs::extract(text);
+        let source = Source::parse(Language::Shell, Dialect::Usual, &heredocs.script, self.deadline);
+        let Some(source) = source else {
+            return self
+                .unreadable(Language::Shell, "a shell script that is too long or takes too long to read");
+        };
+        if source.has_error() {
+            self.unreadable(Language::Shell, "a part that does not parse as shell");
+        }
+        let in_time = shell::read(&source, &heredocs, &mut |run| {
+            if let Some((path, text)) = run.written {
+                self.waiting.extend(file(&path, &text, true, piece.depth + 1));
+            }
+            self.run(run.words, &run.stdin, piece);
+        });
+        if !in_time {
+            self.unreadable(Language::Shell, "a shell script that takes too long to read");
+        }
+        for script in shell::expanded(&heredocs) {
+            self.nest(Language::Shell, script, piece);
+        }
+    }
+
+    fn run(&mut self, words: Vec<Word>, stdin: &Stdin, piece: &Piece) {
+        let Some(program) = words.first() else { return };
+        if self.findings.commands.len() >= MAX_COMMANDS {
+            return self.unreadable(Language::Shell, "more commands than are read");
+        }
+        if !program.fixed {
+            self.unreadable(
+                Language::Shell,
+                format!("a program that is known only when it runs: {}", super::rules::shown(&words)),
+            );
+        }
+        let inside = wrappers::look_inside(&words, stdin);
+        if let Some(what) = inside.unreadable {
+            self.unreadable(Language::Shell, format!("{what}: {}", super::rules::shown(&words)));
+        }
+        for (language, text) in inside.code {
+            self.nest(language, text, piece);
+        }
+        for (language, module) in inside.modules {
+            self.note(language, names::module(module), 1, piece);
+        }
+        for command in inside.commands {
+            // `sudo bash` reads what `sudo` is given.
+            let content = Content::Command(command, stdin.clone());
+            self.waiting.push_back(Piece { content, place: piece.place.clone(), depth: piece.depth + 1 });
+        }
+        self.findings.commands.push(words);
+    }
+
+    fn code(&mut self, piece: &Piece) {
+        let Content::Code { language, dialect, text, is_whole } = &piece.content else { return };
+        let (language, place) = (*language, piece.place.at(1));
+        let Some(source) = Source::parse(language, *dialect, text, self.deadline) else {
+            return self.unreadable(language, format!("{} in {place}: too long to read", language.name()));
+        };
+        let mut reading = Reading::default();
+        if *is_whole && source.has_error() {
+            reading.unreadable.push("a part of it does not parse");
+        }
+        let in_time = match language {
+            Language::Shell => true,
+            Language::Python => python::read(&source, &mut reading),
+            Language::JavaScript => javascript::read(&source, &mut reading),
+            Language::Rust => rust::read(&source, &mut reading),
+            Language::Go => go::read(&source, &mut reading),
+            Language::Ruby => ruby::read(&source, &mut reading),
+        };
+        if !in_time || reading.uses.is_full() {
+            reading.unreadable.push("it is too long to read");
+        }
+        for why in reading.unreadable {
+            self.unreadable(language, format!("{} in {place}: {why}", language.name()));
+        }
+        for (name, line) in reading.uses {
+            self.note(language, name, line, piece);
+        }
+        for (language, text) in reading.nested.into_iter().take(MAX_PIECES) {
+            self.nest(language, text, piece);
+        }
+    }
+
+    fn note(&mut self, language: Language, name: Name, line: usize, piece: &Piece) {
+        self.findings.uses.push(Use { language, name, place: piece.place.at(line) });
+    }
+}
+
+impl Place {
+    fn at(&self, line: usize) -> String {
+        match self {
+            Place::Command => "the command".to_owned(),
+            Place::File(path) => format!("{path}:{line}"),
+        }
+    }
+}
+
+fn language_of(path: &str) -> Option<(Language, Dialect)> {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let language = match name.rsplit_once('.').map_or("", |(_, extension)| extension) {
+        "py" | "pyi" | "pyw" => Language::Python,
+        "ts" | "mts" | "cts" => return Some((Language::JavaScript, Dialect::TypeScript)),
+        "js" | "mjs" | "cjs" | "jsx" | "tsx" => Language::JavaScript,
+        "rs" => Language::Rust,
+        "go" => Language::Go,
+        "rb" | "rake" | "gemspec" => Language::Ruby,
+        "sh" | "bash" | "zsh" | "ksh" => Language::Shell,
+        _ if matches!(name, "Rakefile" | "Gemfile") => Language::Ruby,
+        _ => return None,
+    };
+    Some((language, Dialect::Usual))
+}
+
+/// `#!/usr/bin/env -S python3 -u`: the first word that names an interpreter.
+fn language_of_shebang(text: &str) -> Option<(Language, Dialect)> {
+    let line = text.strip_prefix("#!")?.lines().next()?;
+    let language = line.split_whitespace().find_map(wrappers::language_of)?;
+    Some((language, Dialect::Usual))
+}
+
+/// Without the indentation that all lines share: a part of a Python file may stand anywhere in it.
+fn dedented(text: &str) -> String {
+    let indent = |line: &str| line.len() - line.trim_start_matches([' ', '\t']).len();
+    let shared = text.lines().filter(|line| !line.trim().is_empty()).map(indent).min().unwrap_or(0);
+    text.lines().map(|line| line.get(shared..).unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,198 @@
+//! `[policy]` of `config.toml`: what never runs, and what the user is asked about.
+
+use super::findings::{Findings, Kind, Language, Use};
+use super::pattern::{CommandPattern, Likeness, NamePattern, ToolPattern};
+use agent_base::error::{Error, Result};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// Deny and ask rules, by the names that the user and the model see.
+///
+/// ```toml
+/// [policy.deny.publishing]
+/// commands = ["git push", "npm publish"]
+/// because = "the maintainers publish"
+///
+/// [policy.ask.native-code]
+/// python = { modules = ["ctypes"], builtins = ["eval", "exec"] }
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rules {
+    /// What does not run.
+    pub deny: BTreeMap<String, Rule>,
+    /// What the user is asked about, with `--approve risky` or `always`.
+    pub ask: BTreeMap<String, Rule>,
+}
+
+/// What one rule is about; any of its patterns is enough.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Rule {
+    /// Programs, with subcommands and flags where that narrows it: `["rm -rf", "git push"]`.
+    pub commands: Vec<CommandPattern>,
+    /// Python, by dotted names: `ctypes`, `os.system`.
+    pub python: Names,
+    /// JavaScript and TypeScript: `child_process`, `fs.rm`; `node:` makes no difference.
+    pub javascript: Names,
+    /// Rust, by paths: `std::process`; macros (`include_bytes!`) and `unsafe` are built-ins.
+    pub rust: Names,
+    /// Go, by import paths: `os/exec`, `os/exec.Command`.
+    pub go: Names,
+    /// Ruby, by the names that `require` takes; `system`, `eval`, `IO.popen` are built-ins.
+    pub ruby: Names,
+    /// Tools of MCP servers: `mcp__github__create_issue`, `mcp__github__*`.
+    pub tools: Vec<ToolPattern>,
+    /// Why, as the model and the user read it.
+    pub because: Option<String>,
+}
+
+/// Modules and built-ins of one language. A name covers everything below it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Names {
+    /// What comes in through an import.
+    pub modules: Vec<NamePattern>,
+    /// What the language has without one.
+    pub builtins: Vec<NamePattern>,
+}
+
+/// A rule that something falls under.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Match {
+    /// The rule's name.
+    pub rule: String,
+    /// The pattern of it: `git push`, `python: os.system`.
+    pub pattern: String,
+    /// What fell under it: the command, or the name and where it is used.
+    pub what: String,
+    /// Why, where the rule gives a reason.
+    pub because: Option<String>,
+}
+
+impl Rules {
+    /// Whether there is no rule at all.
+    pub fn is_empty(&self) -> bool {
+        self.deny.is_empty() && self.ask.is_empty()
+    }
+
+    /// Refuses rules that could never apply.
+    pub(super) fn check(&self) -> Result<()> {
+        let (deny, ask) = (self.deny.iter(), self.ask.iter());
+        let named = deny.map(|rule| ("deny", rule)).chain(ask.map(|rule| ("ask", rule)));
+        for (verdict, (name, rule)) in named {
+            if rule.patterns().next().is_none() && rule.commands.is_empty() && rule.tools.is_empty() {
+                return Err(Error::config(format!("the rule [policy.{verdict}.{name}] names nothing")).hint(
+                    "give it `commands = [\"…\"]` or, for a language, `python = { modules = [\"…\"] }`",
+                ));
+            }
+        }
+        if !cfg!(feature = "grammars") && !self.is_empty() {
+            return Err(Error::config(
+                "this `agent` was built without the feature `policy`, so [policy] cannot be kept",
+            )
+            .hint("install it with its default features, or remove [policy] from config.toml"));
+        }
+        Ok(())
+    }
+
+    /// Whether any rule depends on what is written in `language`.
+    pub(super) fn speak_of(&self, language: Language) -> bool {
+        let mut rules = self.deny.values().chain(self.ask.values());
+        match language {
+            // A command can hold code of every language.
+            Language::Shell => !self.is_empty(),
+            _ => rules.any(|rule| rule.patterns().any(|(of, ..)| of == language)),
+        }
+    }
+}
+
+impl Rule {
+    fn patterns(&self) -> impl Iterator<Item = (Language, Kind, &NamePattern)> {
+        let by_language = [
+            (Language::Python, &self.python),
+            (Language::JavaScript, &self.javascript),
+            (Language::Rust, &self.rust),
+            (Language::Go, &self.go),
+            (Language::Ruby, &self.ruby),
+        ];
+        by_language.into_iter().flat_map(|(language, names)| {
+            let modules = names.modules.iter().map(move |name| (language, Kind::Module, name));
+            modules.chain(names.builtins.iter().map(move |name| (language, Kind::Builtin, name)))
+        })
+    }
+
+    fn names(&self, used: &Use) -> Option<&NamePattern> {
+        let is_it = |(language, kind, pattern): &(Language, Kind, &NamePattern)| {
+            *language == used.language && *kind == used.name.kind && pattern.covers(&used.name.path)
+        };
+        self.patterns().find(is_it).map(|(.., pattern)| pattern)
+    }
+}
+
+/// The rules that `findings` fall under, each once, with the first thing that falls under it.
+pub(super) fn matches(rules: &BTreeMap<String, Rule>, findings: &Findings) -> Vec<Match> {
+    rules.iter().filter_map(|(name, rule)| first_match(name, rule, findings)).collect()
+}
+
+fn first_match(name: &str, rule: &Rule, findings: &Findings) -> Option<Match> {
+    let found = |pattern: String, what: String| Match {
+        rule: name.to_owned(),
+        pattern,
+        what,
+        because: rule.because.clone(),
+    };
+    let commands = findings.commands.iter().find_map(|command| {
+        let is_it = |pattern: &&CommandPattern| pattern.likeness(command) == Likeness::Yes;
+        let pattern = rule.commands.iter().find(is_it)?;
+        Some(found(pattern.text().to_owned(), shown(command)))
+    });
+    let tools = findings.tools.iter().find_map(|tool| {
+        let pattern = rule.tools.iter().find(|pattern| pattern.covers(tool))?;
+        Some(found(pattern.text().to_owned(), tool.clone()))
+    });
+    commands.or(tools).or_else(|| {
+        findings.uses.iter().find_map(|used| {
+            let pattern = format!("{}: {}", used.language.name(), rule.names(used)?.text());
+            Some(found(pattern, format!("{} in {}", used.name.path, used.place)))
+        })
+    })
+}
+
+/// Commands that a rule may mean, where a word of them that would decide it cannot be known.
+pub(super) fn undecided(rules: &Rules, findings: &Findings) -> Vec<String> {
+    let patterns: Vec<_> =
+        rules.deny.values().chain(rules.ask.values()).flat_map(|rule| &rule.commands).collect();
+    let is_undecided = |command: &&Vec<super::findings::Word>| {
+        patterns.iter().any(|pattern| pattern.likeness(command) == Likeness::Maybe)
+    };
+    findings.commands.iter().filter(is_undecided).map(|command| shown(command)).collect()
+}
+
+/// A command as a user would write it, shortened.
+pub(super) fn shown(command: &[super::findings::Word]) -> String {
+    let words: Vec<&str> = command.iter().map(|word| word.text.as_str()).collect();
+    shortened(&words.join(" "), 200)
+}
+
+/// At most `limit` characters.
+pub(super) fn shortened(text: &str, limit: usize) -> String {
+    match text.char_indices().nth(limit) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}…", &text[..end]),
+    }
+}
+
+#[cfg(all(test, not(feature = "grammars")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_that_cannot_be_kept_are_refused() {
+        let pattern = CommandPattern::try_from("git push".to_owned()).unwrap();
+        let rule = Rule { commands: vec![pattern], ..Rule::default() };
+        let rules = Rules { deny: BTreeMap::from([("a".to_owned(), rule)]), ..Rules::default() };
+        assert!(rules.check().unwrap_err().to_string().contains("without the feature `policy`"));
+        assert!(Rules::default().check().is_ok());
+    }
+}

@@ -1,0 +1,194 @@
+//! Single files and listings. Paths need not be UTF-8.
+
+use super::connection::Connection;
+use super::expect::Expect;
+use super::stream::ANSWER_TIMEOUT;
+use super::{Sandbox, unexpected_answer};
+use agent_base::error::Result;
+use agent_wire::{Entry, Message};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+/// The permission bits that a guest may report.
+pub(super) const MODE_BITS: u32 = 0o7777;
+
+/// What was read of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileBytes {
+    /// The bytes, from the offset asked for.
+    pub bytes: Vec<u8>,
+    /// The whole file's size; 0 where the kernel makes the file up while it is read (`/proc`).
+    pub size: u64,
+    /// Permission bits.
+    pub mode: u32,
+    /// Modification time in nanoseconds since 1970.
+    pub mtime_ns: i64,
+}
+
+/// How to list a tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WalkOptions {
+    /// Whether regular files are hashed. Files that have not changed since the last time are not read again.
+    pub hash: bool,
+    /// Directories, relative to the root, that are named but not looked into.
+    pub exclude: Vec<PathBuf>,
+    /// More entries than this are an error.
+    pub max_entries: u64,
+}
+
+/// What has changed in a tree.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Changes {
+    /// What is new or has changed.
+    pub entries: Vec<Entry>,
+    /// Relative paths of what is not there any more.
+    pub removed: Vec<PathBuf>,
+    /// Names this state of the tree; 0 where the guest could not remember it.
+    pub generation: u64,
+    /// Whether these are all entries of the tree, because the guest does not know the state asked for.
+    pub complete: bool,
+}
+
+impl Default for WalkOptions {
+    /// Hashes, leaves nothing out, and stops at a million entries.
+    fn default() -> Self {
+        Self { hash: true, exclude: Vec::new(), max_entries: 1_000_000 }
+    }
+}
+
+impl Sandbox {
+    /// What is at `path`; a symbolic link is not followed.
+    ///
+    /// # Errors
+    ///
+    /// Nothing is there, or it cannot be reached.
+    pub async fn stat(&self, path: &Path) -> Result<Entry> {
+        let request = Message::Stat { path: path.to_owned() };
+        match self.ask(&request, Expect::Stated).await? {
+            Message::Stated { entry } => Ok(checked(entry)),
+            _ => Err(unexpected_answer()),
+        }
+    }
+
+    /// Reads at most `limit` bytes of a regular file, from byte `offset`. Symbolic links are followed. Never waits
+    /// for a pipe or a device.
+    ///
+    /// # Errors
+    ///
+    /// Nothing is there, it cannot be read, or it is not a regular file.
+    pub async fn read_file(&self, path: &Path, offset: u64, limit: u64) -> Result<FileBytes> {
+        let request = &Message::ReadFile { path: path.to_owned(), offset, limit };
+        let read = |connection: Arc<Connection>| async move { read_file(&connection, request, limit).await };
+        self.link.repeat(read).await
+    }
+
+    /// Lists the tree below `root`, in no particular order but parents before children.
+    ///
+    /// # Errors
+    ///
+    /// The directory does not exist, or holds more than `max_entries`.
+    pub async fn walk(&self, root: &Path, options: WalkOptions) -> Result<Vec<Entry>> {
+        Ok(self.list(root, options, None, 0).await?.entries)
+    }
+
+    /// Lists what has changed below `root` since the [`Changes::generation`] of an earlier call with the same options;
+    /// 0 lists everything. The guest remembers the last such call of any client; where that is another, everything is
+    /// listed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Sandbox::walk`].
+    pub async fn walk_since(&self, root: &Path, options: WalkOptions, generation: u64) -> Result<Changes> {
+        self.list(root, options, Some(generation), 0).await
+    }
+
+    /// Lists the directory `root` down to `depth` (1: its own entries), without hashes.
+    ///
+    /// # Errors
+    ///
+    /// The directory does not exist, or holds more than `max_entries`.
+    pub async fn list_dir(&self, root: &Path, depth: u32, max_entries: u64) -> Result<Vec<Entry>> {
+        let options = WalkOptions { hash: false, exclude: Vec::new(), max_entries };
+        Ok(self.list(root, options, None, depth.max(1)).await?.entries)
+    }
+
+    async fn list(
+        &self,
+        root: &Path,
+        options: WalkOptions,
+        since: Option<u64>,
+        depth: u32,
+    ) -> Result<Changes> {
+        let WalkOptions { hash, exclude, max_entries } = options;
+        let request = &Message::Walk { root: root.to_owned(), hash, exclude, max_entries, since, depth };
+        let list = |connection: Arc<Connection>| async move {
+            list(&connection, request, max_entries, matches!(since, None | Some(0))).await
+        };
+        self.link.repeat(list).await
+    }
+}
+
+async fn read_file(connection: &Arc<Connection>, request: &Message, limit: u64) -> Result<FileBytes> {
+    let mut stream = connection.request(request, Expect::File { begun: false })?;
+    let Message::FileIs { size, mode, mtime_ns } = stream.next(Some(ANSWER_TIMEOUT)).await? else {
+        return Err(unexpected_answer());
+    };
+    let mut content = Vec::new();
+    loop {
+        match stream.next(Some(ANSWER_TIMEOUT)).await? {
+            Message::Data { bytes } => content.extend_from_slice(&bytes),
+            Message::Done {} => break,
+            _ => return Err(unexpected_answer()),
+        }
+        if content.len() as u64 > limit {
+            connection.fail("the guest violates the protocol (more of a file than asked for)");
+            return Err(connection.error());
+        }
+    }
+    stream.end();
+    Ok(FileBytes { bytes: content, size, mode: mode & MODE_BITS, mtime_ns })
+}
+
+/// Nothing can have been removed from what `is_whole`.
+async fn list(
+    connection: &Arc<Connection>,
+    request: &Message,
+    max_entries: u64,
+    is_whole: bool,
+) -> Result<Changes> {
+    let mut stream = connection.request(request, Expect::Entries)?;
+    let mut changes = Changes::default();
+    loop {
+        let Message::Entries { entries, removed, last } = stream.next(Some(ANSWER_TIMEOUT)).await? else {
+            return Err(unexpected_answer());
+        };
+        let is_below = entries.iter().map(|entry| &entry.path).chain(&removed).all(|path| is_below(path));
+        changes.entries.extend(entries.into_iter().map(checked));
+        changes.removed.extend(removed);
+        let listed = changes.entries.len().max(changes.removed.len()) as u64;
+        let impossible = !is_below || listed > max_entries || !changes.removed.is_empty() && is_whole;
+        if impossible {
+            connection.fail("the guest violates the protocol (a listing that cannot be)");
+            return Err(connection.error());
+        }
+        if let Some(end) = last {
+            stream.end();
+            (changes.generation, changes.complete) = (end.generation, end.complete);
+            return Ok(changes);
+        }
+    }
+}
+
+/// Whether the path stays below the root that it is relative to.
+fn is_below(path: &Path) -> bool {
+    let bytes = path.as_os_str().as_bytes();
+    !bytes.is_empty()
+        && !bytes.contains(&0)
+        && path.components().all(|component| matches!(component, Component::Normal(_)))
+}
+
+fn checked(mut entry: Entry) -> Entry {
+    entry.mode &= MODE_BITS;
+    entry
+}

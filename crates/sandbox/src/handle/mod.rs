@@ -1,0 +1,140 @@
+//! [`Sandbox`]: the handle that everything in the sandbox goes through.
+
+mod connection;
+mod expect;
+mod files;
+mod link;
+mod listing;
+mod process;
+mod stream;
+mod tree;
+mod tunnel;
+
+pub use files::{Changes, FileBytes, WalkOptions};
+pub use listing::Listing;
+pub use process::{Controls, JobOutput, Piece, Process, ProcessEvent};
+pub use tree::Put;
+pub use tunnel::{Tunnel, Tunnels};
+
+use super::Channel;
+use super::wire::{Facts, Message};
+use agent_base::error::{Error, Kind, Result};
+use connection::Connection;
+use expect::Expect;
+use link::Link;
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Duration;
+use stream::ANSWER_TIMEOUT;
+use tokio::io::DuplexStream;
+
+/// A running sandbox, over one connection to its guest. Cheap to clone; the connection is closed with the last clone. Where it
+/// is cut and the backend can open it again, it is joined again, and what is asked for waits until then.
+///
+/// Commands are in `process.rs`, files in `files.rs` and `tree.rs`. Relative paths are relative to [`super::WORKSPACE`].
+///
+/// Errors are of two kinds everywhere: [`Kind::InSandbox`] is the sandbox's answer (no such file, …),
+/// [`Kind::Sandbox`] says that the guest or the connection to it is broken.
+#[derive(Clone)]
+pub struct Sandbox {
+    link: Arc<Link>,
+    /// Variables that commands and jobs start with.
+    env: Arc<[(OsString, OsString)]>,
+    /// Whether nothing that goes through this handle changes the workspace.
+    read_only: bool,
+}
+
+impl Sandbox {
+    /// Greets the guest at the other end of `channel`. Must be called inside a tokio runtime, which serves the
+    /// connection from then on.
+    ///
+    /// # Errors
+    ///
+    /// The guest is not there, does not answer for 20 s, or speaks another version of the protocol.
+    pub async fn connect(channel: Channel) -> Result<Self> {
+        Ok(Self { link: Link::open(channel).await?, env: Arc::new([]), read_only: false })
+    }
+
+    /// The same sandbox, in which commands and jobs of this handle start with these variables.
+    pub fn with_env(self, env: &[(String, String)]) -> Self {
+        let env = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        Self { env, ..self }
+    }
+
+    /// The same sandbox, in which nothing that goes through this handle can change the workspace: neither commands, with all
+    /// that they start, nor files that are written. Where the sandbox's kernel cannot keep it so, commands fail.
+    pub fn read_only(self) -> Self {
+        Self { read_only: true, ..self }
+    }
+
+    /// Says that the guest is frozen, or not any more: while it is, its silence does not end the connection.
+    pub fn set_frozen(&self, is_frozen: bool) {
+        self.link.latest().state.lock().is_frozen = is_frozen;
+    }
+
+    /// Whether nothing that goes through this handle can change the workspace.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// What the guest knows about the sandbox, and which of `tools` are on its `PATH`.
+    pub async fn facts(&self, tools: &[&str]) -> Result<Facts> {
+        let tools = tools.iter().map(|tool| (*tool).into()).collect();
+        let request = Message::GetFacts { tools };
+        let message = self.ask(&request, Expect::Facts).await?;
+        let Message::FactsAre { facts } = message else { return Err(unexpected_answer()) };
+        Ok(facts)
+    }
+
+    /// Ends everything that runs inside, and the guest with it. Waits until it is gone, for at most 10 s.
+    pub async fn shutdown(&self) {
+        self.link.end();
+        // The stream has no answer: it ends when the connection does.
+        if let Ok(mut stream) = self.link.request(&Message::Shutdown {}, Expect::Done).await {
+            let _ = stream.next(Some(Duration::from_secs(10))).await;
+        }
+    }
+
+    /// The answer to a request that does the same twice as once, in one message.
+    async fn ask(&self, request: &Message, expect: Expect) -> Result<Message> {
+        let ask =
+            |connection: Arc<Connection>| async move { connection.request(request, expect)?.answer().await };
+        self.link.repeat(ask).await
+    }
+
+    /// Opens a connection to a server that listens on `port` of the sandbox's loopback.
+    ///
+    /// # Errors
+    ///
+    /// Nothing listens there.
+    pub async fn connect_port(&self, port: u16) -> Result<DuplexStream> {
+        let expect = Expect::Tunnel { open: false, guest_ended: false, host_ended: false };
+        let mut stream = self.link.request(&Message::Connect { port }, expect).await?;
+        match stream.next(Some(ANSWER_TIMEOUT)).await? {
+            Message::Opened {} => Ok(tunnel::join(stream)),
+            _ => Err(unexpected_answer()),
+        }
+    }
+
+    /// Opens the outlet: connections to `port` of the sandbox's loopback come to [`Sandbox::tunnels`], and commands
+    /// start with `env` from now on. Called again, it replaces the variables. It is closed with the connection.
+    ///
+    /// # Errors
+    ///
+    /// Something else listens there, or another client of the guest has the outlet.
+    pub async fn listen(&self, port: u16, env: &[(String, String)]) -> Result<()> {
+        let env = env.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        self.link.listen(Message::Listen { port, env }).await
+    }
+
+    /// The connections that programs inside make to the outlet. The first caller gets them; without one all are
+    /// refused.
+    pub fn tunnels(&self) -> Option<Tunnels> {
+        self.link.take_offered().map(Tunnels::new)
+    }
+}
+
+/// The connection checks the order of messages before it hands them over, so that this does not happen.
+fn unexpected_answer() -> Error {
+    Error::new(Kind::Sandbox, "the guest sent an answer to another request")
+}

@@ -1,0 +1,165 @@
+//! All sandboxes of the server: made within its limits, removed when their time is over.
+
+use super::hosted::{Hosted, Wanted};
+use super::secret::random_text;
+use super::snapshots::HostedSnapshot;
+use agent_backends::sweep_once;
+use agent_base::error::{Error, Kind, Result};
+use agent_base::lock::Lock;
+use agent_base::machine::Machine;
+use agent_session::SandboxSettings;
+use futures_util::future::join_all;
+use jiff::Timestamp;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+
+/// How often the removal of a sandbox is tried while an engine refuses, and the pause in between.
+const END_ATTEMPTS: u32 = 20;
+const END_PAUSE: Duration = Duration::from_millis(250);
+
+/// All sandboxes.
+pub struct Fleet {
+    settings: SandboxSettings,
+    machine: Arc<Machine>,
+    max_sandboxes: usize,
+    slots: Arc<Semaphore>,
+    sandboxes: Lock<Option<BTreeMap<String, Arc<Hosted>>>>,
+}
+
+impl Fleet {
+    /// At most `max_sandboxes` of these settings at a time.
+    pub fn new(settings: SandboxSettings, machine: Arc<Machine>, max_sandboxes: usize) -> Arc<Self> {
+        sweep_once(&settings.backend);
+        Arc::new(Self {
+            settings,
+            machine,
+            max_sandboxes,
+            slots: Arc::new(Semaphore::new(max_sandboxes)),
+            sandboxes: Lock::new(Some(BTreeMap::new())),
+        })
+    }
+
+    /// Starts a sandbox, with what `snapshot` holds. It is removed when its time is over.
+    ///
+    /// # Errors
+    /// `Limit`: there are as many as there may be. Otherwise it does not start.
+    pub async fn create(
+        self: &Arc<Self>,
+        wanted: Wanted,
+        snapshot: Option<Arc<HostedSnapshot>>,
+    ) -> Result<Arc<Hosted>> {
+        let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
+            let number = self.max_sandboxes;
+            return Err(Error::new(
+                Kind::Limit,
+                format!("you have reached the maximum number of concurrent sandboxes ({number})"),
+            )
+            .hint("remove one, or start the server with a larger --max-sandboxes"));
+        };
+        let fleet = Arc::clone(self);
+        // A client that goes away meanwhile leaves a sandbox that lives for its time, and not half of one.
+        let created = tokio::spawn(async move {
+            let id = format!("i{}", random_text::<19>()?);
+            let (settings, machine) = (&fleet.settings, &fleet.machine);
+            let hosted = Hosted::start(id, wanted, snapshot.as_deref(), settings, machine, slot).await?;
+            let hosted = Arc::new(hosted);
+            let is_kept = match &mut *fleet.sandboxes.lock() {
+                Some(sandboxes) => sandboxes.insert(hosted.id.clone(), Arc::clone(&hosted)).is_none(),
+                None => false,
+            };
+            if !is_kept {
+                end(&hosted).await?;
+                return Err(Error::new(Kind::Terminated, "the server is ending"));
+            }
+            tokio::spawn(Arc::clone(&fleet).watch(Arc::clone(&hosted)));
+            Ok(hosted)
+        });
+        created.await.map_err(|error| Error::unexpected("the sandbox was not created").caused_by(error))?
+    }
+
+    /// The sandbox of this id.
+    pub fn get(&self, id: &str) -> Option<Arc<Hosted>> {
+        self.sandboxes.lock().as_ref()?.get(id).cloned()
+    }
+
+    /// All of them, the oldest first.
+    pub fn all(&self) -> Vec<Arc<Hosted>> {
+        let mut all: Vec<_> = self.sandboxes.lock().iter().flat_map(BTreeMap::values).cloned().collect();
+        all.sort_by(|one, other| (one.started, &one.id).cmp(&(other.started, &other.id)));
+        all
+    }
+
+    /// Removes a sandbox. Whether there was one.
+    ///
+    /// # Errors
+    /// The backend does not remove it.
+    pub async fn remove(&self, id: &str) -> Result<bool> {
+        let removed = self.sandboxes.lock().as_mut().and_then(|sandboxes| sandboxes.remove(id));
+        match removed {
+            Some(hosted) => {
+                hosted.changed.notify_one();
+                // Also if the client does not wait for it.
+                let ended = tokio::spawn(async move { end(&hosted).await });
+                ended
+                    .await
+                    .map_err(|error| Error::unexpected("a sandbox was not removed").caused_by(error))??;
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// Removes all of them; no further one is made.
+    pub async fn end(&self) {
+        let all = self.sandboxes.lock().take().unwrap_or_default();
+        // What cannot be removed is swept later.
+        join_all(all.values().map(|hosted| end(hosted))).await;
+    }
+
+    /// Ends a sandbox when its time is over.
+    async fn watch(self: Arc<Self>, hosted: Arc<Hosted>) {
+        while self.get(&hosted.id).is_some() {
+            let life = hosted.life();
+            // A paused one stays until it is removed, or the server ends.
+            let over = async {
+                match life.is_paused {
+                    true => std::future::pending().await,
+                    false => tokio::time::sleep(until(life.ends)).await,
+                }
+            };
+            tokio::select! {
+                () = hosted.changed.notified() => continue,
+                () = over => {}
+            }
+            let life = hosted.life();
+            if life.is_paused || !until(life.ends).is_zero() {
+                continue;
+            }
+            if hosted.wanted.auto_pause && hosted.pause().await.is_ok() {
+                continue;
+            }
+            // What cannot be removed is swept later.
+            let _ = self.remove(&hosted.id).await;
+        }
+    }
+}
+
+/// Removes a sandbox, also while its engine refuses because it is ending.
+async fn end(hosted: &Hosted) -> Result<()> {
+    let mut result = hosted.end().await;
+    for _ in 1..END_ATTEMPTS {
+        if result.is_ok() {
+            break;
+        }
+        tokio::time::sleep(END_PAUSE).await;
+        result = hosted.destroy().await;
+    }
+    result
+}
+
+/// How long it is until `time`.
+fn until(time: Timestamp) -> Duration {
+    Duration::try_from(time.duration_since(Timestamp::now())).unwrap_or_default()
+}

@@ -1,0 +1,257 @@
+//! One sandbox of a client: what it was created with, its life, and what runs in it.
+
+use super::contexts::Contexts;
+use super::paths::{CLIENT_HOME, Paths};
+use super::processes::Processes;
+use super::secret::Secret;
+use super::snapshots::HostedSnapshot;
+use super::watch::Watches;
+use agent_base::error::{Error, Result};
+use agent_base::lock::Lock;
+use agent_base::machine::Machine;
+use agent_event::{Events, Limits};
+use agent_log::SessionId;
+use agent_network::{self as network, Gateway};
+use agent_sandbox::{Backend, EntryKind, HOME, Network, Sandbox};
+use agent_session::SandboxSettings;
+use jiff::Timestamp;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Mutex, Notify, OwnedSemaphorePermit, Semaphore};
+
+/// How long a sandbox may take to end by itself.
+const SHUTDOWN: Duration = Duration::from_secs(5);
+
+/// Connections to the ports of one sandbox at a time.
+pub const MAX_CONNECTIONS: usize = 256;
+
+/// What a client asks for.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// The template's name, which is only remembered where it is not a snapshot's: all sandboxes are those of the server's settings.
+    pub template: String,
+    pub metadata: BTreeMap<String, String>,
+    pub env: BTreeMap<String, String>,
+    /// Whether it must have no network, whatever the server offers.
+    pub is_isolated: bool,
+    /// Whether its ports answer only those who show its traffic token.
+    pub has_private_ports: bool,
+    /// Whether it is paused at the end of its time instead of removed.
+    pub auto_pause: bool,
+    pub timeout: Duration,
+}
+
+/// Whether it runs, and until when.
+#[derive(Debug, Clone, Copy)]
+pub struct Life {
+    pub ends: Timestamp,
+    pub is_paused: bool,
+}
+
+/// A sandbox.
+pub struct Hosted {
+    pub id: String,
+    pub wanted: Wanted,
+    pub started: Timestamp,
+    pub limits: Limits,
+    pub network: Network,
+    /// What clients of envd show.
+    pub access: Secret,
+    /// What clients of other ports show.
+    pub traffic: Secret,
+    pub sandbox: Sandbox,
+    pub paths: Paths,
+    pub processes: Processes,
+    pub watches: Watches,
+    pub contexts: Contexts,
+    /// What is left of the connections to its ports that there may be at a time.
+    pub connections: Arc<Semaphore>,
+    life: Lock<Life>,
+    /// Its end was moved.
+    pub changed: Notify,
+    /// One change of its state at a time; `true` once it has ended.
+    ended: Mutex<bool>,
+    backend: Arc<dyn Backend>,
+    gateway: Arc<Gateway>,
+    /// Its place among the sandboxes of the server.
+    _slot: OwnedSemaphorePermit,
+}
+
+impl Hosted {
+    /// Starts one.
+    ///
+    /// # Errors
+    /// The sandbox does not start.
+    pub async fn start(
+        id: String,
+        wanted: Wanted,
+        snapshot: Option<&HostedSnapshot>,
+        settings: &SandboxSettings,
+        machine: &Machine,
+        slot: OwnedSemaphorePermit,
+    ) -> Result<Self> {
+        let backend = Arc::clone(&settings.backend);
+        let mut spec = settings.spec(&SessionId::parse(&id)?);
+        if wanted.is_isolated {
+            spec.network = Network::None;
+        }
+        backend.capabilities().check(backend.name(), &spec)?;
+        let gateway = Gateway::new(&spec.network, Arc::new(Events::new(1)), network::Limits::default())?;
+        gateway.through_proxy_of(machine);
+        let (channel, _) = backend.start(&spec, &|_, _, _| {}).await?;
+        let connected = async {
+            let sandbox = Sandbox::connect(channel).await?.with_env(&settings.env);
+            gateway.attach(&sandbox).await?;
+            sandbox.put_home(&settings.home).await?;
+            if let Some(snapshot) = snapshot {
+                snapshot.restore(&sandbox).await?;
+            }
+            let link = sandbox.stat(Path::new(CLIENT_HOME)).await;
+            let is_linked = link.is_ok_and(|entry| matches!(entry.kind, EntryKind::Symlink(_)));
+            Ok::<_, Error>((sandbox, Paths { is_linked }))
+        };
+        let (sandbox, paths) = match connected.await {
+            Ok(connected) => connected,
+            Err(error) => {
+                // The first error is the one to report; what cannot be removed now is swept later.
+                let _ = backend.destroy(&id).await;
+                return Err(error);
+            }
+        };
+        let started = Timestamp::now();
+        Ok(Self {
+            life: Lock::new(Life { ends: after(started, wanted.timeout), is_paused: false }),
+            wanted,
+            started,
+            limits: spec.limits,
+            network: spec.network,
+            access: Secret::generate("")?,
+            traffic: Secret::generate("")?,
+            sandbox,
+            paths,
+            processes: Processes::default(),
+            watches: Watches::default(),
+            contexts: Contexts::default(),
+            connections: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+            changed: Notify::new(),
+            ended: Mutex::new(false),
+            backend,
+            gateway,
+            id,
+            _slot: slot,
+        })
+    }
+
+    /// Whether it runs, and until when.
+    pub fn life(&self) -> Life {
+        *self.life.lock()
+    }
+
+    /// Moves its end to `timeout` from now; only to a later time, where `extends`.
+    pub fn live_for(&self, timeout: Duration, extends: bool) {
+        let mut life = self.life.lock();
+        let ends = after(Timestamp::now(), timeout);
+        life.ends = if extends { life.ends.max(ends) } else { ends };
+        self.changed.notify_one();
+    }
+
+    /// The variables that its processes start with in `cwd`.
+    pub fn variables(&self, cwd: &Path) -> Vec<(OsString, OsString)> {
+        let own: [(&str, OsString); 6] = [
+            ("HOME", self.paths.inside(Path::new(HOME)).into()),
+            ("USER", "user".into()),
+            ("LOGNAME", "user".into()),
+            ("PWD", self.paths.inside(cwd).into()),
+            ("E2B_SANDBOX", "true".into()),
+            ("E2B_SANDBOX_ID", self.id.clone().into()),
+        ];
+        let own = own.into_iter().map(|(name, value)| (name.into(), value));
+        own.chain(self.wanted.env.iter().map(|(name, value)| (name.into(), value.into()))).collect()
+    }
+
+    /// Copies what it holds into `snapshot`. It is neither paused nor removed meanwhile.
+    ///
+    /// # Errors
+    /// It holds too much, or is gone.
+    pub async fn copy_into(&self, snapshot: &HostedSnapshot) -> Result<()> {
+        let ended = self.ended.lock().await;
+        match *ended || self.life().is_paused {
+            true => Err(Error::sandbox("the sandbox does not run")),
+            false => snapshot.save(&self.sandbox).await,
+        }
+    }
+
+    /// Freezes everything in it.
+    ///
+    /// # Errors
+    /// The backend cannot, or it is gone.
+    pub async fn pause(&self) -> Result<()> {
+        let ended = self.ended.lock().await;
+        if *ended {
+            return Err(Error::sandbox("the sandbox was removed"));
+        }
+        if !self.life().is_paused {
+            self.sandbox.set_frozen(true);
+            if let Err(error) = self.backend.pause(&self.id).await {
+                self.sandbox.set_frozen(false);
+                return Err(error);
+            }
+            self.life.lock().is_paused = true;
+            self.changed.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Undoes [`Hosted::pause`] for `timeout`; one that runs lives at least that long. Whether it was paused.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub async fn resume_for(&self, timeout: Duration) -> Result<bool> {
+        let ended = self.ended.lock().await;
+        if *ended {
+            return Err(Error::sandbox("the sandbox was removed"));
+        }
+        if !self.life().is_paused {
+            self.live_for(timeout, true);
+            return Ok(false);
+        }
+        self.backend.resume(&self.id).await?;
+        self.sandbox.set_frozen(false);
+        *self.life.lock() = Life { ends: after(Timestamp::now(), timeout), is_paused: false };
+        self.changed.notify_one();
+        Ok(true)
+    }
+
+    /// Removes it with everything in it.
+    ///
+    /// # Errors
+    /// The backend does not remove it; a sweep retries.
+    pub async fn end(&self) -> Result<()> {
+        let mut ended = self.ended.lock().await;
+        if std::mem::replace(&mut *ended, true) {
+            return Ok(());
+        }
+        self.processes.end();
+        self.gateway.end().await;
+        if !self.life().is_paused {
+            let _ = tokio::time::timeout(SHUTDOWN, self.sandbox.shutdown()).await;
+        }
+        self.destroy().await
+    }
+
+    /// Removes what is left of it on its backend.
+    ///
+    /// # Errors
+    /// The backend refuses.
+    pub async fn destroy(&self) -> Result<()> {
+        self.backend.destroy(&self.id).await
+    }
+}
+
+/// The time `duration` after `from`, within what a time can express.
+fn after(from: Timestamp, duration: Duration) -> Timestamp {
+    from.checked_add(duration).unwrap_or(Timestamp::MAX)
+}

@@ -1,0 +1,40 @@
+//! Sessions for the clients of a server: with the user's configuration, which a server does not read itself.
+
+use agent_base::error::Result;
+use agent_log::{SessionId, Store};
+use agent_session::{Frontend, ModelSettings, Session};
+use futures_util::future::BoxFuture;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a client's session starts from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StartFrom {
+    /// The workspace.
+    New,
+    /// An earlier session.
+    Session(SessionId),
+}
+
+/// Opens sessions. The command line implements it.
+pub trait Opener: Send + Sync {
+    /// Where sessions are kept.
+    fn store(&self) -> &Store;
+
+    /// Opens a session on `workspace`.
+    fn open<'a>(
+        &'a self,
+        workspace: &'a Path,
+        from: StartFrom,
+        frontend: Arc<dyn Frontend>,
+    ) -> BoxFuture<'a, Result<Session>>;
+
+    /// The models that the endpoint offers.
+    fn models(&self) -> BoxFuture<'_, Result<Vec<String>>>;
+
+    /// Ends the sandbox on the backend called `backend` that a session without a process may have left.
+    fn end_sandbox<'a>(&'a self, backend: &'a str, session: &'a SessionId) -> BoxFuture<'a, ()>;
+
+    /// The model of this name, for a session that is open.
+    fn model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<ModelSettings>>;
+}

@@ -1,0 +1,333 @@
+//! What the page asks for.
+
+use super::Web;
+use super::answers::Failure;
+use super::chips::thousands;
+use super::frame::visible;
+use super::live::Live;
+use super::review::{self, Choice};
+use super::scope::Scope;
+use super::upload;
+use super::visitors::{Audience, Mine};
+use super::work::{blocking, to_end};
+use agent_base::error::{Error, Result};
+use agent_batch::race::{AttemptRecord, RaceRecord, Races};
+use agent_log::SessionId;
+use agent_session::{Fork, Ready, Session};
+use agent_workspace::ChangeSet;
+use agent_workspace::notices::listed;
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// Sessions that are listed.
+const MAX_LISTED: usize = 50;
+/// Races that are listed.
+const MAX_RACES: usize = 10;
+/// Models that are offered.
+const MAX_MODELS: usize = 500;
+/// Files that a note for the model names.
+const NAMED: usize = 30;
+
+type Answer = Result<Json<Value>, Failure>;
+
+/// Accepted: what follows is an event.
+const ACCEPTED: Result<StatusCode, Failure> = Ok(StatusCode::ACCEPTED);
+
+/// `GET /api/sessions`
+pub async fn sessions(Mine(scope): Mine) -> Answer {
+    let facts = scope.facts().clone();
+    let listed = blocking(move || Ok((scope.list(MAX_LISTED)?, races(&scope))));
+    let (sessions, races) = listed.await?;
+    Ok(Json(json!({
+        "sessions": sessions,
+        "races": races,
+        "can_apply": facts.can_apply,
+        "limits": facts.limits,
+        "visitors": !facts.can_apply,
+        "version": env!("CARGO_PKG_VERSION"),
+    })))
+}
+
+/// The newest races on the workspace, as tables.
+fn races(scope: &Scope) -> Value {
+    let races = Races::of(scope.store()).on(scope.workspace());
+    races.iter().rev().take(MAX_RACES).map(race).collect()
+}
+
+fn race(race: &RaceRecord) -> Value {
+    let attempt = |attempt: &AttemptRecord| {
+        let (work, won) = (&attempt.work, race.winner == Some(attempt.number));
+        let cells = [
+            format!("{}{}", attempt.number, if won { " ★ won" } else { "" }),
+            attempt.state.as_str().to_owned(),
+            visible(&work.model),
+            work.turns.to_string(),
+            thousands(work.usage.input + work.usage.output),
+            format!("{:.1} s", work.seconds),
+            attempt.lines.to_string(),
+        ];
+        json!({"cells": cells, "session": work.session.as_deref().map(visible)})
+    };
+    let attempts: Vec<Value> = race.attempts.iter().take(MAX_LISTED).map(attempt).collect();
+    let title = format!("Race: {}", visible(race.prompt.lines().next().unwrap_or_default()));
+    let head = ["", "state", "model", "turns", "tokens", "time", "lines", ""];
+    json!({"title": title, "head": head, "attempts": attempts})
+}
+
+/// A new session, or an earlier one.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Open {
+    /// The earlier one.
+    #[serde(default)]
+    session: Option<String>,
+}
+
+/// `POST /api/sessions`
+pub async fn open(Mine(scope): Mine, Json(open): Json<Open>) -> Answer {
+    let live = match open.session {
+        Some(id) => scope.open(Some(SessionId::parse(&id)?)).await?,
+        None => scope.open(None).await?,
+    };
+    Ok(Json(json!({"session": live.id})))
+}
+
+async fn find(Mine(scope): Mine, Path(id): Path<String>) -> Result<Arc<Live>, Failure> {
+    scope.session(&id).await
+}
+
+/// A text of the user's.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Text {
+    text: String,
+}
+
+/// A prompt of the user's.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SentPrompt {
+    text: String,
+    /// The same in a request that repeats one whose answer was lost.
+    #[serde(default)]
+    key: Option<String>,
+}
+
+/// `POST …/prompt`
+pub async fn prompt(
+    mine: Mine,
+    id: Path<String>,
+    Json(prompt): Json<SentPrompt>,
+) -> Result<StatusCode, Failure> {
+    mine.0.allow()?;
+    find(mine, id).await?.prompt(prompt.text, prompt.key.as_deref())?;
+    ACCEPTED
+}
+
+/// `POST …/stop`
+pub async fn stop(mine: Mine, id: Path<String>) -> Result<StatusCode, Failure> {
+    find(mine, id).await?.stop();
+    ACCEPTED
+}
+
+/// `POST …/command`
+pub async fn command(mine: Mine, id: Path<String>, Json(command): Json<Text>) -> Result<StatusCode, Failure> {
+    find(mine, id).await?.command(command.text)?;
+    ACCEPTED
+}
+
+/// An answer to a question.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reply {
+    question: u64,
+    answer: String,
+}
+
+/// `POST …/answer`
+pub async fn answer(mine: Mine, id: Path<String>, Json(reply): Json<Reply>) -> Result<StatusCode, Failure> {
+    match find(mine, id).await?.questions.answer(reply.question, &reply.answer) {
+        true => ACCEPTED,
+        false => Err(Failure::new(StatusCode::CONFLICT, "the question was answered already")),
+    }
+}
+
+/// `GET …/models`
+pub async fn models(Mine(scope): Mine, Path(_): Path<String>) -> Answer {
+    let mut models = scope.opener().models().await?;
+    models.truncate(MAX_MODELS);
+    Ok(Json(json!({"models": models.iter().map(|name| visible(name)).collect::<Vec<_>>()})))
+}
+
+/// `POST …/model`
+pub async fn set_model(
+    Mine(scope): Mine,
+    id: Path<String>,
+    Json(name): Json<Text>,
+) -> Result<StatusCode, Failure> {
+    let model = scope.model(&name.text).await?;
+    find(Mine(scope), id).await?.set_model(model).await?;
+    ACCEPTED
+}
+
+/// What the sandbox changed, as of now.
+async fn changes(live: &Live) -> Result<(Arc<Ready>, ChangeSet)> {
+    let ready = live.ready().await?;
+    let changes = ready.workspace.changes(&ready.sandbox).await?;
+    Ok((ready, changes))
+}
+
+/// The change as the page shows it.
+async fn shown(ready: &Arc<Ready>, changes: ChangeSet) -> Result<Value> {
+    let ready = Arc::clone(ready);
+    let written = ready.workspace.last_written().await.len();
+    let mut shown = blocking(move || review::to_json(&changes, ready.workspace.store())).await?;
+    shown["can_unapply"] = json!(written > 0);
+    Ok(shown)
+}
+
+/// `GET …/diff`
+pub async fn diff(mine: Mine, id: Path<String>) -> Answer {
+    let live = find(mine, id).await?;
+    let (ready, changes) = changes(&live).await?;
+    Ok(Json(shown(&ready, changes).await?))
+}
+
+/// `GET …/patch`
+pub async fn patch(State(web): State<Arc<Web>>, mine: Mine, id: Path<String>) -> Result<Response, Failure> {
+    let _turn = web.large().await?;
+    let live = find(mine, id).await?;
+    let (ready, changes) = changes(&live).await?;
+    let patch = blocking(move || review::patch(&changes, ready.workspace.store())).await?;
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{}.patch\"", live.id)),
+    ];
+    Ok((headers, patch).into_response())
+}
+
+/// `GET …/zip`: the new and changed files.
+pub async fn zip(State(web): State<Arc<Web>>, mine: Mine, id: Path<String>) -> Result<Response, Failure> {
+    let _turn = web.large().await?;
+    let live = find(mine, id).await?;
+    let (ready, changes) = changes(&live).await?;
+    let archive = blocking(move || upload::archive(&changes, ready.workspace.store())).await?;
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (header::CONTENT_DISPOSITION, format!("attachment; filename=\"{}.zip\"", live.id)),
+    ];
+    Ok((headers, archive).into_response())
+}
+
+/// `POST …/apply`: writes what the user chose of the change that was shown.
+pub async fn apply(mine: Mine, id: Path<String>, Json(choice): Json<Choice>) -> Answer {
+    to_end(write(mine, id, choice)).await
+}
+
+async fn write(Mine(scope): Mine, id: Path<String>, choice: Choice) -> Answer {
+    if !scope.facts().can_apply {
+        return Err(Failure::new(
+            StatusCode::FORBIDDEN,
+            "nothing is written on this server: download the patch",
+        ));
+    }
+    let live = find(Mine(scope), id).await?;
+    let mut session = live.idle()?;
+    let (ready, changes) = changes(&live).await?;
+    if review::digest(&changes)? != choice.digest {
+        let failure =
+            Failure::new(StatusCode::CONFLICT, "the sandbox has changed since: look at the change again");
+        return Err(failure.with("diff", shown(&ready, changes).await?));
+    }
+    let (all, store) = (changes.clone(), Arc::clone(&ready));
+    let merge = choice.merge;
+    let chosen = blocking(move || review::chosen(&changes, &choice, store.workspace.store())).await?;
+    if chosen.is_empty() {
+        return Err(Error::usage("nothing is chosen").hint("choose a file or a hunk").into());
+    }
+    session.before_apply(&chosen).await?;
+    let applied = ready.workspace.apply(&chosen, merge, Some(&ready.sandbox)).await?;
+    note_applied(&mut session, &chosen, chosen.changes != all.changes)?;
+    live.changed(&session).await;
+    let merged: Vec<String> = applied.merged.iter().map(|path| visible(&path.to_string())).collect();
+    Ok(Json(json!({"applied": applied.changes, "merged": merged})))
+}
+
+/// Tells the model with the next prompt what was written.
+fn note_applied(session: &mut Session, chosen: &ChangeSet, is_part: bool) -> Result<()> {
+    let Some(names) = listed(chosen.changes.keys().map(ToString::to_string), NAMED) else { return Ok(()) };
+    let rest = if is_part { " They left the rest of your changes out." } else { "" };
+    session.conversation.note(&format!("The user wrote these changes to their own files: {names}.{rest}"))
+}
+
+/// `POST …/unapply`: takes the last apply back in the user's files.
+pub async fn unapply(mine: Mine, id: Path<String>) -> Answer {
+    to_end(take_back(mine, id)).await
+}
+
+async fn take_back(Mine(scope): Mine, id: Path<String>) -> Answer {
+    if !scope.facts().can_apply {
+        return Err(Failure::new(StatusCode::FORBIDDEN, "nothing was written on this server"));
+    }
+    let live = find(Mine(scope), id).await?;
+    let mut session = live.idle()?;
+    let changes = live.ready().await?.workspace.undo_apply().await?;
+    session.conversation.note("The user took back what was written to their own files last.")?;
+    live.changed(&session).await;
+    Ok(Json(json!({"applied": changes})))
+}
+
+/// `POST …/undo`: undoes the last prompt in the sandbox.
+pub async fn undo(mine: Mine, id: Path<String>) -> Answer {
+    to_end(async move {
+        let live = find(mine, id).await?;
+        let mut session = live.idle()?;
+        let Some((restored, _)) = session.undo(1).await? else {
+            return Err(Error::usage("there is nothing to undo").into());
+        };
+        let files = restored.files.len();
+        session.conversation.note("The user undid the changes of the last prompt in the sandbox.")?;
+        live.changed(&session).await;
+        Ok(Json(json!({"files": files})))
+    })
+    .await
+}
+
+/// `POST …/redo`
+pub async fn redo(mine: Mine, id: Path<String>) -> Answer {
+    to_end(async move {
+        let live = find(mine, id).await?;
+        let mut session = live.idle()?;
+        let files = session.checkpoints().redo().await?.files.len();
+        session.conversation.note("The user redid what they had undone.")?;
+        live.changed(&session).await;
+        Ok(Json(json!({"files": files})))
+    })
+    .await
+}
+
+/// `POST …/fork`: a second session from the state of this one.
+pub async fn fork(mine: Mine, id: Path<String>) -> Answer {
+    to_end(async move {
+        mine.0.count_session()?;
+        let live = find(mine, id).await?;
+        let Fork { id, .. } = live.idle()?.fork().await?;
+        let id: SessionId = id;
+        Ok(Json(json!({"session": id})))
+    })
+    .await
+}
+
+/// `POST /api/shutdown`: ends the server.
+pub async fn shutdown(State(web): State<Arc<Web>>) -> Result<StatusCode, Failure> {
+    if web.guard.is_behind_proxy || matches!(web.audience, Audience::Visitors(_)) {
+        return Err(Failure::new(StatusCode::FORBIDDEN, "this server is not ended from its page"));
+    }
+    web.stop.notify_one();
+    ACCEPTED
+}

@@ -1,0 +1,213 @@
+//! Questions of a session as cards of the page. The first tab that answers decides.
+
+use super::frame::visible;
+use agent_base::error::Result;
+use agent_base::lock::Lock;
+use agent_core::Stop;
+use agent_policy::{Answer, Approver, Question};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::oneshot;
+
+/// Questions that wait at the same time; further ones are answered with no.
+const MAX_WAITING: usize = 16;
+/// How long a program in the sandbox waits for an answer about a host.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The questions of one session.
+pub struct Questions {
+    state: Lock<State>,
+    may_widen_network: bool,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: Vec<Waiting>,
+    next: u64,
+    on_change: Option<Arc<dyn Fn() + Send + Sync>>,
+}
+
+struct Waiting {
+    number: u64,
+    text: String,
+    answers: &'static [Answer],
+    about_host: bool,
+    reply: oneshot::Sender<Answer>,
+}
+
+/// A number that no earlier process began to count at: pages show what they were sent before a restart.
+pub fn first_number() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(0)
+}
+
+impl Questions {
+    /// None yet. Unless `may_widen_network`, those about hosts are answered with no: who answers does not own the network
+    /// that the sandbox would reach.
+    pub fn new(may_widen_network: bool) -> Self {
+        let state = State { next: first_number(), ..State::default() };
+        Self { state: Lock::new(state), may_widen_network }
+    }
+
+    /// Calls `on_change` when a question is asked or answered.
+    pub fn watch(&self, on_change: Arc<dyn Fn() + Send + Sync>) {
+        self.state.lock().on_change = Some(on_change);
+    }
+
+    /// What the page shows.
+    pub fn to_json(&self) -> Value {
+        let state = self.state.lock();
+        let card = |waiting: &Waiting| {
+            let answers = waiting.answers.iter().map(|answer| {
+                json!({
+                    "value": name(*answer),
+                    "label": label(*answer, waiting.about_host),
+                })
+            });
+            json!({"number": waiting.number, "text": waiting.text, "answers": answers.collect::<Vec<_>>()})
+        };
+        state.waiting.iter().map(card).collect()
+    }
+
+    /// Answers question `number`. Whether it was still waiting, and has that answer.
+    pub fn answer(&self, number: u64, answer: &str) -> bool {
+        let mut state = self.state.lock();
+        let Some(at) = state.waiting.iter().position(|waiting| waiting.number == number) else {
+            return false;
+        };
+        let Some(answer) = state.waiting[at].answers.iter().find(|known| name(**known) == answer).copied()
+        else {
+            return false;
+        };
+        let replied = state.waiting.remove(at).reply.send(answer).is_ok();
+        drop(state);
+        self.changed();
+        replied
+    }
+
+    /// Ends every question without an answer: the turn is stopped.
+    pub fn stop(&self) {
+        self.state.lock().waiting.clear();
+        self.changed();
+    }
+
+    fn changed(&self) {
+        let on_change = self.state.lock().on_change.clone();
+        if let Some(on_change) = on_change {
+            on_change();
+        }
+    }
+
+    async fn put(&self, question: &Question<'_>) -> Result<Answer> {
+        let about_host = matches!(question, Question::Connect { .. });
+        if !self.may_widen_network && (about_host || matches!(question, Question::Reach { .. })) {
+            return Ok(Answer::No);
+        }
+        let (reply, answer) = oneshot::channel();
+        let number = {
+            let mut state = self.state.lock();
+            if state.waiting.len() >= MAX_WAITING {
+                return Ok(Answer::No);
+            }
+            let number = state.next;
+            state.next += 1;
+            let (text, answers) = (visible(&question.to_string()), question.answers());
+            state.waiting.push(Waiting { number, text, answers, about_host, reply });
+            number
+        };
+        self.changed();
+        let _withdrawn = Withdraw(self, number);
+        let answer = async { answer.await.map_err(|_| Stop::Interrupted.error()) };
+        match about_host {
+            true => tokio::time::timeout(CONNECT_TIMEOUT, answer).await.unwrap_or(Ok(Answer::No)),
+            false => answer.await,
+        }
+    }
+}
+
+/// Removes a question that nobody waits for any more.
+struct Withdraw<'a>(&'a Questions, u64);
+
+impl Drop for Withdraw<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        let count = state.waiting.len();
+        state.waiting.retain(|waiting| waiting.number != self.1);
+        let is_changed = state.waiting.len() != count;
+        drop(state);
+        if is_changed {
+            self.0.changed();
+        }
+    }
+}
+
+impl Approver for Questions {
+    fn ask<'a>(&'a self, question: &'a Question<'a>) -> BoxFuture<'a, Result<Answer>> {
+        self.put(question).boxed()
+    }
+}
+
+fn name(answer: Answer) -> &'static str {
+    match answer {
+        Answer::Once => "once",
+        Answer::Always => "always",
+        Answer::Each => "each",
+        Answer::No => "no",
+        Answer::Never => "never",
+    }
+}
+
+fn label(answer: Answer, about_host: bool) -> &'static str {
+    match answer {
+        Answer::Once => "Allow once",
+        Answer::Always if about_host => "Allow for this session",
+        Answer::Always => "Always allow",
+        Answer::Each => "Ask about each",
+        Answer::No => "Refuse",
+        Answer::Never => "Refuse for this session",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_answer_decides_and_a_stop_ends_the_question() {
+        let questions = Arc::new(Questions::new(true));
+        let ask = || {
+            let questions = Arc::clone(&questions);
+            tokio::spawn(async move {
+                let reach = Question::Reach { purpose: "install\u{202e}", hosts: &["pypi.org"] };
+                questions.ask(&reach).await
+            })
+        };
+        let asked = ask();
+        while questions.to_json() == json!([]) {
+            tokio::task::yield_now().await;
+        }
+        assert!(questions.to_json()[0]["text"].as_str().is_some_and(|text| text.contains("\\u{202e}")));
+        let number = questions.to_json()[0]["number"].as_u64().expect("a number");
+        assert!(!questions.answer(number, "always"), "the question does not have this answer");
+        assert!(questions.answer(number, "once") && !questions.answer(number, "no"));
+        assert_eq!(asked.await.expect("no panic").expect("an answer"), Answer::Once);
+        let asked = ask();
+        while questions.to_json() == json!([]) {
+            tokio::task::yield_now().await;
+        }
+        questions.stop();
+        assert!(asked.await.expect("no panic").is_err());
+    }
+
+    #[tokio::test]
+    async fn who_does_not_own_the_network_is_not_asked_about_hosts() {
+        let questions = Questions::new(false);
+        let reach = Question::Reach { purpose: "install", hosts: &["pypi.org"] };
+        assert_eq!(questions.ask(&reach).await.expect("an answer"), Answer::No);
+        let connect = Question::Connect { host: "169.254.169.254", port: 80, remark: None };
+        assert_eq!(questions.ask(&connect).await.expect("an answer"), Answer::No);
+    }
+}

@@ -1,0 +1,423 @@
+//! From settings to an open session.
+
+use super::checkpoints::Checkpoints;
+use super::delegate::{Delegate, Origin, Parent, State};
+use super::environment::SessionEnvironment;
+use super::frontend::Frontend;
+use super::hooks::Hooks;
+use super::mcp::SessionServers;
+use super::settings::{Governance, ModelSettings, SandboxSettings, WorkspaceSettings};
+use super::startup::{ForkedFrom, Population, Startup};
+use super::{Resume, Session};
+use agent_base::error::{Error, Result};
+use agent_base::lock::Lock;
+use agent_base::machine::Machine;
+use agent_core::{
+    Budget, Conversation, Earlier, RunLimits, SandboxFacts, Setup, Shared, Skills, Spent, Window,
+};
+use agent_event::{Event, Events};
+use agent_log::{ArtifactLimits, Artifacts, History, SessionFile, SessionId, Store};
+use agent_network::{self as network, Gateway};
+use agent_policy::policy::Gate;
+use agent_sandbox::host_tree;
+use agent_sandbox::local::Local;
+use agent_tools::code::{self, RunCode};
+use agent_tools::{Plan, Registry, UpdatePlan};
+use agent_workspace::{Mode, Workspace, secrets};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What a session is built from.
+pub struct Builder {
+    /// Facts of this machine.
+    pub machine: Arc<Machine>,
+    /// The model.
+    pub model: ModelSettings,
+    /// The tools that the model may call.
+    pub tools: Registry,
+    /// Whether it may also hand parts of its work to sessions of their own.
+    pub delegates: bool,
+    /// Limits and policy.
+    pub governance: Governance,
+    /// The directory to work on.
+    pub workspace: WorkspaceSettings,
+    /// The sandbox.
+    pub sandbox: SandboxSettings,
+    /// Where sessions are kept.
+    pub store: Store,
+    /// What the workspace and the conversation start from.
+    pub start: Start,
+    /// Another file that receives the session's events.
+    pub record: Option<PathBuf>,
+    /// Whether the model is offered `update_plan` from the start.
+    pub offers_plan: bool,
+    /// What the user should know about the settings, reported after `session_started`.
+    pub notices: Vec<Notice>,
+}
+
+/// What a session starts from.
+pub enum Start {
+    /// The workspace as it is.
+    New,
+    /// An earlier session, and where its workspace is.
+    Resume(Box<Resume>, Option<Population>),
+    /// The workspace as it was when this other session began.
+    Rewind(SessionId),
+    /// What another session's model delegates.
+    Delegated(Box<Origin>),
+}
+
+/// A notice for the user.
+pub enum Notice {
+    /// Shown unless the user asked for fewer messages.
+    Usual(String),
+    /// Always shown; see [`Frontend::always_notice`].
+    Always(String),
+}
+
+impl Builder {
+    /// A new session on `workspace` with the built-in tools, in a local sandbox without network, kept with the user's
+    /// other sessions.
+    ///
+    /// # Errors
+    /// The user has no home directory.
+    pub fn new(
+        machine: impl Into<Arc<Machine>>,
+        workspace: impl Into<PathBuf>,
+        model: ModelSettings,
+    ) -> Result<Self> {
+        let machine = machine.into();
+        Ok(Self {
+            model,
+            tools: Registry::builtin(),
+            delegates: false,
+            governance: Governance::default(),
+            workspace: WorkspaceSettings::new(Arc::clone(&machine), workspace),
+            sandbox: SandboxSettings::new(Arc::new(Local::new(Arc::clone(&machine)))),
+            store: Store::open(&machine)?,
+            start: Start::New,
+            record: None,
+            offers_plan: false,
+            notices: Vec::new(),
+            machine,
+        })
+    }
+
+    /// Opens the session. Its sandbox starts in the background, or when it is needed.
+    pub async fn open(mut self, frontend: Arc<dyn Frontend>) -> Result<Session> {
+        self.workspace.validate()?;
+        self.check_price()?;
+        self.check_delegation()?;
+        let Opened { id, file, earlier, population, plan, parent } = self.open_file().await?;
+        let gate = self.gate(parent.as_ref(), &*frontend)?;
+        let events = Arc::clone(frontend.events());
+        listen(&events, &id, file, self.record.as_deref())?;
+        self.announce(&id, &events, parent.as_ref())?;
+        for notice in std::mem::take(&mut self.notices) {
+            match notice {
+                Notice::Usual(text) => events.emit(Event::Notice { text })?,
+                Notice::Always(text) => frontend.always_notice(text)?,
+            }
+        }
+        let directory = self.store.dir(&id);
+        let rewound = match &self.start {
+            Start::Rewind(other) => Some(self.store.dir(other)),
+            _ => None,
+        };
+        let rewound = match rewound {
+            Some(other) => Workspace::as_it_began(&other, &directory, Arc::clone(&self.machine)).await?,
+            None => None,
+        };
+        let population = match (population, rewound) {
+            (Some(population), _) => population,
+            (None, Some(workspace)) => Population::Restore(Arc::new(workspace)),
+            (None, None) => self.workspace.populate(&directory, self.sandbox.backend.as_ref())?,
+        };
+        let gateway = Gateway::new(&self.sandbox.network, events, network::Limits::default())?;
+        gateway.through_proxy_of(&self.machine);
+        gateway.allow_with(frontend.network_command());
+        if let Some(Parent { network, .. }) = &parent {
+            gateway.change(|rules| rules.clone_from(network));
+        }
+        if let Some(approver) = frontend.approver() {
+            gateway.ask_with(approver);
+        }
+        let skills = self.find_skills();
+        // A part has those of the session that delegates to it.
+        if parent.is_none() {
+            self.sandbox.home.extend(skills.files.iter().cloned());
+        }
+        let startup = Startup::begin(&id, &self.sandbox, population, gateway, Arc::clone(&frontend));
+        let plan = Arc::new(plan);
+        self.session(id, Arc::new(startup), frontend, Beginning { earlier, gate, skills, plan })
+    }
+
+    /// The skills, where the model can read them.
+    fn find_skills(&self) -> Skills {
+        match self.tools.get("read_file") {
+            Some(_) => {
+                let presence = |file: &Path| self.workspace.presence(file);
+                let mut skills = Skills::find(&self.workspace.root, &self.machine, &presence);
+                skills.files.retain(|file| !secrets::is_named_like_one(&file.path));
+                skills
+            }
+            None => Skills::default(),
+        }
+    }
+
+    /// The answer to one prompt, in a session without a user, which then ends.
+    ///
+    /// # Errors
+    /// Those of [`Session::prompt`], and whatever keeps a session from being opened or ended.
+    pub async fn answer(self, prompt: &str) -> Result<String> {
+        let mut session = self.open(Arc::new(Arc::new(Events::new(1)))).await?;
+        let answer = session.prompt(prompt).await;
+        session.finish(&answer).await?;
+        Ok(answer?.text)
+    }
+
+    /// Creates or reopens the session's file.
+    async fn open_file(&mut self) -> Result<Opened> {
+        let (resume, population) = match std::mem::replace(&mut self.start, Start::New) {
+            Start::Resume(resume, population) => (resume, population),
+            Start::Delegated(origin) => {
+                let Origin { id, file, workspace, layer, parent } = *origin;
+                let population = match layer {
+                    Some(layer) => Population::Forked(workspace, ForkedFrom::Layer(layer)),
+                    None => Population::Restore(workspace),
+                };
+                let (population, parent) = (Some(population), Some(parent));
+                return Ok(Opened { id, file, earlier: None, population, plan: Plan::default(), parent });
+            }
+            start => {
+                self.start = start;
+                let (id, file) = self.store.create()?;
+                let (earlier, population, plan, parent) = (None, None, Plan::default(), None);
+                return Ok(Opened { id, file, earlier, population, plan, parent });
+            }
+        };
+        if let Some(Population::Reattach(..)) = population {
+            self.sandbox = self.sandbox.clone().reattached(&resume.history.sandbox);
+        }
+        let spent = resume.spent(self.model.price);
+        if let Some((model, form)) = &resume.history.form
+            && model == self.model.client.name()
+        {
+            self.model.client.resume_form(*form);
+        }
+        let Resume { id, history, file, losses } = *resume;
+        let History { messages, artifacts, notes, prompts, prompted, plan, .. } = history;
+        // It has been offered, and is part of the conversation.
+        self.offers_plan |= plan.is_some();
+        let plan = plan.map(|(steps, read_only)| Plan::resumed(steps, read_only)).unwrap_or_default();
+        self.notices.extend(losses.into_iter().map(Notice::Usual));
+        let earlier = Some(Earlier { messages, artifacts, notes, spent, prompts, prompted });
+        Ok(Opened { id, file, earlier, population, plan, parent: None })
+    }
+
+    fn announce(&self, id: &SessionId, events: &Events, parent: Option<&Parent>) -> Result<()> {
+        events.emit(Event::SessionStarted {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            model: self.model.client.name().to_owned(),
+            base_url: self.model.base_url.clone(),
+            workspace: self.workspace.root.display().to_string(),
+            sandbox: self.sandbox.describe(id),
+            parent: parent.map(|parent| parent.session.to_string()),
+        })
+    }
+
+    fn session(
+        self,
+        id: SessionId,
+        startup: Arc<Startup>,
+        frontend: Arc<dyn Frontend>,
+        beginning: Beginning,
+    ) -> Result<Session> {
+        let Beginning { earlier, gate, skills, plan } = beginning;
+        let prompts = earlier.as_ref().map_or(0, |earlier| earlier.prompts);
+        let checkpoints = Arc::new(Checkpoints::new(Arc::clone(&startup), Arc::clone(&frontend), prompts));
+        let RunLimits { tokens, cost, .. } = self.governance.limits;
+        let prompt = Arc::new(Budget::new(cost, tokens, Spent::default()));
+        let shared = Shared { prompt, ..Shared::default() };
+        let delegate = self.delegate(&id, &checkpoints, &gate, &shared);
+        let programs = host_programs(&self.sandbox, &self.machine);
+        let tools = self.session_tools(&programs, earlier.as_ref(), &plan, delegate.as_ref())?;
+        let Self { machine, model, governance, workspace, sandbox, store, .. } = self;
+        let Governance { limits, bounds, hooks, servers, .. } = governance;
+        let (root, events) = (workspace.root.clone(), Arc::clone(frontend.events()));
+        let hooks = Arc::new(Hooks::new(hooks, id.to_string(), root, machine, events));
+        let environment = Arc::new(SessionEnvironment {
+            startup: Arc::clone(&startup),
+            checkpoints: Arc::clone(&checkpoints),
+            plan: Arc::clone(&plan),
+            hooks: Arc::clone(&hooks),
+        });
+        let servers = SessionServers::new(&servers, &environment, (&workspace, &sandbox))?;
+        let setup = Setup {
+            model: model.client,
+            events: Arc::clone(frontend.events()),
+            environment,
+            tools,
+            artifacts: Artifacts::of_session(&store.dir(&id), ArtifactLimits::default()),
+            bounds,
+            limits,
+            gate,
+            shared,
+            price: model.price,
+            window: Window::new(model.context_window, model.compaction),
+            answer_schema: model.answer_schema,
+        };
+        let facts = SandboxFacts { skills: skills.in_prompt(), ..facts(&sandbox, programs) };
+        let mut conversation = Conversation::new(setup, &facts, &workspace.root);
+        let resumed = earlier.is_some();
+        if let Some(earlier) = earlier {
+            conversation.resume(earlier);
+        }
+        Ok(Session {
+            conversation,
+            id,
+            startup,
+            checkpoints,
+            frontend,
+            store,
+            workspace,
+            sandbox,
+            delegate,
+            skills,
+            plan,
+            hooks,
+            servers,
+            begun: false,
+            resumed,
+        })
+    }
+
+    /// The tools that were set, and those that belong to this one session.
+    fn session_tools(
+        &self,
+        programs: &[String],
+        earlier: Option<&Earlier>,
+        plan: &Arc<Plan>,
+        delegate: Option<&Arc<Delegate>>,
+    ) -> Result<Registry> {
+        let (mut tools, sandbox) = (self.tools.clone(), &self.sandbox);
+        let run_code =
+            RunCode::of_sandbox(&self.machine, sandbox.backend.name(), sandbox.image.as_deref(), programs);
+        if let Some(earlier) = earlier {
+            run_code.resume(&earlier.messages);
+        }
+        tools.replace(Arc::new(run_code));
+        if self.offers_plan {
+            tools.add(Arc::new(UpdatePlan(Arc::clone(plan))))?;
+        }
+        if let Some(delegate) = delegate {
+            tools.add(Arc::clone(delegate) as _)?;
+        }
+        Ok(tools)
+    }
+
+    /// What stands before every tool call: that of the session that delegates to this one, or one of its own.
+    fn gate(&self, parent: Option<&Parent>, frontend: &dyn Frontend) -> Result<Arc<Gate>> {
+        let Governance { rules, approve, .. } = &self.governance;
+        match parent {
+            Some(parent) => Ok(Arc::clone(&parent.gate)),
+            None => Gate::new(rules.clone(), *approve, frontend.approver()).map(Arc::new),
+        }
+    }
+
+    /// The tool that delegates, where it is offered.
+    fn delegate(
+        &self,
+        id: &SessionId,
+        checkpoints: &Arc<Checkpoints>,
+        gate: &Arc<Gate>,
+        shared: &Shared,
+    ) -> Option<Arc<Delegate>> {
+        let delegate = || Delegate {
+            parent: id.clone(),
+            model: Lock::new(self.model.clone()),
+            tools: self.tools.clone(),
+            governance: self.governance.clone(),
+            workspace: self.workspace.clone(),
+            sandbox: self.sandbox.clone(),
+            store: self.store.clone(),
+            frontend: Arc::clone(&checkpoints.frontend),
+            startup: Arc::clone(&checkpoints.startup),
+            checkpoints: Arc::clone(checkpoints),
+            gate: Arc::clone(gate),
+            shared: shared.clone(),
+            state: State::default(),
+        };
+        self.delegates.then(|| Arc::new(delegate()))
+    }
+
+    /// A part is done in a copy of the workspace.
+    fn check_delegation(&self) -> Result<()> {
+        match self.delegates && self.workspace.mode == Mode::Bind {
+            true => Err(Error::config(
+                "--delegate has no copy of the workspace to hand on with --workspace-mode bind",
+            )
+            .hint("use another mode, or --delegate=false")),
+            false => Ok(()),
+        }
+    }
+
+    /// A cost limit needs a price.
+    fn check_price(&self) -> Result<()> {
+        if self.governance.limits.cost.is_some() { self.model.check_price() } else { Ok(()) }
+    }
+}
+
+/// A session's file, and what an earlier process recorded in it.
+struct Opened {
+    id: SessionId,
+    file: SessionFile,
+    earlier: Option<Earlier>,
+    population: Option<Population>,
+    plan: Plan,
+    parent: Option<Parent>,
+}
+
+/// What a session begins with, beside its sandbox.
+struct Beginning {
+    earlier: Option<Earlier>,
+    gate: Arc<Gate>,
+    skills: Skills,
+    plan: Arc<Plan>,
+}
+
+fn listen(
+    events: &Events,
+    id: &SessionId,
+    file: SessionFile,
+    record: Option<&std::path::Path>,
+) -> Result<()> {
+    events.begin(id.as_str(), file.next_seq(), Box::new(file));
+    if let Some(path) = record {
+        events.listen(Box::new(SessionFile::record(path)?));
+    }
+    Ok(())
+}
+
+/// What the system prompt says about the sandbox.
+fn facts(sandbox: &SandboxSettings, mut programs: Vec<String>) -> SandboxFacts {
+    let SandboxSettings { network, limits, image, .. } = sandbox.clone();
+    programs.retain(|program| PROGRAMS.contains(&program.as_str()));
+    SandboxFacts { network, limits, image, programs, skills: None }
+}
+
+/// The programs of this machine, where the sandbox shows them, as far as anybody wants to know of them.
+fn host_programs(sandbox: &SandboxSettings, machine: &Machine) -> Vec<String> {
+    // An engine on another machine shows that machine's programs, or those of an image.
+    let shows_this_machine = sandbox.backend.capabilities().host_paths
+        && sandbox.image.as_deref().is_none_or(|image| image == "host");
+    let further = code::PROGRAMS.iter().filter(|program| !PROGRAMS.contains(program));
+    let names: Vec<&str> = PROGRAMS.iter().chain(further).copied().collect();
+    if shows_this_machine { host_tree::host_programs(machine, &names) } else { Vec::new() }
+}
+
+/// The programs that the system prompt mentions where they exist.
+const PROGRAMS: [&str; 18] = [
+    "bash", "git", "make", "cmake", "gcc", "clang", "rustc", "cargo", "go", "python3", "pip", "node", "npm",
+    "java", "mvn", "ruby", "rg", "jq",
+];

@@ -1,0 +1,70 @@
+//! Planning first: the sandbox cannot change the workspace until the user accepts the plan.
+
+use super::Session;
+use agent_base::error::{Error, Result};
+use agent_sandbox::{Command, Outcome, Program};
+use agent_tools::{Plan, UpdatePlan};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the model learns when planning begins.
+const BEGUN: &str = agent_prompts::PLAN;
+const ACCEPTED: &str = "The user accepted the plan: the workspace can be changed now.";
+const LEFT: &str = "The user wants no plan any more: the workspace can be changed now.";
+/// How long the attempt may take whether this sandbox can be read-only.
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl Session {
+    /// The model's plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Makes the workspace read-only for everything that the model starts from now on, until the plan is accepted.
+    ///
+    /// # Errors
+    /// The sandbox's kernel cannot do that.
+    pub async fn begin_plan(&mut self) -> Result<()> {
+        if self.plan.is_read_only() {
+            return Ok(());
+        }
+        self.try_read_only().await?;
+        // What runs already could write on.
+        self.conversation.discard_tool_state().await?;
+        self.conversation.offer(Arc::new(UpdatePlan(Arc::clone(&self.plan))))?;
+        self.plan.set_read_only(true, self.frontend.events())?;
+        self.conversation.note(BEGUN.trim())
+    }
+
+    /// Makes the workspace writable again because the user accepted the plan, or wants none any more.
+    pub async fn end_plan(&mut self, accepted: bool) -> Result<()> {
+        if !self.plan.is_read_only() {
+            return Ok(());
+        }
+        // It was started for reading, and would stay so.
+        self.conversation.discard_tool_state().await?;
+        self.plan.set_read_only(false, self.frontend.events())?;
+        self.conversation.note(if accepted { ACCEPTED } else { LEFT })
+    }
+
+    async fn try_read_only(&self) -> Result<()> {
+        let sandbox = self.startup.ready().await?.sandbox.clone().read_only();
+        let trial = Command {
+            program: Program::Shell("true".to_owned()),
+            cwd: None,
+            env: Vec::new(),
+            timeout: Some(TRIAL_TIMEOUT),
+            live_bytes: 4096,
+            stdin: false,
+        };
+        let impossible = |why: String| {
+            Error::sandbox(format!("the plan cannot come first: {why}"))
+                .hint("ask for the plan in a prompt; what the model changes is in its sandbox alone until you apply it")
+        };
+        match sandbox.run(trial, &mut |_| {}).await {
+            Ok(finished) if finished.outcome == Outcome::Exited(0) => Ok(()),
+            Ok(_) => Err(impossible("this sandbox cannot keep the workspace read-only".to_owned())),
+            Err(error) => Err(impossible(error.to_string())),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Resuming the session of an earlier process.
+
+use super::snapshot::NotedSnapshot;
+use super::startup::{ForkedFrom, Population, destroy};
+use agent_base::error::{Error, Result};
+use agent_base::machine::Machine;
+use agent_core::{Price, Spent};
+use agent_log::{History, Reopened, SessionFile, SessionId, Store};
+use agent_sandbox::{Backend, State};
+use agent_workspace::Workspace;
+use agent_workspace::tree_path::printable;
+use std::path::Path;
+use std::sync::Arc;
+
+/// An earlier session, locked for this process.
+pub struct Resume {
+    /// Its id.
+    pub id: SessionId,
+    /// What happened in it.
+    pub history: History,
+    /// Its file, ready for further events.
+    pub(super) file: SessionFile,
+    /// What the user should know about its file.
+    pub(super) losses: Vec<String>,
+}
+
+impl Resume {
+    /// Opens the session's file.
+    pub fn open(store: &Store, id: SessionId) -> Result<Self> {
+        let Reopened { file, records, losses } = store.reopen(&id)?;
+        Ok(Self { id, file, history: History::of(&records), losses })
+    }
+
+    /// Where its workspace is: in a sandbox that still runs, or only on this machine. `None`: it never had one. A sandbox
+    /// that cannot be used is removed.
+    pub async fn find_workspace(
+        &self,
+        store: &Store,
+        backend: &dyn Backend,
+        machine: Arc<Machine>,
+    ) -> Result<Option<Population>> {
+        let workspace = Workspace::load(&store.dir(&self.id), machine).await?.map(Arc::new);
+        if let (Some(workspace), Some(snapshot)) = (&workspace, NotedSnapshot::of(store, &self.id)) {
+            if snapshot.backend == backend.name() {
+                // It has not started, or not to the end. What is there of its sandbox is replaced.
+                return Ok(Some(Population::Forked(Arc::clone(workspace), ForkedFrom::Snapshot(snapshot))));
+            }
+            // From here on it is another one's.
+            snapshot.forget()?;
+        }
+        let listed = backend.list().await.unwrap_or_default();
+        let existing = listed.into_iter().find(|listed| listed.session == self.id.as_str());
+        let running = match existing {
+            Some(listed) if listed.state == State::Running => Some(listed.id),
+            Some(listed) if listed.state == State::Paused => {
+                backend.resume(self.id.as_str()).await.is_ok().then_some(listed.id)
+            }
+            _ => None,
+        };
+        match (workspace, running) {
+            // If its start was interrupted it may lack files.
+            (Some(workspace), Some(sandbox)) if workspace.is_filled() => {
+                Ok(Some(Population::Reattach(workspace, sandbox)))
+            }
+            (workspace, _) => {
+                destroy(backend, self.id.as_str()).await?;
+                let layer = store.layer(&self.id);
+                Ok(workspace.map(|workspace| match layer.is_dir() {
+                    true => Population::Forked(workspace, ForkedFrom::Layer(layer)),
+                    false => Population::Restore(workspace),
+                }))
+            }
+        }
+    }
+
+    pub(super) fn spent(&self, price: Option<Price>) -> Spent {
+        let mut spent = Spent { turns: self.history.turns, ..Spent::default() };
+        spent.add_usage(Some(self.history.usage), price);
+        spent
+    }
+}
+
+/// Checks that the session `id` with this `history` works on `directory`; one that never began works on any.
+pub fn check_workspace(id: &SessionId, history: &History, directory: &Path) -> Result<()> {
+    let recorded = &history.workspace;
+    let asked = directory.canonicalize().unwrap_or_else(|_| directory.to_owned()).display().to_string();
+    if recorded.is_empty() || *recorded == asked {
+        return Ok(());
+    }
+    let message = format!(
+        "session {id} works on {}, not on {}",
+        printable(recorded.as_bytes()),
+        printable(asked.as_bytes())
+    );
+    Err(Error::usage(message).hint(
+        "resume it in its own directory (name it with -C), or start another session: with a key, another key",
+    ))
+}

@@ -1,0 +1,394 @@
+//! Starting the sandbox: in the background, so that the model's first answer and the start take place at the same time, or when
+//! it is needed.
+
+use super::frontend::{Frontend, Step};
+use super::settings::{SandboxSettings, Starts};
+use super::snapshot::{self, NotedSnapshot};
+use agent_backends::sweep_once;
+use agent_base::error::{Error, Kind, Result};
+use agent_base::lock::Lock;
+use agent_event::{Event, Events, SandboxInfo};
+use agent_log::SessionId;
+use agent_network::Gateway;
+use agent_sandbox::layer;
+use agent_sandbox::{Backend, HomeFile, Sandbox, Spec, WorkspaceMount};
+use agent_tools::Reach;
+use agent_workspace::{CopyReport, Workspace, mode};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, Shared};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How long the end of a session waits until its sandbox is removed. Otherwise the guest's idle timeout removes it.
+const END_TIMEOUT: Duration = Duration::from_millis(1500);
+
+/// A sandbox that is up, with the workspace in it.
+pub struct Ready {
+    /// The handle.
+    pub sandbox: Sandbox,
+    /// What the backend started.
+    pub info: SandboxInfo,
+    /// The workspace in it.
+    pub workspace: Arc<Workspace>,
+    /// Whether it ran before this process.
+    pub reattached: bool,
+}
+
+/// How the sandbox gets its workspace.
+pub enum Population {
+    /// A new session: the workspace is opened, and its files are copied in.
+    Fill(BoxFuture<'static, Result<Workspace>>),
+    /// The session's sandbox does not exist any more: its workspace is restored in a fresh one.
+    Restore(Arc<Workspace>),
+    /// A fork: its workspace is as another sandbox had it.
+    Forked(Arc<Workspace>, ForkedFrom),
+    /// The session's sandbox, with this id on its backend, still runs.
+    Reattach(Arc<Workspace>, String),
+}
+
+/// What the sandbox of a fork begins with.
+pub enum ForkedFrom {
+    /// What the other sandbox had written, in this directory.
+    Layer(PathBuf),
+    /// A copy of the other sandbox, at its backend.
+    Snapshot(NotedSnapshot),
+}
+
+/// A sandbox that is starting, or that starts when it is needed.
+pub struct Startup {
+    phase: Lock<Phase>,
+    backend: Arc<dyn Backend>,
+    gateway: Arc<Gateway>,
+    frontend: Arc<dyn Frontend>,
+    session: String,
+    announced: AtomicBool,
+    reattaches: bool,
+}
+
+type Starting = Shared<BoxFuture<'static, Result<Arc<Ready>, Arc<Error>>>>;
+
+enum Phase {
+    /// Nobody has needed it.
+    Waiting(Box<(Start, Population)>),
+    Begun(Starting),
+    /// It was not needed, and is not any more.
+    Ended,
+}
+
+impl Startup {
+    /// Starts (or reattaches to) the sandbox of session `id`, whose connections go through `gateway`, when the settings say.
+    pub fn begin(
+        id: &SessionId,
+        settings: &SandboxSettings,
+        population: Population,
+        gateway: Arc<Gateway>,
+        frontend: Arc<dyn Frontend>,
+    ) -> Self {
+        let backend = Arc::clone(&settings.backend);
+        let reattaches = matches!(population, Population::Reattach(..));
+        let start = Start {
+            backend: Arc::clone(&backend),
+            spec: settings.spec(id),
+            env: settings.env.clone(),
+            home: settings.home.clone(),
+            gateway: Arc::clone(&gateway),
+            frontend: Arc::clone(&frontend),
+        };
+        let phase = match settings.starts {
+            Starts::AtOnce => Phase::Begun(start.begin(population)),
+            Starts::WhenNeeded => Phase::Waiting(Box::new((start, population))),
+        };
+        let (phase, session, announced) = (Lock::new(phase), id.to_string(), AtomicBool::new(false));
+        Self { phase, backend, gateway, frontend, session, announced, reattaches }
+    }
+
+    /// Its start, which begins now if it has not begun yet.
+    fn started(&self) -> Result<Starting> {
+        let mut phase = self.phase.lock();
+        let starting = match std::mem::replace(&mut *phase, Phase::Ended) {
+            Phase::Waiting(waiting) => waiting.0.begin(waiting.1),
+            Phase::Begun(starting) => starting,
+            Phase::Ended => return Err(Error::sandbox("the session has ended")),
+        };
+        *phase = Phase::Begun(starting.clone());
+        Ok(starting)
+    }
+
+    /// Its start, if that has begun.
+    fn begun(&self) -> Option<Starting> {
+        match &*self.phase.lock() {
+            Phase::Begun(starting) => Some(starting.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether it is up, or starting.
+    pub(super) fn has_begun(&self) -> bool {
+        self.begun().is_some()
+    }
+
+    /// Waits until the sandbox is up, without reporting it.
+    pub(super) async fn ready_silently(&self) -> Result<Arc<Ready>> {
+        self.started()?.await.map_err(|error| error.repeat())
+    }
+
+    /// Waits until the sandbox is up, and reports it the first time.
+    pub async fn ready(&self) -> Result<Arc<Ready>> {
+        let ready = self.ready_silently().await?;
+        if !self.announced.swap(true, Ordering::Relaxed) {
+            let info = &ready.info;
+            let event = Event::SandboxReady { backend: info.backend.clone(), id: info.id.clone() };
+            self.frontend.events().emit(event)?;
+        }
+        Ok(ready)
+    }
+
+    /// The sandbox, if it is up already.
+    pub fn if_ready(&self) -> Option<Arc<Ready>> {
+        self.begun()?.now_or_never()?.ok()
+    }
+
+    /// Whether it is a sandbox that ran before this process.
+    pub(super) async fn is_reattached(&self) -> bool {
+        self.reattaches && self.ready_silently().await.is_ok_and(|ready| ready.reattached)
+    }
+
+    /// The backend it runs on.
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
+    }
+
+    /// What drives the session.
+    pub(super) fn frontend(&self) -> &Arc<dyn Frontend> {
+        &self.frontend
+    }
+
+    /// The session's bus.
+    pub(super) fn events(&self) -> &Arc<Events> {
+        self.frontend.events()
+    }
+
+    /// What its connections go through.
+    pub fn gateway(&self) -> &Arc<Gateway> {
+        &self.gateway
+    }
+
+    /// Removes the sandbox with everything in it. Bounded: the idle timeout removes what does not end in time.
+    pub async fn end(&self) {
+        let starting = match &mut *self.phase.lock() {
+            Phase::Begun(starting) => starting.clone(),
+            phase => {
+                *phase = Phase::Ended;
+                return;
+            }
+        };
+        let end = async {
+            // A container that is half created cannot be ended by its guest, so its start is awaited.
+            if let Ok(ready) = starting.await {
+                ready.sandbox.shutdown().await;
+            }
+            // Usually the guest has removed it already; a later sweep retries what failed.
+            let _ = self.backend.destroy(&self.session).await;
+        };
+        let _ = tokio::time::timeout(END_TIMEOUT, end).await;
+    }
+}
+
+impl ForkedFrom {
+    /// Removes what is of no use a second time. What is left is removed with the session.
+    async fn discard(self) {
+        let discard = move || match self {
+            Self::Layer(layer) => drop(std::fs::remove_dir_all(layer)),
+            Self::Snapshot(snapshot) => drop(snapshot.forget()),
+        };
+        let _ = tokio::task::spawn_blocking(discard).await;
+    }
+}
+
+impl Reach for Startup {
+    fn reach<'a>(&'a self, hosts: &'a [&'a str], purpose: &'a str) -> BoxFuture<'a, Result<Option<String>>> {
+        async move { self.gateway.reach(&self.ready_silently().await?.sandbox, hosts, purpose).await }.boxed()
+    }
+}
+
+/// The start of one sandbox.
+struct Start {
+    backend: Arc<dyn Backend>,
+    spec: Spec,
+    env: Vec<(String, String)>,
+    home: Vec<HomeFile>,
+    gateway: Arc<Gateway>,
+    frontend: Arc<dyn Frontend>,
+}
+
+impl Start {
+    /// Starts it in the background.
+    fn begin(self, population: Population) -> Starting {
+        let backend = Arc::clone(&self.backend);
+        let task = tokio::spawn(self.run(population));
+        sweep_once(&backend);
+        let ready = async move {
+            match task.await {
+                Ok(result) => result.map(Arc::new).map_err(Arc::<Error>::new),
+                Err(panicked) => {
+                    Err(Arc::new(Error::sandbox("the sandbox could not be started").caused_by(panicked)))
+                }
+            }
+        };
+        ready.boxed().shared()
+    }
+
+    async fn run(mut self, population: Population) -> Result<Ready> {
+        let (workspace, is_new) = match population {
+            Population::Fill(opening) => (Arc::new(opening.await?), true),
+            Population::Restore(workspace) => (workspace, false),
+            Population::Forked(workspace, from) => {
+                let ready = self.start_fork(&workspace, &from).await;
+                if ready.is_err() {
+                    destroy(self.backend.as_ref(), &self.spec.session).await?;
+                }
+                from.discard().await;
+                match ready {
+                    Ok(ready) => return Ok(ready),
+                    Err(error) => {
+                        self.spec.snapshot = None;
+                        self.notice(format!(
+                            "This fork has the workspace as it was recorded last, because its sandbox could not begin with \
+                             the other one's files: {error}."
+                        ));
+                        (workspace, false)
+                    }
+                }
+            }
+            Population::Reattach(workspace, id) => match self.reattach(&workspace, id).await {
+                Ok(ready) => return Ok(ready),
+                Err(error) => {
+                    self.discard(&error).await?;
+                    (workspace, false)
+                }
+            },
+        };
+        if !is_new {
+            let notice = workspace.reopen(self.backend.capabilities().host_paths).await?;
+            notice.into_iter().for_each(|text| self.notice(text));
+        }
+        workspace.new_notices().into_iter().for_each(|text| self.notice(text));
+        self.spec.workspace = workspace.mount().await;
+        let ready = match self.attempt(&workspace, is_new).await {
+            Err(error) if error.kind() == Kind::Sandbox && workspace.fall_back_to_copy().await? => {
+                // The rest of the failed attempt would make the next one fail.
+                self.backend.destroy(&self.spec.session).await?;
+                self.spec.workspace = workspace.mount().await;
+                let ready = self.attempt(&workspace, is_new).await?;
+                self.notice(mode::copied(&error.to_string()));
+                ready
+            }
+            result => result?,
+        };
+        self.gateway.attach(&ready.sandbox).await?;
+        Ok(ready)
+    }
+
+    async fn attempt(&self, workspace: &Arc<Workspace>, is_new: bool) -> Result<Ready> {
+        self.backend.capabilities().check(self.backend.name(), &self.spec)?;
+        let on_pull = |what: &str, done, total| self.frontend.progress(Step::Pull(what, done, total));
+        let mut on_copied = |done, total| self.frontend.progress(Step::Copy(done, total));
+        let (channel, info) = self.backend.start(&self.spec, &on_pull).await?;
+        info.missing.iter().for_each(|text| self.notice(text.clone()));
+        let sandbox = Sandbox::connect(channel).await?.with_env(&self.env);
+        let CopyReport { lost, .. } = match is_new {
+            true => workspace.copy_in(&sandbox, &mut on_copied).await?,
+            false => workspace.restore_into(&sandbox, &mut on_copied).await?,
+        };
+        if lost > 0 {
+            self.notice(format!(
+                "{lost} file(s) of the workspace have their current content: the earlier one is not kept any more."
+            ));
+        }
+        self.put_home(&sandbox).await?;
+        Ok(Ready { sandbox, info, workspace: Arc::clone(workspace), reattached: false })
+    }
+
+    /// Starts it as the sandbox of another session was.
+    async fn start_fork(&mut self, workspace: &Arc<Workspace>, from: &ForkedFrom) -> Result<Ready> {
+        match from {
+            ForkedFrom::Layer(layer) => {
+                let (lower, layer) = (workspace.root().to_owned(), layer.clone());
+                self.spec.workspace = WorkspaceMount::Forked { lower, layer };
+            }
+            ForkedFrom::Snapshot(snapshot) => self.spec.snapshot = Some(snapshot.id.clone()),
+        }
+        self.backend.capabilities().check(self.backend.name(), &self.spec)?;
+        // The backend takes the layer.
+        let has_home = match from {
+            ForkedFrom::Layer(layer) => layer.join(layer::HOME).is_dir(),
+            ForkedFrom::Snapshot(_) => true,
+        };
+        let on_pull = |what: &str, done, total| self.frontend.progress(Step::Pull(what, done, total));
+        let (channel, info) = self.backend.start(&self.spec, &on_pull).await?;
+        info.missing.iter().for_each(|text| self.notice(text.clone()));
+        let sandbox = Sandbox::connect(channel).await?.with_env(&self.env);
+        if let ForkedFrom::Snapshot(_) = from {
+            snapshot::take_mark(&sandbox, &self.spec.session).await?;
+            workspace.rejoin(&sandbox).await?;
+        }
+        workspace.begin_forked(&sandbox, has_home).await?;
+        self.gateway.attach(&sandbox).await?;
+        self.put_home(&sandbox).await?;
+        Ok(Ready { sandbox, info, workspace: Arc::clone(workspace), reattached: false })
+    }
+
+    async fn reattach(&self, workspace: &Arc<Workspace>, id: String) -> Result<Ready> {
+        let channel = self.backend.attach(&self.spec.session).await?;
+        let sandbox = Sandbox::connect(channel).await?.with_env(&self.env);
+        workspace.rejoin(&sandbox).await?;
+        self.gateway.attach(&sandbox).await?;
+        self.put_home(&sandbox).await?;
+        let info = SandboxInfo { backend: self.backend.name().to_owned(), id, ..SandboxInfo::default() };
+        Ok(Ready { sandbox, info, workspace: Arc::clone(workspace), reattached: true })
+    }
+
+    async fn put_home(&self, sandbox: &Sandbox) -> Result<()> {
+        match sandbox.put_home(&self.home).await? {
+            0 => {}
+            failed => self.notice(format!(
+                "{failed} of the files that belong into $HOME of the sandbox could not be written."
+            )),
+        }
+        Ok(())
+    }
+
+    /// Removes a sandbox that cannot be reattached to: it is ending, or another version's guest answers in it.
+    async fn discard(&self, error: &Error) -> Result<()> {
+        destroy(self.backend.as_ref(), &self.spec.session).await?;
+        self.notice(format!(
+            "The sandbox of this session cannot be used any more ({error}). The workspace is restored in a fresh one; \
+             running processes and files outside of the workspace are lost."
+        ));
+        Ok(())
+    }
+
+    fn notice(&self, text: String) {
+        // A session file that cannot be written fails at the next event of the turn itself.
+        let _ = self.frontend.events().emit(Event::Notice { text });
+    }
+}
+
+/// Attempts to remove a sandbox, and the pause between two of them: an engine refuses while it is removing the same one.
+const DESTROY_ATTEMPTS: u32 = 20;
+const DESTROY_PAUSE: Duration = Duration::from_millis(250);
+
+/// Removes the sandbox of `session`, also while the engine itself is ending it.
+pub(super) async fn destroy(backend: &dyn Backend, session: &str) -> Result<()> {
+    let mut attempt = 1;
+    loop {
+        match backend.destroy(session).await {
+            Err(error) if attempt == DESTROY_ATTEMPTS => return Err(error),
+            Err(_) => tokio::time::sleep(DESTROY_PAUSE).await,
+            Ok(()) => return Ok(()),
+        }
+        attempt += 1;
+    }
+}

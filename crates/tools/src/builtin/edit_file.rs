@@ -1,0 +1,246 @@
+//! `edit_file`: one exact replacement.
+
+use super::{describe, missing_file, resolve, targets};
+use crate::{Context, Tool, ToolResult, arguments};
+use agent_base::error::Result;
+use agent_policy::policy::Action;
+use agent_sandbox::{FileWrite, Node};
+use futures_util::future::BoxFuture;
+use memchr::memmem;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+use similar::TextDiff;
+
+/// The largest file that is edited, in bytes.
+const MAX_BYTES: u64 = 16 << 20;
+/// How often `old` is looked for; a file of nothing but its letters must not cost for ever.
+const MOST_PLACES: usize = 100;
+/// The longest file that is shown where nothing in it is like `old`, in bytes.
+const MAX_SHOWN: usize = 1_500;
+/// How many windows of lines are compared when looking for the nearest miss.
+const MAX_WINDOWS: usize = 5_000;
+
+pub struct EditFile;
+
+impl Tool for EditFile {
+    describe!("edit_file", EDIT_FILE, Arguments);
+
+    fn action<'a>(&self, arguments: &'a Value) -> Option<Action<'a>> {
+        let text = |name: &str| arguments.get(name)?.as_str();
+        Some(Action::Write { files: targets(text("path")?, text("new")?), whole: false })
+    }
+
+    fn run<'a>(&'a self, context: Context<'a>, arguments: Value) -> BoxFuture<'a, Result<ToolResult>> {
+        Box::pin(async move { run(context, arguments::read(&arguments)?).await })
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Arguments {
+    /// The file.
+    path: String,
+    /// What stands there now, exactly.
+    old: String,
+    /// What shall stand there.
+    new: String,
+}
+
+async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
+    let Arguments { path, old, new } = arguments;
+    if old.is_empty() {
+        return Ok(ToolResult::failure(
+            "error: old is empty: it must be text that stands in the file; use write_file for a whole file",
+        ));
+    }
+    let target = resolve(context.sandbox, &path).await;
+    let file = match context.sandbox.read_file(&target, 0, MAX_BYTES + 1).await {
+        Ok(file) => file,
+        Err(error) => return Err(missing_file::explain(context.sandbox, &target, error).await),
+    };
+    if file.bytes.len() as u64 > MAX_BYTES {
+        return Ok(ToolResult::failure(format!("error: {path} is too large to edit: {} bytes", file.size)));
+    }
+    let (old, new, note) = in_line_ends_of(&file.bytes, old, new);
+    if old == new {
+        return Ok(ToolResult::failure(format!(
+            "error: old and new are the same{note}: nothing would change"
+        )));
+    }
+    let found = positions(&file.bytes, old.as_bytes());
+    let [at] = found[..] else {
+        return Ok(ToolResult::failure(
+            already_done(&path, &file.bytes, &new, &found)
+                .unwrap_or_else(|| explain(&path, &file.bytes, &old, &found)),
+        ));
+    };
+    let content = [&file.bytes[..at], new.as_bytes(), &file.bytes[at + old.len()..]].concat();
+    let line = line_of(&file.bytes, at);
+    let write =
+        FileWrite { path: target, node: Node::Regular(content), mode: None, mtime_ns: None, follow: true };
+    match context.sandbox.write_files(vec![write]).await?.pop() {
+        Some(Err(error)) => Err(error),
+        _ => Ok(ToolResult::success(format!("edited {path} at line {line}{note}"))),
+    }
+}
+
+/// `old` and `new` with the line ends of the file, and a note where that changed them: models write LF. Where a file
+/// has both, `old` is taken as it is if it is there, and `new` goes along.
+fn in_line_ends_of(content: &[u8], old: String, new: String) -> (String, String, &'static str) {
+    let (all, crlf) =
+        (memchr::memchr_iter(b'\n', content).count(), memmem::find_iter(content, "\r\n").count());
+    let is_there = || memmem::find(content, old.as_bytes()).is_some();
+    if crlf == 0 || crlf < all && (!old.contains('\n') || is_there()) {
+        return (old, new, "");
+    }
+    let changed = (with_crlf(&old), with_crlf(&new));
+    let note = if changed == (old, new) { "" } else { ", with CRLF line ends as they are there" };
+    (changed.0, changed.1, note)
+}
+
+fn with_crlf(text: &str) -> String {
+    text.replace("\r\n", "\n").replace('\n', "\r\n")
+}
+
+/// Where `needle` begins, overlaps included: `aa` is in `aaa` twice. The first [`MOST_PLACES`].
+fn positions(haystack: &[u8], needle: &[u8]) -> Vec<usize> {
+    let finder = memmem::Finder::new(needle);
+    let mut found = Vec::new();
+    let mut from = 0;
+    while let Some(at) = finder.find(&haystack[from..]).filter(|_| found.len() < MOST_PLACES) {
+        found.push(from + at);
+        from += at + 1;
+    }
+    found
+}
+
+fn line_of(bytes: &[u8], at: usize) -> usize {
+    1 + bytes[..at].iter().filter(|byte| **byte == b'\n').count()
+}
+
+/// That `old` is gone because `new` stands there: the same edit was made before.
+fn already_done(path: &str, content: &[u8], new: &str, found: &[usize]) -> Option<String> {
+    let at = memmem::find(content, new.as_bytes()).filter(|_| found.is_empty() && !new.trim().is_empty())?;
+    let line = line_of(content, at);
+    Some(format!(
+        "error: old is in {path} 0 times, and new is there already, at line {line}: nothing is left to change"
+    ))
+}
+
+/// Why nothing was replaced: how often `old` is there, and where the nearest miss is.
+fn explain(path: &str, content: &[u8], old: &str, found: &[usize]) -> String {
+    if !found.is_empty() {
+        let lines: Vec<String> = found.iter().take(10).map(|at| line_of(content, *at).to_string()).collect();
+        let more = if found.len() == MOST_PLACES { " or more" } else { "" };
+        return format!(
+            "error: old is in {path} {} times{more} (lines {}); it must be there exactly once: add lines around it",
+            found.len(),
+            lines.join(", ")
+        );
+    }
+    match nearest(&String::from_utf8_lossy(content), old) {
+        Some((line, window)) => format!(
+            "error: old is in {path} 0 times; the nearest is at line {line}, look at white space and spelling:\n{window}"
+        ),
+        None => {
+            let content = String::from_utf8_lossy(content);
+            let content = content.trim_end();
+            let shown = match content.len() <= MAX_SHOWN {
+                true => format!("; it holds:\n{content}"),
+                false => String::new(),
+            };
+            format!("error: old is in {path} 0 times and nothing there is like it{shown}")
+        }
+    }
+}
+
+/// The lines most like `old`, if any are at all.
+fn nearest(text: &str, old: &str) -> Option<(usize, String)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let height = old.lines().count().clamp(1, lines.len().max(1));
+    let first = old.lines().find(|line| !line.trim().is_empty())?.trim();
+    let likeness = |a: &str, b: &str| TextDiff::from_chars(a, b).ratio();
+    let (start, _) = lines
+        .iter()
+        .take(MAX_WINDOWS)
+        .enumerate()
+        .map(|(start, line)| (start, likeness(line.trim(), first)))
+        .filter(|(_, ratio)| *ratio > 0.6)
+        .max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))?;
+    let skipped = old.lines().take_while(|line| line.trim().is_empty()).count();
+    let start = start.saturating_sub(skipped);
+    let end = (start + height).min(lines.len());
+    Some((start + 1, lines[start..end].join("\n")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_says_how_often_and_where() {
+        let text = "a\nb\na\n";
+        let message = explain("f", text.as_bytes(), "a", &positions(text.as_bytes(), b"a"));
+        assert_eq!(
+            message,
+            "error: old is in f 2 times (lines 1, 3); it must be there exactly once: add lines around it"
+        );
+    }
+
+    #[test]
+    fn an_edit_that_was_made_before_is_recognised() {
+        let text = b"a\nlet x = 2;\n";
+        let message = already_done("f", text, "let x = 2;", &[]).unwrap();
+        assert!(message.ends_with("new is there already, at line 2: nothing is left to change"), "{message}");
+        assert_eq!(already_done("f", text, "let x = 3;", &[]), None);
+        assert_eq!(already_done("f", text, "\n", &[]), None);
+        assert_eq!(already_done("f", text, "a", &[0, 9]), None, "old is there more than once");
+    }
+
+    #[test]
+    fn overlaps_are_counted_and_counting_ends() {
+        assert_eq!(positions(b"aaa", b"aa"), [0, 1]);
+        assert_eq!(positions("ää".as_bytes(), "ä".as_bytes()), [0, 2]);
+        let many = "a".repeat(1000);
+        let message = explain("f", many.as_bytes(), "aa", &positions(many.as_bytes(), b"aa"));
+        assert!(message.contains("100 times or more (lines 1,"), "{message}");
+    }
+
+    #[test]
+    fn line_ends_are_those_of_the_file() {
+        for (content, old, new, expected) in [
+            ("a\r\nb\r\n", "a\nb", "c\nd", ("a\r\nb", "c\r\nd")),
+            ("a\r\nb\r\n", "a\r\nb", "c\nd", ("a\r\nb", "c\r\nd")),
+            ("a\r\nb\r\n", "a", "c\nd", ("a", "c\r\nd")),
+            ("a\nb\n", "a\nb", "c\r\nd", ("a\nb", "c\r\nd")),
+            ("a\nb\r\nc\n", "b\nc", "d\ne", ("b\r\nc", "d\r\ne")),
+            ("a\nb\r\nc\n", "a\nb", "d\ne", ("a\nb", "d\ne")),
+            ("a\nb\r\nc\n", "c", "d\ne", ("c", "d\ne")),
+            ("no line end", "line", "row\n", ("line", "row\n")),
+        ] {
+            let (old, new, note) = in_line_ends_of(content.as_bytes(), old.into(), new.into());
+            assert_eq!((old.as_str(), new.as_str()), expected, "{content:?} {note}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_miss_is_named() {
+        let text = "fn main() {\n    let total = 1;\n    print(total);\n}\n";
+        let message = explain("f", text.as_bytes(), "  let totle = 1;\n  print(total);", &[]);
+        assert!(message.contains("0 times; the nearest is at line 2"), "{message}");
+        assert!(message.ends_with("    let total = 1;\n    print(total);"), "{message}");
+    }
+
+    #[test]
+    fn where_nothing_is_alike_a_short_file_is_shown() {
+        assert_eq!(
+            explain("f", b"x\n", "entirely different", &[]),
+            "error: old is in f 0 times and nothing there is like it; it holds:\nx"
+        );
+        let long = "x\n".repeat(MAX_SHOWN);
+        assert_eq!(
+            explain("f", long.as_bytes(), "entirely different", &[]),
+            "error: old is in f 0 times and nothing there is like it"
+        );
+    }
+}

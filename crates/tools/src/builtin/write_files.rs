@@ -1,0 +1,51 @@
+//! `write_files`: several whole files.
+
+use super::describe;
+use super::write_file::{self, path_and_data};
+use crate::{Context, Tool, ToolResult, arguments};
+use agent_base::error::Result;
+use agent_policy::policy::Action;
+use futures_util::future::BoxFuture;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+pub struct WriteFiles;
+
+impl Tool for WriteFiles {
+    describe!("write_files", WRITE_FILES, Arguments);
+
+    fn action<'a>(&self, arguments: &'a Value) -> Option<Action<'a>> {
+        let files = arguments.get("files")?.as_array()?;
+        Some(Action::Write { files: files.iter().filter_map(path_and_data).collect(), whole: true })
+    }
+
+    fn run<'a>(&'a self, context: Context<'a>, arguments: Value) -> BoxFuture<'a, Result<ToolResult>> {
+        Box::pin(async move { run(context, arguments::read(&arguments)?).await })
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+struct Arguments {
+    /// The files.
+    files: Vec<write_file::Arguments>,
+}
+
+async fn run(context: Context<'_>, Arguments { files }: Arguments) -> Result<ToolResult> {
+    let paths: Vec<String> = files.iter().map(|file| file.path.clone()).collect();
+    let results = write_file::write(context, files).await?;
+    let failed: Vec<String> = paths
+        .iter()
+        .zip(&results)
+        .filter_map(|(path, result)| result.as_ref().err().map(|error| format!("{path}: {error}")))
+        .collect();
+    let written = results.len() - failed.len();
+    if failed.is_empty() {
+        return Ok(ToolResult::success(format!("wrote {written} files: {}", paths.join(", "))));
+    }
+    Ok(ToolResult::failure(format!(
+        "wrote {written} of {} files\nerror: {}",
+        paths.len(),
+        failed.join("\nerror: ")
+    )))
+}

@@ -1,0 +1,108 @@
+//! How the launcher makes one sandbox: a file written by the host, read once by the launcher. The launcher trusts the
+//! file: it is the user's own, in a private directory.
+
+use crate::codec::{Field, WireError, record};
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+
+/// The name of the file in the sandbox's private directory.
+pub const FILE: &str = "spec";
+
+record! {
+    /// How to make one sandbox.
+    #[derive(Default)]
+    LaunchSpec {
+        /// The user and group that run inside. A launcher that is not root can only keep its own.
+        uid: u32,
+        gid: u32,
+        /// What to run as PID 1: program (looked up inside; `/proc/self/exe` is the guest) and arguments.
+        argv: Vec<OsString>,
+        /// Its whole environment.
+        env: Vec<(OsString, OsString)>,
+        /// Read-only recursive binds: host path, path inside.
+        binds: Vec<(PathBuf, PathBuf)>,
+        /// Symlinks inside: path, target.
+        symlinks: Vec<(PathBuf, PathBuf)>,
+        /// The host directory that is the workspace's read-only lower layer, or none.
+        overlay: Option<PathBuf>,
+        /// The host directory that is the workspace itself, or none. With neither, the workspace is a private one.
+        bind_workspace: Option<PathBuf>,
+        /// Control groups to join. Removed at the end.
+        cgroups: Vec<PathBuf>,
+        /// Files of control groups to show read-only in `/run/agent/cgroup/`, under their own names.
+        cgroup_files: Vec<PathBuf>,
+        /// Resource limits: `RLIMIT_*` number, value.
+        rlimits: Vec<(i32, u64)>,
+        /// Seccomp programs, as `bpf.rs` stores them.
+        seccomp: Vec<u8>,
+        /// Whether the host's network is shared.
+        host_network: bool,
+        /// Sizes of `/tmp`, `/dev/shm` and `/run` in bytes.
+        tmp_bytes: u64,
+        shm_bytes: u64,
+        run_bytes: u64,
+        /// Whether the private directory stays when the sandbox ends.
+        keep: bool,
+    }
+}
+
+impl LaunchSpec {
+    /// The file's content.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.put(&mut out);
+        out
+    }
+
+    /// Reads what [`LaunchSpec::encode`] wrote.
+    pub fn decode(mut input: &[u8]) -> io::Result<Self> {
+        let damaged = |error: WireError| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("the launch specification is damaged: {error}"),
+            )
+        };
+        let spec = Self::get(&mut input).map_err(damaged)?;
+        if input.is_empty() { Ok(spec) } else { Err(damaged(WireError::Trailing)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStringExt;
+
+    fn example() -> LaunchSpec {
+        LaunchSpec {
+            uid: 1000,
+            gid: 100,
+            argv: vec!["/proc/self/exe".into(), OsString::from_vec(b"not \xff UTF-8\n".to_vec())],
+            env: vec![("A".into(), "".into())],
+            binds: vec![("/usr".into(), "/usr".into())],
+            symlinks: vec![("/bin".into(), "usr/bin".into())],
+            overlay: Some("/home/me/project".into()),
+            cgroups: vec!["/sys/fs/cgroup/a".into()],
+            rlimits: vec![(7, 1024)],
+            seccomp: vec![0, 1, 255],
+            tmp_bytes: u64::MAX,
+            keep: true,
+            ..LaunchSpec::default()
+        }
+    }
+
+    #[test]
+    fn decode_returns_what_was_encoded() {
+        for spec in [LaunchSpec::default(), example()] {
+            assert_eq!(LaunchSpec::decode(&spec.encode()).unwrap(), spec);
+        }
+    }
+
+    #[test]
+    fn a_damaged_file_is_an_error() {
+        let whole = example().encode();
+        assert!(LaunchSpec::decode(&whole[..whole.len() - 1]).is_err());
+        assert!(LaunchSpec::decode(&[255; 64]).is_err());
+        assert!(LaunchSpec::decode(&[whole.as_slice(), b"x"].concat()).is_err());
+    }
+}

@@ -1,0 +1,402 @@
+//! Writes a change set to the host's tree: first every file is checked, then each is written atomically.
+//!
+//! Nothing is written where any file conflicts. What the host had is recorded before the first write, so that the
+//! same code can restore it; a write that fails half-way is reverted at once.
+
+use crate::changes::{Change, ChangeSet};
+use crate::host_dir::{HostDir, Observed};
+use crate::manifest::Node;
+use crate::merge::{self, Merged, Ours};
+use crate::store::Store;
+use crate::tree_path::TreePath;
+use agent_base::error::{Error, Kind, Result};
+use agent_base::hash::Hash;
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Read};
+
+/// A file that cannot be written because the host's version is not what the session knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conflict {
+    /// Where.
+    pub path: TreePath,
+    /// Why, to stand after a colon.
+    pub reason: String,
+}
+
+/// What an apply is going to do, checked against the host.
+#[derive(Debug, Default)]
+pub struct Plan {
+    steps: BTreeMap<TreePath, Step>,
+    merged: Vec<TreePath>,
+}
+
+#[derive(Debug)]
+struct Step {
+    found: Observed,
+    write: Option<Node>,
+}
+
+impl Plan {
+    /// Checks every change against the host. Conflicts come back all together, as an error of kind
+    /// [`Kind::Conflict`]. With `merge`, a file that both sides changed is merged where that is possible without
+    /// conflicting lines. Contents that will be overwritten are kept in `store`.
+    pub fn check(host: &HostDir, changes: &ChangeSet, store: &Store, merge: bool) -> Result<Plan> {
+        let check = Check { host, changes, store, merge };
+        let mut plan = Plan::default();
+        let mut conflicts = Vec::new();
+        for (path, change) in &changes.changes {
+            match check.one(path, change)? {
+                Verdict::Done => {}
+                Verdict::Conflict(reason) => conflicts.push(Conflict { path: path.clone(), reason }),
+                Verdict::Write { step, merged } => {
+                    plan.merged.extend(merged.then(|| path.clone()));
+                    plan.steps.insert(path.clone(), step);
+                }
+            }
+        }
+        if conflicts.is_empty() { Ok(plan) } else { Err(conflict_error(&conflicts)) }
+    }
+
+    /// Files that both sides changed and that were merged.
+    pub fn merged(&self) -> &[TreePath] {
+        &self.merged
+    }
+
+    /// What will be written, as a change set from what the host has now. Its reverse undoes the apply.
+    pub fn record(&self) -> ChangeSet {
+        let change = |step: &Step| Change { before: step.found.node.clone(), after: step.write.clone() };
+        let changes = self.steps.iter().map(|(path, step)| (path.clone(), change(step))).collect();
+        ChangeSet { changes, ..ChangeSet::default() }
+    }
+
+    /// Whether there is nothing left to write.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// Writes. If a step fails, what was written is reverted.
+    pub fn write(&self, host: &HostDir, store: &Store) -> Result<()> {
+        let mut writer = Writer { steps: &self.steps, host, store, done: BTreeSet::new() };
+        let result = writer.write();
+        if result.is_err() {
+            let done = std::mem::take(&mut writer.done);
+            let mut record = self.record();
+            record.changes.retain(|path, _| done.contains(path));
+            // Best effort: the error that led here is the one to show, and `agent undo` can be tried again.
+            if let Ok(back) = Plan::check(host, &record.reversed(), store, false) {
+                let _ = Writer { steps: &back.steps, host, store, done: BTreeSet::new() }.write();
+            }
+        }
+        result
+    }
+}
+
+/// What a change meets on the host.
+enum Verdict {
+    /// The host has it already.
+    Done,
+    /// It can be written.
+    Write { step: Step, merged: bool },
+    /// It cannot be written, for this reason.
+    Conflict(String),
+}
+
+/// A change set that is checked against the host.
+struct Check<'a> {
+    host: &'a HostDir,
+    changes: &'a ChangeSet,
+    store: &'a Store,
+    merge: bool,
+}
+
+impl Check<'_> {
+    fn one(&self, path: &TreePath, change: &Change) -> Result<Verdict> {
+        let found = match observe(self.host, path, self.changes) {
+            Ok(found) => found,
+            Err(error) => return Ok(Verdict::Conflict(describe(&error))),
+        };
+        let node = found.node.as_ref();
+        if is_done(node, change) {
+            return Ok(Verdict::Done);
+        }
+        let (write, merged) = if is_base(node, change) {
+            (keep_host_mode(node, change), false)
+        } else {
+            match self.try_merge(path, node, change)? {
+                Merged::Clean(node) => (Some(node), true),
+                Merged::Impossible(reason) => return Ok(Verdict::Conflict(reason)),
+            }
+        };
+        if let Some(reason) = self.cannot_replace(path, node, write.as_ref())? {
+            return Ok(Verdict::Conflict(reason));
+        }
+        Ok(Verdict::Write { step: Step { found, write }, merged })
+    }
+
+    /// Merges if that was requested. The reason against it begins with what conflicts.
+    fn try_merge(&self, path: &TreePath, found: Option<&Node>, change: &Change) -> Result<Merged> {
+        let reason = conflict_reason(found, change);
+        if !self.merge {
+            return Ok(Merged::Impossible(reason));
+        }
+        let read = |most| {
+            let mut content = Vec::new();
+            self.host.open_file(path)?.take(most).read_to_end(&mut content)?;
+            Ok(content)
+        };
+        let ours = Ours { found, read: &read, other: "the sandbox" };
+        Ok(match merge::three_way(&ours, change, self.store)? {
+            Merged::Impossible(why) => Merged::Impossible(format!("{reason}, and {why}")),
+            clean => clean,
+        })
+    }
+
+    /// Keeps what the host has, so that it can be restored, and reports if that is not possible.
+    fn cannot_replace(
+        &self,
+        path: &TreePath,
+        found: Option<&Node>,
+        write: Option<&Node>,
+    ) -> Result<Option<String>> {
+        match found {
+            Some(Node::Directory { .. }) if write.is_some_and(|node| !node.is_directory()) => {
+                let stray = stray(self.host, path, self.changes)?;
+                Ok(stray.map(|stray| format!("a file takes its place, but the host has {stray} in it")))
+            }
+            Some(Node::File { hash, .. }) if !self.store.contains(*hash) => {
+                let (kept, _) = self.store.put_from(&mut self.host.open_file(path)?)?;
+                Ok((kept != *hash)
+                    .then(|| "something on the host was writing to it just now: try again".to_owned()))
+            }
+            _ => Ok(None),
+        }
+    }
+}
+
+/// A plan on its way to the disk.
+struct Writer<'a> {
+    steps: &'a BTreeMap<TreePath, Step>,
+    host: &'a HostDir,
+    store: &'a Store,
+    /// Paths that were touched, so that they can be restored.
+    done: BTreeSet<&'a TreePath>,
+}
+
+impl Writer<'_> {
+    /// Removals first, deepest first; then directories, then files, and the modes of directories at the very end.
+    fn write(&mut self) -> Result<()> {
+        for (path, step) in self.steps.iter().rev() {
+            self.remove(path, step)?;
+        }
+        for (path, step) in self.steps {
+            if is_directory(&step.write) && !is_directory(&step.found.node) {
+                self.touch(path, |host| make_directories(host, path))?;
+            }
+        }
+        for (path, step) in self.steps {
+            if is_file(&step.write) {
+                self.write_file(path, step)?;
+            }
+        }
+        for (path, step) in self.steps.iter().rev() {
+            if let Some(Node::Directory { mode }) = step.write {
+                self.touch(path, |host| host.set_directory_mode(path, mode))?;
+            }
+        }
+        let parents: BTreeSet<_> = self.steps.keys().map(TreePath::parent).collect();
+        parents.iter().try_for_each(|parent| self.host.sync(parent.as_ref())).map_err(Error::from)
+    }
+
+    fn remove(&mut self, path: &TreePath, step: &Step) -> Result<()> {
+        if is_file(&step.found.node) && !is_file(&step.write) {
+            still(self.host, path, step)?;
+            self.touch(path, |host| host.remove_file(path))
+        } else if is_directory(&step.found.node) && !is_directory(&step.write) {
+            self.touch(path, |host| remove_directory(host, path, step.write.is_some()))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn write_file(&mut self, path: &TreePath, step: &Step) -> Result<()> {
+        // A directory that was there has just been removed, and so looks otherwise.
+        if !is_directory(&step.found.node) {
+            still(self.host, path, step)?;
+        }
+        let store = self.store;
+        self.touch(path, |host| write_node(host, store, path, step))
+    }
+
+    fn touch(&mut self, path: &TreePath, act: impl FnOnce(&HostDir) -> io::Result<()>) -> Result<()> {
+        if let Some((path, _)) = self.steps.get_key_value(path) {
+            self.done.insert(path);
+        }
+        act(self.host).map_err(|error| cannot_write(path, error))
+    }
+}
+
+fn is_directory(node: &Option<Node>) -> bool {
+    matches!(node, Some(Node::Directory { .. }))
+}
+
+fn is_file(node: &Option<Node>) -> bool {
+    matches!(node, Some(Node::File { .. } | Node::Symlink { .. }))
+}
+
+/// What the host has. A name below something that this change set turns into a directory is not there yet.
+fn observe(host: &HostDir, path: &TreePath, changes: &ChangeSet) -> io::Result<Observed> {
+    let becomes_directory = |path: TreePath| {
+        changes.changes.get(&path).is_some_and(|change| {
+            change.after.as_ref().is_some_and(Node::is_directory)
+                && !change.before.as_ref().is_some_and(Node::is_directory)
+        })
+    };
+    match host.observe(path) {
+        Err(error)
+            if error.kind() == io::ErrorKind::NotADirectory && path.ancestors().any(becomes_directory) =>
+        {
+            Ok(Observed::nothing())
+        }
+        observed => observed,
+    }
+}
+
+/// Whether the host already has what would be written.
+pub(super) fn is_done(found: Option<&Node>, change: &Change) -> bool {
+    match (found, &change.after) {
+        (None, None) => true,
+        (Some(found), Some(after)) => {
+            found.same_content(after) && (found.mode() == after.mode() || !change.changes_mode())
+        }
+        _ => false,
+    }
+}
+
+/// Whether the host still has what the change starts from.
+pub(super) fn is_base(found: Option<&Node>, change: &Change) -> bool {
+    match (found, &change.before) {
+        (None, None) => true,
+        // A directory that was made meanwhile is kept; only its mode is set.
+        (Some(Node::Directory { .. }), None) => change.after.as_ref().is_some_and(Node::is_directory),
+        (None, Some(Node::Directory { .. })) => change.after.as_ref().is_some_and(Node::is_directory),
+        (Some(found), Some(before)) => {
+            let mode_matters = change.after.is_some() && change.changes_mode() && !before.is_directory();
+            found.same_content(before) && (!mode_matters || found.mode() == before.mode())
+        }
+        _ => false,
+    }
+}
+
+/// What is written: with the host's own permission bits where the change is not about them.
+pub(super) fn keep_host_mode(found: Option<&Node>, change: &Change) -> Option<Node> {
+    let after = change.after.clone()?;
+    match found.and_then(Node::mode) {
+        Some(mode) if !change.changes_mode() => Some(after.with_mode(mode)),
+        _ => Some(after),
+    }
+}
+
+/// Something in a host directory that the change set does not remove.
+fn stray(host: &HostDir, directory: &TreePath, changes: &ChangeSet) -> Result<Option<TreePath>> {
+    for name in host.list(Some(directory))? {
+        let path = [directory.as_bytes(), b"/", &name].concat();
+        let Ok(path) = TreePath::new(&path) else { return Ok(Some(directory.clone())) };
+        let removed = changes.changes.get(&path).is_some_and(|change| change.after.is_none());
+        if !removed {
+            return Ok(Some(path));
+        }
+        if changes
+            .changes
+            .get(&path)
+            .is_some_and(|change| change.before.as_ref().is_some_and(Node::is_directory))
+            && let Some(stray) = stray(host, &path, changes)?
+        {
+            return Ok(Some(stray));
+        }
+    }
+    Ok(None)
+}
+
+fn still(host: &HostDir, path: &TreePath, step: &Step) -> Result<()> {
+    match host.is_still(path, &step.found) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(conflict_error(&[Conflict {
+            path: path.clone(),
+            reason: "it changed on the host while the changes were being written".to_owned(),
+        }])),
+        Err(error) => Err(cannot_write(path, error)),
+    }
+}
+
+/// A directory that is not empty stays, unless something else has to take its place: what is in it is the host's.
+fn remove_directory(host: &HostDir, path: &TreePath, must_go: bool) -> io::Result<()> {
+    match host.remove_directory(path) {
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty && !must_go => Ok(()),
+        result => result,
+    }
+}
+
+fn make_directories(host: &HostDir, path: &TreePath) -> io::Result<()> {
+    let above: Vec<_> = path.ancestors().collect();
+    above.iter().rev().try_for_each(|directory| host.make_directory(directory))?;
+    host.make_directory(path)
+}
+
+fn write_node(host: &HostDir, store: &Store, path: &TreePath, step: &Step) -> io::Result<()> {
+    if let Some(parent) = path.parent() {
+        make_directories(host, &parent)?;
+    }
+    match &step.write {
+        Some(Node::File { hash, mode, .. }) => {
+            let mut content = store.open_blob(*hash).map_err(io::Error::other)?;
+            host.write_file(path, &mut content, *mode, &step.found)
+        }
+        Some(Node::Symlink { target }) => host.write_symlink(path, target),
+        Some(Node::Directory { .. }) | None => Ok(()),
+    }
+}
+
+fn conflict_reason(found: Option<&Node>, change: &Change) -> String {
+    match (found, &change.before) {
+        (Some(_), None) => "the host has a file there that the session does not know".to_owned(),
+        (None, Some(_)) => "it was deleted on the host".to_owned(),
+        (_, Some(Node::File { hash: Hash::UNKNOWN, .. })) => {
+            "it had changed on the host before the session first changed it".to_owned()
+        }
+        _ => "it changed on the host since the session took it".to_owned(),
+    }
+}
+
+fn describe(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotADirectory => {
+            "a file or symlink on the host takes the place of a directory above it".to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
+fn cannot_write(path: &TreePath, error: io::Error) -> Error {
+    Error::unexpected(format!("{path} could not be written on the host")).caused_by(error)
+}
+
+/// Most conflicts that are listed by name.
+const MAX_LISTED: usize = 50;
+
+fn conflict_error(conflicts: &[Conflict]) -> Error {
+    let mut message = match conflicts {
+        [_] => "nothing was written, because a file conflicts".to_owned(),
+        _ => format!("nothing was written, because {} files conflict", conflicts.len()),
+    };
+    for conflict in conflicts.iter().take(MAX_LISTED) {
+        message.push_str(&format!("\n  {}: {}", conflict.path, conflict.reason));
+    }
+    if conflicts.len() > MAX_LISTED {
+        message.push_str(&format!("\n  and {} more", conflicts.len() - MAX_LISTED));
+    }
+    let each = conflicts
+        .iter()
+        .map(|Conflict { path, reason }| json!({ "path": path.to_string(), "reason": reason }));
+    Error::new(Kind::Conflict, message).details(each.collect())
+}

@@ -1,0 +1,86 @@
+//! Directories that git would take for a repository without a work tree.
+//!
+//! A directory with `HEAD`, `objects` and `refs` in it is one, whatever its name. git that runs in it or below obeys its
+//! `config`, which can name programs to run (`core.fsmonitor`, `core.pager`, a remote's `uploadpack`). So nothing
+//! of one is ever written to the host, as nothing of `.git` is.
+
+use crate::tree_path::TreePath;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Why nothing of one is written, to stand after a colon.
+pub const REASON: &str = "git would take it for a repository of its own, whose settings run programs";
+
+/// What makes a repository (`is_git_directory` in git's `setup.c`), and what such a one obeys. A file system may not tell
+/// upper from lower case.
+const HEAD: &[u8] = b"HEAD";
+const OBJECTS: &[u8] = b"objects";
+const REFS: &[u8] = b"refs";
+/// In place of objects and refs: where they are.
+const COMMON: &[u8] = b"commondir";
+const OBEYED: [&[u8]; 3] = [b"config", b"config.worktree", b"hooks"];
+
+/// The directories that hold one of the `written` paths and are repositories once all of them are written; the root itself
+/// is the empty path. A path that is `false` is removed. `is_there`: whether something else is at a path.
+pub fn repositories<'p>(
+    written: impl IntoIterator<Item = (&'p TreePath, bool)>,
+    is_there: impl Fn(&TreePath) -> bool,
+) -> BTreeSet<Vec<u8>> {
+    let mut touched: BTreeMap<&[u8], BTreeSet<&'static [u8]>> = BTreeMap::new();
+    for (path, stays) in written {
+        let mut start = 0;
+        for name in path.names() {
+            let directory = &path.as_bytes()[..start.max(1) - 1];
+            start += name.len() + 1;
+            let known = [HEAD, OBJECTS, REFS, COMMON].into_iter().chain(OBEYED);
+            if let Some(known) = known.into_iter().find(|known| known.eq_ignore_ascii_case(name)) {
+                let there = touched.entry(directory).or_default();
+                if stays {
+                    there.insert(known);
+                }
+            }
+        }
+    }
+    let mut repositories = BTreeSet::new();
+    for (directory, changed) in touched {
+        let has = |name: &'static [u8]| {
+            let path = if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() };
+            changed.contains(name) || TreePath::new(&path).is_ok_and(|path| is_there(&path))
+        };
+        if has(HEAD) && (has(COMMON) || has(OBJECTS) && has(REFS)) {
+            repositories.insert(directory.to_vec());
+        }
+    }
+    repositories
+}
+
+#[cfg(test)]
+mod tests {
+    use super::repositories;
+    use crate::tree_path::TreePath;
+    use std::collections::BTreeSet;
+
+    fn found(added: &[&str], there: &[&str]) -> Vec<String> {
+        let path = |text: &str| TreePath::new(text.as_bytes()).unwrap();
+        let added: Vec<TreePath> = added.iter().map(|text| path(text)).collect();
+        let there: BTreeSet<TreePath> = there.iter().map(|text| path(text)).collect();
+        let found = repositories(added.iter().map(|path| (path, true)), |path| there.contains(path));
+        found.into_iter().map(|directory| String::from_utf8(directory).unwrap()).collect()
+    }
+
+    #[test]
+    fn all_at_once_or_a_piece_at_a_time() {
+        assert_eq!(found(&["sub/HEAD", "sub/objects/info/k", "sub/refs/heads/k", "a.txt"], &[]), ["sub"]);
+        assert_eq!(found(&["HEAD", "objects/a", "refs/a"], &[]), [""]);
+        assert_eq!(found(&["a/b/objects/k"], &["a/b/HEAD", "a/b/refs"]), ["a/b"]);
+        assert_eq!(found(&["x/config"], &["x/HEAD", "x/objects", "x/refs"]), ["x"]);
+        assert_eq!(found(&["x/head", "x/Objects/a", "x/REFS/b"], &[]), ["x"]);
+        assert_eq!(found(&["x/HEAD", "x/commondir"], &[]), ["x"]);
+    }
+
+    #[test]
+    fn what_only_looks_a_little_like_one_is_none() {
+        assert!(found(&["HEAD", "objects/a", "config", "hooks/pre-commit"], &[]).is_empty());
+        assert!(found(&["refs/a", "objects/a"], &["sub/HEAD"]).is_empty());
+        assert!(found(&["x/y.txt"], &["x/HEAD", "x/objects", "x/refs"]).is_empty());
+    }
+}

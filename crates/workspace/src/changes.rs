@@ -1,0 +1,312 @@
+//! The change set: what a session changed, ready to be reviewed and written to the host.
+
+use crate::bare_repository::{self, repositories};
+use crate::entries::Rejected;
+use crate::manifest::{Delta, Manifest, Node};
+use crate::scan::IgnoredEntries;
+use crate::selection::LeftOut;
+use crate::tree_path::TreePath;
+use agent_base::error::{Error, Result};
+use agent_base::sanitise;
+use agent_event::Changes;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// Most paths that may differ. More is refused as a whole: it cannot be reviewed, and `--exclude` helps.
+pub const MAX_CHANGES: usize = 100_000;
+
+/// Lines that are printed for refused entries with the same reason; the rest are counted.
+const MAX_MESSAGES: usize = 20;
+/// Characters of a name that such a line shows.
+const MAX_NAME: usize = 200;
+
+/// One path that differs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// What the host has, as far as the session knows; `None` for nothing.
+    pub before: Option<Node>,
+    /// What the sandbox has; `None` for nothing.
+    pub after: Option<Node>,
+}
+
+impl Change {
+    /// Whether it is about directories alone: nothing that a patch could show.
+    pub fn is_directory_only(&self) -> bool {
+        [&self.before, &self.after].into_iter().flatten().all(Node::is_directory)
+    }
+
+    /// The same change the other way round.
+    pub fn reversed(&self) -> Change {
+        Change { before: self.after.clone(), after: self.before.clone() }
+    }
+
+    /// Whether the permission bits are part of the change.
+    pub fn changes_mode(&self) -> bool {
+        let mode = |node: &Option<Node>| node.as_ref().and_then(Node::mode);
+        mode(&self.before) != mode(&self.after)
+    }
+}
+
+/// Something in the sandbox that is never written to the host, and why.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Refused {
+    /// Its name, safe to show.
+    pub name: String,
+    /// The reason, to stand after a colon.
+    pub reason: String,
+}
+
+/// What is never written, whatever the sandbox has there.
+pub struct Exclusions<'a> {
+    /// What the workspace keeps out of the sandbox.
+    pub left_out: &'a BTreeMap<TreePath, LeftOut>,
+    /// What the sandbox has there cannot be applied.
+    pub rejected: &'a Rejected,
+    /// What the ignore rules leave out.
+    pub ignored: &'a IgnoredEntries,
+    /// Whether the sandbox writes straight into the host's tree, so that nothing of this keeps anything out.
+    pub in_place: bool,
+}
+
+/// All paths that differ, and what was refused.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeSet {
+    /// By path.
+    pub changes: BTreeMap<TreePath, Change>,
+    /// What is never written to the host.
+    pub refused: Vec<Refused>,
+    /// What else the user should know, a sentence each.
+    #[serde(default)]
+    pub remarks: Vec<String>,
+    /// Whether all of it is in the host's tree already: the sandbox wrote straight into it.
+    #[serde(default)]
+    pub in_place: bool,
+}
+
+impl ChangeSet {
+    /// What of the sandbox's tree may be written to the host.
+    ///
+    /// `base` is the tree that the session began with, `delta` what the sandbox has otherwise, `accepted` what the
+    /// host has otherwise because an earlier apply wrote it. git's own administration never takes part.
+    pub fn review(
+        base: &Manifest,
+        delta: &Delta,
+        accepted: &Delta,
+        exclusions: &Exclusions<'_>,
+    ) -> Result<Self> {
+        let rejected = exclusions
+            .rejected
+            .names
+            .iter()
+            .map(|(name, reason)| Refused { name: name.clone(), reason: reason.clone() });
+        let mut set = ChangeSet {
+            refused: rejected.collect(),
+            remarks: remarks(delta, exclusions),
+            in_place: exclusions.in_place,
+            ..Self::default()
+        };
+        let other_accepted = accepted.keys().filter(|path| !delta.contains_key(*path));
+        for path in delta.keys().chain(other_accepted) {
+            let in_tree =
+                |changed: &Delta| changed.get(path).cloned().unwrap_or_else(|| base.get(path).cloned());
+            let before = in_tree(accepted);
+            let after = in_tree(delta).map(|node| without_new_rights(node, before.as_ref()));
+            if before == after || path.names().any(|name| name == b".git") {
+                continue;
+            }
+            if at_or_above(path).any(|path| exclusions.rejected.paths.contains(&path)) {
+                continue;
+            }
+            match refusal(path, after.as_ref(), exclusions) {
+                Some(reason) => set.refused.push(Refused { name: path.to_string(), reason }),
+                None => {
+                    set.changes.insert(path.clone(), Change { before, after });
+                }
+            }
+            if set.changes.len() > MAX_CHANGES {
+                return Err(Error::new(
+                    agent_base::error::Kind::Limit,
+                    format!("the sandbox changed more than {MAX_CHANGES} files"),
+                )
+                .hint("exclude generated files with .gitignore or --exclude"));
+            }
+        }
+        set.refuse_repositories(|path| {
+            delta.get(path).map_or_else(|| base.get(path).is_some(), Option::is_some)
+        });
+        Ok(set)
+    }
+
+    /// Refuses what would be part of a repository that git finds without a `.git`.
+    fn refuse_repositories(&mut self, is_there: impl Fn(&TreePath) -> bool) {
+        let written = self.changes.iter().map(|(path, change)| (path, change.after.is_some()));
+        for directory in repositories(written, is_there) {
+            let is_inside = |path: &TreePath| {
+                directory.is_empty() || path.as_bytes() != directory && path.is_within(&directory)
+            };
+            self.changes.retain(|path, _| !is_inside(path));
+            let name = match TreePath::new(&directory) {
+                Ok(directory) => directory.to_string(),
+                Err(_) => ".".to_owned(),
+            };
+            self.refused.push(Refused { name, reason: bare_repository::REASON.to_owned() });
+        }
+    }
+
+    /// Whether there is nothing to apply.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// How many files (symlinks count, directories do not) were added, modified, deleted.
+    pub fn counts(&self) -> Changes {
+        let is_file = |node: &Option<Node>| node.as_ref().is_some_and(|node| !node.is_directory());
+        let mut counts = Changes::default();
+        for change in self.changes.values() {
+            match (is_file(&change.before), is_file(&change.after)) {
+                (false, true) => counts.added += 1,
+                (true, true) => counts.modified += 1,
+                (true, false) => counts.deleted += 1,
+                (false, false) => {}
+            }
+        }
+        counts
+    }
+
+    /// The part of it at or below `paths`, which are relative to the workspace. All of it where `paths` is empty.
+    pub fn select(&self, paths: &[PathBuf]) -> Result<ChangeSet> {
+        let mut selected = self.without_changes();
+        for wanted in paths {
+            let plain: PathBuf = wanted.components().filter(|c| *c != std::path::Component::CurDir).collect();
+            let wanted_bytes = plain.as_os_str().as_bytes();
+            let within = self
+                .changes
+                .iter()
+                .filter(|(path, _)| wanted_bytes.is_empty() || path.is_within(wanted_bytes));
+            let count = selected.changes.len();
+            selected.changes.extend(within.map(|(path, change)| (path.clone(), change.clone())));
+            if selected.changes.len() == count {
+                return Err(Error::usage(format!("nothing changed at {}", wanted.display()))
+                    .hint("`agent diff --name-only` lists what changed"));
+            }
+        }
+        Ok(if paths.is_empty() { self.clone() } else { selected })
+    }
+
+    /// The changes that undo it.
+    pub fn reversed(&self) -> ChangeSet {
+        let changes = self.changes.iter().map(|(path, change)| (path.clone(), change.reversed())).collect();
+        ChangeSet { changes, ..Self::default() }
+    }
+
+    /// The same messages without any changes.
+    pub fn without_changes(&self) -> ChangeSet {
+        ChangeSet { changes: BTreeMap::new(), ..self.clone() }
+    }
+
+    /// The messages beside the changes, a line each: what is not applied and why, of each reason at most
+    /// 20 names, and the remarks. Safe to show.
+    pub fn messages(&self) -> impl Iterator<Item = String> {
+        let fate = match self.in_place {
+            true => "is in the workspace and in no diff",
+            false => "is not applied",
+        };
+        let mut by_reason: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for Refused { name, reason } in &self.refused {
+            by_reason.entry(reason).or_default().push(name);
+        }
+        let refused = by_reason.into_iter().flat_map(move |(reason, names)| {
+            let more = names.len().saturating_sub(MAX_MESSAGES);
+            let lines = names.into_iter().take(MAX_MESSAGES);
+            let lines =
+                lines.map(move |name| format!("{} {fate}: {reason}", shortened(&sanitise::plain(name))));
+            lines.chain((more > 0).then(|| format!("… and {more} more: {reason}")))
+        });
+        refused.chain(self.remarks.iter().cloned())
+    }
+}
+
+/// A name's beginning and end, where all of it would be too long for a line.
+fn shortened(name: &str) -> String {
+    let count = name.chars().count();
+    if count <= MAX_NAME {
+        return name.to_owned();
+    }
+    let begin: String = name.chars().take(MAX_NAME / 2).collect();
+    let end: String = name.chars().skip(count - MAX_NAME / 2).collect();
+    format!("{begin}…{end}")
+}
+
+/// What is not part of the changes without having been refused.
+fn remarks(delta: &Delta, exclusions: &Exclusions<'_>) -> Vec<String> {
+    let ignored = exclusions.ignored;
+    let mut remarks = Vec::new();
+    if delta.keys().any(is_git_history) {
+        let remark = match exclusions.in_place {
+            true => {
+                "The sandbox changed .git in place: commits, branches, configuration or hooks. Look at .git/config and \
+                 .git/hooks before you use git here; no diff shows them."
+            }
+            false => {
+                "Commits, branches and configuration of git that were made in the sandbox stay there: apply the files, \
+                 and commit on this side."
+            }
+        };
+        remarks.push(remark.to_owned());
+    }
+    if ignored.count > 0 {
+        let names: Vec<String> = ignored.first.iter().map(ToString::to_string).collect();
+        let more = match ignored.count.saturating_sub(names.len() as u64) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let names = names.join(", ");
+        remarks.push(match exclusions.in_place {
+            true => format!("New files that .gitignore names are in the workspace and in no diff: {names}{more}."),
+            false => format!(
+                "New files that .gitignore names stay in the sandbox: {names}{more} (--include, when a session begins, \
+                 copies such files)."
+            ),
+        });
+    }
+    remarks
+}
+
+/// Whether a path is one where git keeps what somebody made: commits, branches, settings. The index and the objects
+/// change by looking alone.
+fn is_git_history(path: &TreePath) -> bool {
+    let mut below = path.names().skip_while(|name| *name != b".git").skip(1);
+    below.any(|name| matches!(name, b"refs" | b"HEAD" | b"packed-refs" | b"config" | b"hooks"))
+}
+
+/// Write permission for group and others is never gained on the way to the host, nor are set-id and sticky bits.
+fn without_new_rights(node: Node, before: Option<&Node>) -> Node {
+    let Some(mode) = node.mode() else { return node };
+    let had = before.and_then(Node::mode).unwrap_or(0);
+    node.with_mode(mode & (0o755 | (had & 0o022)))
+}
+
+fn at_or_above(path: &TreePath) -> impl Iterator<Item = TreePath> {
+    std::iter::successors(Some(path.clone()), TreePath::parent)
+}
+
+fn refusal(path: &TreePath, after: Option<&Node>, exclusions: &Exclusions<'_>) -> Option<String> {
+    if path.is_git_internal() {
+        return Some("the file system may take it for git's own directory".to_owned());
+    }
+    let kept_out = std::iter::once(path.clone())
+        .chain(path.ancestors())
+        .find_map(|path| exclusions.left_out.get(&path).copied());
+    if let Some(reason) = kept_out {
+        let by = if exclusions.in_place { "it is not compared" } else { "it is excluded" };
+        return Some(format!("{by} ({})", reason.reason()));
+    }
+    match after {
+        Some(Node::Symlink { target }) if target.leads_out(path) => {
+            Some("a symlink that leads out of the workspace".to_owned())
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,470 @@
+//! A commit of what an apply wrote, and of nothing else, with git of this machine.
+//!
+//! The commit is made beside the user's index, which then gets the same files. A file with other changes of the user's,
+//! staged or not, is merged: those stay as they were. Nothing of the repository is executed: no hook, because hooks run
+//! files that the session may have written, and no filter.
+
+use crate::changes::{Change, ChangeSet};
+use crate::diff::Side;
+use crate::manifest::Node;
+use crate::store::{MAX_IN_MEMORY, Store};
+use crate::tree_path::TreePath;
+use agent_base::error::{Error, Kind, Result};
+use agent_base::host_program;
+use agent_base::machine::Machine;
+use agent_base::sanitise;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+/// How long one call of git may take, and bytes of its answer.
+const TIMEOUT: Duration = Duration::from_secs(60);
+const MAX_ANSWER: u64 = 64 << 20;
+/// Paths of one call.
+const PATHS_AT_ONCE: usize = 200;
+/// Subjects of earlier commits.
+const SUBJECTS: &str = "-8";
+
+/// A file as git's index and trees name it: its mode and its content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Blob {
+    mode: String,
+    id: String,
+}
+
+/// A file of the commit.
+struct Entry {
+    /// From the top of the work tree.
+    path: Vec<u8>,
+    /// What the commit has; `None` for a deletion.
+    committed: Option<Blob>,
+    /// What the user's index gets.
+    staged: Option<Blob>,
+}
+
+/// A commit that can be made.
+pub struct Plan {
+    git: Git,
+    head: Option<String>,
+    entries: Vec<Entry>,
+    remarks: Vec<String>,
+}
+
+/// A commit that was made.
+#[derive(Debug)]
+pub struct Made {
+    /// Its id.
+    pub id: String,
+    /// `a1b2c3d on main`
+    pub name: String,
+    /// What the user should know, a sentence each.
+    pub remarks: Vec<String>,
+}
+
+impl Plan {
+    /// Looks whether `written`, changes from what the host had to what it gets, can be committed. Writes nothing but contents
+    /// into the repository. Blocking.
+    ///
+    /// # Errors
+    /// There is no repository, something else is under way in it, or the user's own changes are in the way.
+    pub fn new(root: &Path, written: &ChangeSet, store: &Store, machine: &Machine) -> Result<Self> {
+        let git = Git::open(root, machine)?;
+        git.refuse_what_is_under_way()?;
+        git.run(&["var", "GIT_COMMITTER_IDENT"], b"").map_err(|_| {
+            Error::usage("git does not know who commits")
+                .hint("git config --global user.name NAME; git config --global user.email ADDRESS")
+        })?;
+        let head = git.text(&["rev-parse", "--verify", "-q", "HEAD^{commit}"]).ok();
+        let mut plan = Self { remarks: git.left_undone(), git, head, entries: Vec::new() };
+        let files: Vec<(&TreePath, &Change)> =
+            written.changes.iter().filter(|(_, change)| !change.is_directory_only()).collect();
+        let paths: Vec<Vec<u8>> =
+            files.iter().map(|(path, _)| [plan.git.prefix.as_bytes(), path.as_bytes()].concat()).collect();
+        plan.git.refuse_other_repositories(root, &files)?;
+        let local = listed(files.iter().map(|(path, _)| path.as_bytes()));
+        plan.git.refuse_filters(&local)?;
+        let ignored = plan.git.ignored(&local);
+        let committed = plan.git.head_entries(plan.head.as_deref(), &paths)?;
+        let staged = plan.git.entries(&paths)?;
+        for ((path, change), name) in files.into_iter().zip(paths) {
+            let is_untracked = !committed.contains_key(&name) && change.before.is_some();
+            if ignored.iter().any(|ignored| ignored == path.as_bytes()) || is_untracked {
+                let why = if is_untracked { "git did not track it before" } else { ".gitignore names it" };
+                plan.remarks.push(format!("{path} is not in the commit: {why}"));
+                continue;
+            }
+            let found = (committed.get(&name), staged.get(&name));
+            plan.entries.push(plan.entry(path, change, name, found, store)?);
+        }
+        Ok(plan)
+    }
+
+    fn entry(
+        &self,
+        path: &TreePath,
+        change: &Change,
+        name: Vec<u8>,
+        (head, index): (Option<&Blob>, Option<&Blob>),
+        store: &Store,
+    ) -> Result<Entry> {
+        let conflict = |what: &str| {
+            Error::new(
+                Kind::Conflict,
+                format!("nothing was committed: {path} has {what} of yours in the same lines"),
+            )
+            .hint("commit or stash them first, or apply without --commit")
+        };
+        let before = self.git.blob(&name, change.before.as_ref(), store, false)?;
+        let after = self.git.blob(&name, change.after.as_ref(), store, true)?;
+        let committed = match (before.as_ref(), head) {
+            (before, head) if before == head => after,
+            (Some(before), Some(head)) => {
+                // What was uncommitted is not in the repository yet, and a merge reads it there.
+                self.git.blob(&name, change.before.as_ref(), store, true)?;
+                let merged = self.git.merged(before, head, after.as_ref())?;
+                Some(merged.ok_or_else(|| conflict("uncommitted changes"))?)
+            }
+            _ => return Err(conflict("uncommitted changes")),
+        };
+        let staged = match (index, head) {
+            (index, head) if index == head => committed.clone(),
+            (Some(index), Some(head)) => {
+                let merged = self.git.merged(head, index, committed.as_ref())?;
+                Some(merged.ok_or_else(|| conflict("staged changes"))?)
+            }
+            _ => return Err(conflict("staged changes")),
+        };
+        Ok(Entry { path: name, committed, staged })
+    }
+
+    /// Whether nothing of it can be committed.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Why files are missing in it, and what git would do otherwise.
+    pub fn remarks(&self) -> &[String] {
+        &self.remarks
+    }
+
+    /// The subjects of the last commits, for their style.
+    pub fn subjects(&self) -> String {
+        let subjects = self.git.text(&["log", SUBJECTS, "--no-merges", "--format=%s"]);
+        sanitise::plain(&subjects.unwrap_or_default()).into_owned()
+    }
+
+    /// Makes the commit. Blocking.
+    ///
+    /// # Errors
+    /// Nothing changed since the last commit, or git failed.
+    pub fn commit(self, message: &str) -> Result<Made> {
+        let Self { git, head, entries, mut remarks } = self;
+        let scratch = tempfile::TempDir::new()?;
+        let beside = git.with_index(&scratch.path().join("index"));
+        if let Some(head) = &head {
+            beside.run(&["read-tree", head], b"")?;
+        }
+        beside.update(entries.iter().map(|entry| (&entry.path, &entry.committed)))?;
+        let tree = beside.text(&["write-tree"])?;
+        let unchanged = head.as_ref().map(|head| git.text(&["rev-parse", &format!("{head}^{{tree}}")]));
+        if unchanged.transpose()?.as_ref() == Some(&tree) {
+            return Err(Error::usage("nothing was committed: the last commit has all of this already"));
+        }
+        let parents: Vec<&str> = head.iter().flat_map(|head| ["-p", head]).collect();
+        let arguments = [&["commit-tree", &tree, "-F", "-"], parents.as_slice()].concat();
+        let commit = String::from_utf8_lossy(&git.run(&arguments, message.as_bytes())?).trim().to_owned();
+        let subject = format!("commit: {}", message.lines().next().unwrap_or_default());
+        // An empty old value: the branch must not exist yet.
+        let old = head.unwrap_or_else(|| "0".repeat(commit.len()));
+        git.run(&["update-ref", "-m", &subject, "HEAD", &commit, &old], b"")?;
+        if let Err(error) = git.update(entries.iter().map(|entry| (&entry.path, &entry.staged))) {
+            remarks.push(format!("the index could not be brought up to date ({error}): git reset does it"));
+        }
+        let branch = git.text(&["symbolic-ref", "--short", "-q", "HEAD"]);
+        let branch = branch.unwrap_or_else(|_| "a detached HEAD".to_owned());
+        let name = format!("{} on {}", &commit[..commit.len().min(10)], sanitise::one_line(&branch, 60));
+        Ok(Made { id: commit, name, remarks })
+    }
+}
+
+/// git in the repository of a workspace.
+struct Git {
+    command: PathBuf,
+    environment: Vec<(std::ffi::OsString, std::ffi::OsString)>,
+    root: PathBuf,
+    git_dir: PathBuf,
+    /// The workspace's path in the work tree, with a slash at its end; empty at the top.
+    prefix: String,
+    index: Option<PathBuf>,
+}
+
+impl Git {
+    fn open(root: &Path, machine: &Machine) -> Result<Self> {
+        let command = host_program::command("git".as_ref(), root, machine).ok_or_else(|| {
+            Error::usage("there is no git to commit with").hint("install it, or apply without --commit")
+        })?;
+        let environment = command.get_envs();
+        let environment =
+            environment.filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))).collect();
+        let mut git = Self {
+            command: command.get_program().into(),
+            environment,
+            root: root.to_owned(),
+            git_dir: PathBuf::new(),
+            prefix: String::new(),
+            index: None,
+        };
+        let found = git.text(&["rev-parse", "--absolute-git-dir", "--show-prefix"]).map_err(|error| {
+            Error::usage(format!("{} is not in a repository that can be committed to", root.display()))
+                .caused_by(error)
+        })?;
+        let (git_dir, prefix) = found.split_once('\n').unwrap_or((&found, ""));
+        (git.git_dir, git.prefix) = (git_dir.into(), prefix.to_owned());
+        Ok(git)
+    }
+
+    /// The same with another index.
+    fn with_index(&self, index: &Path) -> Self {
+        Self {
+            command: self.command.clone(),
+            environment: self.environment.clone(),
+            root: self.root.clone(),
+            git_dir: self.git_dir.clone(),
+            prefix: self.prefix.clone(),
+            index: Some(index.to_owned()),
+        }
+    }
+
+    fn refuse_what_is_under_way(&self) -> Result<()> {
+        let states = ["MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply"];
+        match states.iter().find(|name| self.git_dir.join(name).exists()) {
+            None => Ok(()),
+            Some(_) => {
+                Err(Error::usage("a merge, rebase, cherry-pick or revert is under way in the repository")
+                    .hint("finish it first, or apply without --commit"))
+            }
+        }
+    }
+
+    fn refuse_other_repositories(&self, root: &Path, files: &[(&TreePath, &Change)]) -> Result<()> {
+        let has_own = |path: &TreePath| {
+            path.ancestors().any(|directory| root.join(directory.as_path()).join(".git").exists())
+        };
+        match files.iter().find(|(path, _)| has_own(path)) {
+            None => Ok(()),
+            Some((path, _)) => Err(Error::usage(format!("{path} belongs to another repository"))
+                .hint("apply without --commit, and commit in each of them")),
+        }
+    }
+
+    /// A filter (Git LFS) would be a program that the repository chooses.
+    fn refuse_filters(&self, paths: &[u8]) -> Result<()> {
+        let answer = self.run(&["check-attr", "-z", "--stdin", "filter"], paths)?;
+        let fields: Vec<&[u8]> = answer.split(|&byte| byte == 0).collect();
+        let filtered = |fields: &&[&[u8]]| !matches!(fields.get(2), Some(&b"unspecified" | &b"unset") | None);
+        match fields.chunks_exact(3).find(filtered) {
+            None => Ok(()),
+            Some(fields) => {
+                let name = |bytes: &[u8]| sanitise::one_line(&String::from_utf8_lossy(bytes), 100);
+                let message = format!("{} passes the filter {} of git", name(fields[0]), name(fields[2]));
+                Err(Error::usage(message).hint("apply without --commit, and commit with git"))
+            }
+        }
+    }
+
+    /// Those of `paths` that git does not track and that an ignore rule names.
+    fn ignored(&self, paths: &[u8]) -> Vec<Vec<u8>> {
+        // It ends with 1 where nothing is ignored.
+        let answer = self.run(&["check-ignore", "-z", "--stdin"], paths).unwrap_or_default();
+        answer.split(|&byte| byte == 0).filter(|path| !path.is_empty()).map(<[u8]>::to_vec).collect()
+    }
+
+    fn head_entries(&self, head: Option<&str>, paths: &[Vec<u8>]) -> Result<BTreeMap<Vec<u8>, Blob>> {
+        let Some(head) = head else { return Ok(BTreeMap::new()) };
+        let scratch = tempfile::TempDir::new()?;
+        let beside = self.with_index(&scratch.path().join("index"));
+        beside.run(&["read-tree", head], b"")?;
+        beside.entries(paths)
+    }
+
+    /// What the index has of `paths`.
+    fn entries(&self, paths: &[Vec<u8>]) -> Result<BTreeMap<Vec<u8>, Blob>> {
+        let mut entries = BTreeMap::new();
+        for some in paths.chunks(PATHS_AT_ONCE) {
+            let mut arguments: Vec<&OsStr> =
+                ["--literal-pathspecs", "ls-files", "-s", "-z", "--full-name", "--"].map(OsStr::new).to_vec();
+            let from_top: Vec<Vec<u8>> = some.iter().map(|path| self.in_directory(path)).collect();
+            arguments.extend(from_top.iter().map(|path| OsStr::from_bytes(path)));
+            for line in self.run(&arguments, b"")?.split(|&byte| byte == 0).filter(|line| !line.is_empty()) {
+                let Some((facts, path)) = split_at_tab(line) else { continue };
+                let facts = String::from_utf8_lossy(facts).into_owned();
+                let [mode, id, stage] = facts.split(' ').collect::<Vec<_>>()[..] else { continue };
+                if stage != "0" {
+                    return Err(Error::usage("the repository's index has files that are not merged")
+                        .hint("resolve them first, or apply without --commit"));
+                }
+                // A file in the place of which there is a directory lists what is in that.
+                if some.iter().any(|wanted| wanted == path) {
+                    entries.insert(path.to_vec(), Blob { mode: mode.to_owned(), id: id.to_owned() });
+                }
+            }
+        }
+        Ok(entries)
+    }
+
+    /// A path of the work tree as git takes it in the workspace's directory.
+    fn in_directory(&self, path: &[u8]) -> Vec<u8> {
+        path.strip_prefix(self.prefix.as_bytes()).unwrap_or(path).to_vec()
+    }
+
+    /// The name that git has for a node; with `keep` its content gets into the repository.
+    fn blob(&self, path: &[u8], node: Option<&Node>, store: &Store, keep: bool) -> Result<Option<Blob>> {
+        let Some(node) = node.filter(|node| !node.is_directory()) else { return Ok(None) };
+        let Side::Content(content) = Side::load(Some(node), store, MAX_IN_MEMORY)? else {
+            return Err(Error::usage(format!("{} is too large to commit", String::from_utf8_lossy(path)))
+                .hint("apply without --commit, and commit with git"));
+        };
+        let mode = match node {
+            Node::Symlink { .. } => "120000",
+            Node::File { mode, .. } if mode & 0o100 != 0 => "100755",
+            Node::File { .. } | Node::Directory { .. } => "100644",
+        };
+        // Line ends are converted as the attributes of the path say.
+        let place = [b"--path=".as_slice(), &self.in_directory(path)].concat();
+        let place = if mode == "120000" { OsStr::new("--no-filters") } else { OsStr::from_bytes(&place) };
+        let mut arguments = vec![OsStr::new("hash-object"), place, OsStr::new("--stdin")];
+        arguments.extend(keep.then_some(OsStr::new("-w")));
+        let id = String::from_utf8_lossy(&self.run(&arguments, &content)?).trim().to_owned();
+        Ok(Some(Blob { mode: mode.to_owned(), id }))
+    }
+
+    /// What `ours` becomes by the change from `base` to `theirs`; `None` where both changed the same lines.
+    fn merged(&self, base: &Blob, ours: &Blob, theirs: Option<&Blob>) -> Result<Option<Blob>> {
+        let Some(theirs) = theirs else { return Ok(None) };
+        let mode = if base.mode == theirs.mode { &ours.mode } else { &theirs.mode };
+        if base.id == theirs.id {
+            return Ok(Some(Blob { mode: mode.clone(), id: ours.id.clone() }));
+        }
+        if [base, ours, theirs].iter().any(|blob| blob.mode == "120000" || blob.mode == "160000") {
+            return Ok(None);
+        }
+        let content = |blob: &Blob| self.run(&["cat-file", "blob", &blob.id], b"");
+        let (base, ours, theirs) = (content(base)?, content(ours)?, content(theirs)?);
+        let Ok(merged) = diffy::merge_bytes(&base, &ours, &theirs) else { return Ok(None) };
+        let id = self.run(&["hash-object", "-w", "--no-filters", "--stdin"], &merged)?;
+        Ok(Some(Blob { mode: mode.clone(), id: String::from_utf8_lossy(&id).trim().to_owned() }))
+    }
+
+    /// Writes entries into the index.
+    fn update<'a>(
+        &self,
+        entries: impl Iterator<Item = (&'a Vec<u8>, &'a Option<Blob>)> + Clone,
+    ) -> Result<()> {
+        let mut input = Vec::new();
+        // Deletions first: a directory may take the place of a file.
+        for (path, _) in entries.clone().filter(|(_, blob)| blob.is_none()) {
+            input.extend([b"0 0000000000000000000000000000000000000000\t", path.as_slice(), b"\0"].concat());
+        }
+        for (path, blob) in entries {
+            if let Some(Blob { mode, id }) = blob {
+                input.extend([format!("{mode} {id}\t").as_bytes(), path, b"\0"].concat());
+            }
+        }
+        self.run(&["update-index", "-z", "--index-info"], &input).map(drop)
+    }
+
+    /// What the user's own `git commit` would do, and this one does not.
+    fn left_undone(&self) -> Vec<String> {
+        // Not what `run` sets for its own calls.
+        let of = |scope: &str| self.text(&["config", scope, "--get", "core.hooksPath"]).ok();
+        let path = of("--local").or_else(|| of("--global")).unwrap_or_default();
+        let mut remarks = Vec::new();
+        let hooks = match path.as_str() {
+            "" => self
+                .root
+                .join(self.text(&["rev-parse", "--git-common-dir"]).unwrap_or_default())
+                .join("hooks"),
+            path => self.root.join(path),
+        };
+        let names = ["pre-commit", "prepare-commit-msg", "commit-msg", "post-commit"];
+        let named: Vec<&str> = names.into_iter().filter(|name| hooks.join(name).is_file()).collect();
+        if !named.is_empty() {
+            remarks.push(format!(
+                "hooks were not run ({}): they may execute what the session wrote; git commit --amend runs them",
+                named.join(", ")
+            ));
+        }
+        if self.text(&["config", "--type=bool", "--get", "commit.gpgSign"]).is_ok_and(|value| value == "true")
+        {
+            remarks.push("the commit is not signed; git commit --amend signs it".to_owned());
+        }
+        remarks
+    }
+
+    fn text(&self, arguments: &[&str]) -> Result<String> {
+        let answer = String::from_utf8_lossy(&self.run(arguments, b"")?).into_owned();
+        Ok(answer.strip_suffix('\n').unwrap_or(&answer).to_owned())
+    }
+
+    fn run(&self, arguments: &[impl AsRef<OsStr>], input: &[u8]) -> Result<Vec<u8>> {
+        let mut git = std::process::Command::new(&self.command);
+        git.env_clear()
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .envs(self.index.iter().map(|index| ("GIT_INDEX_FILE", index)))
+            .env("GIT_TERMINAL_PROMPT", "0")
+            .env("GIT_NO_LAZY_FETCH", "1")
+            .env("GIT_ALLOW_PROTOCOL", "none")
+            .env("LC_ALL", "C")
+            .args(["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"])
+            .args(["-c", "safe.bareRepository=explicit", "-c", "gc.auto=0"])
+            .args(arguments)
+            .current_dir(&self.root)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = git.spawn()?;
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let input = input.to_vec();
+        std::thread::spawn(move || {
+            // git may end without reading it.
+            let _ = stdin.map(|mut stdin| stdin.write_all(&input));
+        });
+        let (answer, errors) = (read(stdout), read(stderr));
+        let answer = answer.recv_timeout(TIMEOUT).ok();
+        if answer.is_none() {
+            let _ = child.kill();
+        }
+        let is_done = child.wait()?.success();
+        answer.filter(|_| is_done).ok_or_else(|| {
+            let said = errors.recv_timeout(Duration::from_secs(1)).unwrap_or_default();
+            let said = String::from_utf8_lossy(&said).into_owned();
+            let why = said.lines().find(|line| !line.trim().is_empty()).unwrap_or("it gave no reason");
+            Error::usage(format!("git failed: {}", sanitise::one_line(why, 200)))
+        })
+    }
+}
+
+fn read(stream: Option<impl Read + Send + 'static>) -> std::sync::mpsc::Receiver<Vec<u8>> {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What cannot be read is missing; git's exit code decides.
+        let _ = stream.map(|stream| stream.take(MAX_ANSWER).read_to_end(&mut bytes));
+        let _ = sender.send(bytes);
+    });
+    receiver
+}
+
+/// Paths as git reads them with `-z`.
+fn listed<'a>(paths: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
+    paths.flat_map(|path| [path, b"\0"].concat()).collect()
+}
+
+fn split_at_tab(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = line.iter().position(|&byte| byte == b'\t')?;
+    Some((&line[..at], &line[at + 1..]))
+}

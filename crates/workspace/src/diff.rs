@@ -1,0 +1,248 @@
+//! Shows a change set: as a unified diff for users, as a patch for `git apply`, as statistics, as names.
+
+use crate::changes::{Change, ChangeSet};
+use crate::git_patch;
+use crate::hunks;
+use crate::manifest::Node;
+use crate::paint::Painter;
+use crate::renames::{self, Rename};
+use crate::store::Store;
+use crate::tree_path::TreePath;
+use agent_base::error::Result;
+use agent_base::hash::Hash;
+use std::collections::BTreeSet;
+use std::io::Write;
+
+/// Largest file whose lines are shown, in bytes. Larger ones are named.
+pub const MAX_SHOWN: u64 = 8 << 20;
+
+/// One side of a file's change.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Side {
+    /// There is no file.
+    Absent,
+    /// There is, and this is in it (for a symlink: its target).
+    Content(Vec<u8>),
+    /// There is, but its content is too large to show or not known any more.
+    NotShown,
+}
+
+impl Side {
+    /// What `node` holds, up to `max` bytes.
+    pub fn load(node: Option<&Node>, store: &Store, max: u64) -> Result<Side> {
+        match node {
+            None | Some(Node::Directory { .. }) => Ok(Side::Absent),
+            Some(Node::Symlink { target }) => Ok(Side::Content(target.0.clone())),
+            Some(Node::File { size, hash, .. }) if *size > max || *hash == Hash::UNKNOWN => {
+                Ok(Side::NotShown)
+            }
+            Some(Node::File { hash, .. }) if !store.contains(*hash) => Ok(Side::NotShown),
+            Some(Node::File { hash, .. }) => store.read(*hash).map(Side::Content),
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        if let Side::Content(content) = self { content } else { b"" }
+    }
+
+    /// Whether git would call it binary: a NUL among the first 8,000 bytes (`buffer_is_binary` in xdiff-interface.c).
+    pub fn is_binary(&self) -> bool {
+        self.bytes().iter().take(8000).any(|&b| b == 0)
+    }
+
+    /// Whether it is not readable text. A NUL byte alone does not decide it: a shell runs a script with one, as
+    /// long as its first line is text.
+    pub fn is_unreadable(&self) -> bool {
+        let head = &self.bytes()[..self.bytes().len().min(8000)];
+        let line = head.split(|&b| b == b'\n').next().unwrap_or_default();
+        self.is_binary()
+            && !head.starts_with(b"#!")
+            && (line.contains(&0) || std::str::from_utf8(line).is_err())
+    }
+}
+
+/// Writes the diff for users. Nothing in it is obeyed by a terminal but the colours, where `color` is set.
+pub fn write_text(out: &mut dyn Write, changes: &ChangeSet, store: &Store, color: bool) -> Result<()> {
+    let paint = Paint { color };
+    let renames = renames::find(changes, store);
+    let sources: BTreeSet<&TreePath> = renames.values().map(|rename| &rename.from).collect();
+    for (path, change) in changes.changes.iter().filter(|(path, _)| !sources.contains(path)) {
+        if let Some((rename, change)) =
+            renames.get(path).and_then(|rename| Some((rename, renamed(rename, changes)?)))
+        {
+            write_change(out, path, &rename_headline(rename, &change), &change, store, paint)?;
+            continue;
+        }
+        for change in git_patch::halves(change) {
+            write_change(out, path, &headline(path, &change), &change, store, paint)?;
+        }
+    }
+    for message in changes.messages() {
+        writeln!(out, "{}", paint.bold(&message))?;
+    }
+    Ok(())
+}
+
+/// From the content under the former name to that under the new one.
+fn renamed(rename: &Rename, changes: &ChangeSet) -> Option<Change> {
+    let before = changes.changes.get(&rename.from)?.before.clone();
+    Some(Change { before, after: changes.changes.get(&rename.to)?.after.clone() })
+}
+
+/// `renamed a.rs → src/a.rs (97 % the same)`
+fn rename_headline(rename: &Rename, change: &Change) -> String {
+    let modes = modes(change).map(|modes| format!(", {modes}")).unwrap_or_default();
+    format!("renamed {} → {} ({} % the same{modes})", rename.from, rename.to, rename.similarity)
+}
+
+fn write_change(
+    out: &mut dyn Write,
+    path: &TreePath,
+    headline: &str,
+    change: &Change,
+    store: &Store,
+    paint: Paint,
+) -> Result<()> {
+    writeln!(out, "{}", paint.bold(headline))?;
+    let old = Side::load(change.before.as_ref(), store, MAX_SHOWN)?;
+    let new = Side::load(change.after.as_ref(), store, MAX_SHOWN)?;
+    if old == Side::NotShown || new == Side::NotShown {
+        writeln!(
+            out,
+            "  {}",
+            if is_large(change) {
+                "(too large to show)"
+            } else {
+                "(the former content is not known any more)"
+            }
+        )?;
+    } else if old.is_unreadable() || new.is_unreadable() {
+        writeln!(out, "  (binary, {} → {} bytes)", old.bytes().len(), new.bytes().len())?;
+    } else {
+        let mut painter = Painter::new(path, old.bytes(), new.bytes(), paint.color);
+        let mut text = String::new();
+        hunks::each(old.bytes(), new.bytes(), |line| {
+            painter.line(line, &mut text);
+            out.write_all(text.as_bytes())?;
+            text.clear();
+            Ok(())
+        })?;
+        painter.finish(&mut text);
+        out.write_all(text.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// The line above the diff of one file.
+pub fn headline_text(path: &TreePath, change: &Change, color: bool) -> String {
+    Paint { color }.bold(&headline(path, change)) + "\n"
+}
+
+fn is_large(change: &Change) -> bool {
+    [&change.before, &change.after]
+        .iter()
+        .any(|node| matches!(node, Some(Node::File { size, .. }) if *size > MAX_SHOWN))
+}
+
+/// `modified src/main.rs (mode 644 → 755)`
+fn headline(path: &TreePath, change: &Change) -> String {
+    let mut line = format!("{} {path}", verb(change));
+    if let Some(modes) = modes(change) {
+        line.push_str(&format!(" ({modes})"));
+    } else if let (None, Some(Node::File { mode, .. })) = (&change.before, &change.after)
+        && mode & 0o111 != 0
+    {
+        line.push_str(" (executable)");
+    }
+    line
+}
+
+/// `mode 644 → 755`, where the permission bits of something that stays are part of the change.
+fn modes(change: &Change) -> Option<String> {
+    let mode = |node: &Option<Node>| node.as_ref().and_then(Node::mode);
+    let (old, new) = (mode(&change.before)?, mode(&change.after)?);
+    (old != new).then(|| format!("mode {old:o} → {new:o}"))
+}
+
+fn verb(change: &Change) -> &'static str {
+    match (&change.before, &change.after) {
+        (None, Some(Node::Symlink { .. })) => "new symlink",
+        (None, Some(Node::Directory { .. })) => "new directory",
+        (None, _) => "new file",
+        (Some(Node::Symlink { .. }), None) => "deleted symlink",
+        (Some(Node::Directory { .. }), None) => "deleted directory",
+        (_, None) => "deleted",
+        _ => "modified",
+    }
+}
+
+/// How many lines of a file were added and removed; `None` where it is not text, or too large to compare.
+pub fn lines(change: &Change, store: &Store) -> Result<Option<(u64, u64)>> {
+    let old = Side::load(change.before.as_ref(), store, MAX_SHOWN)?;
+    let new = Side::load(change.after.as_ref(), store, MAX_SHOWN)?;
+    if old == Side::NotShown || new == Side::NotShown || old.is_unreadable() || new.is_unreadable() {
+        return Ok(None);
+    }
+    Ok(Some(hunks::count(old.bytes(), new.bytes())))
+}
+
+/// Writes `agent diff --stat`: a line a file with the lines added and removed, and the sum.
+pub fn write_stat(out: &mut dyn Write, changes: &ChangeSet, store: &Store) -> Result<()> {
+    let (mut files, mut added, mut removed) = (0, 0, 0);
+    let renames = renames::find(changes, store);
+    let sources: BTreeSet<&TreePath> = renames.values().map(|rename| &rename.from).collect();
+    let is_shown =
+        |(path, change): &(&TreePath, &Change)| !change.is_directory_only() && !sources.contains(path);
+    for (path, change) in changes.changes.iter().filter(is_shown) {
+        files += 1;
+        let renamed = renames.get(path).and_then(|rename| Some((rename, renamed(rename, changes)?)));
+        if let Some((rename, change)) = renamed {
+            let (plus, minus) = lines(&change, store)?.unwrap_or_default();
+            (added, removed) = (added + plus, removed + minus);
+            let text = rename_headline(rename, &change);
+            let text = text.strip_prefix("renamed ").unwrap_or(&text);
+            writeln!(out, "{:>7} {:>7}  {text}", format!("+{plus}"), format!("-{minus}"))?;
+            continue;
+        }
+        let what = verb(change);
+        let Some((plus, minus)) = lines(change, store)? else {
+            writeln!(out, "{:>7} {:>7}  {path} ({what})", "-", "-")?;
+            continue;
+        };
+        added += plus;
+        removed += minus;
+        let note = match modes(change) {
+            Some(modes) => format!(" ({modes})"),
+            None if what == "modified" => String::new(),
+            None => format!(" ({what})"),
+        };
+        writeln!(out, "{:>7} {:>7}  {path}{note}", format!("+{plus}"), format!("-{minus}"))?;
+    }
+    let plural = |count| if count == 1 { "" } else { "s" };
+    let (of_files, of_lines) = (plural(files), plural(added));
+    writeln!(out, "{files} file{of_files} changed, {added} line{of_lines} added, {removed} removed")?;
+    Ok(())
+}
+
+/// Writes `agent diff --name-only`: a path a line, escaped so that a line is one path.
+pub fn write_names(out: &mut dyn Write, changes: &ChangeSet) -> Result<()> {
+    for (path, _) in changes.changes.iter().filter(|(_, change)| !change.is_directory_only()) {
+        writeln!(out, "{path}")?;
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy)]
+struct Paint {
+    color: bool,
+}
+
+impl Paint {
+    fn wrap(self, code: &str, text: &str) -> String {
+        if self.color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    fn bold(self, text: &str) -> String {
+        self.wrap("1", text)
+    }
+}

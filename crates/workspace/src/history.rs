@@ -1,0 +1,220 @@
+//! The checkpoints of a session, in order, and which of them the sandbox is at.
+
+use crate::manifest::{Delta, Manifest, Node};
+use crate::store::Store;
+use crate::tree_path::TreePath;
+use agent_base::error::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// Most checkpoints that are kept; the oldest but the first are removed.
+const MAX_CHECKPOINTS: usize = 1000;
+
+/// A recorded state of the sandbox's workspace.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// Its number in the session, as text; the state before the first turn is `0`.
+    pub id: String,
+    /// When it was made, RFC 3339.
+    pub time: String,
+    /// How many files (symlinks count, directories and git's own do not) differ from the one before.
+    pub files: u64,
+    /// The number of the prompt that led to it, counting from 1 over the whole session.
+    #[serde(default, alias = "wish")]
+    pub prompt: u64,
+    /// How many older checkpoints were removed to make space for it.
+    #[serde(default)]
+    pub forgotten: usize,
+    /// Whether the state that it was made after is not kept any more.
+    #[serde(default)]
+    pub after_gap: bool,
+}
+
+/// All of them. What each holds lies in the store as its difference from the base.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct History {
+    checkpoints: Vec<Checkpoint>,
+    /// Index of the one that the sandbox is at.
+    at: usize,
+    next: u64,
+    /// What the sandbox has at `at`.
+    #[serde(skip)]
+    delta: Delta,
+}
+
+const FILE: &str = "checkpoints/history.json";
+
+impl History {
+    /// A history that begins with the base itself.
+    pub fn new() -> Self {
+        let first = Checkpoint {
+            id: "0".into(),
+            time: agent_event::now(),
+            files: 0,
+            prompt: 0,
+            forgotten: 0,
+            after_gap: false,
+        };
+        Self { checkpoints: vec![first], at: 0, next: 1, delta: Delta::new() }
+    }
+
+    /// The history that the store holds, if any.
+    pub fn load(store: &Store) -> Result<Option<Self>> {
+        let Some(mut history) = store.load::<Self>(FILE)? else { return Ok(None) };
+        if history.at >= history.checkpoints.len() {
+            return Err(Error::unexpected("the list of checkpoints is damaged"));
+        }
+        history.delta = history.read(store, history.at)?;
+        Ok(Some(history))
+    }
+
+    /// The checkpoints, oldest first.
+    pub fn list(&self) -> &[Checkpoint] {
+        &self.checkpoints
+    }
+
+    /// The index of the one that the sandbox is at.
+    pub fn position(&self) -> usize {
+        self.at
+    }
+
+    /// What the sandbox has otherwise than the base, at the current checkpoint.
+    pub fn delta(&self) -> &Delta {
+        &self.delta
+    }
+
+    /// Records a state, a difference from `base`, unless it is the current one, or differs in git's indices alone, which
+    /// `git status` writes: those are recorded with the next change. It belongs to `prompt`, or to that of
+    /// the current checkpoint. What had been undone can no longer be redone.
+    pub fn record(
+        &mut self,
+        delta: Delta,
+        base: &Manifest,
+        prompt: Option<u64>,
+        store: &Store,
+    ) -> Result<Option<Checkpoint>> {
+        if self.differing(&delta).all(is_git_index) {
+            return Ok(None);
+        }
+        let checkpoint = Checkpoint {
+            id: self.next.to_string(),
+            time: agent_event::now(),
+            files: self.changed_files(&delta, base),
+            prompt: prompt.unwrap_or(self.checkpoints[self.at].prompt),
+            forgotten: 0,
+            after_gap: false,
+        };
+        store.save(&delta_file(&checkpoint), &delta)?;
+        let mut next = self.clone();
+        next.checkpoints.truncate(self.at + 1);
+        next.checkpoints.push(checkpoint.clone());
+        let dropped = (next.checkpoints.len() > MAX_CHECKPOINTS).then(|| remove(&mut next.checkpoints, 1));
+        next.at = next.checkpoints.len() - 1;
+        next.next += 1;
+        next.delta = delta;
+        store.save(FILE, &next)?;
+        *self = next;
+        dropped.iter().try_for_each(|dropped| store.remove(&delta_file(dropped)))?;
+        Ok(Some(checkpoint))
+    }
+
+    /// In how many files `delta` differs from the current state.
+    fn changed_files(&self, delta: &Delta, base: &Manifest) -> u64 {
+        self.files_differing(delta, base).len() as u64
+    }
+
+    /// The files (no directories, nothing of git's own) in which the current state differs from `delta`.
+    pub fn files_differing(&self, delta: &Delta, base: &Manifest) -> Vec<TreePath> {
+        let is_directory = |state: &Delta, path| {
+            let node = state.get(path).map_or_else(|| base.get(path), Option::as_ref);
+            node.is_none_or(Node::is_directory)
+        };
+        let files = self
+            .differing(delta)
+            .filter(|path| !path.names().any(|name| name == b".git"))
+            .filter(|path| !is_directory(delta, *path) || !is_directory(&self.delta, *path));
+        let mut files: Vec<TreePath> = files.cloned().collect();
+        files.sort();
+        files
+    }
+
+    /// What is not in `delta` as it is in the current state.
+    fn differing<'a>(&'a self, delta: &'a Delta) -> impl Iterator<Item = &'a TreePath> {
+        let paths = delta.keys().chain(self.delta.keys().filter(|path| !delta.contains_key(*path)));
+        paths.filter(|path| delta.get(*path) != self.delta.get(*path))
+    }
+
+    /// What each checkpoint holds.
+    pub fn deltas(&self, store: &Store) -> Result<Vec<Delta>> {
+        (0..self.checkpoints.len()).map(|index| self.read(store, index)).collect()
+    }
+
+    /// Forgets the oldest checkpoint that is neither the first nor the one that the sandbox is at; `false` where there is
+    /// none.
+    pub fn forget_oldest(&mut self, store: &Store) -> Result<bool> {
+        let Some(index) = (1..self.checkpoints.len()).find(|index| *index != self.at) else {
+            return Ok(false);
+        };
+        let mut next = self.clone();
+        let forgotten = remove(&mut next.checkpoints, index);
+        next.at -= usize::from(index < self.at);
+        store.save(FILE, &next)?;
+        *self = next;
+        store.remove(&delta_file(&forgotten)).map(|()| true)
+    }
+
+    /// The index and the state `steps` back (or forward, where negative).
+    pub fn seek(&self, steps: i64, store: &Store) -> Result<(usize, Delta)> {
+        let wanted = i64::try_from(self.at).ok().and_then(|at| at.checked_sub(steps));
+        let index = wanted
+            .and_then(|index| usize::try_from(index).ok())
+            .filter(|index| *index < self.checkpoints.len());
+        let Some(index) = index else {
+            let (word, count) =
+                if steps > 0 { ("undo", self.at) } else { ("redo", self.checkpoints.len() - 1 - self.at) };
+            return Err(Error::usage(match count {
+                0 => format!("there is nothing to {word}"),
+                1 => format!("there is only one step to {word}"),
+                _ => format!("there are only {count} steps to {word}"),
+            }));
+        };
+        Ok((index, self.read(store, index)?))
+    }
+
+    /// Notes that the sandbox is at checkpoint `index` now, which is `delta`.
+    pub fn move_to(&mut self, index: usize, delta: Delta, store: &Store) -> Result<()> {
+        self.at = index.min(self.checkpoints.len() - 1);
+        self.delta = delta;
+        store.save(FILE, self)
+    }
+
+    fn read(&self, store: &Store, index: usize) -> Result<Delta> {
+        if self.checkpoints[index].id == "0" {
+            return Ok(Delta::new());
+        }
+        let file = delta_file(&self.checkpoints[index]);
+        store.load(&file)?.ok_or_else(|| Error::unexpected(format!("the checkpoint {file} is gone")))
+    }
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Removes a checkpoint; the one after it records that.
+fn remove(checkpoints: &mut Vec<Checkpoint>, index: usize) -> Checkpoint {
+    let forgotten = checkpoints.remove(index);
+    if let Some(next) = checkpoints.get_mut(index) {
+        next.after_gap = true;
+    }
+    forgotten
+}
+
+fn is_git_index(path: &TreePath) -> bool {
+    path.names().rev().take(2).eq([&b"index"[..], b".git"])
+}
+
+fn delta_file(checkpoint: &Checkpoint) -> String {
+    format!("checkpoints/{}.json", checkpoint.id)
+}

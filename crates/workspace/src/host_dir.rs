@@ -1,0 +1,391 @@
+//! The host's tree, written to so that no symlink leads a write outside.
+//!
+//! Every step goes from an open directory to a name in it with `O_NOFOLLOW` (openat(2)), so a symlink that takes a
+//! directory's place at any moment is an error and never a way out.
+
+use crate::manifest::{Node, Target};
+use crate::selection::Stamp;
+use crate::tree_path::TreePath;
+use agent_base::hash::Hash;
+use agent_base::plain_file::{self, Links};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+/// An open directory that is the root of everything.
+#[derive(Debug)]
+pub struct HostDir {
+    root: OwnedFd,
+}
+
+/// What was at a path when somebody looked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observed {
+    /// What was there; `None` for nothing.
+    pub node: Option<Node>,
+    /// Device, inode, size, modification and change time: unchanged as long as the file is.
+    identity: Option<Identity>,
+    owner: Option<(u32, u32)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    size: i64,
+    mtime: (i64, u64),
+    ctime: (i64, u64),
+}
+
+impl Observed {
+    /// Nothing is there.
+    pub fn nothing() -> Self {
+        Self { node: None, identity: None, owner: None }
+    }
+}
+
+impl HostDir {
+    /// Opens the root. It may itself be reached through symlinks: the user named it.
+    pub fn open(root: &Path) -> io::Result<Self> {
+        let root =
+            rustix::fs::open(root, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        Ok(Self { root })
+    }
+
+    /// Looks at `path`, and reads and hashes it where it is a file. Something that is neither file, symlink nor
+    /// directory is an error; a symlink or a file on the way is `NotADirectory`.
+    pub fn observe(&self, path: &TreePath) -> io::Result<Observed> {
+        self.look(path, true)
+    }
+
+    /// Whether `path` is still as it was observed. Unchanged metadata is enough. If only the change time differs, as
+    /// after another name of the file was removed, the content decides.
+    pub fn is_still(&self, path: &TreePath, observed: &Observed) -> io::Result<bool> {
+        let now = self.look(path, false)?;
+        Ok(now.identity == observed.identity || self.observe(path)?.node == observed.node)
+    }
+
+    fn look(&self, path: &TreePath, read: bool) -> io::Result<Observed> {
+        let nothing = Observed::nothing();
+        let parent = match self.parent(path) {
+            Ok(parent) => parent,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(nothing),
+            Err(error) => return Err(error),
+        };
+        let stat = match rustix::fs::statat(&parent, path.name(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return Ok(nothing),
+            Err(error) => return Err(error.into()),
+        };
+        let mode = stat.st_mode & 0o777;
+        let (node, stat) = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => (Node::Directory { mode }, stat),
+            FileType::Symlink => {
+                let target = rustix::fs::readlinkat(&parent, path.name(), Vec::new())?;
+                (Node::Symlink { target: Target(target.into_bytes()) }, stat)
+            }
+            FileType::RegularFile if read => hash_file(&parent, path.name())?,
+            FileType::RegularFile => (Node::File { hash: Hash::UNKNOWN, size: 0, mode }, stat),
+            _ => {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "a device, FIFO or socket is there"));
+            }
+        };
+        Ok(Observed {
+            node: Some(node),
+            identity: Some(identity(&stat)),
+            owner: Some((stat.st_uid, stat.st_gid)),
+        })
+    }
+
+    /// How whatever is at `path` looks; `None` for nothing. Reads no content.
+    pub fn stamp(&self, path: &TreePath) -> io::Result<Option<Stamp>> {
+        let parent = match self.parent(path) {
+            Ok(parent) => parent,
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        match rustix::fs::statat(&parent, path.name(), AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(Stamp::from(&stat))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Opens a regular file for reading.
+    pub fn open_file(&self, path: &TreePath) -> io::Result<File> {
+        plain_file::open_at(self.parent(path)?, path.name(), Links::Refuse)
+    }
+
+    /// The names in a directory (`None`: the root).
+    pub fn list(&self, path: Option<&TreePath>) -> io::Result<Vec<Vec<u8>>> {
+        let directory = match path {
+            Some(path) => open_directory(self.parent(path)?.as_fd(), path.name())?,
+            None => self.root.try_clone()?,
+        };
+        let names = rustix::fs::Dir::read_from(&directory)?
+            .map(|entry| entry.map(|entry| entry.file_name().to_bytes().to_owned()))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(names.into_iter().filter(|name| !matches!(name.as_slice(), b"." | b"..")).collect())
+    }
+
+    /// Writes a file: a temporary one in the same directory, flushed to disk, then renamed over the name. Owner and
+    /// group stay those of `former` where the system allows it; what is new belongs to whom root writes it for.
+    pub fn write_file(
+        &self,
+        path: &TreePath,
+        content: &mut dyn Read,
+        mode: u32,
+        former: &Observed,
+    ) -> io::Result<()> {
+        let parent = self.parent(path)?;
+        let temporary = Temporary::new(&parent);
+        let mut file = temporary.create(0o600)?;
+        io::copy(content, &mut file)?;
+        if let Some(owner) = former.owner.or_else(|| new_owner(&parent)) {
+            change_owner(&file, owner);
+        }
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+        file.sync_all()?;
+        temporary.rename_to(path.name())
+    }
+
+    /// Writes a file with the permission bits that the umask leaves.
+    pub fn write_plain_file(
+        &self,
+        path: &TreePath,
+        content: &mut dyn Read,
+        executable: bool,
+    ) -> io::Result<()> {
+        self.write_new(path, content, executable, File::sync_all)
+    }
+
+    /// The same for a file that nobody misses after a crash of the machine: it is not flushed to disk.
+    pub fn write_passing_file(
+        &self,
+        path: &TreePath,
+        content: &mut dyn Read,
+        executable: bool,
+    ) -> io::Result<()> {
+        self.write_new(path, content, executable, |_| Ok(()))
+    }
+
+    fn write_new(
+        &self,
+        path: &TreePath,
+        content: &mut dyn Read,
+        executable: bool,
+        flush: fn(&File) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let parent = self.parent(path)?;
+        let temporary = Temporary::new(&parent);
+        let mut file = temporary.create(if executable { 0o777 } else { 0o666 })?;
+        io::copy(content, &mut file)?;
+        if let Some(owner) = new_owner(&parent) {
+            change_owner(&file, owner);
+        }
+        flush(&file)?;
+        temporary.rename_to(path.name())
+    }
+
+    /// Makes a symlink in place of what is there (but for a directory).
+    pub fn write_symlink(&self, path: &TreePath, target: &Target) -> io::Result<()> {
+        let parent = self.parent(path)?;
+        let temporary = Temporary::new(&parent);
+        rustix::fs::symlinkat(target.0.as_slice(), &parent, &temporary.name)?;
+        if let Some(owner) = new_owner(&parent) {
+            change_link_owner(&parent, &temporary.name, owner);
+        }
+        temporary.rename_to(path.name())
+    }
+
+    /// Makes a directory; an existing one is not an error.
+    pub fn make_directory(&self, path: &TreePath) -> io::Result<()> {
+        let parent = self.parent(path)?;
+        let made = rustix::fs::mkdirat(&parent, path.name(), Mode::from_raw_mode(0o777));
+        if let Err(error) = made
+            && error != Errno::EXIST
+        {
+            return Err(error.into());
+        }
+        let directory = open_directory(parent.as_fd(), path.name())?;
+        if let (Ok(()), Some(owner)) = (made, new_owner(&parent)) {
+            change_owner(directory, owner);
+        }
+        Ok(())
+    }
+
+    /// Sets a directory's permission bits.
+    pub fn set_directory_mode(&self, path: &TreePath, mode: u32) -> io::Result<()> {
+        let directory = open_directory(self.parent(path)?.as_fd(), path.name())?;
+        Ok(rustix::fs::fchmod(&directory, Mode::from_raw_mode(mode))?)
+    }
+
+    /// Removes a file or a symlink. A missing one is not an error.
+    pub fn remove_file(&self, path: &TreePath) -> io::Result<()> {
+        self.unlink(path, AtFlags::empty())
+    }
+
+    /// Removes an empty directory. A missing one is not an error.
+    pub fn remove_directory(&self, path: &TreePath) -> io::Result<()> {
+        self.unlink(path, AtFlags::REMOVEDIR)
+    }
+
+    /// Flushes the names in a directory (`None`: the root) to disk. A missing one is not an error.
+    pub fn sync(&self, directory: Option<&TreePath>) -> io::Result<()> {
+        let Some(path) = directory else { return Ok(rustix::fs::fsync(&self.root)?) };
+        match self.parent(path).and_then(|parent| open_directory(parent.as_fd(), path.name())) {
+            Ok(directory) => Ok(rustix::fs::fsync(&directory)?),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn unlink(&self, path: &TreePath, flags: AtFlags) -> io::Result<()> {
+        let parent = match self.parent(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            parent => parent?,
+        };
+        match rustix::fs::unlinkat(&parent, path.name(), flags) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The open directory that holds `path`, reached a name at a time without following anything.
+    fn parent(&self, path: &TreePath) -> io::Result<OwnedFd> {
+        let mut directory = self.root.try_clone()?;
+        let names: Vec<&[u8]> = path.names().collect();
+        for name in &names[..names.len() - 1] {
+            directory = open_directory(directory.as_fd(), name)?;
+        }
+        Ok(directory)
+    }
+}
+
+/// The owner of something new in a directory: the directory's own, if root works in another user's tree.
+fn new_owner(directory: &OwnedFd) -> Option<(u32, u32)> {
+    let stat = rustix::fs::fstat(directory).ok()?;
+    let is_root = geteuid().is_root();
+    (is_root && stat.st_uid != 0).then_some((stat.st_uid, stat.st_gid))
+}
+
+/// Only root may, or a member of the group, and not on every file system; otherwise the caller stays the owner.
+fn change_owner(what: impl AsFd, (uid, gid): (u32, u32)) {
+    let _ = rustix::fs::fchown(what, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+}
+
+/// As [`change_owner`], for a symlink. The directory's owner may have put something else in its place: a hard link to a
+/// symlink of root's, or a file.
+fn change_link_owner(parent: &OwnedFd, name: &str, (uid, gid): (u32, u32)) {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(link) = rustix::fs::openat(parent, name, flags, Mode::empty()) else { return };
+    let is_ours = rustix::fs::fstat(&link).is_ok_and(|stat| {
+        FileType::from_raw_mode(stat.st_mode) == FileType::Symlink && stat.st_nlink == 1 && stat.st_uid == 0
+    });
+    if is_ours {
+        let owner = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+        let _ = rustix::fs::chownat(&link, "", owner.0, owner.1, AtFlags::EMPTY_PATH);
+    }
+}
+
+fn open_directory(parent: std::os::fd::BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match rustix::fs::openat(parent, name, flags, Mode::empty()) {
+        // The error for a symlink under `O_DIRECTORY | O_NOFOLLOW` differs between systems.
+        Err(Errno::LOOP | Errno::MLINK) => Err(Errno::NOTDIR.into()),
+        opened => Ok(opened?),
+    }
+}
+
+fn hash_file(parent: &OwnedFd, name: &[u8]) -> io::Result<(Node, Stat)> {
+    let mut file = plain_file::open_at(parent, name, Links::Refuse)?;
+    let stat = rustix::fs::fstat(&file)?;
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; 256 << 10];
+    let mut size = 0;
+    loop {
+        match file.read(&mut buffer)? {
+            0 => break,
+            n => {
+                hasher.update(&buffer[..n]);
+                size += n as u64;
+            }
+        }
+    }
+    Ok((Node::File { hash: Hash(hasher.finalize().into()), size, mode: stat.st_mode & 0o777 }, stat))
+}
+
+// The widths of these fields differ between systems.
+#[allow(clippy::unnecessary_cast)]
+fn identity(stat: &Stat) -> Identity {
+    Identity {
+        device: stat.st_dev as u64,
+        inode: stat.st_ino as u64,
+        size: stat.st_size as i64,
+        mtime: (stat.st_mtime as i64, stat.st_mtime_nsec as u64),
+        ctime: (stat.st_ctime as i64, stat.st_ctime_nsec as u64),
+    }
+}
+
+/// A unique temporary name, removed unless it was renamed.
+struct Temporary<'a> {
+    parent: &'a OwnedFd,
+    name: String,
+}
+
+impl<'a> Temporary<'a> {
+    fn new(parent: &'a OwnedFd) -> Self {
+        Self { parent, name: format!(".agent-{:016x}.tmp", fastrand::u64(..)) }
+    }
+
+    fn create(&self, mode: u32) -> io::Result<File> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(self.parent, &self.name, flags, Mode::from_raw_mode(mode))?.into())
+    }
+
+    fn rename_to(self, name: &[u8]) -> io::Result<()> {
+        Ok(rustix::fs::renameat(self.parent, &self.name, self.parent, name)?)
+    }
+}
+
+impl Drop for Temporary<'_> {
+    fn drop(&mut self) {
+        let _ = rustix::fs::unlinkat(self.parent, &self.name, AtFlags::empty());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    /// A bug: the owner of the directory put another's link in the place of the temporary one, and got it.
+    #[test]
+    fn only_a_link_that_root_just_made_is_given_away() {
+        if !geteuid().is_root() {
+            eprintln!("not tested: only root gives files away");
+            return;
+        }
+        let place = tempfile::tempdir().unwrap();
+        let path = |name: &str| place.path().join(name);
+        symlink("target", path("fresh")).unwrap();
+        symlink("target", path("elsewhere")).unwrap();
+        fs::hard_link(path("elsewhere"), path("linked")).unwrap();
+        fs::write(path("file"), "root's").unwrap();
+        let parent: OwnedFd = fs::File::open(place.path()).unwrap().into();
+        for (name, owner) in [("fresh", 12_345), ("linked", 0), ("file", 0)] {
+            change_link_owner(&parent, name, (12_345, 12_345));
+            assert_eq!(fs::symlink_metadata(path(name)).unwrap().uid(), owner, "{name}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Three-way merges of files that both the sandbox and the host changed, or two sandboxes.
+
+use crate::changes::Change;
+use crate::hunks;
+use crate::manifest::Node;
+use crate::store::Store;
+use agent_base::error::Result;
+use agent_base::hash::Hash;
+use std::ops::Range;
+
+/// Largest file that is merged, in bytes: the time of a comparison grows with the square of the differences.
+const MAX_MERGE: u64 = 4 << 20;
+
+/// Most places that are named where lines conflict.
+const MAX_PLACES: usize = 5;
+
+/// What came of a merge.
+pub enum Merged {
+    /// This is to be written.
+    Clean(Node),
+    /// It cannot be done, for this reason.
+    Impossible(String),
+}
+
+/// The side that a change is merged with.
+pub struct Ours<'a> {
+    /// What it has.
+    pub found: Option<&'a Node>,
+    /// Reads the beginning of that file, at most so many bytes.
+    pub read: &'a dyn Fn(u64) -> Result<Vec<u8>>,
+    /// Where the change comes from, for messages: `the sandbox`.
+    pub other: &'a str,
+}
+
+/// Merges what one side has with the change of the other. Impossible where lines conflict, where a side is not text, or
+/// where the common ancestor is not kept: conflict markers are never written. The merged content is kept in `store`.
+pub fn three_way(ours: &Ours<'_>, change: &Change, store: &Store) -> Result<Merged> {
+    let Ours { found, read, other } = ours;
+    let impossible = |why: &str| Ok(Merged::Impossible(why.to_owned()));
+    let (Some(ours @ Node::File { .. }), Some(base @ Node::File { .. }), Some(theirs @ Node::File { .. })) =
+        (*found, &change.before, &change.after)
+    else {
+        return impossible("only a file that both sides began with and still have can be merged");
+    };
+    let sizes = [ours, base, theirs].map(|node| if let Node::File { size, .. } = node { *size } else { 0 });
+    let hash = |node: &Node| if let Node::File { hash, .. } = node { *hash } else { Hash::UNKNOWN };
+    if sizes.iter().any(|&size| size > MAX_MERGE) {
+        return impossible("it is too large to be merged");
+    }
+    if !store.contains(hash(base)) {
+        return impossible("what both sides began with is not kept");
+    }
+    let own_content = read(MAX_MERGE)?;
+    let (base_content, other_content) = (store.read(hash(base))?, store.read(hash(theirs))?);
+    if [&own_content, &base_content, &other_content].iter().any(|content| content.contains(&0)) {
+        return impossible("binary content cannot be merged");
+    }
+    let Ok(merged) = diffy::merge_bytes(&base_content, &own_content, &other_content) else {
+        return Ok(Merged::Impossible(conflict(&base_content, &own_content, &other_content, other)));
+    };
+    // Two sides may each change the bits; the change counts where it is about them.
+    let mode = if change.changes_mode() { theirs.mode() } else { ours.mode() }.unwrap_or(0o644);
+    let size = merged.len() as u64;
+    Ok(Merged::Clean(Node::File { hash: store.put(&merged)?, size, mode }))
+}
+
+/// Which lines conflict: those where the changes of both sides touch.
+fn conflict(base: &[u8], own: &[u8], changed: &[u8], other: &str) -> String {
+    let theirs = hunks::changed(base, changed);
+    let mut places = Vec::new();
+    let mut rest = theirs.as_slice();
+    for (range, here) in hunks::changed(base, own) {
+        // Both lists are in order: what ends before this change meets no later one either.
+        rest = &rest[rest.partition_point(|(other, _)| other.end < range.start)..];
+        let meets = rest.iter().take_while(|(other, _)| other.start <= range.end);
+        places.extend(meets.map(|(_, there)| format!("{} ({} in {other})", lines(&here), lines(there))));
+    }
+    let more = match places.len().saturating_sub(MAX_PLACES) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    places.truncate(MAX_PLACES);
+    let named = if places.is_empty() { String::new() } else { format!(": {}{more}", places.join(", ")) };
+    format!("both sides changed the same lines{named}")
+}
+
+/// A range of lines, counted from 1.
+fn lines(range: &Range<usize>) -> String {
+    match range.len() {
+        0 => format!("after line {}", range.start),
+        1 => format!("line {}", range.end),
+        _ => format!("lines {}-{}", range.start + 1, range.end),
+    }
+}

@@ -1,0 +1,108 @@
+//! Notices about the selection.
+
+use crate::ignored::MAX_PATTERNS;
+use crate::secrets;
+use crate::selection::{LeftOut, Selection};
+use crate::transfer::{MAX_CONFIG, is_git_config};
+use crate::tree_path::TreePath;
+use agent_base::hash::Hash;
+use agent_base::paths;
+use agent_base::plain_file::{self, Links};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Names that a notice lists.
+const LISTED: usize = 5;
+
+/// The notices for a selection of `root`: what is left out, in one line, and what does not work because of it. Blocking:
+/// looks into git configurations.
+pub fn of(root: &Path, selection: &Selection) -> Vec<String> {
+    let mut parts = Vec::new();
+    // What `--exclude` names is known to the user.
+    let left_out = selection.left_out.iter().filter(|(_, reason)| **reason != LeftOut::Excluded);
+    let left_out = left_out.map(|(path, reason)| format!("{path} ({})", reason.reason()));
+    parts.extend(
+        list(left_out).map(|names| format!("left out: {names}; --include copies files all the same")),
+    );
+    let tracked = list(selection.secrets_tracked.iter().map(ToString::to_string));
+    parts.extend(
+        tracked.map(|names| format!("copied although it looks secret, because git tracks it: {names}")),
+    );
+    let mut configs = selection.picked.iter().map(|(path, _)| path).filter(|path| is_git_config(path));
+    if configs.any(|path| has_unneeded_settings(root, path)) {
+        parts.push("of git's configuration only what git needs inside is copied".to_owned());
+    }
+    if selection.has_too_many_rules {
+        parts.push(format!("there are more than {MAX_PATTERNS} ignore rules, and the rest is not used"));
+    }
+    match parts.is_empty() {
+        true => Vec::new(),
+        false => vec![format!("Workspace: {}.", parts.join("; "))],
+    }
+}
+
+/// Those of `notices` about the workspace `root` that were not reported before, by what `data` records of it.
+pub fn unseen(data: &Path, root: &Path, notices: &[String]) -> Vec<String> {
+    let directory = data.join("workspaces");
+    let name = Hash::of(root.as_os_str().as_bytes()).to_string();
+    let record = directory.join(&name[..32]);
+    let text = notices.join("\n");
+    if text.is_empty() || std::fs::read(&record).is_ok_and(|seen| seen == text.as_bytes()) {
+        return Vec::new();
+    }
+    // If it cannot be kept, the notices are reported again the next time.
+    let _ = paths::make_dir(&directory).and_then(|()| Ok(std::fs::write(&record, &text)?));
+    notices.to_vec()
+}
+
+/// Where git works here and not in the sandbox, because not all of its repository is copied.
+pub fn repository_outside(root: &Path) -> Option<String> {
+    let git = |directory: &Path| directory.join(".git").symlink_metadata().ok();
+    let why = match git(root).map(|metadata| metadata.file_type()) {
+        Some(kind) if kind.is_file() => {
+            "this is a linked work tree or a submodule, and its repository lies outside of the workspace"
+                .to_owned()
+        }
+        Some(kind) if kind.is_symlink() => match root.join(".git").canonicalize() {
+            Ok(target) if target.starts_with(root) => return None,
+            _ => ".git is a symlink that leads out of the workspace".to_owned(),
+        },
+        Some(_) => return None,
+        None => {
+            let top = root.ancestors().skip(1).find(|directory| git(directory).is_some())?;
+            format!("its repository begins above the workspace (-C {} copies all of it)", top.display())
+        }
+    };
+    Some(format!("git does not work inside the sandbox: {why}."))
+}
+
+/// The notices where the sandbox writes straight into the tree: nothing of it is left out.
+pub fn of_bound(selection: &Selection) -> Vec<String> {
+    let untracked = selection.left_out.iter().filter(|(_, reason)| **reason == LeftOut::Secret);
+    let secrets = untracked.map(|(path, _)| path).chain(&selection.secrets_tracked);
+    let bound = "The sandbox reads and writes the workspace itself (--workspace-mode bind), .git included: there is no diff to \
+                 review first.";
+    let secrets = list(secrets.map(ToString::to_string));
+    let secrets = secrets.map(|names| format!("Secrets are visible in the sandbox: {names}."));
+    std::iter::once(bound.to_owned()).chain(secrets).collect()
+}
+
+fn list(names: impl Iterator<Item = String>) -> Option<String> {
+    listed(names, LISTED)
+}
+
+/// The first `most` names, and how many more there are; `None` where there are none.
+pub fn listed(names: impl Iterator<Item = String>, most: usize) -> Option<String> {
+    let names: Vec<String> = names.collect();
+    let named = names.iter().take(most).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len() {
+        0 => None,
+        count if count > most => Some(format!("{named} and {} more", count - most)),
+        _ => Some(named),
+    }
+}
+
+fn has_unneeded_settings(root: &Path, path: &TreePath) -> bool {
+    let content = plain_file::read(&root.join(path.as_path()), MAX_CONFIG, Links::Refuse);
+    content.is_ok_and(|content| secrets::needed_git_config(&content).is_some())
+}

@@ -1,0 +1,80 @@
+//! Restores a recorded state of the sandbox's tree: contents, deletions, modes, symlinks.
+
+use crate::base::Base;
+use crate::manifest::{Delta, Node};
+use crate::store::Store;
+use crate::transfer::{inside, remove_directories, write_nodes};
+use crate::tree_path::TreePath;
+use agent_base::error::{Error, Result};
+use agent_base::hash::Hash;
+use agent_sandbox::Sandbox;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What has to be removed and what written so that a sandbox that has `from` has `to` (both as differences from the
+/// base).
+struct Steps {
+    remove: Vec<TreePath>,
+    write: BTreeMap<TreePath, Node>,
+}
+
+/// Turns the state `from` into the state `to`. Times are new, so that build tools see what was put back.
+///
+/// Nothing is touched where a content is not kept any more; the error names the first such file.
+pub async fn restore(sandbox: &Sandbox, base: &Base, store: &Store, from: &Delta, to: &Delta) -> Result<()> {
+    let steps = plan(base, from, to);
+    let lost = steps.write.iter().find(|(_, node)| match node {
+        Node::File { hash, .. } => *hash == Hash::UNKNOWN || !store.contains(*hash),
+        _ => false,
+    });
+    if let Some((path, _)) = lost {
+        return Err(Error::unexpected(format!("{path} cannot be restored: its earlier content is not kept"))
+            .hint("it changed on the host and in the sandbox within the same turn"));
+    }
+    remove(sandbox, base, from, steps.remove).await?;
+    let (directories, others): (Vec<_>, Vec<_>) =
+        steps.write.into_iter().partition(|(_, node)| node.is_directory());
+    let open = directories.iter().map(|(path, node)| (path.clone(), open(node.clone()))).collect();
+    write_nodes(sandbox, store, open).await?;
+    write_nodes(sandbox, store, others).await?;
+    write_nodes(sandbox, store, directories).await
+}
+
+/// Files and symlinks first, then directories, the deepest first. A directory that holds ignored files stays, and so
+/// do they.
+async fn remove(sandbox: &Sandbox, base: &Base, from: &Delta, paths: Vec<TreePath>) -> Result<()> {
+    let (directories, files): (Vec<_>, Vec<_>) =
+        paths.into_iter().partition(|path| state(base, from, path).is_some_and(|node| node.is_directory()));
+    let files = files.iter().map(inside).collect();
+    sandbox.remove_files(files).await?.into_iter().collect::<Result<()>>()?;
+    remove_directories(sandbox, directories.iter().map(inside).collect()).await.map(drop)
+}
+
+fn state(base: &Base, delta: &Delta, path: &TreePath) -> Option<Node> {
+    delta.get(path).cloned().unwrap_or_else(|| base.nodes.get(path).cloned())
+}
+
+fn open(node: Node) -> Node {
+    let mode = node.mode().unwrap_or(0o755);
+    node.with_mode(mode | 0o700)
+}
+
+fn plan(base: &Base, from: &Delta, to: &Delta) -> Steps {
+    let mut steps = Steps { remove: Vec::new(), write: BTreeMap::new() };
+    let paths: BTreeSet<_> = from.keys().chain(to.keys()).collect();
+    for path in paths {
+        let (now, wanted) = (state(base, from, path), state(base, to, path));
+        if now == wanted {
+            continue;
+        }
+        let changes_kind = |now: &Node, wanted: &Node| now.is_directory() != wanted.is_directory();
+        match (&now, &wanted) {
+            (Some(_), None) => steps.remove.push(path.clone()),
+            (Some(now), Some(wanted)) if changes_kind(now, wanted) => steps.remove.push(path.clone()),
+            _ => {}
+        }
+        if let Some(wanted) = wanted {
+            steps.write.insert(path.clone(), wanted);
+        }
+    }
+    steps
+}

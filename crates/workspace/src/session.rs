@@ -1,0 +1,565 @@
+//! One session's workspace: the facade that the turn loop and the commands use.
+
+mod branch;
+mod host;
+mod populate;
+mod refresh;
+
+pub use branch::Merge;
+pub use refresh::Refreshed;
+
+use crate::base::Base;
+use crate::changes::{ChangeSet, Exclusions};
+use crate::entries::Rejected;
+use crate::history::{Checkpoint, History};
+use crate::host_changes::HostView;
+use crate::ignored::Ignored;
+use crate::manifest::{Delta, Manifest};
+use crate::mode::{self, Mode};
+use crate::scan::{IgnoredEntries, Places, Scan, Scanner};
+use crate::select::{self, select};
+use crate::selection::{LeftOut, Selection};
+use crate::store::Store;
+use crate::tree_path::TreePath;
+use crate::{notices, outer_repository, restore, retention};
+use agent_base::error::{Error, Result};
+use agent_base::machine::Machine;
+use agent_event::Changes;
+use agent_sandbox::{Sandbox, WorkspaceMount};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio::sync::{Mutex, MutexGuard};
+
+/// How a workspace is opened.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What is selected.
+    pub select: select::Options,
+    /// How it gets into the sandbox.
+    pub mode: Mode,
+    /// Whether the backend can mount an overlay of a directory of this machine.
+    pub can_overlay: bool,
+    /// Whether the user named the directory (with `-C`). Otherwise `$HOME` itself is refused.
+    pub named: bool,
+    /// Bytes that kept contents may take; `None`: [`retention::MAX_KEPT`].
+    pub max_kept: Option<u64>,
+}
+
+impl Options {
+    /// The defaults on `machine`.
+    pub fn new(machine: Arc<Machine>) -> Self {
+        let (select, mode) = (select::Options::new(machine), Mode::default());
+        Self { select, mode, can_overlay: false, named: false, max_kept: None }
+    }
+}
+
+/// The workspace of one session: the host's directory, the sandbox's version of it, and everything between them.
+pub struct Workspace {
+    root: PathBuf,
+    mode: Mode,
+    max_kept: u64,
+    /// Whether a fresh sandbox gets the base itself, and not what the session made of it.
+    rewinds: bool,
+    /// Whether the session's records are somebody else's to write.
+    is_transient: bool,
+    notices: Vec<String>,
+    /// The directory of all sessions, where it is known which notices the user has seen.
+    data: Option<PathBuf>,
+    options: select::Options,
+    store: Store,
+    /// The directory of the session that this is restored from, which may have a saved `$HOME` beside it.
+    restored_from: Option<PathBuf>,
+    state: Mutex<State>,
+}
+
+struct State {
+    mount: WorkspaceMount,
+    /// The host's tree as [`Workspace::reopen`] found it.
+    found: Option<Selection>,
+    /// How the host's tree looked last; `None` until a process that attached to a running sandbox has looked.
+    view: Option<HostView>,
+    base: Base,
+    /// Whether [`State::base`] is still to be read: it is large, and a fork is ready before anybody needs it.
+    is_unread: bool,
+    /// Whether the base holds edits of the host's that its record does not. A process that ends before it is written finds them
+    /// again by looking at the host.
+    has_unsaved_edits: bool,
+    /// What a fresh sandbox gets as `.git`, where the workspace's repository lies outside of it.
+    own_git: Option<Manifest>,
+    scanner: Scanner,
+    history: History,
+    /// What the sandbox had otherwise than the base when the session began; empty unless it is a branch of another one.
+    origin: Delta,
+    /// What the host has otherwise than the base, because an apply wrote it.
+    accepted: Delta,
+    applied: Vec<Record>,
+    /// What the last look found beside the changes.
+    skipped: Skipped,
+}
+
+/// A tree of at least this many paths is freed on a thread of its own.
+const LARGE_PATHS: usize = 10_000;
+
+impl Drop for State {
+    fn drop(&mut self) {
+        // Freeing a large tree takes long, and a process that ends would wait for it.
+        if self.base.nodes.len() >= LARGE_PATHS {
+            let tree = (std::mem::take(&mut self.base), self.found.take());
+            // Where no thread can be started, it is freed here.
+            let _ = std::thread::Builder::new().spawn(move || drop(tree));
+        }
+    }
+}
+
+impl State {
+    /// That of a workspace in which nothing has happened yet.
+    fn new(mount: WorkspaceMount, base: Base, scanner: Scanner) -> Self {
+        Self {
+            mount,
+            found: None,
+            view: None,
+            base,
+            is_unread: false,
+            has_unsaved_edits: false,
+            own_git: None,
+            scanner,
+            history: History::new(),
+            origin: Delta::new(),
+            accepted: Delta::new(),
+            applied: Vec::new(),
+            skipped: Skipped::default(),
+        }
+    }
+}
+
+/// What a look found beside the changes.
+#[derive(Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Skipped {
+    /// Entries that cannot be applied.
+    #[serde(flatten)]
+    rejected: Rejected,
+    #[serde(default)]
+    ignored: IgnoredEntries,
+}
+
+/// What is kept about the workspace beside its base.
+#[derive(Serialize, Deserialize)]
+struct About {
+    /// As [`crate::tree_path::to_text`] writes it.
+    root: String,
+    mount: Mode,
+    include: Vec<String>,
+    exclude: Vec<String>,
+}
+
+/// An apply that can be taken back.
+#[derive(Clone, Serialize, Deserialize)]
+struct Record {
+    /// When it was written, RFC 3339; empty in records of older versions.
+    #[serde(default)]
+    time: String,
+    /// What was written, from what the host had.
+    written: ChangeSet,
+    /// [`State::accepted`] before it.
+    accepted: Delta,
+}
+
+/// What an apply did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Files written or deleted on the host.
+    pub changes: Changes,
+    /// Files that both sides had changed, and that were merged.
+    pub merged: Vec<TreePath>,
+    /// What was written, from what the host had.
+    pub written: ChangeSet,
+}
+
+/// What an undo or a redo did in the sandbox.
+#[derive(Debug, Clone)]
+pub struct Restored {
+    /// Where the sandbox is now.
+    pub checkpoint: Checkpoint,
+    /// The files that are different from before.
+    pub files: Vec<TreePath>,
+}
+
+impl Workspace {
+    /// Opens `root` for a new session that keeps its files in the directory `session`. Looks at every name in the
+    /// tree, reads almost nothing, writes nothing to it.
+    pub async fn open(root: &Path, session: &Path, options: Options) -> Result<Self> {
+        let (root, session) = (root.to_owned(), session.to_owned());
+        blocking(move || Self::open_now(&root, &session, options)).await
+    }
+
+    fn open_now(root: &Path, session: &Path, mut options: Options) -> Result<Self> {
+        let machine = Arc::clone(&options.select.machine);
+        let root = validate(root, options.named, &machine)?;
+        // What `agent` itself keeps is never part of a workspace: sessions, sandboxes, layers.
+        let data = session.ancestors().nth(2).map(Path::to_owned);
+        let own = [data.clone(), machine.cache_dir().ok()];
+        for inside in own.iter().flatten().filter_map(|own| own.strip_prefix(&root).ok()) {
+            options.select.exclude.push(format!("/{}", inside.display()));
+        }
+        let selection = select(&root, &options.select)?;
+        let (mount, copied) = mode::decide(options.mode, &root, &selection, options.can_overlay)?;
+        let store = Store::open(&session.join("workspace"))?;
+        let mut notices = match options.mode {
+            Mode::Bind => notices::of_bound(&selection),
+            _ => notices::of(&root, &selection),
+        };
+        let own_git = match options.mode {
+            Mode::Bind => None,
+            _ => outer_repository::import(&root, &store, &machine),
+        };
+        notices.extend(notices::repository_outside(&root).filter(|_| own_git.is_none()));
+        notices.extend(copied);
+        let view = Some(HostView::of(&root, &selection));
+        let scanner = scanner(&root, &options.select)?;
+        let mut state = State::new(mount, Base::new(selection), scanner);
+        (state.view, state.own_git) = (view, own_git);
+        let max_kept = options.max_kept.unwrap_or(retention::MAX_KEPT);
+        let workspace = Self::new(root, options.mode, options.select, store, state);
+        Ok(Self { max_kept, notices, data, ..workspace })
+    }
+
+    /// With the defaults for everything else.
+    fn new(root: PathBuf, mode: Mode, options: select::Options, store: Store, state: State) -> Self {
+        Self {
+            root,
+            mode,
+            max_kept: retention::MAX_KEPT,
+            rewinds: false,
+            is_transient: false,
+            notices: Vec::new(),
+            data: None,
+            options,
+            store,
+            restored_from: None,
+            state: Mutex::new(state),
+        }
+    }
+
+    /// The workspace that an earlier process left in `session`; `None` where it never got one.
+    pub async fn load(session: &Path, machine: Arc<Machine>) -> Result<Option<Self>> {
+        let session = session.to_owned();
+        blocking(move || Self::load_now(&session, machine)).await
+    }
+
+    fn load_now(session: &Path, machine: Arc<Machine>) -> Result<Option<Self>> {
+        let store = Store::open(&session.join("workspace"))?;
+        let Some(about) = store.load::<About>(ABOUT)?.filter(|_| store.has(BASE)) else { return Ok(None) };
+        let root = crate::tree_path::from_text(&about.root)
+            .map(|bytes| {
+                PathBuf::from(<std::ffi::OsString as std::os::unix::ffi::OsStringExt>::from_vec(bytes))
+            })
+            .ok_or_else(|| Error::unexpected("the session's record of its workspace is damaged"))?;
+        let options = select::Options {
+            include: about.include,
+            exclude: about.exclude,
+            ..select::Options::new(machine)
+        };
+        let mount = match about.mount {
+            // What it hides was decided when it was made.
+            Mode::Overlay => WorkspaceMount::Overlay { lower: root.clone(), hidden: Vec::new() },
+            Mode::Bind => WorkspaceMount::Bind(root.clone()),
+            Mode::Auto | Mode::Copy => WorkspaceMount::Empty,
+        };
+        let mut state = State::new(mount, Base::default(), scanner(&root, &options)?);
+        state.history = History::load(&store)?.unwrap_or_default();
+        state.origin = store.load(ORIGIN)?.unwrap_or_default();
+        state.accepted = store.load(ACCEPTED)?.unwrap_or_default();
+        state.applied = store.load(APPLIED)?.unwrap_or_default();
+        state.skipped = store.load(SKIPPED)?.unwrap_or_default();
+        state.is_unread = true;
+        // What became of `auto` before may not be possible any more.
+        let mode = if about.mount == Mode::Overlay { Mode::Auto } else { about.mount };
+        let restored_from = Some(session.to_owned());
+        Ok(Some(Self { restored_from, ..Self::new(root, mode, options, store, state) }))
+    }
+
+    /// Its state, with the base.
+    async fn state(&self) -> Result<MutexGuard<'_, State>> {
+        let mut state = self.state.lock().await;
+        if state.is_unread {
+            let store = self.store.clone();
+            let read = blocking(move || store.load(BASE)).await?;
+            state.base =
+                read.ok_or_else(|| Error::unexpected("the session's record of its files is gone"))?;
+            state.is_unread = false;
+        }
+        Ok(state)
+    }
+
+    /// When the session in the directory `session` was last applied, as far as that was not taken back.
+    pub fn last_applied(session: &Path) -> Result<Option<String>> {
+        let directory = session.join("workspace");
+        if !directory.join(APPLIED).exists() {
+            return Ok(None);
+        }
+        let records: Vec<Record> = Store::open(&directory)?.load(APPLIED)?.unwrap_or_default();
+        Ok(records.last().map(|record| record.time.clone()))
+    }
+
+    /// The files that the last apply wrote, if it was not taken back.
+    pub async fn last_written(&self) -> Vec<TreePath> {
+        let state = self.state.lock().await;
+        let written = state.applied.last().map(|record| &record.written);
+        written.into_iter().flat_map(|written| written.changes.keys().cloned()).collect()
+    }
+
+    /// What was withheld from the sandbox because it looks like a secret.
+    pub async fn withheld_secrets(&self) -> Result<Vec<TreePath>> {
+        let state = self.state().await?;
+        let secrets = state.base.left_out.iter().filter(|(_, reason)| **reason == LeftOut::Secret);
+        Ok(match state.mount {
+            WorkspaceMount::Bind(_) => Vec::new(),
+            _ => secrets.map(|(path, _)| path.clone()).collect(),
+        })
+    }
+
+    /// The host's directory, absolute and without symlinks.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// What the backend needs to know.
+    pub async fn mount(&self) -> WorkspaceMount {
+        self.state.lock().await.mount.clone()
+    }
+
+    /// What the user should know about the selection: what is left out.
+    pub fn notices(&self) -> &[String] {
+        &self.notices
+    }
+
+    /// Those that the user has not seen yet about this workspace: each once, until one changes. What holds for a bound
+    /// workspace is reported always.
+    pub fn new_notices(&self) -> Vec<String> {
+        match &self.data {
+            Some(data) if self.mode != Mode::Bind => notices::unseen(data, &self.root, &self.notices),
+            _ => self.notices.clone(),
+        }
+    }
+
+    /// The contents that a diff shows.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Records the sandbox's tree after prompt number `prompt`, if it differs from the last checkpoint.
+    pub async fn checkpoint(&self, sandbox: &Sandbox, prompt: u64) -> Result<Option<Checkpoint>> {
+        let mut state = self.state().await?;
+        self.look(&mut state, sandbox, Some(prompt)).await
+    }
+
+    /// What the sandbox changed, as of now.
+    pub async fn changes(&self, sandbox: &Sandbox) -> Result<ChangeSet> {
+        let mut state = self.state().await?;
+        self.look(&mut state, sandbox, None).await?;
+        review(&state, &state.accepted)
+    }
+
+    /// What the sandbox had changed at the last checkpoint.
+    pub async fn recorded_changes(&self) -> Result<ChangeSet> {
+        let state = self.state().await?;
+        review(&state, &state.accepted)
+    }
+
+    /// How much the session has changed since it began, whether or not it was applied meanwhile.
+    pub async fn all_changes(&self) -> Result<Changes> {
+        let state = self.state().await?;
+        Ok(review(&state, &state.origin)?.counts())
+    }
+
+    /// Takes back the last `steps` checkpoints in the sandbox. What changed since the last one is recorded first, and
+    /// counts as one.
+    pub async fn undo(&self, sandbox: &Sandbox, steps: u32) -> Result<Restored> {
+        self.restore_checkpoint(sandbox, i64::from(steps)).await
+    }
+
+    /// Does again what was undone last.
+    pub async fn redo(&self, sandbox: &Sandbox, steps: u32) -> Result<Restored> {
+        self.restore_checkpoint(sandbox, -i64::from(steps)).await
+    }
+
+    /// The checkpoints, oldest first, and the index of the one that the sandbox is at.
+    pub async fn checkpoints(&self) -> (Vec<Checkpoint>, usize) {
+        let state = self.state.lock().await;
+        (state.history.list().to_vec(), state.history.position())
+    }
+
+    async fn restore_checkpoint(&self, sandbox: &Sandbox, steps: i64) -> Result<Restored> {
+        let mut state = self.state().await?;
+        self.look(&mut state, sandbox, None).await?;
+        let (index, target) = state.history.seek(steps, &self.store)?;
+        restore::restore(sandbox, &state.base, &self.store, state.history.delta(), &target).await?;
+        let files = state.history.files_differing(&target, &state.base.nodes);
+        state.history.move_to(index, target, &self.store)?;
+        Ok(Restored { checkpoint: state.history.list()[index].clone(), files })
+    }
+
+    async fn look(
+        &self,
+        state: &mut State,
+        sandbox: &Sandbox,
+        prompt: Option<u64>,
+    ) -> Result<Option<Checkpoint>> {
+        let State { mount, base, scanner, history, skipped, .. } = state;
+        let is_overlay = matches!(mount, WorkspaceMount::Overlay { .. });
+        let overlay = is_overlay.then(|| history.delta());
+        let places = Places { root: &self.root, store: &self.store, overlay };
+        let Scan { delta, rejected, ignored } = scanner.scan(sandbox, base, &places).await?;
+        let now = Skipped { rejected, ignored };
+        if *skipped != now {
+            *skipped = now;
+            self.store.save(SKIPPED, skipped)?;
+        }
+        self.record(state, delta, prompt).await
+    }
+
+    /// As [`Workspace::look`], at `paths` alone where that tells what is there.
+    async fn look_at(
+        &self,
+        state: &mut State,
+        sandbox: &Sandbox,
+        paths: &BTreeSet<TreePath>,
+    ) -> Result<Option<Checkpoint>> {
+        let State { mount, base, scanner, history, .. } = state;
+        let is_overlay = matches!(mount, WorkspaceMount::Overlay { .. });
+        let overlay = is_overlay.then(|| history.delta());
+        let places = Places { root: &self.root, store: &self.store, overlay };
+        match scanner.scan_paths(sandbox, base, history.delta(), &places, paths).await? {
+            Some(delta) => self.record(state, delta, None).await,
+            None => self.look(state, sandbox, None).await,
+        }
+    }
+
+    /// Records what a look found.
+    async fn record(
+        &self,
+        state: &mut State,
+        delta: Delta,
+        prompt: Option<u64>,
+    ) -> Result<Option<Checkpoint>> {
+        let State { base, history, .. } = state;
+        let mut checkpoint = history.record(delta, &base.nodes, prompt, &self.store)?;
+        if checkpoint.is_some() || (prompt.is_some() && state.has_unsaved_edits) {
+            self.save(BASE, state.base.clone()).await?;
+            state.has_unsaved_edits = false;
+        }
+        if let Some(checkpoint) = &mut checkpoint {
+            checkpoint.forgotten = self.enforce_retention(state)?;
+        }
+        Ok(checkpoint)
+    }
+
+    /// Keeps the store within its bounds; how many checkpoints that took.
+    fn enforce_retention(&self, state: &mut State) -> Result<usize> {
+        let State { base, history, accepted, applied, .. } = state;
+        let records = applied.iter().flat_map(|record| {
+            let changes = record.written.changes.values();
+            changes.flat_map(|change| [&change.before, &change.after]).chain(record.accepted.values())
+        });
+        let others = base.nodes.values().chain(accepted.values().chain(records).flatten());
+        retention::enforce(&self.store, history, others, self.max_kept)
+    }
+
+    async fn save<T: Serialize + Send + 'static>(&self, name: &'static str, record: T) -> Result<()> {
+        let store = self.store.clone();
+        blocking(move || store.save(name, &record)).await
+    }
+}
+
+const ABOUT: &str = "about.json";
+const BASE: &str = "base.json";
+/// There while the session's sandbox has all of its files.
+const FILLED: &str = "filled.json";
+/// There until a branch has recorded what its sandbox began with.
+const UNSETTLED: &str = "unsettled.json";
+const ORIGIN: &str = "origin.json";
+const ACCEPTED: &str = "accepted.json";
+const APPLIED: &str = "applied.json";
+const SKIPPED: &str = "skipped.json";
+
+fn about(root: &Path, mount: &WorkspaceMount, options: &select::Options) -> About {
+    use std::os::unix::ffi::OsStrExt;
+    About {
+        root: crate::tree_path::to_text(root.as_os_str().as_bytes()),
+        mount: match mount {
+            WorkspaceMount::Empty => Mode::Copy,
+            WorkspaceMount::Overlay { .. } | WorkspaceMount::Forked { .. } => Mode::Overlay,
+            WorkspaceMount::Bind(_) => Mode::Bind,
+        },
+        include: options.include.clone(),
+        exclude: options.exclude.clone(),
+    }
+}
+
+fn scanner(root: &Path, options: &select::Options) -> Result<Scanner> {
+    // By names relative to the tree, as the sandbox's are.
+    let include = select::globs(Path::new(""), &options.include, "--include")?;
+    Ok(Scanner::new(Ignored::outer(root).including(include)))
+}
+
+fn exclusions(state: &State) -> Exclusions<'_> {
+    let Skipped { rejected, ignored } = &state.skipped;
+    let in_place = matches!(state.mount, WorkspaceMount::Bind(_));
+    Exclusions { left_out: &state.base.left_out, rejected, ignored, in_place }
+}
+
+/// The changes against the base with what the host has `accepted`.
+fn review(state: &State, accepted: &Delta) -> Result<ChangeSet> {
+    ChangeSet::review(&state.base.nodes, state.history.delta(), accepted, &exclusions(state))
+}
+
+fn tree(base: &Base, delta: &Delta) -> Manifest {
+    let mut tree = base.nodes.clone();
+    for (path, node) in delta {
+        match node {
+            Some(node) => tree.insert(path.clone(), node.clone()),
+            None => tree.remove(path),
+        };
+    }
+    tree
+}
+
+/// The directory as it really is, if it can be a workspace. `named`: whether the user named it with `-C`.
+pub fn validate(root: &Path, named: bool, machine: &Machine) -> Result<PathBuf> {
+    let cannot = |error| {
+        Error::usage(format!("{} cannot be the workspace", root.display()))
+            .caused_by(anyhow::Error::from(error))
+    };
+    let real = root.canonicalize().map_err(cannot)?;
+    if !real.is_dir() {
+        return Err(
+            Error::usage(format!("{} is not a directory", root.display())).hint("name a directory with -C")
+        );
+    }
+    if real.to_str().is_none() {
+        // Sessions, events and engines name the workspace as text.
+        return Err(Error::usage(format!(
+            "{} cannot be the workspace: its path is not UTF-8",
+            real.display()
+        ))
+        .hint("rename the directory, or mount it at another place"));
+    }
+    if real == Path::new("/") {
+        return Err(
+            Error::usage("the whole machine cannot be the workspace").hint("name a directory with -C")
+        );
+    }
+    let home = machine.home().and_then(|home| home.canonicalize().ok());
+    if !named && home.is_some_and(|home| home == real) {
+        return Err(Error::usage("your whole home directory would be the workspace")
+            .hint(format!("change to a project's directory, or name this one: -C {}", root.display())));
+    }
+    Ok(real)
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| Error::unexpected("work on the workspace failed").caused_by(error))?
+}

@@ -1,0 +1,192 @@
+//! Writing a session's changes to the host, and taking that back.
+
+use super::{ACCEPTED, APPLIED, Applied, Record, State, Workspace, blocking};
+use crate::apply::Plan;
+use crate::changes::{Change, ChangeSet};
+use crate::host_dir::HostDir;
+use crate::manifest::{Delta, Node};
+use crate::merge::{self, Merged, Ours};
+use crate::store::Store;
+use crate::transfer;
+use crate::tree_path::TreePath;
+use agent_base::error::{Error, Kind, Result};
+use agent_event::Changes;
+use agent_sandbox::Sandbox;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// The workspace on the host, which may have moved since.
+fn open(root: &Path) -> Result<HostDir> {
+    HostDir::open(root).map_err(|error| {
+        Error::usage(format!("the workspace {} cannot be opened", root.display())).caused_by(error).hint(
+            "put it back where it was, or write the change elsewhere: `agent diff ID --patch | git apply`",
+        )
+    })
+}
+
+impl Workspace {
+    /// Writes `changes` (all of [`Workspace::changes`], or a selection of it) to the host. All or nothing: any
+    /// conflict is an error of kind [`agent_base::error::Kind::Conflict`] that names every file, and nothing is written.
+    /// Merged files go into the sandbox too, where there is one.
+    pub async fn apply(
+        &self,
+        changes: &ChangeSet,
+        merge: bool,
+        sandbox: Option<&Sandbox>,
+    ) -> Result<Applied> {
+        let mut state = self.state().await?;
+        let (root, store, wanted) = (self.root.clone(), self.store.clone(), changes.clone());
+        let plan = blocking(move || check(&root, &wanted, &store, merge)).await?;
+        let record =
+            Record { time: agent_event::now(), written: plan.record(), accepted: state.accepted.clone() };
+        let applied = Applied {
+            changes: record.written.counts(),
+            merged: plan.merged().to_vec(),
+            written: record.written.clone(),
+        };
+        state.applied.push(record.clone());
+        self.save(APPLIED, state.applied.clone()).await?;
+        if let Err(error) = self.write(plan).await {
+            state.applied.pop();
+            self.save(APPLIED, state.applied.clone()).await?;
+            return Err(error);
+        }
+        let mut delta = state.history.delta().clone();
+        for (path, change) in &changes.changes {
+            let mut node = change.after.clone();
+            if applied.merged.contains(path) {
+                let merged = record.written.changes.get(path).and_then(|change| change.after.clone());
+                let mode = node.as_ref().and_then(|node| node.mode()).unwrap_or(0o644);
+                node = merged.map(|merged| merged.with_mode(mode));
+                let inside = delta.get(path).cloned().flatten();
+                let with_refused = keep_refused(inside.as_ref(), change, node.as_ref(), &self.store)?;
+                delta.insert(path.clone(), with_refused.or_else(|| node.clone()));
+            }
+            state.accepted.insert(path.clone(), node);
+        }
+        let State { accepted, base, .. } = &mut *state;
+        accepted.retain(|path, node| base.nodes.get(path) != node.as_ref());
+        self.save(ACCEPTED, state.accepted.clone()).await?;
+        if !applied.merged.is_empty() {
+            self.take_merged(&mut state, &applied.merged, delta, sandbox).await?;
+        }
+        Ok(applied)
+    }
+
+    /// What an apply of `changes` would write, from what the host has.
+    ///
+    /// # Errors
+    /// Those of [`Workspace::apply`].
+    pub async fn would_write(&self, changes: &ChangeSet, merge: bool) -> Result<ChangeSet> {
+        let (root, store, wanted) = (self.root.clone(), self.store.clone(), changes.clone());
+        let plan = blocking(move || check(&root, &wanted, &store, merge)).await?;
+        Ok(plan.record())
+    }
+
+    /// Puts files that the user edited while reviewing `changes` into the sandbox, where there is one, and into what is recorded
+    /// of it. `files` have contents that are kept, and `applied` is what came of `changes`.
+    pub async fn take_edited(
+        &self,
+        files: &BTreeMap<TreePath, Node>,
+        changes: &ChangeSet,
+        applied: &Applied,
+        sandbox: Option<&Sandbox>,
+    ) -> Result<()> {
+        if files.is_empty() {
+            return Ok(());
+        }
+        let mut state = self.state().await?;
+        let mut delta = state.history.delta().clone();
+        for (path, edited) in files {
+            let merged = applied.written.changes.get(path).filter(|_| applied.merged.contains(path));
+            let node = match (changes.changes.get(path), merged) {
+                (Some(change), Some(written)) => {
+                    let merged = written.after.as_ref();
+                    keep_refused(Some(edited), change, merged, &self.store)?.or_else(|| merged.cloned())
+                }
+                _ => Some(edited.clone()),
+            };
+            delta.insert(path.clone(), node);
+        }
+        let paths: Vec<TreePath> = files.keys().cloned().collect();
+        self.take_merged(&mut state, &paths, delta, sandbox).await
+    }
+
+    /// Puts the host's files back as they were before the last apply that was not taken back yet.
+    pub async fn undo_apply(&self) -> Result<Changes> {
+        let mut state = self.state().await?;
+        let Some(record) = state.applied.last().cloned() else {
+            return Err(Error::usage("nothing of this session was applied").hint("`agent apply` applies it"));
+        };
+        let (root, store, back) = (self.root.clone(), self.store.clone(), record.written.reversed());
+        let plan = blocking(move || Plan::check(&open(&root)?, &back, &store, false)).await;
+        let plan = plan.map_err(|error| match error.kind() {
+            Kind::Conflict => error.hint("nothing was reverted: move these files away and try again"),
+            _ => error,
+        })?;
+        let changes = plan.record().counts();
+        self.write(plan).await?;
+        state.applied.pop();
+        state.accepted = record.accepted;
+        self.save(ACCEPTED, state.accepted.clone()).await?;
+        self.save(APPLIED, state.applied.clone()).await?;
+        Ok(changes)
+    }
+
+    async fn write(&self, plan: Plan) -> Result<()> {
+        let (root, store) = (self.root.clone(), self.store.clone());
+        blocking(move || plan.write(&open(&root)?, &store)).await
+    }
+
+    async fn take_merged(
+        &self,
+        state: &mut State,
+        merged: &[TreePath],
+        delta: Delta,
+        sandbox: Option<&Sandbox>,
+    ) -> Result<()> {
+        if let Some(sandbox) = sandbox {
+            let nodes = merged.iter().filter_map(|path| Some((path.clone(), delta.get(path)?.clone()?)));
+            transfer::write_nodes(sandbox, &self.store, nodes.collect()).await?;
+        }
+        let State { history, base, .. } = state;
+        history.record(delta, &base.nodes, None, &self.store).map(drop)
+    }
+}
+
+/// What the sandbox has of a file after an apply that merged it: what it had, with what the host had changed. So the parts
+/// that the user refused are still there. `None` where nothing was refused.
+fn keep_refused(
+    inside: Option<&Node>,
+    applied: &Change,
+    merged: Option<&Node>,
+    store: &Store,
+) -> Result<Option<Node>> {
+    let (Some(inside), Some(after)) = (inside, &applied.after) else { return Ok(None) };
+    if inside.same_content(after) {
+        return Ok(None);
+    }
+    let read = |limit: u64| match inside {
+        Node::File { hash, size, .. } if *size <= limit => store.read(*hash),
+        _ => Ok(Vec::new()),
+    };
+    let ours = Ours { found: Some(inside), read: &read, other: "the host" };
+    let of_host = Change { before: Some(after.clone()), after: merged.cloned() };
+    Ok(Some(match merge::three_way(&ours, &of_host, store)? {
+        Merged::Clean(node) => node.with_mode(inside.mode().unwrap_or(0o644)),
+        // The host changed the very lines that were refused: the next diff shows both.
+        Merged::Impossible(_) => inside.clone(),
+    }))
+}
+
+fn check(root: &Path, changes: &ChangeSet, store: &Store, merge: bool) -> Result<Plan> {
+    Plan::check(&open(root)?, changes, store, merge).map_err(|error| conflict_hint(error, merge))
+}
+
+fn conflict_hint(error: Error, merged: bool) -> Error {
+    match (error.kind(), merged) {
+        (Kind::Conflict, false) => error.hint("name the other files to apply only them, or try --merge"),
+        (Kind::Conflict, true) => error.hint("name the other files to apply only them"),
+        _ => error,
+    }
+}

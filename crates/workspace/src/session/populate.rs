@@ -1,0 +1,237 @@
+//! How a session's sandbox gets its files: a fresh one, that of a resumed session, one that has been there all the time.
+
+use super::State;
+use super::{ABOUT, BASE, FILLED, Workspace, about, blocking, tree};
+use crate::base::Base;
+use crate::home;
+use crate::host_changes::HostView;
+use crate::manifest::Node;
+use crate::mode::{self, Mode};
+use crate::restore;
+use crate::select::select;
+use crate::store::Store;
+use crate::transfer::{self, CopyReport, OnCopied};
+use crate::tree_path::TreePath;
+use agent_base::error::{Error, Result};
+use agent_base::hash::Hash;
+use agent_base::machine::Machine;
+use agent_sandbox::{Sandbox, WorkspaceMount};
+use std::path::Path;
+use std::sync::Arc;
+
+impl Workspace {
+    /// The workspace of a new session in the directory `session`, as another one, `former`, found it when it began.
+    /// `None` where that one never had a workspace.
+    ///
+    /// What is kept of the beginning is what `former` changed. Anything else is as the host has it now, and what of that
+    /// changed meanwhile is counted by [`Workspace::restore_into`].
+    pub async fn as_it_began(former: &Path, session: &Path, machine: Arc<Machine>) -> Result<Option<Self>> {
+        let (former, session) = (former.to_owned(), session.to_owned());
+        blocking(move || {
+            let (from, to) =
+                (Store::open(&former.join("workspace"))?, Store::open(&session.join("workspace"))?);
+            let (Some(about), Some(base)) = (from.load::<super::About>(ABOUT)?, from.load::<Base>(BASE)?)
+            else {
+                return Ok(None);
+            };
+            let hashes = base.nodes.values().filter_map(|node| match node {
+                Node::File { hash, .. } => Some(*hash),
+                _ => None,
+            });
+            hashes.filter(|hash| from.contains(*hash)).try_for_each(|hash| to.adopt(&from, hash))?;
+            to.save(ABOUT, &about)?;
+            to.save(BASE, &base)?;
+            Ok(Self::load_now(&session, machine)?.map(|workspace| Self { rewinds: true, ..workspace }))
+        })
+        .await
+    }
+
+    /// For a second sandbox with the same state as the session's own: nothing is recorded.
+    pub fn transient(self) -> Self {
+        Self { is_transient: true, ..self }
+    }
+
+    /// After a start with an overlay that failed: copies the files, unless an overlay was requested by name.
+    /// `false` where that would change nothing.
+    pub async fn fall_back_to_copy(&self) -> Result<bool> {
+        let mut state = self.state.lock().await;
+        if self.mode != Mode::Auto || state.mount == WorkspaceMount::Empty {
+            return Ok(false);
+        }
+        state.mount = WorkspaceMount::Empty;
+        if !self.is_transient {
+            self.save(ABOUT, about(&self.root, &state.mount, &self.options)).await?;
+        }
+        Ok(true)
+    }
+
+    /// Looks at the host's tree again for a fresh sandbox of a resumed session, before
+    /// [`Workspace::restore_into`]. Returns a notice for the user.
+    pub async fn reopen(&self, can_overlay: bool) -> Result<Option<String>> {
+        let (root, options, mode) = (self.root.clone(), self.options.clone(), self.mode);
+        let look = move || {
+            let selection = select(&root, &options)?;
+            mode::decide(mode, &root, &selection, can_overlay).map(|decided| (selection, decided))
+        };
+        let (selection, (mount, copied)) = blocking(look).await?;
+        let mut state = self.state.lock().await;
+        if !self.is_transient {
+            self.store.remove(FILLED)?;
+        }
+        state.view = Some(HostView::of(&self.root, &selection));
+        (state.mount, state.found) = (mount, Some(selection));
+        Ok(copied)
+    }
+
+    /// Copies the files into a fresh sandbox of a new session, before anything runs in it.
+    pub async fn copy_in(&self, sandbox: &Sandbox, on_copied: OnCopied<'_>) -> Result<CopyReport> {
+        let mut state = self.state().await?;
+        let report = self.fill(&mut state, sandbox, on_copied).await?;
+        let State { mount, base, scanner, .. } = &mut *state;
+        // With an overlay the files' own stamps show that they are the host's.
+        if *mount == WorkspaceMount::Empty {
+            scanner.remember(sandbox, &base.nodes, false).await?;
+        }
+        if !self.is_transient {
+            let (store, about) = (self.store.clone(), about(&self.root, mount, &self.options));
+            let base = base.clone();
+            blocking(move || {
+                store.save_both((ABOUT, &about), (BASE, &base))?;
+                store.mark(FILLED, &())
+            })
+            .await?;
+        }
+        Ok(report)
+    }
+
+    /// Whether the last sandbox got all of its files. In one that did not, they would look deleted.
+    pub fn is_filled(&self) -> bool {
+        self.store.load::<()>(FILLED).is_ok_and(|filled| filled.is_some())
+    }
+
+    async fn fill(
+        &self,
+        state: &mut State,
+        sandbox: &Sandbox,
+        on_copied: OnCopied<'_>,
+    ) -> Result<CopyReport> {
+        let State { mount, base, own_git, .. } = state;
+        let report = match mount {
+            WorkspaceMount::Empty => {
+                transfer::copy_in(&self.root, base, &self.store, sandbox, on_copied).await?
+            }
+            WorkspaceMount::Overlay { .. } | WorkspaceMount::Forked { .. } => {
+                transfer::check_overlay(sandbox, base).await?;
+                transfer::clean_git_configs(&self.root, base, &self.store, sandbox).await?;
+                CopyReport::default()
+            }
+            WorkspaceMount::Bind(_) => return Ok(CopyReport::default()),
+        };
+        if let Some(git) = own_git {
+            // The file that names the repository on the host; in most workspaces there is none.
+            drop(sandbox.remove_files(vec![".git".into()]).await?);
+            transfer::write_nodes(sandbox, &self.store, git.clone().into_iter().collect()).await?;
+            base.set_own_git(git.clone());
+        }
+        Ok(report)
+    }
+
+    /// Continues with a sandbox of this session that is still running.
+    pub async fn rejoin(&self, sandbox: &Sandbox) -> Result<()> {
+        // Otherwise the files' own stamps show which are the host's.
+        if self.mode != Mode::Copy {
+            return Ok(());
+        }
+        let mut state = self.state().await?;
+        let tree = tree(&state.base, state.history.delta());
+        state.scanner.remember(sandbox, &tree, true).await
+    }
+
+    /// Begins with a sandbox that has the files of another session's, as they are there; `has_home` says whether `$HOME` is too.
+    pub async fn begin_forked(&self, sandbox: &Sandbox, has_home: bool) -> Result<()> {
+        if let Some(session) = self.restored_from.as_ref().filter(|_| !has_home) {
+            home::restore(sandbox, session).await?;
+        }
+        self.settle_copied(sandbox).await?;
+        self.store.mark(FILLED, &())
+    }
+
+    /// Restores the state of the session in a fresh sandbox: the host's tree as it is now, and on top of it
+    /// everything that the session had changed. Files that the session changed keep their old base, so that a
+    /// change on the host meanwhile is a conflict when they are applied.
+    ///
+    /// A workspace of [`Workspace::as_it_began`] is restored to its base instead, as far as that is kept.
+    pub async fn restore_into(&self, sandbox: &Sandbox, on_copied: OnCopied<'_>) -> Result<CopyReport> {
+        let mut state = self.state().await?;
+        if let WorkspaceMount::Bind(_) = state.mount {
+            self.store.mark(FILLED, &())?;
+            return Ok(CopyReport::default());
+        }
+        let Some(selection) = &state.found else {
+            return Err(Error::unexpected("the workspace was not scanned before it is restored"));
+        };
+        let fresh = Base::new(selection.clone());
+        let former = std::mem::replace(&mut state.base, fresh);
+        // The same one: what was committed inside builds on it.
+        state.own_git = former.own_git();
+        let filled = self.fill(&mut state, sandbox, on_copied).await;
+        let report = match filled {
+            Ok(report) => report,
+            Err(error) => {
+                // It may be tried again, with a copy.
+                state.base = former;
+                return Err(error);
+            }
+        };
+        let fresh = state.base.nodes.clone();
+        let delta = state.history.delta().clone();
+        let (since, lost) = match self.rewinds {
+            true => changed_since(&former, &state.base, &self.store),
+            false => (delta.keys().cloned().collect(), 0),
+        };
+        for path in &since {
+            match former.nodes.get(path) {
+                Some(node) => state.base.nodes.insert(path.clone(), node.clone()),
+                None => state.base.nodes.remove(path),
+            };
+        }
+        let from = crate::manifest::delta(&state.base.nodes, &fresh);
+        restore::restore(sandbox, &state.base, &self.store, &from, &delta).await?;
+        if state.mount == WorkspaceMount::Empty {
+            let tree = tree(&state.base, &delta);
+            state.scanner.remember(sandbox, &tree, false).await?;
+        }
+        state.found = None;
+        if !self.is_transient {
+            if let Some(session) = &self.restored_from {
+                home::restore(sandbox, session).await?;
+            }
+            self.save(BASE, state.base.clone()).await?;
+            self.store.mark(FILLED, &())?;
+        }
+        Ok(CopyReport { lost, ..report })
+    }
+}
+
+/// What differs from the base `former` in the tree as it was just taken, as far as the former content is kept, and how many
+/// files differ beyond that. git's own files stay as they are now: they are one history, not to be taken apart.
+fn changed_since(former: &Base, fresh: &Base, store: &Store) -> (Vec<TreePath>, u64) {
+    let (mut since, mut lost) = (Vec::new(), 0);
+    let new = fresh.nodes.keys().filter(|path| !former.nodes.contains_key(*path));
+    for path in former.nodes.keys().chain(new).filter(|path| !path.is_git_internal()) {
+        match (former.nodes.get(path), fresh.nodes.get(path)) {
+            (Some(was), Some(is)) if is_same(was, is, former, fresh, path) => {}
+            (Some(Node::File { hash, .. }), _) if *hash == Hash::UNKNOWN || !store.contains(*hash) => {
+                lost += 1
+            }
+            _ => since.push(path.clone()),
+        }
+    }
+    (since, lost)
+}
+
+/// Whether a path is unchanged. With an overlay the file was not read, so its stamp decides.
+fn is_same(was: &Node, is: &Node, former: &Base, fresh: &Base, path: &TreePath) -> bool {
+    let untouched = || former.stamps.get(path).is_some_and(|stamp| fresh.stamps.get(path) == Some(stamp));
+    was == is || (was.mode() == is.mode() && (was.same_content(is) || untouched()))
+}

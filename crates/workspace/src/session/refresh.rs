@@ -1,0 +1,308 @@
+//! Edits on the host during an open session: what the sandbox has not changed follows the host.
+
+use super::{ACCEPTED, State, Workspace, blocking};
+use crate::base::Base;
+use crate::host_changes::HostChanges;
+use crate::host_dir::HostDir;
+use crate::manifest::{Delta, Node, Target};
+use crate::selection::{Picked, PickedKind, Stamp};
+use crate::transfer;
+use crate::tree_path::TreePath;
+use agent_base::error::Result;
+use agent_sandbox::{Sandbox, WorkspaceMount};
+use std::collections::BTreeMap;
+
+/// What changed on the host since the last look.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Refreshed {
+    /// Files that the sandbox has as the host has them now.
+    pub followed: Vec<TreePath>,
+    /// Files that the sandbox had changed too, and that it keeps as they are.
+    pub conflicts: Vec<TreePath>,
+}
+
+/// One path that changed on the host.
+struct Changed {
+    path: TreePath,
+    /// What the host has now; a file's content is not read yet where the sandbox gets it anyway.
+    now: Option<Node>,
+    picked: Option<Picked>,
+}
+
+impl Changed {
+    fn stamp(&self) -> Option<Stamp> {
+        self.picked.as_ref().map(|picked| picked.stamp)
+    }
+
+    /// Whether it is about a file of the user's, and not what the host had before.
+    fn is_news(&self, before: Option<&Node>) -> bool {
+        let is_file = |node: Option<&Node>| node.is_some_and(|node| !node.is_directory());
+        !is_git(&self.path)
+            && (is_file(self.now.as_ref()) || is_file(before))
+            && !is_same(before, self.now.as_ref())
+    }
+}
+
+/// What is done about a path that changed on the host.
+#[derive(Clone, Copy)]
+enum Step {
+    /// Nothing: the host has what the session knows.
+    Know,
+    /// The sandbox gets what the host has.
+    Take,
+    /// The sandbox shows what the host has, and the base has it too.
+    Shown,
+    /// The sandbox has changed it too.
+    Conflict,
+}
+
+impl State {
+    fn judge(&self, changed: &Changed, before: Option<&Node>, delta: &Delta) -> Step {
+        let (path, now) = (&changed.path, changed.now.as_ref());
+        let base = self.base.nodes.get(path);
+        let inside = delta.get(path).map_or(base, Option::as_ref);
+        let is_untouched = !delta.contains_key(path) && !self.accepted.contains_key(path);
+        let is_stamped = match base {
+            Some(Node::File { .. }) => self.base.stamps.get(path).copied() == changed.stamp(),
+            _ => true,
+        };
+        let is_overlay = matches!(self.mount, WorkspaceMount::Overlay { .. });
+        // Of git's configuration the sandbox has a version of its own.
+        if is_overlay && is_untouched && base == now && is_stamped && !transfer::is_git_config(path) {
+            Step::Shown
+        } else if is_same(before, now) {
+            // Written without a change, or by an apply.
+            Step::Know
+        } else if is_git(path) || is_untouched || is_same(inside, before) || is_same(inside, now) {
+            Step::Take
+        } else {
+            Step::Conflict
+        }
+    }
+}
+
+impl Workspace {
+    /// Brings the sandbox up to date with the host, as far as it has not changed the same files itself.
+    pub async fn refresh(&self, sandbox: &Sandbox) -> Result<Refreshed> {
+        let mut state = self.state().await?;
+        let refreshed = match state.mount {
+            WorkspaceMount::Bind(_) => self.refresh_bound(&mut state, sandbox).await,
+            _ => self.refresh_copy(&mut state, sandbox).await,
+        };
+        if let (Err(_), Some(view)) = (&refreshed, &mut state.view) {
+            // What was reported as touched may not have arrived.
+            view.compare_everything();
+        }
+        refreshed
+    }
+
+    /// Compares the whole of the host's tree ahead of the next [`Workspace::refresh`], which then need not do that. Nothing
+    /// is done where that was done lately, where the tree cannot be watched, or before the first look of a process that
+    /// attached to a running sandbox.
+    pub async fn prepare_refresh(&self) -> Result<()> {
+        let mut state = self.state().await?;
+        let Some(mut view) = state.view.take_if(|view| view.is_due()) else { return Ok(()) };
+        let (root, base) = (self.root.clone(), std::mem::take(&mut state.base));
+        let prepare = move || {
+            let prepared = view.prepare(&root, &base);
+            Ok((view, base, prepared))
+        };
+        let (view, base, prepared) = blocking(prepare).await?;
+        (state.view, state.base) = (Some(view), base);
+        prepared
+    }
+
+    /// Sandbox and host are the same tree: what changed since the last look was changed on the host.
+    async fn refresh_bound(&self, state: &mut State, sandbox: &Sandbox) -> Result<Refreshed> {
+        let HostChanges { paths, left_out } = self.host_changes(state).await?;
+        if paths.is_empty() && left_out.is_empty() {
+            return Ok(Refreshed::default());
+        }
+        // The base stays what it was, also of what the session changed.
+        if let Some(view) = &mut state.view {
+            paths
+                .iter()
+                .for_each(|(path, picked)| view.know(path, picked.as_ref().map(|picked| picked.stamp)));
+        }
+        let former = state.history.delta().clone();
+        self.look_at(state, sandbox, &paths.keys().cloned().collect()).await?;
+        let State { history, base, .. } = state;
+        let changed = history.files_differing(&former, &base.nodes);
+        let mut delta = history.delta().clone();
+        let mut refreshed = Refreshed::default();
+        for path in changed {
+            // What the session has changed before remains a change of the session, even if the user wrote it last.
+            if !former.contains_key(&path) {
+                match delta.remove(&path).flatten() {
+                    Some(node) => base.nodes.insert(path.clone(), node),
+                    None => base.nodes.remove(&path),
+                };
+            }
+            refreshed.followed.push(path);
+        }
+        if !refreshed.followed.is_empty() {
+            history.record(delta, &base.nodes, None, &self.store)?;
+            state.has_unsaved_edits = true;
+        }
+        Ok(refreshed)
+    }
+
+    async fn refresh_copy(&self, state: &mut State, sandbox: &Sandbox) -> Result<Refreshed> {
+        let HostChanges { paths, left_out } = self.host_changes(state).await?;
+        if paths.is_empty() && left_out.is_empty() {
+            return Ok(Refreshed::default());
+        }
+        let former = |path: &TreePath| (path.clone(), state.base.nodes.get(path).cloned());
+        let former: BTreeMap<TreePath, Option<Node>> = paths.keys().map(former).collect();
+        // What the sandbox has changed itself since the last look. In an overlay, the host's changes are visible already.
+        self.look_at(state, sandbox, &paths.keys().cloned().collect()).await?;
+        if matches!(state.mount, WorkspaceMount::Overlay { .. }) {
+            let hidden = left_out.keys().map(transfer::inside).collect();
+            // What the sandbox does not show needs no hiding.
+            drop(sandbox.remove_files(hidden).await?);
+        }
+        state.base.left_out.extend(left_out);
+        let git_is_changed = state.history.delta().keys().any(is_git_beyond_index);
+        let (mut refreshed, mut taken) = (Refreshed::default(), Vec::new());
+        let accepted = state.accepted.len();
+        let mut delta = state.history.delta().clone();
+        for changed in self.observe(paths).await? {
+            let before = former.get(&changed.path).cloned().flatten();
+            let before = state.accepted.get(&changed.path).cloned().unwrap_or(before);
+            let is_news = changed.is_news(before.as_ref());
+            let step = match git_is_changed && is_git(&changed.path) {
+                true => Step::Know,
+                false => state.judge(&changed, before.as_ref(), &delta),
+            };
+            match step {
+                Step::Take | Step::Shown if is_news => refreshed.followed.push(changed.path.clone()),
+                Step::Conflict if is_news => refreshed.conflicts.push(changed.path.clone()),
+                _ => {}
+            }
+            match (step, &mut state.view) {
+                (Step::Take, _) => {
+                    delta.remove(&changed.path);
+                    state.accepted.remove(&changed.path);
+                    taken.push(changed);
+                }
+                (Step::Shown, Some(view)) => view.forget(&changed.path),
+                (Step::Know | Step::Conflict, Some(view)) => view.know(&changed.path, changed.stamp()),
+                (_, None) => {}
+            }
+        }
+        self.take(state, sandbox, taken).await?;
+        let State { history, base, .. } = &mut *state;
+        if *history.delta() != delta {
+            history.record(delta, &base.nodes, None, &self.store)?;
+        }
+        // It is written after the prompt, which need not wait for it.
+        state.has_unsaved_edits = true;
+        if state.accepted.len() != accepted {
+            self.save(ACCEPTED, state.accepted.clone()).await?;
+        }
+        Ok(refreshed)
+    }
+
+    /// Looks at the host. The first time after a process has attached to a running sandbox, at all of it.
+    async fn host_changes(&self, state: &mut State) -> Result<HostChanges> {
+        let (root, options) = (self.root.clone(), self.options.clone());
+        let mut view = state.view.take().unwrap_or_default();
+        let base = std::mem::take(&mut state.base);
+        let look = move || {
+            let changes = view.refresh(&root, &options, &base);
+            Ok((view, base, changes))
+        };
+        let (view, base, changes) = blocking(look).await?;
+        (state.view, state.base) = (Some(view), base);
+        changes
+    }
+
+    /// Reads what the host has now.
+    async fn observe(&self, paths: BTreeMap<TreePath, Option<Picked>>) -> Result<Vec<Changed>> {
+        let root = self.root.clone();
+        blocking(move || {
+            let host = HostDir::open(&root)?;
+            let observe = |(path, picked): (TreePath, Option<Picked>)| {
+                let now = match &picked {
+                    None => None,
+                    Some(Picked { kind: PickedKind::Symlink(target), .. }) => {
+                        Some(Node::Symlink { target: Target(target.clone()) })
+                    }
+                    Some(Picked { kind: PickedKind::Directory, mode, .. }) => {
+                        Some(Node::Directory { mode: *mode })
+                    }
+                    // Removed or replaced since, it is seen again by the next look.
+                    Some(_) => host.observe(&path).ok()?.node,
+                };
+                Some(Changed { path, now, picked })
+            };
+            Ok(paths.into_iter().filter_map(observe).collect())
+        })
+        .await
+    }
+
+    /// Takes what the host has into the base, and into a sandbox that does not show the host's own files.
+    async fn take(&self, state: &mut State, sandbox: &Sandbox, taken: Vec<Changed>) -> Result<()> {
+        let State { base, view, .. } = state;
+        let (mut removed, mut written) = (Vec::new(), Vec::new());
+        for changed in taken {
+            let stamp = changed.stamp();
+            let Changed { path, now, .. } = changed;
+            if let Some(view) = view {
+                view.forget(&path);
+            }
+            match now {
+                Some(node) => {
+                    let replaces = base
+                        .nodes
+                        .get(&path)
+                        .is_some_and(|former| former.is_directory() != node.is_directory());
+                    if replaces {
+                        removed.push(path.clone());
+                    }
+                    base.nodes.insert(path.clone(), node);
+                    match stamp {
+                        Some(stamp) if matches!(base.nodes.get(&path), Some(Node::File { .. })) => {
+                            base.stamps.insert(path.clone(), stamp);
+                        }
+                        _ => drop(base.stamps.remove(&path)),
+                    }
+                    written.push(path);
+                }
+                None => {
+                    forget(base, &path);
+                    removed.push(path);
+                }
+            }
+        }
+        // The deepest first; what is gone already, or holds files that only the sandbox has, stays as it is.
+        removed.reverse();
+        if !removed.is_empty() {
+            drop(sandbox.remove_files(removed.iter().map(transfer::inside).collect()).await?);
+        }
+        transfer::copy_again(&self.root, base, &self.store, sandbox, written).await
+    }
+}
+
+fn is_git(path: &TreePath) -> bool {
+    path.names().any(|name| name == b".git")
+}
+
+fn forget(base: &mut Base, path: &TreePath) {
+    base.nodes.remove(path);
+    base.stamps.remove(path);
+}
+
+fn is_same(a: Option<&Node>, b: Option<&Node>) -> bool {
+    match (a, b) {
+        (None, None) => true,
+        (Some(a), Some(b)) => a.same_content(b) && a.mode() == b.mode(),
+        _ => false,
+    }
+}
+
+/// Whether the sandbox has changed the repository: the index alone is written by looking.
+fn is_git_beyond_index(path: &TreePath) -> bool {
+    let mut below = path.names().skip_while(|name| *name != b".git").skip(1);
+    below.next().is_some_and(|name| name != b"index")
+}

@@ -1,0 +1,149 @@
+//! The files that git tracks.
+
+use crate::transfer::MAX_CONFIG;
+use agent_base::error::{Error, Result};
+use agent_base::host_program;
+use agent_base::machine::Machine;
+use agent_base::plain_file::{self, Links};
+use rustix::fs::CWD;
+use std::ffi::OsStr;
+use std::fs::DirBuilder;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+/// Most bytes of git's answer that are read: a million names.
+const MAX_ANSWER: u64 = 128 << 20;
+/// Longest `.git` file that is read.
+const MAX_LINK: u64 = 8192;
+/// How long git may take. A repository of a million files takes a few seconds.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The paths in git's index, relative to the directory that was asked about.
+#[derive(Default)]
+pub struct Tracked {
+    /// Each ends with a NUL byte.
+    names: Vec<u8>,
+}
+
+impl Tracked {
+    /// The names, as git has them.
+    pub fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.names.split(|&b| b == 0).filter(|name| !name.is_empty())
+    }
+}
+
+/// Asks git if `root` lies in a work tree and git is installed; otherwise the list is empty. Blocking.
+///
+/// Of the repository only its index is used, and the object format. Its configuration names programs that git runs (a
+/// file-system monitor, the `uploadpack` of a remote that missing objects are fetched from), and a directory that looks
+/// like a bare repository brings a configuration of its own; so git is given an empty repository of ours instead, and
+/// whatever needs more than the index (a sparse one without its trees) gets no answer. It reads no ignore rules either: it
+/// would block on one that is a FIFO.
+pub fn files(root: &Path, machine: &Machine) -> Tracked {
+    let Some((top, git_dir)) = repository_of(root) else { return Tracked::default() };
+    let index = git_dir.join("index");
+    if plain_file::open_at(CWD, &index, Links::Refuse).is_err() {
+        return Tracked::default();
+    }
+    let Ok(empty) = empty_repository(is_sha256(&git_dir), machine) else { return Tracked::default() };
+    Tracked { names: ask(root, &top, &index, &empty, machine).unwrap_or_default() }
+}
+
+/// git's answer, if there is a git and it answers in time.
+fn ask(root: &Path, top: &Path, index: &Path, empty: &Path, machine: &Machine) -> Option<Vec<u8>> {
+    let mut git = host_program::command("git".as_ref(), root, machine)?;
+    git.env("GIT_DIR", empty)
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("GIT_CONFIG_GLOBAL", "/dev/null")
+        .env("GIT_WORK_TREE", top)
+        .env("GIT_INDEX_FILE", index)
+        .env("GIT_NO_LAZY_FETCH", "1")
+        .env("GIT_ALLOW_PROTOCOL", "none")
+        .env("GIT_OPTIONAL_LOCKS", "0")
+        .args(["-c", "core.fsmonitor=false", "-c", "core.untrackedCache=false"])
+        .args(["ls-files", "-z", "--cached"])
+        .current_dir(root)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut child = git.spawn().ok()?;
+    let stdout = child.stdout.take()?;
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut answer = Vec::new();
+        // A read that fails ends like a short answer: fewer files are known to be tracked.
+        let _ = stdout.take(MAX_ANSWER).read_to_end(&mut answer);
+        let _ = sender.send(answer);
+    });
+    // The index belongs to the repository, and may be of any length.
+    let answer = receiver.recv_timeout(TIMEOUT).ok();
+    let _ = child.kill();
+    let _ = child.wait();
+    answer
+}
+
+/// The work tree that `root` lies in, and where its index is. A `.git` that is a file (a submodule, a linked work tree)
+/// contains the path.
+pub(super) fn repository_of(root: &Path) -> Option<(PathBuf, PathBuf)> {
+    let has_git = |directory: &&Path| directory.join(".git").symlink_metadata().is_ok();
+    let top = root.ancestors().find(has_git)?;
+    let git = top.join(".git");
+    if !git.is_file() {
+        return Some((top.to_owned(), git));
+    }
+    let link = plain_file::read(&git, MAX_LINK, Links::Refuse).ok()?;
+    let target = link.strip_prefix(b"gitdir: ")?.trim_ascii_end();
+    Some((top.to_owned(), top.join(OsStr::from_bytes(target))))
+}
+
+/// The branch that is checked out in the repository of `root`, or the beginning of the commit's name.
+pub fn branch(root: &Path) -> Option<String> {
+    let (_, git_dir) = repository_of(root)?;
+    let head = plain_file::read(&git_dir.join("HEAD"), MAX_LINK, Links::Refuse).ok()?;
+    let head = String::from_utf8_lossy(head.trim_ascii()).into_owned();
+    match head.strip_prefix("ref: ") {
+        Some(name) => Some(name.strip_prefix("refs/heads/").unwrap_or(name).to_owned()),
+        None => Some(head.chars().take(10).collect()),
+    }
+}
+
+/// Whether the repository uses SHA-256: its index does not contain the object format.
+pub(super) fn is_sha256(git_dir: &Path) -> bool {
+    let read = |name| plain_file::read(&git_dir.join(name), MAX_CONFIG, Links::Refuse).ok();
+    // That of a linked work tree is two directories above.
+    let config = read("config").or_else(|| read("../../config")).unwrap_or_default();
+    let config = String::from_utf8_lossy(&config).to_ascii_lowercase();
+    let mut settings = config.lines().filter_map(|line| line.split_once('='));
+    settings.any(|(key, value)| key.trim() == "objectformat" && value.trim() == "sha256")
+}
+
+/// A repository with nothing in it: what git asks for before it reads an index.
+fn empty_repository(is_sha256: bool, machine: &Machine) -> Result<PathBuf> {
+    let (name, config) = match is_sha256 {
+        false => ("empty.git", ""),
+        true => {
+            ("empty-sha256.git", "[core]\nrepositoryformatversion = 1\n[extensions]\nobjectformat = sha256\n")
+        }
+    };
+    let directory = machine.cache_dir()?.join(name);
+    let keep = |name: &str, content: &str| {
+        let path = directory.join(name);
+        // Another process's git may be reading it.
+        if std::fs::read(&path).is_ok_and(|there| there == content.as_bytes()) {
+            return Ok(());
+        }
+        std::fs::write(path, content)
+    };
+    let make = || {
+        DirBuilder::new().mode(0o700).recursive(true).create(directory.join("objects"))?;
+        DirBuilder::new().mode(0o700).recursive(true).create(directory.join("refs"))?;
+        keep("config", config)?;
+        keep("HEAD", "ref: refs/heads/none\n")
+    };
+    make().map_err(|error| Error::unexpected("git could not be asked").caused_by(error))?;
+    Ok(directory)
+}
