@@ -14,8 +14,7 @@ const SERVERS: &str = "/usr/local/lib/agent-mcp";
 fn installed(name: &str, program: &str, arguments: &str, more: &str) -> Option<Agent> {
     let directory = Path::new(SERVERS).join(name);
     if !directory.join("installed").exists() {
-        assert!(std::env::var_os("CI").is_none(), ".ci/mcp-servers has not run");
-        eprintln!("skipped: run .ci/mcp-servers as root");
+        crate::support::skip::missing("the servers that .ci/mcp-servers installs");
         return None;
     }
     Some(agent().deadline(Duration::from_secs(300)).config(&format!(

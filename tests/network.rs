@@ -3,6 +3,7 @@
 use crate::client_hello::greeting_of_a_client;
 use crate::support::backends::{BACKENDS, backend, shell};
 use crate::support::site::{ADDRESS, CERTIFICATE, Site};
+use crate::support::skip::left_out;
 use agent::Result;
 use agent::approval::{Answer, Approver, Question};
 use agent::event::{Event, Events, Listener, Record};
@@ -191,7 +192,7 @@ async fn a_named_host_is_reached_over_http_https_and_plain_tcp() {
 #[tokio::test]
 async fn ipv6_is_named_in_brackets() {
     let Ok(listener) = TcpListener::bind("[::1]:0") else {
-        return eprintln!("NOTICE: this machine has no IPv6");
+        return left_out("this machine has no IPv6");
     };
     let address = listener.local_addr().expect("an address").to_string();
     std::thread::spawn(move || {

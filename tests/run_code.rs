@@ -4,6 +4,7 @@
 use crate::support::agent::agent;
 use crate::support::backends::{TestSandbox, is_ordinary_user, on_every_backend};
 use crate::support::endpoint::endpoint;
+use crate::support::skip::left_out;
 use agent::error::Result;
 use agent::event::Events;
 use agent::log::{ArtifactLimits, Artifacts};
@@ -79,7 +80,7 @@ impl<'a> Session<'a> {
             self.inside.backend
         );
         if !there {
-            eprintln!("not tested on {}: {}", self.inside.backend, language.name());
+            left_out(format!("not tested on {}: {}", self.inside.backend, language.name()));
         }
         there
     }

@@ -82,7 +82,7 @@ fn modules() -> Option<PathBuf> {
         }
         Some(missing) if required => panic!("missing: {missing}"),
         Some(missing) => {
-            eprintln!("skipped: the browser tests need {missing}");
+            crate::support::skip::left_out(format!("the browser tests need {missing}"));
             None
         }
     }

@@ -3,6 +3,7 @@
 use crate::support::agent::agent;
 use crate::support::backends::{on_every_backend, program_on_every_backend};
 use crate::support::endpoint::endpoint;
+use crate::support::skip::left_out;
 use serde_json::json;
 use std::net::{TcpListener, UdpSocket};
 use std::process::Command;
@@ -65,7 +66,7 @@ fn addresses() -> Vec<String> {
 fn is_closed(backend: &str) -> bool {
     #[cfg(feature = "kubernetes")]
     if backend == "kubernetes" && !crate::support::cluster::enforces_policies() {
-        eprintln!("not tried on kubernetes: the cluster enforces no policies");
+        left_out("not tried on kubernetes: the cluster enforces no policies");
         return false;
     }
     let _ = backend;
@@ -210,7 +211,7 @@ done
 ";
     program_on_every_backend(|backend| {
         if backend == "kubernetes" {
-            return eprintln!("not tried on kubernetes: no cluster is reached from the network of this test");
+            return left_out("not tried on kubernetes: no cluster is reached from the network of this test");
         }
         let directory = tempfile::tempdir().expect("a directory");
         let output = Command::new("unshare")
@@ -227,7 +228,7 @@ done
         let (stdout, stderr) =
             (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         if stderr.contains("unshare failed") {
-            return eprintln!("NOTICE: no network namespace without root");
+            return left_out("no network namespace without root");
         }
         assert!(output.status.success(), "on {backend}: {stdout}{stderr}");
         for reason in [

@@ -3,6 +3,7 @@
 use crate::support::agent::agent;
 use crate::support::backends::{on_every_backend, on_every_backend_with, program_on_every_backend, shell};
 use crate::support::endpoint::endpoint;
+use crate::support::skip::left_out;
 use agent::sandbox::{Command, Outcome};
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -137,7 +138,7 @@ async fn attack_10_shared_memory_without_a_file_is_bounded_too() {
             for letting_go in ["c.shmdt(ctypes.c_void_p(at))", "pass"] {
                 let ran = inside.sh(&format!("exec /usr/bin/python3 -c '{}'", take(letting_go))).await;
                 if !inside.has_memory_group() {
-                    eprintln!("not held on local without a memory control group: shared memory is nobody's");
+                    left_out("not held on local without a memory control group: shared memory is nobody's");
                     return;
                 }
                 let bounded = match ran.outcome() {
@@ -194,7 +195,7 @@ async fn attack_32_the_buffers_of_sockets_are_bounded_too() {
         |spec| spec.limits.memory = 256 << 20,
         async |inside| {
             if !inside.has_memory_group() {
-                eprintln!("not held on local without a memory control group");
+                left_out("not held on local without a memory control group");
                 return;
             }
             for (kind, fill) in FILL_SOCKETS {
@@ -231,7 +232,7 @@ async fn attack_10_spinning_leaves_the_host_its_processors() {
             let ran = inside.run(Command { timeout: Some(Duration::from_secs(30)), ..shell(&format!("exec /usr/bin/python3 -c '{spin}'")) }).await;
             let weak = agent::sandbox::local::checks().weaknesses.iter().any(|weakness| weakness.contains("processor"));
             if inside.backend == "local" && weak {
-                eprintln!("not held on local: processor time is not limited without a cpu control group");
+                left_out("not held on local: processor time is not limited without a cpu control group");
                 return;
             }
             let used: f64 = ran.text().lines().next().and_then(|line| line.parse().ok()).expect("seconds");
@@ -326,7 +327,7 @@ async fn attack_38_empty_files_in_memory_are_bounded() {
         |spec| spec.limits.memory = 256 << 20,
         async |inside| {
             if inside.backend != "local" {
-                eprintln!("not tried on {}: a control group counts them", inside.backend);
+                left_out(format!("not tried on {}: a control group counts them", inside.backend));
                 return;
             }
             let fill = "import os\ntotal = 0\nfor d in (\"/tmp\", \"/run\", \"/dev/shm\"):\n\

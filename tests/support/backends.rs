@@ -92,7 +92,7 @@ pub async fn on_backends_with<F: AsyncFn(&TestSandbox)>(
         let mut spec = spec();
         change(&mut spec);
         if name == "kubernetes" && spec.workspace != WorkspaceMount::Empty {
-            eprintln!("not tested on kubernetes: nothing of this machine can be mounted");
+            super::skip::left_out("not tested on kubernetes: nothing of this machine can be mounted");
             continue;
         }
         let (channel, _) = backend.start(&spec, &|_, _, _| {}).await.expect("the sandbox starts");
@@ -175,7 +175,7 @@ pub async fn backend(name: &str) -> Option<Box<dyn Backend>> {
             Ok(docker) => Some(Box::new(docker)),
             Err(error) if std::env::var_os("AGENT_TEST_REQUIRE_DOCKER").is_some() => panic!("{error}"),
             Err(error) => {
-                eprintln!("not tested on docker: {error}");
+                super::skip::left_out(format!("not tested on docker: {error}"));
                 None
             }
         },

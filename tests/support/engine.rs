@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 /// How long a test waits for an event that must happen.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
-/// The engine; without one the test is skipped with a notice, or fails if `AGENT_TEST_REQUIRE_DOCKER` is set.
+/// The engine; without one the test is left out, or fails if `AGENT_TEST_REQUIRE_DOCKER` is set.
 pub async fn engine() -> Option<Docker> {
     match Docker::connect(super::machine()).await {
         Ok(docker) => Some(docker),
@@ -16,8 +16,7 @@ pub async fn engine() -> Option<Docker> {
             panic!("AGENT_TEST_REQUIRE_DOCKER is set, but {error}")
         }
         Err(error) => {
-            static ONCE: std::sync::Once = std::sync::Once::new();
-            ONCE.call_once(|| eprintln!("NOTICE: the Docker tests are skipped: {error}"));
+            super::skip::left_out(format!("no Docker engine: {error}"));
             None
         }
     }

@@ -24,6 +24,7 @@ pub mod rpc;
 pub mod runloop;
 pub mod serve;
 pub mod site;
+pub mod skip;
 pub mod terminal;
 pub mod tree;
 #[cfg(feature = "kubernetes")]

@@ -133,8 +133,7 @@ pub fn sdk(name: &str) -> Option<Sdk> {
     if directory.join("installed").exists() {
         return Some(Sdk(directory));
     }
-    assert!(std::env::var("CI").is_err(), "the SDK {name} is not installed: run .ci/sdks");
-    eprintln!("not tested: the SDK {name} is not installed (run .ci/sdks)");
+    super::skip::missing(format!("the SDK {name} (run .ci/sdks)"));
     None
 }
 
