@@ -1,6 +1,6 @@
 //! The protocol's decoder on arbitrary bytes: an error, never a panic, a hang or memory beyond the frame limit.
 
-use agent::sandbox::wire::*;
+use agent_wire::*;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;

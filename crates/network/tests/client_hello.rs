@@ -1,6 +1,6 @@
 //! The name that a TLS client asks for, read from bytes that nobody vouches for.
 
-use agent::network::{Hello, Malformed, read_hello};
+use agent_network::{Hello, Malformed, read_hello};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::sync::Arc;

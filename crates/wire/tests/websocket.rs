@@ -1,7 +1,7 @@
 //! The guest's WebSocket on what a client may send: cut anywhere, hostile, or from another implementation.
 
-use agent::hash::Hash;
-use agent::sandbox::wire::websocket::{Frames, Handshake, MAX_FRAME, MAX_HEAD, Violation, handshake, head};
+use agent_wire::sha256::Sha256;
+use agent_wire::websocket::{Frames, Handshake, MAX_FRAME, MAX_HEAD, Violation, handshake, head};
 use futures_util::{SinkExt, StreamExt};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -13,7 +13,9 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 const SECRET: &str = "0123456789abcdef";
 
 fn verifier() -> [u8; 32] {
-    Hash::of(SECRET).0
+    let mut hash = Sha256::new();
+    hash.update(SECRET.as_bytes());
+    hash.finish()
 }
 
 /// The handshake of RFC 6455, section 1.3, whose answer is known.

@@ -1,6 +1,6 @@
 //! Sanitising untrusted text for a terminal.
 
-use agent::sanitise::{Sanitiser, one_line, plain};
+use agent_base::sanitise::{Sanitiser, one_line, plain};
 use proptest::prelude::*;
 
 fn coloured(pieces: &[&str]) -> String {

@@ -1,6 +1,6 @@
 //! Requests to the sandbox's proxy, from programs that mean no good.
 
-use agent::network::{Action, parse_request};
+use agent_network::{Action, parse_request};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
