@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 #[path = "../tests/support/e2b.rs"]
 #[allow(dead_code)] // the bench needs little of it
 mod e2b;
+#[path = "../tests/support/egress.rs"]
+#[allow(dead_code)]
+mod egress;
 #[path = "../tests/support/link.rs"]
 #[allow(dead_code)]
 mod link;

@@ -64,6 +64,7 @@ mod mcp_remote;
 mod mcp_server;
 mod network;
 mod network_commands;
+mod network_probe;
 mod picking;
 mod pictures;
 mod plan;

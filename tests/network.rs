@@ -1,6 +1,5 @@
 //! The network that is asked for, on every backend: what gets through, and what does not.
 
-use crate::client_hello::greeting_of_a_client;
 use crate::support::backends::{BACKENDS, backend, shell};
 use crate::support::site::{ADDRESS, CERTIFICATE, Site};
 use crate::support::skip::left_out;
@@ -15,6 +14,7 @@ use sha2::{Digest, Sha256};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -602,4 +602,19 @@ z.writestr('greet-1.0.dist-info/RECORD', '')\"",
 
 fn read(directory: &Path, name: &str) -> Vec<u8> {
     std::fs::read(directory.join(name)).expect("a file")
+}
+
+/// The first flight of a real TLS client.
+fn greeting_of_a_client(name: &str) -> Vec<u8> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("ring speaks TLS")
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    let name = name.to_owned().try_into().expect("a name");
+    let mut client = rustls::ClientConnection::new(Arc::new(config), name).expect("a client");
+    let mut bytes = Vec::new();
+    client.write_tls(&mut bytes).expect("a greeting");
+    bytes
 }

@@ -1,12 +1,19 @@
-//! `agent serve` within this process, as the E2B or Novita of a backend.
+//! `agent serve` within this process, as the E2B or Novita of a backend. Its sandboxes are behind E2B's own rules for what goes out.
 
+use super::egress::{self, Egress};
+use agent::Result;
+use agent::event::SandboxInfo;
 use agent::sandbox::local::Local;
+use agent::sandbox::{Backend, Capabilities, Channel, Copied, Listed, OnProgress, Spec};
 use agent::server::Listener;
 use agent::server::e2b::{Secret, Settings, serve};
 use agent::session::SandboxSettings;
+use async_trait::async_trait;
 use serde_json::Value;
+use std::collections::HashMap;
 use std::future::pending;
-use std::sync::{Arc, OnceLock};
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -75,7 +82,7 @@ pub fn start() -> E2b {
             let listener = Listener::bind(&"127.0.0.1:0".parse().expect("an address")).await.expect("a port");
             sender.send(format!("http://{}", listener.address())).expect("somebody waits");
             let settings = Settings {
-                sandbox: SandboxSettings::new(Arc::new(Local::new(super::machine()))),
+                sandbox: SandboxSettings::new(Arc::new(BehindRules::default())),
                 machine: super::machine(),
                 key: Secret::new(KEY),
                 max_sandboxes: 100,
@@ -86,4 +93,71 @@ pub fn start() -> E2b {
         });
     });
     E2b { url: receiver.recv().expect("it starts") }
+}
+
+/// Local sandboxes, each with [`egress::of_e2b`] in its network.
+struct BehindRules {
+    local: Local,
+    of_sessions: Mutex<HashMap<String, Egress>>,
+}
+
+impl Default for BehindRules {
+    fn default() -> Self {
+        Self { local: Local::new(super::machine()), of_sessions: Mutex::default() }
+    }
+}
+
+#[async_trait]
+impl Backend for BehindRules {
+    fn name(&self) -> &'static str {
+        self.local.name()
+    }
+
+    fn location(&self) -> String {
+        self.local.location()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.local.capabilities()
+    }
+
+    async fn start(&self, spec: &Spec, on_progress: OnProgress<'_>) -> Result<(Channel, SandboxInfo)> {
+        let started = self.local.start(spec, on_progress).await?;
+        let directory = super::machine().data_dir()?.join("sandboxes").join(&spec.session);
+        let processes = std::fs::read_to_string(directory.join("processes")).expect("it runs");
+        // The launcher and the sandbox's first process, a line each.
+        let first = processes.lines().nth(1).and_then(|line| line.split(' ').next()?.parse().ok());
+        let egress = Egress::of_process(first.expect("a process"), egress::of_e2b);
+        self.of_sessions.lock().expect("a lock").extend(egress.map(|egress| (spec.session.clone(), egress)));
+        Ok(started)
+    }
+
+    async fn attach(&self, session: &str) -> Result<Channel> {
+        self.local.attach(session).await
+    }
+
+    async fn destroy(&self, session: &str) -> Result<()> {
+        self.of_sessions.lock().expect("a lock").remove(session);
+        self.local.destroy(session).await
+    }
+
+    async fn fork(&self, session: &str, into: &Path) -> Result<Copied> {
+        self.local.fork(session, into).await
+    }
+
+    async fn pause(&self, session: &str) -> Result<()> {
+        self.local.pause(session).await
+    }
+
+    async fn resume(&self, session: &str) -> Result<()> {
+        self.local.resume(session).await
+    }
+
+    async fn list(&self) -> Result<Vec<Listed>> {
+        self.local.list().await
+    }
+
+    async fn sweep(&self) -> Result<()> {
+        self.local.sweep().await
+    }
 }

@@ -11,6 +11,7 @@ pub mod cluster;
 pub mod counterpart;
 pub mod daytona;
 pub mod e2b;
+pub mod egress;
 pub mod endpoint;
 pub mod engine;
 pub mod guest;

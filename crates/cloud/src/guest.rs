@@ -2,10 +2,15 @@
 
 use super::api::quote;
 use super::provider::{Executed, is_isolated};
-use agent_base::error::{Error, Result};
+use agent_base::error::Error;
+use agent_base::error::Result;
 use agent_base::hash::Hash;
 use agent_base::machine::Machine;
-use agent_sandbox::{Spec, bootstrap, environment, seccomp};
+use agent_sandbox::PUBLIC_ADDRESSES;
+use agent_sandbox::Spec;
+use agent_sandbox::bootstrap;
+use agent_sandbox::environment;
+use agent_sandbox::seccomp;
 use agent_wire::launch_spec::LaunchSpec;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -26,9 +31,6 @@ const MAX_LOOKS: u32 = 2400;
 const OPEN_FILES: u64 = 16_384;
 /// Silence after which the guest lets go of a client: the host pings every 15 s.
 const KEEPALIVE: &str = "90";
-/// Addresses that anything with a way out reaches, and the providers' own machine data. None may be reachable without
-/// a network: public resolvers, PyPI, which the lists of small plans have, and the link-local service of clouds.
-const PROBES: &str = "1.1.1.1:443,8.8.8.8:53,9.9.9.9:443,151.101.0.223:443,169.254.169.254:80";
 
 /// The guest, compressed.
 pub struct Packed {
@@ -128,7 +130,7 @@ impl Launch {
     /// port, or `@` and the name of an abstract socket.
     pub fn command(&self, path: &str, size: usize, address: &str, verifier: &Hash) -> Result<String> {
         let spec = hex::encode(self.spec()?.encode());
-        let probes = if self.is_isolated { PROBES } else { "" };
+        let probes = if self.is_isolated { PUBLIC_ADDRESSES } else { "" };
         Ok(format!(
             "{{ g={path}; s=; n=0; \
              until [ -f \"$g.gz\" ] && [ \"$(wc -c <\"$g.gz\")\" -ge {size} ] || [ $n -ge {MAX_LOOKS} ]; \
@@ -220,8 +222,9 @@ mod tests {
     fn a_guest_whose_network_is_open_does_not_start() {
         let machine = Machine::of_this_process();
         let (program, _open) = bootstrap::program(&machine).unwrap();
-        let reachable = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let reachable = reachable.local_addr().unwrap().to_string();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let reachable = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || listener.accept().unwrap().0.write_all(b"\x16\x03\x03").unwrap());
         let spec = Launch::from_label("s", "1.2.3.4.isolated").unwrap().spec().unwrap().encode();
         let arguments = ["detach", "127.0.0.1:0", &Hash::of("").to_string(), &hex::encode(spec), &reachable];
         let output = std::process::Command::new(program).args(arguments).output().unwrap();

@@ -26,6 +26,7 @@ mod identity;
 mod idmap;
 pub mod landlock;
 mod mounts;
+pub mod probe;
 mod remove;
 mod step;
 pub mod sys;

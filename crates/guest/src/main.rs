@@ -3,7 +3,7 @@
 //! `guest serve` speaks the protocol of the crate `agent-wire`; `guest attach` joins its socket to standard input and output;
 //! `guest launch` makes a sandbox of namespaces around `guest serve`, `guest remove` clears one away, and `guest show`
 //! shows a directory as another user's. `guest detach` makes a provider's machine a sandbox and serves there, `guest enter`
-//! serves as the first process of a container, and `guest probe` fails where a network can be reached.
+//! serves as the first process of a container, and `guest probe` fails where a network answers.
 //! Only the standard library is used, so that the build script can compile it with plain `rustc`.
 
 #![allow(
@@ -45,9 +45,9 @@ const USAGE: &str =
                    [--disk BYTES] [--disk-directory DIR] [--keepalive SECS] [--filters FILE] [--socket-questions-fd N]
                    [--websocket-fd N VERIFIER]
        guest attach --socket NAME
-       guest detach ADDRESS:PORT|@NAME VERIFIER SPEC [ADDRESS:PORT,...]
+       guest detach ADDRESS:PORT|@NAME VERIFIER SPEC [ADDRESS:PORT[/NAME],...]
        guest enter SPEC
-       guest probe ADDRESS:PORT,...
+       guest probe ADDRESS:PORT[/NAME],...
        guest launch DIR
        guest remove DIR
        guest show DIR TARGET UID GID";
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
         Some("attach") => attach::main(arguments),
         Some("detach") => launch::detached::main(arguments),
         Some("enter") => launch::enter::main(arguments),
-        Some("probe") => launch::detached::probe(arguments),
+        Some("probe") => launch::probe::main(arguments),
         Some("launch") => launch::main(arguments),
         Some("remove") => launch::remove(arguments),
         Some("show") => launch::show(arguments),

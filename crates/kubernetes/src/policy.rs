@@ -4,15 +4,13 @@ use super::cluster::Cluster;
 use super::failure;
 use super::pod::{MANAGED_BY, NETWORK};
 use agent_base::error::{Error, Result};
+use agent_sandbox::PUBLIC_ADDRESSES;
 use serde_json::{Value, json};
 
 /// The policy's name.
 const NAME: &str = "agent-deny-all";
 /// The group of policies.
 const GROUP: &str = "networking.k8s.io/v1";
-/// Addresses that a pod with a way out reaches: public resolvers, PyPI, and the machine data of clouds.
-const PUBLIC: [&str; 5] =
-    ["1.1.1.1:443", "8.8.8.8:53", "9.9.9.9:443", "151.101.0.223:443", "169.254.169.254:80"];
 
 /// Makes sure that the policy is there before a pod is.
 pub(super) async fn ensure(cluster: &Cluster) -> Result<()> {
@@ -85,11 +83,11 @@ fn denies_all(found: &Value) -> bool {
     selects && covers("Ingress") && covers("Egress") && is_empty("/spec/ingress") && is_empty("/spec/egress")
 }
 
-/// The addresses that must not be reachable from inside. The guest adds the kubelet of its node and the API server as pods know
-/// it (`guest/launch/detached.rs`), one of which is there in every cluster, wherever that is.
+/// The addresses that must not answer inside. The guest adds the kubelet of its node and the API server as pods know
+/// it (`guest/launch/probe.rs`), one of which is there in every cluster, wherever that is.
 pub(super) fn probes(cluster: &Cluster) -> String {
     let server = cluster.address.map(|address| format!(",{address}")).unwrap_or_default();
-    format!("{}{server}", PUBLIC.join(","))
+    format!("{PUBLIC_ADDRESSES}{server}")
 }
 
 /// The error where the guest has reached one of them. `said` names which.

@@ -40,6 +40,11 @@ pub const WORKSPACE: &str = "/workspace";
 /// `$HOME` inside every sandbox.
 pub const HOME: &str = "/home/agent";
 
+/// Addresses that answer whatever has a way out: public resolvers, PyPI, which the lists of small plans have, and the clouds' data
+/// of the machine. Where there is to be no network, the guest tries them from inside (`guest/launch/probe.rs`).
+pub const PUBLIC_ADDRESSES: &str = "1.1.1.1:443/one.one.one.one,8.8.8.8:53,9.9.9.9:443/dns.quad9.net,151.101.0.223:443/pypi.org,\
+     169.254.169.254:80";
+
 /// The id that stands in for root inside. No distribution, no service manager and no `useradd` gives it to an account, and
 /// it is among the 65,536 ids that an engine with mapped users (`userns-remap`, rootless) has.
 const NOT_ROOT: u32 = 65_521;

@@ -3,35 +3,30 @@
 //!
 //! `SPEC` is a [`LaunchSpec`] in hexadecimal digits, of which user, environment, resource limits and filters count. The
 //! process that was called prepares, so that whatever fails is its caller's to read, and ends when the guest is listening.
-//! With `PROBES`, none of these addresses may be reachable: a provider that does not block the network is found out
+//! With `PROBES`, none of these addresses may answer (`probe.rs`): a provider that does not block the network is found out
 //! before anything of the session is inside.
 
+use super::identity;
+use super::own;
+use super::probe;
 use super::step::{Failure, Step};
-use super::{identity, own, sys};
+use super::sys;
 use crate::processes;
 use agent_wire::launch_spec::LaunchSpec;
 use std::convert::Infallible;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The option of a guest that serves WebSockets.
 const WEBSOCKET: &str = "--websocket-fd";
 /// The descriptor at which the guest finds its listening socket.
 const LISTEN_FD: i32 = 3;
-/// How long a connection may take to be possible.
-const PROBE_TIMEOUT: Duration = Duration::from_millis(1500);
-/// How late the policies of a pod may begin to hold: network plugins apply them after its start.
-const POLICY_DELAY: Duration = Duration::from_secs(15);
-/// Between two trials of its network.
-const POLICY_PAUSE: Duration = Duration::from_millis(200);
-/// Where the kubelet of every node of a cluster listens.
-const KUBELET_PORT: &str = "10250";
 /// How often what is left of an earlier guest is looked for, and the pause in between.
 const MAX_ROUNDS: usize = 200;
 const ROUND: Duration = Duration::from_millis(10);
@@ -47,54 +42,8 @@ pub fn main(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
     let spec = LaunchSpec::decode(&spec).map_err(|error| error.to_string())?;
     sys::close_from(3);
     crate::sys::set_umask(0o022);
-    prove_isolation(&probes)?;
+    probe::prove_isolation(&probes)?;
     detach(&address, &verifier, &spec).map_err(|failure| failure.to_string())
-}
-
-/// `guest probe ADDRESS:PORT,...`. Fails if any of the addresses can still be connected to after [`POLICY_DELAY`]; in a pod
-/// also, if its node or the API server can. Otherwise it prints that the network is not there.
-pub fn probe(mut arguments: impl Iterator<Item = String>) -> Result<(), String> {
-    let (Some(probes), None) = (arguments.next(), arguments.next()) else {
-        return Err(crate::USAGE.to_owned());
-    };
-    let variable = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
-    let server = variable("KUBERNETES_SERVICE_HOST").zip(variable("KUBERNETES_SERVICE_PORT"));
-    let server = server.map(|(host, port)| address(&host, &port));
-    let node = variable("KUBERNETES_NODE_ADDRESS").map(|node| address(&node, KUBELET_PORT));
-    let probes: Vec<String> = std::iter::once(probes).chain(server).chain(node).collect();
-    let (probes, started) = (probes.join(","), Instant::now());
-    while let Err(open) = prove_isolation(&probes) {
-        if started.elapsed() >= POLICY_DELAY {
-            return Err(open);
-        }
-        std::thread::sleep(POLICY_PAUSE);
-    }
-    println!("isolated");
-    Ok(())
-}
-
-/// An address of either family with its port.
-fn address(host: &str, port: &str) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-}
-
-/// Fails if any of the addresses can be connected to.
-fn prove_isolation(probes: &str) -> Result<(), String> {
-    let addresses: Vec<SocketAddr> = probes.split(',').filter_map(|probe| probe.parse().ok()).collect();
-    let attempts: Vec<_> = addresses
-        .into_iter()
-        .map(|address| {
-            std::thread::spawn(move || (address, TcpStream::connect_timeout(&address, PROBE_TIMEOUT)))
-        })
-        .collect();
-    // All are waited for: forking needs a single thread.
-    let reached = attempts.into_iter().filter_map(|attempt| attempt.join().ok());
-    let reached: Vec<String> =
-        reached.filter(|(_, result)| result.is_ok()).map(|(address, _)| address.to_string()).collect();
-    match reached.is_empty() {
-        true => Ok(()),
-        false => Err(format!("the network is open: {} can be reached", reached.join(", "))),
-    }
 }
 
 /// Where a client comes in.
