@@ -2,7 +2,7 @@
 //! otherwise, in one run.
 //!
 //! `cargo bench --bench batch` measures all, with names behind `--` only these: `throughput`, `others`, `memory`, `latency`.
-//! `MINI_SWE_AGENT=…/bin/mini` has that program do the same tasks; `docs/batch.md` says how to install it.
+//! `MINI_SWE_AGENT=…/bin/mini` has that program do the same tasks; `docs/internals/figures.md` says how to install it.
 
 use endpoint::{Endpoint, Script, endpoint};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! Turns the output of a terminal program into an SVG picture: `docs/demo.sh` makes the one of the README.
+//! Turns the output of a terminal program into an SVG picture: `docs/demo/make.sh` makes the one of the README.
 //!
 //! Reads what the program wrote to its terminal on standard input, and writes the picture to standard output.
 

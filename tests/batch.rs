@@ -571,12 +571,15 @@ fn the_schema_is_derived_from_the_tasks() {
     let mut schema = generator.into_root_schema_for::<agent::batch::Task>();
     schema.insert("title".to_owned(), json!("A line of the task file of `agent batch`"));
     let text = format!("{}\n", serde_json::to_string_pretty(&schema).unwrap());
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/tasks.schema.json");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/tasks.schema.json");
     if std::env::var_os("UPDATE_SCHEMA").is_some() {
         std::fs::write(&path, &text).unwrap();
     }
     let written = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(written == text, "docs/tasks.schema.json is out of date: run this test with UPDATE_SCHEMA=1");
+    assert!(
+        written == text,
+        "docs/reference/tasks.schema.json is out of date: run this test with UPDATE_SCHEMA=1"
+    );
     let validator = jsonschema::validator_for(&serde_json::from_str(&text).unwrap()).unwrap();
     let examples = [
         include_str!("../examples/evals/small.jsonl"),

@@ -1,4 +1,4 @@
-//! `docs/events.schema.json` describes exactly what is written.
+//! `docs/reference/events.schema.json` describes exactly what is written.
 
 use crate::session_samples::{one_of_each, record, session_of, store};
 use agent::event::Record;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 
 fn path() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/events.schema.json")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/reference/events.schema.json")
 }
 
 fn validator() -> Validator {
@@ -31,7 +31,10 @@ fn the_schema_is_derived_from_the_events() {
         std::fs::write(path(), &text).unwrap();
     }
     let written = std::fs::read_to_string(path()).unwrap_or_default();
-    assert!(written == text, "docs/events.schema.json is out of date: run this test with UPDATE_SCHEMA=1");
+    assert!(
+        written == text,
+        "docs/reference/events.schema.json is out of date: run this test with UPDATE_SCHEMA=1"
+    );
 }
 
 #[test]

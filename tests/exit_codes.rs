@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 #[track_caller]
 fn ends_with(finished: Finished, code: i32) -> Finished {
     let finished = finished.expect_code(code);
-    let schema =
-        serde_json::from_str(include_str!("../docs/events.schema.json")).expect("the schema is JSON");
+    let schema = serde_json::from_str(include_str!("../docs/reference/events.schema.json"))
+        .expect("the schema is JSON");
     let validator = jsonschema::validator_for(&schema).expect("the schema is valid");
     let events = finished.events();
     for event in &events {

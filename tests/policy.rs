@@ -8,9 +8,9 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::sync::{Arc, LazyLock, Mutex};
 
-/// The example of `docs/policy.md`.
+/// The example of `docs/guides/policy.md`.
 fn example() -> &'static str {
-    let page = include_str!("../docs/policy.md");
+    let page = include_str!("../docs/guides/policy.md");
     page.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap()
 }
 

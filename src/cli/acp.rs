@@ -13,7 +13,7 @@ use clap::{Args, ValueEnum};
 use std::sync::Arc;
 
 const ABOUT: &str = "\
-Editors start this program and speak with it over its standard input and output; `docs/acp.md` has their settings.
+Editors start this program and speak with it over its standard input and output; `docs/guides/acp.md` has their settings.
 Nothing is asked while it works. At the end of a turn the editor shows one diff, and its user decides.";
 
 /// `agent acp`

@@ -109,7 +109,7 @@ async fn report_others(kept: &Kept) {
     }
 }
 
-/// The output of `agent diff --json`; the README describes its fields.
+/// The output of `agent diff --json`; `docs/reference/events.md` describes its fields.
 fn to_json(id: &SessionId, changes: &ChangeSet, store: &Store) -> Result<Value> {
     let mode = |node: &Option<Node>| node.as_ref().and_then(Node::mode).map(|mode| format!("{mode:03o}"));
     let renames = renames::find(changes, store);

@@ -360,8 +360,8 @@ impl Finished {
 
     /// The lines of `--json`, each of which the published schema accepts.
     pub fn events(&self) -> Vec<Value> {
-        let schema =
-            serde_json::from_str(include_str!("../../docs/events.schema.json")).expect("the schema is JSON");
+        let schema = serde_json::from_str(include_str!("../../docs/reference/events.schema.json"))
+            .expect("the schema is JSON");
         let validator = jsonschema::validator_for(&schema).expect("the schema is valid");
         let parse = |line: &str| {
             let event = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));

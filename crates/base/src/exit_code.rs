@@ -2,7 +2,7 @@
 
 use std::process::ExitCode as ProcessExitCode;
 
-/// The exit code of the process. README and `agent --help` show the same table.
+/// The exit code of the process. `docs/reference/exit-codes.md` and `agent --help` show the same table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ExitCode {

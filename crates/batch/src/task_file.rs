@@ -65,7 +65,8 @@ fn refused(path: &Path, problems: &[String], count: usize) -> Error {
     if count > MAX_SHOWN {
         message += &format!("\n  and {} more", count - MAX_SHOWN);
     }
-    Error::config(message).hint("docs/batch.md describes a task; docs/tasks.schema.json is its JSON Schema")
+    Error::config(message)
+        .hint("docs/guides/batch.md describes a task; docs/reference/tasks.schema.json is its JSON Schema")
 }
 
 fn unreadable(path: &Path, error: std::io::Error) -> Error {

@@ -15,7 +15,7 @@
 //! # The format of `events.jsonl`
 //!
 //! JSON Lines in UTF-8, each line ended by one `\n`. A line is byte for byte what `--json` prints for the same
-//! event (`docs/events.schema.json`), with one more field at its end:
+//! event (`docs/reference/events.schema.json`), with one more field at its end:
 //!
 //! ```text
 //! {"seq":3,"time":"2026-11-20T15:30:12.345Z","session":"20261120-153012-k3f9","type":"turn_started","turn":1,"prev":"9f86d081…"}

@@ -481,17 +481,44 @@ fn typed(name: &str, setting: &Setting) -> Result<Value> {
 mod tests {
     use super::*;
 
+    const REFERENCE: &str = include_str!("../../../docs/reference/configuration.md");
+
+    /// The keys that the file may have where `text` has an unknown one.
+    fn keys<T: serde::de::DeserializeOwned>(text: &str) -> BTreeSet<String> {
+        let Err(error) = toml::from_str::<T>(text) else { panic!("{text} is taken") };
+        let names = error.message().split('`').skip(3).step_by(2).map(str::to_owned).collect();
+        assert!(error.message().contains("unknown field"), "{error}");
+        names
+    }
+
     #[test]
-    fn every_setting_has_a_variable_that_the_readme_names() {
+    fn every_setting_has_a_variable_that_the_reference_names() {
         let endpoint = ["model", "base_url", "api_key", "provider"];
         let tables = ["context", "env", "hooks", "mcp", "models", "policy", "prices", "tools", "ui"];
-        let error = toml::from_str::<File>("nonsense = 1").unwrap_err().message().to_owned();
-        let names: Vec<&str> = error.split('`').skip(3).step_by(2).collect();
-        let expected = endpoint.iter().chain(SETTINGS).chain(&tables);
-        assert_eq!(BTreeSet::from_iter(names), BTreeSet::from_iter(expected.copied()));
+        let expected = endpoint.iter().chain(SETTINGS).chain(&tables).map(|name| (*name).to_owned());
+        assert_eq!(keys::<File>("nonsense = 1"), expected.collect());
         for name in endpoint.iter().chain(SETTINGS) {
-            let readme = include_str!("../../../README.md");
-            assert!(readme.contains(&format!("`{}`", variable(name))), "{name} is not in README.md");
+            let row = format!("| `{name}` | `{}` |", variable(name));
+            assert!(REFERENCE.contains(&row), "the reference has no row {row}");
+        }
+    }
+
+    #[test]
+    fn every_key_of_a_table_and_every_variable_is_in_the_reference() {
+        let of_file = ["[ui]", "[models.a]", "[mcp.servers.a]", "[policy.deny.a]", "[policy.deny.a.python]"];
+        let mut names: BTreeSet<String> =
+            of_file.iter().flat_map(|table| keys::<File>(&format!("{table}\nnonsense = 1"))).collect();
+        names.extend(keys::<HookOptions>("nonsense = 1"));
+        names.extend(keys::<Settings>("nonsense = 1"));
+        let providers = &crate::sandbox::cloud::SETTINGS;
+        names
+            .extend(providers.iter().flat_map(|setting| [setting.name, setting.variable].map(str::to_owned)));
+        names.extend(DOT_ENV_NAMES.map(str::to_owned));
+        for name in names {
+            assert!(REFERENCE.contains(&format!("`{name}`")), "{name} is not in the reference");
+        }
+        for name in keys::<File>("[prices.a]\nnonsense = 1").union(&keys::<File>("[tools]\nnonsense = 1")) {
+            assert!(REFERENCE.contains(&format!("\n{name} = ")), "{name} is not in the reference");
         }
     }
 

@@ -38,7 +38,7 @@ pub fn import(options: &Options, arguments: &ImportArgs) -> Result<ExitCode> {
     let sources = sources(arguments.program, &home, &config.workspace)?;
     if sources.is_empty() {
         return Err(Error::config("no file with servers was found")
-            .hint("docs/mcp.md lists where they are looked for"));
+            .hint("docs/guides/mcp.md lists where they are looked for"));
     }
     let mut file = ConfigFile::read(&machine().config_dir()?)?;
     let (mut text, mut added) = (String::new(), 0);

@@ -1,4 +1,4 @@
-//! The Agent Client Protocol: editors drive sessions through it. `docs/acp.md` is the manual.
+//! The Agent Client Protocol: editors drive sessions through it. `docs/guides/acp.md` is the manual.
 //!
 //! One process serves one client and all its sessions, each with a directory of its own. Nothing is asked while a session
 //! works: the sandbox is the protection. At the end of a turn `proposal` shows one diff and asks once.

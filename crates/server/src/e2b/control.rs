@@ -62,7 +62,7 @@ pub async fn call(server: &Server, parts: &Parts, body: Body) -> Response {
 fn not_offered() -> Response {
     final_error(
         StatusCode::NOT_FOUND,
-        "agent serve does not offer this call: docs/compatibility.md lists what it does",
+        "agent serve does not offer this call: docs/internals/compatibility.md lists what it does",
     )
 }
 

@@ -1,4 +1,4 @@
-//! The Model Context Protocol's server: the sandbox for agents of others. `docs/mcp-server.md` is the manual.
+//! The Model Context Protocol's server: the sandbox for agents of others. `docs/guides/mcp-server.md` is the manual.
 //!
 //! [`Service`] answers requests, whatever they came through: standard input and output (`stdio`) or HTTP (`http`). The
 //! tools are those of the model (`calls`), what the user does in the REPL (`workspace`), and a few for programs
