@@ -27,6 +27,7 @@ mod delegate;
 mod demo;
 mod diff_colours;
 mod docker;
+mod documents;
 mod dot_env;
 mod endpoint_client;
 mod endpoint_faults;
