@@ -148,11 +148,8 @@ impl OpenAi {
                 None => None,
             };
             let failure = match self.ask_once(&request, on_progress).await {
-                Ok((reply, recovered)) => {
+                Ok(reply) => {
                     limiter.inspect(|limiter| limiter.answered());
-                    if recovered {
-                        self.reconsider_form(&request, &reply, on_progress);
-                    }
                     return Ok(reply);
                 }
                 Err(failure) => failure.without_key(&self.endpoint),
@@ -174,12 +171,8 @@ impl OpenAi {
         }
     }
 
-    /// One request. The reply, and whether its calls were written as text.
-    async fn ask_once(
-        &self,
-        request: &Request<'_>,
-        on_progress: OnProgress<'_>,
-    ) -> Result<(Reply, bool), Failure> {
+    /// One request.
+    async fn ask_once(&self, request: &Request<'_>, on_progress: OnProgress<'_>) -> Result<Reply, Failure> {
         let body = self.body(request).map_err(|error| {
             Failure::new(Reason::Config, format!("the request cannot be written as JSON: {error}"))
         })?;
@@ -187,8 +180,7 @@ impl OpenAi {
         let earlier = request.messages;
         if !self.is_compact(request) {
             let assembly = receive(Assembly::new(request.tools), answer, on_progress).await?;
-            let (reply, recovered) = assembly.finish(earlier, on_progress);
-            return complete(reply, request.messages).map(|reply| (reply, recovered));
+            return complete(assembly.finish(earlier, on_progress), request.messages);
         }
         // The text is an object; what is shown of it is known at its end.
         let mut without_text = |progress: Progress<'_>| {
@@ -198,8 +190,7 @@ impl OpenAi {
         };
         let assembly =
             receive(Assembly::new(&[]).stopping_at_repetition(), answer, &mut without_text).await?;
-        let (reply, _) = assembly.finish(earlier, &mut without_text);
-        let mut reply = complete(reply, request.messages)?;
+        let mut reply = complete(assembly.finish(earlier, &mut without_text), request.messages)?;
         compact::read(&mut reply, request.tools);
         let is_cut_off = reply.is_cut_off();
         for call in &mut reply.tool_calls {
@@ -213,7 +204,7 @@ impl OpenAi {
         if reply.tool_calls.is_empty() && !reply.text.is_empty() {
             on_progress(Progress::Text(&reply.text));
         }
-        Ok((reply, false))
+        Ok(reply)
     }
 
     /// Whether this request is sent in the compact form. Those without tools (a summary) are plain text.

@@ -118,8 +118,8 @@ impl<'a> Assembly<'a> {
         self.reply.finish_reason.is_some()
     }
 
-    /// The whole answer, and whether its calls were written as text. `earlier` is the conversation so far.
-    pub fn finish(mut self, earlier: &Messages, on_progress: OnProgress<'_>) -> (Reply, bool) {
+    /// The whole answer. `earlier` is the conversation so far.
+    pub fn finish(mut self, earlier: &Messages, on_progress: OnProgress<'_>) -> Reply {
         let rest = self.thinking.finish();
         self.show(rest, on_progress);
         self.split_unopened();
@@ -128,7 +128,6 @@ impl<'a> Assembly<'a> {
         }
         self.calls.retain(|call| !call.name.is_empty() || !call.arguments.is_empty());
         let recovered = if self.calls.is_empty() { self.recover(on_progress) } else { None };
-        let was_recovered = recovered.is_some();
         on_progress_text(self.reply.text.get(self.shown..), on_progress);
         let mut reply = self.reply;
         if reply.text.trim().is_empty() && !self.refusal.is_empty() {
@@ -144,7 +143,7 @@ impl<'a> Assembly<'a> {
             }
             reply.tool_calls.push(call);
         }
-        (reply, was_recovered)
+        reply
     }
 
     /// Some templates open the reasoning in the prompt: the content then holds the closing tag alone.

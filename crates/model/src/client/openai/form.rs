@@ -1,13 +1,17 @@
 //! What is known about the model, and the form in which tools are offered to it.
 
 use super::{OpenAi, no_list};
-use crate::client::facts::{self, Facts};
+use crate::client::facts::self;
+use crate::client::facts::Facts;
 use crate::client::wire;
 use crate::compact;
 use crate::endpoint::Endpoint;
 use crate::providers::GENERIC;
-use crate::size::{form_for_size, parameters_in_name};
-use crate::{ChatModel, OnProgress, Progress, Reply, Request, ToolSpec};
+use crate::size::form_for_size;
+use crate::size::parameters_in_name;
+use crate::OnProgress;
+use crate::Progress;
+use crate::ToolSpec;
 use agent_base::error::Result;
 use agent_event::CallForm;
 use futures_util::future::join_all;
@@ -21,8 +25,6 @@ const FACTS_TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_MODELS_ASKED: usize = 50;
 /// How often the server is asked for that, where it did not answer in time.
 const MAX_FACTS_REQUESTS: u32 = 3;
-/// Models with more parameters write calls well; one that cannot be read is an accident.
-const MAYBE_SMALL: f64 = 14e9;
 
 /// How tools are offered, and whether that has been reported.
 #[derive(Debug, Clone, Copy)]
@@ -129,20 +131,6 @@ impl OpenAi {
             std::mem::replace(&mut *self.form.lock(), Form { chosen: Some(chosen), announced: true });
         if !before.announced && chosen != CallForm::Native {
             on_progress(Progress::Form { form: chosen, reason });
-        }
-    }
-
-    /// The compact form from now on if a model that may be small wrote a call that cannot be read.
-    pub(super) fn reconsider_form(&self, request: &Request<'_>, reply: &Reply, on_progress: OnProgress<'_>) {
-        let is_open = self.endpoint.form.is_none() && self.form() == CallForm::Native;
-        if is_open
-            && !reply.is_cut_off()
-            && compact::fits(request.tools)
-            && reply.tool_calls.iter().any(|call| call.arguments.parse().is_err())
-            && self.known().parameters.is_none_or(|count| count < MAYBE_SMALL)
-        {
-            self.form.lock().announced = false;
-            self.set_form(CallForm::Compact, "the model wrote a call that cannot be read", on_progress);
         }
     }
 }
