@@ -3,6 +3,7 @@
 
 pub mod error;
 pub mod exit_code;
+pub mod exit_status;
 pub mod front_matter;
 pub mod hash;
 pub mod head_writer;

@@ -5,10 +5,18 @@
 //! everything.
 
 use super::{Conversation, Window};
-use agent_base::error::{Error, Kind, Result};
+use agent_base::error::Error;
+use agent_base::error::Kind;
+use agent_base::error::Result;
 use agent_base::shorten::head_and_tail;
 use agent_event::Event;
-use agent_model::{Message, Messages, Progress, Reply, Request};
+use agent_model::Message;
+use agent_model::Messages;
+use agent_model::Progress;
+use agent_model::Reply;
+use agent_model::Request;
+use agent_model::results::call_of;
+use agent_model::results::is_failure;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
@@ -233,11 +241,8 @@ fn changed_files(messages: &[Message]) -> BTreeSet<String> {
 
 /// The last tool output that reports a failure.
 fn last_failure(messages: &[Message]) -> Option<String> {
-    let failed = |text: &str| {
-        text.starts_with("error:") || (text.starts_with("exit code ") && !text.starts_with("exit code 0"))
-    };
     messages.iter().rev().find_map(|message| match message {
-        Message::Tool { name, text, .. } if failed(text) => {
+        Message::Tool { id, name, text } if is_failure(call_of(messages, id), text) => {
             Some(format!("{name}: {}", text.chars().take(TRANSCRIPT_MESSAGE).collect::<String>()))
         }
         _ => None,

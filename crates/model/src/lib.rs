@@ -11,6 +11,7 @@ pub mod probe;
 pub mod prompted;
 pub mod providers;
 pub mod replayed;
+pub mod results;
 pub mod size;
 pub mod tool_calls;
 

@@ -5,6 +5,7 @@ use agent_base::error::Result;
 use agent_event::{Event, Events};
 use agent_log::report::duration_text;
 use agent_model::compact::TIMED_OUT;
+pub use agent_model::results::NO_OUTPUT;
 use agent_sandbox::{Finished, Outcome, wire};
 use std::time::Duration;
 
@@ -13,9 +14,6 @@ pub fn report_limits(events: &Events, finished: &Finished) -> Result<()> {
     let mut reached = finished.limits_reached();
     reached.try_for_each(|limit| events.emit(Event::LimitReached { limit: limit.to_owned() }))
 }
-
-/// Stands for the output of a command that printed nothing.
-pub const NO_OUTPUT: &str = "(no output)";
 
 /// How a command ended, in words.
 pub fn describe(outcome: Outcome, timeout: Option<Duration>) -> String {

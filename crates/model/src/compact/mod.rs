@@ -12,9 +12,13 @@ mod write;
 pub use read::read;
 use steps::is_stuck;
 
-use crate::{Message, Request, ToolSpec};
+use crate::Message;
+use crate::Request;
+use crate::ToolSpec;
 use agent_base::shorten::head_and_tail;
 use agent_event::ToolCall;
+use crate::results::call_of;
+use crate::results::is_failure;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use steps::Steps;
@@ -97,14 +101,14 @@ pub fn messages(request: &Request<'_>) -> Vec<Message> {
                 let text = written(&head_and_tail(text, MAX_EARLIER_ANSWER), tool_calls);
                 sent.push(Message::Assistant { text, reasoning: None, tool_calls: Vec::new() });
             }
-            Message::Tool { name, text, .. } => {
-                let call = steps::call(&rest[..at], message);
+            Message::Tool { id, name, text } => {
+                let call = call_of(&rest[..at], id);
                 if steps.add(call, text) && asked_len > 0 {
                     sent.truncate(asked_at + 1);
                     if let Some(asked) = user_text(&mut sent) {
                         asked.truncate(asked_len);
                     }
-                    add_user(&mut sent, &steps.summary(is_failure(text)));
+                    add_user(&mut sent, &steps.summary(is_failure(call, text)));
                     continue;
                 }
                 let is_last = !matches!(rest.get(at + 1), Some(Message::Tool { .. }));
@@ -112,7 +116,7 @@ pub fn messages(request: &Request<'_>) -> Vec<Message> {
                 let next_step = match is_last {
                     false => "",
                     true if text.starts_with("exit code 127") => AFTER_NOT_FOUND,
-                    true if is_failure(text) => AFTER_A_FAILURE,
+                    true if is_failure(call, text) => AFTER_A_FAILURE,
                     true if has_written && looks => PERHAPS_DONE,
                     true => NEXT_STEP,
                 };
@@ -176,12 +180,6 @@ fn writes(call: &ToolCall) -> bool {
     let command = || call.arguments.text("command");
     ["write_file", "edit_file"].contains(&call.name.as_str())
         || command().is_some_and(|command| command.contains('>'))
-}
-
-/// Whether a result reports a failure: of the tool, or of the command.
-fn is_failure(result: &str) -> bool {
-    let code = result.strip_prefix("exit code ").and_then(|rest| rest.split([',', '\n']).next());
-    result.starts_with("error:") || result.starts_with(TIMED_OUT) || code.is_some_and(|code| code != "0")
 }
 
 /// A command's result without the time it took, which is never the same twice.

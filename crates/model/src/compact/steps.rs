@@ -8,6 +8,8 @@ use super::NOT_DONE;
 use crate::Message;
 use agent_base::shorten::head_and_tail;
 use agent_event::ToolCall;
+use crate::results::call_of;
+use crate::results::is_failure;
 use std::collections::HashSet;
 
 /// Steps in the list, the last ones.
@@ -33,7 +35,7 @@ impl<'a> Steps<'a> {
     /// Adds the result of a call. Whether it repeats an earlier step: the same call with the same result, or the same
     /// failure.
     pub fn add(&mut self, call: Option<&'a ToolCall>, result: &'a str) -> bool {
-        let failed = super::is_failure(result);
+        let failed = is_failure(call, result);
         let (code, output) = super::without_duration(result);
         let arguments =
             call.filter(|_| !failed).map(|call| format!("{}{}", call.name, call.arguments.as_str()));
@@ -72,15 +74,6 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// The call that a result belongs to.
-pub fn call<'a>(messages: &'a [Message], result: &Message) -> Option<&'a ToolCall> {
-    let Message::Tool { id, .. } = result else { return None };
-    messages.iter().rev().find_map(|message| match message {
-        Message::Assistant { tool_calls, .. } => tool_calls.iter().find(|call| call.id == *id),
-        _ => None,
-    })
-}
-
 /// Whether the last step repeats an earlier one: then a low temperature gives the same answer
 /// again.
 pub fn is_stuck(messages: &[Message]) -> bool {
@@ -88,8 +81,8 @@ pub fn is_stuck(messages: &[Message]) -> bool {
     let mut steps = Steps::default();
     let mut repeats = false;
     for (at, message) in messages.iter().enumerate().skip(prompt) {
-        if let Message::Tool { text, .. } = message {
-            repeats = steps.add(call(&messages[..at], message), text);
+        if let Message::Tool { id, text, .. } = message {
+            repeats = steps.add(call_of(&messages[..at], id), text);
         }
     }
     repeats
