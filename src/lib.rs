@@ -9,6 +9,7 @@
 pub mod cli;
 pub mod demo;
 
+pub use agent_assist as assist;
 pub use agent_backends as backends;
 pub use agent_base::{
     Error, Result, error, exit_code, exit_status, front_matter, hash, head_writer, host_process, host_program, lock,

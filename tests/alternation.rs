@@ -238,6 +238,7 @@ impl Session {
             model: Arc::new(scripted.clone()),
             events,
             environment: Arc::new(Place(sandbox.clone())),
+            assist: Arc::new(()),
             tools,
             artifacts: Artifacts::of_session(Path::new("/nonexistent"), ArtifactLimits::default()),
             bounds: Bounds::default(),

@@ -3,6 +3,7 @@
 mod acp;
 mod alternation;
 mod artifacts;
+mod assist;
 mod attacks;
 mod backends;
 mod batch;
@@ -95,8 +96,6 @@ mod session_verify;
 mod sessions;
 mod skills;
 mod small_model_attempts;
-mod small_model_changes;
-mod small_model_programs;
 mod small_models;
 mod support;
 mod terminal;

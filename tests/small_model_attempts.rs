@@ -59,14 +59,13 @@ fn a_small_model_whose_command_keeps_failing_starts_over() {
 
 #[test]
 fn a_small_model_that_does_not_correct_what_a_check_fails_at_starts_over() {
-    let model = server(1_500_000_000)
-        .text(&edit("return n", "return 3 * n"))
-        .text(&answer())
-        .text(&edit("3 * n", "4 * n"))
-        .text(&answer())
-        .text(&edit("return n", "return 2 * n"))
-        .text(&answer())
-        .start();
+    let run_it = turn(json!({ "tool": "run_commands", "command": "python3 -B double.py" }));
+    let edits =
+        [("return n", "return 3 * n"), ("3 * n", "4 * n"), ("4 * n", "5 * n"), ("return n", "return 2 * n")];
+    let model = edits.iter().fold(server(1_500_000_000), |model, (old, new)| {
+        model.text(&edit(old, new)).text(&run_it).text(&answer())
+    });
+    let model = model.start();
     let call = agent().file("double.py", PROGRAM).endpoint(&model);
     let finished = call.args([
         "run",
@@ -75,10 +74,12 @@ fn a_small_model_that_does_not_correct_what_a_check_fails_at_starts_over() {
         "--apply",
         "--check",
         CHECK,
+        "--check-attempts",
+        "4",
     ]);
     let finished = finished.run().expect_code(0);
     assert_eq!(finished.events_of("started_over").len(), 1);
-    assert!(last_text(&model.chat_requests()[2]).starts_with("The check of the task fails"));
+    assert!(last_text(&model.chat_requests()[3]).starts_with("The check of the task fails"));
     assert_eq!(finished.host_file("double.py").as_deref(), Some("def double(n):\n    return 2 * n\n"));
 }
 
@@ -106,7 +107,9 @@ fn what_was_done_before_the_prompt_stays() {
     let model = server(1_500_000_000)
         .text(&edit("return n", "return n + n + n"))
         .text(&check())
+        .text(&edit("n + n + n", "n - 1"))
         .text(&check())
+        .text(&edit("n - 1", "n ** 3"))
         .text(&check())
         .text(&edit("return n", "return 2 * n"))
         .text(&check())
@@ -125,7 +128,9 @@ fn at_its_last_turn_and_in_the_users_own_directory_the_work_is_kept() {
         server(1_500_000_000)
             .text(&edit("return n", "return 3 * n"))
             .text(&check())
+            .text(&edit("3 * n", "5 * n"))
             .text(&check())
+            .text(&edit("5 * n", "7 * n"))
             .text(&check())
             .text(&answer())
             .text(&answer())
@@ -136,17 +141,19 @@ fn at_its_last_turn_and_in_the_users_own_directory_the_work_is_kept() {
         let call = agent().file("double.py", PROGRAM).endpoint(&model);
         call.args(["run", PROMPT, "--json"]).args(more).run()
     };
-    let limited = run(&["--max-turns", "4"]).expect_code(5);
+    let limited = run(&["--max-turns", "6"]).expect_code(5);
     assert!(limited.events_of("started_over").is_empty());
     let bound = run(&["--workspace-mode", "bind"]);
     assert!(bound.events_of("started_over").is_empty());
-    assert_eq!(bound.host_file("double.py").as_deref(), Some("def double(n):\n    return 3 * n\n"));
+    assert_eq!(bound.host_file("double.py").as_deref(), Some("def double(n):\n    return 7 * n\n"));
 }
 
 #[test]
 fn a_small_model_starts_over_twice_at_most() {
     let rounds = (0..3).fold(server(1_500_000_000), |model, _| {
-        model.text(&edit("return n", "return 3 * n")).text(&check()).text(&check()).text(&check())
+        let model = model.text(&edit("return n", "return 3 * n")).text(&check());
+        let model = model.text(&edit("3 * n", "5 * n")).text(&check());
+        model.text(&edit("5 * n", "7 * n")).text(&check())
     });
     let model = rounds.text(&answer()).text(&answer()).text(&answer()).start();
     let call = agent().file("double.py", PROGRAM).endpoint(&model);

@@ -1,15 +1,22 @@
 //! Running the tool calls of one message.
 
+use super::Conversation;
+use super::Moment;
+use super::assist::{AfterCall, BeforeCall, ToolUse};
 use super::repetition::{Repetition, Verdict};
-use super::{Conversation, Moment, failure_hints, guesses, overwrite, small_model, syntax_guard, unfinished};
-use agent_base::error::{Error, Kind, Result};
+use agent_base::error::Error;
+use agent_base::error::Kind;
+use agent_base::error::Result;
 use agent_base::secret_scan;
-use agent_event::CallForm;
-use agent_event::{Event, ToolCall};
-use agent_model::{Message, Reply};
+use agent_event::Event;
+use agent_event::ToolCall;
+use agent_model::Message;
+use agent_model::Reply;
 use agent_policy::policy::Action;
-use agent_sandbox::Sandbox;
-use agent_tools::{Context, Registry, Tool, ToolResult};
+use agent_tools::Context;
+use agent_tools::Registry;
+use agent_tools::Tool;
+use agent_tools::ToolResult;
 use futures_util::future::join_all;
 use serde_json::Value;
 use std::sync::atomic::Ordering;
@@ -30,7 +37,7 @@ impl Conversation {
     /// Runs the calls of one message in order; those that delegate, side by side, at the same time. Every call gets a result,
     /// whatever happens.
     pub(super) async fn run_tools(&mut self, reply: &Reply, repetition: &mut Repetition) -> Result<Round> {
-        let mut round = Round { all_bad: true, verdict: Verdict::Fine };
+        let mut round = Round { all_bad: true, verdict: Verdict::Fine, starts_over: false };
         let (mut failure, mut bad) = (None, false);
         let groups: Vec<&[ToolCall]> =
             reply.tool_calls.chunk_by(|a, b| self.delegates(a) && self.delegates(b)).collect();
@@ -54,7 +61,7 @@ impl Conversation {
                     Outcome::Ran(Ok(done)) => {
                         round.all_bad &= done.bad;
                         bad |= done.bad;
-                        self.progress.record(call, &done.result);
+                        round.starts_over |= done.starts_over;
                         let verdict = repetition.record(&call.name, &call.arguments, &done.fingerprint());
                         round.verdict = worse(round.verdict, verdict);
                         self.send_images(&call.id, &done.result.content);
@@ -127,13 +134,14 @@ impl Conversation {
         self.emit(Event::ToolStarted { id: call.id.clone(), name: call.name.clone(), arguments: shown })?;
         let started = Instant::now();
         let done = match (self.setup.tools.get(&call.name), parsed) {
-            (None, _) => Ok(Done::bad(unknown_tool(&call.name, &self.setup.tools))),
-            (Some(_), Err(_)) if reply.is_cut_off() => Ok(Done::bad(CUT_OFF.to_owned())),
+            (None, _) => self.bad_call(call, unknown_tool(&call.name, &self.setup.tools)).await,
+            (Some(_), Err(_)) if reply.is_cut_off() => self.bad_call(call, CUT_OFF.to_owned()).await,
             (Some(_), Err(error)) => {
-                Ok(Done::bad(format!("error: the arguments are not valid JSON: {error}; send them again")))
+                let text = format!("error: the arguments are not valid JSON: {error}; send them again");
+                self.bad_call(call, text).await
             }
             // The end of a message that was cut off is not what the model meant, even if it could be repaired.
-            (Some(_), Ok((_, true))) if reply.is_cut_off() => Ok(Done::bad(CUT_OFF.to_owned())),
+            (Some(_), Ok((_, true))) if reply.is_cut_off() => self.bad_call(call, CUT_OFF.to_owned()).await,
             (Some(tool), Ok((value, _))) => {
                 let (tool, value) = self.meant(tool, value);
                 self.run_if_allowed(tool, &call.id, value).await
@@ -156,6 +164,14 @@ impl Conversation {
         done
     }
 
+    /// The outcome of a call that is not valid.
+    async fn bad_call(&self, call: &ToolCall, text: String) -> Result<Done> {
+        let result = ToolResult::failure(text);
+        let call = ToolUse { id: &call.id, tool: &call.name, arguments: &Value::Null };
+        self.setup.assist.after_call(self.at(), call, &result).await;
+        Ok(Done { bad: true, ..Done::of(result) })
+    }
+
     /// The tool that a call is meant for, and its arguments.
     fn meant<'a>(&'a self, tool: &'a dyn Tool, arguments: &Value) -> (&'a dyn Tool, Value) {
         let meant =
@@ -167,7 +183,7 @@ impl Conversation {
     async fn run_if_allowed(&self, tool: &dyn Tool, call: &str, arguments: Value) -> Result<Done> {
         match self.judge(tool.name(), tool.action(&arguments), &arguments).await? {
             None => self.run_tool(tool, call, arguments).await,
-            Some(why) => Ok(Done { result: ToolResult::failure(why), bad: false }),
+            Some(why) => Ok(Done::of(ToolResult::failure(why))),
         }
     }
 
@@ -217,7 +233,7 @@ impl Conversation {
         Ok(said.map(|said| format!("[a hook of the user's says: {said}]")))
     }
 
-    async fn run_tool(&self, tool: &dyn Tool, call: &str, arguments: Value) -> Result<Done> {
+    async fn run_tool(&self, tool: &dyn Tool, call: &str, mut arguments: Value) -> Result<Done> {
         let run = async {
             let sandbox = self.setup.environment.sandbox().await?;
             let events = &*self.setup.events;
@@ -229,8 +245,9 @@ impl Conversation {
                 reach: &*self.setup.environment,
                 bounds: self.setup.bounds,
             };
-            let mut result = self.call_tool(tool, context, arguments.clone()).await?;
-            if let Some(said) = self.said_after(tool.name(), &arguments, &result).await? {
+            let mut done = self.call_tool(tool, context, &mut arguments).await?;
+            let result = &mut done.result;
+            if let Some(said) = self.said_after(tool.name(), &arguments, result).await? {
                 result.text += &format!("\n\n{said}");
             }
             // Programs seldom show why the proxy refused a connection.
@@ -248,91 +265,39 @@ impl Conversation {
                 events.emit(Event::SecretsRedacted { id: call.to_owned(), types: redacted.types })?;
                 result.text = redacted.text;
             }
-            Ok::<_, Error>(result)
+            Ok::<_, Error>(done)
         };
         if tool.delegates() {
-            return Ok(Done { result: run.await?, bad: false });
+            return run.await;
         }
         // Dropping the tool's future kills what it runs inside the sandbox.
         tokio::select! {
             biased;
             stop = self.interrupt.triggered() => Err(stop.error()),
-            result = run => Ok(Done { result: result?, bad: false }),
+            done = run => done,
         }
     }
 
-    /// Calls the tool; with small models, with what they would have to look up first.
-    async fn call_tool(
-        &self,
-        tool: &dyn Tool,
-        context: Context<'_>,
-        mut arguments: Value,
-    ) -> Result<ToolResult> {
-        if self.setup.model.form() != CallForm::Compact {
-            return tool.call(context, arguments).await;
-        }
-        let (sandbox, messages) = (context.sandbox, &self.messages);
-        let prompt = self.task.as_str();
-        if let Some(refusal) = guesses::refuse_guess(prompt, tool.name(), &arguments, messages) {
-            return Ok(ToolResult::failure(refusal));
-        }
-        let sent = arguments.clone();
-        let before = small_model::content_before(sandbox, tool.name(), &arguments).await;
-        if let Some(content) = &before {
-            small_model::repair_edit(tool.name(), &mut arguments, content);
-        }
-        small_model::repair_escapes(&mut arguments);
-        let guarded =
-            syntax_guard::guard(sandbox, prompt, tool.name(), &mut arguments, before.as_deref()).await;
-        let refusal = match before.as_deref() {
-            _ if tool.name() != "write_file" => None,
-            Some(content) => overwrite::refuse(prompt, &arguments, content, messages),
-            None => guesses::refuse_other_file(sandbox, prompt, &arguments, messages).await,
-        };
-        if let Some(refusal) = refusal {
-            return Ok(ToolResult::failure(refusal));
-        }
-        // What was judged is what the model sent.
-        if arguments != sent
-            && let Some(why) = self.judge(tool.name(), tool.action(&arguments), &arguments).await?
-        {
-            return Ok(ToolResult::failure(why));
-        }
-        if let Some(refusal) = guarded.refusal(prompt, tool.name(), &arguments, messages) {
-            return Ok(ToolResult::failure(refusal));
-        }
-        let unchanged = before.and_then(|content| small_model::unchanged(&arguments, &content));
-        let edited = small_model::edited_by_sed(sandbox, tool.name(), &arguments).await;
-        let mut result = tool.call(context, arguments.clone()).await?;
-        if result.ok {
-            result.text.extend(unchanged);
-            result.text += &guarded.corrected;
-            result.text.extend(guarded.broken.map(|broken| broken.note(tool.name(), &arguments)));
-            result.text.extend(small_model::edited_nothing(sandbox, &edited).await);
-            result.text.extend(small_model::json_example(tool.name(), &arguments));
-            result
-                .text
-                .extend(unfinished::next_step(sandbox, prompt, tool.name(), &arguments, messages).await);
-        } else {
-            result.text += &self.about_failure(sandbox, tool.name(), &arguments, &result.text).await;
-        }
-        Ok(result)
-    }
-
-    /// What a small model would have to look up about a call that failed.
-    async fn about_failure(&self, sandbox: &Sandbox, tool: &str, arguments: &Value, output: &str) -> String {
-        let (messages, prompt) = (&self.messages, self.task.as_str());
-        let files = small_model::named_files(sandbox, tool, arguments, output, messages).await;
-        let hints = match tool {
-            "run_commands" => {
-                let command = arguments["command"].as_str().unwrap_or_default();
-                failure_hints::hints(sandbox, command, output, files.is_none()).await
+    /// Calls the tool, and asks before and after that who helps the model. The arguments become those that it ran with.
+    async fn call_tool(&self, tool: &dyn Tool, context: Context<'_>, arguments: &mut Value) -> Result<Done> {
+        let assist = &self.setup.assist;
+        let (id, name) = (context.call, tool.name());
+        match assist.before_call(self.at(), ToolUse { id, tool: name, arguments }).await {
+            BeforeCall::Run => {}
+            BeforeCall::Refuse(why) => return Ok(Done::of(ToolResult::failure(why))),
+            BeforeCall::Instead(meant) => {
+                // What was judged is what the model sent.
+                if let Some(why) = self.judge(name, tool.action(&meant), &meant).await? {
+                    return Ok(Done::of(ToolResult::failure(why)));
+                }
+                *arguments = meant;
             }
-            _ => String::new(),
-        };
-        let mut text = files.unwrap_or_default() + &hints;
-        text.extend(unfinished::correction(sandbox, prompt, arguments, messages).await);
-        text
+        }
+        let mut result = tool.call(context, arguments.clone()).await?;
+        let call = ToolUse { id, tool: name, arguments };
+        let AfterCall { note, starts_over } = assist.after_call(self.at(), call, &result).await;
+        result.text += &note;
+        Ok(Done { starts_over, ..Done::of(result) })
     }
 }
 
@@ -341,6 +306,8 @@ pub(super) struct Round {
     /// Whether none of them was valid.
     pub all_bad: bool,
     pub verdict: Verdict,
+    /// Whether the work on the task is to begin anew.
+    pub starts_over: bool,
 }
 
 /// What became of one call.
@@ -359,11 +326,12 @@ struct Done {
     result: ToolResult,
     /// Whether the call itself was invalid: no such tool, or arguments that are not valid.
     bad: bool,
+    starts_over: bool,
 }
 
 impl Done {
-    fn bad(text: String) -> Self {
-        Self { result: ToolResult::failure(text), bad: true }
+    fn of(result: ToolResult) -> Self {
+        Self { result, bad: false, starts_over: false }
     }
 
     /// The result without the duration in a command's first line, which is never the same twice.

@@ -1,17 +1,32 @@
 //! A conversation with a model.
 
+use super::assist::Assist;
 use super::environment::Environment;
-use super::progress::Progress;
-use crate::{Interrupt, Price, RunLimits, SandboxFacts, Shared, Spent, Window, system_prompt};
+use crate::Interrupt;
+use crate::Price;
+use crate::RunLimits;
+use crate::SandboxFacts;
+use crate::Shared;
+use crate::Spent;
+use crate::Window;
+use crate::system_prompt;
 use agent_base::error::Result;
 use agent_base::secret_scan;
-use agent_event::{Artifact, Event, Events};
+use agent_event::Artifact;
+use agent_event::Event;
+use agent_event::Events;
 use agent_log::Artifacts;
-use agent_model::dialogue::{self, Notes};
+use agent_model::ChatModel;
+use agent_model::Message;
+use agent_model::Messages;
+use agent_model::Request;
+use agent_model::dialogue;
+use agent_model::dialogue::Notes;
 use agent_model::prompted::Prompts;
-use agent_model::{ChatModel, Message, Messages, Request};
 use agent_policy::policy::Gate;
-use agent_tools::{Bounds, Registry, Tool};
+use agent_tools::Bounds;
+use agent_tools::Registry;
+use agent_tools::Tool;
 use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
@@ -25,6 +40,8 @@ pub struct Setup {
     pub events: Arc<Events>,
     /// Where tools run.
     pub environment: Arc<dyn Environment>,
+    /// Who helps the model.
+    pub assist: Arc<dyn Assist>,
     /// The tools that the model may call.
     pub tools: Registry,
     /// Where files that tools produce are stored.
@@ -51,13 +68,9 @@ pub struct Conversation {
     pub(super) messages: Messages,
     /// The prompts that can be gone back to.
     pub(super) prompts: Prompts,
-    /// What the user asked for last; what failed of it since may be a prompt of its own.
-    pub(super) task: String,
-    /// The number of that prompt, and how often the model has begun to work on it.
+    /// The number of the last task, which follow-ups are about, and how often the model has begun to work on it.
     pub(super) task_prompt: u64,
     pub(super) attempt: u32,
-    /// What the model has done about it.
-    pub(super) progress: Progress,
     /// What the model learns with the next prompt.
     pub(super) notes: Notes,
     /// Images that the next prompt names, as `data:` URLs.
@@ -109,10 +122,8 @@ impl Conversation {
             setup,
             messages: vec![system].into(),
             prompts: Prompts::default(),
-            task: String::new(),
             task_prompt: 0,
             attempt: 1,
-            progress: Progress::default(),
             notes: Notes::default(),
             images: Vec::new(),
             arrived: String::new(),

@@ -77,6 +77,10 @@ impl ChatModel for Governed {
         self.model.form()
     }
 
+    fn is_assisted(&self) -> bool {
+        self.model.is_assisted()
+    }
+
     fn resume_form(&self, form: CallForm) {
         self.model.resume_form(form);
     }

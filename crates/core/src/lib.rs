@@ -3,41 +3,27 @@
 //! Knows no terminal and no backend: it asks a [`ChatModel`](agent_model::ChatModel), runs [`tools`](agent_tools) in a
 //! [`Sandbox`](agent_sandbox::Sandbox) that its [`Environment`] provides, and emits [`Events`](agent_event::Events).
 
-mod asked;
+mod ask;
+mod assist;
 mod budget;
-mod calculation;
 mod calls;
-mod check_feedback;
 mod compaction;
 mod conversation;
-mod edit_repair;
 mod environment;
-mod expected_output;
-mod failing_line;
-mod failure_hints;
 mod governed;
-mod guesses;
 mod images;
 mod instructions;
 mod interrupt;
 mod limits;
-mod nudge;
-mod overwrite;
-mod program_input;
-mod progress;
+mod order;
 mod prompt;
 mod repetition;
-mod second_opinion;
-mod sent_with_prompt;
 mod skills;
-mod small_model;
 mod start_over;
-mod syntax_guard;
-mod syntax_repair;
 mod turn;
-mod unfinished;
 mod window;
 
+pub use assist::{AfterCall, Assist, At, BeforeCall, FailedCheck, NewPrompt, PromptHelp, ToolUse};
 pub use budget::{Budget, Shared};
 pub use conversation::{Answer, Conversation, Earlier, Setup};
 pub use environment::{Environment, Moment};

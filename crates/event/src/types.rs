@@ -257,7 +257,7 @@ pub enum Event {
     /// A limit was reached: it ended the run, blocks further traffic (network limits) or killed a command (sandbox
     /// limits).
     LimitReached {
-        /// `turns`, `tokens`, `cost`, `time`, `repetition`, `bad_calls`, `unfinished` or `answer_tokens`;
+        /// `turns`, `tokens`, `cost`, `time`, `repetition`, `bad_calls` or `answer_tokens`;
         /// `connections`, `connections_at_once` or `network_bytes`; `disk` or `memory`.
         limit: String,
     },
@@ -288,7 +288,7 @@ pub enum Event {
         /// The number of the prompt (`user_message`), counting from 1.
         prompt: u64,
     },
-    /// A small model kept failing: all that followed this prompt is not in the conversation any more, the workspace is as it was
+    /// The model kept failing: all that followed this prompt is not in the conversation any more, the workspace is as it was
     /// before it, and the model works on it again.
     StartedOver {
         /// The number of the prompt (`user_message`), counting from 1.

@@ -179,7 +179,8 @@ pub trait ChatModel: Send + Sync {
         None
     }
 
-    /// Decides the form of the tool calls before the first request, where that can be known by then.
+    /// Learns before the first request what decides about the form of the tool calls and about help, where that can be known by
+    /// then.
     fn decide_form<'a>(&'a self, _tools: &'a [ToolSpec], _on_progress: OnProgress<'a>) -> BoxFuture<'a, ()> {
         Box::pin(std::future::ready(()))
     }
@@ -187,6 +188,11 @@ pub trait ChatModel: Send + Sync {
     /// How tools are offered and calls are written, as far as that is decided.
     fn form(&self) -> CallForm {
         CallForm::Native
+    }
+
+    /// Whether the steps of its work are helped along, as far as that is decided: see [`Assist`](agent_core::Assist).
+    fn is_assisted(&self) -> bool {
+        false
     }
 
     /// Continues with the form that the session had.

@@ -2,8 +2,8 @@
 
 use super::Message;
 use super::compact::TIMED_OUT;
-use agent_event::ToolCall;
 use agent_base::exit_status::is_result;
+use agent_event::ToolCall;
 
 /// Stands for the output of a command that printed nothing.
 pub const NO_OUTPUT: &str = "(no output)";

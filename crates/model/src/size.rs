@@ -2,12 +2,17 @@
 
 use agent_event::CallForm;
 
-/// Models with fewer parameters get the compact form.
+/// Models with fewer parameters are small.
 const SMALL: f64 = 4e9;
+
+/// Whether a model of this size is a small one: it gets the compact form, and help, unless the user says otherwise.
+pub fn is_small(parameters: f64) -> bool {
+    parameters < SMALL
+}
 
 /// The form for a model of this size.
 pub fn form_for_size(parameters: f64) -> CallForm {
-    match parameters < SMALL {
+    match is_small(parameters) {
         true => CallForm::Compact,
         false => CallForm::Native,
     }

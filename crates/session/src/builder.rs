@@ -9,21 +9,34 @@ use super::mcp::SessionServers;
 use super::settings::{Governance, ModelSettings, SandboxSettings, WorkspaceSettings};
 use super::startup::{ForkedFrom, Population, Startup};
 use super::{Resume, Session};
+use agent_assist::Helper;
 use agent_base::error::{Error, Result};
 use agent_base::lock::Lock;
 use agent_base::machine::Machine;
 use agent_core::{
     Budget, Conversation, Earlier, RunLimits, SandboxFacts, Setup, Shared, Skills, Spent, Window,
 };
-use agent_event::{Event, Events};
-use agent_log::{ArtifactLimits, Artifacts, History, SessionFile, SessionId, Store};
-use agent_network::{self as network, Gateway};
+use agent_event::Event;
+use agent_event::Events;
+use agent_log::ArtifactLimits;
+use agent_log::Artifacts;
+use agent_log::History;
+use agent_log::SessionFile;
+use agent_log::SessionId;
+use agent_log::Store;
+use agent_network as network;
+use agent_network::Gateway;
 use agent_policy::policy::Gate;
 use agent_sandbox::host_tree;
 use agent_sandbox::local::Local;
-use agent_tools::code::{self, RunCode};
-use agent_tools::{Plan, Registry, UpdatePlan};
-use agent_workspace::{Mode, Workspace, secrets};
+use agent_tools::Plan;
+use agent_tools::Registry;
+use agent_tools::UpdatePlan;
+use agent_tools::code;
+use agent_tools::code::RunCode;
+use agent_workspace::Mode;
+use agent_workspace::Workspace;
+use agent_workspace::secrets;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -257,6 +270,7 @@ impl Builder {
             model: model.client,
             events: Arc::clone(frontend.events()),
             environment,
+            assist: Arc::new(Helper::default()),
             tools,
             artifacts: Artifacts::of_session(&store.dir(&id), ArtifactLimits::default()),
             bounds,

@@ -3,12 +3,22 @@
 use super::frontend::Step;
 use super::startup::{Population, Startup};
 use super::{Retention, Session};
-use agent_base::error::{Error, Kind, Result};
+use agent_base::error::Error;
+use agent_base::error::Kind;
+use agent_base::error::Result;
 use agent_base::secret_scan;
-use agent_event::{Changes, Event};
+use agent_core::FailedCheck;
+use agent_event::Changes;
+use agent_event::Event;
 use agent_log::SessionId;
-use agent_sandbox::{Command, Outcome, Program, Sandbox, TAIL_BYTES};
-use agent_tools::{Collector, describe, report_limits};
+use agent_sandbox::Command;
+use agent_sandbox::Outcome;
+use agent_sandbox::Program;
+use agent_sandbox::Sandbox;
+use agent_sandbox::TAIL_BYTES;
+use agent_tools::Collector;
+use agent_tools::describe;
+use agent_tools::report_limits;
 use agent_workspace::Workspace;
 use std::sync::Arc;
 
@@ -49,31 +59,24 @@ impl Failure {
 }
 
 impl Session {
-    /// Runs `commands`, reports a failure to the model, and runs them again, until all pass. A small model that fails at the same one
-    /// again starts over: then, its new answer.
+    /// Runs `commands`, reports a failure to the model, and runs them again, until all pass. The new answer, where the model began its work
+    /// anew.
     ///
     /// # Errors
     /// `Check` if one still fails after `attempts` attempts.
     pub async fn run_checks(&mut self, commands: &[String], attempts: u32) -> Result<Option<String>> {
-        let (mut reported, mut answer) = (None, None);
+        let mut answer = None;
         for attempt in 1.. {
             let Some(failure) = self.first_failure(commands).await? else { break };
             if attempt >= attempts {
                 return Err(Error::new(Kind::Check, format!("the check did not pass: {}", failure.command))
                     .hint("`agent diff` shows the change; none of it was written"));
             }
+            let report = failure.feedback(self.changes().await?);
             let Failure { command, outcome, output } = &failure;
-            if reported.as_ref() == Some(command) && self.conversation.start_over().await? {
-                answer = Some(self.conversation.work().await?.text);
-                reported = None;
-                continue;
-            }
-            let feedback = match self.conversation.check_feedback(command, outcome, output).await {
-                Some(feedback) => feedback,
-                None => failure.feedback(self.changes().await?),
-            };
-            self.conversation.follow_up(&feedback).await?;
-            reported = Some(failure.command);
+            let check = FailedCheck { command, outcome, output };
+            let anew = self.conversation.check_failed(&check, report).await?;
+            answer = anew.map(|answer| answer.text).or(answer);
         }
         Ok(answer)
     }

@@ -87,13 +87,6 @@ impl Session {
         self.follow_host().await?;
         self.offer_servers().await?;
         self.attach(text).await?;
-        let interrupt = self.conversation.interrupt();
-        tokio::select! {
-            biased;
-            // The turn records the prompt, and stops.
-            _ = interrupt.triggered() => {}
-            attached = self.conversation.send_with(text) => attached?,
-        }
         self.conversation.turn(text).await
     }
 
@@ -102,7 +95,7 @@ impl Session {
         self.begin().await?;
         self.follow_host().await?;
         self.offer_servers().await?;
-        self.conversation.turn(text).await
+        self.conversation.turn_of_server(text).await
     }
 
     /// Runs the hooks of the session's start before its first prompt.

@@ -487,7 +487,6 @@ fn limit_text(limit: &str) -> String {
         "disk" => "the limit on the sandbox's disk is reached".to_string(),
         "memory" => "the limit on the sandbox's memory is reached".to_string(),
         "bad_calls" => "the model's tool calls cannot be read".to_string(),
-        "unfinished" => "the model ended with an answer although the task is not done".to_string(),
         "answer_tokens" => "the answer is cut off at the endpoint's maximum length".to_string(),
         other => format!("a limit is reached: {other}"),
     }

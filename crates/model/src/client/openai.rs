@@ -2,21 +2,31 @@
 
 mod form;
 
+use crate::ChatModel;
+use crate::Message;
+use crate::OnProgress;
+use crate::Progress;
+use crate::Reply;
+use crate::Request;
+use crate::ToolSpec;
+use crate::size::is_small;
 use crate::client::address::Address;
 use crate::client::answer::Answer;
 use crate::client::encoded::Encoded;
 use crate::client::facts::Facts;
-use crate::client::failure::{Failure, Feature, Reason};
+use crate::client::failure::Failure;
+use crate::client::failure::Feature;
+use crate::client::failure::Reason;
 use crate::client::http;
 use crate::client::retry::Backoff;
-use crate::client::stream::{Assembly, unique};
+use crate::client::stream::Assembly;
+use crate::client::stream::unique;
 use crate::client::wire;
 use crate::compact;
 use crate::described::described;
 use crate::endpoint::Endpoint;
 use crate::limiter::Limiter;
 use crate::tool_calls::repair::repair;
-use crate::{ChatModel, Message, OnProgress, Progress, Reply, Request, ToolSpec};
 use agent_base::error::Result;
 use agent_base::lock::Lock;
 use agent_event::CallForm;
@@ -348,6 +358,10 @@ impl ChatModel for OpenAi {
 
     fn form(&self) -> CallForm {
         self.form.lock().chosen.unwrap_or_default()
+    }
+
+    fn is_assisted(&self) -> bool {
+        self.known().parameters.is_some_and(is_small)
     }
 
     fn resume_form(&self, form: CallForm) {

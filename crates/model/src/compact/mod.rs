@@ -15,10 +15,10 @@ use steps::is_stuck;
 use crate::Message;
 use crate::Request;
 use crate::ToolSpec;
-use agent_base::shorten::head_and_tail;
-use agent_event::ToolCall;
 use crate::results::call_of;
 use crate::results::is_failure;
+use agent_base::shorten::head_and_tail;
+use agent_event::ToolCall;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use steps::Steps;
@@ -40,10 +40,7 @@ const NEXT_STEP: &str = "\n\nSend the next step of the task, or answer if no ste
 /// After a command that ran what was written before: small models tend to add steps that nobody asked for.
 const PERHAPS_DONE: &str =
     "\n\nIf this is what the task asks for, answer. Otherwise send the next step of the task.";
-const AFTER_A_FAILURE: &str = "\n\nThis step failed. Send a step that corrects it; do not answer yet.";
-/// Small models write what a script should print as if it were a command.
-const AFTER_NOT_FOUND: &str = "\n\nThis step failed: the shell found no such command. A script prints text with echo. Send a step \
-                               that corrects it; do not answer yet.";
+const AFTER_A_FAILURE: &str = "\n\nThis step failed. Send a step that corrects it, or answer if the failure itself is what the task asks about.";
 /// The tools that the prompt shows.
 const SHOWN: [&str; 4] = ["run_commands", "write_file", "read_file", "edit_file"];
 /// Tools that are not offered, or (those of jobs) only once there is a job.
@@ -55,8 +52,6 @@ const MAX_INSTRUCTIONS: usize = 2_000;
 const MAX_EARLIER_ANSWER: usize = 1_500;
 /// What the result of a command begins with that runs on as a job: from then on the job tools are offered.
 pub const JOB_STARTED: &str = "started as job ";
-/// What a reminder begins with after which an answer is not offered.
-pub const NOT_DONE: &str = "The task is not done:";
 /// What the result of a command begins with that reached its time limit: from then on `background` is offered.
 pub const TIMED_OUT: &str = "Timed out";
 
@@ -91,9 +86,6 @@ pub fn messages(request: &Request<'_>) -> Vec<Message> {
         match message {
             Message::System { text } | Message::User { text } => {
                 add_user(&mut sent, text);
-                if steps::is_reminder(message) {
-                    continue;
-                }
                 (has_written, steps) = (false, Steps::default());
                 (asked_at, asked_len) = (sent.len() - 1, user_text(&mut sent).map_or(0, |text| text.len()));
             }
@@ -115,7 +107,6 @@ pub fn messages(request: &Request<'_>) -> Vec<Message> {
                 let looks = ["run_commands", "read_file"].contains(&name.as_str());
                 let next_step = match is_last {
                     false => "",
-                    true if text.starts_with("exit code 127") => AFTER_NOT_FOUND,
                     true if is_failure(call, text) => AFTER_A_FAILURE,
                     true if has_written && looks => PERHAPS_DONE,
                     true => NEXT_STEP,
@@ -206,32 +197,16 @@ fn job(result: &str) -> Option<u64> {
     number[..number.find(|c: char| !c.is_ascii_digit())?].parse().ok()
 }
 
-/// How a step begins that edits a file.
-const EDIT_STEP: &str = r#"{"tool":"edit_file","#;
-
-/// The JSON Schema of one turn. What has just led nowhere is left out once: the tool of a step that repeats an earlier one, the
-/// answer after a reminder that the task is not done, and what changes nothing after one that has the edit to send.
+/// The JSON Schema of one turn. The tool of a step that repeats an earlier one is left out once.
 pub fn schema(request: &Request<'_>) -> Value {
-    let answer = request.messages.last().filter(|last| steps::is_reminder(last)).map(|_| "answer");
     let last_tool = request.messages.iter().rev().find_map(|message| match message {
         Message::Tool { name, .. } => Some(name.as_str()),
         _ => None,
     });
-    let has_edit = request.messages.last().is_some_and(offers_edit);
-    let left_out = [
-        answer,
-        last_tool.filter(|_| is_stuck(request.messages)),
-        has_edit.then_some("run_commands"),
-        has_edit.then_some("read_file"),
-    ];
+    let left_out = last_tool.filter(|_| is_stuck(request.messages));
     let mut turns = turns(request);
-    turns.retain(|turn| !left_out.contains(&turn["properties"]["tool"]["const"].as_str()));
+    turns.retain(|turn| left_out.is_none() || turn["properties"]["tool"]["const"].as_str() != left_out);
     json!({ "anyOf": turns })
-}
-
-/// Whether a reminder has an edit for the model to send.
-fn offers_edit(message: &Message) -> bool {
-    matches!(message, Message::User { text } if text.contains(EDIT_STEP))
 }
 
 /// The schemas of the steps that the model may send.
@@ -383,7 +358,7 @@ mod tests {
         let mut conversation = conversation();
         conversation.extend(run("3", "0.01"));
         assert!(!is_stuck(&conversation));
-        assert!(text(sent(&conversation).last().unwrap()).ends_with(AFTER_NOT_FOUND));
+        assert!(text(sent(&conversation).last().unwrap()).ends_with(AFTER_A_FAILURE));
         conversation.extend(run("4", "0.02"));
         assert!(is_stuck(&conversation));
         let registry = builtin_tools();

@@ -4,12 +4,11 @@
 //! more probable it gets, at any temperature. So the steps up to a repetition are sent as a short list in the user's
 //! message instead of as calls of the model's own.
 
-use super::NOT_DONE;
 use crate::Message;
-use agent_base::shorten::head_and_tail;
-use agent_event::ToolCall;
 use crate::results::call_of;
 use crate::results::is_failure;
+use agent_base::shorten::head_and_tail;
+use agent_event::ToolCall;
 use std::collections::HashSet;
 
 /// Steps in the list, the last ones.
@@ -77,6 +76,7 @@ impl<'a> Steps<'a> {
 /// Whether the last step repeats an earlier one: then a low temperature gives the same answer
 /// again.
 pub fn is_stuck(messages: &[Message]) -> bool {
+    let is_prompt = |message: &Message| matches!(message, Message::User { .. });
     let prompt = messages.iter().rposition(is_prompt).unwrap_or(0);
     let mut steps = Steps::default();
     let mut repeats = false;
@@ -86,14 +86,4 @@ pub fn is_stuck(messages: &[Message]) -> bool {
         }
     }
     repeats
-}
-
-/// Whether a message is the user's, and not a reminder.
-fn is_prompt(message: &Message) -> bool {
-    matches!(message, Message::User { .. }) && !is_reminder(message)
-}
-
-/// Whether a message is the reminder that the task is not done: it begins nothing new.
-pub fn is_reminder(message: &Message) -> bool {
-    matches!(message, Message::User { text } if text.starts_with(NOT_DONE))
 }

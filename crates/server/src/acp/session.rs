@@ -241,7 +241,7 @@ impl OpenSession {
                 // That it ended so is in the answer as well.
                 let _ = self.editor.update(session.id(), chunk("agent_message_chunk", "limit", &text)).await;
                 match limit.as_deref() {
-                    Some("turns" | "repetition" | "bad_calls" | "unfinished") => "max_turn_requests",
+                    Some("turns" | "repetition" | "bad_calls") => "max_turn_requests",
                     _ => "max_tokens",
                 }
             }

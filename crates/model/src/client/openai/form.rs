@@ -1,7 +1,10 @@
 //! What is known about the model, and the form in which tools are offered to it.
 
 use super::{OpenAi, no_list};
-use crate::client::facts::self;
+use crate::OnProgress;
+use crate::Progress;
+use crate::ToolSpec;
+use crate::client::facts;
 use crate::client::facts::Facts;
 use crate::client::wire;
 use crate::compact;
@@ -9,9 +12,6 @@ use crate::endpoint::Endpoint;
 use crate::providers::GENERIC;
 use crate::size::form_for_size;
 use crate::size::parameters_in_name;
-use crate::OnProgress;
-use crate::Progress;
-use crate::ToolSpec;
 use agent_base::error::Result;
 use agent_event::CallForm;
 use futures_util::future::join_all;

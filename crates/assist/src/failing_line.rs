@@ -1,6 +1,7 @@
 //! The line of a program that an interpreter's error message names.
 
-use agent_sandbox::WORKSPACE;
+use super::files::{MAX_COMPARED, relative, text_file};
+use agent_sandbox::Sandbox;
 use std::path::{Path, PathBuf};
 
 /// Bytes of an output in which a place is looked for, from its end.
@@ -10,18 +11,29 @@ const AROUND: usize = 2;
 /// Characters of a line that are shown.
 const MAX_LINE: usize = 200;
 
+/// The lines that failed, of a command or of the program that its output names.
+pub async fn shown(sandbox: &Sandbox, command: &str, output: &str) -> Option<String> {
+    if let Some(excerpt) = in_here_document(command, output) {
+        return Some(format!("\n\nThese lines of the command failed:\n{excerpt}"));
+    }
+    let Place { path, line } = place(output)?;
+    let content = text_file(sandbox, &path.to_string_lossy(), MAX_COMPARED).await?;
+    let excerpt = excerpt(&content, line)?;
+    Some(format!("\n\nLine {line} of {}, with those around it:\n{excerpt}", path.display()))
+}
+
 /// A place in a file of the workspace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+struct Place {
     /// The file, relative to the workspace.
-    pub path: PathBuf,
+    path: PathBuf,
     /// The line, counted from 1.
-    pub line: usize,
+    line: usize,
 }
 
 /// The place that an output names last: Python's `File "a.py", line 3`, the `a.sh: line 3:` and `a.sh: 3:` of shells, and the
 /// `a.js:3` of others.
-pub fn place(output: &str) -> Option<Place> {
+fn place(output: &str) -> Option<Place> {
     let start = output.len().saturating_sub(MAX_SEARCHED);
     let start = (start..output.len()).find(|at| output.is_char_boundary(*at))?;
     output[start..].lines().rev().find_map(place_in)
@@ -41,15 +53,12 @@ fn place_in(line: &str) -> Option<Place> {
     };
     let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     let line = rest[..digits].parse().ok().filter(|line| *line > 0)?;
-    let path = Path::new(path);
-    let path = path.strip_prefix(WORKSPACE).unwrap_or(path);
-    let path = path.strip_prefix(".").unwrap_or(path);
-    let is_file = path.extension().is_some() && path.is_relative();
-    is_file.then(|| Place { path: path.to_owned(), line })
+    let path = Path::new(path).extension().and_then(|_| relative(path))?;
+    Some(Place { path, line })
 }
 
 /// The lines of a here-document in `command` around the one that fails last, where that is not a line of a file.
-pub fn in_here_document(command: &str, output: &str) -> Option<String> {
+fn in_here_document(command: &str, output: &str) -> Option<String> {
     let last = output.lines().rev().map(str::trim).find(|line| line.starts_with("File \""))?;
     let line = last.strip_prefix("File \"<stdin>\", line ")?.split(',').next()?.parse().ok()?;
     let (head, rest) = command.split_once('\n')?;
@@ -60,7 +69,7 @@ pub fn in_here_document(command: &str, output: &str) -> Option<String> {
 }
 
 /// The line of `content` and those around it, as they are: small models copy what stands before a line as well.
-pub fn excerpt(content: &str, line: usize) -> Option<String> {
+fn excerpt(content: &str, line: usize) -> Option<String> {
     content.lines().nth(line.checked_sub(1)?)?;
     let first = line.saturating_sub(AROUND).max(1);
     let lines = content.lines().skip(first - 1).take(line + AROUND - first + 1);
