@@ -3,7 +3,10 @@
 use crate::support::agent::agent;
 use crate::support::endpoint::endpoint;
 use crate::support::engine::engine;
+use crate::support::terminal::terminal;
 use serde_json::json;
+use std::path::Path;
+use std::process::Command;
 
 #[test]
 fn a_change_is_reviewed_applied_and_undone() {
@@ -318,4 +321,42 @@ fn notices_about_a_workspace_are_reported_once_and_the_model_learns_what_is_with
     assert!(!second.stderr.contains("left out"), "{}", second.stderr);
     let again = first.again().endpoint(&model).file("prod.env", "TOKEN=1").args(["run", "look"]).run();
     assert!(again.expect_code(0).stderr.contains("prod.env (secret)"));
+}
+
+/// Makes the workspace a clone of `../mirror` that has no objects of its own.
+fn shared_clone(workspace: &Path) {
+    let script = "git init -q -b main ../mirror && cd ../mirror && echo a > a && git add a
+        git -c user.name=a -c user.email=a@b commit -qm first && git clone -q --shared . ../workspace";
+    let made = Command::new("sh").args(["-ec", script]).current_dir(workspace).output().expect("a shell");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
+#[test]
+fn a_clone_that_borrows_objects_is_copied_if_the_configuration_names_where() {
+    for mode in ["copy", "overlay"] {
+        let look = ["exec", "--workspace-mode", mode, "--", "git", "log", "--format=%s"];
+        let call = agent().args(look);
+        shared_clone(call.workspace());
+        let mirror = call.workspace().with_file_name("mirror");
+        let without = call.run();
+        assert!(without.stderr.contains("its repository takes objects from"), "{}", without.stderr);
+        assert!(!without.stdout.contains("first"), "{}", without.stdout);
+        let setting = format!("git_object_stores = [{:?}]\n", mirror.display());
+        let allowed = without.again().config(&setting).args(look).run().expect_code(0);
+        assert_eq!(allowed.stdout, "first\n", "{mode}: {}", allowed.stderr);
+        assert!(!allowed.stderr.contains("git"), "{}", allowed.stderr);
+    }
+}
+
+#[test]
+fn the_user_is_asked_about_objects_of_another_repository() {
+    for (answer, shown) in [("yes", "first"), ("no", "git does not work inside the sandbox")] {
+        let builder = terminal().args(["exec", "--", "git", "log", "--format=%s"]);
+        shared_clone(&builder.directory("workspace"));
+        let mut terminal = builder.start();
+        terminal.wait_for("takes objects from");
+        terminal.wait_for("[yes/no]");
+        terminal.type_line(answer);
+        terminal.wait_for(shown);
+    }
 }

@@ -166,7 +166,8 @@ async fn sandbox(
         console.always_notice(text)?;
     }
     let directory = machine().data_dir()?.join("scratch");
-    let workspace = open::workspace(config);
+    let mut workspace = open::workspace(config);
+    open::ask_about_objects(&mut workspace, console).await?;
     let fresh = OneShot::start(&workspace, &settings, &directory, Arc::clone(console) as _).await?;
     Ok((fresh.sandbox.clone(), Some(fresh)))
 }

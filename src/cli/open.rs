@@ -8,16 +8,20 @@ use crate::backends::{Chosen, choose};
 use crate::cli::config::Config;
 use crate::cli::machine;
 use crate::cli::options::Options;
-use crate::cli::ui::notify;
+use crate::cli::ui::{confirm, notify};
 use crate::error::Result;
 use crate::event::SandboxInfo;
 use crate::exit_code::ExitCode;
 use crate::log::SessionId;
-use crate::sandbox::{HomeFile, Network};
+use crate::sandbox::HomeFile;
+use crate::sandbox::Network;
+use crate::sanitise::one_line;
 use crate::session::{
     Builder, Frontend, Governance, ModelSettings, Notice, Population, RegistryMirrors, Resume, Retention,
     SandboxSettings, Session, Start, Starts, WorkspaceSettings, finish,
 };
+use crate::workspace::{Mode, outer_repository};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What a session starts from.
@@ -62,7 +66,35 @@ pub async fn open(
     console.screen.set_images(config.images());
     console.screen.set_trace(config.file.ui.trace);
     notify::set_up(config.file.ui.notify.clone(), config.notify_after, &config.workspace);
-    builder(config, model, from).await?.open(Arc::clone(console) as _).await
+    let mut builder = builder(config, model, from).await?;
+    if let Start::New = builder.start {
+        ask_about_objects(&mut builder.workspace, console).await?;
+    }
+    builder.open(Arc::clone(console) as _).await
+}
+
+/// Asks whether the sandbox gets objects of other repositories, where the workspace's takes some from there: the list of them
+/// may be anybody's. Where nobody can be asked, it gets none, with a notice.
+pub async fn ask_about_objects(workspace: &mut WorkspaceSettings, console: &Console) -> Result<()> {
+    if workspace.mode == Mode::Bind || !confirm::is_possible() {
+        return Ok(());
+    }
+    let borrowed = outer_repository::borrowed(&workspace.root, &workspace.object_stores);
+    if borrowed.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<String> = borrowed.iter().map(|path| one_line(&path.display().to_string(), 200)).collect();
+    let question = format!(
+        "The repository of this workspace takes objects from {}. Its history then leads there, and the sandbox gets a copy \
+         of it. Allow it? ({} in config.toml allows it for good)",
+        names.join(", "),
+        outer_repository::SETTING
+    );
+    let _held = console.screen.hold();
+    if confirm::ask(console.screen.progress(), &question, &["yes", "no"]).await? == "yes" {
+        workspace.object_stores.extend(borrowed);
+    }
+    Ok(())
 }
 
 /// A session with the settings of this call, to be opened.
@@ -116,6 +148,15 @@ pub fn workspace(config: &Config) -> WorkspaceSettings {
         mode: config.sandbox.workspace_mode,
         include: config.options.include.clone(),
         exclude: config.options.exclude.clone(),
+        object_stores: config.file.git_object_stores.iter().map(|path| in_home(path)).collect(),
+    }
+}
+
+/// A path that may begin with `~`.
+fn in_home(path: &Path) -> PathBuf {
+    match (path.strip_prefix("~"), machine().home()) {
+        (Ok(rest), Some(home)) => home.join(rest),
+        _ => path.to_owned(),
     }
 }
 

@@ -82,7 +82,11 @@ fn attack_21_a_link_in_the_place_of_a_repository_brings_nothing_along() {
     );
     let done = call.run();
     assert_eq!(done.stdout, "fine", "{}", done.stderr);
-    assert!(done.stderr.contains(".git is a symlink that leads out of the workspace"), "{}", done.stderr);
+    assert!(
+        done.stderr.contains("/.git leads to a repository that does not name this work tree"),
+        "{}",
+        done.stderr
+    );
 }
 
 #[test]
@@ -140,5 +144,93 @@ fn attack_27_of_gits_configuration_only_what_git_needs_comes_in() {
     assert!(!done.stdout.contains("C4NARY"), "{}", done.stdout);
     for needed in ["repositoryformatversion", "https://example.com/r.git", "[branch \"main\"]"] {
         assert!(done.stdout.contains(needed), "{needed}: {}", done.stdout);
+    }
+}
+
+/// A repository of the user's beside the workspace, with `sub/secret` in its one commit.
+const VICTIM: &str = "git init -q -b main ../victim; cd ../victim; mkdir sub; echo C4NARY > sub/secret; echo C4NARY-RULE > .git/info/exclude
+     git add -f .; git commit -qm C4NARY; cd - >/dev/null; ";
+/// What an archive has in the place of a git directory, but for what leads to the other repository.
+const META: &str = "mkdir -p meta/objects/info meta/objects/pack meta/refs/heads meta/info; printf '[core]\n\tworktree = ..\n' > meta/config
+     echo 'ref: refs/heads/main' > meta/HEAD; echo 'gitdir: meta' > .git; ";
+
+/// The archive's own files said where its repository is, and the pack that the sandbox gets was made of the user's other one.
+#[test]
+fn attack_39_no_file_of_the_workspace_brings_another_repository_in() {
+    let ways = [
+        ("", "echo ../../victim/.git > meta/commondir"),
+        ("", "echo ../../victim/.git > meta/commondir; echo ../.git > meta/gitdir; rm meta/config"),
+        ("", "rm -r meta/objects meta/refs; ln -s ../../victim/.git/objects ../../victim/.git/refs meta"),
+        ("", "rm -r meta/refs; ln -s ../../victim/.git/refs meta; echo ../../../victim/.git/objects > meta/objects/info/alternates"),
+        ("", "rm -r meta/refs; ln -s ../../victim/.git/refs meta; cp -rs $PWD/../victim/.git/objects meta"),
+        ("", "rm -r meta/refs/heads; ln -s ../../../victim/.git/refs/heads meta/refs; mkdir link; ln -s ../link meta/objects/l
+              echo l/../../../victim/.git/objects > meta/objects/info/alternates"),
+        ("", "git -C ../victim rev-parse main > meta/refs/heads/main; printf '# x\n\n../../../victim/./.git/objects' > meta/objects/info/alternates"),
+        ("", "git -C ../victim rev-parse main > meta/refs/heads/main; echo '\"../../../victim/.git/objects\"' > meta/objects/info/alternates"),
+        ("", "mkdir -p x/worktrees/w; echo 'gitdir: x/worktrees/w' > .git; echo 'ref: refs/heads/main' > x/worktrees/w/HEAD
+              echo ../../../.git > x/worktrees/w/gitdir; echo ../../../../victim/.git > x/worktrees/w/commondir"),
+        ("", "mkdir -p x/worktrees/w; echo 'gitdir: x/worktrees/w' > .git; echo 'ref: refs/heads/main' > x/worktrees/w/HEAD; echo ../.. > x/worktrees/w/commondir
+              echo ../../../.git > x/worktrees/w/gitdir; cp meta/HEAD x; ln -s ../../victim/.git/objects ../../victim/.git/refs x"),
+        ("", "mkdir -p x/worktrees/w; echo 'gitdir: x/worktrees/w' > .git; echo 'ref: refs/heads/main' > x/worktrees/w/HEAD; echo ../.. > x/worktrees/w/commondir
+              echo ../../../.git > x/worktrees/w/gitdir; cp meta/HEAD x; echo ../../victim/.git > x/commondir"),
+        ("", "echo 'gitdir: ../victim/.git' > .git"),
+        ("", "rm .git; ln -s ../victim/.git .git"),
+        ("", "rm .git; mv meta .git; git -C ../victim rev-parse main > .git/refs/heads/main; echo ../../../victim/.git/objects > .git/objects/info/alternates"),
+        ("sub", "rm .git; ln -s ../victim/.git .git"),
+        ("sub", "rm .git; mv meta .git; echo ../../victim/.git > .git/commondir"),
+        ("sub", "rm .git; mv meta .git; rm -r .git/objects .git/refs; ln -s ../../victim/.git/objects ../../victim/.git/refs .git"),
+        ("sub", "rm .git; mv meta .git; rm -r .git/refs; ln -s ../../victim/.git/refs .git; echo ../../../victim/.git/objects > .git/objects/info/alternates"),
+        ("sub", "echo ../../victim/.git > meta/commondir; cp ../victim/.git/HEAD meta"),
+    ];
+    const LOOK: &str = "git log -p --all; git show; git cat-file --batch-all-objects --batch; cat .git/info/exclude .git/packed-refs; true";
+    let notice_of = |directory: &str, way: &str| {
+        let call = agent();
+        let root = call.workspace().to_owned();
+        bash(&root, &format!("{VICTIM}{META}mkdir sub; echo mine > sub/mine; {way}"));
+        let done = call.current_dir(&root.join(directory)).args(["exec", "--", "sh", "-c", LOOK]).run();
+        assert!(!done.stdout.contains("C4NARY"), "{way}: {}", done.stdout);
+        done.stderr
+    };
+    for (directory, way) in ways {
+        let notice = notice_of(directory, way);
+        assert!(notice.contains("git does not work inside the sandbox"), "{way}: {notice}");
+    }
+    // What is left of this one is a repository without commits.
+    let links = "rm -r meta/info; ln -s ../../victim/.git/info meta; git -C ../victim repack -qad; ln -s ../../victim/.git/packed-refs meta";
+    notice_of("", links);
+}
+
+/// The subjects of the other repository's commits went to the endpoint, and its branch got a commit.
+#[test]
+fn attack_39_no_file_of_the_workspace_has_another_repository_committed_to() {
+    let ways = [
+        "echo ../../victim/.git > meta/commondir",
+        "rm -r meta/objects meta/refs; ln -s ../../victim/.git/objects ../../victim/.git/refs meta",
+        "rm -r meta/refs; ln -s ../../victim/.git/refs meta; echo ../../../victim/.git/objects > meta/objects/info/alternates",
+        "echo 'gitdir: ../victim/.git' > .git",
+        "rm .git; ln -s ../victim/.git .git",
+        "rm .git; mv meta .git; echo ../../victim/.git > .git/commondir",
+    ];
+    for way in ways {
+        let model = endpoint()
+            .tool_call("run_commands", json!({ "command": "echo new > new.txt" }))
+            .text("Done.")
+            .text("Add new")
+            .start();
+        let call = agent().endpoint(&model);
+        let root = call.workspace().to_owned();
+        bash(
+            &root,
+            &format!(
+                "{VICTIM}git config --file ../victim/.git/config user.name a; git config --file ../victim/.git/config user.email a; {META}{way}"
+            ),
+        );
+        let done = call.args(["run", "go"]).run().expect_code(0);
+        let refused = done.again().args(["apply", "--yes", "--commit", "-m", "x"]).run().expect_code(2);
+        assert!(refused.stderr.contains("this repository is not committed to"), "{way}: {}", refused.stderr);
+        for request in model.requests() {
+            assert!(!request.body.to_string().contains("C4NARY"), "{way}");
+        }
+        bash(&root, "test $(git -C ../victim rev-list --all --count) = 1");
     }
 }

@@ -104,13 +104,23 @@ pub struct WorkspaceSettings {
     pub include: Vec<String>,
     /// Globs of further files that are excluded.
     pub exclude: Vec<String>,
+    /// Object directories of the user's git repositories that others of theirs may take objects from.
+    pub object_stores: Vec<PathBuf>,
 }
 
 impl WorkspaceSettings {
     /// `root`, with the defaults for everything else.
     pub fn new(machine: Arc<Machine>, root: impl Into<PathBuf>) -> Self {
-        let (include, exclude) = (Vec::new(), Vec::new());
-        Self { machine, root: root.into(), named: true, mode: Mode::default(), include, exclude }
+        let (include, exclude, object_stores) = (Vec::new(), Vec::new(), Vec::new());
+        Self {
+            machine,
+            root: root.into(),
+            named: true,
+            mode: Mode::default(),
+            include,
+            exclude,
+            object_stores,
+        }
     }
 
     /// Checks that this directory may be a workspace.
@@ -156,6 +166,7 @@ impl WorkspaceSettings {
             mode: self.mode,
             can_overlay: backend.capabilities().host_paths,
             named: self.named,
+            object_stores: self.object_stores.clone(),
             max_kept: None,
         };
         Ok(Population::Fill(async move { Workspace::open(&root, &directory, options).await }.boxed()))

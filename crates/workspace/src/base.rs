@@ -21,7 +21,7 @@ pub struct Base {
     pub stamps: BTreeMap<TreePath, Stamp>,
     /// What was left out; nothing from the sandbox is written there.
     pub left_out: BTreeMap<TreePath, LeftOut>,
-    /// Whether `.git` is one of the sandbox's own, made from a repository outside of the workspace.
+    /// Whether `.git` is one of the sandbox's own, made from a repository that does not lie in the workspace as a whole.
     #[serde(default)]
     pub has_own_git: bool,
 }
@@ -46,9 +46,10 @@ impl Base {
         Self { nodes, stamps, left_out: selection.left_out, has_own_git: false }
     }
 
-    /// Replaces `.git`, which is at most a file on the host.
+    /// Replaces `.git`, whatever it is on the host.
     pub fn set_own_git(&mut self, git: Manifest) {
         self.stamps.retain(|path, _| !is_own_git(path));
+        self.nodes.retain(|path, _| !is_own_git(path));
         self.nodes.extend(git);
         self.has_own_git = true;
     }

@@ -4,12 +4,18 @@
 //! staged or not, is merged: those stay as they were. Nothing of the repository is executed: no hook, because hooks run
 //! files that the session may have written, and no filter.
 
-use crate::changes::{Change, ChangeSet};
+use crate::changes::Change;
+use crate::changes::ChangeSet;
 use crate::diff::Side;
 use crate::manifest::Node;
-use crate::store::{MAX_IN_MEMORY, Store};
+use crate::repository::Obstacle;
+use crate::repository::Repository;
+use crate::store::MAX_IN_MEMORY;
+use crate::store::Store;
 use crate::tree_path::TreePath;
-use agent_base::error::{Error, Kind, Result};
+use agent_base::error::Error;
+use agent_base::error::Kind;
+use agent_base::error::Result;
 use agent_base::host_program;
 use agent_base::machine::Machine;
 use agent_base::sanitise;
@@ -153,6 +159,10 @@ impl Plan {
 
     /// The subjects of the last commits, for their style.
     pub fn subjects(&self) -> String {
+        // What another repository has is not for the model's endpoint.
+        if self.git.is_borrowing {
+            return String::new();
+        }
         let subjects = self.git.text(&["log", SUBJECTS, "--no-merges", "--format=%s"]);
         sanitise::plain(&subjects.unwrap_or_default()).into_owned()
     }
@@ -200,10 +210,23 @@ struct Git {
     /// The workspace's path in the work tree, with a slash at its end; empty at the top.
     prefix: String,
     index: Option<PathBuf>,
+    /// Whether objects of it are in other repositories.
+    is_borrowing: bool,
 }
 
 impl Git {
     fn open(root: &Path, machine: &Machine) -> Result<Self> {
+        let elsewhere = |obstacle: Obstacle| {
+            Error::usage(format!("this repository is not committed to: {obstacle}"))
+                .hint("commit with git; `git worktree repair` there makes a linked work tree's repository name it again")
+        };
+        let is_borrowing = match Repository::find(root).map_err(elsewhere)? {
+            Some(repository) => {
+                repository.check_written().map_err(elsewhere)?;
+                !repository.borrowed().map_err(elsewhere)?.is_empty()
+            }
+            None => false,
+        };
         let command = host_program::command("git".as_ref(), root, machine).ok_or_else(|| {
             Error::usage("there is no git to commit with").hint("install it, or apply without --commit")
         })?;
@@ -217,6 +240,7 @@ impl Git {
             git_dir: PathBuf::new(),
             prefix: String::new(),
             index: None,
+            is_borrowing,
         };
         let found = git.text(&["rev-parse", "--absolute-git-dir", "--show-prefix"]).map_err(|error| {
             Error::usage(format!("{} is not in a repository that can be committed to", root.display()))
@@ -236,6 +260,7 @@ impl Git {
             git_dir: self.git_dir.clone(),
             prefix: self.prefix.clone(),
             index: Some(index.to_owned()),
+            is_borrowing: self.is_borrowing,
         }
     }
 

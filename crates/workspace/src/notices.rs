@@ -55,10 +55,10 @@ pub fn unseen(data: &Path, root: &Path, notices: &[String]) -> Vec<String> {
     notices.to_vec()
 }
 
-/// Where git works here and not in the sandbox, because not all of its repository is copied.
+/// Why git works here and not in the sandbox, where not all of its repository is copied; to stand after a colon.
 pub fn repository_outside(root: &Path) -> Option<String> {
     let git = |directory: &Path| directory.join(".git").symlink_metadata().ok();
-    let why = match git(root).map(|metadata| metadata.file_type()) {
+    Some(match git(root).map(|metadata| metadata.file_type()) {
         Some(kind) if kind.is_file() => {
             "this is a linked work tree or a submodule, and its repository lies outside of the workspace"
                 .to_owned()
@@ -72,8 +72,7 @@ pub fn repository_outside(root: &Path) -> Option<String> {
             let top = root.ancestors().skip(1).find(|directory| git(directory).is_some())?;
             format!("its repository begins above the workspace (-C {} copies all of it)", top.display())
         }
-    };
-    Some(format!("git does not work inside the sandbox: {why}."))
+    })
 }
 
 /// The notices where the sandbox writes straight into the tree: nothing of it is left out.

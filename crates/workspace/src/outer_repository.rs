@@ -1,18 +1,28 @@
-//! Repositories that lie outside of the workspace: those of linked work trees, submodules and subdirectories.
+//! Repositories that do not lie in the workspace as a whole: those of linked work trees, submodules and subdirectories, and
+//! clones that take objects from another repository (`git clone --shared`, `--reference`).
 //!
 //! The sandbox gets a repository of its own in their place, with one pack, the index and the branches. A subdirectory gets
 //! its last commit alone. It is made by git in an empty repository beside the host's objects, so nothing that the host's
 //! configuration names is run, and nothing of it but the committer's identity gets inside.
 
-use crate::manifest::{Manifest, Node};
+use crate::host_dir::HostDir;
+use crate::manifest::Manifest;
+use crate::manifest::Node;
+use crate::notices::repository_outside;
+use crate::repository;
+use crate::repository::Obstacle;
+use crate::repository::Repository;
+use crate::repository::setting;
 use crate::store::Store;
-use crate::tracked::{is_sha256, repository_of};
+use crate::tracked::is_sha256;
 use crate::transfer::MAX_CONFIG;
 use crate::tree_path::TreePath;
-use agent_base::error::{Error, Result};
+use agent_base::error::Error;
+use agent_base::error::Result;
 use agent_base::host_program;
 use agent_base::machine::Machine;
-use agent_base::plain_file::{self, Links};
+use agent_base::plain_file;
+use agent_base::plain_file::Links;
 use std::fs::{self, DirBuilder};
 use std::io::{Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -30,65 +40,56 @@ const MAX_INDEX: u64 = 256 << 20;
 const MAX_PACKS: u64 = 512 << 20;
 /// References of their own files that are read.
 const MAX_REFERENCES: usize = 10_000;
-
-/// A repository outside of the workspace.
-struct Outer {
-    /// Where its `HEAD` and index are.
-    git_dir: PathBuf,
-    /// Where its objects and references are.
-    common: PathBuf,
-    /// The workspace's path in its work tree; empty for the work tree itself.
-    prefix: PathBuf,
-}
+/// The user's setting with the object directories that other repositories of theirs may take objects from.
+pub const SETTING: &str = "git_object_stores";
 
 /// The `.git` that the sandbox gets for `root`, its contents in `store`. `None` where the workspace has a repository of its
-/// own, or none at all, or where it cannot be made. Blocking.
-pub fn import(root: &Path, store: &Store, machine: &Machine) -> Option<Manifest> {
-    let outer = Outer::find(root)?;
-    let scratch = tempfile::TempDir::new().ok()?;
-    let import = Import { root, outer: &outer, directory: scratch.path(), machine };
-    // Without it git does not work inside, which a notice says.
-    import.run(store).ok()
+/// own that is all there, or none at all. Of other repositories of the user's only objects below `allowed` are read. Blocking.
+///
+/// # Errors
+/// Why it cannot be made, to stand after a colon.
+pub fn import(
+    root: &Path,
+    store: &Store,
+    machine: &Machine,
+    allowed: &[PathBuf],
+) -> Result<Option<Manifest>, String> {
+    let Some(repository) = found(root).map_err(|obstacle| obstacle.to_string())? else { return Ok(None) };
+    let stores = repository.plain_stores(allowed).map_err(|obstacle| match &obstacle {
+        Obstacle::Borrows(_) => format!("{obstacle}, which `{SETTING}` in config.toml has to name"),
+        obstacle => obstacle.to_string(),
+    })?;
+    let scratch = tempfile::TempDir::new().map_err(|_| failed().to_string())?;
+    let import = Import { root, outer: &repository, stores: &stores, directory: scratch.path(), machine };
+    import.run(store).map(Some).map_err(|error| repository_outside(root).unwrap_or_else(|| error.to_string()))
 }
 
-impl Outer {
-    fn find(root: &Path) -> Option<Self> {
-        let is_own = root.join(".git").symlink_metadata().is_ok_and(|found| !found.is_file());
-        let (top, git_dir) = repository_of(root).filter(|_| !is_own)?;
-        let git_dir = git_dir.canonicalize().ok()?;
-        let is_linked = top.join(".git").is_file();
-        // A file that anybody may have written into the workspace names it: the repository has to name the work tree too.
-        if is_linked && !belongs(&git_dir, &top) {
-            return None;
-        }
-        let common = match plain_file::read(&git_dir.join("commondir"), 4096, Links::Refuse) {
-            Ok(path) => git_dir.join(std::ffi::OsStr::from_bytes(path.trim_ascii())).canonicalize().ok()?,
-            Err(_) => git_dir.clone(),
-        };
-        let prefix = root.strip_prefix(&top).ok()?.to_owned();
-        Some(Self { git_dir, common, prefix })
-    }
+/// The object directories of other repositories that [`import`] would have to read, as far as `allowed` does not have them.
+pub fn borrowed(root: &Path, allowed: &[PathBuf]) -> Vec<PathBuf> {
+    let allowed: Vec<PathBuf> = allowed.iter().filter_map(|path| path.canonicalize().ok()).collect();
+    let stores = found(root).ok().flatten().and_then(|repository| repository.borrowed().ok());
+    let mut stores = stores.unwrap_or_default();
+    stores.retain(|store| !allowed.iter().any(|path| store.starts_with(path)));
+    stores
 }
 
-/// Whether the repository in `git_dir` says that `top` is its work tree: that of a linked one, or that of a submodule.
-fn belongs(git_dir: &Path, top: &Path) -> bool {
-    let is_top = |path: &Path| path.canonicalize().is_ok_and(|path| Some(path) == top.canonicalize().ok());
-    if let Ok(back) = plain_file::read(&git_dir.join("gitdir"), 4096, Links::Refuse) {
-        let back = git_dir.join(std::ffi::OsStr::from_bytes(back.trim_ascii()));
-        return back.parent().is_some_and(is_top);
+/// The repository that does not come into the sandbox with the workspace's own files.
+fn found(root: &Path) -> Result<Option<Repository>, Obstacle> {
+    let git = root.join(".git");
+    if git.is_symlink() && git.canonicalize().is_ok_and(|target| target.starts_with(root)) {
+        return Ok(None);
     }
-    let Ok(config) = plain_file::read(&git_dir.join("config"), MAX_CONFIG, Links::Refuse) else {
-        return false;
-    };
-    let config = String::from_utf8_lossy(&config).into_owned();
-    let mut settings = config.lines().filter_map(|line| line.split_once('='));
-    settings.any(|(key, value)| key.trim() == "worktree" && is_top(&git_dir.join(value.trim())))
+    let Some(repository) = Repository::find(root)? else { return Ok(None) };
+    let is_whole = repository.is_in(root) && repository.borrowed()?.is_empty();
+    Ok((!is_whole).then_some(repository))
 }
 
 /// A repository that is being made in `directory`.
 struct Import<'a> {
     root: &'a Path,
-    outer: &'a Outer,
+    outer: &'a Repository,
+    /// Its object directories.
+    stores: &'a [PathBuf],
     directory: &'a Path,
     machine: &'a Machine,
 }
@@ -145,6 +146,7 @@ impl Import<'_> {
         }
         self.write("config", self.config().as_bytes())?;
         let objects = self.outer.common.join("objects");
+        // git finds further ones in this one's list.
         self.write("objects/info/alternates", &[objects.as_os_str().as_bytes(), b"\n"].concat())?;
         self.copy(&self.outer.git_dir, "HEAD", 4096)?;
         // A repository without commits has neither.
@@ -160,21 +162,25 @@ impl Import<'_> {
     }
 
     fn copy_references(&self) -> Result<()> {
-        let mut open =
-            vec![PathBuf::from("refs/heads"), PathBuf::from("refs/tags"), PathBuf::from("refs/remotes")];
+        let common = HostDir::open(&self.outer.common)?;
+        let mut open = [b"refs/heads".as_slice(), b"refs/tags", b"refs/remotes"]
+            .into_iter()
+            .filter_map(|path| TreePath::new(path).ok())
+            .collect::<Vec<_>>();
         let mut count = 0;
-        while let Some(directory) = open.pop() {
-            for entry in fs::read_dir(self.outer.common.join(&directory)).into_iter().flatten().flatten() {
-                let (kind, path) = (entry.file_type()?, directory.join(entry.file_name()));
-                if kind.is_dir() {
-                    open.push(path);
-                } else if kind.is_file() && count < MAX_REFERENCES {
-                    count += 1;
-                    let content = plain_file::read(&self.outer.common.join(&path), 4096, Links::Refuse)?;
-                    let target = self.directory.join(&path);
-                    fs::create_dir_all(target.parent().unwrap_or(self.directory))?;
-                    fs::write(target, content)?;
-                }
+        while let Some(path) = open.pop() {
+            // No symlink is followed to either of them.
+            if let Ok(names) = common.list(Some(&path)) {
+                open.extend(names.iter().filter_map(|name| path.join(name).ok()));
+            } else if let Ok(file) = common.open_file(&path)
+                && count < MAX_REFERENCES
+            {
+                count += 1;
+                let mut content = Vec::new();
+                file.take(4096).read_to_end(&mut content)?;
+                let target = self.directory.join(path.as_path());
+                fs::create_dir_all(target.parent().unwrap_or(self.directory))?;
+                fs::write(target, content)?;
             }
         }
         Ok(())
@@ -192,9 +198,8 @@ impl Import<'_> {
             true => (1, "[extensions]\n\tobjectformat = sha256\n"),
             false => (0, ""),
         };
-        let identity = plain_file::read(&self.outer.common.join("config"), MAX_CONFIG, Links::Refuse);
-        let identity =
-            identity.map(|config| identity_in(&String::from_utf8_lossy(&config))).unwrap_or_default();
+        let config = repository::read(&self.outer.common, b"config", MAX_CONFIG).unwrap_or_default();
+        let identity = identity_in(&String::from_utf8_lossy(&config));
         format!(
             "[core]\n\trepositoryformatversion = {version}\n\tfilemode = true\n\tbare = false\n{extensions}{identity}"
         )
@@ -202,7 +207,7 @@ impl Import<'_> {
 
     /// The branch that is checked out, if its name is a plain one.
     fn branch(&self) -> Option<String> {
-        let head = plain_file::read(&self.outer.git_dir.join("HEAD"), 4096, Links::Refuse).ok()?;
+        let head = repository::read(&self.outer.git_dir, b"HEAD", 4096).ok()?;
         let name = String::from_utf8(head.strip_prefix(b"ref: refs/heads/")?.trim_ascii().to_vec()).ok()?;
         let is_plain =
             TreePath::new(name.as_bytes()).is_ok() && !name.split('/').any(|part| part.starts_with('.'));
@@ -242,8 +247,13 @@ impl Import<'_> {
 
     /// Bytes of the host's packs.
     fn size(&self) -> u64 {
-        let packs = fs::read_dir(self.outer.common.join("objects/pack")).into_iter().flatten().flatten();
-        packs.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum()
+        let packs = self.stores.iter().filter_map(|store| fs::read_dir(store.join("pack")).ok());
+        packs
+            .flatten()
+            .flatten()
+            .filter_map(|entry| entry.metadata().ok())
+            .map(|metadata| metadata.len())
+            .sum()
     }
 
     /// Puts what was made into the store.
@@ -292,11 +302,11 @@ impl Import<'_> {
     /// The rules that hold for the workspace from above it. Those with a directory in them begin elsewhere.
     fn ignore_rules(&self) -> Vec<u8> {
         let above = self.root.ancestors().skip(1).take(self.outer.prefix.components().count());
-        let mut files: Vec<PathBuf> = above.map(|directory| directory.join(".gitignore")).collect();
-        files.push(self.outer.common.join("info/exclude"));
+        let above =
+            above.map(|directory| plain_file::read(&directory.join(".gitignore"), MAX_CONFIG, Links::Refuse));
+        let own = repository::read(&self.outer.common, b"info/exclude", MAX_CONFIG);
         let mut rules = Vec::new();
-        for file in files.iter().rev() {
-            let text = plain_file::read(file, MAX_CONFIG, Links::Refuse).unwrap_or_default();
+        for text in above.chain([own]).collect::<Vec<_>>().into_iter().rev().flatten() {
             for line in text.split(|&byte| byte == b'\n') {
                 let pattern = line.trim_ascii_end();
                 if !self.is_subdirectory() || !pattern.strip_suffix(b"/").unwrap_or(pattern).contains(&b'/') {
@@ -315,7 +325,7 @@ impl Import<'_> {
     }
 
     fn copy(&self, from: &Path, name: &str, max: u64) -> Result<()> {
-        self.write(name, &plain_file::read(&from.join(name), max, Links::Refuse)?)
+        self.write(name, &repository::read(from, name.as_bytes(), max)?)
     }
 
     /// git's answer, without the line feed at its end.
@@ -363,17 +373,9 @@ fn git_path(name: &str) -> Result<TreePath> {
 
 /// The `[user]` section's name and address.
 fn identity_in(config: &str) -> String {
-    let mut identity = String::new();
-    let mut is_user = false;
-    for line in config.lines().map(str::trim) {
-        if line.starts_with('[') {
-            is_user = line.eq_ignore_ascii_case("[user]");
-        } else if let (true, Some((key, value))) = (is_user, line.split_once('='))
-            && matches!(key.trim(), "name" | "email")
-        {
-            identity += &format!("\t{} = {}\n", key.trim(), value.trim());
-        }
-    }
+    let quoted = |value: String| value.replace('\\', "\\\\").replace('"', "\\\"");
+    let line = |key| Some(format!("\t{key} = \"{}\"\n", quoted(setting(config, "user", key)?)));
+    let identity: String = ["name", "email"].into_iter().filter_map(line).collect();
     if identity.is_empty() { identity } else { format!("[user]\n{identity}") }
 }
 

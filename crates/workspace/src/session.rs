@@ -9,23 +9,38 @@ pub use branch::Merge;
 pub use refresh::Refreshed;
 
 use crate::base::Base;
-use crate::changes::{ChangeSet, Exclusions};
+use crate::changes::ChangeSet;
+use crate::changes::Exclusions;
 use crate::entries::Rejected;
-use crate::history::{Checkpoint, History};
+use crate::history::Checkpoint;
+use crate::history::History;
 use crate::host_changes::HostView;
 use crate::ignored::Ignored;
-use crate::manifest::{Delta, Manifest};
-use crate::mode::{self, Mode};
-use crate::scan::{IgnoredEntries, Places, Scan, Scanner};
-use crate::select::{self, select};
-use crate::selection::{LeftOut, Selection};
+use crate::manifest::Delta;
+use crate::manifest::Manifest;
+use crate::mode;
+use crate::mode::Mode;
+use crate::notices;
+use crate::outer_repository;
+use crate::restore;
+use crate::retention;
+use crate::scan::IgnoredEntries;
+use crate::scan::Places;
+use crate::scan::Scan;
+use crate::scan::Scanner;
+use crate::select;
+use crate::select::select;
+use crate::selection::LeftOut;
+use crate::selection::Selection;
 use crate::store::Store;
 use crate::tree_path::TreePath;
-use crate::{notices, outer_repository, restore, retention};
-use agent_base::error::{Error, Result};
+use agent_base::error::Error;
+use agent_base::error::Result;
 use agent_base::machine::Machine;
+use agent_base::sanitise::one_line;
 use agent_event::Changes;
-use agent_sandbox::{Sandbox, WorkspaceMount};
+use agent_sandbox::Sandbox;
+use agent_sandbox::WorkspaceMount;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -43,6 +58,8 @@ pub struct Options {
     pub can_overlay: bool,
     /// Whether the user named the directory (with `-C`). Otherwise `$HOME` itself is refused.
     pub named: bool,
+    /// Object directories of the user's that repositories may take objects from.
+    pub object_stores: Vec<PathBuf>,
     /// Bytes that kept contents may take; `None`: [`retention::MAX_KEPT`].
     pub max_kept: Option<u64>,
 }
@@ -51,7 +68,8 @@ impl Options {
     /// The defaults on `machine`.
     pub fn new(machine: Arc<Machine>) -> Self {
         let (select, mode) = (select::Options::new(machine), Mode::default());
-        Self { select, mode, can_overlay: false, named: false, max_kept: None }
+        let object_stores = Vec::new();
+        Self { select, mode, can_overlay: false, named: false, object_stores, max_kept: None }
     }
 }
 
@@ -86,7 +104,7 @@ struct State {
     /// Whether the base holds edits of the host's that its record does not. A process that ends before it is written finds them
     /// again by looking at the host.
     has_unsaved_edits: bool,
-    /// What a fresh sandbox gets as `.git`, where the workspace's repository lies outside of it.
+    /// What a fresh sandbox gets as `.git`, where the workspace's repository does not lie in it as a whole.
     own_git: Option<Manifest>,
     scanner: Scanner,
     history: History,
@@ -211,10 +229,13 @@ impl Workspace {
             _ => notices::of(&root, &selection),
         };
         let own_git = match options.mode {
-            Mode::Bind => None,
-            _ => outer_repository::import(&root, &store, &machine),
+            Mode::Bind => notices::repository_outside(&root).map_or(Ok(None), Err),
+            _ => outer_repository::import(&root, &store, &machine, &options.object_stores),
         };
-        notices.extend(notices::repository_outside(&root).filter(|_| own_git.is_none()));
+        let own_git = own_git.unwrap_or_else(|why| {
+            notices.push(format!("git does not work inside the sandbox: {}.", one_line(&why, 1000)));
+            None
+        });
         notices.extend(copied);
         let view = Some(HostView::of(&root, &selection));
         let scanner = scanner(&root, &options.select)?;

@@ -1,10 +1,13 @@
 //! The files that git tracks.
 
+use crate::repository::setting;
 use crate::transfer::MAX_CONFIG;
-use agent_base::error::{Error, Result};
+use agent_base::error::Error;
+use agent_base::error::Result;
 use agent_base::host_program;
 use agent_base::machine::Machine;
-use agent_base::plain_file::{self, Links};
+use agent_base::plain_file;
+use agent_base::plain_file::Links;
 use rustix::fs::CWD;
 use std::ffi::OsStr;
 use std::fs::DirBuilder;
@@ -88,7 +91,7 @@ fn ask(root: &Path, top: &Path, index: &Path, empty: &Path, machine: &Machine) -
 
 /// The work tree that `root` lies in, and where its index is. A `.git` that is a file (a submodule, a linked work tree)
 /// contains the path.
-pub(super) fn repository_of(root: &Path) -> Option<(PathBuf, PathBuf)> {
+fn repository_of(root: &Path) -> Option<(PathBuf, PathBuf)> {
     let has_git = |directory: &&Path| directory.join(".git").symlink_metadata().is_ok();
     let top = root.ancestors().find(has_git)?;
     let git = top.join(".git");
@@ -116,9 +119,8 @@ pub(super) fn is_sha256(git_dir: &Path) -> bool {
     let read = |name| plain_file::read(&git_dir.join(name), MAX_CONFIG, Links::Refuse).ok();
     // That of a linked work tree is two directories above.
     let config = read("config").or_else(|| read("../../config")).unwrap_or_default();
-    let config = String::from_utf8_lossy(&config).to_ascii_lowercase();
-    let mut settings = config.lines().filter_map(|line| line.split_once('='));
-    settings.any(|(key, value)| key.trim() == "objectformat" && value.trim() == "sha256")
+    let format = setting(&String::from_utf8_lossy(&config), "extensions", "objectformat");
+    format.is_some_and(|format| format.eq_ignore_ascii_case("sha256"))
 }
 
 /// A repository with nothing in it: what git asks for before it reads an index.

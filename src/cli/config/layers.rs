@@ -22,7 +22,7 @@ use crate::session::hooks::{Moment, Place};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use toml::Value;
 
 /// Who set a value, the strongest first.
@@ -299,6 +299,8 @@ settings! {
         context: BTreeMap<String, u64>,
         /// Variables of the commands in the sandbox.
         env: BTreeMap<String, String>,
+        /// Object directories of the user's git repositories that others of theirs may take objects from.
+        git_object_stores: Vec<PathBuf>,
         /// Commands that run at fixed moments of a session.
         hooks: Vec<HookOptions>,
         /// MCP servers.

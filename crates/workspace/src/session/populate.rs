@@ -3,19 +3,25 @@
 use super::State;
 use super::{ABOUT, BASE, FILLED, Workspace, about, blocking, tree};
 use crate::base::Base;
+use crate::base::is_own_git;
 use crate::home;
 use crate::host_changes::HostView;
 use crate::manifest::Node;
-use crate::mode::{self, Mode};
+use crate::mode;
+use crate::mode::Mode;
 use crate::restore;
 use crate::select::select;
 use crate::store::Store;
-use crate::transfer::{self, CopyReport, OnCopied};
+use crate::transfer;
+use crate::transfer::CopyReport;
+use crate::transfer::OnCopied;
 use crate::tree_path::TreePath;
-use agent_base::error::{Error, Result};
+use agent_base::error::Error;
+use agent_base::error::Result;
 use agent_base::hash::Hash;
 use agent_base::machine::Machine;
-use agent_sandbox::{Sandbox, WorkspaceMount};
+use agent_sandbox::Sandbox;
+use agent_sandbox::WorkspaceMount;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -128,8 +134,9 @@ impl Workspace {
             WorkspaceMount::Bind(_) => return Ok(CopyReport::default()),
         };
         if let Some(git) = own_git {
-            // The file that names the repository on the host; in most workspaces there is none.
-            drop(sandbox.remove_files(vec![".git".into()]).await?);
+            // What the host has there names another repository; in most workspaces there is nothing.
+            let there = base.nodes.keys().rev().filter(|path| is_own_git(path)).map(transfer::inside);
+            drop(sandbox.remove_files(there.collect()).await?);
             transfer::write_nodes(sandbox, &self.store, git.clone().into_iter().collect()).await?;
             base.set_own_git(git.clone());
         }
