@@ -496,7 +496,18 @@ mod tests {
     #[test]
     fn every_setting_has_a_variable_that_the_reference_names() {
         let endpoint = ["model", "base_url", "api_key", "provider"];
-        let tables = ["context", "env", "hooks", "mcp", "models", "policy", "prices", "tools", "ui"];
+        let tables = [
+            "context",
+            "env",
+            "git_object_stores",
+            "hooks",
+            "mcp",
+            "models",
+            "policy",
+            "prices",
+            "tools",
+            "ui",
+        ];
         let expected = endpoint.iter().chain(SETTINGS).chain(&tables).map(|name| (*name).to_owned());
         assert_eq!(keys::<File>("nonsense = 1"), expected.collect());
         for name in endpoint.iter().chain(SETTINGS) {
