@@ -156,7 +156,7 @@ async fn a_devbox_of_runloop_is_made_with_its_leash_a_closed_tunnel_and_without_
     assert_eq!(made["tunnel"]["auth_mode"], "authenticated");
     let launch = &made["launch_parameters"];
     assert_eq!(launch["keep_alive_time_seconds"], 600);
-    assert_eq!([&launch["custom_cpu_cores"], &launch["custom_gb_memory"]], [&json!(2.0), &json!(4)]);
+    assert_eq!([&launch["custom_cpu_cores"], &launch["custom_gb_memory"]], [&json!(2), &json!(4)]);
     assert!(launch["network_policy_id"].as_str().is_some_and(|id| id.starts_with("np_")));
     assert!(!made.to_string().contains(runloop::KEY));
     // The policy is made once.
@@ -168,6 +168,28 @@ async fn a_devbox_of_runloop_is_made_with_its_leash_a_closed_tunnel_and_without_
     for spec in [&spec, &second] {
         backend.destroy(&spec.session).await.expect("removed");
     }
+    assert_eq!(provider.devboxes().len(), 0);
+}
+
+/// One list that was refused failed each start.
+#[tokio::test]
+async fn a_devbox_starts_where_earlier_ones_of_its_session_cannot_be_looked_for() {
+    let provider = runloop::start();
+    let backend = runloop_at(&provider.url, runloop::KEY);
+    let spec = spec();
+    provider.refuse_lists(true);
+    let (channel, info) = backend.start(&spec, &|_, _, _| {}).await.expect("the sandbox starts");
+    let sandbox = Sandbox::connect(channel).await.expect("the guest answers");
+    assert_eq!(output_of(&sandbox, "echo here").await, "here");
+    let said = info.missing.last().expect("a notice");
+    assert!(
+        said.contains("an earlier sandbox of this session may be left at runloop: runloop does not allow"),
+        "{said}"
+    );
+    provider.refuse_lists(false);
+    let (_channel, info) = backend.start(&spec, &|_, _, _| {}).await.expect("the sandbox starts");
+    assert_eq!((info.missing.len(), provider.devboxes().len()), (1, 1), "{:?}", info.missing);
+    backend.destroy(&spec.session).await.expect("removed");
     assert_eq!(provider.devboxes().len(), 0);
 }
 

@@ -14,6 +14,7 @@ pub mod e2b;
 pub mod egress;
 pub mod endpoint;
 pub mod engine;
+pub mod fields;
 pub mod guest;
 pub mod link;
 pub mod machines;

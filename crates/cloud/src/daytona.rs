@@ -233,6 +233,11 @@ impl Provider for Daytona {
         }
     }
 
+    /// Names are unique: what had this one was removed before.
+    async fn replace_earlier(&self, _made: &Instance, _creation: &Creation<'_>) -> Result<()> {
+        Ok(())
+    }
+
     async fn of_session(&self, session: &str) -> Result<Vec<Instance>> {
         Ok(match self.get(&sandbox_name(session)?).await? {
             Some(found) if text(&found, "state") == "started" => vec![self.with_toolbox(&found).await?],

@@ -390,16 +390,6 @@ impl Provider for E2b {
         }
     }
 
-    /// Names and metadata need not be unique. Beside the upload of the guest, this takes no time.
-    async fn replace_earlier(&self, made: &Instance, creation: &Creation<'_>) -> Result<()> {
-        for earlier in self.with_label(SESSION, Some(&creation.spec.session)).await? {
-            if earlier.id != made.id {
-                self.remove(&earlier).await?;
-            }
-        }
-        Ok(())
-    }
-
     async fn of_session(&self, session: &str) -> Result<Vec<Instance>> {
         self.with_label(SESSION, Some(&session.to_owned())).await
     }

@@ -21,6 +21,7 @@ mod provider;
 mod runloop;
 mod settings;
 mod snapshot;
+mod uuid;
 mod websocket;
 
 pub use daytona::{Daytona, NAME as DAYTONA};

@@ -113,16 +113,20 @@ pub trait Provider: Send + Sync + 'static {
         false
     }
 
-    /// Makes a sandbox and waits until it runs. A second one of the same session replaces the first. Also returns what of
-    /// the limits does not hold, for the user.
+    /// Makes a sandbox and waits until it runs. Also returns what of the limits does not hold, for the user.
     async fn create(
         &self,
         creation: &Creation<'_>,
         on_progress: OnProgress<'_>,
     ) -> Result<(Instance, Vec<String>)>;
 
-    /// Removes the session's other sandboxes, where [`Provider::create`] leaves any.
-    async fn replace_earlier(&self, _made: &Instance, _creation: &Creation<'_>) -> Result<()> {
+    /// Removes the session's other sandboxes: names and labels need not be unique. Beside the upload of the guest, this takes no time.
+    async fn replace_earlier(&self, made: &Instance, creation: &Creation<'_>) -> Result<()> {
+        for earlier in self.of_session(&creation.spec.session).await? {
+            if earlier.id != made.id {
+                self.remove(&earlier).await?;
+            }
+        }
         Ok(())
     }
 
@@ -353,12 +357,16 @@ impl<P: Provider> Backend for Cloud<P> {
         }
         let creation = Creation { name: sandbox_name(&spec.session)?, labels, spec };
         on_progress("creating the sandbox", 0, 0);
-        let (instance, missing) = self.provider.create(&creation, on_progress).await?;
+        let (instance, mut missing) = self.provider.create(&creation, on_progress).await?;
         let (served, replaced) = tokio::join!(
             self.serve(&instance, &launch, on_progress),
             self.provider.replace_earlier(&instance, &creation)
         );
-        match replaced.and(served) {
+        // One that is left ends by its own clock; the newest of a session is found first.
+        missing.extend(replaced.err().map(|error| {
+            format!("an earlier sandbox of this session may be left at {}: {error}", self.name())
+        }));
+        match served {
             Ok(channel) => {
                 let info = spec.describe(self.name(), instance.id, spec.image.clone());
                 Ok((channel, SandboxInfo { missing, ..info }))

@@ -2,13 +2,18 @@
 
 use super::api::{Api, Failure, KeyHeader, LONG, Place, Repeat, SHORT, form, is_id, quote};
 use super::provider::{CAPABILITIES, CREATION, Creation, Executed, Instance, Provider, is_isolated, leash};
-use agent_base::error::{Error, Result};
+use super::uuid;
+use agent_base::error::Error;
+use agent_base::error::Result;
 use agent_base::hash::Hash;
 use agent_base::machine::Machine;
+use agent_sandbox::Capabilities;
+use agent_sandbox::OnProgress;
+use agent_sandbox::Spec;
+use agent_sandbox::State;
 use agent_sandbox::ownership::SESSION;
-use agent_sandbox::{Capabilities, OnProgress, Spec, State};
 use async_trait::async_trait;
-use futures_util::future::try_join_all;
+use futures_util::future::{try_join, try_join_all};
 use reqwest::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Url};
 use serde_json::{Value, json};
@@ -34,8 +39,10 @@ const START: Duration = Duration::from_secs(300);
 /// How long one request waits for a status, in seconds.
 const HOLD: u64 = 25;
 /// The statuses of devboxes that exist, of which `list` asks for each.
-const EXISTING: [&str; 7] =
-    ["queued", "provisioning", "initializing", "running", "suspending", "suspended", "resuming"];
+const EXISTING: [&str; 6] =
+    ["provisioning", "initializing", "running", "suspending", "suspended", "resuming"];
+/// One more, which not every release of the API knows.
+const QUEUED: &str = "queued";
 /// Devboxes of one page, and pages.
 const PAGE: usize = 1000;
 const MAX_PAGES: usize = 20;
@@ -64,26 +71,27 @@ impl Runloop {
         self.api.json(Method::POST, self.api.url(&format!("v1/{path}")), Some(body), repeat, LONG).await
     }
 
+    /// Does what the last part of the address says: such a call has no body.
+    async fn act(&self, instance: &Instance, action: &str, repeat: Repeat) -> Result<(), Failure> {
+        let url = self.api.url(&format!("v1/devboxes/{}/{action}", instance.id));
+        self.api.json(Method::POST, url, None, repeat, LONG).await.map(drop)
+    }
+
     async fn get(&self, path: &str) -> Result<Value, Failure> {
         self.api.json(Method::GET, self.api.url(&format!("v1/{path}")), None, Repeat::Idempotent, SHORT).await
     }
 
-    /// The policy that allows nothing: looked for by its name, which need not be unique, and made once.
+    /// The policy that allows nothing: looked for by its name, and made once.
     async fn policy(&self) -> Result<&str> {
-        let find = || async {
-            let found = self.get(&format!("network-policies?name={POLICY}")).await?;
-            let policies =
-                found.get("network_policies").or_else(|| found.get("policies")).and_then(Value::as_array);
-            let denies = |policy: &&Value| text(policy, "name") == POLICY && denies_all(policy);
-            let known =
-                policies.into_iter().flatten().find(denies).map(|policy| text(policy, "id").to_owned());
-            let id = match known {
-                Some(id) => id,
-                None => {
-                    let made =
-                        self.post("network-policies", &json!({ "name": POLICY }), Repeat::Never).await?;
-                    text(&made, "id").to_owned()
-                }
+        let find_or_make = || async {
+            if let Some(id) = self.find_policy().await? {
+                return Ok(id);
+            }
+            let id = match self.post("network-policies", &json!({ "name": POLICY }), Repeat::Never).await {
+                Ok(made) => text(&made, "id").to_owned(),
+                // Another client was faster, where names are unique.
+                Err(Failure { status: Some(400 | 409), error }) => self.find_policy().await?.ok_or(error)?,
+                Err(failure) => return Err(failure.error),
             };
             match is_id(&id) {
                 true => Ok(id),
@@ -93,7 +101,16 @@ impl Runloop {
                 ))),
             }
         };
-        self.policy.get_or_try_init(find).await.map(String::as_str)
+        self.policy.get_or_try_init(find_or_make).await.map(String::as_str)
+    }
+
+    async fn find_policy(&self) -> Result<Option<String>> {
+        let found = self.get(&format!("network-policies?name={POLICY}&limit={PAGE}")).await?;
+        let policies = found.get("network_policies").and_then(Value::as_array).into_iter().flatten();
+        let mut ids = policies
+            .filter(|policy| text(policy, "name") == POLICY && denies_all(policy))
+            .map(|policy| text(policy, "id").to_owned());
+        Ok(ids.find(|id| is_id(id)))
     }
 
     /// Waits until the devbox has the status `wanted`.
@@ -128,7 +145,7 @@ impl Runloop {
     }
 
     /// The devboxes with this status.
-    async fn with_status(&self, status: &str) -> Result<Vec<Value>> {
+    async fn with_status(&self, status: &str) -> Result<Vec<Value>, Failure> {
         let (mut found, mut after) = (Vec::new(), String::new());
         for _ in 0..MAX_PAGES {
             let page = self
@@ -187,14 +204,6 @@ impl Runloop {
             Err(_) => host.strip_prefix("api.").unwrap_or(host),
         };
         Url::parse(&format!("https://{key}.tunnel.{domain}")).map_err(|_| wrong())
-    }
-
-    /// Removes what an earlier attempt has left of the same session: names are not unique there.
-    async fn remove_earlier(&self, session: &str) -> Result<()> {
-        for earlier in self.of_session(session).await? {
-            self.remove(&earlier).await?;
-        }
-        Ok(())
     }
 
     /// Posts a creation. Where the answer was lost, the devbox is looked for instead of being made twice.
@@ -259,7 +268,6 @@ impl Provider for Runloop {
         if is_isolated(creation.spec) {
             body["launch_parameters"]["network_policy_id"] = self.policy().await?.into();
         }
-        self.remove_earlier(&creation.spec.session).await?;
         let made = self.post_creation(creation, &body).await?;
         let running = match made.state {
             Some(State::Running) => Ok(made.clone()),
@@ -284,9 +292,16 @@ impl Provider for Runloop {
     }
 
     async fn list(&self) -> Result<Vec<Instance>> {
-        let pages = try_join_all(EXISTING.map(|status| self.with_status(status))).await?;
+        let queued = async {
+            match self.with_status(QUEUED).await {
+                Err(Failure { status: Some(400 | 422), .. }) => Ok(Vec::new()),
+                listed => listed,
+            }
+        };
+        let (pages, queued) =
+            try_join(try_join_all(EXISTING.map(|status| self.with_status(status))), queued).await?;
         // What is not ours, or not understood, is left alone.
-        let found = pages.iter().flatten().filter_map(|devbox| self.instance(devbox).ok());
+        let found = pages.iter().flatten().chain(&queued).filter_map(|devbox| self.instance(devbox).ok());
         Ok(found.filter(|instance| instance.labels.contains_key(SESSION)).collect())
     }
 
@@ -300,8 +315,10 @@ impl Provider for Runloop {
     }
 
     async fn execute(&self, instance: &Instance, command: &str) -> Result<Executed> {
-        let body = json!({ "command": command, "optimistic_timeout": HOLD });
-        let started = self.post(&format!("devboxes/{}/execute", instance.id), &body, Repeat::Never).await?;
+        // The id makes it one command, however often it is sent.
+        let body = json!({ "command": command, "command_id": uuid::of_now(), "optimistic_timeout": HOLD });
+        let path = format!("devboxes/{}/execute", instance.id);
+        let started = self.post(&path, &body, Repeat::Idempotent).await?;
         let ended = self.completed(instance, started).await?;
         Ok(Executed {
             exit_code: ended.get("exit_status").and_then(Value::as_i64).unwrap_or(-1),
@@ -341,28 +358,24 @@ impl Provider for Runloop {
     }
 
     async fn refresh(&self, instance: &Instance) -> Result<()> {
-        let path = format!("devboxes/{}/keep_alive", instance.id);
-        Ok(self.post(&path, &json!({}), Repeat::Idempotent).await.map(drop)?)
+        Ok(self.act(instance, "keep_alive", Repeat::Idempotent).await?)
     }
 
     async fn remove(&self, instance: &Instance) -> Result<()> {
-        match self
-            .post(&format!("devboxes/{}/shutdown?force=true", instance.id), &json!({}), Repeat::Idempotent)
-            .await
-        {
-            Ok(_) | Err(Failure { status: Some(404), .. }) => Ok(()),
+        match self.act(instance, "shutdown?force=true", Repeat::Idempotent).await {
+            Ok(()) | Err(Failure { status: Some(404), .. }) => Ok(()),
             Err(failure) => Err(failure.error),
         }
     }
 
     /// Keeps the disk alone.
     async fn pause(&self, instance: &Instance) -> Result<()> {
-        self.post(&format!("devboxes/{}/suspend", instance.id), &json!({}), Repeat::Never).await?;
+        self.act(instance, "suspend", Repeat::Never).await?;
         self.wait(&instance.id, "suspended", &|_, _, _| {}).await.map(drop)
     }
 
     async fn resume(&self, instance: &Instance) -> Result<(Instance, bool)> {
-        self.post(&format!("devboxes/{}/resume", instance.id), &json!({}), Repeat::Never).await?;
+        self.act(instance, "resume", Repeat::Never).await?;
         let running = self.wait(&instance.id, "running", &|_, _, _| {}).await?;
         Ok((self.instance(&running)?, true))
     }
@@ -406,16 +419,15 @@ fn creation_body(creation: &Creation<'_>) -> Result<(Value, Vec<String>)> {
     Ok((body, vec![given]))
 }
 
-/// The nearest size above: half a processor, one or an even number to 16; 1 GiB or an even number to 64, two to eight for
-/// each processor; an even number of GiB of disk to 64.
-fn size(cpus: f64, memory: u64, disk: u64) -> Result<(f64, u64, u64)> {
+/// The nearest size above: one processor or an even number to 16, because half a one is not a whole number, which the API asks for;
+/// 1 GiB or an even number to 64, two to eight for each processor; an even number of GiB of disk to 64.
+fn size(cpus: f64, memory: u64, disk: u64) -> Result<(u64, u64, u64)> {
     let even = |number: u64| if number <= 1 { 1 } else { number.next_multiple_of(2) };
-    let mut memory = even(memory.div_ceil(GIB));
+    let memory = even(memory.div_ceil(GIB));
     let disk = disk.div_ceil(GIB).next_multiple_of(2).max(2);
-    let needed = cpus.max(memory as f64 / 8.0);
-    let cpus = if needed <= 0.5 { 0.5 } else { even(needed.ceil() as u64) as f64 };
-    memory = memory.max(even((cpus * 2.0) as u64));
-    match cpus <= 16.0 && memory <= 64 && disk <= 64 {
+    let cpus = even(cpus.max(memory as f64 / 8.0).ceil() as u64);
+    let memory = memory.max(even(cpus * 2));
+    match cpus <= 16 && memory <= 64 && disk <= 64 {
         true => Ok((cpus, memory, disk)),
         false => Err(Error::config(format!(
             "a runloop devbox has at most 16 processors, 64 GiB of memory and 64 GiB of disk, and {cpus}, {memory} and \
@@ -465,10 +477,10 @@ mod tests {
     #[test]
     fn a_size_is_the_nearest_above_that_there_is() {
         let size = |cpus, memory: u64, disk: u64| size(cpus, memory * GIB, disk * GIB);
-        assert_eq!(size(2.0, 2, 10).unwrap(), (2.0, 4, 10));
-        assert_eq!(size(0.5, 1, 1).unwrap(), (0.5, 1, 2));
-        assert_eq!(size(0.25, 8, 3).unwrap(), (1.0, 8, 4));
-        assert_eq!(size(3.0, 5, 5).unwrap(), (4.0, 8, 6));
+        assert_eq!(size(2.0, 2, 10).unwrap(), (2, 4, 10));
+        assert_eq!(size(0.5, 1, 1).unwrap(), (1, 2, 2));
+        assert_eq!(size(0.25, 8, 3).unwrap(), (1, 8, 4));
+        assert_eq!(size(3.0, 5, 5).unwrap(), (4, 8, 6));
         assert!(size(17.0, 2, 2).is_err() && size(1.0, 65, 2).is_err() && size(1.0, 2, 65).is_err());
     }
 

@@ -11,12 +11,20 @@ use super::grpc::{Code, Grpc, Status, framed};
 use super::guest;
 use super::provider::{CREATION, Creation, Executed, Instance, Provider, is_isolated, leash};
 use super::snapshot;
-use agent_base::error::{Error, Result};
+use super::uuid;
+use agent_base::error::Error;
+use agent_base::error::Result;
 use agent_base::hash::Hash;
 use agent_base::lock::Lock;
 use agent_base::machine::Machine;
-use agent_sandbox::ownership::{HOST, SESSION, this_host};
-use agent_sandbox::{Capabilities, Channel, OnProgress, Spec, State};
+use agent_sandbox::Capabilities;
+use agent_sandbox::Channel;
+use agent_sandbox::OnProgress;
+use agent_sandbox::Spec;
+use agent_sandbox::State;
+use agent_sandbox::ownership::HOST;
+use agent_sandbox::ownership::SESSION;
+use agent_sandbox::ownership::this_host;
 use async_trait::async_trait;
 use messages::{
     AppGetOrCreateRequest, AppGetOrCreateResponse, AuthTokenGetResponse, BLOCKED, CREATE_IF_MISSING,
@@ -179,7 +187,7 @@ impl Modal {
 
     /// [`Modal::ask`] for a method that has no second version.
     async fn ask_once<A: Message + Default>(&self, method: &str, question: &impl Message) -> Result<A> {
-        let asked = self.ask(method, question, &uuid(), None, SHORT).await;
+        let asked = self.ask(method, question, &uuid::random(), None, SHORT).await;
         asked.map_err(|status| self.failed(status))
     }
 
@@ -189,7 +197,8 @@ impl Modal {
         if let Some((token, _)) = known {
             return Ok(token);
         }
-        let made: AuthTokenGetResponse = self.ask("AuthTokenGet", &Empty {}, &uuid(), None, SHORT).await?;
+        let made: AuthTokenGetResponse =
+            self.ask("AuthTokenGet", &Empty {}, &uuid::random(), None, SHORT).await?;
         *self.token.lock() = Some((made.token.clone(), Instant::now()));
         Ok(made.token)
     }
@@ -316,7 +325,7 @@ impl Modal {
         question: &SandboxCreateV2Request,
     ) -> Result<Instance> {
         let deadline = Instant::now() + REMOVAL;
-        let mut key = uuid();
+        let mut key = uuid::random();
         loop {
             let made: Result<SandboxCreateV2Response, _> =
                 self.ask_v2("SandboxCreateV2", question, &key, LONG).await;
@@ -341,7 +350,7 @@ impl Modal {
             }
             sleep(FIRST_PAUSE).await;
             // The answer to the old one is that the name is taken.
-            key = uuid();
+            key = uuid::random();
         }
     }
 
@@ -401,7 +410,7 @@ impl Modal {
             (Some(_), Some(_)) => instance.clone(),
             _ => {
                 let access: RouterAccess = self
-                    .ask_v2("SandboxGetCommandRouterAccess", &named, &uuid(), LONG)
+                    .ask_v2("SandboxGetCommandRouterAccess", &named, &uuid::random(), LONG)
                     .await
                     .map_err(|status| self.failed(status))?;
                 self.with_router(instance.clone(), &access)?
@@ -411,7 +420,7 @@ impl Modal {
             Some(task) => task,
             None => {
                 let found: SandboxGetTaskIdResponse = self
-                    .ask_v2("SandboxGetTaskIdV2", &named, &uuid(), LONG)
+                    .ask_v2("SandboxGetTaskIdV2", &named, &uuid::random(), LONG)
                     .await
                     .map_err(|status| self.failed(status))?;
                 checked_id("a task", &found.task_id)?
@@ -435,7 +444,7 @@ impl Modal {
         let mut found = Vec::new();
         for _ in 0..MAX_PAGES {
             let page: SandboxListResponse = self
-                .ask_v2("SandboxListV2", &question, &uuid(), SHORT)
+                .ask_v2("SandboxListV2", &question, &uuid::random(), SHORT)
                 .await
                 .map_err(|status| self.failed(status))?;
             let oldest = page.sandboxes.iter().map(|info| info.created_at).reduce(f64::min);
@@ -493,16 +502,6 @@ impl Provider for Modal {
         Ok((self.post_creation(creation, &question).await?, missing))
     }
 
-    /// Names are unique only while a sandbox runs under one.
-    async fn replace_earlier(&self, made: &Instance, creation: &Creation<'_>) -> Result<()> {
-        for earlier in self.of_session(&creation.spec.session).await? {
-            if earlier.id != made.id {
-                self.remove(&earlier).await?;
-            }
-        }
-        Ok(())
-    }
-
     async fn of_session(&self, session: &str) -> Result<Vec<Instance>> {
         self.with_tag(SESSION, session).await
     }
@@ -536,7 +535,7 @@ impl Provider for Modal {
 
     async fn remove(&self, instance: &Instance) -> Result<()> {
         let named = SandboxNamed { sandbox_id: instance.id.clone() };
-        match self.ask_v2::<Empty>("SandboxTerminateV2", &named, &uuid(), SHORT).await {
+        match self.ask_v2::<Empty>("SandboxTerminateV2", &named, &uuid::random(), SHORT).await {
             Ok(_) => Ok(()),
             Err(status) if matches!(status.code, Code::NOT_FOUND | Code::FAILED_PRECONDITION) => Ok(()),
             Err(status) => Err(self.failed(status)),
@@ -618,14 +617,6 @@ fn checked_id(what: &str, id: &str) -> Result<String> {
     }
 }
 
-/// A random UUID (RFC 9562, version 4).
-fn uuid() -> String {
-    let bits = fastrand::u128(..) & !(0xf << 76) | (0x4 << 76);
-    let bits = bits & !(0x3 << 62) | (0x2 << 62);
-    let digits = format!("{bits:032x}");
-    [&digits[..8], &digits[8..12], &digits[12..16], &digits[16..20], &digits[20..]].join("-")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -676,13 +667,5 @@ mod tests {
             assert!(instance(SandboxInfo { created_at, ..info.clone() }).is_none(), "{created_at}");
         }
         assert!(instance(SandboxInfo { id: "../x".to_owned(), ..info }).is_none());
-    }
-
-    #[test]
-    fn a_uuid_has_its_form() {
-        let id = uuid();
-        let at = |index: usize| id.as_bytes()[index];
-        assert_eq!((id.len(), at(8), at(14), at(23)), (36, b'-', b'4', b'-'), "{id}");
-        assert!(b"89ab".contains(&at(19)), "{id}");
     }
 }

@@ -6,10 +6,17 @@ use super::messages::{
     TaskExecStdioReadRequest, TaskExecStdioReadResponse, TaskSnapshotFilesystemRequest,
     TaskSnapshotFilesystemResponse,
 };
-use crate::api::{LONG, SHORT, below};
-use crate::grpc::{Answers, Grpc, Status, framed};
+use crate::api::LONG;
+use crate::api::SHORT;
+use crate::api::below;
+use crate::grpc::Answers;
+use crate::grpc::Grpc;
+use crate::grpc::Status;
+use crate::grpc::framed;
 use crate::provider::Executed;
-use agent_base::error::{Error, Result};
+use crate::uuid;
+use agent_base::error::Error;
+use agent_base::error::Result;
 use agent_sandbox::Channel;
 use bytes::Bytes;
 use futures_util::stream;
@@ -70,7 +77,7 @@ impl Router {
 
     /// Starts shell text, as soon as the router answers: it may take a while to be there.
     async fn start(&self, command: &str, with_output: bool, time: Duration) -> Result<TaskExecNamed> {
-        let exec = TaskExecNamed { task_id: self.task.clone(), exec_id: super::uuid() };
+        let exec = TaskExecNamed { task_id: self.task.clone(), exec_id: uuid::random() };
         // The same id starts it once, however often it is sent.
         let question = framed(&TaskExecStartRequest {
             task_id: exec.task_id.clone(),
@@ -160,7 +167,7 @@ impl Router {
         let question = TaskSnapshotFilesystemRequest {
             task_id: self.task.clone(),
             // The same id makes it once.
-            snapshot_id: super::uuid(),
+            snapshot_id: uuid::random(),
             ttl_seconds: Some(i64::try_from(life.as_secs()).unwrap_or(i64::MAX)),
         };
         let (url, headers) = (self.address("TaskSnapshotFilesystem"), self.headers()?);
