@@ -269,6 +269,24 @@ async fn a_program_that_takes_too_long_is_interrupted_and_keeps_its_variables() 
     .await;
 }
 
+/// A bug: a long cell was written to an interpreter that waited for somebody to read what it printed meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_cell_reaches_an_interpreter_that_prints_in_the_background() {
+    on_every_backend(async |inside| {
+        let session = Session::new(inside);
+        if !session.has(Language::JavaScript).await {
+            return;
+        }
+        let prints = "globalThis.timer = setInterval(() => console.log('x'.repeat(1 << 20)), 1); 0";
+        assert!(session.run("javascript", prints).await.ends_with("value: 0"));
+        let code = format!("clearInterval(globalThis.timer); '{}'.length", "y".repeat(3_000_000));
+        let call = json!({ "language": "javascript", "code": code, "timeout_s": 60 });
+        let result = session.call(call).await.text;
+        assert!(result.ends_with("value: 3000000"), "{result:.200}");
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_ignores_the_interrupt_is_killed_and_the_loss_reported() {
     on_every_backend(async |inside| {

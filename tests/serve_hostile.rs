@@ -1,10 +1,10 @@
 //! `agent serve` with clients that are hostile, or gone.
 
 use crate::support::serve::{KEY, Server};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -170,26 +170,49 @@ fn a_thousand_sandboxes_are_not_made() {
     server.wait_for_sandboxes(3);
 }
 
+/// Starts a shell command, whose answer has begun and is not read further.
+fn start(server: &Server, [id, token]: &[String; 2], shell: &str, header: &str) -> TcpStream {
+    let mut stream = connect(server);
+    let body = json!({ "process": { "cmd": "/bin/sh", "args": ["-c", shell] } }).to_string();
+    let mut message = vec![0];
+    message.extend(u32::try_from(body.len()).expect("short").to_be_bytes());
+    message.extend(body.as_bytes());
+    let head = format!(
+        "POST /process.Process/Start HTTP/1.1\r\nHost: x\r\n{id}\r\n{token}\r\n{header}Content-Type: application/connect+json\r\n\
+         Content-Length: {}\r\n\r\n",
+        message.len()
+    );
+    stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&message)).expect("sent");
+    stream.read_exact(&mut [0; 16]).expect("an answer");
+    stream
+}
+
+/// A bug: the time limit of a process did not end it while its client did not read what it wrote.
+#[test]
+fn a_client_that_does_not_read_keeps_no_process_beyond_its_time() {
+    let server = server(&[]);
+    let sandbox = create(&server);
+    let unread = start(&server, &sandbox, "yes", "Connect-Timeout-Ms: 1500\r\n");
+    let headers = [sandbox[0].as_str(), &sandbox[1], "Content-Type: application/json"];
+    let listed = || ask(&server, "POST /process.Process/List", &headers, b"{}");
+    assert!(listed().contains("\"pid\""), "{}", listed());
+    let deadline = Instant::now() + TIMEOUT;
+    while listed().contains("\"pid\"") {
+        assert!(Instant::now() < deadline, "it runs on");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    drop(unread);
+}
+
 #[test]
 fn a_client_that_vanishes_leaves_no_process_and_no_connection_behind() {
     let server = server(&[]);
-    let [id, token] = create(&server);
+    let sandbox = create(&server);
     for _ in 0..20 {
-        let mut stream = connect(&server);
-        let body = br#"{"process":{"cmd":"/bin/sh","args":["-c","sleep 12345"]}}"#;
-        let mut message = vec![0];
-        message.extend(u32::try_from(body.len()).expect("short").to_be_bytes());
-        message.extend(body);
-        let head = format!(
-            "POST /process.Process/Start HTTP/1.1\r\nHost: x\r\n{id}\r\n{token}\r\nContent-Type: application/connect+json\r\n\
-             Content-Length: {}\r\n\r\n",
-            message.len()
-        );
-        stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&message)).expect("sent");
         // It has begun; then the client is gone, in the middle of the answer.
-        let mut begin = [0; 16];
-        stream.read_exact(&mut begin).expect("an answer");
+        drop(start(&server, &sandbox, "sleep 12345", ""));
     }
+    let [id, token] = sandbox;
     // Uploads that are announced and never come.
     let silent: Vec<TcpStream> = (0..50)
         .map(|_| {

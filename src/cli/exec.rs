@@ -15,18 +15,22 @@ use crate::cli::ui::terminal::attach;
 use crate::error::{Error, Kind, Result};
 use crate::event::Stream;
 use crate::exit_code::ExitCode;
-use crate::sandbox::{Command, Finished, Outcome, ProcessEvent, Program, Sandbox, wire};
+use crate::sandbox::{
+    Command, Controls, Finished, Outcome, ProcessEvent, Program, Sandbox, reading_beside, wire,
+};
 use crate::sanitise::Sanitiser;
 use crate::session::{Frontend, Notice, OneShot};
 use crate::tools::Collector;
 use clap::Args;
 use rustix::event::{PollFd, PollFlags, poll};
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::io::{IsTerminal, PipeReader, PipeWriter, Write};
 use std::os::fd::BorrowedFd;
 use std::process::ExitCode as ProcessExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 
 /// `agent exec`
@@ -183,30 +187,34 @@ fn command(inside: &Inside, argv: Vec<OsString>) -> Command {
     }
 }
 
-/// Standard input into the command, its output to ours, until it ends.
+/// Standard input into the command, its output to ours, until it ends. Neither direction waits for the other.
 pub(super) async fn pump(sandbox: &Sandbox, command: Command) -> Result<Finished> {
     let mut process = sandbox.spawn(command).await?;
-    let mut input = read_stdin();
-    let mut output = Terminal::new();
-    let mut open = true;
-    loop {
-        tokio::select! {
-            event = process.next() => match event? {
-                ProcessEvent::Output(stream, bytes) => output.write(stream, &bytes)?,
+    let controls = process.controls();
+    let following = async {
+        let mut output = Terminal::new();
+        loop {
+            match process.next().await? {
+                ProcessEvent::Output(stream, bytes) => output.pass_on(stream, &bytes).await?,
                 // Everything is streamed, so nothing is ever left out.
                 ProcessEvent::Gap(_) => {}
                 ProcessEvent::Finished(finished) => return Ok(finished),
-            },
-            piece = input.pieces.recv(), if open => match piece {
-                // A command that does not read its input any more has not failed.
-                Some(bytes) => open = process.write_stdin(&bytes).await.is_ok(),
-                None => {
-                    process.close_stdin();
-                    open = false;
-                }
-            },
+            }
+        }
+    };
+    reading_beside(feed(&controls), following).await
+}
+
+/// Passes standard input on, until its end or the command's.
+async fn feed(controls: &Controls) {
+    let mut input = read_stdin();
+    while let Some(bytes) = input.pieces.recv().await {
+        // A command that has ended without reading all of it has not failed.
+        if !controls.write(&bytes).await {
+            return;
         }
     }
+    controls.close_stdin();
 }
 
 /// Standard input in pieces. Dropping it ends the thread that reads: what a terminal answers later is for others.
@@ -263,19 +271,34 @@ impl Terminal {
     }
 
     pub fn write(&mut self, stream: Stream, bytes: &[u8]) -> Result<()> {
-        let (sanitiser, mut out): (_, Box<dyn Write>) = match stream {
-            Stream::Stdout => (&mut self.stdout, Box::new(std::io::stdout().lock())),
-            Stream::Stderr => (&mut self.stderr, Box::new(std::io::stderr().lock())),
+        let bytes = self.harmless(stream, bytes);
+        let mut out: Box<dyn Write> = match stream {
+            Stream::Stdout => Box::new(std::io::stdout().lock()),
+            Stream::Stderr => Box::new(std::io::stderr().lock()),
         };
-        let written = match sanitiser {
-            None => out.write_all(bytes),
-            Some(sanitiser) => {
-                let mut clean = String::new();
-                sanitiser.push(&String::from_utf8_lossy(bytes), &mut clean);
-                out.write_all(clean.as_bytes())
-            }
+        out.write_all(&bytes).and_then(|()| out.flush()).map_err(output_error)
+    }
+
+    /// [`Terminal::write`] that holds nothing else up while nobody reads there: neither the input nor a Ctrl-C.
+    async fn pass_on(&mut self, stream: Stream, bytes: &[u8]) -> Result<()> {
+        let bytes = self.harmless(stream, bytes);
+        let mut out: Box<dyn AsyncWrite + Send + Unpin> = match stream {
+            Stream::Stdout => Box::new(tokio::io::stdout()),
+            Stream::Stderr => Box::new(tokio::io::stderr()),
         };
-        written.and_then(|()| out.flush()).map_err(output_error)
+        out.write_all(&bytes).await.map_err(output_error)?;
+        out.flush().await.map_err(output_error)
+    }
+
+    fn harmless<'a>(&mut self, stream: Stream, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        let sanitiser = match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        };
+        let Some(sanitiser) = sanitiser else { return bytes.into() };
+        let mut clean = String::new();
+        sanitiser.push(&String::from_utf8_lossy(bytes), &mut clean);
+        clean.into_bytes().into()
     }
 }
 

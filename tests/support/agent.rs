@@ -114,7 +114,9 @@ impl Agent {
             let kubeconfig = super::cluster::kubeconfig().expect("a cluster");
             return super::cluster::configured(self, &kubeconfig, "default");
         }
-        self.env("AGENT_SANDBOX", backend)
+        let provider = super::backends::shared_provider(backend);
+        let call = self.env("AGENT_SANDBOX", backend);
+        provider.iter().fold(call, |call, (name, value)| call.env(name, value))
     }
 
     /// Puts a file into the workspace.
@@ -253,10 +255,10 @@ impl Agent {
         let mut child = self.command.spawn().expect("the binary starts");
         let stdout = read(child.stdout.take());
         let stderr = read(child.stderr.take());
-        if let Input::Bytes(bytes) = &self.stdin {
+        if let Input::Bytes(bytes) = std::mem::replace(&mut self.stdin, Input::Empty) {
             let mut stdin = child.stdin.take().expect("piped");
-            // A binary that does not read its input closes the pipe.
-            let _ = stdin.write_all(bytes);
+            // Beside the waiting, which has a deadline. A binary that does not read its input closes the pipe.
+            std::thread::spawn(move || stdin.write_all(&bytes));
         }
         Running { child, stdout, stderr, call: self }
     }

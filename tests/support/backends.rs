@@ -107,9 +107,18 @@ pub async fn on_backends_with<F: AsyncFn(&TestSandbox)>(
 }
 
 /// [`on_every_backend`] for a test of the whole program, which gets the backend's name.
-pub fn program_on_every_backend<F: Fn(&'static str)>(test: F) {
+pub fn program_on_every_backend(test: impl Fn(&'static str)) {
+    program_on_backends(backends(), test);
+}
+
+/// [`on_every_backend_and_provider`] for a test of the whole program, which gets the backend's name.
+pub fn program_on_every_backend_and_provider(test: impl Fn(&'static str)) {
+    program_on_backends(&BACKENDS_AND_PROVIDERS, test);
+}
+
+fn program_on_backends<F: Fn(&'static str)>(names: &[&'static str], test: F) {
     let is_ordinary = is_ordinary_user();
-    for name in backends().iter().copied().filter(|name| !is_ordinary || *name == "local") {
+    for name in names.iter().copied().filter(|name| !is_ordinary || *name == "local") {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         if runtime.block_on(backend(name)).is_some() {
             eprintln!("on {name}");
@@ -182,43 +191,70 @@ pub async fn backend(name: &str) -> Option<Box<dyn Backend>> {
     }
 }
 
+/// The variables that name the provider at `url`, and its key.
+fn variables(provider: &str, url: &str, key: &str) -> Vec<(&'static str, String)> {
+    let (urls, keys): (&[_], &[_]) = match provider {
+        "e2b" => (&["E2B_API_URL", "E2B_SANDBOX_URL"], &[("E2B_API_KEY", key)]),
+        "novita" => (&["NOVITA_API_URL", "NOVITA_SANDBOX_URL"], &[("NOVITA_API_KEY", key)]),
+        "daytona" => (&["DAYTONA_API_URL"], &[("DAYTONA_API_KEY", key)]),
+        "runloop" => (&["RUNLOOP_BASE_URL"], &[("RUNLOOP_API_KEY", key)]),
+        #[cfg(feature = "modal")]
+        "modal" => (
+            &["MODAL_SERVER_URL"],
+            &[("MODAL_TOKEN_ID", super::modal::TOKEN_ID), ("MODAL_TOKEN_SECRET", key)],
+        ),
+        _ => (&[], &[]),
+    };
+    let urls = urls.iter().map(|name| (*name, url.to_owned()));
+    urls.chain(keys.iter().map(|(name, key)| (*name, (*key).to_owned()))).collect()
+}
+
+/// The variables with which the program uses the made-up provider of [`backend`].
+pub fn shared_provider(name: &str) -> Vec<(&'static str, String)> {
+    match name {
+        "e2b" | "novita" => variables(name, &super::e2b::shared().url, super::e2b::KEY),
+        "daytona" => variables(name, &super::daytona::shared().api_url(), super::daytona::KEY),
+        "runloop" => variables(name, &super::runloop::shared().url, super::runloop::KEY),
+        #[cfg(feature = "modal")]
+        "modal" => variables(name, &super::modal::shared().url, super::modal::TOKEN_SECRET),
+        _ => Vec::new(),
+    }
+}
+
 /// The backend of E2B at `url`.
 pub fn e2b(url: &str, key: &str) -> Cloud<E2b> {
-    let machine = machine_with([("E2B_API_URL", url), ("E2B_SANDBOX_URL", url), ("E2B_API_KEY", key)]);
+    let machine = machine_with(variables("e2b", url, key));
     Cloud::new(E2b::connect(&E2B, &machine).expect("a provider"), machine)
 }
 
 /// The backend of Novita at `url`.
 pub fn novita(url: &str, key: &str) -> Cloud<E2b> {
-    let machine =
-        machine_with([("NOVITA_API_URL", url), ("NOVITA_SANDBOX_URL", url), ("NOVITA_API_KEY", key)]);
+    let machine = machine_with(variables("novita", url, key));
     Cloud::new(E2b::connect(&NOVITA, &machine).expect("a provider"), machine)
 }
 
 /// The backend of Daytona at `url`.
 pub fn daytona(url: &str, key: &str) -> Cloud<Daytona> {
-    let machine = machine_with([("DAYTONA_API_URL", url), ("DAYTONA_API_KEY", key)]);
+    let machine = machine_with(variables("daytona", url, key));
     Cloud::new(Daytona::connect(&machine).expect("a provider"), machine)
 }
 
 /// The backend of Runloop at `url`.
 pub fn runloop(url: &str, key: &str) -> Cloud<Runloop> {
-    let machine = machine_with([("RUNLOOP_BASE_URL", url), ("RUNLOOP_API_KEY", key)]);
+    let machine = machine_with(variables("runloop", url, key));
     Cloud::new(Runloop::connect(&machine).expect("a provider"), machine)
 }
 
 /// The backend of Modal at `url`.
 #[cfg(feature = "modal")]
 pub fn modal(url: &str, secret: &str) -> Cloud<agent::sandbox::cloud::Modal> {
-    let id = super::modal::TOKEN_ID;
-    let machine =
-        machine_with([("MODAL_SERVER_URL", url), ("MODAL_TOKEN_ID", id), ("MODAL_TOKEN_SECRET", secret)]);
+    let machine = machine_with(variables("modal", url, secret));
     Cloud::new(agent::sandbox::cloud::Modal::connect(&machine).expect("a provider"), machine)
 }
 
 /// This machine with these variables beside its own.
-pub fn machine_with<const N: usize>(set: [(&str, &str); N]) -> Arc<Machine> {
-    let set = set.map(|(name, value)| (name.into(), value.into()));
+pub fn machine_with(set: Vec<(&'static str, String)>) -> Arc<Machine> {
+    let set = set.into_iter().map(|(name, value)| (name.into(), value.into()));
     Arc::new(Machine::new(std::env::vars_os().chain(set)))
 }
 

@@ -57,7 +57,7 @@ pub fn configured(call: Agent, kubeconfig: &str, namespace: &str) -> Agent {
 
 /// A backend with these settings.
 pub async fn with(kubeconfig: &str, settings: Settings) -> Kubernetes {
-    let machine = machine_with([("KUBECONFIG", kubeconfig)]);
+    let machine = machine_with(vec![("KUBECONFIG", kubeconfig.to_owned())]);
     Kubernetes::with_settings(machine, settings).await.expect("the cluster's configuration")
 }
 

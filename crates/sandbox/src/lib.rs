@@ -23,7 +23,7 @@ pub use backend::{
 };
 pub use handle::{
     Changes, Controls, FileBytes, JobOutput, Listing, Piece, Process, ProcessEvent, Put, Sandbox, Tunnel,
-    Tunnels, WalkOptions,
+    Tunnels, WalkOptions, reading_beside,
 };
 pub use wire::{Command, Entry, EntryKind, Facts, FileWrite, Finished, Node, Outcome, Program, TerminalSize};
 

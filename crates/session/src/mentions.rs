@@ -1,12 +1,19 @@
 //! `@path` in a prompt: the file's text, a directory's listing or an image is sent with it.
 
 use super::Session;
-use agent_base::error::{Kind, Result};
+use agent_base::error::Kind;
+use agent_base::error::Result;
 use agent_base::sanitise::one_line;
 use agent_event::Event;
 use agent_picture::Header;
-use agent_sandbox::{Command, EntryKind, Program, Sandbox, WORKSPACE};
-use agent_tools::{Collector, read_lines};
+use agent_sandbox::Command;
+use agent_sandbox::EntryKind;
+use agent_sandbox::Program;
+use agent_sandbox::Sandbox;
+use agent_sandbox::WORKSPACE;
+use agent_tools::Collector;
+use agent_tools::Section;
+use agent_tools::read_lines;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use std::ffi::OsString;
@@ -143,7 +150,7 @@ fn refused(error: agent_base::error::Error) -> Result<Attachment> {
 async fn lines(sandbox: &Sandbox, mention: &Mention, chars: usize) -> Result<Attachment> {
     let (first, last) = mention.lines.unwrap_or((1, u64::MAX));
     let limit = mention.lines.map_or(u64::MAX, |_| last.saturating_sub(first).saturating_add(1));
-    match read_lines(sandbox, &mention.path, first, limit, chars).await {
+    match read_lines(sandbox, &mention.path, Section { first, column: 1, limit }, chars).await {
         Ok(result) => Ok(Attachment::Text(result.text)),
         Err(error) => refused(error),
     }

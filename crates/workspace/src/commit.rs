@@ -8,6 +8,7 @@ use crate::changes::Change;
 use crate::changes::ChangeSet;
 use crate::diff::Side;
 use crate::manifest::Node;
+use crate::merge;
 use crate::repository::Obstacle;
 use crate::repository::Repository;
 use crate::store::MAX_IN_MEMORY;
@@ -379,7 +380,7 @@ impl Git {
         }
         let content = |blob: &Blob| self.run(&["cat-file", "blob", &blob.id], b"");
         let (base, ours, theirs) = (content(base)?, content(ours)?, content(theirs)?);
-        let Ok(merged) = diffy::merge_bytes(&base, &ours, &theirs) else { return Ok(None) };
+        let Ok(merged) = merge::lines_merged(&base, &ours, &theirs) else { return Ok(None) };
         let id = self.run(&["hash-object", "-w", "--no-filters", "--stdin"], &merged)?;
         Ok(Some(Blob { mode: mode.clone(), id: String::from_utf8_lossy(&id).trim().to_owned() }))
     }

@@ -61,7 +61,12 @@ pub fn each(old: &[u8], new: &[u8], mut on_line: impl FnMut(Line<'_>) -> io::Res
 
 /// Lines added and removed.
 pub fn count(old: &[u8], new: &[u8]) -> (u64, u64) {
-    let ops = compare(&lines(old), &lines(new));
+    count_lines(&lines(old), &lines(new))
+}
+
+/// [`count`] of lines that are split already.
+pub fn count_lines(old: &[&[u8]], new: &[&[u8]]) -> (u64, u64) {
+    let ops = compare(old, new);
     let changed = ops.iter().filter(|op| op.tag() != DiffTag::Equal);
     changed.fold((0, 0), |(plus, minus), op| {
         (plus + op.new_range().len() as u64, minus + op.old_range().len() as u64)

@@ -8,8 +8,11 @@ use agent_base::error::Result;
 use agent_base::hash::Hash;
 use std::ops::Range;
 
-/// Largest file that is merged, in bytes: the time of a comparison grows with the square of the differences.
+/// Largest file that is merged, in bytes.
 const MAX_MERGE: u64 = 4 << 20;
+
+/// Most lines in which a side may differ from the common ancestor: the time of a merge grows with the square of them.
+const MAX_DIFFERENCES: u64 = 10_000;
 
 /// Most places that are named where lines conflict.
 const MAX_PLACES: usize = 5;
@@ -55,13 +58,49 @@ pub fn three_way(ours: &Ours<'_>, change: &Change, store: &Store) -> Result<Merg
     if [&own_content, &base_content, &other_content].iter().any(|content| content.contains(&0)) {
         return impossible("binary content cannot be merged");
     }
-    let Ok(merged) = diffy::merge_bytes(&base_content, &own_content, &other_content) else {
-        return Ok(Merged::Impossible(conflict(&base_content, &own_content, &other_content, other)));
+    let merged = match lines_merged(&base_content, &own_content, &other_content) {
+        Ok(merged) => merged,
+        Err(Unmerged::TooDifferent) => return impossible("too many lines of it changed for a merge"),
+        Err(Unmerged::Conflict) => {
+            return Ok(Merged::Impossible(conflict(&base_content, &own_content, &other_content, other)));
+        }
     };
     // Two sides may each change the bits; the change counts where it is about them.
     let mode = if change.changes_mode() { theirs.mode() } else { ours.mode() }.unwrap_or(0o644);
     let size = merged.len() as u64;
     Ok(Merged::Clean(Node::File { hash: store.put(&merged)?, size, mode }))
+}
+
+/// Why two sides are not merged.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Unmerged {
+    /// Both changed the same lines.
+    Conflict,
+    /// A side differs in too many lines.
+    TooDifferent,
+}
+
+/// What `base` becomes with the changes of both sides.
+pub fn lines_merged(base: &[u8], ours: &[u8], theirs: &[u8]) -> std::result::Result<Vec<u8>, Unmerged> {
+    if ![ours, theirs].iter().all(|side| is_near(base, side)) {
+        return Err(Unmerged::TooDifferent);
+    }
+    diffy::merge_bytes(base, ours, theirs).map_err(|_| Unmerged::Conflict)
+}
+
+/// Whether the files differ in so few lines that they can be merged.
+fn is_near(base: &[u8], side: &[u8]) -> bool {
+    let (base, side) = (hunks::lines(base), hunks::lines(side));
+    let begin = base.iter().zip(&side).take_while(|(one, other)| one == other).count();
+    let (base, side) = (&base[begin..], &side[begin..]);
+    let end = base.iter().rev().zip(side.iter().rev()).take_while(|(one, other)| one == other).count();
+    let (base, side) = (&base[..base.len() - end], &side[..side.len() - end]);
+    // What is only added or only removed is found without a comparison.
+    let most = if base.is_empty() || side.is_empty() { 0 } else { (base.len() + side.len()) as u64 };
+    most <= MAX_DIFFERENCES || {
+        let (added, removed) = hunks::count_lines(base, side);
+        added + removed <= MAX_DIFFERENCES
+    }
 }
 
 /// Which lines conflict: those where the changes of both sides touch.
@@ -90,5 +129,34 @@ fn lines(range: &Range<usize>) -> String {
         0 => format!("after line {}", range.start),
         1 => format!("line {}", range.end),
         _ => format!("lines {}-{}", range.start + 1, range.end),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    fn numbered(lines: Range<usize>, word: &str) -> Vec<u8> {
+        lines.map(|n| format!("{word} {n}\n")).collect::<String>().into_bytes()
+    }
+
+    /// A bug: a file that was rewritten on one side while the other one changed it was compared for hours.
+    #[test]
+    fn files_that_differ_everywhere_are_not_merged() {
+        let (base, ours) = (numbered(0..150_000, "line"), numbered(0..150_000, "other"));
+        let started = Instant::now();
+        assert_eq!(lines_merged(&base, &ours, &base[8..]), Err(Unmerged::TooDifferent));
+        assert_eq!(lines_merged(&base, &base[8..], &ours), Err(Unmerged::TooDifferent));
+        assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
+    }
+
+    #[test]
+    fn long_files_that_differ_in_few_places_are_merged() {
+        let (base, more) = (numbered(0..100_000, "line"), numbered(0..50_000, "more"));
+        let (ours, theirs) = ([&base, more.as_slice()].concat(), [b"first\n", &base[..]].concat());
+        let merged = lines_merged(&base, &ours, &theirs).unwrap();
+        assert!(merged == [b"first\n", &base[..], &more].concat());
+        assert_eq!(lines_merged(b"a\n", b"b\n", b"c\n"), Err(Unmerged::Conflict));
     }
 }

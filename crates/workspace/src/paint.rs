@@ -127,9 +127,12 @@ impl Painter {
         let mut shown = String::with_capacity(text.len() * 2);
         for edge in edges.windows(2) {
             let Some(piece) = text.get(edge[0]..edge[1]) else { continue };
-            let class = classes.iter().find(|(range, _)| range.contains(&edge[0])).map(|(_, class)| *class);
-            let mut style = class.map_or(base, |class| style_of(class, base));
-            if changed.iter().any(|range| range.contains(&edge[0])) {
+            // Both lists are in order.
+            let class = classes.get(classes.partition_point(|(range, _)| range.end <= edge[0]));
+            let class = class.filter(|(range, _)| range.contains(&edge[0]));
+            let mut style = class.map_or(base, |(_, class)| style_of(*class, base));
+            let next = changed.get(changed.partition_point(|range| range.end <= edge[0]));
+            if next.is_some_and(|range| range.contains(&edge[0])) {
                 style = style.invert();
             }
             shown.push_str(&self.paint(style, &safe(piece)));

@@ -12,7 +12,7 @@ mod tunnel;
 
 pub use files::{Changes, FileBytes, WalkOptions};
 pub use listing::Listing;
-pub use process::{Controls, JobOutput, Piece, Process, ProcessEvent};
+pub use process::{Controls, JobOutput, Piece, Process, ProcessEvent, reading_beside};
 pub use tree::Put;
 pub use tunnel::{Tunnel, Tunnels};
 

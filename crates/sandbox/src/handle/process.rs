@@ -5,9 +5,16 @@ use super::expect::Expect;
 use super::stream::{ANSWER_TIMEOUT, Incoming, Sender};
 use super::{Sandbox, unexpected_answer};
 use crate::Output;
-use agent_base::error::{Error, Kind, Result};
+use agent_base::error::Error;
+use agent_base::error::Kind;
+use agent_base::error::Result;
 use agent_event::Stream;
-use agent_wire::{Command, Finished, Message, Outcome, TerminalSize};
+use agent_wire::Command;
+use agent_wire::Finished;
+use agent_wire::Message;
+use agent_wire::Outcome;
+use agent_wire::TerminalSize;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -194,6 +201,16 @@ pub struct Process {
     job: Option<(Sandbox, u64)>,
 }
 
+/// Waits for `reading` a command's output, and runs `feeding` its input beside it: a command may write much before it
+/// reads anything, and may end without having read.
+pub async fn reading_beside<T>(feeding: impl Future<Output = ()>, reading: impl Future<Output = T>) -> T {
+    let mut reading = pin!(reading);
+    tokio::select! {
+        read = &mut reading => read,
+        () = feeding => reading.await,
+    }
+}
+
 /// What a running command does next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProcessEvent {
@@ -230,7 +247,8 @@ impl Process {
     }
 
     /// Feeds standard input, as fast as the command takes it. What a command that has closed its standard input
-    /// does not read is discarded.
+    /// does not read is discarded. A command whose output is not read meanwhile may take no more: more than a few
+    /// bytes are fed beside the reading, see [`Process::controls`] and [`reading_beside`].
     ///
     /// # Errors
     ///

@@ -133,11 +133,15 @@ impl Sender {
 
     async fn bulk(&self, message: &Message, length: usize) -> bool {
         let Ok(credit) = self.credit.acquire_many(wire::cost(length)).await else { return false };
-        credit.forget();
         let mut frame = Vec::with_capacity(length + 32);
         // Chunks and blocks always fit.
-        wire::encode(self.id, message, &mut frame).is_ok()
-            && self.connection.outgoing.push_bulk(self.id, frame).await
+        let is_sent = wire::encode(self.id, message, &mut frame).is_ok()
+            && self.connection.outgoing.push_bulk(self.id, frame).await;
+        // What a dropped future did not send has cost nothing.
+        if is_sent {
+            credit.forget();
+        }
+        is_sent
     }
 
     /// Ends the bytes.

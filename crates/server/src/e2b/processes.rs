@@ -267,9 +267,22 @@ async fn read(mut process: Process, limit: Option<Duration>, entry: Arc<Entry>, 
             Err(error) => break News::Failed(Failure::new(Code::InvalidArgument, error.to_string())),
         };
         let followers = entry.state.lock().followers.clone();
-        for follower in followers {
-            // One that has gone is removed with the next one that comes.
-            let _ = follower.send(News::Output(output.clone())).await;
+        let passing_on = async {
+            for follower in followers {
+                let news = News::Output(output.clone());
+                // One that has gone is removed with the next one that comes. After the end of its time, a process waits for none.
+                match is_over {
+                    true => drop(follower.try_send(news)),
+                    false => drop(follower.send(news).await),
+                }
+            }
+        };
+        tokio::select! {
+            () = passing_on => {}
+            () = at(ends), if !is_over => {
+                is_over = true;
+                process.kill();
+            }
         }
     };
     let followers = {

@@ -1,16 +1,21 @@
 //! `edit_file`: one exact replacement.
 
+use super::nearest::{Nearest, nearest};
 use super::{describe, missing_file, resolve, targets};
-use crate::{Context, Tool, ToolResult, arguments};
+use crate::Context;
+use crate::Tool;
+use crate::ToolResult;
+use crate::arguments;
+use agent_base::error::Error;
 use agent_base::error::Result;
 use agent_policy::policy::Action;
-use agent_sandbox::{FileWrite, Node};
+use agent_sandbox::FileWrite;
+use agent_sandbox::Node;
 use futures_util::future::BoxFuture;
 use memchr::memmem;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
-use similar::TextDiff;
 
 /// The largest file that is edited, in bytes.
 const MAX_BYTES: u64 = 16 << 20;
@@ -18,8 +23,6 @@ const MAX_BYTES: u64 = 16 << 20;
 const MOST_PLACES: usize = 100;
 /// The longest file that is shown where nothing in it is like `old`, in bytes.
 const MAX_SHOWN: usize = 1_500;
-/// How many windows of lines are compared when looking for the nearest miss.
-const MAX_WINDOWS: usize = 5_000;
 
 pub struct EditFile;
 
@@ -61,27 +64,35 @@ async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
     if file.bytes.len() as u64 > MAX_BYTES {
         return Ok(ToolResult::failure(format!("error: {path} is too large to edit: {} bytes", file.size)));
     }
-    let (old, new, note) = in_line_ends_of(&file.bytes, old, new);
-    if old == new {
-        return Ok(ToolResult::failure(format!(
-            "error: old and new are the same{note}: nothing would change"
-        )));
-    }
-    let found = positions(&file.bytes, old.as_bytes());
-    let [at] = found[..] else {
-        return Ok(ToolResult::failure(
-            already_done(&path, &file.bytes, &new, &found)
-                .unwrap_or_else(|| explain(&path, &file.bytes, &old, &found)),
-        ));
+    // Where its work may take a while, it holds nothing else up, and the end of the turn does not wait for it.
+    let edit = tokio::task::spawn_blocking(move || edit(&path, &file.bytes, old, new)).await;
+    let edited = edit.map_err(|error| Error::unexpected("the edit could not be made").caused_by(error))?;
+    let (content, done) = match edited {
+        Ok(edited) => edited,
+        Err(why) => return Ok(ToolResult::failure(why)),
     };
-    let content = [&file.bytes[..at], new.as_bytes(), &file.bytes[at + old.len()..]].concat();
-    let line = line_of(&file.bytes, at);
     let write =
         FileWrite { path: target, node: Node::Regular(content), mode: None, mtime_ns: None, follow: true };
     match context.sandbox.write_files(vec![write]).await?.pop() {
         Some(Err(error)) => Err(error),
-        _ => Ok(ToolResult::success(format!("edited {path} at line {line}{note}"))),
+        _ => Ok(ToolResult::success(done)),
     }
+}
+
+/// What the file becomes, and what was done; or why nothing is changed.
+fn edit(path: &str, content: &[u8], old: String, new: String) -> Result<(Vec<u8>, String), String> {
+    let (old, new, note) = in_line_ends_of(content, old, new);
+    if old == new {
+        return Err(format!("error: old and new are the same{note}: nothing would change"));
+    }
+    let found = positions(content, old.as_bytes());
+    let [at] = found[..] else {
+        return Err(
+            already_done(path, content, &new, &found).unwrap_or_else(|| explain(path, content, &old, &found))
+        );
+    };
+    let edited = [&content[..at], new.as_bytes(), &content[at + old.len()..]].concat();
+    Ok((edited, format!("edited {path} at line {}{note}", line_of(content, at))))
 }
 
 /// `old` and `new` with the line ends of the file, and a note where that changed them: models write LF. Where a file
@@ -115,7 +126,7 @@ fn positions(haystack: &[u8], needle: &[u8]) -> Vec<usize> {
 }
 
 fn line_of(bytes: &[u8], at: usize) -> usize {
-    1 + bytes[..at].iter().filter(|byte| **byte == b'\n').count()
+    1 + memchr::memchr_iter(b'\n', &bytes[..at]).count()
 }
 
 /// That `old` is gone because `new` stands there: the same edit was made before.
@@ -130,7 +141,12 @@ fn already_done(path: &str, content: &[u8], new: &str, found: &[usize]) -> Optio
 /// Why nothing was replaced: how often `old` is there, and where the nearest miss is.
 fn explain(path: &str, content: &[u8], old: &str, found: &[usize]) -> String {
     if !found.is_empty() {
-        let lines: Vec<String> = found.iter().take(10).map(|at| line_of(content, *at).to_string()).collect();
+        let lines = found.iter().take(10).scan((1, 0), |(line, from), at| {
+            *line += line_of(&content[*from..], at - *from) - 1;
+            *from = *at;
+            Some(line.to_string())
+        });
+        let lines: Vec<String> = lines.collect();
         let more = if found.len() == MOST_PLACES { " or more" } else { "" };
         return format!(
             "error: old is in {path} {} times{more} (lines {}); it must be there exactly once: add lines around it",
@@ -138,10 +154,18 @@ fn explain(path: &str, content: &[u8], old: &str, found: &[usize]) -> String {
             lines.join(", ")
         );
     }
-    match nearest(&String::from_utf8_lossy(content), old) {
-        Some((line, window)) => format!(
-            "error: old is in {path} 0 times; the nearest is at line {line}, look at white space and spelling:\n{window}"
-        ),
+    match nearest(content, old) {
+        Some(Nearest { line, column, shown }) => {
+            let place = column.map_or_else(
+                || format!("line {line}"),
+                |column| {
+                    format!("line {line}, column {column} (read_file shows more with this offset and column)")
+                },
+            );
+            format!(
+                "error: old is in {path} 0 times; the nearest is at {place}, look at white space and spelling:\n{shown}"
+            )
+        }
         None => {
             let content = String::from_utf8_lossy(content);
             let content = content.trim_end();
@@ -152,25 +176,6 @@ fn explain(path: &str, content: &[u8], old: &str, found: &[usize]) -> String {
             format!("error: old is in {path} 0 times and nothing there is like it{shown}")
         }
     }
-}
-
-/// The lines most like `old`, if any are at all.
-fn nearest(text: &str, old: &str) -> Option<(usize, String)> {
-    let lines: Vec<&str> = text.lines().collect();
-    let height = old.lines().count().clamp(1, lines.len().max(1));
-    let first = old.lines().find(|line| !line.trim().is_empty())?.trim();
-    let likeness = |a: &str, b: &str| TextDiff::from_chars(a, b).ratio();
-    let (start, _) = lines
-        .iter()
-        .take(MAX_WINDOWS)
-        .enumerate()
-        .map(|(start, line)| (start, likeness(line.trim(), first)))
-        .filter(|(_, ratio)| *ratio > 0.6)
-        .max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)))?;
-    let skipped = old.lines().take_while(|line| line.trim().is_empty()).count();
-    let start = start.saturating_sub(skipped);
-    let end = (start + height).min(lines.len());
-    Some((start + 1, lines[start..end].join("\n")))
 }
 
 #[cfg(test)]

@@ -4,13 +4,14 @@ mod edit_file;
 mod job_kill;
 mod job_output;
 mod missing_file;
+mod nearest;
 mod read_file;
 mod run_commands;
 mod update_plan;
 mod write_file;
 mod write_files;
 
-pub use read_file::read_lines;
+pub use read_file::{Section, read_lines};
 pub use update_plan::UpdatePlan;
 pub use write_file::json_error;
 

@@ -37,18 +37,23 @@ struct Arguments {
     offset: Option<u64>,
     /// How many lines to read.
     limit: Option<u64>,
+    /// The first byte of the first line to read, counting from 1: a line that is too long for one result is read on with it.
+    column: Option<u64>,
 }
 
 async fn run(context: Context<'_>, arguments: Arguments) -> Result<ToolResult> {
-    let first = arguments.offset.unwrap_or(1).max(1);
-    // No lines at all is nothing to ask for: a limit of 0 is none.
-    let limit = arguments.limit.filter(|limit| *limit > 0).unwrap_or(u64::MAX);
+    let part = Section {
+        first: arguments.offset.unwrap_or(1).max(1),
+        column: arguments.column.unwrap_or(1).max(1),
+        // No lines at all is nothing to ask for: a limit of 0 is none.
+        limit: arguments.limit.filter(|limit| *limit > 0).unwrap_or(u64::MAX),
+    };
     if is_image(&arguments.path)
         && let Some(result) = read_image(context, &arguments.path).await?
     {
         return Ok(result);
     }
-    read_lines(context.sandbox, &arguments.path, first, limit, context.bounds.output_chars).await
+    read_lines(context.sandbox, &arguments.path, part, context.bounds.output_chars).await
 }
 
 /// Whether a file of this name is one that models that see images can be sent.
@@ -78,18 +83,23 @@ async fn read_image(context: Context<'_>, name: &str) -> Result<Option<ToolResul
     Ok(Some(ToolResult::success(size).with_image(artifact)))
 }
 
-/// At most `limit` lines of a file from line `first` on, in at most `chars` characters.
+/// A part of a file.
+#[derive(Debug, Clone, Copy)]
+pub struct Section {
+    /// Its first line, counting from 1.
+    pub first: u64,
+    /// The byte of that line where it begins, counting from 1.
+    pub column: u64,
+    /// How many lines it has at most.
+    pub limit: u64,
+}
+
+/// A part of a file, in at most `chars` characters.
 ///
 /// # Errors
 /// Nothing is there, it cannot be read, or it is not a regular file.
-pub async fn read_lines(
-    sandbox: &Sandbox,
-    name: &str,
-    first: u64,
-    limit: u64,
-    chars: usize,
-) -> Result<ToolResult> {
-    let mut page = Page::new(first, limit, chars);
+pub async fn read_lines(sandbox: &Sandbox, name: &str, part: Section, chars: usize) -> Result<ToolResult> {
+    let mut page = Page::new(part, chars);
     let path = resolve(sandbox, name).await;
     let (mut position, mut size);
     position = 0;
@@ -108,50 +118,65 @@ pub async fn read_lines(
     }
 }
 
-/// The lines that were asked for, as far as they fit.
+/// The part that was asked for, as far as it fits.
 struct Page {
-    first: u64,
-    limit: u64,
+    part: Section,
     chars: usize,
     line: u64,
-    /// Whether nothing of `line` has come yet.
-    at_line_start: bool,
+    /// Bytes of `line` that have come.
+    in_line: u64,
+    /// Bytes of the first line of the part that have come, without its line feed.
+    first_length: u64,
     bytes: Vec<u8>,
     binary: bool,
+    /// All lines that were asked for are there.
+    complete: bool,
+    /// More bytes are there than can be shown.
     full: bool,
 }
 
 impl Page {
-    fn new(first: u64, limit: u64, chars: usize) -> Self {
+    fn new(part: Section, chars: usize) -> Self {
         Self {
-            first,
-            limit,
-            chars,
+            part,
+            chars: chars.max(1),
             line: 1,
-            at_line_start: true,
+            in_line: 0,
+            first_length: 0,
             bytes: Vec::new(),
             binary: false,
+            complete: false,
             full: false,
         }
     }
 
     fn push(&mut self, bytes: &[u8]) {
-        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-            if self.line >= self.first.saturating_add(self.limit) || self.bytes.len() >= self.chars * 4 {
-                self.full = true;
+        let Section { first, column, limit } = self.part;
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            self.complete = self.line >= first.saturating_add(limit);
+            // A character takes four bytes at most, and the last one may be cut.
+            self.full = self.bytes.len() >= self.chars * 4 + 3;
+            if self.complete || self.full {
                 return;
             }
-            self.binary |= line.contains(&0);
-            if self.line >= self.first {
-                self.bytes.extend_from_slice(line);
+            self.binary |= piece.contains(&0);
+            let text = piece.strip_suffix(b"\n").unwrap_or(piece);
+            if self.line == first {
+                let skipped = (column - 1).saturating_sub(self.in_line).min(text.len() as u64);
+                self.bytes.extend_from_slice(&piece[skipped as usize..]);
+                self.first_length += text.len() as u64;
+            } else if self.line > first {
+                self.bytes.extend_from_slice(piece);
             }
-            self.at_line_start = line.ends_with(b"\n");
-            self.line += u64::from(self.at_line_start);
+            self.in_line += piece.len() as u64;
+            if text.len() < piece.len() {
+                (self.line, self.in_line) = (self.line + 1, 0);
+            }
         }
     }
 
     fn is_full(&self) -> bool {
-        self.full || self.binary
+        self.complete || self.full || self.binary
     }
 
     fn finish(self, path: &str, size: u64, at_end: bool) -> ToolResult {
@@ -160,33 +185,138 @@ impl Page {
                 "error: {path} is not a text file: it is binary, {size} bytes"
             ));
         }
-        let text = String::from_utf8_lossy(&self.bytes);
-        if text.is_empty() {
+        let Section { first, column, limit } = self.part;
+        let is_whole = self.line > first || at_end && self.line == first && self.in_line > 0;
+        if is_whole && (column > self.first_length + 1 || column > 1 && self.bytes.is_empty()) {
+            return ToolResult::failure(format!(
+                "error: line {first} of {path} has no column {column}: it has {} byte(s)",
+                self.first_length
+            ));
+        }
+        if self.bytes.is_empty() {
             return match (size, at_end) {
                 (0, _) => ToolResult::success(format!("({path} is empty)")),
                 (_, true) => ToolResult::failure(format!(
-                    "error: {path} has no line {}: it has {} line(s)",
-                    self.first,
-                    self.line - u64::from(self.at_line_start),
+                    "error: {path} has no line {first}: it has {} line(s)",
+                    self.line - u64::from(self.in_line == 0),
                 )),
                 _ => ToolResult::failure(format!(
-                    "error: line {} is too far into {path}; use sed or tail",
-                    self.first
+                    "error: line {first} is too far into {path}; use sed or tail"
                 )),
             };
         }
-        let shown: String = text.chars().take(self.chars).collect();
-        if shown.len() == text.len() && (at_end && !self.full || self.limit != u64::MAX) {
-            return ToolResult::success(text);
+        let shown = head(&self.bytes, self.chars);
+        let has_all = self.complete || at_end || self.line >= first.saturating_add(limit);
+        if shown.len() == self.bytes.len() && has_all && !self.full {
+            return ToolResult::success(String::from_utf8_lossy(shown));
         }
+        let Some(end) = memchr::memrchr(b'\n', shown) else {
+            let next = column + shown.len() as u64;
+            let note = format!(
+                "[shortened: {path} has {size} bytes; bytes {column} to {} of line {first} are shown; read on with offset {first} and \
+                 column {next}]\n",
+                next - 1,
+            );
+            return ToolResult {
+                truncated: true,
+                ..ToolResult::success(note + &String::from_utf8_lossy(shown))
+            };
+        };
         // Whole lines only, so that reading on from the next line misses nothing.
-        let whole = shown.rfind('\n').map_or(shown.as_str(), |end| &shown[..=end]);
-        let next = self.first + whole.matches('\n').count() as u64;
+        let whole = &shown[..=end];
+        let next = first + memchr::memchr_iter(b'\n', whole).count() as u64;
         let note = format!(
-            "[shortened: {path} has {size} bytes; lines {} to {} are shown; read on with offset {next}]\n",
-            self.first,
-            next.saturating_sub(1).max(self.first),
+            "[shortened: {path} has {size} bytes; lines {first} to {} are shown; read on with offset {next}]\n",
+            next - 1,
         );
-        ToolResult { truncated: true, ..ToolResult::success(note + whole) }
+        ToolResult { truncated: true, ..ToolResult::success(note + &String::from_utf8_lossy(whole)) }
+    }
+}
+
+/// The bytes of the first `chars` characters. Where they are not UTF-8, a character is what [`String::from_utf8_lossy`] replaces.
+fn head(bytes: &[u8], chars: usize) -> &[u8] {
+    let (mut left, mut end) = (chars, 0);
+    for chunk in bytes.utf8_chunks() {
+        let mut characters = chunk.valid().char_indices();
+        if let Some((at, _)) = characters.nth(left) {
+            return &bytes[..end + at];
+        }
+        left -= chunk.valid().chars().count();
+        end += chunk.valid().len();
+        if chunk.invalid().is_empty() || left == 0 {
+            break;
+        }
+        left -= 1;
+        end += chunk.invalid().len();
+    }
+    &bytes[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reads a file as a model does that follows the notes; the parts, without them.
+    fn read_through(content: &[u8], chars: usize, piece: usize) -> Vec<String> {
+        let mut part = Section { first: 1, column: 1, limit: u64::MAX };
+        let mut parts = Vec::new();
+        loop {
+            let mut page = Page::new(part, chars);
+            let mut chunks = content.chunks(piece);
+            let at_end = loop {
+                match chunks.next() {
+                    Some(chunk) => page.push(chunk),
+                    None => break true,
+                }
+                if page.is_full() {
+                    break false;
+                }
+            };
+            let result = page.finish("f", content.len() as u64, at_end);
+            assert!(result.ok, "{}", result.text);
+            if !result.truncated {
+                parts.push(result.text);
+                return parts;
+            }
+            let (note, text) = result.text.split_once('\n').unwrap();
+            let (_, next) = note.strip_suffix(']').unwrap().split_once("read on with offset ").unwrap();
+            let (first, column) = next.split_once(" and column ").unwrap_or((next, "1"));
+            part = Section { first: first.parse().unwrap(), column: column.parse().unwrap(), ..part };
+            parts.push(text.to_owned());
+            assert!(parts.len() < 10_000, "it has an end");
+        }
+    }
+
+    /// A bug: the note of a line that is too long for one result named that line again, from its beginning.
+    #[test]
+    fn every_file_is_read_through_in_parts() {
+        let line: String = (0..60_000).map(|n| format!("{n:05}")).collect();
+        let parts = read_through(line.as_bytes(), 12_000, 1 << 20);
+        assert_eq!((parts.len(), parts.concat()), (25, line));
+        let mixed = format!("one\n{}\n\ntwo\n{}", "ä".repeat(500), "€\n".repeat(200));
+        for (chars, piece) in [(7, 3), (100, 64), (499, 1000), (500, 1), (501, 7)] {
+            assert_eq!(read_through(mixed.as_bytes(), chars, piece).concat(), mixed, "{chars} {piece}");
+        }
+        let invalid = [0x80; 1000];
+        assert_eq!(read_through(&invalid, 30, 64).concat(), "\u{fffd}".repeat(1000));
+    }
+
+    #[test]
+    fn a_column_behind_the_end_of_its_line_is_refused() {
+        let at = |column| {
+            let mut page = Page::new(Section { first: 1, column, limit: u64::MAX }, 100);
+            page.push(b"abc\nd\n");
+            page.finish("f", 6, true).text
+        };
+        assert_eq!((at(1).as_str(), at(3).as_str(), at(4).as_str()), ("abc\nd\n", "c\nd\n", "\nd\n"));
+        assert_eq!(at(5), "error: line 1 of f has no column 5: it has 3 byte(s)");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn nothing_is_missed_or_read_twice(content in "([ab€]{0,30}\n?){0,10}", chars in 1..40usize, piece in 1..50usize) {
+            let whole = if content.is_empty() { "(f is empty)" } else { &content };
+            proptest::prop_assert_eq!(read_through(content.as_bytes(), chars, piece).concat(), whole);
+        }
     }
 }

@@ -9,10 +9,9 @@ use super::Language;
 use super::answer::{Answer, Garbage, Mark, parse, take_ready};
 use agent_base::error::Result;
 use agent_event::Stream;
-use agent_sandbox::{
-    Command, Finished, Outcome, Output, Process, ProcessEvent, Program, Sandbox, wire::CHUNK,
-};
+use agent_sandbox::{Command, Finished, Outcome, Output, Process, ProcessEvent, Program, Sandbox};
 use std::ffi::OsString;
+use std::pin::pin;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
@@ -172,21 +171,26 @@ impl Interpreter {
         let mut answer = None;
         let mut limit = deadline;
         let mut interrupts = 0;
-        // In pieces, because a program that prints without being read reads nothing either.
-        let mut pieces = request.chunks(CHUNK);
-        let mut sending = pieces.next();
+        // Beside the reading, because a program that prints without being read reads nothing either.
+        let controls = self.process.controls();
+        let mut sending = pin!(controls.write(request));
+        let mut is_sent = request.is_empty();
         loop {
-            let process = &mut self.process;
             let event = tokio::select! {
                 biased;
                 () = at(limit) => None,
-                event = next(process, &mut sending) => Some(event?),
+                // One that has ended shows that next.
+                _ = &mut sending, if !is_sent => {
+                    is_sent = true;
+                    continue;
+                }
+                event = self.process.next() => Some(event?),
             };
             match event {
                 None if answer.is_some() => {}
                 None if !self.is_ready => return Ok(Ended::Gone(Gone::NotStarted(None))),
                 // It does not even read what it should run.
-                None if sending.is_some() => return Ok(Ended::Gone(Gone::Killed)),
+                None if !is_sent => return Ok(Ended::Gone(Gone::Killed)),
                 None if interrupts == INTERRUPTS => return Ok(Ended::Gone(Gone::Killed)),
                 None => {
                     self.process.signal(libc::SIGINT);
@@ -194,15 +198,12 @@ impl Interpreter {
                     limit = Instant::now().checked_add(GRACE);
                     continue;
                 }
-                Some(Step::Sent) => sending = pieces.next(),
-                Some(Step::Event(ProcessEvent::Output(Stream::Stdout, bytes))) => {
-                    mark.take(&bytes, on_output)
-                }
-                Some(Step::Event(ProcessEvent::Output(Stream::Stderr, bytes))) => {
+                Some(ProcessEvent::Output(Stream::Stdout, bytes)) => mark.take(&bytes, on_output),
+                Some(ProcessEvent::Output(Stream::Stderr, bytes)) => {
                     self.answers.extend_from_slice(&bytes);
                 }
-                Some(Step::Event(ProcessEvent::Gap(bytes))) => on_output(Output::Gap(bytes)),
-                Some(Step::Event(ProcessEvent::Finished(finished))) => {
+                Some(ProcessEvent::Gap(bytes)) => on_output(Output::Gap(bytes)),
+                Some(ProcessEvent::Finished(finished)) => {
                     mark.give_up(on_output);
                     return Ok(Ended::Gone(self.ended(finished, on_output)));
                 }
@@ -249,24 +250,6 @@ impl Interpreter {
         }
         on_output(Output::Data(Stream::Stdout, &std::mem::take(&mut self.answers)));
         Gone::NotStarted(Some(finished))
-    }
-}
-
-/// What happens next to the process.
-enum Step {
-    Sent,
-    Event(ProcessEvent),
-}
-
-async fn next(process: &mut Process, sending: &mut Option<&[u8]>) -> Result<Step> {
-    let Some(piece) = *sending else { return Ok(Step::Event(process.next().await?)) };
-    // Whatever arrives meanwhile waits in its window: the driver reads a whole request before it runs anything.
-    match process.write_stdin(piece).await {
-        Ok(()) => Ok(Step::Sent),
-        Err(_) => {
-            *sending = None;
-            Ok(Step::Event(process.next().await?))
-        }
     }
 }
 
