@@ -61,6 +61,11 @@ fn between<'t>(text: &'t str, begin: &str, end: &str) -> &'t str {
     rest.split_once(end).unwrap_or_else(|| panic!("{end:?} is not in {rest:?}")).0
 }
 
+/// Whether a picture is in it, in any form that some terminal takes.
+fn is_picture(text: &str) -> bool {
+    ["\x1b_Ga=T", "\x1bP0;1;0q", "1337;File", "▀"].iter().any(|drawn| text.contains(drawn))
+}
+
 fn pixels_of(base64: &str) -> Pixels {
     decode(STANDARD.decode(base64).unwrap(), (1000, 1000), Duration::from_secs(60)).unwrap()
 }
@@ -95,16 +100,6 @@ fn iterm_gets_the_file_as_one_sequence() {
     assert_eq!(pixels_of(data), gradient());
 }
 
-#[test]
-fn sixels_have_the_colours_of_the_image() {
-    let text = shown(with_gradient().answering("\x1b[6;20;10t\x1b[?62;4;22c", NOW));
-    let pixels = sixels::decode(between(&text, "\x1bP", "\x1b\\\n"));
-    assert_eq!((pixels.width, pixels.height), (30, 20));
-    for (drawn, wanted) in pixels.rgb.iter().zip(gradient().rgb) {
-        assert!(drawn.abs_diff(wanted) <= 12, "{drawn} for {wanted}");
-    }
-}
-
 /// Python that draws the gradient as its last value, with the standard library alone.
 const DRAWING: &str = "import struct, zlib
 def chunk(kind, data): return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))
@@ -126,41 +121,21 @@ fn iterm_sequence() -> String {
     format!("\x1b]1337;File=inline=1;size={size};width=3;preserveAspectRatio=1:{data}\x07\n")
 }
 
-fn half_blocks() -> String {
-    let line = |row: u32| -> String {
-        let cell = |x: u32| {
-            let ([r, g, b], [r2, g2, b2]) = (gradient().at(x, 2 * row), gradient().at(x, 2 * row + 1));
-            format!("\x1b[38;2;{r};{g};{b};48;2;{r2};{g2};{b2}m▀")
-        };
-        (0..30).map(cell).collect::<String>() + "\x1b[0m\n"
-    };
-    (0..10).map(line).collect()
-}
-
 /// From the program in the sandbox to the terminal of each kind, byte for byte: by the tool, as a program, as a cell.
 #[test]
-fn what_code_draws_is_drawn_in_terminals_of_each_kind() {
+fn what_code_draws_is_drawn_in_terminals_that_show_pictures_and_named_in_others() {
     let kitty = "\x1b_Gi=31;OK\x1b\\\x1b[6;10;10t\x1b[?62;c";
     let iterm = "\x1bP>|iTerm2 3.5.10\x1b\\\x1b[6;10;10t\x1b[?64;1;2c";
-    let sixel = "\x1b[6;10;10t\x1b[?62;4;22c";
     let cell = format!("{DRAWING}Picture()");
     let script = format!(
         "{DRAWING}import os\nopen(os.environ['AGENT_DISPLAY_DIR'] + '/g.png', 'wb').write(Picture()._repr_png_())\n"
     );
-    for (answers, expected) in [
-        (kitty, Some(kitty_sequence())),
-        (iterm, Some(iterm_sequence())),
-        (sixel, None),
-        ("\x1b[?1;2c", Some(half_blocks())),
-    ] {
+    for (answers, expected) in
+        [(kitty, Some(kitty_sequence())), (iterm, Some(iterm_sequence())), ("\x1b[?1;2c", None)]
+    {
         let is_drawn = |text: &str| match &expected {
             Some(sequence) => assert_eq!(text.matches(sequence.as_str()).count(), 1, "{text:?}"),
-            None => {
-                let pixels = sixels::decode(between(text, "\x1bP", "\x1b\\\n"));
-                assert_eq!((pixels.width, pixels.height), (30, 20));
-                let differs = |(drawn, wanted): (&u8, &u8)| drawn.abs_diff(*wanted) > 12;
-                assert!(!pixels.rgb.iter().zip(&gradient().rgb).any(differs));
-            }
+            None => assert!(!is_picture(text), "{text:?}"),
         };
         let model = endpoint()
             .tool_call("run_code", json!({ "language": "python", "code": cell }))
@@ -170,6 +145,7 @@ fn what_code_draws_is_drawn_in_terminals_of_each_kind() {
         let mut run = user.endpoint(&model).args(["run", "draw"]).start();
         assert_eq!(run.wait(), 0, "{}", run.screen());
         is_drawn(&output(&run));
+        assert!(output(&run).contains("/artifacts/"), "{:?}", output(&run));
         let user = terminal().env(REMOTE.0, REMOTE.1).answering(answers, NOW);
         std::fs::write(user.directory("workspace").join("draw.py"), &script).unwrap();
         let mut code = user.args(["code", "draw.py", "--artifacts", "out"]).start();
@@ -180,43 +156,20 @@ fn what_code_draws_is_drawn_in_terminals_of_each_kind() {
 }
 
 #[test]
-fn an_image_of_few_colours_keeps_them_as_sixels() {
-    let terminal = terminal().env(REMOTE.0, REMOTE.1).answering("\x1b[?62;4c", NOW);
-    let colours = [[255, 255, 255], [0, 0, 0], [255, 0, 0], [51, 102, 153]];
-    let rgb = (0..70 * 13).flat_map(|index| colours[index / 7 % 4]).collect();
-    let image = Pixels { width: 70, height: 13, rgb };
-    keep(&terminal, &[("flag.png", "image/png", &image.to_png().unwrap())]);
-    let text = shown(terminal);
-    // 51, 102 and 153 of 255 are whole percentages.
-    assert_eq!(sixels::decode(between(&text, "\x1bP", "\x1b\\\n")), image);
+fn other_terminals_get_the_name_of_the_picture_and_its_path() {
+    let text = shown(with_gradient().answering("\x1b[?62;4;22c", NOW));
+    let (_, rest) = text.split_once("plot.png\n").unwrap();
+    assert!(rest.starts_with("\x1b[2m    \x1b]8;;file://") && rest.ends_with("\x1b[0m\n"), "{rest:?}");
+    assert!(rest.contains("/artifacts/") && rest.lines().count() == 1, "{rest:?}");
 }
 
 #[test]
-fn other_terminals_get_half_blocks_in_their_width() {
-    for (columns, width) in [(100, 30), (16, 16)] {
-        let mut terminal =
-            with_gradient().columns(columns).answering("\x1b[?1;2c", NOW).args(["artifacts", "show"]).start();
-        assert_eq!(terminal.wait(), 0);
-        let text = output(&terminal);
-        let lines: Vec<&str> = text.lines().filter(|line| line.contains('▀')).collect();
-        assert!(lines.iter().all(|line| line.matches('▀').count() == width), "{text:?}");
-        if columns == 100 {
-            assert_eq!(lines.len(), 10);
-            let first = "\x1b[38;2;0;0;100;48;2;0;12;100m▀\x1b[38;2;8;0;100;48;2;8;12;100m▀";
-            assert!(lines[0].starts_with(first) && lines[0].ends_with("▀\x1b[0m"), "{:?}", lines[0]);
-            let (text, upper, lower) = terminal.cell(2, 1);
-            assert_eq!(text, "▀");
-            assert_eq!((upper, lower), (vt100::Color::Rgb(8, 24, 100), vt100::Color::Rgb(8, 36, 100)));
-        }
-    }
-}
-
-#[test]
-fn a_terminal_that_never_answers_gets_half_blocks_soon() {
+fn a_terminal_that_never_answers_gets_the_name_and_the_path_soon() {
     let terminal = terminal();
     keep(&terminal, &[("plot.png", "image/png", &gradient().to_png().unwrap())]);
     let started = Instant::now();
-    assert_eq!(shown(terminal).matches('▀').count(), 300);
+    let text = shown(terminal);
+    assert!(text.contains("plot.png\n") && text.contains("/artifacts/") && !is_picture(&text), "{text:?}");
     assert!(started.elapsed() < Duration::from_secs(30));
 }
 
@@ -236,7 +189,7 @@ fn a_late_answer_is_not_typed_into_the_next_program() {
     assert_eq!(terminal.wait(), 0);
     let text = output(&terminal);
     assert!(text.ends_with("type: hello\ngot[hello]"), "{text:?}");
-    assert_eq!(text.matches('▀').count(), 300, "{text:?}");
+    assert!(text.contains("plot.png") && !is_picture(&text), "{text:?}");
     assert!(!text.contains("i=31;OK") && !text.contains("[?62"), "the answer was echoed: {text:?}");
 }
 
@@ -254,22 +207,24 @@ fn nothing_is_asked_and_nothing_drawn_where_nobody_looks_or_nobody_wants_it() {
         let text = output(&terminal);
         assert!(text.starts_with("plot.png\n") && text.contains("/artifacts/"), "{script}: {text:?}");
         assert!(
-            !text.contains("\x1b[c") && !text.contains('▀') && !text.contains("\x1b_G"),
+            !text.contains("\x1b[c") && !is_picture(&text) && !text.contains("\x1b_G"),
             "{script}: {text:?}"
         );
     }
 }
 
 #[test]
-fn pictures_that_are_always_wanted_are_half_blocks_in_a_pipe() {
-    let script =
-        format!("CLICOLOR_FORCE=1 {} artifacts show --images always | cat", env!("CARGO_BIN_EXE_agent"));
-    let shell = Builder::of("sh").args(["-c", &script]);
-    keep(&shell, &[("plot.png", "image/png", &gradient().to_png().unwrap())]);
-    let mut terminal = shell.start();
-    assert_eq!(terminal.wait(), 0);
-    let text = output(&terminal);
-    assert!(text.contains('▀') && !text.contains("\x1b[c"), "{text:?}");
+fn pictures_that_are_always_wanted_are_drawn_into_a_pipe_for_a_terminal_that_is_known_by_its_name() {
+    for (term, is_drawn) in [("xterm-kitty", true), ("xterm-256color", false)] {
+        let script =
+            format!("TERM={term} {} artifacts show --images always | cat", env!("CARGO_BIN_EXE_agent"));
+        let shell = Builder::of("sh").args(["-c", &script]);
+        keep(&shell, &[("plot.png", "image/png", &gradient().to_png().unwrap())]);
+        let mut terminal = shell.start();
+        assert_eq!(terminal.wait(), 0);
+        let text = output(&terminal);
+        assert!(is_picture(&text) == is_drawn && !text.contains("\x1b[c"), "{text:?}");
+    }
 }
 
 /// The collector calls none of these an image; a session file that was made by somebody else may.
@@ -290,17 +245,14 @@ fn hostile_images_are_shown_nowhere() {
         ("escape.png", "image/png", &escape),
         ("trailer.png", "image/png", &trailer),
     ];
-    for answers in
-        ["\x1b_Gi=31;OK\x1b\\\x1b[?62;c", "\x1b[?62;4c", "\x1bP>|WezTerm 2024\x1b\\\x1b[?62;4c", "\x1b[?1;2c"]
-    {
+    for answers in ["\x1b_Gi=31;OK\x1b\\\x1b[?62;c", "\x1bP>|WezTerm 2024\x1b\\\x1b[?62;4c"] {
         let terminal = terminal().env(REMOTE.0, REMOTE.1).answering(answers, NOW);
         keep(&terminal, &files);
         let text = shown(terminal);
         for (name, ..) in files {
             assert!(text.contains(&format!("{name} is not shown: ")), "{text:?}");
         }
-        let drawn = ["\x1b_Ga=T", "\x1bP0;1;0q", "1337;File", "▀", "title", "\x1b_Ga=d"];
-        assert!(drawn.iter().all(|drawn| !text.contains(drawn)), "{text:?}");
+        assert!(!is_picture(&text) && !text.contains("title") && !text.contains("\x1b_Ga=d"), "{text:?}");
     }
 }
 
@@ -314,8 +266,7 @@ fn in_tmux_nothing_leaks_as_text() {
     let terminal = tmux.args(arguments).start();
     terminal.wait_for("finished");
     let screen = terminal.screen();
-    assert_eq!(screen.matches('▀').count(), 300, "{screen}");
-    assert!(screen.starts_with("plot.png\n▀"), "{screen}");
+    assert!(screen.starts_with("plot.png\n    /") && screen.contains("/artifacts/"), "{screen}");
     let ended = std::process::Command::new("tmux").arg("-S").arg(&socket).arg("kill-server").status();
     assert!(ended.unwrap().success());
 }
@@ -387,20 +338,21 @@ fn an_artifact_is_opened_by_the_machine_s_opener() {
 
 #[test]
 fn an_artifact_of_another_hash_is_not_shown() {
-    let terminal = terminal().env(REMOTE.0, REMOTE.1).answering("\x1b[?1;2c", NOW);
+    let terminal = terminal().env(REMOTE.0, REMOTE.1).answering("\x1b_Gi=31;OK\x1b\\\x1b[?62;c", NOW);
     let id = keep(&terminal, &[("plot.png", "image/png", &gradient().to_png().unwrap())]);
     let store = Store::at(terminal.directory("agent").join("data"));
     let stored = std::fs::read_dir(store.dir(&id).join("artifacts")).unwrap().next().unwrap().unwrap().path();
     std::fs::write(&stored, Pixels { width: 1, height: 1, rgb: vec![0; 3] }.to_png().unwrap()).unwrap();
     let text = shown(terminal);
-    assert!(text.contains("plot.png was changed on disk") && !text.contains('▀'), "{text:?}");
+    assert!(text.contains("plot.png was changed on disk") && !is_picture(&text), "{text:?}");
 }
 
 #[test]
 fn in_the_repl_a_picture_is_drawn_again_in_the_size_that_the_terminal_has_now() {
     let model = endpoint().text("Hello.").start();
-    let builder = terminal().endpoint(&model).env(REMOTE.0, REMOTE.1).answering("\x1b[?1;2c", NOW);
-    let second = builder.again().endpoint(&model).env(REMOTE.0, REMOTE.1).answering("\x1b[?1;2c", NOW);
+    let kitty = "\x1b_Gi=31;OK\x1b\\\x1b[?62;c";
+    let builder = terminal().endpoint(&model).env(REMOTE.0, REMOTE.1).answering(kitty, NOW);
+    let second = builder.again().endpoint(&model).env(REMOTE.0, REMOTE.1).answering(kitty, NOW);
     let mut first = builder.start();
     first.wait_for_prompt();
     first.type_line("hello");
@@ -410,7 +362,7 @@ fn in_the_repl_a_picture_is_drawn_again_in_the_size_that_the_terminal_has_now() 
     assert_eq!(first.wait(), 0);
     let store = Store::at(second.directory("agent").join("data"));
     let id = store.last(None).unwrap();
-    let wide = Pixels { width: 600, height: 20, rgb: vec![9; 600 * 20 * 3] };
+    let wide = Pixels { width: 2000, height: 20, rgb: vec![9; 2000 * 20 * 3] };
     let artifacts = Artifacts::of_session(&store.dir(&id), ArtifactLimits::default());
     let artifact = artifacts.add("wide.png", "image/png", &wide.to_png().unwrap()).unwrap();
     let mut file = store.reopen(&id).unwrap().file;
@@ -422,12 +374,13 @@ fn in_the_repl_a_picture_is_drawn_again_in_the_size_that_the_terminal_has_now() 
     repl.type_line("/artifacts");
     repl.wait_for("image/png         wide.png");
     repl.wait_for_prompt();
-    let widest = |screen: &str| screen.lines().map(|line| line.matches('▀').count()).max().unwrap_or(0);
-    for columns in [100, 60] {
+    for (count, columns) in [(1, 100), (2, 60)] {
         repl.resize(columns);
         repl.type_line("/artifacts show");
-        repl.wait_until("the picture", |screen| widest(screen) == usize::from(columns));
+        repl.wait_until("the path", |screen| screen.matches("/artifacts/").count() == count);
         repl.wait_for_prompt();
+        let text = output(&repl);
+        assert!(text.contains(&format!("\x1b_Ga=T,f=100,t=d,q=2,c={columns},")), "{text:?}");
     }
     repl.type_line("/artifacts get wide.png copy.png");
     repl.wait_for("written: copy.png");
@@ -437,59 +390,4 @@ fn in_the_repl_a_picture_is_drawn_again_in_the_size_that_the_terminal_has_now() 
     repl.wait_for_prompt();
     repl.ctrl_d();
     assert_eq!(repl.wait(), 0);
-}
-
-/// A decoder of sixels, written from the manual of the VT340.
-mod sixels {
-    use agent::picture::Pixels;
-
-    /// The image of a sequence without its introducer and its end.
-    pub fn decode(text: &str) -> Pixels {
-        let (parameters, mut rest) = text.split_once('q').expect("sixels");
-        assert!(parameters.chars().all(|c| c.is_ascii_digit() || c == ';'));
-        let mut palette = vec![[0_u8; 3]; 256];
-        let (mut pixels, mut colour) = (Pixels { width: 0, height: 0, rgb: Vec::new() }, [0; 3]);
-        let (mut x, mut y, mut repeat) = (0_u32, 0_u32, 1);
-        while let Some(command) = rest.chars().next() {
-            rest = &rest[1..];
-            match command {
-                '"' => {
-                    let size = numbers(&mut rest);
-                    (pixels.width, pixels.height) = (size[2], size[3]);
-                    pixels.rgb = vec![1; (size[2] * size[3] * 3) as usize];
-                }
-                '#' => {
-                    let values = numbers(&mut rest);
-                    let register = values[0] as usize;
-                    if let [_, 2, red, green, blue] = values[..] {
-                        palette[register] = [red, green, blue].map(|part| ((part * 255 + 50) / 100) as u8);
-                    }
-                    colour = palette[register];
-                }
-                '!' => repeat = numbers(&mut rest)[0],
-                '$' => x = 0,
-                '-' => (x, y) = (0, y + 6),
-                '?'..='~' => {
-                    let bits = command as u32 - '?' as u32;
-                    for _ in 0..std::mem::replace(&mut repeat, 1) {
-                        for row in (0..6).filter(|row| bits >> row & 1 == 1) {
-                            let at = (((y + row) * pixels.width + x) * 3) as usize;
-                            pixels.rgb[at..at + 3].copy_from_slice(&colour);
-                        }
-                        x += 1;
-                    }
-                    assert!(x <= pixels.width);
-                }
-                other => panic!("{other:?} is not a sixel command"),
-            }
-        }
-        pixels
-    }
-
-    fn numbers(rest: &mut &str) -> Vec<u32> {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != ';').unwrap_or(rest.len());
-        let (numbers, after) = rest.split_at(end);
-        *rest = after;
-        numbers.split(';').map(|number| number.parse().expect("a number")).collect()
-    }
 }

@@ -319,13 +319,6 @@ impl Terminal {
         lines.join("\n").trim_end().to_owned()
     }
 
-    /// The colours of the character at a place of the screen, and the character.
-    pub fn cell(&self, row: u16, column: u16) -> (String, vt100::Color, vt100::Color) {
-        let drawn = self.view.lock();
-        let cell = drawn.parser.screen().cell(row, column).expect("a cell");
-        (cell.contents().to_owned(), cell.fgcolor(), cell.bgcolor())
-    }
-
     /// Waits until the prompt is at the end of the screen.
     pub fn wait_for_prompt(&self) {
         self.wait_until_prompt("the prompt", "›");

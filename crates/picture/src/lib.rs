@@ -3,7 +3,6 @@
 mod decode;
 mod header;
 mod pixels;
-pub mod sixel;
 
 pub use decode::decode;
 pub use header::{Format, Header, MAX_PIXELS, MAX_SIDE};

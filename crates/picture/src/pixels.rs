@@ -13,6 +13,7 @@ pub struct Pixels {
 
 impl Pixels {
     /// The colour of a pixel; white beyond the edges.
+    #[cfg(test)]
     pub fn at(&self, x: u32, y: u32) -> [u8; 3] {
         let index = (y as usize * self.width as usize + x as usize) * 3;
         let inside = x < self.width && y < self.height;

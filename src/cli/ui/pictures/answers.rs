@@ -9,8 +9,6 @@ pub struct Answers {
     waiting: Vec<u8>,
     /// It shows pictures by kitty's protocol.
     pub kitty: bool,
-    /// It shows sixels.
-    pub sixel: bool,
     /// Its name and version, as it gives them.
     pub name: String,
     /// Width and height of a cell in pixels.
@@ -41,9 +39,7 @@ impl Answers {
 
     fn understand(&mut self, sequence: &[u8]) {
         let text = String::from_utf8_lossy(sequence);
-        if let Some(attributes) = text.strip_prefix("\x1b[?").and_then(|text| text.strip_suffix('c')) {
-            // The first number is the terminal's class, the others are what it can do.
-            self.sixel = attributes.split(';').skip(1).any(|attribute| attribute == "4");
+        if text.starts_with("\x1b[?") && text.ends_with('c') {
             self.is_complete = true;
         } else if let Some(size) = text.strip_prefix("\x1b[6;").and_then(|text| text.strip_suffix('t')) {
             let side = |text: &str| text.parse().ok().filter(|side| *side > 0);
@@ -86,7 +82,7 @@ mod tests {
         let text = "ls\x1b_Gi=31;OK\x1b\\x\x1bP>|kitty(0.35.2)\x1b\\\x1b[A\x1b[6;20;10ty\x1b[?62;4;22cz";
         for cut in 0..text.len() {
             let answers = of(&[&text[..cut], &text[cut..]]);
-            assert!(answers.kitty && answers.sixel && answers.is_complete, "{cut}");
+            assert!(answers.kitty && answers.is_complete, "{cut}");
             assert_eq!((answers.name.as_str(), answers.cell), ("kitty(0.35.2)", Some((10, 20))));
         }
     }
@@ -94,9 +90,7 @@ mod tests {
     #[test]
     fn refusals_and_other_terminals_are_understood() {
         let answers = of(&["\x1b_Gi=31;EINVAL:no\x1b\\\x1b[?6c"]);
-        assert!(!answers.kitty && !answers.sixel && answers.is_complete);
-        // Class 4 (VT132) is not attribute 4.
-        assert!(!of(&["\x1b[?4;6c"]).sixel);
+        assert!(!answers.kitty && answers.is_complete);
         assert_eq!(of(&["\x1b[6;0;0t", "\x1b[6;x;1t"]).cell, None);
         assert!(!of(&["\x1b[62;4c", "typed"]).is_complete);
     }

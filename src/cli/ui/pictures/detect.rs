@@ -3,7 +3,6 @@
 
 use super::answers::Answers;
 use super::kitty::through_tmux;
-use crate::cli::ui::style::Colours;
 use crate::cli::ui::terminal::keyboard::keyboard_within;
 use crate::lock::Lock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -26,23 +25,19 @@ const KITTY: &str = "\x1b_Gi=31,s=1,v=1,a=q,t=d,f=24;AAAA\x1b\\";
 const OTHERS: &str = "\x1b[>0q\x1b[16t\x1b[c";
 
 /// What the terminal can do.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terminal {
-    pub protocol: Protocol,
+    /// `None`: it shows no pictures.
+    pub protocol: Option<Protocol>,
     /// Width and height of a cell in pixels, where they are known.
     pub cell: Option<(u16, u16)>,
 }
 
 /// How a picture is drawn.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    Kitty {
-        tmux: bool,
-    },
+    Kitty { tmux: bool },
     Iterm,
-    Sixel,
-    #[default]
-    Blocks,
 }
 
 /// What the environment says about the terminal.
@@ -56,13 +51,12 @@ pub struct Environment {
     ci: bool,
     /// Standard input, output and error are terminals.
     terminals: bool,
-    colours: bool,
 }
 
 impl Environment {
     pub fn of_process() -> Self {
         let terminals = io::stdin().is_terminal() && io::stdout().is_terminal() && io::stderr().is_terminal();
-        Self { terminals, colours: Colours::of(&io::stderr()).0, ..Self::of(|name| std::env::var(name).ok()) }
+        Self { terminals, ..Self::of(|name| std::env::var(name).ok()) }
     }
 
     fn of(variable: impl Fn(&str) -> Option<String>) -> Self {
@@ -77,18 +71,12 @@ impl Environment {
             remote: is_set("SSH_TTY") || is_set("SSH_CONNECTION"),
             ci: is_set("CI"),
             terminals: false,
-            colours: false,
         }
     }
 
     /// Whether somebody looks at the output.
     pub fn is_interactive(&self) -> bool {
         self.terminals && !self.ci && !matches!(self.term.as_str(), "" | "dumb")
-    }
-
-    /// Whether nothing coloured may be written, and so no half blocks.
-    pub fn is_colourless(&self) -> bool {
-        !self.colours
     }
 
     /// Whether the terminal may be asked. GNU screen shows what it does not know, and the Linux console parts of it.
@@ -111,20 +99,18 @@ impl Environment {
 pub fn detect(environment: &Environment) -> Option<Terminal> {
     let known = environment.protocol();
     if !environment.may_be_asked() || !is_in_foreground() {
-        return Some(Terminal { protocol: known.unwrap_or_default(), cell: None });
+        return Some(Terminal { protocol: known, cell: None });
     }
     if let Some(protocol) = known
         && let Some(cell) = cell_of_window()
     {
-        return Some(Terminal { protocol, cell: Some(cell) });
+        return Some(Terminal { protocol: Some(protocol), cell: Some(cell) });
     }
     let answers = ask(environment)?;
     let protocol = match &answers {
-        Answers { kitty: true, .. } => Protocol::Kitty { tmux: environment.tmux },
-        Answers { name, .. } if !environment.tmux && takes_iterm_files(name) => Protocol::Iterm,
-        Answers { is_complete: false, .. } => known.unwrap_or_default(),
-        Answers { sixel: true, .. } => known.unwrap_or(Protocol::Sixel),
-        _ => known.unwrap_or_default(),
+        Answers { kitty: true, .. } => Some(Protocol::Kitty { tmux: environment.tmux }),
+        Answers { name, .. } if !environment.tmux && takes_iterm_files(name) => Some(Protocol::Iterm),
+        _ => known,
     };
     Some(Terminal { protocol, cell: answers.cell.or_else(cell_of_window) })
 }
@@ -245,7 +231,7 @@ mod tests {
         let find = |name: &str| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         };
-        Environment { terminals: true, colours: true, ..Environment::of(find) }
+        Environment { terminals: true, ..Environment::of(find) }
     }
 
     #[test]

@@ -3,7 +3,6 @@
 //! What a program in the sandbox wrote never reaches the terminal: an image is decoded to pixels, which are encoded again here.
 
 mod answers;
-mod blocks;
 mod detect;
 mod iterm;
 mod kept;
@@ -12,7 +11,7 @@ mod kitty;
 pub use detect::settle;
 pub use kept::{Kept, is_drawable};
 
-use crate::picture::{Pixels, decode, sixel};
+use crate::picture::{Pixels, decode};
 use detect::{Environment, Protocol, Terminal};
 use serde::Deserialize;
 use std::io;
@@ -60,25 +59,20 @@ impl Pictures {
     /// # Errors
     /// Why the image cannot be shown.
     pub fn draw(&mut self, bytes: Vec<u8>) -> Result<Option<String>, String> {
-        let Some(terminal) = self.terminal() else { return Ok(None) };
-        let space = Space::of(terminal_size::terminal_size_of(io::stderr()), terminal.cell);
-        let text = match terminal.protocol {
-            Protocol::Blocks => blocks::draw(&decode(bytes, space.halves(), DECODING)?),
-            Protocol::Sixel => sixel::encode(&decode(bytes, space.pixels(), DECODING)?),
-            Protocol::Kitty { tmux } => {
-                let pixels = decode(bytes, space.pixels(), DECODING)?;
-                let cells = space.cells_of(&pixels);
-                kitty::draw(&png(&pixels)?, cells, tmux)
-            }
-            Protocol::Iterm => {
-                let pixels = decode(bytes, space.pixels(), DECODING)?;
-                iterm::draw(&png(&pixels)?, space.cells_of(&pixels).0)
-            }
+        let Some((protocol, cell)) = self.protocol() else { return Ok(None) };
+        let space = Space::of(terminal_size::terminal_size_of(io::stderr()), cell);
+        let pixels = decode(bytes, space.pixels(), DECODING)?;
+        let cells = space.cells_of(&pixels);
+        let png = pixels.to_png().map_err(|error| error.to_string())?;
+        let text = match protocol {
+            Protocol::Kitty { tmux } => kitty::draw(&png, cells, tmux),
+            Protocol::Iterm => iterm::draw(&png, cells.0),
         };
         Ok(Some(text + "\n"))
     }
 
-    fn terminal(&mut self) -> Option<Terminal> {
+    /// How pictures are drawn, and the size of a cell where it is known; `None` where they are not.
+    fn protocol(&mut self) -> Option<(Protocol, Option<(u16, u16)>)> {
         let environment = Environment::of_process();
         let wanted = match self.images {
             Images::Never => false,
@@ -92,16 +86,9 @@ impl Pictures {
             // Where the keyboard is in use, the terminal is asked before the next picture.
             self.terminal = detect::detect(&environment);
         }
-        let terminal = self.terminal.unwrap_or_default();
-        match terminal.protocol {
-            Protocol::Blocks if environment.is_colourless() => None,
-            _ => Some(terminal),
-        }
+        let Terminal { protocol, cell } = self.terminal?;
+        Some((protocol?, cell))
     }
-}
-
-fn png(pixels: &Pixels) -> Result<Vec<u8>, String> {
-    pixels.to_png().map_err(|error| error.to_string())
 }
 
 /// The space that a picture may take.
@@ -130,11 +117,6 @@ impl Space {
         (side(self.columns, self.cell.0), side(self.rows, self.cell.1))
     }
 
-    /// The same in half blocks, of which a cell has one above the other.
-    fn halves(self) -> (u32, u32) {
-        (u32::from(self.columns), u32::from(self.rows) * 2)
-    }
-
     /// Columns and rows that these pixels cover.
     fn cells_of(self, pixels: &Pixels) -> (u16, u16) {
         let cells = |pixels: u32, cell: u16, most: u16| {
@@ -152,7 +134,7 @@ mod tests {
     #[test]
     fn a_picture_fits_the_terminal_whatever_it_reports() {
         let space = Space::of(Some((Width(100), Height(30))), Some((8, 16)));
-        assert_eq!((space.pixels(), space.halves()), ((800, 416), (100, 52)));
+        assert_eq!(space.pixels(), (800, 416));
         let pixels = Pixels { width: 81, height: 17, rgb: Vec::new() };
         assert_eq!(space.cells_of(&pixels), (11, 2));
         for size in [None, Some((Width(0), Height(0))), Some((Width(u16::MAX), Height(u16::MAX)))] {
