@@ -1,7 +1,6 @@
 //! `agent code`: code from files, from standard input and at a prompt.
 
 use crate::support::agent::agent;
-use crate::support::site::Site;
 use crate::support::skip::left_out;
 use crate::support::terminal::terminal;
 use serde_json::Value;
@@ -150,66 +149,6 @@ fn libraries_come_from_the_registries_through_the_proxy_and_once() {
         let network = [vec!["registries".to_owned()], addresses].concat().join(",");
         runs_with_library(&network, language, library, code, expected);
     }
-}
-
-/// The index of a registry with one gem, beside the gem itself.
-const GEM_INDEX: &str = r#"
-require "rubygems/package"
-require "zlib"
-require "fileutils"
-spec = Gem::Package.new("gems/agent-test-greet-1.2.3.gem").spec
-FileUtils.mkdir_p "quick/Marshal.4.8"
-{ "specs" => [[spec.name, spec.version, "ruby"]], "latest_specs" => [[spec.name, spec.version, "ruby"]], "prerelease_specs" => [] }.each do |name, list|
-  File.binwrite(name + ".4.8.gz", Zlib.gzip(Marshal.dump(list)))
-end
-File.binwrite("quick/Marshal.4.8/agent-test-greet-1.2.3.gemspec.rz", Zlib.deflate(Marshal.dump(spec)))
-"#;
-
-/// Not every lab can look up the registry of RubyGems: this one is the user's mirror, and the client is the real one.
-#[test]
-fn a_gem_comes_from_the_mirror_that_the_user_has_set() {
-    let gem = std::process::Command::new("gem").arg("--version").output();
-    if gem.is_err() {
-        let is_required = std::env::var_os("AGENT_TEST_REQUIRE_LANGUAGES").is_some();
-        assert!(!is_required, "there is no gem");
-        left_out("there is no gem");
-        return;
-    }
-    let made = tempfile::tempdir().expect("a directory");
-    let write = |name: &str, text: &str| {
-        let path = made.path().join(name);
-        std::fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
-        std::fs::write(path, text).expect("a file");
-    };
-    write("lib/greet.rb", "module Greet\n  def self.hello = 'hello from a gem'\nend\n");
-    write("gems/.keep", "");
-    write(
-        "greet.gemspec",
-        "Gem::Specification.new do |s|\n  s.name, s.version, s.summary, s.authors = 'agent-test-greet', '1.2.3', 'A test', ['agent']\n  \
-         s.files = ['lib/greet.rb']\nend\n",
-    );
-    let run = |program: &str, arguments: &[&str]| {
-        let output = std::process::Command::new(program)
-            .args(arguments)
-            .current_dir(made.path())
-            .output()
-            .expect(program);
-        assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
-    };
-    run("gem", &["build", "--quiet", "greet.gemspec", "-o", "gems/agent-test-greet-1.2.3.gem"]);
-    run("ruby", &["-e", GEM_INDEX]);
-    let registry = Site::http().directory("", made.path());
-    let call = agent();
-    let home = call.workspace().parent().expect("a parent").join("home");
-    std::fs::create_dir_all(&home).expect("the directory");
-    let settings = format!("---\n:sources:\n- http://{}/\n", registry.host_and_port());
-    std::fs::write(home.join(".gemrc"), settings).expect("the settings");
-    let code = "require 'greet'\nputs Greet.hello";
-    let arguments = ["code", "--network", "registries", "-l", "ruby", "--lib", "agent-test-greet@1.2.3", "-"];
-    let finished = call.args(arguments).stdin(code).deadline(Duration::from_secs(600)).run().expect_code(0);
-    assert_eq!(finished.stdout, "hello from a gem\n", "{}", finished.stderr);
-    let fetched = |file: &str| registry.requests().iter().any(|head| head.contains(file));
-    assert!(fetched("/gems/agent-test-greet-1.2.3.gem"), "{:?}", registry.requests());
 }
 
 fn runs_with_library(network: &str, language: &str, library: &str, code: &str, expected: &str) {

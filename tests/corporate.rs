@@ -1,10 +1,9 @@
-//! Behind a company's proxy, with a company's package mirrors.
+//! Behind a company's proxy.
 
 use crate::support::agent::{Agent, agent};
 use crate::support::site::Site;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 /// A proxy that connects to `site` whatever host it is asked for, and takes one password.
@@ -105,67 +104,4 @@ fn what_is_not_allowed_never_reaches_the_proxy() {
             .contains("cannot be resolved")
     );
     assert!(proxy.heads().is_empty(), "{:?}", proxy.heads());
-}
-
-#[test]
-fn mirrors_of_cargo_and_maven_are_inside_without_credentials() {
-    let call = agent();
-    let home: PathBuf = call.workspace().parent().expect("a parent").join("home");
-    let write = |name: &str, text: &str| {
-        let path = home.join(name);
-        std::fs::create_dir_all(path.parent().expect("a directory")).expect("the directory");
-        std::fs::write(path, text).expect("the file");
-    };
-    write(
-        ".cargo/config.toml",
-        "[source.crates-io]\nreplace-with = \"mirror\"\n\
-         [source.mirror]\nregistry = \"sparse+https://me:secret@10.9.8.7:8443/index/\"\n[registry]\ntoken = \"secret\"\n",
-    );
-    write(
-        ".m2/settings.xml",
-        "<settings><mirrors><mirror><id>m</id><mirrorOf>*</mirrorOf><url>http://10.9.8.7:8081/all</url></mirror></mirrors>\
-         <servers><server><password>secret</password></server></servers></settings>",
-    );
-    let finished = call
-        .args(["exec", "--network", "registries", "sh", "-c", "cat ~/.cargo/config.toml ~/.m2/settings.xml"])
-        .run()
-        .expect_code(0);
-    assert!(
-        finished.stdout.contains("registry = \"sparse+https://10.9.8.7:8443/index/\""),
-        "{}",
-        finished.stdout
-    );
-    assert!(finished.stdout.contains("<url>http://10.9.8.7:8081/all</url>"), "{}", finished.stdout);
-    assert!(!finished.stdout.contains("secret"), "{}", finished.stdout);
-    let none = finished.again().args(["exec", "sh", "-c", "ls -A ~"]).run().expect_code(0);
-    assert!(!none.stdout.contains(".cargo"), "without registries there is nothing to name: {}", none.stdout);
-}
-
-/// The sandbox may not reach such an address otherwise.
-#[test]
-fn a_mirror_with_a_private_address_is_used_by_pip_npm_and_go_without_credentials() {
-    let site = Site::http().file("/simple/", "the company's index\n");
-    let host = site.host_and_port();
-    let call = agent();
-    let home: PathBuf = call.workspace().parent().expect("a parent").join("home");
-    std::fs::create_dir_all(home.join(".config/pip")).expect("a directory");
-    let pip = format!("[global]\nindex-url = http://me:secret@{host}/simple/\n");
-    std::fs::write(home.join(".config/pip/pip.conf"), pip).expect("the file");
-    std::fs::write(
-        home.join(".npmrc"),
-        format!("registry=http://{host}/npm/\n//{host}/npm/:_authToken=secret\n"),
-    )
-    .expect("the file");
-    let finished = call
-        .env("GOPROXY", format!("http://me:secret@{host}/go,direct"))
-        .args(["exec", "--network", "registries", "sh", "-c"])
-        .args(["curl -sS $PIP_INDEX_URL; echo $npm_config_registry $GOPROXY; env"])
-        .run()
-        .expect_code(0);
-    let lines: Vec<&str> = finished.stdout.lines().collect();
-    assert_eq!(lines[0], "the company's index", "{}", finished.stderr);
-    assert_eq!(lines[1], format!("http://{host}/npm/ http://{host}/go,direct"));
-    assert!(!finished.stdout.contains("secret"), "{}", finished.stdout);
-    let without = finished.again().args(["exec", "--network", "pypi.org", "env"]).run().expect_code(0);
-    assert!(!without.stdout.contains("PIP_INDEX_URL"), "{}", without.stdout);
 }

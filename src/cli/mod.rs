@@ -25,7 +25,6 @@ mod guest;
 mod hooks;
 mod man;
 mod mcp;
-mod mirrors;
 mod models;
 mod open;
 pub mod options;

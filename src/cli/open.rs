@@ -2,7 +2,6 @@
 
 use super::console::Console;
 use super::hooks;
-use super::mirrors::Mirrors;
 use crate::agent::Interrupt;
 use crate::backends::{Chosen, choose};
 use crate::cli::config::Config;
@@ -13,12 +12,10 @@ use crate::error::Result;
 use crate::event::SandboxInfo;
 use crate::exit_code::ExitCode;
 use crate::log::SessionId;
-use crate::sandbox::HomeFile;
-use crate::sandbox::Network;
 use crate::sanitise::one_line;
 use crate::session::{
-    Builder, Frontend, Governance, ModelSettings, Notice, Population, RegistryMirrors, Resume, Retention,
-    SandboxSettings, Session, Start, Starts, WorkspaceSettings, finish,
+    Builder, Frontend, Governance, ModelSettings, Notice, Population, Resume, Retention, SandboxSettings,
+    Session, Start, WorkspaceSettings, finish,
 };
 use crate::workspace::{Mode, outer_repository};
 use std::path::{Path, PathBuf};
@@ -171,38 +168,16 @@ pub async fn sandbox(config: &Config) -> Result<(SandboxSettings, Option<Notice>
         true => Retention::Keep { ttl: config.ttl, delete_after: config.delete_after },
         false => Retention::Remove,
     };
-    let names_registries = |hosts: &[String]| hosts.iter().any(|host| host == "registries");
-    let of_session = match &asked.network {
-        Network::None => false,
-        Network::Hosts(hosts) => names_registries(hosts),
-        Network::Full => true,
+    let settings = SandboxSettings {
+        image: asked.image,
+        runtime: asked.runtime,
+        network: asked.network,
+        limits: asked.limits,
+        retention,
+        env: asked.env,
+        ..SandboxSettings::new(backend)
     };
-    let of_servers = config.mcp.servers.iter().any(|server| names_registries(&server.network));
-    let (mirrors, home) = if of_session || of_servers { find_mirrors().await } else { Default::default() };
-    let (mut network, mut env) = (asked.network, Vec::new());
-    if of_session {
-        env.extend(mirrors.env.iter().cloned());
-        if let Network::Hosts(hosts) = &mut network {
-            let further: Vec<_> =
-                mirrors.hosts.iter().filter(|host| !hosts.contains(host)).cloned().collect();
-            hosts.extend(further);
-        }
-    }
-    // What the user names for the sandbox counts.
-    env.extend(asked.env);
-    let (image, runtime, limits) = (asked.image, asked.runtime, asked.limits);
-    let starts = Starts::default();
-    let settings =
-        SandboxSettings { backend, image, runtime, network, limits, retention, env, starts, home, mirrors };
     Ok((settings, reason.map(notice)))
-}
-
-/// The user's package mirrors, which are registries too wherever `registries` can be reached, and what names them inside.
-async fn find_mirrors() -> (RegistryMirrors, Vec<HomeFile>) {
-    let Some(home) = machine().home() else { return Default::default() };
-    let mirrors = Mirrors::find(&|name| std::env::var(name).ok(), &home);
-    let hosts = mirrors.entries().await;
-    (RegistryMirrors { hosts, env: mirrors.variables }, mirrors.files)
 }
 
 /// A notice about the flags of this call that have no effect on a sandbox that exists already.

@@ -32,9 +32,7 @@ pub use mcp::CheckSite;
 pub use mentions::MAX_IMAGE;
 pub use one_shot::{OneShot, attach};
 pub use resume::{Resume, check_workspace};
-pub use settings::{
-    Governance, ModelSettings, RegistryMirrors, Retention, SandboxSettings, Starts, WorkspaceSettings,
-};
+pub use settings::{Governance, ModelSettings, Retention, SandboxSettings, Starts, WorkspaceSettings};
 pub use startup::{Population, Ready, Startup};
 
 use agent_base::error::{Error, Kind, Result};

@@ -1,7 +1,7 @@
 //! The MCP servers of a session.
 
 use super::environment::SessionEnvironment;
-use super::settings::{RegistryMirrors, SandboxSettings, WorkspaceSettings};
+use super::settings::{SandboxSettings, WorkspaceSettings};
 use super::{OneShot, Session, server_sandbox};
 use agent_base::error::{Error, Result};
 use agent_base::machine::Machine;
@@ -118,7 +118,7 @@ impl Site for SessionSite {
         server: &'a ServerSettings,
         sandbox: &'a Sandbox,
     ) -> BoxFuture<'a, Result<Vec<(String, String)>>> {
-        network(self.gateway(), &self.sandbox.mirrors, server, sandbox).boxed()
+        network(self.gateway(), server, sandbox).boxed()
     }
 
     fn check_address(&self, url: &Url) -> Result<()> {
@@ -172,7 +172,7 @@ impl Site for CheckSite {
         server: &'a ServerSettings,
         sandbox: &'a Sandbox,
     ) -> BoxFuture<'a, Result<Vec<(String, String)>>> {
-        network(self.one_shot.startup().gateway(), &self.settings.mirrors, server, sandbox).boxed()
+        network(self.one_shot.startup().gateway(), server, sandbox).boxed()
     }
 
     fn check_address(&self, url: &Url) -> Result<()> {
@@ -192,18 +192,16 @@ impl Site for CheckSite {
     }
 }
 
-/// The variables of a program that goes by the list of its server, with the user's mirrors where that has `registries`.
+/// The variables of a program that goes by the list of its server.
 async fn network(
     gateway: &Arc<Gateway>,
-    mirrors: &RegistryMirrors,
     server: &ServerSettings,
     sandbox: &Sandbox,
 ) -> Result<Vec<(String, String)>> {
     if server.network.is_empty() {
         return Ok(Vec::new());
     }
-    let (hosts, mut env) = mirrors.of_list(&server.network);
-    env.extend(gateway.give_list(&format!("[mcp.servers.{}]", server.name), &hosts)?);
+    let env = gateway.give_list(&format!("[mcp.servers.{}]", server.name), &server.network)?;
     gateway.attach(sandbox).await?;
     Ok(env)
 }

@@ -88,9 +88,7 @@ fn of_server(server: &ServerSettings, session: &SandboxSettings) -> SandboxSetti
     limits.cpus = server.limits.cpus.unwrap_or(limits.cpus);
     limits.pids = server.limits.pids.unwrap_or(limits.pids);
     if !server.network.is_empty() {
-        let (hosts, env) = session.mirrors.of_list(&server.network);
-        settings.network = Network::Hosts(hosts);
-        settings.env = env;
+        settings.network = Network::Hosts(server.network.clone());
     }
     settings
 }

@@ -194,32 +194,6 @@ pub struct SandboxSettings {
     pub starts: Starts,
     /// Files that are put into `$HOME`.
     pub home: Vec<HomeFile>,
-    /// The user's package mirrors, for programs that may reach `registries`.
-    pub mirrors: RegistryMirrors,
-}
-
-/// The user's package mirrors.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RegistryMirrors {
-    /// Their hosts, which are registries too.
-    pub hosts: Vec<String>,
-    /// The variables that name them.
-    pub env: Vec<(String, String)>,
-}
-
-/// The entry of a list of hosts that stands for the package registries.
-const REGISTRIES: &str = "registries";
-
-impl RegistryMirrors {
-    /// A list of hosts with these where it has `registries`, and the variables for that.
-    pub(super) fn of_list(&self, list: &[String]) -> (Vec<String>, Vec<(String, String)>) {
-        let (mut hosts, mut env) = (list.to_vec(), Vec::new());
-        if hosts.iter().any(|host| host == REGISTRIES) {
-            hosts.extend(self.hosts.iter().cloned());
-            env.extend(self.env.iter().cloned());
-        }
-        (hosts, env)
-    }
 }
 
 /// When the sandbox of a session starts.
@@ -251,8 +225,7 @@ impl SandboxSettings {
     pub fn new(backend: Arc<dyn Backend>) -> Self {
         let (network, limits, retention) = (Network::None, Limits::default(), Retention::Remove);
         let (env, starts, home) = (Vec::new(), Starts::default(), Vec::new());
-        let mirrors = RegistryMirrors::default();
-        Self { backend, image: None, runtime: None, network, limits, retention, env, starts, home, mirrors }
+        Self { backend, image: None, runtime: None, network, limits, retention, env, starts, home }
     }
 
     /// The settings of a running sandbox: those that it was created with, but for its hosts, which are judged here.
