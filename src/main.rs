@@ -6,14 +6,15 @@ use clap::Parser;
 use std::process::ExitCode as ProcessExitCode;
 
 fn main() -> ProcessExitCode {
-    match cli::answer_shell() {
+    let machine = cli::config::machine();
+    match cli::answer_shell(&machine) {
         Ok(false) => {}
         Ok(true) => return ExitCode::Success.into(),
         // Nothing to complete. A shell shows nothing either way.
         Err(_) => return ExitCode::Failure.into(),
     }
     match Cli::try_parse() {
-        Ok(cli) => cli::dispatch(cli),
+        Ok(cli) => cli::dispatch(cli, &machine),
         Err(error) => {
             // Help and version are errors too. If the terminal is gone, there is nobody left to report it to.
             let _ = error.print();

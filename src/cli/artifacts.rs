@@ -1,23 +1,16 @@
-//! `agent artifacts`: the pictures and files that the tools of a session produced.
+//! The pictures and files that the tools of a session produced: found, listed, copied, drawn and opened.
 
-use super::arguments::{DirectoryArg, JsonArg};
-use super::completions::values;
-use super::print::{offer, print};
-use crate::cli::config::Config;
-use crate::cli::machine;
-use crate::cli::options::Options;
-use crate::cli::ui::pictures::{Images, Kept, Pictures};
+use crate::cli::ui::host_programs::HostPrograms;
+use crate::cli::ui::pictures::{ArtifactFiles, Pictures, is_drawable, path_line};
 use crate::cli::ui::stderr;
 use crate::cli::ui::style::Colours;
 use crate::error::{Error, Result};
 use crate::event::Artifact;
-use crate::exit_code::ExitCode;
-use crate::host_program;
 use crate::log::report::{Produced, Report};
 use crate::log::{ArtifactLimits, Artifacts, SessionId, Store, read_records};
+use crate::machine::Machine;
 use crate::paths;
 use crate::sanitise::one_line;
-use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::fs::Permissions;
@@ -26,102 +19,38 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// `agent artifacts`
-#[derive(Debug, Args)]
-#[command(subcommand_precedence_over_arg = true)]
-pub struct ArtifactsArgs {
-    #[command(flatten)]
-    directory: DirectoryArg,
-    #[command(flatten)]
-    json: JsonArg,
-    /// The session's id or the beginning of it (default: the newest of this workspace)
-    #[arg(add = values::sessions())]
-    id: Option<String>,
-    /// Without one: list
-    #[command(subcommand)]
-    command: Option<ArtifactsCommand>,
-}
+/// The artifacts of the user's sessions, for the screen.
+pub struct StoredArtifacts(Arc<Machine>);
 
-impl ArtifactsArgs {
-    pub fn options(&self) -> Options {
-        Options::of(&[&self.directory, &self.json])
+impl StoredArtifacts {
+    pub fn new(machine: Arc<Machine>) -> Self {
+        Self(machine)
+    }
+
+    fn of(&self, session: &str) -> Option<Artifacts> {
+        let directory = Store::open(&self.0).ok()?.dir(&SessionId::parse(session).ok()?);
+        Some(Artifacts::of_session(&directory, ArtifactLimits::default()))
     }
 }
 
-/// What to do with the artifacts of a session.
-#[derive(Debug, Subcommand)]
-pub enum ArtifactsCommand {
-    /// List them
-    List,
-    /// Copy some of them, or all, into this directory
-    Get {
-        /// Their names or ids, or the beginnings of ids (default: all)
-        artifacts: Vec<String>,
-        /// Into this directory, or as this file
-        #[arg(short, long, value_name = "PATH")]
-        output: Option<PathBuf>,
-        /// Overwrite files that are there
-        #[arg(short, long)]
-        force: bool,
-    },
-    /// Draw some of the images, or all, in the terminal
-    Show {
-        /// Their names or ids, or the beginnings of ids (default: all)
-        artifacts: Vec<String>,
-        /// When pictures are drawn in the terminal
-        #[arg(long, value_enum, value_name = "WHEN")]
-        images: Option<Images>,
-    },
-    /// Open one in the program that this machine has for its type
-    Open {
-        /// Its name or id, or the beginning of its id
-        artifact: String,
-    },
-}
+impl ArtifactFiles for StoredArtifacts {
+    fn path(&self, session: &str, artifact: &Artifact) -> Option<PathBuf> {
+        self.of(session)?.path(artifact)
+    }
 
-/// Lists them, or does what was asked for.
-pub fn artifacts(options: &Options, arguments: ArtifactsArgs) -> Result<ExitCode> {
-    let store = Store::open(&machine())?;
-    let config = Config::load(options)?;
-    let id = match &arguments.id {
-        Some(id) => store.find(id)?,
-        None => store.last(Some(&config.workspace))?,
-    };
-    let session = SessionArtifacts::read(&store, id)?;
-    match arguments.command.unwrap_or(ArtifactsCommand::List) {
-        ArtifactsCommand::List => {
-            if session.produced.is_empty() && !options.json {
-                stderr::write(&format!("Session {} has no artifacts.\n", session.id));
-            }
-            print(options, &session.list(), &session.to_json())
-        }
-        ArtifactsCommand::Get { artifacts, output, force } => {
-            let written = session.get(&artifacts, output.as_deref(), force)?;
-            let names: Vec<String> = written.iter().map(|path| path.to_string_lossy().into_owned()).collect();
-            let lines: String = names.iter().map(|name| format!("{}\n", one_line(name, 4096))).collect();
-            print(options, &lines, &json!({ "session": session.id, "written": names }))
-        }
-        ArtifactsCommand::Show { artifacts, images } => {
-            let images = images.unwrap_or_else(|| config.images());
-            let mut pictures = Pictures::new(images);
-            for artifact in session.chosen(&artifacts)? {
-                offer(session.draw(artifact, &mut pictures).as_bytes())?;
-            }
-            Ok(ExitCode::Success)
-        }
-        ArtifactsCommand::Open { artifact } => {
-            let path = session.open(&artifact, &config.workspace)?;
-            print(options, "", &json!({ "session": session.id, "opened": path.to_string_lossy() }))
-        }
+    fn read(&self, session: &str, artifact: &Artifact) -> Result<Vec<u8>, String> {
+        let artifacts = self.of(session).ok_or("its session keeps no artifacts")?;
+        artifacts.read(artifact).map_err(|error| error.to_string())
     }
 }
 
 /// The artifacts of one session.
 pub struct SessionArtifacts {
-    id: SessionId,
-    produced: Vec<Produced>,
+    pub id: SessionId,
+    pub produced: Vec<Produced>,
     artifacts: Artifacts,
 }
 
@@ -153,7 +82,8 @@ impl SessionArtifacts {
         self.produced.iter().map(line).collect()
     }
 
-    fn to_json(&self) -> Value {
+    /// For `--json`.
+    pub fn to_json(&self) -> Value {
         json!({ "session": self.id, "artifacts": self.produced })
     }
 
@@ -208,16 +138,17 @@ impl SessionArtifacts {
             return Err(exists(there));
         }
         for (artifact, path) in chosen.iter().zip(&targets) {
-            write(path, &self.artifacts.read(artifact)?, force)?;
+            write_file(path, &self.artifacts.read(artifact)?, force)?;
         }
         Ok(targets)
     }
 
     /// The picture and the line with its file.
-    fn draw(&self, artifact: &Artifact, pictures: &mut Pictures) -> String {
-        let Some(kept) = Kept::of(self.id.as_str(), artifact) else { return String::new() };
-        let drawn = match kept.is_image() {
-            true => kept.read().and_then(|bytes| pictures.draw(bytes)),
+    pub fn draw(&self, artifact: &Artifact, pictures: &mut Pictures) -> String {
+        let Some(path) = self.artifacts.path(artifact) else { return String::new() };
+        let read = || self.artifacts.read(artifact).map_err(|error| error.to_string());
+        let drawn = match is_drawable(artifact) {
+            true => read().and_then(|bytes| pictures.draw(bytes)),
             false => Ok(None),
         };
         let name = one_line(&artifact.name, 100);
@@ -225,25 +156,25 @@ impl SessionArtifacts {
             Ok(picture) => format!("{name}\n{}", picture.unwrap_or_default()),
             Err(why) => format!("{name} is not shown: {}\n", one_line(&why, 200)),
         };
-        picture + &kept.line(Colours::of(&std::io::stdout()))
+        picture + &path_line(&path, Colours::of(&std::io::stdout()))
     }
 
     /// Opens a copy, whose ending says the type that was found out here, not the one that the program gave its file.
-    pub fn open(&self, name: &str, workspace: &Path) -> Result<PathBuf> {
+    pub fn open(&self, name: &str, machine: &Machine, programs: &HostPrograms) -> Result<PathBuf> {
         let artifact = self.find(name)?;
         let Some((_, ending)) = OPENED.iter().find(|(known, _)| *known == artifact.media_type) else {
             return Err(Error::usage(format!("{} is of an unknown type", artifact.name))
                 .hint(format!("copy it with `agent artifacts {} get {}`", self.id, artifact.id)));
         };
-        let directory = machine().cache_dir()?.join("artifacts");
+        let directory = machine.cache_dir()?.join("artifacts");
         paths::make_dir(&directory)?;
         let hash = artifact.sha256.get(..16).unwrap_or_default();
         let path = directory.join(format!("{hash}.{ending}"));
-        write(&path, &self.artifacts.read(artifact)?, true)?;
+        write_file(&path, &self.artifacts.read(artifact)?, true)?;
         if RUNS_SCRIPTS.contains(ending) {
             stderr::write("A program in the sandbox wrote this page; a browser runs the scripts in it.\n");
         }
-        start(&path, workspace)?;
+        start(&path, programs)?;
         Ok(path)
     }
 }
@@ -265,9 +196,9 @@ const OPENED: [(&str, &str); 9] = [
 ];
 const RUNS_SCRIPTS: [&str; 2] = ["html", "svg"];
 
-fn start(path: &Path, workspace: &Path) -> Result<()> {
+fn start(path: &Path, programs: &HostPrograms) -> Result<()> {
     let place = path.display();
-    let Some(mut command) = host_program::command(OPENER.as_ref(), workspace, &machine()) else {
+    let Some(mut command) = programs.command(OPENER) else {
         return Err(Error::usage(format!("there is no {OPENER} to open it with"))
             .hint(format!("the file is {place}")));
     };
@@ -304,7 +235,7 @@ fn exists(path: &Path) -> Error {
 }
 
 /// Writes a whole file or none.
-pub(super) fn write(path: &Path, bytes: &[u8], force: bool) -> Result<()> {
+pub fn write_file(path: &Path, bytes: &[u8], force: bool) -> Result<()> {
     let failed = |error: std::io::Error| match error.kind() {
         ErrorKind::AlreadyExists => exists(path),
         _ => Error::usage(format!("{} could not be written", path.display())).caused_by(error),

@@ -1,15 +1,15 @@
 //! The terminal as a session's frontend: the screen, `--json` where asked for, and the user at the keyboard.
 
-use super::verbosity;
+use super::artifacts::StoredArtifacts;
 use crate::approval::{Answer, Approver, Question};
 use crate::cli::options::Options;
-use crate::cli::ui::confirm;
 use crate::cli::ui::json::Json;
 use crate::cli::ui::progress::Progress;
 use crate::cli::ui::screen::Screen;
-use crate::cli::ui::stderr;
+use crate::cli::ui::{confirm, stderr};
 use crate::error::Result;
 use crate::event::{Event, Events, Listener};
+use crate::machine::Machine;
 use crate::sanitise::one_line;
 use crate::session::{Frontend, Step};
 use futures_util::FutureExt;
@@ -32,23 +32,24 @@ pub struct Console {
 
 impl Console {
     /// With the listeners that the options ask for.
-    pub fn new(options: &Options) -> Self {
+    pub fn new(machine: &Arc<Machine>, options: &Options) -> Self {
         let events = Arc::new(Events::new(1));
-        if options.json {
+        if options.is_json() {
             events.listen(Box::new(Json::new(std::io::stdout())));
         }
-        let screen = Screen::new(verbosity(options), options.json, &events);
+        let files = Arc::new(StoredArtifacts::new(Arc::clone(machine)));
+        let screen = Screen::new(options.verbosity(), options.is_json(), &events, files);
         let user = Arc::new(User {
             screen: screen.clone(),
             answers_about_hosts: AtomicBool::new(false),
             asked: Mutex::default(),
         });
-        Self { screen, events, quiet: options.quiet, json: options.json, is_repl: false, user }
+        Self { screen, events, quiet: options.is_quiet(), json: options.is_json(), is_repl: false, user }
     }
 
     /// That of the REPL.
-    pub fn repl(options: &Options) -> Self {
-        Self { is_repl: true, ..Self::new(options) }
+    pub fn repl(machine: &Arc<Machine>, options: &Options) -> Self {
+        Self { is_repl: true, ..Self::new(machine, options) }
     }
 
     /// Whether the user is asked about hosts that are not on the list. Only while the REPL runs something: nobody is

@@ -1,37 +1,71 @@
 //! From the configuration to a model that can be asked.
 
-use super::completions::remember_models;
+use super::{offered_models, print};
 use crate::batch::Models;
 use crate::cli::config::{Config, EndpointChoice, Source, choose_endpoint};
-use crate::cli::machine;
-use crate::cli::ui::stderr;
 use crate::error::{Error, Result};
+use crate::log::{History, Recording};
+use crate::machine::Machine;
 use crate::model::endpoint::Retries;
 use crate::model::probe::{self, Probe, Step};
-use crate::model::{ChatModel, Endpoint, Limiter, OpenAi, Secret};
-use crate::sanitise;
-use crate::session::ModelSettings;
+use crate::model::{ChatModel, Endpoint, Limiter, OpenAi, Replayed, Reply, Secret};
+use crate::session::{ModelSettings, Resume};
 use crate::tools::Registry;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// A model that can be asked.
 pub struct Connected {
-    /// The client.
-    pub model: Arc<dyn ChatModel>,
-    /// The endpoint, without any key.
-    pub base_url: String,
-    /// The model's context window in tokens, where it is known.
-    pub window: Option<u64>,
+    pub settings: ModelSettings,
     /// Notices for the user.
     pub notices: Vec<String>,
+}
+
+/// The model that answers: the configured one, or with `--replay` one whose answers were recorded. A call that continues a
+/// session gets that session's model, unless it names another one.
+pub async fn model(config: &mut Config, resume: Option<&Resume>) -> Result<Connected> {
+    if let Some(path) = &config.options.replay.replay {
+        let settings = recorded("recorded", Recording::load(path)?.replies());
+        return Ok(Connected { settings, notices: Vec::new() });
+    }
+    match resume {
+        Some(resume) => connect_again(&resume.history, config).await,
+        None => connect(config).await,
+    }
+}
+
+/// A model whose replies were recorded.
+pub fn recorded(name: &str, replies: Vec<Reply>) -> ModelSettings {
+    let model = ModelSettings::new(Arc::new(Replayed::new(name, replies)));
+    ModelSettings { base_url: "recorded".to_owned(), ..model }
 }
 
 /// The model that the configuration names. If it names none and the endpoint offers exactly one, that one.
 pub async fn connect(config: &Config) -> Result<Connected> {
     let (client, notices) = connect_client(config).await?;
-    let window = window(config, client.endpoint());
-    Ok(Connected { base_url: client.endpoint().base_url.clone(), model: Arc::new(client), window, notices })
+    Ok(Connected { settings: settings(config, client), notices })
+}
+
+/// The model of an earlier session, where the endpoint is the same and the call does not name another model.
+pub async fn connect_again(history: &History, config: &mut Config) -> Result<Connected> {
+    let connected = connect(config).await?;
+    let History { base_url, model, .. } = history;
+    if config.options.model.model.is_some() || model.is_empty() || connected.settings.base_url != *base_url {
+        return Ok(connected);
+    }
+    config.options.model.model = Some(model.clone());
+    connect(config).await
+}
+
+fn settings(config: &Config, client: OpenAi) -> ModelSettings {
+    let endpoint = client.endpoint();
+    ModelSettings {
+        price: config.price(&endpoint.model),
+        base_url: endpoint.base_url.clone(),
+        context_window: window(config, endpoint),
+        compaction: config.file.compaction.unwrap_or(true),
+        ..ModelSettings::new(Arc::new(client))
+    }
 }
 
 /// The models of the configured endpoint for many sessions at once, over one pool of connections.
@@ -65,13 +99,7 @@ impl ManyModels {
         let endpoint = endpoint(&self.config, &choose(&self.config)?, name)?;
         let temperature = temperature.or(endpoint.temperature);
         let client = self.first.sibling(Endpoint { retries: RETRIES_OF_MANY, temperature, ..endpoint })?;
-        Ok(ModelSettings {
-            price: self.config.price(name),
-            base_url: client.endpoint().base_url.clone(),
-            context_window: window(&self.config, client.endpoint()),
-            compaction: self.config.file.compaction.unwrap_or(true),
-            ..ModelSettings::new(Arc::new(client))
-        })
+        Ok(settings(&self.config, client))
     }
 }
 
@@ -85,16 +113,16 @@ async fn connect_client(config: &Config) -> Result<(OpenAi, Vec<String>)> {
     let mut choice = choose(config)?;
     let mut notices = std::mem::take(&mut choice.notices);
     if let Some(warning) = choice.warning.clone() {
-        if config.options.quiet {
+        if config.options.is_quiet() {
             // With -q the screen shows no notices.
-            stderr::write(&format!("[NOTICE] {}\n", sanitise::one_line(&warning, 300)));
+            print::notice(&warning);
         }
         notices.push(warning);
     }
     let model = match choice.model.take() {
         Some(model) => model,
         None => {
-            let only = only_model(&open(config, &choice, PLACEHOLDER)?).await?;
+            let only = only_model(&config.machine, &open(config, &choice, PLACEHOLDER)?).await?;
             notices.push(format!(
                 "no model is named: taking {only}, the only one that {} offers",
                 choice.base_url
@@ -162,21 +190,26 @@ fn endpoint(config: &Config, choice: &EndpointChoice, model: &str) -> Result<End
     }
     endpoint.ca_file =
         config.layers.get_from("AGENT_CA_FILE", Source::Environment).map(|file| file.value.into());
-    endpoint.proxy_variable = machine().proxy_variable();
+    endpoint.proxy_variable = config.machine.proxy_variable();
     Ok(endpoint)
 }
 
+/// The models that the configured endpoint offers.
+pub async fn models(config: &Config) -> Result<Vec<String>> {
+    models_of(&config.machine, &without_model(config)?).await
+}
+
 /// The models that the endpoint offers, which are kept for completion.
-pub async fn models(client: &OpenAi) -> Result<Vec<String>> {
+async fn models_of(machine: &Machine, client: &OpenAi) -> Result<Vec<String>> {
     let names = client.models().await?;
     // The answer does not depend on the cache.
-    let _ = remember_models(&client.endpoint().base_url, &names);
+    let _ = offered_models::remember(machine, &client.endpoint().base_url, &names);
     Ok(names)
 }
 
-async fn only_model(client: &OpenAi) -> Result<String> {
+async fn only_model(machine: &Machine, client: &OpenAi) -> Result<String> {
     let hint = "name one with --model or AGENT_MODEL";
-    let mut names = models(client).await.map_err(|error| {
+    let mut names = models_of(machine, client).await.map_err(|error| {
         Error::config(format!("no model is named, and the endpoint does not list its models: {error}"))
             .hint(hint)
     })?;

@@ -1,11 +1,10 @@
 //! From the settings of a call to a session and the exit code, for `run`, the REPL, `resume`, `demo` and `replay`.
 
 use super::console::Console;
-use super::hooks;
-use crate::agent::Interrupt;
-use crate::backends::{Chosen, choose};
+use super::sandbox_settings::{governance, sandbox, workspace};
+use super::{hooks, print};
+use crate::backends::SandboxChoice;
 use crate::cli::config::Config;
-use crate::cli::machine;
 use crate::cli::options::Options;
 use crate::cli::ui::{confirm, notify};
 use crate::error::Result;
@@ -14,21 +13,53 @@ use crate::exit_code::ExitCode;
 use crate::log::SessionId;
 use crate::sanitise::one_line;
 use crate::session::{
-    Builder, Frontend, Governance, ModelSettings, Notice, Population, Resume, Retention, SandboxSettings,
-    Session, Start, WorkspaceSettings, finish,
+    Builder, Frontend, ModelSettings, Notice, Population, Resume, Session, Start, WorkspaceSettings,
+    check_workspace, finish,
 };
 use crate::workspace::{Mode, outer_repository};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What a session starts from.
-pub enum From {
+pub enum Beginning {
     /// The workspace.
     Workspace,
     /// An earlier session.
     Session(Box<Resume>),
     /// The workspace as it was when this other session began.
     BeginningOf(SessionId),
+}
+
+impl Beginning {
+    /// The session that is resumed, or the workspace.
+    pub fn of(resume: Option<Resume>) -> Self {
+        resume.map_or(Self::Workspace, |resume| Self::Session(Box::new(resume)))
+    }
+}
+
+/// The options of a call, with what the session had that it resumes where the call does not name something else. A session
+/// stays with the workspace it was started on.
+///
+/// # Errors
+/// The call names another workspace with `-C`.
+pub fn resumed_options(resume: Option<&Resume>, options: &Options) -> Result<Options> {
+    let mut options = options.clone();
+    let Some(resume) = resume else { return Ok(options) };
+    if let Some(named) = &options.directory.workspace {
+        check_workspace(&resume.id, &resume.history, named)?;
+    }
+    let sandbox = &resume.history.sandbox;
+    let workspace = Some(&resume.history.workspace).filter(|path| !path.is_empty()).map(PathBuf::from);
+    options.directory.workspace = workspace.or(options.directory.workspace);
+    let backend = &mut options.backend;
+    // Stronger isolation stays, unless the user chooses a backend that has none.
+    if !backend.sandbox.is_some_and(SandboxChoice::lacks_runtimes) {
+        backend.runtime = backend.runtime.take().or_else(|| sandbox.runtime.clone());
+    }
+    // A backend that this version does not know is replaced by the automatic choice.
+    backend.sandbox = backend.sandbox.or(sandbox.backend.parse().ok());
+    backend.image = backend.image.take().or_else(|| sandbox.image.clone().filter(|image| image != "host"));
+    Ok(options)
 }
 
 /// Runs `work`, which may open a session, and ends with `session_finished` whatever happens.
@@ -40,7 +71,7 @@ pub async fn drive(
     let console = Arc::new(console);
     let mut session = None;
     let result = work(&console, &mut session).await;
-    let finished = match (&session, options.json) {
+    let finished = match (&session, options.is_json()) {
         (None, false) => Ok(()),
         _ => {
             let finished = finish(&*console, session.as_ref(), &result).await;
@@ -49,7 +80,7 @@ pub async fn drive(
     };
     match result.and(finished) {
         Ok(()) => ExitCode::Success,
-        Err(error) => super::fail(&error),
+        Err(error) => print::failure(&error),
     }
 }
 
@@ -57,12 +88,12 @@ pub async fn drive(
 pub async fn open(
     config: &Config,
     model: ModelSettings,
-    from: From,
+    from: Beginning,
     console: &Arc<Console>,
 ) -> Result<Session> {
     console.screen.set_images(config.images());
     console.screen.set_trace(config.file.ui.trace);
-    notify::set_up(config.file.ui.notify.clone(), config.notify_after, &config.workspace);
+    notify::set_up(config.file.ui.notify.clone(), config.notify_after, config.programs());
     let mut builder = builder(config, model, from).await?;
     if let Start::New = builder.start {
         ask_about_objects(&mut builder.workspace, console).await?;
@@ -95,89 +126,33 @@ pub async fn ask_about_objects(workspace: &mut WorkspaceSettings, console: &Cons
 }
 
 /// A session with the settings of this call, to be opened.
-pub async fn builder(config: &Config, model: ModelSettings, from: From) -> Result<Builder> {
+pub async fn builder(config: &Config, model: ModelSettings, from: Beginning) -> Result<Builder> {
     let (sandbox, reason) = sandbox(config).await?;
     let mut builder = Builder {
         workspace: workspace(config),
         sandbox,
-        ..Builder::new(machine(), &config.workspace, model)?
+        ..Builder::new(Arc::clone(&config.machine), &config.workspace, model)?
     };
     builder.notices.extend(reason);
     builder.notices.extend(hooks::notice(&config.workspace));
     builder.notices.extend(config.mcp.notice.clone().map(Notice::Usual));
     builder.start = match from {
-        From::Workspace => Start::New,
-        From::BeginningOf(other) => Start::Rewind(other),
-        From::Session(resume) => {
-            let population =
-                resume.find_workspace(&builder.store, builder.sandbox.backend.as_ref(), machine()).await?;
+        Beginning::Workspace => Start::New,
+        Beginning::BeginningOf(other) => Start::Rewind(other),
+        Beginning::Session(resume) => {
+            let (backend, machine) = (builder.sandbox.backend.as_ref(), Arc::clone(&config.machine));
+            let population = resume.find_workspace(&builder.store, backend, machine).await?;
             if let Some(Population::Reattach(..)) = population {
                 builder.notices.extend(without_effect(config, &resume.history.sandbox));
             }
             Start::Resume(resume, population)
         }
     };
-    builder.offers_plan = config.file.tools.plan || config.options.plan;
+    builder.offers_plan = config.file.tools.plan || config.options.plan.plan;
     builder.governance = governance(config);
     builder.delegates = config.file.delegate.unwrap_or(false);
-    builder.record = config.options.record.clone();
+    builder.record = config.options.record.record.clone();
     Ok(builder)
-}
-
-/// Limits and policy of the call.
-pub fn governance(config: &Config) -> Governance {
-    Governance {
-        limits: config.limits.clone(),
-        bounds: config.bounds,
-        rules: config.file.policy.clone(),
-        approve: config.file.approve.unwrap_or_default(),
-        hooks: config.hooks.clone(),
-        servers: config.mcp.servers.clone(),
-    }
-}
-
-/// The workspace that the call names.
-pub fn workspace(config: &Config) -> WorkspaceSettings {
-    WorkspaceSettings {
-        machine: machine(),
-        root: config.workspace.clone(),
-        named: config.workspace_named,
-        mode: config.sandbox.workspace_mode,
-        include: config.options.include.clone(),
-        exclude: config.options.exclude.clone(),
-        object_stores: config.file.git_object_stores.iter().map(|path| in_home(path)).collect(),
-    }
-}
-
-/// A path that may begin with `~`.
-fn in_home(path: &Path) -> PathBuf {
-    match (path.strip_prefix("~"), machine().home()) {
-        (Ok(rest), Some(home)) => home.join(rest),
-        _ => path.to_owned(),
-    }
-}
-
-/// The sandbox that the call asks for; if it names none, with the reason for this backend.
-pub async fn sandbox(config: &Config) -> Result<(SandboxSettings, Option<Notice>)> {
-    let asked = config.sandbox.clone();
-    let Chosen { backend, reason, is_fallback } =
-        choose(asked.choice, asked.image.as_deref(), asked.runtime.as_deref(), &machine()).await?;
-    // That it is not the container is always reported.
-    let notice = if is_fallback { Notice::Always } else { Notice::Usual };
-    let retention = match config.options.keep {
-        true => Retention::Keep { ttl: config.ttl, delete_after: config.delete_after },
-        false => Retention::Remove,
-    };
-    let settings = SandboxSettings {
-        image: asked.image,
-        runtime: asked.runtime,
-        network: asked.network,
-        limits: asked.limits,
-        retention,
-        env: asked.env,
-        ..SandboxSettings::new(backend)
-    };
-    Ok((settings, reason.map(notice)))
 }
 
 /// A notice about the flags of this call that have no effect on a sandbox that exists already.
@@ -189,18 +164,18 @@ fn without_effect(config: &Config, existing: &SandboxInfo) -> Option<Notice> {
         (_, asked) => asked == "full",
     };
     let differs = [
-        ("--workspace-mode", options.workspace_mode.is_some()),
-        ("--include", !options.include.is_empty()),
-        ("--exclude", !options.exclude.is_empty()),
-        ("--image", options.image.is_some() && image(&asked.image) != image(&existing.image)),
-        ("--runtime", options.runtime.is_some() && asked.runtime != existing.runtime),
-        ("--network", options.network.is_some() && changes_network),
-        ("--memory", options.memory.is_some() && asked.limits.memory != existing.limits.memory),
-        ("--cpus", options.cpus.is_some() && asked.limits.cpus != existing.limits.cpus),
-        ("--pids", options.pids.is_some() && asked.limits.pids != existing.limits.pids),
-        ("--disk", options.disk.is_some() && asked.limits.disk != existing.limits.disk),
-        ("--ttl", options.ttl.is_some()),
-        ("--delete-after", options.delete_after.is_some()),
+        ("--workspace-mode", options.copy.workspace_mode.is_some()),
+        ("--include", !options.copy.include.is_empty()),
+        ("--exclude", !options.copy.exclude.is_empty()),
+        ("--image", options.backend.image.is_some() && image(&asked.image) != image(&existing.image)),
+        ("--runtime", options.backend.runtime.is_some() && asked.runtime != existing.runtime),
+        ("--network", options.resources.network.is_some() && changes_network),
+        ("--memory", options.resources.memory.is_some() && asked.limits.memory != existing.limits.memory),
+        ("--cpus", options.resources.cpus.is_some() && asked.limits.cpus != existing.limits.cpus),
+        ("--pids", options.resources.pids.is_some() && asked.limits.pids != existing.limits.pids),
+        ("--disk", options.resources.disk.is_some() && asked.limits.disk != existing.limits.disk),
+        ("--ttl", options.keep.ttl.is_some()),
+        ("--delete-after", options.keep.delete_after.is_some()),
     ];
     let flags: Vec<&str> =
         differs.into_iter().filter_map(|(flag, differs)| differs.then_some(flag)).collect();
@@ -210,12 +185,4 @@ fn without_effect(config: &Config, existing: &SandboxInfo) -> Option<Notice> {
             flags.join(", ")
         ))
     })
-}
-
-/// The interrupt of a session, connected to the process's signals for as long as `work` runs.
-pub async fn with_signals<T>(interrupt: Interrupt, work: impl Future<Output = Result<T>>) -> Result<T> {
-    let listening = super::signals::listen(interrupt)?;
-    let result = work.await;
-    listening.abort();
-    result
 }

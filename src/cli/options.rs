@@ -1,55 +1,55 @@
-//! What was given on the command line, as plain data.
+//! The options that commands share, in groups. A command flattens the groups that have an effect on it.
 
+use super::choices;
 use crate::approval::Approve;
 use crate::backends::SandboxChoice;
 use crate::cli::ui::pictures::Images;
+use crate::cli::ui::trace::Verbosity;
+use crate::error::{Error, Result};
 use crate::workspace::Mode;
-use std::path::PathBuf;
+use clap::Args;
+use std::path::{Path, PathBuf};
 
-/// What was given on the command line, of all that any command takes: `Config::load` adds the other sources.
-#[derive(Debug, Clone, Default)]
-pub struct Options {
-    pub model: Option<String>,
-    pub base_url: Option<String>,
-    pub provider: Option<String>,
-    pub workspace: Option<PathBuf>,
-    pub workspace_mode: Option<Mode>,
-    pub include: Vec<String>,
-    pub exclude: Vec<String>,
-    pub sandbox: Option<SandboxChoice>,
-    pub image: Option<String>,
-    pub runtime: Option<String>,
-    pub kube_context: Option<String>,
-    pub network: Option<String>,
-    pub memory: Option<String>,
-    pub cpus: Option<f64>,
-    pub pids: Option<u64>,
-    pub disk: Option<String>,
-    pub timeout: Option<String>,
-    pub env: Vec<String>,
-    pub max_turns: Option<u64>,
-    pub max_tokens_total: Option<u64>,
-    pub max_cost: Option<f64>,
-    pub max_time: Option<String>,
-    pub approve: Option<Approve>,
-    pub delegate: Option<bool>,
-    pub keep: bool,
-    pub ttl: Option<String>,
-    pub delete_after: Option<String>,
-    pub record: Option<PathBuf>,
-    pub replay: Option<PathBuf>,
-    pub check: Vec<String>,
-    pub check_attempts: Option<u32>,
-    pub check_timeout: Option<String>,
-    pub apply: bool,
-    pub plan: bool,
-    pub json: bool,
-    pub quiet: bool,
-    pub verbose: bool,
-    pub images: Option<Images>,
+/// Defines [`Options`] of the groups that have options of their own.
+macro_rules! options {
+    ($($(#[$doc:meta])* $field:ident: $group:ident,)*) => {
+        /// What was given on the command line, of all that any command takes: `Config::load` adds the other sources.
+        #[derive(Debug, Clone, Default)]
+        pub struct Options {
+            $($(#[$doc])* pub $field: $group,)*
+        }
+
+        $(impl Group for $group {
+            fn add_to(&self, options: &mut Options) {
+                options.$field = self.clone();
+            }
+        })*
+    };
 }
 
-/// Options that several commands share; `arguments.rs` has them.
+options! {
+    model: ModelArg,
+    endpoint: EndpointArgs,
+    directory: DirectoryArg,
+    copy: CopyArgs,
+    backend: BackendArgs,
+    resources: ResourceArgs,
+    keep: KeepArgs,
+    limits: LimitArgs,
+    cost: CostArg,
+    approve: ApproveArg,
+    delegate: DelegateArg,
+    record: RecordArg,
+    replay: ReplayArg,
+    checks: CheckArgs,
+    check_time: CheckTimeArg,
+    apply: ApplyArg,
+    plan: PlanArg,
+    output: JsonArg,
+    verbosity: VerbosityArgs,
+}
+
+/// Options that several commands share.
 pub trait Group {
     fn add_to(&self, options: &mut Options);
 }
@@ -58,9 +58,405 @@ impl Options {
     /// What a command was given in its groups.
     pub fn of(groups: &[&dyn Group]) -> Self {
         let mut options = Self::default();
-        for group in groups {
-            group.add_to(&mut options);
-        }
+        groups.iter().for_each(|group| group.add_to(&mut options));
         options
     }
+
+    /// The same for another workspace.
+    pub fn on(&self, workspace: &Path) -> Self {
+        let mut options = self.clone();
+        options.directory.workspace = Some(workspace.to_owned());
+        options
+    }
+
+    /// That the result is printed as JSON.
+    pub fn is_json(&self) -> bool {
+        self.output.json
+    }
+
+    /// That only failures are shown.
+    pub fn is_quiet(&self) -> bool {
+        self.verbosity.quiet
+    }
+
+    /// How much of a session is shown.
+    pub fn verbosity(&self) -> Verbosity {
+        match (self.verbosity.quiet, self.verbosity.verbose) {
+            (true, _) => Verbosity::Quiet,
+            (_, true) => Verbosity::Verbose,
+            _ => Verbosity::Normal,
+        }
+    }
+}
+
+/// Which model.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ModelArg {
+    /// The model, by the endpoint's name for it
+    #[arg(short, long, help_heading = "Model")]
+    pub model: Option<String>,
+}
+
+/// Which endpoint.
+#[derive(Debug, Clone, Default, Args)]
+pub struct EndpointArgs {
+    /// The endpoint: any OpenAI-compatible chat-completions server
+    #[arg(long, value_name = "URL", help_heading = "Model")]
+    pub base_url: Option<String>,
+    /// A well-known endpoint: openai, novita, deepseek, openrouter, together, groq, ollama, lmstudio, vllm, llamacpp
+    #[arg(long, value_name = "NAME", help_heading = "Model")]
+    pub provider: Option<String>,
+}
+
+/// Which workspace, by default the current directory.
+#[derive(Debug, Clone, Default, Args)]
+pub struct DirectoryArg {
+    /// The directory to work on (default: the current one)
+    #[arg(short = 'C', long, value_name = "DIR", help_heading = "Workspace")]
+    pub workspace: Option<PathBuf>,
+}
+
+/// What of the workspace gets into the sandbox, and how.
+#[derive(Debug, Clone, Default, Args)]
+pub struct CopyArgs {
+    /// How the sandbox gets the workspace; bind lets it write directly into the directory
+    #[arg(long, value_parser = choices::workspace_mode(), value_name = "MODE", help_heading = "Workspace")]
+    pub workspace_mode: Option<Mode>,
+    /// Copy files that are excluded otherwise (a glob; may be repeated)
+    #[arg(long, value_name = "GLOB", help_heading = "Workspace")]
+    pub include: Vec<String>,
+    /// Exclude files (a glob; may be repeated)
+    #[arg(long, value_name = "GLOB", help_heading = "Workspace")]
+    pub exclude: Vec<String>,
+}
+
+/// Which kind of sandbox.
+#[derive(Debug, Clone, Default, Args)]
+pub struct BackendArgs {
+    /// Where tools run
+    #[arg(long, value_parser = choices::sandbox(), value_name = "BACKEND", help_heading = "Sandbox")]
+    pub sandbox: Option<SandboxChoice>,
+    /// The container image; `host` is this machine's own /usr, read-only
+    #[arg(long, help_heading = "Sandbox")]
+    pub image: Option<String>,
+    /// An OCI runtime of the engine other than its default: runsc, kata; with kubernetes, a RuntimeClass
+    #[arg(long, help_heading = "Sandbox")]
+    pub runtime: Option<String>,
+    /// With kubernetes: the context of the kubeconfig, instead of its current one
+    #[arg(long, value_name = "NAME", help_heading = "Sandbox")]
+    pub kube_context: Option<String>,
+}
+
+/// What commands in the sandbox may use.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ResourceArgs {
+    /// What the sandbox may reach: none (only loopback), registries (of packages), hosts (example.com,*.b.org:8443,…) or
+    /// full (the engine's ordinary network)
+    #[arg(long, value_name = "NETWORK", help_heading = "Sandbox")]
+    pub network: Option<String>,
+    /// Memory, swap included: 512m, 2g
+    #[arg(long, value_name = "SIZE", help_heading = "Sandbox")]
+    pub memory: Option<String>,
+    /// Processors
+    #[arg(long, value_name = "N", help_heading = "Sandbox")]
+    pub cpus: Option<f64>,
+    /// Processes and threads
+    #[arg(long, value_name = "N", help_heading = "Sandbox")]
+    pub pids: Option<u64>,
+    /// Disk for workspace, home and temporary files
+    #[arg(long, value_name = "SIZE", help_heading = "Sandbox")]
+    pub disk: Option<String>,
+    /// Time limit of one command: 90, 90s, 10m
+    #[arg(long, value_name = "TIME", help_heading = "Sandbox")]
+    pub timeout: Option<String>,
+    /// A variable of the commands in the sandbox; without VALUE, the one of this environment (may be repeated)
+    #[arg(long, value_name = "NAME[=VALUE]", help_heading = "Sandbox")]
+    pub env: Vec<String>,
+}
+
+/// Whether the sandbox outlives the session.
+#[derive(Debug, Clone, Default, Args)]
+pub struct KeepArgs {
+    /// Keep the sandbox after the session
+    #[arg(long, help_heading = "Sandbox")]
+    pub keep: bool,
+    /// With --keep: an idle sandbox stops after this long (default 1h)
+    #[arg(long, value_name = "TIME", help_heading = "Sandbox")]
+    pub ttl: Option<String>,
+    /// With --keep: a stopped sandbox is removed this long after it was created (default: never)
+    #[arg(long, value_name = "TIME", help_heading = "Sandbox")]
+    pub delete_after: Option<String>,
+}
+
+/// What one prompt or task may use.
+#[derive(Debug, Clone, Default, Args)]
+pub struct LimitArgs {
+    /// Requests to the model (default 100)
+    #[arg(long, value_name = "N")]
+    pub max_turns: Option<u64>,
+    /// Tokens, input and output together
+    #[arg(long, value_name = "N")]
+    pub max_tokens_total: Option<u64>,
+    /// Wall time: 90, 90s, 10m, 1h
+    #[arg(long, value_name = "TIME")]
+    pub max_time: Option<String>,
+}
+
+/// What one prompt may cost.
+#[derive(Debug, Clone, Default, Args)]
+pub struct CostArg {
+    /// Cost, in the currency of the configured prices
+    #[arg(long, value_name = "COST", help_heading = "Limits for one prompt")]
+    pub max_cost: Option<f64>,
+}
+
+/// When the user is asked.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ApproveArg {
+    /// When to ask before a tool runs
+    #[arg(long, value_parser = choices::approve(), value_name = "WHEN", help_heading = "Sandbox")]
+    pub approve: Option<Approve>,
+}
+
+/// What one prompt may use, and when the user is asked.
+#[derive(Debug, Clone, Default, Args)]
+pub struct PromptLimitArgs {
+    #[command(flatten, next_help_heading = "Limits for one prompt")]
+    limits: LimitArgs,
+    #[command(flatten)]
+    cost: CostArg,
+    #[command(flatten)]
+    approve: ApproveArg,
+}
+
+/// Whether the model may delegate.
+#[derive(Debug, Clone, Default, Args)]
+pub struct DelegateArg {
+    /// Offer the tool `delegate`: parts of the work in sessions of their own, at the same time
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", help_heading = "Session")]
+    pub delegate: Option<bool>,
+}
+
+/// Where else a session is written.
+#[derive(Debug, Clone, Default, Args)]
+pub struct RecordArg {
+    /// Also write the session to this file
+    #[arg(long, value_name = "FILE", help_heading = "Session")]
+    pub record: Option<PathBuf>,
+}
+
+/// Answers that were recorded.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ReplayArg {
+    /// Take the model's answers from a recorded session
+    #[arg(long, value_name = "FILE", help_heading = "Session")]
+    pub replay: Option<PathBuf>,
+}
+
+/// What has to hold at the end of a run.
+#[derive(Debug, Clone, Default, Args)]
+pub struct CheckArgs {
+    /// A command that has to pass, in a fresh sandbox, before a run counts as finished (may be repeated)
+    #[arg(id = "check", long = "check", value_name = "CMD", help_heading = "Run")]
+    pub commands: Vec<String>,
+    /// How often a failed check goes back to the model (default 3)
+    #[arg(id = "check_attempts", long = "check-attempts", value_name = "N", help_heading = "Run")]
+    pub attempts: Option<u32>,
+}
+
+/// How often a failed check goes back to the model by default.
+const CHECK_ATTEMPTS: u32 = 3;
+
+impl CheckArgs {
+    /// How often a failed check goes back to the model.
+    pub fn attempts(&self) -> u32 {
+        self.attempts.unwrap_or(CHECK_ATTEMPTS)
+    }
+
+    /// An empty command passes whatever the change is.
+    ///
+    /// # Errors
+    /// There is one.
+    pub fn refuse_empty(&self) -> Result<()> {
+        match self.commands.iter().any(|command| command.trim().is_empty()) {
+            true => Err(Error::config("--check is empty").hint("is the variable set that it comes from?")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// How long a check may take.
+#[derive(Debug, Clone, Default, Args)]
+pub struct CheckTimeArg {
+    /// Time limit of one check: 90, 90s, 10m (default 1h)
+    #[arg(long, value_name = "TIME")]
+    pub check_timeout: Option<String>,
+}
+
+/// Whether the change is written.
+#[derive(Debug, Clone, Default, Args)]
+pub struct ApplyArg {
+    /// Write the change into the workspace when the run has finished
+    #[arg(long, help_heading = "Run")]
+    pub apply: bool,
+}
+
+/// What has to hold at the end of a run, and what then.
+#[derive(Debug, Clone, Default, Args)]
+pub struct EndArgs {
+    #[command(flatten)]
+    checks: CheckArgs,
+    #[command(flatten, next_help_heading = "Run")]
+    check_time: CheckTimeArg,
+    #[command(flatten)]
+    apply: ApplyArg,
+}
+
+/// Whether the user decides about a plan first.
+#[derive(Debug, Clone, Default, Args)]
+pub struct PlanArg {
+    /// Plan first: the workspace is read-only until you accept the plan
+    #[arg(long, help_heading = "Run")]
+    pub plan: bool,
+}
+
+/// JSON instead of text.
+#[derive(Debug, Clone, Default, Args)]
+pub struct JsonArg {
+    /// JSON on standard output: the events, one object a line, or the command's result
+    #[arg(long, help_heading = "Output")]
+    pub json: bool,
+}
+
+/// JSON instead of text, for a command and all below it.
+#[derive(Debug, Clone, Default, Args)]
+pub struct GlobalJsonArg {
+    /// JSON on standard output
+    #[arg(long, global = true, help_heading = "Output")]
+    json: bool,
+}
+
+impl Group for GlobalJsonArg {
+    fn add_to(&self, options: &mut Options) {
+        options.output = JsonArg { json: self.json };
+    }
+}
+
+/// How much is shown.
+#[derive(Debug, Clone, Default, Args)]
+pub struct VerbosityArgs {
+    /// No traces; only failures, what is not written yet, and a sandbox that is not the first choice
+    #[arg(short, long, conflicts_with = "verbose", help_heading = "Output")]
+    pub quiet: bool,
+    /// Whole arguments and results in the traces
+    #[arg(short, long, help_heading = "Output")]
+    pub verbose: bool,
+    /// When pictures that programs show are drawn in the terminal
+    #[arg(long, value_parser = choices::images(), value_name = "WHEN", help_heading = "Output")]
+    pub images: Option<Images>,
+}
+
+/// What every command takes that plays a recording.
+#[derive(Debug, Clone, Default, Args)]
+pub struct PlaybackArgs {
+    #[command(flatten)]
+    backend: BackendArgs,
+    #[command(flatten)]
+    resources: ResourceArgs,
+    #[command(flatten)]
+    keep: KeepArgs,
+    #[command(flatten)]
+    limits: PromptLimitArgs,
+    #[command(flatten)]
+    record: RecordArg,
+    #[command(flatten)]
+    output: JsonArg,
+    #[command(flatten)]
+    verbosity: VerbosityArgs,
+}
+
+/// What every command takes that has a model work in a sandbox.
+#[derive(Debug, Clone, Default, Args)]
+pub struct WorkArgs {
+    #[command(flatten)]
+    model: ModelArg,
+    #[command(flatten)]
+    endpoint: EndpointArgs,
+    #[command(flatten)]
+    directory: DirectoryArg,
+    #[command(flatten)]
+    copy: CopyArgs,
+    #[command(flatten)]
+    backend: BackendArgs,
+    #[command(flatten)]
+    resources: ResourceArgs,
+    #[command(flatten)]
+    verbosity: VerbosityArgs,
+}
+
+/// What every command takes that opens a session for a model.
+#[derive(Debug, Clone, Default, Args)]
+pub struct SessionOptions {
+    #[command(flatten)]
+    work: WorkArgs,
+    #[command(flatten)]
+    keep: KeepArgs,
+    #[command(flatten)]
+    limits: PromptLimitArgs,
+    #[command(flatten)]
+    delegate: DelegateArg,
+    #[command(flatten)]
+    record: RecordArg,
+    #[command(flatten)]
+    replay: ReplayArg,
+}
+
+/// A session, by default the newest of this workspace.
+#[derive(Debug, Args)]
+pub struct SessionArg {
+    #[command(flatten)]
+    directory: DirectoryArg,
+    #[command(flatten)]
+    output: JsonArg,
+    /// Its id, or the beginning of it (default: the newest of this workspace)
+    pub id: Option<String>,
+}
+
+impl SessionArg {
+    pub fn options(&self) -> Options {
+        Options::of(&[&self.directory, &self.output])
+    }
+}
+
+/// The changes of a session, or some of them.
+#[derive(Debug, Args)]
+pub struct ChangesArgs {
+    #[command(flatten)]
+    directory: DirectoryArg,
+    #[command(flatten)]
+    output: JsonArg,
+    /// The session's id or the beginning of it (default: the newest of this workspace)
+    pub id: Option<String>,
+    /// Only these files and directories
+    pub paths: Vec<PathBuf>,
+}
+
+/// The groups that consist of others.
+macro_rules! composites {
+    ($($name:ident: $($group:ident)*;)*) => {$(
+        impl Group for $name {
+            fn add_to(&self, options: &mut Options) {
+                $(self.$group.add_to(options);)*
+            }
+        }
+    )*};
+}
+
+composites! {
+    PromptLimitArgs: limits cost approve;
+    EndArgs: checks check_time apply;
+    PlaybackArgs: backend resources keep limits record output verbosity;
+    WorkArgs: model endpoint directory copy backend resources verbosity;
+    SessionOptions: work keep limits delegate record replay;
+    ChangesArgs: directory output;
 }

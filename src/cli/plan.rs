@@ -12,7 +12,7 @@ pub const CARRY_OUT: &str = "The plan is accepted. Carry it out.";
 
 /// Begins to plan where `--plan` asks for it. A call that continues a session without it is the user's consent.
 pub async fn begin(config: &Config, session: &mut Session) -> Result<()> {
-    match config.options.plan {
+    match config.options.plan.plan {
         true => session.begin_plan().await,
         false => session.end_plan(true).await,
     }

@@ -17,9 +17,9 @@ pub fn refuse(given: &[(&str, bool)], wherever: &str, hint: &str) -> Result<()> 
 /// The options about the end of a run, and whether they were given.
 pub fn of_a_run(options: &Options) -> [(&'static str, bool); 4] {
     [
-        ("--check", !options.check.is_empty()),
-        ("--check-attempts", options.check_attempts.is_some()),
-        ("--check-timeout", options.check_timeout.is_some()),
-        ("--apply", options.apply),
+        ("--check", !options.checks.commands.is_empty()),
+        ("--check-attempts", options.checks.attempts.is_some()),
+        ("--check-timeout", options.check_time.check_timeout.is_some()),
+        ("--apply", options.apply.apply),
     ]
 }

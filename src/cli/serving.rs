@@ -1,17 +1,19 @@
 //! Sessions for the servers of this process: each with the user's configuration, on the directory that a client names.
 
-use super::endpoint;
-use super::machine;
-use super::open::{From, builder};
-use super::run::{model, options_of};
-use super::sessions::end_sandbox;
+use super::endpoint::{self, Connected};
+use super::kept_session;
+use super::open::{Beginning, builder, resumed_options};
+use crate::agent::{Budget, Governed};
 use crate::cli::config::Config;
 use crate::cli::options::Options;
 use crate::error::Result;
 use crate::log::{SessionId, Store};
+use crate::machine::Machine;
 use crate::model::Replayed;
+use crate::server::web::PageOpener;
 use crate::server::{Opener, StartFrom};
 use crate::session::{Frontend, ModelSettings, Notice, Resume, Session, Starts};
+use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use std::path::Path;
@@ -19,6 +21,7 @@ use std::sync::Arc;
 
 /// Opens sessions as `agent run` does.
 pub struct FromConfig {
+    machine: Arc<Machine>,
     options: Options,
     store: Store,
     /// Whether a model works in the sessions, and not their client alone.
@@ -27,38 +30,49 @@ pub struct FromConfig {
 
 impl FromConfig {
     /// With the options of the server's call.
-    pub fn new(options: &Options) -> Result<Self> {
-        Ok(Self { options: options.clone(), store: Store::open(&machine())?, has_model: true })
+    pub fn new(machine: &Arc<Machine>, options: &Options) -> Result<Self> {
+        let (machine, store) = (Arc::clone(machine), Store::open(machine)?);
+        Ok(Self { machine, options: options.clone(), store, has_model: true })
     }
 
     /// Opens sessions without a model, whose sandbox starts when it is needed.
-    pub fn without_model(options: &Options) -> Result<Self> {
-        Ok(Self { has_model: false, ..Self::new(options)? })
+    pub fn without_model(machine: &Arc<Machine>, options: &Options) -> Result<Self> {
+        Ok(Self { has_model: false, ..Self::new(machine, options)? })
     }
 
+    /// A session on `workspace`, whose model is paid from `budgets`. The user has named the workspace, or it is the one where
+    /// the server was started.
     async fn open_session(
         &self,
-        workspace: &Path,
-        from: StartFrom,
+        (workspace, is_named): (&Path, bool),
+        resume: Option<SessionId>,
         frontend: Arc<dyn Frontend>,
+        budgets: &[Arc<Budget>],
     ) -> Result<Session> {
-        let resume = match from {
-            StartFrom::New => None,
-            StartFrom::Session(id) => Some(Resume::open(&self.store, id)?),
+        let resume = resume.map(|id| Resume::open(&self.store, id)).transpose()?;
+        let options = resumed_options(resume.as_ref(), &self.options.on(workspace))?;
+        let mut config = Config::load(&self.machine, &options)?;
+        config.workspace_named = is_named;
+        let Connected { settings, notices } = match self.has_model {
+            true => endpoint::model(&mut config, resume.as_ref()).await?,
+            false => Connected { settings: no_model(), notices: Vec::new() },
         };
-        let options = Options { workspace: Some(workspace.to_owned()), ..self.options.clone() };
-        let mut config = Config::load(&options_of(resume.as_ref(), &options)?)?;
-        let (model, notices) = match self.has_model {
-            true => model(&mut config, resume.as_ref()).await?,
-            false => (no_model(), Vec::new()),
-        };
-        let from = resume.map_or(From::Workspace, |resume| From::Session(Box::new(resume)));
-        let mut builder = builder(&config, model, from).await?;
+        let mut builder = builder(&config, paid(settings, budgets), Beginning::of(resume)).await?;
         builder.notices.extend(notices.into_iter().map(Notice::Usual));
         if !self.has_model {
             builder.sandbox.starts = Starts::WhenNeeded;
         }
         builder.open(frontend).await
+    }
+
+    async fn list_models(&self) -> Result<Vec<String>> {
+        endpoint::models(&Config::load(&self.machine, &self.options)?).await
+    }
+
+    async fn model_named(&self, name: &str, budgets: &[Arc<Budget>]) -> Result<ModelSettings> {
+        let mut config = Config::load(&self.machine, &self.options)?;
+        config.options.model.model = Some(name.to_owned());
+        Ok(paid(endpoint::connect(&config).await?.settings, budgets))
     }
 }
 
@@ -66,6 +80,12 @@ impl FromConfig {
 fn no_model() -> ModelSettings {
     let client = Arc::new(Replayed::new("client", Vec::new()));
     ModelSettings { base_url: "mcp".to_owned(), ..ModelSettings::new(client) }
+}
+
+/// A model whose answers are counted in each of `budgets`.
+fn paid(mut settings: ModelSettings, budgets: &[Arc<Budget>]) -> ModelSettings {
+    settings.client = Governed::by(budgets, settings.client, settings.price);
+    settings
 }
 
 impl Opener for FromConfig {
@@ -79,30 +99,44 @@ impl Opener for FromConfig {
         from: StartFrom,
         frontend: Arc<dyn Frontend>,
     ) -> BoxFuture<'a, Result<Session>> {
-        self.open_session(workspace, from, frontend).boxed()
+        let resume = match from {
+            StartFrom::New => None,
+            StartFrom::Session(id) => Some(id),
+        };
+        self.open_session((workspace, true), resume, frontend, &[]).boxed()
     }
 
     fn models(&self) -> BoxFuture<'_, Result<Vec<String>>> {
-        async { endpoint::models(&endpoint::without_model(&Config::load(&self.options)?)?).await }.boxed()
+        self.list_models().boxed()
     }
 
     fn end_sandbox<'a>(&'a self, backend: &'a str, session: &'a SessionId) -> BoxFuture<'a, ()> {
-        end_sandbox(backend, session).boxed()
+        kept_session::end_sandbox(&self.machine, backend, session).boxed()
     }
 
     fn model<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<ModelSettings>> {
-        async move {
-            let options = Options { model: Some(name.to_owned()), ..self.options.clone() };
-            let config = Config::load(&options)?;
-            let connected = endpoint::connect(&config).await?;
-            Ok(ModelSettings {
-                price: config.price(name),
-                base_url: connected.base_url,
-                context_window: connected.window,
-                compaction: config.file.compaction.unwrap_or(true),
-                ..ModelSettings::new(connected.model)
-            })
-        }
-        .boxed()
+        self.model_named(name, &[]).boxed()
+    }
+}
+
+#[async_trait]
+impl PageOpener for FromConfig {
+    async fn open(
+        &self,
+        workspace: &Path,
+        resume: Option<SessionId>,
+        frontend: Arc<dyn Frontend>,
+        budgets: &[Arc<Budget>],
+    ) -> Result<Session> {
+        let is_named = self.options.directory.workspace.is_some();
+        self.open_session((workspace, is_named), resume, frontend, budgets).await
+    }
+
+    async fn models(&self) -> Result<Vec<String>> {
+        self.list_models().await
+    }
+
+    async fn model(&self, name: &str, budgets: &[Arc<Budget>]) -> Result<ModelSettings> {
+        self.model_named(name, budgets).await
     }
 }

@@ -7,8 +7,28 @@ use crate::exit_code::ExitCode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
+/// Does `work`; signals meanwhile trigger `interrupt`, which it observes.
+pub async fn with_signals<T>(interrupt: Interrupt, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let listening = listen(interrupt)?;
+    let result = work.await;
+    listening.abort();
+    result
+}
+
+/// Does `work` until its end or until `interrupt` is triggered, by a signal or otherwise: then it is dropped.
+pub async fn until_interrupted<T>(interrupt: Interrupt, work: impl Future<Output = Result<T>>) -> Result<T> {
+    with_signals(interrupt.clone(), async {
+        tokio::select! {
+            biased;
+            stop = interrupt.triggered() => Err(stop.error()),
+            result = work => result,
+        }
+    })
+    .await
+}
+
 /// Listens until the returned task is aborted. A second Ctrl-C exits at once; the sandbox then ends by its idle timeout.
-pub fn listen(interrupt: Interrupt) -> Result<JoinHandle<()>> {
+fn listen(interrupt: Interrupt) -> Result<JoinHandle<()>> {
     listen_with(move |signal| match signal {
         Received::Interrupt(1) => interrupt.trigger(Stop::Interrupted),
         Received::Interrupt(_) => {

@@ -1,26 +1,44 @@
-//! `agent` without a command: the REPL, or with a prompt the same as `agent run`.
+//! What a call without a command is: the REPL, or with a prompt the same as `agent run`.
 
 use super::commands::Cli;
+use super::commands::run::{self, RunArgs};
 use super::options::Options;
+use super::print::failure;
 use super::refuse::refuse;
-use super::run::RunArgs;
+use super::repl::repl;
 use crate::error::{Error, Result};
+use crate::machine::Machine;
 use clap::CommandFactory;
+use std::process::ExitCode;
+use std::sync::Arc;
 
-pub enum Start {
+/// Runs the command that was named, or what a call without one is.
+pub async fn start(cli: Cli, machine: &Arc<Machine>) -> ExitCode {
+    if let Some(command) = cli.command {
+        return command.run(machine).await;
+    }
+    match meaning(cli.run, cli.prompt_option) {
+        Ok(Meaning::Prompt(arguments)) => run::run(machine, *arguments).await.into(),
+        Ok(Meaning::Repl(options)) => repl(machine, &options).await.into(),
+        Err(error) => failure(&error).into(),
+    }
+}
+
+/// What a call without a command means.
+enum Meaning {
     Repl(Box<Options>),
     Prompt(Box<RunArgs>),
 }
 
 /// # Errors
 /// The prompt looks like a mistyped command, or an option has no effect in the REPL.
-pub fn start(mut arguments: RunArgs, prompt: Option<String>) -> Result<Start> {
+fn meaning(mut arguments: RunArgs, prompt: Option<String>) -> Result<Meaning> {
     if let Some(word) = &arguments.prompt {
         refuse_single_word(word)?;
     }
     arguments.prompt = prompt.or(arguments.prompt);
     if arguments.prompt.is_some() {
-        return Ok(Start::Prompt(Box::new(arguments)));
+        return Ok(Meaning::Prompt(Box::new(arguments)));
     }
     let of_a_run = [
         ("--output", arguments.output.is_some()),
@@ -29,7 +47,7 @@ pub fn start(mut arguments: RunArgs, prompt: Option<String>) -> Result<Start> {
     ];
     refuse(&of_a_run, "in the REPL", "agent run \"your prompt\"")?;
     refuse(&[("--session", arguments.session.is_some())], "in the REPL", "agent resume ID")?;
-    Ok(Start::Repl(Box::new(arguments.options())))
+    Ok(Meaning::Repl(Box::new(arguments.options())))
 }
 
 /// One word is more likely a mistyped command, or one after options, than a prompt.

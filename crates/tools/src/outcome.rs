@@ -1,12 +1,15 @@
 //! How a command ended, for the model, the trace and the events.
 
 use super::{Collector, ToolResult};
+use agent_base::duration_text::duration_text;
 use agent_base::error::Result;
-use agent_event::{Event, Events};
-use agent_log::report::duration_text;
+use agent_event::Event;
+use agent_event::Events;
 use agent_model::compact::TIMED_OUT;
 pub use agent_model::results::NO_OUTPUT;
-use agent_sandbox::{Finished, Outcome, wire};
+use agent_sandbox::Finished;
+use agent_sandbox::Outcome;
+use agent_sandbox::wire;
 use std::time::Duration;
 
 /// Emits an event for each of the sandbox's limits that a command reached.

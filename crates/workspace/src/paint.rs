@@ -130,7 +130,7 @@ impl Painter {
             // Both lists are in order.
             let class = classes.get(classes.partition_point(|(range, _)| range.end <= edge[0]));
             let class = class.filter(|(range, _)| range.contains(&edge[0]));
-            let mut style = class.map_or(base, |(_, class)| style_of(*class, base));
+            let mut style = class.map_or(base, |(_, class)| class.style(base));
             let next = changed.get(changed.partition_point(|range| range.end <= edge[0]));
             if next.is_some_and(|range| range.contains(&edge[0])) {
                 style = style.invert();
@@ -149,25 +149,6 @@ impl Painter {
 }
 
 const NO_NEWLINE: &str = "\\ No newline at end of file\n";
-
-/// How a word looks. What was removed or added keeps its colour.
-pub fn style_of(class: Class, base: Style) -> Style {
-    let colour = |colour: AnsiColor| match base.get_fg_color() {
-        Some(_) => base,
-        None => base.fg_color(Some(colour.into())),
-    };
-    match class {
-        Class::Comment => base.dimmed(),
-        Class::Keyword => match base.get_fg_color() {
-            Some(_) => base.bold(),
-            None => colour(AnsiColor::Magenta),
-        },
-        Class::Text => colour(AnsiColor::Green),
-        Class::Number => colour(AnsiColor::Cyan),
-        Class::Type => colour(AnsiColor::Yellow),
-        Class::Function => colour(AnsiColor::Blue),
-    }
-}
 
 /// Where two lines differ, in whole words; `None` where they have too little in common.
 #[expect(clippy::type_complexity, reason = "two lists of the same kind")]

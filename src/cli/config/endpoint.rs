@@ -80,7 +80,10 @@ fn place(options: &Options, layers: &Layers, file: &File) -> Result<Place> {
     let in_file = |value: &Option<String>, name: &str| setting(value, Source::File, name);
     let sources = [Source::Environment, Source::DotEnv];
     let named = |name: &str, source| layers.get_from(name, source);
-    let mut choices = vec![(flag(&options.base_url, "--base-url"), flag(&options.provider, "--provider"))];
+    let mut choices = vec![(
+        flag(&options.endpoint.base_url, "--base-url"),
+        flag(&options.endpoint.provider, "--provider"),
+    )];
     choices
         .push((named("AGENT_BASE_URL", Source::Environment), named("AGENT_PROVIDER", Source::Environment)));
     choices.push((in_file(&file.base_url, "base_url"), in_file(&file.provider, "provider")));
@@ -207,6 +210,7 @@ fn model(options: &Options, layers: &Layers, file: &File, place: &Place) -> Opti
         || place.setting.name == "OPENAI_BASE_URL";
     options
         .model
+        .model
         .clone()
         .or_else(|| layers.get("AGENT_MODEL").map(|setting| setting.value))
         .or_else(|| file.model.clone())
@@ -244,7 +248,9 @@ mod tests {
     }
 
     fn base_url(url: &str) -> Options {
-        Options { base_url: Some(url.to_owned()), ..Options::default() }
+        let mut options = Options::default();
+        options.endpoint.base_url = Some(url.to_owned());
+        options
     }
 
     #[test]
@@ -284,7 +290,8 @@ mod tests {
             choose(&base_url("http://localhost:8080/v1"), &[("OPENAI_API_KEY", "secret")], &[]).unwrap();
         assert_eq!(choice.key, None);
         assert!(choice.notices[0].contains("OPENAI_API_KEY is not sent"), "{:?}", choice.notices);
-        let groq = Options { provider: Some("groq".to_owned()), ..Options::default() };
+        let mut groq = Options::default();
+        groq.endpoint.provider = Some("groq".to_owned());
         let error = choose(&groq, &[("OPENAI_API_KEY", "secret")], &[]).expect_err("groq has no key");
         assert!(error.to_string().contains("groq needs a key"), "{error}");
     }

@@ -4,16 +4,16 @@
 //! process's environment: an untrusted repository may contain one.
 
 use super::providers::Providers;
-use super::servers::McpOptions;
+use super::servers::options::McpOptions;
 use crate::agent::Price;
 use crate::approval::Approve;
 use crate::approval::policy::Rules;
 use crate::backends::SandboxChoice;
 use crate::cli::options::Options;
-use crate::cli::repl::status::StatusItem;
 use crate::cli::ui::line_editor::Editing;
 use crate::cli::ui::notify::Notify;
 use crate::cli::ui::pictures::Images;
+use crate::cli::ui::status_line::StatusItem;
 use crate::cli::ui::trace::TraceStyle;
 use crate::error::{Error, Result};
 use crate::plain_file::{self, Links};
@@ -195,11 +195,11 @@ fn read_bounded(path: &Path, denied: &str) -> Result<Option<Vec<u8>>> {
 }
 
 /// Defines [`File`] and [`SETTINGS`]: each setting is written once. Those after `flags` also have an option of the
-/// command line, with the same name and type.
+/// command line, with the same name and type, in the group behind it.
 macro_rules! settings {
     (
         endpoint { $($(#[$endpoint_doc:meta])* $endpoint:ident,)* }
-        flags { $($(#[$flag_doc:meta])* $flag:ident: $flag_type:ty,)* }
+        flags { $($(#[$flag_doc:meta])* $flag:ident: $flag_type:ty = $group:ident,)* }
         others { $($(#[$other_doc:meta])* $other:ident: $other_type:ty,)* }
         tables { $($(#[$table_doc:meta])* $table:ident: $table_type:ty,)* }
     ) => {
@@ -229,8 +229,8 @@ macro_rules! settings {
         impl File {
             /// Puts the flags of the call above the other sources.
             fn override_with(&mut self, options: &Options) {
-                $(if options.$flag.is_some() {
-                    self.$flag.clone_from(&options.$flag);
+                $(if options.$group.$flag.is_some() {
+                    self.$flag.clone_from(&options.$group.$flag);
                     let name = stringify!($flag);
                     self.origins.insert(name, format!("--{}", name.replace('_', "-")));
                 })*
@@ -252,35 +252,35 @@ settings! {
     }
     flags {
         /// `auto`, or a backend's name.
-        sandbox: SandboxChoice,
+        sandbox: SandboxChoice = backend,
         /// The container image.
-        image: String,
+        image: String = backend,
         /// The OCI runtime.
-        runtime: String,
+        runtime: String = backend,
         /// What the sandbox may reach.
-        network: String,
+        network: String = resources,
         /// Memory of the sandbox.
-        memory: String,
+        memory: String = resources,
         /// Processors of the sandbox.
-        cpus: f64,
+        cpus: f64 = resources,
         /// Processes of the sandbox.
-        pids: u64,
+        pids: u64 = resources,
         /// Disk of the sandbox.
-        disk: String,
+        disk: String = resources,
         /// Time limit of one command.
-        timeout: String,
+        timeout: String = resources,
         /// Requests to the model.
-        max_turns: u64,
+        max_turns: u64 = limits,
         /// Tokens of a run.
-        max_tokens_total: u64,
+        max_tokens_total: u64 = limits,
         /// Cost of a run.
-        max_cost: f64,
+        max_cost: f64 = cost,
         /// Wall time of a run.
-        max_time: String,
+        max_time: String = limits,
         /// When to ask before a tool runs.
-        approve: Approve,
+        approve: Approve = approve,
         /// Whether the model may hand parts of its work to sessions of their own.
-        delegate: bool,
+        delegate: bool = delegate,
     }
     others {
         /// Characters of output that go back to the model.

@@ -1,39 +1,43 @@
 //! The settings of a call: flags before the environment, before `.env`, before the user's file, before defaults.
 
-mod docker_run;
 mod endpoint;
 mod layers;
 mod providers;
 mod request;
-mod servers;
-pub(super) mod units;
+pub mod servers;
+pub mod units;
 
 pub use endpoint::{EndpointChoice, choose_endpoint};
 pub use layers::{DOT_ENV_NAMES, File, HookOptions, Layers, ModelOptions, SETTINGS, Setting, Source};
-pub use providers::with_providers;
-pub use servers::{Configured, PlaceOption, ServerOptions, settings as server_settings};
 pub use units::{bytes, duration};
 
 use crate::agent::{DEFAULT_MAX_TURNS, Price, RunLimits};
 use crate::backends::SandboxChoice;
-use crate::cli::machine;
 use crate::cli::options::Options;
+use crate::cli::ui::host_programs::HostPrograms;
 use crate::cli::ui::pictures::Images;
 use crate::error::{Error, Result};
 use crate::event::Limits;
+use crate::machine::Machine;
 use crate::network;
 use crate::sandbox::Network;
+use crate::sandbox::host_tree::share_looks;
 use crate::sandbox::kubernetes::Settings;
 use crate::session::hooks::{DEFAULT_TIMEOUT, Hook};
 use crate::tools::Bounds;
 use crate::workspace::Mode;
+use providers::with_providers;
+use servers::Configured;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The settings of a call, with every default filled in.
 #[derive(Debug, Clone)]
 pub struct Config {
+    /// Facts of this machine.
+    pub machine: Arc<Machine>,
     /// The host directory to work on, absolute.
     pub workspace: PathBuf,
     /// Whether it was named on the command line.
@@ -84,22 +88,36 @@ pub struct SandboxConfig {
 /// How long a kept sandbox keeps running with nobody connected, by default.
 pub const DEFAULT_TTL: Duration = Duration::from_secs(3600);
 
+/// Facts of this machine, and what the user's file says of sandboxes elsewhere.
+pub fn machine() -> Arc<Machine> {
+    let machine = Machine::of_this_process();
+    share_looks(&machine);
+    // A file that cannot be read is an error of the commands that need more of it.
+    Arc::new(match machine.config_dir().and_then(|directory| File::read_alone(&directory)) {
+        Ok(file) => {
+            file.kubernetes.keep(&machine);
+            with_providers(machine, &file.providers)
+        }
+        Err(_) => machine,
+    })
+}
+
 impl Config {
     /// Reads every layer.
-    pub fn load(options: &Options) -> Result<Self> {
+    pub fn load(machine: &Arc<Machine>, options: &Options) -> Result<Self> {
         let current = std::env::current_dir()
             .map_err(|error| Error::config("the current directory cannot be found").caused_by(error))?;
         let layers = Layers::read(&current)?;
-        let file = File::read(&machine().config_dir()?, &layers, options)?;
+        let file = File::read(&machine.config_dir()?, &layers, options)?;
         file.models.iter().try_for_each(|(model, options)| request::check(model, options))?;
-        if let Some(context) = &options.kube_context {
-            Settings { context: Some(context.clone()), ..Settings::of(&machine()) }.keep(&machine());
+        if let Some(context) = &options.backend.kube_context {
+            Settings { context: Some(context.clone()), ..Settings::of(machine) }.keep(machine);
         }
         providers::check(&file.providers)?;
         let notify_after = file.ui.notify_after.as_deref().map(duration).transpose();
         let notify_after =
             notify_after.map_err(|error| Error::config(format!("[ui] notify_after: {error}")))?;
-        let workspace = match &options.workspace {
+        let workspace = match &options.directory.workspace {
             Some(directory) => current.join(directory),
             None => current,
         };
@@ -109,15 +127,16 @@ impl Config {
         if !workspace.is_dir() {
             return Err(Error::usage(format!("the workspace {} is not a directory", workspace.display())));
         }
-        let mcp = servers::servers(&file.mcp, &workspace, &machine())?;
+        let mcp = servers::servers(&file.mcp, &workspace, machine)?;
         Ok(Self {
+            machine: Arc::clone(machine),
             workspace,
-            workspace_named: options.workspace.is_some(),
+            workspace_named: options.directory.workspace.is_some(),
             sandbox: sandbox(options, &file)?,
             bounds: bounds(&file, options)?,
             limits: limits(&file)?,
-            ttl: options.ttl.as_deref().map_or(Ok(DEFAULT_TTL), duration)?,
-            delete_after: options.delete_after.as_deref().map(duration).transpose()?,
+            ttl: options.keep.ttl.as_deref().map_or(Ok(DEFAULT_TTL), duration)?,
+            delete_after: options.keep.delete_after.as_deref().map(duration).transpose()?,
             hooks: file.hooks.iter().map(hook).collect::<Result<_>>()?,
             mcp,
             notify_after,
@@ -127,9 +146,14 @@ impl Config {
         })
     }
 
+    /// The programs of this machine that are started for the user.
+    pub fn programs(&self) -> HostPrograms {
+        HostPrograms::new(Arc::clone(&self.machine), &self.workspace)
+    }
+
     /// When pictures are drawn in the terminal.
     pub fn images(&self) -> Images {
-        self.options.images.or(self.file.ui.images).unwrap_or_default()
+        self.options.verbosity.images.or(self.file.ui.images).unwrap_or_default()
     }
 
     /// What a million tokens of `model` cost, if the user's file has a price.
@@ -158,8 +182,8 @@ fn sandbox(options: &Options, file: &File) -> Result<SandboxConfig> {
         runtime: file.runtime.clone(),
         network: file.name_origin("network", network)?,
         limits,
-        env: environment(&options.env, &file.env)?,
-        workspace_mode: options.workspace_mode.unwrap_or_default(),
+        env: environment(&options.resources.env, &file.env)?,
+        workspace_mode: options.copy.workspace_mode.unwrap_or_default(),
     })
 }
 
@@ -220,15 +244,6 @@ fn amount(cost: f64) -> Result<f64> {
     }
 }
 
-pub(super) fn temperature(value: f64) -> Result<f64> {
-    match (0.0..=2.0).contains(&value) {
-        true => Ok(value),
-        false => {
-            Err(Error::config(format!("{value} is not a valid temperature")).hint("use a number from 0 to 2"))
-        }
-    }
-}
-
 /// `none`, `full`, or a list of hosts.
 fn network(text: &str) -> Result<Network> {
     match text.trim() {
@@ -251,7 +266,7 @@ fn bounds(file: &File, options: &Options) -> Result<Bounds> {
         };
         bounds.output_chars = file.name_origin("output_chars", usable)?;
     }
-    if let Some(text) = &options.check_timeout {
+    if let Some(text) = &options.check_time.check_timeout {
         bounds.check_timeout =
             duration(text).map_err(|error| Error::config(format!("--check-timeout: {error}")))?;
     }
@@ -267,7 +282,7 @@ fn limits(file: &File) -> Result<RunLimits> {
     // Used where the endpoint is set up.
     let answer = file.max_answer_tokens.map_or(Ok(0), |tokens| at_least(tokens.into(), 1));
     file.name_origin("max_answer_tokens", answer)?;
-    file.name_origin("temperature", file.temperature.map_or(Ok(0.0), temperature))?;
+    file.name_origin("temperature", file.temperature.map_or(Ok(0.0), request::temperature))?;
     Ok(RunLimits {
         turns: file.name_origin("max_turns", turns)?,
         tokens: file.name_origin("max_tokens_total", tokens)?,

@@ -1,6 +1,6 @@
 //! What `[models.NAME]` adds to each request: checked when the configuration is read.
 
-use super::{ModelOptions, temperature};
+use super::layers::ModelOptions;
 use crate::error::{Error, Result};
 use crate::model::OWN_FIELDS;
 
@@ -53,6 +53,15 @@ pub(super) fn check(model: &str, options: &ModelOptions) -> Result<()> {
         return Err(invalid("headers", format!("there are more than {MAX_HEADERS}")));
     }
     Ok(())
+}
+
+pub(super) fn temperature(value: f64) -> Result<f64> {
+    match (0.0..=2.0).contains(&value) {
+        true => Ok(value),
+        false => {
+            Err(Error::config(format!("{value} is not a valid temperature")).hint("use a number from 0 to 2"))
+        }
+    }
 }
 
 #[cfg(test)]

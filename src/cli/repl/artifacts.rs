@@ -2,7 +2,6 @@
 
 use super::{Flow, Repl};
 use crate::cli::artifacts::SessionArtifacts;
-use crate::cli::machine;
 use crate::error::{Error, Result};
 use crate::log::Store;
 use crate::sanitise::one_line;
@@ -10,7 +9,7 @@ use std::path::Path;
 
 impl Repl<'_> {
     pub(super) fn artifacts(&self, arguments: &str) -> Result<Flow> {
-        let session = SessionArtifacts::read(&Store::open(&machine())?, self.session.id().clone())?;
+        let session = SessionArtifacts::read(&Store::open(&self.config.machine)?, self.session.id().clone())?;
         let words = shell_words::split(arguments)
             .map_err(|error| Error::usage("the arguments could not be read").caused_by(error))?;
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -26,7 +25,7 @@ impl Repl<'_> {
                 }
             }
             ["open", name] => {
-                session.open(name, &self.config.workspace)?;
+                session.open(name, &self.config.machine, &self.config.programs())?;
             }
             ["get", name, rest @ ..] if rest.len() < 2 => {
                 let written = session.get(&[(*name).to_owned()], rest.first().map(Path::new), false)?;

@@ -1,7 +1,6 @@
 //! `/last`: all of a tool's result, in the pager.
 
 use super::{Flow, Repl};
-use crate::cli::machine;
 use crate::cli::ui::pager;
 use crate::cli::ui::style::BOLD;
 use crate::cli::ui::trace::call_text;
@@ -29,7 +28,7 @@ impl Repl<'_> {
             return Ok(Flow::Continue);
         };
         let hold = self.screen.progress().hold();
-        if !pager::page(&self.config.workspace, text.as_bytes())? {
+        if !pager::page(&self.config.programs(), text.as_bytes())? {
             self.screen.say(&text);
         }
         drop(hold);
@@ -38,7 +37,7 @@ impl Repl<'_> {
 
     /// The result that is `back` from the end, below the call that it answers.
     fn result(&self, back: usize) -> Result<Option<String>> {
-        let records = read_records(&Store::open(&machine())?.events(self.session.id()))?;
+        let records = read_records(&Store::open(&self.config.machine)?.events(self.session.id()))?;
         let mut calls: HashMap<&str, &Value> = HashMap::new();
         let mut results = Vec::new();
         for record in &records {

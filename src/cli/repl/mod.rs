@@ -1,26 +1,26 @@
 //! `agent`: the REPL. A line is a prompt, `!` and a command for the sandbox, or a slash command.
 
 mod artifacts;
-mod commands;
+mod changes;
 mod last;
 mod mcp;
 mod network;
 mod plan;
 mod race;
 mod resume;
-mod review;
 mod rewind;
 mod shell;
 mod slash;
-pub mod status;
+mod status;
 mod transfer;
+mod written_commands;
 
-use super::apply::{after_failure, after_repl};
 use super::console::Console;
-use super::open::{From, drive, open, with_signals};
+use super::endpoint::{self, Connected};
+use super::open::{Beginning, drive, open, resumed_options};
 use super::refuse::{of_a_run, refuse};
-use super::run::{model, options_of};
-use super::signals::End;
+use super::session_end::{after_failure, after_repl};
+use super::signals::{End, until_interrupted, with_signals};
 use crate::agent::Stop;
 use crate::cli::config::Config;
 use crate::cli::options::Options;
@@ -34,6 +34,7 @@ use crate::cli::ui::typing::Typing;
 use crate::cli::ui::wrap::{columns_of, hanging};
 use crate::error::{Error, Kind, Result};
 use crate::exit_code::ExitCode;
+use crate::machine::Machine;
 use crate::plain_file::{self, Links};
 use crate::sanitise;
 use crate::session::{MAX_IMAGE, Resume, Session};
@@ -42,13 +43,16 @@ use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The REPL on a new session; ends with `session_finished` whatever happens.
-pub async fn repl(options: &Options) -> ExitCode {
-    drive(options, Console::repl(options), async |console, slot| start(options, None, console, slot).await)
-        .await
+pub async fn repl(machine: &Arc<Machine>, options: &Options) -> ExitCode {
+    drive(options, Console::repl(machine, options), async |console, slot| {
+        start(machine, options, None, console, slot).await
+    })
+    .await
 }
 
 /// The REPL on a session.
-pub(super) async fn start(
+pub async fn start(
+    machine: &Arc<Machine>,
     options: &Options,
     resume: Option<Resume>,
     console: &Arc<Console>,
@@ -57,15 +61,14 @@ pub(super) async fn start(
     if !confirm::is_possible() {
         return Err(Error::usage("the REPL needs a terminal").hint("without one: agent run \"your task\""));
     }
-    refuse(&[("--json", options.json)], "in the REPL", "agent run --json \"your task\"")?;
+    refuse(&[("--json", options.is_json())], "in the REPL", "agent run --json \"your task\"")?;
     refuse(&of_a_run(options), "in the REPL", "ask for it there, /apply writes; or agent run \"your task\"")?;
-    let mut config = Config::load(&options_of(resume.as_ref(), options)?)?;
-    let (model, notices) = model(&mut config, resume.as_ref()).await?;
+    let mut config = Config::load(machine, &resumed_options(resume.as_ref(), options)?)?;
+    let Connected { settings, notices } = endpoint::model(&mut config, resume.as_ref()).await?;
     let exchanges = resume.as_ref().map(|resume| resume.history.exchanges.clone());
-    let from = resume.map_or(From::Workspace, |resume| From::Session(Box::new(resume)));
-    let session = slot.insert(open(&config, model, from, console).await?);
+    let session = slot.insert(open(&config, settings, Beginning::of(resume), console).await?);
     console.notices(notices)?;
-    if options.plan {
+    if options.plan.plan {
         session.begin_plan().await?;
     }
     let repl = Repl {
@@ -73,7 +76,7 @@ pub(super) async fn start(
         console,
         screen: &console.screen,
         colours: Colours::of(&std::io::stderr()),
-        written: commands::written(&config.workspace),
+        written: written_commands::written(machine, &config.workspace),
         typing: Typing::default(),
         images: Vec::new(),
         session,
@@ -96,7 +99,7 @@ struct Repl<'a> {
     /// Colours on stderr.
     colours: Colours,
     /// The commands that the user and the project wrote.
-    written: Vec<commands::Written>,
+    written: Vec<written_commands::WrittenCommand>,
     /// What was typed and not sent.
     typing: Typing,
     /// What was pasted into the line that is being handled.
@@ -123,9 +126,11 @@ impl Repl<'_> {
         self.session.prepare_prompt();
         let mut end = End::new()?;
         self.session.servers().remember().await;
-        let mut input = Input::open(self.helps(), self.config.file.ui.editing, &self.config.workspace)?;
+        let directory = self.config.machine.data_dir()?;
+        let (editing, programs) = (self.config.file.ui.editing, self.config.programs());
+        let mut input = Input::open(self.helps(), editing, &directory, programs)?;
         let mut interrupts = 0;
-        let has_title = self.config.file.ui.title.unwrap_or(true) && !self.config.options.quiet;
+        let has_title = self.config.file.ui.title.unwrap_or(true) && !self.config.options.is_quiet();
         let title = if has_title { Title::save() } else { None };
         loop {
             title.iter().for_each(|title| title.show(&self.title("")));
@@ -218,7 +223,7 @@ impl Repl<'_> {
                 }
                 result
             }
-            None => match (slash::parse(text), commands::expand(&self.written, text)) {
+            None => match (slash::parse(text), written_commands::expand(&self.written, text)) {
                 (Some(Ok((command, arguments))), _) => {
                     self.interruptible(Entered::Slash(command, arguments)).await
                 }
@@ -263,6 +268,7 @@ impl Repl<'_> {
         interrupt.reset();
         let updates = self.session.plan().updates();
         let progress = self.screen.progress().clone();
+        let stop = || interrupt.trigger(Stop::Interrupted);
         let work = async {
             let session = &mut *self.session;
             let answer = async {
@@ -274,7 +280,7 @@ impl Repl<'_> {
             tokio::select! {
                 biased;
                 answer = answer => answer,
-                never = self.typing.listen(&progress, &interrupt) => match never {},
+                never = self.typing.listen(&progress, &stop) => match never {},
             }
         };
         let result = with_signals(interrupt.clone(), work).await;
@@ -295,14 +301,7 @@ impl Repl<'_> {
     async fn interruptible(&mut self, entered: Entered<'_>) -> Result<Flow> {
         let interrupt = self.session.conversation.interrupt();
         interrupt.reset();
-        let work = async {
-            tokio::select! {
-                biased;
-                stop = interrupt.triggered() => Err(stop.error()),
-                result = self.perform(entered) => result,
-            }
-        };
-        with_signals(interrupt.clone(), work).await
+        until_interrupted(interrupt, self.perform(entered)).await
     }
 
     async fn perform(&mut self, entered: Entered<'_>) -> Result<Flow> {
@@ -328,7 +327,7 @@ impl Repl<'_> {
 /// A line that is not a prompt.
 enum Entered<'t> {
     Shell(&'t str),
-    Slash(&'static slash::Command, &'t str),
+    Slash(&'static slash::SlashCommand, &'t str),
     PromptOfServer(&'t str),
 }
 

@@ -1,8 +1,8 @@
 //! `/plan`: planning before anything is changed.
 
 use super::{Flow, Repl};
-use crate::cli::open::with_signals;
 use crate::cli::plan::{CARRY_OUT, is_accepted};
+use crate::cli::signals::with_signals;
 use crate::cli::ui::trace::plan_text;
 use crate::error::{Error, Result};
 

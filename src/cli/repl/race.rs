@@ -32,7 +32,8 @@ impl Repl<'_> {
         let (mut rules, _) = rules(&mut config, prompt.trim().to_owned()).await?;
         rules.keeps_home = true;
         let forks: Vec<_> = self.session.forks(count).await?.into_iter().map(Some).collect();
-        let field = Field::of(count, self.session.conversation.model_name());
+        let model = self.session.conversation.model_name().to_owned();
+        let field = Field::in_turn(count, &[model], &[]);
         let contestants = field.contestants(&models, config.limits.cost, &forks)?;
         let store = rules.store.clone();
         let record = hold(&config.options, rules, contestants).await?;

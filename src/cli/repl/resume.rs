@@ -1,24 +1,23 @@
 //! `/resume`: another session of this workspace continues in the place of this one.
 
 use super::{Flow, Repl};
-use crate::cli::apply::after_repl;
 use crate::cli::config::Config;
-use crate::cli::machine;
-use crate::cli::open::{From, open};
-use crate::cli::picking;
-use crate::cli::run::{model, options_of};
+use crate::cli::endpoint;
+use crate::cli::open::{Beginning, open, resumed_options};
+use crate::cli::pick_session::{exchanges_text, pick_session};
+use crate::cli::session_end::after_repl;
 use crate::error::Result;
 use crate::log::Store;
 use crate::session::{Resume, check_workspace};
 
 impl Repl<'_> {
     pub(super) async fn resume(&mut self, id: &str) -> Result<Flow> {
-        let store = Store::open(&machine())?;
+        let store = Store::open(&self.config.machine)?;
         let workspace = &self.config.workspace;
         let id = match id {
             "" => {
                 let progress = self.screen.progress();
-                picking::session(&store, workspace, Some(self.session.id()), progress).await?
+                pick_session(&store, workspace, Some(self.session.id()), progress).await?
             }
             id => Some(store.find(id)?),
         };
@@ -36,13 +35,14 @@ impl Repl<'_> {
 
     /// Ends this session, and continues as the other one.
     pub(super) async fn continue_as(&mut self, resume: Resume) -> Result<()> {
-        let mut config = Config::load(&options_of(Some(&resume), &self.config.options)?)?;
-        let (settings, notices) = model(&mut config, Some(&resume)).await?;
+        let options = resumed_options(Some(&resume), &self.config.options)?;
+        let mut config = Config::load(&self.config.machine, &options)?;
+        let connected = endpoint::model(&mut config, Some(&resume)).await?;
         let exchanges = resume.history.exchanges.clone();
         // Both write to the same screen, so one ends before the other begins.
         self.session.finish(&Ok(())).await?;
-        *self.session = open(&config, settings, From::Session(Box::new(resume)), self.console).await?;
-        self.console.notices(notices)?;
+        *self.session = open(&config, connected.settings, Beginning::of(Some(resume)), self.console).await?;
+        self.console.notices(connected.notices)?;
         self.show_resumed(&exchanges);
         self.remark_on_plan();
         Ok(())
@@ -51,6 +51,6 @@ impl Repl<'_> {
     /// Says which session this is, with its last exchanges.
     pub(super) fn show_resumed(&self, exchanges: &[(String, String)]) {
         self.remark(&format!("Resumed session {}", self.session.id()));
-        self.screen.say(&picking::exchanges_text(exchanges, self.colours));
+        self.screen.say(&exchanges_text(exchanges, self.colours));
     }
 }

@@ -1,7 +1,7 @@
 //! `!CMD`: a command in the session's sandbox, which has the terminal until it ends.
 
 use super::Repl;
-use crate::cli::ui::terminal::attach;
+use crate::cli::attach;
 use crate::error::{Error, Result};
 use crate::sandbox::{Command, Program};
 use crate::session::Frontend;

@@ -1,19 +1,16 @@
 //! The slash commands: one table, from which help and completion derive.
 
-use super::commands::Written;
+use super::written_commands::WrittenCommand;
 use super::{Flow, Repl, mcp};
-use crate::cli::endpoint;
-use crate::cli::hooks;
-use crate::cli::machine;
 use crate::cli::ui::input::CommandHelp;
 use crate::cli::ui::picker::pick;
 use crate::cli::ui::trace::usage_text;
 use crate::cli::ui::wrap::{columns_of, hanging};
+use crate::cli::{endpoint, hooks};
 use crate::error::{Error, Result};
 use crate::log::Store;
 use crate::mcp::client::Servers;
 use crate::sanitise;
-use crate::session::ModelSettings;
 use crate::session::hooks::Place;
 use futures_util::future::BoxFuture;
 use std::fs::File;
@@ -22,7 +19,7 @@ use std::path::PathBuf;
 use unicode_width::UnicodeWidthStr;
 
 /// A slash command.
-pub(super) struct Command {
+pub(super) struct SlashCommand {
     help: CommandHelp,
     pub(super) run: for<'a> fn(&'a mut Repl<'_>, &'a str) -> BoxFuture<'a, Result<Flow>>,
 }
@@ -39,44 +36,44 @@ the up arrow brings it back. A command that you run (!CMD) gets every key; Ctrl-
 /// Columns of a command with its arguments.
 const USAGE: usize = 24;
 
-const COMMANDS: &[Command] = &[
-    Command {
+const COMMANDS: &[SlashCommand] = &[
+    SlashCommand {
         help: CommandHelp::new("/help", "", "this list"),
         run: |repl, _| Box::pin(async { repl.help() }),
     },
-    Command {
+    SlashCommand {
         help: CommandHelp::new("/model", "[NAME]", "change to another model; without a name, pick one"),
         run: |repl, name| Box::pin(repl.model(name)),
     },
-    Command {
+    SlashCommand {
         help: CommandHelp::new("/resume", "[ID]", "continue another session of this workspace"),
         run: |repl, id| Box::pin(repl.resume(id)),
     },
-    Command {
+    SlashCommand {
         help: CommandHelp::new("/usage", "", "tokens and turns so far"),
         run: |repl, _| Box::pin(async { repl.usage() }),
     },
-    Command {
+    SlashCommand {
         help: CommandHelp::new("/upload", "PATH [DEST]", "copy into the sandbox"),
         run: |repl, arguments| Box::pin(repl.upload(arguments)),
     },
-    Command {
+    SlashCommand {
         help: CommandHelp::new("/download", "PATH [DEST]", "copy out of the sandbox"),
         run: |repl, arguments| Box::pin(repl.download(arguments)),
     },
-    Command {
+    SlashCommand {
         help: CommandHelp::new("/save", "[FILE]", "write the session's events to a file"),
         run: |repl, file| Box::pin(async { repl.save(file) }),
     },
-    Command {
+    SlashCommand {
         help: CommandHelp::new("/diff", "[PATH…]", "what the session changed in the workspace"),
         run: |repl, paths| Box::pin(repl.diff(paths)),
     },
-    Command {
+    SlashCommand {
         help: CommandHelp::new("/last", "[N]", "all of the last result (or the Nth last) in the pager"),
         run: |repl, number| Box::pin(async { repl.last(number) }),
     },
-    Command {
+    SlashCommand {
         help: CommandHelp::new(
             "/artifacts",
             "[show|get|open NAME]",
@@ -84,7 +81,7 @@ const COMMANDS: &[Command] = &[
         ),
         run: |repl, arguments| Box::pin(async { repl.artifacts(arguments) }),
     },
-    Command {
+    SlashCommand {
         help: CommandHelp::new(
             "/apply",
             "[-i] [--merge] [--commit] [PATH…]",
@@ -92,23 +89,23 @@ const COMMANDS: &[Command] = &[
         ),
         run: |repl, paths| Box::pin(repl.apply(paths)),
     },
-    Command {
+    SlashCommand {
         help: CommandHelp::new("/undo", "[N]", "undo the last prompt (or N) in the sandbox"),
         run: |repl, prompts| Box::pin(repl.undo(prompts)),
     },
-    Command {
+    SlashCommand {
         help: CommandHelp::new("/redo", "", "redo what was undone last"),
         run: |repl, _| Box::pin(repl.redo()),
     },
-    Command {
+    SlashCommand {
         help: CommandHelp::new("/rewind", "[N]", "go back to an earlier prompt, conversation and files"),
         run: |repl, number| Box::pin(repl.rewind(number)),
     },
-    Command {
+    SlashCommand {
         help: CommandHelp::new("/checkpoints", "", "the states that /undo restores"),
         run: |repl, _| Box::pin(repl.checkpoints()),
     },
-    Command {
+    SlashCommand {
         help: CommandHelp::new(
             "/network",
             "[allow|deny HOST,…]",
@@ -116,7 +113,7 @@ const COMMANDS: &[Command] = &[
         ),
         run: |repl, arguments| Box::pin(repl.network(arguments)),
     },
-    Command {
+    SlashCommand {
         help: CommandHelp::new(
             "/race",
             "N PROMPT",
@@ -124,47 +121,50 @@ const COMMANDS: &[Command] = &[
         ),
         run: |repl, arguments| Box::pin(repl.race(arguments)),
     },
-    Command {
+    SlashCommand {
         help: CommandHelp::new("/plan", "[accept|off]", "plan first: nothing is changed until you accept"),
         run: |repl, argument| Box::pin(repl.plan(argument)),
     },
-    Command {
+    SlashCommand {
         help: CommandHelp::new("/compact", "", "summarise the conversation"),
         run: |repl, _| Box::pin(repl.compact()),
     },
-    Command {
+    SlashCommand {
         help: CommandHelp::new("/clear", "", "forget the conversation, keep the sandbox"),
         run: |repl, _| Box::pin(async { repl.clear() }),
     },
-    Command {
+    SlashCommand {
         help: CommandHelp::new("/init", "", "let the model write AGENTS.md for this project"),
         run: |_, _| Box::pin(async { Ok(Flow::Prompt(agent_prompts::INIT.to_owned())) }),
     },
-    Command {
+    SlashCommand {
         help: CommandHelp::new("/skills", "", "the skills that the model can read"),
         run: |repl, _| Box::pin(async { repl.skills() }),
     },
-    Command {
+    SlashCommand {
         help: CommandHelp::new("/hooks", "", "your commands that run at fixed moments"),
         run: |repl, _| Box::pin(async { repl.hooks() }),
     },
-    Command {
+    SlashCommand {
         help: CommandHelp::new("/mcp", "[restart NAME]", "the MCP servers, and how they are"),
         run: |repl, arguments| Box::pin(repl.mcp(arguments)),
     },
-    Command { help: CommandHelp::new("/exit", "", "leave"), run: |_, _| Box::pin(async { Ok(Flow::Leave) }) },
+    SlashCommand {
+        help: CommandHelp::new("/exit", "", "leave"),
+        run: |_, _| Box::pin(async { Ok(Flow::Leave) }),
+    },
 ];
 
 /// For completion at the prompt.
-pub(super) fn helps(written: &[Written], servers: &Servers) -> Vec<CommandHelp> {
+pub(super) fn helps(written: &[WrittenCommand], servers: &Servers) -> Vec<CommandHelp> {
     let built_in = COMMANDS.iter().map(|command| command.help.clone());
     let of_servers = servers.prompts().into_iter().map(|prompt| mcp::help(&prompt));
-    built_in.chain(written.iter().map(Written::help)).chain(of_servers).collect()
+    built_in.chain(written.iter().map(WrittenCommand::help)).chain(of_servers).collect()
 }
 
 /// The command that `text` names, and its arguments. `None` for a prompt: text that does not start with a slash, or
 /// that starts with a path.
-pub(super) fn parse(text: &str) -> Option<Result<(&'static Command, &str)>> {
+pub(super) fn parse(text: &str) -> Option<Result<(&'static SlashCommand, &str)>> {
     let (name, arguments) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
     if !name.starts_with('/') || name[1..].contains('/') {
         return None;
@@ -195,7 +195,7 @@ const ELSEWHERE: [(&str, &str); 16] = [
 
 fn unknown(name: &str) -> Error {
     let elsewhere = ELSEWHERE.iter().find(|(other, _)| *other == name).map(|(_, ours)| *ours);
-    let distance = |command: &&Command| strsim::damerau_levenshtein(&command.help.name, name);
+    let distance = |command: &&SlashCommand| strsim::damerau_levenshtein(&command.help.name, name);
     let nearest = COMMANDS.iter().min_by_key(distance).filter(|nearest| distance(nearest) <= 2);
     let hint = match elsewhere.or(nearest.map(|nearest| &*nearest.help.name)) {
         Some(meant) => format!("did you mean {meant}?"),
@@ -242,17 +242,11 @@ impl Repl<'_> {
 
     async fn change_model(&mut self, name: &str) -> Result<Flow> {
         let mut config = self.config.clone();
-        config.options.model = Some(name.to_owned());
-        let connected = endpoint::connect(&config).await?;
+        config.options.model.model = Some(name.to_owned());
+        let model = endpoint::connect(&config).await?.settings;
         // An endpoint that does not list its models may serve this one all the same.
-        let listed = connected.model.models().await.unwrap_or_default();
-        self.session.set_model(ModelSettings {
-            price: config.price(name),
-            base_url: connected.base_url,
-            context_window: connected.window,
-            compaction: config.file.compaction.unwrap_or(true),
-            ..ModelSettings::new(connected.model)
-        })?;
+        let listed = model.client.models().await.unwrap_or_default();
+        self.session.set_model(model)?;
         self.remark(&format!("model: {}", sanitise::one_line(name, 100)));
         if !listed.is_empty() && !listed.iter().any(|model| model == name) {
             let distance = |model: &&String| strsim::damerau_levenshtein(model, name);
@@ -325,7 +319,7 @@ impl Repl<'_> {
         };
         let failed =
             |error| Error::usage(format!("{} could not be written", path.display())).caused_by(error);
-        let mut from = File::open(Store::open(&machine())?.events(id)).map_err(failed)?;
+        let mut from = File::open(Store::open(&self.config.machine)?.events(id)).map_err(failed)?;
         let mut to = File::create_new(&path).map_err(failed)?;
         io::copy(&mut from, &mut to).map_err(failed)?;
         self.remark(&format!("saved as {}", sanitise::one_line(&path.display().to_string(), 200)));

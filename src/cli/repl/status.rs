@@ -1,30 +1,9 @@
 //! The status line under the prompt.
 
 use super::Repl;
-use crate::cli::ui::status_line::StatusLine;
+use crate::cli::ui::status_line::{StatusItem, StatusLine};
 use crate::sanitise;
 use crate::workspace::tracked;
-use serde::Deserialize;
-
-/// What the line may show; `[ui] status` lists them in order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum StatusItem {
-    /// The model's name.
-    Model,
-    /// How full its context window is.
-    Context,
-    /// What the session has cost, where prices are configured.
-    Cost,
-    /// The branch of the workspace's repository.
-    Branch,
-    /// Files with changes that are not applied.
-    Changes,
-    /// The backend of the sandbox.
-    Sandbox,
-    /// What it may reach.
-    Network,
-}
 
 /// What is shown by default.
 const DEFAULT: [StatusItem; 7] = [
@@ -43,7 +22,7 @@ impl Repl<'_> {
     /// The line as it is now. What it shows is known already, but for the branch, which is one small file.
     pub(super) async fn status(&self) -> StatusLine {
         let items = self.config.file.ui.status.as_deref().unwrap_or(&DEFAULT);
-        if self.config.options.quiet || items.is_empty() {
+        if self.config.options.is_quiet() || items.is_empty() {
             return StatusLine::default();
         }
         let mut parts = Vec::new();

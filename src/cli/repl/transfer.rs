@@ -9,11 +9,10 @@ use crate::workspace::entries::{Rejected, validate};
 use crate::workspace::host_dir::HostDir;
 use crate::workspace::tree_path::{TreePath, printable};
 use std::ffi::OsStr;
-use std::fs;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// The largest file that is copied, in bytes: it passes through memory.
 const MAX_FILE: u64 = 1 << 30;

@@ -1,14 +1,13 @@
 //! The user's editor.
 
+use super::host_programs::HostPrograms;
 use super::terminal::keyboard::keyboard;
 use super::terminal::mode::Mode;
-use crate::cli::machine;
 use crate::error::{Error, Result};
-use crate::host_program;
 use crate::plain_file::{self, Links};
 use std::io::Write;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 
 /// Bytes of an edited text.
@@ -21,15 +20,15 @@ const DEFAULT: &str = "vi";
 ///
 /// # Errors
 /// There is no such editor, or it fails.
-pub async fn edit(text: Vec<u8>, suffix: &'static str, workspace: &Path) -> Result<Vec<u8>> {
+pub async fn edit(text: Vec<u8>, suffix: &'static str, programs: &HostPrograms) -> Result<Vec<u8>> {
     let _keyboard = keyboard().await;
     let _mode = Mode::as_found();
-    let workspace = workspace.to_owned();
-    let editing = tokio::task::spawn_blocking(move || edit_now(&text, suffix, &workspace));
+    let programs = programs.clone();
+    let editing = tokio::task::spawn_blocking(move || edit_now(&text, suffix, &programs));
     editing.await.map_err(|error| Error::unexpected("the editor was lost").caused_by(error))?
 }
 
-fn edit_now(text: &[u8], suffix: &str, workspace: &Path) -> Result<Vec<u8>> {
+fn edit_now(text: &[u8], suffix: &str, programs: &HostPrograms) -> Result<Vec<u8>> {
     let mut file = tempfile::Builder::new().prefix("agent-").suffix(suffix).tempfile()?;
     file.write_all(text)?;
     file.flush()?;
@@ -41,7 +40,7 @@ fn edit_now(text: &[u8], suffix: &str, workspace: &Path) -> Result<Vec<u8>> {
             .hint("name one in EDITOR, outside of the workspace")
     };
     let (program, arguments) = words.split_first().ok_or_else(missing)?;
-    let mut command = host_program::command(program.as_ref(), workspace, &machine()).ok_or_else(missing)?;
+    let mut command = programs.command(program).ok_or_else(missing)?;
     // Standard output may be redirected; where questions are asked, standard error is the terminal.
     let terminal = std::io::stderr().as_fd().try_clone_to_owned()?;
     let status = command.args(arguments).arg(file.path()).stdout(Stdio::from(terminal)).status();

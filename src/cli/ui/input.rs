@@ -1,6 +1,7 @@
 //! The prompt: the line editor with history, completion and hints, and the user's own editor.
 
 use super::editor::edit;
+use super::host_programs::HostPrograms;
 use super::line_editor::draw::Label;
 use super::line_editor::{Assistant, Editing, Editor};
 use super::read::{Ended, read};
@@ -8,7 +9,6 @@ use super::status_line::StatusLine;
 use super::style::{Colours, HEADING};
 use super::trace::failure_text;
 use super::wrap::columns_of;
-use crate::cli::machine;
 use crate::error::{Error, Result};
 use crate::sanitise::is_dangerous;
 use rustyline::Config;
@@ -65,30 +65,33 @@ pub struct Input {
     editor: Editor,
     commands: Commands,
     history: PathBuf,
-    workspace: PathBuf,
+    programs: HostPrograms,
     images: Vec<PathBuf>,
 }
 
 impl Input {
-    /// Opens the prompt, with the history of earlier sessions if it can be read. No program of `workspace` is started as an
-    /// editor.
-    pub fn open(commands: Vec<CommandHelp>, editing: Editing, workspace: &Path) -> Result<Self> {
+    /// Opens the prompt, with the history in `directory` if it can be read.
+    pub fn open(
+        commands: Vec<CommandHelp>,
+        editing: Editing,
+        directory: &Path,
+        programs: HostPrograms,
+    ) -> Result<Self> {
         let config = Config::builder()
             .max_history_size(HISTORY_LINES)
             .map_err(|error| Error::unexpected("the history cannot be kept").caused_by(error))?
             .history_ignore_space(true)
             .build();
         let mut earlier = DefaultHistory::with_config(&config);
-        let directory = machine().data_dir()?;
         let history = directory.join("history");
         // Without a history the prompt works all the same.
-        let _ = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
+        let _ = DirBuilder::new().recursive(true).mode(0o700).create(directory);
         let _ = OpenOptions::new().append(true).create(true).mode(0o600).open(&history);
         let _ = earlier.load(&history);
         let commands = Commands { commands, paths: FilenameCompleter::new(), status: StatusLine::default() };
         let mut editor = Editor::new(earlier, editing);
         editor.text.accept_images();
-        Ok(Self { editor, commands, history, workspace: workspace.to_owned(), images: Vec::new() })
+        Ok(Self { editor, commands, history, programs, images: Vec::new() })
     }
 
     /// Completes these commands from now on.
@@ -122,7 +125,7 @@ impl Input {
                 Ended::Rewind => return Ok(Line::Rewind(self.editor.text.take())),
                 Ended::OpenEditor => {
                     let text = self.editor.text.expanded();
-                    let edited = edit_outside(text, &self.workspace).await;
+                    let edited = edit_outside(text, &self.programs).await;
                     self.editor.begin(&edited);
                 }
             }
@@ -143,8 +146,8 @@ impl Input {
 }
 
 /// The text after the user has changed it in their own editor, or as it was where that failed.
-async fn edit_outside(text: String, workspace: &Path) -> String {
-    match edit(text.clone().into_bytes(), ".md", workspace).await {
+async fn edit_outside(text: String, programs: &HostPrograms) -> String {
+    match edit(text.clone().into_bytes(), ".md", programs).await {
         Ok(edited) => {
             let is_text = |character: &char| matches!(character, '\n' | '\t') || !is_dangerous(*character);
             String::from_utf8_lossy(&edited).trim_end().chars().filter(is_text).collect()

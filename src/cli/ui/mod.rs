@@ -1,7 +1,9 @@
-//! Output and input: the trace, the answer, the progress, the prompt and `--json`.
+//! Output and input: the trace, the answer, the progress, the prompt and `--json`. It knows events, and neither sessions nor
+//! sandboxes nor the command line.
 
 pub mod confirm;
 pub mod editor;
+pub mod host_programs;
 pub mod input;
 pub mod json;
 pub mod line_editor;
@@ -21,4 +23,4 @@ pub mod style;
 pub mod terminal;
 pub mod trace;
 pub mod typing;
-pub(crate) mod wrap;
+pub mod wrap;

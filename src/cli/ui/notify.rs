@@ -1,14 +1,12 @@
 //! Telling the user, who may look at another window, that something waits for them; and the title of the terminal.
 
-use crate::cli::machine;
-use crate::cli::ui::stderr;
-use crate::host_program;
+use super::host_programs::HostPrograms;
+use super::stderr;
 use crate::lock::Lock;
 use crate::sanitise;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -62,21 +60,19 @@ const EXPECTED: &str =
 struct State {
     notify: Notify,
     after: Duration,
-    workspace: PathBuf,
+    programs: HostPrograms,
     last_input: Instant,
     title: Option<String>,
 }
 
 static STATE: Lock<Option<State>> = Lock::new(None);
 
-/// Notifies from now on, if standard error is a terminal that understands escape sequences. Programs in `workspace` are not
-/// started.
-pub fn set_up(notify: Notify, after: Option<Duration>, workspace: &Path) {
+/// Notifies from now on, if standard error is a terminal that understands escape sequences.
+pub fn set_up(notify: Notify, after: Option<Duration>, programs: HostPrograms) {
     let is_terminal = std::io::stderr().is_terminal();
     if is_terminal && std::env::var("TERM").is_ok_and(|term| term != "dumb") {
-        let (after, workspace) = (after.unwrap_or(AFTER), workspace.to_owned());
-        let last_input = Instant::now();
-        *STATE.lock() = Some(State { notify, after, workspace, last_input, title: None });
+        let (after, last_input) = (after.unwrap_or(AFTER), Instant::now());
+        *STATE.lock() = Some(State { notify, after, programs, last_input, title: None });
     }
 }
 
@@ -102,14 +98,14 @@ pub fn notify(text: &str) {
         Notify::Osc9 => stderr::write(&format!("\x1b]9;{text}\x07")),
         // A semicolon begins another field.
         Notify::Osc777 => stderr::write(&format!("\x1b]777;notify;agent;{}\x07", text.replace(';', ","))),
-        Notify::Command(words) => start(words, &text, &state.workspace),
+        Notify::Command(words) => start(words, &text, &state.programs),
     }
 }
 
 /// Starts the user's command and does not wait for it. One that cannot be started is not worth an error.
-fn start(words: &[String], text: &str, workspace: &Path) {
+fn start(words: &[String], text: &str, programs: &HostPrograms) {
     let Some((program, arguments)) = words.split_first() else { return };
-    let Some(mut command) = host_program::command(program.as_ref(), workspace, &machine()) else { return };
+    let Some(mut command) = programs.command(program) else { return };
     command.args(arguments).arg(text).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     if let Ok(mut child) = command.spawn() {
         std::thread::spawn(move || child.wait());

@@ -1,23 +1,19 @@
 //! The user's pager.
 
-use crate::cli::machine;
+use super::host_programs::HostPrograms;
 use crate::error::Result;
-use crate::host_program;
 use std::io::{ErrorKind, Write};
-use std::path::Path;
 use std::process::Stdio;
 
 /// Shows `text`, which is sanitised, in `$PAGER` (default: `less`); `false` if there is none. As with git, `less` gets `FRX`:
 /// colours, and no pager for what fits the screen.
-pub fn page(workspace: &Path, text: &[u8]) -> Result<bool> {
+pub fn page(programs: &HostPrograms, text: &[u8]) -> Result<bool> {
     let pager = std::env::var("PAGER").unwrap_or_else(|_| "less".to_owned());
     let words = shell_words::split(&pager).unwrap_or_default();
     let Some((program, arguments)) = words.split_first().filter(|(program, _)| *program != "cat") else {
         return Ok(false);
     };
-    let Some(mut command) = host_program::command(program.as_ref(), workspace, &machine()) else {
-        return Ok(false);
-    };
+    let Some(mut command) = programs.command(program) else { return Ok(false) };
     command.args(arguments).stdin(Stdio::piped());
     if std::env::var_os("LESS").is_none() {
         command.env("LESS", "FRX");

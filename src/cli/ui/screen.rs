@@ -2,7 +2,7 @@
 
 use super::json::output_error;
 use super::markdown::Markdown;
-use super::pictures::{Images, Kept, Pictures};
+use super::pictures::{ArtifactFiles, Images, Pictures, is_drawable, path_line};
 use super::progress::{Hold, Progress};
 use super::stderr;
 use super::style::{Colours, DIM};
@@ -48,6 +48,7 @@ struct State {
     colours: Colours,
     reasoning: Reasoning,
     pictures: Pictures,
+    files: Arc<dyn ArtifactFiles>,
     /// Output for stderr that waits until the last hold is dropped.
     held: String,
     /// Number of live [`Held`] guards.
@@ -79,7 +80,7 @@ enum AnswerOutput {
 
 impl Screen {
     /// The screen of `agent run` and the REPL. With `json`, stdout is not used.
-    pub fn new(verbosity: Verbosity, json: bool, events: &Events) -> Self {
+    pub fn new(verbosity: Verbosity, json: bool, events: &Events, files: Arc<dyn ArtifactFiles>) -> Self {
         let (stdout, stderr) = (io::stdout(), io::stderr());
         let answer = match (json, stdout.is_terminal()) {
             (true, _) => AnswerOutput::Hidden,
@@ -101,6 +102,7 @@ impl Screen {
             colours,
             reasoning,
             pictures: Pictures::default(),
+            files,
             held: String::new(),
             holds: 0,
         };
@@ -283,10 +285,10 @@ impl State {
         if self.trace.verbosity() == Verbosity::Quiet {
             return;
         }
-        let Some(kept) = Kept::of(session, artifact) else { return };
+        let Some(path) = self.files.path(session, artifact) else { return };
         // A picture does not wait while a question is on the screen.
-        if kept.is_image() && self.holds == 0 {
-            match kept.read().and_then(|bytes| self.pictures.draw(bytes)) {
+        if is_drawable(artifact) && self.holds == 0 {
+            match self.files.read(session, artifact).and_then(|bytes| self.pictures.draw(bytes)) {
                 Ok(Some(picture)) => self.say(&picture),
                 Ok(None) => {}
                 Err(why) => {
@@ -295,8 +297,7 @@ impl State {
                 }
             }
         }
-        let line = kept.line(self.colours);
-        self.say(&line);
+        self.say(&path_line(&path, self.colours));
     }
 
     /// The terminal may have been resized since the last event.

@@ -1,10 +1,31 @@
 //! The line under the prompt.
 
+use serde::Deserialize;
 use unicode_width::UnicodeWidthStr;
 
 const BETWEEN: &str = " · ";
 /// Its text stands under the prompt's.
 const INDENT: &str = "  ";
+
+/// What the line may show; `[ui] status` lists them in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StatusItem {
+    /// The model's name.
+    Model,
+    /// How full its context window is.
+    Context,
+    /// What the session has cost, where prices are configured.
+    Cost,
+    /// The branch of the workspace's repository.
+    Branch,
+    /// Files with changes that are not applied.
+    Changes,
+    /// The backend of the sandbox.
+    Sandbox,
+    /// What it may reach.
+    Network,
+}
 
 /// What the line shows, sanitised.
 #[derive(Debug, Clone, Default)]

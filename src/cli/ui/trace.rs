@@ -2,9 +2,9 @@
 
 use super::style::{BAD, BOLD, Colours, DIM, GOOD, WARN};
 use super::wrap;
+use crate::duration_text::duration_text;
 use crate::error::{Error, Kind};
 use crate::event::{Artifact, Event, PlanStep, Record, StepStatus, Usage};
-use crate::log::report::duration_text;
 use crate::sanitise;
 use anstyle::Style;
 use serde::Deserialize;

@@ -5,7 +5,6 @@ use super::line_editor::{edit, text::Text};
 use super::progress::Progress;
 use super::terminal::key::{Key, Press};
 use super::terminal::keyboard::{Keyboard, keyboard};
-use crate::agent::{Interrupt, Stop};
 use crate::sanitise::one_line;
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -25,9 +24,9 @@ pub struct Typing {
 }
 
 impl Typing {
-    /// Reads keys until this is dropped, and shows what was typed beneath the progress. Escape stops the turn. A question has
-    /// the keyboard first.
-    pub async fn listen(&mut self, progress: &Progress, interrupt: &Interrupt) -> Infallible {
+    /// Reads keys until this is dropped, and shows what was typed beneath the progress. Escape calls `stop`, which ends the
+    /// turn. A question has the keyboard first.
+    pub async fn listen(&mut self, progress: &Progress, stop: &(dyn Fn() + Sync)) -> Infallible {
         self.show(progress);
         loop {
             Keyboard::is_free().await;
@@ -39,7 +38,7 @@ impl Typing {
                     press = keyboard.press() => press,
                 };
                 match press {
-                    Ok(Some(press)) => self.press(&press, interrupt),
+                    Ok(Some(press)) => self.press(&press, stop),
                     // A terminal that is closed ends the process by a signal.
                     Ok(None) | Err(_) => std::future::pending().await,
                 }
@@ -48,13 +47,13 @@ impl Typing {
         }
     }
 
-    fn press(&mut self, press: &Press, interrupt: &Interrupt) {
+    fn press(&mut self, press: &Press, stop: &dyn Fn()) {
         match press {
-            Press { key: Key::Escape, .. } => interrupt.trigger(Stop::Interrupted),
+            Press { key: Key::Escape, .. } => stop(),
             Press { key: Key::Enter, alt: false, shift: false, .. } if self.text.is_empty() => {
                 if !self.queue.is_empty() {
                     self.is_sent_now = true;
-                    interrupt.trigger(Stop::Interrupted);
+                    stop();
                 }
             }
             Press { key: Key::Enter, alt: false, shift: false, .. } if is_incomplete(self.text.as_str()) => {
@@ -117,8 +116,11 @@ impl Typing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
 
-    fn press(typing: &mut Typing, interrupt: &Interrupt, keys: &str) {
+    /// Types `keys`; returns whether they stopped the turn.
+    fn press(typing: &mut Typing, keys: &str) -> bool {
+        let is_stopped = Cell::new(false);
         for character in keys.chars() {
             let key = match character {
                 '\r' => Key::Enter,
@@ -126,15 +128,15 @@ mod tests {
                 '^' => Key::Up,
                 other => Key::Char(other),
             };
-            typing.press(&Press::of(key), interrupt);
+            typing.press(&Press::of(key), &|| is_stopped.set(true));
         }
+        is_stopped.get()
     }
 
     #[test]
     fn lines_wait_can_be_edited_and_are_sent_in_order() {
-        let (mut typing, interrupt) = (Typing::default(), Interrupt::default());
-        press(&mut typing, &interrupt, "one\rtwo\r^!\rrest");
-        assert_eq!(interrupt.reason(), None);
+        let mut typing = Typing::default();
+        assert!(!press(&mut typing, "one\rtwo\r^!\rrest"));
         typing.end(&Progress::hidden(), false);
         assert_eq!((typing.pop().as_deref(), typing.pop().as_deref()), (Some("one"), Some("two!")));
         assert_eq!((typing.pop(), typing.take_text().as_str()), (None, "rest"));
@@ -142,8 +144,8 @@ mod tests {
 
     #[test]
     fn a_line_that_is_continued_waits_with_the_lines_behind_it() {
-        let (mut typing, interrupt) = (Typing::default(), Interrupt::default());
-        press(&mut typing, &interrupt, "one \\\rtwo\r```\rcode\r```\r");
+        let mut typing = Typing::default();
+        press(&mut typing, "one \\\rtwo\r```\rcode\r```\r");
         typing.end(&Progress::hidden(), false);
         assert_eq!(
             (typing.pop().as_deref(), typing.pop().as_deref()),
@@ -153,14 +155,11 @@ mod tests {
 
     #[test]
     fn a_second_enter_sends_now_and_escape_gives_the_lines_back() {
-        let (mut typing, interrupt) = (Typing::default(), Interrupt::default());
-        press(&mut typing, &interrupt, "one\r\r");
-        assert_eq!(interrupt.reason(), Some(Stop::Interrupted));
+        let mut typing = Typing::default();
+        assert!(press(&mut typing, "one\r\r"));
         typing.end(&Progress::hidden(), true);
         assert_eq!(typing.pop().as_deref(), Some("one"));
-        let interrupt = Interrupt::default();
-        press(&mut typing, &interrupt, "two\rthree\rfo\x1b");
-        assert_eq!(interrupt.reason(), Some(Stop::Interrupted));
+        assert!(press(&mut typing, "two\rthree\rfo\x1b"));
         typing.end(&Progress::hidden(), true);
         assert_eq!((typing.pop(), typing.take_text().as_str()), (None, "two\nthree\nfo"));
     }

@@ -1,8 +1,8 @@
 //! The report as one HTML page without scripts and network access. Everything from the session is escaped.
 
-use super::duration_text as duration;
 use super::text::exit;
 use super::{Command, Delegated, Produced, Report};
+use agent_base::duration_text::duration_text as duration;
 use agent_base::sanitise::is_dangerous;
 use agent_event::Artifact;
 use agent_picture::Header;

@@ -1,7 +1,7 @@
 //! The report for a terminal.
 
-use super::duration_text as duration;
 use super::{Command, Delegated, Produced, Report};
+use agent_base::duration_text::duration_text as duration;
 use agent_base::sanitise::one_line;
 use agent_event::Artifact;
 

@@ -6,6 +6,7 @@
 #[cfg(feature = "grammars")]
 mod read;
 
+use anstyle::{AnsiColor, Style};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::path::Path;
@@ -35,6 +36,27 @@ pub enum Class {
     Number,
     Type,
     Function,
+}
+
+impl Class {
+    /// How a word looks that has the style `base` already: that of a removed or added line keeps its colour.
+    pub fn style(self, base: Style) -> Style {
+        let colour = |colour: AnsiColor| match base.get_fg_color() {
+            Some(_) => base,
+            None => base.fg_color(Some(colour.into())),
+        };
+        match self {
+            Self::Comment => base.dimmed(),
+            Self::Keyword => match base.get_fg_color() {
+                Some(_) => base.bold(),
+                None => colour(AnsiColor::Magenta),
+            },
+            Self::Text => colour(AnsiColor::Green),
+            Self::Number => colour(AnsiColor::Cyan),
+            Self::Type => colour(AnsiColor::Yellow),
+            Self::Function => colour(AnsiColor::Blue),
+        }
+    }
 }
 
 impl Language {

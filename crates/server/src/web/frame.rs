@@ -1,9 +1,11 @@
 //! What the page is sent: an event of the session with everything in it made safe to show, as one server-sent event.
 
 use super::{lines, markdown};
-use agent_base::sanitise::{self, is_dangerous};
-use agent_event::{Event, Record};
-use agent_log::report::duration_text;
+use agent_base::duration_text::duration_text;
+use agent_base::sanitise;
+use agent_base::sanitise::is_dangerous;
+use agent_event::Event;
+use agent_event::Record;
 use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use std::borrow::Cow;

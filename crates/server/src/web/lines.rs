@@ -1,7 +1,7 @@
 //! Events that are one line of the conversation.
 
+use agent_base::duration_text::duration_text;
 use agent_event::{Event, PlanStep, StepStatus};
-use agent_log::report::duration_text;
 
 /// The line, and how it is marked: `bad` for what failed, `cut` for what divides the conversation, `retry` where an answer begins again.
 pub fn of(event: &Event) -> Option<(String, &'static str)> {

@@ -6,7 +6,6 @@ use crate::cli::ui::style::{BOLD, CODE, Colours, DIM, HEADING, LINK};
 use crate::cli::ui::wrap::{self, Line, Span};
 use crate::sanitise;
 use crate::syntax::{Class, Language, Lines};
-use crate::workspace::paint::style_of;
 use anstyle::Style;
 use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 use std::fmt::Write;
@@ -377,7 +376,7 @@ fn coloured(line: &str, words: &[(Range<usize>, Class)]) -> Line {
     let (mut spans, mut at) = (vec![span("  ", Style::new())], 0);
     for (range, class) in words {
         spans.push(span(line.get(at..range.start).unwrap_or_default(), Style::new()));
-        spans.push(span(line.get(range.clone()).unwrap_or_default(), style_of(*class, Style::new())));
+        spans.push(span(line.get(range.clone()).unwrap_or_default(), class.style(Style::new())));
         at = range.end;
     }
     spans.push(span(line.get(at..).unwrap_or_default(), Style::new()));

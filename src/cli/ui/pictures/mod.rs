@@ -3,13 +3,13 @@
 //! What a program in the sandbox wrote never reaches the terminal: an image is decoded to pixels, which are encoded again here.
 
 mod answers;
+mod artifact;
 mod detect;
 mod iterm;
-mod kept;
 mod kitty;
 
+pub use artifact::{ArtifactFiles, is_drawable, path_line};
 pub use detect::settle;
-pub use kept::{Kept, is_drawable};
 
 use crate::picture::{Pixels, decode};
 use detect::{Environment, Protocol, Terminal};
@@ -30,15 +30,15 @@ const USUAL_CELL: (u16, u16) = (10, 20);
 const MAX_CELL: u16 = 100;
 
 /// When pictures are drawn in the terminal.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Images {
-    /// In a terminal, as well as it can
+    /// In a terminal.
     #[default]
     Auto,
-    /// Also where the output is not a terminal
+    /// Also where the output is not a terminal.
     Always,
-    /// Only a line with the file
+    /// Only a line with the file.
     Never,
 }
 

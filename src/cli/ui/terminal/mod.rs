@@ -1,8 +1,6 @@
-//! The user's terminal itself: its settings, its keyboard as bytes, and programs of the sandbox that have it for
-//! themselves.
+//! The user's terminal itself: its settings, its keyboard as bytes, and what a program that has it for itself may draw.
 
-pub mod attach;
-mod filter;
+pub mod filter;
 pub mod key;
 pub mod keyboard;
 pub mod mode;

@@ -1,0 +1,149 @@
+//! `agent apply --commit` and `/apply --commit`: a commit of what an apply wrote.
+
+use super::{Dialogue, Files};
+use crate::cli::ui::{confirm, editor, stderr};
+use crate::error::{Error, Result};
+use crate::machine::Machine;
+use crate::model::{Message, Messages};
+use crate::workspace::commit::{Made, Plan};
+use crate::workspace::{Applied, ChangeSet, Workspace, diff};
+use crate::{sanitise, secret_scan};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Bytes of the diff that the model is shown.
+const MAX_DIFF: usize = 24_000;
+/// Characters of a message.
+const MAX_MESSAGE: usize = 4_000;
+
+/// A commit that is possible, before anything is written.
+pub struct Draft {
+    subjects: String,
+    diff: String,
+}
+
+impl Draft {
+    /// Looks whether what an apply of `changes` is going to write can be committed.
+    pub async fn new(
+        workspace: &Workspace,
+        changes: &ChangeSet,
+        merge: bool,
+        machine: &Arc<Machine>,
+    ) -> Result<Self> {
+        if changes.in_place {
+            // Its configuration names programs that git runs.
+            return Err(Error::usage(
+                "the sandbox can change this repository itself (--workspace-mode bind)",
+            )
+            .hint("look at .git/config, and commit with git"));
+        }
+        let written = workspace.would_write(changes, merge).await?;
+        let mut diff = Vec::new();
+        diff::write_text(&mut diff, &written, workspace.store(), false)?;
+        let plan = plan(workspace, written, machine).await?;
+        if plan.is_empty() {
+            let why = plan.remarks().iter().map(|remark| format!("\n  {remark}")).collect::<String>();
+            return Err(Error::usage(format!("nothing of this can be committed{why}"))
+                .hint("apply it without --commit"));
+        }
+        let mut diff = String::from_utf8_lossy(&diff).into_owned();
+        if diff.len() > MAX_DIFF {
+            let end = (0..=MAX_DIFF).rev().find(|at| diff.is_char_boundary(*at)).unwrap_or_default();
+            diff.truncate(end);
+            diff.push_str("\n[the rest of the diff is left out]\n");
+        }
+        let diff = secret_scan::redact(&diff).map_or(diff, |redacted| redacted.text);
+        Ok(Self { subjects: plan.subjects(), diff })
+    }
+
+    /// What the model is asked for a message.
+    pub fn request(&self) -> Messages {
+        let earlier = match self.subjects.trim() {
+            "" => String::new(),
+            subjects => format!("Earlier subjects:\n{subjects}\n\n"),
+        };
+        Messages::from(vec![
+            Message::System { text: agent_prompts::COMMIT_MESSAGE.trim().to_owned() },
+            Message::User { text: format!("{earlier}The diff:\n{}", self.diff) },
+        ])
+    }
+}
+
+/// The message that the user wants, of a proposed one: shown, and where somebody can be asked, agreed with or edited. `None`:
+/// there shall be no commit.
+pub async fn agreed(proposed: &str, dialogue: &Dialogue<'_>, is_asked: bool) -> Result<Option<String>> {
+    let progress = dialogue.progress;
+    let mut message = cleaned(proposed)?;
+    loop {
+        let shown: String = message.lines().map(|line| format!("    {line}\n")).collect();
+        progress.suspend(|| stderr::write(&format!("The message of the commit:\n\n{shown}\n")));
+        if !is_asked {
+            return Ok(Some(message));
+        }
+        match confirm::ask(progress, "Commit with this message?", &["yes", "no", "edit"]).await? {
+            "yes" => return Ok(Some(message)),
+            "edit" => {
+                let _hold = progress.hold();
+                let edited = editor::edit(message.into_bytes(), ".txt", &dialogue.programs).await?;
+                message = cleaned(&String::from_utf8_lossy(&edited))?;
+            }
+            _ => return Ok(None),
+        }
+    }
+}
+
+/// A model's or a user's message without what does not belong into one.
+pub fn cleaned(text: &str) -> Result<String> {
+    let text = sanitise::plain(text.trim());
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim_start().starts_with("```")).collect();
+    let text = lines.join("\n");
+    let text = text.trim().trim_matches('"').trim();
+    let text: String = text.chars().take(MAX_MESSAGE).collect();
+    match text.is_empty() {
+        true => Err(Error::usage("the commit has no message").hint("name one: --commit -m MESSAGE")),
+        false => Ok(text),
+    }
+}
+
+/// Commits what `applied` wrote.
+///
+/// # Errors
+/// git failed; the files are written all the same, and the error says that.
+pub async fn commit(files: &Files<'_>, applied: &Applied, message: &str) -> Result<Made> {
+    let plan = plan(files.workspace, applied.written.clone(), files.machine).await;
+    let message = format!("{}\n", message.trim_end());
+    let made = match plan {
+        Ok(plan) => blocking(move || plan.commit(&message)).await,
+        Err(error) => Err(error),
+    };
+    made.map_err(|error| {
+        let text = format!("the files are written, but not committed: {error}");
+        Error::new(error.kind(), text).hint("commit them with git, or take the apply back with agent undo")
+    })
+}
+
+async fn plan(workspace: &Workspace, written: ChangeSet, machine: &Arc<Machine>) -> Result<Plan> {
+    let (root, store): (PathBuf, _) = (workspace.root().to_owned(), workspace.store().clone());
+    let machine = Arc::clone(machine);
+    blocking(move || Plan::new(&root, &written, &store, &machine)).await
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| Error::unexpected("git could not be run").caused_by(error))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cleaned;
+
+    #[test]
+    fn a_message_has_no_fences_quotes_or_escapes() {
+        assert_eq!(
+            cleaned("```\nAdd a \x1b[31mflag\n\nIt helps.\n```\n").unwrap(),
+            "Add a flag\n\nIt helps."
+        );
+        assert_eq!(cleaned("\"Add a flag\"").unwrap(), "Add a flag");
+        assert!(cleaned("```\n```").is_err());
+    }
+}

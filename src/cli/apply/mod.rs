@@ -1,0 +1,291 @@
+//! Writing what a session changed into the user's files. The one way for `agent apply`, `/apply`, the end of a run and a race:
+//! [`choose`] asks which changes, [`commit_message`] for the message of a commit, [`write`] runs the hooks, writes and has the
+//! model learn of it, and [`commit`] commits.
+
+mod by_part;
+mod commit;
+mod decision;
+
+pub use commit::commit;
+
+use super::console::Console;
+use super::endpoint::connect_again;
+use super::sandbox_settings;
+use crate::approval::{Answer, Approver, Question};
+use crate::cli::config::Config;
+use crate::cli::options::Options;
+use crate::cli::ui::host_programs::HostPrograms;
+use crate::cli::ui::progress::Progress;
+use crate::error::{Error, Result};
+use crate::log::{History, SessionId, Store, read_records};
+use crate::machine::Machine;
+use crate::model::{Messages, Request};
+use crate::sandbox::Sandbox;
+use crate::session::hooks::{Hooks, Moment, of_apply};
+use crate::session::{Frontend, OneShot, Session};
+use crate::workspace::manifest::Node;
+use crate::workspace::notices::listed;
+use crate::workspace::tree_path::TreePath;
+use crate::workspace::{Applied, ChangeSet, Workspace, diff, risks};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::sync::Arc;
+
+/// How the user is asked.
+pub struct Dialogue<'a> {
+    pub user: &'a dyn Approver,
+    pub progress: &'a Progress,
+    /// The pager and the editor.
+    pub programs: HostPrograms,
+}
+
+/// What the user is asked about first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ask {
+    /// About everything.
+    Whole,
+    /// About each part.
+    Parts,
+}
+
+/// Which of `changes` the user wants to have written.
+///
+/// # Errors
+/// [`crate::error::Kind::Interrupted`] if the user answers with Ctrl-C or Ctrl-D: nothing is chosen then.
+pub async fn choose(
+    changes: &ChangeSet,
+    workspace: &Workspace,
+    dialogue: &Dialogue<'_>,
+    ask: Ask,
+) -> Result<ChosenChanges> {
+    if ask == Ask::Whole {
+        let summary = summary(changes, workspace)?;
+        match dialogue.user.ask(&Question::Apply { summary: &summary }).await? {
+            Answer::Once => return Ok(ChosenChanges::all(changes.clone())),
+            Answer::Each => {}
+            Answer::Always | Answer::No | Answer::Never => {
+                return Ok(ChosenChanges::all(changes.without_changes()));
+            }
+        }
+    }
+    by_part::choose(changes, workspace, dialogue).await
+}
+
+/// The files of `changes` and what is risky about them, as lines for the user.
+fn summary(changes: &ChangeSet, workspace: &Workspace) -> Result<String> {
+    let mut shown = Vec::new();
+    diff::write_stat(&mut shown, changes, workspace.store())?;
+    if let Some(risks) = risks::summary(changes) {
+        writeln!(shown, "{risks}")?;
+    }
+    Ok(String::from_utf8_lossy(&shown).into_owned())
+}
+
+/// The message of a commit of `changes`: the given one, or one that the session's model proposes and, where somebody can be
+/// asked, the user agrees with. `None`: there shall be no commit.
+///
+/// # Errors
+/// Nothing of this can be committed, or the model has proposed no message.
+pub async fn commit_message(
+    session: &mut Author<'_>,
+    files: &Files<'_>,
+    changes: &ChangeSet,
+    given: Option<&str>,
+    dialogue: &Dialogue<'_>,
+    is_asked: bool,
+) -> Result<Option<String>> {
+    let draft = commit::Draft::new(files.workspace, changes, files.merge, files.machine).await?;
+    if let Some(message) = given {
+        return commit::cleaned(message).map(Some);
+    }
+    dialogue.progress.show("the model writes the commit's message");
+    let proposed = session.ask_model(&draft.request()).await;
+    dialogue.progress.clear();
+    commit::agreed(&proposed?, dialogue, is_asked).await
+}
+
+/// Writes what was chosen into the user's files, all of it or nothing.
+///
+/// # Errors
+/// A hook refuses it, or a file has changed meanwhile: the error's details are the conflicts.
+pub async fn write(session: &mut Author<'_>, files: &Files<'_>, chosen: &ChosenChanges) -> Result<Applied> {
+    session.run_hooks(&chosen.changes).await?;
+    let applied = files.workspace.apply(&chosen.changes, files.merge, files.sandbox).await?;
+    files.workspace.take_edited(&chosen.edited, &chosen.changes, &applied, files.sandbox).await?;
+    chosen.note_of_written().map_or(Ok(()), |note| session.note(&note))?;
+    Ok(applied)
+}
+
+/// Where the changes are, and how they are written.
+pub struct Files<'a> {
+    pub machine: &'a Arc<Machine>,
+    pub workspace: &'a Workspace,
+    /// The session's sandbox, where it runs.
+    pub sandbox: Option<&'a Sandbox>,
+    /// Whether files that changed on the host as well are merged.
+    pub merge: bool,
+}
+
+/// The session whose changes they are.
+pub enum Author<'a> {
+    /// It is open here.
+    Open(&'a mut Session),
+    /// It was kept.
+    Kept { machine: &'a Arc<Machine>, options: &'a Options, id: &'a SessionId },
+}
+
+impl Author<'_> {
+    /// Runs the user's hooks before an apply.
+    ///
+    /// # Errors
+    /// One of them refuses it, or the sandbox that one needs does not start.
+    async fn run_hooks(&self, changes: &ChangeSet) -> Result<()> {
+        match self {
+            Self::Open(session) => session.before_apply(changes).await,
+            Self::Kept { machine, options, id } => {
+                hooks_of_kept(&Config::load(machine, options)?, id, changes).await
+            }
+        }
+    }
+
+    /// What the model learns with its next prompt.
+    pub fn note(&mut self, text: &str) -> Result<()> {
+        match self {
+            Self::Open(session) => session.conversation.note(text),
+            Self::Kept { machine, id, .. } => {
+                // What is chosen and written does not depend on a file that cannot be written.
+                let _ = Store::open(machine).and_then(|store| store.note(id, text));
+                Ok(())
+            }
+        }
+    }
+
+    async fn ask_model(&mut self, messages: &Messages) -> Result<String> {
+        match self {
+            Self::Open(session) => session.conversation.ask_beside(messages).await,
+            Self::Kept { machine, options, id } => {
+                ask_model_of_kept(machine, options, id, messages).await.map_err(|error| {
+                    let text =
+                        format!("nothing was written, because the model has proposed no message: {error}");
+                    Error::new(error.kind(), text).hint("name the message: agent apply --commit -m MESSAGE")
+                })
+            }
+        }
+    }
+}
+
+async fn ask_model_of_kept(
+    machine: &Arc<Machine>,
+    options: &Options,
+    id: &SessionId,
+    messages: &Messages,
+) -> Result<String> {
+    let history = History::of(&read_records(&Store::open(machine)?.events(id))?);
+    let connected = connect_again(&history, &mut Config::load(machine, options)?).await?;
+    Ok(connected.settings.client.ask(Request::plain(messages), &mut |_| {}).await?.text)
+}
+
+/// Runs the hooks of a session that is not open.
+async fn hooks_of_kept(config: &Config, id: &SessionId, changes: &ChangeSet) -> Result<()> {
+    let moment = Moment::BeforeApply;
+    let mut options = Options::default();
+    options.verbosity.quiet = true;
+    let console = Arc::new(Console::new(&config.machine, &options));
+    let (machine, events) = (Arc::clone(&config.machine), Arc::clone(console.events()));
+    let hooks = Hooks::new(config.hooks.clone(), id.to_string(), config.workspace.clone(), machine, events);
+    if !hooks.has(moment, None) {
+        return Ok(());
+    }
+    let restored = match hooks.needs_sandbox(moment, None) {
+        true => Some(restored(config, id, &console).await?),
+        false => None,
+    };
+    let sandbox = restored.as_ref().map(|restored| &restored.sandbox);
+    let said = hooks.run(moment, None, of_apply(changes), sandbox).await;
+    if let Some(restored) = restored {
+        restored.end().await;
+    }
+    said?.or_refuse("the apply").map(drop)
+}
+
+/// A sandbox with the workspace as the session left it.
+async fn restored(config: &Config, id: &SessionId, console: &Arc<Console>) -> Result<OneShot> {
+    let (settings, _) = sandbox_settings::sandbox(config).await?;
+    let directory = Store::open(&config.machine)?.dir(id);
+    let workspace = Workspace::load(&directory, Arc::clone(&config.machine))
+        .await?
+        .ok_or_else(|| Error::unexpected(format!("the workspace of session {id} is gone")))?;
+    OneShot::restored(workspace, &settings, &config.machine, Arc::clone(console) as _).await
+}
+
+/// What the user chose.
+#[derive(Debug)]
+pub struct ChosenChanges {
+    /// What is written.
+    pub changes: ChangeSet,
+    /// The files whose hunks the user edited, as the sandbox gets them: with what was not chosen.
+    edited: BTreeMap<TreePath, Node>,
+    /// The parts that were refused with a reason.
+    refused: Vec<RefusedPart>,
+}
+
+/// A part of the changes that the user did not want, and why.
+#[derive(Debug)]
+struct RefusedPart {
+    /// `src/main.rs, lines 10-14`
+    place: String,
+    reason: String,
+    /// The lines of the hunk as a diff; empty for what has none.
+    diff: String,
+}
+
+/// Names of files that a note for the model lists.
+pub const NAMED: usize = 30;
+/// Characters of the hunks that the model is shown again, of each and of all.
+const MAX_DIFF: usize = 4_000;
+const MAX_DIFFS: usize = 20_000;
+
+impl ChosenChanges {
+    /// All of `changes`.
+    pub fn all(changes: ChangeSet) -> Self {
+        Self { changes, edited: BTreeMap::new(), refused: Vec::new() }
+    }
+
+    /// The prompt that asks the model to revise what was refused with a reason; `None` where nothing was.
+    pub fn prompt(&self) -> Option<String> {
+        let parts = self.refused_parts()?;
+        Some(format!(
+            "I reviewed your changes, and wrote to my own files only what I agree with. I refused these parts, which are \
+             still in the sandbox; please revise them there:{parts}"
+        ))
+    }
+
+    /// What the model learns of the refused parts where it is not asked now.
+    pub fn note_of_refused(&self) -> Option<String> {
+        Some(format!("The user refused these parts of the changes:{}", self.refused_parts()?))
+    }
+
+    /// What the model learns of what was written.
+    fn note_of_written(&self) -> Option<String> {
+        let names = listed(self.changes.changes.keys().map(ToString::to_string), NAMED)?;
+        let edited = listed(self.edited.keys().map(ToString::to_string), NAMED);
+        let edited =
+            edited.map(|names| format!(" They edited hunks of these, also in the sandbox: {names}."));
+        let edited = edited.unwrap_or_default();
+        Some(format!("The user wrote these changes to their own files: {names}.{edited}"))
+    }
+
+    fn refused_parts(&self) -> Option<String> {
+        let mut text = String::new();
+        let mut left = MAX_DIFFS;
+        for RefusedPart { place, reason, diff } in &self.refused {
+            text += &format!("\n\n{place}: {reason}");
+            let room = left.min(MAX_DIFF);
+            if !diff.is_empty() && diff.len() <= room {
+                text += &format!("\n```diff\n{diff}```");
+                left -= diff.len();
+            }
+        }
+        (!text.is_empty()).then_some(text)
+    }
+}

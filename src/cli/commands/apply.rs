@@ -1,0 +1,135 @@
+//! `agent apply [ID] [PATH…]`: what a kept session changed, written into the workspace.
+
+use crate::cli::apply::{Ask, Author, ChosenChanges, Dialogue, Files, choose, commit, commit_message, write};
+use crate::cli::console::PlainUser;
+use crate::cli::kept_session::find_idle;
+use crate::cli::options::{ChangesArgs, Options};
+use crate::cli::print::{counted, print};
+use crate::cli::ui::host_programs::HostPrograms;
+use crate::cli::ui::progress::Progress;
+use crate::cli::ui::{confirm, stderr};
+use crate::error::{Error, Result};
+use crate::exit_code::ExitCode;
+use crate::log::SessionId;
+use crate::machine::Machine;
+use crate::workspace::tree_path::TreePath;
+use crate::workspace::{Applied, ChangeSet};
+use clap::Args;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// `agent apply`
+#[derive(Debug, Args)]
+pub struct ApplyArgs {
+    #[command(flatten)]
+    selection: ChangesArgs,
+    /// Try a three-way merge with files that changed meanwhile
+    #[arg(long)]
+    merge: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+    /// Ask about each hunk, as `git add -p` does
+    #[arg(short, long, conflicts_with_all = ["yes", "json"])]
+    interactive: bool,
+    /// Commit what was written, and nothing else, with git of this machine
+    #[arg(long)]
+    commit: bool,
+    /// The commit's message (default: the model proposes one)
+    #[arg(short, long, value_name = "MESSAGE", requires = "commit")]
+    message: Option<String>,
+}
+
+impl ApplyArgs {
+    fn options(&self) -> Options {
+        Options::of(&[&self.selection])
+    }
+}
+
+/// Asks where there is a terminal, and writes.
+pub async fn apply(machine: &Arc<Machine>, arguments: ApplyArgs) -> Result<ExitCode> {
+    if arguments.interactive && !confirm::is_possible() {
+        return Err(Error::usage("--interactive needs a terminal")
+            .hint("name the files to apply: agent apply ID PATH…"));
+    }
+    let options = &arguments.options();
+    let (id, paths) = (arguments.selection.id, arguments.selection.paths);
+    let kept = find_idle(machine, options, id, paths).await?;
+    let changes = kept.workspace.recorded_changes().await?.select(&kept.paths)?;
+    changes.messages().for_each(|message| stderr::write(&format!("{message}\n")));
+    if changes.is_empty() {
+        stderr::write("There is nothing to apply.\n");
+        return report(options, &kept.id, &changes, &Applied::default());
+    }
+    // A script that calls this means it.
+    let is_asked = !arguments.yes && !options.is_json() && confirm::is_possible();
+    let dialogue = Dialogue {
+        user: &PlainUser,
+        progress: &if options.is_json() { Progress::hidden() } else { Progress::stderr() },
+        programs: HostPrograms::new(Arc::clone(machine), kept.workspace.root()),
+    };
+    let chosen = match is_asked {
+        false => ChosenChanges::all(changes),
+        true => {
+            let ask = if arguments.interactive { Ask::Parts } else { Ask::Whole };
+            choose(&changes, &kept.workspace, &dialogue, ask).await?
+        }
+    };
+    let mut author = Author::Kept { machine, options, id: &kept.id };
+    chosen.note_of_refused().map_or(Ok(()), |note| author.note(&note))?;
+    let files = Files { machine, workspace: &kept.workspace, sandbox: None, merge: arguments.merge };
+    let (changes, given) = (&chosen.changes, arguments.message.as_deref());
+    let message = match arguments.commit && !changes.is_empty() {
+        true => commit_message(&mut author, &files, changes, given, &dialogue, is_asked).await?,
+        false => None,
+    };
+    if changes.is_empty() || arguments.commit && message.is_none() {
+        stderr::write("Nothing was written.\n");
+        return report(options, &kept.id, &changes.without_changes(), &Applied::default());
+    }
+    let applied = match write(&mut author, &files, &chosen).await {
+        Err(error) => return Err(report_conflicts(options, &kept.id, changes, error)?),
+        Ok(applied) => applied,
+    };
+    stderr::write(&format!("{} (`agent undo {}` reverts it)\n", counted(applied.changes), kept.id));
+    for path in &applied.merged {
+        stderr::write(&format!("merged with the host's version: {path}\n"));
+    }
+    let Some(message) = message else { return report(options, &kept.id, changes, &applied) };
+    let made = commit(&files, &applied, &message).await?;
+    made.remarks.iter().for_each(|remark| stderr::write(&format!("{remark}\n")));
+    stderr::write(&format!("committed as {}\n", made.name));
+    let mut json = to_json(&kept.id, changes, &applied, json!([]));
+    json["commit"] = json!(made.id);
+    print(options, "", &json)
+}
+
+/// With `--json`, what was done.
+fn report(options: &Options, id: &SessionId, changes: &ChangeSet, applied: &Applied) -> Result<ExitCode> {
+    print(options, "", &to_json(id, changes, applied, json!([])))
+}
+
+/// With `--json`, that nothing was done, and why; gives back the failure to end with.
+fn report_conflicts(options: &Options, id: &SessionId, changes: &ChangeSet, error: Error) -> Result<Error> {
+    if let Some(conflicts) = error.known_details() {
+        let nothing = (changes.without_changes(), Applied::default());
+        print(options, "", &to_json(id, &nothing.0, &nothing.1, conflicts.clone()))?;
+    }
+    Ok(error)
+}
+
+fn to_json(id: &SessionId, changes: &ChangeSet, applied: &Applied, conflicts: Value) -> Value {
+    let names = |paths: &mut dyn Iterator<Item = &TreePath>| -> Vec<String> {
+        paths.map(ToString::to_string).collect()
+    };
+    let files = changes.changes.iter().filter(|(_, change)| !change.is_directory_only());
+    json!({
+        "session": id,
+        "applied": applied.changes,
+        "files": names(&mut files.map(|(path, _)| path)),
+        "merged": names(&mut applied.merged.iter()),
+        "refused": changes.refused,
+        "remarks": changes.remarks,
+        "conflicts": conflicts,
+    })
+}

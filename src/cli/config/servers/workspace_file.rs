@@ -1,0 +1,68 @@
+//! `.mcp.json` of a workspace: servers that a repository asks for, which are used only after the user has approved this very file.
+
+use super::foreign::{Found, Variables, of_json};
+use crate::error::{Error, Result};
+use crate::hash::Hash;
+use crate::machine::Machine;
+use crate::paths::{create_error, make_dir};
+use crate::plain_file::{self, Links};
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The file.
+pub const NAME: &str = ".mcp.json";
+/// The largest one that is read, in bytes.
+const MAX_BYTES: u64 = 256 << 10;
+
+/// What it says.
+pub struct WorkspaceFile {
+    /// Its servers, and those that cannot be used with the reason.
+    pub found: Vec<Found>,
+    /// Whether the user has approved it as it is.
+    pub is_approved: bool,
+    /// Identifies this file with this content.
+    hash: Hash,
+}
+
+/// Reads it, where there is one.
+pub fn read(workspace: &Path, machine: &Machine) -> Option<Result<WorkspaceFile>> {
+    let bytes = match plain_file::read(&workspace.join(NAME), MAX_BYTES + 1, Links::Refuse) {
+        Ok(bytes) if bytes.len() as u64 > MAX_BYTES => {
+            return Some(Err(Error::config(format!("it is larger than {MAX_BYTES} bytes"))));
+        }
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == ErrorKind::NotFound => return None,
+        Err(error) => return Some(Err(Error::config("it cannot be read").caused_by(error))),
+    };
+    let hash = Hash::of([workspace.as_os_str().as_bytes(), b"\0", &bytes].concat());
+    let text = String::from_utf8_lossy(&bytes);
+    Some(of_json(&text, "mcpServers", Variables::Refused).and_then(|found| {
+        let is_approved = approvals(machine)?.join(hash.to_string()).exists();
+        Ok(WorkspaceFile { found, is_approved, hash })
+    }))
+}
+
+impl WorkspaceFile {
+    /// Approves it as it is, or takes that back.
+    ///
+    /// # Errors
+    /// The approval cannot be stored.
+    pub fn approve(&self, is_approved: bool, machine: &Machine) -> Result<()> {
+        let directory = approvals(machine)?;
+        let path = directory.join(self.hash.to_string());
+        if is_approved {
+            make_dir(&directory)?;
+            return fs::write(&path, b"").map_err(|error| create_error(&path, error));
+        }
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn approvals(machine: &Machine) -> Result<PathBuf> {
+    Ok(machine.data_dir()?.join("approved-mcp"))
+}

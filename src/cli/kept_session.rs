@@ -1,0 +1,190 @@
+//! Sessions that were kept: which one a call means, its workspace and the paths in it, its sandbox.
+
+use crate::backends::by_name;
+use crate::cli::options::Options;
+use crate::error::{Error, Kind, Result};
+use crate::event::Changes;
+use crate::log::{History, SessionId, Store, read_records};
+use crate::machine::Machine;
+use crate::sandbox::Sandbox;
+use crate::session::check_workspace;
+use crate::workspace::Workspace;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+/// The session with this id or the beginning of it, or the newest of the workspace.
+pub fn named_or_last(store: &Store, options: &Options, id: Option<&str>) -> Result<SessionId> {
+    match id {
+        Some(id) => store.find(id),
+        None => store.last(Some(&directory(options)?)),
+    }
+}
+
+/// The workspace of a kept session, and the paths that were named.
+pub struct KeptSession {
+    /// The session.
+    pub id: SessionId,
+    /// Its workspace.
+    pub workspace: Workspace,
+    /// The paths that were named, relative to it.
+    pub paths: Vec<PathBuf>,
+}
+
+/// Finds the session whose id starts with `id`, or the newest of the workspace. A first argument that is not a session
+/// is a path: `agent diff src/main.rs` need not name the session.
+pub async fn find(
+    machine: &Arc<Machine>,
+    options: &Options,
+    id: Option<String>,
+    paths: Vec<PathBuf>,
+) -> Result<KeptSession> {
+    let sessions = Store::open(machine)?;
+    let named = id.as_deref().map(|id| sessions.find(id));
+    let (id, paths) = match (named, id) {
+        (Some(Ok(found)), _) => (found, paths),
+        (Some(Err(error)), Some(id)) if !looks_like_path(&id) => return Err(error),
+        (_, path) => {
+            let paths = path.map(PathBuf::from).into_iter().chain(paths).collect();
+            (sessions.last(Some(&directory(options)?))?, paths)
+        }
+    };
+    let workspace = Workspace::load(&sessions.dir(&id), Arc::clone(machine)).await?.ok_or_else(|| {
+        Error::usage(format!("session {id} has no changes: it ended before anything ran in its sandbox"))
+            .hint("see `agent sessions list`")
+    })?;
+    let paths = within(workspace.root(), &paths)?;
+    Ok(KeptSession { id, workspace, paths })
+}
+
+/// The same for a command that writes: refuses a session that is running, which keeps its records itself.
+pub async fn find_idle(
+    machine: &Arc<Machine>,
+    options: &Options,
+    id: Option<String>,
+    paths: Vec<PathBuf>,
+) -> Result<KeptSession> {
+    let kept = find(machine, options, id, paths).await?;
+    if Store::open(machine)?.is_running(&kept.id) {
+        return Err(Error::new(Kind::Usage, format!("session {} is running", kept.id))
+            .hint("use /apply there, or wait until it has ended"));
+    }
+    Ok(kept)
+}
+
+/// The session of the last apply on the workspace that was not taken back; without one, the newest session.
+pub async fn find_last_applied(machine: &Arc<Machine>, options: &Options) -> Result<KeptSession> {
+    let sessions = Store::open(machine)?;
+    let mut last = None;
+    for id in sessions.of_workspace(&directory(options)?)? {
+        let applied = Workspace::last_applied(&sessions.dir(&id))?.map(|time| (time, id));
+        // Of two at the same time, the session that was written later counts.
+        last = match (last, applied) {
+            (Some((time, id)), Some((other, _))) if time >= other => Some((time, id)),
+            (last, applied) => applied.or(last),
+        };
+    }
+    find_idle(machine, options, last.map(|(_, id)| id.to_string()), Vec::new()).await
+}
+
+/// Other sessions of the workspace of `kept` with changes that are not applied, newest first: their ids, and what changed.
+/// Only the newest sessions are looked at.
+pub async fn unapplied_elsewhere(
+    machine: &Arc<Machine>,
+    kept: &KeptSession,
+) -> Result<Vec<(SessionId, Changes)>> {
+    let sessions = Store::open(machine)?;
+    let others = sessions.of_workspace(kept.workspace.root())?.into_iter().filter(|id| *id != kept.id);
+    let mut unapplied = Vec::new();
+    for id in others.take(MAX_OTHERS) {
+        if sessions.summary(id.clone()).changes == Changes::default() {
+            continue;
+        }
+        // What cannot be read is reported by the commands that are about it.
+        if let Ok(Some(workspace)) = Workspace::load(&sessions.dir(&id), Arc::clone(machine)).await
+            && let Ok(changes) = workspace.recorded_changes().await
+            && !changes.is_empty()
+            && !changes.in_place
+        {
+            unapplied.push((id, changes.counts()));
+        }
+    }
+    Ok(unapplied)
+}
+
+/// Other sessions that are looked at.
+const MAX_OTHERS: usize = 10;
+
+/// A session's id starts with its date. A file that only the sandbox has cannot be found here.
+fn looks_like_path(text: &str) -> bool {
+    !text.starts_with(|c: char| c.is_ascii_digit())
+        || text.contains(['/', '.'])
+        || Path::new(text).symlink_metadata().is_ok()
+}
+
+/// `paths` relative to the workspace `root`. A relative path starts at the current directory, or at the workspace if
+/// that is outside of it. `..` removes the name before it. The files need not exist: the sandbox may have them.
+///
+/// # Errors
+/// A path leads out of the workspace.
+pub fn within(root: &Path, paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let current = std::env::current_dir().and_then(|directory| directory.canonicalize());
+    let from =
+        current.ok().filter(|directory| directory.starts_with(root)).unwrap_or_else(|| root.to_owned());
+    paths.iter().map(|path| one_within(root, &from, path)).collect()
+}
+
+fn one_within(root: &Path, from: &Path, path: &Path) -> Result<PathBuf> {
+    let plain = without_dots(&from.join(path));
+    // The path may lead to the workspace through a symlink.
+    let is_root =
+        |directory: &&Path| *directory == root || directory.canonicalize().is_ok_and(|real| real == root);
+    let outermost = plain.ancestors().filter(is_root).last();
+    match outermost.and_then(|root| plain.strip_prefix(root).ok()) {
+        Some(inside) if inside.as_os_str().is_empty() => Ok(PathBuf::from(".")),
+        Some(inside) => Ok(inside.to_owned()),
+        None => Err(Error::usage(format!("{} is not in the workspace {}", path.display(), root.display()))
+            .hint("`agent diff --name-only` lists what changed")),
+    }
+}
+
+fn without_dots(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut plain, component| {
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir => drop(plain.pop()),
+            other => plain.push(other),
+        }
+        plain
+    })
+}
+
+/// The sandbox of a session that still runs.
+///
+/// # Errors
+/// It does not run, or `-C` names another workspace.
+pub async fn attach(machine: &Arc<Machine>, id: &str, options: &Options) -> Result<Sandbox> {
+    let store = Store::open(machine)?;
+    let id = store.find(id)?;
+    let history = History::of(&read_records(&store.events(&id))?);
+    if let Some(named) = &options.directory.workspace {
+        check_workspace(&id, &history, named)?;
+    }
+    let backend = by_name(&history.sandbox.backend, machine).await?;
+    crate::session::attach(backend.as_ref(), &id).await
+}
+
+/// Ends the sandbox that a session may have left. Where its engine does not answer, the sweep of a later start
+/// does it.
+pub async fn end_sandbox(machine: &Arc<Machine>, backend: &str, id: &SessionId) {
+    if let Ok(backend) = by_name(backend, machine).await {
+        let _ = backend.destroy(id.as_str()).await;
+    }
+}
+
+/// The workspace that the call names.
+pub fn directory(options: &Options) -> Result<PathBuf> {
+    let directory = options.directory.workspace.clone().unwrap_or_else(|| PathBuf::from("."));
+    directory.canonicalize().map_err(|error| {
+        Error::usage(format!("{} cannot be the workspace", directory.display())).caused_by(error)
+    })
+}

@@ -1,0 +1,77 @@
+//! What the sandboxes of a call are, what they hold, and what is allowed in them.
+
+use crate::backends::{Chosen, choose};
+use crate::cli::config::Config;
+use crate::error::Result;
+use crate::machine::Machine;
+use crate::session::{Governance, Notice, Retention, SandboxSettings, WorkspaceSettings};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Limits and policy of the call.
+pub fn governance(config: &Config) -> Governance {
+    Governance {
+        limits: config.limits.clone(),
+        bounds: config.bounds,
+        rules: config.file.policy.clone(),
+        approve: config.file.approve.unwrap_or_default(),
+        hooks: config.hooks.clone(),
+        servers: config.mcp.servers.clone(),
+    }
+}
+
+/// The workspace that the call names.
+pub fn workspace(config: &Config) -> WorkspaceSettings {
+    WorkspaceSettings {
+        machine: Arc::clone(&config.machine),
+        root: config.workspace.clone(),
+        named: config.workspace_named,
+        mode: config.sandbox.workspace_mode,
+        include: config.options.copy.include.clone(),
+        exclude: config.options.copy.exclude.clone(),
+        object_stores: config
+            .file
+            .git_object_stores
+            .iter()
+            .map(|path| in_home(path, &config.machine))
+            .collect(),
+    }
+}
+
+/// A path that may begin with `~`.
+fn in_home(path: &Path, machine: &Machine) -> PathBuf {
+    match (path.strip_prefix("~"), machine.home()) {
+        (Ok(rest), Some(home)) => home.join(rest),
+        _ => path.to_owned(),
+    }
+}
+
+/// The sandbox that the call asks for; if it names none, with the reason for this backend.
+pub async fn sandbox(config: &Config) -> Result<(SandboxSettings, Option<Notice>)> {
+    let asked = config.sandbox.clone();
+    let Chosen { backend, reason, is_fallback } =
+        choose(asked.choice, asked.image.as_deref(), asked.runtime.as_deref(), &config.machine).await?;
+    // That it is not the container is always reported.
+    let notice = if is_fallback { Notice::Always } else { Notice::Usual };
+    let retention = match config.options.keep.keep {
+        true => Retention::Keep { ttl: config.ttl, delete_after: config.delete_after },
+        false => Retention::Remove,
+    };
+    let settings = SandboxSettings {
+        image: asked.image,
+        runtime: asked.runtime,
+        network: asked.network,
+        limits: asked.limits,
+        retention,
+        env: asked.env,
+        ..SandboxSettings::new(backend)
+    };
+    Ok((settings, reason.map(notice)))
+}
+
+/// What a notice says.
+pub fn text(notice: Notice) -> String {
+    match notice {
+        Notice::Usual(text) | Notice::Always(text) => text,
+    }
+}
