@@ -5,7 +5,7 @@ use crate::cli::ui::json::output_error;
 use crate::cli::ui::style::Colours;
 use crate::cli::ui::terminal::filter::Filter;
 use crate::cli::ui::terminal::keyboard::{Keyboard, keyboard};
-use crate::cli::ui::terminal::mode::Mode;
+use crate::cli::ui::terminal::mode::TerminalMode;
 use crate::error::{Error, Result};
 use crate::event::Stream;
 use crate::sandbox::wire::TerminalSize;
@@ -43,7 +43,7 @@ pub async fn run<S: Write + AsFd + IsTerminal>(
     command.stdin = true;
     let mut process = sandbox.spawn_in_terminal(command, size(&window)).await?;
     let controls = process.controls();
-    let mut shown = Shown { screen, filter: Filter::default(), mode: None };
+    let mut shown = AttachedScreen { screen, filter: Filter::default(), mode: None };
     loop {
         let mut keyboard = keyboard().await;
         shown.begin()?;
@@ -93,16 +93,16 @@ async fn follow_size(window: &OwnedFd, controls: &Controls) -> Result<Finished> 
 }
 
 /// What the program draws. Dropping it undoes what the program left changed, and restores the terminal's settings.
-struct Shown<S: Write> {
+struct AttachedScreen<S: Write> {
     screen: S,
     filter: Filter,
-    mode: Option<Mode>,
+    mode: Option<TerminalMode>,
 }
 
-impl<S: Write> Shown<S> {
+impl<S: Write> AttachedScreen<S> {
     /// Gives the terminal to the program, for the first time or again.
     fn begin(&mut self) -> Result<()> {
-        self.mode = Some(Mode::raw());
+        self.mode = Some(TerminalMode::raw());
         let again = self.filter.begin_again();
         self.write(&again)
     }
@@ -134,7 +134,7 @@ impl<S: Write> Shown<S> {
     }
 }
 
-impl<S: Write> Drop for Shown<S> {
+impl<S: Write> Drop for AttachedScreen<S> {
     fn drop(&mut self) {
         let end = self.filter.pause();
         // A terminal that is gone needs nothing.

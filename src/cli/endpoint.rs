@@ -2,7 +2,7 @@
 
 use super::{offered_models, print};
 use crate::batch::Models;
-use crate::cli::config::{Config, EndpointChoice, Source, choose_endpoint};
+use crate::cli::config::{Config, EndpointChoice, SettingSource, choose_endpoint};
 use crate::error::{Error, Result};
 use crate::log::{History, Recording};
 use crate::machine::Machine;
@@ -189,7 +189,7 @@ fn endpoint(config: &Config, choice: &EndpointChoice, model: &str) -> Result<End
         endpoint.headers.extend(options.headers);
     }
     endpoint.ca_file =
-        config.layers.get_from("AGENT_CA_FILE", Source::Environment).map(|file| file.value.into());
+        config.layers.get_from("AGENT_CA_FILE", SettingSource::Environment).map(|file| file.value.into());
     endpoint.proxy_variable = config.machine.proxy_variable();
     Ok(endpoint)
 }

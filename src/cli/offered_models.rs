@@ -16,7 +16,7 @@ const MAX_MODELS: usize = 2000;
 const MAX_ENDPOINTS: usize = 16;
 
 /// The names by endpoint.
-pub type Offered = BTreeMap<String, Vec<String>>;
+pub type OfferedModels = BTreeMap<String, Vec<String>>;
 
 /// Keeps what the endpoint at `base_url` offers.
 ///
@@ -38,7 +38,7 @@ pub fn remember(machine: &Machine, base_url: &str, names: &[String]) -> Result<(
 }
 
 /// What was kept; empty where nothing was, or it cannot be read.
-pub fn offered(machine: &Machine) -> Offered {
+pub fn offered(machine: &Machine) -> OfferedModels {
     let bytes = file(machine).ok().and_then(|path| plain_file::read(&path, MAX_FILE, Links::Follow).ok());
     bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }

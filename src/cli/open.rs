@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What a session starts from.
-pub enum Beginning {
+pub enum StartingPoint {
     /// The workspace.
     Workspace,
     /// An earlier session.
@@ -30,7 +30,7 @@ pub enum Beginning {
     BeginningOf(SessionId),
 }
 
-impl Beginning {
+impl StartingPoint {
     /// The session that is resumed, or the workspace.
     pub fn of(resume: Option<Resume>) -> Self {
         resume.map_or(Self::Workspace, |resume| Self::Session(Box::new(resume)))
@@ -88,7 +88,7 @@ pub async fn drive(
 pub async fn open(
     config: &Config,
     model: ModelSettings,
-    from: Beginning,
+    from: StartingPoint,
     console: &Arc<Console>,
 ) -> Result<Session> {
     console.screen.set_images(config.images());
@@ -126,7 +126,7 @@ pub async fn ask_about_objects(workspace: &mut WorkspaceSettings, console: &Cons
 }
 
 /// A session with the settings of this call, to be opened.
-pub async fn builder(config: &Config, model: ModelSettings, from: Beginning) -> Result<Builder> {
+pub async fn builder(config: &Config, model: ModelSettings, from: StartingPoint) -> Result<Builder> {
     let (sandbox, reason) = sandbox(config).await?;
     let mut builder = Builder {
         workspace: workspace(config),
@@ -137,9 +137,9 @@ pub async fn builder(config: &Config, model: ModelSettings, from: Beginning) -> 
     builder.notices.extend(hooks::notice(&config.workspace));
     builder.notices.extend(config.mcp.notice.clone().map(Notice::Usual));
     builder.start = match from {
-        Beginning::Workspace => Start::New,
-        Beginning::BeginningOf(other) => Start::Rewind(other),
-        Beginning::Session(resume) => {
+        StartingPoint::Workspace => Start::New,
+        StartingPoint::BeginningOf(other) => Start::Rewind(other),
+        StartingPoint::Session(resume) => {
             let (backend, machine) = (builder.sandbox.backend.as_ref(), Arc::clone(&config.machine));
             let population = resume.find_workspace(&builder.store, backend, machine).await?;
             if let Some(Population::Reattach(..)) = population {

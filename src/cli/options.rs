@@ -19,7 +19,7 @@ macro_rules! options {
             $($(#[$doc])* pub $field: $group,)*
         }
 
-        $(impl Group for $group {
+        $(impl OptionGroup for $group {
             fn add_to(&self, options: &mut Options) {
                 options.$field = self.clone();
             }
@@ -50,13 +50,13 @@ options! {
 }
 
 /// Options that several commands share.
-pub trait Group {
+pub trait OptionGroup {
     fn add_to(&self, options: &mut Options);
 }
 
 impl Options {
     /// What a command was given in its groups.
-    pub fn of(groups: &[&dyn Group]) -> Self {
+    pub fn of(groups: &[&dyn OptionGroup]) -> Self {
         let mut options = Self::default();
         groups.iter().for_each(|group| group.add_to(&mut options));
         options
@@ -336,7 +336,7 @@ pub struct GlobalJsonArg {
     json: bool,
 }
 
-impl Group for GlobalJsonArg {
+impl OptionGroup for GlobalJsonArg {
     fn add_to(&self, options: &mut Options) {
         options.output = JsonArg { json: self.json };
     }
@@ -444,7 +444,7 @@ pub struct ChangesArgs {
 /// The groups that consist of others.
 macro_rules! composites {
     ($($name:ident: $($group:ident)*;)*) => {$(
-        impl Group for $name {
+        impl OptionGroup for $name {
             fn add_to(&self, options: &mut Options) {
                 $(self.$group.add_to(options);)*
             }

@@ -12,10 +12,8 @@ const MAX_INPUT: u64 = 10 << 20;
 /// that never gets any.
 const INPUT_TIMEOUT: Duration = Duration::from_secs(2);
 
-type Notice = Option<String>;
-
 /// The prompt, and a notice for the user if standard input was not waited for, or is not text.
-pub async fn read(argument: Option<String>) -> Result<(String, Notice)> {
+pub async fn read(argument: Option<String>) -> Result<(String, Option<String>)> {
     let terminal = std::io::stdin().is_terminal();
     match argument.as_deref() {
         Some("-") => input_only().await,
@@ -27,13 +25,13 @@ pub async fn read(argument: Option<String>) -> Result<(String, Notice)> {
     }
 }
 
-async fn input_only() -> Result<(String, Notice)> {
+async fn input_only() -> Result<(String, Option<String>)> {
     let (input, notice) = read_input().await?;
     Ok((not_empty(input)?, notice))
 }
 
 /// `prompt`, with standard input appended.
-async fn with_input(prompt: String) -> Result<(String, Notice)> {
+async fn with_input(prompt: String) -> Result<(String, Option<String>)> {
     if !is_readable(INPUT_TIMEOUT).await {
         let notice = format!(
             "standard input is open and had nothing to read for {} s: it is ignored",
@@ -60,7 +58,7 @@ async fn is_readable(timeout: Duration) -> bool {
 }
 
 /// All of standard input, read on another thread: a pipe may stay open for long, and Ctrl-C has to work meanwhile.
-async fn read_input() -> Result<(String, Notice)> {
+async fn read_input() -> Result<(String, Option<String>)> {
     let read = tokio::task::spawn_blocking(|| {
         let mut bytes = Vec::new();
         std::io::stdin().lock().take(MAX_INPUT + 1).read_to_end(&mut bytes).map(|_| bytes)

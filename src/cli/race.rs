@@ -45,11 +45,11 @@ pub async fn rules(config: &mut Config, prompt: String) -> Result<(Rules, Option
 }
 
 /// Which models race, at which temperatures.
-pub struct Field {
+pub struct RaceField {
     attempts: Vec<(Option<String>, Option<f64>)>,
 }
 
-impl Field {
+impl RaceField {
     /// So many attempts, of these models in turn, at these temperatures in turn.
     pub fn in_turn(count: usize, models: &[String], temperatures: &[f64]) -> Self {
         let attempt = |i: usize| {

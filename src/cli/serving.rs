@@ -2,7 +2,7 @@
 
 use super::endpoint::{self, Connected};
 use super::kept_session;
-use super::open::{Beginning, builder, resumed_options};
+use super::open::{StartingPoint, builder, resumed_options};
 use crate::agent::{Budget, Governed};
 use crate::cli::config::Config;
 use crate::cli::options::Options;
@@ -57,7 +57,7 @@ impl FromConfig {
             true => endpoint::model(&mut config, resume.as_ref()).await?,
             false => Connected { settings: no_model(), notices: Vec::new() },
         };
-        let mut builder = builder(&config, paid(settings, budgets), Beginning::of(resume)).await?;
+        let mut builder = builder(&config, paid(settings, budgets), StartingPoint::of(resume)).await?;
         builder.notices.extend(notices.into_iter().map(Notice::Usual));
         if !self.has_model {
             builder.sandbox.starts = Starts::WhenNeeded;

@@ -22,7 +22,7 @@ use std::sync::Arc;
 #[derive(Debug, Args)]
 pub struct ApplyArgs {
     #[command(flatten)]
-    selection: ChangesArgs,
+    changes: ChangesArgs,
     /// Try a three-way merge with files that changed meanwhile
     #[arg(long)]
     merge: bool,
@@ -42,7 +42,7 @@ pub struct ApplyArgs {
 
 impl ApplyArgs {
     fn options(&self) -> Options {
-        Options::of(&[&self.selection])
+        Options::of(&[&self.changes])
     }
 }
 
@@ -53,7 +53,7 @@ pub async fn apply(machine: &Arc<Machine>, arguments: ApplyArgs) -> Result<ExitC
             .hint("name the files to apply: agent apply ID PATH…"));
     }
     let options = &arguments.options();
-    let (id, paths) = (arguments.selection.id, arguments.selection.paths);
+    let (id, paths) = (arguments.changes.id, arguments.changes.paths);
     let kept = find_idle(machine, options, id, paths).await?;
     let changes = kept.workspace.recorded_changes().await?.select(&kept.paths)?;
     changes.messages().for_each(|message| stderr::write(&format!("{message}\n")));

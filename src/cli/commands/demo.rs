@@ -3,7 +3,7 @@
 use crate::cli::config::Config;
 use crate::cli::console::Console;
 use crate::cli::endpoint::recorded;
-use crate::cli::open::{Beginning, drive, open};
+use crate::cli::open::{StartingPoint, drive, open};
 use crate::cli::options::{Options, PlaybackArgs};
 use crate::cli::signals::with_signals;
 use crate::cli::ui::wrap::{columns_of, hanging};
@@ -48,7 +48,7 @@ pub async fn demo(machine: &Arc<Machine>, arguments: DemoArgs) -> ExitCode {
         let intro =
             "This is a demo: the model's part is recorded, the tools run for real in a sandbox that is created for it.";
         print("", intro, 0);
-        let session = slot.insert(open(&config, recorded("demo", replies), Beginning::Workspace, console).await?);
+        let session = slot.insert(open(&config, recorded("demo", replies), StartingPoint::Workspace, console).await?);
         with_signals(session.conversation.interrupt(), async {
             for prompt in recordings.iter().flat_map(|recording| recording.prompts()) {
                 print("\n> ", &prompt, 2);

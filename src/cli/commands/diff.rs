@@ -24,7 +24,7 @@ use std::sync::Arc;
 #[derive(Debug, Args)]
 pub struct DiffArgs {
     #[command(flatten)]
-    selection: ChangesArgs,
+    changes: ChangesArgs,
     /// How many lines changed in each file
     #[arg(long, conflicts_with_all = ["name_only", "patch"])]
     stat: bool,
@@ -41,14 +41,14 @@ pub struct DiffArgs {
 
 impl DiffArgs {
     fn options(&self) -> Options {
-        Options::of(&[&self.selection])
+        Options::of(&[&self.changes])
     }
 }
 
 /// Prints the change, through the user's pager if stdout is a terminal.
 pub async fn diff(machine: &Arc<Machine>, arguments: DiffArgs) -> Result<ExitCode> {
     let options = &arguments.options();
-    let kept = find(machine, options, arguments.selection.id, arguments.selection.paths).await?;
+    let kept = find(machine, options, arguments.changes.id, arguments.changes.paths).await?;
     let changes = kept.workspace.recorded_changes().await?.select(&kept.paths)?;
     let store = kept.workspace.store();
     if options.is_json() {

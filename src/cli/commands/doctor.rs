@@ -56,7 +56,7 @@ const INDENT: usize = 24;
 
 /// One thing that was looked at.
 #[derive(Debug, Serialize)]
-struct Check {
+struct DoctorCheck {
     /// What: `engine`, `local`, `endpoint`, `key`, …
     name: &'static str,
     /// `ok`, `warning` or `failed`.
@@ -77,10 +77,10 @@ enum CheckState {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct DoctorReport {
     /// Whether the main job could run.
     ok: bool,
-    checks: Vec<Check>,
+    checks: Vec<DoctorCheck>,
 }
 
 /// Looks at everything, prints each check as it is done, and fails with the exit code of the first thing that stands in
@@ -112,7 +112,7 @@ pub async fn doctor(machine: &Arc<Machine>, arguments: DoctorArgs) -> Result<Exi
 
 /// The checks so far; each is printed as it is added.
 struct Checklist {
-    checks: Vec<Check>,
+    checks: Vec<DoctorCheck>,
     columns: Option<usize>,
     progress: Progress,
     is_json: bool,
@@ -120,7 +120,7 @@ struct Checklist {
 }
 
 impl Checklist {
-    fn push(&mut self, check: Check) {
+    fn push(&mut self, check: DoctorCheck) {
         self.progress.clear();
         if !self.is_json && self.printed.is_ok() {
             self.printed = offer(words(&check, self.columns).as_bytes());
@@ -134,7 +134,7 @@ impl Checklist {
         let ok = code == ExitCode::Success;
         let text = match (self.is_json, ok) {
             (true, _) => {
-                format!("{}\n", serde_json::to_string_pretty(&Report { ok, checks: self.checks })?)
+                format!("{}\n", serde_json::to_string_pretty(&DoctorReport { ok, checks: self.checks })?)
             }
             (false, true) => "\nReady.\n".to_owned(),
             (false, false) => "\nNot ready: fix the FAILED checks above.\n".to_owned(),
@@ -148,7 +148,7 @@ impl Checklist {
 ///
 /// # Errors
 /// What was asked for can be had nowhere.
-async fn sandboxes(config: &Config, live: bool) -> Result<(bool, Vec<Check>)> {
+async fn sandboxes(config: &Config, live: bool) -> Result<(bool, Vec<DoctorCheck>)> {
     let wanted = &config.sandbox;
     let needs_engine =
         local::CAPABILITIES.check_image(local::NAME, wanted.image.as_deref(), wanted.runtime.as_deref());
@@ -170,9 +170,9 @@ async fn sandboxes(config: &Config, live: bool) -> Result<(bool, Vec<Check>)> {
     if looks_local {
         groups.push(namespaces(config).await);
     }
-    let is_missing = |check: &Check| check.state == CheckState::Failed;
+    let is_missing = |check: &DoctorCheck| check.state == CheckState::Failed;
     let works = groups.iter().any(|checks| !checks.iter().any(is_missing));
-    let mut checks: Vec<Check> = groups.into_iter().flatten().collect();
+    let mut checks: Vec<DoctorCheck> = groups.into_iter().flatten().collect();
     // Where the other backend works, this one missing is worth knowing but stands in nobody's way.
     for check in checks.iter_mut().filter(|check| works && is_missing(check)) {
         check.state = CheckState::Warning;
@@ -181,7 +181,7 @@ async fn sandboxes(config: &Config, live: bool) -> Result<(bool, Vec<Check>)> {
 }
 
 /// A backend on another machine: whether it answers, and with `live` whether a sandbox there does.
-async fn elsewhere(config: &Config, kind: &'static Kind, live: bool) -> Vec<Check> {
+async fn elsewhere(config: &Config, kind: &'static Kind, live: bool) -> Vec<DoctorCheck> {
     let reached = async {
         let backend = kind.connect(&config.machine).await?;
         let sandboxes = backend.list().await?.len();
@@ -209,7 +209,7 @@ async fn elsewhere(config: &Config, kind: &'static Kind, live: bool) -> Vec<Chec
 
 /// A cluster: what it says of itself, and whether a pod there does what it should.
 #[cfg(feature = "kubernetes")]
-async fn cluster(config: &Config) -> Vec<Check> {
+async fn cluster(config: &Config) -> Vec<DoctorCheck> {
     let reached = async {
         let backend = kubernetes::Kubernetes::connect(Arc::clone(&config.machine)).await?;
         let findings = backend.findings(&proof::spec(config)).await?;
@@ -224,13 +224,13 @@ async fn cluster(config: &Config) -> Vec<Check> {
         kubernetes::Severity::Warning => CheckState::Warning,
         kubernetes::Severity::Failed => CheckState::Failed,
     };
-    let check = |found: kubernetes::Finding| Check {
+    let check = |found: kubernetes::Finding| DoctorCheck {
         name: found.name,
         state: state(found.severity),
         found: found.found,
         hint: found.hint,
     };
-    let mut checks: Vec<Check> = findings.into_iter().map(check).collect();
+    let mut checks: Vec<DoctorCheck> = findings.into_iter().map(check).collect();
     if checks.iter().all(|check| check.state != CheckState::Failed) {
         let proved = proof(config, &backend).await;
         let is_isolated = proved.iter().all(|check| check.state != CheckState::Failed);
@@ -238,7 +238,7 @@ async fn cluster(config: &Config) -> Vec<Check> {
         if is_isolated && config.sandbox.network != Network::Full {
             checks.push(match kubernetes::Settings::of(&config.machine).isolation {
                 Isolation::Proved => ok("isolation", "the cluster enforces network policies".to_owned()),
-                Isolation::Trusted => Check {
+                Isolation::Trusted => DoctorCheck {
                     state: CheckState::Warning,
                     hint: Some(
                         "isolation = \"proved\" in [sandbox.kubernetes] tries it at each start".to_owned(),
@@ -252,7 +252,7 @@ async fn cluster(config: &Config) -> Vec<Check> {
 }
 
 #[cfg(not(feature = "kubernetes"))]
-async fn cluster(config: &Config) -> Vec<Check> {
+async fn cluster(config: &Config) -> Vec<DoctorCheck> {
     match Kind::named(kubernetes::NAME) {
         Ok(kind) => elsewhere(config, kind, false).await,
         Err(error) => vec![failed(kubernetes::NAME, CheckState::Failed, &error)],
@@ -260,7 +260,7 @@ async fn cluster(config: &Config) -> Vec<Check> {
 }
 
 /// The engine, and what of it the sandbox needs.
-async fn engine(config: &Config) -> Result<Vec<Check>> {
+async fn engine(config: &Config) -> Result<Vec<DoctorCheck>> {
     let wanted = &config.sandbox;
     let engine = async {
         let docker = Docker::connect(Arc::clone(&config.machine)).await?;
@@ -274,7 +274,7 @@ async fn engine(config: &Config) -> Result<Vec<Check>> {
     checks.push(image(&docker, &engine, wanted.image.as_deref()).await?);
     checks.extend(wanted.runtime.as_deref().map(|name| match engine.has_runtime(name) {
         true => ok("runtime", format!("the engine has {name}")),
-        false => Check {
+        false => DoctorCheck {
             name: "runtime",
             state: CheckState::Failed,
             found: format!("the engine has no runtime {name}"),
@@ -292,18 +292,18 @@ async fn engine(config: &Config) -> Result<Vec<Check>> {
 }
 
 /// The same as what is reported of it. What it lacks are warnings.
-async fn proof(config: &Config, backend: &dyn Backend) -> Vec<Check> {
+async fn proof(config: &Config, backend: &dyn Backend) -> Vec<DoctorCheck> {
     match proof::prove(config, backend).await {
         Ok((time, missing)) => {
             let found = format!("a sandbox started and ran a command in {} ms", time.as_millis());
-            let warning = |found| Check { state: CheckState::Warning, ..ok(backend.name(), found) };
+            let warning = |found| DoctorCheck { state: CheckState::Warning, ..ok(backend.name(), found) };
             std::iter::once(ok(backend.name(), found)).chain(missing.into_iter().map(warning)).collect()
         }
         Err(error) => vec![failed(backend.name(), CheckState::Failed, &error)],
     }
 }
 
-async fn image(docker: &Docker, engine: &Checks, named: Option<&str>) -> Result<Check> {
+async fn image(docker: &Docker, engine: &Checks, named: Option<&str>) -> Result<DoctorCheck> {
     let here = engine.on_this_machine;
     let name = match named {
         None | Some("host") if here => {
@@ -315,7 +315,7 @@ async fn image(docker: &Docker, engine: &Checks, named: Option<&str>) -> Result<
     };
     Ok(match docker.has_image(name).await? {
         true => ok("image", format!("{name} is there")),
-        false => Check {
+        false => DoctorCheck {
             state: CheckState::Warning,
             hint: Some("whether a registry has it shows then; `docker pull` tries it now".to_owned()),
             ..ok("image", format!("{name} is not there yet: it is pulled with the first sandbox"))
@@ -324,10 +324,10 @@ async fn image(docker: &Docker, engine: &Checks, named: Option<&str>) -> Result<
 }
 
 /// What local sandboxes need.
-async fn namespaces(config: &Config) -> Vec<Check> {
+async fn namespaces(config: &Config) -> Vec<DoctorCheck> {
     let local = local::checks();
     if let Some(obstacle) = local.obstacles.first() {
-        return vec![Check {
+        return vec![DoctorCheck {
             name: "local",
             state: CheckState::Failed,
             found: obstacle.what.clone(),
@@ -384,7 +384,7 @@ async fn endpoints(config: &Config, probe: bool, checks: &mut Checklist) -> Resu
                 );
                 checks.push(match listed || models.is_empty() {
                     true => ok("endpoint", found),
-                    false => Check {
+                    false => DoctorCheck {
                         state: CheckState::Warning,
                         hint: Some("`agent models` lists what there is".to_owned()),
                         ..ok("endpoint", format!("{found}, which it does not list"))
@@ -398,7 +398,12 @@ async fn endpoints(config: &Config, probe: bool, checks: &mut Checklist) -> Resu
 }
 
 /// How to use the model, and the setting for it where it is not used like that anyway.
-fn recommendation(config: &Config, model: &str, recommended: Recommendation, window: Option<u64>) -> Check {
+fn recommendation(
+    config: &Config,
+    model: &str,
+    recommended: Recommendation,
+    window: Option<u64>,
+) -> DoctorCheck {
     let Recommendation { form, is_automatic, temperature, context_window, images } = recommended;
     let temperature = temperature.map_or("the server's".to_owned(), |temperature| temperature.to_string());
     let window = window.or(context_window);
@@ -409,30 +414,30 @@ fn recommendation(config: &Config, model: &str, recommended: Recommendation, win
     let images_setting = (images && !are_sent).then(|| format!("[models.{model:?}] images = true"));
     let settings: Vec<String> =
         form_setting.into_iter().chain(images_setting).chain(window_setting).collect();
-    Check {
+    DoctorCheck {
         hint: (!settings.is_empty()).then(|| format!("in config.toml: {}", settings.join("; "))),
         ..ok("recommended", format!("form {form}, temperature {temperature}, context window {tokens}"))
     }
 }
 
-fn finding(finding: &Finding) -> Check {
+fn finding(finding: &Finding) -> DoctorCheck {
     let state = match finding.outcome {
         Outcome::Works => CheckState::Ok,
         Outcome::Fallback => CheckState::Warning,
         Outcome::Fails => CheckState::Failed,
     };
-    Check { name: finding.what, state, found: finding.detail.clone(), hint: None }
+    DoctorCheck { name: finding.what, state, found: finding.detail.clone(), hint: None }
 }
 
-fn ok(name: &'static str, found: String) -> Check {
-    Check { name, state: CheckState::Ok, found, hint: None }
+fn ok(name: &'static str, found: String) -> DoctorCheck {
+    DoctorCheck { name, state: CheckState::Ok, found, hint: None }
 }
 
-fn failed(name: &'static str, state: CheckState, error: &Error) -> Check {
-    Check { name, state, found: error.to_string(), hint: error.hint_text().map(str::to_owned) }
+fn failed(name: &'static str, state: CheckState, error: &Error) -> DoctorCheck {
+    DoctorCheck { name, state, found: error.to_string(), hint: error.hint_text().map(str::to_owned) }
 }
 
-fn words(check: &Check, columns: Option<usize>) -> String {
+fn words(check: &DoctorCheck, columns: Option<usize>) -> String {
     let mark = match check.state {
         CheckState::Ok => "ok     ",
         CheckState::Warning => "warning",
@@ -452,7 +457,7 @@ mod tests {
 
     #[test]
     fn the_report_is_broken_between_words_and_aligned_at_any_width() {
-        let check = Check {
+        let check = DoctorCheck {
             name: "local",
             state: CheckState::Failed,
             found: "user namespaces are forbidden here: kernel.unprivileged_userns_clone is 0".to_owned(),

@@ -8,7 +8,7 @@ use crate::cli::endpoint::ManyModels;
 use crate::cli::options::{EndArgs, JsonArg, Options, PromptLimitArgs, WorkArgs};
 use crate::cli::print::{self, counted, failure, print};
 use crate::cli::prompt;
-use crate::cli::race::{Field, head, hold, line, rules};
+use crate::cli::race::{RaceField, head, hold, line, rules};
 use crate::cli::ui::stderr;
 use crate::cli::ui::wrap::terminal_columns;
 use crate::duration_text::duration_text;
@@ -134,7 +134,7 @@ async fn run(machine: &Arc<Machine>, options: &Options, arguments: &RaceArgs) ->
 }
 
 /// Which models race, at which temperatures.
-fn field(arguments: &RaceArgs) -> Result<Field> {
+fn field(arguments: &RaceArgs) -> Result<RaceField> {
     let RaceArgs { models, temperature, .. } = arguments;
     if let Some(bad) = temperature.iter().find(|value| !(0.0..=2.0).contains(*value)) {
         return Err(Error::config(format!("--temperature: {bad} is not a valid temperature"))
@@ -142,7 +142,7 @@ fn field(arguments: &RaceArgs) -> Result<Field> {
     }
     let named = models.len().max(temperature.len());
     let count = arguments.count.map_or(if named > 1 { named } else { DEFAULT_ATTEMPTS }, usize::from);
-    Ok(Field::in_turn(count, models, temperature))
+    Ok(RaceField::in_turn(count, models, temperature))
 }
 
 const DEFAULT_ATTEMPTS: usize = 3;

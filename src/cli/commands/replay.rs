@@ -3,7 +3,7 @@
 use crate::cli::config::Config;
 use crate::cli::console::Console;
 use crate::cli::endpoint::recorded;
-use crate::cli::open::{Beginning, drive, open};
+use crate::cli::open::{StartingPoint, drive, open};
 use crate::cli::options::{CopyArgs, DirectoryArg, Options, PlaybackArgs};
 use crate::cli::signals::with_signals;
 use crate::error::{Error, Kind, Result};
@@ -53,7 +53,7 @@ pub async fn replay(machine: &Arc<Machine>, arguments: ReplayArgs) -> ExitCode {
         let comparison = Comparison::with(&recording);
         console.events().listen(Box::new(comparison.clone()));
         let model = ModelSettings { base_url: String::new(), ..recorded("recorded", recording.replies()) };
-        let from = rewound.map_or(Beginning::Workspace, Beginning::BeginningOf);
+        let from = rewound.map_or(StartingPoint::Workspace, StartingPoint::BeginningOf);
         let session = slot.insert(open(&config, model, from, console).await?);
         let played = with_signals(session.conversation.interrupt(), async {
             let mut ended = Ok(());

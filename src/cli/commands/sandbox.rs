@@ -60,7 +60,7 @@ enum SandboxCommand {
 }
 
 /// A sandbox, and where it is.
-type Found = (Arc<dyn Backend>, Listed);
+type FoundSandbox = (Arc<dyn Backend>, Listed);
 
 /// Lists them, or performs the command on one.
 pub async fn sandbox(machine: &Arc<Machine>, arguments: SandboxArgs) -> Result<ExitCode> {
@@ -91,7 +91,7 @@ pub async fn sandbox(machine: &Arc<Machine>, arguments: SandboxArgs) -> Result<E
 }
 
 /// The sandboxes of every backend that can be used here, or of the one that was named.
-async fn all(machine: &Arc<Machine>, choice: Option<SandboxChoice>) -> Result<Vec<Found>> {
+async fn all(machine: &Arc<Machine>, choice: Option<SandboxChoice>) -> Result<Vec<FoundSandbox>> {
     let named = match choice {
         Some(SandboxChoice::Named(name)) => Some(name),
         Some(SandboxChoice::Auto) | None => None,
@@ -119,7 +119,7 @@ async fn all(machine: &Arc<Machine>, choice: Option<SandboxChoice>) -> Result<Ve
 }
 
 /// The one whose session begins with `id`.
-fn find<'a>(found: &'a [Found], id: &str) -> Result<&'a Found> {
+fn find<'a>(found: &'a [FoundSandbox], id: &str) -> Result<&'a FoundSandbox> {
     let mut matching = found.iter().filter(|(_, listed)| listed.session.starts_with(id));
     match (matching.next(), matching.next()) {
         (Some(one), None) => Ok(one),
@@ -138,7 +138,7 @@ fn minute(date: &str) -> String {
     one_line(date, 30).chars().take("2026-01-01T00:00".len()).collect::<String>().replace('T', " ")
 }
 
-fn list(options: &Options, found: &[Found]) -> Result<ExitCode> {
+fn list(options: &Options, found: &[FoundSandbox]) -> Result<ExitCode> {
     let json: Vec<Value> = found
         .iter()
         .map(|(backend, Listed { session, id, state, created, expires })| {
@@ -146,7 +146,7 @@ fn list(options: &Options, found: &[Found]) -> Result<ExitCode> {
                 "expires": expires })
         })
         .collect();
-    let line = |(backend, listed): &Found| {
+    let line = |(backend, listed): &FoundSandbox| {
         let Listed { session, state, created, expires, .. } = listed;
         let until = expires.as_ref().map(|date| format!(", until {}", minute(date))).unwrap_or_default();
         let (session, state) = (one_line(session, 64), state.as_str());

@@ -69,7 +69,7 @@ impl WebArgs {
 
 /// Serves the page until Ctrl-C, SIGTERM or the page ends it.
 pub async fn web(machine: &Arc<Machine>, arguments: WebArgs) -> Result<ExitCode> {
-    let Bounded { options, config, words } = bounded(machine, &arguments)?;
+    let BoundedCall { options, config, words } = bounded(machine, &arguments)?;
     check_proxy(&arguments)?;
     let token = token(&arguments)?;
     if arguments.visitors && config.sandbox.workspace_mode == Mode::Bind {
@@ -114,7 +114,7 @@ pub async fn web(machine: &Arc<Machine>, arguments: WebArgs) -> Result<ExitCode>
 }
 
 /// The settings, and the limits in words.
-struct Bounded {
+struct BoundedCall {
     options: Options,
     config: Config,
     words: Vec<String>,
@@ -122,12 +122,12 @@ struct Bounded {
 
 /// What a visitor asks for ends: where nothing else is set, after the time for which one is kept. What all of them may
 /// spend is also the limit of one, and of each prompt: so models without a price are refused.
-fn bounded(machine: &Arc<Machine>, arguments: &WebArgs) -> Result<Bounded> {
+fn bounded(machine: &Arc<Machine>, arguments: &WebArgs) -> Result<BoundedCall> {
     let mut options = arguments.options();
     let config = Config::load(machine, &options)?;
     if !arguments.visitors {
         let words = limits(&config.limits, "a prompt", None);
-        return Ok(Bounded { options, config, words });
+        return Ok(BoundedCall { options, config, words });
     }
     if config.limits.time.is_none() {
         options.limits.max_time = Some(format!("{}s", config.ttl.as_secs().max(1)));
@@ -139,7 +139,7 @@ fn bounded(machine: &Arc<Machine>, arguments: &WebArgs) -> Result<Bounded> {
     let config = Config::load(machine, &options)?;
     let shown = RunLimits { cost: one, ..config.limits.clone() };
     let words = limits(&shown, "a visitor", arguments.max_cost_total);
-    Ok(Bounded { options, config, words })
+    Ok(BoundedCall { options, config, words })
 }
 
 /// The token, and whether the user chose it.

@@ -6,7 +6,7 @@
 //! repository must not be able to redirect the user's key. For the same reason a `.env` chooses an endpoint only where
 //! the user has not: flags, the environment and `config.toml` come first, for keys too.
 
-use super::layers::{DOT_ENV_NAMES, File, Layers, Setting, Source};
+use super::layers::{DOT_ENV_NAMES, File, Layers, Setting, SettingSource};
 use crate::cli::options::Options;
 use crate::error::{Error, Result};
 use crate::model::providers::{self, Provider};
@@ -31,7 +31,7 @@ pub struct EndpointChoice {
 }
 
 /// A base URL, where it was set, and the well-known endpoint that it belongs to.
-struct Place {
+struct EndpointPlace {
     url: String,
     setting: Setting,
     provider: Option<&'static Provider>,
@@ -41,11 +41,12 @@ struct Place {
 pub fn choose_endpoint(options: &Options, layers: &Layers, file: &File) -> Result<EndpointChoice> {
     let place = place(options, layers, file)?;
     let mut notices = Vec::new();
-    let warning = (place.setting.source == Source::DotEnv)
+    let warning = (place.setting.source == SettingSource::DotEnv)
         .then(|| format!("the endpoint {} was chosen by {} in .env", place.url, place.setting.name));
-    let ignored =
-        ["AGENT_BASE_URL", "AGENT_PROVIDER"].iter().find_map(|name| layers.get_from(name, Source::DotEnv));
-    if let (Source::File, Some(ignored)) = (place.setting.source, ignored) {
+    let ignored = ["AGENT_BASE_URL", "AGENT_PROVIDER"]
+        .iter()
+        .find_map(|name| layers.get_from(name, SettingSource::DotEnv));
+    if let (SettingSource::File, Some(ignored)) = (place.setting.source, ignored) {
         notices.push(format!("{} in .env is ignored: config.toml names the endpoint", ignored.name));
     }
     if !layers.ignored().is_empty() {
@@ -75,19 +76,24 @@ pub fn choose_endpoint(options: &Options, layers: &Layers, file: &File) -> Resul
     })
 }
 
-fn place(options: &Options, layers: &Layers, file: &File) -> Result<Place> {
-    let flag = |value: &Option<String>, name: &str| setting(value, Source::Flag, name);
-    let in_file = |value: &Option<String>, name: &str| setting(value, Source::File, name);
-    let sources = [Source::Environment, Source::DotEnv];
+fn place(options: &Options, layers: &Layers, file: &File) -> Result<EndpointPlace> {
+    let flag = |value: &Option<String>, name: &str| setting(value, SettingSource::Flag, name);
+    let in_file = |value: &Option<String>, name: &str| setting(value, SettingSource::File, name);
+    let sources = [SettingSource::Environment, SettingSource::DotEnv];
     let named = |name: &str, source| layers.get_from(name, source);
     let mut choices = vec![(
         flag(&options.endpoint.base_url, "--base-url"),
         flag(&options.endpoint.provider, "--provider"),
     )];
-    choices
-        .push((named("AGENT_BASE_URL", Source::Environment), named("AGENT_PROVIDER", Source::Environment)));
+    choices.push((
+        named("AGENT_BASE_URL", SettingSource::Environment),
+        named("AGENT_PROVIDER", SettingSource::Environment),
+    ));
     choices.push((in_file(&file.base_url, "base_url"), in_file(&file.provider, "provider")));
-    choices.push((named("AGENT_BASE_URL", Source::DotEnv), named("AGENT_PROVIDER", Source::DotEnv)));
+    choices.push((
+        named("AGENT_BASE_URL", SettingSource::DotEnv),
+        named("AGENT_PROVIDER", SettingSource::DotEnv),
+    ));
     choices.extend(sources.map(|source| (named("OPENAI_BASE_URL", source), None)));
     // Within one layer the URL outweighs the provider's; the first layer that sets either wins.
     for (url, provider) in choices {
@@ -95,10 +101,14 @@ fn place(options: &Options, layers: &Layers, file: &File) -> Result<Place> {
         match (url, provider, known) {
             (Some(url), _, known) => {
                 let provider = known.or_else(|| well_known(&url.value));
-                return Ok(Place { url: url.value.clone(), setting: url, provider });
+                return Ok(EndpointPlace { url: url.value.clone(), setting: url, provider });
             }
             (None, Some(setting), Some(provider)) => {
-                return Ok(Place { url: provider.base_url.to_owned(), setting, provider: Some(provider) });
+                return Ok(EndpointPlace {
+                    url: provider.base_url.to_owned(),
+                    setting,
+                    provider: Some(provider),
+                });
             }
             _ => {}
         }
@@ -107,18 +117,18 @@ fn place(options: &Options, layers: &Layers, file: &File) -> Result<Place> {
 }
 
 /// No endpoint was named: a provider's key implies one.
-fn implied_by_key(layers: &Layers) -> Result<Place> {
+fn implied_by_key(layers: &Layers) -> Result<EndpointPlace> {
     let implied_by = |source| {
         providers::ALL.iter().find_map(|provider| {
             let key = provider.key_variables.iter().find_map(|name| layers.get_from(name, source))?;
             Some((provider, key))
         })
     };
-    let implied = implied_by(Source::Environment).or_else(|| implied_by(Source::DotEnv));
+    let implied = implied_by(SettingSource::Environment).or_else(|| implied_by(SettingSource::DotEnv));
     let openai = || Some((providers::find("openai").ok()?, layers.get("AGENT_API_KEY")?));
     match implied.or_else(openai) {
         Some((provider, setting)) => {
-            Ok(Place { url: provider.base_url.to_owned(), setting, provider: Some(provider) })
+            Ok(EndpointPlace { url: provider.base_url.to_owned(), setting, provider: Some(provider) })
         }
         None => Err(Error::config("no model endpoint is configured").hint(
             "set OPENAI_API_KEY or NOVITA_API_KEY, name a server with --provider ollama or --base-url URL, \
@@ -133,21 +143,26 @@ fn well_known(url: &str) -> Option<&'static Provider> {
 }
 
 /// The key that belongs to `place`, if there is one.
-fn key(place: &Place, layers: &Layers, file: &File, notices: &mut Vec<String>) -> Result<Option<Setting>> {
+fn key(
+    place: &EndpointPlace,
+    layers: &Layers,
+    file: &File,
+    notices: &mut Vec<String>,
+) -> Result<Option<Setting>> {
     let own = own_key_names(place);
-    if place.setting.source == Source::DotEnv {
+    if place.setting.source == SettingSource::DotEnv {
         return key_beside_dot_env(place, layers, file);
     }
     let from = |source| {
         let named = ["AGENT_API_KEY"].into_iter().chain(own.iter().copied());
         named.into_iter().find_map(|name| layers.get_from(name, source))
     };
-    let in_file = || setting(&file.api_key, Source::File, "api_key");
+    let in_file = || setting(&file.api_key, SettingSource::File, "api_key");
     let found = match place.setting.source {
-        Source::File => in_file().or_else(|| from(Source::Environment)),
-        _ => from(Source::Environment).or_else(in_file),
+        SettingSource::File => in_file().or_else(|| from(SettingSource::Environment)),
+        _ => from(SettingSource::Environment).or_else(in_file),
     };
-    let found = found.or_else(|| from(Source::DotEnv));
+    let found = found.or_else(|| from(SettingSource::DotEnv));
     if found.is_none()
         && own.is_empty()
         && let Some(unused) = ["OPENAI_API_KEY", "NOVITA_API_KEY"].iter().find_map(|name| layers.get(name))
@@ -161,7 +176,7 @@ fn key(place: &Place, layers: &Layers, file: &File, notices: &mut Vec<String>) -
 }
 
 /// The variables whose keys belong to this endpoint.
-fn own_key_names(place: &Place) -> Vec<&'static str> {
+fn own_key_names(place: &EndpointPlace) -> Vec<&'static str> {
     if place.setting.name == "OPENAI_BASE_URL" {
         return vec!["OPENAI_API_KEY"];
     }
@@ -172,10 +187,10 @@ fn own_key_names(place: &Place) -> Vec<&'static str> {
 }
 
 /// `.env` chose the endpoint: only its own keys may go there, and a key from elsewhere is an error.
-fn key_beside_dot_env(place: &Place, layers: &Layers, file: &File) -> Result<Option<Setting>> {
+fn key_beside_dot_env(place: &EndpointPlace, layers: &Layers, file: &File) -> Result<Option<Setting>> {
     let mut names = vec!["AGENT_API_KEY"];
     names.extend(own_key_names(place));
-    if let Some(key) = names.iter().find_map(|name| layers.get_from(name, Source::DotEnv)) {
+    if let Some(key) = names.iter().find_map(|name| layers.get_from(name, SettingSource::DotEnv)) {
         return Ok(Some(key));
     }
     // A provider named by `.env` is a known host: its own key may go there, wherever it was set.
@@ -190,8 +205,8 @@ fn key_beside_dot_env(place: &Place, layers: &Layers, file: &File) -> Result<Opt
         return Ok(None);
     }
     let keys = DOT_ENV_NAMES.iter().filter(|name| name.ends_with("_API_KEY"));
-    let elsewhere = keys.filter_map(|name| layers.get_from(name, Source::Environment)).next();
-    match elsewhere.or_else(|| setting(&file.api_key, Source::File, "api_key")) {
+    let elsewhere = keys.filter_map(|name| layers.get_from(name, SettingSource::Environment)).next();
+    match elsewhere.or_else(|| setting(&file.api_key, SettingSource::File, "api_key")) {
         None => Ok(None),
         Some(key) => Err(Error::config(format!(
             "{} in .env sets the endpoint to {}, but {} comes from another source: a key is never sent to an endpoint \
@@ -205,7 +220,7 @@ fn key_beside_dot_env(place: &Place, layers: &Layers, file: &File) -> Result<Opt
     }
 }
 
-fn model(options: &Options, layers: &Layers, file: &File, place: &Place) -> Option<String> {
+fn model(options: &Options, layers: &Layers, file: &File, place: &EndpointPlace) -> Option<String> {
     let openai = place.provider.is_some_and(|provider| provider.name == "openai")
         || place.setting.name == "OPENAI_BASE_URL";
     options
@@ -223,7 +238,7 @@ fn same_host(a: &str, b: &str) -> bool {
     host(a).is_some_and(|origin| Some(origin) == host(b))
 }
 
-fn setting(value: &Option<String>, source: Source, name: &str) -> Option<Setting> {
+fn setting(value: &Option<String>, source: SettingSource, name: &str) -> Option<Setting> {
     let value = value.as_ref()?.trim();
     (!value.is_empty()).then(|| Setting { value: value.to_owned(), source, name: name.to_owned() })
 }

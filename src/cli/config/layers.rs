@@ -27,7 +27,7 @@ use toml::Value;
 
 /// Who set a value, the strongest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
+pub enum SettingSource {
     /// A flag of this call.
     Flag,
     /// The environment.
@@ -44,7 +44,7 @@ pub struct Setting {
     /// The value, trimmed, never empty (except for keys, where empty means: none).
     pub value: String,
     /// Who set it.
-    pub source: Source,
+    pub source: SettingSource,
     /// The variable or flag that set it, for error messages.
     pub name: String,
 }
@@ -105,11 +105,11 @@ impl Layers {
 
     /// A variable, from the environment or else from `.env`. Empty counts as not set.
     pub fn get(&self, name: &str) -> Option<Setting> {
-        self.get_from(name, Source::Environment).or_else(|| self.get_from(name, Source::DotEnv))
+        self.get_from(name, SettingSource::Environment).or_else(|| self.get_from(name, SettingSource::DotEnv))
     }
 
     /// A variable from one of the two sources alone. Empty counts as not set.
-    pub fn get_from(&self, name: &str, source: Source) -> Option<Setting> {
+    pub fn get_from(&self, name: &str, source: SettingSource) -> Option<Setting> {
         self.raw(name, source).filter(|value| !value.trim().is_empty()).map(|value| Setting {
             value: value.trim().to_owned(),
             source,
@@ -119,14 +119,14 @@ impl Layers {
 
     /// Whether `.env` sets the variable at all, if only to nothing.
     pub fn dot_env_mentions(&self, name: &str) -> bool {
-        self.raw(name, Source::DotEnv).is_some()
+        self.raw(name, SettingSource::DotEnv).is_some()
     }
 
-    fn raw(&self, name: &str, source: Source) -> Option<&String> {
+    fn raw(&self, name: &str, source: SettingSource) -> Option<&String> {
         match source {
-            Source::Environment => self.environment.get(name),
-            Source::DotEnv => self.dot_env.get(name),
-            Source::Flag | Source::File => None,
+            SettingSource::Environment => self.environment.get(name),
+            SettingSource::DotEnv => self.dot_env.get(name),
+            SettingSource::Flag | SettingSource::File => None,
         }
     }
 }
@@ -403,7 +403,7 @@ impl File {
             Some(_) => table.clone().try_into(),
         }
         .map_err(failed)?;
-        let of_environment = |name| layers.get_from(&variable(name), Source::Environment);
+        let of_environment = |name| layers.get_from(&variable(name), SettingSource::Environment);
         let set: Vec<_> = SETTINGS.iter().filter_map(|name| Some((*name, of_environment(name)?))).collect();
         if !set.is_empty() {
             for (name, setting) in &set {

@@ -8,8 +8,7 @@ pub mod servers;
 pub mod units;
 
 pub use endpoint::{EndpointChoice, choose_endpoint};
-pub use layers::{DOT_ENV_NAMES, File, HookOptions, Layers, ModelOptions, SETTINGS, Setting, Source};
-pub use units::{bytes, duration};
+pub use layers::{File, SettingSource};
 
 use crate::agent::{DEFAULT_MAX_TURNS, Price, RunLimits};
 use crate::backends::SandboxChoice;
@@ -26,12 +25,14 @@ use crate::sandbox::kubernetes::Settings;
 use crate::session::hooks::{DEFAULT_TIMEOUT, Hook};
 use crate::tools::Bounds;
 use crate::workspace::Mode;
+use layers::{HookOptions, Layers};
 use providers::with_providers;
 use servers::Configured;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use units::{bytes, duration};
 
 /// The settings of a call, with every default filled in.
 #[derive(Debug, Clone)]

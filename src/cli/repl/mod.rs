@@ -17,7 +17,7 @@ mod written_commands;
 
 use super::console::Console;
 use super::endpoint::{self, Connected};
-use super::open::{Beginning, drive, open, resumed_options};
+use super::open::{StartingPoint, drive, open, resumed_options};
 use super::refuse::{of_a_run, refuse};
 use super::session_end::{after_failure, after_repl};
 use super::signals::{End, until_interrupted, with_signals};
@@ -25,11 +25,11 @@ use crate::agent::Stop;
 use crate::cli::config::Config;
 use crate::cli::options::Options;
 use crate::cli::ui::confirm;
-use crate::cli::ui::input::{CommandHelp, Input, Line, PROMPT};
+use crate::cli::ui::input::{CommandHelp, Input, InputLine, PROMPT};
 use crate::cli::ui::notify::{self, Title};
 use crate::cli::ui::screen::Screen;
 use crate::cli::ui::style::{BOLD, Colours, DIM, HEADING};
-use crate::cli::ui::terminal::mode::{self, Mode};
+use crate::cli::ui::terminal::mode::{self, TerminalMode};
 use crate::cli::ui::typing::Typing;
 use crate::cli::ui::wrap::{columns_of, hanging};
 use crate::error::{Error, Kind, Result};
@@ -66,7 +66,7 @@ pub async fn start(
     let mut config = Config::load(machine, &resumed_options(resume.as_ref(), options)?)?;
     let Connected { settings, notices } = endpoint::model(&mut config, resume.as_ref()).await?;
     let exchanges = resume.as_ref().map(|resume| resume.history.exchanges.clone());
-    let session = slot.insert(open(&config, settings, Beginning::of(resume), console).await?);
+    let session = slot.insert(open(&config, settings, StartingPoint::of(resume), console).await?);
     console.notices(notices)?;
     if options.plan.plan {
         session.begin_plan().await?;
@@ -120,7 +120,7 @@ enum Flow {
 
 impl Repl<'_> {
     async fn run(mut self, exchanges: Option<Vec<(String, String)>>) -> Result<()> {
-        let _mode = Mode::working();
+        let _mode = TerminalMode::working();
         let _signals = job_control(self.screen.clone())?;
         self.welcome(exchanges);
         self.session.prepare_prompt();
@@ -140,20 +140,20 @@ impl Repl<'_> {
             };
             self.images = input.take_images();
             notify::saw_input();
-            interrupts = if line == Line::Interrupted { interrupts + 1 } else { 0 };
+            interrupts = if line == InputLine::Interrupted { interrupts + 1 } else { 0 };
             match line {
-                Line::End => return Ok(()),
-                Line::Interrupted if interrupts > 1 => self.remark("Ctrl-D or /exit leaves"),
-                Line::Interrupted => {}
-                Line::Rewind(text) => {
+                InputLine::End => return Ok(()),
+                InputLine::Interrupted if interrupts > 1 => self.remark("Ctrl-D or /exit leaves"),
+                InputLine::Interrupted => {}
+                InputLine::Rewind(text) => {
                     self.typing.set_text(&text);
                     self.enter("/rewind").await?;
                 }
-                Line::ShowLast(text) => {
+                InputLine::ShowLast(text) => {
                     self.typing.set_text(&text);
                     self.enter("/last").await?;
                 }
-                Line::Text(text) => {
+                InputLine::Text(text) => {
                     title.iter().for_each(|title| title.show(&self.title(" …")));
                     if self.enter(text.trim()).await? == Flow::Leave {
                         return Ok(());
@@ -164,7 +164,7 @@ impl Repl<'_> {
     }
 
     /// Waits for a line at the prompt, which begins with what was typed before.
-    async fn read(&mut self, input: &mut Input, end: &mut End) -> Result<Line> {
+    async fn read(&mut self, input: &mut Input, end: &mut End) -> Result<InputLine> {
         let text = self.typing.take_text();
         self.console.ask_about_hosts(false);
         let status = self.status().await;
@@ -182,10 +182,10 @@ impl Repl<'_> {
     }
 
     /// A line that waited in the queue, shown as if it were typed now.
-    fn echo(&self, line: String) -> Line {
+    fn echo(&self, line: String) -> InputLine {
         let shown = sanitise::plain(&line).replace('\n', "\n  ");
         self.screen.say(&format!("{}{shown}\n", self.colours.paint(HEADING, PROMPT)));
-        Line::Text(line)
+        InputLine::Text(line)
     }
 
     /// `agent: project`, and what it does.
@@ -232,12 +232,12 @@ impl Repl<'_> {
                     self.interruptible(Entered::PromptOfServer(text)).await
                 }
                 (Some(Err(error)), None) => Err(error),
-                (None, _) => self.turn(text, Author::User).await,
+                (None, _) => self.turn(text, PromptAuthor::User).await,
             },
         };
         let result = match result {
-            Ok(Flow::Prompt(prompt)) => self.turn(&prompt, Author::User).await,
-            Ok(Flow::PromptOfServer(prompt)) => self.turn(&prompt, Author::Server).await,
+            Ok(Flow::Prompt(prompt)) => self.turn(&prompt, PromptAuthor::User).await,
+            Ok(Flow::PromptOfServer(prompt)) => self.turn(&prompt, PromptAuthor::Server).await,
             result => result,
         };
         self.screen.settle()?;
@@ -260,7 +260,7 @@ impl Repl<'_> {
     }
 
     /// A prompt. The turn itself observes the interrupt, so that the conversation stays well-formed.
-    async fn turn(&mut self, text: &str, author: Author) -> Result<Flow> {
+    async fn turn(&mut self, text: &str, author: PromptAuthor) -> Result<Flow> {
         for image in std::mem::take(&mut self.images) {
             self.attach(&image)?;
         }
@@ -273,8 +273,8 @@ impl Repl<'_> {
             let session = &mut *self.session;
             let answer = async {
                 match author {
-                    Author::User => session.prompt(text).await,
-                    Author::Server => session.prompt_of_server(text).await,
+                    PromptAuthor::User => session.prompt(text).await,
+                    PromptAuthor::Server => session.prompt_of_server(text).await,
                 }
             };
             tokio::select! {
@@ -333,20 +333,23 @@ enum Entered<'t> {
 
 /// Who wrote a prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Author {
+enum PromptAuthor {
     User,
     Server,
 }
 
 /// The result of `read`, unless the process is terminated first. A closed terminal counts as termination, whether it is
 /// seen as a signal, an end of input or an error.
-async fn unless_terminated(end: &mut End, read: impl Future<Output = Result<Line>>) -> Result<Line> {
+async fn unless_terminated(
+    end: &mut End,
+    read: impl Future<Output = Result<InputLine>>,
+) -> Result<InputLine> {
     let read = tokio::select! {
         read = read => read,
         () = end.wait() => return Err(Stop::Terminated.error()),
     };
     match read {
-        Ok(Line::End) | Err(_) if !confirm::is_possible() => Err(Stop::Terminated.error()),
+        Ok(InputLine::End) | Err(_) if !confirm::is_possible() => Err(Stop::Terminated.error()),
         read => read,
     }
 }

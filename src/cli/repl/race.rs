@@ -3,7 +3,7 @@
 use super::{Flow, Repl};
 use crate::batch::race::{AttemptState, RaceRecord};
 use crate::cli::endpoint::ManyModels;
-use crate::cli::race::{Field, hold, rules, size};
+use crate::cli::race::{RaceField, hold, rules, size};
 use crate::cli::ui::confirm;
 use crate::error::{Error, Result};
 use crate::log::SessionId;
@@ -33,7 +33,7 @@ impl Repl<'_> {
         rules.keeps_home = true;
         let forks: Vec<_> = self.session.forks(count).await?.into_iter().map(Some).collect();
         let model = self.session.conversation.model_name().to_owned();
-        let field = Field::in_turn(count, &[model], &[]);
+        let field = RaceField::in_turn(count, &[model], &[]);
         let contestants = field.contestants(&models, config.limits.cost, &forks)?;
         let store = rules.store.clone();
         let record = hold(&config.options, rules, contestants).await?;

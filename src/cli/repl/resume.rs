@@ -3,7 +3,7 @@
 use super::{Flow, Repl};
 use crate::cli::config::Config;
 use crate::cli::endpoint;
-use crate::cli::open::{Beginning, open, resumed_options};
+use crate::cli::open::{StartingPoint, open, resumed_options};
 use crate::cli::pick_session::{exchanges_text, pick_session};
 use crate::cli::session_end::after_repl;
 use crate::error::Result;
@@ -41,7 +41,8 @@ impl Repl<'_> {
         let exchanges = resume.history.exchanges.clone();
         // Both write to the same screen, so one ends before the other begins.
         self.session.finish(&Ok(())).await?;
-        *self.session = open(&config, connected.settings, Beginning::of(Some(resume)), self.console).await?;
+        *self.session =
+            open(&config, connected.settings, StartingPoint::of(Some(resume)), self.console).await?;
         self.console.notices(connected.notices)?;
         self.show_resumed(&exchanges);
         self.remark_on_plan();

@@ -34,7 +34,7 @@ impl Repl<'_> {
         let destination = below(destination, name);
         self.screen.progress().show(&format!("uploading {}", shown(&path)));
         let sandbox = self.session.startup().ready().await?.sandbox.clone();
-        let mut batch = Batch { sandbox: &sandbox, files: Vec::new(), bytes: 0, sent: 0 };
+        let mut batch = UploadBatch { sandbox: &sandbox, files: Vec::new(), bytes: 0, sent: 0 };
         let mut open = vec![(path, destination.clone())];
         while let Some((from, to)) = open.pop() {
             let failed = |error| unreadable(&from, error);
@@ -180,14 +180,14 @@ fn safe_entries(
 }
 
 /// Files to be uploaded together.
-struct Batch<'s> {
+struct UploadBatch<'s> {
     sandbox: &'s Sandbox,
     files: Vec<FileWrite>,
     bytes: usize,
     sent: usize,
 }
 
-impl Batch<'_> {
+impl UploadBatch<'_> {
     async fn add(&mut self, file: FileWrite) -> Result<()> {
         if let Node::Regular(content) = &file.node {
             self.bytes += content.len();

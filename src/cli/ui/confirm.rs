@@ -4,7 +4,7 @@ use super::line_editor::draw::Label;
 use super::line_editor::{Assistant, Editing, Editor};
 use super::notify;
 use super::progress::Progress;
-use super::read::{Ended, read};
+use super::read::{ReadEnd, read};
 use super::style::{BOLD, Colours};
 use crate::error::{Error, Kind, Result};
 use crate::sanitise;
@@ -62,13 +62,13 @@ async fn read_line(progress: &Progress, prompt: &str) -> Result<Option<String>> 
         notify::saw_input();
         match ended {
             // A closed terminal ends the input, or fails to be read or drawn on, whichever comes first.
-            Ok(Ended::End) | Err(_) if !is_possible() => {
+            Ok(ReadEnd::End) | Err(_) if !is_possible() => {
                 return Err(Error::new(Kind::Terminated, "the terminal was closed"));
             }
-            Ok(Ended::Submitted) => return Ok(Some(editor.text.take())),
-            Ok(Ended::End) => return Ok(None),
-            Ok(Ended::Interrupted | Ended::Rewind) => return Err(no_answer()),
-            Ok(Ended::OpenEditor | Ended::ShowLast) => {}
+            Ok(ReadEnd::Submitted) => return Ok(Some(editor.text.take())),
+            Ok(ReadEnd::End) => return Ok(None),
+            Ok(ReadEnd::Interrupted | ReadEnd::Rewind) => return Err(no_answer()),
+            Ok(ReadEnd::OpenEditor | ReadEnd::ShowLast) => {}
             Err(error) => return Err(error),
         }
     }

@@ -2,7 +2,7 @@
 
 use super::host_programs::HostPrograms;
 use super::terminal::keyboard::keyboard;
-use super::terminal::mode::Mode;
+use super::terminal::mode::TerminalMode;
 use crate::error::{Error, Result};
 use crate::plain_file::{self, Links};
 use std::io::Write;
@@ -22,7 +22,7 @@ const DEFAULT: &str = "vi";
 /// There is no such editor, or it fails.
 pub async fn edit(text: Vec<u8>, suffix: &'static str, programs: &HostPrograms) -> Result<Vec<u8>> {
     let _keyboard = keyboard().await;
-    let _mode = Mode::as_found();
+    let _mode = TerminalMode::as_found();
     let programs = programs.clone();
     let editing = tokio::task::spawn_blocking(move || edit_now(&text, suffix, &programs));
     editing.await.map_err(|error| Error::unexpected("the editor was lost").caused_by(error))?

@@ -4,7 +4,7 @@ use super::editor::edit;
 use super::host_programs::HostPrograms;
 use super::line_editor::draw::Label;
 use super::line_editor::{Assistant, Editing, Editor};
-use super::read::{Ended, read};
+use super::read::{ReadEnd, read};
 use super::status_line::StatusLine;
 use super::style::{Colours, HEADING};
 use super::trace::failure_text;
@@ -47,7 +47,7 @@ impl CommandHelp {
 
 /// The user's input at the prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Line {
+pub enum InputLine {
     /// Text, which may have several lines.
     Text(String),
     /// Ctrl-C: the input is discarded.
@@ -106,24 +106,24 @@ impl Input {
 
     /// Waits for the next line, after any open question; `text` is there to be edited, and `status` is under it. Dropping the
     /// future restores the terminal.
-    pub async fn read(&mut self, text: &str, status: StatusLine) -> Result<Line> {
+    pub async fn read(&mut self, text: &str, status: StatusLine) -> Result<InputLine> {
         self.commands.status = status;
         let painted = Colours::of(&io::stderr()).paint(HEADING, PROMPT);
         let label = Label { plain: PROMPT.to_owned(), painted };
         self.editor.begin(text);
         loop {
             match read(&mut self.editor, &label, &self.commands).await? {
-                Ended::Submitted => {
+                ReadEnd::Submitted => {
                     self.images = self.editor.text.take_images();
                     let line = self.editor.text.take();
                     self.add_to_history(&line);
-                    return Ok(Line::Text(join_continued(&line)));
+                    return Ok(InputLine::Text(join_continued(&line)));
                 }
-                Ended::Interrupted => return Ok(Line::Interrupted),
-                Ended::End => return Ok(Line::End),
-                Ended::ShowLast => return Ok(Line::ShowLast(self.editor.text.take())),
-                Ended::Rewind => return Ok(Line::Rewind(self.editor.text.take())),
-                Ended::OpenEditor => {
+                ReadEnd::Interrupted => return Ok(InputLine::Interrupted),
+                ReadEnd::End => return Ok(InputLine::End),
+                ReadEnd::ShowLast => return Ok(InputLine::ShowLast(self.editor.text.take())),
+                ReadEnd::Rewind => return Ok(InputLine::Rewind(self.editor.text.take())),
+                ReadEnd::OpenEditor => {
                     let text = self.editor.text.expanded();
                     let edited = edit_outside(text, &self.programs).await;
                     self.editor.begin(&edited);

@@ -57,7 +57,7 @@ const EXPECTED: &str =
     "notify is \"off\", \"bell\", \"osc9\", \"osc777\" or a command: [\"notify-send\", \"agent\"]";
 
 /// What the process notifies of, and how; set once the configuration is read.
-struct State {
+struct Notifications {
     notify: Notify,
     after: Duration,
     programs: HostPrograms,
@@ -65,14 +65,14 @@ struct State {
     title: Option<String>,
 }
 
-static STATE: Lock<Option<State>> = Lock::new(None);
+static STATE: Lock<Option<Notifications>> = Lock::new(None);
 
 /// Notifies from now on, if standard error is a terminal that understands escape sequences.
 pub fn set_up(notify: Notify, after: Option<Duration>, programs: HostPrograms) {
     let is_terminal = std::io::stderr().is_terminal();
     if is_terminal && std::env::var("TERM").is_ok_and(|term| term != "dumb") {
         let (after, last_input) = (after.unwrap_or(AFTER), Instant::now());
-        *STATE.lock() = Some(State { notify, after, programs, last_input, title: None });
+        *STATE.lock() = Some(Notifications { notify, after, programs, last_input, title: None });
     }
 }
 

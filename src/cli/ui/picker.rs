@@ -4,7 +4,7 @@ use super::progress::Progress;
 use super::stderr;
 use super::style::{BOLD, Colours, DIM};
 use super::terminal::keyboard::keyboard;
-use super::terminal::mode::Mode;
+use super::terminal::mode::TerminalMode;
 use super::wrap::terminal_columns;
 use crate::error::{Error, Result};
 use crate::sanitise::{one_line, truncate};
@@ -34,9 +34,9 @@ pub async fn pick(
 ) -> Result<Option<usize>> {
     let _keyboard = keyboard().await;
     let _hold = progress.hold();
-    let mode = Mode::editing();
+    let mode = TerminalMode::editing();
     let items = items.iter().take(MAX_ITEMS).map(|item| one_line(item, MAX_LINE)).collect();
-    let list = List { items, filter: String::new(), selected };
+    let list = PickList { items, filter: String::new(), selected };
     let title = one_line(title, MAX_LINE);
     let picking = tokio::task::spawn_blocking(move || run(list, &title));
     let picked = picking.await.map_err(|error| Error::unexpected("the list was lost").caused_by(error))?;
@@ -44,7 +44,7 @@ pub async fn pick(
     picked.map_err(|error| Error::unexpected("the terminal could not be read").caused_by(error))
 }
 
-fn run(mut list: List, title: &str) -> io::Result<Option<usize>> {
+fn run(mut list: PickList, title: &str) -> io::Result<Option<usize>> {
     without_line_editing();
     let colours = Colours::of(&io::stderr());
     let mut drawn = 0;
@@ -54,9 +54,9 @@ fn run(mut list: List, title: &str) -> io::Result<Option<usize>> {
         stderr::write(&format!("{}{}", erase(drawn), lines.concat()));
         drawn = lines.len();
         match list.press_all(&read_keys()?) {
-            Step::Continue => {}
-            Step::Pick(number) => break Some(number),
-            Step::Leave => break None,
+            PickStep::Continue => {}
+            PickStep::Pick(number) => break Some(number),
+            PickStep::Leave => break None,
         }
     };
     stderr::write(&erase(drawn));
@@ -133,7 +133,7 @@ fn is_partial(key: &[u8]) -> bool {
     }
 }
 
-struct List {
+struct PickList {
     items: Vec<String>,
     /// What the lines that are shown contain.
     filter: String,
@@ -142,13 +142,13 @@ struct List {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Step {
+enum PickStep {
     Continue,
     Pick(usize),
     Leave,
 }
 
-impl List {
+impl PickList {
     /// The numbers of the items that the filter leaves.
     fn shown(&self) -> Vec<usize> {
         let filter = self.filter.to_lowercase();
@@ -158,21 +158,21 @@ impl List {
     }
 
     /// Nothing at all is the end of the terminal.
-    fn press_all(&mut self, typed: &[u8]) -> Step {
+    fn press_all(&mut self, typed: &[u8]) -> PickStep {
         if typed.is_empty() {
-            return Step::Leave;
+            return PickStep::Leave;
         }
         let mut steps = split(typed).into_iter().map(|key| self.press(key));
-        steps.find(|step| *step != Step::Continue).unwrap_or(Step::Continue)
+        steps.find(|step| *step != PickStep::Continue).unwrap_or(PickStep::Continue)
     }
 
-    fn press(&mut self, key: &[u8]) -> Step {
+    fn press(&mut self, key: &[u8]) -> PickStep {
         let shown = self.shown();
         let last = shown.len().saturating_sub(1);
         match key {
-            b"\x1b" | b"\x03" | b"\x04" => return Step::Leave,
+            b"\x1b" | b"\x03" | b"\x04" => return PickStep::Leave,
             b"\r" | b"\n" => {
-                return shown.get(self.selected).map_or(Step::Continue, |number| Step::Pick(*number));
+                return shown.get(self.selected).map_or(PickStep::Continue, |number| PickStep::Pick(*number));
             }
             b"\x1b[A" | b"\x1bOA" | b"\x10" => self.selected = self.selected.saturating_sub(1),
             b"\x1b[B" | b"\x1bOB" | b"\x0e" | b"\t" => self.selected = last.min(self.selected + 1),
@@ -187,7 +187,7 @@ impl List {
             [0x1b, ..] => {}
             typed => self.type_text(typed),
         }
-        Step::Continue
+        PickStep::Continue
     }
 
     fn type_text(&mut self, typed: &[u8]) {
@@ -229,8 +229,8 @@ impl List {
 mod tests {
     use super::*;
 
-    fn list(count: usize) -> List {
-        List {
+    fn list(count: usize) -> PickList {
+        PickList {
             items: (1..=count).map(|number| format!("item {number}")).collect(),
             filter: String::new(),
             selected: 0,
@@ -240,16 +240,16 @@ mod tests {
     #[test]
     fn arrows_move_and_enter_picks() {
         let mut list = list(3);
-        assert_eq!(list.press(b"\x1b[A"), Step::Continue);
-        assert_eq!(list.press(b"\r"), Step::Pick(0));
+        assert_eq!(list.press(b"\x1b[A"), PickStep::Continue);
+        assert_eq!(list.press(b"\r"), PickStep::Pick(0));
         for _ in 0..5 {
             list.press(b"\x1b[B");
         }
-        assert_eq!(list.press(b"\r"), Step::Pick(2));
+        assert_eq!(list.press(b"\r"), PickStep::Pick(2));
         for key in [&b"\x1b"[..], b"\x03", b"\x04", b""] {
-            assert_eq!(list.press_all(key), Step::Leave);
+            assert_eq!(list.press_all(key), PickStep::Leave);
         }
-        assert_eq!(list.press(b"\x1b[99~"), Step::Continue);
+        assert_eq!(list.press(b"\x1b[99~"), PickStep::Continue);
     }
 
     #[test]
@@ -257,20 +257,20 @@ mod tests {
         let mut list = list(20);
         list.press(b"1");
         list.press(b"9");
-        assert_eq!(list.press(b"\r"), Step::Pick(18));
+        assert_eq!(list.press(b"\r"), PickStep::Pick(18));
         list.press(b"x");
-        assert_eq!(list.press(b"\r"), Step::Continue, "nothing is left to pick");
+        assert_eq!(list.press(b"\r"), PickStep::Continue, "nothing is left to pick");
         for _ in 0..3 {
             list.press(b"\x7f");
         }
-        assert_eq!(list.press_all(b"item 7\r"), Step::Pick(6));
+        assert_eq!(list.press_all(b"item 7\r"), PickStep::Pick(6));
     }
 
     #[test]
     fn keys_that_are_typed_ahead_are_separate() {
         assert_eq!(split(b"\x1b[Bab\r\x1b[5~\x1bOA"), [&b"\x1b[B"[..], b"ab", b"\r", b"\x1b[5~", b"\x1bOA"]);
         let mut list = list(3);
-        assert_eq!(list.press_all(b"\x1b[B\x1b[B\x1b[A\r"), Step::Pick(1));
+        assert_eq!(list.press_all(b"\x1b[B\x1b[B\x1b[A\r"), PickStep::Pick(1));
         assert!(is_partial(b"\x1b[5") && is_partial(b"\x1b") && !is_partial(b"\x1b[5~") && !is_partial(b"x"));
     }
 

@@ -27,19 +27,19 @@ const SHOW_TRANSFER: Duration = Duration::from_millis(300);
 #[derive(Clone)]
 pub struct Progress {
     /// `None` if nothing is ever drawn.
-    drawn: Option<Arc<Drawn>>,
+    drawn: Option<Arc<DrawnProgress>>,
 }
 
-struct Drawn {
+struct DrawnProgress {
     bars: MultiProgress,
     style: ProgressStyle,
-    shown: Arc<Lock<Shown>>,
-    running: Lock<Running>,
+    shown: Arc<Lock<ProgressText>>,
+    running: Lock<RunningBars>,
 }
 
 /// The text beside and beneath the spinner.
 #[derive(Default)]
-struct Shown {
+struct ProgressText {
     activity: String,
     tail: Tail,
     /// What the user types meanwhile, a line each.
@@ -47,7 +47,7 @@ struct Shown {
 }
 
 #[derive(Default)]
-struct Running {
+struct RunningBars {
     spinner: Option<ProgressBar>,
     transfer: Option<Transfer>,
     /// Number of live [`Hold`]s.
@@ -95,7 +95,7 @@ impl Progress {
         let Some(bars) = canvas() else { return Self::hidden() };
         let shown = Arc::default();
         let style = spinner_style(Colours::of(&std::io::stderr()), Arc::clone(&shown));
-        Self { drawn: Some(Arc::new(Drawn { bars, style, shown, running: Lock::default() })) }
+        Self { drawn: Some(Arc::new(DrawnProgress { bars, style, shown, running: Lock::default() })) }
     }
 
     /// Draws nothing.
@@ -208,7 +208,7 @@ pub(super) fn canvas() -> Option<MultiProgress> {
     Some(MultiProgress::with_draw_target(target))
 }
 
-impl Drawn {
+impl DrawnProgress {
     /// The spinner, unless the progress is held.
     fn spinner(&self) -> Option<ProgressBar> {
         self.spinner_since(Duration::ZERO)
@@ -239,14 +239,14 @@ impl Drawn {
     }
 }
 
-impl Drop for Drawn {
+impl Drop for DrawnProgress {
     fn drop(&mut self) {
         self.clear();
     }
 }
 
 /// `⠋ running cargo test 12 s`, and the tail beneath.
-fn spinner_style(colours: Colours, shown: Arc<Lock<Shown>>) -> ProgressStyle {
+fn spinner_style(colours: Colours, shown: Arc<Lock<ProgressText>>) -> ProgressStyle {
     let status = move |state: &ProgressState, out: &mut dyn Write| {
         let columns = super::wrap::terminal_columns(&std::io::stderr()).saturating_sub(1);
         let elapsed = elapsed_text(state.elapsed());

@@ -1,11 +1,12 @@
 //! Reading at the terminal: keys go to an editor, whose view is kept on the screen.
 
 use super::line_editor::draw::{Drawn, Label};
-use super::line_editor::{Assistant, Editor, Step};
+use super::line_editor::{Assistant, EditStep, Editor};
 use super::stderr;
 use super::style::Colours;
 use super::terminal::keyboard::{Keyboard, keyboard};
-use super::terminal::mode::{self, Mode};
+use super::terminal::mode::{self, TerminalMode};
+use super::wrap::reflows;
 use crate::error::{Error, Result};
 use std::io;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -22,7 +23,7 @@ const KNOW_KEYS: [&str; 10] =
 
 /// How reading ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ended {
+pub enum ReadEnd {
     /// The text is complete.
     Submitted,
     /// Ctrl-C.
@@ -39,12 +40,12 @@ pub enum Ended {
 
 /// Reads until the text in the editor is complete, as soon as nobody else reads the keyboard. Dropping the future restores
 /// the terminal.
-pub async fn read(editor: &mut Editor, label: &Label, assistant: &dyn Assistant) -> Result<Ended> {
+pub async fn read(editor: &mut Editor, label: &Label, assistant: &dyn Assistant) -> Result<ReadEnd> {
     let mut keyboard = keyboard().await;
     if !can_draw() {
         return read_line(editor, label, &mut keyboard).await;
     }
-    let mut reading = Reading::begin()?;
+    let mut reading = LineReading::begin()?;
     loop {
         reading.draw(editor, label, assistant);
         let press = tokio::select! {
@@ -55,21 +56,21 @@ pub async fn read(editor: &mut Editor, label: &Label, assistant: &dyn Assistant)
                 continue;
             }
         };
-        let Some(mut press) = press else { return Ok(reading.end(Ended::End, editor, label)) };
+        let Some(mut press) = press else { return Ok(reading.end(ReadEnd::End, editor, label)) };
         loop {
             let ended = match editor.press(&press, assistant) {
-                Step::Continue => None,
-                Step::Submit => Some(Ended::Submitted),
-                Step::Interrupt => Some(Ended::Interrupted),
-                Step::End => Some(Ended::End),
-                Step::OpenEditor => Some(Ended::OpenEditor),
-                Step::Rewind => Some(Ended::Rewind),
-                Step::ShowLast => Some(Ended::ShowLast),
-                Step::Suspend => {
+                EditStep::Continue => None,
+                EditStep::Submit => Some(ReadEnd::Submitted),
+                EditStep::Interrupt => Some(ReadEnd::Interrupted),
+                EditStep::End => Some(ReadEnd::End),
+                EditStep::OpenEditor => Some(ReadEnd::OpenEditor),
+                EditStep::Rewind => Some(ReadEnd::Rewind),
+                EditStep::ShowLast => Some(ReadEnd::ShowLast),
+                EditStep::Suspend => {
                     reading.suspend().await;
                     None
                 }
-                Step::ClearScreen => {
+                EditStep::ClearScreen => {
                     reading.clear_screen();
                     None
                 }
@@ -87,21 +88,21 @@ pub async fn read(editor: &mut Editor, label: &Label, assistant: &dyn Assistant)
 }
 
 /// The screen and the terminal's settings while the editor reads. Dropping it restores the settings.
-struct Reading {
+struct LineReading {
     drawn: Drawn,
     resized: Signal,
     continued: Signal,
-    _mode: Mode,
+    _mode: TerminalMode,
 }
 
-impl Reading {
+impl LineReading {
     fn begin() -> Result<Self> {
         let receive = |kind| {
             signal(kind).map_err(|error| Error::unexpected("signals cannot be received").caused_by(error))
         };
         let resized = receive(SignalKind::window_change())?;
         let continued = receive(SignalKind::from_raw(libc::SIGCONT))?;
-        let reading = Self { drawn: Drawn::default(), resized, continued, _mode: Mode::editing() };
+        let reading = Self { drawn: Drawn::default(), resized, continued, _mode: TerminalMode::editing() };
         set_keys(true);
         Ok(reading)
     }
@@ -114,7 +115,7 @@ impl Reading {
     }
 
     /// Leaves the text on the screen, without hints.
-    fn end(mut self, ended: Ended, editor: &Editor, label: &Label) -> Ended {
+    fn end(mut self, ended: ReadEnd, editor: &Editor, label: &Label) -> ReadEnd {
         let (rows, columns) = size();
         let mut view = editor.final_view(label, columns);
         view.clip(rows);
@@ -136,7 +137,7 @@ impl Reading {
     }
 }
 
-impl Drop for Reading {
+impl Drop for LineReading {
     fn drop(&mut self) {
         set_keys(false);
     }
@@ -152,8 +153,8 @@ fn set_keys(on: bool) {
 }
 
 /// Reads a line as the terminal collects it, where nothing can be drawn.
-async fn read_line(editor: &mut Editor, label: &Label, keyboard: &mut Keyboard) -> Result<Ended> {
-    let _mode = Mode::as_found();
+async fn read_line(editor: &mut Editor, label: &Label, keyboard: &mut Keyboard) -> Result<ReadEnd> {
+    let _mode = TerminalMode::as_found();
     stderr::write(&label.plain);
     let mut line = editor.text.take().into_bytes();
     loop {
@@ -162,19 +163,13 @@ async fn read_line(editor: &mut Editor, label: &Label, keyboard: &mut Keyboard) 
         line.extend(bytes);
         if is_end || line.ends_with(b"\n") || line.ends_with(b"\r") {
             editor.text.insert(String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r']));
-            return Ok(if is_end { Ended::End } else { Ended::Submitted });
+            return Ok(if is_end { ReadEnd::End } else { ReadEnd::Submitted });
         }
     }
 }
 
 fn can_draw() -> bool {
     std::env::var("TERM").is_ok_and(|term| !term.is_empty() && term != "dumb")
-}
-
-/// Whether lines are broken anew when the window becomes narrower. Most terminals do that.
-pub fn reflows() -> bool {
-    let is_set = |name| std::env::var_os(name).is_some();
-    !is_set("XTERM_VERSION") && !is_set("STY") && std::env::var("TERM").is_ok_and(|term| term != "linux")
 }
 
 /// Rows and columns.

@@ -22,7 +22,7 @@ const MAX_HELD: usize = 64 << 10;
 /// every event emitted before is on the screen.
 #[derive(Clone)]
 pub struct Screen {
-    state: Arc<Lock<State>>,
+    state: Arc<Lock<ScreenState>>,
     progress: Progress,
     subscription: Subscription,
 }
@@ -36,9 +36,9 @@ struct DelegateReader {
 }
 
 /// The reader of the events' queue.
-struct Reader(Arc<Lock<State>>);
+struct ScreenReader(Arc<Lock<ScreenState>>);
 
-struct State {
+struct ScreenState {
     answer: AnswerOutput,
     /// A part of the current message has arrived.
     streamed: bool,
@@ -51,7 +51,7 @@ struct State {
     files: Arc<dyn ArtifactFiles>,
     /// Output for stderr that waits until the last hold is dropped.
     held: String,
-    /// Number of live [`Held`] guards.
+    /// Number of live [`HeldScreen`] guards.
     holds: u32,
 }
 
@@ -94,7 +94,7 @@ impl Screen {
         let colours = Colours::of(&stderr);
         let trace = Trace::new(verbosity, colours);
         let reasoning = Reasoning { sanitiser: Sanitiser::new(false), line: String::new() };
-        let state = State {
+        let state = ScreenState {
             answer,
             streamed: false,
             trace,
@@ -107,7 +107,7 @@ impl Screen {
             holds: 0,
         };
         let state = Arc::new(Lock::new(state));
-        let subscription = events.listen(Box::new(Reader(Arc::clone(&state))));
+        let subscription = events.listen(Box::new(ScreenReader(Arc::clone(&state))));
         Self { state, progress, subscription }
     }
 
@@ -140,7 +140,7 @@ impl Screen {
 
     /// Shows the events of session number `number` to which the shown one delegates: its trace, with that number before each line.
     pub fn listener_of_delegate(&self, number: u64) -> Box<dyn Listener> {
-        let State { trace, colours, .. } = &*self.state.lock();
+        let ScreenState { trace, colours, .. } = &*self.state.lock();
         let trace = Trace::new(trace.verbosity(), *colours);
         let prefix = format!("  {number}: ");
         Box::new(DelegateReader { prefix, trace, screen: self.clone() })
@@ -186,10 +186,10 @@ impl Screen {
     }
 
     /// Reserves the screen for a prompt or question as long as the guard lives: the progress is cleared and output waits.
-    pub fn hold(&self) -> Held {
+    pub fn hold(&self) -> HeldScreen {
         let hold = self.progress().hold();
         self.state.lock().holds += 1;
-        Held { screen: self.clone(), _progress: hold }
+        HeldScreen { screen: self.clone(), _progress: hold }
     }
 
     fn flush(&self) {
@@ -199,12 +199,12 @@ impl Screen {
 }
 
 /// Keeps a [`Screen`] still.
-pub struct Held {
+pub struct HeldScreen {
     screen: Screen,
     _progress: Hold,
 }
 
-impl Drop for Held {
+impl Drop for HeldScreen {
     fn drop(&mut self) {
         let mut state = self.screen.state.lock();
         state.holds -= 1;
@@ -239,13 +239,13 @@ impl Listener for DelegateReader {
     }
 }
 
-impl Listener for Reader {
+impl Listener for ScreenReader {
     fn on_event(&mut self, record: &Record, _: &[u8]) -> Result<()> {
         self.0.lock().on_event(record)
     }
 }
 
-impl State {
+impl ScreenState {
     fn on_event(&mut self, record: &Record) -> Result<()> {
         match &record.event {
             Event::TurnStarted { .. } => self.begin_message(),

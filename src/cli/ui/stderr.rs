@@ -1,6 +1,6 @@
 //! Standard error. A failed write (terminal closed, disk full) is ignored: there is nowhere to report it.
 
-use super::read::reflows;
+use super::wrap::reflows;
 use crate::lock::Lock;
 use crate::sanitise::plain;
 use indicatif::TermLike;

@@ -12,13 +12,19 @@ const DEFAULT_COLUMNS: usize = 80;
 const MIN_COLUMNS: usize = 20;
 
 /// The width to wrap text at that is written to `stream`; `None` if it is not a terminal.
-pub(crate) fn columns_of(stream: &(impl AsFd + IsTerminal)) -> Option<usize> {
+pub fn columns_of(stream: &(impl AsFd + IsTerminal)) -> Option<usize> {
     stream.is_terminal().then(|| terminal_columns(stream))
 }
 
 pub fn terminal_columns(stream: &impl AsFd) -> usize {
     let size = terminal_size::terminal_size_of(stream);
     size.map_or(DEFAULT_COLUMNS, |(width, _)| usize::from(width.0).max(1))
+}
+
+/// Whether lines are broken anew when the window becomes narrower. Most terminals do that.
+pub fn reflows() -> bool {
+    let is_set = |name| std::env::var_os(name).is_some();
+    !is_set("XTERM_VERSION") && !is_set("STY") && std::env::var("TERM").is_ok_and(|term| term != "linux")
 }
 
 /// The columns that `text` takes. Control characters take none.
@@ -45,7 +51,7 @@ pub(super) fn chop(text: &str, columns: usize) -> Vec<String> {
 
 /// `text` after a label of `indent` columns: each line is broken between words at `columns`, and every line but the first
 /// is indented; what is broken off a line that begins with spaces begins with as many. Without `columns` nothing is broken.
-pub(crate) fn hanging(text: &str, indent: usize, columns: Option<usize>) -> String {
+pub fn hanging(text: &str, indent: usize, columns: Option<usize>) -> String {
     let Some(columns) = columns else { return text.lines().collect::<Vec<_>>().join("\n") };
     let available = columns.saturating_sub(indent).max(MIN_COLUMNS);
     let break_line = |line| {
@@ -97,14 +103,15 @@ pub(super) struct Span {
 }
 
 /// One line of spans.
-pub(super) type Line = Vec<Span>;
+pub(super) type StyledLine = Vec<Span>;
 
 /// Breaks spans into lines of at most `columns`, at spaces, and before and after wide (East Asian) characters.
 /// `\n` in a span is a hard break. A word that is wider than a line is not broken, so that a long address can still be
 /// copied.
-pub(super) fn wrap(spans: &[Span], columns: usize) -> Vec<Line> {
-    let mut wrapped = Wrapped { columns: columns.max(1), lines: vec![Line::new()], used: 0, space: None };
-    let mut word: Line = Vec::new();
+pub(super) fn wrap(spans: &[Span], columns: usize) -> Vec<StyledLine> {
+    let mut wrapped =
+        Wrapped { columns: columns.max(1), lines: vec![StyledLine::new()], used: 0, space: None };
+    let mut word: StyledLine = Vec::new();
     for span in spans {
         for character in span.text.chars() {
             match character {
@@ -131,14 +138,14 @@ pub(super) fn wrap(spans: &[Span], columns: usize) -> Vec<Line> {
 
 struct Wrapped {
     columns: usize,
-    lines: Vec<Line>,
+    lines: Vec<StyledLine>,
     used: usize,
     /// The style of the space before the next word on this line, if there is one.
     space: Option<Style>,
 }
 
 impl Wrapped {
-    fn word(&mut self, word: &mut Line) {
+    fn word(&mut self, word: &mut StyledLine) {
         if word.is_empty() {
             return;
         }
@@ -159,13 +166,13 @@ impl Wrapped {
     }
 
     fn hard_break(&mut self) {
-        self.lines.push(Line::new());
+        self.lines.push(StyledLine::new());
         self.used = 0;
         self.space = None;
     }
 }
 
-fn push(line: &mut Line, character: char, style: Style) {
+fn push(line: &mut StyledLine, character: char, style: Style) {
     match line.last_mut() {
         Some(last) if last.style == style => last.text.push(character),
         _ => line.push(Span { text: character.to_string(), style }),

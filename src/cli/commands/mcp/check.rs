@@ -110,7 +110,7 @@ async fn checked(config: &Config, settings: ServerSettings) -> Result<CheckedSer
     options.verbosity.quiet = true;
     let console = Arc::new(Console::new(&config.machine, &options));
     let hosts: Arc<Lock<BTreeMap<String, bool>>> = Arc::default();
-    console.events().listen(Box::new(Hosts(Arc::clone(&hosts))));
+    console.events().listen(Box::new(SeenHosts(Arc::clone(&hosts))));
     let directory = config.machine.data_dir()?.join("scratch");
     let workspace = sandbox_settings::workspace(config);
     let one_shot = OneShot::start(&workspace, &sandbox, &directory, Arc::clone(&console) as _).await?;
@@ -129,9 +129,9 @@ async fn checked(config: &Config, settings: ServerSettings) -> Result<CheckedSer
 }
 
 /// Notes the hosts of connections.
-struct Hosts(Arc<Lock<BTreeMap<String, bool>>>);
+struct SeenHosts(Arc<Lock<BTreeMap<String, bool>>>);
 
-impl Listener for Hosts {
+impl Listener for SeenHosts {
     fn on_event(&mut self, record: &Record, _: &[u8]) -> Result<()> {
         if let Event::Connection { host, port, allowed, .. } = &record.event {
             self.0.lock().insert(format!("{host}:{port}"), *allowed);

@@ -1,6 +1,6 @@
 //! Where other programs keep their servers.
 
-use crate::cli::config::servers::foreign::{Found, Variables, of_entries, of_json};
+use crate::cli::config::servers::foreign::{FoundServer, Variables, of_entries, of_json};
 use crate::error::{Error, Result};
 use crate::plain_file::{self, Links};
 use clap::ValueEnum;
@@ -27,16 +27,16 @@ pub enum Program {
 }
 
 /// A file and its servers.
-pub struct Source {
+pub struct ServersFile {
     pub path: PathBuf,
-    pub found: Vec<Found>,
+    pub found: Vec<FoundServer>,
 }
 
 /// The files of a program that exist, with their servers. Those of the workspace are not the user's.
 ///
 /// # Errors
 /// A file cannot be read.
-pub fn sources(program: Program, home: &Path, workspace: &Path) -> Result<Vec<Source>> {
+pub fn sources(program: Program, home: &Path, workspace: &Path) -> Result<Vec<ServersFile>> {
     let (own, theirs) = (Variables::ByName, Variables::Refused);
     let files: Vec<(PathBuf, Variables)> = match program {
         Program::Claude => vec![(home.join(".claude.json"), own)],
@@ -63,12 +63,12 @@ pub fn sources(program: Program, home: &Path, workspace: &Path) -> Result<Vec<So
         };
         let found = read(program, &text, variables, workspace)
             .map_err(|error| Error::config(format!("{}: {error}", path.display())))?;
-        sources.push(Source { path, found });
+        sources.push(ServersFile { path, found });
     }
     Ok(sources)
 }
 
-fn read(program: Program, text: &str, variables: Variables, workspace: &Path) -> Result<Vec<Found>> {
+fn read(program: Program, text: &str, variables: Variables, workspace: &Path) -> Result<Vec<FoundServer>> {
     match program {
         Program::Claude => claude(text, workspace),
         Program::Vscode => of_json(text, "servers", variables),
@@ -91,13 +91,13 @@ fn read(program: Program, text: &str, variables: Variables, workspace: &Path) ->
 }
 
 /// Those for all directories, and those for this one.
-fn claude(text: &str, workspace: &Path) -> Result<Vec<Found>> {
+fn claude(text: &str, workspace: &Path) -> Result<Vec<FoundServer>> {
     let settings: Value =
         serde_json::from_str(text).map_err(|error| Error::config("it is not valid JSON").caused_by(error))?;
     let here = settings.get("projects").and_then(|projects| projects.get(workspace.to_str()?));
     let tables =
         [here, Some(&settings)].into_iter().flatten().filter_map(|of| of.get("mcpServers")?.as_object());
-    let mut found: Vec<Found> = Vec::new();
+    let mut found: Vec<FoundServer> = Vec::new();
     for server in tables.flat_map(|table| of_entries(table, Variables::ByName)) {
         if !found.iter().any(|other| other.name == server.name) {
             found.push(server);

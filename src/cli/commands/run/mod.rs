@@ -5,7 +5,7 @@ mod answer;
 use crate::cli::config::Config;
 use crate::cli::console::Console;
 use crate::cli::endpoint::{self, Connected};
-use crate::cli::open::{Beginning, drive, open, resumed_options};
+use crate::cli::open::{StartingPoint, drive, open, resumed_options};
 use crate::cli::options::{EndArgs, JsonArg, Options, PlanArg, SessionOptions};
 use crate::cli::session_end::{after_failure, after_run};
 use crate::cli::signals::with_signals;
@@ -69,7 +69,7 @@ pub async fn run(machine: &Arc<Machine>, arguments: RunArgs) -> ExitCode {
         let Connected { mut settings, notices } = endpoint::model(&mut config, resume.as_ref()).await?;
         let (prompt, notice) = prompt::read(arguments.prompt.clone()).await?;
         settings.answer_schema = schema.as_ref().map(|schema| schema.value().clone());
-        let session = slot.insert(open(&config, settings, Beginning::of(resume), console).await?);
+        let session = slot.insert(open(&config, settings, StartingPoint::of(resume), console).await?);
         console.notices(notices.into_iter().chain(notice))?;
         with_signals(session.conversation.interrupt(), async {
             let work = async {

@@ -15,7 +15,7 @@ const MAX_REFERENCES: usize = 50;
 
 /// A server that a file names.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct FoundServer {
     /// Its name there, in the characters that names have here.
     pub name: String,
     /// Its settings, or why it cannot be used.
@@ -35,7 +35,7 @@ pub enum Variables {
 ///
 /// # Errors
 /// It is not JSON, or has no such member.
-pub fn of_json(text: &str, key: &str, variables: Variables) -> Result<Vec<Found>> {
+pub fn of_json(text: &str, key: &str, variables: Variables) -> Result<Vec<FoundServer>> {
     let value: Value = serde_json::from_str(&relaxed::to_json(text))
         .map_err(|error| Error::config("it is not valid JSON").caused_by(error))?;
     let Some(servers) = value.get(key).and_then(Value::as_object) else {
@@ -45,8 +45,8 @@ pub fn of_json(text: &str, key: &str, variables: Variables) -> Result<Vec<Found>
 }
 
 /// The servers of a table.
-pub fn of_entries(servers: &Map<String, Value>, variables: Variables) -> Vec<Found> {
-    let found = |(name, entry): (&String, &Value)| Found {
+pub fn of_entries(servers: &Map<String, Value>, variables: Variables) -> Vec<FoundServer> {
+    let found = |(name, entry): (&String, &Value)| FoundServer {
         name: usable_name(name),
         options: entry
             .as_object()
@@ -104,11 +104,11 @@ fn of_entry(entry: &Map<String, Value>, variables: Variables) -> Result<ServerOp
     for (name, value) in members(entry, &["env"]) {
         match variable(&value) {
             None => drop(options.env.insert(name, plain(&value, variables)?)),
-            Some(Named { default: Some(default), .. }) => drop(options.env.insert(name, default)),
-            Some(Named { variable, .. }) if variable == name && variables == Variables::ByName => {
+            Some(NamedVariable { default: Some(default), .. }) => drop(options.env.insert(name, default)),
+            Some(NamedVariable { variable, .. }) if variable == name && variables == Variables::ByName => {
                 options.env_vars.push(name);
             }
-            Some(Named { variable, .. }) => return Err(wants(&variable)),
+            Some(NamedVariable { variable, .. }) => return Err(wants(&variable)),
         }
     }
     Ok(options)
@@ -142,7 +142,7 @@ fn plain(text: &str, variables: Variables) -> Result<String, String> {
         let Some(length) = text[start..].find('}') else { return Ok(text) };
         let reference = text[start..=start + length].to_owned();
         match variable(&reference) {
-            Some(Named { default: Some(default), .. }) if !default.contains("${") => {
+            Some(NamedVariable { default: Some(default), .. }) if !default.contains("${") => {
                 text = text.replacen(&reference, &default, 1);
             }
             Some(named) if variables == Variables::Refused => return Err(wants(&named.variable)),
@@ -159,12 +159,12 @@ fn wants(variable: &str) -> String {
 }
 
 /// A reference to a variable: `${NAME}`, `${env:NAME}`, `${NAME:-default}`, `$NAME`.
-struct Named {
+struct NamedVariable {
     variable: String,
     default: Option<String>,
 }
 
-fn variable(text: &str) -> Option<Named> {
+fn variable(text: &str) -> Option<NamedVariable> {
     let inner = match text.strip_prefix("${") {
         Some(rest) => rest.strip_suffix('}')?,
         None => text.strip_prefix('$')?,
@@ -174,7 +174,7 @@ fn variable(text: &str) -> Option<Named> {
         None => (inner.strip_prefix("env:").unwrap_or(inner), None),
     };
     let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    is_name.then(|| Named { variable: name.to_owned(), default })
+    is_name.then(|| NamedVariable { variable: name.to_owned(), default })
 }
 
 fn list(entry: &Map<String, Value>, names: &[&str]) -> Option<Vec<String>> {
@@ -202,7 +202,7 @@ fn time(entry: &Map<String, Value>, name: &str, unit: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn of(text: &str, variables: Variables) -> Vec<Found> {
+    fn of(text: &str, variables: Variables) -> Vec<FoundServer> {
         of_json(text, "mcpServers", variables).unwrap()
     }
 

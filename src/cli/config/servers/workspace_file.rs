@@ -1,6 +1,6 @@
 //! `.mcp.json` of a workspace: servers that a repository asks for, which are used only after the user has approved this very file.
 
-use super::foreign::{Found, Variables, of_json};
+use super::foreign::{FoundServer, Variables, of_json};
 use crate::error::{Error, Result};
 use crate::hash::Hash;
 use crate::machine::Machine;
@@ -19,7 +19,7 @@ const MAX_BYTES: u64 = 256 << 10;
 /// What it says.
 pub struct WorkspaceFile {
     /// Its servers, and those that cannot be used with the reason.
-    pub found: Vec<Found>,
+    pub found: Vec<FoundServer>,
     /// Whether the user has approved it as it is.
     pub is_approved: bool,
     /// Identifies this file with this content.

@@ -19,7 +19,7 @@ use rustyline::Movement;
 use rustyline::completion::{Pair, longest_common_prefix};
 use rustyline::history::{DefaultHistory, History, SearchDirection};
 use text::Text;
-use vi::{Asked, Vi};
+use vi::{Vi, ViRequest};
 
 /// Rows of completions that are shown.
 const MAX_CANDIDATES: usize = 8;
@@ -49,7 +49,7 @@ pub enum Editing {
 
 /// What follows a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum EditStep {
     /// The next key.
     Continue,
     /// The text is complete.
@@ -119,7 +119,7 @@ impl Editor {
     }
 
     /// Applies a key.
-    pub fn press(&mut self, press: &Press, assistant: &dyn Assistant) -> Step {
+    pub fn press(&mut self, press: &Press, assistant: &dyn Assistant) -> EditStep {
         let after_escape = std::mem::take(&mut self.after_escape);
         let after_control_x = std::mem::take(&mut self.after_control_x);
         self.candidates.clear();
@@ -127,7 +127,7 @@ impl Editor {
         let escape = Press::of(Key::Escape);
         let press = if *press == Press::ctrl('[') { &escape } else { press };
         if self.search.is_some() && self.search_on(press) {
-            return Step::Continue;
+            return EditStep::Continue;
         }
         if after_control_x {
             return self.second_key(press);
@@ -142,49 +142,49 @@ impl Editor {
             && vi.is_command
         {
             match vi.command(&mut self.text, press) {
-                Asked::Nothing => return Step::Continue,
-                Asked::ExternalEditor => return Step::OpenEditor,
-                Asked::Earlier => self.earlier(),
-                Asked::Later => self.later(),
-                Asked::Search => self.search = Some((String::new(), self.history.len())),
+                ViRequest::Nothing => return EditStep::Continue,
+                ViRequest::ExternalEditor => return EditStep::OpenEditor,
+                ViRequest::Earlier => self.earlier(),
+                ViRequest::Later => self.later(),
+                ViRequest::Search => self.search = Some((String::new(), self.history.len())),
                 // Keys that insert nothing move in commands too.
-                Asked::Usual => drop(emacs::edit(&mut self.text, press)),
+                ViRequest::Usual => drop(emacs::edit(&mut self.text, press)),
             }
-            return Step::Continue;
+            return EditStep::Continue;
         }
         emacs::edit(&mut self.text, press);
-        Step::Continue
+        EditStep::Continue
     }
 
-    fn second_key(&mut self, press: &Press) -> Step {
+    fn second_key(&mut self, press: &Press) -> EditStep {
         match press {
-            Press { key: Key::Char('e'), ctrl: true, .. } => return Step::OpenEditor,
+            Press { key: Key::Char('e'), ctrl: true, .. } => return EditStep::OpenEditor,
             Press { key: Key::Char('u'), ctrl: true, .. } => self.text.undo(),
             _ => {}
         }
-        Step::Continue
+        EditStep::Continue
     }
 
-    fn escape(&mut self, again: bool) -> Step {
+    fn escape(&mut self, again: bool) -> EditStep {
         let Some(vi) = &mut self.vi else {
             self.after_escape = !again;
-            return if again { Step::Rewind } else { Step::Continue };
+            return if again { EditStep::Rewind } else { EditStep::Continue };
         };
         // Users of vi press it often: only without text it means more.
         if again && self.text.is_empty() {
-            return Step::Rewind;
+            return EditStep::Rewind;
         }
         vi.begin_commands(&mut self.text);
         self.after_escape = true;
-        Step::Continue
+        EditStep::Continue
     }
 
     /// Keys that do the same in every mode.
-    fn common(&mut self, press: &Press, assistant: &dyn Assistant) -> Option<Step> {
+    fn common(&mut self, press: &Press, assistant: &dyn Assistant) -> Option<EditStep> {
         let is_plain = !press.ctrl && !press.alt && !press.shift;
         match press.key {
             Key::Enter if is_plain && assistant.is_incomplete(self.text.as_str()) => self.text.insert("\n"),
-            Key::Enter if is_plain || press.ctrl => return Some(Step::Submit),
+            Key::Enter if is_plain || press.ctrl => return Some(EditStep::Submit),
             Key::Tab => self.complete(assistant),
             Key::Up if is_plain => {
                 if !self.text.go(&Movement::LineUp(1)) {
@@ -206,26 +206,26 @@ impl Editor {
             Key::Char('>') if press.alt => self.recall(self.history.len()),
             _ => return None,
         }
-        Some(Step::Continue)
+        Some(EditStep::Continue)
     }
 
-    fn control(&mut self, character: char, assistant: &dyn Assistant) -> Option<Step> {
+    fn control(&mut self, character: char, assistant: &dyn Assistant) -> Option<EditStep> {
         match character {
-            'c' => return Some(Step::Interrupt),
-            'd' if self.text.is_empty() => return Some(Step::End),
-            'g' => return Some(Step::OpenEditor),
+            'c' => return Some(EditStep::Interrupt),
+            'd' if self.text.is_empty() => return Some(EditStep::End),
+            'g' => return Some(EditStep::OpenEditor),
             'i' => self.complete(assistant),
-            'l' => return Some(Step::ClearScreen),
-            'm' => return Some(Step::Submit),
+            'l' => return Some(EditStep::ClearScreen),
+            'm' => return Some(EditStep::Submit),
             'n' => self.later(),
-            'o' => return Some(Step::ShowLast),
+            'o' => return Some(EditStep::ShowLast),
             'p' => self.earlier(),
             'r' => self.search = Some((String::new(), self.history.len())),
             'x' => self.after_control_x = true,
-            'z' => return Some(Step::Suspend),
+            'z' => return Some(EditStep::Suspend),
             _ => return None,
         }
-        Some(Step::Continue)
+        Some(EditStep::Continue)
     }
 
     fn complete(&mut self, assistant: &dyn Assistant) {
@@ -358,9 +358,9 @@ fn in_columns(words: &[String], columns: usize) -> Vec<String> {
 mod tests {
     use super::*;
 
-    struct Nobody;
+    struct NoAssistant;
 
-    impl Assistant for Nobody {
+    impl Assistant for NoAssistant {
         fn complete(&self, _: &str, _: usize) -> (usize, Vec<Pair>) {
             (0, Vec::new())
         }
@@ -380,8 +380,8 @@ mod tests {
         Editor::new(history, editing)
     }
 
-    fn type_keys(editor: &mut Editor, keys: &[Press]) -> Step {
-        keys.iter().fold(Step::Continue, |_, press| editor.press(press, &Nobody))
+    fn type_keys(editor: &mut Editor, keys: &[Press]) -> EditStep {
+        keys.iter().fold(EditStep::Continue, |_, press| editor.press(press, &NoAssistant))
     }
 
     fn chars(text: &str) -> Vec<Press> {
@@ -401,7 +401,7 @@ mod tests {
         assert_eq!(editor.text.as_str(), "third entry");
         type_keys(&mut editor, &[Press::ctrl('r')]);
         assert_eq!(editor.text.as_str(), "first entry");
-        assert_eq!(type_keys(&mut editor, &[Press::of(Key::Enter)]), Step::Submit);
+        assert_eq!(type_keys(&mut editor, &[Press::of(Key::Enter)]), EditStep::Submit);
     }
 
     #[test]
@@ -409,7 +409,7 @@ mod tests {
         let mut editor = editor(Editing::Emacs);
         let alt = Press { alt: true, ..Press::of(Key::Enter) };
         let shift = Press { shift: true, ..Press::of(Key::Enter) };
-        assert_eq!(type_keys(&mut editor, &[alt, Press::ctrl('j'), shift]), Step::Continue);
+        assert_eq!(type_keys(&mut editor, &[alt, Press::ctrl('j'), shift]), EditStep::Continue);
         assert_eq!(editor.text.as_str(), "\n\n\n");
     }
 
@@ -417,20 +417,20 @@ mod tests {
     fn keys_that_leave_the_editor_do() {
         let escape = || Press::of(Key::Escape);
         for (keys, step) in [
-            (vec![Press::ctrl('c')], Step::Interrupt),
-            (vec![Press::ctrl('d')], Step::End),
-            (vec![Press::ctrl('g')], Step::OpenEditor),
-            (vec![Press::ctrl('x'), Press::ctrl('e')], Step::OpenEditor),
-            (vec![Press::ctrl('z')], Step::Suspend),
-            (vec![escape(), escape()], Step::Rewind),
-            (vec![escape(), Press::of(Key::Char('a')), escape()], Step::Continue),
+            (vec![Press::ctrl('c')], EditStep::Interrupt),
+            (vec![Press::ctrl('d')], EditStep::End),
+            (vec![Press::ctrl('g')], EditStep::OpenEditor),
+            (vec![Press::ctrl('x'), Press::ctrl('e')], EditStep::OpenEditor),
+            (vec![Press::ctrl('z')], EditStep::Suspend),
+            (vec![escape(), escape()], EditStep::Rewind),
+            (vec![escape(), Press::of(Key::Char('a')), escape()], EditStep::Continue),
         ] {
             assert_eq!(type_keys(&mut editor(Editing::Emacs), &keys), step, "{keys:?}");
         }
         let mut vi = editor(Editing::Vi);
         type_keys(&mut vi, &chars("text"));
-        assert_eq!(type_keys(&mut vi, &[escape(), escape()]), Step::Continue);
-        assert_eq!(type_keys(&mut vi, &chars("ddv")), Step::OpenEditor);
-        assert_eq!(type_keys(&mut vi, &[escape(), escape()]), Step::Rewind);
+        assert_eq!(type_keys(&mut vi, &[escape(), escape()]), EditStep::Continue);
+        assert_eq!(type_keys(&mut vi, &chars("ddv")), EditStep::OpenEditor);
+        assert_eq!(type_keys(&mut vi, &[escape(), escape()]), EditStep::Rewind);
     }
 }

@@ -22,7 +22,7 @@ pub struct Vi {
 
 /// What a command asks of the editor.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum ViRequest {
     Nothing,
     Earlier,
     Later,
@@ -42,23 +42,23 @@ impl Vi {
     }
 
     /// A key while commands are read.
-    pub fn command(&mut self, text: &mut Text, press: &Press) -> Asked {
+    pub fn command(&mut self, text: &mut Text, press: &Press) -> ViRequest {
         let Press { key: Key::Char(character), ctrl: false, alt: false, .. } = *press else {
             (self.count, self.operator, self.awaits) = (0, None, None);
-            return Asked::Usual;
+            return ViRequest::Usual;
         };
         if let Some(command) = self.awaits.take() {
             self.with_character(text, command, character);
-            return Asked::Nothing;
+            return ViRequest::Nothing;
         }
         if character.is_ascii_digit() && (character != '0' || self.count > 0) {
             let digit = character as u16 - '0' as u16;
             self.count = self.count.saturating_mul(10).saturating_add(digit).min(MAX_COUNT);
-            return Asked::Nothing;
+            return ViRequest::Nothing;
         }
         if matches!(character, 'f' | 't' | 'F' | 'T' | 'r') {
             self.awaits = Some(character);
-            return Asked::Nothing;
+            return ViRequest::Nothing;
         }
         let count = std::mem::take(&mut self.count).max(1);
         if let Some((operator, before)) = self.operator.take() {
@@ -68,11 +68,11 @@ impl Vi {
             } else if let Some(movement) = self.movement(character, count, Some(operator)) {
                 self.operate(text, operator, &movement);
             }
-            return Asked::Nothing;
+            return ViRequest::Nothing;
         }
         if matches!(character, 'd' | 'c' | 'y') {
             self.operator = Some((character, count));
-            return Asked::Nothing;
+            return ViRequest::Nothing;
         }
         if let Some(movement) = self.movement(character, count, None) {
             return self.go(text, &movement, character);
@@ -80,12 +80,12 @@ impl Vi {
         self.change(text, character, count)
     }
 
-    fn go(&self, text: &mut Text, movement: &Movement, character: char) -> Asked {
+    fn go(&self, text: &mut Text, movement: &Movement, character: char) -> ViRequest {
         if !text.go(movement) && matches!(character, 'j' | 'k') {
-            return if character == 'k' { Asked::Earlier } else { Asked::Later };
+            return if character == 'k' { ViRequest::Earlier } else { ViRequest::Later };
         }
         stay_on_text(text);
-        Asked::Nothing
+        ViRequest::Nothing
     }
 
     /// The movement of a character; as in vi, `cw` changes to the end of the word alone.
@@ -151,7 +151,7 @@ impl Vi {
     }
 
     /// Commands that do not move.
-    fn change(&mut self, text: &mut Text, character: char, count: u16) -> Asked {
+    fn change(&mut self, text: &mut Text, character: char, count: u16) -> ViRequest {
         match character {
             'x' => text.cut(&Movement::ForwardChar(count)),
             'X' => text.cut(&Movement::BackwardChar(count)),
@@ -163,16 +163,16 @@ impl Vi {
                 text.yank();
             }
             '~' => toggle_case(text),
-            'v' => return Asked::ExternalEditor,
-            '/' => return Asked::Search,
+            'v' => return ViRequest::ExternalEditor,
+            '/' => return ViRequest::Search,
             _ => return self.insertion(text, character, count),
         }
         stay_on_text(text);
-        Asked::Nothing
+        ViRequest::Nothing
     }
 
     /// Commands after which characters are inserted.
-    fn insertion(&mut self, text: &mut Text, character: char, count: u16) -> Asked {
+    fn insertion(&mut self, text: &mut Text, character: char, count: u16) -> ViRequest {
         match character {
             'i' => {}
             'I' => drop(text.go(&Movement::ViFirstPrint)),
@@ -190,10 +190,10 @@ impl Vi {
                 text.insert("\n");
                 text.go(&Movement::BackwardChar(1));
             }
-            _ => return Asked::Nothing,
+            _ => return ViRequest::Nothing,
         }
         self.is_command = false;
-        Asked::Nothing
+        ViRequest::Nothing
     }
 }
 

@@ -9,7 +9,6 @@ mod table;
 use self::render::{Renderer, options};
 use super::style::Colours;
 use crate::sanitise::Sanitiser;
-use crate::syntax::Language;
 use pulldown_cmark::{CodeBlockKind, Event, Parser, Tag};
 use std::ops::Range;
 
@@ -26,12 +25,6 @@ pub struct Markdown {
     /// The length of `pending` at which it is parsed again.
     next_parse: usize,
     fence: Option<Fence>,
-}
-
-/// The language that the text behind a fence names.
-fn language_of(info: &str) -> Option<Language> {
-    let name = info.trim().split([' ', ',', '{', '\t']).next()?;
-    Language::named(name)
 }
 
 /// An open code fence.
@@ -121,7 +114,7 @@ impl Markdown {
         if let Some(fence) = fence {
             let first_line = self.pending.find('\n').map_or(self.pending.len(), |end| end + 1);
             let language =
-                language_of(self.pending[..first_line].trim_start().trim_start_matches(['`', '~']));
+                render::language_of(self.pending[..first_line].trim_start().trim_start_matches(['`', '~']));
             self.pending.drain(..first_line);
             self.renderer.begin_code(language);
             self.fence = Some(fence);

@@ -1,9 +1,8 @@
 //! Complete Markdown blocks as lines for a terminal.
 
-use super::language_of;
 use super::table::Table;
 use crate::cli::ui::style::{BOLD, CODE, Colours, DIM, HEADING, LINK};
-use crate::cli::ui::wrap::{self, Line, Span};
+use crate::cli::ui::wrap::{self, Span, StyledLine};
 use crate::sanitise;
 use crate::syntax::{Class, Language, Lines};
 use anstyle::Style;
@@ -21,13 +20,19 @@ pub(super) fn options() -> Options {
     Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS
 }
 
+/// The language that the text behind a fence names.
+pub(super) fn language_of(info: &str) -> Option<Language> {
+    let name = info.trim().split([' ', ',', '{', '\t']).next()?;
+    Language::named(name)
+}
+
 /// Writes blocks with an empty line between them.
 pub(super) struct Renderer {
     columns: usize,
     colours: Colours,
     out: String,
     /// The text of the current block.
-    spans: Line,
+    spans: StyledLine,
     styles: Vec<Style>,
     /// The prefix of every line, outermost part first.
     margins: Vec<Margin>,
@@ -68,7 +73,7 @@ impl Renderer {
             columns,
             colours,
             out: String::new(),
-            spans: Line::new(),
+            spans: StyledLine::new(),
             styles: Vec::new(),
             margins: Vec::new(),
             lists: Vec::new(),
@@ -371,7 +376,7 @@ impl Renderer {
 }
 
 /// A line of code in the colours of its words.
-fn coloured(line: &str, words: &[(Range<usize>, Class)]) -> Line {
+fn coloured(line: &str, words: &[(Range<usize>, Class)]) -> StyledLine {
     let span = |text: &str, style| Span { text: text.to_owned(), style };
     let (mut spans, mut at) = (vec![span("  ", Style::new())], 0);
     for (range, class) in words {

@@ -1,7 +1,7 @@
 //! A table, fitted to the width of the terminal.
 
 use crate::cli::ui::style::DIM;
-use crate::cli::ui::wrap::{self, Line, Span};
+use crate::cli::ui::wrap::{self, Span, StyledLine};
 use anstyle::Style;
 use pulldown_cmark::Alignment;
 
@@ -12,8 +12,8 @@ const BETWEEN: &str = " │ ";
 pub(super) struct Table {
     alignments: Vec<Alignment>,
     /// The first row is the head.
-    rows: Vec<Vec<Line>>,
-    row: Vec<Line>,
+    rows: Vec<Vec<StyledLine>>,
+    row: Vec<StyledLine>,
 }
 
 impl Table {
@@ -21,7 +21,7 @@ impl Table {
         Self { alignments, rows: Vec::new(), row: Vec::new() }
     }
 
-    pub(super) fn cell(&mut self, cell: Line) {
+    pub(super) fn cell(&mut self, cell: StyledLine) {
         self.row.push(cell);
     }
 
@@ -30,7 +30,7 @@ impl Table {
     }
 
     /// The lines of the table in `columns` columns. Cells that are too long are wrapped.
-    pub(super) fn lines(&self, columns: usize) -> Vec<Line> {
+    pub(super) fn lines(&self, columns: usize) -> Vec<StyledLine> {
         let widths = self.widths(columns);
         let mut lines = Vec::new();
         for (index, row) in self.rows.iter().enumerate() {
@@ -62,12 +62,12 @@ impl Table {
         widths.iter().map(|width| *width.min(&limit)).collect()
     }
 
-    fn row_lines(&self, row: &[Line], widths: &[usize], lines: &mut Vec<Line>) {
-        let cells: Vec<Vec<Line>> =
+    fn row_lines(&self, row: &[StyledLine], widths: &[usize], lines: &mut Vec<StyledLine>) {
+        let cells: Vec<Vec<StyledLine>> =
             row.iter().zip(widths).map(|(cell, width)| wrap::wrap(cell, *width)).collect();
         let height = cells.iter().map(Vec::len).max().unwrap_or(0);
         for index in 0..height {
-            let mut line = Line::new();
+            let mut line = StyledLine::new();
             for (column, (cell, width)) in cells.iter().zip(widths).enumerate() {
                 if column > 0 {
                     line.push(Span { text: BETWEEN.to_string(), style: DIM });
@@ -82,7 +82,7 @@ impl Table {
     }
 }
 
-fn aligned(content: Line, width: usize, alignment: Alignment, is_last: bool) -> Line {
+fn aligned(content: StyledLine, width: usize, alignment: Alignment, is_last: bool) -> StyledLine {
     let missing = width.saturating_sub(wrap::line_width(&content));
     let left = match alignment {
         Alignment::Right => missing,

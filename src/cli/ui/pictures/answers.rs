@@ -5,7 +5,7 @@ const MAX_WAITING: usize = 4096;
 
 /// The answers so far.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Answers {
+pub struct TerminalAnswers {
     waiting: Vec<u8>,
     /// It shows pictures by kitty's protocol.
     pub kitty: bool,
@@ -17,7 +17,7 @@ pub struct Answers {
     pub is_complete: bool,
 }
 
-impl Answers {
+impl TerminalAnswers {
     /// Takes what was read. What is not part of an answer is dropped.
     pub fn push(&mut self, bytes: &[u8]) {
         let mut all = std::mem::take(&mut self.waiting);
@@ -71,8 +71,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn of(pieces: &[&str]) -> Answers {
-        let mut answers = Answers::default();
+    fn of(pieces: &[&str]) -> TerminalAnswers {
+        let mut answers = TerminalAnswers::default();
         pieces.iter().for_each(|piece| answers.push(piece.as_bytes()));
         answers
     }
@@ -98,7 +98,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_input_is_bounded(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..3000), 0..8)) {
-            let mut answers = Answers::default();
+            let mut answers = TerminalAnswers::default();
             for piece in pieces {
                 answers.push(&piece);
                 prop_assert!(answers.waiting.len() <= MAX_WAITING);

@@ -1,7 +1,7 @@
 //! Which kind of pictures the terminal shows. It is asked one question, whose end every terminal answers, and what it answers
 //! too late is read and dropped.
 
-use super::answers::Answers;
+use super::answers::TerminalAnswers;
 use super::kitty::through_tmux;
 use crate::cli::ui::terminal::keyboard::keyboard_within;
 use crate::lock::Lock;
@@ -26,7 +26,7 @@ const OTHERS: &str = "\x1b[>0q\x1b[16t\x1b[c";
 
 /// What the terminal can do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Terminal {
+pub struct PictureTerminal {
     /// `None`: it shows no pictures.
     pub protocol: Option<Protocol>,
     /// Width and height of a cell in pixels, where they are known.
@@ -42,7 +42,7 @@ pub enum Protocol {
 
 /// What the environment says about the terminal.
 #[derive(Debug, Clone, Default)]
-pub struct Environment {
+pub struct TerminalEnvironment {
     term: String,
     program: String,
     tmux: bool,
@@ -53,7 +53,7 @@ pub struct Environment {
     terminals: bool,
 }
 
-impl Environment {
+impl TerminalEnvironment {
     pub fn of_process() -> Self {
         let terminals = io::stdin().is_terminal() && io::stdout().is_terminal() && io::stderr().is_terminal();
         Self { terminals, ..Self::of(|name| std::env::var(name).ok()) }
@@ -96,23 +96,23 @@ impl Environment {
 }
 
 /// Finds out what the terminal can do; `None` while somebody else reads the keyboard.
-pub fn detect(environment: &Environment) -> Option<Terminal> {
+pub fn detect(environment: &TerminalEnvironment) -> Option<PictureTerminal> {
     let known = environment.protocol();
     if !environment.may_be_asked() || !is_in_foreground() {
-        return Some(Terminal { protocol: known, cell: None });
+        return Some(PictureTerminal { protocol: known, cell: None });
     }
     if let Some(protocol) = known
         && let Some(cell) = cell_of_window()
     {
-        return Some(Terminal { protocol: Some(protocol), cell: Some(cell) });
+        return Some(PictureTerminal { protocol: Some(protocol), cell: Some(cell) });
     }
     let answers = ask(environment)?;
     let protocol = match &answers {
-        Answers { kitty: true, .. } => Some(Protocol::Kitty { tmux: environment.tmux }),
-        Answers { name, .. } if !environment.tmux && takes_iterm_files(name) => Some(Protocol::Iterm),
+        TerminalAnswers { kitty: true, .. } => Some(Protocol::Kitty { tmux: environment.tmux }),
+        TerminalAnswers { name, .. } if !environment.tmux && takes_iterm_files(name) => Some(Protocol::Iterm),
         _ => known,
     };
-    Some(Terminal { protocol, cell: answers.cell.or_else(cell_of_window) })
+    Some(PictureTerminal { protocol, cell: answers.cell.or_else(cell_of_window) })
 }
 
 fn takes_iterm_files(name: &str) -> bool {
@@ -145,15 +145,15 @@ pub fn settle() {
 const KEYBOARD_WAIT: Duration = Duration::from_millis(100);
 
 /// Asks the terminal, and reads until its last answer or for a short time; `None` while somebody else reads the keyboard.
-fn ask(environment: &Environment) -> Option<Answers> {
+fn ask(environment: &TerminalEnvironment) -> Option<TerminalAnswers> {
     let keyboard = keyboard_within(KEYBOARD_WAIT)?;
-    let Some(quiet) = Quiet::begin() else { return Some(Answers::default()) };
+    let Some(quiet) = Quiet::begin() else { return Some(TerminalAnswers::default()) };
     let first = if environment.tmux { through_tmux(KITTY) } else { KITTY.to_owned() };
     crate::cli::ui::stderr::write(&(first + OTHERS));
-    let mut answers = Answers::default();
+    let mut answers = TerminalAnswers::default();
     let time = if environment.remote { REMOTE_ANSWER } else { ANSWER };
     // tmux answers DA1 itself, before the terminal around it answers what came through.
-    let is_done = |answers: &Answers| answers.is_complete && (answers.kitty || !environment.tmux);
+    let is_done = |answers: &TerminalAnswers| answers.is_complete && (answers.kitty || !environment.tmux);
     read(&mut answers, Instant::now() + time, is_done);
     if answers.is_complete {
         return Some(answers);
@@ -170,7 +170,7 @@ fn ask(environment: &Environment) -> Option<Answers> {
     Some(known)
 }
 
-fn read(answers: &mut Answers, deadline: Instant, is_done: impl Fn(&Answers) -> bool) {
+fn read(answers: &mut TerminalAnswers, deadline: Instant, is_done: impl Fn(&TerminalAnswers) -> bool) {
     let stdin = stdio::stdin();
     let mut buffer = [0; 1024];
     while !is_done(answers) && is_readable(stdin, deadline) {
@@ -227,11 +227,11 @@ impl Drop for Quiet {
 mod tests {
     use super::*;
 
-    fn environment(variables: &[(&str, &str)]) -> Environment {
+    fn environment(variables: &[(&str, &str)]) -> TerminalEnvironment {
         let find = |name: &str| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         };
-        Environment { terminals: true, ..Environment::of(find) }
+        TerminalEnvironment { terminals: true, ..TerminalEnvironment::of(find) }
     }
 
     #[test]
@@ -264,7 +264,7 @@ mod tests {
         ] {
             assert!(!may(variables), "{variables:?}");
         }
-        let piped = Environment { terminals: false, ..environment(&[("TERM", "xterm")]) };
+        let piped = TerminalEnvironment { terminals: false, ..environment(&[("TERM", "xterm")]) };
         assert!(!piped.may_be_asked());
     }
 }

@@ -12,7 +12,7 @@ pub use artifact::{ArtifactFiles, is_drawable, path_line};
 pub use detect::settle;
 
 use crate::picture::{Pixels, decode};
-use detect::{Environment, Protocol, Terminal};
+use detect::{PictureTerminal, Protocol, TerminalEnvironment};
 use serde::Deserialize;
 use std::io;
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub enum Images {
 #[derive(Debug, Default)]
 pub struct Pictures {
     pub images: Images,
-    terminal: Option<Terminal>,
+    terminal: Option<PictureTerminal>,
 }
 
 impl Pictures {
@@ -73,7 +73,7 @@ impl Pictures {
 
     /// How pictures are drawn, and the size of a cell where it is known; `None` where they are not.
     fn protocol(&mut self) -> Option<(Protocol, Option<(u16, u16)>)> {
-        let environment = Environment::of_process();
+        let environment = TerminalEnvironment::of_process();
         let wanted = match self.images {
             Images::Never => false,
             Images::Always => true,
@@ -86,7 +86,7 @@ impl Pictures {
             // Where the keyboard is in use, the terminal is asked before the next picture.
             self.terminal = detect::detect(&environment);
         }
-        let Terminal { protocol, cell } = self.terminal?;
+        let PictureTerminal { protocol, cell } = self.terminal?;
         Some((protocol?, cell))
     }
 }

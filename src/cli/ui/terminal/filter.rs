@@ -32,7 +32,7 @@ const ALTERNATE_SCREEN: [u16; 3] = [47, 1047, 1049];
 #[derive(Default)]
 pub struct Filter {
     decoder: Utf8Stream,
-    state: State,
+    state: FilterState,
     sequence: String,
     /// What puts the terminal back as it was, a sequence for each thing that the program has changed.
     undo: BTreeSet<String>,
@@ -44,7 +44,7 @@ pub struct Filter {
 }
 
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum FilterState {
     #[default]
     Text,
     Escape,
@@ -104,17 +104,17 @@ impl Filter {
 
     fn step(&mut self, character: char, out: &mut Filtered) {
         match self.state {
-            State::Text => self.text(character, out),
-            State::Escape => self.escape(character, out),
-            State::Intermediate(intermediate) => self.selection(intermediate, character, out),
-            State::Csi { overlong } => self.csi(character, overlong, out),
-            State::String => match character {
-                '\x07' | '\u{9c}' | '\x18' | '\x1a' => self.state = State::Text,
-                '\x1b' => self.state = State::StringEscape,
+            FilterState::Text => self.text(character, out),
+            FilterState::Escape => self.escape(character, out),
+            FilterState::Intermediate(intermediate) => self.selection(intermediate, character, out),
+            FilterState::Csi { overlong } => self.csi(character, overlong, out),
+            FilterState::String => match character {
+                '\x07' | '\u{9c}' | '\x18' | '\x1a' => self.state = FilterState::Text,
+                '\x1b' => self.state = FilterState::StringEscape,
                 _ => {}
             },
-            State::StringEscape => {
-                self.state = State::Text;
+            FilterState::StringEscape => {
+                self.state = FilterState::Text;
                 if character != '\\' {
                     self.escape(character, out);
                 }
@@ -124,9 +124,9 @@ impl Filter {
 
     fn text(&mut self, character: char, out: &mut Filtered) {
         match character {
-            '\x1b' => return self.state = State::Escape,
+            '\x1b' => return self.state = FilterState::Escape,
             '\u{9b}' => return self.begin_csi(),
-            '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}' => return self.state = State::String,
+            '\u{90}' | '\u{98}' | '\u{9d}'..='\u{9f}' => return self.state = FilterState::String,
             // Shifts to the other set of characters, and back.
             '\x0e' => drop(self.undo.insert("\x0f".to_owned())),
             '\x0f' => drop(self.undo.remove("\x0f")),
@@ -162,13 +162,13 @@ impl Filter {
     }
 
     fn escape(&mut self, character: char, out: &mut Filtered) {
-        self.state = State::Text;
+        self.state = FilterState::Text;
         match character {
             '[' => self.begin_csi(),
             // `k` begins the title of a window in screen and tmux.
-            ']' | 'P' | 'X' | '^' | '_' | 'k' => self.state = State::String,
-            '(' | ')' | '*' | '+' | '#' => self.state = State::Intermediate(character),
-            ' '..='/' => self.state = State::Intermediate('\0'),
+            ']' | 'P' | 'X' | '^' | '_' | 'k' => self.state = FilterState::String,
+            '(' | ')' | '*' | '+' | '#' => self.state = FilterState::Intermediate(character),
+            ' '..='/' => self.state = FilterState::Intermediate('\0'),
             '7' | '8' | 'D' | 'E' | 'H' | 'M' | 'c' => out.screen.extend(['\x1b', character]),
             '=' => {
                 self.undo.insert("\x1b>".to_owned());
@@ -178,7 +178,7 @@ impl Filter {
                 self.undo.remove("\x1b>");
                 out.screen.push_str("\x1b>");
             }
-            '\x1b' => self.state = State::Escape,
+            '\x1b' => self.state = FilterState::Escape,
             '0'..='~' => {}
             _ => self.text(character, out),
         }
@@ -187,7 +187,7 @@ impl Filter {
     /// The last character of a sequence with an intermediate one: a set of characters, or `ESC # 8`.
     fn selection(&mut self, intermediate: char, character: char, out: &mut Filtered) {
         match character {
-            ' '..='/' => return self.state = State::Intermediate('\0'),
+            ' '..='/' => return self.state = FilterState::Intermediate('\0'),
             '0'..='~' if intermediate != '\0' => {
                 out.screen.extend(['\x1b', intermediate, character]);
                 if intermediate != '#' {
@@ -200,38 +200,38 @@ impl Filter {
             }
             '0'..='~' => {}
             _ => {
-                self.state = State::Text;
+                self.state = FilterState::Text;
                 return self.text(character, out);
             }
         }
-        self.state = State::Text;
+        self.state = FilterState::Text;
     }
 
     fn begin_csi(&mut self) {
         self.sequence.clear();
-        self.state = State::Csi { overlong: false };
+        self.state = FilterState::Csi { overlong: false };
     }
 
     fn csi(&mut self, character: char, overlong: bool, out: &mut Filtered) {
         match character {
             ' '..='?' if overlong || self.sequence.len() >= MAX_SEQUENCE => {
-                self.state = State::Csi { overlong: true };
+                self.state = FilterState::Csi { overlong: true };
             }
             ' '..='?' => self.sequence.push(character),
             '@'..='~' => {
-                self.state = State::Text;
+                self.state = FilterState::Text;
                 let sequence = std::mem::take(&mut self.sequence);
                 if !overlong && let Some(passed) = self.control(&sequence, character) {
                     out.screen.push_str(&passed);
                 }
             }
-            '\x18' | '\x1a' => self.state = State::Text,
-            '\x1b' => self.state = State::Escape,
+            '\x18' | '\x1a' => self.state = FilterState::Text,
+            '\x1b' => self.state = FilterState::Escape,
             // A terminal obeys these within a sequence; the sequence goes on.
             '\x08' | '\t' | '\n' | '\r' => out.screen.push(character),
             character if character.is_control() => {}
             _ => {
-                self.state = State::Text;
+                self.state = FilterState::Text;
                 self.text(character, out);
             }
         }

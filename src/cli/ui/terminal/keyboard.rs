@@ -37,13 +37,13 @@ pub struct Keyboard {
 
 /// Waits until nobody else reads the keyboard.
 pub async fn keyboard() -> MutexGuard<'static, Keyboard> {
-    let _waiting = Waiting::begin();
+    let _waiting = WaitingReader::begin();
     KEYBOARD.lock().await
 }
 
 /// The keyboard, for a thread that may block; `None` where somebody else reads it for so long.
 pub fn keyboard_within(time: Duration) -> Option<MutexGuard<'static, Keyboard>> {
-    let _waiting = Waiting::begin();
+    let _waiting = WaitingReader::begin();
     let deadline = Instant::now() + time;
     loop {
         match KEYBOARD.try_lock() {
@@ -54,9 +54,9 @@ pub fn keyboard_within(time: Duration) -> Option<MutexGuard<'static, Keyboard>> 
     }
 }
 
-struct Waiting;
+struct WaitingReader;
 
-impl Waiting {
+impl WaitingReader {
     fn begin() -> Self {
         WAITING.fetch_add(1, Ordering::SeqCst);
         ASKED.notify_waiters();
@@ -64,7 +64,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaitingReader {
     fn drop(&mut self) {
         WAITING.fetch_sub(1, Ordering::SeqCst);
     }

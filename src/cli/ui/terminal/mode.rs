@@ -9,19 +9,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::signal::unix::Signal;
 
 /// The settings as they were found, and as they are to be now. `None` until they are first changed.
-static SETTINGS: Lock<Option<Settings>> = Lock::new(None);
+static SETTINGS: Lock<Option<TerminalSettings>> = Lock::new(None);
 /// Bytes that the terminal had for us when they were first changed, in which a line feed is the key Enter.
 static TYPED_BEFORE: AtomicUsize = AtomicUsize::new(0);
 
-struct Settings {
+struct TerminalSettings {
     found: Termios,
     current: Termios,
 }
 
 /// Settings of the terminal for as long as this lives. Dropping it restores those before it.
-pub struct Mode(Option<Termios>);
+pub struct TerminalMode(Option<Termios>);
 
-impl Mode {
+impl TerminalMode {
     /// Every key as it is, for a program that has the terminal for itself. Nothing changes where standard input is not a
     /// terminal or belongs to another process.
     pub fn raw() -> Self {
@@ -52,9 +52,9 @@ impl Mode {
             let Ok(found) = termios::tcgetattr(stdio::stdin()) else { return Self(None) };
             let waiting = rustix::io::ioctl_fionread(stdio::stdin()).unwrap_or(0);
             TYPED_BEFORE.store(usize::try_from(waiting).unwrap_or(0), Ordering::SeqCst);
-            *settings = Some(Settings { current: found.clone(), found });
+            *settings = Some(TerminalSettings { current: found.clone(), found });
         }
-        let Some(Settings { found, current }) = &mut *settings else { return Self(None) };
+        let Some(TerminalSettings { found, current }) = &mut *settings else { return Self(None) };
         let before = current.clone();
         change(found, current);
         set(current);
@@ -74,7 +74,7 @@ fn keys_as_they_are(settings: &mut Termios) {
     settings.special_codes[SpecialCodeIndex::VTIME] = 0;
 }
 
-impl Drop for Mode {
+impl Drop for TerminalMode {
     fn drop(&mut self) {
         if let (Some(before), Some(settings)) = (self.0.take(), &mut *SETTINGS.lock()) {
             set(&before);
