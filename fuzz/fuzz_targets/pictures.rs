@@ -4,12 +4,8 @@
 
 #![no_main]
 
-#[allow(dead_code, reason = "the fuzzer reads whether the last answer has come")]
-#[path = "../../src/cli/ui/pictures/answers.rs"]
-mod answers;
-
 use agent_picture::{Header, MAX_PIXELS, MAX_SIDE};
-use answers::Answers;
+use agent_terminal::pictures::answers::Answers;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -29,11 +29,11 @@ mod serving;
 mod session_end;
 mod signals;
 mod startup;
-pub mod ui;
 pub mod usage;
 
 pub use crate::cli::commands::Cli;
 pub use crate::cli::completion::answer_shell;
+pub use agent_terminal as ui;
 
 use crate::error::Error;
 use crate::machine::Machine;

@@ -1,0 +1,192 @@
+//! Where the text of the editor is on the screen, and how the screen follows.
+
+use crate::style::{Colours, DIM};
+use crate::wrap::{chop, hanging};
+use agent_base::sanitise::{is_dangerous, plain, truncate};
+use std::fmt::Write;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// Columns of a tab.
+const TAB: usize = 4;
+
+/// What is before the text.
+#[derive(Debug, Clone)]
+pub struct Label {
+    /// Without colours, and sanitised. Only its last line is next to the text.
+    pub plain: String,
+    pub painted: String,
+}
+
+/// Rows of the screen, and the cursor's row and column in them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct View {
+    pub rows: Vec<String>,
+    pub cursor: (usize, usize),
+}
+
+impl View {
+    /// Lays the text out behind its label in so many columns, the last of which stays empty.
+    pub fn new(label: &Label, text: &str, cursor: usize, columns: usize) -> Self {
+        let width = columns.saturating_sub(1).max(8);
+        let broken = hanging(&label.plain, 0, Some(width));
+        let mut rows: Vec<String> = broken.split('\n').flat_map(|line| chop(line, width)).collect();
+        let indent = rows.last().map_or(0, |last| last.width());
+        // A label of several rows is not painted.
+        if let [only] = rows.as_mut_slice() {
+            only.clone_from(&label.painted);
+        }
+        let following = if indent <= TAB { indent } else { 0 };
+        let mut column = indent;
+        let mut at = (rows.len() - 1, column);
+        for (index, character) in text.char_indices() {
+            let columns = match character {
+                '\t' => TAB,
+                other if is_dangerous(other) => 0,
+                other => other.width().unwrap_or(0),
+            };
+            if character != '\n' && column + columns > width {
+                rows.push(String::new());
+                column = 0;
+            }
+            if index == cursor {
+                at = (rows.len() - 1, column);
+            }
+            if character == '\n' {
+                rows.push(" ".repeat(following));
+                column = following;
+                continue;
+            }
+            column += columns;
+            if let Some(row) = rows.last_mut() {
+                match character {
+                    '\t' => row.push_str(&" ".repeat(TAB)),
+                    other if !is_dangerous(other) => row.push(other),
+                    _ => {}
+                }
+            }
+        }
+        if cursor >= text.len() {
+            at = (rows.len() - 1, column);
+        }
+        Self { rows, cursor: at }
+    }
+
+    /// Adds a hint behind the text, as far as it fits.
+    pub fn hint(&mut self, hint: &str, columns: usize, colours: Colours) {
+        let room = columns.saturating_sub(1).saturating_sub(self.cursor.1);
+        if let Some(row) = self.rows.last_mut() {
+            row.push_str(&colours.paint(DIM, truncate(&plain(hint), room)));
+        }
+    }
+
+    /// Keeps what fits on the screen: the rows around the cursor.
+    pub fn clip(&mut self, height: usize) {
+        let height = height.max(2);
+        if self.rows.len() >= height {
+            let start = (self.cursor.0 + 1).saturating_sub(height - 1);
+            self.rows = self.rows.drain(..).skip(start).take(height - 1).collect();
+            self.cursor.0 -= start;
+        }
+    }
+}
+
+/// What is on the screen.
+#[derive(Default)]
+pub struct Drawn {
+    view: View,
+    columns: usize,
+}
+
+impl Drawn {
+    /// What replaces the view on the screen by this one.
+    pub fn redraw(&mut self, view: View, columns: usize, reflows: bool) -> String {
+        let mut out = self.erase(columns, reflows);
+        out.push_str(&view.rows.join("\r\n"));
+        let up = view.rows.len().saturating_sub(1).saturating_sub(view.cursor.0);
+        if up > 0 {
+            let _ = write!(out, "\x1b[{up}A");
+        }
+        out.push('\r');
+        if view.cursor.1 > 0 {
+            let _ = write!(out, "\x1b[{}C", view.cursor.1);
+        }
+        *self = Self { view, columns };
+        out
+    }
+
+    /// What removes the view. After the window became narrower, a terminal that reflows has broken its rows.
+    pub fn erase(&mut self, columns: usize, reflows: bool) -> String {
+        let (row, column) = self.view.cursor;
+        let mut up = row;
+        if reflows && columns > 0 && columns < self.columns {
+            let above = self.view.rows.iter().take(row);
+            up = above.map(|above| visible_width(above).div_ceil(columns).max(1)).sum();
+            up += column / columns;
+        }
+        *self = Self::default();
+        match up {
+            0 => "\r\x1b[J".to_owned(),
+            up => format!("\x1b[{up}A\r\x1b[J"),
+        }
+    }
+
+    /// What leaves the view on the screen and goes below it.
+    pub fn leave(&mut self) -> String {
+        let down = self.view.rows.len().saturating_sub(1).saturating_sub(self.view.cursor.0);
+        *self = Self::default();
+        match down {
+            0 => "\r\n".to_owned(),
+            down => format!("\x1b[{down}B\r\n"),
+        }
+    }
+}
+
+/// The columns of text with colours.
+fn visible_width(text: &str) -> usize {
+    plain(text).width()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(text: &str, cursor: usize) -> View {
+        View::new(&Label { plain: "› ".into(), painted: "› ".into() }, text, cursor, 11)
+    }
+
+    #[test]
+    fn text_is_broken_at_the_width_and_the_cursor_is_where_it_belongs() {
+        assert_eq!(view("", 0), View { rows: vec!["› ".into()], cursor: (0, 2) });
+        let long = view("abcdefghijkl", 8);
+        assert_eq!(long, View { rows: vec!["› abcdefgh".into(), "ijkl".into()], cursor: (1, 0) });
+        assert_eq!(view("ab\ncd", 3), View { rows: vec!["› ab".into(), "  cd".into()], cursor: (1, 2) });
+        assert_eq!(view("日本語日本", 9).cursor, (0, 8));
+        assert_eq!(view("日本語日本", 15).rows, ["› 日本語日", "本"]);
+    }
+
+    #[test]
+    fn a_long_question_is_shown_whole() {
+        let question = "May it connect to example.com? [yes/no] ";
+        let label = Label { plain: question.into(), painted: question.into() };
+        let view = View::new(&label, "y", 1, 21);
+        assert_eq!(view.rows, ["May it connect to", "example.com?", "[yes/no] y"]);
+        assert_eq!(view.cursor, (2, 10));
+    }
+
+    #[test]
+    fn a_screen_that_is_too_small_shows_what_is_around_the_cursor() {
+        let mut tall = view("1\n2\n3\n4\n5\n6", 7);
+        tall.clip(4);
+        assert_eq!(tall, View { rows: vec!["  2".into(), "  3".into(), "  4".into()], cursor: (2, 3) });
+    }
+
+    #[test]
+    fn rows_that_a_narrower_window_has_broken_are_erased_too() {
+        let mut drawn = Drawn::default();
+        let text = "x".repeat(70);
+        let wide =
+            View::new(&Label { plain: "› ".into(), painted: "› ".into() }, &format!("{text}\nab"), 73, 80);
+        drawn.redraw(wide, 80, true);
+        assert_eq!(drawn.erase(40, true), "\x1b[2A\r\x1b[J");
+    }
+}

@@ -1,0 +1,348 @@
+//! Keys, decoded from the bytes that a terminal sends for them.
+//!
+//! Known are what VT and xterm terminals send, kitty's `CSI … u` and xterm's `CSI 27 ; … ~`, in which Shift+Enter differs
+//! from Enter, and marked pastes. Answers of the terminal to a question that nobody waits for any more are not keys.
+
+use agent_base::sanitise::is_dangerous;
+
+/// The longest paste that is kept, in bytes. What follows is dropped.
+const MAX_PASTE: usize = 8 << 20;
+/// A longer sequence is not a key.
+const MAX_SEQUENCE: usize = 64;
+const PASTE_END: &[u8] = b"\x1b[201~";
+
+/// A key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Key {
+    Char(char),
+    Enter,
+    Tab,
+    Backspace,
+    Delete,
+    Escape,
+    Up,
+    Down,
+    Left,
+    Right,
+    Home,
+    End,
+    PageUp,
+    PageDown,
+    /// Text that was pasted, with line feeds, without control characters.
+    Paste(String),
+    /// Something else.
+    Other,
+}
+
+/// A key, and what is held down with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Press {
+    pub key: Key,
+    pub ctrl: bool,
+    pub alt: bool,
+    pub shift: bool,
+}
+
+impl Press {
+    pub fn of(key: Key) -> Self {
+        Self { key, ctrl: false, alt: false, shift: false }
+    }
+
+    pub fn ctrl(character: char) -> Self {
+        Self { ctrl: true, ..Self::of(Key::Char(character)) }
+    }
+
+    fn alt(self) -> Self {
+        Self { alt: true, ..self }
+    }
+
+    /// With what a terminal adds to a number: 1 and the sum of 1 for Shift, 2 for Alt, 4 for Ctrl.
+    fn with(self, modifiers: u32) -> Self {
+        let bits = modifiers.saturating_sub(1);
+        Self { shift: bits & 1 != 0, alt: bits & 2 != 0, ctrl: bits & 4 != 0, ..self }
+    }
+}
+
+/// Decodes bytes that arrive in pieces, cut anywhere.
+#[derive(Debug, Default)]
+pub struct Keys {
+    bytes: Vec<u8>,
+    /// The paste under way: its length is bounded, so it is taken out of `bytes` as it comes.
+    paste: Option<Vec<u8>>,
+}
+
+/// How much of the bytes a key takes.
+enum Taken {
+    Press(Press, usize),
+    Paste(usize),
+    More,
+}
+
+impl Keys {
+    pub const fn new() -> Self {
+        Self { bytes: Vec::new(), paste: None }
+    }
+
+    /// Adds bytes.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Whether the next key may be complete, as an escape is, or the beginning of another.
+    pub fn is_ambiguous(&self) -> bool {
+        self.paste.is_none() && self.bytes.first() == Some(&0x1b)
+    }
+
+    /// The next key; `None` where bytes are missing.
+    pub fn next_press(&mut self) -> Option<Press> {
+        loop {
+            if self.paste.is_some() {
+                return self.end_paste();
+            }
+            match take(&self.bytes) {
+                Taken::Press(press, length) => {
+                    self.bytes.drain(..length);
+                    return Some(press);
+                }
+                Taken::Paste(length) => {
+                    self.bytes.drain(..length);
+                    self.paste = Some(Vec::new());
+                }
+                Taken::More if self.bytes.len() > MAX_SEQUENCE => {
+                    self.bytes.clear();
+                    return Some(Press::of(Key::Other));
+                }
+                Taken::More => return None,
+            }
+        }
+    }
+
+    /// The key that the bytes are if no more of them come.
+    pub fn next_as_it_is(&mut self) -> Option<Press> {
+        let bytes = std::mem::take(&mut self.bytes);
+        match bytes.as_slice() {
+            [] => None,
+            [0x1b] => Some(Press::of(Key::Escape)),
+            [0x1b, byte @ (b'[' | b'O')] => Some(Press::of(Key::Char(char::from(*byte))).alt()),
+            _ => Some(Press::of(Key::Other)),
+        }
+    }
+
+    fn end_paste(&mut self) -> Option<Press> {
+        let paste = self.paste.get_or_insert_default();
+        let end = self.bytes.windows(PASTE_END.len()).position(|window| window == PASTE_END);
+        // The end may have arrived in part.
+        let length = end.unwrap_or_else(|| self.bytes.len().saturating_sub(PASTE_END.len() - 1));
+        let room = MAX_PASTE.saturating_sub(paste.len()).min(length);
+        paste.extend_from_slice(&self.bytes[..room]);
+        self.bytes.drain(..end.map_or(length, |end| end + PASTE_END.len()));
+        end?;
+        let text = String::from_utf8_lossy(&self.paste.take()?).replace("\r\n", "\n").replace('\r', "\n");
+        let is_text = |character: char| matches!(character, '\n' | '\t') || !is_dangerous(character);
+        Some(Press::of(Key::Paste(text.chars().filter(|character| is_text(*character)).collect())))
+    }
+}
+
+fn take(bytes: &[u8]) -> Taken {
+    let press = |key, length| Taken::Press(Press::of(key), length);
+    match bytes {
+        [] | [0x1b] => Taken::More,
+        [0x1b, b'[', rest @ ..] => control_sequence(rest),
+        [0x1b, b'O'] => Taken::More,
+        [0x1b, b'O', last, ..] => press(cursor_key(*last).unwrap_or(Key::Other), 3),
+        // Two escapes are two keys, also where they arrive together.
+        [0x1b, 0x1b, ..] => press(Key::Escape, 1),
+        [0x1b, rest @ ..] => match take(rest) {
+            Taken::Press(press, length) => Taken::Press(press.alt(), length + 1),
+            other => other,
+        },
+        [b'\r', ..] => press(Key::Enter, 1),
+        [b'\t', ..] => press(Key::Tab, 1),
+        [0x7f | 0x08, ..] => press(Key::Backspace, 1),
+        [0, ..] => Taken::Press(Press::ctrl(' '), 1),
+        [byte @ 1..=26, ..] => Taken::Press(Press::ctrl(char::from(byte + b'a' - 1)), 1),
+        [byte @ 28..=31, ..] => Taken::Press(Press::ctrl(char::from(byte + 64)), 1),
+        _ => character(bytes),
+    }
+}
+
+fn character(bytes: &[u8]) -> Taken {
+    let length = match bytes[0] {
+        0..0x80 => 1,
+        0xc0..0xe0 => 2,
+        0xe0..0xf0 => 3,
+        0xf0..0xf8 => 4,
+        _ => return Taken::Press(Press::of(Key::Other), 1),
+    };
+    let Some(bytes) = bytes.get(..length) else { return Taken::More };
+    match std::str::from_utf8(bytes).ok().and_then(|text| text.chars().next()) {
+        Some(character) if !is_dangerous(character) => Taken::Press(Press::of(Key::Char(character)), length),
+        Some(_) => Taken::Press(Press::of(Key::Other), length),
+        None => Taken::Press(Press::of(Key::Other), 1),
+    }
+}
+
+/// What follows `ESC [`.
+fn control_sequence(rest: &[u8]) -> Taken {
+    // The Linux console's function keys.
+    if let [b'[', others @ ..] = rest {
+        return match others {
+            [] => Taken::More,
+            _ => Taken::Press(Press::of(Key::Other), 4),
+        };
+    }
+    let Some(end) = rest.iter().position(|byte| !(0x20..0x40).contains(byte)) else { return Taken::More };
+    let (last, length) = (rest[end], end + 3);
+    let parameters = String::from_utf8_lossy(&rest[..end]);
+    if !(0x40..0x7f).contains(&last) {
+        // Broken off by another key.
+        return Taken::Press(Press::of(Key::Other), end + 2);
+    }
+    let mut numbers = parameters
+        .split(';')
+        .map(|number| number.split(':').next().and_then(|number| number.parse::<u32>().ok()).unwrap_or(0));
+    let mut next = || numbers.next().unwrap_or(0);
+    let press = match (last, next()) {
+        (b'~', 200) => return Taken::Paste(length),
+        (b'~', 27) => {
+            let modifiers = next();
+            by_code(next()).with(modifiers)
+        }
+        (b'~', number) => Press::of(numbered_key(number)).with(next()),
+        (b'u', code) if parameters.starts_with(|first: char| first.is_ascii_digit()) => {
+            by_code(code).with(next())
+        }
+        (b'Z', _) => Press { shift: true, ..Press::of(Key::Tab) },
+        (last, _) => Press::of(cursor_key(last).unwrap_or(Key::Other)).with(next()),
+    };
+    Taken::Press(press, length)
+}
+
+fn cursor_key(last: u8) -> Option<Key> {
+    Some(match last {
+        b'A' => Key::Up,
+        b'B' => Key::Down,
+        b'C' => Key::Right,
+        b'D' => Key::Left,
+        b'H' => Key::Home,
+        b'F' => Key::End,
+        b'M' => Key::Enter,
+        _ => return None,
+    })
+}
+
+fn numbered_key(number: u32) -> Key {
+    match number {
+        1 | 7 => Key::Home,
+        3 => Key::Delete,
+        4 | 8 => Key::End,
+        5 => Key::PageUp,
+        6 => Key::PageDown,
+        _ => Key::Other,
+    }
+}
+
+/// The key of a Unicode code.
+fn by_code(code: u32) -> Press {
+    Press::of(match code {
+        9 => Key::Tab,
+        13 | 57414 => Key::Enter,
+        27 => Key::Escape,
+        8 | 127 => Key::Backspace,
+        code => match char::from_u32(code) {
+            Some(character) if !is_dangerous(character) && !('\u{e000}'..'\u{f900}').contains(&character) => {
+                Key::Char(character)
+            }
+            _ => Key::Other,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(bytes: &[u8]) -> Vec<Press> {
+        let mut keys = Keys::default();
+        keys.push(bytes);
+        let mut all: Vec<Press> = std::iter::from_fn(|| keys.next_press()).collect();
+        all.extend(keys.next_as_it_is());
+        all
+    }
+
+    #[test]
+    fn a_new_line_is_told_from_the_end_of_the_input() {
+        let shift_enter = Press { shift: true, ..Press::of(Key::Enter) };
+        assert_eq!(keys(b"\r"), [Press::of(Key::Enter)]);
+        assert_eq!(keys(b"\n"), [Press::ctrl('j')]);
+        assert_eq!(keys(b"\x1b\r"), [Press::of(Key::Enter).alt()]);
+        for terminal in [&b"\x1b[13;2u"[..], b"\x1b[27;2;13~"] {
+            assert_eq!(keys(terminal), std::slice::from_ref(&shift_enter));
+        }
+    }
+
+    #[test]
+    fn keys_are_decoded_in_every_form_and_cut_anywhere() {
+        let typed = "a\u{e4}\x03\x1bb\x1b[A\x1b[1;5D\x1bOH\x1b[3~\x1b[99;5u\x1b[27;5;99~\x7f\x1b[Z";
+        let expected = [
+            Press::of(Key::Char('a')),
+            Press::of(Key::Char('ä')),
+            Press::ctrl('c'),
+            Press::of(Key::Char('b')).alt(),
+            Press::of(Key::Up),
+            Press { ctrl: true, ..Press::of(Key::Left) },
+            Press::of(Key::Home),
+            Press::of(Key::Delete),
+            Press::ctrl('c'),
+            Press::ctrl('c'),
+            Press::of(Key::Backspace),
+            Press { shift: true, ..Press::of(Key::Tab) },
+        ];
+        assert_eq!(keys(typed.as_bytes()), expected);
+        let mut decoder = Keys::default();
+        let mut pieces = Vec::new();
+        for byte in typed.bytes() {
+            decoder.push(&[byte]);
+            pieces.extend(std::iter::from_fn(|| decoder.next_press()));
+        }
+        assert_eq!(pieces, expected);
+    }
+
+    #[test]
+    fn an_escape_alone_is_a_key_once_nothing_follows() {
+        let mut decoder = Keys::default();
+        decoder.push(b"\x1b");
+        assert_eq!(decoder.next_press(), None);
+        assert!(decoder.is_ambiguous());
+        assert_eq!(decoder.next_as_it_is(), Some(Press::of(Key::Escape)));
+        assert_eq!(keys(b"\x1b\x1b"), [Press::of(Key::Escape), Press::of(Key::Escape)]);
+    }
+
+    #[test]
+    fn a_paste_is_text_whatever_is_in_it() {
+        let pasted = |text: &str| Press::of(Key::Paste(text.to_owned()));
+        assert_eq!(keys(b"\x1b[200~a\r\nb\rc\x1b]0;t\x07\x03\x1b[201~x")[0], pasted("a\nb\nc]0;t"));
+        let mut decoder = Keys::default();
+        let mut all = Vec::new();
+        for byte in b"\x1b[200~one\x1b[31mtwo\x1b[201~" {
+            decoder.push(&[*byte]);
+            all.extend(decoder.next_press());
+        }
+        assert_eq!(all, [pasted("one[31mtwo")]);
+        decoder.push(b"\x1b[200~");
+        for _ in 0..10 {
+            decoder.push(&vec![b'x'; 1 << 20]);
+            assert_eq!(decoder.next_press(), None);
+        }
+        decoder.push(b"\x1b[201~");
+        let Some(Press { key: Key::Paste(text), .. }) = decoder.next_press() else { panic!("a paste") };
+        assert_eq!(text.len(), MAX_PASTE);
+    }
+
+    #[test]
+    fn what_is_no_key_is_dropped() {
+        for answer in [&b"\x1b[?62;22c"[..], b"\x1b[12;40R", b"\x1b[?1u", b"\x1b[[A", b"\xff", b"\x1b[I"] {
+            assert_eq!(keys(answer).iter().filter(|press| press.key != Key::Other).count(), 0, "{answer:?}");
+        }
+    }
+}
