@@ -23,6 +23,9 @@ mod e2b;
 #[path = "../tests/support/egress.rs"]
 #[allow(dead_code)]
 mod egress;
+#[path = "../tests/support/fields.rs"]
+#[allow(dead_code)]
+mod fields;
 #[path = "../tests/support/link.rs"]
 #[allow(dead_code)]
 mod link;

@@ -136,6 +136,36 @@ fn daytonas_own_python_sdk_works_with_the_made_up_daytona() {
 }
 
 #[test]
+fn the_vendors_own_python_sdks_work_with_the_made_up_e2b() {
+    let provider = e2b::start_for(4);
+    for (name, vendor, script) in
+        [("e2b", "E2B", "pause.py"), ("e2b", "E2B", "snapshots.py"), ("novita", "NOVITA", "novita.py")]
+    {
+        let Some(sdk) = sdk(name) else { continue };
+        let variables = [("API_KEY", e2b::KEY), ("API_URL", &provider.url), ("SANDBOX_URL", &provider.url)];
+        sdk.run_with(script, variables.map(|(name, value)| (format!("{vendor}_{name}"), value.to_owned())));
+    }
+}
+
+#[tokio::test]
+async fn the_made_up_e2b_refuses_what_the_vendors_description_does_not_have() {
+    let provider = e2b::start();
+    for (path, body) in [
+        ("/v2/sandboxes", json!({ "timeout": 60 })),
+        ("/v2/sandboxes", json!({ "templateID": "base", "timeout": 1.5 })),
+        ("/v2/sandboxes", json!({ "templateID": "base", "secure": true })),
+        ("/v2/sandboxes", json!({ "templateID": "base", "metadata": { "number": 1 } })),
+        ("/sandboxes", json!({ "templateID": "base", "network": { "denyAll": true } })),
+        ("/sandboxes/one/connect", json!({})),
+        ("/sandboxes/one/timeout", json!({ "duration": 60 })),
+        ("/sandboxes/one/snapshots?memory=false", json!({})),
+    ] {
+        assert_eq!(provider.post(path, &body).await, 400, "{path} {body}");
+    }
+    assert_eq!(provider.sandboxes().await.len(), 0);
+}
+
+#[test]
 fn runloops_own_python_sdk_works_with_the_made_up_runloop() {
     let Some(sdk) = sdk("runloop") else { return };
     let provider = runloop::start();
