@@ -234,3 +234,97 @@ fn attack_39_no_file_of_the_workspace_has_another_repository_committed_to() {
         bash(&root, "test $(git -C ../victim rev-list --all --count) = 1");
     }
 }
+
+/// Configures a program for every key of git that names one, and each of them marks that it ran. The files of the session are
+/// apart from those that a filter is for.
+const PROGRAMS: &str = r##"
+marks=$PWD/../marks; mkdir -p "$marks/hooks"
+mark() { printf '#!/bin/sh\ntouch "$0.ran"\nexit 1\n' > "$marks/$1"; chmod +x "$marks/$1"; }
+git init -q -b main .; git config user.name a; git config user.email a@b; git config core.trustctime false; git config core.checkStat minimal
+mkdir -p sub; echo 1 > other.txt; echo 2 > gone.txt; echo 'other.txt filter=x diff=x merge=x' > .gitattributes; echo 1 > sub/a
+touch -d 2020-01-01 other.txt; git add .; git commit -qm first
+for kind in 'PGP SIGNATURE' 'SSH SIGNATURE' 'SIGNED MESSAGE'; do
+    commit=$(git cat-file commit HEAD | sed "s/^committer.*/&\ngpgsig -----BEGIN $kind-----\n \n iQ==\n -----END $kind-----/" | git hash-object -t commit -w --stdin)
+    git update-ref HEAD "$(git commit-tree -p "$commit" -m "after $kind" 'HEAD^{tree}')"; done
+git worktree add -q -b linked ../linked; echo staged > staged.txt; git add staged.txt; git update-index --split-index
+for key in core.fsmonitor core.sshCommand core.pager core.editor core.askPass core.gitProxy core.alternateRefsCommand \
+    gpg.program gpg.openpgp.program gpg.x509.program gpg.ssh.program gpg.ssh.defaultKeyCommand diff.external diff.x.command diff.x.textconv \
+    filter.x.clean filter.x.smudge filter.x.process merge.x.driver mergetool.x.cmd difftool.x.cmd credential.helper \
+    credential.https://example.com.helper sequence.editor interactive.diffFilter pager.log pager.config pager.rev-list browser.x.cmd \
+    man.x.cmd uploadpack.packObjectsHook remote.origin.uploadpack remote.origin.receivepack trailer.x.command trailer.x.cmd tar.x.command \
+    gc.recentObjectsHook sendemail.sendmailCmd imap.tunnel hook.x.command; do
+    mark "${key//\//_}"; git config --add "$key" "$marks/${key//\//_}"; done
+mark shell; for key in alias.log alias.config alias.rev-parse alias.rev-list alias.var submodule.x.update; do git config --add $key "!$marks/shell"; done
+for event in reference-transaction post-index-change pre-commit; do git config --add hook.x.event $event; done
+mark url; git config "url.ext::$marks/url .insteadOf" https://example.com/; git config protocol.ext.allow always; git config protocol.allow always
+git config remote.origin.url "$PWD"; git config remote.origin.promisor true; git config extensions.partialClone origin
+git config core.repositoryFormatVersion 1; git config log.showSignature true; git config commit.gpgSign true; git config gpg.ssh.allowedSignersFile /dev/null
+git config core.untrackedCache true; git config fetch.recurseSubmodules true; git config rerere.enabled true
+for hook in $(cd .git/hooks; ls) pre-commit post-commit commit-msg post-index-change reference-transaction post-checkout pre-auto-gc; do
+    name=${hook%.sample}; mark "$name"; cp "$marks/$name" ".git/hooks/$name"; cp "$marks/$name" "$marks/hooks"; done
+git config core.hooksPath "$marks/hooks"
+mark included; printf '[core]\n\tfsmonitor = %s\n[gpg]\n\tprogram = %s\n' "$marks/included" "$marks/included" > ../included; git config include.path "$PWD/../included"
+blob=$(git -c core.fsmonitor=false rev-parse HEAD:gone.txt); rm -f .git/objects/${blob%${blob#??}}/${blob#??}
+touch -d 2020-01-01 .git/index; rm -f "$marks"/*.ran
+"##;
+
+/// `apply --commit` showed signatures of earlier commits to the program that the repository named, and its update of the index ran
+/// a filter on a file that nobody changed.
+#[test]
+fn attack_40_nothing_that_a_repository_configures_runs_on_the_host() {
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": "echo new > sub/new.txt" }))
+        .text("Done.")
+        .text("Done.")
+        .start();
+    let call = agent().endpoint(&model);
+    let root = call.workspace().to_owned();
+    let marks = root.with_file_name("marks");
+    bash(&root, PROGRAMS);
+    let nothing_ran = |step: &str| {
+        let ran = fs::read_dir(&marks).expect("the marks").flatten().map(|entry| entry.file_name());
+        let ran: Vec<_> = ran.filter(|name| name.to_string_lossy().ends_with(".ran")).collect();
+        assert!(ran.is_empty(), "{step}: {ran:?}");
+    };
+    let first = call.args(["run", "--check", "test -e sub/new.txt", "go"]).run().expect_code(0);
+    nothing_ran("run");
+    for step in
+        [&["diff"] as &[_], &["apply", "--yes"], &["undo"], &["apply", "--yes", "--commit", "-m", "Add new"]]
+    {
+        let done = first.again().args(step).run().expect_code(0);
+        nothing_ran(&step.join(" "));
+        assert!(step.len() < 3 || done.stderr.contains("hooks were not run"), "{}", done.stderr);
+    }
+    for place in ["sub", "../linked"] {
+        let _done = first.again().args(["exec", "-C", place, "--", "git", "log"]).run();
+        nothing_ran(place);
+    }
+    let task = json!({ "id": "a", "prompt": "go", "repo": root }).to_string();
+    fs::write(root.with_file_name("tasks.jsonl"), task).expect("the tasks");
+    let _done = first.again().args(["batch", "../tasks.jsonl", "--out", "../out"]).run();
+    nothing_ran("batch");
+}
+
+/// The index of the user's has the files of the commit, and nothing else of it changed.
+#[test]
+fn attack_40_what_git_may_not_run_is_still_committed() {
+    let model = endpoint()
+        .tool_call("run_commands", json!({ "command": "printf 'a\\r\\n' > sub/new.txt" }))
+        .text("Done.")
+        .start();
+    let call = agent().endpoint(&model);
+    let root = call.workspace().to_owned();
+    bash(&root, PROGRAMS);
+    bash(&root, "git config core.autocrlf input");
+    let done = call.args(["run", "go"]).run().expect_code(0);
+    done.again().args(["apply", "--yes", "--commit", "-m", "Add new"]).run().expect_code(0);
+    bash(
+        &root,
+        "git() { command git -c core.hooksPath=/dev/null -c core.fsmonitor=false -c log.showSignature=false --no-pager \"$@\"; }
+         test \"$(git show HEAD:sub/new.txt | od -c | head -1)\" = \"$(printf 'a\\n' | od -c | head -1)\"
+         test \"$(git log -1 --format='%an %ae %s')\" = 'a a@b Add new'
+         test \"$(git show --format= --name-only HEAD)\" = sub/new.txt
+         test \"$(git diff --cached --name-only)\" = staged.txt
+         git ls-files --error-unmatch other.txt gone.txt sub/new.txt >/dev/null",
+    );
+}

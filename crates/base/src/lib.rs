@@ -8,6 +8,7 @@ pub mod exit_status;
 pub mod front_matter;
 pub mod hash;
 pub mod head_writer;
+pub mod host_git;
 pub mod host_process;
 pub mod host_program;
 pub mod lock;

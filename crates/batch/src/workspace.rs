@@ -2,8 +2,8 @@
 
 use super::task::Task;
 use agent_base::error::{Error, Result};
+use agent_base::host_git;
 use agent_base::host_process;
-use agent_base::host_program;
 use agent_base::lock::Lock;
 use agent_base::paths::make_dir;
 use agent_base::sanitise;
@@ -152,17 +152,11 @@ impl Workspaces {
         is_own: fn(&str) -> bool,
     ) -> Result<String> {
         let missing = || Error::config("git is not installed, which a task with `repo` needs");
-        let mut command =
-            host_program::networked("git".as_ref(), directory, &self.default.machine).ok_or_else(missing)?;
-        command.args(["-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "gc.auto=0"]);
+        let mut command = host_git::networked(directory, &self.default.machine).ok_or_else(missing)?;
         command.args(["-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=60"]);
-        command.args(arguments).current_dir(directory).env("LC_ALL", "C");
+        command.args(arguments).current_dir(directory);
         // Nobody is there to answer: without a terminal of its own a question would stop it for ever.
-        command.envs([
-            ("GIT_TERMINAL_PROMPT", "0"),
-            ("SSH_ASKPASS", "false"),
-            ("SSH_ASKPASS_REQUIRE", "force"),
-        ]);
+        command.envs([("SSH_ASKPASS", "false"), ("SSH_ASKPASS_REQUIRE", "force")]);
         let what = arguments.first().map(|word| word.to_string_lossy()).unwrap_or_default();
         let ran = host_process::run(command, b"", GIT_TIMEOUT, MAX_OUTPUT).await;
         let ran = ran.map_err(|error| Error::config("git could not be started").caused_by(error))?;

@@ -2,30 +2,38 @@
 //!
 //! The commit is made beside the user's index, which then gets the same files. A file with other changes of the user's,
 //! staged or not, is merged: those stay as they were. Nothing of the repository is executed: no hook, because hooks run
-//! files that the session may have written, and no filter.
+//! files that the session may have written, no filter, and nothing that its configuration names. git works with the
+//! repository's objects and index from an empty repository of ours, with those settings alone that say how files are
+//! stored ([`KEPT`]).
 
 use crate::changes::Change;
 use crate::changes::ChangeSet;
 use crate::diff::Side;
 use crate::manifest::Node;
 use crate::merge;
+use crate::repository;
 use crate::repository::Obstacle;
 use crate::repository::Repository;
 use crate::store::MAX_IN_MEMORY;
 use crate::store::Store;
+use crate::tracked::is_sha256;
+use crate::transfer::MAX_CONFIG;
 use crate::tree_path::TreePath;
 use agent_base::error::Error;
 use agent_base::error::Kind;
 use agent_base::error::Result;
-use agent_base::host_program;
+use agent_base::host_git;
+use agent_base::host_git::Failure;
 use agent_base::machine::Machine;
 use agent_base::sanitise;
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::io::{Read, Write};
+use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long one call of git may take, and bytes of its answer.
@@ -34,7 +42,24 @@ const MAX_ANSWER: u64 = 64 << 20;
 /// Paths of one call.
 const PATHS_AT_ONCE: usize = 200;
 /// Subjects of earlier commits.
-const SUBJECTS: &str = "-8";
+const SUBJECTS: &str = "--max-count=8";
+/// The user's settings that decide what is stored of a file. None of them names a program.
+const KEPT: [&str; 12] = [
+    "core.attributesfile",
+    "core.autocrlf",
+    "core.checkroundtripencoding",
+    "core.eol",
+    "core.excludesfile",
+    "core.ignorecase",
+    "core.precomposeunicode",
+    "core.protecthfs",
+    "core.protectntfs",
+    "core.safecrlf",
+    "core.sharedrepository",
+    "i18n.commitencoding",
+];
+/// Hooks that a commit of the user's own would run.
+const HOOKS: [&str; 4] = ["pre-commit", "prepare-commit-msg", "commit-msg", "post-commit"];
 
 /// A file as git's index and trees name it: its mode and its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,16 +106,14 @@ impl Plan {
     pub fn new(root: &Path, written: &ChangeSet, store: &Store, machine: &Machine) -> Result<Self> {
         let git = Git::open(root, machine)?;
         git.refuse_what_is_under_way()?;
-        git.run(&["var", "GIT_COMMITTER_IDENT"], b"").map_err(|_| {
-            Error::usage("git does not know who commits")
-                .hint("git config --global user.name NAME; git config --global user.email ADDRESS")
-        })?;
-        let head = git.text(&["rev-parse", "--verify", "-q", "HEAD^{commit}"]).ok();
+        let head = git.place.ask(&["rev-parse", "--verify", "-q", "HEAD^{commit}"]).ok();
         let mut plan = Self { remarks: git.left_undone(), git, head, entries: Vec::new() };
         let files: Vec<(&TreePath, &Change)> =
             written.changes.iter().filter(|(_, change)| !change.is_directory_only()).collect();
-        let paths: Vec<Vec<u8>> =
-            files.iter().map(|(path, _)| [plan.git.prefix.as_bytes(), path.as_bytes()].concat()).collect();
+        let paths: Vec<Vec<u8>> = files
+            .iter()
+            .map(|(path, _)| [plan.git.place.prefix.as_bytes(), path.as_bytes()].concat())
+            .collect();
         plan.git.refuse_other_repositories(root, &files)?;
         let local = listed(files.iter().map(|(path, _)| path.as_bytes()));
         plan.git.refuse_filters(&local)?;
@@ -161,11 +184,14 @@ impl Plan {
     /// The subjects of the last commits, for their style.
     pub fn subjects(&self) -> String {
         // What another repository has is not for the model's endpoint.
-        if self.git.is_borrowing {
+        let Some(head) = self.head.as_deref().filter(|_| !self.git.place.is_borrowing) else {
             return String::new();
-        }
-        let subjects = self.git.text(&["log", SUBJECTS, "--no-merges", "--format=%s"]);
-        sanitise::plain(&subjects.unwrap_or_default()).into_owned()
+        };
+        let listed = self.git.text(&["rev-list", SUBJECTS, "--no-merges", "--format=%s", head, "--"]);
+        // Each has a line with the commit above it.
+        let subjects: String =
+            listed.unwrap_or_default().lines().skip(1).step_by(2).map(|line| format!("{line}\n")).collect();
+        sanitise::plain(&subjects).into_owned()
     }
 
     /// Makes the commit. Blocking.
@@ -180,7 +206,8 @@ impl Plan {
             beside.run(&["read-tree", head], b"")?;
         }
         beside.update(entries.iter().map(|entry| (&entry.path, &entry.committed)))?;
-        let tree = beside.text(&["write-tree"])?;
+        // What a partial clone has not fetched is as the last commit has it.
+        let tree = beside.text(&["write-tree", "--missing-ok"])?;
         let unchanged = head.as_ref().map(|head| git.text(&["rev-parse", &format!("{head}^{{tree}}")]));
         if unchanged.transpose()?.as_ref() == Some(&tree) {
             return Err(Error::usage("nothing was committed: the last commit has all of this already"));
@@ -191,83 +218,173 @@ impl Plan {
         let subject = format!("commit: {}", message.lines().next().unwrap_or_default());
         // An empty old value: the branch must not exist yet.
         let old = head.unwrap_or_else(|| "0".repeat(commit.len()));
-        git.run(&["update-ref", "-m", &subject, "HEAD", &commit, &old], b"")?;
+        git.place.ask(&["update-ref", "-m", &subject, "HEAD", &commit, &old])?;
         if let Err(error) = git.update(entries.iter().map(|entry| (&entry.path, &entry.staged))) {
             remarks.push(format!("the index could not be brought up to date ({error}): git reset does it"));
         }
-        let branch = git.text(&["symbolic-ref", "--short", "-q", "HEAD"]);
+        let branch = git.place.ask(&["symbolic-ref", "--short", "-q", "HEAD"]);
         let branch = branch.unwrap_or_else(|_| "a detached HEAD".to_owned());
         let name = format!("{} on {}", &commit[..commit.len().min(10)], sanitise::one_line(&branch, 60));
         Ok(Made { id: commit, name, remarks })
     }
 }
 
-/// git in the repository of a workspace.
+/// git with an index.
 struct Git {
-    command: PathBuf,
-    environment: Vec<(std::ffi::OsString, std::ffi::OsString)>,
+    place: Arc<Place>,
+    index: PathBuf,
+}
+
+/// The repository of a workspace, and the one of ours that git works in.
+struct Place {
+    machine: Machine,
     root: PathBuf,
-    git_dir: PathBuf,
-    /// The workspace's path in the work tree, with a slash at its end; empty at the top.
-    prefix: String,
-    index: Option<PathBuf>,
+    repository: Repository,
     /// Whether objects of it are in other repositories.
     is_borrowing: bool,
+    /// The workspace's path in the work tree, with a slash at its end; empty at the top.
+    prefix: String,
+    /// The settings as the user's git has them, names in lower case but for what is between the dots.
+    settings: Vec<(String, String)>,
+    /// Who commits, as variables.
+    identity: Vec<(&'static str, String)>,
+    /// An empty repository.
+    apart: tempfile::TempDir,
+}
+
+impl Place {
+    fn open(root: &Path, machine: &Machine) -> Result<Self> {
+        let refused = |obstacle: Obstacle| {
+            Error::usage(format!("this repository is not committed to: {obstacle}"))
+                .hint("commit with git; `git worktree repair` there makes a linked work tree's repository name it again")
+        };
+        let not_in_one =
+            || Error::usage(format!("{} is not in a repository that can be committed to", root.display()));
+        let repository = Repository::find(root).map_err(refused)?.ok_or_else(not_in_one)?;
+        repository.check_written().map_err(refused)?;
+        let mut place = Self {
+            machine: machine.clone(),
+            root: root.to_owned(),
+            is_borrowing: !repository.borrowed().map_err(refused)?.is_empty(),
+            repository,
+            prefix: String::new(),
+            settings: Vec::new(),
+            identity: Vec::new(),
+            apart: tempfile::TempDir::new()?,
+        };
+        let found =
+            ["rev-parse", "--absolute-git-dir", "--git-common-dir", "--show-toplevel", "--show-prefix"];
+        let found = place.ask(&found).map_err(|error| not_in_one().caused_by(error))?;
+        let found: Vec<&str> = found.split('\n').collect();
+        let Repository { git_dir, common, top, .. } = &place.repository;
+        let is = |at: usize, expected: &Path| {
+            found
+                .get(at)
+                .is_some_and(|path| root.join(path).canonicalize().is_ok_and(|path| path == expected))
+        };
+        if !is(0, git_dir) || !is(1, common) || !is(2, top) {
+            return Err(refused(Obstacle::Stranger(top.join(".git"))));
+        }
+        place.prefix = found.get(3).copied().unwrap_or_default().to_owned();
+        place.settings = place.read_settings()?;
+        place.identity = place.who_commits()?;
+        place.furnish()?;
+        Ok(place)
+    }
+
+    fn no_git() -> Error {
+        Error::usage("there is no git to commit with").hint("install it, or apply without --commit")
+    }
+
+    fn read_settings(&self) -> Result<Vec<(String, String)>> {
+        let mut git = host_git::config(&self.root, &self.machine).ok_or_else(Self::no_git)?;
+        git.args(["--list", "-z"]);
+        let listed = host_git::run(git, b"", TIMEOUT, MAX_ANSWER).map_err(|failure| failed(&failure))?;
+        let listed = String::from_utf8_lossy(&listed);
+        let settings = listed.split('\0').filter(|entry| !entry.is_empty());
+        // A name alone stands for `true`.
+        let setting = |entry: &str| {
+            let (name, value) = entry.split_once('\n').unwrap_or((entry, "true"));
+            (name.to_owned(), value.to_owned())
+        };
+        Ok(settings.map(setting).collect())
+    }
+
+    /// The last value of a setting.
+    fn setting(&self, name: &str) -> Option<&str> {
+        self.settings.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    fn who_commits(&self) -> Result<Vec<(&'static str, String)>> {
+        let people = [
+            ("GIT_AUTHOR_IDENT", "GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL"),
+            ("GIT_COMMITTER_IDENT", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"),
+        ];
+        let mut identity = Vec::new();
+        for (variable, name, email) in people {
+            let unknown = || {
+                Error::usage("git does not know who commits")
+                    .hint("git config --global user.name NAME; git config --global user.email ADDRESS")
+            };
+            // `A User <user@example.org> 1700000000 +0000`
+            let person = self.ask(&["var", variable]).map_err(|_| unknown())?;
+            let (of_name, rest) = person.split_once(" <").ok_or_else(unknown)?;
+            let (of_email, _) = rest.split_once('>').ok_or_else(unknown)?;
+            identity.extend([(name, of_name.to_owned()), (email, of_email.to_owned())]);
+        }
+        Ok(identity)
+    }
+
+    /// Makes the empty repository, with what decides about paths beside their own rules, and with the parts of a split index.
+    fn furnish(&self) -> Result<()> {
+        let Repository { git_dir, common, .. } = &self.repository;
+        let apart = self.apart.path();
+        host_git::make_repository(apart, host_git::format_config(is_sha256(common)))?;
+        for name in ["info/attributes", "info/exclude"] {
+            if let Ok(rules) = repository::read(common, name.as_bytes(), MAX_CONFIG) {
+                fs::write(apart.join(name), rules)?;
+            }
+        }
+        for entry in fs::read_dir(git_dir)? {
+            let entry = entry?;
+            let is_part = entry.file_name().as_bytes().starts_with(b"sharedindex.");
+            if is_part && entry.file_type()?.is_file() {
+                symlink(entry.path(), apart.join(entry.file_name()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks git in the repository itself: where it is, what is set, what `HEAD` is, and to have that changed.
+    fn ask(&self, arguments: &[&str]) -> Result<String> {
+        let mut git = host_git::within(&self.root, &self.machine).ok_or_else(Self::no_git)?;
+        // Those that lie in files are turned off already.
+        for (name, _) in &self.settings {
+            if let Some((hook, _)) = name.strip_prefix("hook.").and_then(|name| name.rsplit_once('.')) {
+                git.args(["-c", &format!("hook.{hook}.enabled=false")]);
+            }
+        }
+        git.args(arguments);
+        let answer = host_git::run(git, b"", TIMEOUT, MAX_ANSWER).map_err(|failure| failed(&failure))?;
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        Ok(answer.strip_suffix('\n').unwrap_or(&answer).to_owned())
+    }
 }
 
 impl Git {
     fn open(root: &Path, machine: &Machine) -> Result<Self> {
-        let elsewhere = |obstacle: Obstacle| {
-            Error::usage(format!("this repository is not committed to: {obstacle}"))
-                .hint("commit with git; `git worktree repair` there makes a linked work tree's repository name it again")
-        };
-        let is_borrowing = match Repository::find(root).map_err(elsewhere)? {
-            Some(repository) => {
-                repository.check_written().map_err(elsewhere)?;
-                !repository.borrowed().map_err(elsewhere)?.is_empty()
-            }
-            None => false,
-        };
-        let command = host_program::command("git".as_ref(), root, machine).ok_or_else(|| {
-            Error::usage("there is no git to commit with").hint("install it, or apply without --commit")
-        })?;
-        let environment = command.get_envs();
-        let environment =
-            environment.filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))).collect();
-        let mut git = Self {
-            command: command.get_program().into(),
-            environment,
-            root: root.to_owned(),
-            git_dir: PathBuf::new(),
-            prefix: String::new(),
-            index: None,
-            is_borrowing,
-        };
-        let found = git.text(&["rev-parse", "--absolute-git-dir", "--show-prefix"]).map_err(|error| {
-            Error::usage(format!("{} is not in a repository that can be committed to", root.display()))
-                .caused_by(error)
-        })?;
-        let (git_dir, prefix) = found.split_once('\n').unwrap_or((&found, ""));
-        (git.git_dir, git.prefix) = (git_dir.into(), prefix.to_owned());
-        Ok(git)
+        let place = Arc::new(Place::open(root, machine)?);
+        Ok(Self { index: place.repository.git_dir.join("index"), place })
     }
 
     /// The same with another index.
     fn with_index(&self, index: &Path) -> Self {
-        Self {
-            command: self.command.clone(),
-            environment: self.environment.clone(),
-            root: self.root.clone(),
-            git_dir: self.git_dir.clone(),
-            prefix: self.prefix.clone(),
-            index: Some(index.to_owned()),
-            is_borrowing: self.is_borrowing,
-        }
+        Self { place: Arc::clone(&self.place), index: index.to_owned() }
     }
 
     fn refuse_what_is_under_way(&self) -> Result<()> {
         let states = ["MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD", "rebase-merge", "rebase-apply"];
-        match states.iter().find(|name| self.git_dir.join(name).exists()) {
+        match states.iter().find(|name| self.place.repository.git_dir.join(name).exists()) {
             None => Ok(()),
             Some(_) => {
                 Err(Error::usage("a merge, rebase, cherry-pick or revert is under way in the repository")
@@ -344,7 +461,7 @@ impl Git {
 
     /// A path of the work tree as git takes it in the workspace's directory.
     fn in_directory(&self, path: &[u8]) -> Vec<u8> {
-        path.strip_prefix(self.prefix.as_bytes()).unwrap_or(path).to_vec()
+        path.strip_prefix(self.place.prefix.as_bytes()).unwrap_or(path).to_vec()
     }
 
     /// The name that git has for a node; with `keep` its content gets into the repository.
@@ -405,27 +522,24 @@ impl Git {
 
     /// What the user's own `git commit` would do, and this one does not.
     fn left_undone(&self) -> Vec<String> {
-        // Not what `run` sets for its own calls.
-        let of = |scope: &str| self.text(&["config", scope, "--get", "core.hooksPath"]).ok();
-        let path = of("--local").or_else(|| of("--global")).unwrap_or_default();
-        let mut remarks = Vec::new();
-        let hooks = match path.as_str() {
-            "" => self
-                .root
-                .join(self.text(&["rev-parse", "--git-common-dir"]).unwrap_or_default())
-                .join("hooks"),
-            path => self.root.join(path),
+        let Place { repository, settings, .. } = &*self.place;
+        let hooks = match self.place.setting("core.hookspath") {
+            None | Some("") => repository.common.join("hooks"),
+            Some(path) => repository.top.join(path),
         };
-        let names = ["pre-commit", "prepare-commit-msg", "commit-msg", "post-commit"];
-        let named: Vec<&str> = names.into_iter().filter(|name| hooks.join(name).is_file()).collect();
+        let in_files = HOOKS.into_iter().filter(|name| hooks.join(name).is_file());
+        let set = settings.iter().filter(|(name, _)| name.starts_with("hook.") && name.ends_with(".event"));
+        let set = set.filter_map(|(_, event)| HOOKS.into_iter().find(|name| name == event));
+        let named: BTreeSet<&str> = in_files.chain(set).collect();
+        let mut remarks = Vec::new();
         if !named.is_empty() {
             remarks.push(format!(
                 "hooks were not run ({}): they may execute what the session wrote; git commit --amend runs them",
-                named.join(", ")
+                named.into_iter().collect::<Vec<_>>().join(", ")
             ));
         }
-        if self.text(&["config", "--type=bool", "--get", "commit.gpgSign"]).is_ok_and(|value| value == "true")
-        {
+        let is_signed = self.place.setting("commit.gpgsign").map(str::to_ascii_lowercase);
+        if is_signed.is_some_and(|value| matches!(value.as_str(), "true" | "yes" | "on" | "1")) {
             remarks.push("the commit is not signed; git commit --amend signs it".to_owned());
         }
         remarks
@@ -436,53 +550,27 @@ impl Git {
         Ok(answer.strip_suffix('\n').unwrap_or(&answer).to_owned())
     }
 
+    /// Runs git beside the repository.
     fn run(&self, arguments: &[impl AsRef<OsStr>], input: &[u8]) -> Result<Vec<u8>> {
-        let mut git = std::process::Command::new(&self.command);
-        git.env_clear()
-            .envs(self.environment.iter().map(|(name, value)| (name, value)))
-            .envs(self.index.iter().map(|index| ("GIT_INDEX_FILE", index)))
-            .env("GIT_TERMINAL_PROMPT", "0")
-            .env("GIT_NO_LAZY_FETCH", "1")
-            .env("GIT_ALLOW_PROTOCOL", "none")
-            .env("LC_ALL", "C")
-            .args(["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"])
-            .args(["-c", "safe.bareRepository=explicit", "-c", "gc.auto=0"])
-            .args(arguments)
-            .current_dir(&self.root)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        let mut child = git.spawn()?;
-        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let input = input.to_vec();
-        std::thread::spawn(move || {
-            // git may end without reading it.
-            let _ = stdin.map(|mut stdin| stdin.write_all(&input));
-        });
-        let (answer, errors) = (read(stdout), read(stderr));
-        let answer = answer.recv_timeout(TIMEOUT).ok();
-        if answer.is_none() {
-            let _ = child.kill();
+        let Place { machine, root, repository, settings, identity, apart, .. } = &*self.place;
+        let mut git = host_git::apart(apart.path(), root, machine).ok_or_else(Place::no_git)?;
+        git.env("GIT_WORK_TREE", &repository.top)
+            .env("GIT_OBJECT_DIRECTORY", repository.common.join("objects"))
+            .env("GIT_INDEX_FILE", &self.index)
+            .envs(identity.iter().map(|(name, value)| (name, value)));
+        for (name, value) in settings.iter().filter(|(name, _)| KEPT.contains(&name.as_str())) {
+            git.args(["-c", &format!("{name}={value}")]);
         }
-        let is_done = child.wait()?.success();
-        answer.filter(|_| is_done).ok_or_else(|| {
-            let said = errors.recv_timeout(Duration::from_secs(1)).unwrap_or_default();
-            let said = String::from_utf8_lossy(&said).into_owned();
-            let why = said.lines().find(|line| !line.trim().is_empty()).unwrap_or("it gave no reason");
-            Error::usage(format!("git failed: {}", sanitise::one_line(why, 200)))
-        })
+        // The parts of a split one would lie here.
+        git.args(["-c", "core.splitIndex=false"]).args(arguments).current_dir(root);
+        host_git::run(git, input, TIMEOUT, MAX_ANSWER).map_err(|failure| failed(&failure))
     }
 }
 
-fn read(stream: Option<impl Read + Send + 'static>) -> std::sync::mpsc::Receiver<Vec<u8>> {
-    let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        // What cannot be read is missing; git's exit code decides.
-        let _ = stream.map(|stream| stream.take(MAX_ANSWER).read_to_end(&mut bytes));
-        let _ = sender.send(bytes);
-    });
-    receiver
+fn failed(failure: &Failure) -> Error {
+    let said = String::from_utf8_lossy(&failure.said).into_owned();
+    let why = said.lines().find(|line| !line.trim().is_empty()).unwrap_or("it gave no reason");
+    Error::usage(format!("git failed: {}", sanitise::one_line(why, 200)))
 }
 
 /// Paths as git reads them with `-z`.

@@ -19,16 +19,14 @@ use crate::transfer::MAX_CONFIG;
 use crate::tree_path::TreePath;
 use agent_base::error::Error;
 use agent_base::error::Result;
-use agent_base::host_program;
+use agent_base::host_git;
 use agent_base::machine::Machine;
 use agent_base::plain_file;
 use agent_base::plain_file::Links;
-use std::fs::{self, DirBuilder};
-use std::io::{Read, Write};
+use std::fs;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 /// How long one call of git may take.
@@ -141,10 +139,7 @@ impl Import<'_> {
 
     /// Makes the repository: the host's objects are its alternates, and its references are copies.
     fn begin(&self) -> Result<()> {
-        for directory in ["objects/info", "refs/heads", "refs/tags", "info"] {
-            DirBuilder::new().recursive(true).mode(0o700).create(self.directory.join(directory))?;
-        }
-        self.write("config", self.config().as_bytes())?;
+        host_git::make_repository(self.directory, &self.config())?;
         let objects = self.outer.common.join("objects");
         // git finds further ones in this one's list.
         self.write("objects/info/alternates", &[objects.as_os_str().as_bytes(), b"\n"].concat())?;
@@ -330,38 +325,9 @@ impl Import<'_> {
 
     /// git's answer, without the line feed at its end.
     fn git(&self, arguments: &[&str], input: &[u8]) -> Result<String> {
-        let mut git = host_program::command("git".as_ref(), self.root, self.machine).ok_or_else(failed)?;
-        git.env("GIT_DIR", self.directory)
-            .env("GIT_CONFIG_NOSYSTEM", "1")
-            .env("GIT_CONFIG_GLOBAL", "/dev/null")
-            .env("GIT_NO_LAZY_FETCH", "1")
-            .env("GIT_NO_REPLACE_OBJECTS", "1")
-            .env("GIT_ALLOW_PROTOCOL", "none")
-            .args(["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"])
-            .args(arguments)
-            .current_dir(self.directory)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
-        let mut child = git.spawn()?;
-        let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-        let input = input.to_vec();
-        let (sender, receiver) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
-            // git may end without reading it.
-            let _ = stdin.map(|mut stdin| stdin.write_all(&input));
-        });
-        std::thread::spawn(move || {
-            let mut answer = Vec::new();
-            let read = stdout.map(|stdout| stdout.take(MAX_ANSWER).read_to_end(&mut answer));
-            let _ = sender.send(read.is_some_and(|read| read.is_ok()).then_some(answer));
-        });
-        let answer = receiver.recv_timeout(TIMEOUT).ok().flatten();
-        if answer.is_none() {
-            let _ = child.kill();
-        }
-        let is_done = child.wait()?.success();
-        let answer = answer.filter(|_| is_done).ok_or_else(failed)?;
+        let mut git = host_git::apart(self.directory, self.root, self.machine).ok_or_else(failed)?;
+        git.args(arguments).current_dir(self.directory);
+        let answer = host_git::run(git, input, TIMEOUT, MAX_ANSWER).map_err(|_| failed())?;
         let answer = String::from_utf8(answer).map_err(|_| failed())?;
         Ok(answer.strip_suffix('\n').unwrap_or(&answer).to_owned())
     }

@@ -26,6 +26,8 @@ const MAX_OBJECTS: usize = 4_000_000;
 
 /// The repository of a directory.
 pub struct Repository {
+    /// The work tree, which has its `.git`.
+    pub top: PathBuf,
     /// Where its `HEAD` and index are, without symlinks.
     pub git_dir: PathBuf,
     /// Where its objects and references are, without symlinks.
@@ -87,7 +89,7 @@ impl Repository {
             (false, false) => return Err(Obstacle::Stranger(git)),
         };
         let prefix = root.strip_prefix(top).unwrap_or(Path::new("")).to_owned();
-        Ok(Some(Self { git_dir, common, prefix }))
+        Ok(Some(Self { top: top.to_owned(), git_dir, common, prefix }))
     }
 
     /// Whether it is a directory of `root`'s own.

@@ -2,20 +2,15 @@
 
 use crate::repository::setting;
 use crate::transfer::MAX_CONFIG;
-use agent_base::error::Error;
 use agent_base::error::Result;
-use agent_base::host_program;
+use agent_base::host_git;
 use agent_base::machine::Machine;
 use agent_base::plain_file;
 use agent_base::plain_file::Links;
 use rustix::fs::CWD;
 use std::ffi::OsStr;
-use std::fs::DirBuilder;
-use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 /// Most bytes of git's answer that are read: a million names.
@@ -58,35 +53,14 @@ pub fn files(root: &Path, machine: &Machine) -> Tracked {
 
 /// git's answer, if there is a git and it answers in time.
 fn ask(root: &Path, top: &Path, index: &Path, empty: &Path, machine: &Machine) -> Option<Vec<u8>> {
-    let mut git = host_program::command("git".as_ref(), root, machine)?;
-    git.env("GIT_DIR", empty)
-        .env("GIT_CONFIG_NOSYSTEM", "1")
-        .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_WORK_TREE", top)
+    let mut git = host_git::apart(empty, root, machine)?;
+    git.env("GIT_WORK_TREE", top)
         .env("GIT_INDEX_FILE", index)
-        .env("GIT_NO_LAZY_FETCH", "1")
-        .env("GIT_ALLOW_PROTOCOL", "none")
-        .env("GIT_OPTIONAL_LOCKS", "0")
-        .args(["-c", "core.fsmonitor=false", "-c", "core.untrackedCache=false"])
-        .args(["ls-files", "-z", "--cached"])
-        .current_dir(root)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
-    let mut child = git.spawn().ok()?;
-    let stdout = child.stdout.take()?;
-    let (sender, receiver) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let mut answer = Vec::new();
-        // A read that fails ends like a short answer: fewer files are known to be tracked.
-        let _ = stdout.take(MAX_ANSWER).read_to_end(&mut answer);
-        let _ = sender.send(answer);
-    });
-    // The index belongs to the repository, and may be of any length.
-    let answer = receiver.recv_timeout(TIMEOUT).ok();
-    let _ = child.kill();
-    let _ = child.wait();
-    answer
+        .args(["-c", "core.untrackedCache=false", "ls-files", "-z", "--cached"])
+        .current_dir(root);
+    // The index belongs to the repository, and may be of any length: after an answer that is cut short, fewer files are known
+    // to be tracked.
+    Some(host_git::run(git, b"", TIMEOUT, MAX_ANSWER).unwrap_or_else(|failure| failure.answer))
 }
 
 /// The work tree that `root` lies in, and where its index is. A `.git` that is a file (a submodule, a linked work tree)
@@ -125,27 +99,7 @@ pub(super) fn is_sha256(git_dir: &Path) -> bool {
 
 /// A repository with nothing in it: what git asks for before it reads an index.
 fn empty_repository(is_sha256: bool, machine: &Machine) -> Result<PathBuf> {
-    let (name, config) = match is_sha256 {
-        false => ("empty.git", ""),
-        true => {
-            ("empty-sha256.git", "[core]\nrepositoryformatversion = 1\n[extensions]\nobjectformat = sha256\n")
-        }
-    };
-    let directory = machine.cache_dir()?.join(name);
-    let keep = |name: &str, content: &str| {
-        let path = directory.join(name);
-        // Another process's git may be reading it.
-        if std::fs::read(&path).is_ok_and(|there| there == content.as_bytes()) {
-            return Ok(());
-        }
-        std::fs::write(path, content)
-    };
-    let make = || {
-        DirBuilder::new().mode(0o700).recursive(true).create(directory.join("objects"))?;
-        DirBuilder::new().mode(0o700).recursive(true).create(directory.join("refs"))?;
-        keep("config", config)?;
-        keep("HEAD", "ref: refs/heads/none\n")
-    };
-    make().map_err(|error| Error::unexpected("git could not be asked").caused_by(error))?;
+    let directory = machine.cache_dir()?.join(if is_sha256 { "empty-sha256.git" } else { "empty.git" });
+    host_git::make_repository(&directory, host_git::format_config(is_sha256))?;
     Ok(directory)
 }

@@ -1,0 +1,163 @@
+//! git of this machine, started so that no repository decides what it runs.
+//!
+//! More than forty keys of git's configuration name a program, many with a wildcard (`filter.NAME.clean`), so they cannot be
+//! overridden one by one. git therefore works in a directory of ours ([`apart`]), beside the objects and the index of the
+//! repository, and sees no configuration but what it is given here. The repository's own is read only where there is no
+//! other way ([`within`]): to find it, to list its settings, and to update a reference.
+
+use crate::error::Result;
+use crate::host_program;
+use crate::machine::Machine;
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::fs::{self, DirBuilder};
+use std::io::{Read, Write};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// How long git's last words are waited for.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Bytes of git's messages that are read.
+const MAX_WORDS: u64 = 64 << 10;
+
+/// What no call may do: run a program that an index, a hook or a setting names, or tidy up in the background.
+const SETTINGS: [&str; 7] = [
+    "core.fsmonitor=false",
+    "core.hooksPath=/dev/null",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "log.showSignature=false",
+    "submodule.recurse=false",
+    "protocol.ext.allow=never",
+];
+
+/// Variables of every call. Those that name a program outrank the configuration.
+const VARIABLES: [(&str, &str); 8] = [
+    ("LC_ALL", "C"),
+    ("GIT_TERMINAL_PROMPT", "0"),
+    ("GIT_NO_LAZY_FETCH", "1"),
+    ("GIT_NO_REPLACE_OBJECTS", "1"),
+    ("GIT_OPTIONAL_LOCKS", "0"),
+    ("GIT_PAGER", "cat"),
+    ("GIT_EDITOR", "false"),
+    ("GIT_SEQUENCE_EDITOR", "false"),
+];
+
+/// git in the repository `git_dir`, which `agent` made with [`make_repository`], with no other configuration. `None` where no
+/// git is installed outside of `workspace`.
+pub fn apart(git_dir: &Path, workspace: &Path, machine: &Machine) -> Option<Command> {
+    let mut git = local(workspace, machine)?;
+    git.env("GIT_DIR", git_dir).env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_CONFIG_GLOBAL", "/dev/null");
+    Some(with_settings(git))
+}
+
+/// git in the repository that it finds from `workspace`, with that one's configuration: only for calls that read settings and
+/// names, and for `update-ref`. git's own checks hold, such as that of the owner.
+pub fn within(workspace: &Path, machine: &Machine) -> Option<Command> {
+    let mut git = with_settings(local(workspace, machine)?);
+    git.args(["-c", "safe.bareRepository=explicit"]).current_dir(workspace);
+    Some(git)
+}
+
+/// `git config`, which shows settings as the user has them and runs nothing.
+pub fn config(workspace: &Path, machine: &Machine) -> Option<Command> {
+    let mut git = local(workspace, machine)?;
+    git.arg("config").current_dir(workspace);
+    Some(git)
+}
+
+/// git that fetches for the user into a repository that `agent` made, with the user's own configuration.
+pub fn networked(workspace: &Path, machine: &Machine) -> Option<Command> {
+    let mut git = host_program::networked("git".as_ref(), workspace, machine)?;
+    git.envs(VARIABLES);
+    Some(with_settings(git))
+}
+
+fn local(workspace: &Path, machine: &Machine) -> Option<Command> {
+    let mut git = host_program::command("git".as_ref(), workspace, machine)?;
+    git.envs(VARIABLES).env("GIT_ALLOW_PROTOCOL", "none").env("GIT_ASKPASS", "false");
+    Some(git)
+}
+
+fn with_settings(mut git: Command) -> Command {
+    git.args(SETTINGS.iter().flat_map(|setting| ["-c", setting]));
+    git
+}
+
+/// The configuration of an empty repository of either object format.
+pub fn format_config(is_sha256: bool) -> &'static str {
+    match is_sha256 {
+        true => "[core]\nrepositoryformatversion = 1\n[extensions]\nobjectformat = sha256\n",
+        false => "",
+    }
+}
+
+/// Makes `directory` an empty repository with this configuration. One that is there already stays, for another process's git may
+/// be reading it.
+pub fn make_repository(directory: &Path, config: &str) -> Result<()> {
+    for name in ["objects/info", "refs/heads", "refs/tags", "info"] {
+        DirBuilder::new().mode(0o700).recursive(true).create(directory.join(name))?;
+    }
+    for (name, content) in [("config", config), ("HEAD", "ref: refs/heads/none\n")] {
+        let path = directory.join(name);
+        if !fs::read(&path).is_ok_and(|there| there == content.as_bytes()) {
+            fs::write(path, content)?;
+        }
+    }
+    Ok(())
+}
+
+/// Why git gave no answer.
+#[derive(Debug, Default)]
+pub struct Failure {
+    /// What it wrote to its standard output all the same.
+    pub answer: Vec<u8>,
+    /// What it wrote to its standard error.
+    pub said: Vec<u8>,
+}
+
+/// Runs a call to its end, and gives the answer. Blocking.
+///
+/// # Errors
+/// It could not be started, ended with another code than 0, or took longer than `time`; then it is killed.
+pub fn run(mut git: Command, input: &[u8], time: Duration, max_answer: u64) -> Result<Vec<u8>, Failure> {
+    // In a group of its own, which ends with it.
+    git.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = git.spawn().map_err(|_| Failure::default())?;
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let input = input.to_vec();
+    std::thread::spawn(move || {
+        // git may end without reading it.
+        let _ = stdin.map(|mut stdin| stdin.write_all(&input));
+    });
+    let (answer, said) = (read(stdout, max_answer), read(stderr, MAX_WORDS));
+    let answer = answer.recv_timeout(time).ok();
+    if answer.is_none()
+        && let Some(group) = child.id().try_into().ok().and_then(Pid::from_raw)
+    {
+        // A group that is gone has no processes to end.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let is_done = child.wait().is_ok_and(|status| status.success());
+    match answer {
+        Some(answer) if is_done => Ok(answer),
+        answer => {
+            let said = said.recv_timeout(LAST_WORDS).unwrap_or_default();
+            Err(Failure { answer: answer.unwrap_or_default(), said })
+        }
+    }
+}
+
+fn read(stream: Option<impl Read + Send + 'static>, max: u64) -> mpsc::Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What cannot be read is missing; git's exit code decides.
+        let _ = stream.map(|stream| stream.take(max).read_to_end(&mut bytes));
+        let _ = sender.send(bytes);
+    });
+    receiver
+}
