@@ -316,12 +316,12 @@ impl Place {
     }
 
     fn who_commits(&self) -> Result<Vec<(&'static str, String)>> {
-        let people = [
+        let identities = [
             ("GIT_AUTHOR_IDENT", "GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL"),
             ("GIT_COMMITTER_IDENT", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"),
         ];
         let mut identity = Vec::new();
-        for (variable, name, email) in people {
+        for (variable, name, email) in identities {
             let unknown = || {
                 Error::usage("git does not know who commits")
                     .hint("git config --global user.name NAME; git config --global user.email ADDRESS")
