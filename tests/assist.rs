@@ -256,6 +256,37 @@ fn a_large_model_is_left_alone() {
 }
 
 #[test]
+fn help_and_the_form_of_the_calls_are_settings_of_their_own() {
+    let plan = "1. Read a.py.\n2. Correct it.";
+    let helped = |parameters: u64, config: &str, variable: Option<&str>, arguments: &[&str]| {
+        let model = server(parameters).text(plan).repeat_last().start();
+        let call = agent().config(&format!("[models.test-model]\n{config}")).endpoint(&model);
+        let call = variable.into_iter().fold(call, |call, value| call.env("AGENT_ASSIST", value));
+        let finished = call.args(["run", "--json", "Fix a.py."]).args(arguments).run().expect_code(0);
+        (model.chat_requests()[0]["tools"].is_array(), !nudges(&finished).is_empty())
+    };
+    let (small, large) = (1_000_000_000, 70_000_000_000);
+    for (parameters, config, variable, arguments, expected) in [
+        (small, "", None, &[][..], (false, true)),
+        (small, "form = \"native\"", None, &[], (true, true)),
+        (small, "assist = false", None, &[], (false, false)),
+        (small, "assist = true", None, &["--assist", "off"], (false, false)),
+        (large, "", None, &[], (true, false)),
+        (large, "form = \"compact\"", None, &[], (false, false)),
+        (large, "assist = true", None, &[], (true, true)),
+        (large, "assist = false", Some("true"), &[], (true, true)),
+        (large, "assist = true", Some("true"), &["--assist=off"], (true, false)),
+        (large, "", None, &["--assist", "on"], (true, true)),
+    ] {
+        assert_eq!(
+            helped(parameters, config, variable, arguments),
+            expected,
+            "{parameters} {config} {arguments:?}"
+        );
+    }
+}
+
+#[test]
 fn a_model_of_unknown_size_is_left_alone() {
     let model = endpoint().text("1. Read a.py.\n2. Correct it.").start();
     assert!(nudges(&work(&model, "Fix a.py.")).is_empty());

@@ -243,6 +243,16 @@ fn doctor_recommends_how_to_use_a_model() {
 }
 
 #[test]
+fn doctor_names_the_settings_of_a_model_that_calls_tools_in_the_compact_form_only() {
+    let call = turn(json!({ "tool": "run_commands", "command": "ls" }));
+    let model = endpoint().text("ready").text("It is warm in Paris.").text(&call).start();
+    let finished = agent().endpoint(&model).args(["doctor", "--endpoint"]).run().expect_code(0);
+    let settings = "[models.\"test-model\"] form = \"compact\"; [models.\"test-model\"] assist = true;";
+    let stdout = finished.stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(stdout.contains(settings), "{}", finished.stdout);
+}
+
+#[test]
 fn a_server_that_reports_nothing_usable_about_its_model_is_asked_all_the_same() {
     let entry = |meta: Value| json!({ "data": [{ "id": "test-model", "meta": meta }] }).to_string();
     for (status, body) in [

@@ -179,6 +179,7 @@ fn endpoint(config: &Config, choice: &EndpointChoice, model: &str) -> Result<End
     endpoint.context_window = config.file.context.get(model).copied();
     let options = config.file.models.get(model).cloned().unwrap_or_default();
     endpoint.form = options.form;
+    endpoint.assist = config.file.assist(model);
     endpoint.images = options.images;
     endpoint.temperature = options.temperature.or(endpoint.temperature);
     endpoint.top_p = options.top_p;

@@ -8,6 +8,7 @@ use crate::cli::ui::trace::Verbosity;
 use crate::error::{Error, Result};
 use crate::workspace::Mode;
 use clap::Args;
+use clap::builder::BoolishValueParser;
 use std::path::{Path, PathBuf};
 
 /// Defines [`Options`] of the groups that have options of their own.
@@ -30,6 +31,7 @@ macro_rules! options {
 options! {
     model: ModelArg,
     endpoint: EndpointArgs,
+    assist: AssistArg,
     directory: DirectoryArg,
     copy: CopyArgs,
     backend: BackendArgs,
@@ -106,6 +108,14 @@ pub struct EndpointArgs {
     /// A well-known endpoint: openai, novita, deepseek, openrouter, together, groq, ollama, lmstudio, vllm, llamacpp
     #[arg(long, value_name = "NAME", help_heading = "Model")]
     pub provider: Option<String>,
+}
+
+/// Whether the model is helped.
+#[derive(Debug, Clone, Default, Args)]
+pub struct AssistArg {
+    /// Help the model along where its steps fail or lead nowhere (default: models below 4 billion parameters)
+    #[arg(long, value_name = "on|off", value_parser = BoolishValueParser::new(), help_heading = "Model")]
+    pub assist: Option<bool>,
 }
 
 /// Which workspace, by default the current directory.
@@ -383,6 +393,8 @@ pub struct WorkArgs {
     #[command(flatten)]
     endpoint: EndpointArgs,
     #[command(flatten)]
+    assist: AssistArg,
+    #[command(flatten)]
     directory: DirectoryArg,
     #[command(flatten)]
     copy: CopyArgs,
@@ -456,7 +468,7 @@ composites! {
     PromptLimitArgs: limits cost approve;
     EndArgs: checks check_time apply;
     PlaybackArgs: backend resources keep limits record output verbosity;
-    WorkArgs: model endpoint directory copy backend resources verbosity;
+    WorkArgs: model endpoint assist directory copy backend resources verbosity;
     SessionOptions: work keep limits delegate record replay;
     ChangesArgs: directory output;
 }

@@ -40,6 +40,8 @@ pub struct Endpoint {
     pub context_window: Option<u64>,
     /// How tools are offered and calls are written; decided by what is known about the model where absent.
     pub form: Option<CallForm>,
+    /// Whether the steps of the model's work are helped along; where absent, those of a model that is known to be small.
+    pub assist: Option<bool>,
     /// Whether the model takes images.
     pub images: bool,
     /// Further headers of every request.
@@ -75,6 +77,7 @@ impl Endpoint {
             body: Map::new(),
             context_window: None,
             form: None,
+            assist: None,
             images: false,
             headers: Vec::new(),
             ca_file: None,

@@ -8,6 +8,7 @@ use crate::cli::ui::progress::Progress;
 use crate::cli::ui::wrap;
 use crate::cli::{endpoint, proof};
 use crate::error::{Error, Result};
+use crate::event::CallForm;
 use crate::exit_code::ExitCode;
 use crate::machine::Machine;
 use crate::model::probe::{Finding, Outcome, Recommendation, Step};
@@ -409,11 +410,14 @@ fn recommendation(
     let window = window.or(context_window);
     let tokens = window.map_or("unknown".to_owned(), |tokens| format!("{tokens} tokens"));
     let form_setting = (!is_automatic).then(|| format!("[models.{model:?}] form = \"{form}\""));
+    // It calls no tools otherwise, as small models do.
+    let needs_help = !is_automatic && form == CallForm::Compact && config.file.assist(model).is_none();
+    let assist_setting = needs_help.then(|| format!("[models.{model:?}] assist = true"));
     let window_setting = window.is_none().then(|| format!("[context] {model:?} = TOKENS"));
     let are_sent = config.file.models.get(model).is_some_and(|options| options.images);
     let images_setting = (images && !are_sent).then(|| format!("[models.{model:?}] images = true"));
     let settings: Vec<String> =
-        form_setting.into_iter().chain(images_setting).chain(window_setting).collect();
+        [form_setting, assist_setting, images_setting, window_setting].into_iter().flatten().collect();
     DoctorCheck {
         hint: (!settings.is_empty()).then(|| format!("in config.toml: {}", settings.join("; "))),
         ..ok("recommended", format!("form {form}, temperature {temperature}, context window {tokens}"))

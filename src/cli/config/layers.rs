@@ -279,6 +279,8 @@ settings! {
         max_time: String = limits,
         /// When to ask before a tool runs.
         approve: Approve = approve,
+        /// Whether the model is helped (default: where it is known to be small).
+        assist: bool = assist,
         /// Whether the model may hand parts of its work to sessions of their own.
         delegate: bool = delegate,
     }
@@ -373,6 +375,8 @@ pub struct UiOptions {
 pub struct ModelOptions {
     /// How tools are offered and calls are written.
     pub form: Option<crate::event::CallForm>,
+    /// Whether it is helped; above the setting of all models.
+    pub assist: Option<bool>,
     /// Whether it is sent the images that tools produce and prompts name.
     pub images: bool,
     /// The sampling temperature, from 0 to 2; above the one of all models.
@@ -420,6 +424,12 @@ impl File {
     /// Reads `config.toml` of `directory` without anything above it.
     pub fn read_alone(directory: &Path) -> Result<Self> {
         Self::read(directory, &Layers::default(), &Options::default())
+    }
+
+    /// Whether `model` is helped, where that is set: a flag and the environment are for this call, so they go before its own setting.
+    pub fn assist(&self, model: &str) -> Option<bool> {
+        let own = self.models.get(model).and_then(|options| options.assist);
+        own.filter(|_| !self.origins.contains_key("assist")).or(self.assist)
     }
 
     /// Prefixes an error about the value of a setting with the flag, the variable or the file that set it.

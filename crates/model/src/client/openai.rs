@@ -353,7 +353,7 @@ impl ChatModel for OpenAi {
     }
 
     fn decide_form<'a>(&'a self, tools: &'a [ToolSpec], on_progress: OnProgress<'a>) -> BoxFuture<'a, ()> {
-        Box::pin(self.choose_form(tools, on_progress))
+        Box::pin(self.learn_model(tools, on_progress))
     }
 
     fn form(&self) -> CallForm {
@@ -361,7 +361,7 @@ impl ChatModel for OpenAi {
     }
 
     fn is_assisted(&self) -> bool {
-        self.known().parameters.is_some_and(is_small)
+        self.endpoint.assist.unwrap_or_else(|| self.known().parameters.is_some_and(is_small))
     }
 
     fn resume_form(&self, form: CallForm) {

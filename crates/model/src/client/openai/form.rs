@@ -82,10 +82,11 @@ impl OpenAi {
 
     /// Whether the server is to be asked about the model: a local or custom one, until it has answered or all is known.
     pub(super) fn asks_for_facts(&self) -> bool {
-        let Endpoint { provider, form, .. } = &self.endpoint;
+        let Endpoint { provider, form, assist, .. } = &self.endpoint;
         let is_hosted = **provider != GENERIC && !provider.is_local();
         let known = self.known();
-        let is_enough = known.context_window.is_some() && (form.is_some() || known.parameters.is_some());
+        let needs_size = form.is_none() || assist.is_none();
+        let is_enough = known.context_window.is_some() && (!needs_size || known.parameters.is_some());
         !is_hosted
             && !is_enough
             && !self.facts.initialized()
@@ -114,15 +115,28 @@ impl OpenAi {
         if let Some(chosen) = form.chosen {
             return self.set_form(chosen, "it is configured", on_progress);
         }
+        self.wait_for_size().await;
+        if let Some(count) = self.known().parameters {
+            let reason = format!("the model has {:.1} billion parameters", count / 1e9);
+            self.set_form(form_for_size(count), &reason, on_progress);
+        }
+    }
+
+    /// Decides the form, and learns the size of the model where help depends on it.
+    pub(super) async fn learn_model(&self, tools: &[ToolSpec], on_progress: OnProgress<'_>) {
+        self.choose_form(tools, on_progress).await;
+        if self.endpoint.assist.is_none() {
+            self.wait_for_size().await;
+        }
+    }
+
+    /// Waits for a near server's word about the size of the model, once, where it is not known.
+    async fn wait_for_size(&self) {
         let is_near = self.endpoint.base_url.starts_with("http://");
         let is_first = self.facts_requests.load(Ordering::Relaxed) == 0;
         if self.known().parameters.is_none() && is_near && is_first && self.asks_for_facts() {
             // A server that takes longer is asked beside the request.
             let _ = timeout(FACTS_TIMEOUT, self.learn_facts()).await;
-        }
-        if let Some(count) = self.known().parameters {
-            let reason = format!("the model has {:.1} billion parameters", count / 1e9);
-            self.set_form(form_for_size(count), &reason, on_progress);
         }
     }
 
