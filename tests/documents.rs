@@ -21,7 +21,8 @@ fn text(path: &str) -> String {
 /// Every document, but for prompts, which are the model's.
 fn documents() -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let mut directories = vec![root().join("docs"), root().join("examples"), root().join("python")];
+    let mut directories: Vec<_> =
+        ["crates", "docs", "examples", "python"].map(|name| root().join(name)).into();
     let own = |path: &Path| path.extension().is_some_and(|extension| extension == "md");
     let entries = |directory: &Path| {
         let listed = std::fs::read_dir(directory).expect("a directory");

@@ -40,6 +40,19 @@ fn files() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
+/// Texts that are in none of the files.
+const MISSES: [&str; 6] =
+    ["const a00001=g();", "x\nx\ny", "const c = 3;\nconst d = 4;", "\0\0\u{1}", "e\u{301}!", "~"];
+
+/// What an edit answers whose text is nearly in the long line.
+fn assert_names_the_nearest(near: &str) {
+    assert!(
+        near.starts_with("error: old is in long.js 0 times; the nearest is at line 1, column "),
+        "{near}"
+    );
+    assert!(near.contains("const a00001=f();") && near.len() < 500, "{near}");
+}
+
 /// A bug: an edit whose old text was not in a minified file was looked for there for minutes, and only SIGKILL ended that.
 #[tokio::test]
 async fn no_tool_takes_long_with_a_hostile_file() {
@@ -85,15 +98,7 @@ async fn no_tool_takes_long_with_a_hostile_file() {
                     follow: true,
                 };
                 inside.sandbox.write_files(vec![write]).await.expect("answers").remove(0).expect("written");
-                let misses = [
-                    "const a00001=g();",
-                    "x\nx\ny",
-                    "const c = 3;\nconst d = 4;",
-                    "\0\0\u{1}",
-                    "e\u{301}!",
-                    "~",
-                ];
-                for miss in misses.map(str::to_owned).into_iter().chain([text + "~"]) {
+                for miss in MISSES.map(str::to_owned).into_iter().chain([text + "~"]) {
                     let result = call("edit_file", json!({ "path": path, "old": miss, "new": "z" })).await;
                     assert!(!result.ok, "{path}: {miss:.20}");
                 }
@@ -108,15 +113,8 @@ async fn no_tool_takes_long_with_a_hostile_file() {
                 let code = format!("open({path:?}, 'rb').read().decode(errors='replace')");
                 assert!(call("run_code", json!({ "language": "python", "code": code })).await.ok, "{path}");
             }
-            let near =
-                call("edit_file", json!({ "path": "long.js", "old": "const a00001=g();", "new": "z" }))
-                    .await
-                    .text;
-            assert!(
-                near.starts_with("error: old is in long.js 0 times; the nearest is at line 1, column "),
-                "{near}"
-            );
-            assert!(near.contains("const a00001=f();") && near.len() < 500, "{near}");
+            let near = call("edit_file", json!({ "path": "long.js", "old": MISSES[0], "new": "z" })).await;
+            assert_names_the_nearest(&near.text);
         },
     )
     .await;

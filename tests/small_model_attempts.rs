@@ -105,11 +105,11 @@ fn what_was_done_before_the_prompt_stays() {
     let finished = call.args(["run", "Write note.txt.", "--json"]).run().expect_code(0);
     let id = finished.events_of("session_started")[0]["session"].as_str().expect("a session").to_owned();
     let model = server(1_500_000_000)
-        .text(&edit("return n", "return n + n + n"))
+        .text(&edit("return n", "return n * 1"))
         .text(&check())
-        .text(&edit("n + n + n", "n - 1"))
+        .text(&edit("n * 1", "n - 0"))
         .text(&check())
-        .text(&edit("n - 1", "n ** 3"))
+        .text(&edit("n - 0", "+n"))
         .text(&check())
         .text(&edit("return n", "return 2 * n"))
         .text(&check())

@@ -204,8 +204,8 @@ async fn asked(request: Request, fields: &[Field]) -> Result<Value, Response> {
     Ok(body)
 }
 
-/// The parameters of a query, each of which has to be one of these.
-fn parameters(request: &Request, known: &[&str]) -> Result<BTreeMap<String, String>, Response> {
+/// The parameters of a query, each of which has to be one of these, or the answer that refuses it.
+fn parameters(request: &Request, known: &[&str]) -> Result<BTreeMap<String, String>, Box<Response>> {
     let query = request.uri().query().unwrap_or_default();
     let given: BTreeMap<String, String> =
         url::form_urlencoded::parse(query.as_bytes()).into_owned().collect();
@@ -216,7 +216,9 @@ fn parameters(request: &Request, known: &[&str]) -> Result<BTreeMap<String, Stri
         _ => !known.contains(&name),
     };
     match given.iter().find(|(name, value)| is_wrong(name, value)) {
-        Some((name, value)) => Err(failure(400, &format!("{name}: {value:?} is not a valid value"))),
+        Some((name, value)) => {
+            Err(Box::new(failure(400, &format!("{name}: {value:?} is not a valid value"))))
+        }
         None => Ok(given),
     }
 }
@@ -296,7 +298,7 @@ impl Runloop {
         let known = ["name", "id", "limit", "starting_after", "include_total_count"];
         let given = match parameters(request, &known) {
             Ok(given) => given,
-            Err(refused) => return refused,
+            Err(refused) => return *refused,
         };
         let mut policies = self.policies.lock().expect("a lock").clone();
         let name = given.get("name").map_or("", String::as_str);
@@ -363,7 +365,7 @@ impl Runloop {
         let known = ["status", "limit", "starting_after", "include_total_count"];
         let given = match parameters(request, &known) {
             Ok(given) => given,
-            Err(refused) => return refused,
+            Err(refused) => return *refused,
         };
         let fits = |devbox: &Value| given.get("status").is_none_or(|status| devbox["status"] == *status);
         let devboxes: Vec<Value> = self.devboxes().into_iter().filter(fits).collect();
@@ -389,7 +391,7 @@ impl Runloop {
             _ => &[],
         };
         if let Err(refused) = parameters(&request, known) {
-            return refused;
+            return *refused;
         }
         let asked = match asked(request, fields).await {
             Ok(asked) => asked,
@@ -414,35 +416,35 @@ impl Runloop {
                     None => failure(404, "no such execution"),
                 }
             }
-            ["shutdown"] => {
-                let machine = self
-                    .devboxes
-                    .lock()
-                    .expect("a lock")
-                    .get_mut(id)
-                    .and_then(|devbox| devbox.machine.take());
-                if let Some(machine) = machine {
-                    machine.remove().await;
-                }
-                answer_json(200, &self.set_status(id, "shutdown"))
-            }
-            ["resume"] => {
-                let (network, disk) = {
-                    let mut all = self.devboxes.lock().expect("a lock");
-                    let devbox = all.get_mut(id).expect("a devbox");
-                    (devbox.network.clone(), std::mem::take(&mut devbox.disk))
-                };
-                let machine = Machine::start(network).await;
-                machine.restore(disk).await;
-                self.devboxes.lock().expect("a lock").get_mut(id).expect("a devbox").machine =
-                    Some(Arc::new(machine));
-                answer_json(200, &self.set_status(id, "resuming"))
-            }
+            ["shutdown"] => self.shut_down(id).await,
+            ["resume"] => self.resume(id).await,
             _ => match self.machine(id) {
                 Some(machine) => self.use_machine(id, &machine, action, &asked).await,
                 None => failure(400, "the devbox is not running"),
             },
         }
+    }
+
+    async fn shut_down(&self, id: &str) -> Response {
+        let machine =
+            self.devboxes.lock().expect("a lock").get_mut(id).and_then(|devbox| devbox.machine.take());
+        if let Some(machine) = machine {
+            machine.remove().await;
+        }
+        answer_json(200, &self.set_status(id, "shutdown"))
+    }
+
+    async fn resume(&self, id: &str) -> Response {
+        let (network, disk) = {
+            let mut all = self.devboxes.lock().expect("a lock");
+            let devbox = all.get_mut(id).expect("a devbox");
+            (devbox.network.clone(), std::mem::take(&mut devbox.disk))
+        };
+        let machine = Machine::start(network).await;
+        machine.restore(disk).await;
+        self.devboxes.lock().expect("a lock").get_mut(id).expect("a devbox").machine =
+            Some(Arc::new(machine));
+        answer_json(200, &self.set_status(id, "resuming"))
     }
 
     async fn upload(&self, id: &str, request: Request) -> Response {

@@ -92,7 +92,8 @@ fn answers(address: SocketAddr, name: &str) -> bool {
             Ok(_) | Err(_) => break,
         }
     }
-    !answer.is_empty() && !(is_metadata && is_of_firecracker(&answer))
+    let is_nobody = answer.is_empty() || is_metadata && is_of_firecracker(&answer);
+    !is_nobody
 }
 
 /// Whether it is where clouds have the data of a machine.
