@@ -86,10 +86,8 @@ async fn no_tool_takes_long_with_a_hostile_file() {
                 let files =
                     json!([{ "path": path, "data": text }, { "path": format!("{path}.json"), "data": text }]);
                 assert!(call("write_files", json!({ "files": files })).await.ok, "{path}");
-                assert!(
-                    call("write_file", json!({ "path": format!("{path}.json"), "data": text })).await.ok,
-                    "{path}"
-                );
+                let one = json!({ "path": format!("{path}.json"), "data": text });
+                assert!(call("write_file", one).await.ok, "{path}");
                 let write = FileWrite {
                     path: path.into(),
                     node: Node::Regular(content),
@@ -106,10 +104,8 @@ async fn no_tool_takes_long_with_a_hostile_file() {
                 {
                     call("read_file", json!({ "path": path, "offset": offset, "column": column })).await;
                 }
-                assert!(
-                    call("run_commands", json!({ "command": format!("cat {path} {path}") })).await.ok,
-                    "{path}"
-                );
+                let twice = json!({ "command": format!("cat {path} {path}") });
+                assert!(call("run_commands", twice).await.ok, "{path}");
                 let code = format!("open({path:?}, 'rb').read().decode(errors='replace')");
                 assert!(call("run_code", json!({ "language": "python", "code": code })).await.ok, "{path}");
             }

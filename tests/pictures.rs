@@ -377,7 +377,7 @@ fn in_the_repl_a_picture_is_drawn_again_in_the_size_that_the_terminal_has_now() 
     for (count, columns) in [(1, 100), (2, 60)] {
         repl.resize(columns);
         repl.type_line("/artifacts show");
-        repl.wait_until("the path", |screen| screen.matches("/artifacts/").count() == count);
+        repl.wait_until("the path", |screen| screen.matches("/data/sessions/").count() == count);
         repl.wait_for_prompt();
         let text = output(&repl);
         assert!(text.contains(&format!("\x1b_Ga=T,f=100,t=d,q=2,c={columns},")), "{text:?}");
