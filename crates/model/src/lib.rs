@@ -190,7 +190,7 @@ pub trait ChatModel: Send + Sync {
         CallForm::Native
     }
 
-    /// Whether the steps of its work are helped along, as far as that is decided: see [`Assist`](agent_core::Assist).
+    /// Whether the steps of its work are helped along, as far as that is decided: see the trait `Assist` of `agent-core`.
     fn is_assisted(&self) -> bool {
         false
     }

@@ -4,7 +4,7 @@
 //! staged or not, is merged: those stay as they were. Nothing of the repository is executed: no hook, because hooks run
 //! files that the session may have written, no filter, and nothing that its configuration names. git works with the
 //! repository's objects and index from an empty repository of ours, with those settings alone that say how files are
-//! stored ([`KEPT`]).
+//! stored (`KEPT`).
 
 use crate::changes::Change;
 use crate::changes::ChangeSet;
