@@ -149,7 +149,8 @@ fn a_file_of_one_long_line_is_read_through() {
 
 #[test]
 fn a_ctrl_c_ends_a_run_while_an_edit_is_looked_for() {
-    let content = (0..600_000).map(|n| format!("const value_{n:06} = 1;\n")).collect::<String>();
+    let lines = (0..600_000).map(|n| format!("const value_{n:06} = 1;\n"));
+    let content: String = [long_line(), "\n".to_owned()].into_iter().chain(lines).collect();
     let miss = json!({ "path": "a.js", "old": "const value_x = 2;\n", "new": "z" });
     for (signal, code) in [(libc::SIGINT, 130), (libc::SIGTERM, 143)] {
         let model = endpoint().tool_calls(&vec![("edit_file", miss.clone()); 100]).text("ok").start();

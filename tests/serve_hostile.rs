@@ -192,7 +192,7 @@ fn start(server: &Server, [id, token]: &[String; 2], shell: &str, header: &str) 
 fn a_client_that_does_not_read_keeps_no_process_beyond_its_time() {
     let server = server(&[]);
     let sandbox = create(&server);
-    let unread = start(&server, &sandbox, "yes", "Connect-Timeout-Ms: 1500\r\n");
+    let unread = start(&server, &sandbox, "yes", "Connect-Timeout-Ms: 5000\r\n");
     let headers = [sandbox[0].as_str(), &sandbox[1], "Content-Type: application/json"];
     let listed = || ask(&server, "POST /process.Process/List", &headers, b"{}");
     assert!(listed().contains("\"pid\""), "{}", listed());
