@@ -74,6 +74,7 @@ pub fn client_with_facts(endpoint: &Endpoint) -> OpenAi {
     let mut settings = settings(endpoint);
     settings.form = Some(CallForm::Native);
     settings.context_window = Some(100_000);
+    settings.assist = Some(false);
     OpenAi::new(settings).expect("a client")
 }
 
