@@ -37,6 +37,7 @@ mod events_schema;
 mod examples;
 mod exec;
 mod exit_codes;
+mod first_start;
 mod guest;
 mod hang_up;
 mod hooks;

@@ -11,6 +11,7 @@ mod completion;
 pub mod config;
 mod console;
 mod endpoint;
+mod first_start;
 mod hooks;
 mod kept_session;
 mod offered_models;

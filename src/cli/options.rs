@@ -105,7 +105,7 @@ pub struct EndpointArgs {
     /// The endpoint: any OpenAI-compatible chat-completions server
     #[arg(long, value_name = "URL", help_heading = "Model")]
     pub base_url: Option<String>,
-    /// A well-known endpoint: openai, novita, deepseek, openrouter, together, groq, ollama, lmstudio, vllm, llamacpp
+    /// A well-known endpoint: openai, anthropic, gemini, novita, deepseek, openrouter, ollama, llamacpp, …
     #[arg(long, value_name = "NAME", help_heading = "Model")]
     pub provider: Option<String>,
 }

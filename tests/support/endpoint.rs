@@ -36,6 +36,7 @@ pub struct Script {
     tls: bool,
     strict: bool,
     rule: Option<Rule>,
+    port: u16,
 }
 
 /// Makes the answer to a chat request of its body.
@@ -190,6 +191,12 @@ impl Script {
         self
     }
 
+    /// Listens on this port in place of a free one.
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = port;
+        self
+    }
+
     /// Every chat request gets the first answer of what `rule` makes of its body: for many conversations at once.
     pub fn by_rule(mut self, rule: impl Fn(&Value) -> Script + Send + Sync + 'static) -> Self {
         self.rule = Some(Arc::new(rule));
@@ -257,7 +264,7 @@ impl Script {
     }
 
     pub fn start(self) -> Endpoint {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let listener = TcpListener::bind(("127.0.0.1", self.port)).expect("a free port");
         let port = listener.local_addr().expect("a bound address").port();
         let scheme = if self.tls { "https" } else { "http" };
         let tls = self

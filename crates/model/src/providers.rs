@@ -97,10 +97,84 @@ pub static ALL: &[Provider] = &[
         key_variables: &["GROQ_API_KEY"],
         ..GENERIC
     },
+    // https://docs.claude.com/en/api/openai-sdk
+    Provider {
+        name: "anthropic",
+        base_url: "https://api.anthropic.com/v1",
+        key_variables: &["ANTHROPIC_API_KEY"],
+        ..GENERIC
+    },
+    // https://ai.google.dev/gemini-api/docs/openai
+    Provider {
+        name: "gemini",
+        base_url: "https://generativelanguage.googleapis.com/v1beta/openai",
+        key_variables: &["GEMINI_API_KEY"],
+        ..GENERIC
+    },
+    // https://docs.mistral.ai/api
+    Provider {
+        name: "mistral",
+        base_url: "https://api.mistral.ai/v1",
+        key_variables: &["MISTRAL_API_KEY"],
+        ..GENERIC
+    },
+    // https://docs.x.ai/docs/api-reference
+    Provider { name: "xai", base_url: "https://api.x.ai/v1", key_variables: &["XAI_API_KEY"], ..GENERIC },
+    // https://platform.moonshot.ai/docs
+    Provider {
+        name: "moonshot",
+        base_url: "https://api.moonshot.ai/v1",
+        key_variables: &["MOONSHOT_API_KEY"],
+        ..GENERIC
+    },
+    // https://docs.z.ai/api-reference
+    Provider {
+        name: "zai",
+        base_url: "https://api.z.ai/api/paas/v4",
+        key_variables: &["ZAI_API_KEY"],
+        ..GENERIC
+    },
+    // https://www.alibabacloud.com/help/en/model-studio/compatibility-of-openai-with-dashscope
+    Provider {
+        name: "dashscope",
+        base_url: "https://dashscope-intl.aliyuncs.com/compatible-mode/v1",
+        key_variables: &["DASHSCOPE_API_KEY"],
+        ..GENERIC
+    },
+    // https://www.minimax.io/platform
+    Provider {
+        name: "minimax",
+        base_url: "https://api.minimax.io/v1",
+        key_variables: &["MINIMAX_API_KEY"],
+        ..GENERIC
+    },
+    // https://docs.fireworks.ai/tools-sdks/openai-compatibility
+    Provider {
+        name: "fireworks",
+        base_url: "https://api.fireworks.ai/inference/v1",
+        key_variables: &["FIREWORKS_API_KEY"],
+        ..GENERIC
+    },
+    // https://inference-docs.cerebras.ai/openai
+    Provider {
+        name: "cerebras",
+        base_url: "https://api.cerebras.ai/v1",
+        key_variables: &["CEREBRAS_API_KEY"],
+        ..GENERIC
+    },
+    // https://huggingface.co/docs/inference-providers
+    Provider {
+        name: "huggingface",
+        base_url: "https://router.huggingface.co/v1",
+        key_variables: &["HF_TOKEN"],
+        ..GENERIC
+    },
     Provider { name: "ollama", base_url: "http://localhost:11434/v1", ..GENERIC },
     Provider { name: "lmstudio", base_url: "http://localhost:1234/v1", ..GENERIC },
     Provider { name: "vllm", base_url: "http://localhost:8000/v1", ..GENERIC },
     Provider { name: "llamacpp", base_url: "http://localhost:8080/v1", ..GENERIC },
+    // https://docs.litellm.ai/docs/proxy/quick_start
+    Provider { name: "litellm", base_url: "http://localhost:4000/v1", ..GENERIC },
 ];
 
 /// The provider called `name`.

@@ -6,7 +6,7 @@
 //! repository must not be able to redirect the user's key. For the same reason a `.env` chooses an endpoint only where
 //! the user has not: flags, the environment and `config.toml` come first, for keys too.
 
-use super::layers::{DOT_ENV_NAMES, File, Layers, Setting, SettingSource};
+use super::layers::{File, Layers, Setting, SettingSource};
 use crate::cli::options::Options;
 use crate::error::{Error, Result};
 use crate::model::providers::{self, Provider};
@@ -76,7 +76,19 @@ pub fn choose_endpoint(options: &Options, layers: &Layers, file: &File) -> Resul
     })
 }
 
+/// Whether anything but a provider's key says which endpoint is meant.
+pub fn names_endpoint(options: &Options, layers: &Layers, file: &File) -> bool {
+    named_place(options, layers, file).map_or(true, |place| place.is_some())
+}
+
 fn place(options: &Options, layers: &Layers, file: &File) -> Result<EndpointPlace> {
+    match named_place(options, layers, file)? {
+        Some(place) => Ok(place),
+        None => implied_by_key(layers),
+    }
+}
+
+fn named_place(options: &Options, layers: &Layers, file: &File) -> Result<Option<EndpointPlace>> {
     let flag = |value: &Option<String>, name: &str| setting(value, SettingSource::Flag, name);
     let in_file = |value: &Option<String>, name: &str| setting(value, SettingSource::File, name);
     let sources = [SettingSource::Environment, SettingSource::DotEnv];
@@ -101,19 +113,19 @@ fn place(options: &Options, layers: &Layers, file: &File) -> Result<EndpointPlac
         match (url, provider, known) {
             (Some(url), _, known) => {
                 let provider = known.or_else(|| well_known(&url.value));
-                return Ok(EndpointPlace { url: url.value.clone(), setting: url, provider });
+                return Ok(Some(EndpointPlace { url: url.value.clone(), setting: url, provider }));
             }
             (None, Some(setting), Some(provider)) => {
-                return Ok(EndpointPlace {
+                return Ok(Some(EndpointPlace {
                     url: provider.base_url.to_owned(),
                     setting,
                     provider: Some(provider),
-                });
+                }));
             }
             _ => {}
         }
     }
-    implied_by_key(layers)
+    Ok(None)
 }
 
 /// No endpoint was named: a provider's key implies one.
@@ -130,10 +142,14 @@ fn implied_by_key(layers: &Layers) -> Result<EndpointPlace> {
         Some((provider, setting)) => {
             Ok(EndpointPlace { url: provider.base_url.to_owned(), setting, provider: Some(provider) })
         }
-        None => Err(Error::config("no model endpoint is configured").hint(
-            "set OPENAI_API_KEY or NOVITA_API_KEY, name a server with --provider ollama or --base-url URL, \
-             or try `agent demo`, which needs none",
-        )),
+        None => {
+            let keys: Vec<&str> = key_variables().collect();
+            Err(Error::config("no model endpoint is configured").hint(format!(
+                "set the key of a provider ({}), name a server with --provider ollama or --base-url URL, start `agent` at a \
+                 terminal to pick one, or try `agent demo`, which needs none",
+                keys.join(", ")
+            )))
+        }
     }
 }
 
@@ -165,7 +181,7 @@ fn key(
     let found = found.or_else(|| from(SettingSource::DotEnv));
     if found.is_none()
         && own.is_empty()
-        && let Some(unused) = ["OPENAI_API_KEY", "NOVITA_API_KEY"].iter().find_map(|name| layers.get(name))
+        && let Some(unused) = key_variables().find_map(|name| layers.get(name))
     {
         notices.push(format!(
             "{} is not sent to {}: it belongs to another endpoint (set AGENT_API_KEY for this one)",
@@ -173,6 +189,11 @@ fn key(
         ));
     }
     Ok(found)
+}
+
+/// The variables with a key of any provider.
+fn key_variables() -> impl Iterator<Item = &'static str> {
+    providers::ALL.iter().flat_map(|provider| provider.key_variables).copied()
 }
 
 /// The variables whose keys belong to this endpoint.
@@ -194,7 +215,7 @@ fn key_beside_dot_env(place: &EndpointPlace, layers: &Layers, file: &File) -> Re
         return Ok(Some(key));
     }
     // A provider named by `.env` is a known host: its own key may go there, wherever it was set.
-    if place.setting.name == "AGENT_PROVIDER" || place.setting.name.ends_with("_API_KEY") {
+    if place.setting.name == "AGENT_PROVIDER" || own_key_names(place).contains(&place.setting.name.as_str()) {
         let own = own_key_names(place).into_iter().find_map(|name| layers.get(name));
         if own.is_some() {
             return Ok(own);
@@ -204,7 +225,7 @@ fn key_beside_dot_env(place: &EndpointPlace, layers: &Layers, file: &File) -> Re
     if layers.dot_env_mentions("AGENT_API_KEY") {
         return Ok(None);
     }
-    let keys = DOT_ENV_NAMES.iter().filter(|name| name.ends_with("_API_KEY"));
+    let keys = ["AGENT_API_KEY"].into_iter().chain(key_variables());
     let elsewhere = keys.filter_map(|name| layers.get_from(name, SettingSource::Environment)).next();
     match elsewhere.or_else(|| setting(&file.api_key, SettingSource::File, "api_key")) {
         None => Ok(None),

@@ -16,6 +16,7 @@ use crate::cli::ui::pictures::Images;
 use crate::cli::ui::status_line::StatusItem;
 use crate::cli::ui::trace::TraceStyle;
 use crate::error::{Error, Result};
+use crate::model::providers;
 use crate::plain_file::{self, Links};
 use crate::sandbox::kubernetes::Settings;
 use crate::session::hooks::{Moment, Place};
@@ -50,20 +51,22 @@ pub struct Setting {
 }
 
 /// The names that a `.env` may set: the endpoint, its key and the model. Nothing that weakens the sandbox.
-pub const DOT_ENV_NAMES: [&str; 12] = [
-    "AGENT_BASE_URL",
-    "AGENT_API_KEY",
-    "AGENT_MODEL",
-    "AGENT_PROVIDER",
-    "OPENAI_BASE_URL",
-    "OPENAI_API_KEY",
-    "OPENAI_MODEL",
-    "NOVITA_API_KEY",
-    "DEEPSEEK_API_KEY",
-    "OPENROUTER_API_KEY",
-    "TOGETHER_API_KEY",
-    "GROQ_API_KEY",
-];
+pub fn dot_env_names() -> impl Iterator<Item = &'static str> {
+    const ENDPOINT: [&str; 6] = [
+        "AGENT_BASE_URL",
+        "AGENT_API_KEY",
+        "AGENT_MODEL",
+        "AGENT_PROVIDER",
+        "OPENAI_BASE_URL",
+        "OPENAI_MODEL",
+    ];
+    let keys = providers::ALL.iter().flat_map(|provider| provider.key_variables);
+    ENDPOINT.into_iter().chain(keys.copied())
+}
+
+fn is_dot_env_name(name: &str) -> bool {
+    dot_env_names().any(|known| known == name)
+}
 
 /// The variable of a setting.
 pub fn variable(setting: &str) -> String {
@@ -86,7 +89,7 @@ impl Layers {
     pub fn read(directory: &Path) -> Result<Self> {
         let environment = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .filter(|(name, _)| name.starts_with("AGENT_") || DOT_ENV_NAMES.contains(&name.as_str()))
+            .filter(|(name, _)| name.starts_with("AGENT_") || is_dot_env_name(name))
             .collect::<BTreeMap<_, _>>();
         let (dot_env, mut ignored) = read_dot_env(&directory.join(".env"))?;
         ignored.retain(|name| !environment.contains_key(name));
@@ -139,7 +142,7 @@ fn read_dot_env(path: &Path) -> Result<(BTreeMap<String, String>, BTreeSet<Strin
     let lines = || text.trim_start_matches('\u{feff}').lines().filter_map(assignment);
     let settings: BTreeSet<String> = SETTINGS.iter().map(|name| variable(name)).collect();
     let ignored = lines().filter_map(|(name, _)| settings.get(name)).cloned().collect();
-    let allowed = lines().filter(|(name, _)| DOT_ENV_NAMES.contains(name));
+    let allowed = lines().filter(|(name, _)| is_dot_env_name(name));
     let dot_env =
         allowed.map(|(name, text)| Ok((name.to_owned(), value(path, name, text)?))).collect::<Result<_>>()?;
     Ok((dot_env, ignored))
@@ -536,7 +539,7 @@ mod tests {
         let providers = &crate::sandbox::cloud::SETTINGS;
         names
             .extend(providers.iter().flat_map(|setting| [setting.name, setting.variable].map(str::to_owned)));
-        names.extend(DOT_ENV_NAMES.map(str::to_owned));
+        names.extend(dot_env_names().map(str::to_owned));
         for name in names {
             assert!(REFERENCE.contains(&format!("`{name}`")), "{name} is not in the reference");
         }
@@ -551,6 +554,6 @@ mod tests {
         let named = lines
             .filter_map(|line| line.trim_start_matches(['#', ' ']).split_once('='))
             .map(|(name, _)| name);
-        assert_eq!(BTreeSet::from_iter(named), BTreeSet::from_iter(DOT_ENV_NAMES));
+        assert_eq!(BTreeSet::from_iter(named), BTreeSet::from_iter(dot_env_names()));
     }
 }

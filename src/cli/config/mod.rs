@@ -147,6 +147,11 @@ impl Config {
         })
     }
 
+    /// Whether the call, the environment or a file names the endpoint; a provider's key alone does not.
+    pub fn names_endpoint(&self) -> bool {
+        endpoint::names_endpoint(&self.options, &self.layers, &self.file)
+    }
+
     /// The programs of this machine that are started for the user.
     pub fn programs(&self) -> HostPrograms {
         HostPrograms::new(Arc::clone(&self.machine), &self.workspace)

@@ -17,6 +17,7 @@ mod written_commands;
 
 use super::console::Console;
 use super::endpoint::{self, Connected};
+use super::first_start;
 use super::open::{StartingPoint, drive, open, resumed_options};
 use super::refuse::{of_a_run, refuse};
 use super::session_end::{after_failure, after_repl};
@@ -64,6 +65,9 @@ pub async fn start(
     refuse(&[("--json", options.is_json())], "in the REPL", "agent run --json \"your task\"")?;
     refuse(&of_a_run(options), "in the REPL", "ask for it there, /apply writes; or agent run \"your task\"")?;
     let mut config = Config::load(machine, &resumed_options(resume.as_ref(), options)?)?;
+    if resume.is_none() {
+        first_start::choose(&mut config, console).await?;
+    }
     let Connected { settings, notices } = endpoint::model(&mut config, resume.as_ref()).await?;
     let exchanges = resume.as_ref().map(|resume| resume.history.exchanges.clone());
     let session = slot.insert(open(&config, settings, StartingPoint::of(resume), console).await?);
