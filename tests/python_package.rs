@@ -1,5 +1,5 @@
-//! The package in `python/`: its own tests and LangChain's suite, against a wheel that is built from the tree, on each
-//! version of Python that it is for.
+//! The package in `python/`: its own tests and LangChain's suite, on each version of Python that it is for. `.ci/package` builds and
+//! installs the wheel.
 
 use crate::support::agent::agent;
 use crate::support::counterpart::{PYTHONS, python_of, root};
@@ -16,31 +16,12 @@ fn run(command: &mut Command) {
     assert!(output.status.success(), "{command:?}\n{}\n{}", text(&output.stdout), text(&output.stderr));
 }
 
-/// The package, built as a wheel and unpacked in `directory`.
-fn built(python: &Path, directory: &Path) -> PathBuf {
-    let (wheels, installed) = (directory.join("wheels"), directory.join("installed"));
-    let sources = directory.join("sources");
-    run(Command::new("cp").arg("-r").arg(root().join("python")).arg(&sources));
-    run(Command::new(python)
-        .args(["-m", "build", "--no-isolation", "--wheel", "--outdir"])
-        .arg(&wheels)
-        .arg(&sources));
-    let wheel = std::fs::read_dir(&wheels).unwrap().next().expect("a wheel").unwrap().path();
-    run(Command::new(python)
-        .args(["-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target"])
-        .arg(&installed)
-        .arg(wheel));
-    installed
-}
-
 /// Both suites in one process, which loads the libraries once.
 fn works_on(version: &str) {
     let Some(python) = python_of(version) else { return };
-    let directory = tempfile::tempdir().unwrap();
-    let installed = built(&python, directory.path());
     let finished = agent()
         .driven_by(&python)
-        .env("PYTHONPATH", &installed)
+        .env("PYTHONPATH", root().join("python/src"))
         .args(["-m", "pytest", "-q", "-p", "no:cacheprovider", "--asyncio-mode=auto"])
         .args([root().join("python/tests")])
         .deadline(DEADLINE)

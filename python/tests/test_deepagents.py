@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -65,10 +64,8 @@ def test_first_calls_of_a_thread_meet_in_one_sandbox(tmp_path: Path) -> None:
     threads.close()
 
 
-def test_the_provider_is_found_by_its_entry_point(tmp_path: Path) -> None:
-    (found,) = entry_points(group="deepagents_code.sandbox_providers", name="agent")
-    provider = found.load()()
-    assert isinstance(provider, AgentProvider)
+def test_the_provider_finds_a_sandbox_again(tmp_path: Path) -> None:
+    provider = AgentProvider()
     backend = provider.get_or_create(workspace=tmp_path)
     assert provider.get_or_create(sandbox_id=backend.id) is backend
     with pytest.raises(KeyError):

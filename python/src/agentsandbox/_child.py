@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import subprocess
+import sysconfig
 import threading
 import weakref
 from collections.abc import Iterator
@@ -32,11 +33,16 @@ class AgentError(Exception):
     """`agent` could not do what was asked; the message says why and what to do."""
 
 
+def _installed() -> str | None:
+    """The program that came with this package: in the scripts of the environment, which need not be on PATH."""
+    return shutil.which("agent", path=sysconfig.get_path("scripts"))
+
+
 class Child:
     """One child process. Its calls may come from several threads at once."""
 
     def __init__(self, arguments: list[str], program: str | None = None) -> None:
-        found = program or os.environ.get("AGENT_BINARY") or shutil.which("agent")
+        found = program or os.environ.get("AGENT_BINARY") or _installed() or shutil.which("agent")
         if found is None:
             raise AgentError("the program agent is not on PATH: install it, or set AGENT_BINARY to where it is")
         self._ids = itertools.count(1)
