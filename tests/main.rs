@@ -70,6 +70,7 @@ mod mcp_server;
 mod network;
 mod network_commands;
 mod network_probe;
+mod packaging;
 mod picking;
 mod pictures;
 mod plan;
